@@ -1,0 +1,114 @@
+"""Scalar and vector data types as interned strings.
+
+In: names such as "float32", "int8", "bool", "bfloat16", "float8_e4m3fn", "float32x16", "handle".
+Out: `DType`, a `str` that also knows its code, bits and lanes, and its numpy form.
+Invariant: `DType(s) is DType(s)`; a DType equals its name, so user code may compare with plain strings.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+
+from armillary.errors import TypeMismatch
+
+_PATTERN = re.compile(r"^(int|uint|float|bfloat|bool|handle|void|string)(\d*)(_[a-z0-9]+)?(?:x(\d+))?$")
+_SPECIAL: dict[str, Any] = {  # names numpy does not know; ml_dtypes provides them
+    name: np.dtype(getattr(ml_dtypes, name))
+    for name in (
+        "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+        "float4_e2m1fn", "int4", "uint4", "int2", "uint2",
+    )
+}  # fmt: skip
+_VARIANTS = {name for name in _SPECIAL if "_" in name}
+
+
+class DType(str):
+    """A scalar or vector type. `code` is int, uint, float, bfloat, bool, handle, void or string."""
+
+    __slots__ = ("bits", "code", "lanes")
+    _interned: ClassVar[dict[str, DType]] = {}
+    bits: int
+    code: str
+    lanes: int
+
+    def __new__(cls, name: str) -> DType:
+        found = cls._interned.get(name)
+        return found if found is not None else _intern(name)
+
+    @property
+    def element(self) -> DType:
+        """The scalar type of one lane."""
+        return self if self.lanes == 1 else DType(self.rsplit("x", 1)[0])
+
+    def with_lanes(self, lanes: int) -> DType:
+        """The same scalar type with another number of lanes (>= 1)."""
+        element = self.element
+        return element if lanes == 1 else DType(f"{element!s}x{lanes}")
+
+    @property
+    def is_float(self) -> bool:
+        return self.code in ("float", "bfloat")
+
+    @property
+    def is_int(self) -> bool:
+        return self.code in ("int", "uint")
+
+    @property
+    def is_bool(self) -> bool:
+        return self.code == "bool"
+
+    @property
+    def bytes(self) -> int:
+        """Bytes one value occupies in memory (sub-byte types take one byte each, unpacked)."""
+        return max(1, (self.bits + 7) // 8) * self.lanes
+
+    @property
+    def numpy(self) -> np.dtype[Any]:  # Any: the scalar type is not known statically
+        """The numpy dtype of one lane; raises TypeMismatch for handle, void and string."""
+        element = str.__str__(self.element)
+        if element in _SPECIAL:
+            return np.dtype(_SPECIAL[element])
+        if self.code in ("handle", "void", "string"):
+            raise TypeMismatch(f"dtype {self} has no array form")
+        return np.dtype(element)
+
+    @property
+    def min_value(self) -> int:
+        """Smallest value of an integer or bool type."""
+        return -(1 << (self.bits - 1)) if self.code == "int" else 0
+
+    @property
+    def max_value(self) -> int:
+        """Largest value of an integer or bool type."""
+        return (1 << (self.bits - 1)) - 1 if self.code == "int" else (1 << self.bits) - 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DType, (str.__str__(self),)
+
+
+_DEFAULT_BITS = {"bool": 1, "handle": 64, "void": 0, "string": 0}
+
+
+def _intern(name: str) -> DType:
+    if name == "uint1":
+        return DType("bool")
+    match = _PATTERN.match(name)
+    if match is None or (match[3] and match[0].split("x")[0] not in _VARIANTS):
+        raise TypeMismatch(f"unknown dtype {name!r}", hint="use names such as float32, int8, bool or float32x4")
+    code, bits, _, lanes = match.groups()
+    if bits == "" and code not in _DEFAULT_BITS:
+        raise TypeMismatch(f"dtype {name!r} lacks its number of bits", hint=f"write {code}32")
+    dtype = str.__new__(DType, name)
+    object.__setattr__(dtype, "code", code)
+    object.__setattr__(dtype, "bits", int(bits) if bits else _DEFAULT_BITS[code])
+    object.__setattr__(dtype, "lanes", int(lanes) if lanes else 1)
+    return DType._interned.setdefault(name, dtype)
+
+
+def dtype_of(value: Any) -> DType:  # Any: arrays, numpy dtypes and scalar classes all have a dtype
+    """The DType of a numpy array or scalar, or of a numpy dtype or class."""
+    return DType(np.dtype(getattr(value, "dtype", value)).name)

@@ -1,0 +1,84 @@
+"""The exception family: every refusal a user can meet.
+
+In: what failed, where (a span), what was got and wanted, what to do (a hint). Out: one message with those parts.
+Invariant: a user's mistake is an `ArmillaryError` other than `InternalError`; a broken invariant of ours is an
+`InternalError`. Nothing else may escape from a public function on bad input. See `docs/errors.md`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where something came from: a source (file or model), a name (an ONNX node, a text line) and a position."""
+
+    source: str = ""
+    name: str = ""
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        place = self.source
+        if self.line:
+            place = f"{place}:{self.line}" + (f":{self.column}" if self.column else "")
+        return f"{place}: {self.name}" if place and self.name else place or self.name
+
+
+class ArmillaryError(Exception):
+    """Base of every error the package raises on purpose.
+
+    `span` says where, `hint` what to do next; both become part of the message.
+    """
+
+    def __init__(self, message: str, *, span: Span | None = None, hint: str = "") -> None:
+        self.message = message
+        self.span = span
+        self.hint = hint
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        where = f"\n  at: {self.span}" if self.span is not None and str(self.span) else ""
+        hint = f"\n  hint: {self.hint}" if self.hint else ""
+        return f"{self.message}{where}{hint}"
+
+
+class ModelError(ArmillaryError):
+    """A model file or graph is damaged, hostile or not well formed."""
+
+
+class TypeMismatch(ArmillaryError):
+    """Shapes, dtypes or argument counts do not agree."""
+
+
+class UnsupportedError(ArmillaryError):
+    """The request is understood, but cannot be done (yet, or on this target)."""
+
+
+class ParseError(ArmillaryError):
+    """A text in one of the printable languages does not parse."""
+
+
+class ScheduleError(ArmillaryError):
+    """A schedule directive is illegal at the point where it was written."""
+
+
+class TargetError(ArmillaryError):
+    """A target string, tool-chain or device is unknown or unusable."""
+
+
+class ArtifactError(ArmillaryError):
+    """A package, parameter blob, graph JSON or archive is damaged or hostile."""
+
+
+class ExecutionError(ArmillaryError):
+    """Running a compiled function failed: wrong inputs, missing outputs, no memory."""
+
+
+class ConfigError(ArmillaryError):
+    """An option, environment variable or pass configuration is unknown or out of range."""
+
+
+class InternalError(ArmillaryError):
+    """An invariant of the compiler is broken: a defect in Armillary, never the user's fault."""

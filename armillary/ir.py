@@ -1,0 +1,124 @@
+"""What the graph language and the loop language share: functions, global names and modules of them.
+
+In: functions (`relay.Function`, `tir.PrimFunc`). Out: an `IRModule`, a mapping from names to functions that prints.
+Invariant: functions themselves never change; a module changes only through `mod[name] = function`; passes return
+new modules. Where to look next: `transform.py` (passes over modules), `relay/`, `tir/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, ItemsView, Iterator, Mapping
+from typing import Any, ClassVar
+
+from armillary.errors import ModelError
+from armillary.node import Node, node
+
+
+class BaseFunc(Node):
+    """Base of functions. `attrs` is a tuple of (key, value) pairs: hashable, ordered."""
+
+    __slots__ = ()
+    attrs: tuple[tuple[str, Any], ...]
+
+    def get_attr(self, key: str, default: Any = None) -> Any:  # Any: attribute values differ by key
+        return next((value for name, value in self.attrs if name == key), default)
+
+    def with_attr(self, key: str, value: Any) -> Any:  # Any: the same class as self
+        kept = tuple(pair for pair in self.attrs if pair[0] != key)
+        names = self._fields
+        return type(self)(*((*kept, (key, value)) if n == "attrs" else getattr(self, n) for n in names))
+
+
+@node
+class GlobalVar(Node):
+    """The name of a function in a module; modules hold one GlobalVar per name."""
+
+    _binds: ClassVar[bool] = True
+    name_hint: str
+
+
+PRINTERS: dict[type, Callable[[Any], str]] = {}  # IR packages register how their functions print
+
+
+class IRModule:
+    """Functions by global name. `mod["main"]` reads, `mod["main"] = f` writes, `mod.copy()` copies."""
+
+    def __init__(self, functions: Mapping[GlobalVar | str, BaseFunc] | None = None) -> None:
+        self._vars: dict[str, GlobalVar] = {}
+        self._functions: dict[str, BaseFunc] = {}
+        for name, function in (functions or {}).items():
+            self[name] = function
+
+    @staticmethod
+    def from_expr(expr: Any, functions: Mapping[GlobalVar | str, BaseFunc] | None = None) -> IRModule:
+        """A module whose "main" is `expr`: a function, or an expression to be closed over its free variables."""
+        module = IRModule(functions)
+        module["main"] = expr if isinstance(expr, BaseFunc) else FROM_EXPR[0](expr)
+        return module
+
+    def __getitem__(self, name: GlobalVar | str) -> Any:  # Any: relay.Function or tir.PrimFunc
+        key = name if isinstance(name, str) else name.name_hint
+        try:
+            return self._functions[key]
+        except KeyError:
+            known = ", ".join(self._functions) or "none"
+            raise ModelError(f"the module has no function {key!r}", hint=f"it has: {known}") from None
+
+    def __setitem__(self, name: GlobalVar | str, function: BaseFunc) -> None:
+        if isinstance(name, GlobalVar):
+            self._vars.setdefault(name.name_hint, name)
+            self._functions[name.name_hint] = function
+        else:
+            self._vars.setdefault(name, GlobalVar(name))
+            self._functions[name] = function
+
+    def __contains__(self, name: GlobalVar | str) -> bool:
+        return (name if isinstance(name, str) else name.name_hint) in self._functions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def items(self) -> ItemsView[str, Any]:
+        return self._functions.items()
+
+    @property
+    def functions(self) -> dict[GlobalVar, BaseFunc]:
+        return {self._vars[name]: function for name, function in self._functions.items()}
+
+    def get_global_var(self, name: str) -> GlobalVar:
+        self[name]
+        return self._vars[name]
+
+    def get_global_vars(self) -> list[GlobalVar]:
+        return list(self._vars.values())
+
+    def copy(self) -> IRModule:
+        return IRModule(self.functions)  # type: ignore[arg-type]
+
+    def update(self, other: IRModule) -> None:
+        for name, function in other.functions.items():
+            self[name] = function
+
+    def map_functions(self, rule: Callable[[str, Any], BaseFunc | None]) -> IRModule:
+        """A module with `rule(name, function)` applied to each (None keeps it); self when nothing changed."""
+        new = {v: rule(v.name_hint, f) for v, f in self.functions.items()}
+        if all(f is None or f is self._functions[v.name_hint] for v, f in new.items()):
+            return self
+        return IRModule({v: self._functions[v.name_hint] if f is None else f for v, f in new.items()})
+
+    def astext(self, show_meta_data: bool = True) -> str:
+        """The module in its text form (it parses back when meta data is shown)."""
+        parts = [PRINTERS[type(f)]((name, f, show_meta_data)) for name, f in self._functions.items()]
+        return "\n".join(parts)
+
+    def script(self) -> str:
+        return self.astext()
+
+    def __str__(self) -> str:
+        return self.astext()
+
+
+FROM_EXPR: list[Callable[[Any], BaseFunc]] = []  # relay puts its "close over free variables" here

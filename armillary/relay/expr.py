@@ -1,0 +1,196 @@
+"""The graph language: expressions and functions.
+
+Grammar:
+
+    expr = Var(name_hint, type_annotation) | GlobalVar(name) | Constant(data)
+         | Call(op, args, attrs) | Tuple(fields) | TupleGetItem(tuple_value, index)
+         | Let(var, value, body) | If(cond, true_branch, false_branch) | Function(params, body, ret_type, attrs) | Op
+
+`Call.op` is an `Op` record (relay/op.py), a Function (a fused or composite part), a GlobalVar or a Var.
+Invariant: nodes never change; the type of an expression is a pure function of it (plus, for global calls, of its
+module), so `infer_type` in relay/infer.py memoises it in a hidden slot, read as `expr.checked_type`.
+Types: relay/types.py. Text: relay/printer.py, relay/parser.py. Passes: relay/transform/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from armillary.errors import Span
+from armillary.ir import BaseFunc, GlobalVar
+from armillary.node import Node, node
+from armillary.relay.types import TensorType, Type, tensor_type
+
+
+INFER: list[Callable[[Any], Type]] = []  # relay/infer.py puts its `infer_type` here
+ARITHMETIC: dict[str, Callable[..., Any]] = {}  # ops/elementwise.py: "add" -> constructor, for `a + b`
+
+
+class Expr(Node):
+    """Base of graph expressions; `a + b`, `a[i]` build calls."""
+
+    __slots__ = ("_type",)
+
+    @property
+    def checked_type(self) -> Type:
+        """The inferred type; raises TypeMismatch where the expression is ill-typed."""
+        try:
+            return self._type  # type: ignore[has-type, no-any-return]
+        except AttributeError:
+            ty = INFER[0](self)
+            object.__setattr__(self, "_type", ty)
+            return ty
+
+    def __add__(self, other: Any) -> Expr:
+        return _binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return _binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return _binary("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return _binary("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Expr:
+        return _binary("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return _binary("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return _binary("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return _binary("divide", other, self)
+
+    def __neg__(self) -> Expr:
+        result: Expr = ARITHMETIC["negative"](self)
+        return result
+
+    def __lt__(self, other: Any) -> Expr:
+        return _binary("less", self, other)
+
+    def __gt__(self, other: Any) -> Expr:
+        return _binary("greater", self, other)
+
+    def __le__(self, other: Any) -> Expr:
+        return _binary("less_equal", self, other)
+
+    def __ge__(self, other: Any) -> Expr:
+        return _binary("greater_equal", self, other)
+
+
+def _binary(name: str, lhs: Any, rhs: Any) -> Expr:
+    like = lhs if isinstance(lhs, Expr) else rhs
+    result: Expr = ARITHMETIC[name](as_expr(lhs, like), as_expr(rhs, like))
+    return result
+
+
+@node
+class Var(Expr):
+    """A graph input or let-bound name; compared by identity."""
+
+    _binds: ClassVar[bool] = True
+    name_hint: str
+    type_annotation: Type | None = None
+    span: Span | None = None
+
+
+@node
+class Constant(Expr):
+    """A tensor known at compile time. `data` is a numpy array, C-contiguous, never written to."""
+
+    data: np.ndarray[Any, Any]
+    span: Span | None = None
+
+
+@node
+class Tuple(Expr):
+    """Several values as one."""
+
+    fields: tuple[Expr, ...]
+    span: Span | None = None
+
+
+@node
+class TupleGetItem(Expr):
+    """Field `index` of a tuple."""
+
+    tuple_value: Expr
+    index: int
+    span: Span | None = None
+
+
+@node
+class Call(Expr):
+    """Apply `op` to args. `attrs` is the op's frozen attrs dataclass, or None."""
+
+    op: Any  # Any: Op | Function | GlobalVar | Var
+    args: tuple[Expr, ...]
+    attrs: Any = None  # Any: each Op has its own attrs class
+    span: Span | None = None
+
+
+@node
+class Let(Expr):
+    """body with var bound to value."""
+
+    var: Var
+    value: Expr
+    body: Expr
+    span: Span | None = None
+
+
+@node
+class If(Expr):
+    """One of two values, by a bool scalar; only the chosen one is computed."""
+
+    cond: Expr
+    true_branch: Expr
+    false_branch: Expr
+    span: Span | None = None
+
+
+@node
+class Function(Expr, BaseFunc):
+    """A function value. attrs: Primitive=1 (one kernel), Composite=name, Compiler=name, global_symbol=name…"""
+
+    params: tuple[Var, ...]
+    body: Expr
+    ret_type: Type | None = None
+    attrs: tuple[tuple[str, Any], ...] = ()
+    span: Span | None = None
+
+
+def var(name_hint: str, type_annotation: Type | None = None, shape: Any = None, dtype: str = "float32") -> Var:
+    """A variable, typed by `type_annotation` or by shape and dtype."""
+    if type_annotation is not None and not isinstance(type_annotation, Type):
+        type_annotation, shape = None, type_annotation  # relay.var("x", (1, 2)) passes the shape second
+    return Var(name_hint, tensor_type(shape, dtype) if shape is not None else type_annotation)
+
+
+def const(value: Any, dtype: str | None = None) -> Constant:
+    """A constant from a number, sequence, numpy array or runtime NDArray; Python floats become float32, ints int32."""
+    array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+    if dtype is None and not isinstance(value, np.ndarray | np.generic) and not hasattr(value, "numpy"):
+        dtype = {"float64": "float32", "int64": "int32"}.get(array.dtype.name)
+    if dtype is not None:
+        array = array.astype(tensor_type((), dtype).dtype.numpy)
+    return Constant(np.ascontiguousarray(array).reshape(array.shape))
+
+
+def as_expr(value: Any, like: Expr | None = None) -> Expr:
+    """`value` itself, or a constant of the dtype of `like`; tuples and lists of expressions become Tuple."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, tuple | list) and any(isinstance(v, Expr) for v in value):
+        return Tuple(tuple(as_expr(v) for v in value))
+    if like is not None and not hasattr(value, "dtype"):
+        ty = like.checked_type
+        return const(value, ty.dtype if isinstance(ty, TensorType) else None)
+    return const(value)

@@ -1,0 +1,307 @@
+"""The Op record: everything about one operator, in one value.
+
+In: an operator's file in `ops/` creates `Op("nn.softmax", kind=Kind.REDUCE, inputs=("data",))` and attaches facets
+with decorators: attrs, infer, reference, compute, layout, from_onnx, samples, bad_samples. Out: the record, found by
+name with `get_op`, and callable: `softmax(x, axis=-1)` builds a Call (inputs first, then attributes in field order).
+Invariant: an op has attrs (or none), infer and reference; and compute or decompose. Names are unique.
+Tests, `docs/operators.md` and benchmarks are generated from these records.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from armillary.errors import InternalError, TypeMismatch, UnsupportedError
+from armillary.ir import BaseFunc
+from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
+from armillary.relay.types import TensorType, Type
+
+Array = np.ndarray[Any, Any]
+
+
+class Kind(enum.IntEnum):
+    """How an operator takes part in fusion; the numbers are Relay's op patterns."""
+
+    ELEMENTWISE = 0  # one output element from the same element of each input
+    BROADCAST = 1  # as above, inputs broadcast
+    INJECTIVE = 2  # each output element from one input element elsewhere (reshape, transpose, concatenate…)
+    REDUCE = 3  # a commutative reduction of one input
+    CONTRACTION = 4  # convolution, dense, matmul, pooling: elementwise consumers may fuse into its output
+    TUPLE = 7
+    OPAQUE = 8  # never fused
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One use of an operator for the generated tests: attrs, then input types or arrays.
+
+    An input given as an array (indices, shapes, non-negative data…) is used as it is; a TensorType is filled with
+    random values in `domain`. `rtol`/`atol` of None mean the default for the dtype.
+    """
+
+    attrs: Any
+    inputs: tuple[Any, ...]
+    domain: tuple[float, float] = (-2.0, 2.0)
+    rtol: float | None = None
+    atol: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class BadSample:
+    """A misuse of an operator and a part of the message it must give."""
+
+    attrs: Any
+    inputs: tuple[Any, ...]
+    message: str
+
+
+OPS: dict[str, Op] = {}
+
+
+class Op(Expr):
+    """An operator. `inputs` names its tensor arguments ("*data" as last: any number, passed as one Tuple)."""
+
+    __slots__ = (
+        "arity", "attrs_class", "bad_sample_source", "compute_rule", "decompose_rule", "doc", "infer_rule", "inputs",
+        "kind", "layout_rule", "name", "reference_rule", "sample_source", "stateful",
+    )  # fmt: skip
+
+    def __init__(self, name: str, *, kind: Kind, inputs: Sequence[str] = ("data",), doc: str = "") -> None:
+        if name in OPS:
+            raise InternalError(f"operator {name!r} is defined twice")
+        self.name, self.kind, self.inputs, self.doc = name, kind, tuple(inputs), doc
+        self.attrs_class: type | None = None
+        self.infer_rule: Callable[..., Type] | None = None
+        self.reference_rule: Callable[..., Any] | None = None
+        self.compute_rule: Callable[..., Any] | None = None
+        self.decompose_rule: Callable[..., Expr] | None = None
+        self.layout_rule: Callable[..., Any] | None = None
+        self.sample_source: Callable[[], Iterator[Sample]] | None = None
+        self.bad_sample_source: Callable[[], Iterator[BadSample]] | None = None
+        self.stateful = False
+        OPS[name] = self
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+    @property
+    def variadic(self) -> bool:
+        """Whether the tensors come as one Tuple (concatenate, stack…)."""
+        return bool(self.inputs) and self.inputs[-1].startswith("*")
+
+    def attrs(self, cls: type) -> type:
+        """Facet: the frozen dataclass of attributes, with names, types and defaults."""
+        self.attrs_class = cls
+        return cls
+
+    def infer(self, rule: Callable[..., Type]) -> Callable[..., Type]:
+        """Facet: (attrs, *input types) -> type. Raises TypeMismatch with got and wanted. No attrs class: no attrs argument... it is passed as None."""
+        self.infer_rule = rule
+        return rule
+
+    def reference(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Facet: (attrs, *arrays) -> array or tuple of arrays. The definition of correct."""
+        self.reference_rule = rule
+        return rule
+
+    def compute(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Facet: (attrs, *te tensors) -> te tensor or list of them."""
+        self.compute_rule = rule
+        return rule
+
+    def decompose(self, rule: Callable[..., Expr]) -> Callable[..., Expr]:
+        """Facet: (attrs, *exprs) -> expr made of other operators; applied by simplify-inference."""
+        self.decompose_rule = rule
+        return rule
+
+    def layout(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Facet: how the op follows layouts; see relay/transform/alter_op_layout.py."""
+        self.layout_rule = rule
+        return rule
+
+    def samples(self, source: Callable[[], Iterator[Sample]]) -> Callable[[], Iterator[Sample]]:
+        """Facet: uses of the op; feeds every generated test and benchmark."""
+        self.sample_source = source
+        return source
+
+    def bad_samples(self, source: Callable[[], Iterator[BadSample]]) -> Callable[[], Iterator[BadSample]]:
+        """Facet: misuses and what the message must say."""
+        self.bad_sample_source = source
+        return source
+
+    def __call__(self, *args: Any, **attrs: Any) -> Call:  # Any: expressions, arrays, numbers; attribute values
+        """A Call: tensor arguments first, then attributes, by position in field order or by name."""
+        count = len(self.inputs)
+        given = list(args[:count])
+        for name in self.inputs[len(given) :]:
+            if name.lstrip("*") in attrs:
+                given.append(attrs.pop(name.lstrip("*")))
+        if len(given) != count:
+            raise TypeMismatch(f"{self.name}: expected {count} tensor arguments {self.inputs}, got {len(given)}")
+        tensors = self._tensors(given)
+        return Call(self, tensors, self.make_attrs(args[count:], attrs))
+
+    def _tensors(self, given: list[Any]) -> tuple[Expr, ...]:
+        if self.variadic and isinstance(given[-1], tuple | list):
+            given[-1] = Tuple(tuple(as_expr(v) for v in given[-1]))
+        like = next((g for g in given if isinstance(g, Expr)), None)
+        return tuple(as_expr(g, like) for g in given)
+
+    def make_attrs(self, positional: Sequence[Any] = (), named: dict[str, Any] | None = None) -> Any:
+        """The attrs value; lists become tuples, names are checked."""
+        named = dict(named or {})
+        if self.attrs_class is None:
+            if positional or named:
+                raise TypeMismatch(f"{self.name} takes no attributes, got {list(positional) + sorted(named)}")
+            return None
+        names = [f.name for f in dataclasses.fields(self.attrs_class)]
+        if len(positional) > len(names):
+            raise TypeMismatch(f"{self.name}: too many arguments; its attributes are {', '.join(names)}")
+        named.update(zip(names, positional, strict=False))
+        unknown = sorted(set(named) - set(names))
+        if unknown:
+            raise TypeMismatch(f"{self.name}: unknown attribute {unknown[0]!r}", hint=f"it has: {', '.join(names)}")
+        try:
+            return self.attrs_class(**{name: _freeze(value) for name, value in named.items()})
+        except TypeError as error:
+            raise TypeMismatch(f"{self.name}: {error}", hint=f"its attributes are {', '.join(names)}") from None
+
+    def infer_type(self, attrs: Any, types: Sequence[Type]) -> Type:
+        """The result type of a call."""
+        if self.infer_rule is None:
+            raise InternalError(f"operator {self.name} has no type rule")
+        if len(types) != len(self.inputs):
+            raise TypeMismatch(f"{self.name}: expected {len(self.inputs)} arguments {self.inputs}, got {len(types)}")
+        return self.infer_rule(attrs, *types)
+
+    def evaluate(self, attrs: Any, arrays: Sequence[Any]) -> Any:
+        """The reference result: an array or a tuple of arrays. A variadic last input is a tuple of arrays."""
+        if self.reference_rule is None:
+            raise UnsupportedError(f"operator {self.name} has no reference implementation")
+        return self.reference_rule(attrs, *arrays)
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_freeze(v) for v in value)
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
+
+
+def get_op(name: str) -> Op:
+    """The operator of that name."""
+    if name not in OPS:
+        close = [n for n in OPS if name.split(".")[-1] in n][:5]
+        raise UnsupportedError(f"there is no operator {name!r}", hint=f"similar: {', '.join(close)}" if close else "")
+    return OPS[name]
+
+
+def is_call(expr: Any, *names: str) -> bool:
+    """Whether `expr` is a call of one of the named operators."""
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in names
+
+
+# --- import from ONNX: the mapping sits with the operator, the walk in frontend/onnx.py ---------------------------
+
+
+@dataclasses.dataclass
+class OnnxNode:
+    """One ONNX node as an import rule sees it: no onnx types, only Python values, numpy arrays and expressions.
+
+    `inputs` holds an expression, or None for an omitted optional input. `constants` holds the array of each input
+    whose value is known at import (initialisers, and whatever folds from them), else None. `opset` is the version of
+    the node's domain. Attribute tensors are numpy arrays; strings are str; sub-graphs are opaque.
+    """
+
+    op_type: str
+    name: str
+    domain: str
+    opset: int
+    inputs: list[Expr | None]
+    constants: list[Array | None]
+    attributes: dict[str, Any]
+    outputs: list[str]
+
+    def _attribute(self, name: str, default: Any) -> Any:
+        value = self.attributes.get(name, default)
+        if value is REQUIRED:
+            raise TypeMismatch(f"{self.op_type} node {self.name!r} lacks the required attribute {name!r}")
+        return value
+
+    def int(self, name: str, default: Any = None) -> Any:
+        return self._attribute(name, default)
+
+    ints = float = floats = string = tensor = int
+
+    def const(self, index: int, what: str) -> Array:
+        """The value of input `index`, which must be known when compiling; `what` names it in the error."""
+        value = self.constants[index] if index < len(self.constants) else None
+        if value is None:
+            raise UnsupportedError(
+                f"{self.op_type} node {self.name!r}: its {what} (input {index}) is computed at run time",
+                hint="make it an initialiser, or pass its value in static_inputs= when importing",
+            )
+        return value
+
+    def optional_const(self, index: int, what: str) -> Array | None:
+        """Like const, but None when the input is omitted."""
+        return None if self.missing(index) else self.const(index, what)
+
+    def missing(self, index: int) -> bool:
+        return index >= len(self.inputs) or self.inputs[index] is None
+
+    def input(self, index: int) -> Expr:
+        value = self.inputs[index] if index < len(self.inputs) else None
+        if value is None:
+            raise TypeMismatch(f"{self.op_type} node {self.name!r} lacks input {index}")
+        return value
+
+    def type_of(self, index: int) -> TensorType:
+        ty = self.input(index).checked_type
+        if not isinstance(ty, TensorType):
+            raise UnsupportedError(f"{self.op_type} node {self.name!r}: input {index} is not a tensor but {ty}")
+        return ty
+
+    @property
+    def present(self) -> list[Expr]:
+        """The inputs that are given."""
+        return [x for x in self.inputs if x is not None]
+
+
+REQUIRED: Any = object()  # Any: passed as a default to say "there is none"
+OnnxRule = Callable[[OnnxNode], Any]  # Any: an Expr (Tuple-typed for several outputs) or a list of Exprs
+ONNX_RULES: dict[tuple[str, str], list[tuple[int, OnnxRule]]] = {}
+
+
+def from_onnx(*op_types: str, since: int = 1, domain: str = "") -> Callable[[OnnxRule], OnnxRule]:
+    """Register an import rule for ONNX operators from opset `since` on (until a later rule takes over)."""
+
+    def register(rule: OnnxRule) -> OnnxRule:
+        for op_type in op_types:
+            rules = ONNX_RULES.setdefault((domain, op_type), [])
+            rules.append((since, rule))
+            rules.sort(key=lambda row: row[0], reverse=True)
+        return rule
+
+    return register
+
+
+def onnx_rule(domain: str, op_type: str, opset: int) -> OnnxRule | None:
+    """The rule for a node, or None."""
+    return next((rule for since, rule in ONNX_RULES.get((domain, op_type), ()) if opset >= since), None)
+
+
+def constant_value(expr: Expr) -> Array | None:
+    """The array of a Constant, else None."""
+    return expr.data if isinstance(expr, Constant) else None
+
+
+def is_primitive(expr: Any) -> bool:
+    """Whether `expr` is a function that becomes one kernel."""
+    return isinstance(expr, BaseFunc) and bool(expr.get_attr("Primitive", 0))

@@ -1,0 +1,105 @@
+"""Types of the graph language.
+
+Grammar:
+
+    type = TensorType(shape, dtype) | TupleType(fields) | FuncType(arg_types, ret_type)
+
+Values with structural equality. A dimension is an int, or `Any_` where only the running program knows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from armillary.dtype import DType
+from armillary.errors import TypeMismatch
+
+
+@dataclass(frozen=True, slots=True)
+class AnyDim:
+    """A dimension known only at run time. All are equal as values; nothing may be concluded from that."""
+
+    def __repr__(self) -> str:
+        return "?"
+
+
+ANY_DIM = AnyDim()
+Dim = int | AnyDim
+
+
+class Type:
+    """Base of graph types."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType(Type):
+    """A tensor: dimensions (row-major, () for a scalar) and the dtype of an element."""
+
+    shape: tuple[Dim, ...]
+    dtype: DType
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def static(self) -> tuple[int, ...]:
+        """The shape as ints; raises TypeMismatch if a dimension is unknown."""
+        if any(isinstance(d, AnyDim) for d in self.shape):
+            raise TypeMismatch(f"the shape {self.shape} is not fully known", hint="bind the dimension with shape=")
+        return self.shape  # type: ignore[return-value]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        total = 1
+        for d in self.static:
+            total *= d
+        return total
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.bytes
+
+    def __str__(self) -> str:
+        dims = ", ".join(map(str, self.shape)) + ("," if len(self.shape) == 1 else "")
+        return f"Tensor[({dims}), {self.dtype}]"
+
+
+@dataclass(frozen=True, slots=True)
+class TupleType(Type):
+    """A tuple of types."""
+
+    fields: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return "(" + ", ".join(map(str, self.fields)) + ("," if len(self.fields) == 1 else "") + ")"
+
+
+@dataclass(frozen=True, slots=True)
+class FuncType(Type):
+    """A function."""
+
+    arg_types: tuple[Type, ...]
+    ret_type: Type
+
+    def __str__(self) -> str:
+        return f"fn ({', '.join(map(str, self.arg_types))}) -> {self.ret_type}"
+
+
+def tensor_type(shape: Any, dtype: str = "float32") -> TensorType:  # Any: ints, numpy ints, AnyDim
+    """A TensorType from any sequence of ints (values < 0 and None mean unknown)."""
+    dims = (d if isinstance(d, AnyDim) else ANY_DIM if d is None or int(d) < 0 else int(d) for d in shape)
+    return TensorType(tuple(dims), DType(dtype))
+
+
+def tensor_fields(ty: Type) -> tuple[TensorType, ...]:
+    """The tensors inside a type, left to right."""
+    if isinstance(ty, TensorType):
+        return (ty,)
+    if isinstance(ty, TupleType):
+        return tuple(t for field in ty.fields for t in tensor_fields(field))
+    raise TypeMismatch(f"expected a tensor or a tuple of tensors, got {ty}")

@@ -1,0 +1,123 @@
+"""A tokenizer and a cursor for recursive-descent parsers.
+
+In: text. Out: tokens with line and column, and a `Cursor` that peeks, accepts and expects. Invariant: every failure is
+a ParseError that names the source, line, column, what was found and what was expected, and shows the line.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from armillary.errors import ParseError, Span
+
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r]+) | (?P<newline>\n) | (?P<comment>(?://|\#)[^\n]*|/\*.*?\*/)
+      | (?P<string>"(?:[^"\\\n]|\\.)*")
+      | (?P<number>(?:0x[0-9a-fA-F]+|(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?)(?:f\d*|i\d+|u\d+)?)
+      | (?P<name>[%@]?[A-Za-z_][A-Za-z0-9_]*(?:[.:][A-Za-z0-9_]+)*|[%@]\d+)
+      | (?P<symbol>->|=>|==|!=|<=|>=|&&|\|\||<<|>>|//|[-+*/%<>=!&|^~?:;,.(){}\[\]@\#])""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`kind` is name, number, string, symbol or end; names keep their % or @ prefix."""
+
+    kind: str
+    text: str
+    line: int
+    column: int
+
+
+def tokenize(text: str, source: str = "<text>") -> list[Token]:
+    """All tokens of `text`, ending with one of kind "end". Comments are `//`, `#` to the end of line and /* */."""
+    tokens: list[Token] = []
+    position, line, start = 0, 1, 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            span = Span(source, "", line, position - start + 1)
+            raise ParseError(f"unexpected character {text[position]!r}", span=span)
+        kind = match.lastgroup or ""
+        if kind in ("name", "number", "string", "symbol"):
+            tokens.append(Token(kind, match[0], line, position - start + 1))
+        lines = match[0].count("\n")
+        if lines:
+            line, start = line + lines, match.start() + match[0].rindex("\n") + 1
+        position = match.end()
+    tokens.append(Token("end", "", line, position - start + 1))
+    return tokens
+
+
+class Cursor:
+    """A place in a token list."""
+
+    def __init__(self, text: str, source: str = "<text>") -> None:
+        self.text, self.source = text, source
+        self.tokens = tokenize(text, source)
+        self.index = 0
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.index]
+
+    def peek(self, ahead: int = 1) -> Token:
+        """A later token, without moving."""
+        return self.tokens[min(self.index + ahead, len(self.tokens) - 1)]
+
+    def at(self, *texts: str) -> bool:
+        """Whether the current token is one of these symbols or names."""
+        return self.token.text in texts and self.token.kind in ("symbol", "name")
+
+    def at_end(self) -> bool:
+        return self.token.kind == "end"
+
+    def next(self) -> Token:
+        token = self.token
+        self.index = min(self.index + 1, len(self.tokens) - 1)
+        return token
+
+    def accept(self, *texts: str) -> bool:
+        """Move past one of these symbols or names if it is here."""
+        if self.at(*texts):
+            self.next()
+            return True
+        return False
+
+    def expect(self, text: str) -> Token:
+        """Move past this symbol or name, or fail."""
+        if not self.at(text):
+            raise self.error(f"expected {text!r}")
+        return self.next()
+
+    def name(self, what: str = "a name") -> str:
+        if self.token.kind != "name":
+            raise self.error(f"expected {what}")
+        return self.next().text
+
+    def string(self) -> str:
+        if self.token.kind != "string":
+            raise self.error("expected a string in double quotes")
+        value: str = ast.literal_eval(self.next().text)
+        return value
+
+    def integer(self) -> int:
+        """An integer, possibly negative."""
+        sign = -1 if self.accept("-") else 1
+        if self.token.kind != "number" or not re.fullmatch(r"\d+|0x[0-9a-fA-F]+", self.token.text):
+            raise self.error("expected an integer")
+        return sign * int(self.next().text, 0)
+
+    def span(self) -> Span:
+        return Span(self.source, "", self.token.line, self.token.column)
+
+    def error(self, message: str) -> ParseError:
+        """A ParseError at the current token, showing the line with a caret."""
+        found = self.token.text or "the end of the text"
+        lines = self.text.split("\n")
+        line = lines[self.token.line - 1] if self.token.line <= len(lines) else ""
+        caret = " " * (self.token.column - 1) + "^"
+        return ParseError(f"{message}, found {found!r}\n    {line}\n    {caret}", span=self.span())

@@ -1,0 +1,380 @@
+"""Constructors of scalar expressions: convert Python values, match dtypes, fold constants.
+
+In: expressions, Python numbers, strings, IterVars. Out: a node whose operands agree in dtype, or a folded constant.
+Invariant: folding never changes a value (integers wrap as the dtype does; floats fold in that float type; `x + 0.0`
+is left alone, because of -0.0). Deeper rules: `tir/simplify.py`. The operators of `Expr` are installed from here.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from armillary.dtype import DType
+from armillary.errors import TypeMismatch
+from armillary.tir import expr as E
+from armillary.tir.expr import BOOL, INT32, Call, Cast, Expr, FloatImm, IntImm, IterVar, StringImm, Var
+
+Value = Any  # what user code may pass for an expression: Expr, int, float, bool, str, numpy scalar, tensors of rank 0
+
+
+def const(value: Value, dtype: str | None = None) -> Expr:
+    """An immediate; the dtype defaults to bool, int32 (int64 when needed) or float32."""
+    if dtype is None:
+        if isinstance(value, bool | np.bool_):
+            dtype = "bool"
+        elif isinstance(value, int | np.integer):
+            dtype = "int32" if -(2**31) <= int(value) < 2**31 else "int64"
+        else:
+            dtype = "float32"
+    kind = DType(dtype)
+    if kind.lanes > 1:
+        return E.Broadcast(const(value, kind.element), kind.lanes)
+    if kind.is_int or kind.is_bool:
+        return IntImm(kind, wrap(int(value), kind))
+    if kind.code in ("float", "bfloat"):
+        return FloatImm(kind, round_float(float(value), kind))
+    raise TypeMismatch(f"no constant of dtype {dtype}")
+
+
+def wrap(value: int, dtype: DType) -> int:
+    """`value` as the integer dtype would hold it (two's complement)."""
+    if dtype.is_bool:
+        return int(value != 0)
+    value &= (1 << dtype.bits) - 1
+    return value - (1 << dtype.bits) if dtype.code == "int" and value >> (dtype.bits - 1) else value
+
+
+def round_float(value: float, dtype: DType) -> float:
+    """`value` rounded to the float dtype."""
+    if dtype.bits == 64:
+        return value
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.array(value).astype(dtype.numpy))
+
+
+def convert(value: Value) -> Expr:
+    """Any user value as an expression."""
+    if isinstance(value, IterVar):
+        return value.var
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, str):
+        return StringImm(value)
+    if isinstance(value, bool | int | float | np.generic):
+        dtype = None
+        if isinstance(value, np.generic):
+            dtype = value.dtype.name
+        return const(value, dtype)
+    as_expr = getattr(value, "as_expr", None)  # rank-0 tensors, slices of tensors
+    if as_expr is not None:
+        result: Expr = as_expr()
+        return result
+    raise TypeMismatch(f"cannot use {type(value).__name__} {value!r} in an expression", hint="expected Expr or number")
+
+
+def cast(value: Value, dtype: str) -> Expr:
+    """`value` converted to `dtype` (lanes follow the value when `dtype` is scalar)."""
+    e, to = convert(value), DType(dtype)
+    if to.lanes == 1 and e.dtype.lanes > 1:
+        to = to.with_lanes(e.dtype.lanes)
+    if e.dtype == to:
+        return e
+    if to.lanes > 1 and e.dtype.lanes == 1:
+        return E.Broadcast(cast(e, to.element), to.lanes)
+    if isinstance(e, E.Broadcast):
+        return E.Broadcast(cast(e.value, to.with_lanes(to.lanes // e.lanes)), e.lanes)
+    if isinstance(e, IntImm | FloatImm) and (to.is_float or to.is_int or to.is_bool):
+        if isinstance(e, IntImm):
+            return const(e.value, to)
+        if to.is_float:
+            return const(e.value, to)
+        if to.is_int and np.isfinite(e.value) and to.min_value <= int(e.value) <= to.max_value:
+            return const(int(e.value), to)
+    return Cast(to, e)
+
+
+def match_types(a: Value, b: Value) -> tuple[Expr, Expr]:
+    """Both operands with one dtype: immediates follow the other side; else the wider kind wins (int < uint < float)."""
+    x, y = convert(a), convert(b)
+    if x.dtype is y.dtype:
+        return x, y
+    if x.dtype.lanes != y.dtype.lanes:
+        lanes = max(x.dtype.lanes, y.dtype.lanes)
+        if min(x.dtype.lanes, y.dtype.lanes) != 1:
+            raise TypeMismatch(f"operands have {x.dtype} and {y.dtype}: different numbers of lanes")
+        x, y = (v if v.dtype.lanes == lanes else E.Broadcast(v, lanes) for v in (x, y))
+        if x.dtype is y.dtype:
+            return x, y
+    x_number, y_number = isinstance(a, bool | int | float), isinstance(b, bool | int | float)
+    if x_number != y_number and not (x.dtype.is_float != y.dtype.is_float and (x if x_number else y).dtype.is_float):
+        return (cast(x, y.dtype), y) if x_number else (x, cast(y, x.dtype))
+    to = _wider(x.dtype, y.dtype)
+    return cast(x, to), cast(y, to)
+
+
+def _wider(a: DType, b: DType) -> DType:
+    def rank(t: DType) -> tuple[bool, int, bool]:
+        return (t.is_float, t.bits, t.code == "uint")
+
+    return max(a, b, key=rank)
+
+
+def _compute(function: Callable[[Any, Any], Any], x: IntImm | FloatImm, y: IntImm | FloatImm) -> Expr | None:
+    with np.errstate(all="ignore"):
+        if isinstance(x, IntImm):
+            return const(function(x.value, y.value), x.dtype)
+        kind = x.dtype.numpy.type
+        return const(float(function(kind(x.value), kind(y.value))), x.dtype)
+
+
+def _constants(x: Expr, y: Expr) -> bool:
+    return isinstance(x, IntImm | FloatImm) and isinstance(y, IntImm | FloatImm)
+
+
+def add(a: Value, b: Value) -> Expr:
+    x, y = match_types(a, b)
+    if _constants(x, y):
+        return _compute(operator.add, x, y) or E.Add(x, y)  # type: ignore[arg-type]
+    if isinstance(y, IntImm) and y.value == 0:
+        return x
+    if isinstance(x, IntImm) and x.value == 0:
+        return y
+    return E.Add(x, y)
+
+
+def sub(a: Value, b: Value) -> Expr:
+    x, y = match_types(a, b)
+    if _constants(x, y):
+        return _compute(operator.sub, x, y) or E.Sub(x, y)  # type: ignore[arg-type]
+    if isinstance(y, IntImm) and y.value == 0:
+        return x
+    return E.Sub(x, y)
+
+
+def mul(a: Value, b: Value) -> Expr:
+    x, y = match_types(a, b)
+    if _constants(x, y):
+        return _compute(operator.mul, x, y) or E.Mul(x, y)  # type: ignore[arg-type]
+    for one, other in ((x, y), (y, x)):
+        if isinstance(one, IntImm) and one.value in (0, 1):
+            return other if one.value else one
+        if isinstance(one, FloatImm) and one.value == 1.0:
+            return other
+    return E.Mul(x, y)
+
+
+def div(a: Value, b: Value) -> Expr:
+    """`a / b`: true division for floats; integers divide as C does (TruncDiv)."""
+    x, y = match_types(a, b)
+    if not x.dtype.is_float:
+        return truncdiv(x, y)
+    if _constants(x, y):
+        return _compute(np.divide, x, y) or E.Div(x, y)  # type: ignore[arg-type]
+    return x if isinstance(y, FloatImm) and y.value == 1.0 else E.Div(x, y)
+
+
+def _integer_division(cls: type, rounding: Callable[[int, int], int], one: int | None) -> Callable[[Value, Value], Expr]:
+    def build(a: Value, b: Value) -> Expr:
+        x, y = match_types(a, b)
+        if isinstance(y, IntImm):
+            if y.value == 0:
+                raise TypeMismatch(f"division of an expression by zero ({cls.__name__})")
+            if isinstance(x, IntImm):
+                return const(rounding(x.value, y.value), x.dtype)
+            if y.value == 1:
+                return x if one is None else const(0, x.dtype)
+        if isinstance(x, IntImm) and x.value == 0:
+            return x
+        result: Expr = cls(x, y)
+        return result
+
+    return build
+
+
+def _trunc_div(a: int, b: int) -> int:
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+truncdiv = _integer_division(E.TruncDiv, _trunc_div, None)
+truncmod = _integer_division(E.TruncMod, lambda a, b: a - b * _trunc_div(a, b), 0)
+floordiv = _integer_division(E.FloorDiv, operator.floordiv, None)
+floormod = _integer_division(E.FloorMod, operator.mod, 0)
+indexdiv, indexmod = floordiv, floormod
+
+
+def ceildiv(a: Value, b: Value) -> Expr:
+    return floordiv(add(a, sub(b, 1)), b)
+
+
+def minimum(a: Value, b: Value) -> Expr:
+    x, y = match_types(a, b)
+    if isinstance(x, IntImm) and isinstance(y, IntImm):
+        return x if x.value <= y.value else y
+    return x if x is y else E.Min(x, y)
+
+
+def maximum(a: Value, b: Value) -> Expr:
+    x, y = match_types(a, b)
+    if isinstance(x, IntImm) and isinstance(y, IntImm):
+        return x if x.value >= y.value else y
+    return x if x is y else E.Max(x, y)
+
+
+def _comparison(cls: type, test: Callable[[Any, Any], bool]) -> Callable[[Value, Value], Expr]:
+    def build(a: Value, b: Value) -> Expr:
+        x, y = match_types(a, b)
+        if _constants(x, y):
+            return IntImm(BOOL, int(test(x.value, y.value)))  # type: ignore[attr-defined]
+        result: Expr = cls(x, y)
+        return result
+
+    return build
+
+
+equal = _comparison(E.EQ, operator.eq)
+not_equal = _comparison(E.NE, operator.ne)
+less = _comparison(E.LT, operator.lt)
+less_equal = _comparison(E.LE, operator.le)
+greater = _comparison(E.GT, operator.gt)
+greater_equal = _comparison(E.GE, operator.ge)
+
+
+def logical_and(a: Value, b: Value) -> Expr:
+    x, y = cast(a, "bool"), cast(b, "bool")
+    for one, other in ((x, y), (y, x)):
+        if isinstance(one, IntImm):
+            return other if one.value else one
+    return E.And(x, y)
+
+
+def logical_or(a: Value, b: Value) -> Expr:
+    x, y = cast(a, "bool"), cast(b, "bool")
+    for one, other in ((x, y), (y, x)):
+        if isinstance(one, IntImm):
+            return one if one.value else other
+    return E.Or(x, y)
+
+
+def logical_not(a: Value) -> Expr:
+    x = cast(a, "bool")
+    return IntImm(BOOL, 1 - x.value) if isinstance(x, IntImm) else E.Not(x)
+
+
+def all_of(*conditions: Value) -> Expr:
+    """The conjunction; true when there are none."""
+    result: Expr = IntImm(BOOL, 1)
+    for condition in conditions:
+        result = logical_and(result, condition)
+    return result
+
+
+def any_of(*conditions: Value) -> Expr:
+    """The disjunction; false when there are none."""
+    result: Expr = IntImm(BOOL, 0)
+    for condition in conditions:
+        result = logical_or(result, condition)
+    return result
+
+
+def select(condition: Value, true_value: Value, false_value: Value) -> Expr:
+    """Lane-wise choice; both sides are evaluated."""
+    test, (x, y) = cast(condition, "bool"), match_types(true_value, false_value)
+    if isinstance(test, IntImm):
+        return x if test.value else y
+    return E.Select(test, x, y)
+
+
+def if_then_else(condition: Value, true_value: Value, false_value: Value) -> Expr:
+    """Like select, but only the chosen side is evaluated: use it to guard loads."""
+    test, (x, y) = cast(condition, "bool"), match_types(true_value, false_value)
+    if isinstance(test, IntImm):
+        return x if test.value else y
+    return Call(x.dtype, "if_then_else", (test, x, y))
+
+
+def likely(condition: Value) -> Expr:
+    """A condition that loop partitioning should make true in the main part."""
+    test = cast(condition, "bool")
+    return test if isinstance(test, IntImm) else Call(BOOL, "likely", (test,))
+
+
+def neg(a: Value) -> Expr:
+    x = convert(a)
+    if isinstance(x, FloatImm):
+        return FloatImm(x.dtype, -x.value)
+    return sub(const(0, x.dtype), x) if not x.dtype.is_float else E.Mul(x, const(-1.0, x.dtype))
+
+
+def call(name: str, *args: Value, dtype: str | None = None) -> Expr:
+    """An intrinsic call; the dtype defaults to that of the first argument."""
+    values = tuple(convert(a) for a in args)
+    return Call(DType(dtype) if dtype is not None else values[0].dtype, name, values)
+
+
+def _bitwise(name: str, function: Callable[[int, int], int], logical: Callable[..., Expr]) -> Callable[..., Expr]:
+    def build(a: Value, b: Value) -> Expr:
+        x, y = match_types(a, b)
+        if x.dtype.is_bool and name != "bitwise_xor":
+            return logical(x, y)
+        if isinstance(x, IntImm) and isinstance(y, IntImm):
+            return const(function(x.value, y.value), x.dtype)
+        return Call(x.dtype, name, (x, y))
+
+    return build
+
+
+bitwise_and = _bitwise("bitwise_and", operator.and_, logical_and)
+bitwise_or = _bitwise("bitwise_or", operator.or_, logical_or)
+bitwise_xor = _bitwise("bitwise_xor", operator.xor, not_equal)
+shift_left = _bitwise("shift_left", operator.lshift, logical_and)
+shift_right = _bitwise("shift_right", operator.rshift, logical_and)
+
+
+def bitwise_not(a: Value) -> Expr:
+    x = convert(a)
+    return logical_not(x) if x.dtype.is_bool else bitwise_xor(x, const(-1, x.dtype))
+
+
+def var(name: str = "n", dtype: str = "int32") -> Var:
+    return Var(name, DType(dtype))
+
+
+def int32(value: int) -> IntImm:
+    return IntImm(INT32, value)
+
+
+def as_int(value: Value) -> int | None:
+    """The value of an integer constant, or None."""
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, IntImm):
+        return value.value
+    return value.value.value if isinstance(value, E.Broadcast) and isinstance(value.value, IntImm) else None
+
+
+def _reflected(function: Callable[[Value, Value], Expr]) -> Callable[[Value, Value], Expr]:
+    return lambda a, b: function(b, a)
+
+
+_BINARY = {"add": add, "sub": sub, "mul": mul, "truediv": div, "floordiv": floordiv, "mod": floormod, "and": bitwise_and, "or": bitwise_or, "xor": bitwise_xor, "lshift": shift_left, "rshift": shift_right}  # fmt: skip
+_COMPARE = {"lt": less, "le": less_equal, "gt": greater, "ge": greater_equal, "eq": equal, "ne": not_equal}
+
+
+def _comparable(function: Callable[[Value, Value], Expr]) -> Callable[[Value, Value], Any]:
+    def build(a: Value, b: Value) -> Any:  # Any: NotImplemented for None and foreign objects, as Python wants
+        known = isinstance(b, Expr | bool | int | float | np.generic) or hasattr(b, "as_expr")
+        return function(a, b) if known else NotImplemented
+
+    return build
+
+
+E.install_operators(
+    {f"__{n}__": f for n, f in _BINARY.items()}
+    | {f"__r{n}__": _reflected(f) for n, f in _BINARY.items()}
+    | {f"__{n}__": _comparable(f) for n, f in _COMPARE.items()}
+    | {"__neg__": neg, "__invert__": bitwise_not, "astype": cast}
+)

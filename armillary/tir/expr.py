@@ -1,0 +1,403 @@
+"""Scalar expressions, shared by TE and the loop language.
+
+Grammar (every node has `dtype`; vectors are dtypes with lanes > 1):
+
+    expr = Var(name, dtype) | IntImm(dtype, value) | FloatImm(dtype, value) | StringImm(value)
+         | Cast(dtype, value)
+         | Add | Sub | Mul | Div | TruncDiv | TruncMod | FloorDiv | FloorMod | Min | Max   (a, b)
+         | EQ | NE | LT | LE | GT | GE | And | Or (a, b) | Not(a)
+         | Select(condition, true_value, false_value)        both branches are evaluated
+         | BufferLoad(buffer, indices) | ProducerLoad(producer, indices)    the latter in TE only
+         | Ramp(base, stride, lanes) | Broadcast(value, lanes)
+         | Let(var, value, body) | Call(dtype, name, args)   `name` is a row of tir/intrinsics.py
+         | Reduce(combiner, source, axis, condition, value_index)           in TE only
+
+Invariant: both sides of a binary node have one dtype (the constructors in `tir/build.py` cast and fold; the classes
+here do not). `==` on expressions builds an `EQ` node whose truth value is identity, so nodes still work as dict keys.
+Loops and buffers: `tir/stmt.py`. Rules: `tir/simplify.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from armillary.dtype import DType
+from armillary.errors import TypeMismatch
+from armillary.node import Node, derived, node
+
+if TYPE_CHECKING:
+    from armillary.tir.stmt import Buffer
+
+BOOL = DType("bool")
+INT32 = DType("int32")
+
+
+class Expr(Node):
+    """Base of scalar expressions. Operators build nodes through `tir/build.py`, which installs them here."""
+
+    __slots__ = ()
+    dtype: DType
+
+    __hash__ = object.__hash__  # stated, because tir/build.py installs an `__eq__` that builds nodes
+
+    def __bool__(self) -> bool:
+        raise TypeMismatch(
+            f"the truth of a symbolic {type(self).__name__} is not known while building an expression",
+            hint="use te.if_then_else, tir.Select, tir.all or tir.any",
+        )
+
+    def astype(self, dtype: str) -> Expr:
+        """This value converted to another dtype."""
+        from_build = _OPERATORS["astype"]
+        result: Expr = from_build(self, dtype)
+        return result
+
+
+_OPERATORS: dict[str, Any] = {}  # Any: filled by tir/build.py with functions of one or two operands
+
+
+def install_operators(table: dict[str, Any]) -> None:
+    """Called once by tir/build.py: attach `+ - * // % < ...` to `Expr` (reflected forms included)."""
+    for name, function in table.items():
+        if name.startswith("__"):
+            setattr(Expr, name, function)
+        else:
+            _OPERATORS[name] = function
+
+
+def _first(item: Any) -> DType:
+    return item.a.dtype  # type: ignore[no-any-return]
+
+
+def _truth(item: Any) -> DType:
+    return BOOL.with_lanes(item.a.dtype.lanes)
+
+
+@node
+class Var(Expr):
+    """A scalar variable; compared by identity, the name is only for people."""
+
+    _binds: ClassVar[bool] = True
+    name: str
+    dtype: DType = INT32
+
+
+@node
+class IntImm(Expr):
+    """An integer or bool constant; `value` fits `dtype`."""
+
+    dtype: DType
+    value: int
+
+
+@node
+class FloatImm(Expr):
+    """A floating-point constant, kept as a Python float (inf and nan included)."""
+
+    dtype: DType
+    value: float
+
+
+@node
+class StringImm(Expr):
+    """A string, only as an argument of Call or a pragma value."""
+
+    value: str
+    dtype: DType = DType("string")
+
+
+@node
+class Cast(Expr):
+    """Conversion as in C: float to int truncates toward zero; int to narrower int wraps."""
+
+    dtype: DType
+    value: Expr
+
+
+@node
+class Add(Expr):
+    """a + b; integers wrap."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_first)
+
+
+@node
+class Sub(Expr):
+    """a - b; integers wrap."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_first)
+
+
+@node
+class Mul(Expr):
+    """a * b; integers wrap."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_first)
+
+
+@node
+class Div(Expr):
+    """a / b of floats."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_first)
+
+
+@node
+class TruncDiv(Expr):
+    """Integer quotient rounded toward zero."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_first)
+
+
+@node
+class TruncMod(Expr):
+    """Remainder of TruncDiv: the sign of `a` (for floats: C's fmod)."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_first)
+
+
+@node
+class FloorDiv(Expr):
+    """Integer quotient rounded toward minus infinity."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_first)
+
+
+@node
+class FloorMod(Expr):
+    """Remainder of FloorDiv: the sign of `b`."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_first)
+
+
+@node
+class Min(Expr):
+    """The smaller value; of floats, NaN if either is NaN."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_first)
+
+
+@node
+class Max(Expr):
+    """The larger value; of floats, NaN if either is NaN."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_first)
+
+
+@node
+class EQ(Expr):
+    """a == b. Its Python truth value is `a is b`, so that nodes can be looked up in lists and dicts."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_truth)
+
+    def __bool__(self) -> bool:
+        return self.a is self.b
+
+
+@node
+class NE(Expr):
+    """a != b. Its Python truth value is `a is not b`."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_truth)
+
+    def __bool__(self) -> bool:
+        return self.a is not self.b
+
+
+@node
+class LT(Expr):
+    """a < b."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_truth)
+
+
+@node
+class LE(Expr):
+    """a <= b."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_truth)
+
+
+@node
+class GT(Expr):
+    """a > b."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_truth)
+
+
+@node
+class GE(Expr):
+    """a >= b."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_truth)
+
+
+@node
+class And(Expr):
+    """Both; evaluates both sides (use Call if_then_else to guard)."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_first)
+
+
+@node
+class Or(Expr):
+    """Either; evaluates both sides."""
+
+    a: Expr
+    b: Expr
+    dtype: DType = derived(_first)
+
+
+@node
+class Not(Expr):
+    """Logical negation of a bool."""
+
+    a: Expr
+    dtype: DType = derived(_first)
+
+
+@node
+class Select(Expr):
+    """true_value where condition holds, else false_value; both are evaluated, lane by lane."""
+
+    condition: Expr
+    true_value: Expr
+    false_value: Expr
+    dtype: DType = derived(lambda item: item.true_value.dtype)
+
+
+def _load_dtype(item: Any) -> DType:
+    """Lanes of a load come from its last index (a Ramp or Broadcast after vectorisation)."""
+    element: DType = item.buffer.dtype
+    return element.with_lanes(element.lanes * item.indices[-1].dtype.lanes) if item.indices else element
+
+
+@node
+class BufferLoad(Expr):
+    """One element (or, with a vector last index, several) of a buffer; the lanes come from the last index."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    dtype: DType = derived(_load_dtype)
+
+
+@node
+class ProducerLoad(Expr):
+    """An element of a TE tensor; lowering turns it into BufferLoad."""
+
+    producer: Any  # Any: a te.Tensor, which lives a layer above
+    indices: tuple[Expr, ...]
+    dtype: DType = derived(lambda item: item.producer.dtype)
+
+
+@node
+class Ramp(Expr):
+    """The vector base, base + stride, …, base + (lanes-1)*stride; base may itself be a vector."""
+
+    base: Expr
+    stride: Expr
+    lanes: int
+    dtype: DType = derived(lambda item: item.base.dtype.with_lanes(item.lanes * item.base.dtype.lanes))
+
+
+@node
+class Broadcast(Expr):
+    """One value in every lane (a vector value is repeated whole)."""
+
+    value: Expr
+    lanes: int
+    dtype: DType = derived(lambda item: item.value.dtype.with_lanes(item.lanes * item.value.dtype.lanes))
+
+
+@node
+class Let(Expr):
+    """body with var bound to value."""
+
+    var: Var
+    value: Expr
+    body: Expr
+    dtype: DType = derived(lambda item: item.body.dtype)
+
+
+@node
+class Call(Expr):
+    """An intrinsic of `tir/intrinsics.py` or, for call_extern, a C function (args[0] is its StringImm name)."""
+
+    dtype: DType
+    name: str
+    args: tuple[Expr, ...]
+
+
+@node
+class CommReducer(Node):
+    """A commutative, associative reduction over tuples: result = combine(lhs, rhs), identity its neutral element."""
+
+    lhs: tuple[Var, ...]
+    rhs: tuple[Var, ...]
+    result: tuple[Expr, ...]
+    identity: tuple[Expr, ...]
+
+
+@node
+class Range(Node):
+    """The integers min, …, min + extent - 1."""
+
+    min: Expr
+    extent: Expr
+
+
+@node
+class IterVar(Expr):
+    """A loop axis: `kind` is data, reduce, thread or opaque; usable as an expression (it stands for `var`)."""
+
+    dom: Range | None
+    var: Var
+    kind: str = "data"
+    thread_tag: str = ""
+    dtype: DType = derived(lambda item: item.var.dtype)
+
+
+@node
+class Reduce(Expr):
+    """Value `value_index` of reducing `source` over `axis` where `condition` holds. Top of a te.compute body only."""
+
+    combiner: CommReducer
+    source: tuple[Expr, ...]
+    axis: tuple[IterVar, ...]
+    condition: Expr
+    value_index: int
+    dtype: DType = derived(lambda item: item.source[item.value_index].dtype)

@@ -1,0 +1,89 @@
+"""The named functions that `tir.Call` may use: one row each.
+
+In: a name. Out: its arity, meaning on numpy scalars or arrays (used by the interpreter and by constant folding), and
+whether it has side effects. Invariant: a Call whose name is not here does not verify; an emitter refuses with
+UnsupportedError a name that it has no rule for. Emitters: `codegen/llvm*.py`, `codegen/c.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import erf as _erf
+from typing import Any
+
+import numpy as np
+
+from armillary.tir import build
+from armillary.tir.expr import Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Intrinsic:
+    """`evaluate` takes numpy values, arguments already evaluated; None: the interpreter handles it itself."""
+
+    name: str
+    arity: int  # -1: any number
+    evaluate: Callable[..., Any] | None
+    pure: bool = True
+
+
+def _row(name: str, arity: int, evaluate: Callable[..., Any] | None, pure: bool = True) -> Intrinsic:
+    return Intrinsic(name, arity, evaluate, pure)
+
+
+def _popcount(x: Any) -> Any:
+    return np.vectorize(lambda v: bin(int(v) & ((1 << (8 * np.asarray(x).itemsize)) - 1)).count("1"))(x)
+
+
+def _clz(x: Any) -> Any:
+    bits = 8 * np.asarray(x).itemsize
+    return np.vectorize(lambda v: bits - (int(v) & ((1 << bits) - 1)).bit_length())(x)
+
+
+erf = np.vectorize(_erf, otypes=[np.float64])
+
+_ROWS = (
+    # unary float functions, as C's
+    *(_row(n, 1, getattr(np, m)) for n, m in (
+        ("exp", "exp"), ("exp2", "exp2"), ("log", "log"), ("log2", "log2"), ("log10", "log10"), ("log1p", "log1p"),
+        ("expm1", "expm1"), ("sqrt", "sqrt"), ("sin", "sin"), ("cos", "cos"), ("tan", "tan"), ("asin", "arcsin"),
+        ("acos", "arccos"), ("atan", "arctan"), ("sinh", "sinh"), ("cosh", "cosh"), ("tanh", "tanh"),
+        ("asinh", "arcsinh"), ("acosh", "arccosh"), ("atanh", "arctanh"), ("floor", "floor"), ("ceil", "ceil"),
+        ("trunc", "trunc"), ("nearbyint", "rint"), ("fabs", "abs"), ("isnan", "isnan"), ("isinf", "isinf"),
+        ("isfinite", "isfinite"),
+    )),
+    _row("rsqrt", 1, lambda x: 1 / np.sqrt(x)),
+    _row("round", 1, lambda x: np.trunc(x + np.copysign(0.5, x))),  # half away from zero, as C's round
+    _row("sigmoid", 1, lambda x: 1 / (1 + np.exp(-x))),
+    _row("erf", 1, lambda x: erf(x).astype(np.asarray(x).dtype)),
+    # binary and ternary float functions
+    _row("pow", 2, np.power), _row("atan2", 2, np.arctan2), _row("fmod", 2, np.fmod), _row("hypot", 2, np.hypot),
+    _row("copysign", 2, np.copysign), _row("nextafter", 2, np.nextafter), _row("ldexp", 2, np.ldexp),
+    _row("fma", 3, lambda a, b, c: a * b + c),
+    # integers
+    _row("abs", 1, np.abs), _row("bitwise_and", 2, np.bitwise_and), _row("bitwise_or", 2, np.bitwise_or),
+    _row("bitwise_xor", 2, np.bitwise_xor), _row("shift_left", 2, np.left_shift), _row("shift_right", 2, np.right_shift),
+    _row("popcount", 1, _popcount), _row("clz", 1, _clz),
+    # control and types: the interpreter and the emitters have rules of their own
+    _row("if_then_else", 3, None), _row("likely", 1, lambda x: x), _row("reinterpret", 1, None),
+    _row("call_extern", -1, None, pure=False), _row("call_pure_extern", -1, None),
+    _row("vector_reduce_add", 1, None), _row("prefetch", -1, None, pure=False),
+    _row("thread_sync", -1, None, pure=False),
+)  # fmt: skip
+INTRINSICS = {row.name: row for row in _ROWS}
+
+
+def unary(name: str) -> Callable[[Any], Expr]:
+    """The constructor of a one-argument float function: integers are cast to float32 first."""
+
+    def construct(x: Any) -> Expr:
+        value = build.convert(x)
+        if not value.dtype.is_float:
+            value = build.cast(value, "float32")
+        is_test = name in ("isnan", "isinf", "isfinite")
+        return build.call(name, value, dtype=build.BOOL.with_lanes(value.dtype.lanes) if is_test else None)
+
+    construct.__name__ = name
+    construct.__doc__ = f"{name}(x), element-wise."
+    return construct

@@ -1,0 +1,158 @@
+"""Statements, buffers and functions of the loop language.
+
+Grammar:
+
+    stmt = For(var, min, extent, kind, body, thread_tag, annotations)
+         | IfThenElse(condition, then_body, else_body?)
+         | BufferStore(buffer, value, indices)
+         | Allocate(buffer, body)                the buffer lives while body runs
+         | AttrStmt(key, value, body, node?)     pragmas and notes
+         | LetStmt(var, value, body) | AssertStmt(condition, message, body)
+         | SeqStmt(statements) | Evaluate(value)
+    function = PrimFunc(params, body, attrs)     params are Buffers (tensors) and Vars (scalars)
+
+Before `flatten-storage` buffers have their tensor's rank; after it every buffer is one-dimensional.
+Expressions: `tir/expr.py`. Text: `tir/printer.py`, `tir/parser.py`. Meaning: `tir/interpreter.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, ClassVar
+
+from armillary.dtype import DType
+from armillary.ir import BaseFunc
+from armillary.node import Node, node
+from armillary.tir.expr import Expr, IterVar, Var
+
+
+class LoopKind(enum.Enum):
+    """How the iterations of a loop are run."""
+
+    SERIAL = "serial"
+    PARALLEL = "parallel"
+    VECTORIZED = "vectorized"
+    UNROLLED = "unrolled"
+    THREAD = "thread"  # bound to the GPU axis named by For.thread_tag
+
+
+@node
+class Buffer(Node):
+    """Memory for a tensor: row-major unless `strides` is given; compared by identity.
+
+    `scope` is global, local (registers or stack of one iteration), shared or texture. `align` is in bytes.
+    `elem_offset` is in elements. Shape entries are int32 or int64 expressions.
+    """
+
+    _binds: ClassVar[bool] = True
+    name: str
+    shape: tuple[Expr, ...]
+    dtype: DType
+    scope: str = "global"
+    strides: tuple[Expr, ...] = ()
+    elem_offset: Expr | None = None
+    align: int = 64
+
+
+class Stmt(Node):
+    """Base of statements."""
+
+    __slots__ = ()
+
+
+@node
+class For(Stmt):
+    """Run `body` for `var` in [min, min + extent); extent <= 0 runs nothing."""
+
+    var: Var
+    min: Expr
+    extent: Expr
+    kind: LoopKind
+    body: Stmt
+    thread_tag: str = ""
+    annotations: tuple[tuple[str, Any], ...] = ()  # Any: pragma values are ints, strings or expressions
+
+
+@node
+class IfThenElse(Stmt):
+    """Run one of two bodies; the condition is a scalar bool."""
+
+    condition: Expr
+    then_body: Stmt
+    else_body: Stmt | None = None
+
+
+@node
+class BufferStore(Stmt):
+    """Write one element, or several when the last index is a vector (lanes of value and index agree)."""
+
+    buffer: Buffer
+    value: Expr
+    indices: tuple[Expr, ...]
+
+
+@node
+class Allocate(Stmt):
+    """`buffer` exists, with unspecified contents, while `body` runs."""
+
+    buffer: Buffer
+    body: Stmt
+
+
+@node
+class AttrStmt(Stmt):
+    """A note on `body`: pragma_<name>, thread_extent, virtual_thread, double_buffer_scope, extern_scope…"""
+
+    key: str
+    value: Expr
+    body: Stmt
+    node: IterVar | Var | Buffer | None = None
+
+
+@node
+class LetStmt(Stmt):
+    """`body` with `var` bound to `value`."""
+
+    var: Var
+    value: Expr
+    body: Stmt
+
+
+@node
+class AssertStmt(Stmt):
+    """Stop with `message` unless `condition` holds; then run `body`."""
+
+    condition: Expr
+    message: str
+    body: Stmt
+
+
+@node
+class SeqStmt(Stmt):
+    """Statements one after another; never nested directly in another SeqStmt, never of length 1."""
+
+    statements: tuple[Stmt, ...]
+
+
+@node
+class Evaluate(Stmt):
+    """Evaluate for the side effect; `Evaluate(IntImm 0)` is the statement that does nothing."""
+
+    value: Expr
+
+
+@node
+class PrimFunc(BaseFunc):
+    """A function over buffers and scalars. Inputs come first, then outputs; attrs: see tir/lower.py."""
+
+    params: tuple[Buffer | Var, ...]
+    body: Stmt
+    attrs: tuple[tuple[str, Any], ...] = ()  # Any: attribute values are strings, ints or tuples
+
+
+def seq(*statements: Stmt) -> Stmt:
+    """The statements in order as one, flattening nested sequences."""
+    flat: list[Stmt] = []
+    for statement in statements:
+        flat.extend(statement.statements if isinstance(statement, SeqStmt) else (statement,))
+    return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat))
