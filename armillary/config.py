@@ -1,0 +1,70 @@
+"""Every environment variable the package reads, in one table.
+
+In: the process environment. Out: typed values through `setting(NAME)`. Invariant: no other module reads the
+environment; an unusable value is a ConfigError that names the variable, the value and what is accepted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from armillary.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One variable: how its text is read, its default, what it does."""
+
+    name: str
+    parse: Callable[[str], Any]
+    default: Callable[[], Any]
+    doc: str
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError("must be at least 1")
+    return value
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("0", "1", "true", "false", "yes", "no", ""):
+        raise ValueError("must be 0 or 1")
+    return text.lower() in ("1", "true", "yes")
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cache_home() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "armillary"
+
+
+_TABLE = (
+    Setting("ARMILLARY_NUM_THREADS", _count, _cpus, "threads an inference uses (default: the CPUs this process may use)"),
+    Setting("ARMILLARY_BIND_THREADS", _flag, lambda: False, "1: pin each worker thread to a CPU"),
+    Setting("ARMILLARY_CACHE_DIR", Path, _cache_home, "where compiled kernels are kept"),
+    Setting("ARMILLARY_CACHE", _flag, lambda: True, "0: neither read nor write the kernel cache"),
+    Setting("ARMILLARY_COMPILE_JOBS", _count, _cpus, "processes that compile kernels at the same time"),
+    Setting("ARMILLARY_CC", str, lambda: "", "C compiler for linking and for the C target (default: cc, gcc, clang, zig)"),
+    Setting("CI", _flag, lambda: False, "1: tests must not skip for a missing tool"),
+)
+SETTINGS = {row.name: row for row in _TABLE}
+
+
+def setting(name: str) -> Any:  # Any: the type is the row's
+    """The value of a variable of the table, read afresh."""
+    row = SETTINGS[name]
+    text = os.environ.get(name)
+    if text is None or text == "":
+        return row.default()
+    try:
+        return row.parse(text)
+    except ValueError as error:
+        raise ConfigError(f"environment variable {name}={text!r}: {error}", hint=row.doc) from None
