@@ -1,0 +1,31 @@
+"""A deep-learning compiler: a trained network in, one small package for the device out.
+
+In: an ONNX model or a Relay module. Out: a library that the runtime, or a C program, runs. The names below are resolved
+on first use, so importing the package costs almost nothing; Relay-era scripts find the modules they know.
+Invariant: nothing here has logic. Where to look next: `docs/architecture.md`, `relay/`, `driver/`, `cli/`.
+"""
+
+from __future__ import annotations
+
+from armillary.lazy import lazy_names
+
+__version__ = "0.1.0"
+
+_MODULES = (
+    "artifact", "backend", "cli", "codegen", "config", "contrib", "driver", "dtype", "errors", "frontend", "ir", "node",
+    "ops", "relay", "runtime", "schedules", "target", "te", "tir", "transform",
+)  # fmt: skip
+_TABLE = {name: f"armillary.{name}" for name in _MODULES} | {
+    "ArmillaryError": "armillary.errors:ArmillaryError",
+    "IRModule": "armillary.ir:IRModule",
+    "build": "armillary.driver.te_build:build",
+    "cl": "armillary.runtime:cl",
+    "cpu": "armillary.runtime:cpu",
+    "device": "armillary.runtime:device",
+    "get_global_func": "armillary.runtime:get_global_func",
+    "lower": "armillary.driver.te_build:lower",
+    "nd": "armillary.runtime.ndarray",
+    "opencl": "armillary.runtime:cl",
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _TABLE)

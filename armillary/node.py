@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -32,9 +32,9 @@ class Node:
     _binds: ClassVar[bool] = False
 
 
-def derived(compute: Callable[[Any], Any]) -> Any:  # Any: a field specifier stands for any field type
+def derived(compute: Callable[[Any], Any], *, init: Literal[False] = False) -> Any:  # Any: stands for any field type
     """A slot computed from the other fields at construction; not an argument, not compared."""
-    return dataclasses.field(init=False, metadata={_DERIVED: compute})
+    return dataclasses.field(init=init, metadata={_DERIVED: compute})
 
 
 @dataclass_transform(eq_default=False, frozen_default=True, field_specifiers=(derived, dataclasses.field))

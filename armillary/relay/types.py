@@ -39,7 +39,13 @@ class TensorType(Type):
     """A tensor: dimensions (row-major, () for a scalar) and the dtype of an element."""
 
     shape: tuple[Dim, ...]
-    dtype: DType
+    dtype: DType = DType("float32")  # noqa: RUF009  (a DType is immutable)
+
+    def __post_init__(self) -> None:
+        if type(self.dtype) is not DType or type(self.shape) is not tuple:  # as Relay-era scripts write it
+            made = tensor_type(self.shape, self.dtype)
+            object.__setattr__(self, "shape", made.shape)
+            object.__setattr__(self, "dtype", made.dtype)
 
     @property
     def ndim(self) -> int:
@@ -103,3 +109,8 @@ def tensor_fields(ty: Type) -> tuple[TensorType, ...]:
     if isinstance(ty, TupleType):
         return tuple(t for field in ty.fields for t in tensor_fields(field))
     raise TypeMismatch(f"expected a tensor or a tuple of tensors, got {ty}")
+
+
+def scalar_type(dtype: str) -> TensorType:
+    """The type of a tensor without dimensions."""
+    return TensorType((), DType(dtype))

@@ -32,12 +32,19 @@ class Token:
     column: int
 
 
-def tokenize(text: str, source: str = "<text>") -> list[Token]:
-    """All tokens of `text`, ending with one of kind "end". Comments are `//`, `#` to the end of line and /* */."""
+_PLAIN_TOKEN = re.compile(_TOKEN.pattern.replace(r"(?://|\#)[^\n]*", r"\#[^\n]*"), re.VERBOSE | re.DOTALL)
+
+
+def tokenize(text: str, source: str = "<text>", slash_comments: bool = True) -> list[Token]:
+    """All tokens of `text`, ending with one of kind "end". Comments are `//`, `#` to the end of line and /* */.
+
+    Without `slash_comments`, `//` is a symbol (floor division in the loop language).
+    """
+    pattern = _TOKEN if slash_comments else _PLAIN_TOKEN
     tokens: list[Token] = []
     position, line, start = 0, 1, 0
     while position < len(text):
-        match = _TOKEN.match(text, position)
+        match = pattern.match(text, position)
         if match is None:
             span = Span(source, "", line, position - start + 1)
             raise ParseError(f"unexpected character {text[position]!r}", span=span)
@@ -55,9 +62,9 @@ def tokenize(text: str, source: str = "<text>") -> list[Token]:
 class Cursor:
     """A place in a token list."""
 
-    def __init__(self, text: str, source: str = "<text>") -> None:
+    def __init__(self, text: str, source: str = "<text>", slash_comments: bool = True) -> None:
         self.text, self.source = text, source
-        self.tokens = tokenize(text, source)
+        self.tokens = tokenize(text, source, slash_comments)
         self.index = 0
 
     @property

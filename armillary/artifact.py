@@ -1,0 +1,524 @@
+"""The package: the only thing compiler and runtime share.
+
+In: rows describing compiled functions, a graph over them, named parameters, the bytes of a library. Out: the descriptor
+JSON, the Relay-era graph JSON and params blob, and a tar of `mod.so`, `mod.json`, `mod.params` - and all of them back.
+Invariant: what was written reads back equal; damaged or hostile input raises ArtifactError, before any allocation.
+Parsing helpers are in `artifact_json.py`; the C twins of these readers in `runtime/native`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from armillary.artifact_json import Reader, dump, parse
+from armillary.dtype import DType, dtype_of
+from armillary.errors import ArtifactError, TypeMismatch
+
+ABI_VERSION = 1
+MAX_NDIM = 32
+MAX_NODES = 1 << 20
+MAX_BYTES = 1 << 42  # one tensor, or one plan: 4 TiB
+MAX_JSON = 1 << 28
+MAX_PACKAGE_MEMBER = 1 << 34
+PACKAGE_MEMBERS = ("mod.so", "mod.json", "mod.params")
+
+Array = NDArray[Any]  # Any: parameters come in every dtype
+
+
+# ---------------------------------------------------------------------------------------------------- descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class ArgRow:
+    """A tensor argument: a dimension is an int or the name of a var, bound from the actual tensor."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+    role: Literal["in", "out"] = "in"
+
+
+@dataclass(frozen=True, slots=True)
+class VarRow:
+    """A scalar argument or symbolic dimension; passed as int64 (floats as the bits of a double)."""
+
+    name: str
+    dtype: str = "int64"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """One parallel loop: its C symbol and its extent (an int, or the symbol of a function of `vars`)."""
+
+    symbol: str
+    extent: int | str
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRow:
+    """How to call one compiled function; `asserts[k - 1]` is the message of return code k."""
+
+    name: str
+    args: tuple[ArgRow, ...]
+    phases: tuple[PhaseRow, ...]
+    vars: tuple[VarRow, ...] = ()
+    workspace: int = 0
+    thread_workspace: int = 0
+    asserts: tuple[str, ...] = ()
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Every symbol that the library must define for this function."""
+        extents = [phase.extent for phase in self.phases if isinstance(phase.extent, str)]
+        return (*(phase.symbol for phase in self.phases), *extents)
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """What a compiled library holds: the target text it was built for and a row per function."""
+
+    target: str
+    functions: Mapping[str, FunctionRow] = field(default_factory=dict)
+    abi: int = ABI_VERSION
+
+    def to_json(self) -> str:
+        """The text exported as `armillary_descriptor`."""
+        rows = {name: _function_to_json(row) for name, row in self.functions.items()}
+        return dump({"abi": self.abi, "target": self.target, "functions": rows})
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Descriptor:
+        """Read and validate a descriptor; ArtifactError if anything is off."""
+        root = Reader(parse(text, "descriptor", MAX_JSON), "descriptor")
+        abi = root.get("abi").integer(0, 1 << 30)
+        if abi != ABI_VERSION:
+            raise ArtifactError(f"descriptor: kernel ABI {abi} is not supported; this runtime knows {ABI_VERSION}")
+        rows = root.get("functions").items()
+        return Descriptor(root.get("target").string(), {name: _read_function(name, r) for name, r in rows}, abi)
+
+
+def _function_to_json(row: FunctionRow) -> dict[str, object]:
+    return {
+        "args": [{"name": a.name, "shape": list(a.shape), "dtype": str(a.dtype), "role": a.role} for a in row.args],
+        "vars": [{"name": v.name, "dtype": str(v.dtype)} for v in row.vars],
+        "workspace": row.workspace,
+        "thread_workspace": row.thread_workspace,
+        "asserts": list(row.asserts),
+        "phases": [
+            {"symbol": p.symbol, "extent": p.extent if isinstance(p.extent, int) else {"symbol": p.extent}}
+            for p in row.phases
+        ],
+    }
+
+
+def _read_function(name: str, reader: Reader) -> FunctionRow:
+    rows = reader.get("vars").elements()
+    variables = tuple(VarRow(v.get("name").string(), _read_dtype(v.get("dtype"))) for v in rows)
+    names = {v.name for v in variables}
+    return FunctionRow(
+        name=name,
+        args=tuple(_read_arg(a, names) for a in reader.get("args").elements()),
+        phases=tuple(_read_phase(p) for p in reader.get("phases").elements()),
+        vars=variables,
+        workspace=reader.get("workspace").integer(0, MAX_BYTES),
+        thread_workspace=reader.get("thread_workspace").integer(0, MAX_BYTES),
+        asserts=tuple(a.string() for a in reader.get("asserts").elements()),
+    )
+
+
+def _read_arg(reader: Reader, names: set[str]) -> ArgRow:
+    shape: list[int | str] = []
+    for entry in reader.get("shape").elements(MAX_NDIM):
+        if isinstance(entry.value, str):
+            if entry.value not in names:
+                raise entry.error(f"dimension {entry.value!r} is not a var of the function")
+            shape.append(entry.value)
+        else:
+            shape.append(entry.integer(0, MAX_BYTES))
+    role = reader.get("role")
+    if role.value == "in":
+        return ArgRow(reader.get("name").string(), tuple(shape), _read_dtype(reader.get("dtype")), "in")
+    if role.value == "out":
+        return ArgRow(reader.get("name").string(), tuple(shape), _read_dtype(reader.get("dtype")), "out")
+    raise role.error('must be "in" or "out"')
+
+
+def _read_phase(reader: Reader) -> PhaseRow:
+    extent = reader.get("extent")
+    if isinstance(extent.value, dict):
+        return PhaseRow(reader.get("symbol").identifier(), extent.get("symbol").identifier())
+    return PhaseRow(reader.get("symbol").identifier(), extent.integer(0, MAX_BYTES))
+
+
+def _read_dtype(reader: Reader) -> str:
+    name = reader.string()
+    try:
+        dtype = DType(name)
+        dtype.numpy  # noqa: B018 - raises for types that have no array form
+    except (TypeMismatch, TypeError) as error:
+        raise reader.error(f"unusable dtype {name[:40]!r}") from error
+    return dtype
+
+
+# --------------------------------------------------------------------------------------------------------- graph
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """An input or parameter (`op` is "null") or a call of a compiled function (`op` is "tvm_op").
+
+    `inputs` are (node id, output index, version). A call whose `func_name` is `__nop` renames its input's storage.
+    """
+
+    op: str
+    name: str
+    inputs: tuple[tuple[int, int, int], ...] = ()
+    func_name: str = ""
+    num_outputs: int = 1
+    attrs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSpec:
+    """A graph of compiled functions with its memory plan.
+
+    Node outputs are numbered consecutively (*entries*); `shapes`, `dltypes` and `storage_ids` have one row per entry.
+    `arena_offsets` has one row per storage id: a byte offset in the arena, or -1 for storage that owns its memory.
+    """
+
+    nodes: tuple[GraphNode, ...]
+    arg_nodes: tuple[int, ...]
+    heads: tuple[tuple[int, int, int], ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dltypes: tuple[str, ...]
+    storage_ids: tuple[int, ...]
+    arena_offsets: tuple[int, ...] = ()
+
+    @property
+    def node_row_ptr(self) -> tuple[int, ...]:
+        """First entry of each node, and the number of entries."""
+        rows = [0]
+        for node in self.nodes:
+            rows.append(rows[-1] + node.num_outputs)
+        return tuple(rows)
+
+    def entry(self, node: int, output: int = 0) -> int:
+        """Number of the entry for output `output` of node `node`."""
+        return self.node_row_ptr[node] + output
+
+    @property
+    def arena_size(self) -> int:
+        """Bytes that the arena needs for the planned storages."""
+        size = 0
+        for shape, dtype, storage in zip(self.shapes, self.dltypes, self.storage_ids):
+            if self.arena_offsets and self.arena_offsets[storage] >= 0:
+                size = max(size, self.arena_offsets[storage] + tensor_bytes(shape, dtype))
+        return size
+
+    def to_json(self) -> str:
+        """The Relay-era graph JSON (plus the attribute `arena_offset`)."""
+        attrs: dict[str, object] = {
+            "shape": ["list_shape", [list(shape) for shape in self.shapes]],
+            "dltype": ["list_str", [str(dtype) for dtype in self.dltypes]],
+            "storage_id": ["list_int", list(self.storage_ids)],
+        }
+        if self.arena_offsets:
+            attrs["arena_offset"] = ["list_int", list(self.arena_offsets)]
+        return dump({
+            "nodes": [_node_to_json(node) for node in self.nodes],
+            "arg_nodes": list(self.arg_nodes),
+            "heads": [list(head) for head in self.heads],
+            "attrs": attrs,
+            "node_row_ptr": list(self.node_row_ptr),
+        })  # fmt: skip
+
+    @staticmethod
+    def from_json(text: str | bytes) -> GraphSpec:
+        """Read and validate graph JSON; ArtifactError if anything is off."""
+        root = Reader(parse(text, "graph", MAX_JSON), "graph")
+        attrs = root.get("attrs")
+        spec = GraphSpec(
+            nodes=tuple(_read_node(n) for n in root.get("nodes").elements(MAX_NODES)),
+            arg_nodes=tuple(a.integer(0, MAX_NODES) for a in root.get("arg_nodes").elements()),
+            heads=tuple(_read_edge(h) for h in root.get("heads").elements()),
+            shapes=tuple(
+                tuple(d.integer(0, MAX_BYTES) for d in s.elements(MAX_NDIM))
+                for s in attrs.tagged("shape", "list_shape").elements()
+            ),
+            dltypes=tuple(_read_dtype(d) for d in attrs.tagged("dltype", "list_str").elements()),
+            storage_ids=tuple(s.integer(0, MAX_NODES) for s in attrs.tagged("storage_id", "list_int").elements()),
+            arena_offsets=tuple(a.integer(-1, MAX_BYTES) for a in attrs.tagged("arena_offset", "list_int").elements())
+            if attrs.has("arena_offset")
+            else (),
+        )
+        spec.validate()
+        rows = tuple(r.integer(0, 1 << 40) for r in root.get("node_row_ptr").elements())
+        if rows != spec.node_row_ptr:
+            raise ArtifactError("graph.node_row_ptr does not agree with the nodes' num_outputs")
+        return spec
+
+    def validate(self) -> None:
+        """Refuse ids out of range, edges that point forward, wrong counts and absurd sizes."""
+        rows = self.node_row_ptr
+        entries = rows[-1]
+        lengths = (len(self.shapes), len(self.dltypes), len(self.storage_ids))
+        if lengths != (entries,) * 3:
+            raise ArtifactError(f"graph.attrs: {entries} entries, but shape, dltype, storage_id have {lengths} rows")
+        for index, node in enumerate(self.nodes):
+            _check_edges(self, node.inputs, index, f"graph.nodes[{index}] ({node.name!r})")
+        _check_edges(self, self.heads, len(self.nodes), "graph.heads")
+        nulls = tuple(i for i, node in enumerate(self.nodes) if node.op == "null")
+        if tuple(sorted(self.arg_nodes)) != nulls:
+            raise ArtifactError('graph.arg_nodes must list exactly the nodes whose op is "null"')
+        storages = max(self.storage_ids, default=-1) + 1
+        if self.arena_offsets and len(self.arena_offsets) < storages:
+            got = len(self.arena_offsets)
+            raise ArtifactError(f"graph.attrs.arena_offset has {got} rows for {storages} storage ids")
+        total = sum(tensor_bytes(shape, dtype) for shape, dtype in zip(self.shapes, self.dltypes))
+        if total > MAX_BYTES:
+            raise ArtifactError(f"graph: its tensors take {total} bytes; the limit is {MAX_BYTES}")
+
+
+def tensor_bytes(shape: tuple[int, ...], dtype: str) -> int:
+    """Bytes of a dense tensor; ArtifactError above the limit."""
+    size = DType(dtype).bytes
+    for dim in shape:
+        size *= dim
+    if size > MAX_BYTES or size < 0:
+        raise ArtifactError(f"a {dtype} tensor of shape {list(shape)} takes {size} bytes; the limit is {MAX_BYTES}")
+    return size
+
+
+def _node_to_json(node: GraphNode) -> dict[str, object]:
+    result: dict[str, object] = {"op": node.op, "name": node.name, "inputs": [list(edge) for edge in node.inputs]}
+    if node.op != "null":
+        result["attrs"] = {
+            **node.attrs,
+            "func_name": node.func_name,
+            "flatten_data": "0",
+            "num_inputs": str(len(node.inputs)),
+            "num_outputs": str(node.num_outputs),
+        }
+    return result
+
+
+def _read_node(reader: Reader) -> GraphNode:
+    op = reader.get("op")
+    inputs = tuple(_read_edge(edge) for edge in reader.get("inputs").elements(MAX_NODES))
+    name = reader.get("name").string()
+    if op.value == "null":
+        if inputs:
+            raise reader.error("an input node cannot have inputs")
+        return GraphNode("null", name)
+    if op.value != "tvm_op":
+        raise op.error('must be "null" or "tvm_op"')
+    attrs = reader.get("attrs")
+    known = ("func_name", "flatten_data", "num_inputs", "num_outputs")
+    func_name = attrs.get("func_name").string()
+    if attrs.get("num_inputs").decimal(MAX_NODES) != len(inputs):
+        raise attrs.error(f"num_inputs does not agree with the {len(inputs)} inputs")
+    outputs = attrs.get("num_outputs").decimal(MAX_NODES)
+    if func_name == "__nop" and (len(inputs), outputs) != (1, 1):
+        raise reader.error("a __nop has one input and one output")
+    rest = {key: value.string() for key, value in attrs.items() if key not in known and isinstance(value.value, str)}
+    return GraphNode("tvm_op", name, inputs, func_name, outputs, rest)
+
+
+def _read_edge(reader: Reader) -> tuple[int, int, int]:
+    numbers = [entry.integer(0, MAX_NODES) for entry in reader.elements(3)]
+    if len(numbers) < 2:
+        raise reader.error("an edge is [node, output] or [node, output, version]")
+    return (numbers[0], numbers[1], numbers[2] if len(numbers) == 3 else 0)
+
+
+def _check_edges(spec: GraphSpec, edges: tuple[tuple[int, int, int], ...], limit: int, where: str) -> None:
+    for node, output, _ in edges:
+        if node >= limit:
+            raise ArtifactError(f"{where}: refers to node {node}, but only nodes below {limit} come before")
+        if output >= spec.nodes[node].num_outputs:
+            raise ArtifactError(f"{where}: node {node} has {spec.nodes[node].num_outputs} outputs; got index {output}")
+
+
+# -------------------------------------------------------------------------------------------------------- params
+
+_LIST_MAGIC = 0xF7E58D4F05049CB7
+_ARRAY_MAGIC = 0xDD5E40F096B4A13F
+_ARRAY_HEAD = struct.Struct("<QQiiiBBH")
+_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 1}
+_FLOAT8_CODES = {  # DLPack 1.1
+    "float8_e4m3fn": 10, "float8_e4m3fnuz": 11, "float8_e5m2": 12, "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14,
+    "float4_e2m1fn": 17,
+}  # fmt: skip
+_NAMES = {
+    **{(0, bits): f"int{bits}" for bits in (2, 4, 8, 16, 32, 64)},
+    **{(1, bits): f"uint{bits}" for bits in (2, 4, 8, 16, 32, 64)},
+    **{(2, bits): f"float{bits}" for bits in (16, 32, 64)},
+    (4, 16): "bfloat16", (1, 1): "bool", (6, 8): "bool", (6, 1): "bool",
+    **{(code, 4 if "4_" in name else 8): name for name, code in _FLOAT8_CODES.items()},
+}  # fmt: skip
+
+
+def type_code(dtype: str) -> tuple[int, int, int]:
+    """(code, bits, lanes) of a dtype in the params blob."""
+    kind = DType(dtype)
+    element = str.__str__(kind.element)
+    code = _FLOAT8_CODES.get(element, _CODES.get(kind.code, -1))
+    if code < 0:
+        raise TypeMismatch(f"dtype {dtype} cannot be stored in a params blob")
+    return code, kind.bits, kind.lanes
+
+
+def save_params(params: Mapping[str, Array]) -> bytes:
+    """Write named arrays as a params blob; the order of the mapping is kept."""
+    out = io.BytesIO()
+    out.write(struct.pack("<QQQ", _LIST_MAGIC, 0, len(params)))
+    for name in params:
+        encoded = name.encode("utf-8")
+        out.write(struct.pack("<Q", len(encoded)) + encoded)
+    out.write(struct.pack("<Q", len(params)))
+    for value in params.values():
+        array = np.ascontiguousarray(value).reshape(np.shape(value))
+        code, bits, lanes = type_code(dtype_of(array))
+        out.write(_ARRAY_HEAD.pack(_ARRAY_MAGIC, 0, 1, 0, array.ndim, code, bits, lanes))
+        out.write(struct.pack(f"<{array.ndim + 1}q", *array.shape, array.nbytes))
+        out.write(array.reshape(-1).view(np.uint8).data)
+    return out.getvalue()
+
+
+def load_params(blob: bytes | bytearray | memoryview) -> dict[str, Array]:
+    """Read a params blob. The arrays are read-only views of `blob` (which may be an mmap) and may be unaligned."""
+    cursor = _Cursor(memoryview(blob).cast("B"))
+    magic, _, count = cursor.unpack("<QQQ")
+    if magic != _LIST_MAGIC:
+        raise ArtifactError(f"params: bad magic {magic:#x}; expected {_LIST_MAGIC:#x}", hint="is this a .params file?")
+    if count > len(cursor.data) // 8:
+        raise ArtifactError(f"params: claims {count} arrays in {len(cursor.data)} bytes")
+    names = [_read_name(cursor) for _ in range(count)]
+    if cursor.unpack("<Q") != (count,) or len(set(names)) != count:
+        raise ArtifactError("params: the lists of names and arrays do not agree, or a name occurs twice")
+    result = {name: _read_array(cursor, name) for name in names}
+    if cursor.position != len(cursor.data):
+        raise ArtifactError(f"params: {len(cursor.data) - cursor.position} bytes after the last array")
+    return result
+
+
+class _Cursor:
+    """A bounds-checked position in a blob."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self.position = 0
+
+    def take(self, size: int) -> memoryview:
+        if size < 0 or size > len(self.data) - self.position:
+            raise ArtifactError(f"params: truncated: {size} bytes wanted at byte {self.position} of {len(self.data)}")
+        self.position += size
+        return self.data[self.position - size : self.position]
+
+    def unpack(self, layout: str) -> tuple[int, ...]:
+        return struct.unpack(layout, self.take(struct.calcsize(layout)))
+
+
+def _read_name(cursor: _Cursor) -> str:
+    (length,) = cursor.unpack("<Q")
+    try:
+        return str(cursor.take(length), "utf-8")
+    except UnicodeDecodeError as error:
+        raise ArtifactError(f"params: a name is not UTF-8 (byte {cursor.position})") from error
+
+
+def _read_array(cursor: _Cursor, name: str) -> Array:
+    magic, _, device, _, ndim, code, bits, lanes = cursor.unpack(_ARRAY_HEAD.format)
+    if magic != _ARRAY_MAGIC or device != 1:
+        raise ArtifactError(f"params[{name!r}]: bad array header (magic {magic:#x}, device {device})")
+    if not 0 <= ndim <= MAX_NDIM or (code, bits) not in _NAMES or lanes != 1:
+        raise ArtifactError(f"params[{name!r}]: unusable type (code {code}, bits {bits}, lanes {lanes}) or ndim {ndim}")
+    *shape, nbytes = cursor.unpack(f"<{ndim + 1}q")
+    dtype = DType(_NAMES[code, bits])
+    if any(dim < 0 for dim in shape) or tensor_bytes(tuple(shape), dtype) != nbytes:
+        raise ArtifactError(f"params[{name!r}]: shape {shape} of {dtype} does not take {nbytes} bytes")
+    return np.frombuffer(cursor.take(nbytes), dtype=np.uint8).view(dtype.numpy).reshape(shape)
+
+
+# ------------------------------------------------------------------------------------------------------- package
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """The three members of a package tar, as bytes and text."""
+
+    library: bytes
+    graph_json: str
+    params: bytes
+
+
+def save_package(path: str | Path, package: Package) -> None:
+    """Write `mod.so`, `mod.json`, `mod.params` to a tar; equal packages give equal files, a crash leaves no half."""
+    members = zip(PACKAGE_MEMBERS, (package.library, package.graph_json.encode("utf-8"), package.params))
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            info.mode = 0o755 if name == "mod.so" else 0o644
+            archive.addfile(info, io.BytesIO(data))
+    write_atomic(path, stream.getbuffer())
+
+
+def load_package(path: str | Path) -> Package:
+    """Read a package tar. Links, devices, other names, duplicates and oversized members are refused."""
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(path, mode="r:") as archive:
+            for info in archive:
+                name = info.name.removeprefix("./")
+                if info.isdir() and name in ("", "."):
+                    continue
+                _check_member(path, info, name, found)
+                stream = archive.extractfile(info)
+                data = stream.read() if stream is not None else b""
+                if len(data) != info.size:
+                    raise ArtifactError(f"{path}: member {name} is truncated")
+                found[name] = data
+        text = found["mod.json"].decode("utf-8") if "mod.json" in found else ""
+    except (tarfile.TarError, OSError, ValueError, EOFError, OverflowError) as error:
+        raise ArtifactError(f"{path}: not a readable package tar: {error}") from error
+    missing = [name for name in PACKAGE_MEMBERS if name not in found]
+    if missing:
+        raise ArtifactError(f"{path}: the package lacks {', '.join(missing)}")
+    return Package(found["mod.so"], text, found["mod.params"])
+
+
+def _check_member(path: str | Path, info: tarfile.TarInfo, name: str, found: Mapping[str, bytes]) -> None:
+    if name not in PACKAGE_MEMBERS or name in found:
+        hint = f"a package holds {', '.join(PACKAGE_MEMBERS)}"
+        raise ArtifactError(f"{path}: unexpected member {info.name!r}", hint=hint)
+    if not info.isreg() or info.issparse():
+        raise ArtifactError(f"{path}: member {info.name!r} is not a regular file")
+    if not 0 <= info.size <= MAX_PACKAGE_MEMBER:
+        raise ArtifactError(f"{path}: member {info.name!r} claims {info.size} bytes; the limit is {MAX_PACKAGE_MEMBER}")
+
+
+def write_atomic(path: str | Path, data: bytes | memoryview, mode: int = 0o644) -> None:
+    """Write a file so that readers see the old content or the new, never a part."""
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.chmod(temporary, mode)
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

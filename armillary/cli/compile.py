@@ -1,0 +1,94 @@
+"""Compile a model into a package.
+
+Reads an ONNX model (.onnx) or Relay text (.relay), builds it for a target and writes one package: a shared library
+(.so) that holds kernels, graph and parameters, or a tar of mod.so, mod.json and mod.params.
+
+examples:
+  armc compile resnet18.onnx -o resnet18.so
+  armc compile model.onnx --input-shapes "data:[1,3,224,224]" --target "llvm -mcpu=native" -o model.tar
+  armc compile model.onnx --target "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76" \\
+      --cross-compiler aarch64-linux-gnu-gcc -o model.so
+  armc compile model.onnx --dump-code relay,tir,ll --print-pass-times
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from armillary.cli._console import Stages, atomic, errors, output, stages, write_text
+from armillary.cli._model import comma_list, input_shapes, load_model, pass_config
+from armillary.driver.build import build
+from armillary.errors import ConfigError
+from armillary.transform import PassContext, PassTimingInstrument
+
+CODE_FORMS = ("relay", "tir", "ll", "asm", "c")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `armc compile`."""
+    parser.add_argument("FILE", help="the model: .onnx, .relay, or - for Relay text on stdin")
+    parser.add_argument("-o", "--output", default="module.tar", help="the package to write (default: module.tar)")
+    parser.add_argument("-f", "--output-format", choices=("so", "tar"), help="default: by the suffix of --output")
+    parser.add_argument("--target", default="llvm -mcpu=native", help='default: "llvm -mcpu=native"')
+    parser.add_argument("-O", "--opt-level", type=int, choices=range(4), default=3, help="0 to 3 (default: 3)")
+    parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='such as "data:[1,3,224,224] mask:[1,224]"')
+    parser.add_argument("--pass-config", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
+    parser.add_argument("--disabled-pass", default="", metavar="PASSES", help="passes not to run, comma separated")
+    parser.add_argument("--dump-code", default="", metavar="FORMS", help=f"files beside the output: {','.join(CODE_FORMS)}")
+    parser.add_argument("--cross-compiler", default="", metavar="CC", help="links for another machine")
+    parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS", help="passed to the cross compiler")
+    parser.add_argument("--module-name", default="default", help="name inside the package (default: default)")
+    parser.add_argument("--print-pass-times", action="store_true", help="a table of passes, slowest first")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Load, build, export."""
+    start = time.perf_counter()
+    forms = _code_forms(args.dump_code)
+    path = _output_path(args)
+    timing = PassTimingInstrument()
+    with stages() as progress:
+        _compile(args, path, forms, progress, timing)
+    if args.print_pass_times:
+        output.print(timing.render(), markup=False, highlight=False)
+    size = path.stat().st_size
+    errors.print(f"{path}: {size / 1e6:.2f} MB in {time.perf_counter() - start:.1f} s", highlight=False)
+    return 0
+
+
+def _compile(
+    args: argparse.Namespace, path: Path, forms: list[str], progress: Stages, timing: PassTimingInstrument
+) -> None:
+    progress.start(f"reading {args.FILE}")
+    module, params = load_model(args.FILE, input_shapes(args.input_shapes))
+    progress.start("compiling")
+    instruments = [progress, timing]
+    with PassContext(args.opt_level, None, comma_list(args.disabled_pass), instruments, pass_config(args.pass_config)):
+        library = build(module, target=args.target, params=params, mod_name=args.module_name)
+    progress.start(f"writing {path}")
+    for form in forms:
+        text = library.get_source(form)
+        write_text(path.with_name(f"{path.name}.{form}"), text)
+    link = {"cc": args.cross_compiler} if args.cross_compiler else {}
+    options = {"options": args.cross_compiler_options.split()} if args.cross_compiler_options else {}
+    with atomic(path) as partial:
+        library.export_library(str(partial), **link, **options)
+
+
+def _code_forms(text: str) -> list[str]:
+    forms = comma_list(text)
+    unknown = sorted(set(forms) - set(CODE_FORMS))
+    if unknown:
+        raise ConfigError(f"--dump-code: unknown form {unknown[0]!r}", hint=f"it may be any of {', '.join(CODE_FORMS)}")
+    return forms
+
+
+def _output_path(args: argparse.Namespace) -> Path:
+    path = Path(args.output)
+    if args.output_format:
+        return path if path.suffix == f".{args.output_format}" else path.with_suffix(f".{args.output_format}")
+    if path.suffix not in (".so", ".tar"):
+        raise ConfigError(f"--output {args.output!r}: the suffix must be .so or .tar", hint="or say -f so or -f tar")
+    return path

@@ -1,0 +1,96 @@
+"""Entry point of `armc`: finds the sub-command, runs it, turns errors into one clean message.
+
+In: the command line. Out: an exit code: 0 done, 1 the command line is wrong, 4 the request was refused (the message
+says what, where and what to do), 130 interrupted. Invariant: a user's mistake never prints a traceback; `-v` asks for
+one. Sub-commands are the other files of this folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import armillary
+from armillary.cli._console import errors as console
+from armillary.errors import ArmillaryError, InternalError
+
+USAGE, REFUSED, INTERRUPTED = 1, 4, 130
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Print usage and the mistake; exit with 1."""
+        self.print_usage(sys.stderr)
+        self.exit(USAGE, f"{self.prog}: error: {message}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `armc` with these arguments; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser(arguments)
+    args = parser.parse_args(arguments)
+    if not hasattr(args, "run"):
+        parser.print_help(sys.stderr)
+        return USAGE
+    try:
+        return int(args.run(args) or 0)
+    except ArmillaryError as error:
+        _report(error, args.verbose)
+        return REFUSED
+    except KeyboardInterrupt:
+        console.print("interrupted", highlight=False)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone: `armc opt --list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def commands() -> dict[str, Path]:
+    """Sub-command names and their files."""
+    folder = Path(__file__).parent
+    files = (f for f in sorted(folder.glob("*.py")) if not f.stem.startswith("_") and f.stem != "main")
+    return {f.stem.replace("_", "-"): f for f in files}
+
+
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("-v", "--verbose", action="count", default=0, help="say more; show tracebacks")
+    parser = _Parser(prog="armc", description="Compile networks and run them.", epilog="armc COMMAND --help says more.")
+    parser.add_argument("--version", action="version", version=f"armc {armillary.__version__}")
+    parser.set_defaults(verbose=0)
+    chosen = next((a for a in arguments if not a.startswith("-")), "")
+    subparsers = parser.add_subparsers(metavar="COMMAND", parser_class=_Parser)
+    for name, file in commands().items():
+        summary, _, description = _docstring(file).partition("\n")
+        sub = subparsers.add_parser(
+            name, help=summary.rstrip("."), description=f"{summary}\n{description}", parents=[shared],
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
+        if name == chosen:
+            module = importlib.import_module(f"armillary.cli.{file.stem}")
+            module.add_arguments(sub)
+            sub.set_defaults(run=module.run)
+    return parser
+
+
+def _docstring(file: Path) -> str:
+    return ast.get_docstring(ast.parse(file.read_text("utf-8"))) or file.stem
+
+
+def _report(error: ArmillaryError, verbose: int) -> None:
+    if verbose:
+        traceback.print_exc()
+    label = "Internal error (a defect in Armillary; please report it)" if isinstance(error, InternalError) else "Error"
+    console.print(f"[bold red]{label}:[/] ", end="")
+    console.print(str(error), markup=False, highlight=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

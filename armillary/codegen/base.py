@@ -1,0 +1,177 @@
+"""What the emitters share: symbol names, roles of arguments, ranges of integers, refusals.
+
+In: split functions (`tir/phases.py`) and their expressions. Out: small facts about them. Invariant: nothing here depends
+on a target. Emitters: `llvm.py`, `c.py`; each is tables from node type to function.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from armillary.dtype import DType
+from armillary.errors import UnsupportedError
+from armillary.node import Node, post_order
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.phases import Phase, PhasedFunction
+
+Range = tuple[int | None, int | None]
+UNKNOWN: Range = (None, None)
+
+
+def symbol(name: str) -> str:
+    """`name` as a C identifier."""
+    text = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"_{text}" if not text or text[0].isdigit() else text
+
+
+def phase_symbol(function: PhasedFunction, index: int) -> str:
+    """The C symbol of phase `index`."""
+    return f"{symbol(function.name)}__p{index}"
+
+
+def extent_symbol(function: PhasedFunction, index: int) -> str:
+    """The C symbol of the function that computes the extent of phase `index`."""
+    return f"{symbol(function.name)}__e{index}"
+
+
+def constant_extent(phase: Phase) -> int | None:
+    """The extent, if it is a constant (never negative)."""
+    return max(0, phase.extent.value) if isinstance(phase.extent, E.IntImm) else None
+
+
+def refuse(dialect: str, what: str, hint: str = "") -> UnsupportedError:
+    """The error for something an emitter has no rule for."""
+    return UnsupportedError(f"{dialect}: cannot emit {what}", hint=hint)
+
+
+class Touched:
+    """Which buffers a statement reads and writes; memoised per statement."""
+
+    def __init__(self) -> None:
+        self._written: dict[int, frozenset[S.Buffer]] = {}
+        self._read: dict[int, frozenset[S.Buffer]] = {}
+        self._keep: list[Node] = []
+
+    def written(self, root: Node) -> frozenset[S.Buffer]:
+        """Buffers that statements inside `root` store to."""
+        self._scan(root)
+        return self._written[id(root)]
+
+    def read(self, root: Node) -> frozenset[S.Buffer]:
+        """Buffers that expressions inside `root` load from."""
+        self._scan(root)
+        return self._read[id(root)]
+
+    def _scan(self, root: Node) -> None:
+        if id(root) in self._written:
+            return
+        written, read = set(), set()
+        for item in post_order(root):
+            if isinstance(item, S.BufferStore):
+                written.add(item.buffer)
+            elif isinstance(item, E.BufferLoad):
+                read.add(item.buffer)
+        self._written[id(root)], self._read[id(root)] = frozenset(written), frozenset(read)
+        self._keep.append(root)
+
+
+def written_params(function: PhasedFunction) -> frozenset[S.Buffer]:
+    """The arguments that some phase stores to: the outputs."""
+    touched = Touched()
+    written = frozenset[S.Buffer]().union(*(touched.written(phase.body) for phase in function.phases))
+    return written & frozenset(function.params)
+
+
+def integer_range(item: E.Expr, known: Mapping[E.Var, Range]) -> Range:
+    """Bounds of an integer expression from bounds of its variables; None where there is none."""
+    rule = _RANGES.get(type(item))
+    return rule(item, known) if rule is not None else _dtype_range(item.dtype)
+
+
+def _dtype_range(dtype: DType) -> Range:
+    return (0, None) if dtype.code == "uint" or dtype.is_bool else UNKNOWN
+
+
+def _add(a: Range, b: Range) -> Range:
+    low = None if a[0] is None or b[0] is None else a[0] + b[0]
+    return low, (None if a[1] is None or b[1] is None else a[1] + b[1])
+
+
+def _mul(a: Range, b: Range) -> Range:
+    if None not in a and None not in b:
+        ends = [x * y for x in a for y in b]  # type: ignore[operator]
+        return min(ends), max(ends)
+    if a[0] is not None and b[0] is not None and a[0] >= 0 and b[0] >= 0:
+        return a[0] * b[0], None
+    return UNKNOWN
+
+
+def _div(a: Range, b: Range) -> Range:
+    if b[0] is None or b[0] != b[1] or b[0] <= 0:
+        return (0, None) if a[0] is not None and a[0] >= 0 and b[0] is not None and b[0] > 0 else UNKNOWN
+    return (None if a[0] is None else a[0] // b[0]), (None if a[1] is None else a[1] // b[0])
+
+
+def _mod(a: Range, b: Range) -> Range:
+    if b[0] is None or b[0] <= 0:
+        return UNKNOWN
+    return 0, (None if b[1] is None else b[1] - 1)
+
+
+def _binary_range(function: object) -> object:
+    def rule(item: E.Add, known: Mapping[E.Var, Range]) -> Range:
+        result: Range = function(integer_range(item.a, known), integer_range(item.b, known))  # type: ignore[operator]
+        return result
+
+    return rule
+
+
+def _trunc_range(item: E.TruncDiv, known: Mapping[E.Var, Range]) -> Range:
+    a, b = integer_range(item.a, known), integer_range(item.b, known)
+    if a[0] is None or a[0] < 0:
+        return UNKNOWN
+    return _div(a, b) if isinstance(item, E.TruncDiv) else _mod(a, b)
+
+
+def _min_range(a: Range, b: Range) -> Range:
+    low = None if a[0] is None or b[0] is None else min(a[0], b[0])
+    ends = [x for x in (a[1], b[1]) if x is not None]
+    return low, (min(ends) if ends else None)
+
+
+def _max_range(a: Range, b: Range) -> Range:
+    lows = [x for x in (a[0], b[0]) if x is not None]
+    return (max(lows) if lows else None), (None if a[1] is None or b[1] is None else max(a[1], b[1]))
+
+
+def _cast_range(item: E.Cast, known: Mapping[E.Var, Range]) -> Range:
+    source = item.value.dtype
+    if not (source.is_int or source.is_bool) or not item.dtype.is_int:
+        return _dtype_range(item.dtype)
+    low, high = integer_range(item.value, known)
+    fits = low is not None and high is not None and item.dtype.min_value <= low and high <= item.dtype.max_value
+    if fits or (source.code == item.dtype.code == "int" and item.dtype.bits >= source.bits):
+        return low, high
+    return _dtype_range(item.dtype)
+
+
+_RANGES: dict[type, object] | dict[type, object] = {}
+_RANGES.update(
+    {
+        E.IntImm: lambda item, known: (item.value, item.value),
+        E.Var: lambda item, known: known.get(item, _dtype_range(item.dtype)),
+        E.Add: _binary_range(_add),
+        E.Sub: _binary_range(lambda a, b: _add(a, (None if b[1] is None else -b[1], None if b[0] is None else -b[0]))),
+        E.Mul: _binary_range(_mul),
+        E.FloorDiv: _binary_range(_div),
+        E.FloorMod: _binary_range(_mod),
+        E.TruncDiv: _trunc_range,
+        E.TruncMod: _trunc_range,
+        E.Min: _binary_range(_min_range),
+        E.Max: _binary_range(_max_range),
+        E.Cast: _cast_range,
+        E.Broadcast: lambda item, known: integer_range(item.value, known),
+    }
+)

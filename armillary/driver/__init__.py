@@ -1,0 +1,6 @@
+"""The whole path, once: Relay module in, runnable and exportable library out.
+
+build (relay.build, the passes and code generation in order), graph_codegen (main function -> graph JSON),
+memory_plan (arena offsets), lower_fused (fused function -> TE -> TIR phases), library (the result), te_build
+(`armillary.lower`, `armillary.build` on schedules).
+"""

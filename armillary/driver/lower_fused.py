@@ -1,0 +1,144 @@
+"""From a fused function to loops: Relay function -> TE tensors -> schedule -> TIR.
+
+In: a primitive Relay function (its body composes operators; parameters are tensors or tuples of tensors), a target.
+Out: a PrimFunc whose parameters are the flattened inputs, then the flattened outputs. Invariant: outputs are distinct
+computed tensors (a function that returns an input, or one value twice, gets a copy). The anchor is the operator of the
+highest kind, the last one among equals; it chooses the schedule (schedules/registry.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from armillary import te
+from armillary.dtype import dtype_of
+from armillary.errors import UnsupportedError
+from armillary.node import post_order
+from armillary.relay.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
+from armillary.relay.op import Kind, Op, get_op
+from armillary.relay.types import TupleType, Type, tensor_fields
+from armillary.schedules.registry import Fused, Implementation, Workload, choose
+from armillary.target import Target
+from armillary.tir import build as T
+from armillary.tir.stmt import PrimFunc
+
+Value = Any  # Any: a te.Tensor, or a (nested) tuple of them
+LARGEST_SPLAT = 64  # elements of a constant that may be spelled out inside a kernel
+
+
+def lower_fused(function: Function, target: Target, name: str) -> PrimFunc:
+    """The scheduled loops of one fused function, before the TIR passes."""
+    anchor = find_anchor(function)
+    workload = implementation = None
+    if anchor is not None:
+        workload = Workload(anchor.op, anchor.attrs, tuple(a.checked_type for a in anchor.args), target)
+        implementation, _ = choose(workload)
+    fused = _compose(function, anchor, workload, implementation, target)
+    schedule = te.create_schedule([t.op for t in fused.outputs])
+    if implementation is None:
+        implementation, _ = choose(fused.workload)
+    implementation.schedule(schedule, fused)
+    return te.lower_schedule(schedule, [*fused.inputs, *fused.outputs], name)
+
+
+def find_anchor(function: Function) -> Call | None:
+    """The call that decides the schedule; None when the body has no operator call."""
+    best: Call | None = None
+    for item in post_order(function.body):
+        if isinstance(item, Call) and isinstance(item.op, Op) and (best is None or _rank(item) >= _rank(best)):
+            best = item
+    return best
+
+
+def _rank(call: Call) -> int:
+    kind = call.op.kind
+    return -1 if kind >= Kind.TUPLE else int(kind)
+
+
+def _compose(
+    function: Function, anchor: Call | None, workload: Workload | None, chosen: Implementation | None, target: Target
+) -> Fused:
+    """Evaluate the body over TE tensors."""
+    inputs: list[te.Tensor] = []
+    values: dict[int, Value] = {}
+    for parameter in function.params:
+        values[id(parameter)] = _placeholders(parameter.name_hint, parameter.checked_type, inputs)
+    anchor_tensors: tuple[te.Tensor, ...] = ()
+    for item in post_order(function.body, lambda n: not isinstance(n, Op)):
+        match item:
+            case Call():
+                rule = chosen.compute if item is anchor and chosen is not None and chosen.compute else None
+                values[id(item)] = _call(item, [values[id(a)] for a in item.args], rule)
+                if item is anchor:
+                    anchor_tensors = _flat(values[id(item)])
+            case Tuple(fields):
+                values[id(item)] = tuple(values[id(f)] for f in fields)
+            case TupleGetItem(of, index):
+                values[id(item)] = values[id(of)][index]
+            case Constant(data):
+                values[id(item)] = _constant(data)
+            case Var(name) if id(item) not in values:
+                raise UnsupportedError(f"a kernel cannot use the free variable %{name}")
+    outputs = _distinct(_flat(values[id(function.body)]), inputs)
+    if workload is None:
+        workload = Workload(get_op("copy"), None, tuple(p.checked_type for p in function.params), target)
+    return Fused(workload, anchor_tensors, outputs, tuple(inputs))
+
+
+def _placeholders(name: str, ty: Type, inputs: list[te.Tensor]) -> Value:
+    if isinstance(ty, TupleType):
+        return tuple(_placeholders(f"{name}_{i}", field, inputs) for i, field in enumerate(ty.fields))
+    (tensor,) = tensor_fields(ty)
+    made = te.placeholder(tensor.static, tensor.dtype, name=name)
+    inputs.append(made)
+    return made
+
+
+def _call(call: Call, arguments: Sequence[Value], rule: Any) -> Value:
+    op = call.op
+    if not isinstance(op, Op):
+        raise UnsupportedError(f"a kernel cannot call {type(op).__name__}", span=call.span)
+    rule = rule or op.compute_rule
+    if rule is None:
+        raise UnsupportedError(f"operator {op.name} has no tensor-expression form", span=call.span)
+    result = rule(call.attrs, *arguments)
+    many = isinstance(call.checked_type, TupleType)
+    return tuple(result) if many else result[0] if isinstance(result, list | tuple) else result
+
+
+def _constant(data: np.ndarray[Any, Any]) -> te.Tensor:
+    if data.size > LARGEST_SPLAT:
+        raise UnsupportedError(f"a constant of {data.size} elements cannot be spelled out in a kernel")
+    dtype = dtype_of(data)
+    flat = [T.const(v.item() if hasattr(v, "item") else v, dtype) for v in data.reshape(-1)]
+
+    def element(*axes: Any) -> Any:
+        position = T.const(0)
+        for axis, extent in zip(axes, data.shape, strict=True):
+            position = position * extent + axis
+        value = flat[-1]
+        for index in reversed(range(len(flat) - 1)):
+            value = T.select(T.equal(position, index), flat[index], value)
+        return value
+
+    return te.compute(data.shape, element, name="constant", tag="injective")
+
+
+def _flat(value: Value) -> tuple[te.Tensor, ...]:
+    return tuple(t for v in value for t in _flat(v)) if isinstance(value, tuple | list) else (value,)
+
+
+def _distinct(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor]) -> tuple[te.Tensor, ...]:
+    """Outputs as separate computed tensors."""
+    taken = {id(t) for t in inputs}
+    made = []
+    for tensor in outputs:
+        if id(tensor) in taken:
+            source = tensor
+            tensor = te.compute(te.static_shape(source), lambda *i, s=source: s(*i), name="copy", tag="injective")
+        taken.add(id(tensor))
+        made.append(tensor)
+    return tuple(made)

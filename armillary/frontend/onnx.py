@@ -1,0 +1,368 @@
+"""From an ONNX model to a Relay module: the walk over the graph.
+
+In: a path, bytes or ModelProto (checked by onnx_load.py). Out: `(IRModule, params)`; "main" takes the graph's inputs in
+order and records `input_names` and `output_names` as attributes. What each operator becomes is said by the rule in its
+own file under `ops/` (`from_onnx`); an operator without a rule is replaced by its function body, the model's own or the
+standard's. Invariant: every call carries the name of its node; shapes are static; what is not supported is said at
+once, for the whole model, before anything is built.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
+
+import armillary.ops  # noqa: F401  (fills the table of import rules)
+from armillary.errors import ArmillaryError, ConfigError, ModelError, Span, UnsupportedError
+from armillary.frontend.onnx_fold import Folder, Known
+from armillary.frontend.onnx_functions import call_types, function_key, schema_function, schema_of
+from armillary.frontend.onnx_inputs import InputBinder
+from armillary.frontend.onnx_load import (
+    Model,
+    bind_attributes,
+    load_model,
+    node_span,
+    opset_versions,
+    ordered_nodes,
+    plain_domain,
+)
+from armillary.frontend.onnx_tensor import Array, attribute_value, sparse_array, tensor_array
+from armillary.ir import IRModule
+from armillary.node import post_order
+from armillary.relay.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
+from armillary.relay.op import OnnxNode, onnx_rule
+from armillary.relay.types import AnyDim, TensorType, TupleType
+
+_MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError)
+_CONFIG_KEYS = ("use_nt_batch_matmul",)  # chooses between forms that our passes choose between by themselves
+_MAX_CALL_DEPTH = 32
+_SMALL_INDEX = 64
+Scope = dict[str, Expr]
+
+
+def from_onnx(
+    model: Any,  # Any: a path, bytes or an onnx.ModelProto
+    shape: Mapping[str, Any] | None = None,
+    dtype: str | Mapping[str, str] = "float32",
+    opset: int | None = None,
+    freeze_params: bool = True,
+    convert_config: Mapping[str, Any] | None = None,
+    export_node_renamed_model_path: str | os.PathLike[str] | None = None,
+    *,
+    static_inputs: Mapping[str, Any] | None = None,
+) -> tuple[IRModule, dict[str, Array]]:
+    """Import an ONNX model.
+
+    `shape` binds input shapes (needed for symbolic dimensions), `dtype` says the type of inputs that declare none,
+    `static_inputs` fixes inputs to values. With `freeze_params` weights are constants and params is empty.
+    Raises ModelError for a damaged model and UnsupportedError, naming all of them, for unknown operators.
+    """
+    unknown = sorted(set(convert_config or {}) - set(_CONFIG_KEYS))
+    if unknown:
+        known = ", ".join(_CONFIG_KEYS)
+        raise ConfigError(f"from_onnx: unknown convert_config key {unknown[0]!r}", hint=f"known: {known}")
+    try:
+        loaded = load_model(model, opset)
+        if export_node_renamed_model_path is not None:
+            _export_renamed(loaded.proto, Path(export_node_renamed_model_path))
+        binder = InputBinder(loaded.source, shape or {}, dtype, static_inputs or {})
+        return _Walk(loaded, binder, freeze_params).run()
+    except UnicodeDecodeError as error:
+        raise ModelError(f"a name in the model is not valid UTF-8: {error}", span=Span(str(model)[:200])) from None
+
+
+def _export_renamed(proto: ModelProto, path: Path) -> None:
+    """Save a copy in which every node has a name."""
+    renamed = ModelProto()
+    renamed.CopyFrom(proto)
+    for index, node in enumerate(renamed.graph.node):
+        node.name = node.name or f"{node.op_type}_{index}"
+    partial = path.with_name(path.name + ".part")
+    partial.write_bytes(renamed.SerializeToString())
+    partial.replace(path)
+
+
+class _Walk:
+    """One import: the folder of constants, the model's functions, the parameters met."""
+
+    def __init__(self, model: Model, binder: InputBinder, freeze: bool) -> None:
+        self.model, self.binder, self.freeze = model, binder, freeze
+        self.folder = Folder()
+        self.functions = {function_key(f): f for f in model.proto.functions}
+        self.weights: dict[str, tuple[Var, Array]] = {}
+        self.calls: list[str] = []  # functions being expanded, outermost first
+
+    def run(self) -> tuple[IRModule, dict[str, Array]]:
+        graph, source = self.model.proto.graph, self.model.source
+        nodes = ordered_nodes(graph, (), source)
+        self._refuse_unknown(nodes)
+        scope: Scope = {}
+        self._read_weights(graph, scope, top=True)
+        inputs = self.binder.bind([v for v in graph.input if v.name not in scope])
+        for name, value in inputs.items():
+            scope[name] = self.folder.settle(value, Span(source, name))
+        for node in nodes:
+            self._convert(node, scope, self.model.opsets)
+        outputs = [self._output(scope[value.name], value.name) for value in graph.output]
+        return self._module([v for v in inputs.values() if isinstance(v, Var)], outputs)
+
+    def _output(self, expr: Expr, name: str) -> Expr:
+        if not isinstance(expr.checked_type, TensorType):
+            raise UnsupportedError(f"graph output {name!r} is not a tensor", span=Span(self.model.source, name))
+        return expr
+
+    def _module(self, inputs: list[Var], outputs: list[Expr]) -> tuple[IRModule, dict[str, Array]]:
+        body = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
+        used = _variables(body)
+        weights = {name: pair for name, pair in self.weights.items() if id(pair[0]) in used}
+        params = (*inputs, *(var for var, _ in weights.values()))
+        names = tuple(value.name for value in self.model.proto.graph.output)
+        attrs = (("input_names", tuple(v.name_hint for v in inputs)), ("output_names", names))
+        function = Function(params, body, None, attrs, Span(self.model.source))
+        return IRModule({"main": function}), {name: array for name, (_, array) in weights.items()}
+
+    # --- what is not supported, all at once ---
+
+    def _refuse_unknown(self, nodes: list[NodeProto]) -> None:
+        missing: dict[str, list[NodeProto]] = defaultdict(list)
+        for node in nodes:
+            if not self._is_importable(node, self.model.opsets, ()):
+                missing[f"{plain_domain(node.domain)}.{node.op_type}".lstrip(".")].append(node)
+        if missing:
+            rows = [f"{op} ({len(found)} node{'s'[: len(found) > 1]}, first: {found[0].name or found[0].output[0]!r})"
+                    for op, found in sorted(missing.items())]  # fmt: skip
+            raise UnsupportedError(
+                f"{len(rows)} operator{'s'[: len(rows) > 1]} of the model cannot be imported: " + "; ".join(rows),
+                span=node_span(self.model.source, next(iter(missing.values()))[0]),
+                hint="operators with a rule are listed in docs/operators.md",
+            )
+
+    def _is_importable(self, node: NodeProto, opsets: Mapping[str, int], inside: tuple[str, ...]) -> bool:
+        domain = plain_domain(node.domain)
+        version = opsets.get(domain, 1)
+        if (domain, node.op_type) in _SPECIAL or onnx_rule(domain, node.op_type, version) is not None:
+            return True
+        local = self.functions.get((domain, node.op_type, node.overload))
+        if local is not None:
+            if node.op_type in inside or len(inside) > _MAX_CALL_DEPTH:
+                return True  # recursion: reported where it is expanded
+            versions = {**opsets, **opset_versions(local.opset_import, self.model.source)}
+            return all(self._is_importable(n, versions, (*inside, node.op_type)) for n in local.node)
+        body = schema_function(node, domain, version, None)
+        if body is None:
+            return False
+        versions = {**opsets, **opset_versions(body.opset_import, self.model.source)}
+        return len(inside) > _MAX_CALL_DEPTH or all(
+            self._is_importable(n, versions, (*inside, node.op_type)) for n in body.node
+        )
+
+    # --- values ---
+
+    def _read_weights(self, graph: GraphProto, scope: Scope, top: bool = False) -> None:
+        source = self.model.source
+        for tensor in graph.initializer:
+            span = Span(source, tensor.name)
+            self._add_weight(tensor.name, tensor_array(tensor, span, self.model.folder), scope, span, top)
+        for sparse in graph.sparse_initializer:
+            span = Span(source, sparse.values.name)
+            self._add_weight(sparse.values.name, sparse_array(sparse, span, self.model.folder), scope, span, top)
+
+    def _add_weight(self, name: str, array: Array, scope: Scope, span: Span, top: bool) -> None:
+        if not name:
+            raise ModelError("an initialiser has no name", span=span)
+        is_index = array.dtype.kind in "iub" and array.size <= _SMALL_INDEX
+        if self.freeze or is_index or not top:
+            scope[name] = self.folder.settle(Constant(array, span), span)
+            return
+        var = Var(name, TensorType(array.shape, Constant(array).checked_type.dtype), span)  # type: ignore[attr-defined]
+        self.weights[name] = (var, array)
+        self.folder.weights[id(var)] = array
+        scope[name] = self.folder.settle(var, span)
+
+    # --- nodes ---
+
+    def _convert(self, node: NodeProto, scope: Scope, opsets: Mapping[str, int]) -> None:
+        """Import one node: its outputs enter the scope."""
+        span = node_span(self.model.source, node)
+        try:
+            values = self._values_of(node, scope, opsets, span)
+            for name, value in zip(node.output, values, strict=False):
+                if name:
+                    scope[name] = self.folder.settle(value, span)
+                    scope[name].checked_type  # noqa: B018  (an ill-typed node is reported here, with its name)
+        except ArmillaryError as error:
+            error.span = error.span or span
+            raise
+        except _MALFORMED as error:
+            raise ModelError(
+                f"{node.op_type} node is malformed: {type(error).__name__}: {error}",
+                span=span, hint=_summary(node, scope),
+            ) from error  # fmt: skip
+        missing = [name for name in node.output[len(values) :] if name]
+        if missing:
+            what = f"output {missing[0]!r} (number {len(values)})"
+            raise UnsupportedError(f"{node.op_type}: {what} is not supported", span=span)
+
+    def _values_of(self, node: NodeProto, scope: Scope, opsets: Mapping[str, int], span: Span) -> list[Expr]:
+        domain = plain_domain(node.domain)
+        local = self.functions.get((domain, node.op_type, node.overload))
+        if local is not None:
+            return self._expand(node, local, scope, opsets, {})
+        version = opsets.get(domain, 1)
+        schema = schema_of(node, domain, version)
+        if schema is not None:
+            _check_node(node, schema)
+        special = _SPECIAL.get((domain, node.op_type))
+        if special is not None:
+            made: list[Expr] = special(self, self._view(node, domain, version, scope, span), scope, opsets)
+            return made
+        rule = onnx_rule(domain, node.op_type, version)
+        if rule is not None:
+            view = self._view(node, domain, version, scope, span)
+            return self._fields(rule(view), span, len(node.output))
+        inputs = [scope[name] if name else None for name in node.input]
+        body = schema_function(node, domain, version, call_types(inputs))
+        if body is None or schema is None:
+            raise UnsupportedError(f"operator {node.op_type} cannot be imported at opset {version}")
+        defaults = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
+        return self._expand(node, body, scope, opsets, defaults)
+
+    def _view(self, node: NodeProto, domain: str, version: int, scope: Scope, span: Span) -> OnnxNode:
+        inputs = [scope[name] if name else None for name in node.input]
+        attributes = {a.name: attribute_value(a, span, self.model.folder) for a in node.attribute}
+        known: Any = Known(self.folder, inputs)  # Any: a sequence that computes values when they are read
+        return OnnxNode(node.op_type, span.name, domain, version, inputs, known, attributes, list(node.output))
+
+    def _fields(self, result: Any, span: Span, count: int) -> list[Expr]:
+        """A rule's result as one expression per output."""
+        if isinstance(result, list | tuple):
+            return list(result)
+        settled = self.folder.settle(result, span)
+        ty = settled.checked_type
+        if not isinstance(ty, TupleType):
+            return [settled]
+        return [TupleGetItem(settled, index) for index in range(min(count, len(ty.fields)))]
+
+    def _expand(
+        self,
+        node: NodeProto,
+        body: FunctionProto,
+        outer: Scope,
+        opsets: Mapping[str, int],
+        defaults: dict[str, AttributeProto],
+    ) -> list[Expr]:
+        """Import a function body in place of the node that calls it."""
+        if len(self.calls) >= _MAX_CALL_DEPTH or (body.name in self.calls and function_key(body) in self.functions):
+            raise ModelError(f"function {body.name!r} calls itself: {' -> '.join(self.calls)}")
+        if len(node.input) > len(body.input):
+            raise ModelError(f"function {body.name!r} takes {len(body.input)} inputs, got {len(node.input)}")
+        values = defaults | {a.name: a for a in body.attribute_proto} | {a.name: a for a in node.attribute}
+        scope = {formal: outer[actual] for formal, actual in zip(body.input, node.input, strict=False) if actual}
+        absent = set(body.input) - set(scope)
+        versions = {**opsets, **opset_versions(body.opset_import, self.model.source)}
+        graph = GraphProto(name=body.name, node=[_without(bind_attributes(n, values), absent) for n in body.node])
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in body.output[: len(node.output)])
+        self.calls.append(body.name)
+        for inner in ordered_nodes(graph, scope, self.model.source):
+            inner.name = f"{node.name or node.op_type}/{inner.name or inner.op_type}"
+            self._convert(inner, scope, versions)
+        self.calls.pop()
+        return [scope[name] for name in body.output[: len(node.output)]]
+
+    # --- nodes that are not operators ---
+
+    def _constant(self, view: OnnxNode, _scope: Scope, _opsets: Mapping[str, int]) -> list[Expr]:
+        values = [item for item in view.attributes.items() if item[0].startswith(("value", "sparse_value"))]
+        if len(values) != 1:
+            raise ModelError(f"Constant needs exactly one value attribute, got {[name for name, _ in values]}")
+        name, value = values[0]
+        if isinstance(value, np.ndarray):
+            return [Constant(value)]
+        if name.startswith("value_string"):
+            raise UnsupportedError("Constant holds strings, which are not supported")
+        return [Constant(np.array(value, np.float32 if name.startswith("value_float") else np.int64))]
+
+    def _identity(self, view: OnnxNode, _scope: Scope, _opsets: Mapping[str, int]) -> list[Expr]:
+        return [view.input(0)]
+
+    def _shape(self, view: OnnxNode, _scope: Scope, _opsets: Mapping[str, int]) -> list[Expr]:
+        shape = _static_shape(view)
+        return [Constant(np.array(shape[view.int("start", 0) : view.int("end", None)], np.int64))]
+
+    def _size(self, view: OnnxNode, _scope: Scope, _opsets: Mapping[str, int]) -> list[Expr]:
+        return [Constant(np.array(np.prod(_static_shape(view), dtype=np.int64), np.int64))]
+
+    def _if(self, view: OnnxNode, scope: Scope, opsets: Mapping[str, int]) -> list[Expr]:
+        """Only the branch that is taken is imported."""
+        condition = view.constants[0]
+        if condition is None:
+            raise UnsupportedError(
+                "If: the condition is computed at run time, and control flow is not supported",
+                hint="fix the inputs it depends on with static_inputs=, or simplify the model before import",
+            )
+        branch = view.attributes.get("then_branch" if bool(condition.reshape(-1)[0]) else "else_branch")
+        if not isinstance(branch, GraphProto):
+            raise ModelError("If lacks a branch")
+        inner = dict(scope)
+        self._read_weights(branch, inner)
+        nodes = ordered_nodes(branch, scope, self.model.source)
+        self._refuse_unknown(nodes)
+        for node in nodes:
+            self._convert(node, inner, opsets)
+        return [inner[value.name] for value in branch.output]
+
+
+_SPECIAL: dict[tuple[str, str], Any] = {  # Any: methods of _Walk
+    ("", "Constant"): _Walk._constant,
+    ("", "Identity"): _Walk._identity,
+    ("", "Shape"): _Walk._shape,
+    ("", "Size"): _Walk._size,
+    ("", "If"): _Walk._if,
+}
+
+
+def _static_shape(view: OnnxNode) -> tuple[int, ...]:
+    ty = view.type_of(0)
+    if any(isinstance(d, AnyDim) for d in ty.shape):
+        raise UnsupportedError(f"{view.op_type}: the shape of its input, {ty}, is known only at run time")
+    return ty.static
+
+
+def _without(node: NodeProto, absent: set[str]) -> NodeProto:
+    """A body node whose reads of omitted formal inputs are omitted too."""
+    for index, name in enumerate(node.input):
+        if name in absent:
+            node.input[index] = ""
+    return node
+
+
+def _check_node(node: NodeProto, schema: Any) -> None:  # Any: onnx.defs.OpSchema
+    """Compare the node with the standard: number of inputs, attributes' names and types."""
+    if not schema.min_input <= len(node.input) <= schema.max_input:
+        raise ModelError(f"{node.op_type} takes {schema.min_input} to {schema.max_input} inputs, got {len(node.input)}")
+    given = {a.name: a for a in node.attribute}
+    if len(given) != len(node.attribute):
+        raise ModelError(f"{node.op_type} has an attribute twice")
+    for name, attribute in schema.attributes.items():
+        if name not in given and attribute.required:
+            raise ModelError(f"{node.op_type} lacks the required attribute {name!r}")
+        if name in given and given[name].type and given[name].type != int(attribute.type.value):
+            got = AttributeProto.AttributeType.Name(given[name].type)
+            raise ModelError(f"{node.op_type}: attribute {name!r} is {got}, the standard says {attribute.type.name}")
+
+
+def _summary(node: NodeProto, scope: Scope) -> str:
+    types = [str(scope[name].checked_type) if name in scope else repr(name) for name in node.input]
+    return f"inputs: {', '.join(types)}; attributes: {', '.join(a.name for a in node.attribute)}"
+
+
+def _variables(body: Expr) -> set[int]:
+    """Ids of the variables an expression reads."""
+    return {id(item) for item in post_order(body) if isinstance(item, Var)}

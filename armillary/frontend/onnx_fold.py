@@ -1,0 +1,140 @@
+"""Folding at import: shape arithmetic and small tables become constants as soon as they are met.
+
+In: the expression an import rule returned. Out: the same expression with spans on its calls and with every small call
+of constants evaluated by the operators' references. Invariant: an expression is settled once (sharing is kept), and
+nothing large or slow is evaluated unless a rule asks for the value; the fold-constant pass does the rest later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from armillary.errors import InternalError, Span
+from armillary.node import map_children, post_order, replace
+from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem
+from armillary.relay.op import Array, Kind, Op
+from armillary.relay.types import TensorType, Type, tensor_fields
+
+_SMALL_RESULT = 1 << 16  # elements
+_SMALL_INPUT = 1 << 20
+_SMALL_CONTRACTION = 1 << 12  # references of convolutions are plain loops
+
+
+class Folder:
+    """Settles expressions, and knows the values of those made of constants alone."""
+
+    def __init__(self) -> None:
+        self.weights: dict[int, Array] = {}  # by id: values of parameters kept as variables
+        self._settled: dict[int, tuple[Expr, Expr]] = {}  # by id; the first expression is held so that ids stay unique
+        self._closed: set[int] = set()
+        self._values: dict[int, Any] = {}  # Any: an array or a tuple of arrays
+
+    def settle(self, root: Expr, span: Span) -> Expr:
+        """`root` with spans, and with what is small and constant evaluated."""
+        for item in post_order(root, lambda n: id(n) not in self._settled):
+            if id(item) not in self._settled and isinstance(item, Expr):
+                self._settle_one(item, span)
+        return self._settled[id(root)][1]
+
+    def _settle_one(self, item: Expr, span: Span) -> None:
+        new = map_children(item, lambda child: self._settled[id(child)][1] if id(child) in self._settled else child)
+        if not isinstance(new, Expr):
+            raise InternalError(f"settling changed an expression into {type(new).__name__}")
+        if isinstance(new, Call) and new.span is None:
+            new = replace(new, span=span)
+        new = self._simplified(new)
+        self._settled[id(item)] = (item, new)
+        self._settled[id(new)] = (new, new)
+
+    def _simplified(self, expr: Expr) -> Expr:
+        if isinstance(expr, TupleGetItem) and isinstance(expr.tuple_value, Tuple):
+            return expr.tuple_value.fields[expr.index]
+        if not self._is_closed(expr):
+            return expr
+        self._closed.add(id(expr))
+        if isinstance(expr, Call | TupleGetItem) and self._is_cheap(expr):
+            value = self.value(expr)
+            if isinstance(value, np.ndarray):
+                constant = Constant(value, expr.span)
+                self._closed.add(id(constant))
+                return constant
+        return expr
+
+    def _is_closed(self, expr: Expr) -> bool:
+        match expr:
+            case Constant():
+                return True
+            case Tuple(fields=fields):
+                return all(id(field) in self._closed for field in fields)
+            case TupleGetItem(tuple_value=inner):
+                return id(inner) in self._closed
+            case Call(op=Op() as op, args=args):
+                pure = op.reference_rule is not None and not op.stateful
+                return pure and all(id(arg) in self._closed for arg in args)
+        return False
+
+    def _is_cheap(self, expr: Call | TupleGetItem) -> bool:
+        inputs = sum(_elements(arg.checked_type) for arg in expr.args) if isinstance(expr, Call) else 0
+        heavy = isinstance(expr, Call) and expr.op.kind >= Kind.CONTRACTION
+        limit = _SMALL_CONTRACTION if heavy else _SMALL_INPUT
+        return _elements(expr.checked_type) <= _SMALL_RESULT and inputs <= limit
+
+    def value(self, expr: Expr | None) -> Any:  # Any: an array, a tuple of arrays, or None when not known
+        """The value of an expression of constants (computed now if need be) or of a weight; else None."""
+        if expr is None or id(expr) in self.weights:
+            return None if expr is None else self.weights[id(expr)]
+        if isinstance(expr, Constant):
+            return expr.data
+        if id(expr) not in self._closed:
+            return None
+        for item in post_order(expr, lambda n: id(n) not in self._values):
+            if isinstance(item, Expr) and not isinstance(item, Op) and id(item) not in self._values:
+                self._values[id(item)] = self._evaluated(item)
+        return self._values[id(expr)]
+
+    def _evaluated(self, expr: Expr) -> Any:
+        match expr:
+            case Constant(data=data):
+                return data
+            case Tuple(fields=fields):
+                return tuple(self._values[id(field)] for field in fields)
+            case TupleGetItem(tuple_value=inner, index=index):
+                return self._values[id(inner)][index]
+            case Call(op=Op() as op, args=args, attrs=attrs):
+                with np.errstate(all="ignore"):
+                    result = op.evaluate(attrs, [self._values[id(arg)] for arg in args])
+                return _as_typed(result, expr.checked_type)
+        raise InternalError(f"{type(expr).__name__} is no constant expression")
+
+
+def _as_typed(result: Any, ty: Type) -> Any:
+    if not isinstance(ty, TensorType):
+        return tuple(_as_typed(r, t) for r, t in zip(result, tensor_fields(ty), strict=True))
+    array = np.ascontiguousarray(np.asarray(result).astype(ty.dtype.numpy, copy=False))
+    return array.reshape(np.shape(result))
+
+
+def _elements(ty: Type) -> int:
+    return sum(math.prod(t.static) for t in tensor_fields(ty))
+
+
+class Known(Sequence["Array | None"]):
+    """The values of a node's inputs, each computed when first read."""
+
+    def __init__(self, folder: Folder, inputs: Iterable[Expr | None]) -> None:
+        self._folder, self._inputs = folder, list(inputs)
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    def __getitem__(self, index: Any) -> Any:  # Any: int or slice
+        if isinstance(index, slice):
+            return [self._folder.value(x) for x in self._inputs[index]]
+        return self._folder.value(self._inputs[index])
+
+    def __iter__(self) -> Iterator[Array | None]:
+        return (self._folder.value(x) for x in self._inputs)

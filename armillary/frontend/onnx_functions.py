@@ -1,0 +1,71 @@
+"""Operators that are functions of other operators: the model's own, and those of the ONNX standard.
+
+In: a node without an import rule, the opset, and the types of its inputs. Out: the FunctionProto to import in its
+place, or None. Invariant: nothing is expanded here; onnx.py imports the body with the caller's values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
+from onnx import FunctionProto, NodeProto, TypeProto
+
+from armillary.frontend.onnx_load import plain_domain
+from armillary.frontend.onnx_tensor import ELEM_TYPES
+from armillary.relay.expr import Expr
+from armillary.relay.types import TensorType
+
+
+def function_key(function: FunctionProto) -> tuple[str, str, str]:
+    """What a node must say to call this function: domain, name, overload."""
+    return plain_domain(function.domain), function.name, function.overload
+
+
+def schema_of(node: NodeProto, domain: str, version: int) -> Any:  # Any: onnx.defs.OpSchema or None
+    """The standard's description of the node's operator, or None."""
+    try:
+        return onnx.defs.get_schema(node.op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def call_types(inputs: Sequence[Expr | None]) -> list[bytes]:
+    """The types of a call's inputs as the standard's function builders want them."""
+    return [_type_proto(value).SerializeToString() for value in inputs]
+
+
+def _type_proto(value: Expr | None) -> TypeProto:
+    ty = value.checked_type if value is not None else None
+    if not isinstance(ty, TensorType):
+        return TypeProto()
+    made: TypeProto = onnx.helper.make_tensor_type_proto(ELEM_TYPES[str(ty.dtype)], ty.static)
+    return made
+
+
+def schema_function(node: NodeProto, domain: str, version: int, types: list[bytes] | None) -> FunctionProto | None:
+    """The standard's function body for this node, or None. Bodies that depend on types need `types`."""
+    schema = schema_of(node, domain, version)
+    if schema is None:
+        return None
+    body = FunctionProto()
+    try:
+        if schema.has_function:
+            best = _at_most(schema.function_opset_versions, version)
+            body.ParseFromString(schema.get_function_with_opset_version(best))
+        elif schema.has_context_dependent_function:
+            best = _at_most(schema.context_dependent_function_opset_versions, version)
+            shapes = types if types is not None else [TypeProto().SerializeToString() for _ in node.input]
+            data = schema.get_context_dependent_function_with_opset_version(best, node.SerializeToString(), shapes)
+            body.ParseFromString(data)
+        else:
+            return None
+    except (RuntimeError, ValueError, DecodeError):
+        return FunctionProto(name=node.op_type) if types is None else None
+    return body if body.node or types is None else None
+
+
+def _at_most(versions: list[int], version: int) -> int:
+    return max((v for v in versions if v <= version), default=min(versions))

@@ -1,0 +1,128 @@
+"""Graph inputs: their types, the shapes a user binds, and the values a user fixes.
+
+In: the graph's inputs, `shape=`, `dtype=` and `static_inputs=`. Out: by name, a typed Var or (for a fixed input) a
+Constant. Invariant: every dimension is a number; one symbolic name means one number in the whole model; an input that
+cannot be typed is refused by name, with what to pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import ValueInfoProto
+
+from armillary.dtype import DType, dtype_of
+from armillary.errors import ModelError, Span, TypeMismatch, UnsupportedError
+from armillary.frontend.onnx_tensor import checked_shape, elem_dtype
+from armillary.relay.expr import Constant, Expr, Var
+from armillary.relay.types import TensorType
+
+
+class InputBinder:
+    """Types the inputs of one model."""
+
+    def __init__(
+        self, source: str, shapes: Mapping[str, Any], dtype: str | Mapping[str, str], values: Mapping[str, Any]
+    ) -> None:
+        self.source = source
+        self.shapes = {name: _as_shape(name, shape) for name, shape in shapes.items()}
+        self.dtype, self.values = dtype, {name: np.asarray(_plain(value)) for name, value in values.items()}
+        self.symbols: dict[str, int] = {}
+
+    def bind(self, inputs: Sequence[ValueInfoProto]) -> dict[str, Expr]:
+        """A Var or Constant for each input, in order."""
+        names = [value.name for value in inputs]
+        for given, what in ((self.shapes, "shape"), (self.values, "static_inputs")):
+            unknown = sorted(set(given) - set(names))
+            if unknown:
+                raise ModelError(
+                    f"{what}= names {unknown[0]!r}, which is no input of the model",
+                    span=Span(self.source), hint=f"its inputs are: {', '.join(names) or 'none'}",
+                )  # fmt: skip
+        for value in inputs:
+            self._learn_symbols(value)
+        return {value.name: self._bound(value) for value in inputs}
+
+    def _learn_symbols(self, value: ValueInfoProto) -> None:
+        """Numbers for the symbolic dimensions of an input whose shape is given."""
+        shape = self.values[value.name].shape if value.name in self.values else self.shapes.get(value.name)
+        declared = value.type.tensor_type.shape.dim
+        if shape is None or not value.type.tensor_type.HasField("shape"):
+            return
+        span = Span(self.source, value.name)
+        if len(shape) != len(declared):
+            what = f"input {value.name!r} has {len(declared)} dimensions"
+            raise TypeMismatch(f"{what}, the shape given is {list(shape)}", span=span)
+        for dim, size in zip(declared, shape, strict=True):
+            if dim.dim_param and self.symbols.setdefault(dim.dim_param, size) != size:
+                other = self.symbols[dim.dim_param]
+                raise TypeMismatch(f"dimension {dim.dim_param!r} is given as both {other} and {size}", span=span)
+
+    def _bound(self, value: ValueInfoProto) -> Expr:
+        span = Span(self.source, value.name)
+        if not value.name:
+            raise ModelError("a graph input has no name", span=Span(self.source))
+        kind = value.type.WhichOneof("value") if value.HasField("type") else None
+        if kind not in ("tensor_type", None):
+            plain = str(kind).removesuffix("_type").replace("_", " ")
+            raise UnsupportedError(f"input {value.name!r} is a {plain}; only tensors are supported", span=span)
+        ty = TensorType(self._shape(value, span), self._dtype(value, span))
+        checked_shape(ty.static, ty.dtype, f"input {value.name!r}", span)
+        if value.name in self.values:
+            return self._fixed(value.name, ty, span)
+        return Var(value.name, ty, span)
+
+    def _dtype(self, value: ValueInfoProto, span: Span) -> DType:
+        code = value.type.tensor_type.elem_type
+        if code:
+            return elem_dtype(code, f"input {value.name!r}", span)
+        return DType(self.dtype if isinstance(self.dtype, str) else self.dtype.get(value.name, "float32"))
+
+    def _shape(self, value: ValueInfoProto, span: Span) -> tuple[int, ...]:
+        if value.name in self.values:
+            return self.values[value.name].shape
+        if value.name in self.shapes:
+            return self.shapes[value.name]
+        if not value.type.tensor_type.HasField("shape"):
+            raise UnsupportedError(
+                f"input {value.name!r} has no declared shape", span=span, hint=f"pass shape={{{value.name!r}: (…)}}"
+            )
+        return tuple(self._dim(value, index, span) for index in range(len(value.type.tensor_type.shape.dim)))
+
+    def _dim(self, value: ValueInfoProto, index: int, span: Span) -> int:
+        dim = value.type.tensor_type.shape.dim[index]
+        if dim.HasField("dim_value"):
+            if dim.dim_value < 0:
+                raise ModelError(f"input {value.name!r}: dimension {index} is negative: {dim.dim_value}", span=span)
+            return int(dim.dim_value)
+        if dim.dim_param in self.symbols:
+            return self.symbols[dim.dim_param]
+        label = f"symbolic ({dim.dim_param!r})" if dim.dim_param else "unknown"
+        dims = value.type.tensor_type.shape.dim
+        shown = ", ".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims)
+        raise UnsupportedError(
+            f"input {value.name!r}: dimension {index} is {label} in [{shown}]; shapes must be known when compiling",
+            span=span, hint=f"pass shape={{{value.name!r}: ({shown})}} with numbers",
+        )  # fmt: skip
+
+    def _fixed(self, name: str, ty: TensorType, span: Span) -> Constant:
+        array = self.values[name]
+        if dtype_of(array) != ty.dtype:
+            raise TypeMismatch(f"static_inputs[{name!r}] is {array.dtype}, the model declares {ty.dtype}", span=span)
+        return Constant(np.ascontiguousarray(array).reshape(array.shape), span)
+
+
+def _plain(value: Any) -> Any:  # Any: numpy arrays, numbers, sequences and runtime arrays
+    return value.numpy() if hasattr(value, "numpy") and not isinstance(value, np.ndarray) else value
+
+
+def _as_shape(name: str, shape: Any) -> tuple[int, ...]:
+    try:
+        dims = tuple(int(d) for d in shape)
+    except (TypeError, ValueError):
+        raise TypeMismatch(f"shape={{{name!r}: {shape!r}}}: every dimension must be a number") from None
+    if any(d < 0 for d in dims):
+        raise UnsupportedError(f"shape={{{name!r}: {dims}}}: dimensions known only at run time are not supported")
+    return dims

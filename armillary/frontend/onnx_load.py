@@ -1,0 +1,225 @@
+"""Reading and checking an ONNX model before anything is imported.
+
+In: a path, bytes or a ModelProto. Out: a `Model` (proto, source name for spans, folder of external data, opsets), and
+`ordered_nodes(graph)`: the nodes in an order where each follows what it reads. Invariant: a graph that passes has one
+producer per name, no missing name and no cycle; anything else was a ModelError naming file, node and name.
+The walk over the nodes is in onnx.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter, deque
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+
+from armillary.errors import ModelError, Span, UnsupportedError
+
+_MAX_NESTING = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A parsed model: `source` is what errors call it, `opsets` maps domains ("" for ONNX's own) to versions."""
+
+    proto: ModelProto
+    source: str
+    folder: Path | None
+    opsets: dict[str, int]
+
+
+def load_model(model: Any, opset: int | None = None) -> Model:  # Any: path, bytes or ModelProto
+    """Read a model from a path, its bytes, or a ModelProto. `opset` overrides the version the model declares."""
+    if isinstance(model, ModelProto):
+        return _checked(model, model.graph.name or "<model>", None, opset)
+    if isinstance(model, bytes | bytearray | memoryview):
+        return _checked(_parse(bytes(model), "<bytes>"), "<bytes>", None, opset)
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        try:
+            data = path.read_bytes()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ModelError(f"cannot read the model: {reason}", span=Span(str(path))) from None
+        return _checked(_parse(data, str(path)), str(path), path.parent, opset)
+    raise ModelError(f"a model is a path, bytes or an onnx.ModelProto, got {type(model).__name__}")
+
+
+def _parse(data: bytes, source: str) -> ModelProto:
+    proto = ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except (DecodeError, ValueError, RuntimeError) as error:
+        raise ModelError(
+            f"not a readable ONNX file ({len(data)} bytes): {error}",
+            span=Span(source), hint="the file is damaged, cut short, or of another format",
+        ) from None  # fmt: skip
+    return proto
+
+
+def _checked(proto: ModelProto, source: str, folder: Path | None, opset: int | None) -> Model:
+    span = Span(source)
+    if not proto.HasField("graph"):
+        raise ModelError("the file holds no graph", span=span, hint="it is not an ONNX model, or it is empty")
+    if not proto.graph.output:
+        raise ModelError("the graph has no output", span=span)
+    opsets = opset_versions(proto.opset_import, source)
+    if opset is not None:
+        opsets[""] = int(opset)
+    if "" not in opsets:
+        if proto.ir_version >= 3 and not opsets:
+            raise ModelError("the model does not say which operator set it uses", span=span, hint="pass opset=")
+        opsets[""] = 1
+    newest = onnx.defs.onnx_opset_version()
+    if not 1 <= opsets[""] <= newest:
+        raise UnsupportedError(f"operator set {opsets['']} is not known (1 to {newest} are)", span=span)
+    return Model(proto, source, folder, opsets)
+
+
+def opset_versions(imports: Any, source: str) -> dict[str, int]:  # Any: repeated OperatorSetIdProto
+    """Versions by domain, with "ai.onnx" written as ""."""
+    versions: dict[str, int] = {}
+    for entry in imports:
+        domain = plain_domain(entry.domain)
+        if versions.setdefault(domain, entry.version) != entry.version:
+            name = domain or "ai.onnx"
+            raise ModelError(f"the model imports two versions of operator set {name!r}", span=Span(source))
+    return versions
+
+
+def plain_domain(domain: str) -> str:
+    """ONNX's own domain has two spellings; "" is the one we keep."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs in a node's attributes."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def reads(node: NodeProto, depth: int = 0) -> list[str]:
+    """Names a node needs: its inputs, and what its sub-graphs take from outside."""
+    names = [name for name in node.input if name]
+    if depth > _MAX_NESTING:
+        raise ModelError(f"sub-graphs are nested more than {_MAX_NESTING} deep", span=Span("", node.name))
+    for graph in subgraphs(node):
+        inside = {value.name for value in graph.input} | {t.name for t in graph.initializer}
+        inside.update(t.values.name for t in graph.sparse_initializer)
+        inside.update(name for inner in graph.node for name in inner.output)
+        used = [name for inner in graph.node for name in reads(inner, depth + 1)]
+        used += [value.name for value in graph.output]
+        names += [name for name in used if name not in inside]
+    return names
+
+
+def ordered_nodes(graph: GraphProto, outer: Collection[str], source: str) -> list[NodeProto]:
+    """The nodes that the outputs need, each after what it reads. `outer` holds names defined around the graph."""
+    producers = _producers(graph, source)
+    known = {value.name for value in graph.input} | {t.name for t in graph.initializer} | set(outer)
+    known.update(t.values.name for t in graph.sparse_initializer)
+    wanted = [value.name for value in graph.output]
+    missing = [name for name in wanted if name not in producers and name not in known]
+    if missing:
+        raise ModelError(f"graph output {missing[0]!r} is produced by no node", span=Span(source))
+    needed = _needed(graph, producers, known, wanted, source)
+    return _sorted(graph, producers, needed, source)
+
+
+def _producers(graph: GraphProto, source: str) -> dict[str, int]:
+    given = [value.name for value in graph.input]
+    duplicates = [name for name, count in Counter(given).items() if count > 1]
+    weights = [t.name for t in graph.initializer] + [t.values.name for t in graph.sparse_initializer]
+    duplicates += [name for name, count in Counter(weights).items() if count > 1]
+    if duplicates:
+        raise ModelError(f"the name {duplicates[0]!r} is defined twice as an input or initialiser", span=Span(source))
+    taken, producers = {*given, *weights}, dict[str, int]()
+    for index, node in enumerate(graph.node):
+        for name in node.output:
+            if name and (name in producers or name in taken):
+                raise ModelError(f"the name {name!r} is produced twice", span=node_span(source, node))
+            if name:
+                producers[name] = index
+    return producers
+
+
+def _needed(graph: GraphProto, producers: dict[str, int], known: set[str], wanted: list[str], source: str) -> set[int]:
+    """Indices of the nodes the outputs depend on; every name they read must exist."""
+    needed: set[int] = set()
+    stack = [producers[name] for name in wanted if name in producers]
+    while stack:
+        index = stack.pop()
+        if index in needed:
+            continue
+        needed.add(index)
+        node = graph.node[index]
+        for name in reads(node):
+            if name in producers:
+                stack.append(producers[name])
+            elif name not in known:
+                raise ModelError(
+                    f"{node.op_type} reads {name!r}, which is no input, initialiser or output of a node",
+                    span=node_span(source, node),
+                )
+    return needed
+
+
+def _sorted(graph: GraphProto, producers: dict[str, int], needed: set[int], source: str) -> list[NodeProto]:
+    """Kahn's algorithm, first come first served: a graph already in order keeps it."""
+    waiting: dict[int, int] = {}
+    readers: dict[int, list[int]] = {index: [] for index in needed}
+    for index in sorted(needed):
+        sources = {producers[name] for name in reads(graph.node[index]) if name in producers}
+        waiting[index] = len(sources)
+        for other in sources:
+            readers[other].append(index)
+    if all(max((producers[n] for n in reads(graph.node[i]) if n in producers), default=-1) < i for i in needed):
+        return [graph.node[index] for index in sorted(needed)]
+    ready = deque(index for index, count in waiting.items() if count == 0)
+    order: list[int] = []
+    while ready:
+        index = ready.popleft()
+        order.append(index)
+        for reader in readers[index]:
+            waiting[reader] -= 1
+            if waiting[reader] == 0:
+                ready.append(reader)
+    if len(order) < len(needed):
+        stuck = [graph.node[i] for i in sorted(needed - set(order))]
+        names = ", ".join(repr(n.name or n.op_type) for n in stuck[:5])
+        raise ModelError(f"the graph has a cycle through {names}", span=node_span(source, stuck[0]))
+    return [graph.node[index] for index in order]
+
+
+def node_span(source: str, node: NodeProto) -> Span:
+    """Where a node is: its name, or its operator and first output when it has none."""
+    return Span(source, node.name or f"{node.op_type} -> {node.output[0] if node.output else ''}")
+
+
+def bind_attributes(node: NodeProto, values: dict[str, AttributeProto]) -> NodeProto:
+    """A function-body node with `ref_attr_name` attributes replaced by the caller's values (or left out)."""
+    bound = NodeProto()
+    bound.CopyFrom(node)
+    del bound.attribute[:]
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            if attribute.ref_attr_name in values:
+                copy = bound.attribute.add()
+                copy.CopyFrom(values[attribute.ref_attr_name])
+                copy.name = attribute.name
+            continue
+        copy = bound.attribute.add()
+        copy.CopyFrom(attribute)
+        for inner in [copy.g] if copy.HasField("g") else list(copy.graphs):
+            fresh = [bind_attributes(child, values) for child in inner.node]
+            del inner.node[:]
+            inner.node.extend(fresh)
+    return bound

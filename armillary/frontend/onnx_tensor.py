@@ -1,0 +1,199 @@
+"""ONNX tensors and types as numpy arrays and Relay types, with every size checked first.
+
+In: TensorProto, SparseTensorProto, TypeProto, AttributeProto. Out: C-contiguous arrays (ml_dtypes for bfloat16, float8
+and the 2- and 4-bit types), TensorTypes, Python values. Invariant: nothing is allocated before the declared size has
+been compared with the bytes that are there; strings, complex numbers and 6-bit floats are refused with a reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, TensorProto, numpy_helper
+
+from armillary.dtype import DType
+from armillary.errors import ModelError, Span, UnsupportedError
+
+Array = np.ndarray[Any, Any]
+MAX_BYTES = 1 << 40  # no tensor of a network we could run is larger
+
+DTYPES: dict[int, str] = {
+    TensorProto.FLOAT: "float32", TensorProto.DOUBLE: "float64", TensorProto.FLOAT16: "float16",
+    TensorProto.BFLOAT16: "bfloat16", TensorProto.BOOL: "bool",
+    TensorProto.INT8: "int8", TensorProto.INT16: "int16", TensorProto.INT32: "int32", TensorProto.INT64: "int64",
+    TensorProto.UINT8: "uint8", TensorProto.UINT16: "uint16", TensorProto.UINT32: "uint32",
+    TensorProto.UINT64: "uint64",
+    TensorProto.INT4: "int4", TensorProto.UINT4: "uint4", TensorProto.FLOAT8E4M3FN: "float8_e4m3fn",
+    TensorProto.FLOAT8E4M3FNUZ: "float8_e4m3fnuz", TensorProto.FLOAT8E5M2: "float8_e5m2",
+    TensorProto.FLOAT8E5M2FNUZ: "float8_e5m2fnuz",
+}  # fmt: skip
+_RECENT = {"FLOAT4E2M1": "float4_e2m1fn", "FLOAT8E8M0": "float8_e8m0fnu", "UINT2": "uint2", "INT2": "int2"}
+DTYPES.update({getattr(TensorProto, k): v for k, v in _RECENT.items() if hasattr(TensorProto, k)})
+ELEM_TYPES = {dtype: code for code, dtype in DTYPES.items()}
+_TYPED_FIELDS = {
+    "float32": "float_data", "float64": "double_data", "int64": "int64_data", "uint32": "uint64_data",
+    "uint64": "uint64_data",
+}  # fmt: skip
+
+
+def elem_dtype(code: int, what: str, span: Span | None = None) -> DType:
+    """The DType of an ONNX element type; `what` names its owner in the error."""
+    if code in DTYPES:
+        return DType(DTYPES[code])
+    try:
+        name = TensorProto.DataType.Name(code).lower()  # type: ignore[attr-defined, unused-ignore]
+    except ValueError:
+        raise ModelError(f"{what} has the unknown element type {code}", span=span) from None
+    if code == TensorProto.UNDEFINED:
+        raise ModelError(f"{what} has no element type", span=span)
+    raise UnsupportedError(
+        f"{what} holds {name} values, which are not supported",
+        span=span, hint="numbers and booleans only; cast it before export",
+    )  # fmt: skip
+
+
+def tensor_array(tensor: TensorProto, span: Span | None = None, folder: Path | None = None) -> Array:
+    """The array of a TensorProto. `folder` is where external data may lie. Raises ModelError on any disagreement."""
+    what = f"tensor {tensor.name!r}" if tensor.name else "a tensor"
+    dtype = elem_dtype(tensor.data_type, what, span)
+    shape = checked_shape(tensor.dims, dtype, what, span)
+    count = math.prod(shape)
+    if tensor.data_location == TensorProto.EXTERNAL:
+        raw = _external_bytes(tensor, what, span, folder)
+        _expect_bytes(len(raw), count, dtype, what, span)
+        inline = TensorProto(data_type=tensor.data_type, dims=shape, raw_data=raw)
+    elif tensor.HasField("raw_data"):
+        _expect_bytes(len(tensor.raw_data), count, dtype, what, span)
+        inline = tensor
+    else:
+        field = _TYPED_FIELDS.get(dtype, "int32_data")
+        have, want = len(getattr(tensor, field)), -(-count * _field_bits(dtype) // 8)
+        if have != want:
+            raise ModelError(f"{what}: shape {list(shape)} wants {want} values in {field}, got {have}", span=span)
+        inline = tensor
+    try:
+        array = numpy_helper.to_array(inline)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ModelError(f"{what}: its data cannot be read as {dtype}: {error}", span=span) from None
+    return np.ascontiguousarray(array.astype(dtype.numpy, copy=False)).reshape(shape)
+
+
+def _field_bits(dtype: DType) -> int:
+    """Bits one value takes of a typed entry's 8: sub-byte values are packed, all others have an entry each."""
+    return dtype.bits if dtype.bits < 8 and not dtype.is_bool else 8
+
+
+def _expect_bytes(have: int, count: int, dtype: DType, what: str, span: Span | None) -> None:
+    bits = 8 if dtype.is_bool else dtype.bits
+    want = (count * bits + 7) // 8
+    if have != want:
+        raise ModelError(f"{what}: {count} values of {dtype} take {want} bytes, got {have}", span=span)
+
+
+def checked_shape(dims: Any, dtype: DType, what: str, span: Span | None) -> tuple[int, ...]:  # Any: repeated field
+    """Dimensions as ints; ModelError when one is negative or the whole is absurdly large."""
+    shape = tuple(int(d) for d in dims)
+    if any(d < 0 for d in shape):
+        raise ModelError(f"{what} has a negative dimension: {list(shape)}", span=span)
+    if len(shape) > 64 or math.prod(max(d, 1) for d in shape) * dtype.bytes > MAX_BYTES:
+        raise ModelError(f"{what} is absurdly large: {list(shape)[:64]} of {dtype}", span=span)
+    return shape
+
+
+def _external_bytes(tensor: TensorProto, what: str, span: Span | None, folder: Path | None) -> bytes:
+    """The bytes of external data, from a regular file that lies inside `folder`."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if folder is None:
+        raise ModelError(
+            f"{what} keeps its data in the file {location!r}, and the model's folder is not known",
+            span=span, hint="pass the path of the model instead of its bytes",
+        )  # fmt: skip
+    root = folder.resolve()
+    path = (root / location).resolve()
+    if not location or "\0" in location or root not in path.parents:
+        raise ModelError(f"{what}: external data {location!r} lies outside the model's folder", span=span)
+    try:
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", -1))
+    except ValueError:
+        raise ModelError(f"{what}: external data has an unreadable offset or length: {entries}", span=span) from None
+    if not path.is_file():
+        raise ModelError(f"{what}: external data file {location!r} is missing", span=span)
+    size = path.stat().st_size
+    length = size - offset if length < 0 else length
+    if offset < 0 or length < 0 or offset + length > size:
+        raise ModelError(f"{what}: external data [{offset}, +{length}] exceeds {location!r} ({size} bytes)", span=span)
+    with path.open("rb") as stream:
+        stream.seek(offset)
+        data: bytes = stream.read(length)
+    return data
+
+
+def sparse_array(sparse: onnx.SparseTensorProto, span: Span | None = None, folder: Path | None = None) -> Array:
+    """The dense form of a sparse tensor (linear or coordinate indices)."""
+    values = tensor_array(sparse.values, span, folder)
+    indices = tensor_array(sparse.indices, span, folder)
+    what = f"sparse tensor {sparse.values.name!r}"
+    shape = checked_shape(sparse.dims, DType(values.dtype.name), what, span)
+    count = math.prod(shape)
+    if count * values.itemsize > max(1 << 28, 4096 * values.nbytes):
+        raise UnsupportedError(f"{what}: its dense form {list(shape)} is too large", span=span)
+    if indices.ndim == 2 and indices.shape == (values.size, len(shape)):
+        limits = np.array(shape, dtype=np.int64)
+        legal = bool(np.all((indices >= 0) & (indices < limits)))
+        flat = np.ravel_multi_index(tuple(indices.T), shape) if legal and shape else np.zeros(values.size, np.int64)
+    else:
+        legal = indices.shape == (values.size,) and bool(np.all((indices >= 0) & (indices < count)))
+        flat = indices
+    if not legal:
+        raise ModelError(f"{what}: indices of shape {indices.shape} do not fit {list(shape)}", span=span)
+    dense = np.zeros(count, values.dtype)
+    dense[flat] = values.reshape(-1)
+    return dense.reshape(shape)
+
+
+def attribute_value(attribute: AttributeProto, span: Span | None = None, folder: Path | None = None) -> Any:
+    """An attribute as a Python value: numbers, str, arrays, tuples of them; sub-graphs and types stay as they are."""
+    reader = _ATTRIBUTES.get(attribute.type or _guess_type(attribute))
+    if reader is None:
+        raise ModelError(f"attribute {attribute.name!r} has the unknown type {attribute.type}", span=span)
+    return reader(attribute, span, folder)
+
+
+def _guess_type(attribute: AttributeProto) -> int:
+    """Models of IR version 1 leave the type out: take the field that is set."""
+    kinds = AttributeProto
+    single = {"f": kinds.FLOAT, "i": kinds.INT, "s": kinds.STRING, "t": kinds.TENSOR, "g": kinds.GRAPH}
+    for field, kind in single.items():
+        if attribute.HasField(field):  # type: ignore[arg-type, unused-ignore]
+            return int(kind)
+    many = {"floats": kinds.FLOATS, "ints": kinds.INTS, "strings": kinds.STRINGS, "tensors": kinds.TENSORS}
+    return int(next((kind for field, kind in many.items() if len(getattr(attribute, field))), kinds.INTS))
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", errors="replace")
+
+
+_Reader = Callable[[AttributeProto, Span | None, Path | None], Any]
+_ATTRIBUTES: dict[int, _Reader] = {
+    AttributeProto.FLOAT: lambda a, s, d: float(a.f),
+    AttributeProto.INT: lambda a, s, d: int(a.i),
+    AttributeProto.STRING: lambda a, s, d: _text(a.s),
+    AttributeProto.TENSOR: lambda a, s, d: tensor_array(a.t, s, d),
+    AttributeProto.SPARSE_TENSOR: lambda a, s, d: sparse_array(a.sparse_tensor, s, d),
+    AttributeProto.FLOATS: lambda a, s, d: tuple(float(f) for f in a.floats),
+    AttributeProto.INTS: lambda a, s, d: tuple(int(i) for i in a.ints),
+    AttributeProto.STRINGS: lambda a, s, d: tuple(_text(t) for t in a.strings),
+    AttributeProto.TENSORS: lambda a, s, d: tuple(tensor_array(t, s, d) for t in a.tensors),
+    AttributeProto.GRAPH: lambda a, s, d: a.g,
+    AttributeProto.GRAPHS: lambda a, s, d: tuple(a.graphs),
+    AttributeProto.TYPE_PROTO: lambda a, s, d: a.tp,
+    AttributeProto.TYPE_PROTOS: lambda a, s, d: tuple(a.type_protos),
+    AttributeProto.SPARSE_TENSORS: lambda a, s, d: tuple(sparse_array(t, s, d) for t in a.sparse_tensors),
+}

@@ -1,0 +1,41 @@
+"""Importers that Relay-era scripts may name and that are not here: each says so, and how to get there through ONNX.
+
+In: whatever the old importer took. Out: always an UnsupportedError with the export command of that framework.
+Invariant: no importer is listed both here and as working in `frontend/__init__.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from armillary.errors import UnsupportedError
+
+_EXPORT = {
+    "caffe": "convert the network to ONNX with the caffe2onnx tool",
+    "caffe2": "export with onnx's caffe2 converter",
+    "coreml": "export the original network to ONNX",
+    "darknet": "export the weights to ONNX with the training repository's script",
+    "keras": "python -m tf2onnx.convert --keras model.h5 --output model.onnx",
+    "mxnet": "mxnet.onnx.export_model(symbol, params, shapes, onnx_file_path='model.onnx')",
+    "oneflow": "oneflow_onnx.convert_to_onnx_and_check(model, onnx_model_path='model.onnx')",
+    "paddle": "paddle2onnx --model_dir DIR --save_file model.onnx",
+    "pytorch": "torch.onnx.export(model, example_inputs, 'model.onnx')",
+    "tensorflow": "python -m tf2onnx.convert --saved-model DIR --output model.onnx",
+    "tflite": "python -m tf2onnx.convert --tflite model.tflite --output model.onnx",
+}
+
+
+def _refuser(name: str) -> Callable[..., NoReturn]:
+    def refuse(*_args: Any, **_options: Any) -> NoReturn:  # Any: the old importers' own arguments
+        raise UnsupportedError(
+            f"importing {name} models directly is not supported",
+            hint=f"export to ONNX first ({_EXPORT[name]}), then relay.frontend.from_onnx",
+        )
+
+    refuse.__name__ = refuse.__qualname__ = f"from_{name}"
+    refuse.__doc__ = f"Refuse a {name} model and say how to export it to ONNX."
+    return refuse
+
+
+globals().update({f"from_{name}": _refuser(name) for name in _EXPORT})

@@ -1,0 +1,169 @@
+"""What operator files share: axis arithmetic, dtype checks, broadcasting of types, sample inputs, ONNX element types.
+
+In: types, attribute values. Out: the same, normalised, or a TypeMismatch that names the operator, what was got and
+wanted. Invariant: nothing here knows a particular operator. The Op record: relay/op.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from armillary.dtype import DType
+from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.relay.expr import Constant, Expr, const
+from armillary.relay.op import Array, OnnxNode
+from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, TupleType, Type
+
+ONNX_DTYPES = (
+    None, "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", None, "bool", "float16", "float64", "uint32",
+    "uint64", None, None, "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "uint4",
+    "int4", "float4_e2m1fn", "float8_e8m0fnu", "uint2", "int2",
+)  # fmt: skip
+
+_KINDS: dict[str, Callable[[DType], bool]] = {
+    "float": lambda t: t.is_float,
+    "integer": lambda t: t.is_int,
+    "bool": lambda t: t.is_bool,
+    "numeric": lambda t: t.is_float or t.is_int,
+    "integer or bool": lambda t: t.is_int or t.is_bool,
+    "any": lambda t: True,
+}
+
+
+def onnx_dtype(node: OnnxNode, code: int) -> str:
+    """The dtype an ONNX element type number stands for."""
+    name = ONNX_DTYPES[code] if 0 <= code < len(ONNX_DTYPES) else None
+    if name is None:
+        raise UnsupportedError(f"{node.op_type} node {node.name!r}: element type {code} (string, complex or unknown)")
+    return name
+
+
+def check_kind(name: str, what: str, ty: TensorType, wanted: str) -> None:
+    """Refuse a tensor whose dtype is not of the wanted kind (a key of the table above)."""
+    if not _KINDS[wanted](ty.dtype):
+        raise TypeMismatch(f"{name}: {what} has dtype {ty.dtype}, wanted {wanted}", hint="insert a cast")
+
+
+def check_same_dtype(name: str, types: Sequence[TensorType]) -> DType:
+    """The common dtype of the inputs."""
+    for ty in types[1:]:
+        if ty.dtype != types[0].dtype:
+            raise TypeMismatch(
+                f"{name}: the inputs have different dtypes: got {ty.dtype}, wanted {types[0].dtype}",
+                hint="insert a cast",
+            )
+    return types[0].dtype
+
+
+def axis_of(name: str, axis: int, ndim: int) -> int:
+    """`axis` counted from the front."""
+    if not -ndim <= axis < ndim:
+        raise TypeMismatch(f"{name}: axis {axis} is out of range for {ndim} dimensions")
+    return axis % ndim if ndim else 0
+
+
+def axes_of(name: str, axes: Iterable[int], ndim: int) -> tuple[int, ...]:
+    """The axes counted from the front, in the given order; a repeated axis is refused."""
+    found = tuple(axis_of(name, axis, ndim) for axis in axes)
+    if len(set(found)) != len(found):
+        raise TypeMismatch(f"{name}: an axis is given twice in {tuple(axes)}")
+    return found
+
+
+def broadcast_shapes(name: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The shape all of them broadcast to; an unknown dimension stays unknown beside 1 or another unknown one."""
+    result: list[Dim] = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        offset = len(result) - len(shape)
+        for position, dim in enumerate(shape, offset):
+            result[position] = _join(name, result[position], dim, shapes)
+    return tuple(result)
+
+
+def _join(name: str, a: Dim, b: Dim, shapes: Sequence[Sequence[Dim]]) -> Dim:
+    if b == 1 or a == b:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, AnyDim) or isinstance(b, AnyDim):
+        return b if isinstance(a, AnyDim) else a
+    raise TypeMismatch(f"{name}: the shapes do not broadcast: got {' and '.join(str(tuple(s)) for s in shapes)}")
+
+
+def check_broadcasts_to(name: str, shape: Sequence[Dim], target: Sequence[Dim]) -> None:
+    """Refuse a shape that does not broadcast to exactly `target`."""
+    joined = broadcast_shapes(name, shape, target)
+    exact = len(joined) == len(target) and all(j == t or isinstance(t, AnyDim) for j, t in zip(joined, target))
+    if not exact:
+        raise TypeMismatch(f"{name}: shape {tuple(shape)} does not broadcast to {tuple(target)}")
+
+
+def broadcast_index(shape: Sequence[int], index: Sequence[Any]) -> tuple[Any, ...]:  # Any: te index expressions
+    """Where the element of an output index lies in an input of `shape` that broadcasts to it."""
+    tail = index[len(index) - len(shape) :]
+    return tuple(0 if dim == 1 else i for dim, i in zip(shape, tail, strict=True))
+
+
+def dims_product(dims: Iterable[Dim]) -> Dim:
+    """The product; unknown if a factor is unknown and none is 0."""
+    total: Dim = 1
+    for dim in dims:
+        if dim == 0:
+            return 0
+        total = ANY_DIM if isinstance(dim, AnyDim) or isinstance(total, AnyDim) else total * dim
+    return total
+
+
+def tuple_fields(name: str, ty: Type) -> tuple[TensorType, ...]:
+    """The tensors of a variadic input; at least one."""
+    fields = ty.fields if isinstance(ty, TupleType) else (ty,)
+    tensors = tuple(field for field in fields if isinstance(field, TensorType))
+    if not tensors or len(tensors) != len(fields):
+        raise TypeMismatch(f"{name}: expected a non-empty tuple of tensors, got {ty}")
+    return tensors
+
+
+def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with numpy's floating-point warnings off: overflow and NaN are ordinary values here."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def of_type(dtype: str, *shape: int) -> TensorType:
+    """A sample input."""
+    return TensorType(shape, DType(dtype))
+
+
+def f32(*shape: int) -> TensorType:
+    """A float32 sample input."""
+    return of_type("float32", *shape)
+
+
+def i32(*shape: int) -> TensorType:
+    """An int32 sample input."""
+    return of_type("int32", *shape)
+
+
+def ints(values: Any, dtype: str = "int32") -> Array:
+    """A sample input of given integers."""
+    return np.array(values, dtype)
+
+
+def int_list(values: Any) -> tuple[int, ...]:
+    """Python ints from an array or sequence of them."""
+    return tuple(int(v) for v in np.asarray(values).reshape(-1))
+
+
+def like_const(value: Any, expr: Expr) -> Constant:
+    """A scalar constant of the dtype of `expr`."""
+    ty = expr.checked_type
+    return const(value, ty.dtype if isinstance(ty, TensorType) else None)

@@ -1,0 +1,251 @@
+"""Elementwise operators of two inputs that broadcast, one row each; and where.
+
+In: two tensors of one dtype (numpy's broadcasting; an unknown dimension stays unknown). Out: the broadcast shape, the
+inputs' dtype, or bool for comparisons. Invariant: integer division by zero gives 0 and shifts by too much give 0 or the
+sign, as numpy does; no input makes the process trap. To add an operator, add a row. ONNX rules: broadcast_onnx.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from armillary import te
+from armillary.dtype import DType
+from armillary.ops._common import (
+    broadcast_index, broadcast_shapes, check_kind, check_same_dtype, f32, i32, ints, of_type, quiet,
+)  # fmt: skip
+from armillary.relay.expr import ARITHMETIC
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.types import TensorType
+from armillary.tir import build as T
+from armillary.tir.expr import Expr as Scalar
+
+BOOL = DType("bool")
+Binary = Callable[[Scalar, Scalar], Scalar]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator. `result` of None: the dtype of the inputs."""
+
+    name: str
+    accepts: str
+    scalar: Binary
+    numpy: Callable[[Array, Array], Any]
+    result: DType | None = None
+    domain: tuple[float, float] = (-2.0, 2.0)
+
+
+def _guarded(divide: Binary, by_minus_one: Binary, floats: Binary) -> Binary:
+    """Integer division that cannot trap: x/0 is 0, and the least integer by -1 wraps."""
+
+    def build(a: Scalar, b: Scalar) -> Scalar:
+        if a.dtype.is_float:
+            return floats(a, b)
+        zero, one = T.const(0, b.dtype), T.const(1, b.dtype)
+        special = T.equal(b, zero)
+        if b.dtype.code == "int":
+            minus = T.equal(b, T.const(-1, b.dtype))
+            safe = T.select(T.logical_or(special, minus), one, b)
+            return T.select(minus, by_minus_one(a, b), T.select(special, zero, divide(a, safe)))
+        return T.select(special, zero, divide(a, T.select(special, one, b)))
+
+    return build
+
+
+def _zero(a: Scalar, b: Scalar) -> Scalar:
+    return T.const(0, a.dtype)
+
+
+def _negate(a: Scalar, b: Scalar) -> Scalar:
+    return T.sub(T.const(0, a.dtype), a)
+
+
+def _fmod(a: Scalar, b: Scalar) -> Scalar:
+    return T.call("fmod", a, b)
+
+
+def _float_floormod(a: Scalar, b: Scalar) -> Scalar:
+    rest, zero = _fmod(a, b), T.const(0.0, a.dtype)
+    differs = T.not_equal(T.less(rest, zero), T.less(b, zero))
+    return T.select(T.logical_and(T.not_equal(rest, zero), differs), T.add(rest, b), rest)
+
+
+def _power(a: Scalar, b: Scalar) -> Scalar:
+    if a.dtype.is_float:
+        return T.call("pow", a, b)
+    return T.cast(T.call("pow", T.cast(a, "float64"), T.cast(b, "float64")), a.dtype)
+
+
+def _shift(left: bool) -> Binary:
+    def build(a: Scalar, b: Scalar) -> Scalar:
+        zero, last = T.const(0, b.dtype), T.const(a.dtype.bits - 1, b.dtype)
+        inside = T.less_equal(b, last)
+        if b.dtype.code == "int":
+            inside = T.logical_and(inside, T.greater_equal(b, zero))
+        safe = T.select(inside, b, zero if left else last)
+        shifted = T.shift_left(a, safe) if left else T.shift_right(a, safe)
+        beyond = T.const(0, a.dtype) if left or a.dtype.code == "uint" else shifted
+        return T.select(inside, shifted, beyond)
+
+    return build
+
+
+def _numpy_divide(a: Array, b: Array) -> Array:
+    if a.dtype.kind not in "iu":
+        return np.asarray(a / b)
+    quotient = np.where(b == 0, 0, a // np.where(b == 0, 1, b))
+    inexact = (quotient * b != a) & ((a < 0) != (b < 0)) & (b != 0)
+    return np.asarray(quotient + inexact).astype(a.dtype)
+
+
+def _numpy_floor_divide(a: Array, b: Array) -> Array:
+    return np.asarray(a // b if a.dtype.kind in "iu" else np.floor(a / b)).astype(a.dtype)
+
+
+def _numpy_power(a: Array, b: Array) -> Array:
+    if a.dtype.kind not in "iu":
+        return np.asarray(np.power(a, b))
+    return np.asarray(np.power(a.astype(np.float64), b.astype(np.float64))).astype(a.dtype)
+
+
+_TABLE = (
+    Row("add", "numeric", T.add, np.add),
+    Row("subtract", "numeric", T.sub, np.subtract),
+    Row("multiply", "numeric", T.mul, np.multiply),
+    Row("divide", "numeric", _guarded(T.truncdiv, _negate, T.div), _numpy_divide),
+    Row("floor_divide", "numeric", _guarded(T.floordiv, _negate, lambda a, b: T.call("floor", T.div(a, b))), _numpy_floor_divide),
+    Row("mod", "numeric", _guarded(T.truncmod, _zero, _fmod), np.fmod),
+    Row("floor_mod", "numeric", _guarded(T.floormod, _zero, _float_floormod), np.mod),
+    Row("power", "numeric", _power, _numpy_power, domain=(0.1, 2.0)),
+    Row("maximum", "numeric", T.maximum, np.maximum),
+    Row("minimum", "numeric", T.minimum, np.minimum),
+    Row("equal", "any", T.equal, np.equal, BOOL),
+    Row("not_equal", "any", T.not_equal, np.not_equal, BOOL),
+    Row("less", "numeric", T.less, np.less, BOOL),
+    Row("less_equal", "numeric", T.less_equal, np.less_equal, BOOL),
+    Row("greater", "numeric", T.greater, np.greater, BOOL),
+    Row("greater_equal", "numeric", T.greater_equal, np.greater_equal, BOOL),
+    Row("logical_and", "bool", T.logical_and, np.logical_and),
+    Row("logical_or", "bool", T.logical_or, np.logical_or),
+    Row("logical_xor", "bool", T.not_equal, np.logical_xor),
+    Row("bitwise_and", "integer or bool", T.bitwise_and, np.bitwise_and),
+    Row("bitwise_or", "integer or bool", T.bitwise_or, np.bitwise_or),
+    Row("bitwise_xor", "integer or bool", T.bitwise_xor, np.bitwise_xor),
+    Row("left_shift", "integer", _shift(True), np.left_shift),
+    Row("right_shift", "integer", _shift(False), np.right_shift),
+    Row("atan2", "float", lambda a, b: T.call("atan2", a, b), np.arctan2),
+)  # fmt: skip
+
+_B = ints([1, 0, 2, -1, 3])
+_SAMPLES: dict[str, tuple[tuple[Any, Any], ...]] = {
+    "float": ((f32(3, 5), f32(3, 5)), (f32(2, 3, 4), f32(3, 1)), (f32(), f32(4)), (f32(2, 1, 3), f32(0, 3))),
+    "integer": ((i32(3, 5), ints([0, 1, 31, 40, 2])), (ints([200, 3], "uint8"), ints([1, 9], "uint8"))),
+    "bool": ((of_type("bool", 3, 4), of_type("bool", 4)), (of_type("bool", 2, 1), of_type("bool", 2, 3))),
+}
+_SAMPLES["numeric"] = (*_SAMPLES["float"], (ints([[7, 5, -7, -(2**31), 9]]), _B), (ints([9, 4, 255], "uint8"), ints([2, 0, 7], "uint8")))  # fmt: skip
+_SAMPLES["any"] = (*_SAMPLES["numeric"], *_SAMPLES["bool"])
+_SAMPLES["integer or bool"] = ((i32(2, 5), _B), *_SAMPLES["bool"], (ints([9, 4], "uint8"), ints([2, 0], "uint8")))
+_POWER_SAMPLES = (*_SAMPLES["float"], (ints([2, -3, 5]), ints([3, 2, 0])))
+_WRONG = {
+    "float": (i32(2), i32(2)), "integer": (f32(2), f32(2)), "bool": (f32(2), f32(2)),
+    "numeric": (of_type("bool", 2), of_type("bool", 2)), "integer or bool": (f32(2), f32(2)),
+}  # fmt: skip
+_DTYPES = {"float": "float32", "integer": "int32", "bool": "bool", "numeric": "float32", "any": "float32"}
+
+
+def _define(row: Row) -> Op:
+    """The operator of a row."""
+    op = Op(row.name, kind=Kind.BROADCAST, inputs=("lhs", "rhs"), doc=f"{row.name} of two tensors, broadcasting.")
+
+    @op.infer
+    def infer(attrs: None, lhs: TensorType, rhs: TensorType) -> TensorType:
+        dtype = check_same_dtype(row.name, (lhs, rhs))
+        check_kind(row.name, "its input", lhs, row.accepts)
+        return TensorType(broadcast_shapes(row.name, lhs.shape, rhs.shape), row.result or dtype)
+
+    @op.reference
+    @quiet
+    def reference(attrs: None, lhs: Array, rhs: Array) -> Array:
+        return np.asarray(row.numpy(np.asarray(lhs), np.asarray(rhs)))
+
+    @op.compute
+    def compute(attrs: None, lhs: te.Tensor, rhs: te.Tensor) -> te.Tensor:
+        a, b = te.static_shape(lhs), te.static_shape(rhs)
+        shape = broadcast_shapes(row.name, a, b)
+        return te.compute(
+            shape, lambda *i: row.scalar(lhs(*broadcast_index(a, i)), rhs(*broadcast_index(b, i))), name=row.name
+        )
+
+    @op.samples
+    def samples() -> Iterator[Sample]:
+        for pair in _POWER_SAMPLES if row.name == "power" else _SAMPLES[row.accepts]:
+            yield Sample(None, pair, domain=row.domain)
+
+    @op.bad_samples
+    def bad_samples() -> Iterator[BadSample]:
+        dtype = _DTYPES.get(row.accepts, "int32")
+        yield BadSample(None, (of_type(dtype, 2, 3), of_type(dtype, 4)), "do not broadcast: got (2, 3) and (4,)")
+        yield BadSample(None, (of_type(dtype, 2), of_type("int16", 2)), f"got int16, wanted {dtype}")
+        if row.accepts in _WRONG:
+            yield BadSample(None, _WRONG[row.accepts], f"wanted {row.accepts}")
+
+    return op
+
+
+BINARY = {row.name: _define(row) for row in _TABLE}
+ARITHMETIC.update(BINARY)
+add, subtract, multiply, divide = (BINARY[n] for n in ("add", "subtract", "multiply", "divide"))
+floor_divide, mod, floor_mod, power = (BINARY[n] for n in ("floor_divide", "mod", "floor_mod", "power"))
+maximum, minimum, equal, not_equal = (BINARY[n] for n in ("maximum", "minimum", "equal", "not_equal"))
+less, less_equal, greater, greater_equal = (BINARY[n] for n in ("less", "less_equal", "greater", "greater_equal"))
+logical_and, logical_or, logical_xor = (BINARY[n] for n in ("logical_and", "logical_or", "logical_xor"))
+bitwise_and, bitwise_or, bitwise_xor = (BINARY[n] for n in ("bitwise_and", "bitwise_or", "bitwise_xor"))
+left_shift, right_shift = BINARY["left_shift"], BINARY["right_shift"]
+
+
+# --- where --------------------------------------------------------------------------------------------------------
+
+where = Op("where", kind=Kind.BROADCAST, inputs=("condition", "x", "y"), doc="x where condition holds, else y.")
+
+
+@where.infer
+def infer_where(attrs: None, condition: TensorType, x: TensorType, y: TensorType) -> TensorType:
+    check_kind("where", "the condition", condition, "integer or bool")
+    return TensorType(broadcast_shapes("where", condition.shape, x.shape, y.shape), check_same_dtype("where", (x, y)))
+
+
+@where.reference
+def where_reference(attrs: None, condition: Array, x: Array, y: Array) -> Array:
+    return np.where(np.asarray(condition) != 0, x, y).astype(x.dtype)
+
+
+@where.compute
+def where_compute(attrs: None, condition: te.Tensor, x: te.Tensor, y: te.Tensor) -> te.Tensor:
+    c, a, b = (te.static_shape(t) for t in (condition, x, y))
+    shape = broadcast_shapes("where", c, a, b)
+
+    def element(*i: Scalar) -> Scalar:
+        test = condition(*broadcast_index(c, i))
+        test = test if DType(condition.dtype).is_bool else T.not_equal(test, T.const(0, condition.dtype))
+        return T.select(test, x(*broadcast_index(a, i)), y(*broadcast_index(b, i)))
+
+    return te.compute(shape, element, name="where")
+
+
+@where.samples
+def where_samples() -> Iterator[Sample]:
+    yield Sample(None, (of_type("bool", 3, 4), f32(3, 4), f32(3, 4)))
+    yield Sample(None, (of_type("bool", 4), f32(3, 1), f32()))
+    yield Sample(None, (ints([0, 2]), i32(3, 2), i32(1)))
+
+
+@where.bad_samples
+def where_bad_samples() -> Iterator[BadSample]:
+    yield BadSample(None, (f32(2), f32(2), f32(2)), "the condition has dtype float32")
+    yield BadSample(None, (of_type("bool", 2), f32(2), i32(2)), "got int32, wanted float32")
+    yield BadSample(None, (of_type("bool", 2), f32(3), f32(3)), "do not broadcast")

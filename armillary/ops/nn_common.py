@@ -1,0 +1,248 @@
+"""What the neural-network operators share: window arithmetic, layouts as strings, padding, checks.
+
+In: attribute values as users write them (an int or a tuple; 1, n or 2n paddings) and dimensions (int, AnyDim or TE
+expressions). Out: normal forms: one int per spatial axis, one (before, after) pair per axis. Invariant: nothing here
+knows an operator. See nn_conv.py, nn_pool.py, nn_norm.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from armillary import te
+from armillary.dtype import DType
+from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.relay.expr import Expr
+from armillary.relay.op import Array, get_op
+from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
+from armillary.tir import build
+
+Pairs = tuple[tuple[int, int], ...]
+SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+
+
+def call(name: str, *args: Any, **attrs: Any) -> Expr:  # Any: expressions, numbers; attribute values
+    """A call of the operator of that name."""
+    return get_op(name)(*args, **attrs)
+
+
+def f32(*shape: int) -> TensorType:
+    """A float32 tensor type."""
+    return TensorType(shape, DType("float32"))
+
+
+def tensor(dtype: str, *shape: int) -> TensorType:
+    """A tensor type of any dtype."""
+    return TensorType(shape, DType(dtype))
+
+
+def need_tensor(op: str, ty: Type, what: str = "data") -> TensorType:
+    """`ty` as a tensor type; raises TypeMismatch for tuples and functions."""
+    if not isinstance(ty, TensorType):
+        raise TypeMismatch(f"{op}: {what} must be a tensor, got {ty}")
+    return ty
+
+
+def need_rank(op: str, ty: TensorType, rank: int, what: str = "data") -> TensorType:
+    """`ty` if it has `rank` dimensions."""
+    need_tensor(op, ty, what)
+    if ty.ndim != rank:
+        raise TypeMismatch(f"{op}: {what} must have {rank} dimensions, got {ty.ndim}: {ty}")
+    return ty
+
+
+def need_float(op: str, ty: TensorType, what: str = "data") -> TensorType:
+    """`ty` if its elements are floating-point numbers."""
+    need_tensor(op, ty, what)
+    if not ty.dtype.is_float:
+        raise TypeMismatch(f"{op}: {what} must have a floating-point dtype, got {ty.dtype}")
+    return ty
+
+
+def need_shape(op: str, what: str, ty: TensorType, wanted: Sequence[Dim]) -> None:
+    """Raise TypeMismatch unless the dimensions agree (an unknown one agrees with anything)."""
+    if ty.ndim != len(wanted) or not all(same_dim(a, b) for a, b in zip(ty.shape, wanted, strict=True)):
+        raise TypeMismatch(f"{op}: {what} has shape {ty.shape}, expected {tuple(wanted)}")
+
+
+def need_dtype(op: str, first: TensorType, *others: TensorType) -> None:
+    """Raise TypeMismatch unless all dtypes are equal."""
+    for other in others:
+        if other.dtype != first.dtype:
+            raise TypeMismatch(f"{op}: the dtypes differ: {first.dtype} and {other.dtype}", hint="cast one of them")
+
+
+def same_dim(a: Dim, b: Dim) -> bool:
+    """Whether two dimensions may be equal."""
+    return isinstance(a, AnyDim) or isinstance(b, AnyDim) or a == b
+
+
+def known(dim: Dim) -> int | None:
+    """The dimension as an int, or None."""
+    return None if isinstance(dim, AnyDim) else dim
+
+
+def axis_of(op: str, axis: int, ndim: int) -> int:
+    """A non-negative axis; raises TypeMismatch when out of range."""
+    if not isinstance(axis, int) or not -ndim <= axis < ndim:
+        raise TypeMismatch(f"{op}: axis {axis} is out of range for {ndim} dimensions")
+    return axis % ndim
+
+
+def per_axis(op: str, what: str, value: Any, rank: int, least: int = 1) -> tuple[int, ...]:  # Any: as users write it
+    """One int >= `least` per spatial axis, from an int or a tuple of 1 or `rank` ints."""
+    values = tuple(value) if isinstance(value, tuple | list) else (value,)
+    values = values * rank if len(values) == 1 else values
+    if len(values) != rank or not all(isinstance(v, int) and v >= least for v in values):
+        raise TypeMismatch(f"{op}: {what} must be {rank} integers >= {least}, got {value}")
+    return values
+
+
+def pad_pairs(op: str, padding: Any, rank: int) -> Pairs:  # Any: an int or a tuple
+    """(before, after) per axis from 1 value, one per axis, or all befores followed by all afters."""
+    values = tuple(padding) if isinstance(padding, tuple | list) else (padding,)
+    if len(values) == 1:
+        values = values * rank
+    if len(values) == rank:
+        values = values * 2
+    if len(values) != 2 * rank or not all(isinstance(v, int) for v in values):
+        raise TypeMismatch(f"{op}: padding must be 1, {rank} or {2 * rank} integers, got {padding}")
+    if min(values) < 0:
+        raise TypeMismatch(f"{op}: padding must not be negative, got {padding}")
+    return tuple(zip(values[:rank], values[rank:], strict=True))
+
+
+def extent(kernel: int, dilation: int) -> int:
+    """What a dilated kernel spans."""
+    return (kernel - 1) * dilation + 1
+
+
+def window_count(size: Any, pad: tuple[int, int], kernel: int, stride: int, dilation: int, ceil: bool = False) -> Any:
+    """How many windows fit (int or TE expression); with `ceil`, a last partial one counts if it starts inside."""
+    span = size + (pad[0] + pad[1] - extent(kernel, dilation))
+    if not ceil:
+        return span // stride + 1
+    count = (span + (stride - 1)) // stride + 1
+    if isinstance(count, int):
+        return count - 1 if (count - 1) * stride >= size + pad[0] else count
+    return te.select((count - 1) * stride >= size + pad[0], count - 1, count)
+
+
+def out_dim(
+    op: str, size: Dim, pad: tuple[int, int], kernel: int, stride: int, dilation: int, ceil: bool = False
+) -> Dim:
+    """The output size of one axis; raises TypeMismatch when the window does not fit."""
+    if isinstance(size, AnyDim):
+        return ANY_DIM
+    count = window_count(size, pad, kernel, stride, dilation, ceil)
+    if count < 1:
+        raise TypeMismatch(
+            f"{op}: the window does not fit: size {size}, padding {pad}, kernel {kernel}, dilation {dilation}"
+        )
+    return int(count)
+
+
+# --- layouts as strings ("NCHW", "NHWC", "NCHW8c"): upper case is a whole axis, a number and lower case a block ---
+
+_PART = re.compile(r"(\d*)([A-Za-z])")
+
+
+def letters(layout: str) -> str:
+    """The axes of a layout, without block sizes: NCHW8c -> NCHWc."""
+    return re.sub(r"\d+", "", layout)
+
+
+def block_of(layout: str, letter: str) -> int:
+    """The block size of an axis, 0 when the layout does not split it: ("NCHW8c", "C") -> 8."""
+    found = next((size for size, name in _PART.findall(layout) if name == letter.lower()), "")
+    return int(found) if found else 0
+
+
+def need_layout(op: str, layout: str, axes: str, ty: TensorType, what: str = "data") -> str:
+    """The letters of `layout`, which must name `axes` once each (plus, for blocks, lower-case parts of them)."""
+    found = letters(layout)
+    if sorted(c for c in found if c.isupper()) != sorted(axes) or not {c.upper() for c in found} <= set(axes):
+        raise TypeMismatch(f"{op}: the layout {layout!r} of {what} must name the axes {', '.join(axes)}")
+    if len(found) != ty.ndim:
+        raise TypeMismatch(f"{op}: {what} has {ty.ndim} dimensions, its layout {layout} has {len(found)}")
+    return found
+
+
+def spatial_axes(op: str, layout: str, rank: int) -> tuple[int, ...]:
+    """Where the spatial axes are in a layout; they must not be split into blocks."""
+    found = letters(layout)
+    names = SPATIAL[rank]
+    if any(n not in found or n.lower() in found for n in names):
+        raise UnsupportedError(f"{op}: layout {layout!r} must have the whole axes {', '.join(names)}")
+    return tuple(found.index(n) for n in names)
+
+
+# --- numpy ---------------------------------------------------------------------------------------------------------
+
+
+def windows(x: Array, axes: Sequence[int], offsets: Sequence[int], counts: Sequence[int], steps: Sequence[int]) -> Array:
+    """The view of `x` that takes, along each axis, `count` elements from `offset` on by `step`."""
+    index: list[Any] = [slice(None)] * x.ndim
+    for axis, offset, count, step in zip(axes, offsets, counts, steps, strict=True):
+        index[axis] = slice(offset, offset + (count - 1) * step + 1, step)
+    return x[tuple(index)]
+
+
+def pad_array(x: Array, axes: Sequence[int], pads: Sequence[tuple[int, int]], value: Any = 0) -> Array:
+    """`x` padded with `value` along some axes."""
+    if not any(b or a for b, a in pads):
+        return x
+    full = [(0, 0)] * x.ndim
+    for axis, pair in zip(axes, pads, strict=True):
+        full[axis] = pair
+    return np.pad(x, full, constant_values=value)
+
+
+def wide(x: Array) -> Array:
+    """float16-like arrays as float32, to accumulate in; others as they are."""
+    return x.astype(np.float32) if x.dtype.itemsize < 4 and not np.issubdtype(x.dtype, np.integer) else x
+
+
+# --- te ------------------------------------------------------------------------------------------------------------
+
+
+def te_pad(
+    x: Any, pads: Sequence[tuple[int, int]], value: Any = 0, name: str = "data_pad"
+) -> Any:  # Any: te tensors and scalar values
+    """A padded stage (inlinable), or `x` itself when nothing is to be padded. `pads` has one pair per axis of `x`."""
+    if not any(b or a for b, a in pads):
+        return x
+    shape = [d + (b + a) for d, (b, a) in zip(x.shape, pads, strict=True)]
+
+    def element(*index: Any) -> Any:
+        inside, source = [], []
+        for i, d, (before, after) in zip(index, x.shape, pads, strict=True):
+            source.append(i - before)
+            inside += [i >= before] if before else []
+            inside += [i < d + before] if after else []
+        return te.if_then_else(build.all_of(*inside), x(*source), build.const(value, x.dtype))
+
+    return te.compute(shape, element, name=name, tag="pad")
+
+
+def lowest(dtype: str) -> Any:
+    """The smallest value of a dtype: -inf for floats."""
+    kind = DType(dtype)
+    return float("-inf") if kind.is_float else kind.min_value
+
+
+def reduce_axes(sizes: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    """One reduction axis per size."""
+    return [te.reduce_axis((0, size), name) for size, name in zip(sizes, names, strict=True)]
+
+
+def placed(layout: str, values: dict[str, Any]) -> list[Any]:
+    """Values ordered as the letters of a layout."""
+    return [values[c] for c in letters(layout)]
+
+
+Rule = Callable[..., Any]

@@ -1,0 +1,244 @@
+"""nn.dense, nn.matmul, nn.batch_matmul, nn.contrib_dense_pack: products of matrices.
+
+In: nn.dense: data (…, k), weight (units, k). nn.matmul: (…, m, k) and (k, n), either transposed. nn.batch_matmul:
+(b, m, k) and (b, n, k) by default (transpose_b=True); a batch of 1 is broadcast. nn.contrib_dense_pack: weight
+(units/n, k, n), its layout NC{n}n. TE: one reduction tagged dense, matmul, batch_matmul or dense_pack.
+Import of Gemm and MatMul: nn_dense_onnx.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from armillary import te
+from armillary.errors import TypeMismatch
+from armillary.ops.nn_common import f32, need_dtype, need_rank, need_tensor, reduce_axes, same_dim, tensor, wide
+from armillary.ops.nn_conv import result_dtype
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
+
+
+@dataclass(frozen=True)
+class DenseAttrs:
+    units: int | None = None
+    out_dtype: str = ""
+
+
+@dataclass(frozen=True)
+class MatmulAttrs:
+    units: int | None = None
+    out_dtype: str = ""
+    transpose_a: bool = False
+    transpose_b: bool = False
+
+
+@dataclass(frozen=True)
+class BatchMatmulAttrs:
+    out_dtype: str = ""
+    transpose_a: bool = False
+    transpose_b: bool = True
+
+
+@dataclass(frozen=True)
+class DensePackAttrs:
+    weight_layout: str = "NC8n"
+    units: int | None = None
+    out_dtype: str = ""
+
+
+dense = Op("nn.dense", kind=Kind.CONTRACTION, inputs=("data", "weight"), doc="data times the transpose of weight.")
+matmul = Op("nn.matmul", kind=Kind.CONTRACTION, inputs=("tensor_a", "tensor_b"), doc="A product of two matrices.")
+batch_matmul = Op("nn.batch_matmul", kind=Kind.CONTRACTION, inputs=("tensor_a", "tensor_b"))
+dense_pack = Op("nn.contrib_dense_pack", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+dense.attrs(DenseAttrs)
+matmul.attrs(MatmulAttrs)
+batch_matmul.attrs(BatchMatmulAttrs)
+dense_pack.attrs(DensePackAttrs)
+
+
+def _inner(op: str, k: Dim, wk: Dim, a: TensorType, b: TensorType, hint: str) -> None:
+    if not same_dim(k, wk):
+        raise TypeMismatch(f"{op}: the inner sizes differ: {k} of {a} and {wk} of {b}", hint=hint)
+
+
+def _units(op: str, attrs: Any, units: Dim) -> None:
+    if attrs.units is not None and not same_dim(attrs.units, units):
+        raise TypeMismatch(f"{op}: units is {attrs.units}, the weight gives {units}")
+
+
+def _operands(op: str, attrs: Any, first: Type, second: Type, rank: int) -> tuple[TensorType, TensorType]:
+    a, b = need_tensor(op, first), need_tensor(op, second, "weight")
+    need_rank(op, b, rank, "weight")
+    if a.ndim < 1:
+        raise TypeMismatch(f"{op}: data must have at least one dimension, got {a}")
+    if not attrs.out_dtype:
+        need_dtype(op, a, b)
+    return a, b
+
+
+@dense.infer
+def _infer_dense(attrs: DenseAttrs, data: Type, weight: Type) -> TensorType:
+    a, b = _operands("nn.dense", attrs, data, weight, 2)
+    _inner("nn.dense", a.shape[-1], b.shape[1], a, b, "weight is (units, inner); transpose it or use nn.matmul")
+    _units("nn.dense", attrs, b.shape[0])
+    return TensorType((*a.shape[:-1], b.shape[0]), result_dtype(attrs, a))
+
+
+@matmul.infer
+def _infer_matmul(attrs: MatmulAttrs, first: Type, second: Type) -> TensorType:
+    a, b = _operands("nn.matmul", attrs, first, second, 2)
+    if a.ndim < 2:
+        raise TypeMismatch(f"nn.matmul: tensor_a must have at least 2 dimensions, got {a}")
+    m, k = (a.shape[-1], a.shape[-2]) if attrs.transpose_a else (a.shape[-2], a.shape[-1])
+    n, wk = (b.shape[0], b.shape[1]) if attrs.transpose_b else (b.shape[1], b.shape[0])
+    _inner("nn.matmul", k, wk, a, b, "check transpose_a and transpose_b")
+    _units("nn.matmul", attrs, n)
+    return TensorType((*a.shape[:-2], m, n), result_dtype(attrs, a))
+
+
+@batch_matmul.infer
+def _infer_batch_matmul(attrs: BatchMatmulAttrs, first: Type, second: Type) -> TensorType:
+    op = "nn.batch_matmul"
+    a, b = _operands(op, attrs, first, second, 3)
+    need_rank(op, a, 3)
+    m, k = (a.shape[2], a.shape[1]) if attrs.transpose_a else (a.shape[1], a.shape[2])
+    n, wk = (b.shape[1], b.shape[2]) if attrs.transpose_b else (b.shape[2], b.shape[1])
+    _inner(op, k, wk, a, b, "check transpose_a and transpose_b (transpose_b is True by default)")
+    batch_a, batch_b = a.shape[0], b.shape[0]
+    if not same_dim(batch_a, batch_b) and 1 not in (batch_a, batch_b):
+        raise TypeMismatch(f"{op}: the batch sizes differ: {batch_a} and {batch_b}")
+    batch = batch_b if batch_a == 1 else batch_a
+    return TensorType((batch, m, n), result_dtype(attrs, a))
+
+
+@dense_pack.infer
+def _infer_dense_pack(attrs: DensePackAttrs, data: Type, weight: Type) -> TensorType:
+    op = dense_pack.name
+    a, b = _operands(op, attrs, data, weight, 3)
+    _inner(op, a.shape[-1], b.shape[1], a, b, "weight is (units/n, inner, n)")
+    unknown = isinstance(b.shape[0], AnyDim) or isinstance(b.shape[2], AnyDim)
+    units: Dim = ANY_DIM if unknown else b.shape[0] * b.shape[2]  # type: ignore[operator]
+    _units(op, attrs, units)
+    return TensorType((*a.shape[:-1], units), result_dtype(attrs, a))
+
+
+def product(attrs: Any, a: Array, b: Array) -> Array:
+    """a @ b, accumulated in out_dtype (float16 in float32)."""
+    dtype = result_dtype(attrs, a).numpy
+    if np.issubdtype(dtype, np.integer):
+        a, b = a.astype(dtype), b.astype(dtype)
+    return np.matmul(wide(a), wide(b)).astype(dtype)
+
+
+def _maybe_swap(x: Array, swap: bool) -> Array:
+    return x.swapaxes(-1, -2) if swap else x
+
+
+dense.reference(lambda attrs, data, weight: product(attrs, data, weight.T))
+matmul.reference(lambda attrs, a, b: product(attrs, _maybe_swap(a, attrs.transpose_a), _maybe_swap(b, attrs.transpose_b)))
+batch_matmul.reference(
+    lambda attrs, a, b: product(attrs, _maybe_swap(a, attrs.transpose_a), _maybe_swap(b, attrs.transpose_b))
+)
+
+
+@dense_pack.reference
+def _reference_pack(attrs: DensePackAttrs, data: Array, weight: Array) -> Array:
+    return product(attrs, data, weight.transpose(1, 0, 2).reshape(weight.shape[1], -1))
+
+
+@dense.compute
+def _compute_dense(attrs: DenseAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+    dtype = result_dtype(attrs, data)
+    (k,) = reduce_axes([data.shape[-1]], ["k"])
+
+    def element(*index: Any) -> Any:
+        return te.sum(data(*index[:-1], k).astype(dtype) * weight(index[-1], k).astype(dtype), axis=[k])
+
+    return te.compute([*data.shape[:-1], weight.shape[0]], element, name="dense", tag="dense")
+
+
+@matmul.compute
+def _compute_matmul(attrs: MatmulAttrs, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    dtype = result_dtype(attrs, a)
+    m, inner = (a.shape[-1], a.shape[-2]) if attrs.transpose_a else (a.shape[-2], a.shape[-1])
+    (k,) = reduce_axes([inner], ["k"])
+
+    def element(*index: Any) -> Any:
+        *batch, i, j = index
+        lhs = a(*batch, k, i) if attrs.transpose_a else a(*batch, i, k)
+        rhs = b(j, k) if attrs.transpose_b else b(k, j)
+        return te.sum(lhs.astype(dtype) * rhs.astype(dtype), axis=[k])
+
+    units = b.shape[0] if attrs.transpose_b else b.shape[1]
+    return te.compute([*a.shape[:-2], m, units], element, name="matmul", tag="matmul")
+
+
+@batch_matmul.compute
+def _compute_batch_matmul(attrs: BatchMatmulAttrs, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    dtype = result_dtype(attrs, a)
+    m, inner = (a.shape[2], a.shape[1]) if attrs.transpose_a else (a.shape[1], a.shape[2])
+    n = b.shape[1] if attrs.transpose_b else b.shape[2]
+    (k,) = reduce_axes([inner], ["k"])
+    one_a, one_b = (getattr(t.shape[0], "value", t.shape[0]) in (1,) for t in (a, b))
+
+    def element(batch: Any, i: Any, j: Any) -> Any:
+        at_a, at_b = 0 if one_a else batch, 0 if one_b else batch
+        lhs = a(at_a, k, i) if attrs.transpose_a else a(at_a, i, k)
+        rhs = b(at_b, j, k) if attrs.transpose_b else b(at_b, k, j)
+        return te.sum(lhs.astype(dtype) * rhs.astype(dtype), axis=[k])
+
+    return te.compute([b.shape[0] if one_a else a.shape[0], m, n], element, name="batch_matmul", tag="batch_matmul")
+
+
+@dense_pack.compute
+def _compute_pack(attrs: DensePackAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+    dtype, lanes = result_dtype(attrs, data), weight.shape[2]
+    (k,) = reduce_axes([data.shape[-1]], ["k"])
+
+    def element(*index: Any) -> Any:
+        rhs = weight(index[-1] // lanes, k, index[-1] % lanes)
+        return te.sum(data(*index[:-1], k).astype(dtype) * rhs.astype(dtype), axis=[k])
+
+    return te.compute([*data.shape[:-1], weight.shape[0] * lanes], element, name="dense_pack", tag="dense_pack")
+
+
+@dense.samples
+def _samples_dense() -> Iterator[Sample]:
+    yield Sample(DenseAttrs(), (f32(3, 7), f32(5, 7)))
+    yield Sample(DenseAttrs(units=4), (f32(2, 3, 5), f32(4, 5)))
+    yield Sample(DenseAttrs(out_dtype="int32"), (tensor("int8", 2, 9), tensor("int8", 3, 9)), (-9, 9))
+
+
+@matmul.samples
+def _samples_matmul() -> Iterator[Sample]:
+    yield Sample(MatmulAttrs(), (f32(3, 4), f32(4, 5)))
+    yield Sample(MatmulAttrs(transpose_a=True, transpose_b=True), (f32(4, 3), f32(5, 4)))
+    yield Sample(MatmulAttrs(), (f32(2, 3, 4), f32(4, 5)))
+
+
+@batch_matmul.samples
+def _samples_batch() -> Iterator[Sample]:
+    yield Sample(BatchMatmulAttrs(), (f32(2, 3, 4), f32(2, 5, 4)))
+    yield Sample(BatchMatmulAttrs(transpose_a=True, transpose_b=False), (f32(1, 4, 3), f32(3, 4, 5)))
+    yield Sample(BatchMatmulAttrs(transpose_b=False), (f32(3, 2, 4), f32(1, 4, 5)))
+
+
+@dense_pack.samples
+def _samples_pack() -> Iterator[Sample]:
+    yield Sample(DensePackAttrs(), (f32(2, 6), f32(3, 6, 8)))
+
+
+@dense.bad_samples
+def _bad_dense() -> Iterator[BadSample]:
+    yield BadSample(DenseAttrs(), (f32(3, 7), f32(7, 5)), "the inner sizes differ: 7")
+    yield BadSample(DenseAttrs(units=9), (f32(3, 7), f32(5, 7)), "units is 9, the weight gives 5")
+
+
+@batch_matmul.bad_samples
+def _bad_batch() -> Iterator[BadSample]:
+    yield BadSample(BatchMatmulAttrs(), (f32(2, 3, 4), f32(3, 5, 4)), "the batch sizes differ: 2 and 3")
+    yield BadSample(BatchMatmulAttrs(), (f32(3, 4), f32(3, 5, 4)), "must have 3 dimensions")

@@ -1,0 +1,111 @@
+"""ONNX Gemm and MatMul: any ranks, reduced to nn.dense and nn.batch_matmul.
+
+In: nodes of any opset. Out: nn.dense when the right side is a matrix (a constant one is transposed here, once), else
+nn.batch_matmul over the flattened batch axes. Invariant: the result has numpy.matmul's shape.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from armillary.errors import UnsupportedError
+from armillary.ops.nn_common import call
+from armillary.relay.expr import Expr, const
+from armillary.relay.op import OnnxNode, constant_value, from_onnx
+from armillary.relay.types import AnyDim, TensorType
+
+
+def transposed(x: Expr, axes: tuple[int, ...]) -> Expr:
+    """`x` with its axes permuted; done now if `x` is a constant."""
+    value = constant_value(x)
+    if value is not None:
+        return const(np.ascontiguousarray(value.transpose(axes)))
+    return call("transpose", x, axes=axes)
+
+
+def type_of(x: Expr) -> TensorType:
+    """The tensor type of an expression."""
+    ty = x.checked_type
+    if not isinstance(ty, TensorType):
+        raise UnsupportedError(f"a product needs tensors, got {ty}")
+    return ty
+
+
+def times(a: Expr, b: Expr) -> Expr:
+    """numpy.matmul(a, b) for any ranks."""
+    if type_of(a).ndim == 1:
+        row = times(call("expand_dims", a, axis=0), b)
+        return call("squeeze", row, axis=(-1,) if type_of(b).ndim == 1 else (-2,))
+    if type_of(b).ndim == 1:
+        return call("squeeze", times(a, call("expand_dims", b, axis=1)), axis=(-1,))
+    if type_of(b).ndim == 2:
+        return call("nn.dense", a, transposed(b, (1, 0)))
+    return _batched(a, b)
+
+
+def _batched(a: Expr, b: Expr) -> Expr:
+    ta, tb = type_of(a), type_of(b)
+    if ta.ndim <= 3 and tb.ndim == 3:
+        left = a if ta.ndim == 3 else call("expand_dims", a, axis=0)
+        return call("nn.batch_matmul", left, b, transpose_b=False)
+    rank = max(ta.ndim, tb.ndim) - 2
+    batch_a = (1,) * (rank + 2 - ta.ndim) + ta.shape[:-2]
+    batch_b = (1,) * (rank + 2 - tb.ndim) + tb.shape[:-2]
+    batch = tuple(y if x == 1 else x for x, y in zip(batch_a, batch_b, strict=True))
+    sizes = (*batch, *ta.shape[-2:], *tb.shape[-2:])
+    if sum(isinstance(d, AnyDim) for d in sizes) > 0 and batch_a != batch_b:
+        raise UnsupportedError("a batched product that broadcasts needs its sizes when importing", hint="pass shape=")
+    flat_a, flat_b = _flatten(a, batch_a, batch), _flatten(b, batch_b, batch)
+    product = call("nn.batch_matmul", flat_a, flat_b, transpose_b=False)
+    return call("reshape", product, newshape=_dims((*batch, ta.shape[-2], tb.shape[-1])))
+
+
+def _flatten(x: Expr, batch: tuple[object, ...], wanted: tuple[object, ...]) -> Expr:
+    """(…batch, m, k) as (b, m, k), broadcast to the wanted batch unless all of its own are 1."""
+    matrix = type_of(x).shape[-2:]
+    if all(d == 1 for d in batch):
+        return call("reshape", x, newshape=_dims((1, *matrix)))
+    if batch != wanted:
+        x = call("broadcast_to", x, shape=(*wanted, *matrix))
+    return call("reshape", x, newshape=(-1, *_dims(matrix)) if not _unknown(matrix) else _dims((*wanted, *matrix)))
+
+
+def _unknown(dims: tuple[object, ...]) -> bool:
+    return any(isinstance(d, AnyDim) for d in dims)
+
+
+def _dims(shape: tuple[object, ...]) -> tuple[int, ...]:
+    """A reshape target: an unknown dimension is -1, at most one."""
+    if sum(isinstance(d, AnyDim) for d in shape) > 1:
+        raise UnsupportedError(f"a batched product of rank {len(shape)} has more than one unknown size", hint="pass shape=")
+    return tuple(-1 if isinstance(d, AnyDim) else d for d in shape)  # type: ignore[misc]
+
+
+@from_onnx("MatMul")
+def matmul(node: OnnxNode) -> Expr:
+    return times(node.input(0), node.input(1))
+
+
+@from_onnx("Gemm")
+def gemm(node: OnnxNode) -> Expr:
+    """alpha * op(A) op(B) + beta * C."""
+    a, b = node.input(0), node.input(1)
+    alpha, beta = node.float("alpha", 1.0), node.float("beta", 1.0)
+    if node.int("transA", 0):
+        a = transposed(a, (1, 0))
+    if not node.int("transB", 0):
+        b = transposed(b, (1, 0))
+    result = call("nn.dense", a, b)
+    if alpha != 1.0:
+        result = result * alpha
+    if node.missing(2) or beta == 0.0:
+        return result
+    c = node.input(2)
+    if beta != 1.0:
+        c = c * beta
+    return call("nn.bias_add", result, c, axis=-1) if _is_bias(c, result) else result + c
+
+
+def _is_bias(c: Expr, result: Expr) -> bool:
+    ty, out = type_of(c), type_of(result)
+    return ty.ndim == 1 and ty.shape == out.shape[-1:] and not _unknown(ty.shape)

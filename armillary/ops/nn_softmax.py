@@ -1,0 +1,158 @@
+"""nn.softmax and nn.log_softmax: normalised exponentials along one axis.
+
+In: floating-point data, an axis. Out: the same type. TE: stages softmax_max, softmax_exp, softmax_sum and the result,
+tagged softmax or log_softmax, so that a schedule can keep a row in cache. ONNX before opset 13 flattens the axes from
+`axis` on into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from armillary import te
+from armillary.ops.nn_common import axis_of, call, f32, need_float, need_tensor, tensor, wide
+from armillary.ops.nn_dense_onnx import type_of
+from armillary.relay.expr import Expr
+from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.relay.types import AnyDim, TensorType, Type
+
+
+@dataclass(frozen=True)
+class SoftmaxAttrs:
+    axis: int = -1
+
+
+softmax = Op("nn.softmax", kind=Kind.CONTRACTION, doc="exp(x) / sum(exp(x)) along an axis.")
+log_softmax = Op("nn.log_softmax", kind=Kind.CONTRACTION, doc="log(softmax(x)) along an axis.")
+
+
+def _infer(op: str, attrs: SoftmaxAttrs, data: Type) -> TensorType:
+    x = need_float(op, need_tensor(op, data))
+    axis_of(op, attrs.axis, x.ndim)
+    return x
+
+
+def _shifted(attrs: SoftmaxAttrs, x: Array) -> Array:
+    y = wide(x)
+    return y - y.max(attrs.axis, keepdims=True)
+
+
+@softmax.reference
+def _reference(attrs: SoftmaxAttrs, x: Array) -> Array:
+    e = np.exp(_shifted(attrs, x))
+    return (e / e.sum(attrs.axis, keepdims=True)).astype(x.dtype)
+
+
+@log_softmax.reference
+def _reference_log(attrs: SoftmaxAttrs, x: Array) -> Array:
+    y = _shifted(attrs, x)
+    return (y - np.log(np.exp(y).sum(attrs.axis, keepdims=True))).astype(x.dtype)
+
+
+def _stages(attrs: SoftmaxAttrs, x: te.Tensor) -> tuple[Any, Any, Any, Any]:
+    """The row maximum, a function that reads exp(x - max), its row sum, and how to drop the axis from an index."""
+    axis = attrs.axis % len(x.shape)
+    rest = [d for n, d in enumerate(x.shape) if n != axis]
+    k_max, k_sum = te.reduce_axis((0, x.shape[axis]), "k"), te.reduce_axis((0, x.shape[axis]), "k")
+
+    def with_axis(index: Any, k: Any) -> list[Any]:
+        return [*index[:axis], k, *index[axis:]]
+
+    def without(index: Any) -> list[Any]:
+        return [*index[:axis], *index[axis + 1 :]]
+
+    top = te.compute(
+        rest, lambda *i: te.max(x(*with_axis(i, k_max)), axis=[k_max]), name="softmax_max", tag="softmax_max"
+    )
+    powers = te.compute(
+        x.shape, lambda *i: te.exp(x(*i) - top(*without(i))), name="softmax_exp", tag="softmax_exp"
+    )
+    total = te.compute(
+        rest, lambda *i: te.sum(powers(*with_axis(i, k_sum)), axis=[k_sum]), name="softmax_sum", tag="softmax_sum"
+    )
+    return top, powers, total, without
+
+
+@softmax.compute
+def _compute(attrs: SoftmaxAttrs, x: te.Tensor) -> te.Tensor:
+    _, powers, total, without = _stages(attrs, x)
+    return te.compute(x.shape, lambda *i: powers(*i) / total(*without(i)), name="softmax", tag="softmax")
+
+
+@log_softmax.compute
+def _compute_log(attrs: SoftmaxAttrs, x: te.Tensor) -> te.Tensor:
+    top, _, total, without = _stages(attrs, x)
+    return te.compute(
+        x.shape,
+        lambda *i: x(*i) - top(*without(i)) - te.log(total(*without(i))),
+        name="log_softmax",
+        tag="log_softmax",
+    )
+
+
+def _samples() -> Iterator[Sample]:
+    yield Sample(SoftmaxAttrs(), (f32(2, 7),))
+    yield Sample(SoftmaxAttrs(axis=1), (f32(2, 3, 5),), (-50.0, 50.0))
+
+
+def _bad_samples() -> Iterator[BadSample]:
+    yield BadSample(SoftmaxAttrs(axis=2), (f32(2, 7),), "axis 2 is out of range")
+    yield BadSample(SoftmaxAttrs(), (tensor("int32", 2, 7),), "must have a floating-point dtype")
+
+
+def _attach(op: Op) -> None:
+    op.attrs(SoftmaxAttrs)
+    op.infer(lambda attrs, data: _infer(op.name, attrs, data))
+    op.samples(_samples)
+    op.bad_samples(_bad_samples)
+
+
+_attach(softmax)
+_attach(log_softmax)
+
+
+def _relay_name(node: OnnxNode) -> str:
+    return "nn.softmax" if node.op_type == "Softmax" else "nn.log_softmax"
+
+
+@from_onnx("Softmax", "LogSoftmax", since=13)
+def softmax_13(node: OnnxNode) -> Expr:
+    return call(_relay_name(node), node.input(0), axis=node.int("axis", -1))
+
+
+@from_onnx("Softmax", "LogSoftmax", since=1)
+def softmax_1(node: OnnxNode) -> Expr:
+    """The axes from `axis` on count as one."""
+    x, ty = node.input(0), node.type_of(0)
+    axis = node.int("axis", 1)
+    axis = axis_of(node.op_type, axis, ty.ndim) if axis != ty.ndim else axis
+    if axis == ty.ndim - 1 or all(d == 1 for d in ty.shape[axis + 1 :]):
+        return call(_relay_name(node), x, axis=axis)
+    flat = call(_relay_name(node), flatten_from(x, axis), axis=-1)
+    if sum(isinstance(d, AnyDim) for d in ty.shape) > 1:
+        return call("reshape_like", flat, x)
+    return call("reshape", flat, newshape=tuple(-1 if isinstance(d, AnyDim) else d for d in ty.shape))
+
+
+def flatten_from(x: Expr, axis: int) -> Expr:
+    """A matrix: the axes before `axis`, and those from it on."""
+    shape = type_of(x).shape
+    if any(isinstance(d, AnyDim) for d in shape[:axis]):
+        columns = 1
+        for d in TensorType(shape[axis:], type_of(x).dtype).static:
+            columns *= d
+        return call("reshape", x, newshape=(-1, columns))
+    rows = 1
+    for d in shape[:axis]:
+        rows *= d  # type: ignore[operator, assignment]
+    return call("reshape", x, newshape=(rows, -1))
+
+
+@from_onnx("Flatten")
+def flatten(node: OnnxNode) -> Expr:
+    ty, axis = node.type_of(0), node.int("axis", 1)
+    return flatten_from(node.input(0), axis if axis >= 0 else axis + ty.ndim)

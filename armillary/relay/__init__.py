@@ -1,0 +1,67 @@
+"""The graph language, and the names users know from Relay-era scripts.
+
+Core modules: types, expr, op (nodes), infer (types), printer and parser (text), analysis, pattern, evaluate (the
+interpreter that defines meaning), layout, transform (passes). In: a name. Out: what the table below says, or the
+operator of that name. Invariant: importing the package imports core modules only, never a row above it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from armillary.lazy import lazy_names
+from armillary.relay import infer as _infer  # noqa: F401  (makes `checked_type` work)
+from armillary.relay import analysis as _analysis  # noqa: F401  (makes modules print and close over variables)
+from armillary.relay.names import find_operator, load_operators, operator_names
+
+_EXPR = ("Expr", "Var", "Constant", "Tuple", "TupleGetItem", "Call", "Let", "If", "Function", "var", "const")
+_TYPES = ("Type", "TensorType", "TupleType", "FuncType")
+_NAMES = {
+    **{name: f"armillary.relay.expr:{name}" for name in _EXPR},
+    **{name: f"armillary.relay.types:{name}" for name in _TYPES},
+    "Any": "armillary.relay.types:AnyDim",
+    "GlobalVar": "armillary.ir:GlobalVar",
+    "IRModule": "armillary.ir:IRModule",
+    "Module": "armillary.ir:IRModule",
+    "Op": "armillary.relay.op:Op",
+    "TypeMismatch": "armillary.errors:TypeMismatch",
+    "analysis": "armillary.relay.analysis",
+    "astext": "armillary.relay.printer:astext",
+    "bind": "armillary.relay.bind:bind",
+    "bind_params_by_name": "armillary.relay.bind:bind_params_by_name",
+    "build": "armillary.driver.build:build",
+    "build_config": "armillary.transform:PassContext",
+    "build_module": "armillary.relay.build_module",
+    "create_executor": "armillary.driver.build:create_executor",
+    "dataflow_pattern": "armillary.relay.dataflow_pattern",
+    "evaluate": "armillary.relay.evaluate:evaluate",
+    "free_vars": "armillary.relay.analysis:free_vars",
+    "fromtext": "armillary.relay.parser:fromtext",
+    "frontend": "armillary.frontend",
+    "infer_type": "armillary.relay.infer:infer_type",
+    "load_param_dict": "armillary.artifact:load_params",
+    "op": "armillary.relay.op",
+    "optimize": "armillary.driver.build:optimize",
+    "parse": "armillary.relay.parser:parse",
+    "parse_expr": "armillary.relay.parser:parse_expr",
+    "save_param_dict": "armillary.artifact:save_params",
+    "scalar_type": "armillary.relay.types:scalar_type",
+    "testing": "armillary.relay.testing",
+    "transform": "armillary.relay.transform",
+}
+_resolve, _listing = lazy_names(__name__, _NAMES)
+
+
+def __getattr__(name: str) -> Any:  # Any: a module, class, function or operator
+    if name in _NAMES:
+        load_operators()  # so that `a + b` and texts find their operators
+        return _resolve(name)
+    found = find_operator(name)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*_listing(), *operator_names()})

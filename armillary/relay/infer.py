@@ -1,0 +1,306 @@
+"""Type inference of the graph language.
+
+In: an expression (and, for calls of global functions, their module). Out: its type; TypeMismatch names the operator,
+the place in the model, what was got and wanted. Invariant: the walk is iterative, and each node's type is computed
+once and kept in its hidden `_type` slot, so a pass that builds new nodes pays for the new nodes only.
+Importing this module makes `expr.checked_type` work. The rules of operators sit with the operators (`Op.infer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from armillary.dtype import dtype_of
+from armillary.errors import ArmillaryError, InternalError, TypeMismatch
+from armillary.ir import GlobalVar, IRModule
+from armillary.relay.expr import (
+    INFER, Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var,
+)  # fmt: skip
+from armillary.relay.op import Kind, Op
+from armillary.relay.types import AnyDim, FuncType, TensorType, TupleType, Type
+
+
+def infer_type(expr: Any, module: IRModule | None = None) -> Type:
+    """The type of an expression; `module` is needed where global functions are called."""
+    if isinstance(expr, GlobalVar):
+        return _global_type(expr, _Walk(module))
+    if not isinstance(expr, Expr):
+        raise TypeMismatch(f"expected a relay expression, got {type(expr).__name__}")
+    if not _is_typed(expr):
+        _Walk(module).run(expr)
+    return _type(expr)
+
+
+def check_module(module: IRModule) -> IRModule:
+    """Infer the type of every relay function of a module; returns the module itself."""
+    for _, function in module.items():
+        if isinstance(function, Function):
+            infer_type(function, module)
+    return module
+
+
+def is_compatible(got: Type, wanted: Type) -> bool:
+    """Whether a value of type `got` may stand where `wanted` is declared (unknown dimensions match any)."""
+    match got, wanted:
+        case TensorType(), TensorType():
+            if got.dtype != wanted.dtype or len(got.shape) != len(wanted.shape):
+                return False
+            return all(g == w or isinstance(g, AnyDim) or isinstance(w, AnyDim) for g, w in zip(got.shape, wanted.shape))
+        case TupleType(), TupleType():
+            same = len(got.fields) == len(wanted.fields)
+            return same and all(map(is_compatible, got.fields, wanted.fields))
+    return got == wanted
+
+
+class _Walk:
+    """The work list: an expression is typed when all it needs is typed."""
+
+    def __init__(self, module: IRModule | None) -> None:
+        self.module = module
+        self.open: set[int] = set()
+
+    def run(self, root: Expr) -> None:
+        stack = [root]
+        while stack:
+            expr = stack[-1]
+            if _is_typed(expr):
+                stack.pop()
+                continue
+            needs = _NEEDS.get(type(expr), _refuse)(expr, self)
+            missing = [e for e in needs if not _is_typed(e)]
+            if missing:
+                self._open(missing)
+                stack.extend(reversed(missing))
+                continue
+            object.__setattr__(expr, "_type", _RULES[type(expr)](expr, self))
+            self.open.discard(id(expr))
+            stack.pop()
+
+    def _open(self, missing: Sequence[Expr]) -> None:
+        for expr in missing:
+            if type(expr) is Function:
+                if id(expr) in self.open:
+                    message = "a recursive function needs its parameter and return types written"
+                    raise TypeMismatch(message, span=expr.span)
+                self.open.add(id(expr))
+
+    def function(self, name: GlobalVar) -> Function:
+        """The relay function that a global name stands for."""
+        if self.module is None:
+            raise TypeMismatch(f"@{name.name_hint}: a call of a global function has a type only within its module")
+        found = self.module[name]
+        if not isinstance(found, Function):
+            raise TypeMismatch(f"@{name.name_hint} is not a relay function but a {type(found).__name__}")
+        return found
+
+
+def _is_typed(expr: Expr) -> bool:
+    return hasattr(expr, "_type")
+
+
+def _type(expr: Expr) -> Type:
+    ty: Type = object.__getattribute__(expr, "_type")
+    return ty
+
+
+def _bind(var: Var, ty: Type, what: str) -> None:
+    """Give a variable its type, which must agree with its annotation."""
+    if var.type_annotation is not None:
+        if not is_compatible(ty, var.type_annotation):
+            raise TypeMismatch(f"{what} %{var.name_hint}: got {ty}, wanted {var.type_annotation}", span=var.span)
+    elif not _is_typed(var):
+        object.__setattr__(var, "_type", ty)
+    elif not is_compatible(ty, _type(var)):
+        raise TypeMismatch(f"{what} %{var.name_hint}: got {ty}, but elsewhere it is {_type(var)}", span=var.span)
+
+
+def declared_type(function: Function) -> FuncType | None:
+    """The type written on a function, or None where a parameter or the result is not annotated."""
+    if function.ret_type is None or any(p.type_annotation is None for p in function.params):
+        return None
+    return FuncType(tuple(p.type_annotation for p in function.params if p.type_annotation), function.ret_type)
+
+
+# --- what must be typed first ---------------------------------------------------------------------------------------
+
+
+def _needs_nothing(expr: Any, walk: _Walk) -> Sequence[Expr]:
+    return ()
+
+
+def _refuse(expr: Any, walk: _Walk) -> Sequence[Expr]:
+    if isinstance(expr, Op):
+        raise TypeMismatch(f"operator {expr.name} is not a value; call it")
+    raise TypeMismatch(f"expected a relay expression, got {type(expr).__name__}")
+
+
+def _needs_of_tuple(expr: Tuple, walk: _Walk) -> Sequence[Expr]:
+    return expr.fields
+
+
+def _needs_of_item(expr: TupleGetItem, walk: _Walk) -> Sequence[Expr]:
+    return (expr.tuple_value,)
+
+
+def _needs_of_if(expr: If, walk: _Walk) -> Sequence[Expr]:
+    return (expr.cond, expr.true_branch, expr.false_branch)
+
+
+def _needs_of_function(expr: Function, walk: _Walk) -> Sequence[Expr]:
+    return (expr.body, *expr.params)
+
+
+def _needs_of_let(expr: Let, walk: _Walk) -> Sequence[Expr]:
+    if isinstance(expr.value, Function) and not _is_typed(expr.var):
+        declared = declared_type(expr.value)  # lets the function call itself through the variable
+        if declared is not None:
+            object.__setattr__(expr.var, "_type", declared)
+    if not _is_typed(expr.value):
+        return (expr.value,)
+    _bind(expr.var, _type(expr.value), "let")
+    return (expr.body,)
+
+
+def _needs_of_call(expr: Call, walk: _Walk) -> Sequence[Expr]:
+    op = expr.op
+    if type(op) is Op or not all(map(_is_typed, expr.args)):
+        return expr.args
+    if isinstance(op, GlobalVar):
+        function = walk.function(op)
+        return () if declared_type(function) is not None else (function,)
+    if isinstance(op, Function) and not _is_typed(op) and len(op.params) == len(expr.args):
+        for param, arg in zip(op.params, expr.args, strict=True):
+            if param.type_annotation is None:
+                _bind(param, _type(arg), "parameter")
+    if not isinstance(op, Expr):
+        raise TypeMismatch(f"cannot call a {type(op).__name__}", span=expr.span)
+    return (op,)
+
+
+_NEEDS: dict[type, Callable[[Any, _Walk], Sequence[Expr]]] = {
+    Var: _needs_nothing,
+    Constant: _needs_nothing,
+    Tuple: _needs_of_tuple,
+    TupleGetItem: _needs_of_item,
+    If: _needs_of_if,
+    Let: _needs_of_let,
+    Function: _needs_of_function,
+    Call: _needs_of_call,
+}
+
+
+# --- the type, once that is known -----------------------------------------------------------------------------------
+
+
+def _type_of_var(expr: Var, walk: _Walk) -> Type:
+    if expr.type_annotation is None:
+        hint = "give it one: relay.var(name, shape=…, dtype=…)"
+        raise TypeMismatch(f"variable %{expr.name_hint} has no type", span=expr.span, hint=hint)
+    return expr.type_annotation
+
+
+def _type_of_constant(expr: Constant, walk: _Walk) -> Type:
+    return TensorType(tuple(expr.data.shape), dtype_of(expr.data))
+
+
+def _type_of_tuple(expr: Tuple, walk: _Walk) -> Type:
+    return TupleType(tuple(_type(field) for field in expr.fields))
+
+
+def _type_of_item(expr: TupleGetItem, walk: _Walk) -> Type:
+    ty = _type(expr.tuple_value)
+    if not isinstance(ty, TupleType):
+        raise TypeMismatch(f"field {expr.index} of a value that is no tuple: got {ty}", span=expr.span)
+    if not 0 <= expr.index < len(ty.fields):
+        raise TypeMismatch(f"field {expr.index} of a tuple of {len(ty.fields)} fields: {ty}", span=expr.span)
+    return ty.fields[expr.index]
+
+
+def _type_of_if(expr: If, walk: _Walk) -> Type:
+    cond, yes, no = _type(expr.cond), _type(expr.true_branch), _type(expr.false_branch)
+    if not (isinstance(cond, TensorType) and cond.shape == () and cond.dtype.is_bool):
+        raise TypeMismatch(f"if: the condition is {cond}, wanted Tensor[(), bool]", span=expr.span)
+    if yes != no:
+        raise TypeMismatch(f"if: the branches differ: {yes} and {no}", span=expr.span)
+    return yes
+
+
+def _type_of_let(expr: Let, walk: _Walk) -> Type:
+    return _type(expr.body)
+
+
+def _type_of_function(expr: Function, walk: _Walk) -> Type:
+    result = _type(expr.body)
+    if expr.ret_type is not None and not is_compatible(result, expr.ret_type):
+        raise TypeMismatch(f"the function's body is {result}, its declared result {expr.ret_type}", span=expr.span)
+    return FuncType(tuple(_type(p) for p in expr.params), result)
+
+
+def _type_of_call(expr: Call, walk: _Walk) -> Type:
+    if type(expr.op) is Op:
+        return _type_of_op_call(expr, expr.op)
+    if isinstance(expr.op, GlobalVar):
+        name, callee = f"@{expr.op.name_hint}", _global_type(expr.op, walk)
+    else:
+        name, callee = "call", _type(expr.op)
+    if not isinstance(callee, FuncType):
+        raise TypeMismatch(f"{name}: the called value is {callee}, wanted a function", span=expr.span)
+    got = [_type(arg) for arg in expr.args]
+    if len(got) != len(callee.arg_types):
+        raise TypeMismatch(f"{name}: got {len(got)} arguments, wanted {len(callee.arg_types)}", span=expr.span)
+    for k, (have, want) in enumerate(zip(got, callee.arg_types, strict=True)):
+        if not is_compatible(have, want):
+            raise TypeMismatch(f"{name}: argument {k}: got {have}, wanted {want}", span=expr.span)
+    return callee.ret_type
+
+
+def _type_of_op_call(expr: Call, op: Op) -> Type:
+    types = [_type(arg) for arg in expr.args]
+    try:
+        _check_arguments(op, types)
+        result = op.infer_type(expr.attrs, types)
+    except ArmillaryError as error:
+        if error.span is None:
+            error.span = expr.span
+        if op.name not in error.message:
+            error.message = f"{op.name}: {error.message}"
+        raise
+    if not isinstance(result, Type):
+        raise InternalError(f"{op.name}: its type rule gave a {type(result).__name__}", span=expr.span)
+    return result
+
+
+def _check_arguments(op: Op, types: Sequence[Type]) -> None:
+    """Operators take tensors; a variadic last input is a tuple. Rules need not repeat this."""
+    if len(types) != len(op.inputs) or op.kind == Kind.OPAQUE:
+        return  # the count is checked by the op; opaque operators may take anything
+    for name, ty in zip(op.inputs, types, strict=True):
+        wanted = TupleType if name.startswith("*") else TensorType
+        if not isinstance(ty, wanted):
+            kind = "a tuple of tensors" if wanted is TupleType else "a tensor"
+            raise TypeMismatch(f"{op.name}: input {name.lstrip('*')!r}: got {ty}, wanted {kind}")
+
+
+def _global_type(name: GlobalVar, walk: _Walk) -> Type:
+    function = walk.function(name)
+    declared = declared_type(function)
+    if declared is not None:
+        return declared
+    if not _is_typed(function):
+        walk.run(function)
+    return _type(function)
+
+
+_RULES: dict[type, Callable[[Any, _Walk], Type]] = {
+    Var: _type_of_var,
+    Constant: _type_of_constant,
+    Tuple: _type_of_tuple,
+    TupleGetItem: _type_of_item,
+    If: _type_of_if,
+    Let: _type_of_let,
+    Function: _type_of_function,
+    Call: _type_of_call,
+}
+
+INFER.append(infer_type)

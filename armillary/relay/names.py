@@ -1,0 +1,53 @@
+"""Operators as the functions users write: `relay.add`, `relay.nn.conv2d`, `relay.image.resize2d`.
+
+In: a dotted name. Out: the `Op` record of that name (calling it builds a Call), or a namespace for a prefix such as
+`nn`. Invariant: there is no list of operators here; the names are those in `OPS`, filled when `armillary.ops` is first
+needed. The table of all other user names is in `relay/__init__.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from armillary.relay.op import OPS, Op
+
+
+class OpNames:
+    """Attribute access to the operators below one prefix: `OpNames("nn.").conv2d`."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def __getattr__(self, name: str) -> Any:  # Any: an Op or a deeper namespace
+        found = find_operator(self._prefix + name)
+        if found is None:
+            raise AttributeError(f"there is no operator relay.{self._prefix}{name}")
+        return found
+
+    def __dir__(self) -> list[str]:
+        return sorted({name[len(self._prefix) :].split(".")[0] for name in OPS if name.startswith(self._prefix)})
+
+    def __repr__(self) -> str:
+        return f"<operators {self._prefix}*>"
+
+
+def load_operators() -> None:
+    """Import every operator file, once."""
+    importlib.import_module("armillary.ops")
+
+
+def find_operator(name: str) -> Op | OpNames | None:
+    """The operator `name`, or the namespace it is a prefix of, or None."""
+    if name.startswith("_"):
+        return None
+    load_operators()
+    if name in OPS:
+        return OPS[name]
+    return OpNames(name + ".") if any(known.startswith(name + ".") for known in OPS) else None
+
+
+def operator_names() -> list[str]:
+    """First components of the names of all operators."""
+    load_operators()
+    return sorted({name.split(".")[0] for name in OPS})

@@ -1,0 +1,404 @@
+"""Reads the text form of the graph language.
+
+Grammar (names: `%x`, `%"any text"`, `%0` for nodes; `@f` for functions):
+
+    module   = { "def" global params ["->" type] "{" block "}" [metadata] }
+    block    = { node "=" value ";" | "let" var [":" type] "=" value ";" } value
+    value    = "fn" params ["->" type] "{" block "}" | "if" "(" value ")" "{" block "}" "else" "{" block "}"
+             | "{" block "}" | primary { "." index | "(" [args] ")" }
+    primary  = var | node | global | operator | scalar | "meta" "[" kind "]" "[" index "]" | "(" [values] ")"
+    type     = "Tensor" "[" "(" dims ")" "," dtype "]" | dtype | "(" [types] ")" | "fn" "(" [types] ")" "->" type
+
+In: text. Out: an `IRModule` or an expression, types checked. Invariant: bad text is a ParseError with line and caret;
+`parse(module.astext())` is structurally equal to the module. The other direction: `relay/printer.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+import numpy as np
+
+from armillary.dtype import DType
+from armillary.errors import ArmillaryError, ModelError, ParseError, TypeMismatch, UnsupportedError
+from armillary.ir import GlobalVar, IRModule
+from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from armillary.relay.infer import check_module, infer_type
+from armillary.relay.metadata import Metadata
+from armillary.relay.op import Op, get_op
+from armillary.relay.types import ANY_DIM, Dim, FuncType, TensorType, TupleType, Type
+from armillary.text.cursor import Cursor, Token
+
+_MAX_DEPTH = 80  # nested values; each level costs a few Python frames
+_SCALAR = re.compile(r"(0x[0-9a-fA-F]+|[0-9.]+(?:[eE][+-]?\d+)?)(f|i|u)?(\d*)\Z")
+_WORDS: dict[str, Any] = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
+
+
+def parse(text: str, source: str = "<text>") -> IRModule:
+    """A module from its text; an expression or a lone function becomes "main"."""
+    reader = _Reader(text, source)
+    if reader.cursor.at("def"):
+        module = reader.module()
+    else:
+        module = IRModule.from_expr(reader.expression())
+    return check_module(module)
+
+
+def fromtext(text: str) -> IRModule:
+    """A module from its text (the Relay-era name of `parse`)."""
+    return parse(text)
+
+
+def parse_expr(text: str, source: str = "<text>") -> Expr:
+    """An expression from its text: `free_var %x: Tensor[(3,), float32]; …` lines, then a block."""
+    expr = _Reader(text, source).expression()
+    infer_type(expr)
+    return expr
+
+
+class _Reader:
+    def __init__(self, text: str, source: str) -> None:
+        self.metadata, plain = Metadata.split(text, source)
+        self.cursor = Cursor(plain, source)
+        self.env: list[dict[str, Expr]] = [{}]
+        self.globals: dict[str, GlobalVar] = {}
+        self.called: dict[str, Token] = {}
+        self.depth = 0
+
+    # --- modules and functions --------------------------------------------------------------------------------------
+
+    def module(self) -> IRModule:
+        module = IRModule()
+        while not self.cursor.at_end():
+            self.cursor.expect("def")
+            token = self.cursor.token
+            name = self.global_name()
+            if name in module:
+                raise self.error_at(token, f"the function @{name} is defined twice")
+            module[self.global_var(name)] = self.function()
+        for name, token in self.called.items():
+            if name not in module:
+                raise self.error_at(token, f"the module has no function @{name}")
+        return module
+
+    def expression(self) -> Expr:
+        """Free variables, a block, the end."""
+        while self.cursor.accept("free_var"):
+            self.bind(self.variable())
+            self.cursor.expect(";")
+        expr = self.block(closing="")
+        if not self.cursor.at_end():
+            raise self.cursor.error("expected the end of the text")
+        return expr
+
+    def global_name(self) -> str:
+        if self.cursor.accept("@"):
+            return self.cursor.string()
+        if not self.cursor.token.text.startswith("@"):
+            raise self.cursor.error("expected the name of a function, such as @main")
+        return self.cursor.next().text[1:]
+
+    def global_var(self, name: str) -> GlobalVar:
+        return self.globals.setdefault(name, GlobalVar(name))
+
+    def function(self) -> Function:
+        """Parameters and attributes, result type, body."""
+        span = self.cursor.span()
+        self.cursor.expect("(")
+        self.env.append({})
+        params: list[Var] = []
+        attrs: list[tuple[str, Any]] = []
+        while not self.cursor.accept(")"):
+            if self.cursor.token.text.startswith("%"):
+                params.append(self.variable())
+                self.bind(params[-1])
+            else:
+                key = self.cursor.string() if self.cursor.token.kind == "string" else self.cursor.name("a parameter")
+                self.cursor.expect("=")
+                attrs.append((key, self.literal()))
+            if not self.cursor.at(")"):
+                self.cursor.expect(",")
+        result = self.type() if self.cursor.accept("->") else None
+        self.cursor.expect("{")
+        body = self.block()
+        self.env.pop()
+        return Function(tuple(params), body, result, tuple(attrs), span)
+
+    def variable(self) -> Var:
+        name = self.variable_name()
+        return Var(name, self.type() if self.cursor.accept(":") else None)
+
+    def variable_name(self) -> str:
+        if self.cursor.accept("%"):
+            return self.cursor.string()
+        if not self.cursor.token.text.startswith("%"):
+            raise self.cursor.error("expected a variable, such as %x")
+        return self.cursor.next().text[1:]
+
+    def bind(self, var: Var) -> None:
+        self.env[-1][var.name_hint] = var
+
+    # --- blocks and values ------------------------------------------------------------------------------------------
+
+    def block(self, closing: str = "}") -> Expr:
+        self.env.append({})
+        lets: list[tuple[Var, Expr]] = []
+        while True:
+            if self.cursor.accept("let"):
+                var = self.variable()
+                self.bind(var)
+                self.cursor.expect("=")
+                lets.append((var, self.value()))
+            elif self.cursor.token.text.startswith("%") and self.cursor.peek().text == "=":
+                name = self.cursor.next().text[1:]
+                self.cursor.expect("=")
+                self.env[-1][name] = self.value()
+            else:
+                break
+            self.cursor.expect(";")
+        result = self.value()
+        if closing:
+            self.cursor.expect(closing)
+        self.env.pop()
+        for var, value in reversed(lets):
+            result = Let(var, value, result)
+        return result
+
+    def value(self) -> Expr:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise self.cursor.error(f"nested more than {_MAX_DEPTH} deep; name the parts with %0 = …;")
+        if self.cursor.accept("fn"):
+            result: Expr = self.function()
+        elif self.cursor.accept("if"):
+            result = self.branch()
+        elif self.cursor.accept("{"):
+            result = self.block()
+        else:
+            result = self.postfix()
+        self.depth -= 1
+        return result
+
+    def branch(self) -> Expr:
+        span = self.cursor.span()
+        self.cursor.expect("(")
+        cond = self.value()
+        self.cursor.expect(")")
+        self.cursor.expect("{")
+        yes = self.block()
+        self.cursor.expect("else")
+        self.cursor.expect("{")
+        return If(cond, yes, self.block(), span)
+
+    def postfix(self) -> Expr:
+        result = self.primary()
+        while True:
+            token = self.cursor.token
+            if token.kind == "number" and re.fullmatch(r"\.\d+", token.text):
+                result = TupleGetItem(result, int(self.cursor.next().text[1:]))
+            elif self.cursor.at("("):
+                result = self.call(result)
+            else:
+                return result
+
+    def primary(self) -> Expr:
+        token = self.cursor.token
+        if token.text.startswith("%") and token.kind in ("name", "symbol"):
+            return self.lookup()
+        if token.text.startswith("@") and token.kind in ("name", "symbol"):
+            name = self.global_name()
+            self.called.setdefault(name, token)
+            return self.call(self.global_var(name))
+        if self.cursor.accept("("):
+            return self.parenthesised()
+        if token.kind == "number" or self.cursor.at("-", "True", "False"):
+            return self.scalar()
+        if token.text == "meta" and self.cursor.peek().text == "[":
+            return self.constant()
+        if token.kind == "name":
+            return self.operator()
+        raise self.cursor.error("expected a value")
+
+    def lookup(self) -> Expr:
+        """A variable or node; `%t.0` is field 0 of `%t` unless a variable has that very name."""
+        token = self.cursor.token
+        quoted = token.kind == "symbol"
+        name = self.variable_name()
+        indices: list[int] = []
+        while (found := next((e[name] for e in reversed(self.env) if name in e), None)) is None:
+            base, dot, index = name.rpartition(".")
+            if quoted or not dot or not index.isdigit():
+                raise self.error_at(token, f"%{name} is not defined here")
+            indices.append(int(index))
+            name = base
+        for k in reversed(indices):
+            found = TupleGetItem(found, k)
+        return found
+
+    def parenthesised(self) -> Expr:
+        fields: list[Expr] = []
+        comma = False
+        while not self.cursor.accept(")"):
+            fields.append(self.value())
+            comma = self.cursor.accept(",")
+            if not comma and not self.cursor.at(")"):
+                raise self.cursor.error("expected ',' or ')'")
+        return fields[0] if len(fields) == 1 and not comma else Tuple(tuple(fields))
+
+    def operator(self) -> Expr:
+        token = self.cursor.token
+        name = self.cursor.name("an operator")
+        try:
+            op = get_op(name)
+        except UnsupportedError as error:
+            raise self.error_at(token, error.message, error.hint) from None
+        if not self.cursor.at("("):
+            raise self.cursor.error(f"expected '(' after operator {name}")
+        return self.call(op)
+
+    def call(self, callee: Any) -> Expr:  # Any: Op, GlobalVar or Expr
+        start, span = self.cursor.token, self.cursor.span()
+        self.cursor.expect("(")
+        args: list[Expr] = []
+        named: dict[str, Any] = {}
+        while not self.cursor.accept(")"):
+            if self.cursor.token.kind == "name" and self.cursor.peek().text == "=":
+                key = self.cursor.name()
+                self.cursor.expect("=")
+                named[key] = self.literal()
+            else:
+                args.append(self.value())
+            if not self.cursor.at(")"):
+                self.cursor.expect(",")
+        if not isinstance(callee, Op):
+            if named:
+                raise self.error_at(start, f"only operators have attributes, got {', '.join(named)}")
+            return Call(callee, tuple(args), None, span)
+        try:
+            return Call(callee, tuple(args), callee.make_attrs((), named), span)
+        except ArmillaryError as error:
+            raise self.error_at(start, error.message, error.hint) from None
+
+    # --- constants and literals -------------------------------------------------------------------------------------
+
+    def scalar(self) -> Constant:
+        if self.cursor.at("True", "False"):
+            return Constant(np.asarray(self.cursor.next().text == "True"))
+        negative = self.cursor.accept("-")
+        token = self.cursor.token
+        match = _SCALAR.match(token.text) if token.kind == "number" else None
+        if match is None:
+            raise self.cursor.error("expected a number")
+        digits, code, bits = match.groups()
+        name = {"f": "float", "i": "int", "u": "uint"}.get(code or "i", "int") + (bits or "32")
+        try:
+            dtype = DType(name)
+            value = float(digits) if dtype.is_float else int(digits, 0)
+            array = np.asarray(-value if negative else value).astype(dtype.numpy)
+        except (ValueError, TypeMismatch, OverflowError) as error:
+            raise self.cursor.error(f"not a scalar ({error})") from None
+        if dtype.is_int and not dtype.min_value <= (-value if negative else value) <= dtype.max_value:
+            raise self.cursor.error(f"the number does not fit {dtype}")
+        self.cursor.next()
+        return Constant(array)
+
+    def constant(self) -> Constant:
+        """meta[relay.Constant][3]"""
+        start = self.cursor.next()
+        self.cursor.expect("[")
+        kind = self.cursor.name("relay.Constant")
+        self.cursor.expect("]")
+        self.cursor.expect("[")
+        index = self.cursor.integer()
+        self.cursor.expect("]")
+        try:
+            return self.metadata.constant(start.line, kind, index)
+        except ModelError as error:
+            raise self.error_at(start, error.message, error.hint) from None
+
+    def literal(self) -> Any:  # Any: an attribute value
+        if self.cursor.token.kind == "string":
+            return self.cursor.string()
+        if self.cursor.at("[", "("):
+            return self.sequence("]" if self.cursor.next().text == "[" else ")")
+        negative = self.cursor.accept("-")
+        token = self.cursor.token
+        if token.kind == "name" and token.text in _WORDS:
+            value = _WORDS[self.cursor.next().text]
+        elif token.kind == "number" and re.fullmatch(r"0x[0-9a-fA-F]+|[0-9.]+(?:[eE][+-]?\d+)?f?", token.text):
+            value = ast.literal_eval(self.cursor.next().text.rstrip("f") if "x" not in token.text else token.text)
+        else:
+            raise self.cursor.error("expected an attribute value: a number, string, True, False, None or [values]")
+        return -value if negative and isinstance(value, int | float) else value
+
+    def sequence(self, closing: str) -> tuple[Any, ...]:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise self.cursor.error(f"nested more than {_MAX_DEPTH} deep")
+        values = []
+        while not self.cursor.accept(closing):
+            values.append(self.literal())
+            if not self.cursor.at(closing):
+                self.cursor.expect(",")
+        self.depth -= 1
+        return tuple(values)
+
+    # --- types ------------------------------------------------------------------------------------------------------
+
+    def type(self) -> Type:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise self.cursor.error(f"nested more than {_MAX_DEPTH} deep")
+        result = self._type()
+        self.depth -= 1
+        return result
+
+    def _type(self) -> Type:
+        if self.cursor.accept("("):
+            return TupleType(self.types())
+        if self.cursor.accept("fn"):
+            self.cursor.expect("(")
+            args = self.types()
+            self.cursor.expect("->")
+            return FuncType(args, self.type())
+        if not self.cursor.accept("Tensor"):
+            return TensorType((), self.dtype())
+        self.cursor.expect("[")
+        self.cursor.expect("(")
+        dims: list[Dim] = []
+        while not self.cursor.accept(")"):
+            dims.append(ANY_DIM if self.cursor.accept("?") else self.dimension())
+            if not self.cursor.at(")"):
+                self.cursor.expect(",")
+        self.cursor.expect(",")
+        dtype = self.dtype()
+        self.cursor.expect("]")
+        return TensorType(tuple(dims), dtype)
+
+    def dimension(self) -> int:
+        if self.cursor.at("-"):
+            raise self.cursor.error("a dimension is not negative; write ? for an unknown one")
+        return self.cursor.integer()
+
+    def types(self) -> tuple[Type, ...]:
+        found: list[Type] = []
+        while not self.cursor.accept(")"):
+            found.append(self.type())
+            if not self.cursor.at(")"):
+                self.cursor.expect(",")
+        return tuple(found)
+
+    def dtype(self) -> DType:
+        token = self.cursor.token
+        try:
+            return DType(self.cursor.name("a type, such as Tensor[(1, 3), float32]"))
+        except TypeMismatch as error:
+            raise self.error_at(token, error.message, error.hint) from None
+
+    def error_at(self, token: Token, message: str, hint: str = "") -> ParseError:
+        """The error of the cursor, at an earlier token."""
+        self.cursor.index = self.cursor.tokens.index(token)
+        error = self.cursor.error(message)
+        return ParseError(error.message, span=error.span, hint=hint)

@@ -1,0 +1,233 @@
+"""Iterative walks over the graph language that keep sharing.
+
+In: an expression. Out: its nodes in post order, a rewritten expression, or the scope each node belongs to. Invariant:
+nothing here recurses, a shared node is visited and rewritten once, and unchanged parts are returned as they are.
+The generic walks of `armillary.node` do the same for every language; these know the graph's nodes and are faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from armillary.ir import GlobalVar
+from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from armillary.relay.op import Op
+
+Rule = Callable[[Expr], Expr | None]
+
+
+def _call_children(e: Call) -> Sequence[Expr]:
+    return e.args if type(e.op) is Op or isinstance(e.op, GlobalVar) else (e.op, *e.args)
+
+
+_CHILDREN: dict[type, Callable[..., Sequence[Expr]]] = {
+    Call: _call_children,
+    Tuple: lambda e: e.fields,
+    TupleGetItem: lambda e: (e.tuple_value,),
+    Let: lambda e: (e.value, e.var, e.body),
+    If: lambda e: (e.cond, e.true_branch, e.false_branch),
+    Function: lambda e: (*e.params, e.body),
+}
+
+
+def children(expr: Expr) -> Sequence[Expr]:
+    """The expressions directly inside: not operators and global names."""
+    found = _CHILDREN.get(type(expr))
+    return found(expr) if found is not None else ()
+
+
+def post_order(root: Expr, enter: Callable[[Expr], bool] | None = None) -> list[Expr]:
+    """Every expression below `root` once, children first; `enter(e)` False keeps out of e's children."""
+    seen: set[int] = set()
+    order: list[Expr] = []
+    stack: list[tuple[Expr, bool]] = [(root, False)]
+    while stack:
+        expr, done = stack.pop()
+        if done:
+            order.append(expr)
+        elif id(expr) not in seen:
+            seen.add(id(expr))
+            inner = children(expr) if enter is None or enter(expr) else ()
+            if not inner:
+                order.append(expr)
+                continue
+            stack.append((expr, True))
+            stack.extend((child, False) for child in reversed(inner) if id(child) not in seen)
+    return order
+
+
+def _same(new: Sequence[Expr], old: Sequence[Expr]) -> bool:
+    return all(a is b for a, b in zip(new, old, strict=True))
+
+
+def _rebuild_call(e: Call, get: Callable[[Expr], Expr]) -> Expr:
+    args = tuple(map(get, e.args))
+    named = type(e.op) is Op or isinstance(e.op, GlobalVar)
+    op = e.op if named else get(e.op)
+    if op is e.op and _same(args, e.args):
+        return e
+    made = Call(op, args, e.attrs, e.span)
+    return copy_type(made, e) if isinstance(op, GlobalVar) else made
+
+
+def _rebuild_tuple(e: Tuple, get: Callable[[Expr], Expr]) -> Expr:
+    fields = tuple(map(get, e.fields))
+    return e if _same(fields, e.fields) else Tuple(fields, e.span)
+
+
+def _rebuild_item(e: TupleGetItem, get: Callable[[Expr], Expr]) -> Expr:
+    value = get(e.tuple_value)
+    return e if value is e.tuple_value else TupleGetItem(value, e.index, e.span)
+
+
+def _rebuild_let(e: Let, get: Callable[[Expr], Expr]) -> Expr:
+    var, value, body = get(e.var), get(e.value), get(e.body)
+    if _same((var, value, body), (e.var, e.value, e.body)):
+        return e
+    return Let(var, value, body, e.span) if isinstance(var, Var) else body
+
+
+def _rebuild_if(e: If, get: Callable[[Expr], Expr]) -> Expr:
+    new = (get(e.cond), get(e.true_branch), get(e.false_branch))
+    return e if _same(new, (e.cond, e.true_branch, e.false_branch)) else If(*new, e.span)
+
+
+def _rebuild_function(e: Function, get: Callable[[Expr], Expr]) -> Expr:
+    params, body = tuple(map(get, e.params)), get(e.body)
+    if body is e.body and _same(params, e.params):
+        return e
+    return Function(tuple(p for p in params if isinstance(p, Var)), body, e.ret_type, e.attrs, e.span)
+
+
+_REBUILD: dict[type, Callable[..., Expr]] = {
+    Call: _rebuild_call,
+    Tuple: _rebuild_tuple,
+    TupleGetItem: _rebuild_item,
+    Let: _rebuild_let,
+    If: _rebuild_if,
+    Function: _rebuild_function,
+}
+
+
+def map_children(expr: Expr, get: Callable[[Expr], Expr]) -> Expr:
+    """`expr` with `get` applied to each direct child; `expr` itself when nothing changed."""
+    rebuild = _REBUILD.get(type(expr))
+    return rebuild(expr, get) if rebuild is not None else expr
+
+
+def rewrite(root: Expr, rule: Rule, enter: Callable[[Expr], bool] | None = None) -> Expr:
+    """Rebuild bottom-up: `rule` sees each node with its children already rewritten; None keeps it."""
+    memo: dict[int, Expr] = {}
+
+    def get(expr: Expr) -> Expr:
+        return memo.get(id(expr), expr)
+
+    for expr in post_order(root, enter):
+        rebuilt = map_children(expr, get)
+        changed = rule(rebuilt)
+        memo[id(expr)] = rebuilt if changed is None else changed
+    return memo[id(root)]
+
+
+def substitute(root: Expr, values: dict[int, Expr]) -> Expr:
+    """`root` with the nodes whose ids are keys replaced."""
+    memo = dict(values)
+    for expr in post_order(root, lambda e: id(e) not in values):
+        if id(expr) not in values:
+            memo[id(expr)] = map_children(expr, lambda e: memo.get(id(e), e))
+    return memo[id(root)]
+
+
+def copy_type(new: Expr, old: Expr) -> Expr:
+    """Keep the inferred type of a node in the node that stands for it now."""
+    if hasattr(old, "_type") and not hasattr(new, "_type"):
+        object.__setattr__(new, "_type", old.checked_type)
+    return new
+
+
+def is_leaf(expr: Expr) -> bool:
+    """Whether an expression computes nothing: a variable or a constant."""
+    return isinstance(expr, Var | Constant)
+
+
+def not_primitive(expr: Expr) -> bool:
+    """For `enter`: stay out of functions that already became one kernel, or belong to a library."""
+    if not isinstance(expr, Function):
+        return True
+    return not (expr.get_attr("Primitive", 0) or expr.get_attr("Composite") or expr.get_attr("Compiler"))
+
+
+# --- scopes ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Scope:
+    """A region evaluated as a unit: a function's body, a branch, or a let inside an expression."""
+
+    root: Expr
+    parent: Scope | None
+    depth: int
+
+
+def _common(a: Scope, b: Scope) -> Scope:
+    while a is not b:
+        if a.depth >= b.depth and a.parent is not None:
+            a = a.parent
+        elif b.parent is not None:
+            b = b.parent
+        else:
+            break
+    return a
+
+
+def _uses(expr: Expr, scope: Scope) -> Iterator[tuple[Expr, Scope]]:
+    match expr:
+        case Function():
+            yield expr.body, Scope(expr.body, scope, scope.depth + 1)
+        case If():
+            yield expr.cond, scope
+            yield expr.true_branch, Scope(expr.true_branch, scope, scope.depth + 1)
+            yield expr.false_branch, Scope(expr.false_branch, scope, scope.depth + 1)
+        case Let():
+            inner = scope if scope.root is expr else Scope(expr, scope, scope.depth + 1)
+            yield expr.value, inner
+            yield expr.var, inner
+            if inner.root is expr:
+                inner.root = expr.body
+            yield expr.body, inner
+        case _:
+            yield from ((child, scope) for child in children(expr))
+
+
+def scopes(root: Expr) -> tuple[dict[int, Scope], dict[tuple[int, int], Scope]]:
+    """The scope of each node (the deepest that holds all its uses), and of each (node, branch number)."""
+    top = Scope(root, None, 0)
+    of: dict[int, Scope] = {id(root): top}
+    inner: dict[tuple[int, int], Scope] = {}
+    for expr in reversed(post_order(root)):
+        if is_leaf(expr):
+            continue
+        for k, (child, scope) in enumerate(_uses(expr, of[id(expr)])):
+            inner[id(expr), k] = scope
+            have = of.get(id(child))
+            of[id(child)] = scope if have is None else _common(have, scope)
+    return of, inner
+
+
+def use_counts(root: Expr) -> dict[int, int]:
+    """How many times each node is used by others below `root`."""
+    counts: dict[int, int] = {}
+    for expr in post_order(root):
+        for child in children(expr):
+            counts[id(child)] = counts.get(id(child), 0) + 1
+    return counts
+
+
+def users(order: Iterable[Expr]) -> dict[int, list[Expr]]:
+    """For each node, those that use it."""
+    found: dict[int, list[Expr]] = {}
+    for expr in order:
+        for child in children(expr):
+            found.setdefault(id(child), []).append(expr)
+    return found

@@ -1,0 +1,276 @@
+/* Function rows of the descriptor: reading them, binding arguments to them, running their phases.
+ *
+ * In: descriptor JSON and a resolver of symbols; tensors and scalars. Out: tables of function pointers; bound calls.
+ * Invariant: a bound call has passed every check of count, dtype, shape, alignment and contiguity, so running it cannot
+ * read outside the tensors it was given.
+ */
+#include "arm_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+  const arm_json *json;
+  arm_resolver resolve;
+  void *context;
+  arm_error *error;
+  char where[160];
+} reader;
+
+static void *symbol(reader *r, int32_t value) {
+  if (value < 0) return NULL;
+  const char *name = r->json->values[value].text;
+  void *address = r->resolve(r->context, name);
+  if (address == NULL) arm_fail(r->error, "%s: the library does not define symbol \"%s\"", r->where, name);
+  return address;
+}
+
+static int read_vars(reader *r, int32_t row, arm_function *f) {
+  int32_t list = arm_json_need(r->json, row, "vars", ARM_LIST, r->where, r->error);
+  if (list < 0) return -1;
+  f->vars = arm_zalloc((size_t)r->json->values[list].count, sizeof *f->vars);
+  if (f->vars == NULL) return arm_fail(r->error, "out of memory");
+  for (int32_t v = r->json->values[list].first; v >= 0; v = r->json->values[v].next) {
+    int32_t name = arm_json_need(r->json, v, "name", ARM_TEXT, r->where, r->error);
+    if (name < 0) return -1;
+    const char *text = r->json->values[name].text;
+    if ((f->vars[f->num_vars] = arm_strdup(text, strlen(text))) == NULL) return arm_fail(r->error, "out of memory");
+    f->num_vars++;
+  }
+  return 0;
+}
+
+static int read_dim(reader *r, int32_t value, const arm_function *f, int64_t *out) {
+  if (arm_json_int(r->json, value, 0, ARM_MAX_BYTES, out) == 0) return 0;
+  if (r->json->values[value].kind == ARM_TEXT) {
+    for (int v = 0; v < f->num_vars; v++) {
+      if (strcmp(f->vars[v], r->json->values[value].text) != 0) continue;
+      *out = -(int64_t)(v + 1);
+      return 0;
+    }
+  }
+  return arm_fail(r->error, "%s: a dimension is neither a size nor a var of the function", r->where);
+}
+
+static int read_arg(reader *r, int32_t row, const arm_function *f, arm_arg *arg) {
+  int32_t name = arm_json_need(r->json, row, "name", ARM_TEXT, r->where, r->error);
+  int32_t dtype = arm_json_need(r->json, row, "dtype", ARM_TEXT, r->where, r->error);
+  int32_t role = arm_json_need(r->json, row, "role", ARM_TEXT, r->where, r->error);
+  int32_t shape = arm_json_need(r->json, row, "shape", ARM_LIST, r->where, r->error);
+  if (name < 0 || dtype < 0 || role < 0 || shape < 0) return -1;
+  const arm_json_value *values = r->json->values;
+  if (arm_dtype_parse(values[dtype].text, &arg->dtype) != 0)
+    return arm_fail(r->error, "%s: unknown dtype \"%.40s\"", r->where, values[dtype].text);
+  if (strcmp(values[role].text, "in") != 0 && strcmp(values[role].text, "out") != 0)
+    return arm_fail(r->error, "%s: role \"%.40s\" is neither in nor out", r->where, values[role].text);
+  if (values[shape].count > ARM_MAX_NDIM) return arm_fail(r->error, "%s: too many dimensions", r->where);
+  arg->is_out = values[role].text[0] == 'o';
+  arg->name = arm_strdup(values[name].text, strlen(values[name].text));
+  if (arg->name == NULL) return arm_fail(r->error, "out of memory");
+  for (int32_t v = values[shape].first; v >= 0; v = values[v].next)
+    if (read_dim(r, v, f, &arg->shape[arg->ndim++]) != 0) return -1;
+  return 0;
+}
+
+static int read_args(reader *r, int32_t row, arm_function *f) {
+  int32_t list = arm_json_need(r->json, row, "args", ARM_LIST, r->where, r->error);
+  if (list < 0) return -1;
+  f->args = arm_zalloc((size_t)r->json->values[list].count, sizeof *f->args);
+  if (f->args == NULL) return arm_fail(r->error, "out of memory");
+  for (int32_t v = r->json->values[list].first; v >= 0; v = r->json->values[v].next)
+    if (read_arg(r, v, f, &f->args[f->num_args++]) != 0) return -1;
+  return 0;
+}
+
+static int read_phase(reader *r, int32_t row, arm_phase *phase) {
+  int32_t extent = arm_json_get(r->json, row, "extent");
+  void *run = symbol(r, arm_json_need(r->json, row, "symbol", ARM_TEXT, r->where, r->error));
+  if (run == NULL) return -1;
+  memcpy(&phase->run, &run, sizeof run);
+  if (arm_json_int(r->json, extent, 0, ARM_MAX_BYTES, &phase->extent) == 0) return 0;
+  if (extent < 0 || r->json->values[extent].kind != ARM_MAP)
+    return arm_fail(r->error, "%s: a phase's extent is neither a size nor a symbol", r->where);
+  void *of = symbol(r, arm_json_need(r->json, extent, "symbol", ARM_TEXT, r->where, r->error));
+  if (of == NULL) return -1;
+  memcpy(&phase->extent_of, &of, sizeof of);
+  return 0;
+}
+
+static int read_phases(reader *r, int32_t row, arm_function *f) {
+  int32_t list = arm_json_need(r->json, row, "phases", ARM_LIST, r->where, r->error);
+  if (list < 0) return -1;
+  f->phases = arm_zalloc((size_t)r->json->values[list].count, sizeof *f->phases);
+  if (f->phases == NULL) return arm_fail(r->error, "out of memory");
+  for (int32_t v = r->json->values[list].first; v >= 0; v = r->json->values[v].next)
+    if (read_phase(r, v, &f->phases[f->num_phases++]) != 0) return -1;
+  return 0;
+}
+
+static int read_asserts(reader *r, int32_t row, arm_function *f) {
+  int32_t list = arm_json_need(r->json, row, "asserts", ARM_LIST, r->where, r->error);
+  if (list < 0) return -1;
+  f->asserts = arm_zalloc((size_t)r->json->values[list].count, sizeof *f->asserts);
+  if (f->asserts == NULL) return arm_fail(r->error, "out of memory");
+  for (int32_t v = r->json->values[list].first; v >= 0; v = r->json->values[v].next) {
+    if (r->json->values[v].kind != ARM_TEXT) return arm_fail(r->error, "%s: an assert is not a text", r->where);
+    const char *text = r->json->values[v].text;
+    if ((f->asserts[f->num_asserts] = arm_strdup(text, strlen(text))) == NULL)
+      return arm_fail(r->error, "out of memory");
+    f->num_asserts++;
+  }
+  return 0;
+}
+
+static int read_function(reader *r, int32_t row, arm_function *f) {
+  const char *name = r->json->values[row].key;
+  snprintf(r->where, sizeof r->where, "descriptor: function %.120s", name);
+  if ((f->name = arm_strdup(name, strlen(name))) == NULL) return arm_fail(r->error, "out of memory");
+  if (arm_json_int(r->json, arm_json_get(r->json, row, "workspace"), 0, ARM_MAX_BYTES, &f->workspace) != 0 ||
+      arm_json_int(r->json, arm_json_get(r->json, row, "thread_workspace"), 0, ARM_MAX_BYTES / 4096,
+                   &f->thread_workspace) != 0 ||
+      f->thread_workspace % ARM_ALIGN != 0)
+    return arm_fail(r->error, "%s: bad workspace sizes (thread_workspace must be a multiple of %d)", r->where, ARM_ALIGN);
+  if (read_vars(r, row, f) != 0 || read_args(r, row, f) != 0 || read_phases(r, row, f) != 0) return -1;
+  return read_asserts(r, row, f);
+}
+
+int arm_functions_read(const arm_json *json, arm_resolver resolve, void *context, arm_function **out, int *count,
+                       arm_error *error) {
+  reader r = {json, resolve, context, error, "descriptor"};
+  int64_t abi = 0;
+  *out = NULL;
+  *count = 0;
+  if (arm_json_int(json, arm_json_get(json, 0, "abi"), ARM_ABI_VERSION, ARM_ABI_VERSION, &abi) != 0)
+    return arm_fail(error, "descriptor: kernel ABI is not %d; compile the model again", ARM_ABI_VERSION);
+  int32_t rows = arm_json_need(json, 0, "functions", ARM_MAP, "descriptor", error);
+  if (rows < 0) return -1;
+  arm_function *functions = arm_zalloc((size_t)json->values[rows].count, sizeof *functions);
+  if (functions == NULL) return arm_fail(error, "out of memory");
+  *out = functions;
+  for (int32_t v = json->values[rows].first; v >= 0; v = json->values[v].next)
+    if (read_function(&r, v, &functions[(*count)++]) != 0) return -1;
+  return 0;
+}
+
+void arm_functions_free(arm_function *functions, int count) {
+  for (int i = 0; i < count; i++) {
+    arm_function *f = &functions[i];
+    for (int k = 0; k < f->num_args; k++) free(f->args[k].name);
+    for (int k = 0; k < f->num_vars; k++) free(f->vars[k]);
+    for (int k = 0; k < f->num_asserts; k++) free(f->asserts[k]);
+    free(f->name);
+    free(f->args);
+    free(f->phases);
+    free(f->vars);
+    free(f->asserts);
+  }
+  free(functions);
+}
+
+/* ---- binding ---- */
+
+#define UNBOUND INT64_MIN
+
+static int check_type(const arm_function *f, int index, const arm_tensor *t, arm_error *error) {
+  const arm_arg *arg = &f->args[index];
+  if (t->device.type != 1)
+    return arm_fail(error, "%s: argument %d (%s) is on device type %d; only the CPU is supported", f->name, index,
+                    arg->name, t->device.type);
+  if (!arm_dtype_equal(t->dtype, arg->dtype))
+    return arm_fail(error, "%s: argument %d (%s) has dtype %s, but %s is wanted", f->name, index, arg->name,
+                    arm_dtype_name(t->dtype), arm_dtype_name(arg->dtype));
+  if (t->ndim != arg->ndim)
+    return arm_fail(error, "%s: argument %d (%s) has %d dimensions, but %d are wanted", f->name, index, arg->name,
+                    t->ndim, arg->ndim);
+  int64_t bytes;
+  if (arm_tensor_bytes(t->shape, t->ndim, t->dtype, &bytes) != 0)
+    return arm_fail(error, "%s: argument %d (%s) has an impossible shape", f->name, index, arg->name);
+  if (!arm_tensor_dense(t))
+    return arm_fail(error, "%s: argument %d (%s) is not contiguous; pass a contiguous copy", f->name, index, arg->name);
+  if (bytes > 0 && t->data == NULL)
+    return arm_fail(error, "%s: argument %d (%s) has no memory", f->name, index, arg->name);
+  if ((uintptr_t)arm_tensor_data(t) % (uintptr_t)arm_dtype_bytes(t->dtype) != 0)
+    return arm_fail(error, "%s: argument %d (%s) is not aligned to its element", f->name, index, arg->name);
+  return 0;
+}
+
+static int check_shape(const arm_function *f, int index, const arm_tensor *t, int64_t *vars, arm_error *error) {
+  const arm_arg *arg = &f->args[index];
+  for (int axis = 0; axis < arg->ndim; axis++) {
+    int64_t wanted = arg->shape[axis];
+    if (wanted < 0) {
+      int64_t *var = &vars[-wanted - 1];
+      if (*var == UNBOUND) *var = t->shape[axis];
+      wanted = *var;
+    }
+    if (t->shape[axis] == wanted) continue;
+    char got[256];
+    arm_shape_text(got, sizeof got, t->shape, t->ndim);
+    const char *name = arg->shape[axis] < 0 ? f->vars[-arg->shape[axis] - 1] : "";
+    return arm_fail(error, "%s: argument %d (%s) has shape %s, but %s%s%lld is wanted on axis %d", f->name, index,
+                    arg->name, got, name, *name ? " = " : "", (long long)wanted, axis);
+  }
+  return 0;
+}
+
+static int bind_vars(const arm_function *f, const int64_t *scalars, int num_scalars, int64_t *vars, arm_error *error) {
+  int used = 0, wanted = 0;
+  for (int v = 0; v < f->num_vars; v++) wanted += vars[v] == UNBOUND;
+  if (wanted != num_scalars)
+    return arm_fail(error, "%s: %d scalar arguments given, but %d are wanted", f->name, num_scalars, wanted);
+  for (int v = 0; v < f->num_vars; v++)
+    if (vars[v] == UNBOUND) vars[v] = scalars[used++];
+  return 0;
+}
+
+static int bind_extents(const arm_function *f, arm_bound *out, arm_error *error) {
+  for (int k = 0; k < f->num_phases; k++) {
+    const arm_phase *phase = &f->phases[k];
+    out->extents[k] = phase->extent_of ? phase->extent_of(out->vars) : phase->extent;
+    if (out->extents[k] < 0)
+      return arm_fail(error, "%s: phase %d has the extent %lld", f->name, k, (long long)out->extents[k]);
+  }
+  return 0;
+}
+
+int arm_bind(const arm_function *f, const arm_tensor *args, int num_args, const int64_t *scalars, int num_scalars,
+             arm_bound *out, arm_error *error) {
+  memset(out, 0, sizeof *out);
+  if (num_args != f->num_args)
+    return arm_fail(error, "%s: %d tensor arguments given, but %d are wanted", f->name, num_args, f->num_args);
+  out->function = f;
+  out->data = arm_zalloc((size_t)num_args + 2, sizeof *out->data);
+  out->vars = arm_zalloc((size_t)f->num_vars, sizeof *out->vars);
+  out->extents = arm_zalloc((size_t)f->num_phases, sizeof *out->extents);
+  if (out->data == NULL || out->vars == NULL || out->extents == NULL) return arm_fail(error, "out of memory");
+  for (int v = 0; v < f->num_vars; v++) out->vars[v] = UNBOUND;
+  for (int i = 0; i < num_args; i++) {
+    if (check_type(f, i, &args[i], error) != 0 || check_shape(f, i, &args[i], out->vars, error) != 0) return -1;
+    out->data[i] = arm_tensor_data(&args[i]);
+  }
+  if (bind_vars(f, scalars, num_scalars, out->vars, error) != 0) return -1;
+  return bind_extents(f, out, error);
+}
+
+void arm_unbind(arm_bound *bound) {
+  free(bound->data);
+  free(bound->vars);
+  free(bound->extents);
+  memset(bound, 0, sizeof *bound);
+}
+
+int32_t arm_bound_run(const arm_bound *bound, arm_pool *pool, int max_threads) {
+  const arm_function *f = bound->function;
+  for (int k = 0; k < f->num_phases; k++) {
+    int32_t code = arm_pool_run(pool, f->phases[k].run, bound->data, bound->vars, bound->extents[k], max_threads);
+    if (code != 0) return code;
+  }
+  return 0;
+}
+
+int arm_bound_failed(const arm_bound *bound, int32_t code, arm_error *error) {
+  const arm_function *f = bound->function;
+  if (code >= 1 && code <= f->num_asserts) return arm_fail(error, "%s: %s", f->name, f->asserts[code - 1]);
+  return arm_fail(error, "%s: failed with code %d", f->name, code);
+}

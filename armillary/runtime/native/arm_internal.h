@@ -1,0 +1,95 @@
+/* What the runtime's own files share: error text, checked sizes, JSON, function tables. Not installed for users. */
+#ifndef ARM_INTERNAL_H
+#define ARM_INTERNAL_H
+
+#include "armillary_runtime.h"
+
+#define ARM_ALIGN 64
+#define ARM_MAX_BYTES ((int64_t)1 << 42)
+#define ARM_MAX_ITEMS ((int64_t)1 << 20)
+
+#if defined(__GNUC__)
+#define ARM_PRINTF(a, b) __attribute__((format(printf, a, b)))
+#else
+#define ARM_PRINTF(a, b)
+#endif
+
+typedef struct { char *text; size_t size; } arm_error;
+
+/* Write the message and return -1, so that `return arm_fail(...)` reads well. */
+int arm_fail(arm_error *error, const char *format, ...) ARM_PRINTF(2, 3);
+int arm_mul(int64_t a, int64_t b, int64_t *out);  /* -1 on overflow or a negative factor */
+void *arm_zalloc(size_t count, size_t size);      /* calloc that treats 0 as 1 */
+char *arm_strdup(const char *text, size_t size);
+double arm_now(void);                             /* monotonic seconds */
+
+/* dtype */
+int arm_dtype_parse(const char *name, arm_dtype *out); /* -1: unknown */
+const char *arm_dtype_name(arm_dtype dtype);           /* static text, "?" when unknown */
+int arm_dtype_equal(arm_dtype a, arm_dtype b);         /* bool is one type, however coded */
+int64_t arm_dtype_bytes(arm_dtype dtype);
+int arm_tensor_bytes(const int64_t *shape, int32_t ndim, arm_dtype dtype, int64_t *out); /* -1: absurd */
+int arm_tensor_dense(const arm_tensor *tensor);
+void arm_shape_text(char *out, size_t size, const int64_t *shape, int32_t ndim);
+void *arm_tensor_data(const arm_tensor *tensor);
+
+/* JSON: a flat table of values; children are chained. Index 0 is the root; -1 means none. */
+typedef enum { ARM_NULL, ARM_BOOL, ARM_INT, ARM_REAL, ARM_TEXT, ARM_LIST, ARM_MAP } arm_json_kind;
+typedef struct {
+  arm_json_kind kind;
+  int32_t first, next, count;
+  const char *key;  /* in a map */
+  const char *text; /* ARM_TEXT, terminated, without inner NUL */
+  int64_t number;   /* ARM_INT, ARM_BOOL */
+} arm_json_value;
+typedef struct { arm_json_value *values; int32_t count, capacity; char *strings; } arm_json;
+
+int arm_json_parse(const char *text, size_t size, arm_json *out, arm_error *error);
+void arm_json_free(arm_json *json);
+int32_t arm_json_get(const arm_json *json, int32_t map, const char *key);
+/* Checked access: -1 with a message that names `where` and `key`. */
+int32_t arm_json_need(const arm_json *json, int32_t map, const char *key, arm_json_kind kind, const char *where,
+                      arm_error *error);
+int arm_json_int(const arm_json *json, int32_t value, int64_t low, int64_t high, int64_t *out);
+
+/* Functions */
+typedef struct {
+  char *name;
+  arm_dtype dtype;
+  int32_t ndim, is_out;
+  int64_t shape[ARM_MAX_NDIM];  /* >= 0: fixed; < 0: var number -(v + 1) */
+} arm_arg;
+typedef struct { arm_phase_fn run; int64_t extent; arm_extent_fn extent_of; } arm_phase;
+typedef struct {
+  char *name;
+  arm_arg *args;
+  arm_phase *phases;
+  char **vars;
+  char **asserts;
+  int32_t num_args, num_phases, num_vars, num_asserts;
+  int64_t workspace, thread_workspace;
+} arm_function;
+
+const arm_function *arm_module_function(const arm_module *module, int index);
+void arm_module_retain(arm_module *module);
+int arm_functions_read(const arm_json *json, arm_resolver resolve, void *context, arm_function **out, int *count,
+                       arm_error *error);
+void arm_functions_free(arm_function *functions, int count);
+
+/* The bound state of one call; `extents` has one row per phase. Memory belongs to whoever set it up. */
+typedef struct {
+  const arm_function *function;
+  void **data;
+  int64_t *vars, *extents;
+} arm_bound;
+int arm_bind(const arm_function *function, const arm_tensor *args, int num_args, const int64_t *scalars,
+             int num_scalars, arm_bound *out, arm_error *error);
+void arm_unbind(arm_bound *bound);
+int32_t arm_bound_run(const arm_bound *bound, arm_pool *pool, int max_threads);
+int arm_bound_failed(const arm_bound *bound, int32_t code, arm_error *error);
+
+/* Params */
+typedef int (*arm_param_visit)(void *context, const char *name, const arm_tensor *value, arm_error *error);
+int arm_params_read(const void *blob, size_t size, arm_param_visit visit, void *context, arm_error *error);
+
+#endif

@@ -1,0 +1,244 @@
+/* Modules of compiled functions, from a shared library or from symbols already in memory; prepared calls.
+ *
+ * In: a path, or a descriptor with a resolver. Out: a reference-counted module. Invariant: a file is checked to be a whole
+ * ELF image before the dynamic loader sees it (mapping a truncated one would crash the process).
+ */
+#define _GNU_SOURCE
+#include "arm_internal.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__linux__)
+#include <elf.h>
+#endif
+
+struct arm_module {
+  _Atomic int references;
+  void *handle;
+  arm_function *functions;
+  int count;
+  char *descriptor, *target;
+  size_t descriptor_size;
+  const char *graph_json;
+  const void *params;
+  size_t graph_json_size, params_size;
+};
+
+struct arm_call {
+  arm_module *module;
+  arm_pool *pool;
+  int max_threads;
+  void *workspace;
+  arm_bound bound;
+};
+
+#if defined(__linux__) && defined(__LP64__)
+static int check_segments(FILE *file, const Elf64_Ehdr *head, uint64_t size) {
+  for (int i = 0; i < head->e_phnum; i++) {
+    Elf64_Phdr row;
+    if (fseek(file, (long)(head->e_phoff + (uint64_t)i * sizeof row), SEEK_SET) != 0 ||
+        fread(&row, sizeof row, 1, file) != 1)
+      return -1;
+    if (row.p_filesz > size || row.p_offset > size - row.p_filesz) return -1;
+    if (row.p_type == PT_LOAD && (row.p_memsz < row.p_filesz || row.p_memsz > (uint64_t)ARM_MAX_BYTES)) return -1;
+  }
+  return 0;
+}
+
+static int check_elf(const char *path, arm_error *error) {
+  Elf64_Ehdr head;
+  FILE *file = fopen(path, "rb");
+  if (file == NULL) return arm_fail(error, "%s: cannot be opened", path);
+  int ok = fseek(file, 0, SEEK_END) == 0;
+  long size = ftell(file);
+  ok = ok && size > 0 && fseek(file, 0, SEEK_SET) == 0 && fread(&head, sizeof head, 1, file) == 1 &&
+       memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && head.e_ident[EI_CLASS] == ELFCLASS64 && head.e_type == ET_DYN &&
+       head.e_phentsize == sizeof(Elf64_Phdr) && head.e_phnum > 0 && head.e_phoff < (uint64_t)size &&
+       head.e_shoff <= (uint64_t)size &&
+       (uint64_t)head.e_shnum * head.e_shentsize <= (uint64_t)size - head.e_shoff &&
+       check_segments(file, &head, (uint64_t)size) == 0;
+  fclose(file);
+  return ok ? 0 : arm_fail(error, "%s: not a shared library, or a damaged one", path);
+}
+#else
+static int check_elf(const char *path, arm_error *error) {
+  (void)path;
+  (void)error;
+  return 0;
+}
+#endif
+
+static int read_descriptor(arm_module *module, const char *text, size_t size, arm_resolver resolve, void *context,
+                           arm_error *error) {
+  arm_json json;
+  if (arm_json_parse(text, size, &json, error) != 0) return -1;
+  int status = arm_functions_read(&json, resolve, context, &module->functions, &module->count, error);
+  int32_t target = arm_json_get(&json, 0, "target");
+  const char *name = target >= 0 && json.values[target].kind == ARM_TEXT ? json.values[target].text : "";
+  module->target = arm_strdup(name, strlen(name));
+  module->descriptor = arm_strdup(text, size);
+  module->descriptor_size = size;
+  arm_json_free(&json);
+  if (status == 0 && (module->target == NULL || module->descriptor == NULL)) return arm_fail(error, "out of memory");
+  return status;
+}
+
+int arm_module_create(const char *descriptor, size_t size, arm_resolver resolve, void *context, arm_module **out,
+                      char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  *out = NULL;
+  arm_module *module = arm_zalloc(1, sizeof *module);
+  if (module == NULL) return arm_fail(&error, "out of memory");
+  atomic_store(&module->references, 1);
+  if (read_descriptor(module, descriptor, size, resolve, context, &error) != 0) {
+    arm_module_release(module);
+    return -1;
+  }
+  *out = module;
+  return 0;
+}
+
+static void *resolve_in_library(void *handle, const char *symbol) { return dlsym(handle, symbol); }
+
+static const void *sized_symbol(void *handle, const char *name, size_t *size) {
+  char size_name[64];
+  snprintf(size_name, sizeof size_name, "%s_size", name);
+  const void *data = dlsym(handle, name);
+  const uint64_t *length = dlsym(handle, size_name);
+  *size = 0;
+  if (data == NULL || length == NULL) return NULL;
+  *size = (size_t)*length;
+  return data;
+}
+
+int arm_module_open(const char *path, arm_module **out, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  *out = NULL;
+  if (check_elf(path, &error) != 0) return -1;
+  char slashed[4096]; /* dlopen searches the system's folders for a name without a slash */
+  if ((size_t)snprintf(slashed, sizeof slashed, "%s%s", strchr(path, '/') ? "" : "./", path) >= sizeof slashed)
+    return arm_fail(&error, "%s: the path is too long", path);
+  void *handle = dlopen(slashed, RTLD_NOW | RTLD_LOCAL);
+  if (handle == NULL) return arm_fail(&error, "%s: %s", path, dlerror());
+  const char *descriptor = dlsym(handle, "armillary_descriptor");
+  int status = -1;
+  if (descriptor == NULL)
+    arm_fail(&error, "%s: not a compiled model: symbol armillary_descriptor is missing", path);
+  else
+    status = arm_module_create(descriptor, strlen(descriptor), resolve_in_library, handle, out, err, err_size);
+  if (status != 0) {
+    dlclose(handle);
+    return -1;
+  }
+  arm_module *module = *out;
+  module->handle = handle;
+  module->graph_json = sized_symbol(handle, "armillary_graph_json", &module->graph_json_size);
+  module->params = sized_symbol(handle, "armillary_params", &module->params_size);
+  return 0;
+}
+
+void arm_module_retain(arm_module *module) { atomic_fetch_add(&module->references, 1); }
+
+void arm_module_release(arm_module *module) {
+  if (module == NULL || atomic_fetch_sub(&module->references, 1) != 1) return;
+  arm_functions_free(module->functions, module->count);
+  free(module->descriptor);
+  free(module->target);
+  if (module->handle != NULL) dlclose(module->handle);
+  free(module);
+}
+
+int arm_module_count(const arm_module *module) { return module->count; }
+
+int arm_module_find(const arm_module *module, const char *name) {
+  for (int i = 0; i < module->count; i++)
+    if (strcmp(module->functions[i].name, name) == 0) return i;
+  return -1;
+}
+
+const arm_function *arm_module_function(const arm_module *module, int index) {
+  return index >= 0 && index < module->count ? &module->functions[index] : NULL;
+}
+
+const char *arm_module_name(const arm_module *module, int function) {
+  const arm_function *f = arm_module_function(module, function);
+  return f ? f->name : NULL;
+}
+
+const char *arm_module_target(const arm_module *module) { return module->target; }
+
+const char *arm_module_descriptor(const arm_module *module, size_t *size) {
+  *size = module->descriptor_size;
+  return module->descriptor;
+}
+
+const char *arm_module_graph_json(const arm_module *module, size_t *size) {
+  *size = module->graph_json_size;
+  return module->graph_json;
+}
+
+const void *arm_module_params(const arm_module *module, size_t *size) {
+  *size = module->params_size;
+  return module->params;
+}
+
+/* ---- prepared calls ---- */
+
+static int make_workspace(arm_call *call, const arm_function *f, arm_error *error) {
+  int64_t shared = (f->workspace + ARM_ALIGN - 1) / ARM_ALIGN * ARM_ALIGN, total;
+  if (arm_mul(f->thread_workspace, call->max_threads, &total) != 0 || total > ARM_MAX_BYTES)
+    return arm_fail(error, "%s: its workspaces are too large", f->name);
+  total += shared;
+  call->workspace = arm_alloc((size_t)total);
+  if (call->workspace == NULL)
+    return arm_fail(error, "%s: out of memory: %lld bytes of workspace", f->name, (long long)total);
+  call->bound.data[f->num_args] = call->workspace;
+  call->bound.data[f->num_args + 1] = (char *)call->workspace + shared;
+  return 0;
+}
+
+int arm_call_create(arm_module *module, int function, const arm_tensor *args, int num_args, const int64_t *scalars,
+                    int num_scalars, arm_pool *pool, arm_call **out, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  const arm_function *f = arm_module_function(module, function);
+  *out = NULL;
+  if (f == NULL) return arm_fail(&error, "the module has no function number %d", function);
+  arm_call *call = arm_zalloc(1, sizeof *call);
+  if (call == NULL) return arm_fail(&error, "out of memory");
+  arm_module_retain(module);
+  call->module = module;
+  call->pool = pool;
+  call->max_threads = pool ? arm_pool_threads(pool) : 1;
+  if (arm_bind(f, args, num_args, scalars, num_scalars, &call->bound, &error) != 0 ||
+      make_workspace(call, f, &error) != 0) {
+    arm_call_destroy(call);
+    return -1;
+  }
+  *out = call;
+  return 0;
+}
+
+int arm_call_run(arm_call *call, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  int32_t code = arm_bound_run(&call->bound, call->pool, call->max_threads);
+  return code == 0 ? 0 : arm_bound_failed(&call->bound, code, &error);
+}
+
+int arm_call_time(arm_call *call, int64_t number, double *seconds, char *err, size_t err_size) {
+  double start = arm_now();
+  for (int64_t i = 0; i < number; i++)
+    if (arm_call_run(call, err, err_size) != 0) return -1;
+  *seconds = arm_now() - start;
+  return 0;
+}
+
+void arm_call_destroy(arm_call *call) {
+  if (call == NULL) return;
+  arm_unbind(&call->bound);
+  arm_free(call->workspace);
+  arm_module_release(call->module);
+  free(call);
+}

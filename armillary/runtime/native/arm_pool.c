@@ -1,0 +1,317 @@
+/* A fork-join thread pool for kernels.
+ *
+ * The caller's loop [0, extent) is split statically into one range per thread. Each thread takes its own range in a few
+ * windows and then helps with what others left, so a worker that is late, slow (a LITTLE core) or descheduled does not
+ * hold up the rest. A job opens and closes by one atomic word: active workers (bits 0-15), open (bit 16), generation.
+ * A worker enters by adding 1 and may touch the job only if the word it got back was open; the caller closes the job
+ * and waits for the count to fall to zero. So nobody waits for a worker that never came. Idle workers spin, then park.
+ */
+#define _GNU_SOURCE
+#include "arm_internal.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_THREADS 1024
+#define CACHE_LINE 128 /* two lines: adjacent-line prefetchers couple pairs */
+#define ACTIVE_MASK UINT64_C(0xFFFF)
+#define OPEN_BIT (UINT64_C(1) << 16)
+#define GENERATION (UINT64_C(1) << 17)
+#define SPIN_SECONDS 60e-6
+#define WINDOWS_PER_RANGE 4
+#define STACK_BYTES ((size_t)8 << 20)
+
+typedef struct {
+  _Atomic int64_t next;
+  int64_t end, grain;
+  char pad[CACHE_LINE - 3 * sizeof(int64_t)];
+} range;
+
+typedef struct { arm_pool *pool; int index; pthread_t thread; } worker;
+
+struct arm_pool {
+  _Alignas(CACHE_LINE) _Atomic uint64_t state;
+  _Alignas(CACHE_LINE) _Atomic int sleepers;
+  _Alignas(CACHE_LINE) _Atomic int busy;
+  _Alignas(CACHE_LINE) range *ranges;
+  arm_phase_fn fn;
+  void *const *data;
+  const int64_t *vars;
+  int num_ranges;
+  _Atomic int32_t failure;
+  _Atomic int stop;
+  _Atomic int threads;
+  int bind, started;
+  worker *workers;
+  pthread_mutex_t lock;
+  pthread_cond_t wake;
+  arm_pool *next;
+};
+
+static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t pools_once = PTHREAD_ONCE_INIT;
+static arm_pool *pools;
+
+static inline void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__) || defined(__arm__)
+  __asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+static void work(arm_pool *pool, int self) {
+  int count = pool->num_ranges;
+  for (int i = 0; i < count; i++) {
+    range *mine = &pool->ranges[(self + i) % count];
+    for (;;) {
+      if (atomic_load_explicit(&mine->next, memory_order_relaxed) >= mine->end) break;
+      int64_t begin = atomic_fetch_add_explicit(&mine->next, mine->grain, memory_order_relaxed);
+      if (begin >= mine->end) break;
+      int64_t end = mine->end - begin < mine->grain ? mine->end : begin + mine->grain;
+      int32_t code = pool->fn(pool->data, pool->vars, begin, end, self), none = 0;
+      if (code != 0) atomic_compare_exchange_strong(&pool->failure, &none, code);
+    }
+  }
+}
+
+/* Wait until a job newer than `seen` is open (or stop); spin first, then sleep. Returns the state word. */
+static uint64_t wait_for_job(arm_pool *pool, uint64_t seen) {
+  double deadline = 0;
+  for (unsigned turn = 0;; turn++) {
+    uint64_t state = atomic_load_explicit(&pool->state, memory_order_acquire);
+    if ((state & OPEN_BIT) && state / GENERATION != seen) return state;
+    if (atomic_load_explicit(&pool->stop, memory_order_relaxed)) return state;
+    relax();
+    if (turn % 64 != 63) continue;
+    double now = arm_now();
+    if (deadline == 0) deadline = now + SPIN_SECONDS;
+    if (now < deadline) continue;
+    pthread_mutex_lock(&pool->lock);
+    atomic_fetch_add(&pool->sleepers, 1);
+    for (;;) {
+      state = atomic_load(&pool->state);
+      if (((state & OPEN_BIT) && state / GENERATION != seen) || atomic_load(&pool->stop)) break;
+      pthread_cond_wait(&pool->wake, &pool->lock);
+    }
+    atomic_fetch_sub(&pool->sleepers, 1);
+    pthread_mutex_unlock(&pool->lock);
+    deadline = 0;
+  }
+}
+
+static void *worker_main(void *argument) {
+  worker *self = argument;
+  arm_pool *pool = self->pool;
+  uint64_t seen = UINT64_MAX;
+  for (;;) {
+    (void)wait_for_job(pool, seen);
+    if (atomic_load(&pool->stop)) return NULL;
+    uint64_t state = atomic_fetch_add_explicit(&pool->state, 1, memory_order_acq_rel);
+    if (state & OPEN_BIT) {
+      seen = state / GENERATION;
+      if (self->index < pool->num_ranges) work(pool, self->index);
+    }
+    atomic_fetch_sub_explicit(&pool->state, 1, memory_order_release);
+  }
+}
+
+static void pin(pthread_t thread, int index) {
+#if defined(__linux__) && defined(__GLIBC__)
+  cpu_set_t allowed, one;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
+  int wanted = index % CPU_COUNT(&allowed);
+  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+    if (!CPU_ISSET(cpu, &allowed) || wanted-- != 0) continue;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    (void)pthread_setaffinity_np(thread, sizeof one, &one);
+    return;
+  }
+#else
+  (void)thread;
+  (void)index;
+#endif
+}
+
+/* Start missing workers. Signals stay with the application's threads. Fewer than wanted is not an error. */
+static void start_workers(arm_pool *pool) {
+  sigset_t all, before;
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes) != 0) return;
+  (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int wanted = atomic_load(&pool->threads) - 1;
+  while (pool->started < wanted) {
+    worker *w = &pool->workers[pool->started];
+    *w = (worker){pool, pool->started + 1, 0};
+    if (pthread_create(&w->thread, &attributes, worker_main, w) != 0) break;
+    if (pool->bind) pin(w->thread, w->index);
+    pool->started++;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+}
+
+static void stop_workers(arm_pool *pool) {
+  pthread_mutex_lock(&pool->lock);
+  atomic_store(&pool->stop, 1);
+  pthread_cond_broadcast(&pool->wake);
+  pthread_mutex_unlock(&pool->lock);
+  for (int i = 0; i < pool->started; i++) pthread_join(pool->workers[i].thread, NULL);
+  pool->started = 0;
+  atomic_store(&pool->stop, 0);
+}
+
+static int32_t run_inline(arm_phase_fn fn, void *const *data, const int64_t *vars, int64_t extent) {
+  return extent > 0 ? fn(data, vars, 0, extent, 0) : 0;
+}
+
+static void split(arm_pool *pool, int64_t extent, int count) {
+  int64_t share = extent / count, rest = extent % count, begin = 0;
+  for (int i = 0; i < count; i++) {
+    int64_t length = share + (i < rest);
+    pool->ranges[i].end = begin + length;
+    pool->ranges[i].grain = (length + WINDOWS_PER_RANGE - 1) / WINDOWS_PER_RANGE;
+    atomic_store_explicit(&pool->ranges[i].next, begin, memory_order_relaxed);
+    begin += length;
+  }
+  pool->num_ranges = count;
+}
+
+static void join(arm_pool *pool) {
+  atomic_fetch_sub_explicit(&pool->state, OPEN_BIT, memory_order_acq_rel);
+  for (unsigned turn = 0; atomic_load_explicit(&pool->state, memory_order_acquire) & ACTIVE_MASK; turn++) {
+    relax();
+    if (turn % 4096 == 4095) sched_yield(); /* a worker may have lost its CPU */
+  }
+}
+
+int32_t arm_pool_run(arm_pool *pool, arm_phase_fn fn, void *const *data, const int64_t *vars, int64_t extent,
+                     int max_threads) {
+  int threads = pool == NULL ? 1 : atomic_load_explicit(&pool->threads, memory_order_relaxed);
+  if (threads > max_threads) threads = max_threads;
+  if (threads > extent) threads = (int)extent;
+  if (threads <= 1) return run_inline(fn, data, vars, extent);
+  if (atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire)) return run_inline(fn, data, vars, extent);
+  int limit = atomic_load(&pool->threads); /* may have been configured down meanwhile */
+  if (pool->started < limit - 1) start_workers(pool);
+  pool->fn = fn;
+  pool->data = data;
+  pool->vars = vars;
+  atomic_store_explicit(&pool->failure, 0, memory_order_relaxed);
+  split(pool, extent, threads < limit ? threads : limit);
+  atomic_fetch_add(&pool->state, GENERATION + OPEN_BIT);
+  if (atomic_load(&pool->sleepers) > 0) {
+    pthread_mutex_lock(&pool->lock);
+    pthread_cond_broadcast(&pool->wake);
+    pthread_mutex_unlock(&pool->lock);
+  }
+  work(pool, 0);
+  join(pool);
+  int32_t code = atomic_load_explicit(&pool->failure, memory_order_relaxed);
+  atomic_store_explicit(&pool->busy, 0, memory_order_release);
+  return code;
+}
+
+/* fork(): the child has only the forking thread, so each pool forgets its workers and starts new ones when used. */
+static void before_fork(void) { pthread_mutex_lock(&pools_lock); }
+static void after_fork_parent(void) { pthread_mutex_unlock(&pools_lock); }
+static void after_fork_child(void) {
+  for (arm_pool *pool = pools; pool != NULL; pool = pool->next) {
+    atomic_store(&pool->state, 0);
+    atomic_store(&pool->sleepers, 0);
+    atomic_store(&pool->busy, 0);
+    atomic_store(&pool->stop, 0);
+    pool->started = 0;
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->wake, NULL);
+  }
+  pthread_mutex_init(&pools_lock, NULL);
+}
+static void register_fork_handlers(void) { pthread_atfork(before_fork, after_fork_parent, after_fork_child); }
+
+static int allocate(arm_pool *pool, int threads, arm_error *error) {
+  range *ranges = NULL;
+  worker *workers = arm_zalloc((size_t)threads, sizeof(worker));
+  if (workers == NULL || posix_memalign((void **)&ranges, CACHE_LINE, sizeof(range) * (size_t)threads) != 0) {
+    free(workers);
+    return arm_fail(error, "thread pool: out of memory for %d threads", threads);
+  }
+  memset(ranges, 0, sizeof(range) * (size_t)threads);
+  free(pool->ranges);
+  free(pool->workers);
+  pool->ranges = ranges;
+  pool->workers = workers;
+  atomic_store(&pool->threads, threads);
+  return 0;
+}
+
+arm_pool *arm_pool_create(int threads, int bind, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  arm_pool *pool = NULL;
+  if (threads < 1 || threads > MAX_THREADS) {
+    arm_fail(&error, "thread pool: %d threads; 1 to %d are possible", threads, MAX_THREADS);
+    return NULL;
+  }
+  if (posix_memalign((void **)&pool, CACHE_LINE, sizeof *pool) != 0) {
+    arm_fail(&error, "thread pool: out of memory");
+    return NULL;
+  }
+  memset(pool, 0, sizeof *pool);
+  pthread_mutex_init(&pool->lock, NULL);
+  pthread_cond_init(&pool->wake, NULL);
+  pool->bind = bind;
+  if (allocate(pool, threads, &error) != 0) {
+    free(pool);
+    return NULL;
+  }
+  pthread_once(&pools_once, register_fork_handlers);
+  pthread_mutex_lock(&pools_lock);
+  pool->next = pools;
+  pools = pool;
+  pthread_mutex_unlock(&pools_lock);
+  return pool;
+}
+
+static void acquire(arm_pool *pool) {
+  while (atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire)) sched_yield();
+}
+
+int arm_pool_configure(arm_pool *pool, int threads, int bind, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  if (threads < 1 || threads > MAX_THREADS)
+    return arm_fail(&error, "thread pool: %d threads; 1 to %d are possible", threads, MAX_THREADS);
+  acquire(pool);
+  stop_workers(pool);
+  pool->bind = bind;
+  int status = allocate(pool, threads, &error);
+  atomic_store_explicit(&pool->busy, 0, memory_order_release);
+  return status;
+}
+
+int arm_pool_threads(const arm_pool *pool) { return atomic_load(&pool->threads); }
+
+void arm_pool_destroy(arm_pool *pool) {
+  if (pool == NULL) return;
+  acquire(pool);
+  stop_workers(pool);
+  pthread_mutex_lock(&pools_lock);
+  for (arm_pool **link = &pools; *link != NULL; link = &(*link)->next) {
+    if (*link != pool) continue;
+    *link = pool->next;
+    break;
+  }
+  pthread_mutex_unlock(&pools_lock);
+  pthread_mutex_destroy(&pool->lock);
+  pthread_cond_destroy(&pool->wake);
+  free(pool->ranges);
+  free(pool->workers);
+  free(pool);
+}

@@ -1,0 +1,112 @@
+/* The public interface of the native runtime: thread pool, modules of compiled kernels, prepared calls, graphs, params.
+ *
+ * In: a shared library (or a descriptor and a symbol resolver), graph JSON, a params blob, DLPack tensors.
+ * Out: results in caller or runtime memory. Invariant: a function that can fail returns 0 or -1 and, on -1, writes one
+ * line of text to `err` (of `err_size` bytes, always terminated); nothing aborts, and no call allocates while a graph runs.
+ * Thread safety: a module and a pool may be used by many threads; a call or graph object by one thread at a time.
+ */
+#ifndef ARMILLARY_RUNTIME_H
+#define ARMILLARY_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ARM_ABI_VERSION 1
+#define ARM_MAX_NDIM 32
+
+#if defined(__GNUC__)
+#define ARM_API __attribute__((visibility("default")))
+#else
+#define ARM_API
+#endif
+
+/* DLPack's tensor, field by field (any DLPack producer's DLTensor can be passed). */
+typedef struct { int32_t type, id; } arm_device;
+typedef struct { uint8_t code, bits; uint16_t lanes; } arm_dtype;
+typedef struct {
+  void *data;
+  arm_device device;
+  int32_t ndim;
+  arm_dtype dtype;
+  int64_t *shape;
+  int64_t *strides; /* in elements; NULL means dense */
+  uint64_t byte_offset;
+} arm_tensor;
+
+/* Kernels, as the compiler emits them: iterations [begin, end) of one phase, on behalf of thread `thread`. */
+typedef int32_t (*arm_phase_fn)(void *const *data, const int64_t *vars, int64_t begin, int64_t end, int64_t thread);
+typedef int64_t (*arm_extent_fn)(const int64_t *vars);
+typedef void *(*arm_resolver)(void *context, const char *symbol);
+
+typedef struct arm_pool arm_pool;
+typedef struct arm_module arm_module;
+typedef struct arm_call arm_call;
+typedef struct arm_graph arm_graph;
+
+ARM_API int arm_abi_version(void);
+
+/* Pool: `threads` includes the caller. bind != 0 pins each worker to one allowed CPU. */
+ARM_API arm_pool *arm_pool_create(int threads, int bind, char *err, size_t err_size);
+ARM_API int arm_pool_configure(arm_pool *pool, int threads, int bind, char *err, size_t err_size);
+ARM_API int arm_pool_threads(const arm_pool *pool);
+ARM_API void arm_pool_destroy(arm_pool *pool);
+/* Run fn over [0, extent) on at most max_threads threads; returns the first non-zero code. Inline if the pool is busy. */
+ARM_API int32_t arm_pool_run(arm_pool *pool, arm_phase_fn fn, void *const *data, const int64_t *vars, int64_t extent,
+                             int max_threads);
+
+/* Modules are reference counted; graphs and calls retain theirs. */
+ARM_API int arm_module_open(const char *path, arm_module **out, char *err, size_t err_size);
+ARM_API int arm_module_create(const char *descriptor, size_t size, arm_resolver resolve, void *context,
+                              arm_module **out, char *err, size_t err_size);
+ARM_API void arm_module_release(arm_module *module);
+ARM_API int arm_module_count(const arm_module *module);
+ARM_API int arm_module_find(const arm_module *module, const char *name); /* -1: no such function */
+ARM_API const char *arm_module_name(const arm_module *module, int function);
+ARM_API const char *arm_module_target(const arm_module *module);
+ARM_API const char *arm_module_descriptor(const arm_module *module, size_t *size);
+ARM_API const char *arm_module_graph_json(const arm_module *module, size_t *size); /* NULL if there is none */
+ARM_API const void *arm_module_params(const arm_module *module, size_t *size);
+
+/* A prepared call: arguments checked, symbolic dimensions bound, workspaces allocated. */
+ARM_API int arm_call_create(arm_module *module, int function, const arm_tensor *args, int num_args,
+                            const int64_t *scalars, int num_scalars, arm_pool *pool, arm_call **out, char *err,
+                            size_t err_size);
+ARM_API int arm_call_run(arm_call *call, char *err, size_t err_size);
+ARM_API int arm_call_time(arm_call *call, int64_t number, double *seconds, char *err, size_t err_size);
+ARM_API void arm_call_destroy(arm_call *call);
+
+/* Graphs. Tensors handed out are views that live as long as the graph. */
+ARM_API int arm_graph_create(const char *json, size_t size, arm_module *module, arm_pool *pool, arm_graph **out,
+                             char *err, size_t err_size);
+ARM_API void arm_graph_destroy(arm_graph *graph);
+ARM_API int arm_graph_num_inputs(const arm_graph *graph);
+ARM_API int arm_graph_num_outputs(const arm_graph *graph);
+ARM_API int arm_graph_num_nodes(const arm_graph *graph);
+ARM_API size_t arm_graph_memory(const arm_graph *graph); /* bytes of arena and workspaces */
+ARM_API const char *arm_graph_input_name(const arm_graph *graph, int index);
+ARM_API int arm_graph_input_index(const arm_graph *graph, const char *name); /* -1: no such input */
+ARM_API const char *arm_graph_node_name(const arm_graph *graph, int node);
+ARM_API const char *arm_graph_node_function(const arm_graph *graph, int node); /* "" for inputs */
+ARM_API int arm_graph_node_outputs(const arm_graph *graph, int node);
+ARM_API int arm_graph_input(arm_graph *graph, int index, arm_tensor *out, char *err, size_t err_size);
+ARM_API int arm_graph_output(arm_graph *graph, int index, arm_tensor *out, char *err, size_t err_size);
+ARM_API int arm_graph_node_output(arm_graph *graph, int node, int index, arm_tensor *out, char *err, size_t err_size);
+ARM_API int arm_graph_set_input(arm_graph *graph, int index, const arm_tensor *value, char *err, size_t err_size);
+ARM_API int arm_graph_set_input_zero_copy(arm_graph *graph, int index, const arm_tensor *value, char *err,
+                                          size_t err_size);
+ARM_API int arm_graph_set_output_zero_copy(arm_graph *graph, int index, const arm_tensor *value, char *err,
+                                           size_t err_size);
+/* Set every input that the blob names; returns how many through `count`. Other names are ignored. */
+ARM_API int arm_graph_load_params(arm_graph *graph, const void *blob, size_t size, int *count, char *err,
+                                  size_t err_size);
+ARM_API int arm_graph_run(arm_graph *graph, char *err, size_t err_size);
+/* Run nodes [begin, end); seconds, if not NULL, receives end - begin durations. */
+ARM_API int arm_graph_run_range(arm_graph *graph, int begin, int end, double *seconds, char *err, size_t err_size);
+ARM_API int arm_graph_time(arm_graph *graph, int64_t number, double *seconds, char *err, size_t err_size);
+
+/* Copy a tensor into another of the same dtype and element count (strided sources are gathered). */
+ARM_API int arm_tensor_copy(const arm_tensor *src, const arm_tensor *dst, char *err, size_t err_size);
+ARM_API void *arm_alloc(size_t size); /* 64-byte aligned; 2 MiB pages asked for when large; NULL on failure */
+ARM_API void arm_free(void *pointer);
+
+#endif

@@ -1,0 +1,110 @@
+"""Direct convolution on blocked layouts (NCHW[v]c data, OIHW[i]i[o]o weights), with a register tile.
+
+In: a fused function whose anchor is nn.contrib_conv2d_NCHWc (tag "conv2d_NCHWc") or its depthwise form. Out: for each
+tile of the output - `rows` neighbouring columns times `vectors` blocks of output channels - one loop nest over the
+reduction whose accumulators all stay in registers; the elementwise consumers run on the tile before it is stored.
+Invariant: rows * vectors + vectors + 1 <= vector registers. The tile is chosen by `choose_tile`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from armillary import te
+from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
+from armillary.schedules.cpu.default import schedule_injective, schedule_stage
+from armillary.schedules.registry import Fused, implement
+from armillary.target.cpu import CpuModel, cpu_model
+
+FMA_CHAINS = 8  # latency 4 x 2 ports: fewer independent accumulators leave the FMA units idle
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`rows` output columns and `vectors` output-channel blocks held in registers together."""
+
+    rows: int
+    vectors: int
+
+
+def choose_tile(width: int, chunks: int, registers: int) -> Tile:
+    """The tile with the least estimated cycles per useful multiply-add for a row of `width` output columns.
+
+    Per reduction step a tile issues rows * vectors FMAs (two per cycle) and rows + vectors loads (two per cycle); it
+    cannot go faster than the FMA latency allows with rows * vectors chains. Columns computed past the end are waste.
+    """
+    best, best_cost = Tile(1, 1), float("inf")
+    for vectors in (v for v in (1, 2, 3, 4, 6, 8) if chunks % v == 0):
+        for rows in range(1, min(width, registers) + 1):
+            if rows * vectors + vectors + 1 > registers:
+                break
+            tiles = -(-width // rows)
+            fma = max(rows * vectors, FMA_CHAINS) / 2
+            loads = (rows + vectors) / 2
+            cycles = max(fma, loads) + 0.05 * loads + 0.5
+            cost = tiles * cycles / (width * vectors)
+            if cost < best_cost - 1e-9:
+                best, best_cost = Tile(rows, vectors), cost
+    return best
+
+
+@implement("nn.contrib_conv2d_NCHWc", family="cpu", name="direct_blocked")
+def direct_blocked(schedule: te.Schedule, fused: Fused) -> None:
+    """Register-tiled direct convolution."""
+    cpu = cpu_model(fused.workload.target)
+    _schedule(schedule, fused, cpu, depthwise=False)
+
+
+@implement("nn.contrib_depthwise_conv2d_NCHWc", family="cpu", name="depthwise_blocked")
+def depthwise_blocked(schedule: te.Schedule, fused: Fused) -> None:
+    """Depthwise convolution: one output-channel block per tile, as many columns as registers allow."""
+    cpu = cpu_model(fused.workload.target)
+    _schedule(schedule, fused, cpu, depthwise=True)
+
+
+def _schedule(schedule: te.Schedule, fused: Fused, cpu: CpuModel, *, depthwise: bool) -> None:
+    (conv,) = fused.anchor
+    kept = schedule_injective(schedule, fused)
+    output = fused.outputs[0]
+    if len(fused.outputs) != 1 or len(output.op.axis) != len(conv.op.axis):
+        for tensor in kept:
+            schedule_stage(schedule, tensor, cpu)
+        return
+    for tensor in kept:
+        if tensor.op is not conv.op and tensor.op is not output.op:
+            schedule_stage(schedule, tensor, cpu)
+    accumulator = conv
+    if output.op is conv.op:
+        accumulator = schedule.cache_write(conv, "local")
+        output = fused.outputs[0]
+    else:
+        schedule[conv].set_scope("local")
+    _tile_output(schedule, output, accumulator, cpu, depthwise)
+
+
+def _tile_output(
+    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, cpu: CpuModel, depthwise: bool
+) -> None:
+    stage = schedule[output]
+    batch, chunk, height, width, block = stage.op.axis
+    chunks, columns = static_extent(chunk), static_extent(width)
+    wide = max(1, static_extent(block) // lanes_of(cpu, output.dtype))  # registers one block takes
+    tile = choose_tile(columns, 1 if depthwise else chunks, max(4, cpu.vector_registers // wide))
+    chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
+    width_outer, width_inner = stage.split(width, factor=tile.rows)
+    stage.reorder(batch, chunk_outer, height, width_outer, chunk_inner, width_inner, block)
+    stage.vectorize(block)
+    stage.unroll(width_inner)
+    stage.unroll(chunk_inner)
+    stage.parallel(fuse_all(stage, [batch, chunk_outer, height]))
+    schedule[accumulator].compute_at(stage, width_outer)
+    inside = schedule[accumulator]
+    _, chunk_tile, row_tile, width_tile, block_tile = inside.op.axis
+    reduce_axes = list(inside.op.reduce_axis)
+    inside.reorder(row_tile, *reduce_axes, chunk_tile, width_tile, block_tile)
+    inside.vectorize(block_tile)
+    inside.unroll(width_tile)
+    inside.unroll(chunk_tile)
+    if depthwise:
+        for axis in reduce_axes:
+            inside.unroll(axis)

@@ -1,0 +1,125 @@
+"""The CPU schedule of any fused function.
+
+In: a TE schedule of a fused function. Out: injective stages inlined into their readers, every remaining stage as one
+parallel loop over its outer axes with its last axis vectorised; reductions accumulate in a local (register) tile.
+Invariant: works for every function; operators that earn more have a file of their own here.
+"""
+
+from __future__ import annotations
+
+import math
+
+from armillary import te
+from armillary.node import post_order
+from armillary.schedules.cpu.common import fuse_all, is_expensive, lanes_of, static_extent
+from armillary.schedules.registry import Fused, default_schedule
+from armillary.target.cpu import CpuModel, cpu_model
+from armillary.tir.expr import ProducerLoad, Reduce
+
+MIN_PARALLEL = 8192  # scalar operations below which a fork-join costs more than it gives
+
+
+@default_schedule("cpu")
+def schedule_default(schedule: te.Schedule, fused: Fused) -> None:
+    """Inline what is cheap to recompute, then schedule each remaining stage on its own."""
+    cpu = cpu_model(fused.workload.target)
+    for tensor in schedule_injective(schedule, fused):
+        schedule_stage(schedule, tensor, cpu)
+
+
+def schedule_injective(schedule: te.Schedule, fused: Fused) -> list[te.Tensor]:
+    """Inline the injective stages that are not outputs; give the tensors that stay, producers first."""
+    outputs = {id(t.op) for t in fused.outputs}
+    readers = _reader_counts(schedule)
+    kept = []
+    for stage in schedule.stages:
+        op = stage.op
+        if isinstance(op, te.PlaceholderOp):
+            continue
+        if id(op) in outputs or not _can_inline(op, readers.get(id(op), 0)):
+            kept.append(op.output(0))
+        else:
+            schedule[op].compute_inline()
+    return kept
+
+
+def _reader_counts(schedule: te.Schedule) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for stage in schedule.stages:
+        if isinstance(stage.op, te.ComputeOp):
+            reads = {id(n.producer.op) for b in stage.op.body for n in post_order(b) if isinstance(n, ProducerLoad)}
+            weight = 2 if isinstance(stage.op.body[0], Reduce) else 1
+            for op in reads:
+                counts[op] = counts.get(op, 0) + weight
+        elif isinstance(stage.op, te.ExternOp):
+            for tensor in stage.op.inputs:
+                counts[id(tensor.op)] = counts.get(id(tensor.op), 0) + 99
+    return counts
+
+
+def _can_inline(op: te.Operation, readers: int) -> bool:
+    if not isinstance(op, te.ComputeOp) or isinstance(op.body[0], Reduce):
+        return False
+    return readers < 99 and (readers <= 1 or not any(is_expensive(b) for b in op.body))
+
+
+def schedule_stage(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> None:
+    """Parallel outer loops, vectorised last axis; reductions through a local tile."""
+    op = tensor.op
+    if not isinstance(op, te.ComputeOp):
+        return
+    if isinstance(op.body[0], Reduce):
+        _schedule_reduction(schedule, tensor, cpu)
+    else:
+        _schedule_map(schedule, tensor, cpu)
+
+
+def _schedule_map(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> None:
+    stage = schedule[tensor]
+    axes = list(stage.op.axis)
+    if not axes:
+        return
+    lanes = lanes_of(cpu, tensor.dtype)
+    inner = static_extent(axes[-1])
+    if inner >= lanes:
+        outer, vector = stage.split(axes[-1], factor=lanes)
+        stage.vectorize(vector)
+        axes[-1] = outer
+    elif 1 < inner and inner & (inner - 1) == 0:
+        stage.vectorize(axes.pop())
+    _parallel(stage, axes, math.prod(static_extent(a) for a in tensor.op.axis))
+
+
+def _parallel(stage: te.Stage, axes: list[te.IterVar], work: int) -> None:
+    if axes and work >= MIN_PARALLEL:
+        stage.parallel(fuse_all(stage, axes))
+
+
+def _schedule_reduction(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> None:
+    op = tensor.op
+    work = math.prod(static_extent(a) for a in (*op.axis, *op.reduce_axis))
+    if not op.axis or len(op.body) > 1:
+        _parallel(schedule[tensor], list(op.axis), work)
+        return
+    lanes = lanes_of(cpu, tensor.dtype)
+    local = schedule.cache_write(tensor, "local")
+    stage = schedule[tensor]
+    axes = list(stage.op.axis)
+    vector = None
+    inner = static_extent(axes[-1])
+    if inner >= lanes:
+        axes[-1], vector = stage.split(axes[-1], factor=lanes)
+        stage.vectorize(vector)
+    elif 1 < inner and inner & (inner - 1) == 0:
+        vector = axes.pop()
+        stage.vectorize(vector)
+    at = fuse_all(stage, axes) if axes else None
+    if at is not None:
+        schedule[local].compute_at(stage, at)
+        if work >= MIN_PARALLEL:
+            stage.parallel(at)
+    inside = schedule[local]
+    if vector is not None:
+        last = inside.op.axis[-1]
+        inside.reorder(*inside.op.axis[:-1], *inside.op.reduce_axis, last)
+        inside.vectorize(last)

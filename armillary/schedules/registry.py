@@ -1,0 +1,119 @@
+"""Which algorithm and schedule an anchor operator gets on a target.
+
+In: the anchor call of a fused function (operator, attrs, input types) and the target. Out: the best `Implementation`
+whose `when` has no objection. An implementation may replace the operator's TE compute and schedules the fused result.
+Invariant: for every operator kind and target family there is a default (schedules/<family>/default.py), so the choice
+never fails. To add one: a file `schedules/<family>/<operator>.py` with `@implement(...)`; nothing else is edited.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from armillary import te
+from armillary.errors import InternalError
+from armillary.relay.op import Op
+from armillary.relay.types import Type
+from armillary.target import Target
+
+Reason = str | None
+ComputeRule = Callable[..., Any]  # (attrs, *tensors) -> te tensor or list
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a choice may depend on: one operator call, by attributes and types, on a target."""
+
+    op: Op
+    attrs: Any  # Any: each Op has its own attrs class
+    types: tuple[Type, ...]
+    target: Target
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A fused function as tensors: `anchor` is the anchor operator's result, `outputs` the function's results."""
+
+    workload: Workload
+    anchor: tuple[te.Tensor, ...]
+    outputs: tuple[te.Tensor, ...]
+    inputs: tuple[te.Tensor, ...]
+
+
+ScheduleRule = Callable[[te.Schedule, Fused], None]
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute an operator on a family of targets. Higher priority is asked first."""
+
+    name: str
+    op: str
+    family: str
+    schedule: ScheduleRule
+    compute: ComputeRule | None = None
+    when: Callable[[Workload], Reason] = lambda workload: None
+    priority: int = 10
+
+
+_ROWS: dict[tuple[str, str], list[Implementation]] = {}
+DEFAULTS: dict[str, ScheduleRule] = {}  # family -> schedule for any fused function
+
+
+def implement(
+    op: str,
+    *,
+    family: str,
+    name: str = "",
+    when: Callable[[Workload], Reason] = lambda workload: None,
+    compute: ComputeRule | None = None,
+    priority: int = 10,
+) -> Callable[[ScheduleRule], ScheduleRule]:
+    """Decorator: register a schedule (and perhaps a compute) for an operator."""
+
+    def register(rule: ScheduleRule) -> ScheduleRule:
+        row = Implementation(name or rule.__name__, op, family, rule, compute, when, priority)
+        rows = _ROWS.setdefault((family, op), [])
+        rows.append(row)
+        rows.sort(key=lambda r: -r.priority)
+        return rule
+
+    return register
+
+
+def default_schedule(family: str) -> Callable[[ScheduleRule], ScheduleRule]:
+    """Decorator: register the schedule used when no implementation applies."""
+
+    def register(rule: ScheduleRule) -> ScheduleRule:
+        if family in DEFAULTS:
+            raise InternalError(f"two default schedules for {family}")
+        DEFAULTS[family] = rule
+        return rule
+
+    return register
+
+
+def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
+    """The implementation for a workload, and why those of higher priority were passed over."""
+    family = workload.target.kind.family
+    _load(family)
+    reasons = []
+    for row in _ROWS.get((family, workload.op.name), ()):
+        reason = row.when(workload)
+        if reason is None:
+            return row, tuple(reasons)
+        reasons.append(f"{row.name}: {reason}")
+    return Implementation("default", workload.op.name, family, DEFAULTS[family]), tuple(reasons)
+
+
+@cache
+def _load(family: str) -> Sequence[ModuleType]:
+    package = importlib.import_module(f"armillary.schedules.{family}")
+    names = sorted(m.name for m in pkgutil.iter_modules(package.__path__))
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]

@@ -1,0 +1,19 @@
+"""Targets: where code is to run.
+
+Core modules: target (the value), grammar (its text), kind and kinds/ (manifests), devices (boards by name), cpu (facts
+derived for a CPU), host (this machine). Invariant: importing this package does not load LLVM.
+"""
+
+from armillary.target.cpu import CpuModel, cpu_model
+from armillary.target.devices import adreno, arm_cpu, intel_graphics, mali
+from armillary.target.kind import TargetKind
+from armillary.target.target import Target, as_target
+
+create = Target
+current = Target.current
+list_kinds = Target.list_kinds
+
+__all__ = [
+    "CpuModel", "Target", "TargetKind", "adreno", "arm_cpu", "as_target", "cpu_model", "create", "current",
+    "intel_graphics", "list_kinds", "mali",
+]  # fmt: skip

@@ -1,0 +1,192 @@
+"""Facts about a target's CPU, derived from -mtriple, -mcpu and -mattr.
+
+In: a `Target` of the cpu family. Out: a frozen `CpuModel` (vector width and registers, FMA units, caches, features) and
+what LLVM wants to hear (`llvm_cpu`). Invariant: -mcpu implies its features (cortex-a76 has dotprod); `arm64-…` and
+`aarch64-…` are the same architecture; native means what the processor reports, whatever LLVM calls it.
+Tables of named CPUs: `cpu_table.py`. This machine: `host.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import platform
+import re
+from typing import Any
+
+from armillary.errors import TargetError
+from armillary.target.cpu_table import BASELINE, OTHER, TABLES, CpuRow
+from armillary.target.target import Target, as_target
+
+_ARCH = (
+    (r"(aarch64|arm64)", "aarch64"), (r"(x86_64|amd64)", "x86_64"), (r"i[3-6]86", "i386"), (r"(arm|thumb)", "arm"),
+    (r"riscv64", "riscv64"), (r"riscv32", "riscv32"), (r"powerpc64le|ppc64le", "ppc64le"), (r"wasm", "wasm"),
+)  # fmt: skip
+_ALIASES = {"simd": "neon", "fp16": "fullfp16", "+simd": "neon"}
+_ARM_VERSIONS = ((82, "lse rdm"), (84, "dotprod"), (86, "i8mm bf16"))  # first version that has the features
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CpuModel:
+    """What schedules and the cost model need to know of one CPU; sizes in bytes, 0 for "has none"."""
+
+    arch: str
+    name: str
+    vector_bits: int
+    vector_registers: int
+    fma_ports: int
+    fma_latency: int
+    has_fma: bool
+    l1: int
+    l2: int
+    l3: int
+    features: frozenset[str]
+    native: bool = False
+
+    @property
+    def lanes(self) -> int:
+        """float32 lanes of one vector."""
+        return max(1, self.vector_bits // 32)
+
+    def lanes_of(self, bits: int) -> int:
+        """Lanes of one vector of elements of `bits` bits."""
+        return max(1, self.vector_bits // max(8, bits))
+
+    def has(self, feature: str) -> bool:
+        """Whether the CPU has a feature, in LLVM's spelling (avx512vnni, dotprod, i8mm, fullfp16, …)."""
+        return feature in self.features
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LlvmCpu:
+    """The strings LLVM takes to make a target machine."""
+
+    triple: str
+    cpu: str
+    features: str
+
+
+def _host() -> Any:  # Any: the module armillary.target.host, loaded late because it loads LLVM
+    return importlib.import_module("armillary.target.host")
+
+
+def architecture(triple: str) -> str:
+    """The architecture a triple (or machine name) starts with, in one spelling."""
+    lowered = triple.lower()
+    return next((arch for pattern, arch in _ARCH if re.match(pattern, lowered)), lowered.split("-")[0])
+
+
+def is_native(target: Target) -> bool:
+    """Whether the target is the CPU we run on: -mcpu=native, or no triple, CPU, march or features at all."""
+    if target.mcpu == "native" and not target.mtriple:
+        return True
+    return not (target.mcpu or target.mtriple or target.mattr or target.attrs.get("march"))
+
+
+def _resolve_arch(target: Target) -> str:
+    return architecture(target.mtriple or platform.machine())
+
+
+def cpu_model(target: Any) -> CpuModel:  # Any: whatever Target accepts
+    """The model of a target's CPU; TargetError for a target that is no CPU."""
+    return _model(as_target(target))
+
+
+@functools.lru_cache(maxsize=256)
+def _model(target: Target) -> CpuModel:
+    if target.kind.family != "cpu":
+        raise TargetError(f"target {target} is no CPU", hint="CPU facts exist for the kinds llvm and c")
+    if target.mcpu == "native" and target.mtriple and architecture(target.mtriple) != architecture(platform.machine()):
+        raise TargetError(f"-mcpu=native is {platform.machine()}, but -mtriple is {target.mtriple}")
+    return _native_model() if is_native(target) else _named_model(target)
+
+
+def _native_model() -> CpuModel:
+    host = _host()
+    arch = architecture(host.machine())
+    row = _row(arch, host.cpu_name())
+    features = frozenset(name for name, present in host.features().items() if present) or row.features
+    caches = {level: size for level, size in host.caches().items() if size}
+    ports = row.ports
+    if arch == "x86_64" and features & {"amx-tile", "avx512fp16"}:
+        ports = 2  # server cores; LLVM may know them by a client core's name
+    row = CpuRow(features, row.bits, ports, row.latency, caches.get(1, row.l1), caches.get(2, row.l2), caches.get(3, row.l3))
+    return _model_of(arch, host.cpu_name(), row, native=True)
+
+
+def _named_model(target: Target) -> CpuModel:
+    arch = _resolve_arch(target)
+    name = target.mcpu or str(target.attrs.get("march", "")) or BASELINE.get(arch, "generic")
+    row = _row(arch, name)
+    features = set(row.features)
+    _apply_mattr(features, target.mattr, arch)
+    return _model_of(arch, name, dataclasses.replace(row, features=frozenset(features)), native=False)
+
+
+def _row(arch: str, name: str) -> CpuRow:
+    table = TABLES.get(arch, OTHER)
+    found = table.get(name)
+    if found is None and arch in ("aarch64", "arm"):
+        found = table.get(name.replace("_", "-").lower())
+    return found or table.get(BASELINE.get(arch, "generic")) or OTHER["generic"]
+
+
+def _apply_mattr(features: set[str], mattr: tuple[str, ...], arch: str) -> None:
+    for item in mattr:
+        name = _ALIASES.get(item.lstrip("+-"), item.lstrip("+-"))
+        version = re.fullmatch(r"v(\d)\.?(\d?)a", name)
+        if version and arch in ("aarch64", "arm"):
+            number = int(version[1]) * 10 + int(version[2] or 0)
+            features.update(f for first, names in _ARM_VERSIONS if number >= first for f in names.split())
+            features.add("neon")
+        if item.startswith("-"):
+            features.discard(name)
+        else:
+            features.add(name)
+
+
+def _model_of(arch: str, name: str, row: CpuRow, native: bool) -> CpuModel:
+    bits, registers = _vectors(arch, row.features)
+    return CpuModel(
+        arch=arch, name=name, vector_bits=bits, vector_registers=registers, fma_ports=row.ports,
+        fma_latency=row.latency, has_fma=_has_fma(arch, row.features), l1=row.l1, l2=row.l2, l3=row.l3,
+        features=row.features, native=native,
+    )  # fmt: skip
+
+
+def _vectors(arch: str, features: frozenset[str]) -> tuple[int, int]:
+    """Bits of the vectors to use and how many registers hold them."""
+    if arch in ("x86_64", "i386"):
+        if "avx512f" in features:
+            return 512, 32
+        return (256 if "avx" in features else 128), (16 if arch == "x86_64" else 8)
+    if arch == "aarch64":
+        return 128, 32
+    if arch == "arm":
+        return (128, 16) if "neon" in features else (32, 16)
+    if arch.startswith("riscv"):
+        return (128, 32) if "v" in features else (32, 32)
+    return 128, 32
+
+
+def _has_fma(arch: str, features: frozenset[str]) -> bool:
+    if arch in ("x86_64", "i386"):
+        return "fma" in features or "avx512f" in features
+    return arch == "aarch64" or arch.startswith(("riscv", "ppc")) or (arch == "arm" and "vfp4" in features)
+
+
+@functools.lru_cache(maxsize=256)
+def llvm_cpu(target: Target) -> LlvmCpu:
+    """Triple, CPU and feature string for LLVM."""
+    host_triple = "" if target.mtriple else _host().triple()
+    triple = target.mtriple or host_triple
+    if is_native(target):
+        have = _host().features()
+        return LlvmCpu(triple, _host().cpu_name(), ",".join(("+" if on else "-") + n for n, on in sorted(have.items())))
+    model = _model(target)
+    extra = [item if item[0] in "+-" else "+" + item for item in target.mattr]
+    if model.arch == "arm" and "neon" in model.features and "+neon" not in extra:
+        extra.append("+neon")
+    cpu = model.name if target.mcpu or target.attrs.get("march") else BASELINE.get(model.arch, "generic")
+    return LlvmCpu(triple, cpu, ",".join(extra))

@@ -1,0 +1,93 @@
+"""What named CPUs have: features that -mcpu implies, FMA ports, caches.
+
+In: a CPU name as LLVM spells it. Out: a `CpuRow`. Invariant: facts only, in LLVM's spelling of features; a name that is
+not here is no error: `cpu.py` then uses the architecture's baseline and what -mattr adds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KB, MB = 1024, 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CpuRow:
+    """One core. `ports` x `bits` is the vector FMA throughput per cycle; caches in bytes (L3: per chip)."""
+
+    features: frozenset[str]
+    bits: int
+    ports: int
+    latency: int
+    l1: int = 32 * KB
+    l2: int = 256 * KB
+    l3: int = 0
+
+
+def _set(*names: str) -> frozenset[str]:
+    return frozenset(" ".join(names).split())
+
+
+_V1 = _set("sse sse2")
+_V2 = _V1 | _set("sse3 ssse3 sse4.1 sse4.2 popcnt")
+_V3 = _V2 | _set("avx avx2 fma f16c bmi bmi2 lzcnt movbe")
+_V4 = _V3 | _set("avx512f avx512bw avx512cd avx512dq avx512vl")
+_VNNI = _V4 | _set("avx512vnni")
+_ICE = _VNNI | _set("avx512ifma avx512vbmi avx512vbmi2 avx512bitalg avx512vpopcntdq gfni")
+_SPR = _ICE | _set("avx512bf16 avx512fp16 avxvnni amx-tile amx-int8 amx-bf16")
+_ZEN4 = _ICE | _set("avx512bf16")
+_A8 = _set("neon fp-armv8")
+_A82 = _A8 | _set("lse rdm fullfp16")
+_A82D = _A82 | _set("dotprod")
+_A86 = _A82D | _set("i8mm bf16")
+_V7 = _set("neon vfp3")
+_V7F = _V7 | _set("vfp4 fp16")
+
+X86 = {
+    "x86-64": CpuRow(_V1, 128, 1, 4), "x86-64-v2": CpuRow(_V2, 128, 1, 4), "x86-64-v3": CpuRow(_V3, 256, 2, 4),
+    "x86-64-v4": CpuRow(_V4, 512, 2, 4, 32 * KB, MB), "nehalem": CpuRow(_V2, 128, 1, 4), "westmere": CpuRow(_V2, 128, 1, 4),
+    "sandybridge": CpuRow(_V2 | {"avx"}, 256, 1, 5), "ivybridge": CpuRow(_V2 | {"avx", "f16c"}, 256, 1, 5),
+    **dict.fromkeys(("haswell", "broadwell", "core-avx2"), CpuRow(_V3, 256, 2, 5, 32 * KB, 256 * KB, 8 * MB)),
+    "skylake": CpuRow(_V3, 256, 2, 4, 32 * KB, 256 * KB, 8 * MB),
+    "skylake-avx512": CpuRow(_V4, 512, 2, 4, 32 * KB, MB, 16 * MB), "skx": CpuRow(_V4, 512, 2, 4, 32 * KB, MB, 16 * MB),
+    "cascadelake": CpuRow(_VNNI, 512, 2, 4, 32 * KB, MB, 16 * MB),
+    "cooperlake": CpuRow(_VNNI | {"avx512bf16"}, 512, 2, 4, 32 * KB, MB, 16 * MB),
+    **dict.fromkeys(("icelake-client", "tigerlake", "rocketlake"), CpuRow(_ICE, 512, 1, 4, 48 * KB, 512 * KB, 8 * MB)),
+    "icelake-server": CpuRow(_ICE, 512, 2, 4, 48 * KB, 1280 * KB, 24 * MB),
+    **dict.fromkeys(("alderlake", "raptorlake"), CpuRow(_V3 | {"avxvnni"}, 256, 2, 4, 48 * KB, 1280 * KB, 16 * MB)),
+    **dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids"), CpuRow(_SPR, 512, 2, 4, 48 * KB, 2 * MB, 32 * MB)),
+    **dict.fromkeys(("znver1", "znver2"), CpuRow(_V3, 256, 2, 5, 32 * KB, 512 * KB, 8 * MB)),
+    "znver3": CpuRow(_V3, 256, 2, 4, 32 * KB, 512 * KB, 32 * MB),
+    "znver4": CpuRow(_ZEN4, 512, 1, 4, 32 * KB, MB, 32 * MB),
+    "znver5": CpuRow(_ZEN4 | {"avxvnni"}, 512, 2, 4, 48 * KB, MB, 32 * MB),
+}  # fmt: skip
+AARCH64 = {
+    "generic": CpuRow(_A8, 128, 2, 4, 32 * KB, 512 * KB),
+    **dict.fromkeys(("cortex-a34", "cortex-a35", "cortex-a53"), CpuRow(_A8, 128, 1, 8, 32 * KB, 512 * KB)),
+    "cortex-a55": CpuRow(_A82D, 128, 1, 4, 32 * KB, 128 * KB), "cortex-a510": CpuRow(_A86, 128, 1, 4, 32 * KB, 128 * KB),
+    **dict.fromkeys(("cortex-a57", "cortex-a72", "thunderxt88"), CpuRow(_A8, 128, 2, 7, 32 * KB, MB)),
+    "cortex-a73": CpuRow(_A8, 128, 2, 7, 64 * KB, MB),
+    **dict.fromkeys(("cortex-a75", "cortex-a76", "cortex-a77", "cortex-a78"), CpuRow(_A82D, 128, 2, 4, 64 * KB, 512 * KB, 4 * MB)),
+    **dict.fromkeys(("cortex-x1", "cortex-x1c"), CpuRow(_A82D, 128, 4, 4, 64 * KB, MB, 8 * MB)),
+    **dict.fromkeys(("cortex-a710", "cortex-a715", "cortex-a720"), CpuRow(_A86, 128, 2, 4, 64 * KB, 512 * KB, 8 * MB)),
+    **dict.fromkeys(("cortex-x2", "cortex-x3", "cortex-x4"), CpuRow(_A86, 128, 4, 4, 64 * KB, MB, 8 * MB)),
+    **dict.fromkeys(("neoverse-n1", "neoverse-e1"), CpuRow(_A82D, 128, 2, 4, 64 * KB, MB, 32 * MB)),
+    "neoverse-n2": CpuRow(_A86, 128, 2, 4, 64 * KB, MB, 32 * MB),
+    **dict.fromkeys(("neoverse-v1", "neoverse-v2"), CpuRow(_A86, 128, 4, 4, 64 * KB, MB, 32 * MB)),
+    **dict.fromkeys(("kryo", "falkor"), CpuRow(_A8, 128, 2, 5, 32 * KB, MB)),
+    "carmel": CpuRow(_A82, 128, 2, 4, 64 * KB, 2 * MB, 4 * MB),
+    **dict.fromkeys(("apple-a14", "apple-m1"), CpuRow(_A82D, 128, 4, 4, 128 * KB, 12 * MB)),
+    **dict.fromkeys(("apple-m2", "apple-m3", "apple-m4"), CpuRow(_A86, 128, 4, 4, 128 * KB, 16 * MB)),
+}  # fmt: skip
+ARM = {
+    "generic": CpuRow(frozenset(), 64, 1, 4),
+    **dict.fromkeys(("cortex-a7", "cortex-a5"), CpuRow(_V7F, 128, 1, 8, 32 * KB, 256 * KB)),
+    **dict.fromkeys(("cortex-a8", "cortex-a9"), CpuRow(_V7, 128, 1, 8, 32 * KB, 512 * KB)),
+    **dict.fromkeys(("cortex-a12", "cortex-a15", "cortex-a17"), CpuRow(_V7F, 128, 1, 8, 32 * KB, MB)),
+    **dict.fromkeys(("cortex-a32", "cortex-a53"), CpuRow(_V7F | _A8, 128, 1, 8, 32 * KB, 512 * KB)),
+    **dict.fromkeys(("cortex-a57", "cortex-a72", "cortex-a73"), CpuRow(_V7F | _A8, 128, 2, 7, 32 * KB, MB)),
+}
+RISCV = {"generic": CpuRow(frozenset(), 64, 1, 4), "generic-rv64": CpuRow(frozenset(), 64, 1, 4)}
+OTHER = {"generic": CpuRow(frozenset(), 128, 1, 4)}
+TABLES = {"x86_64": X86, "i386": X86, "aarch64": AARCH64, "arm": ARM, "riscv64": RISCV, "riscv32": RISCV}
+BASELINE = {"x86_64": "x86-64", "i386": "x86-64"}  # the others: "generic"

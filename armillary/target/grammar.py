@@ -1,0 +1,140 @@
+"""The text and dictionary forms of a target.
+
+In: `llvm -mcpu=cortex-a72 --mattr +neon,+crc -fast-math`, JSON of a dictionary, or a dictionary. Out: `(kind, keys,
+attributes)`, checked against the kind's schema; and back to text. Invariant: `unparse` of a parsed target parses to the
+same target. Every refusal names the attribute and lists the valid ones.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from armillary.errors import TargetError
+from armillary.target.kind import Attribute, TargetKind
+from armillary.target.kinds import KINDS
+
+Parsed = tuple[TargetKind, tuple[str, ...], dict[str, Attribute]]
+_TRUE, _FALSE = ("1", "true", "True"), ("0", "false", "False")
+
+
+def find_kind(name: object) -> TargetKind:
+    """The kind of this name, or a TargetError listing all of them."""
+    if isinstance(name, TargetKind):
+        return name
+    kind = KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        close = difflib.get_close_matches(str(name), KINDS, 1, 0.5)
+        hint = (f"did you mean {close[0]}? " if close else "") + "kinds: " + ", ".join(sorted(KINDS))
+        raise TargetError(f"unknown target kind {name!r}", hint=hint)
+    return kind
+
+
+def parse_text(text: str) -> dict[str, Any]:  # Any: values are raw strings, lists or nested dictionaries
+    """A target string, or the JSON text of a dictionary, as a raw dictionary."""
+    stripped = text.strip()
+    if stripped.startswith("{"):
+        return _parse_json(stripped)
+    try:
+        tokens = shlex.split(stripped)
+    except ValueError as error:
+        raise TargetError(f"target {text!r} does not parse: {error}") from None
+    if not tokens or tokens[0].startswith("-"):
+        raise TargetError(f"target {text!r} does not start with a kind", hint="kinds: " + ", ".join(sorted(KINDS)))
+    raw: dict[str, Any] = {"kind": tokens[0]}
+    index = 1
+    while index < len(tokens):
+        index = _option(text, tokens, index, raw)
+    return raw
+
+
+def _option(text: str, tokens: list[str], index: int, raw: dict[str, Any]) -> int:
+    """Read `-key=value`, `-key value` or `-flag` at `index` into `raw`; the index after it."""
+    token = tokens[index]
+    key, equals, value = token.lstrip("-").partition("=")
+    if not token.startswith("-") or not key:
+        raise TargetError(f"target {text!r}: expected -name=value, got {token!r}", hint="attributes start with a dash")
+    index += 1
+    if not equals:
+        if index < len(tokens) and not tokens[index].startswith("-"):
+            value, index = tokens[index], index + 1
+        else:
+            value = "1"
+    if key in raw:
+        raise TargetError(f"target {text!r}: attribute {key!r} is given twice")
+    raw[key] = value
+    return index
+
+
+def _parse_json(text: str) -> dict[str, Any]:
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TargetError(f"the target's JSON does not parse: {error}") from None
+    if not isinstance(raw, dict):
+        raise TargetError(f"the target's JSON is {type(raw).__name__}, expected an object with a kind")
+    return raw
+
+
+def check(raw: Mapping[str, Any]) -> Parsed:
+    """Check a raw dictionary (without "host") against the schema of its kind."""
+    if "kind" not in raw:
+        raise TargetError("a target needs a kind", hint='for example {"kind": "llvm", "mcpu": "cortex-a72"}')
+    kind = find_kind(raw["kind"])
+    attributes: dict[str, Attribute] = dict(kind.defaults)
+    schema = kind.schema
+    for key, value in raw.items():
+        if key in ("kind", "keys"):
+            continue
+        if key not in schema:
+            close = difflib.get_close_matches(str(key), schema, 1, 0.6)
+            hint = (f"did you mean -{close[0]}? " if close else "") + "it has: keys, host, " + ", ".join(sorted(schema))
+            raise TargetError(f"target kind {kind.name} has no attribute {key!r}", hint=hint)
+        attributes[key] = _value(kind, key, schema[key], value)
+    user_keys = _strings(raw.get("keys", ()), kind, "keys")
+    device = attributes.get("device")
+    keys = (*user_keys, *((str(device),) if device else ()), *kind.default_keys)
+    return kind, tuple(dict.fromkeys(keys)), attributes
+
+
+def _value(kind: TargetKind, key: str, want: type, value: Any) -> Attribute:  # Any: raw text or JSON value
+    if want is tuple:
+        return _strings(value, kind, key)
+    text = str(value)
+    if want is str and isinstance(value, str):
+        return text
+    if want is bool and (isinstance(value, bool) or text in _TRUE + _FALSE):
+        return text in _TRUE
+    if want in (int, float) and not isinstance(value, bool):
+        try:
+            return int(text, 0) if want is int else float(text)
+        except ValueError:
+            pass
+    raise TargetError(f"target kind {kind.name}: attribute {key!r} must be {want.__name__}, got {value!r}")
+
+
+def _strings(value: Any, kind: TargetKind, key: str) -> tuple[str, ...]:  # Any: raw text or JSON value
+    if isinstance(value, str):
+        return tuple(item for item in value.split(",") if item)
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    raise TargetError(f"target kind {kind.name}: attribute {key!r} must be a list of strings, got {value!r}")
+
+
+def unparse(kind: TargetKind, keys: tuple[str, ...], attributes: Mapping[str, Attribute]) -> str:
+    """The text form: the kind, its keys, then attributes by name; attributes at their default are left out."""
+    parts = [kind.name, "-keys=" + ",".join(keys)]
+    for key in sorted(attributes):
+        value = attributes[key]
+        if kind.defaults.get(key) == value:
+            continue
+        text = ",".join(value) if isinstance(value, tuple) else str(int(value)) if isinstance(value, bool) else str(value)
+        parts.append(f"-{key}={_quote(text)}")
+    return " ".join(parts)
+
+
+def _quote(text: str) -> str:
+    return shlex.quote(text) if any(c.isspace() or c in "'\"\\" for c in text) else text

@@ -1,0 +1,39 @@
+"""What a target kind is: the facts its manifest states, as one frozen value.
+
+In: a manifest `kinds/<name>.py` that calls `TargetKind(...)` and binds it to `KIND`. Out: the record, found by name in
+`kinds.KINDS`. Invariant: a manifest holds facts only; shared code reads them and never compares kind names.
+Grammar of target strings: `grammar.py`. The value users hold: `target.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+Attribute = str | int | float | bool | tuple[str, ...]
+COMMON: Mapping[str, type] = MappingProxyType(
+    {"device": str, "from_device": int, "libs": tuple, "model": str, "tag": str}
+)  # attributes every kind has, besides keys and host
+
+
+@dataclass(frozen=True, slots=True)
+class TargetKind:
+    """One kind of target. `attributes` maps a name to str, int, float, bool or tuple (of strings)."""
+
+    name: str
+    device_type: int  # DLPack's number
+    codegen: str  # module that emits code for it
+    family: str  # which schedules hold: "cpu" or "gpu"
+    default_keys: tuple[str, ...]
+    attributes: Mapping[str, type] = field(default_factory=dict)
+    defaults: Mapping[str, Attribute] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> dict[str, type]:
+        """Every attribute a target of this kind may have, with its type."""
+        return {**COMMON, **self.attributes}
+
+    def __str__(self) -> str:
+        return self.name

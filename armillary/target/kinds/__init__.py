@@ -1,0 +1,16 @@
+"""The target kinds: every module of this directory is a manifest whose `KIND` is a `TargetKind`.
+
+In: the files of the directory. Out: `KINDS`, kind by name. Invariant: adding a file adds a kind; nothing else changes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from armillary.target.kind import TargetKind
+
+KINDS: dict[str, TargetKind] = {}
+for _module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
+    _kind: TargetKind = importlib.import_module(f"{__name__}.{_module}").KIND
+    KINDS[_kind.name] = _kind

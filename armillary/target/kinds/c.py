@@ -1,0 +1,20 @@
+"""CPUs through C source: for boards whose tool-chain is a C compiler.
+
+Facts only. Invariant: the source is C11 and needs nothing but <stdint.h>, <math.h> and <string.h>.
+"""
+
+from __future__ import annotations
+
+from armillary.target.kind import TargetKind
+
+KIND = TargetKind(
+    name="c",
+    device_type=1,
+    codegen="armillary.codegen.c",
+    family="cpu",
+    default_keys=("cpu",),
+    attributes={
+        "mcpu": str, "march": str, "mtriple": str, "mattr": tuple, "workspace-byte-alignment": int,
+        "constants-byte-alignment": int,
+    },
+)  # fmt: skip

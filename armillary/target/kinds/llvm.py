@@ -1,0 +1,22 @@
+"""CPUs through LLVM: x86-64, AArch64, Arm, RISC-V and whatever else the installed LLVM knows.
+
+Facts only. Invariant: without -mtriple and -mcpu the target is the machine we run on, with all its features.
+Derived facts about the CPU (vector width, caches): `target/cpu.py`.
+"""
+
+from __future__ import annotations
+
+from armillary.target.kind import TargetKind
+
+_FAST_MATH = ("nnan", "ninf", "nsz", "arcp", "contract", "reassoc")
+KIND = TargetKind(
+    name="llvm",
+    device_type=1,
+    codegen="armillary.codegen.llvm",
+    family="cpu",
+    default_keys=("cpu",),
+    attributes={
+        "mattr": tuple, "mcpu": str, "mtriple": str, "mfloat-abi": str, "mabi": str, "num-cores": int, "opt-level": int,
+        "cl-opt": tuple, "fast-math": bool, **{f"fast-math-{flag}": bool for flag in _FAST_MATH},
+    },
+)  # fmt: skip

@@ -1,0 +1,172 @@
+"""The `Target` value: where code is to run.
+
+In: a target string, JSON, dictionary or another Target, and optionally a host. Out: a frozen, hashable value that prints
+in the same grammar. Invariant: equal targets print equal text, and `Target(str(t)) == t` for a target without a host.
+Derived facts about a CPU: `cpu.py`; the grammar: `grammar.py`.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from armillary.errors import TargetError
+from armillary.target import grammar
+from armillary.target.kind import Attribute, TargetKind
+from armillary.target.kinds import KINDS
+
+_STACK: contextvars.ContextVar[tuple[Target, ...]] = contextvars.ContextVar("target", default=())
+
+
+class Target:
+    """A kind with keys and attributes: `Target("llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu")`.
+
+    Plain `llvm` (neither -mtriple nor -mcpu) and `-mcpu=native` mean the CPU we run on, with every feature it has:
+    what is built here is meant to run here. For another machine, or for a package that must run on many, say so:
+    `-mtriple=…` alone is that architecture's baseline; `-mcpu=x86-64-v3` is a portable level.
+    """
+
+    __slots__ = ("_text", "attrs", "host", "keys", "kind")
+    kind: TargetKind
+    keys: tuple[str, ...]
+    attrs: dict[str, Attribute]
+    host: Target | None
+
+    def __init__(self, target: Any, host: Any = None) -> None:  # Any: str, dict, Target
+        if isinstance(target, Target):
+            parsed, own_host = (target.kind, target.keys, dict(target.attrs)), target.host
+        else:
+            parsed, own_host = _parse(target)
+        given = Target(host) if host is not None else None
+        if given is not None and own_host is not None and given != own_host:
+            raise TargetError(f"target {target!s} already has the host {own_host}, not {given}")
+        self._set(*parsed, given or own_host)
+
+    def _set(self, kind: TargetKind, keys: tuple[str, ...], attrs: dict[str, Attribute], host: Target | None) -> None:
+        text = grammar.unparse(kind, keys, attrs)
+        for name, value in (("kind", kind), ("keys", keys), ("attrs", attrs), ("host", host), ("_text", text)):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise TargetError(f"a target does not change: cannot set {name!r}", hint="make a new Target")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Target, (self.export(),)
+
+    def export(self) -> dict[str, Any]:
+        """The dictionary form: kind, keys, attributes, and the host's if there is one."""
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in self.attrs.items()}
+        form: dict[str, Any] = {"kind": self.kind.name, "keys": list(self.keys), **values}
+        return form if self.host is None else {**form, "host": self.host.export()}
+
+    def to_json(self) -> str:
+        return json.dumps(self.export())
+
+    @staticmethod
+    def current(allow_none: bool = True) -> Target | None:
+        """The innermost target entered with `with`; None (or an error) when there is none."""
+        stack = _STACK.get()
+        if stack:
+            return stack[-1]
+        if allow_none:
+            return None
+        raise TargetError("there is no current target", hint="write `with armillary.target.Target(...):` around the code")
+
+    @staticmethod
+    def list_kinds() -> list[str]:
+        """The names of all target kinds."""
+        return sorted(KINDS)
+
+    def with_host(self, host: Any) -> Target:  # Any: whatever Target accepts
+        """The same target with another host."""
+        made = Target(self)
+        object.__setattr__(made, "host", None if host is None else Target(host))
+        return made
+
+    def __enter__(self) -> Target:
+        _STACK.set((*_STACK.get(), self))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _STACK.set(_STACK.get()[:-1])
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Target({self._text!r})" if self.host is None else f"Target({self._text!r}, host={str(self.host)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Target) and self._text == other._text and self.host == other.host
+
+    def __hash__(self) -> int:
+        return hash((self._text, self.host))
+
+    def _attr(self, name: str, default: Any = None) -> Any:  # Any: the attribute's type is the schema's
+        return self.attrs.get(name, default)
+
+    @property
+    def mcpu(self) -> str:
+        return str(self._attr("mcpu", ""))
+
+    @property
+    def mtriple(self) -> str:
+        return str(self._attr("mtriple", ""))
+
+    @property
+    def mattr(self) -> tuple[str, ...]:
+        return tuple(self._attr("mattr", ()))
+
+    @property
+    def model(self) -> str:
+        return str(self._attr("model", "unknown"))
+
+    @property
+    def device_name(self) -> str:
+        return str(self._attr("device", ""))
+
+    @property
+    def libs(self) -> tuple[str, ...]:
+        return tuple(self._attr("libs", ()))
+
+    @property
+    def tag(self) -> str:
+        return str(self._attr("tag", ""))
+
+    @property
+    def max_num_threads(self) -> int:
+        return int(self._attr("max_num_threads", 1))
+
+    @property
+    def thread_warp_size(self) -> int:
+        return int(self._attr("thread_warp_size", 1))
+
+    @property
+    def max_shared_memory_per_block(self) -> int:
+        return int(self._attr("max_shared_memory_per_block", 0))
+
+    @property
+    def max_function_args(self) -> int:
+        return int(self._attr("max_function_args", 0))
+
+    def get_target_device_type(self) -> int:
+        """The DLPack number of the device this target runs on."""
+        return self.kind.device_type
+
+
+def _parse(target: Any) -> tuple[grammar.Parsed, Target | None]:  # Any: what a user handed to Target(...)
+    raw = grammar.parse_text(target) if isinstance(target, str) else target
+    if not isinstance(raw, Mapping):
+        raise TargetError(
+            f"cannot make a target from {type(raw).__name__} {raw!r}", hint="give a string such as 'llvm' or a dictionary"
+        )
+    host = raw.get("host")
+    parsed = grammar.check({key: value for key, value in raw.items() if key != "host"})
+    return parsed, None if host is None else Target(host)
+
+
+def as_target(value: Any) -> Target:  # Any: str, dict, Target
+    """`value` itself if it is a Target, else the Target made from it."""
+    return value if isinstance(value, Target) else Target(value)

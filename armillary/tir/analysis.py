@@ -1,0 +1,106 @@
+"""Questions about loop programs: which variables are free, which buffers are touched, does a call have effects.
+
+In: expressions, statements, functions. Out: sets and lists in order of first appearance. Invariant: nothing here changes
+a program. Walks come from the nodes' fields (`node.children`), with the binding nodes known by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from armillary.node import Node, children, post_order
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.intrinsics import INTRINSICS
+
+
+def nodes_of(root: Node) -> Iterator[Node]:
+    """Every node under `root` once, children first."""
+    return post_order(root)
+
+
+def free_vars(root: Node) -> tuple[E.Var, ...]:
+    """Variables used but not bound under `root`, in order of appearance (a function's scalar params are bound).
+
+    Sound for programs where each variable is bound at one place, as every pass keeps them.
+    """
+    bound: set[E.Var] = set()
+    found: dict[E.Var, None] = {}
+    for item in post_order(root):
+        if isinstance(item, E.Var):
+            found.setdefault(item)
+        elif isinstance(item, S.For | S.LetStmt | E.Let):
+            bound.add(item.var)
+        elif isinstance(item, S.AttrStmt) and isinstance(item.node, E.IterVar):
+            bound.add(item.node.var)
+        elif isinstance(item, E.Reduce):
+            bound.update(a.var for a in item.axis)
+        elif isinstance(item, E.CommReducer):
+            bound.update((*item.lhs, *item.rhs))
+    if isinstance(root, S.PrimFunc):
+        bound.update(p for p in root.params if isinstance(p, E.Var))
+        for value in _expressions_in(root.attrs):
+            found.update(dict.fromkeys(free_vars(value)))
+    return tuple(v for v in found if v not in bound)
+
+
+def _expressions_in(value: Any) -> Iterator[E.Expr]:
+    """The expressions inside an attribute value."""
+    if isinstance(value, E.Expr):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _expressions_in(item)
+
+
+def uses_var(root: Node, var: E.Var) -> bool:
+    """Whether `var` occurs under `root`."""
+    return any(item is var for item in post_order(root))
+
+
+def uses_any(root: Node, variables: set[E.Var] | frozenset[E.Var]) -> bool:
+    """Whether one of `variables` occurs under `root`."""
+    return any(item in variables for item in post_order(root) if type(item) is E.Var)
+
+
+def buffers_read(root: Node) -> dict[S.Buffer, None]:
+    """Buffers loaded from under `root`, in order."""
+    return {item.buffer: None for item in post_order(root) if isinstance(item, E.BufferLoad)}
+
+
+def buffers_written(root: Node) -> dict[S.Buffer, None]:
+    """Buffers stored to under `root`, in order."""
+    return {item.buffer: None for item in post_order(root) if isinstance(item, S.BufferStore)}
+
+
+def is_pure(item: E.Expr) -> bool:
+    """Whether evaluating the expression changes nothing (it may read memory)."""
+    for part in post_order(item):
+        if isinstance(part, E.Call):
+            row = INTRINSICS.get(part.name)
+            if row is None or not row.pure:
+                return False
+    return True
+
+
+def has_loads(item: E.Expr) -> bool:
+    """Whether evaluating the expression reads memory."""
+    return any(isinstance(part, E.BufferLoad | E.ProducerLoad) for part in post_order(item))
+
+
+def is_unsafe(item: E.Expr) -> bool:
+    """Whether evaluating it where it was guarded could fault: a load, a division by a non-constant, a foreign call."""
+    for part in post_order(item):
+        if isinstance(part, E.BufferLoad | E.ProducerLoad):
+            return True
+        if isinstance(part, E.FloorDiv | E.FloorMod | E.TruncDiv | E.TruncMod) and not _is_nonzero(part.b):
+            return True
+        if isinstance(part, E.Call) and part.name in ("call_extern", "call_pure_extern"):
+            return True
+    return False
+
+
+def _is_nonzero(item: E.Expr) -> bool:
+    value = item.value if isinstance(item, E.Broadcast) else item
+    return isinstance(value, E.IntImm | E.FloatImm) and value.value != 0

@@ -1,0 +1,389 @@
+"""The meaning of expressions: each becomes a Python closure over an environment.
+
+In: an expression and a scope (which list slot holds which variable or buffer). Out: a function `environment -> value`.
+Invariant: a scalar integer is a Python int inside the range of its dtype, a bool a Python bool, a float a numpy scalar of
+its dtype, a vector a numpy array of `lanes` elements. Statements and entry points: `tir/interpreter.py`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from armillary.dtype import DType
+from armillary.errors import ExecutionError, UnsupportedError
+from armillary.node import Node
+from armillary.tir import expr as E
+from armillary.tir.build import wrap
+from armillary.tir.intrinsics import INTRINSICS
+from armillary.tir.stmt import Buffer
+
+Env = list[Any]  # Any: ints, numpy scalars and arrays, by slot
+Value = Callable[[Env], Any]
+Place = Callable[[Env, int], Any]
+Extern = Callable[..., Any]
+
+
+class Scope:
+    """Slots of variables and buffers, and the foreign functions that call_extern may name."""
+
+    def __init__(self, externs: dict[str, Extern]) -> None:
+        self.slots: dict[Node, int] = {}
+        self.externs = externs
+
+    @property
+    def size(self) -> int:
+        return len(self.slots)
+
+    def slot(self, item: Node) -> int:
+        return self.slots.setdefault(item, len(self.slots))
+
+
+def compile_expr(item: E.Expr, scope: Scope) -> Value:
+    """The expression as a function of the environment."""
+    rule = EXPR_RULES.get(type(item))
+    if rule is None:
+        raise UnsupportedError(f"the interpreter has no rule for {type(item).__name__}", hint="lower TE expressions first")
+    return rule(item, scope)
+
+
+def compile_indices(buffer: Buffer, indices: tuple[E.Expr, ...], scope: Scope, action: str) -> list[Place]:
+    """One function per dimension giving the checked index; each takes the environment and the extent."""
+    return [_index(buffer, i, scope, action) for i in indices]
+
+
+def _index(buffer: Buffer, index: E.Expr, scope: Scope, action: str) -> Place:
+    value = compile_expr(index, scope)
+
+    def refuse(at: Any, extent: int) -> ExecutionError:
+        return ExecutionError(f"{action} out of bounds: {buffer.name}[{index!r}] at {at}, the extent is {extent}")
+
+    def scalar(env: Env, extent: int) -> Any:
+        at = value(env)
+        if 0 <= at < extent:
+            return at
+        raise refuse(at, extent)
+
+    def vector(env: Env, extent: int) -> Any:
+        at = value(env)
+        if at.min() >= 0 and at.max() < extent:
+            return at
+        raise refuse(at.tolist(), extent)
+
+    return scalar if index.dtype.lanes == 1 else vector
+
+
+def _to_number(dtype: DType) -> Callable[[Any], Any]:
+    """How an array element or ufunc result of this dtype becomes a value of the interpreter."""
+    if dtype.lanes > 1:
+        kind = dtype.numpy
+        return lambda v: np.asarray(v).astype(kind, copy=False)
+    if dtype.is_bool:
+        return bool
+    return dtype.numpy.type if dtype.is_float else int
+
+
+def _constant(value: Any) -> Value:
+    return lambda env: value
+
+
+def _int(e: E.IntImm, scope: Scope) -> Value:
+    return _constant(bool(e.value) if e.dtype.is_bool else e.value)
+
+
+def _var(e: E.Var, scope: Scope) -> Value:
+    return operator.itemgetter(scope.slot(e))
+
+
+def _arithmetic(function: Callable[[Any, Any], Any]) -> Callable[[Any, Scope], Value]:
+    """Add, Sub and Mul: numpy rounds floats and wraps vectors; scalar integers wrap here."""
+
+    def rule(e: Any, scope: Scope) -> Value:
+        a, b = compile_expr(e.a, scope), compile_expr(e.b, scope)
+        if e.dtype.lanes > 1 or e.dtype.is_float:
+            return lambda env: function(a(env), b(env))
+        dtype, low, high = e.dtype, e.dtype.min_value, e.dtype.max_value
+
+        def integer(env: Env) -> int:
+            result: int = function(a(env), b(env))
+            return result if low <= result <= high else wrap(result, dtype)
+
+        return integer
+
+    return rule
+
+
+def _trunc_div(a: Any, b: Any) -> Any:
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def _vector_trunc_div(a: Any, b: Any) -> Any:
+    quotient = a // b
+    return quotient + ((quotient < 0) & (quotient * b != a)).astype(quotient.dtype)
+
+
+def _division(scalar: Callable[[Any, Any], Any], vector: Callable[[Any, Any], Any]) -> Callable[[Any, Scope], Value]:
+    def rule(e: Any, scope: Scope) -> Value:
+        a, b = compile_expr(e.a, scope), compile_expr(e.b, scope)
+        dtype = e.dtype
+        if dtype.is_float:
+            return lambda env: vector(a(env), b(env))
+
+        def integer(env: Env) -> Any:
+            x, y = a(env), b(env)
+            if dtype.lanes > 1:
+                if not y.all():
+                    raise ExecutionError(f"integer division by zero in {e!r}")
+                return vector(x, y)
+            if y == 0:
+                raise ExecutionError(f"integer division by zero in {e!r}")
+            return wrap(scalar(x, y), dtype)
+
+        return integer
+
+    return rule
+
+
+def _pick(vector: Callable[[Any, Any], Any], first: Callable[[Any, Any], bool]) -> Callable[[Any, Scope], Value]:
+    """Min and Max: NaN wins."""
+
+    def rule(e: Any, scope: Scope) -> Value:
+        a, b = compile_expr(e.a, scope), compile_expr(e.b, scope)
+        if e.dtype.lanes > 1:
+            return lambda env: vector(a(env), b(env))
+
+        def scalar(env: Env) -> Any:
+            x, y = a(env), b(env)
+            return x if first(x, y) or x != x else y
+
+        return scalar
+
+    return rule
+
+
+def _compare(function: Callable[[Any, Any], Any]) -> Callable[[Any, Scope], Value]:
+    def rule(e: Any, scope: Scope) -> Value:
+        a, b = compile_expr(e.a, scope), compile_expr(e.b, scope)
+        if e.dtype.lanes > 1:
+            return lambda env: function(a(env), b(env))
+        return lambda env: bool(function(a(env), b(env)))
+
+    return rule
+
+
+def _not(e: E.Not, scope: Scope) -> Value:
+    a = compile_expr(e.a, scope)
+    return (lambda env: ~a(env)) if e.dtype.lanes > 1 else (lambda env: not a(env))
+
+
+def _select(e: E.Select, scope: Scope) -> Value:
+    test, yes, no = (compile_expr(x, scope) for x in (e.condition, e.true_value, e.false_value))
+    if e.condition.dtype.lanes > 1:
+        return lambda env: np.where(test(env), yes(env), no(env))
+
+    def scalar(env: Env) -> Any:
+        x, y = yes(env), no(env)  # both are evaluated
+        return x if test(env) else y
+
+    return scalar
+
+
+def _load(e: E.BufferLoad, scope: Scope) -> Value:
+    if e.buffer.dtype.lanes > 1:
+        raise UnsupportedError(f"the interpreter has no buffers of vectors ({e.buffer.name}: {e.buffer.dtype})")
+    slot = scope.slot(e.buffer)
+    place = compile_indices(e.buffer, e.indices, scope, "load")
+    finish = _to_number(e.dtype)
+    if len(place) == 1:
+        only = place[0]
+
+        def flat(env: Env) -> Any:
+            array = env[slot]
+            return finish(array[only(env, array.shape[0])])
+
+        return flat
+
+    def load(env: Env) -> Any:
+        array = env[slot]
+        return finish(array[tuple([f(env, n) for f, n in zip(place, array.shape)])])
+
+    return load
+
+
+def _ramp(e: E.Ramp, scope: Scope) -> Value:
+    base, stride = compile_expr(e.base, scope), compile_expr(e.stride, scope)
+    steps = np.arange(e.lanes).astype(e.dtype.numpy)
+    inner = e.base.dtype.lanes
+    if inner == 1:
+        kind = e.dtype.numpy.type
+        return lambda env: kind(base(env)) + kind(stride(env)) * steps
+    return lambda env: (np.tile(base(env), e.lanes) + np.tile(stride(env), e.lanes) * np.repeat(steps, inner)).astype(
+        e.dtype.numpy
+    )
+
+
+def _broadcast(e: E.Broadcast, scope: Scope) -> Value:
+    value, lanes = compile_expr(e.value, scope), e.lanes
+    kind = e.dtype.numpy
+    if e.value.dtype.lanes == 1:
+        return lambda env: np.full(lanes, value(env), kind)
+    return lambda env: np.tile(value(env), lanes)
+
+
+def _let(e: E.Let, scope: Scope) -> Value:
+    value, slot = compile_expr(e.value, scope), scope.slot(e.var)
+    body = compile_expr(e.body, scope)
+
+    def bind(env: Env) -> Any:
+        env[slot] = value(env)
+        return body(env)
+
+    return bind
+
+
+def _cast(e: E.Cast, scope: Scope) -> Value:
+    value, to, source = compile_expr(e.value, scope), e.dtype, e.value.dtype
+    kind = to.numpy
+    if to.lanes > 1:
+        return lambda env: _vector_cast(value(env), to)
+    if to.is_float:
+        exact = source.is_int and source.bits > 32
+        number = np.int64 if source.code == "int" else np.uint64
+        if exact:
+            return lambda env: number(value(env)).astype(kind)
+        return lambda env: np.asarray(value(env)).astype(kind)[()]
+    if to.is_bool:
+        return lambda env: bool(value(env) != 0)
+    if source.is_float:
+        return lambda env: _float_to_int(value(env), to)
+    return lambda env: wrap(int(value(env)), to)
+
+
+def _float_to_int(value: Any, to: DType) -> int:
+    """C leaves values out of range open; here they wrap (NaN and infinities become 0)."""
+    number = float(value)
+    return wrap(int(number), to) if np.isfinite(number) else 0
+
+
+def _vector_cast(value: Any, to: DType) -> Any:
+    if to.is_bool:
+        return value != 0
+    if to.is_int and value.dtype.kind not in "iub":
+        return np.array([_float_to_int(v, to) for v in value]).astype(to.numpy)
+    return value.astype(to.numpy)
+
+
+def _call(e: E.Call, scope: Scope) -> Value:
+    rule = _CALLS.get(e.name)
+    if rule is not None:
+        return rule(e, scope)
+    row = INTRINSICS.get(e.name)
+    if row is None or row.evaluate is None:
+        raise ExecutionError(f"the interpreter has no rule for intrinsic {e.name!r}")
+    evaluate, finish = row.evaluate, _to_number(e.dtype)
+    arguments = [_typed(a, scope) for a in e.args]
+    if len(arguments) == 1:
+        only = arguments[0]
+        return lambda env: finish(evaluate(only(env)))
+    return lambda env: finish(evaluate(*[a(env) for a in arguments]))
+
+
+def _typed(e: E.Expr, scope: Scope) -> Value:
+    """An argument as a numpy value of its dtype (ufuncs need that to round and wrap as the dtype does)."""
+    value = compile_expr(e, scope)
+    if e.dtype.lanes > 1 or e.dtype.is_float or e.dtype.code in ("string", "handle"):
+        return value
+    kind = e.dtype.numpy.type
+    return lambda env: kind(value(env))
+
+
+def _if_then_else(e: E.Call, scope: Scope) -> Value:
+    test, yes, no = (compile_expr(a, scope) for a in e.args)
+    if e.args[0].dtype.lanes > 1:
+        raise ExecutionError(f"if_then_else needs a scalar condition: {e!r}")
+    return lambda env: yes(env) if test(env) else no(env)
+
+
+def _likely(e: E.Call, scope: Scope) -> Value:
+    return compile_expr(e.args[0], scope)
+
+
+def _reinterpret(e: E.Call, scope: Scope) -> Value:
+    value, source, to = compile_expr(e.args[0], scope), e.args[0].dtype, e.dtype
+    if source.bytes != to.bytes:
+        raise ExecutionError(f"reinterpret from {source} to {to}: the sizes differ")
+    finish = _to_number(to)
+    if to.lanes > 1:
+        return lambda env: np.ascontiguousarray(value(env)).view(to.numpy)
+    return lambda env: finish(np.array([value(env)], source.numpy).view(to.numpy)[0])
+
+
+def _extern(e: E.Call, scope: Scope) -> Value:
+    name = e.args[0].value if e.args and isinstance(e.args[0], E.StringImm) else ""
+    function = scope.externs.get(name)
+    if function is None:
+        raise ExecutionError(f"foreign function {name!r} has no meaning here", hint="pass it in interpret(externs=…)")
+    arguments, finish = [_typed(a, scope) for a in e.args[1:]], _to_number(e.dtype)
+    return lambda env: finish(function(*[a(env) for a in arguments]))
+
+
+def _reduce_add(e: E.Call, scope: Scope) -> Value:
+    value, finish = compile_expr(e.args[0], scope), _to_number(e.dtype)
+    kind = e.dtype.numpy
+    return lambda env: finish(np.add.reduce(value(env), dtype=kind))
+
+
+def _nothing(e: E.Call, scope: Scope) -> Value:
+    return _constant(0)
+
+
+def _sync(e: E.Call, scope: Scope) -> Value:
+    raise UnsupportedError("the interpreter runs threads one after another and cannot synchronise them")
+
+
+_CALLS: dict[str, Callable[[E.Call, Scope], Value]] = {
+    "if_then_else": _if_then_else, "likely": _likely, "reinterpret": _reinterpret, "call_extern": _extern,
+    "call_pure_extern": _extern, "vector_reduce_add": _reduce_add, "prefetch": _nothing, "thread_sync": _sync,
+}  # fmt: skip
+EXPR_RULES: dict[type, Callable[[Any, Scope], Value]] = {
+    E.Var: _var,
+    E.IterVar: lambda e, s: _var(e.var, s),
+    E.IntImm: _int,
+    E.FloatImm: lambda e, s: _constant(e.dtype.numpy.type(e.value)),
+    E.StringImm: lambda e, s: _constant(e.value),
+    E.Cast: _cast,
+    E.Add: _arithmetic(operator.add),
+    E.Sub: _arithmetic(operator.sub),
+    E.Mul: _arithmetic(operator.mul),
+    E.Div: lambda e, s: _compiled_pair(e, s, np.divide),
+    E.FloorDiv: _division(operator.floordiv, np.floor_divide),
+    E.FloorMod: _division(operator.mod, np.mod),
+    E.TruncDiv: _division(_trunc_div, _vector_trunc_div),
+    E.TruncMod: _division(lambda a, b: a - b * _trunc_div(a, b), np.fmod),
+    E.Min: _pick(np.minimum, lambda x, y: bool(x < y)),
+    E.Max: _pick(np.maximum, lambda x, y: bool(x > y)),
+    E.EQ: _compare(operator.eq),
+    E.NE: _compare(operator.ne),
+    E.LT: _compare(operator.lt),
+    E.LE: _compare(operator.le),
+    E.GT: _compare(operator.gt),
+    E.GE: _compare(operator.ge),
+    E.And: _compare(operator.and_),
+    E.Or: _compare(operator.or_),
+    E.Not: _not,
+    E.Select: _select,
+    E.BufferLoad: _load,
+    E.Ramp: _ramp,
+    E.Broadcast: _broadcast,
+    E.Let: _let,
+    E.Call: _call,
+}
+
+
+def _compiled_pair(e: Any, scope: Scope, function: Callable[[Any, Any], Any]) -> Value:
+    a, b = compile_expr(e.a, scope), compile_expr(e.b, scope)
+    return lambda env: function(a(env), b(env))

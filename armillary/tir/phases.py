@@ -1,0 +1,52 @@
+"""What `split-phases` produces: a lowered function cut into parallel phases, ready for a code generator.
+
+In: nothing; these are the data the emitters read. Out: `PhasedFunction` and `Phase`. Invariant: `data[k]` of the kernel
+ABI is `params[k]`; every buffer that a phase body touches is a param, a key of `shared_workspace` or `thread_workspace`,
+or allocated inside that body (registers or stack). Bodies hold no parallel loop. The ABI: `docs/architecture.md`.
+Made by `tir/transform/split_phases.py`; run by `interpret_phases` of `tir/interpreter.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from armillary.tir.expr import Expr, Var
+from armillary.tir.stmt import Buffer, Stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Phase:
+    """Run `body` for `var` in [min + begin, min + end), where [begin, end) is a window inside [0, extent).
+
+    `extent` and `min` use function vars only, and have the dtype of `var`. `asserts` are the numbers (from 1) of the
+    AssertStmts inside. An extent of 1 with a `var` that the body does not use is a serial phase.
+    """
+
+    var: Var
+    min: Expr
+    extent: Expr
+    body: Stmt
+    is_parallel: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PhasedFunction:
+    """A kernel: phases run in order, with a barrier between.
+
+    `params` are the flattened tensor arguments, `shapes` their shapes as the caller sees them; `vars` are the scalar
+    arguments and then the symbolic dimensions. Workspaces map buffers to byte offsets (multiples of 64);
+    an AssertStmt that fails returns its place in `asserts`, counted from 1 (looked up by identity in `assert_codes`).
+    """
+
+    name: str
+    params: tuple[Buffer, ...]
+    shapes: tuple[tuple[Expr, ...], ...]
+    vars: tuple[Var, ...]
+    phases: tuple[Phase, ...]
+    shared_workspace: dict[Buffer, int] = field(default_factory=dict)
+    thread_workspace: dict[Buffer, int] = field(default_factory=dict)
+    shared_bytes: int = 0
+    thread_bytes: int = 0
+    asserts: tuple[str, ...] = ()
+    assert_codes: dict[Stmt, int] = field(default_factory=dict)
+    noalias: bool = True

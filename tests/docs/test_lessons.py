@@ -1,0 +1,73 @@
+"""The lessons in docs/lessons/*.md run as they are printed.
+
+Every ```python block of a lesson runs, in order, in one process; a ```text block right after it must match what the block
+printed, where `...` in the text stands for anything (figures that differ from run to run). A ```console block holds
+commands that start with `$ `; they run in a shell inside a temporary folder, and the lines after them must match too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LESSONS = sorted((Path(__file__).parents[2] / "docs" / "lessons").glob("*.md"))
+_BLOCK = re.compile(r"^```(python|text|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def matches(expected: str, got: str) -> bool:
+    """Whether `got` is `expected` with every `...` standing for any text; trailing blanks do not count."""
+    parts = [re.escape(part) for part in _tidy(expected).split("...")]
+    return re.fullmatch(".*?".join(parts), _tidy(got), re.DOTALL) is not None
+
+
+def _tidy(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_lesson_runs_and_prints_what_it_shows(lesson: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, object] = {"__name__": "lesson"}
+    printed: str | None = None
+    blocks = _BLOCK.findall(lesson.read_text())
+    assert blocks, f"{lesson} has no blocks"
+    for kind, text in blocks:
+        if kind == "python":
+            printed = run_python(text, scope, lesson)
+        elif kind == "console":
+            run_console(text, tmp_path)
+        else:
+            assert printed is not None, f"{lesson}: a text block without a python block before it"
+            assert matches(text, printed), f"{lesson}: expected\n{text}\ngot\n{printed}"
+
+
+def run_python(text: str, scope: dict[str, object], lesson: Path) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(text, str(lesson), "exec"), scope)
+    return out.getvalue()
+
+
+def run_console(text: str, folder: Path) -> None:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "120"}
+    commands = re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
+    for command in commands:
+        line, _, expected = command.partition("\n")
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
+        )
+        got = done.stdout + done.stderr
+        assert done.returncode == 0, f"$ {line}\n{got}"
+        assert matches(expected, got) or not expected.strip(), f"$ {line}\nexpected\n{expected}\ngot\n{got}"
+
+
+def test_matching_lets_dots_stand_for_anything_but_nothing_else() -> None:
+    assert matches("a ... c", "a b c\n")
+    assert not matches("a b", "a c")
