@@ -1,36 +1,15 @@
-# Two commands: `make demo` compiles and runs a network on this CPU; `make test` runs every test.
-# Each builds its own virtual environment under .venv/ and needs Python >= 3.10, pip and a C compiler.
-
+# Compiles the native parts; everything else goes through pip.
 PYTHON ?= python3
-VENV := .venv
-BIN := $(VENV)/bin
-SOURCES := $(shell find armillary build_backend -type f -not -name '*.pyc' -not -name '*.so' 2>/dev/null) pyproject.toml
+CC ?= cc
+BUILD := import sys; sys.path.insert(0, "armillary/runtime"); import build_native as b; from pathlib import Path
 
-.PHONY: demo test lint clean
+.PHONY: install native runner
 
-demo: $(VENV)/.installed
-	$(BIN)/python examples/demo.py
+install:
+	$(PYTHON) -m pip install -e .
 
-test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests
-	$(BIN)/ruff check .
-	$(BIN)/mypy
+native:
+	$(PYTHON) -c '$(BUILD); print(b.build_library("$(CC)".split(), Path("armillary/runtime") / b.library_name()))'
 
-lint: $(VENV)/.installed-test
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-
-$(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-
-$(VENV)/.installed: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet .
-	touch $@
-
-$(VENV)/.installed-test: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet -e '.[test]'
-	touch $@
-
-clean:
-	rm -rf $(VENV) build dist *.egg-info
+runner:
+	$(PYTHON) -c '$(BUILD); print(b.build_runner("$(CC)".split(), Path("build/armrun")))'

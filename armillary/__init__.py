@@ -19,13 +19,12 @@ _TABLE = {name: f"armillary.{name}" for name in _MODULES} | {
     "ArmillaryError": "armillary.errors:ArmillaryError",
     "IRModule": "armillary.ir:IRModule",
     "build": "armillary.driver.te_build:build",
-    "cl": "armillary.runtime:cl",
-    "cpu": "armillary.runtime:cpu",
-    "device": "armillary.runtime:device",
-    "get_global_func": "armillary.runtime:get_global_func",
+    "cl": "armillary.runtime.device:cl",
+    "cpu": "armillary.runtime.device:cpu",
+    "device": "armillary.runtime.device:device",
     "lower": "armillary.driver.te_build:lower",
     "nd": "armillary.runtime.ndarray",
-    "opencl": "armillary.runtime:cl",
+    "opencl": "armillary.runtime.device:cl",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)

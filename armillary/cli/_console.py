@@ -1,7 +1,7 @@
 """Where the sub-commands print: results to stdout, progress and errors to stderr.
 
-In: text and tables. Out: rich output on a terminal, plain text in a pipe. Invariant: nothing but results goes to stdout,
-so output can be piped.
+In: text and tables. Out: rich output on a terminal, plain text in a pipe. Invariant: nothing but results goes to
+stdout, so output can be piped.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def commands() -> dict[str, Path]:
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    shared = argparse.ArgumentParser(add_help=False)
+    shared = _Parser(add_help=False)
     shared.add_argument("-v", "--verbose", action="count", default=0, help="say more; show tracebacks")
     parser = _Parser(prog="armc", description="Compile networks and run them.", epilog="armc COMMAND --help says more.")
     parser.add_argument("--version", action="version", version=f"armc {armillary.__version__}")

@@ -30,7 +30,7 @@ from armillary.transform import PASSES, Pass, PassContext, find_pass
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc opt`."""
     parser.add_argument("FILE", nargs="?", help="Relay or TIR text; - for stdin")
-    parser.add_argument("-p", "--passes", default="", metavar="LIST", help="such as fold-constant,fuse-ops{max-depth=8}")
+    parser.add_argument("-p", "--passes", default="", metavar="LIST", help="fold-constant,fuse-ops{max-depth=8}")
     parser.add_argument("--list", action="store_true", help="list all passes")
     parser.add_argument("--pass-config", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
     parser.add_argument("-O", "--opt-level", type=int, choices=range(5), default=3, help="0 to 4 (default: 3)")
@@ -81,16 +81,16 @@ def bound_pass(spec: str) -> Pass:
         return definition.bind()
     if not options.endswith("}"):
         raise ConfigError(f"pass {spec!r}: the closing brace is missing")
-    values = pass_config([item.replace("-", "_", item.partition("=")[0].count("-")) for item in comma_list(options[:-1])])
-    return definition.bind(**values)
+    values = pass_config(comma_list(options[:-1]))
+    return definition.bind(**{key.replace("-", "_"): value for key, value in values.items()})
 
 
 def _parse(text: str) -> IRModule:
-    """TIR text begins its functions with `primfn`; everything else is Relay."""
+    """TIR text begins its functions with `func`; everything else is Relay."""
     first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("//", "#"))), "")
     if not first:
         errors.print("the text is empty", highlight=False)
-    return parse_tir(text) if "primfn" in first or first.lstrip().startswith(("fn @", "func @")) else parse_relay(text)
+    return parse_tir(text) if first.lstrip().startswith("func ") else parse_relay(text)
 
 
 def _pass_table() -> Table:

@@ -21,7 +21,8 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 import armillary.ops  # noqa: F401  (fills the table of import rules)
 from armillary.errors import ArmillaryError, ConfigError, ModelError, Span, UnsupportedError
-from armillary.frontend.onnx_fold import Folder, Known
+from armillary.frontend.onnx_attributes import Attributes, refuse_unread
+from armillary.frontend.onnx_fold import Folder, Known, NeedsValue
 from armillary.frontend.onnx_functions import call_types, function_key, schema_function, schema_of
 from armillary.frontend.onnx_inputs import InputBinder
 from armillary.frontend.onnx_load import (
@@ -78,6 +79,13 @@ def from_onnx(
         raise ModelError(f"a name in the model is not valid UTF-8: {error}", span=Span(str(model)[:200])) from None
 
 
+def check_operators(model: Any, opset: int | None = None) -> None:
+    """Raise UnsupportedError, naming all of them, if the model uses operators that cannot be imported."""
+    loaded = load_model(model, opset)
+    walk = _Walk(loaded, InputBinder(loaded.source, {}, "float32", {}), True)
+    walk.refuse_unknown(ordered_nodes(loaded.proto.graph, (), loaded.source))
+
+
 def _export_renamed(proto: ModelProto, path: Path) -> None:
     """Save a copy in which every node has a name."""
     renamed = ModelProto()
@@ -98,11 +106,12 @@ class _Walk:
         self.functions = {function_key(f): f for f in model.proto.functions}
         self.weights: dict[str, tuple[Var, Array]] = {}
         self.calls: list[str] = []  # functions being expanded, outermost first
+        self.asked = Known(self.folder, ())  # of the node being imported
 
     def run(self) -> tuple[IRModule, dict[str, Array]]:
         graph, source = self.model.proto.graph, self.model.source
         nodes = ordered_nodes(graph, (), source)
-        self._refuse_unknown(nodes)
+        self.refuse_unknown(nodes)
         scope: Scope = {}
         self._read_weights(graph, scope, top=True)
         inputs = self.binder.bind([v for v in graph.input if v.name not in scope])
@@ -130,7 +139,8 @@ class _Walk:
 
     # --- what is not supported, all at once ---
 
-    def _refuse_unknown(self, nodes: list[NodeProto]) -> None:
+    def refuse_unknown(self, nodes: list[NodeProto]) -> None:
+        """Raise one UnsupportedError that names every operator of these nodes that has neither rule nor body."""
         missing: dict[str, list[NodeProto]] = defaultdict(list)
         for node in nodes:
             if not self._is_importable(node, self.model.opsets, ()):
@@ -199,6 +209,9 @@ class _Walk:
                     scope[name].checked_type  # noqa: B018  (an ill-typed node is reported here, with its name)
         except ArmillaryError as error:
             error.span = error.span or span
+            needed = self.asked.needed_inputs()
+            if needed and isinstance(error, UnsupportedError) and not isinstance(error, NeedsValue):
+                raise NeedsValue(error, needed) from error.__cause__
             raise
         except _MALFORMED as error:
             raise ModelError(
@@ -226,7 +239,9 @@ class _Walk:
         rule = onnx_rule(domain, node.op_type, version)
         if rule is not None:
             view = self._view(node, domain, version, scope, span)
-            return self._fields(rule(view), span, len(node.output))
+            values = self._fields(rule(view), span, len(node.output))
+            refuse_unread(view, schema)
+            return values
         inputs = [scope[name] if name else None for name in node.input]
         body = schema_function(node, domain, version, call_types(inputs))
         if body is None or schema is None:
@@ -236,8 +251,9 @@ class _Walk:
 
     def _view(self, node: NodeProto, domain: str, version: int, scope: Scope, span: Span) -> OnnxNode:
         inputs = [scope[name] if name else None for name in node.input]
-        attributes = {a.name: attribute_value(a, span, self.model.folder) for a in node.attribute}
-        known: Any = Known(self.folder, inputs)  # Any: a sequence that computes values when they are read
+        attributes = Attributes({a.name: attribute_value(a, span, self.model.folder) for a in node.attribute})
+        self.asked = Known(self.folder, inputs)
+        known: Any = self.asked  # Any: the record wants a list; this one computes values when they are read
         return OnnxNode(node.op_type, span.name, domain, version, inputs, known, attributes, list(node.output))
 
     def _fields(self, result: Any, span: Span, count: int) -> list[Expr]:
@@ -268,13 +284,14 @@ class _Walk:
         absent = set(body.input) - set(scope)
         versions = {**opsets, **opset_versions(body.opset_import, self.model.source)}
         graph = GraphProto(name=body.name, node=[_without(bind_attributes(n, values), absent) for n in body.node])
-        graph.output.extend(onnx.ValueInfoProto(name=name) for name in body.output[: len(node.output)])
+        formals = [formal if actual else "" for formal, actual in zip(body.output, node.output, strict=False)]
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in formals if name)
         self.calls.append(body.name)
         for inner in ordered_nodes(graph, scope, self.model.source):
             inner.name = f"{node.name or node.op_type}/{inner.name or inner.op_type}"
             self._convert(inner, scope, versions)
         self.calls.pop()
-        return [scope[name] for name in body.output[: len(node.output)]]
+        return [scope[name] if name else Tuple(()) for name in formals]
 
     # --- nodes that are not operators ---
 
@@ -313,7 +330,7 @@ class _Walk:
         inner = dict(scope)
         self._read_weights(branch, inner)
         nodes = ordered_nodes(branch, scope, self.model.source)
-        self._refuse_unknown(nodes)
+        self.refuse_unknown(nodes)
         for node in nodes:
             self._convert(node, inner, opsets)
         return [inner[value.name] for value in branch.output]

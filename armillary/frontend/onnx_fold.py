@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from armillary.errors import InternalError, Span
+from armillary.errors import InternalError, Span, UnsupportedError
 from armillary.node import map_children, post_order, replace
-from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem
+from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from armillary.relay.op import Array, Kind, Op
 from armillary.relay.types import TensorType, Type, tensor_fields
 
@@ -30,8 +30,8 @@ class Folder:
     def __init__(self) -> None:
         self.weights: dict[int, Array] = {}  # by id: values of parameters kept as variables
         self._settled: dict[int, tuple[Expr, Expr]] = {}  # by id; the first expression is held so that ids stay unique
-        self._closed: set[int] = set()
-        self._values: dict[int, Any] = {}  # Any: an array or a tuple of arrays
+        self._closed: dict[int, Expr] = {}  # held for the same reason
+        self._values: dict[int, Any] = {}  # by id of a closed expression: an array or a tuple of arrays
 
     def settle(self, root: Expr, span: Span) -> Expr:
         """`root` with spans, and with what is small and constant evaluated."""
@@ -55,12 +55,12 @@ class Folder:
             return expr.tuple_value.fields[expr.index]
         if not self._is_closed(expr):
             return expr
-        self._closed.add(id(expr))
+        self._closed[id(expr)] = expr
         if isinstance(expr, Call | TupleGetItem) and self._is_cheap(expr):
             value = self.value(expr)
             if isinstance(value, np.ndarray):
                 constant = Constant(value, expr.span)
-                self._closed.add(id(constant))
+                self._closed[id(constant)] = constant
                 return constant
         return expr
 
@@ -122,19 +122,38 @@ def _elements(ty: Type) -> int:
     return sum(math.prod(t.static) for t in tensor_fields(ty))
 
 
+class NeedsValue(UnsupportedError):
+    """A node needs, when compiling, a value that depends on these graph inputs."""
+
+    def __init__(self, error: UnsupportedError, inputs: frozenset[str]) -> None:
+        super().__init__(error.message, span=error.span, hint=error.hint)
+        self.inputs = inputs
+
+
 class Known(Sequence["Array | None"]):
-    """The values of a node's inputs, each computed when first read."""
+    """The values of a node's inputs, each computed when first read; `unknown` collects what was asked in vain."""
 
     def __init__(self, folder: Folder, inputs: Iterable[Expr | None]) -> None:
         self._folder, self._inputs = folder, list(inputs)
+        self.unknown: list[Expr] = []
+
+    def needed_inputs(self) -> frozenset[str]:
+        """Names of the variables behind the values asked in vain."""
+        return frozenset(v.name_hint for x in self.unknown for v in post_order(x) if isinstance(v, Var))
 
     def __len__(self) -> int:
         return len(self._inputs)
 
     def __getitem__(self, index: Any) -> Any:  # Any: int or slice
         if isinstance(index, slice):
-            return [self._folder.value(x) for x in self._inputs[index]]
-        return self._folder.value(self._inputs[index])
+            return [self._value(x) for x in self._inputs[index]]
+        return self._value(self._inputs[index])
 
     def __iter__(self) -> Iterator[Array | None]:
-        return (self._folder.value(x) for x in self._inputs)
+        return (self._value(x) for x in self._inputs)
+
+    def _value(self, expr: Expr | None) -> Any:
+        value = self._folder.value(expr)
+        if value is None and expr is not None:
+            self.unknown.append(expr)
+        return value

@@ -46,10 +46,12 @@ def _type_proto(value: Expr | None) -> TypeProto:
 
 
 def schema_function(node: NodeProto, domain: str, version: int, types: list[bytes] | None) -> FunctionProto | None:
-    """The standard's function body for this node, or None. Bodies that depend on types need `types`."""
+    """The standard's function body for this node, or None. Without `types`, one that depends on them comes empty."""
     schema = schema_of(node, domain, version)
-    if schema is None:
-        return None
+    if schema is None or any(kind.startswith("seq(") for formal in schema.inputs for kind in formal.types):
+        return None  # sequences are refused; the builders of their functions do not check what they are given
+    if types is None and not schema.has_function and schema.has_context_dependent_function:
+        return FunctionProto(name=node.op_type)
     body = FunctionProto()
     try:
         if schema.has_function:
@@ -57,14 +59,13 @@ def schema_function(node: NodeProto, domain: str, version: int, types: list[byte
             body.ParseFromString(schema.get_function_with_opset_version(best))
         elif schema.has_context_dependent_function:
             best = _at_most(schema.context_dependent_function_opset_versions, version)
-            shapes = types if types is not None else [TypeProto().SerializeToString() for _ in node.input]
-            data = schema.get_context_dependent_function_with_opset_version(best, node.SerializeToString(), shapes)
+            data = schema.get_context_dependent_function_with_opset_version(best, node.SerializeToString(), types)
             body.ParseFromString(data)
         else:
             return None
     except (RuntimeError, ValueError, DecodeError):
-        return FunctionProto(name=node.op_type) if types is None else None
-    return body if body.node or types is None else None
+        return None
+    return body if body.node else None
 
 
 def _at_most(versions: list[int], version: int) -> int:

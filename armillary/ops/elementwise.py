@@ -164,7 +164,8 @@ def define_unary(row: Unary) -> Op:
 _OPS = {row.name: define_unary(row) for row in _TABLE}
 exp, log, sqrt, sigmoid, tanh = _OPS["exp"], _OPS["log"], _OPS["sqrt"], _OPS["sigmoid"], _OPS["tanh"]
 floor, absolute, negative, logical_not = _OPS["floor"], _OPS["abs"], _OPS["negative"], _OPS["logical_not"]
-isinf, isnan, copy, round_half_even = _OPS["isinf"], _OPS["isnan"], _OPS["copy"], _OPS["round"]
+isinf, isnan, isfinite = _OPS["isinf"], _OPS["isnan"], _OPS["isfinite"]
+copy, round_half_even = _OPS["copy"], _OPS["round"]
 ARITHMETIC["negative"] = negative
 
 

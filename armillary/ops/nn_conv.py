@@ -88,7 +88,7 @@ def window(op: str, attrs: Any, rank: int) -> Window:
 
 def result_dtype(attrs: Any, data: Any) -> DType:
     """`out_dtype`, or that of the data."""
-    return DType(attrs.out_dtype) if attrs.out_dtype else DType(data.dtype)
+    return DType(attrs.out_dtype) if attrs.out_dtype else DType(getattr(data.dtype, "name", data.dtype))
 
 
 def _split_weight(op: str, attrs: Any, channels: Dim, w: dict[str, Dim]) -> Dim:

@@ -46,7 +46,7 @@ def _attrs_class(name: str, rank: int, average: bool) -> type:
     ]  # fmt: skip
     if average:
         rows.append(("count_include_pad", bool, False))
-    return make_dataclass(name, rows, frozen=True, module=__name__)
+    return make_dataclass(name, rows, frozen=True, namespace={"__module__": __name__})
 
 
 def normal(op: str, attrs: Any, rank: int, x: Any) -> Pool:  # Any: attrs classes differ by rank; x has a shape
@@ -235,7 +235,7 @@ avg_pool1d, avg_pool2d, avg_pool3d = (_windowed("avg", rank) for rank in (1, 2, 
 def _adaptive_attrs(name: str, rank: int, whole: bool) -> type:
     rows: list[tuple[str, Any, Any]] = [("layout", str, "NC" + SPATIAL[rank]), ("out_layout", str, "")]
     return make_dataclass(
-        name, rows if whole else [("output_size", tuple | None, None), *rows], frozen=True, module=__name__
+        name, rows if whole else [("output_size", tuple | None, None), *rows], frozen=True, namespace={"__module__": __name__}
     )
 
 
@@ -284,10 +284,14 @@ def _compute_bins(op: str, attrs: Any, rank: int, x: te.Tensor, average: bool) -
     def element(*index: Any) -> Any:
         at, inside = list(index), []
         for n, a in enumerate(axes):
-            even = isinstance(spans[n], int) is False or _divides(x.shape[a], sizes[n])
-            begin, end = bounds(index[a], n)
-            at[a] = (index[a] * spans[n] if even and sizes[n] != 1 else begin if not even else 0) + rk[n]
-            inside += [] if even else [at[a] < end]
+            if sizes[n] == 1:
+                at[a] = rk[n]
+            elif _divides(x.shape[a], sizes[n]):
+                at[a] = index[a] * spans[n] + rk[n]
+            else:
+                begin, end = bounds(index[a], n)
+                at[a] = begin + rk[n]
+                inside.append(at[a] < end)
         value = x(*at)
         if inside:
             value = te.if_then_else(build.all_of(*inside), value, build.const(fill, x.dtype))

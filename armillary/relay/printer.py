@@ -48,7 +48,7 @@ def astext(item: Any, show_meta_data: bool = True, show_types: bool = False) -> 
     return printer.free_variables() + "\n".join(printer.top()) + "\n" + printer.meta_section()
 
 
-def print_function(name: str, function: Function, show_meta_data: bool) -> str:
+def print_function(name: str, function: Function, show_meta_data: bool = True) -> str:
     """The text of one function of a module."""
     printer = _Printer(function, show_meta_data, False)
     lines = printer.function(function, f"def {global_name(name)}")
@@ -70,6 +70,8 @@ class _Printer:
         self.order = post_order(root)
         self.scope_of, self.inner = scopes(root)
         self.lets = {id(e.var): e for e in self.order if isinstance(e, Let)}
+        kernels = (e for e in self.order if isinstance(e, Function) and e.get_attr("Primitive", 0))
+        self.closed = {id(p) for e in kernels for p in e.params}  # their names may repeat: nothing is captured
         self.bucket: dict[int, list[Expr]] = {}
         self._fill_buckets()
         self.text: dict[int, list[str]] = {}
@@ -112,10 +114,11 @@ class _Printer:
 
     def _name_variable(self, var: Var) -> None:
         name, number = var.name_hint, 0
-        while name in self.used:
+        while name in self.used and id(var) not in self.closed:
             number += 1
             name = f"{var.name_hint}_{number}"
-        self.used.add(name)
+        if id(var) not in self.closed:
+            self.used.add(name)
         plain = _PLAIN_NAME.match(name) and not _FIELD.match(name)
         self.names[id(var)] = f"%{name}" if plain else f"%{json.dumps(name)}"
 

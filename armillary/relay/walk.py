@@ -18,7 +18,7 @@ Rule = Callable[[Expr], Expr | None]
 
 
 def _call_children(e: Call) -> Sequence[Expr]:
-    return e.args if type(e.op) is Op or isinstance(e.op, GlobalVar) else (e.op, *e.args)
+    return e.args if type(e.op) is Op or isinstance(e.op, GlobalVar) else (*e.args, e.op)
 
 
 _CHILDREN: dict[type, Callable[..., Sequence[Expr]]] = {
@@ -116,9 +116,14 @@ def map_children(expr: Expr, get: Callable[[Expr], Expr]) -> Expr:
     return rebuild(expr, get) if rebuild is not None else expr
 
 
-def rewrite(root: Expr, rule: Rule, enter: Callable[[Expr], bool] | None = None) -> Expr:
-    """Rebuild bottom-up: `rule` sees each node with its children already rewritten; None keeps it."""
-    memo: dict[int, Expr] = {}
+def rewrite(
+    root: Expr, rule: Rule, enter: Callable[[Expr], bool] | None = None, memo: dict[int, Expr] | None = None
+) -> Expr:
+    """Rebuild bottom-up: `rule` sees each node with its children already rewritten; None keeps it.
+
+    `memo` maps the id of each old node to its new one, for rules that need to look.
+    """
+    memo = {} if memo is None else memo
 
     def get(expr: Expr) -> Expr:
         return memo.get(id(expr), expr)

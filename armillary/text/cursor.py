@@ -32,13 +32,16 @@ class Token:
     column: int
 
 
-_PLAIN_TOKEN = re.compile(_TOKEN.pattern.replace(r"(?://|\#)[^\n]*", r"\#[^\n]*"), re.VERBOSE | re.DOTALL)
+_PLAIN_TOKEN = re.compile(
+    _TOKEN.pattern.replace(r"(?://|\#)[^\n]*", r"\#[^\n]*").replace("[%@]?", "@?").replace(r"|[%@]\d+", ""),
+    re.VERBOSE | re.DOTALL,
+)
 
 
 def tokenize(text: str, source: str = "<text>", slash_comments: bool = True) -> list[Token]:
     """All tokens of `text`, ending with one of kind "end". Comments are `//`, `#` to the end of line and /* */.
 
-    Without `slash_comments`, `//` is a symbol (floor division in the loop language).
+    Without `slash_comments`, `//` and `%` are always symbols (divisions, in the loop language).
     """
     pattern = _TOKEN if slash_comments else _PLAIN_TOKEN
     tokens: list[Token] = []

@@ -123,7 +123,7 @@ def _wider(a: DType, b: DType) -> DType:
     return max(a, b, key=rank)
 
 
-def _compute(function: Callable[[Any, Any], Any], x: IntImm | FloatImm, y: IntImm | FloatImm) -> Expr | None:
+def _compute(function: Callable[[Any, Any], Any], x: IntImm | FloatImm, y: IntImm | FloatImm) -> Expr:
     with np.errstate(all="ignore"):
         if isinstance(x, IntImm):
             return const(function(x.value, y.value), x.dtype)
@@ -138,7 +138,7 @@ def _constants(x: Expr, y: Expr) -> bool:
 def add(a: Value, b: Value) -> Expr:
     x, y = match_types(a, b)
     if _constants(x, y):
-        return _compute(operator.add, x, y) or E.Add(x, y)  # type: ignore[arg-type]
+        return _compute(operator.add, x, y)  # type: ignore[arg-type]
     if isinstance(y, IntImm) and y.value == 0:
         return x
     if isinstance(x, IntImm) and x.value == 0:
@@ -149,7 +149,7 @@ def add(a: Value, b: Value) -> Expr:
 def sub(a: Value, b: Value) -> Expr:
     x, y = match_types(a, b)
     if _constants(x, y):
-        return _compute(operator.sub, x, y) or E.Sub(x, y)  # type: ignore[arg-type]
+        return _compute(operator.sub, x, y)  # type: ignore[arg-type]
     if isinstance(y, IntImm) and y.value == 0:
         return x
     return E.Sub(x, y)
@@ -158,7 +158,7 @@ def sub(a: Value, b: Value) -> Expr:
 def mul(a: Value, b: Value) -> Expr:
     x, y = match_types(a, b)
     if _constants(x, y):
-        return _compute(operator.mul, x, y) or E.Mul(x, y)  # type: ignore[arg-type]
+        return _compute(operator.mul, x, y)  # type: ignore[arg-type]
     for one, other in ((x, y), (y, x)):
         if isinstance(one, IntImm) and one.value in (0, 1):
             return other if one.value else one
@@ -173,7 +173,7 @@ def div(a: Value, b: Value) -> Expr:
     if not x.dtype.is_float:
         return truncdiv(x, y)
     if _constants(x, y):
-        return _compute(np.divide, x, y) or E.Div(x, y)  # type: ignore[arg-type]
+        return _compute(np.divide, x, y)  # type: ignore[arg-type]
     return x if isinstance(y, FloatImm) and y.value == 1.0 else E.Div(x, y)
 
 

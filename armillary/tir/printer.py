@@ -11,8 +11,7 @@
 
 `alloc`, `let`, `assert` and `attr` govern a block in braces, or, without one, the rest of the block they stand in.
 Constants: 3 is int32, 3i64, 3u8, true, 1.5 is float32, 1.5f64, bfloat16("nan"). `dtype(x)` casts; a call whose dtype is not
-that of its first argument shows it: `isnan:bool(x)`. `//` and `%` round toward minus infinity (spaces around `%` are
-needed). Names are unique in a function. Invariant: `parse(print_function(f))` is structurally equal to `f`.
+that of its first argument shows it: `isnan:bool(x)`. `//` and `%` round toward minus infinity. Names are unique in a function. Invariant: `parse(print_function(f))` is structurally equal to `f`.
 """
 
 from __future__ import annotations

@@ -88,6 +88,8 @@ ARM_API int arm_graph_input_index(const arm_graph *graph, const char *name); /* 
 ARM_API const char *arm_graph_node_name(const arm_graph *graph, int node);
 ARM_API const char *arm_graph_node_function(const arm_graph *graph, int node); /* "" for inputs */
 ARM_API int arm_graph_node_outputs(const arm_graph *graph, int node);
+ARM_API int arm_graph_input_info(const arm_graph *graph, int index, arm_tensor *out, char *err, size_t err_size);
+/* An input's memory, to be written in place: counts as setting it (to zeros, if it was not set before). */
 ARM_API int arm_graph_input(arm_graph *graph, int index, arm_tensor *out, char *err, size_t err_size);
 ARM_API int arm_graph_output(arm_graph *graph, int index, arm_tensor *out, char *err, size_t err_size);
 ARM_API int arm_graph_node_output(arm_graph *graph, int node, int index, arm_tensor *out, char *err, size_t err_size);

@@ -1,0 +1,42 @@
+"""Build the native runner, which runs packages without Python.
+
+Compiles `armrun` from the C sources that come with the package, for this machine or (cross compiler) for another.
+
+examples:
+  armc build-runner -o armrun
+  armc build-runner --cross-compiler aarch64-linux-gnu-gcc --cross-compiler-options "-static" -o armrun-arm64
+  armc build-runner --cross-compiler "python -m ziglang cc --target=aarch64-linux-musl" -o armrun-arm64
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from armillary.cli._console import errors, stages
+from armillary.config import setting
+from armillary.errors import Span, TargetError
+from armillary.runtime.build_native import BuildError, build_runner, find_compiler
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `armc build-runner`."""
+    parser.add_argument("-o", "--output", default="armrun", help="the program to write (default: armrun)")
+    parser.add_argument("--cross-compiler", default="", metavar="CC", help="default: cc, gcc, clang or zig")
+    parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS", help="such as -static")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compile the runner."""
+    compiler = args.cross_compiler.split() or find_compiler(setting("ARMILLARY_CC"))
+    if not compiler:
+        raise TargetError("there is no C compiler", hint="install gcc or clang, or: pip install ziglang")
+    path = Path(args.output)
+    with stages() as progress:
+        progress.start(f"compiling the runner with {compiler[0]}")
+        try:
+            build_runner(compiler, path, args.cross_compiler_options.split())
+        except BuildError as error:
+            raise TargetError(f"the runner could not be built: {error}", span=Span(str(path))) from None
+    errors.print(f"{path}: {path.stat().st_size / 1e3:.0f} kB", highlight=False)
+    return 0

@@ -1,0 +1,73 @@
+"""List what this machine can run on.
+
+Prints the CPU as the compiler sees it (model, features, caches, threads) and whether OpenCL could be used, with the
+reason if not.
+
+examples:
+  armc devices
+  armc devices --target "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76"
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import ctypes.util
+
+from rich.table import Table
+
+from armillary.cli._console import output
+from armillary.config import setting
+from armillary.runtime.device import cl
+from armillary.target import CpuModel, cpu_model
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `armc devices`."""
+    parser.add_argument("--target", default="llvm -mcpu=native", help="show the CPU facts of this target instead")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table."""
+    model = cpu_model(args.target)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in cpu_rows(model):
+        table.add_row(name, value)
+    table.add_row("cl(0)", opencl_state())
+    output.print(table, highlight=False)
+    return 0
+
+
+def cpu_rows(model: CpuModel) -> list[tuple[str, str]]:
+    """Names and values of what the compiler knows of a CPU."""
+    caches = (f"L{level} {size // 1024} KiB" for level, size in ((1, model.l1), (2, model.l2), (3, model.l3)) if size)
+    lanes = f"{model.vector_bits} bits ({model.lanes} float32 lanes), {model.vector_registers} registers"
+    fma = f"{model.fma_ports} a cycle, latency {model.fma_latency}" if model.has_fma else "none"
+    rows = [
+        ("cpu(0)", f"{model.name} ({model.arch})" + (", this machine" if model.native else "")),
+        ("  vectors", lanes),
+        ("  fused multiply-add", fma),
+        ("  caches", ", ".join(caches) or "unknown"),
+    ]
+    if model.native:
+        rows.append(("  threads", f"{setting('ARMILLARY_NUM_THREADS')} (ARMILLARY_NUM_THREADS sets it)"))
+    return [*rows, ("  features", " ".join(sorted(model.features)) or "none")]
+
+
+def opencl_state() -> str:
+    """Whether OpenCL can be used, or why not."""
+    library = ctypes.util.find_library("OpenCL")
+    if library is None:
+        return "not available: there is no OpenCL loader (libOpenCL) on this machine"
+    try:
+        platforms = ctypes.c_uint32(0)
+        status = ctypes.CDLL(library).clGetPlatformIDs(0, None, ctypes.byref(platforms))
+    except (OSError, AttributeError) as error:
+        return f"not available: {library} cannot be used: {error}"
+    if status != 0 or platforms.value == 0:
+        return f"not available: {library} is here, but offers no platform (error {status})"
+    if not cl(0).exist:
+        return f"not available: {platforms.value} platform(s) found, but this runtime has no OpenCL device support"
+    return f"{platforms.value} platform(s)"

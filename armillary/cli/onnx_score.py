@@ -1,0 +1,115 @@
+"""Run ONNX's backend test-suite and print the score.
+
+Runs the cases that come with the onnx package (nothing is downloaded) in worker processes, prints how many passed, were
+refused with a reason, failed or crashed, and the most frequent reasons.
+
+examples:
+  armc onnx-score
+  armc onnx-score --engine reference --filter "conv|pool"
+  armc onnx-score -o score.jsonl           (interrupt and run again: it goes on)
+  armc onnx-score --json score.json --show failed
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from armillary.backend.score import (
+    ENGINE_NAMES,
+    KINDS,
+    STATUSES,
+    Result,
+    counts,
+    load_cases,
+    read_results,
+    result_line,
+    run_suite,
+)
+from armillary.cli._console import errors, output, write_text
+from armillary.config import setting
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `armc onnx-score`."""
+    parser.add_argument("--engine", choices=ENGINE_NAMES, default="armillary", help="default: armillary")
+    parser.add_argument("--filter", default="", metavar="REGEX", help="only cases whose <kind>/<name> matches")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="only this kind; repeatable")
+    parser.add_argument("--jobs", type=int, default=0, help="processes (default: the CPUs)")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one case (default: 60)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="results as JSON lines; what is there is not run again")
+    parser.add_argument("--json", metavar="FILE", help="write the counts and all results as one JSON file")
+    parser.add_argument("--show", action="append", choices=STATUSES, default=[], help="list the cases of this status")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run what is not done yet, then print the tables."""
+    cases = load_cases(args.filter, tuple(args.kind or KINDS))
+    file = Path(args.output) if args.output else None
+    known = read_results(file) if file else {}
+    results = {name: known[name] for name in cases if name in known}
+    todo = {name: case for name, case in cases.items() if name not in results}
+    jobs = args.jobs or setting("ARMILLARY_NUM_THREADS")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    stream = file.open("a", encoding="utf-8") if file else None
+    # auto_refresh would start a thread, and the workers are forked from this process
+    with Progress(*columns, console=errors, auto_refresh=False, disable=not errors.is_terminal) as progress:
+        task = progress.add_task(args.engine, total=len(cases), completed=len(results))
+        for result in run_suite(todo, args.engine, jobs, args.timeout):
+            results[result.case] = result
+            if stream:
+                stream.write(result_line(result))
+                stream.flush()
+            progress.update(task, advance=1, description=f"{args.engine} {_brief(results)}", refresh=True)
+    if stream:
+        stream.close()
+    _print(results, args)
+    return 0
+
+
+def _brief(results: dict[str, Result]) -> str:
+    return " ".join(f"{n} {status}" for status, n in Counter(r.status for r in results.values()).items())
+
+
+def _print(results: dict[str, Result], args: argparse.Namespace) -> None:
+    table = counts(results)
+    output.print(_score_table(table))
+    for status in ("unsupported", "failed", "crashed", "timeout"):
+        _print_reasons(results, status)
+    for result in results.values():
+        if result.status in args.show:
+            output.print(f"{result.status:11} {result.case}  {result.reason}", markup=False, highlight=False)
+    if args.json:
+        rows = {name: {"status": r.status, "reason": r.reason, "seconds": r.seconds} for name, r in results.items()}
+        write_text(Path(args.json), json.dumps({"engine": args.engine, "counts": table, "cases": rows}, indent=1))
+
+
+def _score_table(table: dict[str, dict[str, int]]) -> Table:
+    shown = Table(box=None, pad_edge=False)
+    for heading in ("kind", *STATUSES, "total"):
+        shown.add_column(heading, justify="left" if heading == "kind" else "right")
+    for kind, row in table.items():
+        if sum(row.values()):
+            shown.add_row(kind, *(str(row[s]) for s in STATUSES), str(sum(row.values())))
+    return shown
+
+
+def _print_reasons(results: dict[str, Result], status: str, most: int = 25) -> None:
+    reasons = Counter(_general(r.reason) for r in results.values() if r.status == status)
+    if reasons:
+        output.print(f"\n{status}:", highlight=False)
+        for reason, count in reasons.most_common(most):
+            output.print(f"  {count:5d}  {reason}", markup=False, highlight=False)
+
+
+def _general(reason: str) -> str:
+    """A reason without names and numbers, so that like ones are counted together."""
+    plain = re.sub(r"\(\d+ nodes?, first: '[^']*'\)", "", reason)
+    plain = re.sub(r"'[^']*'|\[[^\]]*\]|\([\d, ]*\)", "…", plain)
+    return re.sub(r"-?\d+(\.\d+)?(e[-+]?\d+)?", "#", plain)[:110]

@@ -1,0 +1,95 @@
+"""Compiled kernels kept on disk between runs.
+
+In: keys (sha256 over everything the object depends on) and objects. Out: the object, or None. Invariant: an entry is written
+whole or not at all (temporary name, then rename) and carries a checksum; a damaged entry is a miss and is removed; the oldest
+used entries go first once the directory exceeds its limit. Safe with several processes at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import warnings
+from pathlib import Path
+
+from armillary.config import setting
+
+MAX_BYTES = 1 << 30
+_MAGIC = b"ARMOBJ1\n"
+
+
+def cache_key(*parts: str | bytes) -> str:
+    """The key of an entry: every part counts, and so does where one ends."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+class Cache:
+    """A directory of entries, found by key."""
+
+    def __init__(self, directory: Path, max_bytes: int = MAX_BYTES) -> None:
+        self.directory, self.max_bytes = directory, max_bytes
+        self._is_unwritable = False
+
+    def path(self, key: str) -> Path:
+        return self.directory / "kernels" / key[:2] / key[2:]
+
+    def get(self, key: str) -> bytes | None:
+        """The payload of an entry; None if there is none or it is damaged."""
+        path = self.path(key)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        start = len(_MAGIC) + 32
+        payload = data[start:]
+        if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(payload).digest() != data[len(_MAGIC) : start]:
+            path.unlink(missing_ok=True)
+            return None
+        try:
+            os.utime(path)  # used now
+        except OSError:  # read-only cache, or removed by another process: the payload is still good
+            return payload
+        return payload
+
+    def put(self, key: str, payload: bytes) -> None:
+        """Write an entry; a directory that cannot be written to gives one warning."""
+        if self._is_unwritable:
+            return
+        path = self.path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp")
+            with os.fdopen(handle, "wb") as file:
+                file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
+            os.replace(name, path)
+        except OSError as error:
+            self._is_unwritable = True
+            warnings.warn(f"the kernel cache {self.directory} cannot be written: {error}", RuntimeWarning, stacklevel=2)
+
+    def trim(self) -> int:
+        """Remove the least recently used entries until the limit holds; how many went."""
+        entries = []
+        for path in self.directory.glob("kernels/*/*"):
+            try:
+                status = path.stat()
+            except OSError:  # another process removed it
+                continue
+            entries.append((status.st_mtime_ns, status.st_size, path))
+        total, removed = sum(size for _, size, _ in entries), 0
+        for _, size, path in sorted(entries, key=lambda entry: entry[0]):
+            if total <= self.max_bytes:
+                break
+            path.unlink(missing_ok=True)
+            total, removed = total - size, removed + 1
+        return removed
+
+
+def default_cache() -> Cache | None:
+    """The cache the settings name; None when it is switched off."""
+    return Cache(setting("ARMILLARY_CACHE_DIR")) if setting("ARMILLARY_CACHE") else None

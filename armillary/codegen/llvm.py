@@ -1,0 +1,338 @@
+"""Split functions to LLVM IR text.
+
+In: a `PhasedFunction` and a CPU model. Out: the text of a module with one exported function per phase, `<name>__p<k>`, and one
+per symbolic extent. Each phase is an exported wrapper that reads the argument array and an internal body whose pointer
+arguments are `noalias`. Invariant: output is deterministic; loops marked UNROLLED are expanded here; local buffers chosen by
+`llvm_registers` become SSA values with phi nodes. Expressions: `llvm_expr.py`; machine code: `llvm_target.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from armillary.codegen.base import Touched, constant_extent, extent_symbol, phase_symbol, refuse
+from armillary.codegen import llvm_calls as _calls  # fills the table of expression rules
+from armillary.codegen.llvm_index import linear, sum_of
+from armillary.codegen.llvm_memory import store
+from armillary.codegen.llvm_registers import elements, is_unrolled, register_plan
+from armillary.codegen.llvm_state import Emitter, RegisterFile
+from armillary.codegen.llvm_types import memory_element, register_type, vector
+from armillary.dtype import DType
+from armillary.target.cpu import CpuModel
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.phases import Phase, PhasedFunction
+
+MAX_STACK = 1 << 20  # bytes of one local buffer
+_LOOP_NOTES = (
+    '!0 = distinct !{!0, !1, !2}\n!1 = !{!"llvm.loop.unroll.disable"}\n!2 = !{!"llvm.loop.vectorize.enable", i1 false}\n'
+)
+
+
+class FunctionEmitter(Emitter):
+    """An Emitter that also knows the function it is in."""
+
+    def __init__(self, cpu: CpuModel, function: PhasedFunction, touched: Touched) -> None:
+        super().__init__(cpu)
+        self.function, self.touched = function, touched
+        self.plan: dict[S.Buffer, int] = {}
+
+    def stmt(self, item: S.Stmt) -> None:
+        """Emit a statement."""
+        rule = _STMTS.get(type(item))
+        if rule is None:
+            raise refuse("llvm", f"a statement of type {type(item).__name__}")
+        rule(self, item)
+
+
+def emit_module(function: PhasedFunction, cpu: CpuModel) -> str:
+    """The LLVM IR text of one function."""
+    parts: list[str] = []
+    declared: dict[str, str] = {}
+    math: dict[str, str] = {}
+    touched = Touched()
+    for index, phase in enumerate(function.phases):
+        m = FunctionEmitter(cpu, function, touched)
+        parts.append(_phase(m, phase, index))
+        if constant_extent(phase) is None:
+            parts.append(_extent(function, phase, index, cpu))
+        declared.update(m.declared)
+        math.update(m.math)
+    head = [f"; {function.name}", *(declared[name] for name in sorted(declared))]
+    return "\n".join([*head, *(math[name] for name in sorted(math)), *parts, _LOOP_NOTES])
+
+
+def _phase(m: FunctionEmitter, phase: Phase, index: int) -> str:
+    """The body function and its exported wrapper."""
+    function = m.function
+    written, read = m.touched.written(phase.body), m.touched.read(phase.body)
+    parameters: list[str] = []
+    loads: list[str] = []
+    arguments: list[str] = []
+    alias = "noalias " if function.noalias else ""
+
+    def pointer(slot: int, name: str, notes: str) -> None:
+        parameters.append(f"ptr {alias}{notes} %{name}")
+        loads.append(f"  %{name}.at = getelementptr inbounds ptr, ptr %data, i64 {slot}")
+        loads.append(f"  %{name} = load ptr, ptr %{name}.at, align 8")
+        arguments.append(f"ptr %{name}")
+
+    for slot, buffer in enumerate(function.params):
+        if buffer in written or buffer in read:
+            notes = f"align {buffer.dtype.element.bytes}" + ("" if buffer in written else " readonly")
+            pointer(slot, f"a{slot}", notes)
+            m.pointers[buffer] = f"%a{slot}"
+    count = len(function.params)
+    _workspace(m, function.shared_workspace, "ws", pointer, count, written | read)
+    if _workspace(m, function.thread_workspace, "tws", pointer, count + 1, written | read):
+        loads.append(f"  %tws.skip = mul i64 %thread, {function.thread_bytes}")
+        loads.append("  %tws.own = getelementptr inbounds i8, ptr %tws, i64 %tws.skip")
+        arguments[-1] = "ptr %tws.own"
+    _bind_vars(m, function)
+    m.plan = register_plan(phase.body)
+    _window(m, phase)
+    m.do("ret i32 0")
+    name = phase_symbol(function, index)
+    body = "\n".join([*m.allocas, *m.regions[0].lines])
+    shared = "ptr noalias readonly %vars, i64 %begin, i64 %end"
+    return (
+        f"define internal i32 @{name}.body({', '.join([*parameters, shared])}) noinline nounwind {{\nentry:\n{body}\n}}\n"
+        f"define i32 @{name}(ptr %data, ptr %vars, i64 %begin, i64 %end, i64 %thread) nounwind {{\n"
+        + "".join(line + "\n" for line in loads)
+        + f"  %code = call i32 @{name}.body({', '.join([*arguments, 'ptr %vars, i64 %begin, i64 %end'])})\n"
+        "  ret i32 %code\n}\n"
+    )
+
+
+def _workspace(
+    m: FunctionEmitter, layout: dict[S.Buffer, int], name: str, pointer: Callable[[int, str, str], None], slot: int,
+    touched: frozenset[S.Buffer],
+) -> bool:  # fmt: skip
+    """Point the buffers of a workspace into it; whether any is used here."""
+    used = [(buffer, offset) for buffer, offset in layout.items() if buffer in touched]
+    if not used:
+        return False
+    pointer(slot, name, "align 64")
+    for buffer, offset in used:
+        m.pointers[buffer] = m.pure(f"getelementptr inbounds i8, ptr %{name}, i64 {offset}") if offset else f"%{name}"
+    return True
+
+
+def _bind_vars(m: FunctionEmitter, function: PhasedFunction) -> None:
+    """Scalar arguments and symbolic dimensions, from the array of int64."""
+    for slot, var in enumerate(function.vars):
+        at = m.pure(f"getelementptr inbounds i64, ptr %vars, i64 {slot}")
+        word = m.pure(f"load i64, ptr {at}, align 8", at)
+        if var.dtype.is_int:
+            m.wide[var] = word
+        elif var.dtype.is_bool:
+            m.scalars[var] = m.pure(f"icmp ne i64 {word}, 0", word)
+        else:
+            real = m.pure(f"bitcast i64 {word} to double", word)
+            m.scalars[var] = m.value(E.Cast(var.dtype, _Known(m, real))) if var.dtype.bits != 64 else real
+
+
+def _Known(m: FunctionEmitter, name: str) -> E.Var:  # noqa: N802 - reads as a node in expressions
+    """A float64 variable that stands for an existing value."""
+    from_double = E.Var("v", _FLOAT64)
+    m.scalars[from_double] = name
+    return from_double
+
+
+def _extent(function: PhasedFunction, phase: Phase, index: int, cpu: CpuModel) -> str:
+    m = FunctionEmitter(cpu, function, Touched())
+    _bind_vars(m, function)
+    value = sum_of(m, linear(m, phase.extent))
+    low = m.pure(f"icmp sgt i64 {value}, 0", value)
+    result = m.pure(f"select i1 {low}, i64 {value}, i64 0", low, value)
+    body = "\n".join(m.regions[0].lines)
+    return f"define i64 @{extent_symbol(function, index)}(ptr %vars) nounwind {{\nentry:\n{body}\n  ret i64 {result}\n}}\n"
+
+
+def _window(m: FunctionEmitter, phase: Phase) -> None:
+    """The loop over [min + begin, min + end)."""
+    low = linear(m, phase.min)
+    first = sum_of(m, low)
+    begin, end = "%begin", "%end"
+    if first != "0":
+        begin, end = (m.pure(f"add nsw i64 {first}, {x}", first) for x in (begin, end))
+    extent, start = constant_extent(phase), m.static_int(phase.min)
+    lowest = m.range(phase.min)[0]
+    m.ranges[phase.var] = (lowest, start + extent - 1 if start is not None and extent else None)
+    _loop(m, phase.var, begin, end, phase.body, is_never_empty=False)
+
+
+def _for(m: FunctionEmitter, s: S.For) -> None:
+    if s.kind is S.LoopKind.THREAD:
+        raise refuse("llvm", f"loop {s.var.name} bound to {s.thread_tag}", "GPU axes need a GPU target")
+    low, count = m.static_int(s.min), m.static_int(s.extent)
+    if low is not None and count is not None and (count == 1 or is_unrolled(s)):
+        for k in range(low, low + count):
+            m.constants[s.var] = k
+            m.stmt(s.body)
+        m.constants.pop(s.var, None)
+        return
+    if count is not None and count <= 0:
+        return
+    first, total = linear(m, s.min), linear(m, s.extent)
+    begin = sum_of(m, first)
+    first.add(total, 1)
+    end = sum_of(m, first)
+    (lowest, highest), (_, most) = m.range(s.min), m.range(s.extent)
+    m.ranges[s.var] = (lowest, highest + most - 1 if highest is not None and most is not None else None)
+    _loop(m, s.var, begin, end, s.body, is_never_empty=count is not None)
+
+
+def _loop(m: FunctionEmitter, var: E.Var, begin: str, end: str, body: S.Stmt, is_never_empty: bool) -> None:
+    """A rotated loop; register files that the body stores to become phi nodes."""
+    label, done = m.label("loop"), m.label("done")
+    before = m.block
+    files = [f for b in _ordered(m, body) if (f := m.files.get(b)) is not None]
+    saved = [list(f.values) for f in files]
+    m.open(label)
+    counter = m.fresh()
+    names = [[m.fresh() for _ in f.values] for f in files]
+    for file, fresh in zip(files, names, strict=True):
+        file.values[:] = fresh
+    m.wide[var] = counter
+    m.stmt(body)
+    following = m.here(f"add nsw i64 {counter}, 1")
+    test = m.here(f"icmp slt i64 {following}, {end}")
+    latch = m.block
+    m.do(f"br i1 {test}, label %{label}, label %{done}, !llvm.loop !0")
+    lines = m.close()
+    guard = "" if is_never_empty else m.pure(f"icmp slt i64 {begin}, {end}", begin, end)
+    m.do(f"br i1 {guard}, label %{label}, label %{done}" if guard else f"br label %{label}")
+    out = m.regions[-1].lines
+    out.append(f"{label}:")
+    out.append(f"  {counter} = phi i64 [ {begin}, %{before} ], [ {following}, %{latch} ]")
+    for file, fresh, old in zip(files, names, saved, strict=True):
+        kind = register_type(file.dtype)
+        out.extend(
+            f"  {name} = phi {kind} [ {start}, %{before} ], [ {new}, %{latch} ]"
+            for name, start, new in zip(fresh, old, file.values, strict=True)
+        )
+    out.extend(lines)
+    m.start(done)
+    _merge(m, files, saved, before, [list(f.values) for f in files], latch, bool(guard))
+
+
+def _ordered(m: FunctionEmitter, body: S.Stmt) -> list[S.Buffer]:
+    """The register buffers that `body` stores to, in a fixed order."""
+    written = m.touched.written(body)
+    return [buffer for buffer in m.files if buffer in written]
+
+
+def _merge(
+    m: FunctionEmitter, files: list[RegisterFile], old: list[list[str]], old_block: str, new: list[list[str]],
+    new_block: str, has_two_sources: bool,
+) -> None:  # fmt: skip
+    """Values of register files after a join (or, with one source, after leaving a loop)."""
+    for file, left, right in zip(files, old, new, strict=True):
+        kind = register_type(file.dtype)
+        for k, (a, b) in enumerate(zip(left, right, strict=True)):
+            if has_two_sources and a != b:
+                file.values[k] = m.phi(kind, (a, old_block), (b, new_block))
+            elif a != b:
+                file.values[k] = m.phi(kind, (b, new_block))
+
+
+def _if(m: FunctionEmitter, s: S.IfThenElse) -> None:
+    static = m.static_int(s.condition)
+    if static is not None:
+        chosen = s.then_body if static else s.else_body
+        if chosen is not None:
+            m.stmt(chosen)
+        return
+    test = m.value(s.condition)
+    then, other, done = m.label("then"), m.label("else"), m.label("done")
+    files = [f for b in m.files if b in m.touched.written(s) and (f := m.files[b]) is not None]
+    before, start = m.block, [list(f.values) for f in files]
+    ends: list[tuple[list[list[str]], str]] = []
+    bodies: list[tuple[str, list[str]]] = []
+    for label, body in ((then, s.then_body), (other, s.else_body)):
+        if body is None:
+            ends.append((start, before))
+            continue
+        for file, values in zip(files, start, strict=True):
+            file.values[:] = values
+        m.open(label)
+        m.stmt(body)
+        ends.append(([list(f.values) for f in files], m.block))
+        m.do(f"br label %{done}")
+        bodies.append((label, m.close()))
+    m.do(f"br i1 {test}, label %{then}, label %{other if s.else_body is not None else done}")
+    for label, lines in bodies:
+        m.regions[-1].lines.append(f"{label}:")
+        m.regions[-1].lines.extend(lines)
+    m.start(done)
+    for file, values in zip(files, ends[1][0], strict=True):
+        file.values[:] = values
+    _merge(m, files, ends[0][0], ends[0][1], ends[1][0], ends[1][1], True)
+
+
+def _allocate(m: FunctionEmitter, s: S.Allocate) -> None:
+    buffer = s.buffer
+    if buffer in m.pointers:  # lives in a workspace
+        m.stmt(s.body)
+        return
+    lanes = m.plan.get(buffer)
+    if lanes is not None:
+        count = -(-elements(buffer) // lanes)
+        m.files[buffer] = RegisterFile(lanes, buffer.dtype.with_lanes(lanes), ["poison"] * count)
+        m.stmt(s.body)
+        del m.files[buffer]
+        return
+    if not all(isinstance(extent, E.IntImm) for extent in buffer.shape):
+        raise refuse("llvm", f"local buffer {buffer.name}, whose size is not constant")
+    count = max(1, elements(buffer)) * buffer.dtype.lanes
+    if count * buffer.dtype.element.bytes > MAX_STACK:
+        raise refuse("llvm", f"local buffer {buffer.name} of {count * buffer.dtype.element.bytes} bytes", "use scope global")
+    name = f"%stack{len(m.allocas)}"
+    m.allocas.append(f"  {name} = alloca [{count} x {vector(memory_element(buffer.dtype.element), 1)}], align 64")
+    m.pointers[buffer] = name
+    m.stmt(s.body)
+
+
+def _let(m: FunctionEmitter, s: S.LetStmt) -> None:
+    dtype = s.var.dtype
+    if dtype.is_int and dtype.bits >= 32 and dtype.code == "int":
+        m.wide[s.var] = sum_of(m, linear(m, s.value))
+        m.ranges[s.var] = m.range(s.value)
+    else:
+        m.scalars[s.var] = m.value(s.value)
+    m.stmt(s.body)
+
+
+def _assert(m: FunctionEmitter, s: S.AssertStmt) -> None:
+    test = m.value(s.condition)
+    passed, failed = m.label("passed"), m.label("failed")
+    m.do(f"br i1 {test}, label %{passed}, label %{failed}")
+    m.start(failed)
+    m.do(f"ret i32 {m.function.assert_codes.get(s, 1)}")
+    m.start(passed)
+    m.stmt(s.body)
+
+
+def _attr(m: FunctionEmitter, s: S.AttrStmt) -> None:
+    if s.key in ("thread_extent", "virtual_thread"):
+        raise refuse("llvm", f"a {s.key} annotation", "GPU axes need a GPU target")
+    m.stmt(s.body)
+
+
+def _seq(m: FunctionEmitter, s: S.SeqStmt) -> None:
+    for part in s.statements:
+        m.stmt(part)
+
+
+def _evaluate(m: FunctionEmitter, s: S.Evaluate) -> None:
+    if not isinstance(s.value, E.IntImm):
+        m.value(s.value)
+
+
+_FLOAT64 = DType("float64")
+_STMTS: dict[type, Callable[[FunctionEmitter, Any], None]] = {
+    S.For: _for, S.IfThenElse: _if, S.BufferStore: store, S.Allocate: _allocate, S.LetStmt: _let, S.AssertStmt: _assert,
+    S.AttrStmt: _attr, S.SeqStmt: _seq, S.Evaluate: _evaluate,
+}  # fmt: skip

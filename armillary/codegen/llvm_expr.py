@@ -1,0 +1,402 @@
+"""Expressions in LLVM IR: arithmetic, comparisons, conversions, vectors.
+
+In: expression nodes. Out: names of values, through the table `EXPR_RULES`. Invariant: integers wrap; Min and Max of floats give
+NaN if either side is; division by zero and by -1 does not trap (x / 0 is 0); the only fast-math freedom is fused multiply-add.
+Calls: `llvm_calls.py`. Loads: `llvm_memory.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from armillary.codegen.base import refuse
+from armillary.codegen.llvm_memory import splat
+from armillary.codegen.llvm_soft import decode, encode
+from armillary.codegen.llvm_state import EXPR_RULES, Emitter
+from armillary.codegen.llvm_types import float_constant, int_constant, is_raw, register_type, suffix, vector
+from armillary.dtype import DType
+from armillary.tir import expr as E
+
+FLOAT32 = DType("float32")
+_MADD_TYPES = ("float", "double", "half")
+
+
+def as_float32(m: Emitter, value: str, dtype: DType) -> str:
+    """Register value of a soft float type as float32."""
+    if is_raw(dtype):
+        return decode(m, value, dtype)
+    raw = m.pure(f"bitcast {register_type(dtype)} {value} to {vector('i16', dtype.lanes)}", value)
+    return decode(m, raw, dtype)
+
+
+def from_float32(m: Emitter, value: str, dtype: DType) -> str:
+    """float32 rounded to a soft float type."""
+    raw = encode(m, value, dtype)
+    if is_raw(dtype):
+        return raw
+    return m.pure(f"bitcast {vector('i16', dtype.lanes)} {raw} to {register_type(dtype)}", raw)
+
+
+def in_float32(m: Emitter, dtype: DType, rule: Callable[..., str], *values: str) -> str:
+    """Apply `rule(m, float32 dtype, *values)` to soft floats."""
+    wide = FLOAT32.with_lanes(dtype.lanes)
+    return from_float32(m, rule(m, wide, *(as_float32(m, v, dtype) for v in values)), dtype)
+
+
+def _int(m: Emitter, e: E.IntImm) -> str:
+    return int_constant(e.value, e.dtype)
+
+
+def _float(m: Emitter, e: E.FloatImm) -> str:
+    return float_constant(e.value, e.dtype)
+
+
+def _var(m: Emitter, e: E.Var) -> str:
+    constant = m.constants.get(e)
+    if constant is not None:
+        return int_constant(constant, e.dtype)
+    wide = m.wide.get(e)
+    if wide is not None:
+        bits = e.dtype.bits
+        return wide if bits == 64 else m.pure(f"trunc i64 {wide} to i{bits}", wide)
+    found = m.scalars.get(e)
+    if found is None:
+        raise refuse("llvm", f"variable {e.name}, which nothing defines")
+    return found
+
+
+def binary(m: Emitter, op: str, kind: str, a: str, b: str) -> str:
+    """A two-operand instruction."""
+    return m.pure(f"{op} {kind} {a}, {b}", a, b)
+
+
+def _arithmetic(integer: str, floating: str) -> Callable[[Emitter, Any], str]:
+    def on_floats(m: Emitter, dtype: DType, a: str, b: str) -> str:
+        return binary(m, floating, register_type(dtype), a, b)
+
+    def rule(m: Emitter, e: Any) -> str:  # Any: Add, Sub, Mul or Div
+        dtype = e.dtype
+        if not dtype.is_float:
+            return binary(m, integer, register_type(dtype), m.value(e.a), m.value(e.b))
+        if m.soft(dtype):
+            return in_float32(m, dtype, on_floats, m.value(e.a), m.value(e.b))
+        return on_floats(m, dtype, m.value(e.a), m.value(e.b))
+
+    return rule
+
+
+def _fused(base: Callable[[Emitter, Any], str], is_sub: bool) -> Callable[[Emitter, Any], str]:
+    """`a*b + c`, `c + a*b`, `a*b - c`, `c - a*b` as one fused operation where the target has it."""
+
+    def rule(m: Emitter, e: Any) -> str:  # Any: Add or Sub
+        dtype = e.dtype
+        if not dtype.is_float or m.soft(dtype):
+            return base(m, e)
+        if isinstance(e.b, E.Mul):
+            a, b, c = m.value(e.b.a), m.value(e.b.b), m.value(e.a)
+            return fused_multiply_add(m, dtype, negate(m, dtype, a) if is_sub else a, b, c)
+        if isinstance(e.a, E.Mul):
+            a, b, c = m.value(e.a.a), m.value(e.a.b), m.value(e.b)
+            return fused_multiply_add(m, dtype, a, b, negate(m, dtype, c) if is_sub else c)
+        return base(m, e)
+
+    return rule
+
+
+def negate(m: Emitter, dtype: DType, value: str) -> str:
+    return m.pure(f"fneg {register_type(dtype)} {value}", value)
+
+
+def fused_multiply_add(m: Emitter, dtype: DType, a: str, b: str, c: str) -> str:
+    """a*b + c, fused if that is fast on the target."""
+    kind = register_type(dtype)
+    return m.intrinsic(kind, f"llvm.fmuladd.{suffix(dtype)}", (kind, a), (kind, b), (kind, c))
+
+
+def _guarded_divisor(m: Emitter, dtype: DType, b: str) -> tuple[str, str]:
+    """A divisor that cannot trap, and where it was replaced (0, and -1 of signed types)."""
+    kind, flag = register_type(dtype), vector("i1", dtype.lanes)
+    one = int_constant(1, dtype)
+    if dtype.code == "int":
+        next_up = m.pure(f"add {kind} {b}, {one}", b)
+        bad = m.pure(f"icmp ult {kind} {next_up}, {int_constant(2, dtype)}", next_up)
+    else:
+        bad = m.pure(f"icmp eq {kind} {b}, {m.zero(dtype)}", b)
+    return m.pure(f"select {flag} {bad}, {kind} {one}, {kind} {b}", bad, b), bad
+
+
+def truncated(m: Emitter, dtype: DType, a: str, b: E.Expr, is_mod: bool) -> str:
+    """Quotient or remainder rounded toward zero; x / 0 gives 0 and x % 0 gives 0."""
+    kind, sign = register_type(dtype), "s" if dtype.code == "int" else "u"
+    op = f"{sign}rem" if is_mod else f"{sign}div"
+    constant = m.static_int(b.value if isinstance(b, E.Broadcast) else b)
+    divisor = m.value(b)
+    if constant is not None and constant not in (0, -1):
+        return binary(m, op, kind, a, divisor)
+    safe, bad = _guarded_divisor(m, dtype, divisor)
+    result = binary(m, op, kind, a, safe)
+    if is_mod:
+        return result
+    product = binary(m, "mul", kind, a, divisor)  # a * -1, or a * 0
+    flag = vector("i1", dtype.lanes)
+    return m.pure(f"select {flag} {bad}, {kind} {product}, {kind} {result}", bad, product, result)
+
+
+def _trunc_rule(is_mod: bool) -> Callable[[Emitter, Any], str]:
+    def rule(m: Emitter, e: Any) -> str:  # Any: TruncDiv or TruncMod
+        a = m.value(e.a)
+        if not e.dtype.is_float:
+            return truncated(m, e.dtype, a, e.b, is_mod)
+        return float_division(m, e.dtype, a, m.value(e.b), "fmod" if is_mod else "trunc")
+
+    return rule
+
+
+def float_division(m: Emitter, dtype: DType, a: str, b: str, how: str) -> str:
+    """fmod, trunc(a/b), numpy's floor_divide or mod of floats."""
+    if m.soft(dtype):
+        return in_float32(m, dtype, lambda m, t, x, y: float_division(m, t, x, y, how), a, b)
+    kind = register_type(dtype)
+    if how == "trunc":
+        quotient = binary(m, "fdiv", kind, a, b)
+        return m.intrinsic(kind, f"llvm.trunc.{suffix(dtype)}", (kind, quotient))
+    rest = m.here(f"frem {kind} {a}, {b}")
+    if how == "fmod":
+        return rest
+    flag, zero = vector("i1", dtype.lanes), float_constant(0.0, dtype)
+    off = binary(m, "fcmp une", kind, rest, zero)
+    r_negative, b_negative = binary(m, "fcmp olt", kind, rest, zero), binary(m, "fcmp olt", kind, b, zero)
+    differ = binary(m, "and", flag, off, binary(m, "xor", flag, r_negative, b_negative))
+    raised = binary(m, "fadd", kind, rest, b)
+    modulus = m.pure(f"select {flag} {differ}, {kind} {raised}, {kind} {rest}", differ, raised, rest)
+    if how == "mod":
+        return modulus
+    quotient = binary(m, "fdiv", kind, binary(m, "fsub", kind, a, modulus), b)
+    return m.intrinsic(kind, f"llvm.rint.{suffix(dtype)}", (kind, quotient))
+
+
+def _floor_rule(is_mod: bool) -> Callable[[Emitter, Any], str]:
+    def rule(m: Emitter, e: Any) -> str:  # Any: FloorDiv or FloorMod
+        dtype = e.dtype
+        if dtype.is_float:
+            return float_division(m, dtype, m.value(e.a), m.value(e.b), "mod" if is_mod else "floor")
+        a = m.value(e.a)
+        if dtype.code != "int" or (m.is_non_negative(e.a) and m.is_non_negative(e.b)):
+            return _unsigned(m, dtype, a, e.b, is_mod)
+        return _floored(m, dtype, a, e.b, is_mod)
+
+    return rule
+
+
+def _unsigned(m: Emitter, dtype: DType, a: str, b: E.Expr, is_mod: bool) -> str:
+    constant = m.static_int(b.value if isinstance(b, E.Broadcast) else b)
+    if constant:
+        op = "urem" if is_mod else "udiv"
+        return binary(m, op, register_type(dtype), a, m.value(b))
+    return truncated(m, dtype, a, b, is_mod)
+
+
+def _floored(m: Emitter, dtype: DType, a: str, b: E.Expr, is_mod: bool) -> str:
+    kind, flag = register_type(dtype), vector("i1", dtype.lanes)
+    constant = m.static_int(b.value if isinstance(b, E.Broadcast) else b)
+    if constant is not None and constant > 0 and constant & (constant - 1) == 0:
+        if is_mod:
+            return binary(m, "and", kind, a, int_constant(constant - 1, dtype))
+        return binary(m, "ashr", kind, a, int_constant(constant.bit_length() - 1, dtype))
+    rest = truncated(m, dtype, a, b, is_mod=True)
+    divisor, zero = m.value(b), m.zero(dtype)
+    off = binary(m, "icmp ne", kind, rest, zero)
+    differ = binary(m, "icmp slt", kind, binary(m, "xor", kind, rest, divisor), zero)
+    adjust = binary(m, "and", flag, off, differ)
+    if is_mod:
+        raised = binary(m, "add", kind, rest, divisor)
+        return m.pure(f"select {flag} {adjust}, {kind} {raised}, {kind} {rest}", adjust, raised, rest)
+    quotient = truncated(m, dtype, a, b, is_mod=False)
+    step = m.pure(f"sext {flag} {adjust} to {kind}", adjust)
+    return binary(m, "add", kind, quotient, step)
+
+
+def _never_nan(e: E.Expr) -> bool:
+    if isinstance(e, E.Broadcast):
+        return _never_nan(e.value)
+    if isinstance(e, E.FloatImm):
+        return e.value == e.value
+    return isinstance(e, E.Cast) and not e.value.dtype.is_float
+
+
+def _extremum(is_max: bool) -> Callable[[Emitter, Any], str]:
+    def rule(m: Emitter, e: Any) -> str:  # Any: Min or Max
+        dtype, a, b = e.dtype, m.value(e.a), m.value(e.b)
+        if not dtype.is_float:
+            return integer_extremum(m, dtype, a, b, is_max)
+        safe_a, safe_b = _never_nan(e.a), _never_nan(e.b)
+        if m.soft(dtype):
+            return in_float32(m, dtype, lambda m, t, x, y: extremum(m, t, x, y, is_max, safe_a, safe_b), a, b)
+        return extremum(m, dtype, a, b, is_max, safe_a, safe_b)
+
+    return rule
+
+
+def integer_extremum(m: Emitter, dtype: DType, a: str, b: str, is_max: bool) -> str:
+    kind = register_type(dtype)
+    if dtype.is_bool:
+        return binary(m, "or" if is_max else "and", kind, a, b)
+    name = ("s" if dtype.code == "int" else "u") + ("max" if is_max else "min")
+    return m.intrinsic(kind, f"llvm.{name}.{suffix(dtype)}", (kind, a), (kind, b))
+
+
+def extremum(m: Emitter, dtype: DType, a: str, b: str, is_max: bool, safe_a: bool, safe_b: bool) -> str:
+    """The larger (smaller) float, NaN if either is NaN.
+
+    On x86 `a > b ? a : b` is one maxps, which gives b when either is NaN: with the operand that cannot be NaN first it is
+    already right; otherwise one more blend restores a's NaN. Arm's fmax and fmin propagate NaN themselves.
+    """
+    kind = register_type(dtype)
+    if m.cpu.arch in ("aarch64", "arm"):
+        name = "maximum" if is_max else "minimum"
+        return m.intrinsic(kind, f"llvm.{name}.{suffix(dtype)}", (kind, a), (kind, b))
+    flag = vector("i1", dtype.lanes)
+    if safe_b and not safe_a:
+        a, b, safe_a = b, a, True
+    test = binary(m, f"fcmp {'ogt' if is_max else 'olt'}", kind, a, b)
+    chosen = m.pure(f"select {flag} {test}, {kind} {a}, {kind} {b}", test, a, b)
+    if safe_a:
+        return chosen
+    is_nan = binary(m, "fcmp uno", kind, a, a)
+    return m.pure(f"select {flag} {is_nan}, {kind} {a}, {kind} {chosen}", is_nan, a, chosen)
+
+
+def _comparison(signed: str, unsigned: str, floating: str) -> Callable[[Emitter, Any], str]:
+    def rule(m: Emitter, e: Any) -> str:  # Any: a comparison node
+        static = m.static_int(e)
+        if static is not None:
+            return int_constant(static, e.dtype)
+        dtype, a, b = e.a.dtype, m.value(e.a), m.value(e.b)
+        if dtype.is_float:
+            if m.soft(dtype):
+                a, b = as_float32(m, a, dtype), as_float32(m, b, dtype)
+                dtype = FLOAT32.with_lanes(dtype.lanes)
+            return binary(m, f"fcmp {floating}", register_type(dtype), a, b)
+        return binary(m, f"icmp {signed if dtype.code == 'int' else unsigned}", register_type(dtype), a, b)
+
+    return rule
+
+
+def _logical(op: str) -> Callable[[Emitter, Any], str]:
+    def rule(m: Emitter, e: Any) -> str:  # Any: And or Or
+        static = m.static_int(e)
+        if static is not None:
+            return int_constant(static, e.dtype)
+        for one, other in ((e.a, e.b), (e.b, e.a)):
+            if m.static_int(one) is not None:
+                return m.value(other)  # true & x, false | x: the other cases are static
+        return binary(m, op, register_type(e.dtype), m.value(e.a), m.value(e.b))
+
+    return rule
+
+
+def _not(m: Emitter, e: E.Not) -> str:
+    return m.pure(f"xor {register_type(e.dtype)} {(value := m.value(e.a))}, {int_constant(1, e.dtype)}", value)
+
+
+def select(m: Emitter, dtype: DType, test: str, test_lanes: int, a: str, b: str) -> str:
+    """Lane-wise choice; a scalar condition chooses whole vectors."""
+    kind, flag = register_type(dtype), vector("i1", test_lanes)
+    return m.pure(f"select {flag} {test}, {kind} {a}, {kind} {b}", test, a, b)
+
+
+def _select(m: Emitter, e: E.Select) -> str:
+    static = m.static_int(e.condition)
+    if static is not None:
+        return m.value(e.true_value if static else e.false_value)
+    test = m.value(e.condition)
+    return select(m, e.dtype, test, e.condition.dtype.lanes, m.value(e.true_value), m.value(e.false_value))
+
+
+def cast(m: Emitter, value: str, source: DType, to: DType) -> str:
+    """Convert a register value, as C does."""
+    if source is to:
+        return value
+    if source.is_float and m.soft(source):
+        return cast(m, as_float32(m, value, source), FLOAT32.with_lanes(source.lanes), to)
+    if to.is_float and m.soft(to):
+        wide = FLOAT32.with_lanes(to.lanes)
+        return from_float32(m, cast(m, value, source, wide), to)
+    have, want = register_type(source), register_type(to)
+    if to.is_bool:
+        test = "fcmp une" if source.is_float else "icmp ne"
+        zero = float_constant(0.0, source) if source.is_float else m.zero(source)
+        return m.pure(f"{test} {have} {value}, {zero}", value)
+    op = _cast_op(source, to)
+    return m.pure(f"{op} {have} {value} to {want}", value) if op and have != want else value
+
+
+def _cast_op(source: DType, to: DType) -> str:
+    is_signed = source.code == "int"
+    if source.is_float:
+        if to.is_float:
+            return "fpext" if to.bits > source.bits else "fptrunc"
+        return "fptosi" if to.code == "int" else "fptoui"
+    if to.is_float:
+        return "sitofp" if is_signed else "uitofp"
+    if to.code == "handle" or source.code == "handle":
+        raise refuse("llvm", f"a cast from {source} to {to}")
+    if to.bits > source.bits:
+        return "sext" if is_signed else "zext"
+    return "trunc" if to.bits < source.bits else ""
+
+
+def _cast(m: Emitter, e: E.Cast) -> str:
+    return cast(m, m.value(e.value), e.value.dtype, e.dtype)
+
+
+def _ramp(m: Emitter, e: E.Ramp) -> str:
+    if e.base.dtype.lanes > 1:
+        raise refuse("llvm", "a Ramp whose base is a vector, outside an index")
+    kind, element = register_type(e.dtype), f"i{e.dtype.bits}"
+    base, stride = splat(m, m.value(e.base), e.dtype), m.static_int(e.stride)
+    factor = 1 if stride is None else stride
+    steps = "<" + ", ".join(f"{element} {k * factor}" for k in range(e.lanes)) + ">"
+    if stride is None:
+        steps = binary(m, "mul", kind, splat(m, m.value(e.stride), e.dtype), steps)
+    return binary(m, "add", kind, base, steps)
+
+
+def _broadcast(m: Emitter, e: E.Broadcast) -> str:
+    inner = e.value
+    if isinstance(inner, E.IntImm):
+        return int_constant(inner.value, e.dtype)
+    if isinstance(inner, E.FloatImm):
+        return float_constant(inner.value, e.dtype)
+    if inner.dtype.lanes == 1:
+        return splat(m, m.value(inner), e.dtype)
+    kind, value, lanes = register_type(inner.dtype), m.value(inner), inner.dtype.lanes
+    mask = ", ".join(f"i32 {k % lanes}" for k in range(e.dtype.lanes))
+    return m.pure(f"shufflevector {kind} {value}, {kind} poison, <{e.dtype.lanes} x i32> <{mask}>", value)
+
+
+def _let(m: Emitter, e: E.Let) -> str:
+    m.scalars[e.var] = m.value(e.value)
+    m.ranges[e.var] = m.range(e.value) if e.var.dtype.is_int else (None, None)
+    return m.value(e.body)
+
+
+def _iter_var(m: Emitter, e: E.IterVar) -> str:
+    return _var(m, e.var)
+
+
+_add, _sub = _arithmetic("add", "fadd"), _arithmetic("sub", "fsub")
+EXPR_RULES.update(
+    {
+        E.IntImm: _int, E.FloatImm: _float, E.Var: _var, E.IterVar: _iter_var,
+        E.Add: _fused(_add, False), E.Sub: _fused(_sub, True), E.Mul: _arithmetic("mul", "fmul"),
+        E.Div: _arithmetic("sdiv", "fdiv"), E.TruncDiv: _trunc_rule(False), E.TruncMod: _trunc_rule(True),
+        E.FloorDiv: _floor_rule(False), E.FloorMod: _floor_rule(True), E.Min: _extremum(False), E.Max: _extremum(True),
+        E.EQ: _comparison("eq", "eq", "oeq"), E.NE: _comparison("ne", "ne", "une"),
+        E.LT: _comparison("slt", "ult", "olt"), E.LE: _comparison("sle", "ule", "ole"),
+        E.GT: _comparison("sgt", "ugt", "ogt"), E.GE: _comparison("sge", "uge", "oge"),
+        E.And: _logical("and"), E.Or: _logical("or"), E.Not: _not, E.Select: _select, E.Cast: _cast,
+        E.Ramp: _ramp, E.Broadcast: _broadcast, E.Let: _let,
+    }
+)  # fmt: skip

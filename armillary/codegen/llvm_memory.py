@@ -1,0 +1,233 @@
+"""Loads and stores: registers, contiguous vectors, strided vectors, gathers and scatters.
+
+In: BufferLoad and BufferStore. Out: IR. Invariant: nothing outside the accessed elements is touched; under a mask (a vector
+if_then_else) only the chosen lanes are. A buffer in a register file never reaches memory.
+"""
+
+from __future__ import annotations
+
+from armillary.codegen.base import refuse
+from armillary.codegen.llvm_index import Linear, address, flat_index, linear
+from armillary.codegen.llvm_state import EXPR_RULES, Emitter, RegisterFile
+from armillary.codegen.llvm_types import memory_element, register_element, register_type, suffix, vector
+from armillary.dtype import DType
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+
+
+def load(m: Emitter, e: E.BufferLoad) -> str:
+    index = flat_index(e.buffer, e.indices)
+    file = m.files.get(e.buffer)
+    if file is not None:
+        return _register_load(m, e.buffer, file, index)
+    element = e.buffer.dtype
+    if element.lanes > 1:
+        return _from_memory(m, _wide_element(m, e.buffer, index), element, 0)
+    if index.dtype.lanes == 1:
+        return _scalar(m, address(m, e.buffer, linear(m, index)), element)
+    return _vector_load(m, e.buffer, index)
+
+
+def _wide_element(m: Emitter, buffer: S.Buffer, index: E.Expr) -> str:
+    """The address of element `index` of a buffer whose elements are vectors."""
+    if index.dtype.lanes > 1:
+        raise refuse("llvm", f"a vector access to buffer {buffer.name} of {buffer.dtype}")
+    total = Linear()
+    total.add(linear(m, index), buffer.dtype.lanes)
+    return address(m, buffer, total)
+
+
+def _scalar(m: Emitter, pointer: str, dtype: DType) -> str:
+    return _from_memory(m, pointer, dtype, 0)
+
+
+def _from_memory(m: Emitter, pointer: str, dtype: DType, align: int) -> str:
+    """Load a scalar or contiguous vector at element alignment, and bring it to its register type."""
+    element = memory_element(dtype.element)
+    raw = m.here(f"load {vector(element, dtype.lanes)}, ptr {pointer}, align {align or dtype.element.bytes}")
+    return to_register(m, raw, dtype)
+
+
+def to_register(m: Emitter, raw: str, dtype: DType) -> str:
+    """From the memory type to the register type."""
+    if dtype.is_bool:
+        zero = "zeroinitializer" if dtype.lanes > 1 else "0"
+        return m.pure(f"icmp ne {vector('i8', dtype.lanes)} {raw}, {zero}", raw)
+    if dtype.bits < 8:
+        return m.pure(f"trunc {vector('i8', dtype.lanes)} {raw} to {register_type(dtype)}", raw)
+    return raw
+
+
+def to_memory(m: Emitter, value: str, dtype: DType) -> str:
+    """From the register type to the memory type."""
+    if dtype.bits >= 8:
+        return value
+    extend = "sext" if dtype.code == "int" else "zext"
+    return m.pure(f"{extend} {register_type(dtype)} {value} to {vector('i8', dtype.lanes)}", value)
+
+
+def _vector_load(m: Emitter, buffer: S.Buffer, index: E.Expr) -> str:
+    dtype = buffer.dtype.with_lanes(index.dtype.lanes)
+    if m.mask is not None:
+        return _masked_load(m, buffer, index, dtype)
+    if isinstance(index, E.Broadcast) and index.value.dtype.lanes == 1:
+        return splat(m, _scalar(m, address(m, buffer, linear(m, index.value)), buffer.dtype), dtype)
+    if isinstance(index, E.Ramp) and index.base.dtype.lanes == 1:
+        stride = m.static_int(index.stride)
+        base = linear(m, index.base)
+        if stride == 1:
+            return _from_memory(m, address(m, buffer, base), dtype, 0)
+        if stride == -1:
+            base.constant -= index.lanes - 1
+            whole = _from_memory(m, address(m, buffer, base), dtype, 0)
+            return shuffle(m, whole, whole, dtype, list(range(index.lanes - 1, -1, -1)))
+        if stride == 2:
+            return _every_second(m, buffer, base, dtype)
+    return _collect_lanes(m, buffer, index, dtype)
+
+
+def _every_second(m: Emitter, buffer: S.Buffer, base: Linear, dtype: DType) -> str:
+    """Two loads that overlap in one element cover exactly the 2*lanes-1 elements, then a shuffle."""
+    lanes = dtype.lanes
+    first = _from_memory(m, address(m, buffer, Linear(dict(base.terms), base.constant)), dtype, 0)
+    base.constant += lanes - 1
+    second = _from_memory(m, address(m, buffer, base), dtype, 0)
+    half = (lanes + 1) // 2
+    return shuffle(m, first, second, dtype, [2 * k if k < half else 2 * k + 1 for k in range(lanes)])
+
+
+def shuffle(m: Emitter, a: str, b: str, dtype: DType, lanes: list[int]) -> str:
+    """Lanes of the concatenation of two vectors of `dtype`."""
+    kind = register_type(dtype)
+    mask = ", ".join(f"i32 {lane}" for lane in lanes)
+    return m.pure(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{mask}>", a, b)
+
+
+def splat(m: Emitter, value: str, dtype: DType) -> str:
+    """A scalar register value in every lane of `dtype`."""
+    kind = register_type(dtype)
+    one = m.pure(f"insertelement {kind} poison, {register_element(dtype.element)} {value}, i64 0", value)
+    return m.pure(f"shufflevector {kind} {one}, {kind} poison, <{dtype.lanes} x i32> zeroinitializer", one)
+
+
+def lane_addresses(m: Emitter, buffer: S.Buffer, index: E.Expr) -> list[str]:
+    """A pointer per lane of a vector index."""
+    if isinstance(index, E.Ramp) and index.base.dtype.lanes == 1:
+        stride = m.static_int(index.stride)
+        if stride is not None:
+            base = linear(m, index.base)
+            return [address(m, buffer, Linear(dict(base.terms), base.constant + k * stride)) for k in range(index.lanes)]
+    kind, value = register_type(index.dtype), m.value(index)
+    element = memory_element(buffer.dtype)
+    extend = "sext" if index.dtype.code == "int" else "zext"
+    start = address(m, buffer, Linear())
+    pointers = []
+    for k in range(index.dtype.lanes):
+        one = m.pure(f"extractelement {kind} {value}, i64 {k}", value)
+        wide = one if index.dtype.bits == 64 else m.pure(f"{extend} i{index.dtype.bits} {one} to i64", one)
+        pointers.append(m.pure(f"getelementptr inbounds {element}, ptr {start}, i64 {wide}", start, wide))
+    return pointers
+
+
+def _collect_lanes(m: Emitter, buffer: S.Buffer, index: E.Expr, dtype: DType) -> str:
+    kind, element = register_type(dtype), register_element(buffer.dtype)
+    result = "poison"
+    for k, pointer in enumerate(lane_addresses(m, buffer, index)):
+        one = _scalar(m, pointer, buffer.dtype)
+        result = m.pure(f"insertelement {kind} {result}, {element} {one}, i64 {k}", result, one)
+    return result
+
+
+def _masked_load(m: Emitter, buffer: S.Buffer, index: E.Expr, dtype: DType) -> str:
+    memory = vector(memory_element(buffer.dtype), dtype.lanes)
+    short = f"v{dtype.lanes}{'i8' if buffer.dtype.bits < 8 else suffix(buffer.dtype)}"
+    align, mask = buffer.dtype.bytes, m.mask
+    flags = f"<{dtype.lanes} x i1> {mask}"
+    contiguous = isinstance(index, E.Ramp) and index.base.dtype.lanes == 1 and m.static_int(index.stride) == 1
+    if contiguous and isinstance(index, E.Ramp):
+        pointer, name = address(m, buffer, linear(m, index.base)), f"llvm.masked.load.{short}.p0"
+        m.declare(memory, name, f"ptr, i32, <{dtype.lanes} x i1>, {memory}")
+        raw = m.here(f"call {memory} @{name}(ptr {pointer}, i32 {align}, {flags}, {memory} zeroinitializer)")
+        return to_register(m, raw, dtype)
+    pointers = "poison"
+    kind = f"<{dtype.lanes} x ptr>"
+    for k, one in enumerate(lane_addresses(m, buffer, index)):
+        pointers = m.pure(f"insertelement {kind} {pointers}, ptr {one}, i64 {k}", pointers, one)
+    name = f"llvm.masked.gather.{short}.v{dtype.lanes}p0"
+    m.declare(memory, name, f"{kind}, i32, <{dtype.lanes} x i1>, {memory}")
+    raw = m.here(f"call {memory} @{name}({kind} {pointers}, i32 {align}, {flags}, {memory} zeroinitializer)")
+    return to_register(m, raw, dtype)
+
+
+
+
+def store(m: Emitter, s: S.BufferStore) -> None:
+    """Emit a store."""
+    index = flat_index(s.buffer, s.indices)
+    value = m.value(s.value)
+    lanes = s.buffer.dtype.lanes * index.dtype.lanes
+    dtype = s.buffer.dtype.element.with_lanes(lanes)
+    if s.value.dtype.lanes == 1 and lanes > 1:
+        value = splat(m, value, dtype)
+    file = m.files.get(s.buffer)
+    if file is not None:
+        _register_store(m, file, index, value, dtype)
+        return
+    if s.buffer.dtype.lanes > 1:
+        _to_memory_at(m, value, dtype, _wide_element(m, s.buffer, index))
+    elif index.dtype.lanes == 1:
+        _to_memory_at(m, value, dtype, address(m, s.buffer, linear(m, index)))
+    elif isinstance(index, E.Ramp) and index.base.dtype.lanes == 1 and m.static_int(index.stride) == 1:
+        _to_memory_at(m, value, dtype, address(m, s.buffer, linear(m, index.base)))
+    else:
+        kind = register_type(dtype)
+        for k, pointer in enumerate(lane_addresses(m, s.buffer, index)):
+            one = m.pure(f"extractelement {kind} {value}, i64 {k}", value)
+            _to_memory_at(m, one, s.buffer.dtype, pointer)
+
+
+def _to_memory_at(m: Emitter, value: str, dtype: DType, pointer: str) -> None:
+    kind = vector(memory_element(dtype.element), dtype.lanes)
+    m.do(f"store {kind} {to_memory(m, value, dtype)}, ptr {pointer}, align {dtype.element.bytes}")
+
+
+def _place(m: Emitter, index: E.Expr, file: RegisterFile) -> tuple[int, int, int]:
+    """Slot, lane inside the slot and number of lanes of an access to a register file."""
+    base = index.base if isinstance(index, E.Ramp) else index
+    at = m.static_int(base)
+    if at is None:
+        raise refuse("llvm", "a register buffer at an index that is not constant")
+    return at // file.lanes, at % file.lanes, index.dtype.lanes
+
+
+def _register_load(m: Emitter, buffer: S.Buffer, file: RegisterFile, index: E.Expr) -> str:
+    if isinstance(index, E.Broadcast):
+        one = _register_load(m, buffer, file, index.value)
+        return splat(m, one, buffer.dtype.with_lanes(index.lanes))
+    slot, lane, lanes = _place(m, index, file)
+    if not 0 <= slot < len(file.values):
+        raise refuse("llvm", f"an access to buffer {buffer.name} outside its bounds")
+    value = file.values[slot]
+    if lanes == file.lanes:
+        return value
+    if lanes == 1:
+        return m.pure(f"extractelement {register_type(file.dtype)} {value}, i64 {lane}", value)
+    return shuffle(m, value, value, file.dtype, list(range(lane, lane + lanes)))
+
+
+def _register_store(m: Emitter, file: RegisterFile, index: E.Expr, value: str, dtype: DType) -> None:
+    slot, lane, lanes = _place(m, index, file)
+    if not 0 <= slot < len(file.values):
+        raise refuse("llvm", "a store to a register buffer outside its bounds")
+    if lanes != file.lanes:
+        kind = register_type(file.dtype)
+        old = file.values[slot]
+        for k in range(lanes):
+            one = value if lanes == 1 else m.pure(f"extractelement {register_type(dtype)} {value}, i64 {k}", value)
+            element = register_element(dtype.element)
+            old = m.pure(f"insertelement {kind} {old}, {element} {one}, i64 {lane + k}", old, one)
+        value = old
+    file.values[slot] = value
+
+
+EXPR_RULES[E.BufferLoad] = load

@@ -1,0 +1,143 @@
+"""The state of one function being emitted: what variables and buffers stand for, and dispatch over expressions.
+
+In: a CPU model. Out: an `Emitter`, which the rules of `llvm_expr`, `llvm_calls`, `llvm_memory` and `llvm` share.
+Invariant: an integer variable is either a constant (an unrolled loop's), a 64-bit name (a loop's) or a name of its own
+dtype; index arithmetic is done in 64 bits, so it never overflows where the 32-bit form would not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from armillary.codegen.base import Range, integer_range, refuse
+from armillary.codegen.llvm_builder import Builder
+from armillary.codegen.llvm_types import int_constant, is_raw, register_type
+from armillary.dtype import DType
+from armillary.target.cpu import CpuModel
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+
+Rule = Callable[["Emitter", Any], str]  # Any: the node type of the rule's row
+EXPR_RULES: dict[type, Rule] = {}  # filled by llvm_expr and llvm_memory
+
+
+@dataclass(slots=True)
+class RegisterFile:
+    """A local buffer kept in SSA values: `values[k]` holds elements [k*lanes, (k+1)*lanes)."""
+
+    lanes: int
+    dtype: DType  # of one value, lanes included
+    values: list[str]
+
+
+class Emitter(Builder):
+    """Builder plus environment."""
+
+    def __init__(self, cpu: CpuModel) -> None:
+        super().__init__()
+        self.cpu = cpu
+        self.pointers: dict[S.Buffer, str] = {}
+        self.files: dict[S.Buffer, RegisterFile] = {}
+        self.constants: dict[E.Var, int] = {}
+        self.wide: dict[E.Var, str] = {}
+        self.scalars: dict[E.Var, str] = {}
+        self.ranges: dict[E.Var, Range] = {}
+        self.mask: str | None = None  # lanes whose loads and divisions may run; None: all
+        self.math: dict[str, str] = {}  # own vector functions used, name to text
+        self.used: set[S.Buffer] = set()
+
+    def value(self, item: E.Expr) -> str:
+        """Emit an expression; the name (or constant) of its value in its register type."""
+        rule = EXPR_RULES.get(type(item))
+        if rule is None:
+            raise refuse("llvm", f"an expression of type {type(item).__name__}", "lower TE expressions first")
+        return rule(self, item)
+
+    def range(self, item: E.Expr) -> Range:
+        """Bounds of an integer expression here."""
+        return integer_range(item, self.ranges)
+
+    def is_non_negative(self, item: E.Expr) -> bool:
+        low = self.range(item)[0]
+        return low is not None and low >= 0
+
+    def soft(self, dtype: DType) -> bool:
+        """Whether arithmetic on this float type goes through float32 by our own conversions."""
+        return is_raw(dtype) or (dtype.is_float and dtype.bits == 16 and not self.has_half)
+
+    @property
+    def has_half(self) -> bool:
+        """Whether the target converts between float16 and float32 in hardware."""
+        cpu = self.cpu
+        return cpu.arch == "aarch64" or bool(cpu.features & {"f16c", "avx512fp16"})
+
+    def static_int(self, item: E.Expr) -> int | None:
+        """The value of an integer or bool expression that is known while emitting."""
+        if isinstance(item, E.IntImm):
+            return item.value
+        if isinstance(item, E.Var):
+            return self.constants.get(item)
+        if isinstance(item, E.Call):
+            return self.static_int(item.args[0]) if item.name == "likely" else None
+        rule = _STATIC.get(type(item))
+        return rule(self, item) if rule is not None else None
+
+    def static_value(self, item: E.Expr, value: int) -> str:
+        return int_constant(value, item.dtype)
+
+    def zero(self, dtype: DType) -> str:
+        return "zeroinitializer" if dtype.lanes > 1 else "0" if not dtype.is_float or is_raw(dtype) else "0.0"
+
+    def phi(self, kind: str, *sources: tuple[str, str]) -> str:
+        """A phi node at the start of the current block; sources are (value, block)."""
+        return self.here(f"phi {kind} " + ", ".join(f"[ {value}, %{block} ]" for value, block in sources))
+
+    def typed(self, item: E.Expr) -> str:
+        """`type value`, as calls and stores want it."""
+        return f"{register_type(item.dtype)} {self.value(item)}"
+
+
+def _static_binary(function: Callable[[int, int], int]) -> Callable[[Emitter, Any], int | None]:
+    def rule(m: Emitter, item: Any) -> int | None:  # Any: a binary node
+        a = m.static_int(item.a)
+        if a is None:
+            return None
+        b = m.static_int(item.b)
+        return None if b is None else function(a, b)
+
+    return rule
+
+
+def _static_and(m: Emitter, item: E.And) -> int | None:
+    a = m.static_int(item.a)
+    b = m.static_int(item.b) if a != 0 else 0
+    if a == 0 or b == 0:
+        return 0
+    return 1 if a is not None and b is not None else None
+
+
+def _static_or(m: Emitter, item: E.Or) -> int | None:
+    a = m.static_int(item.a)
+    b = m.static_int(item.b) if not a else 1
+    if a or b:
+        return 1
+    return 0 if a is not None and b is not None else None
+
+
+def _static_not(m: Emitter, item: E.Not) -> int | None:
+    a = m.static_int(item.a)
+    return None if a is None else 1 - a
+
+
+_STATIC: dict[type, Callable[[Emitter, Any], int | None]] = {
+    E.Add: _static_binary(lambda a, b: a + b), E.Sub: _static_binary(lambda a, b: a - b),
+    E.Mul: _static_binary(lambda a, b: a * b), E.FloorDiv: _static_binary(lambda a, b: a // b if b else 0),
+    E.FloorMod: _static_binary(lambda a, b: a % b if b else 0),
+    E.Min: _static_binary(min), E.Max: _static_binary(max),
+    E.EQ: _static_binary(lambda a, b: int(a == b)), E.NE: _static_binary(lambda a, b: int(a != b)),
+    E.LT: _static_binary(lambda a, b: int(a < b)), E.LE: _static_binary(lambda a, b: int(a <= b)),
+    E.GT: _static_binary(lambda a, b: int(a > b)), E.GE: _static_binary(lambda a, b: int(a >= b)),
+    E.And: _static_and, E.Or: _static_or, E.Not: _static_not,
+}  # fmt: skip

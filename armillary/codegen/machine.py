@@ -1,0 +1,73 @@
+"""LLVM IR text to machine code, by LLVM itself.
+
+In: IR text and the strings that name a machine (triple, CPU, features). Out: bytes of an object file, or assembly text.
+Invariant: imports nothing but llvmlite, so that compile workers start fast; target machines are made once per process.
+The emitter has already unrolled, hoisted and shared, so the pipeline is short: see `_optimise`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+VERSION = f"llvmlite-{llvmlite.__version__}-llvm-{'.'.join(map(str, llvm.llvm_version_info))}"
+
+
+@functools.cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@functools.lru_cache(maxsize=64)
+def machine(triple: str, cpu: str, features: str) -> Any:  # Any: llvmlite has no types
+    """The target machine; ValueError with LLVM's words if the triple is unknown."""
+    _initialize()
+    try:
+        target = llvm.Target.from_triple(triple)
+    except RuntimeError as error:
+        raise ValueError(f"LLVM does not know the triple {triple!r}: {error}") from None
+    return target.create_target_machine(
+        cpu=cpu, features=features, opt=2, reloc="pic", codemodel="default", abiname="", printmc=False
+    )
+
+
+def parse(ir: str, triple: str, tm: Any) -> Any:
+    """The verified module of `ir`; ValueError with LLVM's words if it is malformed."""
+    try:
+        module = llvm.parse_assembly(ir)
+        module.triple = triple
+        module.data_layout = str(tm.target_data)
+        module.verify()
+    except RuntimeError as error:
+        raise ValueError(f"LLVM refuses the IR: {error}") from None
+    return module
+
+
+def _optimise(module: Any, tm: Any) -> None:
+    """Inline the math functions, then combine, clean up and share what the emitter could not see."""
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    builder = llvm.create_pass_builder(tm, options)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_aggressive_dce_pass()
+    passes.run(module, builder)
+
+
+def compile_ir(ir: str, triple: str, cpu: str, features: str, form: str = "object") -> bytes:
+    """Machine code of `ir`: form is object, assembly or llvm (the optimised IR)."""
+    tm = machine(triple, cpu, features)
+    module = parse(ir, triple, tm)
+    _optimise(module, tm)
+    if form == "llvm":
+        return str(module).encode()
+    if form == "assembly":
+        return str(tm.emit_assembly(module)).encode()
+    return bytes(tm.emit_object(module))

@@ -1,0 +1,160 @@
+"""C compilers and linkers: find one for a target, compile C, link shared libraries.
+
+In: a target, objects or C source. Out: a file, written whole or not at all. Invariant: the order of search is the `cc` argument,
+$ARMILLARY_CC, the compilers named after the triple, `cc`, `gcc`, `clang` (native only), then `python -m ziglang`, which builds
+for any target; a failure is a TargetError with the command and what it printed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from armillary.config import setting
+from armillary.errors import TargetError
+from armillary.target.cpu import architecture, is_native
+from armillary.target.target import Target
+
+_NATIVE_NAMES = ("cc", "gcc", "clang")
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """A C compiler command that also links."""
+
+    command: tuple[str, ...]
+
+    @property
+    def is_zig(self) -> bool:
+        return "ziglang" in self.command or Path(self.command[0]).name == "zig"
+
+
+def find_toolchain(target: Target, cc: str | Sequence[str] | None = None) -> Toolchain:
+    """The compiler to use for a target; TargetError says what was looked for."""
+    chosen = cc if cc is not None else setting("ARMILLARY_CC")
+    if chosen:
+        command = tuple(shlex.split(chosen)) if isinstance(chosen, str) else tuple(chosen)
+        if shutil.which(command[0]) is None:
+            raise TargetError(f"C compiler {command[0]!r} is not there", hint="check cc= or ARMILLARY_CC")
+        return Toolchain(command)
+    names = _candidates(target)
+    for name in names:
+        if shutil.which(name) is not None:
+            return Toolchain((name,))
+    if importlib.util.find_spec("ziglang") is not None:
+        extra = ("-target", zig_triple(target.mtriple)) if is_cross(target) else ()
+        return Toolchain((sys.executable, "-m", "ziglang", "cc", *extra))
+    raise TargetError(
+        f"no C compiler for target {target}; looked for {', '.join(names)} and the ziglang package",
+        hint="set ARMILLARY_CC, pass cc=…, or pip install ziglang (links for any target)",
+    )
+
+
+def is_cross(target: Target) -> bool:
+    """Whether the target's triple names another machine or system than this one."""
+    triple = target.mtriple
+    if not triple:
+        return False
+    is_same = architecture(triple) == architecture(platform.machine())
+    return not is_same or ("linux" not in triple) or "android" in triple or "musl" in triple
+
+
+def _candidates(target: Target) -> tuple[str, ...]:
+    if not is_cross(target):
+        return _NATIVE_NAMES
+    triple = target.mtriple
+    parts = [part for part in triple.split("-") if part not in ("unknown", "pc", "none")]
+    short = "-".join(("aarch64" if parts[0] == "arm64" else parts[0], *parts[1:]))
+    plain = "-".join((architecture(triple), *parts[1:]))
+    triples = dict.fromkeys((triple, short, plain))
+    return tuple(f"{name}-{tool}" for name in triples for tool in ("gcc", "clang", "cc"))
+
+
+def zig_triple(triple: str) -> str:
+    """The triple as zig spells it: architecture-system-abi."""
+    parts = [part for part in triple.split("-") if part not in ("unknown", "pc", "none")]
+    arch = architecture(triple)
+    system = next((part for part in parts[1:] if part.startswith(("linux", "windows", "darwin", "macos"))), "linux")
+    abi = parts[-1] if len(parts) > 2 else "gnu"
+    return f"{arch}-{'macos' if system.startswith('darwin') else system}-{abi}"
+
+
+def machine_flags(target: Target) -> list[str]:
+    """Compiler flags that choose the target's CPU."""
+    if is_native(target):
+        return ["-march=native"]
+    arch = architecture(target.mtriple or platform.machine())
+    flags = []
+    march = str(target.attrs.get("march", ""))
+    if march:
+        flags.append(f"-march={march}")
+    if target.mcpu:
+        flags.append(f"-march={target.mcpu}" if arch in ("x86_64", "i386") else f"-mcpu={target.mcpu}")
+    if arch in ("x86_64", "i386"):
+        flags.extend(("-mno-" if item.startswith("-") else "-m") + item.lstrip("+-") for item in target.mattr)
+    return flags
+
+
+def compile_c(
+    source: str, output: str | os.PathLike[str], target: Target, options: Sequence[str] = (),
+    cc: str | Sequence[str] | None = None,
+) -> Path:  # fmt: skip
+    """Compile C text to an object file."""
+    tool = find_toolchain(target, cc)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "kernels.c")
+        path.write_text(source)
+        flags = ["-std=c11", "-O2", "-fPIC", "-fno-math-errno", "-ffp-contract=fast", *machine_flags(target), *options]
+        return _run(tool, [*flags, "-c", str(path)], Path(output))
+
+
+def link_shared(
+    objects: Sequence[bytes | str | os.PathLike[str]], output: str | os.PathLike[str], target: Target,
+    options: Sequence[str] = (), cc: str | Sequence[str] | None = None,
+) -> Path:  # fmt: skip
+    """Link objects (bytes, or paths of objects and archives) to a shared library."""
+    tool = find_toolchain(target, cc)
+    with tempfile.TemporaryDirectory() as directory:
+        paths = []
+        for index, item in enumerate(objects):
+            if isinstance(item, bytes):
+                path = Path(directory, f"part{index}.o")
+                path.write_bytes(item)
+                paths.append(str(path))
+            else:
+                paths.append(os.fspath(item))
+        listing = Path(directory, "objects.rsp")  # hundreds of paths may exceed a command line
+        listing.write_text("\n".join(shlex.quote(path) for path in paths))
+        return _run(tool, ["-shared", "-fPIC", f"@{listing}", *options, "-lm"], Path(output))
+
+
+def _run(tool: Toolchain, arguments: list[str], output: Path) -> Path:
+    """Run the compiler with its output under a temporary name, then rename."""
+    if not output.parent.is_dir():
+        raise TargetError(f"cannot write {output}: there is no directory {output.parent}")
+    handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+    os.close(handle)
+    command = [*tool.command, *arguments, "-o", name]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode != 0:
+            shown = shlex.join(command)
+            raise TargetError(f"the C compiler failed ({done.returncode}): {shown}\n{(done.stderr or done.stdout)[-4000:]}")
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o777 & ~umask)
+        os.replace(name, output)
+    except OSError as error:
+        raise TargetError(f"cannot run {command[0]}: {error}") from None
+    finally:
+        Path(name).unlink(missing_ok=True)
+    return output

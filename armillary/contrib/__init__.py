@@ -1,0 +1,1 @@
+"""Façades under the names of Relay-era scripts."""

@@ -1,0 +1,145 @@
+"""The graph executor's surface as Relay-era scripts know it.
+
+In: `lib["default"](device)`, or graph JSON with a library. Out: `GraphModule`. Invariant: no logic of its own beyond
+conversions; `armillary.runtime.executor` does the work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from armillary.dtype import DType
+from armillary.errors import ExecutionError, TypeMismatch, UnsupportedError
+from armillary.runtime.benchmark import BenchmarkResult
+from armillary.runtime.device import Device, cpu
+from armillary.runtime.executor import GraphExecutor
+from armillary.runtime.module import Module
+from armillary.runtime.ndarray import NDArray
+
+
+def create(graph_json_str: str, libmod: Module, device: Device | list[Device]) -> GraphModule:
+    """A graph module from graph JSON and a library; parameters are set later."""
+    return GraphModule(GraphExecutor(graph_json_str, libmod, device[0] if isinstance(device, list) else device))
+
+
+class GraphModule:
+    """Runs a compiled graph: set inputs, run, get outputs."""
+
+    def __init__(self, module: GraphExecutor) -> None:
+        if not isinstance(module, GraphExecutor):
+            raise TypeMismatch(
+                f"GraphModule takes what lib['default'](device) returns, got {type(module).__name__}",
+                hint="GraphModule(lib['default'](armillary.cpu()))",
+            )
+        self.module = module
+
+    def set_input(self, key: str | int | None = None, value: Any = None, **params: Any) -> None:  # Any: array-likes
+        """Copy in one input by name or index, and parameters by name (largest first; unknown names are ignored)."""
+        if key is not None:
+            self.module.set_input(key, value)
+        known = {name: data for name, data in params.items() if self.module.get_input_index(name) >= 0}
+        for name in sorted(known, key=lambda k: -_size(known[k])):
+            self.module.set_input(name, known[name])
+
+    def set_input_zero_copy(self, key: str | int | None = None, value: Any = None, **params: Any) -> None:
+        """Bind inputs to the memory of NDArrays."""
+        if key is not None:
+            self.module.set_input_zero_copy(key, _ndarray(value))
+        for name, data in params.items():
+            if self.module.get_input_index(name) >= 0:
+                self.module.set_input_zero_copy(name, _ndarray(data))
+
+    def set_output_zero_copy(self, key: str | int, value: NDArray) -> None:
+        """Let output `key` be written to the memory of an NDArray."""
+        self.module.set_output_zero_copy(_output_index(key), _ndarray(value))
+
+    def run(self, **input_dict: Any) -> None:  # Any: array-likes
+        """Set the given inputs, then run once."""
+        if input_dict:
+            self.set_input(**input_dict)
+        self.module.run()
+
+    def get_num_outputs(self) -> int:
+        """Number of outputs."""
+        return self.module.get_num_outputs()
+
+    def get_num_inputs(self) -> int:
+        """Number of inputs, parameters included."""
+        return self.module.get_num_inputs()
+
+    def get_input(self, index: str | int, out: NDArray | None = None) -> NDArray:
+        """An input, as a view or copied into `out`."""
+        value = self.module.get_input(index)
+        return value if out is None else value.copyto(out)
+
+    def get_input_index(self, name: str) -> int:
+        """Index of an input by name, -1 if there is none."""
+        return self.module.get_input_index(name)
+
+    def get_input_info(self) -> tuple[dict[str, tuple[int, ...]], dict[str, DType]]:
+        """Shapes and dtypes of the inputs by name; what was set by `params` is left out."""
+        types = {name: self.module.input_type(name) for name in self.module.free_inputs}
+        return {name: row[0] for name, row in types.items()}, {name: row[1] for name, row in types.items()}
+
+    def get_output(self, index: int, out: NDArray | None = None) -> NDArray:
+        """An output, as a view (the next run overwrites it) or copied into `out`."""
+        value = self.module.get_output(index)
+        return value if out is None else value.copyto(out)
+
+    def debug_get_output(self, node: str | int, out: NDArray) -> None:
+        """Only the debug executor keeps the outputs of inner nodes."""
+        raise UnsupportedError("debug_get_output needs the debug executor", hint="use contrib.debug_executor")
+
+    def load_params(self, params_bytes: bytes | bytearray) -> None:
+        """Copy in the parameters of a blob."""
+        self.module.load_params(params_bytes)
+
+    def share_params(self, other: GraphModule, params_bytes: bytes | bytearray) -> None:
+        """Use the parameter memory of another graph module."""
+        self.module.share_params(other.module, bytes(params_bytes))
+
+    def __getitem__(self, key: str) -> Any:  # Any: a bound function
+        """A function of the executor by name."""
+        return self.module[key]
+
+    def benchmark(
+        self,
+        device: Device | None = None,
+        func_name: str = "run",
+        repeat: int = 5,
+        number: int = 5,
+        min_repeat_ms: float | None = None,
+        limit_zero_time_iterations: int = 100,
+        end_to_end: bool = False,
+        cooldown_interval_ms: float = 0,
+        repeats_to_cooldown: int = 1,
+        **kwargs: Any,
+    ) -> BenchmarkResult:  # Any: inputs
+        """Time the graph; `kwargs` are inputs, set once before."""
+        self.set_input(**kwargs)
+        timer = self.module.time_evaluator(
+            "run_from_inputs" if end_to_end else func_name,
+            device or cpu(),
+            number,
+            repeat,
+            min_repeat_ms=min_repeat_ms or 0,
+            limit_zero_time_iterations=limit_zero_time_iterations,
+            cooldown_interval_ms=cooldown_interval_ms,
+            repeats_to_cooldown=repeats_to_cooldown,
+        )
+        return timer()
+
+
+def _size(value: Any) -> int:  # Any: array-likes
+    return int(getattr(value, "size", 0))
+
+
+def _ndarray(value: Any) -> NDArray:  # Any: NDArray or numpy array
+    return value if isinstance(value, NDArray) else NDArray(value)
+
+
+def _output_index(key: str | int) -> int:
+    text = str(key).removeprefix("output_")
+    if not text.isdigit():
+        raise ExecutionError(f"Could not find '{key}' in graph's outputs", hint="outputs are numbered from 0")
+    return int(text)

@@ -1,0 +1,64 @@
+"""Which attributes of a node its import rule has read.
+
+In: a node's attributes. Out: the same mapping, which remembers what was asked for. Invariant: an attribute that the rule
+did not look at, and that does not have its default value, is refused: a newer operator set may have added it, and to
+ignore it would be a wrong answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+
+from armillary.errors import UnsupportedError
+from armillary.relay.op import OnnxNode
+
+_HARMLESS = frozenset({"consumed_inputs", "kernel_shape", "seed", "is_test"})
+
+
+class Attributes(dict[str, Any]):
+    """Attribute values by name; `read` holds the names asked for."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        super().__init__(values)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value, or `default`."""
+        self.read.add(name)
+        return super().get(name, default)
+
+    def __contains__(self, name: object) -> bool:
+        self.read.add(str(name))
+        return super().__contains__(name)
+
+    def items(self) -> Any:  # Any: dict's own view
+        """All of them, which counts as reading all."""
+        self.read.update(self.keys())
+        return super().items()
+
+
+def refuse_unread(view: OnnxNode, schema: Any) -> None:  # Any: onnx.defs.OpSchema or None
+    """Raise UnsupportedError if an attribute that matters was not looked at."""
+    attributes = view.attributes
+    if schema is None or not isinstance(attributes, Attributes):
+        return
+    for name in [n for n in dict.keys(attributes) if n not in attributes.read and n not in _HARMLESS]:
+        declared = schema.attributes.get(name)
+        value = dict.__getitem__(attributes, name)
+        if declared is None or not _is_default(value, declared.default_value):
+            raise UnsupportedError(f"{view.op_type}: attribute {name!r} with value {value!r} is not supported")
+
+
+def _is_default(value: Any, default: onnx.AttributeProto) -> bool:
+    if not default.name:
+        return False
+    standard = onnx.helper.get_attribute_value(default)
+    standard = standard.decode() if isinstance(standard, bytes) else standard
+    return bool(np.array_equal(np.asarray(value), np.asarray(standard)))

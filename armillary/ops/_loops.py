@@ -1,0 +1,68 @@
+"""Statements for operators that are loops rather than formulas (scatter, scans, sorting), used with te.extern.
+
+In: extents, buffers, Python functions over loop variables. Out: tir statements over whole buffers. Invariant: rows are
+independent, so the outermost loop may be parallel; scratch memory is allocated inside it, one copy per thread.
+Nodes: tir/stmt.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from armillary.dtype import DType
+from armillary.tir import build as T
+from armillary.tir.expr import BufferLoad, Expr, Var
+from armillary.tir.stmt import Buffer, BufferStore, For, LoopKind, Stmt
+
+Index = Any  # Any: int or expression
+
+
+def loop(name: str, extent: Index, body: Callable[[Var], Stmt], kind: LoopKind = LoopKind.SERIAL) -> Stmt:
+    """for name in [0, extent): body."""
+    variable = Var(name, DType("int32"))
+    return For(variable, T.const(0), T.convert(extent), kind, body(variable))
+
+
+def rows(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
+    """One parallel loop over all positions of `shape`."""
+    count = math.prod(shape)
+    if count == 1:
+        return body([T.const(0)] * len(shape))
+
+    def row(flat: Var) -> Stmt:
+        index: list[Expr] = []
+        rest: Expr = flat
+        for axis, size in reversed(list(enumerate(shape))):
+            index.insert(0, rest if axis == 0 else T.floormod(rest, size))
+            rest = T.floordiv(rest, size)
+        return body(index)
+
+    return loop("row", count, row, LoopKind.PARALLEL)
+
+
+def nest(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
+    """Serial loops over `shape`, last axis innermost."""
+
+    def level(index: list[Expr]) -> Stmt:
+        if len(index) == len(shape):
+            return body(index)
+        return loop(f"i{len(index)}", shape[len(index)], lambda v: level([*index, v]))
+
+    return level([])
+
+
+def load(buffer: Buffer, *index: Index) -> Expr:
+    """An element."""
+    return BufferLoad(buffer, tuple(T.convert(i) for i in index))
+
+
+def store(buffer: Buffer, value: Any, *index: Index) -> Stmt:  # Any: number or expression
+    """Write an element."""
+    return BufferStore(buffer, T.cast(value, buffer.dtype), tuple(T.convert(i) for i in index))
+
+
+def scratch(name: str, size: int, dtype: str, scope: str = "global") -> Buffer:
+    """Memory for one row."""
+    return Buffer(name, (T.const(max(1, size)),), DType(dtype), scope)

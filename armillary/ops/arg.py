@@ -1,0 +1,166 @@
+"""Positions of extremes: argmax, argmin. And ONNX's ArgMax, ArgMin, Hardmax.
+
+In: one tensor, the axes. Out: int32 positions; over several axes, positions in their flattened order. Invariant: of
+equal values the first is chosen, or the last with select_last_index. Values: reduce.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from armillary import te
+from armillary.dtype import DType
+from armillary.errors import TypeMismatch
+from armillary.ops._common import axis_of, check_kind, f32, i32, ints, like_const, of_type
+from armillary.ops.creation import one_hot
+from armillary.ops.elementwise_cast import cast
+from armillary.ops.reduce import ReduceAttrs, full_index, reduced_axes, reduced_shape
+from armillary.ops.shape import reshape
+from armillary.relay.expr import Expr
+from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.relay.types import AnyDim, TensorType
+from armillary.tir import build as T
+from armillary.tir.expr import Expr as Scalar
+
+LAST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class ArgReduceAttrs:
+    """The axes (None: all; exclude: all others) and which of equal values wins."""
+
+    axis: int | tuple[int, ...] | None = None
+    keepdims: bool = False
+    exclude: bool = False
+    select_last_index: bool = False
+
+    @property
+    def plain(self) -> ReduceAttrs:
+        return ReduceAttrs(self.axis, self.keepdims, self.exclude)
+
+
+def _reducer(largest: bool, last: bool) -> Any:  # Any: a function of te expressions
+    """Combine (index, value) pairs; the neutral index loses against every other."""
+
+    def combine(x: Sequence[Scalar], y: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
+        better = T.greater(x[1], y[1]) if largest else T.less(x[1], y[1])
+        earlier = T.greater(x[0], y[0]) if last else T.less(x[0], y[0])
+        keep = T.logical_or(better, T.logical_and(T.equal(x[1], y[1]), earlier))
+        return T.select(keep, x[0], y[0]), T.select(keep, x[1], y[1])
+
+    def identity(index: str, value: str) -> tuple[Scalar, Scalar]:
+        kind = DType(value)
+        worst: float = -math.inf if largest else math.inf
+        if not kind.is_float:
+            worst = kind.min_value if largest else kind.max_value
+        return T.const(-1 if last else LAST, index), T.const(worst, value)
+
+    return te.comm_reducer(combine, identity, "argmax" if largest else "argmin")
+
+
+def _define(name: str, largest: bool) -> Op:
+    op = Op(name, kind=Kind.REDUCE, doc=f"Position of the {'largest' if largest else 'smallest'} element along axes.")
+    op.attrs(ArgReduceAttrs)
+
+    @op.infer
+    def infer(attrs: ArgReduceAttrs, data: TensorType) -> TensorType:
+        check_kind(name, "its input", data, "numeric")
+        axes = reduced_axes(name, attrs.plain, data.ndim)
+        if any(data.shape[a] == 0 for a in axes):
+            raise TypeMismatch(f"{name}: there is nothing to choose from along axes {axes} of {data.shape}")
+        return TensorType(reduced_shape(data.shape, axes, attrs.keepdims), DType("int32"))
+
+    @op.reference
+    def reference(attrs: ArgReduceAttrs, data: Array) -> Array:
+        axes = reduced_axes(name, attrs.plain, data.ndim)
+        kept = [a for a in range(data.ndim) if a not in axes]
+        count = math.prod(data.shape[a] for a in axes)
+        rows = data.transpose([*kept, *axes]).reshape([*(data.shape[a] for a in kept), count])
+        find = np.argmax if largest else np.argmin
+        found = count - 1 - find(rows[..., ::-1], axis=-1) if attrs.select_last_index else find(rows, axis=-1)
+        shape = [int(str(d)) for d in reduced_shape(data.shape, axes, attrs.keepdims)]
+        return np.asarray(found).reshape(shape).astype(np.int32)
+
+    @op.compute
+    def compute(attrs: ArgReduceAttrs, data: te.Tensor) -> te.Tensor:
+        shape = te.static_shape(data)
+        axes = reduced_axes(name, attrs.plain, len(shape))
+        inner = [te.reduce_axis((0, shape[a]), f"k{a}") for a in axes]
+        result = reduced_shape(shape, axes, attrs.keepdims)
+        if not inner:
+            return te.compute(result, lambda *i: T.const(0, "int32"), name=name)
+        reducer = _reducer(largest, attrs.select_last_index)
+
+        def pair(*i: Scalar) -> Any:
+            position: Any = 0
+            for axis, k in zip(axes, inner, strict=True):
+                position = T.add(T.mul(position, shape[axis]), k)
+            return reducer((position, data(*full_index(i, axes, inner, len(shape), attrs.keepdims))), axis=inner)
+
+        pairs = te.compute(result, pair, name=f"{name}_pair", tag="comm_reduce_idx")
+        return te.compute(result, lambda *i: pairs[0](*i), name=name, tag="elemwise")
+
+    @op.samples
+    def samples() -> Iterator[Sample]:
+        yield Sample(ArgReduceAttrs(1), (f32(3, 5),))
+        yield Sample(ArgReduceAttrs(), (f32(3, 5),))
+        yield Sample(ArgReduceAttrs((0, -1), True), (i32(2, 3, 4),))
+        yield Sample(ArgReduceAttrs(0), (ints([[1, 5], [1, 2], [0, 5]]),))
+        yield Sample(ArgReduceAttrs(0, select_last_index=True), (ints([[1, 5], [1, 2], [0, 5]]),))
+        yield Sample(ArgReduceAttrs(0), (np.full((4,), -np.inf if largest else np.inf, np.float32),))
+
+    @op.bad_samples
+    def bad_samples() -> Iterator[BadSample]:
+        yield BadSample(ArgReduceAttrs(2), (f32(2, 3),), "axis 2 is out of range")
+        yield BadSample(ArgReduceAttrs(1), (f32(2, 0),), "nothing to choose from")
+        yield BadSample(ArgReduceAttrs(), (of_type("bool", 2),), "wanted numeric")
+
+    return op
+
+
+argmax, argmin = _define("argmax", True), _define("argmin", False)
+
+
+def _from_onnx(op: Op, node: OnnxNode) -> Expr:
+    found = op(
+        node.input(0),
+        node.int("axis", default=0),
+        bool(node.int("keepdims", default=1)),
+        False,
+        bool(node.int("select_last_index", default=0)),
+    )
+    return cast(found, "int64")
+
+
+from_onnx("ArgMax")(lambda node: _from_onnx(argmax, node))
+from_onnx("ArgMin")(lambda node: _from_onnx(argmin, node))
+
+
+def _hardmax(node: OnnxNode, axis: int) -> Expr:
+    data, ty = node.input(0), node.type_of(0)
+    axis = axis_of("Hardmax", axis, ty.ndim)
+    depth = ty.shape[axis]
+    if isinstance(depth, AnyDim):
+        raise TypeMismatch(f"Hardmax node {node.name!r}: axis {axis} has an unknown size")
+    return one_hot(argmax(data, axis), like_const(1.0, data), like_const(0.0, data), depth, axis, ty.dtype)
+
+
+@from_onnx("Hardmax")
+def from_onnx_hardmax_2d(node: OnnxNode) -> Expr:
+    ty, axis = node.type_of(0), node.int("axis", default=1)
+    axis = axis_of("Hardmax", axis, ty.ndim)
+    data, rows = node.input(0), math.prod(ty.static[:axis])
+    flat = reshape(data, (rows, math.prod(ty.static[axis:])))
+    place = argmax(flat, 1)
+    hot = one_hot(place, like_const(1.0, data), like_const(0.0, data), math.prod(ty.static[axis:]), 1, ty.dtype)
+    return reshape(hot, ty.static)
+
+
+@from_onnx("Hardmax", since=13)
+def from_onnx_hardmax(node: OnnxNode) -> Expr:
+    return _hardmax(node, node.int("axis", default=-1))

@@ -1,0 +1,92 @@
+"""ONNX pooling: MaxPool, AveragePool, LpPool and the global ones.
+
+In: nodes of any opset (auto_pad, ceil_mode, dilations, count_include_pad, indices as second output of MaxPool).
+Out: nn.*_pool{1,2,3}d in NCHW; LpPool is |x|^p averaged over explicitly padded windows, times the window size.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from armillary.errors import TypeMismatch
+from armillary.ops.nn_common import SPATIAL, call, pad_pairs, window_count
+from armillary.ops.nn_conv_onnx import spatial_rank, window_attrs
+from armillary.relay.expr import Expr
+from armillary.relay.op import OnnxNode, from_onnx
+
+
+def _attrs(node: OnnxNode) -> dict[str, Any]:
+    rank = spatial_rank(node)
+    kernel = tuple(node.ints("kernel_shape") or ())
+    if len(kernel) != rank:
+        raise TypeMismatch(f"{node.op_type} node {node.name!r}: kernel_shape {kernel} does not fit {rank} spatial axes")
+    return {"pool_size": kernel, **window_attrs(node, kernel), "ceil_mode": bool(node.int("ceil_mode", 0))}
+
+
+@from_onnx("MaxPool")
+def max_pool(node: OnnxNode) -> Expr:
+    attrs, rank = _attrs(node), spatial_rank(node)
+    if len(node.outputs) > 1 and node.outputs[1]:
+        order, layout = node.int("storage_order", 0), "NC" + SPATIAL[rank]
+        return call("nn.max_pool_with_indices", node.input(0), storage_order=order, layout=layout, **attrs)
+    return call(f"nn.max_pool{rank}d", node.input(0), **attrs)
+
+
+@from_onnx("AveragePool")
+def average_pool(node: OnnxNode) -> Expr:
+    count = bool(node.int("count_include_pad", 0))
+    return call(f"nn.avg_pool{spatial_rank(node)}d", node.input(0), count_include_pad=count, **_attrs(node))
+
+
+@from_onnx("LpPool")
+def lp_pool(node: OnnxNode) -> Expr:
+    x, rank, p = node.input(0), spatial_rank(node), node.float("p", 2)
+    attrs = _attrs(node)
+    pads = list(pad_pairs("LpPool", attrs["padding"], rank))
+    if attrs.pop("ceil_mode"):
+        for n, size in enumerate(node.type_of(0).static[2:]):
+            kernel, stride, dilation = attrs["pool_size"][n], attrs["strides"][n], attrs["dilation"][n]
+            last = (window_count(size, pads[n], kernel, stride, dilation, True) - 1) * stride
+            need = last + (kernel - 1) * dilation + 1 - size - pads[n][0]
+            pads[n] = (pads[n][0], max(pads[n][1], need))
+    powers = _power(x, p)
+    if any(b or a for b, a in pads):
+        powers = call("nn.pad", powers, pad_width=((0, 0), (0, 0), *pads))
+    attrs["padding"] = (0,) * rank
+    mean = call(f"nn.avg_pool{rank}d", powers, **attrs)
+    return _root(mean * float(math.prod(attrs["pool_size"])), p)
+
+
+def _power(x: Expr, p: float) -> Expr:
+    return x * x if p == 2 else call("abs", x) if p == 1 else call("power", call("abs", x), float(p))
+
+
+def _root(x: Expr, p: float) -> Expr:
+    return call("sqrt", x) if p == 2 else x if p == 1 else call("power", x, 1.0 / p)
+
+
+def _spatial(node: OnnxNode) -> tuple[int, ...]:
+    return tuple(range(2, node.type_of(0).ndim))
+
+
+@from_onnx("GlobalAveragePool")
+def global_average_pool(node: OnnxNode) -> Expr:
+    rank = node.type_of(0).ndim - 2
+    if rank in SPATIAL:
+        return call(f"nn.global_avg_pool{rank}d", node.input(0))
+    return call("mean", node.input(0), axis=_spatial(node), keepdims=True)
+
+
+@from_onnx("GlobalMaxPool")
+def global_max_pool(node: OnnxNode) -> Expr:
+    rank = node.type_of(0).ndim - 2
+    if rank in SPATIAL:
+        return call(f"nn.global_max_pool{rank}d", node.input(0))
+    return call("max", node.input(0), axis=_spatial(node), keepdims=True)
+
+
+@from_onnx("GlobalLpPool")
+def global_lp_pool(node: OnnxNode) -> Expr:
+    p = node.float("p", 2)
+    return _root(call("sum", _power(node.input(0), p), axis=_spatial(node), keepdims=True), p)

@@ -1,0 +1,118 @@
+"""ONNX Resize and Upsample, of any rank.
+
+In: scales or sizes that are known when importing, and the modes of every opset. Out: image.resize{1,2,3}d over the
+axes that change: leading axes are folded, so up to three changing axes may be anywhere. keep_aspect_ratio_policy and
+antialias are followed. Resize before opset 11 is what Upsample was: asymmetric.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.ops.nn_common import SPATIAL, axis_of, call
+from armillary.ops.nn_dense_onnx import type_of
+from armillary.relay.expr import Expr
+from armillary.relay.op import OnnxNode, from_onnx
+
+_METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
+
+
+def resized(x: Expr, axes: tuple[int, ...], size: tuple[int, ...], scales: tuple[float, ...], **attrs: Any) -> Expr:
+    """`x` resized along `axes`, which are brought to the end as the spatial axes of a NCW, NCHW or NCDHW tensor."""
+    ty = type_of(x)
+    shape, ndim, rank = ty.static, ty.ndim, len(axes)
+    if rank not in SPATIAL:
+        raise UnsupportedError(f"Resize: {rank} axes change; at most 3 are supported")
+    rest = tuple(a for a in range(ndim) if a not in axes)
+    order = rest + axes
+    moved = x if order == tuple(range(ndim)) else call("transpose", x, axes=order)
+    kept = tuple(shape[a] for a in rest)
+    flat = moved
+    if len(rest) != 2:
+        flat = call("reshape", moved, newshape=(1, math.prod(kept), *(shape[a] for a in axes)))
+    y = call(f"image.resize{rank}d", flat, size=size, scales=scales, **attrs)
+    if len(rest) != 2:
+        y = call("reshape", y, newshape=(*kept, *size))
+    return y if order == tuple(range(ndim)) else call("transpose", y, axes=tuple(order.index(a) for a in range(ndim)))
+
+
+@from_onnx("Resize", since=11)
+def resize(node: OnnxNode) -> Expr:
+    x, shape, ndim = node.input(0), node.type_of(0).static, node.type_of(0).ndim
+    given = node.ints("axes")
+    axes = tuple(axis_of("Resize", a, ndim) for a in given) if given else tuple(range(ndim))
+    size, scales = _targets(node, tuple(shape[a] for a in axes))
+    mode = node.string("coordinate_transformation_mode", "half_pixel") or "half_pixel"
+    roi: tuple[float, ...] = (0.0,) * len(axes) + (1.0,) * len(axes)
+    if mode == "tf_crop_and_resize":
+        roi = tuple(float(v) for v in node.const(1, "roi").reshape(-1))
+        if len(roi) != 2 * len(axes):
+            raise TypeMismatch(f"Resize node {node.name!r}: roi needs {2 * len(axes)} values, got {len(roi)}")
+    method = node.string("mode", "nearest") or "nearest"
+    if method not in _METHODS:
+        raise TypeMismatch(f"Resize node {node.name!r}: unknown mode {method!r}")
+    changing = [
+        n for n, a in enumerate(axes)
+        if size[n] != shape[a] or scales[n] != 1.0 or (roi[n], roi[n + len(axes)]) != (0.0, 1.0)
+    ]  # fmt: skip
+    if not changing:
+        return x
+    return resized(
+        x,
+        tuple(axes[n] for n in changing),
+        tuple(size[n] for n in changing),
+        tuple(scales[n] for n in changing),
+        roi=tuple(roi[n] for n in changing) + tuple(roi[n + len(axes)] for n in changing),
+        method=_METHODS[method],
+        coordinate_transformation_mode=mode,
+        rounding_method=node.string("nearest_mode", "round_prefer_floor") or "round_prefer_floor",
+        cubic_alpha=node.float("cubic_coeff_a", -0.75),
+        cubic_exclude=node.int("exclude_outside", 0),
+        extrapolation_value=node.float("extrapolation_value", 0.0),
+        antialias=bool(node.int("antialias", 0)),
+    )
+
+
+def _targets(node: OnnxNode, shape: tuple[int, ...]) -> tuple[list[int], list[float]]:
+    """Output sizes and exact scales of the named axes."""
+    if not node.missing(3):
+        sizes = [int(v) for v in node.const(3, "sizes").reshape(-1)]
+        if len(sizes) == len(shape):
+            return _by_sizes(sizes, shape, node.string("keep_aspect_ratio_policy", "stretch") or "stretch")
+    scales = [float(v) for v in node.const(2, "scales").reshape(-1)]
+    if len(scales) != len(shape):
+        raise TypeMismatch(f"Resize node {node.name!r}: {len(scales)} scales for {len(shape)} axes")
+    return [math.floor(d * s) for d, s in zip(shape, scales, strict=True)], scales
+
+
+def _by_sizes(sizes: list[int], shape: tuple[int, ...], policy: str) -> tuple[list[int], list[float]]:
+    ratios = [s / d for s, d in zip(sizes, shape, strict=True)]
+    if policy == "stretch":
+        return sizes, ratios
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    return [math.floor(d * ratio + 0.5) for d in shape], [ratio] * len(shape)
+
+
+@from_onnx("Upsample", since=1)
+@from_onnx("Resize", since=10)
+def upsample(node: OnnxNode) -> Expr:
+    """Scales as attribute (opset 1: height_scale, width_scale; 7: scales) or input (9)."""
+    x, shape = node.input(0), node.type_of(0).static
+    if node.ints("scales"):
+        scales = [float(s) for s in node.ints("scales")]
+    elif node.float("height_scale") is not None:
+        scales = [1.0, 1.0, node.float("height_scale"), node.float("width_scale", 1.0)]
+    else:
+        scales = [float(s) for s in node.const(1, "scales").reshape(-1)]
+    if len(scales) != len(shape):
+        raise TypeMismatch(f"{node.op_type} node {node.name!r}: {len(scales)} scales for {len(shape)} axes")
+    axes = tuple(n for n, s in enumerate(scales) if s != 1.0)
+    if not axes:
+        return x
+    size = tuple(math.floor(shape[a] * scales[a]) for a in axes)
+    return resized(
+        x, axes, size, tuple(scales[a] for a in axes), method=_METHODS[node.string("mode", "nearest") or "nearest"],
+        coordinate_transformation_mode="asymmetric", rounding_method="floor",
+    )  # fmt: skip

@@ -1,0 +1,218 @@
+"""ONNX RNN, GRU and LSTM, unrolled over a static sequence length.
+
+In: nodes of any opset with constant or computed weights; forward, reverse and bidirectional; initial states, clip,
+peepholes, activations and per-sequence lengths. Out: (Y, Y_h[, Y_c]). The product with the inputs is one matrix
+product for the whole sequence; each step then does one product with the hidden state. Invariant: a step beyond a
+sequence's length keeps the state and gives zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from armillary.errors import UnsupportedError
+from armillary.ops.nn_activation_onnx import softplus_of
+from armillary.ops.nn_common import call
+from armillary.ops.nn_dense_onnx import type_of
+from armillary.relay.expr import Expr, TupleGetItem, const
+from armillary.relay.op import OnnxNode, from_onnx
+
+Activation = Callable[[Expr], Expr]
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "Affine": 1.0, "ScaledTanh": 1.0}
+BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
+
+
+@dataclass(frozen=True)
+class Direction:
+    """What one direction needs: weights of its own, initial states, activations."""
+
+    w: Expr
+    r: Expr
+    input_bias: Expr | None
+    hidden_bias: Expr | None
+    hidden: Expr
+    cell: Expr | None
+    peepholes: tuple[Expr, ...]
+    activations: tuple[Activation, ...]
+
+
+def _activation(name: str, alpha: float | None, beta: float | None) -> Activation:
+    a = ALPHA.get(name, 0.0) if alpha is None else alpha
+    b = BETA.get(name, 0.0) if beta is None else beta
+    table: dict[str, Activation] = {
+        "Relu": lambda x: call("nn.relu", x),
+        "Tanh": lambda x: call("tanh", x),
+        "Sigmoid": lambda x: call("sigmoid", x),
+        "Affine": lambda x: x * a + b,
+        "LeakyRelu": lambda x: call("nn.leaky_relu", x, alpha=a),
+        "ThresholdedRelu": lambda x: x * call("cast", x > a, dtype=type_of(x).dtype),
+        "ScaledTanh": lambda x: call("tanh", x * b) * a,
+        "HardSigmoid": lambda x: call("clip", x * a + b, a_min=0.0, a_max=1.0),
+        "Elu": lambda x: call("nn.relu", x) - call("nn.relu", -call("exp", x) + 1.0) * a,
+        "Softsign": lambda x: x / (call("abs", x) + 1.0),
+        "Softplus": softplus_of,
+    }
+    found = next((f for known, f in table.items() if known.lower() == name.lower()), None)
+    if found is None:
+        raise UnsupportedError(f"activation {name!r} of a recurrent node", hint=f"known: {', '.join(table)}")
+    return found
+
+
+def _row(x: Expr, index: int, axis: int = 0) -> Expr:
+    """x[index] along an axis, which goes."""
+    part = call("strided_slice", x, begin=(index,), end=(index + 1,), strides=(1,), axes=(axis,))
+    return call("squeeze", part, axis=(axis,))
+
+
+def _slice(x: Expr, begin: int, end: int, axis: int) -> Expr:
+    return call("strided_slice", x, begin=(begin,), end=(end,), strides=(1,), axes=(axis,))
+
+
+def _parts(x: Expr, count: int) -> list[Expr]:
+    """Equal parts along the last axis."""
+    if count == 1:
+        return [x]
+    pieces = call("split", x, indices_or_sections=count, axis=-1)
+    return [TupleGetItem(pieces, n) for n in range(count)]
+
+
+class _Recurrent:
+    """One node: its attributes, and the walk over directions and steps."""
+
+    def __init__(self, node: OnnxNode) -> None:
+        self.node, self.kind = node, node.op_type
+        self.batch_first = bool(node.int("layout", 0))
+        x = node.input(0)
+        self.x = call("transpose", x, axes=(1, 0, 2)) if self.batch_first else x
+        self.steps, self.batch, self.features = type_of(self.x).static
+        self.size = type_of(node.input(2)).static[-1]
+        self.clip = node.float("clip")
+        self.dtype = type_of(x).dtype
+        direction = node.string("direction", "forward") or "forward"
+        self.reverse = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]
+        self.lengths = self._lengths()
+
+    def _lengths(self) -> Expr | None:
+        if self.node.missing(4):
+            return None
+        value = self.node.constants[4]
+        if value is not None and (value == self.steps).all():
+            return None
+        return call("reshape", call("cast", self.node.input(4), dtype="int32"), newshape=(-1, 1))
+
+    def _state(self, index: int, direction: int) -> Expr:
+        if self.node.missing(index):
+            return const(np.zeros((self.batch, self.size), self.dtype.numpy))
+        return _row(self.node.input(index), direction, 1 if self.batch_first else 0)
+
+    def _direction(self, n: int) -> Direction:
+        node, gates = self.node, GATES[self.kind]
+        names = list(node.attributes.get("activations") or DEFAULTS[self.kind] * len(self.reverse))
+        alphas, betas = list(node.floats("activation_alpha") or ()), list(node.floats("activation_beta") or ())
+        functions = []
+        for name in names:  # alphas and betas are listed for the functions that take them, in order
+            alpha = alphas.pop(0) if alphas and name in ALPHA else None
+            beta = betas.pop(0) if betas and name in BETA else None
+            functions.append(_activation(name, alpha, beta))
+        per = len(DEFAULTS[self.kind])
+        input_bias = hidden_bias = None
+        if not node.missing(3):
+            bias = _row(node.input(3), n)
+            input_bias = _slice(bias, 0, gates * self.size, 0)
+            hidden_bias = _slice(bias, gates * self.size, 2 * gates * self.size, 0)
+        lstm = self.kind == "LSTM"
+        peepholes = tuple(_parts(_row(node.input(7), n), 3)) if lstm and not node.missing(7) else ()
+        return Direction(
+            _row(node.input(1), n), _row(node.input(2), n), input_bias, hidden_bias, self._state(5, n),
+            self._state(6, n) if lstm else None, peepholes, tuple(functions[n * per : (n + 1) * per]),
+        )  # fmt: skip
+
+    def clipped(self, x: Expr) -> Expr:
+        return x if self.clip is None else call("clip", x, a_min=-self.clip, a_max=self.clip)
+
+    def run(self) -> list[Expr]:
+        hidden, cells, outputs = [], [], []
+        for n, reverse in enumerate(self.reverse):
+            ys, h, c = self._walk(self._direction(n), reverse)
+            outputs.append(call("stack", ys, axis=0))
+            hidden.append(h)
+            cells.append(c)
+        axis = 1 if self.batch_first else 0
+        y = call("stack", outputs, axis=1)  # (steps, directions, batch, size)
+        y = call("transpose", y, axes=(2, 0, 1, 3)) if self.batch_first else y
+        result = [y, call("stack", hidden, axis=axis)]
+        if self.kind == "LSTM":
+            result.append(call("stack", [c for c in cells if c is not None], axis=axis))
+        return result[: len(self.node.outputs)]
+
+    def _walk(self, d: Direction, reverse: bool) -> tuple[list[Expr], Expr, Expr | None]:
+        flat = call("reshape", self.x, newshape=(self.steps * self.batch, self.features))
+        projected = call("nn.dense", flat, d.w)
+        if d.input_bias is not None:
+            projected = call("nn.bias_add", projected, d.input_bias, axis=-1)
+        projected = call("reshape", projected, newshape=(self.steps, self.batch, -1))
+        step = {"RNN": self._rnn, "GRU": self._gru, "LSTM": self._lstm}[self.kind]
+        h, c = d.hidden, d.cell
+        ys: list[Expr | None] = [None] * self.steps
+        for t in reversed(range(self.steps)) if reverse else range(self.steps):
+            new_h, new_c = step(d, _row(projected, t), h, c)
+            ys[t] = new_h
+            if self.lengths is not None:
+                inside = self.lengths > t
+                ys[t] = call("where", inside, new_h, const(np.zeros((), self.dtype.numpy)))
+                new_h = call("where", inside, new_h, h)
+                new_c = call("where", inside, new_c, c) if new_c is not None and c is not None else None
+            h, c = new_h, new_c
+        return [y for y in ys if y is not None], h, c
+
+    def _recur(self, d: Direction, h: Expr) -> Expr:
+        product = call("nn.dense", h, d.r)
+        return product if d.hidden_bias is None else call("nn.bias_add", product, d.hidden_bias, axis=-1)
+
+    def _rnn(self, d: Direction, x: Expr, h: Expr, c: Expr | None) -> tuple[Expr, None]:
+        return d.activations[0](self.clipped(x + self._recur(d, h))), None
+
+    def _gru(self, d: Direction, x: Expr, h: Expr, c: Expr | None) -> tuple[Expr, None]:
+        f, g = d.activations
+        xz, xr, xh = _parts(x, 3)
+        if self.node.int("linear_before_reset", 0):
+            hz, hr, hh = _parts(self._recur(d, h), 3)
+            update, reset = f(self.clipped(xz + hz)), f(self.clipped(xr + hr))
+            candidate = g(self.clipped(xh + reset * hh))
+        else:
+            size = self.size
+            gates = _slice(d.r, 0, 2 * size, 0)
+            recurrent = call("nn.dense", h, gates)
+            if d.hidden_bias is not None:
+                recurrent = call("nn.bias_add", recurrent, _slice(d.hidden_bias, 0, 2 * size, 0), axis=-1)
+            hz, hr = _parts(recurrent, 2)
+            update, reset = f(self.clipped(xz + hz)), f(self.clipped(xr + hr))
+            hh = call("nn.dense", reset * h, _slice(d.r, 2 * size, 3 * size, 0))
+            if d.hidden_bias is not None:
+                hh = call("nn.bias_add", hh, _slice(d.hidden_bias, 2 * size, 3 * size, 0), axis=-1)
+            candidate = g(self.clipped(xh + hh))
+        return (-update + 1.0) * candidate + update * h, None
+
+    def _lstm(self, d: Direction, x: Expr, h: Expr, c: Expr | None) -> tuple[Expr, Expr]:
+        f, g, last = d.activations
+        cell = d.cell if c is None else c
+        if cell is None:
+            raise UnsupportedError(f"LSTM node {self.node.name!r} has no cell state")
+        xi, xo, xf, xc = _parts(x + self._recur(d, h), 4)
+        if d.peepholes:
+            xi, xf = xi + d.peepholes[0] * cell, xf + d.peepholes[2] * cell
+        enter = f(self.clipped(xi))
+        forget = -enter + 1.0 if self.node.int("input_forget", 0) else f(self.clipped(xf))
+        new = forget * cell + enter * g(self.clipped(xc))
+        xo = xo + d.peepholes[1] * new if d.peepholes else xo
+        return f(self.clipped(xo)) * last(new), new
+
+
+@from_onnx("RNN", "GRU", "LSTM")
+def recurrent(node: OnnxNode) -> list[Expr]:
+    return _Recurrent(node).run()

@@ -1,0 +1,79 @@
+"""ONNX import of reductions: the Reduce* family.
+
+In: an ONNX node; axes are an attribute or, from opset 13 (ReduceSum) and 18 (the others) on, an input known when
+compiling. Out: reductions of reduce.py between elementwise operators. Invariant: with noop_with_empty_axes and no axes,
+nothing is reduced but the elementwise parts still apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from armillary.ops._common import int_list
+from armillary.ops.broadcast import multiply
+from armillary.ops.elementwise import absolute, log, sqrt
+from armillary.ops.elementwise_cast import cast
+from armillary.ops.reduce import all_, any_, logsumexp, max_, mean, min_, prod, sum_
+from armillary.relay.expr import Expr
+from armillary.relay.op import OnnxNode, Op, from_onnx
+
+Axes = tuple[int, ...] | None
+Reduce = Callable[[Expr, Axes, bool], Expr]
+
+
+def _plain(op: Op) -> Reduce:
+    return lambda data, axes, keepdims: data if axes == () else op(data, axes, keepdims)
+
+
+_SUM = _plain(sum_)
+
+
+def _in_float(function: Callable[[Expr], Expr], data: Expr) -> Expr:
+    """Apply a float function; integers go through float64."""
+    ty = data.checked_type
+    dtype = ty.dtype if hasattr(ty, "dtype") else "float32"
+    return cast(function(cast(data, "float64")), dtype) if str(dtype).lstrip("u").startswith("int") else function(data)
+
+
+def _extreme(number: Op, truth: Op) -> Reduce:
+    """max and min; of booleans any and all."""
+
+    def reduce(data: Expr, axes: Axes, keepdims: bool) -> Expr:
+        ty = data.checked_type
+        op = truth if getattr(ty, "dtype", "") == "bool" else number
+        return _plain(op)(data, axes, keepdims)
+
+    return reduce
+
+
+_REDUCE: dict[str, Reduce] = {
+    "ReduceSum": _SUM,
+    "ReduceProd": _plain(prod),
+    "ReduceMean": _plain(mean),
+    "ReduceMax": _extreme(max_, any_),
+    "ReduceMin": _extreme(min_, all_),
+    "ReduceL1": lambda x, axes, keep: _SUM(absolute(x), axes, keep),
+    "ReduceL2": lambda x, axes, keep: _in_float(lambda y: sqrt(_SUM(multiply(y, y), axes, keep)), x),
+    "ReduceSumSquare": lambda x, axes, keep: _SUM(multiply(x, x), axes, keep),
+    "ReduceLogSum": lambda x, axes, keep: _in_float(lambda y: log(_SUM(y, axes, keep)), x),
+    "ReduceLogSumExp": lambda x, axes, keep: x if axes == () else _in_float(lambda y: logsumexp(y, axes, keep), x),
+}
+
+
+def _by_attribute(node: OnnxNode) -> Expr:
+    axes = node.ints("axes", default=None)
+    keepdims = bool(node.int("keepdims", default=1))
+    return _REDUCE[node.op_type](node.input(0), None if axes is None else int_list(axes), keepdims)
+
+
+def _by_input(node: OnnxNode) -> Expr:
+    axes = node.optional_const(1, "axes")
+    given = None if axes is None or axes.size == 0 else int_list(axes)
+    if given is None and node.int("noop_with_empty_axes", default=0):
+        given = ()
+    return _REDUCE[node.op_type](node.input(0), given, bool(node.int("keepdims", default=1)))
+
+
+for _name in _REDUCE:
+    from_onnx(_name)(_by_attribute)
+    from_onnx(_name, since=13 if _name == "ReduceSum" else 18)(_by_input)

@@ -1,0 +1,201 @@
+"""Slices: strided_slice and slice_like.
+
+In: one tensor (slice_like: and one that lends its shape). Out: a part of it. Invariant: limits follow numpy: negative
+positions count from the end, positions beyond the ends are clamped, a negative stride walks backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from armillary import te
+from armillary.errors import TypeMismatch
+from armillary.ops._common import axes_of, axis_of, f32, i32, int_list
+from armillary.relay.expr import Expr
+from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType
+from armillary.tir.expr import Expr as Scalar
+
+Limits = tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class StridedSliceAttrs:
+    """Per axis of `axes` (default: the first ones) begin, end, stride; None as a limit: the end in walking direction.
+
+    slice_mode "size": `end` holds sizes (-1: all that is left) and strides are 1.
+    """
+
+    begin: Limits
+    end: Limits
+    strides: tuple[int, ...] | None = None
+    axes: tuple[int, ...] | None = None
+    slice_mode: str = "end"
+
+
+strided_slice = Op("strided_slice", kind=Kind.INJECTIVE, doc="A regular part of a tensor, as numpy's x[b:e:s].")
+strided_slice.attrs(StridedSliceAttrs)
+
+
+def _check(attrs: StridedSliceAttrs, ndim: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The axes and strides."""
+    axes = axes_of("strided_slice", attrs.axes if attrs.axes is not None else range(len(attrs.begin)), ndim)
+    strides = attrs.strides if attrs.strides else (1,) * len(axes)
+    strides = strides * len(axes) if len(strides) == 1 else strides
+    if attrs.slice_mode not in ("end", "size"):
+        raise TypeMismatch(f"strided_slice: slice_mode {attrs.slice_mode!r}, wanted 'end' or 'size'")
+    if not len(attrs.begin) == len(attrs.end) == len(axes) == len(strides):
+        lengths = f"{len(attrs.begin)} begin, {len(attrs.end)} end, {len(axes)} axes, {len(strides)} strides"
+        raise TypeMismatch(f"strided_slice: the lists differ in length: {lengths}")
+    if 0 in strides:
+        raise TypeMismatch(f"strided_slice: a stride is 0 in {strides}")
+    return axes, strides
+
+
+def slices(attrs: StridedSliceAttrs, shape: Sequence[Dim]) -> list[tuple[int, int, Dim]]:
+    """First position, stride and number of elements, for every axis."""
+    axes, strides = _check(attrs, len(shape))
+    result: list[tuple[int, int, Dim]] = [(0, 1, dim) for dim in shape]
+    for axis, begin, end, stride in zip(axes, attrs.begin, attrs.end, strides, strict=True):
+        dim = shape[axis]
+        if isinstance(dim, AnyDim):
+            whole = begin in (0, None) and end is None and stride == 1
+            known = begin is not None and end is not None and stride == 1 and 0 <= begin <= end
+            result[axis] = (begin or 0, stride, end - begin if known and end is not None and begin is not None else ANY_DIM)
+            if not whole and not known:
+                raise TypeMismatch("strided_slice: cannot cut an axis of unknown size relative to its end")
+            continue
+        if attrs.slice_mode == "size":
+            start = 0 if begin is None else begin + dim if begin < 0 else begin
+            end = dim if end is None or end < 0 else start + end
+            stride, begin = 1, start
+        start, stop, step = slice(begin, end, stride).indices(dim)
+        result[axis] = (start, step, len(range(start, stop, step)))
+    return result
+
+
+@strided_slice.infer
+def infer_strided_slice(attrs: StridedSliceAttrs, data: TensorType) -> TensorType:
+    return TensorType(tuple(count for _, _, count in slices(attrs, data.shape)), data.dtype)
+
+
+@strided_slice.reference
+def strided_slice_reference(attrs: StridedSliceAttrs, data: Array) -> Array:
+    for axis, (start, step, count) in enumerate(slices(attrs, data.shape)):
+        if (start, step, count) != (0, 1, data.shape[axis]):
+            assert isinstance(count, int), "array shapes are known"
+            data = np.take(data, start + step * np.arange(count), axis=axis)
+    return data
+
+
+@strided_slice.compute
+def strided_slice_compute(attrs: StridedSliceAttrs, data: te.Tensor) -> te.Tensor:
+    plan = slices(attrs, te.static_shape(data))
+
+    def element(*i: Scalar) -> Scalar:
+        return data(*(v * step + start for v, (start, step, _) in zip(i, plan, strict=True)))
+
+    return te.compute(tuple(count for _, _, count in plan), element, name="strided_slice", tag="injective")
+
+
+@strided_slice.samples
+def strided_slice_samples() -> Iterator[Sample]:
+    yield Sample(StridedSliceAttrs((1, 0), (3, 4), (1, 2)), (f32(4, 5),))
+    yield Sample(StridedSliceAttrs((-1,), (-100,), (-1,), (1,)), (i32(2, 5),))
+    yield Sample(StridedSliceAttrs((1, -2), (2, -1), slice_mode="size"), (f32(4, 5),))
+    yield Sample(StridedSliceAttrs((3,), (1,)), (f32(4, 5),))
+    yield Sample(StridedSliceAttrs((None,), (None,), (-2,), (-1,)), (f32(2, 7),))
+
+
+@strided_slice.bad_samples
+def strided_slice_bad_samples() -> Iterator[BadSample]:
+    yield BadSample(StridedSliceAttrs((0,), (1,), (0,)), (f32(4),), "a stride is 0")
+    yield BadSample(StridedSliceAttrs((0, 0), (1,)), (f32(4, 4),), "the lists differ in length")
+    yield BadSample(StridedSliceAttrs((0,), (1,), None, (3,)), (f32(4),), "axis 3 is out of range")
+    yield BadSample(StridedSliceAttrs((0,), (1,), slice_mode="x"), (f32(4),), "wanted 'end' or 'size'")
+
+
+@from_onnx("Slice")
+def from_onnx_slice_attributes(node: OnnxNode) -> Expr:
+    starts, ends = node.ints("starts", default=()), node.ints("ends", default=())
+    axes = node.ints("axes", default=None)
+    return strided_slice(node.input(0), int_list(starts), int_list(ends), None, None if axes is None else int_list(axes))
+
+
+@from_onnx("Slice", since=10)
+def from_onnx_slice_inputs(node: OnnxNode) -> Expr:
+    axes, steps = node.optional_const(3, "axes"), node.optional_const(4, "steps")
+    return strided_slice(
+        node.input(0),
+        int_list(node.const(1, "starts")),
+        int_list(node.const(2, "ends")),
+        None if steps is None else int_list(steps),
+        None if axes is None else int_list(axes),
+    )
+
+
+# --- slice_like ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SliceLikeAttrs:
+    """The axes to cut; None: all of shape_like."""
+
+    axes: tuple[int, ...] | None = None
+
+
+slice_like = Op("slice_like", kind=Kind.INJECTIVE, inputs=("data", "shape_like"), doc="The leading part, as large as another.")
+slice_like.attrs(SliceLikeAttrs)
+
+
+def _cut(attrs: SliceLikeAttrs, data: Sequence[Dim], like: Sequence[Dim]) -> tuple[Dim, ...]:
+    if attrs.axes is None and len(like) > len(data):
+        raise TypeMismatch(f"slice_like: shape_like has {len(like)} dimensions, data only {len(data)}")
+    axes = range(len(like)) if attrs.axes is None else [axis_of("slice_like", a, len(data)) for a in attrs.axes]
+    shape = list(data)
+    for axis in axes:
+        want = like[axis_of("slice_like", axis, len(like))]
+        have = shape[axis]
+        if isinstance(want, int) and isinstance(have, int) and want > have:
+            raise TypeMismatch(f"slice_like: axis {axis} has {have} elements, shape_like wants {want}")
+        shape[axis] = want
+    return tuple(shape)
+
+
+@slice_like.infer
+def infer_slice_like(attrs: SliceLikeAttrs, data: TensorType, like: TensorType) -> TensorType:
+    return TensorType(_cut(attrs, data.shape, like.shape), data.dtype)
+
+
+@slice_like.reference
+def slice_like_reference(attrs: SliceLikeAttrs, data: Array, like: Array) -> Array:
+    return np.array(data[tuple(slice(0, int(str(d))) for d in _cut(attrs, data.shape, like.shape))])
+
+
+@slice_like.compute
+def slice_like_compute(attrs: SliceLikeAttrs, data: te.Tensor, like: te.Tensor) -> te.Tensor:
+    shape = _cut(attrs, te.static_shape(data), te.static_shape(like))
+    return te.compute(shape, lambda *i: data(*i), name="slice_like", tag="injective")
+
+
+@slice_like.decompose
+def slice_like_decompose(attrs: SliceLikeAttrs, data: Expr, like: Expr) -> Expr:
+    types = data.checked_type, like.checked_type
+    assert isinstance(types[0], TensorType) and isinstance(types[1], TensorType), "checked by infer"
+    shape = _cut(attrs, types[0].static, types[1].static)
+    return strided_slice(data, (0,) * len(shape), shape)
+
+
+@slice_like.samples
+def slice_like_samples() -> Iterator[Sample]:
+    yield Sample(SliceLikeAttrs(), (f32(4, 5), f32(2, 3)))
+    yield Sample(SliceLikeAttrs((-1,)), (f32(4, 5), f32(7, 3)))
+
+
+@slice_like.bad_samples
+def slice_like_bad_samples() -> Iterator[BadSample]:
+    yield BadSample(SliceLikeAttrs(), (f32(4, 5), f32(2, 6)), "has 5 elements, shape_like wants 6")
+    yield BadSample(SliceLikeAttrs(), (f32(4), f32(2, 6)), "data only 1")

@@ -1,0 +1,56 @@
+"""Giving variables their values before compilation.
+
+In: a function or expression, and values by variable or by name. Out: the same with those variables replaced (and, for
+a function, no longer parameters). Invariant: names that match no variable, or several, are refused; an array must fit
+the variable's declared type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from armillary.errors import TypeMismatch
+from armillary.relay.expr import Constant, Expr, Function, Var, const
+from armillary.relay.infer import is_compatible
+from armillary.relay.walk import substitute
+
+
+def bind(expr: Expr, values: Mapping[Any, Any]) -> Expr:  # Any: Var or name -> expression, array or number
+    """Replace variables; a function loses the parameters that are bound."""
+    if isinstance(expr, Function):
+        return _bind_function(expr, {p: values[p] for p in expr.params if p in values} | dict(_by_name(expr, values)))
+    found = {id(v): _checked(v, value) for v, value in values.items() if isinstance(v, Var)}
+    return substitute(expr, found)
+
+
+def bind_params_by_name(function: Function, params: Mapping[str, Any]) -> Function:
+    """Bind parameters to arrays by name; entries that name no parameter are ignored."""
+    return _bind_function(function, _by_name(function, params))
+
+
+def _by_name(function: Function, values: Mapping[Any, Any]) -> dict[Var, Any]:
+    names: dict[str, Var] = {}
+    for p in function.params:
+        if p.name_hint in names and p.name_hint in values:
+            raise TypeMismatch(f"two parameters are called %{p.name_hint}; binding by name is ambiguous")
+        names[p.name_hint] = p
+    return {names[name]: value for name, value in values.items() if isinstance(name, str) and name in names}
+
+
+def _bind_function(function: Function, values: Mapping[Var, Any]) -> Function:
+    if not values:
+        return function
+    found = {id(var): _checked(var, value) for var, value in values.items()}
+    body = substitute(function.body, found)
+    kept = tuple(p for p in function.params if id(p) not in found)
+    return Function(kept, body, function.ret_type, function.attrs, function.span)
+
+
+def _checked(var: Var, value: Any) -> Expr:
+    if isinstance(value, Expr) and not isinstance(value, Constant):
+        return value
+    constant = value if isinstance(value, Constant) else const(value)
+    if var.type_annotation is not None and not is_compatible(constant.checked_type, var.type_annotation):
+        raise TypeMismatch(f"%{var.name_hint}: got {constant.checked_type}, wanted {var.type_annotation}")
+    return constant

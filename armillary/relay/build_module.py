@@ -1,0 +1,15 @@
+"""`relay.build_module`, the Relay-era home of names that now live elsewhere. A façade: a table, no logic."""
+
+from __future__ import annotations
+
+from armillary.lazy import lazy_names
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "bind_params_by_name": "armillary.relay.binding:bind_params_by_name",
+        "build": "armillary.driver.build:build",
+        "create_executor": "armillary.driver.build:create_executor",
+        "optimize": "armillary.driver.build:optimize",
+    },
+)

@@ -1,0 +1,93 @@
+"""Layouts as values: "NCHW", "NCHW16c", "OIHW16i16o".
+
+In: a layout's text; upper case is a whole axis (or its outer part), a number and lower case letter a block of it. Out:
+its axes, the shape a tensor takes in it, where an axis lies. Invariant: every axis occurs once in upper case; a block's
+axis is there; equal layouts have equal text. `layout_transform` (ops/nn_shape.py) does the moving; which layouts a graph
+uses is decided in transform/alter_op_layout.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from armillary.errors import TypeMismatch
+
+_PART = re.compile(r"(\d*)([A-Za-z])")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A layout. `parts` are (letter, block size or 0) in order."""
+
+    text: str
+    parts: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def axes(self) -> str:
+        """The letters, without block sizes: NCHWc."""
+        return "".join(letter for letter, _ in self.parts)
+
+    @property
+    def whole(self) -> str:
+        """The axes as an unblocked layout: NCHW16c -> NCHW."""
+        return "".join(letter for letter, _ in self.parts if letter.isupper())
+
+    @property
+    def is_blocked(self) -> bool:
+        return any(letter.islower() for letter, _ in self.parts)
+
+    def block(self, axis: str) -> int:
+        """The block size of an axis, 0 where it is whole."""
+        return next((size for letter, size in self.parts if letter == axis.lower()), 0)
+
+    def index(self, axis: str) -> int:
+        """Where an axis (upper case: its outer part) lies."""
+        if axis not in self.axes:
+            raise TypeMismatch(f"the layout {self.text} has no axis {axis}")
+        return self.axes.index(axis)
+
+    def with_block(self, axis: str, size: int) -> Layout:
+        """The same layout with another block size of an axis that is blocked."""
+        parts = ((letter, size if letter == axis.lower() else block) for letter, block in self.parts)
+        return layout("".join(f"{block or ''}{letter}" for letter, block in parts))
+
+    def shape(self, whole: Sequence[int], source: Layout) -> tuple[int, ...]:
+        """The shape in this layout of a tensor that has shape `whole` in the unblocked layout `source`."""
+        size = dict(zip(source.axes, whole, strict=True))
+        result = []
+        for letter, block in self.parts:
+            divisor = self.block(letter)
+            if letter.isupper() and divisor and size[letter] % divisor:
+                raise TypeMismatch(f"{self.text}: axis {letter} of size {size[letter]} is no multiple of {divisor}")
+            result.append(block if letter.islower() else size[letter] // (divisor or 1))
+        return tuple(result)
+
+
+@functools.cache
+def layout(text: str) -> Layout:
+    """A layout from its text; raises TypeMismatch where it is none."""
+    parts = tuple((letter, int(size) if size else 0) for size, letter in _PART.findall(text))
+    letters = [letter for letter, _ in parts]
+    well_formed = "".join(f"{size or ''}{letter}" for letter, size in parts) == text and letters
+    blocks_fit = all((size > 0) == letter.islower() for letter, size in parts)
+    axes_fit = len(set(letters)) == len(letters) and all(letter.upper() in letters for letter in letters)
+    if not (well_formed and blocks_fit and axes_fit):
+        raise TypeMismatch(f"{text!r} is not a layout", hint="write NCHW, NHWC, NCHW16c or OIHW16i16o")
+    return Layout(text, parts)
+
+
+def choose_block(channels: int, lanes: int) -> int:
+    """The block for a channel count: the vector length, or the best divisor of at least 4, or all channels if few.
+
+    Powers of two come first: they fill half and quarter vectors. 0 means that no block fits.
+    """
+    sizes = [lanes >> k for k in range(8) if lanes >> k >= 4]
+    sizes += [d for d in range(lanes, 3, -1) if d not in sizes]
+    found = next((size for size in sizes if channels % size == 0), 0)
+    return found or (channels if 0 < channels < 4 else 0)

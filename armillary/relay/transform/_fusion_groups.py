@@ -1,0 +1,199 @@
+"""Which calls become one kernel: grouping by post-dominators over operator kinds.
+
+In: the nodes of a function in post order. Out: a group number per node. The rules, in three rounds over the nodes, each
+looking at its immediate post-dominator P (the node all of its consumers' paths meet in):
+
+- round 0: a contraction joins P if it reaches it elementwise only, through nodes no more than broadcast;
+- rounds 0 and 1: an elementwise or broadcast node joins P if all between is at most injective, and P is broadcast,
+  injective, a reduction, or in the group of a contraction;
+- round 1: an injective node or tuple joins P if everything up to and with P is at most injective;
+- round 2: an at most injective node joins a tuple that is itself part of an injective kernel.
+
+Invariant: a group has one node (its root) whose value leaves it, no group spans two scopes, none exceeds `max_depth`
+nodes, a reduction never starts a group, and nothing fuses into or out of opaque operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from armillary.relay.expr import Call, Expr, Tuple, TupleGetItem
+from armillary.relay.op import Kind, Op
+from armillary.relay.types import TupleType
+from armillary.relay.walk import Scope, children
+
+
+@dataclass(eq=False)
+class FusionNode:
+    """A node of the graph being fused. `users` are (index, kind of the edge); `kept` says its value must exist."""
+
+    expr: Expr
+    kind: Kind
+    scope: Scope | None
+    users: list[tuple[int, Kind]] = field(default_factory=list)
+    kept: bool = False
+    parent: int | None = None  # the immediate post-dominator
+    depth: int = 0
+    reach: Kind = Kind.OPAQUE  # the largest edge kind on the way to it
+
+
+class Groups:
+    """Union-find over nodes; the kind and size of a group are kept at its representative."""
+
+    def __init__(self, nodes: list[FusionNode], max_depth: int) -> None:
+        self.nodes, self.max_depth = nodes, max_depth
+        self.link = list(range(len(nodes)))
+        self.kind = [n.kind for n in nodes]
+        self.size = [1 if isinstance(n.expr, Call) else 0 for n in nodes]
+
+    def find(self, index: int) -> int:
+        while self.link[index] != index:
+            self.link[index] = self.link[self.link[index]]
+            index = self.link[index]
+        return index
+
+    def merge(self, child: int, into: int) -> None:
+        child, into = self.find(child), self.find(into)
+        if child == into:
+            return
+        self.size[into] += self.size[child]
+        self.kind[into] = max(self.kind[child], self.kind[into])
+        self.link[child] = into
+
+
+def build_nodes(order: list[Expr], root: Expr, scope_of: dict[int, Scope]) -> list[FusionNode]:
+    """One FusionNode per expression, with users and post-dominators."""
+    nodes = [FusionNode(e, _kind(e), scope_of.get(id(e))) for e in order]
+    index = {id(e): k for k, e in enumerate(order)}
+    for k, node in enumerate(nodes):
+        fuses = isinstance(node.expr, Call) and isinstance(node.expr.op, Op) or isinstance(node.expr, Tuple | TupleGetItem)
+        for child in children(node.expr):
+            if id(child) not in index:
+                continue
+            target = nodes[index[id(child)]]
+            if fuses and target.scope is node.scope:
+                target.users.append((k, _edge(node, child)))
+            else:
+                target.kept = True
+    if id(root) in index:
+        nodes[index[id(root)]].kept = True
+    _post_dominate(nodes)
+    return nodes
+
+
+def _kind(expr: Expr) -> Kind:
+    if isinstance(expr, Call) and isinstance(expr.op, Op):
+        return expr.op.kind
+    if isinstance(expr, Tuple):
+        return Kind.TUPLE
+    return Kind.INJECTIVE if isinstance(expr, TupleGetItem) else Kind.OPAQUE
+
+
+def _edge(user: FusionNode, child: Expr) -> Kind:
+    if user.kind == Kind.TUPLE:
+        return Kind.INJECTIVE
+    if user.kind == Kind.BROADCAST and _shape(child) == _shape(user.expr):
+        return Kind.ELEMENTWISE
+    if isinstance(user.expr, TupleGetItem) and isinstance(child, Call):
+        return Kind.OPAQUE if child.op.kind == Kind.OPAQUE else Kind.INJECTIVE
+    return user.kind
+
+
+def _shape(expr: Expr) -> object:
+    ty = expr.checked_type
+    return getattr(ty, "shape", ty)
+
+
+def _post_dominate(nodes: list[FusionNode]) -> None:
+    """Users come later in post order, so going backwards each node's users are done."""
+    for node in reversed(nodes):
+        if node.kept or not node.users:
+            continue
+        parent: int | None = node.users[0][0]
+        reach = Kind.ELEMENTWISE
+        for user, kind in node.users:
+            reach = max(reach, kind)
+            parent, reach = _meet(nodes, parent, user, reach)
+        node.parent, node.reach = parent, reach
+        node.depth = nodes[parent].depth + 1 if parent is not None else 0
+
+
+def _meet(nodes: list[FusionNode], a: int | None, b: int | None, reach: Kind) -> tuple[int | None, Kind]:
+    """The nearest common post-dominator, and the largest edge kind passed on the way."""
+    while a != b:
+        if a is None or b is None:
+            return None, Kind.OPAQUE
+        if nodes[a].depth < nodes[b].depth:
+            a, b = b, a
+        step = nodes[a]
+        reach = max(reach, step.reach)
+        if nodes[a].depth == nodes[b].depth:
+            reach = max(reach, nodes[b].reach)
+            b = nodes[b].parent
+        a = step.parent
+    return (a, reach) if a is not None else (None, Kind.OPAQUE)
+
+
+def group(nodes: list[FusionNode], max_depth: int) -> Groups:
+    """Run the three rounds."""
+    groups = Groups(nodes, max_depth)
+    for phase in range(3):
+        for k in range(len(nodes)):
+            _consider(groups, k, phase)
+    return groups
+
+
+def _consider(groups: Groups, k: int, phase: int) -> None:
+    node = groups.nodes[k]
+    kind = groups.kind[groups.find(k)]
+    if node.kind == Kind.OPAQUE or kind == Kind.OPAQUE or node.parent is None:
+        return
+    parent = groups.find(node.parent)
+    if phase == 2:
+        is_chain = groups.kind[parent] <= Kind.INJECTIVE or groups.nodes[node.parent].kind == Kind.TUPLE
+        fused_tuple = groups.nodes[node.parent].kind == Kind.TUPLE and parent != node.parent
+        if kind <= Kind.INJECTIVE and fused_tuple and is_chain:
+            _try(groups, k, node.parent, Kind.TUPLE, Kind.TUPLE, False)
+        return
+    if groups.find(k) == parent or groups.nodes[node.parent].kind == Kind.TUPLE:
+        return
+    if kind == Kind.CONTRACTION:
+        if phase == 0 and node.reach == Kind.ELEMENTWISE:
+            _try(groups, k, node.parent, Kind.BROADCAST, Kind.BROADCAST, False)
+    elif kind <= Kind.BROADCAST:
+        if node.reach <= Kind.REDUCE:
+            _try(groups, k, node.parent, Kind.INJECTIVE, Kind.REDUCE, True)
+    elif kind in (Kind.INJECTIVE, Kind.TUPLE) and phase == 1:
+        _try(groups, k, node.parent, Kind.INJECTIVE, Kind.INJECTIVE, False)
+
+
+def _try(groups: Groups, source: int, sink: int, between: Kind, last: Kind, contraction: bool) -> None:
+    """Merge all nodes on the paths from source to sink, if each may be on them."""
+    path = _path(groups, source, sink)
+    if len({id(groups.nodes[k].scope) for k in (source, *path)}) > 1:
+        return
+    for k in path:
+        kind = groups.kind[groups.find(k)]
+        limit = last if k == sink else between
+        if kind > limit and not (contraction and k == sink and kind == Kind.CONTRACTION):
+            return
+    members = {groups.find(k) for k in (source, *path)}
+    if sum(groups.size[m] for m in members) > groups.max_depth:
+        return
+    for k in (source, *path):
+        groups.merge(k, sink)
+
+
+def _path(groups: Groups, source: int, sink: int) -> list[int]:
+    """Every node on a path from source to sink, the sink included, the source not."""
+    found: list[int] = []
+    seen = {source}
+    stack = [source]
+    while stack:
+        for user, _ in groups.nodes[stack.pop()].users:
+            if user not in seen:
+                seen.add(user)
+                found.append(user)
+                if user != sink:
+                    stack.append(user)
+    return found

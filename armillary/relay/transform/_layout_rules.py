@@ -1,0 +1,264 @@
+"""How operators take part in layout changes: contractions start them, the rest follows or ends them.
+
+In: a call, the layout changes of its inputs, the request. Out: a `LayoutChoice`, or None: inputs as they were.
+Invariant: a rule returns None unless it knows the result to be the same in the new layout.
+An operator's own `layout` facet comes before these; a kind's rule comes last.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from armillary.relay.expr import Call, Constant, Expr, Tuple
+from armillary.relay.layout import Layout, choose_block, layout
+from armillary.relay.op import Kind, Op, get_op
+from armillary.relay.transform._layout_engine import Change, LayoutChoice, LayoutRule, Request, flat_arguments
+from armillary.relay.types import TensorType
+from armillary.relay.walk import post_order
+
+Changes = Sequence[Change | None]
+_KERNEL_OF = {"NCHW": "OIHW", "NHWC": "HWIO"}  # the weight layout that goes with a data layout by default
+
+
+def find_rule(op: Op) -> LayoutRule | None:
+    """The rule of an operator: its own, the table's, or its kind's."""
+    if op.layout_rule is not None:
+        return op.layout_rule
+    if op.name in _RULES:
+        return _RULES[op.name]
+    return _BY_KIND.get(op.kind)
+
+
+def static(expr: Expr) -> tuple[int, ...] | None:
+    """The shape of a tensor expression, where known."""
+    ty = expr.checked_type
+    if not isinstance(ty, TensorType) or not all(isinstance(d, int) for d in ty.shape):
+        return None
+    return ty.static
+
+
+def is_fixed(expr: Expr) -> bool:
+    """Whether an expression depends on constants only, so that its conversion folds away."""
+    if isinstance(expr, Constant):
+        return True
+    leaves = [e for e in post_order(expr) if not isinstance(e, Call | Tuple)]
+    return all(isinstance(e, Constant) for e in leaves)
+
+
+def _rebuilt(expr: Call, changes: dict[str, Any]) -> Any:  # Any: attrs differ by operator
+    attrs = dataclasses.replace(expr.attrs, **changes) if changes else expr.attrs
+
+    def build(args: Sequence[Expr]) -> Expr:
+        return Call(expr.op, tuple(args), attrs, expr.span)
+
+    return build
+
+
+def _first(have: Changes) -> Change | None:
+    return next((change for change in have if change is not None), None)
+
+
+# --- convolutions ---------------------------------------------------------------------------------------------------
+
+
+def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """nn.conv2d: into blocks of channels, or into the layouts asked for."""
+    desired = request.layouts_of("nn.conv2d")
+    if desired is not None:
+        return _conv2d_as_asked(expr, desired)
+    if not request.lanes or expr.attrs.data_layout != "NCHW" or expr.attrs.kernel_layout != "OIHW":
+        return None
+    shape, weight = static(expr.args[0]), static(expr.args[1])
+    plain_out = expr.attrs.out_layout in ("", "NCHW")
+    if shape is None or weight is None or not plain_out or not is_fixed(expr.args[1]):
+        return None
+    if _is_depthwise(expr, shape, weight):
+        return _depthwise_blocked(expr, have, request, shape)
+    return _conv2d_blocked(expr, have, request, shape, weight)
+
+
+def _is_depthwise(expr: Call, shape: tuple[int, ...], weight: tuple[int, ...]) -> bool:
+    groups = expr.attrs.groups
+    return bool(groups > 1 and groups == shape[1] and weight[0] == groups and weight[1] == 1)
+
+
+def _conv2d_blocked(
+    expr: Call, have: Changes, request: Request, shape: tuple[int, ...], weight: tuple[int, ...]
+) -> LayoutChoice | None:
+    groups = expr.attrs.groups
+    if weight[1] * groups != shape[1]:
+        return None
+    current = have[0].new.block("C") if have[0] is not None else 0
+    inner = current if current and weight[1] % current == 0 else choose_block(weight[1], request.lanes)
+    outer = choose_block(weight[0] // groups, request.lanes)
+    if not inner or not outer or (outer < 4 and weight[0] > 4):
+        return None
+    return _blocked("nn.contrib_conv2d_NCHWc", expr, inner, outer, f"OIHW{inner}i{outer}o")
+
+
+def _depthwise_blocked(expr: Call, have: Changes, request: Request, shape: tuple[int, ...]) -> LayoutChoice | None:
+    block = have[0].new.block("C") if have[0] is not None else choose_block(shape[1], request.lanes)
+    if block < 2:
+        return None
+    return _blocked("nn.contrib_depthwise_conv2d_NCHWc", expr, block, block, f"OIHW1i{block}o")
+
+
+def _blocked(name: str, expr: Call, inner: int, outer: int, kernel: str) -> LayoutChoice:
+    nchw, data, out = layout("NCHW"), layout(f"NCHW{inner}c"), layout(f"NCHW{outer}c")
+    op = get_op(name)
+    kept = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
+    kept |= {"data_layout": data.text, "kernel_layout": kernel, "out_layout": out.text}
+    attrs = op.make_attrs((), kept)
+    wanted = (Change(nchw, data), Change(layout("OIHW"), layout(kernel)))
+    return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), Change(nchw, out))
+
+
+def _conv2d_as_asked(expr: Call, desired: tuple[str, ...]) -> LayoutChoice | None:
+    attrs = expr.attrs
+    kernel = desired[1] if len(desired) > 1 else "default"
+    kernel = _KERNEL_OF.get(desired[0], attrs.kernel_layout) if kernel == "default" else kernel
+    if attrs.out_layout not in ("", attrs.data_layout):
+        return None
+    pairs = ((attrs.data_layout, desired[0]), (attrs.kernel_layout, kernel))
+    if all(old == new for old, new in pairs) or any(layout(old).is_blocked for old, _ in pairs):
+        return None
+    wanted = tuple(Change(layout(old), layout(new)) for old, new in pairs)
+    build = _rebuilt(expr, {"data_layout": desired[0], "kernel_layout": kernel, "out_layout": ""})
+    return LayoutChoice(wanted, build, wanted[0])
+
+
+# --- followers ------------------------------------------------------------------------------------------------------
+
+
+def pool2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """Pooling works on any layout with whole spatial axes."""
+    change = have[0]
+    if change is None or expr.attrs.layout != change.old.text or expr.attrs.out_layout not in ("", change.old.text):
+        return None
+    return LayoutChoice((change,), _rebuilt(expr, {"layout": change.new.text, "out_layout": ""}), change)
+
+
+def elementwise(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """One tensor in, the same positions out."""
+    change = have[0] if len(have) == 1 else None
+    if change is None or _has_axis(expr):
+        return None
+    return LayoutChoice((change,), _rebuilt(expr, {}), change)
+
+
+def broadcast(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """The others follow the first input that was changed, where they broadcast axis by axis."""
+    lead = _first(have)
+    shape = static(expr)
+    if lead is None or shape is None or _has_axis(expr) or len(shape) != len(lead.old.axes):
+        return None
+    wanted: list[Change | None] = []
+    for arg, change in zip(expr.args, have, strict=True):
+        operand = static(arg)
+        if operand is None or (change is not None and change.old != lead.old):
+            return None
+        wanted.append(None if _is_scalar(operand) and change is None else _operand(operand, shape, lead))
+        if wanted[-1] is None and not _is_scalar(operand):
+            return None
+    return LayoutChoice(tuple(wanted), _rebuilt(expr, {}), lead)
+
+
+def _is_scalar(shape: tuple[int, ...]) -> bool:
+    return all(d == 1 for d in shape)
+
+
+def _operand(operand: tuple[int, ...], shape: tuple[int, ...], lead: Change) -> Change | None:
+    """How an operand of a broadcast must come: blocks of one where it does not extend along the blocked axis."""
+    full = (1,) * (len(shape) - len(operand)) + operand
+    new: Layout = lead.new
+    for letter, block in lead.new.parts:
+        if not block:
+            continue
+        size = full[lead.old.index(letter.upper())]
+        if size == 1:
+            new = new.with_block(letter.upper(), 1)
+        elif size % block:
+            return None
+    return Change(lead.old, new)
+
+
+def _has_axis(expr: Call) -> bool:
+    """Attributes that name positions would have to be translated; such calls do not follow."""
+    if expr.attrs is None:
+        return False
+    names = {f.name for f in dataclasses.fields(expr.attrs)}
+    return bool(names & {"axis", "axes", "shape", "newshape", "layout"})
+
+
+def concatenate(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """Along channels: all inputs in the first one's layout, if its block divides each of them."""
+    lead = _first(have)
+    shapes = [static(arg) for arg in flat_arguments(expr)]
+    if lead is None or any(s is None or len(s) != len(lead.old.axes) for s in shapes):
+        return None
+    if any(change is not None and change.old != lead.old for change in have):
+        return None
+    letter = lead.old.axes[expr.attrs.axis % len(lead.old.axes)]
+    known = [s for s in shapes if s is not None]
+    block = _common_block(lead, letter, [s[lead.old.index(letter)] for s in known], request)
+    if block is None:
+        return None
+    change = Change(lead.old, lead.new.with_block(letter, block) if block else lead.new)
+    axis = change.new.index(letter)
+    attrs = dataclasses.replace(expr.attrs, axis=axis)
+    return LayoutChoice(
+        (change,) * len(known), lambda args: Call(expr.op, (Tuple(tuple(args)),), attrs, expr.span), change
+    )
+
+
+def _common_block(lead: Change, letter: str, sizes: list[int], request: Request) -> int | None:
+    """The lead's block if it divides all sizes, else a smaller one that does; 0: not blocked; None: there is none."""
+    block = lead.new.block(letter)
+    while block > 1 and any(size % block for size in sizes):
+        block //= 2
+    if lead.new.block(letter) and block < 4:
+        return None
+    return block
+
+
+def reduction(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """Over whole axes, keeping dimensions: the same axes wherever they lie now."""
+    change = have[0]
+    attrs = expr.attrs
+    if change is None or not getattr(attrs, "keepdims", False) or getattr(attrs, "exclude", False):
+        return None
+    axes = getattr(attrs, "axis", None)
+    axes = (axes,) if isinstance(axes, int) else axes
+    if not axes:
+        return None
+    letters = [change.old.axes[a % len(change.old.axes)] for a in axes]
+    if any(change.new.block(letter) for letter in letters):
+        return None
+    moved = tuple(change.new.index(letter) for letter in letters)
+    return LayoutChoice((change,), _rebuilt(expr, {"axis": moved}), change)
+
+
+def pad(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """Padding of axes that are not in blocks."""
+    change = have[0]
+    if change is None or any(c is not None for c in have[1:]) or len(expr.args) > 2:
+        return None
+    width = dict(zip(change.old.axes, expr.attrs.pad_width, strict=True))
+    if any(change.new.block(letter) and tuple(pair) != (0, 0) for letter, pair in width.items()):
+        return None
+    moved = tuple(tuple(width[letter]) if letter.isupper() else (0, 0) for letter, _ in change.new.parts)
+    rest = (None,) * (len(expr.args) - 1)
+    return LayoutChoice((change, *rest), _rebuilt(expr, {"pad_width": moved}), change)
+
+
+_POOLS = tuple(f"nn.{kind}_pool2d" for kind in ("max", "avg", "global_max", "global_avg", "adaptive_max", "adaptive_avg"))
+_RULES: dict[str, LayoutRule] = {
+    "nn.conv2d": conv2d,
+    "concatenate": concatenate,
+    "nn.pad": pad,
+    **{name: reduction for name in ("mean", "sum", "max", "min", "prod")},
+    **{name: pool2d for name in _POOLS},
+}
+_BY_KIND: dict[Kind, LayoutRule] = {Kind.ELEMENTWISE: elementwise, Kind.BROADCAST: broadcast}

@@ -1,0 +1,73 @@
+"""What the graph passes share: applying rules to every function of a module, and building calls.
+
+In: a rule on expressions. Out: a module. Invariant: functions that already are one kernel, or belong to a library, are
+left alone; a module in which no rule fired is returned as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from armillary.errors import InternalError
+from armillary.ir import BaseFunc, IRModule
+from armillary.relay.expr import Call, Constant, Expr, Function
+from armillary.relay.infer import infer_type
+from armillary.relay.op import Op, get_op
+from armillary.relay.types import TensorType
+from armillary.relay.walk import not_primitive, rewrite
+
+Array = np.ndarray[Any, Any]
+
+
+def on_functions(module: IRModule, change: Callable[[Function], Expr | None]) -> IRModule:
+    """Apply `change` to each typed function of the module that may be changed."""
+
+    def visit(_: str, function: BaseFunc) -> BaseFunc | None:
+        if not isinstance(function, Function) or not not_primitive(function):
+            return None
+        infer_type(function, module)
+        changed = change(function)
+        if changed is None or isinstance(changed, Function):
+            return changed
+        raise InternalError("a pass turned a function into something else")
+
+    return module.map_functions(visit)
+
+
+def rewrite_module(module: IRModule, *rules: Callable[[Expr], Expr | None]) -> IRModule:
+    """Rewrite every function bottom-up by the first rule that applies to each node."""
+
+    def rule(expr: Expr) -> Expr | None:
+        return next((new for r in rules if (new := r(expr)) is not None), None)
+
+    return on_functions(module, lambda function: rewrite(function, rule, not_primitive))
+
+
+def call(name: str, *args: Any, **attrs: Any) -> Call:  # Any: expressions or numbers; attribute values
+    """A call of the named operator."""
+    return get_op(name)(*args, **attrs)
+
+
+def op_name(expr: Any) -> str:
+    """The operator an expression calls, or ""."""
+    return expr.op.name if isinstance(expr, Call) and isinstance(expr.op, Op) else ""
+
+
+def tensor(expr: Expr) -> TensorType | None:
+    """The type of an expression where it is a tensor of known shape."""
+    ty = expr.checked_type
+    return ty if isinstance(ty, TensorType) and all(isinstance(d, int) for d in ty.shape) else None
+
+
+def splat(expr: Expr) -> float | int | None:
+    """The value of a constant whose elements are all equal."""
+    if not isinstance(expr, Constant) or expr.data.size == 0:
+        return None
+    first = expr.data.reshape(-1)[0]
+    if expr.data.size > 1 and not bool((expr.data == first).all()):
+        return None
+    value: float | int = first.item()
+    return value

@@ -1,0 +1,39 @@
+"""alter-op-layout: channels in blocks of a vector, for CPU targets.
+
+In: a module with conv2d in NCHW and constant weights. Out: the same with nn.contrib_conv2d_NCHWc; pooling, elementwise
+operators, broadcasts with per-channel operands, concatenation and residual additions follow their producer's layout;
+layout_transform stands only where a plain tensor becomes a blocked one or the reverse. Weights are converted by
+layout_transform calls that fold-constant evaluates. Invariant: the types of inputs and outputs stay; running the pass
+again changes nothing. The walk: _layout_engine.py; the rules: _layout_rules.py.
+
+    nn.conv2d(%x, weight)
+    ->
+    layout_transform(nn.contrib_conv2d_NCHWc(layout_transform(%x), layout_transform(weight)))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from armillary.ir import IRModule
+from armillary.relay.transform._layout_engine import LayoutEngine, Request
+from armillary.relay.transform._layout_rules import find_rule
+from armillary.relay.transform._rules import on_functions
+from armillary.target import Target
+from armillary.target.cpu import cpu_model
+from armillary.transform import define_pass
+
+
+@define_pass("alter-op-layout", opt_level=3)
+def alter_op_layout(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+    """Use blocked layouts that suit the target's vectors (the current target, or this machine, by default)."""
+    lanes = block_lanes(target if target is not None else Target.current() or Target("llvm"))
+    if lanes < 2:
+        return module
+    request = Request(lanes=lanes)
+    return on_functions(module, lambda function: LayoutEngine(request, find_rule).run(function))
+
+
+def block_lanes(target: Any) -> int:  # Any: whatever Target accepts
+    """float32 lanes of the target's vectors (never below 4, so that narrow machines still get contiguous channels)."""
+    return max(4, cpu_model(Target(target)).lanes)

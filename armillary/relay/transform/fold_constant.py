@@ -1,0 +1,119 @@
+"""fold-constant: evaluate at compile time what depends on constants only.
+
+In: a module. Out: one where calls of constants are constants, branches on constants are taken, and lets of constants
+are gone. Invariant: stateful operators are left alone, and nothing much larger than its inputs is made: a scalar
+broadcast to a gigabyte stays a call.
+
+    def @main(%x: Tensor[(), int32]) { %0 = add(1, 2); multiply(%x, %0) }
+    ->
+    def @main(%x: Tensor[(), int32]) { multiply(%x, 3) }
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from armillary.ir import IRModule
+from armillary.relay.evaluate import evaluate_call
+from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
+from armillary.relay.op import Op
+from armillary.relay.transform._rules import on_functions
+from armillary.relay.transform.simplify_inference import pick_field
+from armillary.relay.types import AnyDim, TensorType, Type, tensor_fields
+from armillary.relay.walk import copy_type, not_primitive, post_order, rewrite
+from armillary.transform import define_pass
+
+_GROWTH = 8  # int8 weights become float64 at most
+
+
+@define_pass("fold-constant", opt_level=2)
+def fold_constant(module: IRModule, *, fold_qnn: bool = False, max_bytes: int = 1 << 20) -> IRModule:
+    """Evaluate calls whose arguments are all constants.
+
+    add(const 1, const 2)  ->  const 3
+    """
+    return on_functions(module, partial(_fold_function, fold_qnn=fold_qnn, max_bytes=max_bytes))
+
+
+def fold_expr(expr: Expr, max_bytes: int = 1 << 20) -> Expr:
+    """Fold inside one expression."""
+    return _fold(expr, True, max_bytes)
+
+
+def _fold_function(function: Function, fold_qnn: bool, max_bytes: int) -> Expr:
+    return _fold(function, fold_qnn, max_bytes)
+
+
+def _fold(root: Expr, fold_qnn: bool, max_bytes: int) -> Expr:
+    memo: dict[int, Expr] = {}
+    lets = {id(e.var): e.value for e in post_order(root) if isinstance(e, Let)}
+
+    def rule(expr: Expr) -> Expr | None:
+        match expr:
+            case Call(Op() as op):
+                skip = op.stateful or (op.name.startswith("qnn.") and not fold_qnn)
+                return None if skip else _fold_call(expr, max_bytes)
+            case Var() if id(expr) in lets:
+                value = memo.get(id(lets[id(expr)]))
+                return value if isinstance(value, Constant) else None
+            case If(Constant(data), yes, no):
+                return yes if bool(data) else no
+            case _:
+                return pick_field(expr)
+
+    return rewrite(root, rule, not_primitive, memo)
+
+
+def _fold_call(call: Call, max_bytes: int) -> Expr | None:
+    if call.op.name == "shape_of":
+        return _fold_shape(call)
+    inputs = 0
+    for arg in call.args:
+        size = _constant_bytes(arg)
+        if size is None:
+            return None
+        inputs += size
+    if call.op.reference_rule is None:
+        return None
+    size = _result_bytes(call.checked_type)
+    if size is None or size > max(max_bytes, _GROWTH * inputs):
+        return None
+    return as_constant(evaluate_call(call), call)
+
+
+def _fold_shape(call: Call) -> Expr | None:
+    ty, result = call.args[0].checked_type, call.checked_type
+    if not isinstance(ty, TensorType) or not isinstance(result, TensorType):
+        return None
+    if any(isinstance(d, AnyDim) for d in ty.shape):
+        return None
+    return Constant(np.asarray(ty.shape, result.dtype.numpy), call.span)
+
+
+def _constant_bytes(expr: Expr) -> int | None:
+    """The bytes of a constant or of a tuple of constants; None for anything else."""
+    if isinstance(expr, Constant):
+        return int(expr.data.nbytes)
+    if isinstance(expr, Tuple):
+        sizes = [f.data.nbytes if isinstance(f, Constant) else None for f in expr.fields]
+        known = [int(s) for s in sizes if s is not None]
+        return sum(known) if len(known) == len(sizes) else None
+    return None
+
+
+def _result_bytes(ty: Type) -> int | None:
+    fields = tensor_fields(ty)
+    if any(isinstance(d, AnyDim) for f in fields for d in f.shape):
+        return None
+    return sum(f.nbytes for f in fields)
+
+
+def as_constant(value: Any, like: Expr) -> Expr:  # Any: an array or a tuple of them
+    """An evaluated value as an expression."""
+    if isinstance(value, tuple):
+        return Tuple(tuple(as_constant(v, like) for v in value), like.span if isinstance(like, Call) else None)
+    made = Constant(np.ascontiguousarray(value).reshape(value.shape), like.span if isinstance(like, Call) else None)
+    return copy_type(made, like) if isinstance(like.checked_type, TensorType) else made

@@ -1,0 +1,50 @@
+"""simplify-inference: replace operators that mean others by what they mean when not training.
+
+In: a module. Out: one without batch_norm, dropout and others whose record has a `decompose` rule. Invariant: each rule
+sits with its operator; the result computes the same values.
+
+    def @main(%x: Tensor[(2,), float32]) { %0 = nn.dropout(%x); %0.0 }
+    ->
+    def @main(%x: Tensor[(2,), float32]) { %x }
+"""
+
+from __future__ import annotations
+
+from armillary.ir import IRModule
+from armillary.relay.expr import Call, Expr, Tuple, TupleGetItem
+from armillary.relay.op import Op
+from armillary.relay.transform._rules import rewrite_module
+from armillary.transform import define_pass
+
+_ROUNDS = 8  # a decomposition may use operators that decompose again; deeper is a defect of a rule
+
+
+@define_pass("simplify-inference")
+def simplify_inference(module: IRModule) -> IRModule:
+    """Apply the `decompose` rules of operators until none applies.
+
+    nn.dropout(x).0  ->  x
+    """
+    for _ in range(_ROUNDS):
+        changed = rewrite_module(module, decompose, pick_field)
+        if changed is module:
+            break
+        module = changed
+    return module
+
+
+def decompose(expr: Expr) -> Expr | None:
+    """A call by its operator's `decompose` rule."""
+    if isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.decompose_rule is not None:
+        return expr.op.decompose_rule(expr.attrs, *expr.args)
+    return None
+
+
+def pick_field(expr: Expr) -> Expr | None:
+    """Field of a tuple that is written out.
+
+    (a, b).1  ->  b
+    """
+    if isinstance(expr, TupleGetItem) and isinstance(expr.tuple_value, Tuple):
+        return expr.tuple_value.fields[expr.index]
+    return None

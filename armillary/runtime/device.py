@@ -1,0 +1,73 @@
+"""Devices: where tensors live and kernels run.
+
+In: a kind and a number. Out: `Device`, with DLPack's type codes. Invariant: a Device of a known kind can always be made;
+using one that this process cannot reach is a TargetError that says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from armillary.errors import TargetError
+
+_CODES = {
+    "cpu": 1, "llvm": 1, "c": 1, "cuda": 2, "cl": 4, "opencl": 4, "vulkan": 7, "metal": 8, "rocm": 10, "hexagon": 16,
+}  # fmt: skip
+_NAMES = {1: "cpu", 2: "cuda", 4: "cl", 7: "vulkan", 8: "metal", 10: "rocm", 16: "hexagon"}
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device by DLPack type code and number."""
+
+    device_type: int
+    device_id: int = 0
+
+    @property
+    def kind(self) -> str:
+        """Short name of the kind of device, such as "cpu"."""
+        return _NAMES.get(self.device_type, f"type{self.device_type}")
+
+    @property
+    def exist(self) -> bool:
+        """Whether this process can use the device."""
+        return self.device_type == 1 and self.device_id == 0
+
+    def sync(self) -> None:
+        """Wait until the device has finished (the CPU always has)."""
+        require(self)
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.device_id})"
+
+    __repr__ = __str__
+
+
+def require(device: Device) -> Device:
+    """Return the device, or raise a TargetError if it cannot be used."""
+    if not device.exist:
+        hint = "this build runs on cpu(0) only; use armillary.cpu()"
+        raise TargetError(f"device {device} is not available in this runtime", hint=hint)
+    return device
+
+
+def device(kind: str, index: int = 0) -> Device:
+    """The device of a kind such as "cpu" or "cl"; a target string such as "llvm -mcpu=…" counts by its first word."""
+    words = str(kind).split()
+    code = _CODES.get(words[0]) if words else None
+    if code is None:
+        raise TargetError(f"unknown device kind {kind!r}", hint=f"known are {', '.join(_CODES)}")
+    return Device(code, index)
+
+
+def cpu(index: int = 0) -> Device:
+    """The host CPU."""
+    return Device(1, index)
+
+
+def cl(index: int = 0) -> Device:
+    """An OpenCL device."""
+    return Device(4, index)
+
+
+opencl = cl

@@ -1,0 +1,232 @@
+"""Modules of compiled functions.
+
+In: a shared library, a package tar, or (for code compiled in this process) a descriptor and a resolver of symbols.
+Out: `Module`; `mod["name"]` is callable with tensors, `mod["default"](device)` makes a graph executor.
+Invariant: a Module keeps alive what its code lives in; every call checks count, dtype, shape and layout natively.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import tempfile
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_double, c_int64, c_size_t, c_void_p
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from armillary.artifact import Descriptor, FunctionRow, Package, load_package
+from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
+from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
+from armillary.runtime.device import Device
+from armillary.runtime.executor import GraphExecutor, create_graph_module
+from armillary.runtime.native_library import CTensor, ErrorText, Handle, Resolver, native
+from armillary.runtime.ndarray import NDArray, from_dlpack
+from armillary.runtime.threads import pool
+
+
+class Function:
+    """One compiled function. Tensors are passed in order, outputs included; scalars follow in the order of its vars."""
+
+    def __init__(self, module: Module, row: FunctionRow) -> None:
+        self.module = module
+        self.row = row
+        self.name = row.name
+
+    def __call__(self, *args: Any) -> None:  # Any: NDArray, numpy arrays, DLPack producers, numbers
+        """Run once; outputs are written in place."""
+        call = self.prepare(*args)
+        call.run()
+
+    def prepare(self, *args: Any) -> PreparedCall:  # Any: as in __call__
+        """Check and bind the arguments once, for calls that repeat."""
+        return PreparedCall(self, args)
+
+
+class PreparedCall:
+    """A function bound to its arguments."""
+
+    def __init__(self, function: Function, args: Sequence[Any]) -> None:  # Any: as in Function.__call__
+        tensors = [_as_tensor(arg) for arg in args if not _is_number(arg)]
+        scalars = _scalars(function.row, [arg for arg in args if _is_number(arg)])
+        self._keep = (function.module, tensors)
+        self._error = ErrorText()
+        table = (CTensor * max(1, len(tensors)))(*(t.tensor for t in tensors))
+        numbers = (c_int64 * max(1, len(scalars)))(*scalars)
+        pointer = c_void_p()
+        handle = function.module.handle.pointer
+        index = native().arm_module_find(handle, function.name.encode())
+        status = native().arm_call_create(
+            handle, index, table, len(tensors), numbers, len(scalars), pool(), byref(pointer), *self._error.args
+        )
+        self._error.check(status, TypeMismatch)
+        self._handle = Handle(pointer.value or 0, native().arm_call_destroy)
+
+    def run(self) -> None:
+        """Run once."""
+        self._error.check(native().arm_call_run(self._handle.pointer, *self._error.args))
+
+    def time(self, number: int) -> float:
+        """Run `number` times; seconds in all."""
+        seconds = c_double()
+        self._error.check(native().arm_call_time(self._handle.pointer, number, byref(seconds), *self._error.args))
+        return seconds.value
+
+
+def _is_number(arg: object) -> bool:
+    return isinstance(arg, (int, float, np.generic)) and not isinstance(arg, np.ndarray)
+
+
+def _as_tensor(arg: Any) -> NDArray:  # Any: as in Function.__call__
+    if isinstance(arg, NDArray):
+        return arg
+    if isinstance(arg, np.ndarray):
+        return NDArray(arg)
+    if hasattr(arg, "__dlpack__"):
+        return from_dlpack(arg)
+    raise TypeMismatch(f"a tensor is expected, got {type(arg).__name__}", hint="pass armillary.nd.array(...)")
+
+
+def _scalars(row: FunctionRow, values: list[Any]) -> list[int]:  # Any: python and numpy numbers
+    bound = {dim for arg in row.args for dim in arg.shape if isinstance(dim, str)}
+    free = [var for var in row.vars if var.name not in bound]
+    if len(values) != len(free):
+        raise TypeMismatch(f"{row.name}: {len(values)} scalar arguments given, but {len(free)} are wanted")
+    result = []
+    for var, value in zip(free, values):
+        if "float" in var.dtype:
+            result.append(struct.unpack("<q", struct.pack("<d", float(value)))[0])
+        else:
+            if int(value) != value or not -(1 << 63) <= int(value) < 1 << 63:
+                raise TypeMismatch(f"{row.name}: scalar {var.name} must be an integer of 64 bits, got {value}")
+            result.append(int(value))
+    return result
+
+
+class Module:
+    """A set of compiled functions, perhaps with a graph and its parameters."""
+
+    def __init__(self, handle: Handle, keep_alive: object = None, path: str = "") -> None:
+        self.handle = handle
+        self.path = path
+        self._keep_alive = keep_alive
+        text = _native_bytes(native().arm_module_descriptor, handle)
+        self.descriptor = Descriptor.from_json(text or b"")
+        graph = _native_bytes(native().arm_module_graph_json, handle)
+        self.graph_json: str | None = None if graph is None else graph.decode("utf-8", "strict")
+        self.params: bytes | None = _native_bytes(native().arm_module_params, handle)
+
+    @staticmethod
+    def from_symbols(
+        descriptor: Descriptor | str, resolve: Callable[[str], int], keep_alive: object = None
+    ) -> Module:
+        """A module over code that is in memory; `resolve` maps a symbol to its address (0: unknown)."""
+        text = (descriptor.to_json() if isinstance(descriptor, Descriptor) else descriptor).encode("utf-8")
+        error, pointer = ErrorText(), c_void_p()
+        callback = Resolver(lambda _, name: resolve(name.decode()) or None)
+        status = native().arm_module_create(text, len(text), callback, None, byref(pointer), *error.args)
+        error.check(status, ArtifactError)
+        return Module(Handle(pointer.value or 0, native().arm_module_release), keep_alive)
+
+    @property
+    def type_key(self) -> str:
+        return "library"
+
+    @property
+    def imported_modules(self) -> list[Module]:
+        """Always empty: a library is one piece here."""
+        return []
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of the compiled functions."""
+        return tuple(self.descriptor.functions)
+
+    def get_function(self, name: str, query_imports: bool = False) -> Any:  # Any: a Function or a factory
+        """The function of a name; "default" is the factory of graph executors if the module holds a graph."""
+        if name in self.descriptor.functions:
+            return Function(self, self.descriptor.functions[name])
+        if name == "default" and self.graph_json is not None:
+            return self.create_executor
+        known = ", ".join(list(self.functions)[:8])
+        raise ExecutionError(f"the module has no function {name!r}", hint=f"it has {known}")
+
+    def __getitem__(self, name: str) -> Any:  # Any: see get_function
+        return self.get_function(name)
+
+    @property
+    def entry_func(self) -> Function:
+        """The only function of the module."""
+        names = self.functions
+        if len(names) != 1:
+            raise ExecutionError(f"the module has {len(names)} functions; name the one to call", hint='mod["name"](…)')
+        return Function(self, self.descriptor.functions[names[0]])
+
+    def __call__(self, *args: Any) -> None:  # Any: as in Function.__call__
+        """Call the only function of the module."""
+        self.entry_func(*args)
+
+    def create_executor(self, device: Device) -> GraphExecutor:
+        """A graph executor over the module's own graph and parameters."""
+        if self.graph_json is None:
+            raise ExecutionError("the module holds no graph", hint="export it from relay.build")
+        return create_graph_module(self.graph_json, self.params, self, device)
+
+    def time_evaluator(
+        self, func_name: str, dev: Device, number: int = 10, repeat: int = 1, **options: Any
+    ) -> Callable[..., BenchmarkResult]:  # Any: the other fields of Timing
+        """A callable that times the function on given arguments."""
+        function = self.entry_func if func_name == self.entry_name else self.get_function(func_name)
+        if not isinstance(function, Function):
+            raise ExecutionError(f"{func_name!r} is not a compiled function", hint="time the executor's run instead")
+        timing = make_timing(number, repeat, options)
+        return lambda *args: evaluate(function.prepare(*args).time, timing)
+
+    entry_name = "main"
+
+
+def make_timing(number: int, repeat: int, options: dict[str, Any]) -> Timing:  # Any: fields of Timing
+    """Timing from keyword arguments; an unknown one is a TypeMismatch."""
+    try:
+        return Timing(number=number, repeat=repeat, **options)
+    except TypeError as error:
+        raise TypeMismatch(f"time_evaluator: {error}") from error
+
+
+def _native_bytes(getter: Any, handle: Handle) -> bytes | None:  # Any: a ctypes function
+    size = c_size_t()
+    pointer = getter(handle.pointer, byref(size))
+    return None if pointer is None else ctypes.string_at(pointer, size.value)
+
+
+def open_library(path: str | Path) -> Module:
+    """Load a shared library of compiled functions."""
+    error, pointer = ErrorText(), c_void_p()
+    status = native().arm_module_open(str(path).encode(), byref(pointer), *error.args)
+    error.check(status, ArtifactError, hint="load a file that export_library wrote")
+    return Module(Handle(pointer.value or 0, native().arm_module_release), path=str(path))
+
+
+def from_package(package: Package) -> Module:
+    """Load the library of a package and give it the package's graph and parameters."""
+    with tempfile.TemporaryDirectory(prefix="armillary-") as folder:
+        path = Path(folder) / "mod.so"
+        path.write_bytes(package.library)
+        module = open_library(path)
+    module.graph_json = package.graph_json
+    module.params = package.params
+    return module
+
+
+def load_module(path: str | Path, fmt: str = "") -> Module:
+    """Load a `.so` or a package `.tar` (`fmt` overrides the suffix)."""
+    kind = fmt or Path(path).suffix.lstrip(".")
+    if not Path(path).exists():
+        raise ArtifactError(f"{path}: there is no such file")
+    if kind == "so":
+        return open_library(path)
+    if kind == "tar":
+        return from_package(load_package(path))
+    raise ArtifactError(f"{path}: unknown kind of module {kind!r}", hint="load a .so or .tar that export_library wrote")

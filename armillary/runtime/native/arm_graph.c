@@ -1,0 +1,394 @@
+/* The graph runner: a flat table of bound calls over an arena that is allocated once.
+ *
+ * In: graph JSON, a module, a pool; then inputs. Out: results in the graph's or the user's memory.
+ * Invariant: a run touches only memory that was checked when it was bound, and allocates nothing. An input or output given
+ * without copying is bound by rewriting the pointers that refer to its storage, once, outside the run.
+ */
+#include "arm_graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void set_pointer(arm_graph *g, int32_t storage, void *data) {
+  arm_storage *s = &g->storages[storage];
+  s->data = data;
+  for (int32_t i = s->first_slot; i >= 0; i = g->slots[i].next)
+    g->nodes[g->slots[i].node].bound.data[g->slots[i].arg] = data;
+}
+
+/* ---- creation ---- */
+
+static int allocate_storages(arm_graph *g, arm_error *error) {
+  int64_t arena = 0;
+  for (int32_t s = 0; s < g->num_storages; s++) {
+    int64_t end = g->storages[s].offset + g->storages[s].bytes;
+    if (g->storages[s].offset >= 0 && end > arena) arena = end;
+  }
+  g->arena = arm_alloc((size_t)arena);
+  if (g->arena == NULL) return arm_fail(error, "graph: out of memory: %lld bytes of arena", (long long)arena);
+  g->memory += (size_t)arena;
+  for (int32_t s = 0; s < g->num_storages; s++) {
+    arm_storage *storage = &g->storages[s];
+    if (storage->offset >= 0) {
+      storage->data = (char *)g->arena + storage->offset;
+    } else if (!storage->is_input) {
+      storage->data = storage->owned = arm_alloc((size_t)storage->bytes);
+      if (storage->data == NULL) return arm_fail(error, "graph: out of memory: %lld bytes", (long long)storage->bytes);
+      g->memory += (size_t)storage->bytes;
+    }
+  }
+  return 0;
+}
+
+static arm_tensor entry_tensor(const arm_graph *g, int32_t entry) {
+  arm_tensor tensor = g->entries[entry].tensor;
+  tensor.data = g->storages[g->entries[entry].storage].data;
+  return tensor;
+}
+
+static void add_slot(arm_graph *g, int32_t entry, int32_t node, int32_t arg) {
+  arm_storage *storage = &g->storages[g->entries[entry].storage];
+  g->slots[g->num_slots] = (arm_slot){node, arg, storage->first_slot};
+  storage->first_slot = g->num_slots++;
+}
+
+/* The k-th `in` argument of the function is the node's k-th input, the k-th `out` argument its k-th output. */
+static int bind_node(arm_graph *g, int32_t index, arm_tensor *args, arm_error *error) {
+  static _Alignas(ARM_ALIGN) char placeholder[ARM_ALIGN]; /* inputs get their memory later */
+  arm_node *node = &g->nodes[index];
+  const arm_function *f = arm_module_function(g->module, arm_module_find(g->module, node->function));
+  int32_t ins = 0, outs = 0;
+  for (int32_t k = 0; k < f->num_args; k++) {
+    int is_out = f->args[k].is_out;
+    if (is_out ? outs >= node->num_outputs : ins >= node->num_inputs)
+      return arm_fail(error, "graph: node %s: %s wants more %s than the graph gives", node->name, f->name,
+                      is_out ? "outputs" : "inputs");
+    int32_t entry = is_out ? node->first_entry + outs++ : node->inputs[ins++];
+    if (is_out && g->storages[g->entries[entry].storage].is_input)
+      return arm_fail(error, "graph: node %s overwrites an input of the graph", node->name);
+    args[k] = entry_tensor(g, entry);
+    if (args[k].data == NULL) args[k].data = placeholder;
+    add_slot(g, entry, index, k);
+  }
+  if (ins != node->num_inputs || outs != node->num_outputs)
+    return arm_fail(error, "graph: node %s: %s takes %d inputs and %d outputs, the graph gives %d and %d", node->name,
+                    f->name, ins, outs, node->num_inputs, node->num_outputs);
+  return arm_bind(f, args, f->num_args, NULL, 0, &node->bound, error);
+}
+
+static int check_alias(const arm_graph *g, const arm_node *node, arm_error *error) {
+  const arm_entry *from = &g->entries[node->inputs[0]], *to = &g->entries[node->first_entry];
+  if (from->bytes != to->bytes) return arm_fail(error, "graph: __nop %s changes the size in bytes", node->name);
+  if (from->storage != to->storage && g->storages[to->storage].is_input)
+    return arm_fail(error, "graph: node %s overwrites an input of the graph", node->name);
+  return 0;
+}
+
+static int bind_nodes(arm_graph *g, arm_error *error) {
+  size_t widest = 0, total = 0;
+  for (int32_t i = 0; i < g->num_nodes; i++) {
+    const arm_node *node = &g->nodes[i];
+    if (node->kind != ARM_NODE_CALL) continue;
+    const arm_function *f = arm_module_function(g->module, arm_module_find(g->module, node->function));
+    total += (size_t)f->num_args;
+    if ((size_t)f->num_args > widest) widest = (size_t)f->num_args;
+  }
+  g->slots = arm_zalloc(total, sizeof *g->slots);
+  arm_tensor *args = arm_zalloc(widest, sizeof *args);
+  int status = g->slots && args ? 0 : arm_fail(error, "graph: out of memory");
+  for (int32_t i = 0; i < g->num_nodes && status == 0; i++) {
+    if (g->nodes[i].kind == ARM_NODE_CALL) status = bind_node(g, i, args, error);
+    if (g->nodes[i].kind == ARM_NODE_ALIAS) status = check_alias(g, &g->nodes[i], error);
+  }
+  free(args);
+  return status;
+}
+
+static int make_workspaces(arm_graph *g, arm_error *error) {
+  int64_t shared = 0, thread = 0;
+  for (int32_t i = 0; i < g->num_nodes; i++) {
+    const arm_function *f = g->nodes[i].bound.function;
+    if (f == NULL) continue;
+    if (f->workspace > shared) shared = f->workspace;
+    if (f->thread_workspace > thread) thread = f->thread_workspace;
+  }
+  shared = (shared + ARM_ALIGN - 1) / ARM_ALIGN * ARM_ALIGN;
+  int64_t total = shared + thread * g->max_threads; /* bounded: see arm_function.c */
+  g->workspace = arm_alloc((size_t)total);
+  if (g->workspace == NULL) return arm_fail(error, "graph: out of memory: %lld bytes of workspace", (long long)total);
+  g->memory += (size_t)total;
+  for (int32_t i = 0; i < g->num_nodes; i++) {
+    arm_bound *bound = &g->nodes[i].bound;
+    if (bound->function == NULL) continue;
+    bound->data[bound->function->num_args] = g->workspace;
+    bound->data[bound->function->num_args + 1] = (char *)g->workspace + shared;
+  }
+  return 0;
+}
+
+int arm_graph_create(const char *json, size_t size, arm_module *module, arm_pool *pool, arm_graph **out, char *err,
+                     size_t err_size) {
+  arm_error error = {err, err_size};
+  *out = NULL;
+  arm_graph *g = arm_zalloc(1, sizeof *g);
+  if (g == NULL) return arm_fail(&error, "graph: out of memory");
+  arm_module_retain(module);
+  g->module = module;
+  g->pool = pool;
+  g->max_threads = pool ? arm_pool_threads(pool) : 1;
+  if (arm_plan_read(g, json, size, &error) != 0 || allocate_storages(g, &error) != 0 ||
+      bind_nodes(g, &error) != 0 || make_workspaces(g, &error) != 0) {
+    arm_graph_destroy(g);
+    return -1;
+  }
+  *out = g;
+  return 0;
+}
+
+void arm_graph_destroy(arm_graph *g) {
+  if (g == NULL) return;
+  for (int32_t i = 0; i < g->num_nodes; i++) {
+    arm_unbind(&g->nodes[i].bound);
+    free(g->nodes[i].name);
+    free(g->nodes[i].inputs);
+  }
+  for (int32_t s = 0; g->storages != NULL && s < g->num_storages; s++) arm_free(g->storages[s].owned);
+  arm_free(g->arena);
+  arm_free(g->workspace);
+  free(g->nodes);
+  free(g->entries);
+  free(g->storages);
+  free(g->slots);
+  free(g->inputs);
+  free(g->heads);
+  free(g->copy_out);
+  arm_module_release(g->module);
+  free(g);
+}
+
+/* ---- questions ---- */
+
+int arm_graph_num_inputs(const arm_graph *g) { return g->num_inputs; }
+int arm_graph_num_outputs(const arm_graph *g) { return g->num_heads; }
+int arm_graph_num_nodes(const arm_graph *g) { return g->num_nodes; }
+size_t arm_graph_memory(const arm_graph *g) { return g->memory; }
+
+const char *arm_graph_input_name(const arm_graph *g, int index) {
+  return index >= 0 && index < g->num_inputs ? g->nodes[g->inputs[index]].name : NULL;
+}
+
+int arm_graph_input_index(const arm_graph *g, const char *name) {
+  for (int i = 0; i < g->num_inputs; i++)
+    if (strcmp(g->nodes[g->inputs[i]].name, name) == 0) return i;
+  return -1;
+}
+
+const char *arm_graph_node_name(const arm_graph *g, int node) {
+  return node >= 0 && node < g->num_nodes ? g->nodes[node].name : NULL;
+}
+
+const char *arm_graph_node_function(const arm_graph *g, int node) {
+  return node >= 0 && node < g->num_nodes ? g->nodes[node].function : NULL;
+}
+
+int arm_graph_node_outputs(const arm_graph *g, int node) {
+  return node >= 0 && node < g->num_nodes ? g->nodes[node].num_outputs : -1;
+}
+
+static int32_t input_entry(const arm_graph *g, int index, arm_error *error) {
+  if (index >= 0 && index < g->num_inputs) return g->nodes[g->inputs[index]].first_entry;
+  return arm_fail(error, "the graph has %d inputs; there is no input %d", g->num_inputs, index);
+}
+
+static int own_memory(arm_graph *g, int32_t storage, arm_error *error) {
+  arm_storage *s = &g->storages[storage];
+  if (s->owned == NULL) {
+    s->owned = arm_alloc((size_t)s->bytes);
+    if (s->owned == NULL) return arm_fail(error, "graph: out of memory: %lld bytes of input", (long long)s->bytes);
+    memset(s->owned, 0, (size_t)s->bytes);
+  }
+  if (s->data != s->owned) set_pointer(g, storage, s->owned);
+  return 0;
+}
+
+int arm_graph_input_info(const arm_graph *g, int index, arm_tensor *out, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  int32_t entry = input_entry(g, index, &error);
+  if (entry < 0) return -1;
+  *out = g->entries[entry].tensor;
+  return 0;
+}
+
+int arm_graph_input(arm_graph *g, int index, arm_tensor *out, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  int32_t entry = input_entry(g, index, &error);
+  if (entry < 0) return -1;
+  int32_t storage = g->entries[entry].storage;
+  if (g->storages[storage].data == NULL && own_memory(g, storage, &error) != 0) return -1;
+  g->storages[storage].is_set = 1;
+  *out = entry_tensor(g, entry);
+  return 0;
+}
+
+int arm_graph_output(arm_graph *g, int index, arm_tensor *out, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  if (index < 0 || index >= g->num_heads)
+    return arm_fail(&error, "the graph has %d outputs; there is no output %d", g->num_heads, index);
+  *out = entry_tensor(g, g->heads[index]);
+  if (g->copy_out[index] != NULL) out->data = g->copy_out[index];
+  return 0;
+}
+
+int arm_graph_node_output(arm_graph *g, int node, int index, arm_tensor *out, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  if (node < 0 || node >= g->num_nodes || index < 0 || index >= g->nodes[node].num_outputs)
+    return arm_fail(&error, "the graph has no output %d of node %d", index, node);
+  *out = entry_tensor(g, g->nodes[node].first_entry + index);
+  return 0;
+}
+
+/* ---- setting ---- */
+
+static int check_value(const arm_entry *entry, const char *what, const arm_tensor *value, arm_error *error) {
+  char got[256], wanted[256];
+  if (value->ndim < 0 || value->ndim > ARM_MAX_NDIM) return arm_fail(error, "%s: impossible number of dimensions", what);
+  arm_shape_text(got, sizeof got, value->shape, value->ndim);
+  arm_shape_text(wanted, sizeof wanted, entry->shape, entry->tensor.ndim);
+  if (value->device.type != 1) return arm_fail(error, "%s: the tensor is not in CPU memory", what);
+  if (!arm_dtype_equal(value->dtype, entry->tensor.dtype))
+    return arm_fail(error, "%s: dtype %s given, %s wanted", what, arm_dtype_name(value->dtype),
+                    arm_dtype_name(entry->tensor.dtype));
+  if (value->ndim != entry->tensor.ndim ||
+      memcmp(value->shape, entry->shape, sizeof(int64_t) * (size_t)value->ndim) != 0)
+    return arm_fail(error, "%s: shape %s given, %s wanted", what, got, wanted);
+  return entry->bytes == 0 || value->data != NULL ? 0 : arm_fail(error, "%s: the tensor has no memory", what);
+}
+
+static int check_direct(const char *what, const arm_tensor *value, arm_error *error) {
+  if (!arm_tensor_dense(value)) return arm_fail(error, "%s: only a contiguous tensor can be used without copying", what);
+  if ((uintptr_t)arm_tensor_data(value) % (uintptr_t)arm_dtype_bytes(value->dtype) != 0)
+    return arm_fail(error, "%s: the tensor is not aligned to its element", what);
+  return 0;
+}
+
+static int set_entry(arm_graph *g, int32_t entry, const char *what, const arm_tensor *value, arm_error *error) {
+  int32_t storage = g->entries[entry].storage;
+  if (check_value(&g->entries[entry], what, value, error) != 0 || own_memory(g, storage, error) != 0) return -1;
+  arm_tensor own = entry_tensor(g, entry);
+  if (arm_tensor_copy(value, &own, error->text, error->size) != 0) return -1;
+  g->storages[storage].is_set = 1;
+  return 0;
+}
+
+int arm_graph_set_input(arm_graph *g, int index, const arm_tensor *value, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  int32_t entry = input_entry(g, index, &error);
+  return entry < 0 ? -1 : set_entry(g, entry, arm_graph_input_name(g, index), value, &error);
+}
+
+int arm_graph_set_input_zero_copy(arm_graph *g, int index, const arm_tensor *value, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  int32_t entry = input_entry(g, index, &error);
+  if (entry < 0) return -1;
+  const char *name = arm_graph_input_name(g, index);
+  if (check_value(&g->entries[entry], name, value, &error) != 0 || check_direct(name, value, &error) != 0) return -1;
+  set_pointer(g, g->entries[entry].storage, arm_tensor_data(value));
+  g->storages[g->entries[entry].storage].is_set = 1;
+  return 0;
+}
+
+int arm_graph_set_output_zero_copy(arm_graph *g, int index, const arm_tensor *value, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  if (index < 0 || index >= g->num_heads)
+    return arm_fail(&error, "the graph has %d outputs; there is no output %d", g->num_heads, index);
+  const arm_entry *entry = &g->entries[g->heads[index]];
+  if (check_value(entry, "output", value, &error) != 0 || check_direct("output", value, &error) != 0) return -1;
+  arm_storage *storage = &g->storages[entry->storage];
+  /* Memory that other values use as well cannot move to the user's buffer: the result is copied there after the run. */
+  int exclusive = storage->offset < 0 && !storage->is_input && storage->heads == 1 && storage->bytes == entry->bytes;
+  if (exclusive) set_pointer(g, entry->storage, arm_tensor_data(value));
+  else g->copy_out[index] = arm_tensor_data(value);
+  return 0;
+}
+
+typedef struct { arm_graph *graph; int count; } loading;
+
+static int load_param(void *context, const char *name, const arm_tensor *value, arm_error *error) {
+  loading *l = context;
+  int index = arm_graph_input_index(l->graph, name);
+  if (index < 0) return 0;
+  l->count++;
+  return set_entry(l->graph, input_entry(l->graph, index, error), name, value, error);
+}
+
+int arm_graph_load_params(arm_graph *g, const void *blob, size_t size, int *count, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  loading l = {g, 0};
+  int status = arm_params_read(blob, size, load_param, &l, &error);
+  *count = l.count;
+  return status;
+}
+
+/* ---- running ---- */
+
+static int check_inputs(const arm_graph *g, arm_error *error) {
+  for (int32_t i = 0; i < g->num_inputs; i++)
+    if (!g->storages[g->entries[g->nodes[g->inputs[i]].first_entry].storage].is_set)
+      return arm_fail(error, "input %s was never set", g->nodes[g->inputs[i]].name);
+  return 0;
+}
+
+static void copy_alias(const arm_graph *g, const arm_node *node) {
+  const arm_entry *from = &g->entries[node->inputs[0]], *to = &g->entries[node->first_entry];
+  if (from->storage != to->storage)
+    memmove(g->storages[to->storage].data, g->storages[from->storage].data, (size_t)to->bytes);
+}
+
+static int run_nodes(arm_graph *g, int begin, int end, double *seconds, arm_error *error) {
+  double last = seconds ? arm_now() : 0;
+  for (int i = begin; i < end; i++) {
+    const arm_node *node = &g->nodes[i];
+    if (node->kind == ARM_NODE_CALL) {
+      int32_t code = arm_bound_run(&node->bound, g->pool, g->max_threads);
+      if (code != 0) return arm_bound_failed(&node->bound, code, error);
+    } else if (node->kind == ARM_NODE_ALIAS) {
+      copy_alias(g, node);
+    }
+    if (seconds == NULL) continue;
+    double now = arm_now();
+    seconds[i - begin] = now - last;
+    last = now;
+  }
+  return 0;
+}
+
+static void copy_heads(const arm_graph *g) {
+  for (int32_t i = 0; i < g->num_heads; i++) {
+    const arm_entry *entry = &g->entries[g->heads[i]];
+    if (g->copy_out[i] != NULL) memmove(g->copy_out[i], g->storages[entry->storage].data, (size_t)entry->bytes);
+  }
+}
+
+int arm_graph_run_range(arm_graph *g, int begin, int end, double *seconds, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  if (begin < 0 || end > g->num_nodes || begin > end)
+    return arm_fail(&error, "nodes [%d, %d) are not a part of the graph's %d nodes", begin, end, g->num_nodes);
+  if (atomic_exchange(&g->running, 1)) return arm_fail(&error, "the graph is already running in another thread");
+  int status = check_inputs(g, &error);
+  if (status == 0) status = run_nodes(g, begin, end, seconds, &error);
+  if (status == 0 && end == g->num_nodes) copy_heads(g);
+  atomic_store(&g->running, 0);
+  return status;
+}
+
+int arm_graph_run(arm_graph *g, char *err, size_t err_size) {
+  return arm_graph_run_range(g, 0, g->num_nodes, NULL, err, err_size);
+}
+
+int arm_graph_time(arm_graph *g, int64_t number, double *seconds, char *err, size_t err_size) {
+  double start = arm_now();
+  for (int64_t i = 0; i < number; i++)
+    if (arm_graph_run(g, err, err_size) != 0) return -1;
+  *seconds = arm_now() - start;
+  return 0;
+}

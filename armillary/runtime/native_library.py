@@ -1,0 +1,156 @@
+"""Finding, loading and describing the native library.
+
+In: nothing, or the settings. Out: `native()`, the library with every prototype declared; `check(status, buffer)`.
+Invariant: there is one library per process, and it was built from the sources next to it: in the package by the
+installer, or (in a source tree) in the cache folder at first use. A failed call becomes an ArmillaryError.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
+from pathlib import Path
+
+from armillary.config import setting
+from armillary.errors import ArmillaryError, ExecutionError, TargetError
+from armillary.runtime.build_native import BuildError, build_library, find_compiler, library_name
+
+ERROR_SIZE = 1024
+
+
+class CDevice(ctypes.Structure):
+    """DLPack's DLDevice."""
+
+    _fields_ = (("type", c_int32), ("id", c_int32))
+
+
+class CDataType(ctypes.Structure):
+    """DLPack's DLDataType."""
+
+    _fields_ = (("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16))
+
+
+class CTensor(ctypes.Structure):
+    """DLPack's DLTensor."""
+
+    _fields_ = (
+        ("data", c_void_p),
+        ("device", CDevice),
+        ("ndim", c_int32),
+        ("dtype", CDataType),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    )
+
+
+Resolver = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_char_p)
+_ERR = (c_void_p, c_size_t)
+_T = POINTER(CTensor)
+_OUT = POINTER(c_void_p)
+_PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
+    ("arm_abi_version", c_int, ()),
+    ("arm_pool_create", c_void_p, (c_int, c_int, *_ERR)),
+    ("arm_pool_configure", c_int, (c_void_p, c_int, c_int, *_ERR)),
+    ("arm_pool_threads", c_int, (c_void_p,)),
+    ("arm_pool_destroy", None, (c_void_p,)),
+    ("arm_pool_run", c_int32, (c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_int)),
+    ("arm_module_open", c_int, (c_char_p, _OUT, *_ERR)),
+    ("arm_module_create", c_int, (c_char_p, c_size_t, Resolver, c_void_p, _OUT, *_ERR)),
+    ("arm_module_release", None, (c_void_p,)),
+    ("arm_module_find", c_int, (c_void_p, c_char_p)),
+    ("arm_module_descriptor", c_void_p, (c_void_p, POINTER(c_size_t))),
+    ("arm_module_graph_json", c_void_p, (c_void_p, POINTER(c_size_t))),
+    ("arm_module_params", c_void_p, (c_void_p, POINTER(c_size_t))),
+    ("arm_call_create", c_int, (c_void_p, c_int, _T, c_int, POINTER(c_int64), c_int, c_void_p, _OUT, *_ERR)),
+    ("arm_call_run", c_int, (c_void_p, *_ERR)),
+    ("arm_call_time", c_int, (c_void_p, c_int64, POINTER(c_double), *_ERR)),
+    ("arm_call_destroy", None, (c_void_p,)),
+    ("arm_graph_create", c_int, (c_char_p, c_size_t, c_void_p, c_void_p, _OUT, *_ERR)),
+    ("arm_graph_destroy", None, (c_void_p,)),
+    ("arm_graph_num_inputs", c_int, (c_void_p,)),
+    ("arm_graph_num_outputs", c_int, (c_void_p,)),
+    ("arm_graph_num_nodes", c_int, (c_void_p,)),
+    ("arm_graph_memory", c_size_t, (c_void_p,)),
+    ("arm_graph_input_name", c_char_p, (c_void_p, c_int)),
+    ("arm_graph_input_index", c_int, (c_void_p, c_char_p)),
+    ("arm_graph_node_name", c_char_p, (c_void_p, c_int)),
+    ("arm_graph_node_function", c_char_p, (c_void_p, c_int)),
+    ("arm_graph_node_outputs", c_int, (c_void_p, c_int)),
+    ("arm_graph_input", c_int, (c_void_p, c_int, _T, *_ERR)),
+    ("arm_graph_input_info", c_int, (c_void_p, c_int, _T, *_ERR)),
+    ("arm_graph_output", c_int, (c_void_p, c_int, _T, *_ERR)),
+    ("arm_graph_node_output", c_int, (c_void_p, c_int, c_int, _T, *_ERR)),
+    ("arm_graph_set_input", c_int, (c_void_p, c_int, _T, *_ERR)),
+    ("arm_graph_set_input_zero_copy", c_int, (c_void_p, c_int, _T, *_ERR)),
+    ("arm_graph_set_output_zero_copy", c_int, (c_void_p, c_int, _T, *_ERR)),
+    ("arm_graph_load_params", c_int, (c_void_p, c_void_p, c_size_t, POINTER(c_int), *_ERR)),
+    ("arm_graph_run", c_int, (c_void_p, *_ERR)),
+    ("arm_graph_run_range", c_int, (c_void_p, c_int, c_int, POINTER(c_double), *_ERR)),
+    ("arm_graph_time", c_int, (c_void_p, c_int64, POINTER(c_double), *_ERR)),
+)
+
+
+@functools.cache
+def native() -> ctypes.CDLL:
+    """The loaded library; TargetError if it is neither installed nor can be built."""
+    library = ctypes.CDLL(str(library_path()))
+    for name, result, arguments in _PROTOTYPES:
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = list(arguments)
+    return library
+
+
+def library_path() -> Path:
+    """Where the library is; builds it in the cache folder if the package does not hold a fresh one."""
+    name = library_name()
+    installed = Path(__file__).resolve().parent / name
+    if installed.exists():
+        return installed
+    cached: Path = setting("ARMILLARY_CACHE_DIR") / "native" / name
+    if cached.exists():
+        return cached
+    compiler = find_compiler(setting("ARMILLARY_CC"))
+    if compiler is None:
+        raise TargetError("the native runtime is not built", hint="install a C compiler or the package ziglang")
+    try:
+        return build_library(compiler, cached)
+    except BuildError as error:
+        raise TargetError(f"the native runtime cannot be built: {error}") from error
+
+
+class ErrorText:
+    """A reusable buffer for error texts; `*buffer.args` are the last two arguments of a native call."""
+
+    __slots__ = ("_buffer", "args")
+
+    def __init__(self) -> None:
+        self._buffer = ctypes.create_string_buffer(ERROR_SIZE)
+        self.args = (ctypes.addressof(self._buffer), ERROR_SIZE)
+
+    def check(self, status: int, kind: type[ArmillaryError] = ExecutionError, hint: str = "") -> None:
+        """Raise `kind` with the text if `status` is not 0."""
+        if status != 0:
+            raise kind(self._buffer.value.decode("utf-8", "replace"), hint=hint)
+
+    def text(self) -> str:
+        """The last text written."""
+        return self._buffer.value.decode("utf-8", "replace")
+
+
+class Handle:
+    """A native object and how to let go of it; freed with the Python object."""
+
+    __slots__ = ("__weakref__", "_free", "pointer")
+
+    def __init__(self, pointer: int, free: Callable[[int], None]) -> None:
+        self.pointer = pointer
+        self._free = free
+
+    def __del__(self) -> None:
+        if self.pointer:
+            self._free(self.pointer)
+            self.pointer = 0

@@ -1,0 +1,383 @@
+"""Integer index arithmetic in a normal form: sums of atoms times constants.
+
+In: index expressions and the ranges of loop variables. Out: `Linear` values that add, cancel and bound exactly; atoms are
+variables, quotients, remainders, products, minima. Invariant: equal atoms are one object (a `Space` interns them), so
+`(x*14 + i) - x*14` is `i`; quotients and remainders are simplified by what is known of their variables when they are made.
+Used by: `te/bounds.py` (regions), `te/lower.py` (indices, predicates). Full rules for all expressions: `tir/simplify.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import gcd
+
+from armillary.dtype import DType
+from armillary.tir import build as T
+from armillary.tir import expr as E
+from armillary.tir.expr import Expr, IntImm, Var
+
+Limits = tuple[int | None, int | None]
+
+
+class Atom:
+    """An indivisible part: kind is div, mod, mul, min or max; `args` are its operands."""
+
+    __slots__ = ("args", "kind", "vars")
+
+    def __init__(self, kind: str, args: tuple[Linear, ...]) -> None:
+        self.kind = kind
+        self.args = args
+        self.vars: frozenset[Var] = frozenset().union(*(a.vars for a in args))
+
+
+class Linear:
+    """const + sum of coefficient * atom; immutable."""
+
+    __slots__ = ("_key", "_vars", "const", "terms")
+
+    def __init__(self, const: int, terms: dict[Var | Atom, int] | None = None) -> None:
+        self.const = const
+        self.terms = terms if terms is not None else {}
+        self._key: tuple[int, frozenset[tuple[Var | Atom, int]]] | None = None
+        self._vars: frozenset[Var] | None = None
+
+    @property
+    def key(self) -> tuple[int, frozenset[tuple[Var | Atom, int]]]:
+        """Equal keys mean equal values."""
+        if self._key is None:
+            self._key = (self.const, frozenset(self.terms.items()))
+        return self._key
+
+    @property
+    def vars(self) -> frozenset[Var]:
+        """The variables in it."""
+        if self._vars is None:
+            found: set[Var] = set()
+            for atom in self.terms:
+                found.update((atom,) if isinstance(atom, Var) else atom.vars)
+            self._vars = frozenset(found)
+        return self._vars
+
+    @property
+    def value(self) -> int | None:
+        """The number, when there are no variables."""
+        return None if self.terms else self.const
+
+    def scaled(self, factor: int) -> Linear:
+        if factor == 0:
+            return Linear(0)
+        return self if factor == 1 else Linear(self.const * factor, {a: c * factor for a, c in self.terms.items()})
+
+    def plus(self, other: Linear, sign: int = 1) -> Linear:
+        if not other.terms:
+            return Linear(self.const + sign * other.const, self.terms) if other.const else self
+        terms = dict(self.terms)
+        for atom, coefficient in other.terms.items():
+            total = terms.get(atom, 0) + sign * coefficient
+            if total:
+                terms[atom] = total
+            else:
+                terms.pop(atom, None)
+        return Linear(self.const + sign * other.const, terms)
+
+    def minus(self, other: Linear) -> Linear:
+        return self.plus(other, -1)
+
+    def shifted(self, by: int) -> Linear:
+        return Linear(self.const + by, self.terms) if by else self
+
+
+ZERO, ONE = Linear(0), Linear(1)
+Environment = Mapping[Var, Linear]
+
+
+class Space:
+    """Ranges of loop variables (inclusive, ends may be symbolic) and the interned atoms over them."""
+
+    def __init__(self) -> None:
+        self.low: dict[Var, Linear] = {}
+        self.high: dict[Var, Linear] = {}
+        self._atoms: dict[tuple[object, ...], Atom] = {}
+        self._names: dict[str, int] = {}
+
+    def loop_var(self, name: str, dtype: DType, extent: Linear) -> Var:
+        """A new variable over [0, extent)."""
+        made = Var(name, dtype)
+        self.low[made], self.high[made] = ZERO, extent.shifted(-1)
+        return made
+
+    def atom(self, kind: str, *args: Linear) -> Linear:
+        key = (kind, *(a.key for a in args))
+        made = self._atoms.get(key)
+        if made is None:
+            made = self._atoms[key] = Atom(kind, args)
+        return Linear(0, {made: 1})
+
+    def multiply(self, a: Linear, b: Linear) -> Linear:
+        """a * b; distributes over a sum when one side is a number."""
+        if not a.terms:
+            return b.scaled(a.const)
+        if not b.terms:
+            return a.scaled(b.const)
+        total = Linear(0)
+        for x, m in [*a.terms.items(), (None, a.const)]:
+            for y, n in [*b.terms.items(), (None, b.const)]:
+                total = total.plus(self._product(x, y).scaled(m * n)) if m * n else total
+        return total
+
+    def _product(self, x: Var | Atom | None, y: Var | Atom | None) -> Linear:
+        if x is None or y is None:
+            one = x if y is None else y
+            return ONE if one is None else Linear(0, {one: 1})
+        left, right = Linear(0, {x: 1}), Linear(0, {y: 1})
+        return self.atom("mul", *sorted((left, right), key=lambda v: id(next(iter(v.terms)))))
+
+    def divide(self, a: Linear, b: Linear) -> Linear:
+        """floor(a / b) for b > 0."""
+        if b.terms:
+            if a.key == b.key:
+                return ONE
+            return ZERO if self.is_below(a, b) else self.atom("div", a, b)
+        divisor = b.const
+        if divisor == 1:
+            return a
+        whole = {x: c // divisor for x, c in a.terms.items() if c % divisor == 0}
+        rest = {x: c for x, c in a.terms.items() if c % divisor}
+        base = Linear(a.const // divisor, whole)
+        return base.plus(self._divide_rest(Linear(a.const % divisor, rest), divisor))
+
+    def _divide_rest(self, rest: Linear, divisor: int) -> Linear:
+        low, high = self.limits(rest)
+        if low is not None and high is not None and low // divisor == high // divisor:
+            return Linear(low // divisor)
+        for step in self._steps(rest, divisor):
+            large, small = _by_step(rest, step)
+            if self._within(small, step):
+                return self.divide(Linear(large.const // step, {x: c // step for x, c in large.terms.items()}),
+                                   Linear(divisor // step))  # fmt: skip
+        return self.atom("div", rest, Linear(divisor))
+
+    def remainder(self, a: Linear, b: Linear) -> Linear:
+        """a - b * floor(a / b) for b > 0."""
+        if b.terms:
+            if a.key == b.key:
+                return ZERO
+            return a if self.is_below(a, b) else self.atom("mod", a, b)
+        divisor = b.const
+        if divisor == 1:
+            return ZERO
+        rest = Linear(a.const % divisor, {x: c for x, c in a.terms.items() if c % divisor})
+        low, high = self.limits(rest)
+        if low is not None and high is not None and low // divisor == high // divisor:
+            return rest.shifted(-(low // divisor) * divisor)
+        for step in self._steps(rest, divisor):
+            large, small = _by_step(rest, step)
+            if self._within(small, step):
+                upper = Linear(large.const // step, {x: c // step for x, c in large.terms.items()})
+                return self.remainder(upper, Linear(divisor // step)).scaled(step).plus(small)
+        return self.atom("mod", rest, b)
+
+    def _steps(self, rest: Linear, divisor: int) -> list[int]:
+        return sorted({g for c in rest.terms.values() if 1 < (g := gcd(c, divisor)) < divisor}, reverse=True)
+
+    def _within(self, value: Linear, end: int) -> bool:
+        low, high = self.limits(value)
+        return low is not None and high is not None and low >= 0 and high < end
+
+    def extreme(self, kind: str, a: Linear, b: Linear) -> Linear:
+        """min or max of two values."""
+        low, high = self.limits(a.minus(b))
+        if high is not None and high <= 0:
+            return a if kind == "min" else b
+        if low is not None and low >= 0:
+            return b if kind == "min" else a
+        return self.atom(kind, a, b)
+
+    def is_below(self, a: Linear, b: Linear) -> bool:
+        """Whether 0 <= a < b is certain."""
+        span = self.interval(a, a.vars)
+        if span is None:
+            return False
+        return self._at_least(span[0], 0) and self._at_least(b.minus(span[1]), 1)
+
+    def at_most(self, a: Linear, b: Linear) -> bool:
+        """Whether a <= b is certain for all values of the loop variables."""
+        span = self.interval(a.minus(b), (v for v in a.vars if v in self.high))
+        return span is not None and self._at_least(span[1].scaled(-1), 0)
+
+    def _at_least(self, value: Linear, bound: int) -> bool:
+        low = self.limits(value)[0]
+        return low is not None and low >= bound
+
+    def limits(self, value: Linear) -> Limits:
+        """Numbers between which the value lies; None: unknown."""
+        low: int | None = value.const
+        high: int | None = value.const
+        for atom, c in value.terms.items():
+            first, last = self._atom_limits(atom)
+            if c < 0:
+                first, last = last, first
+            low = None if low is None or first is None else low + c * first
+            high = None if high is None or last is None else high + c * last
+        return low, high
+
+    def _atom_limits(self, atom: Var | Atom) -> Limits:
+        if isinstance(atom, Var):
+            if atom not in self.high:
+                return None, None
+            return self.limits(self.low[atom])[0], self.limits(self.high[atom])[1]
+        a, b = self.limits(atom.args[0]), self.limits(atom.args[1])
+        if atom.kind in ("min", "max"):
+            return _extreme_limits(atom.kind, a, b)
+        divisor = atom.args[1].value
+        if divisor is None:
+            return (0 if atom.kind == "mod" else None), None
+        if atom.kind == "mod":
+            return 0, divisor - 1
+        if atom.kind == "div":
+            return (None if a[0] is None else a[0] // divisor), (None if a[1] is None else a[1] // divisor)
+        return None, None
+
+    def interval(self, value: Linear, ranging: Iterable[Var]) -> tuple[Linear, Linear] | None:
+        """The least and largest value as the `ranging` variables take all their values; None: not known."""
+        moving = ranging if isinstance(ranging, frozenset | set) else frozenset(ranging)
+        low, high = Linear(value.const), Linear(value.const)
+        for atom, c in value.terms.items():
+            span = self._atom_interval(atom, moving)
+            if span is None:
+                return None
+            first, last = span if c > 0 else (span[1], span[0])
+            low, high = low.plus(first.scaled(c)), high.plus(last.scaled(c))
+        return low, high
+
+    def _atom_interval(self, atom: Var | Atom, moving: frozenset[Var] | set[Var]) -> tuple[Linear, Linear] | None:
+        itself = Linear(0, {atom: 1})
+        if isinstance(atom, Var):
+            return (self.low[atom], self.high[atom]) if atom in moving and atom in self.high else (itself, itself)
+        if not atom.vars & moving:
+            return itself, itself
+        divisor = atom.args[1]
+        if atom.kind == "mod":
+            return ZERO, divisor.shifted(-1)
+        if atom.kind in ("div", "min", "max"):
+            a, b = self.interval(atom.args[0], moving), self.interval(divisor, moving)
+            if a is None or b is None:
+                return None
+            if atom.kind == "div":
+                return self._quotients(a, divisor) if not divisor.vars & moving else None
+            return self.extreme(atom.kind, a[0], b[0]), self.extreme(atom.kind, a[1], b[1])
+        return None
+
+    def _quotients(self, span: tuple[Linear, Linear], divisor: Linear) -> tuple[Linear, Linear]:
+        low, high = self.divide(span[0], divisor), self.divide(span[1], divisor)
+        width, size = span[1].minus(span[0]).value, divisor.value
+        if high.minus(low).value is None and width is not None and size is not None:
+            high = low.shifted(-(-width // size))
+        return low, high
+
+    def evaluate(self, item: Expr, environment: Environment) -> Linear | None:
+        """The expression in normal form, variables replaced; None when it is more than index arithmetic."""
+        rule = _RULES.get(type(item))
+        return rule(self, item, environment) if rule is not None else None
+
+    def _pair(self, item: E.Add, environment: Environment) -> tuple[Linear, Linear] | None:
+        a, b = self.evaluate(item.a, environment), self.evaluate(item.b, environment)
+        return None if a is None or b is None else (a, b)
+
+
+def _by_step(value: Linear, step: int) -> tuple[Linear, Linear]:
+    """The parts whose coefficients `step` divides, and the rest."""
+    large = {x: c for x, c in value.terms.items() if c % step == 0}
+    small = {x: c for x, c in value.terms.items() if c % step}
+    return Linear(value.const // step * step, large), Linear(value.const % step, small)
+
+
+def _extreme_limits(kind: str, a: Limits, b: Limits) -> Limits:
+    pick = min if kind == "min" else max
+    found = []
+    for x, y in ((a[0], b[0]), (a[1], b[1])):
+        found.append(pick(x, y) if x is not None and y is not None else None)
+    if kind == "min":
+        known = [v for v in (a[1], b[1]) if v is not None]
+        return found[0], min(known) if known else None
+    known = [v for v in (a[0], b[0]) if v is not None]
+    return max(known) if known else None, found[1]
+
+
+Rule = Callable[[Space, "E.Add", Environment], Linear | None]
+
+
+def _of_var(space: Space, item: Var, environment: Environment) -> Linear:
+    found = environment.get(item)
+    return found if found is not None else Linear(0, {item: 1})
+
+
+def _of_pair(combine: Callable[[Space, Linear, Linear], Linear | None]) -> Callable[..., Linear | None]:
+    def rule(space: Space, item: E.Add, environment: Environment) -> Linear | None:
+        pair = space._pair(item, environment)
+        return None if pair is None else combine(space, *pair)
+
+    return rule
+
+
+def _positive(combine: Callable[[Space, Linear, Linear], Linear]) -> Callable[[Space, Linear, Linear], Linear | None]:
+    return lambda space, a, b: combine(space, a, b) if b.terms or b.const > 0 else None
+
+
+def _truncating(combine: Callable[[Space, Linear, Linear], Linear]) -> Callable[[Space, Linear, Linear], Linear | None]:
+    def rule(space: Space, a: Linear, b: Linear) -> Linear | None:
+        low = space.limits(a)[0]
+        return combine(space, a, b) if low is not None and low >= 0 and not b.terms and b.const > 0 else None
+
+    return rule
+
+
+def _of_cast(space: Space, item: E.Cast, environment: Environment) -> Linear | None:
+    source, to = item.value.dtype, item.dtype
+    if not (source.is_int and to.code == "int" and to.lanes == 1 and to.bits >= source.bits):
+        return None
+    return space.evaluate(item.value, environment)
+
+
+_RULES: dict[type, Callable[..., Linear | None]] = {
+    IntImm: lambda space, item, environment: Linear(item.value),
+    Var: _of_var,
+    E.IterVar: lambda space, item, environment: _of_var(space, item.var, environment),
+    E.Add: _of_pair(lambda space, a, b: a.plus(b)),
+    E.Sub: _of_pair(lambda space, a, b: a.minus(b)),
+    E.Mul: _of_pair(lambda space, a, b: space.multiply(a, b)),
+    E.FloorDiv: _of_pair(_positive(Space.divide)),
+    E.FloorMod: _of_pair(_positive(Space.remainder)),
+    E.TruncDiv: _of_pair(_truncating(Space.divide)),
+    E.TruncMod: _of_pair(_truncating(Space.remainder)),
+    E.Min: _of_pair(lambda space, a, b: space.extreme("min", a, b)),
+    E.Max: _of_pair(lambda space, a, b: space.extreme("max", a, b)),
+    E.Cast: _of_cast,
+}
+_BUILDERS: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "div": T.floordiv,
+    "mod": T.floormod,
+    "mul": T.mul,
+    "min": T.minimum,
+    "max": T.maximum,
+}
+
+
+def to_expr(value: Linear, dtype: DType) -> Expr:
+    """The value as an expression of an integer dtype; positive terms come first."""
+    result: Expr | None = None
+    for atom, c in sorted(value.terms.items(), key=lambda term: term[1] < 0):
+        part = T.cast(atom, dtype) if isinstance(atom, Var) else _atom_expr(atom, dtype)
+        if result is None:
+            result = T.mul(part, c) if c != 1 else part
+        elif c < 0:
+            result = T.sub(result, T.mul(part, -c))
+        else:
+            result = T.add(result, T.mul(part, c))
+    if result is None:
+        return T.const(value.const, dtype)
+    return T.sub(result, -value.const) if value.const < 0 else T.add(result, value.const)
+
+
+def _atom_expr(atom: Atom, dtype: DType) -> Expr:
+    return _BUILDERS[atom.kind](*(to_expr(a, dtype) for a in atom.args))

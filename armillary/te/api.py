@@ -1,0 +1,265 @@
+"""Constructors of tensor expressions: placeholder, compute, reduce_axis, extern, scan…
+
+In: shapes, Python functions over axes, tensors. Out: tensors. Invariant: bad shapes, wrong numbers of axes and functions
+that give something else than expressions are refused here, with the name of the compute.
+Nodes: `te/operation.py`. Reductions: `te/reduction.py`. Scalar functions: `te/math.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from armillary.dtype import DType
+from armillary.errors import TypeMismatch
+from armillary.te.operation import Attrs, ComputeOp, ExternOp, PlaceholderOp, ScanOp
+from armillary.te.tensor import Tensor, shape_text
+from armillary.tir import build as T
+from armillary.tir.expr import Expr, IntImm, IterVar, Range, Reduce, Var
+from armillary.tir.stmt import Buffer, Evaluate, Stmt
+
+_TAG: ContextVar[str] = ContextVar("te_tag", default="")
+
+
+def as_shape(shape: Any, where: str) -> tuple[Expr, ...]:
+    """A shape as expressions: ints, numpy integers, integer expressions; one number means rank 1."""
+    entries = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    return tuple(_extent(e, where) for e in entries)
+
+
+def _extent(value: Any, where: str) -> Expr:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer | Expr):
+        raise TypeMismatch(f"{where}: a dimension is {value!r}, wanted an int or an integer expression")
+    made = T.const(int(value)) if isinstance(value, int | np.integer) else T.convert(value)
+    if not made.dtype.is_int:
+        raise TypeMismatch(f"{where}: a dimension has dtype {made.dtype}, wanted an integer")
+    if isinstance(made, IntImm) and made.value < 0:
+        raise TypeMismatch(f"{where}: a dimension is negative ({made.value})")
+    return made
+
+
+def placeholder(shape: Any, dtype: str = "float32", name: str = "placeholder") -> Tensor:
+    """A tensor given from outside."""
+    return PlaceholderOp(name, as_shape(shape, f"te.placeholder {name}"), DType(dtype)).output(0)
+
+
+def var(name: str = "tindex", dtype: str = "int32") -> Var:
+    """A symbolic scalar, such as a dimension."""
+    return Var(name, DType(dtype))
+
+
+def size_var(name: str = "size", dtype: str = "int32") -> Var:
+    """A symbolic dimension."""
+    return Var(name, DType(dtype))
+
+
+def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "", span: Any = None) -> IterVar:
+    """A reduction axis over [low, high), or over a Range."""
+    where = f"te.reduce_axis {name}"
+    if isinstance(dom, Range):
+        low, extent = dom.min, dom.extent
+    elif isinstance(dom, tuple | list) and len(dom) == 2:
+        low, high = T.convert(dom[0]), T.convert(dom[1])
+        extent = T.sub(high, low)
+    else:
+        raise TypeMismatch(f"{where}: the domain is {dom!r}, wanted (low, high)")
+    low, extent = T.match_types(low, extent)
+    _extent(extent, where)
+    return IterVar(Range(low, extent), Var(name, extent.dtype), "reduce", thread_tag)
+
+
+def thread_axis(dom: Any = None, tag: str = "", name: str = "", span: Any = None) -> IterVar:
+    """An axis of GPU blocks or threads: te.thread_axis("threadIdx.x") or te.thread_axis((0, 64), "threadIdx.x")."""
+    if isinstance(dom, str):
+        tag, dom = dom, None
+    if not tag:
+        raise TypeMismatch("te.thread_axis: no tag given", hint='write te.thread_axis("threadIdx.x")')
+    domain = None
+    if isinstance(dom, tuple | list) and len(dom) == 2:
+        low = T.convert(dom[0])
+        domain = Range(low, T.sub(dom[1], low))
+    elif isinstance(dom, Range):
+        domain = dom
+    elif dom is not None:
+        domain = Range(T.const(0), T.convert(dom))
+    return IterVar(domain, Var(name or tag), "thread", tag)
+
+
+@contextmanager
+def tag_scope(tag: str) -> Iterator[None]:
+    """Give every te.compute and te.extern inside the tag, unless they name their own."""
+    token = _TAG.set(tag)
+    try:
+        yield
+    finally:
+        _TAG.reset(token)
+
+
+def _axis_names(fcompute: Callable[..., Any], ndim: int, where: str) -> list[str]:
+    """Names of the axes: the function's parameters, then i<k> for those that *args takes."""
+    try:
+        parameters = list(inspect.signature(fcompute).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise TypeMismatch(f"{where}: the parameters of {fcompute!r} cannot be found") from error
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in positional if p.default is p.empty]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters) and len(required) <= ndim:
+        return [p.name for p in required] + [f"i{k}" for k in range(len(required), ndim)]
+    names = [p.name for p in positional][:ndim]
+    if len(required) > ndim or len(names) < ndim:
+        raise TypeMismatch(
+            f"{where}: the shape has {ndim} dimensions, but the function takes {len(required)} axes",
+            hint="write one parameter per dimension, or *axes",
+        )
+    return names
+
+
+def compute(
+    shape: Any, fcompute: Callable[..., Any], name: str = "compute", tag: str = "", attrs: Attrs | None = None
+) -> Any:
+    """The tensor whose element at `axes` is `fcompute(*axes)`; a tuple of tensors when it gives a tuple."""
+    where = f"te.compute {name}"
+    extents = as_shape(shape, where)
+    names = _axis_names(fcompute, len(extents), where)
+    axes = tuple(
+        IterVar(Range(IntImm(e.dtype, 0), e), Var(n, e.dtype)) for n, e in zip(names, extents, strict=True)
+    )
+    value = fcompute(*(a.var for a in axes))
+    many = isinstance(value, tuple | list)
+    values = tuple(value) if many else (value,)
+    if not values:
+        raise TypeMismatch(f"{where}: the function gave no value")
+    body = tuple(_body(v, where) for v in values)
+    op = ComputeOp(name, axes, body, tag or _TAG.get(), attrs)
+    return op.outputs if many else op.output(0)
+
+
+def _body(value: Any, where: str) -> Expr:
+    try:
+        made = T.convert(value)
+    except TypeMismatch as error:
+        raise TypeMismatch(f"{where}: {error.message}", hint=error.hint) from error
+    if not isinstance(made, Reduce) and made.dtype.code in ("void", "string"):
+        raise TypeMismatch(f"{where}: the function gave a {made.dtype}, wanted a number")
+    return made
+
+
+def decl_buffer(
+    shape: Any,
+    dtype: str = "float32",
+    name: str = "buffer",
+    data: Any = None,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str = "global",
+    data_alignment: int = 64,
+    offset_factor: int = 0,
+    buffer_type: str = "",
+) -> Buffer:
+    """A buffer, for te.extern and tensor intrinsics. Alignment is in bytes; `offset_factor` asks for nothing here."""
+    extents = as_shape(shape, f"buffer {name}")
+    steps = tuple(T.convert(s) for s in strides) if strides else ()
+    offset = None if elem_offset is None else T.convert(elem_offset)
+    return Buffer(name, extents, DType(dtype), scope or "global", steps, offset, max(1, data_alignment))
+
+
+def _shapes(shape: Any, where: str) -> list[tuple[Expr, ...]]:
+    if isinstance(shape, tuple | list) and shape and isinstance(shape[0], tuple | list):
+        return [as_shape(s, where) for s in shape]
+    return [as_shape(shape, where)]
+
+
+def _extern_dtypes(dtype: Any, inputs: Sequence[Tensor], count: int, where: str) -> list[DType]:
+    if dtype is None:
+        found = list(dict.fromkeys(t.dtype for t in inputs))
+        if len(found) != 1:
+            raise TypeMismatch(f"{where}: the dtype of the outputs is not given and cannot be told from the inputs")
+        return found * count
+    names = [dtype] * count if isinstance(dtype, str) else list(dtype)
+    if len(names) != count:
+        raise TypeMismatch(f"{where}: {len(names)} dtypes are given for {count} outputs")
+    return [DType(n) for n in names]
+
+
+def _unique_names(buffers: Sequence[tuple[str, Any]]) -> list[str]:
+    counts: dict[str, int] = {}
+    names = []
+    for name, _ in buffers:
+        counts[name] = counts.get(name, 0) + 1
+        names.append(name if counts[name] == 1 else f"{name}_{counts[name] - 1}")
+    return names
+
+
+def extern(
+    shape: Any,
+    inputs: Sequence[Tensor],
+    fcompute: Callable[[list[Buffer], list[Buffer]], Any],
+    name: str = "extern",
+    dtype: Any = None,
+    in_buffers: Sequence[Buffer] | None = None,
+    out_buffers: Sequence[Buffer] | None = None,
+    tag: str = "",
+    attrs: Attrs | None = None,
+) -> Any:
+    """Tensors written by a statement: `fcompute(ins, outs)` gives it over buffers. Several shapes give a list."""
+    where = f"te.extern {name}"
+    given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    for item in given:
+        if not isinstance(item, Tensor):
+            raise TypeMismatch(f"{where}: an input is {item!r}, wanted a tensor")
+    shapes = _shapes(shape, where)
+    ins = list(in_buffers or [Buffer(n, t.shape, t.dtype) for n, t in zip(
+        _unique_names([(t.op.name, t) for t in given]), given, strict=True)])  # fmt: skip
+    dtypes = [b.dtype for b in out_buffers] if out_buffers else _extern_dtypes(dtype, given, len(shapes), where)
+    outs = list(out_buffers or [
+        Buffer(name if len(shapes) == 1 else f"{name}_v{k}", s, d)
+        for k, (s, d) in enumerate(zip(shapes, dtypes, strict=True))
+    ])  # fmt: skip
+    if len(ins) != len(given) or len(outs) != len(shapes):
+        raise TypeMismatch(f"{where}: {len(ins)} and {len(outs)} buffers for {len(given)} inputs, {len(shapes)} outputs")
+    value = fcompute(ins, outs)
+    body = Evaluate(value) if isinstance(value, Expr) else value
+    if not isinstance(body, Stmt):
+        raise TypeMismatch(f"{where}: the function gave {value!r}, wanted a statement", hint="end with `return ib.get()`")
+    op = ExternOp(name, tuple(given), tuple(ins), tuple(outs), body, tag or _TAG.get(), attrs)
+    return op.output(0) if len(shapes) == 1 else list(op.outputs)
+
+
+def scan(
+    init: Any, update: Any, state_placeholder: Any, inputs: Sequence[Tensor] = (), name: str = "scan", tag: str = "",
+    attrs: Attrs | None = None,
+) -> Any:  # fmt: skip
+    """The recurrence state[t] = update(state[t-1], …) along dimension 0, started by `init`."""
+    where = f"te.scan {name}"
+    many = isinstance(init, tuple | list)
+    inits, updates, states = (
+        tuple(x) if isinstance(x, tuple | list) else (x,) for x in (init, update, state_placeholder)
+    )
+    if not len(inits) == len(updates) == len(states):
+        raise TypeMismatch(f"{where}: {len(inits)} inits, {len(updates)} updates and {len(states)} states")
+    for first, new, state in zip(inits, updates, states, strict=True):
+        if not isinstance(state.op, PlaceholderOp):
+            raise TypeMismatch(f"{where}: state {state.name} is not a placeholder")
+        if not first.ndim == new.ndim == state.ndim >= 1 or not first.dtype == new.dtype == state.dtype:
+            raise TypeMismatch(
+                f"{where}: init {shape_text(first.shape)} {first.dtype}, update {shape_text(new.shape)} {new.dtype} and "
+                f"state {shape_text(state.shape)} {state.dtype} do not agree"
+            )
+    start = inits[0].shape[0]
+    axis = IterVar(Range(start, T.sub(updates[0].shape[0], start)), Var(f"{name}.idx", start.dtype), "ordered")
+    op = ScanOp(name, axis, inits, updates, states, tuple(inputs), tag or _TAG.get(), attrs)
+    return list(op.outputs) if many else op.output(0)
+
+
+def const_tuple(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Constant expressions as ints; symbolic ones stay."""
+    found = []
+    for value in values:
+        number = T.as_int(value)
+        found.append(value if number is None else number)
+    return tuple(found)

@@ -1,0 +1,131 @@
+"""Commutative reductions: sum, prod, max, min, any, all and those that users define.
+
+In: an expression (or a tuple of them), reduction axes, a condition, an initial value. Out: a `Reduce` node (a tuple of
+them for tuple reductions), which must be the whole body of a te.compute. Invariant: the identity of a combiner is
+neutral, so a schedule may split and reorder the reduction freely. Loops: `te/lower.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from armillary.dtype import DType
+from armillary.errors import TypeMismatch
+from armillary.tir import build as T
+from armillary.tir.expr import BOOL, CommReducer, Expr, IterVar, Reduce, Var
+
+Combine = Callable[[Any, Any], Any]
+
+
+def lowest(dtype: str) -> Expr:
+    """The neutral element of max: -inf, the smallest integer, or false."""
+    kind = DType(dtype)
+    return T.const(-math.inf if kind.is_float else kind.min_value, kind)
+
+
+def highest(dtype: str) -> Expr:
+    """The neutral element of min: inf, the largest integer, or true."""
+    kind = DType(dtype)
+    return T.const(math.inf if kind.is_float else kind.max_value, kind)
+
+
+def make_reduce(combiner: CommReducer, source: tuple[Expr, ...], axis: Any, where: Any, init: Any) -> Any:
+    """The Reduce nodes of one reduction: one node, or a tuple when the combiner works on tuples."""
+    axes = _reduce_axes(axis)
+    if init is not None:
+        given = init if isinstance(init, tuple | list) else (init,)
+        if len(given) != len(source):
+            raise TypeMismatch(f"a reduction of {len(source)} values got {len(given)} initial values")
+        start = tuple(T.cast(v, s.dtype) for v, s in zip(given, source, strict=True))
+        combiner = CommReducer(combiner.lhs, combiner.rhs, combiner.result, start)
+    condition = T.const(True) if where is None else T.cast(where, "bool")
+    made = tuple(Reduce(combiner, source, axes, condition, k) for k in range(len(source)))
+    return made[0] if len(made) == 1 else made
+
+
+def _reduce_axes(axis: Any) -> tuple[IterVar, ...]:
+    axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    for item in axes:
+        if not isinstance(item, IterVar) or item.kind != "reduce":
+            what = f"axis {item.var.name}" if isinstance(item, IterVar) else repr(item)
+            raise TypeMismatch(f"cannot reduce over {what}", hint="make the axis with te.reduce_axis((low, high))")
+    return axes
+
+
+def comm_reducer(fcombine: Combine, fidentity: Callable[..., Any], name: str = "reduce") -> Callable[..., Any]:
+    """A reducer from `fcombine(x, y)` and `fidentity(*dtypes)`; for tuple reductions both give tuples."""
+
+    def reducer(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Any:
+        source = tuple(T.convert(e) for e in expr) if isinstance(expr, tuple | list) else (T.convert(expr),)
+        many = isinstance(expr, tuple | list)
+        lhs = tuple(Var(f"x{i}" if many else "x", s.dtype) for i, s in enumerate(source))
+        rhs = tuple(Var(f"y{i}" if many else "y", s.dtype) for i, s in enumerate(source))
+        result = fcombine(lhs, rhs) if many else (fcombine(lhs[0], rhs[0]),)
+        identity = fidentity(*(str(s.dtype) for s in source))
+        identities = tuple(identity) if isinstance(identity, tuple | list) else (identity,)
+        if len(result) != len(source) or len(identities) != len(source):
+            raise TypeMismatch(
+                f"reducer {name}: {len(source)} values are reduced, but the combiner gives {len(result)} "
+                f"and the identity {len(identities)}"
+            )
+        combiner = CommReducer(
+            lhs,
+            rhs,
+            tuple(T.cast(r, s.dtype) for r, s in zip(result, source, strict=True)),
+            tuple(T.cast(i, s.dtype) for i, s in zip(identities, source, strict=True)),
+        )
+        return make_reduce(combiner, source, axis, where, init)
+
+    reducer.__name__ = name
+    reducer.__doc__ = f"{name} over reduction axes where a condition holds; `init` is combined once."
+    return reducer
+
+
+def _is_axis(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return bool(value) and not [v for v in value if not isinstance(v, IterVar)]
+    return isinstance(value, IterVar) and value.kind == "reduce"
+
+
+def _binary_or_reduce(name: str, combine: Combine, identity: Callable[[str], Expr]) -> Callable[..., Any]:
+    """`name(expr, axis)` reduces; `name(a, b)` combines two scalars, as scripts expect of te.max and te.min."""
+    reduce = comm_reducer(combine, identity, name)
+
+    def function(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Any:
+        if _is_axis(axis) or isinstance(axis, tuple | list) or where is not None or init is not None:
+            return reduce(expr, axis, where, init)
+        return combine(expr, axis)
+
+    function.__name__ = name
+    function.__doc__ = f"{name}(expr, axis, where, init) reduces over axes; {name}(a, b) combines two scalars."
+    return function
+
+
+sum = _binary_or_reduce("sum", T.add, lambda dtype: T.const(0, dtype))
+prod = _binary_or_reduce("prod", T.mul, lambda dtype: T.const(1, dtype))
+max = _binary_or_reduce("max", T.maximum, lowest)
+min = _binary_or_reduce("min", T.minimum, highest)
+_reduce_all = comm_reducer(T.logical_and, lambda dtype: T.const(True), "all")
+_reduce_any = comm_reducer(T.logical_or, lambda dtype: T.const(False), "any")
+
+
+def _logical(conditions: Sequence[Any], axis: Any, where: Any, init: Any, reduce: Any, combine: Any) -> Any:
+    given = list(conditions)
+    if axis is None and len(given) > 1 and _is_axis(given[1]):
+        axis, where, init = (*given[1:], where, init)[:3]
+        given = given[:1]
+    if axis is None:
+        return combine(*given)
+    return reduce(T.cast(given[0], BOOL), axis, where, init)
+
+
+def all(*conditions: Any, axis: Any = None, where: Any = None, init: Any = None) -> Any:
+    """The conjunction of conditions; with reduction axes, of one condition over them."""
+    return _logical(conditions, axis, where, init, _reduce_all, T.all_of)
+
+
+def any(*conditions: Any, axis: Any = None, where: Any = None, init: Any = None) -> Any:
+    """The disjunction of conditions; with reduction axes, of one condition over them."""
+    return _logical(conditions, axis, where, init, _reduce_any, T.any_of)

@@ -1,0 +1,165 @@
+"""Schedules: how tensors are computed. `s = te.create_schedule(C.op)`, then `s[C].split(…)`, `s.cache_write(C, "local")`.
+
+In: output operations. Out: stages in dependence order, producers first. Invariant: primitives are checked when called and
+recorded as directives (`s.directives()`); `print(s)` derives and shows the loops of that moment.
+Per-stage primitives: `te/stage.py`. New stages (caches, rfactor): `te/dataflow.py`. Loops: `te/lower.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from armillary.errors import ScheduleError
+from armillary.te import dataflow
+from armillary.te.directives import Directive
+from armillary.te.operation import Operation
+from armillary.te.show import show_schedule
+from armillary.te.stage import Stage
+from armillary.te.tensor import Tensor
+from armillary.tir.expr import IterVar
+
+__all__ = ["Schedule", "Stage", "create_schedule"]
+
+
+class Schedule:
+    """The stages of a computation. `outputs` are the operations asked for."""
+
+    def __init__(self, outputs: Sequence[Operation]) -> None:
+        self.outputs = tuple(outputs)
+        self.stages: list[Stage] = []
+        self.stage_map: dict[Operation, Stage] = {}
+        self._directives: list[Directive] = []
+        self._threads: dict[str, IterVar] = {}
+        for op in _in_order(self.outputs):
+            self.add_stage(op, len(self.stages))
+
+    def __getitem__(self, item: Any) -> Stage:
+        """The stage of a tensor or operation."""
+        op = item.op if isinstance(item, Tensor) else item
+        found = self.stage_map.get(op) if isinstance(op, Operation) else None
+        if found is None:
+            name = getattr(item, "name", repr(item))
+            raise ScheduleError(
+                f"{name} is not part of this schedule", hint=f"its stages are: {', '.join(s.key for s in self.stages)}"
+            )
+        return found
+
+    def add_stage(self, op: Operation, position: int) -> Stage:
+        """Add a stage of its own for `op` (used when caches are made)."""
+        taken, key, count = {s.key for s in self.stages}, op.name, 1
+        while key in taken:
+            count += 1
+            key = f"{op.name}#{count}"
+        made = Stage(self, op, key)
+        self.stages.insert(position, made)
+        self.stage_map[op] = made
+        return made
+
+    def stage(self, key: str) -> Stage:
+        """The stage of this key (the operation's name; `name#2` for the second of one name)."""
+        for item in self.stages:
+            if item.key == key:
+                return item
+        raise ScheduleError(f"no stage {key!r}", hint=f"the stages are: {', '.join(s.key for s in self.stages)}")
+
+    def directives(self) -> tuple[Directive, ...]:
+        """Everything the schedule was told, in order."""
+        return tuple(self._directives)
+
+    def record(self, directive: Directive) -> None:
+        """Append a directive (called by primitives, after their checks)."""
+        self._directives.append(directive)
+
+    def remember_thread(self, thread: IterVar) -> None:
+        """Know a thread axis by its tag."""
+        self._threads.setdefault(thread.thread_tag, thread)
+
+    def thread(self, tag: str) -> IterVar:
+        """The thread axis of this tag; the same one each time."""
+        return self._threads.setdefault(tag, dataflow.thread(tag))
+
+    def is_output(self, stage: Stage) -> bool:
+        """Whether the stage computes an output."""
+        return any(self.stage_map[op] is stage for op in self.outputs)
+
+    def source(self, reader: Stage, tensor: Tensor) -> Tensor:
+        """The tensor that `reader` really reads for `tensor`, after caches and factoring."""
+        redirected = reader.redirects.get(tensor, tensor)
+        stage = self.stage_map[redirected.op]
+        return stage.op.output(redirected.value_index)
+
+    def sources(self, reader: Stage) -> list[Stage]:
+        """The stages that `reader` reads directly."""
+        return list(dict.fromkeys(self.stage_map[self.source(reader, t).op] for t in reader.op.input_tensors))
+
+    def reads_from(self, reader: Stage, producer: Stage) -> bool:
+        """Whether `reader` depends on `producer`."""
+        seen, stack = {reader}, self.sources(reader)
+        while stack:
+            item = stack.pop()
+            if item is producer:
+                return True
+            if item not in seen:
+                seen.add(item)
+                stack.extend(self.sources(item))
+        return False
+
+    def in_order(self) -> list[Stage]:
+        """All stages, producers before their readers."""
+        done: dict[Stage, None] = {}
+        for root in self.stages:
+            stack = [(root, False)]
+            while stack:
+                item, ready = stack.pop()
+                if ready:
+                    done.setdefault(item)
+                elif item not in done:
+                    stack.append((item, True))
+                    stack.extend((s, False) for s in reversed(self.sources(item)) if s not in done)
+        return list(done)
+
+    def cache_read(self, tensor: Tensor, scope: str, readers: Any) -> Tensor:
+        """A copy of `tensor` in `scope`, which the readers use instead."""
+        return dataflow.cache_read(self, tensor, scope, readers)
+
+    def cache_write(self, tensor: Any, scope: str) -> Any:
+        """Compute the tensor in `scope`; its own stage becomes the copy to its old place."""
+        return dataflow.cache_write(self, tensor, scope)
+
+    def rfactor(self, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Any:
+        """Reduce over the other axes into a tensor with `axis` as a data axis; then over `axis`."""
+        return dataflow.rfactor(self, tensor, axis, factor_axis)
+
+    def normalize(self) -> Schedule:
+        """The schedule itself: its loops always start at zero."""
+        return self
+
+    def __str__(self) -> str:
+        return show_schedule(self)
+
+
+def create_schedule(ops: Any) -> Schedule:
+    """The plain schedule of one or more output operations (or tensors)."""
+    given = ops if isinstance(ops, tuple | list) else [ops]
+    found = [o.op if isinstance(o, Tensor) else o for o in given]
+    for op in found:
+        if not isinstance(op, Operation):
+            raise ScheduleError(f"te.create_schedule: got {op!r}, wanted operations", hint="write C.op")
+    if not found:
+        raise ScheduleError("te.create_schedule: no outputs given")
+    return Schedule(tuple(dict.fromkeys(found)))
+
+
+def _in_order(outputs: Sequence[Operation]) -> list[Operation]:
+    """The operations that outputs need, producers first; iterative, as chains may be long."""
+    done: dict[Operation, None] = {}
+    stack = [(op, False) for op in reversed(outputs)]
+    while stack:
+        op, ready = stack.pop()
+        if ready:
+            done.setdefault(op)
+        elif op not in done:
+            stack.append((op, True))
+            stack.extend((t.op, False) for t in reversed(op.input_tensors) if t.op not in done)
+    return list(done)

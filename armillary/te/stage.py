@@ -1,0 +1,398 @@
+"""One stage of a schedule: the loops of one operation and the primitives that shape them.
+
+In: an operation. Out: leaf axes (the loops, outermost first), relations (split, fuse) that derive them from the
+operation's axes, notes on axes, and where the stage is computed. Invariant: a primitive checks itself when it is called
+(ScheduleError names the stage, the axis and the reason), then records a `Directive`. Loops are derived from this state
+by `te/bounds.py` and `te/lower.py`. Several stages together: `te/schedule.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from armillary.errors import ScheduleError
+from armillary.te.directives import Directive
+from armillary.te.operation import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp
+from armillary.te.tensor import Tensor
+from armillary.tir import build as T
+from armillary.tir.expr import Expr, IterVar, Range, Var
+from armillary.tir.stmt import LoopKind
+
+if TYPE_CHECKING:
+    from armillary.te.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """parent = outer * extent(inner) + inner; one of `factor` and `nparts` is given."""
+
+    parent: IterVar
+    outer: IterVar
+    inner: IterVar
+    factor: Expr | None
+    nparts: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """fused = outer * extent(inner) + inner."""
+
+    outer: IterVar
+    inner: IterVar
+    fused: IterVar
+
+
+@dataclass(slots=True)
+class Notes:
+    """What is attached to one axis."""
+
+    kind: LoopKind = LoopKind.SERIAL
+    thread: IterVar | None = None
+    pragmas: list[tuple[str, Any]] = field(default_factory=list)
+    intrinsic: Any = None
+    prefetch: list[tuple[Tensor, int]] = field(default_factory=list)
+
+
+class Stage:
+    """The loops of one operation. Get it with `schedule[tensor]`."""
+
+    def __init__(self, schedule: Schedule, op: Operation, key: str) -> None:
+        self.schedule = schedule
+        self.origin_op = op
+        self.key = key
+        self.scope = ""
+        self.is_inline = False
+        self.attach: tuple[Stage, IterVar] | None = None
+        self.double_buffered = False
+        self.align: dict[IterVar, tuple[int, int]] = {}
+        self.redirects: dict[Tensor, Tensor] = {}
+        self.reset(op)
+
+    def reset(self, op: Operation) -> None:
+        """Take `op` as this stage's operation, with its plain loops."""
+        self.op = op
+        self.relations: list[Split | Fuse] = []
+        self.notes: dict[IterVar, Notes] = {}
+        self.leaf: list[IterVar] = [*op.axis, *op.reduce_axis]
+        self._keys: dict[str, IterVar] = {}
+        for item in self.leaf:
+            self._name(item)
+
+    @property
+    def leaf_iter_vars(self) -> tuple[IterVar, ...]:
+        """The loops, outermost first."""
+        return tuple(self.leaf)
+
+    @property
+    def all_iter_vars(self) -> tuple[IterVar, ...]:
+        """Every axis, those consumed by split and fuse too."""
+        return tuple(self._keys.values())
+
+    @property
+    def directives(self) -> tuple[Directive, ...]:
+        """The directives of this stage, in the order written."""
+        return tuple(d for d in self.schedule.directives() if d.stage == self.key)
+
+    def __repr__(self) -> str:
+        return f"Stage({self.key})"
+
+    def axis(self, key: str) -> IterVar:
+        """The axis of this key (its name; `name#2` for the second of one name)."""
+        if key not in self._keys:
+            raise ScheduleError(f"stage {self.key} has no axis {key!r}", hint=f"it has: {', '.join(self._keys)}")
+        return self._keys[key]
+
+    def key_of(self, axis: IterVar) -> str:
+        """The key of an axis of this stage."""
+        return next((k for k, v in self._keys.items() if v is axis), axis.var.name)
+
+    def _name(self, axis: IterVar) -> None:
+        key, count = axis.var.name, 1
+        while key in self._keys:
+            count += 1
+            key = f"{axis.var.name}#{count}"
+        self._keys[key] = axis
+
+    def _record(self, primitive: str, **arguments: Any) -> None:
+        self.schedule.record(Directive(self.key, primitive, tuple(arguments.items())))
+
+    def _refuse(self, primitive: str, reason: str, hint: str = "") -> NoReturn:
+        raise ScheduleError(f"{primitive} on stage {self.key}: {reason}", hint=hint)
+
+    def _loop(self, primitive: str, axis: Any, *, reshaping: bool = False) -> int:
+        """The position of a leaf axis; refuses anything else."""
+        if not isinstance(axis, IterVar):
+            self._refuse(primitive, f"got {axis!r}, wanted an axis")
+        for position, item in enumerate(self.leaf):
+            if item is axis:
+                break
+        else:
+            self._not_a_loop(primitive, axis)
+        if not reshaping:
+            return position
+        for other in self.schedule.stages:
+            if other.attach is not None and other.attach[1] is axis and other.attach[0] is self:
+                self._refuse(primitive, f"stage {other.key} is computed at axis {axis.var.name}",
+                             "split and fuse before compute_at")  # fmt: skip
+        notes = self.notes.get(axis)
+        if notes is not None and (notes.kind is not LoopKind.SERIAL or notes.intrinsic is not None):
+            self._refuse(primitive, f"axis {axis.var.name} is already {_state(notes)}", "split and fuse come first")
+        return position
+
+    def _not_a_loop(self, primitive: str, axis: IterVar) -> NoReturn:
+        name = axis.var.name
+        for relation in self.relations:
+            if isinstance(relation, Split) and relation.parent is axis:
+                got = f"{relation.outer.var.name} and {relation.inner.var.name}"
+                self._refuse(primitive, f"axis {name} was already split into {got}", "use one of those")
+            if isinstance(relation, Fuse) and axis in (relation.outer, relation.inner):
+                self._refuse(primitive, f"axis {name} was already fused into {relation.fused.var.name}", "use that")
+        loops = ", ".join(a.var.name for a in self.leaf) or "none"
+        self._refuse(primitive, f"axis {name} is not a loop of this stage", f"its loops are: {loops}")
+
+    def _note(self, axis: IterVar) -> Notes:
+        return self.notes.setdefault(axis, Notes())
+
+    def _check_loops(self, primitive: str) -> None:
+        if isinstance(self.op, PlaceholderOp):
+            self._refuse(primitive, "it is a placeholder, which has no loops")
+        if isinstance(self.op, ExternOp | ScanOp):
+            self._refuse(primitive, "its loops are given by its own statement")
+
+    # loop structure
+
+    def split(self, parent: IterVar, factor: Any = None, nparts: Any = None) -> tuple[IterVar, IterVar]:
+        """`for i: …` becomes `for i.outer: for i.inner: …` with `factor` inner (or `nparts` outer) iterations."""
+        self._check_loops("split")
+        position = self._loop("split", parent, reshaping=True)
+        if (factor is None) == (nparts is None):
+            self._refuse("split", f"axis {parent.var.name} needs one of factor and nparts")
+        given = T.convert(factor if nparts is None else nparts)
+        number = T.as_int(given)
+        if not given.dtype.is_int or (number is not None and number <= 0):
+            self._refuse("split", f"axis {parent.var.name}: the {'factor' if nparts is None else 'nparts'} is "
+                                  f"{number if number is not None else given.dtype}, wanted a positive integer")  # fmt: skip
+        extent = static_extent(parent)
+        outer_extent, inner_extent = _split_extents(extent, number, nparts is None)
+        name, kind = parent.var.name, parent.kind
+        outer = _derived_axis(f"{name}.outer", parent, outer_extent, kind)
+        inner = _derived_axis(f"{name}.inner", parent, inner_extent, kind)
+        made = Split(parent, outer, inner, given if nparts is None else None, given if nparts is not None else None)
+        self._record("split", axis=self.key_of(parent),
+                     **{"factor" if nparts is None else "nparts": number if number is not None else str(given)})  # fmt: skip
+        self.relations.append(made)
+        self.leaf[position : position + 1] = [outer, inner]
+        self._name(outer)
+        self._name(inner)
+        return outer, inner
+
+    def fuse(self, *axes: Any) -> IterVar:
+        """`for i: for j: …` becomes `for i.j.fused: …`; the axes must be neighbours, in order."""
+        self._check_loops("fuse")
+        given = list(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else list(axes)
+        if not given:
+            self._refuse("fuse", "no axes given")
+        positions = [self._loop("fuse", a, reshaping=True) for a in given]
+        if len({a.kind == "reduce" for a in given}) > 1:
+            self._refuse("fuse", f"{_names(given)} mix data and reduction axes")
+        if positions != list(range(positions[0], positions[0] + len(given))):
+            loops = ", ".join(a.var.name for a in self.leaf)
+            self._refuse("fuse", f"{_names(given)} are not neighbouring loops in this order",
+                         f"the loops are: {loops}; reorder first")  # fmt: skip
+        self._record("fuse", axes=tuple(self.key_of(a) for a in given))
+        fused = given[0]
+        for inner in given[1:]:
+            fused = self._fuse_pair(fused, inner)
+        return fused
+
+    def _fuse_pair(self, outer: IterVar, inner: IterVar) -> IterVar:
+        a, b = static_extent(outer), static_extent(inner)
+        fused = _derived_axis(f"{outer.var.name}.{inner.var.name}.fused", outer, a * b if a and b else None, outer.kind)
+        position = next(i for i, item in enumerate(self.leaf) if item is outer)
+        self.leaf[position : position + 2] = [fused]
+        self.relations.append(Fuse(outer, inner, fused))
+        self._name(fused)
+        return fused
+
+    def reorder(self, *axes: IterVar) -> None:
+        """Put the given loops in this order, into the places they occupy together."""
+        self._check_loops("reorder")
+        positions = [self._loop("reorder", a) for a in axes]
+        for number, position in enumerate(positions):
+            if position in positions[:number]:
+                self._refuse("reorder", f"axis {axes[number].var.name} is given twice")
+        self._record("reorder", axes=tuple(self.key_of(a) for a in axes))
+        for position, item in zip(sorted(positions), axes, strict=True):
+            self.leaf[position] = item
+
+    def tile(self, x_parent: IterVar, y_parent: IterVar, x_factor: Any, y_factor: Any) -> tuple[IterVar, ...]:
+        """Split both axes and put the inner loops innermost: (x.outer, y.outer, x.inner, y.inner)."""
+        x_outer, x_inner = self.split(x_parent, factor=x_factor)
+        y_outer, y_inner = self.split(y_parent, factor=y_factor)
+        self.reorder(x_outer, y_outer, x_inner, y_inner)
+        return x_outer, y_outer, x_inner, y_inner
+
+    # kinds of loops
+
+    def _mark(self, primitive: str, axis: IterVar, kind: LoopKind) -> None:
+        self._check_loops(primitive)
+        self._loop(primitive, axis)
+        notes = self._note(axis)
+        if notes.kind is not LoopKind.SERIAL and notes.kind is not kind:
+            self._refuse(primitive, f"axis {axis.var.name} is already {_state(notes)}")
+        self._record(primitive, axis=self.key_of(axis))
+        notes.kind = kind
+
+    def vectorize(self, axis: IterVar) -> None:
+        """Run the loop as vector operations; its extent must be constant."""
+        self._loop("vectorize", axis)
+        if axis.kind == "reduce":
+            self._refuse("vectorize", f"axis {axis.var.name} is a reduction axis",
+                         "vectorize a data axis, or use rfactor")  # fmt: skip
+        if static_extent(axis) is None and self.attach is None:
+            self._refuse("vectorize", f"the extent of axis {axis.var.name} is not constant",
+                         "split it by a constant factor first")  # fmt: skip
+        self._mark("vectorize", axis, LoopKind.VECTORIZED)
+
+    def unroll(self, axis: IterVar) -> None:
+        """Write the iterations out."""
+        self._mark("unroll", axis, LoopKind.UNROLLED)
+
+    def parallel(self, axis: IterVar) -> None:
+        """Share the iterations among threads."""
+        self._loop("parallel", axis)
+        if axis.kind == "reduce":
+            self._refuse("parallel", f"axis {axis.var.name} is a reduction axis: its iterations write one element",
+                         "use rfactor")  # fmt: skip
+        self._mark("parallel", axis, LoopKind.PARALLEL)
+
+    def bind(self, axis: IterVar, thread: IterVar) -> None:
+        """Give the iterations to the GPU blocks or threads of `thread`."""
+        self._check_loops("bind")
+        self._loop("bind", axis)
+        if not isinstance(thread, IterVar) or thread.kind != "thread":
+            self._refuse("bind", f"{thread!r} is not a thread axis", 'make it with te.thread_axis("threadIdx.x")')
+        notes = self._note(axis)
+        if notes.kind is not LoopKind.SERIAL:
+            self._refuse("bind", f"axis {axis.var.name} is already {_state(notes)}")
+        self.schedule.remember_thread(thread)
+        self._record("bind", axis=self.key_of(axis), thread=thread.thread_tag)
+        notes.kind, notes.thread = LoopKind.THREAD, thread
+
+    def tensorize(self, axis: IterVar, intrinsic: Any) -> None:
+        """Replace the loops from `axis` inwards by a tensor intrinsic (te.decl_tensor_intrin)."""
+        self._check_loops("tensorize")
+        self._loop("tensorize", axis)
+        if not hasattr(intrinsic, "emit") or not hasattr(intrinsic, "name"):
+            self._refuse("tensorize", f"{intrinsic!r} is not a tensor intrinsic", "make it with te.decl_tensor_intrin")
+        self._record("tensorize", axis=self.key_of(axis), intrinsic=intrinsic.name)
+        self._note(axis).intrinsic = intrinsic
+
+    def pragma(self, axis: IterVar, pragma_type: str, pragma_value: Any = None) -> None:
+        """Leave a note on the loop, for passes and code generators."""
+        self._check_loops("pragma")
+        self._loop("pragma", axis)
+        value = T.as_int(pragma_value) if isinstance(pragma_value, Expr) else pragma_value
+        if not isinstance(value, int | str | None):
+            self._refuse("pragma", f"the value of {pragma_type} is {pragma_value!r}, wanted an integer or a string")
+        self._record("pragma", axis=self.key_of(axis), pragma_type=pragma_type, pragma_value=value)
+        self._note(axis).pragmas.append((f"pragma_{pragma_type}", 1 if value is None else value))
+
+    def prefetch(self, tensor: Tensor, axis: IterVar, offset: int) -> None:
+        """Ask for the data of `tensor` that the loop needs `offset` iterations later."""
+        self._check_loops("prefetch")
+        self._loop("prefetch", axis)
+        source = self.schedule[tensor]
+        number = T.as_int(offset)
+        if number is None:
+            self._refuse("prefetch", f"the offset is {offset!r}, wanted an integer")
+        self._record("prefetch", axis=self.key_of(axis), tensor=source.key, output=tensor.value_index, offset=number)
+        self._note(axis).prefetch.append((tensor, number))
+
+    # place and storage
+
+    def compute_at(self, parent: Stage, axis: IterVar) -> None:
+        """Compute what one iteration of `axis` of the consumer `parent` needs, inside that loop."""
+        self._check_loops("compute_at")
+        if not isinstance(parent, Stage) or parent.schedule is not self.schedule:
+            self._refuse("compute_at", f"{parent!r} is not a stage of this schedule")
+        self._check_movable("compute_at")
+        if not self.schedule.reads_from(parent, self):
+            self._refuse("compute_at", f"stage {parent.key} does not read it, directly or through others",
+                         "attach a producer to one of its consumers")  # fmt: skip
+        parent._loop("compute_at", axis)
+        self._record("compute_at", parent=parent.key, axis=parent.key_of(axis))
+        self.attach, self.is_inline = (parent, axis), False
+
+    def _check_movable(self, primitive: str) -> None:
+        if self.schedule.is_output(self):
+            self._refuse(primitive, "it is an output of the schedule")
+
+    def compute_inline(self) -> None:
+        """Compute each element where it is read; the stage has no loops and no storage of its own."""
+        self._check_loops("compute_inline")
+        self._check_movable("compute_inline")
+        if isinstance(self.op, ComputeOp) and self.op.is_reduction:
+            self._refuse("compute_inline", "it is a reduction, which needs loops of its own", "use compute_at")
+        self._record("compute_inline")
+        self.attach, self.is_inline = None, True
+
+    def compute_root(self) -> None:
+        """Compute the whole tensor before its consumers (the default)."""
+        self._record("compute_root")
+        self.attach, self.is_inline = None, False
+
+    def set_scope(self, scope: str) -> None:
+        """Where the tensor lives: global, local, shared, texture."""
+        if not isinstance(scope, str) or not scope:
+            self._refuse("set_scope", f"the scope is {scope!r}, wanted a name such as local")
+        if self.schedule.is_output(self) and scope != "global":
+            self._refuse("set_scope", "it is an output of the schedule, which lives in global memory")
+        self._record("set_scope", scope=scope)
+        self.scope = scope
+
+    def storage_align(self, axis: IterVar, factor: int, offset: int = 0) -> None:
+        """Pad the storage so that the stride of data axis `axis` is k * factor + offset elements."""
+        self._check_loops("storage_align")
+        if not any(axis is a for a in self.op.axis):
+            self._refuse("storage_align", f"axis {getattr(axis, 'var', axis)!r} is not a data axis of the operation")
+        if not isinstance(factor, int) or factor < 1 or not isinstance(offset, int) or not 0 <= offset < factor:
+            self._refuse("storage_align", f"factor {factor!r} and offset {offset!r}: wanted 0 <= offset < factor")
+        self._check_movable("storage_align")
+        self._record("storage_align", axis=self.key_of(axis), factor=factor, offset=offset)
+        self.align[axis] = (factor, offset)
+
+    def double_buffer(self) -> None:
+        """Keep two copies of the storage, so that filling one overlaps with using the other."""
+        self._check_loops("double_buffer")
+        self._check_movable("double_buffer")
+        self._record("double_buffer")
+        self.double_buffered = True
+
+
+def static_extent(axis: IterVar) -> int | None:
+    """The extent of an axis on the whole tensor, when it is constant."""
+    return None if axis.dom is None else T.as_int(axis.dom.extent)
+
+
+def _split_extents(extent: int | None, number: int | None, by_factor: bool) -> tuple[int | None, int | None]:
+    if number is None:
+        return None, None
+    known = number if extent is None else max(1, min(number, extent))
+    other = None if extent is None else -(-extent // known)
+    return (other, known) if by_factor else (known, other)
+
+
+def _derived_axis(name: str, parent: IterVar, extent: int | None, kind: str) -> IterVar:
+    dtype = parent.var.dtype
+    dom = None if extent is None else Range(T.const(0, dtype), T.const(extent, dtype))
+    return IterVar(dom, Var(name, dtype), kind)
+
+
+def _names(axes: list[IterVar]) -> str:
+    return ", ".join(a.var.name for a in axes)
+
+
+def _state(notes: Notes) -> str:
+    return "tensorized" if notes.intrinsic is not None else "bound" if notes.thread is not None else notes.kind.value

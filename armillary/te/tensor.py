@@ -1,0 +1,187 @@
+"""Tensors of the tensor-expression language.
+
+In: an operation and the number of one of its outputs. Out: a `Tensor`, whose elements are read with `t[i, j]`,
+`t(i, j)` or `t[i][j]`, giving a `ProducerLoad`. Invariant: a tensor is a name for `op.output(value_index)`; it is
+never walked into by expression walks, and compares by identity. Operations: `te/operation.py`. Constructors: `te/api.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from armillary.dtype import DType
+from armillary.errors import TypeMismatch
+from armillary.tir import build as T
+from armillary.tir.expr import Expr, IntImm, ProducerLoad
+
+if TYPE_CHECKING:
+    from armillary.te.operation import Operation
+
+
+class _Scalar:
+    """Arithmetic on things that may stand for one element: they become expressions first."""
+
+    __slots__ = ()
+
+    def as_expr(self) -> Expr:
+        raise TypeMismatch(f"{type(self).__name__} is not a scalar")
+
+    def __add__(self, other: Any) -> Expr:
+        return T.add(self, other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return T.add(other, self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return T.sub(self, other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return T.sub(other, self)
+
+    def __mul__(self, other: Any) -> Expr:
+        return T.mul(self, other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return T.mul(other, self)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return T.div(self, other)
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return T.div(other, self)
+
+    def __floordiv__(self, other: Any) -> Expr:
+        return T.floordiv(self, other)
+
+    def __mod__(self, other: Any) -> Expr:
+        return T.floormod(self, other)
+
+    def __neg__(self) -> Expr:
+        return T.neg(self)
+
+    def __lt__(self, other: Any) -> Expr:
+        return T.less(self, other)
+
+    def __le__(self, other: Any) -> Expr:
+        return T.less_equal(self, other)
+
+    def __gt__(self, other: Any) -> Expr:
+        return T.greater(self, other)
+
+    def __ge__(self, other: Any) -> Expr:
+        return T.greater_equal(self, other)
+
+    def astype(self, dtype: str) -> Expr:
+        """The element converted to another dtype."""
+        return T.cast(self, dtype)
+
+
+class Tensor(_Scalar):
+    """One output of an operation. `shape` is a tuple of expressions."""
+
+    __slots__ = ("__weakref__", "dtype", "op", "shape", "value_index")
+
+    def __init__(self, op: Operation, value_index: int, shape: tuple[Expr, ...], dtype: DType) -> None:
+        self.op = op
+        self.value_index = value_index
+        self.shape = shape
+        self.dtype = dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def name(self) -> str:
+        """The operation's name, with `.v1`, `.v2`… for its further outputs."""
+        return self.op.name if self.op.num_outputs == 1 else f"{self.op.name}.v{self.value_index}"
+
+    @property
+    def axis(self) -> tuple[Any, ...]:
+        """The data axes of the operation that computes this tensor."""
+        return self.op.axis
+
+    def __call__(self, *indices: Any) -> Expr:
+        """The element at `indices`, one per dimension."""
+        if len(indices) == 1 and isinstance(indices[0], tuple | list):
+            indices = tuple(indices[0])
+        if len(indices) != len(self.shape):
+            raise TypeMismatch(
+                f"tensor {self.name} has {len(self.shape)} dimensions, but was read with {len(indices)} indices",
+                hint=f"its shape is {shape_text(self.shape)}",
+            )
+        return ProducerLoad(self, tuple(_index(self, i) for i in indices))
+
+    def __getitem__(self, indices: Any) -> Any:  # Any: an element, or a TensorSlice when indices are missing
+        given = indices if isinstance(indices, tuple) else (indices,)
+        return self(*given) if len(given) == len(self.shape) else TensorSlice(self, given)
+
+    def as_expr(self) -> Expr:
+        """The only element of a rank-0 tensor."""
+        if self.shape:
+            raise TypeMismatch(
+                f"tensor {self.name} of shape {shape_text(self.shape)} is used where a scalar is wanted",
+                hint="read an element with t[i, j], inside te.compute",
+            )
+        return ProducerLoad(self, ())
+
+    def __iter__(self) -> Any:
+        raise TypeMismatch(f"tensor {self.name} cannot be iterated over", hint="read its elements inside te.compute")
+
+    def __len__(self) -> int:
+        raise TypeMismatch(f"tensor {self.name} has no Python length", hint="use .shape or .ndim")
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"Tensor(name={self.name}, shape={shape_text(self.shape)}, dtype={self.dtype})"
+
+
+class TensorSlice(_Scalar):
+    """A tensor with only some of its leading indices given: `t[i]` of a matrix."""
+
+    __slots__ = ("indices", "tensor")
+
+    def __init__(self, tensor: Tensor, indices: tuple[Any, ...]) -> None:
+        if len(indices) > tensor.ndim:
+            tensor(*indices)
+        self.tensor = tensor
+        self.indices = indices
+
+    @property
+    def dtype(self) -> DType:
+        return self.tensor.dtype
+
+    def __getitem__(self, indices: Any) -> Any:  # Any: an element or a longer TensorSlice
+        return self.tensor[(*self.indices, *(indices if isinstance(indices, tuple) else (indices,)))]
+
+    def as_expr(self) -> Expr:
+        """The element, when all indices are there."""
+        return self.tensor(*self.indices)
+
+
+def _index(tensor: Tensor, value: Any) -> Expr:
+    index = T.convert(value)
+    if not index.dtype.is_int:
+        if index.dtype.is_bool:
+            return T.cast(index, "int32")
+        raise TypeMismatch(f"tensor {tensor.name} is indexed with a {index.dtype}", hint="indices are integers")
+    return index
+
+
+def shape_text(shape: tuple[Expr, ...]) -> str:
+    """A shape for messages: (1, n, 16)."""
+    texts = [str(s.value) if isinstance(s, IntImm) else str(getattr(s, "name", "?")) for s in shape]
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+def static_shape(tensor: Tensor) -> tuple[int, ...]:
+    """The shape as ints; TypeMismatch when a dimension is symbolic."""
+    found = []
+    for extent in tensor.shape:
+        if not isinstance(extent, IntImm):
+            raise TypeMismatch(f"tensor {tensor.name} has the symbolic shape {shape_text(tensor.shape)}")
+        found.append(extent.value)
+    return tuple(found)

@@ -1,0 +1,338 @@
+"""Simplify scalar expressions: normal form for integer sums, and tables of rewrite rules for everything else.
+
+In: an expression; what is known of its variables (ranges, facts). Out: an equal, usually smaller expression. Invariant:
+equal for all variable values inside the ranges (index arithmetic is assumed not to overflow, see `tir/bounds.py`); float
+results keep every bit. A `Simplifier` interns what it returns: equal results are the same object, so later questions
+are answered from its memo. Rules: `tir/rules.py`; sums: `tir/linear.py`; statements: `tir/transform/simplify.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from armillary.dtype import DType
+from armillary.node import Node
+from armillary.tir import expr as E
+from armillary.tir.bounds import (
+    BOUND_RULES,
+    EVERYTHING,
+    INFINITE,
+    Interval,
+    add_intervals,
+    dtype_interval,
+    intersect,
+    scale_interval,
+)
+from armillary.tir.linear import Linear
+from armillary.tir.rules import RULES
+from armillary.tir.substitute import REBUILD
+
+_INDEX_TYPES = frozenset({DType("int32"), DType("int64")})
+_SUMS = frozenset({E.Add, E.Sub, E.Mul})
+_MAX_FACTS = 8
+
+
+class Simplifier:
+    """Simplifies many expressions that share variables, ranges and facts."""
+
+    def __init__(self, ranges: Mapping[E.Var, Interval] | None = None) -> None:
+        self.ranges: dict[E.Var, Interval] = dict(ranges or {})
+        self.facts: dict[frozenset[tuple[int, int]], tuple[Linear, int]] = {}  # sum of terms <= bound
+        self.known: dict[E.Expr, bool] = {}  # interned conditions whose truth is known
+        self._table: dict[Any, E.Expr] = {}
+        self._memo: dict[int, tuple[E.Expr, E.Expr]] = {}
+        self._bounds: dict[int, tuple[E.Expr, Interval]] = {}
+        self._data: dict[int, tuple[E.Expr, bool]] = {}
+
+    def __call__(self, item: E.Expr) -> E.Expr:
+        """The simplified form."""
+        kind = type(item)
+        if kind is E.Var:
+            found = self.ranges.get(item)
+            return item if found is None or found[0] != found[1] else self.intern(E.IntImm(item.dtype, found[0]))
+        memo = self._memo.get(id(item))
+        if memo is not None:
+            return memo[1]
+        if kind in _SUMS and item.dtype in _INDEX_TYPES:
+            result = self._sum(item)
+        else:
+            result = self._apply(self.intern(REBUILD[kind](item, self)))
+        self._memo[id(item)] = (item, result)
+        self._memo[id(result)] = (result, result)
+        return result
+
+    def _apply(self, item: E.Expr) -> E.Expr:
+        for rule in RULES.get(type(item), ()):
+            changed = rule(self, item)
+            if changed is not None and changed is not item:
+                return self(changed)
+        return item
+
+    def _sum(self, item: E.Expr) -> E.Expr:
+        form = self.linear(item)
+        rebuilt = form.expr(item.dtype)
+        return self._intern_sum(item if _same_sum(item, rebuilt) else rebuilt)
+
+    def _intern_sum(self, item: E.Expr) -> E.Expr:
+        if type(item) not in _SUMS:
+            return item if type(item) is not E.IntImm else self.intern(item)
+        a, b = self._intern_sum(item.a), self._intern_sum(item.b)  # type: ignore[attr-defined]
+        if a is not item.a or b is not item.b:  # type: ignore[attr-defined]
+            item = type(item)(a, b)  # type: ignore[call-arg, arg-type]
+        return self.intern(item)
+
+    def intern(self, item: E.Expr) -> E.Expr:
+        """The one object that stands for this node (its children are interned already)."""
+        if type(item) is E.Var:
+            return item
+        return self._table.setdefault(_key(item), item)
+
+    def linear(self, item: E.Expr) -> Linear:
+        """An int32 or int64 expression as a sum of simplified atoms."""
+        terms: dict[E.Expr, int] = {}
+        constant = self.collect(item, 1, terms)
+        form = Linear(terms, constant).drop_zeros()
+        return _recombine(self, form) if len(form.terms) > 1 else form
+
+    def collect(self, item: E.Expr, scale: int, terms: dict[E.Expr, int]) -> int:
+        """Add `scale * item` to `terms`; the constant part is returned."""
+        kind = type(item)
+        if kind is E.Add:
+            return self.collect(item.a, scale, terms) + self.collect(item.b, scale, terms)  # type: ignore[attr-defined]
+        if kind is E.Sub:
+            return self.collect(item.a, scale, terms) + self.collect(item.b, -scale, terms)  # type: ignore[attr-defined]
+        if kind is E.Mul:
+            a, b = self(item.a), self(item.b)  # type: ignore[attr-defined]
+            for one, other in ((a, b), (b, a)):
+                if type(one) is E.IntImm:
+                    return self.collect(other, scale * one.value, terms)
+            item = self.intern(item if a is item.a and b is item.b else E.Mul(a, b))  # type: ignore[attr-defined]
+        elif kind is not E.IntImm:
+            item = self(item)
+            if type(item) in _SUMS and not (type(item) is E.Mul and _is_product(item)):
+                return self.collect(item, scale, terms)
+        if type(item) is E.IntImm:
+            return scale * item.value
+        terms[item] = terms.get(item, 0) + scale
+        return 0
+
+    # what is known
+
+    def bound(self, item: E.Expr) -> Interval:
+        """The interval of a (simplified) integer or bool expression."""
+        if type(item) is E.Var:
+            found = self.ranges.get(item, EVERYTHING if item.dtype in _INDEX_TYPES else dtype_interval(item))
+            return self._with_facts(Linear({item: 1}, 0), found) if self.facts else found
+        memo = self._bounds.get(id(item))
+        if memo is not None:
+            return memo[1]
+        rule = BOUND_RULES.get(type(item))
+        if type(item) in _SUMS and item.dtype in _INDEX_TYPES:
+            found = self.bound_sum(self.linear(item), item.dtype)
+        else:
+            found = rule(item, self.bound) if rule is not None else dtype_interval(item)
+            if self.facts and item.dtype in _INDEX_TYPES:
+                found = self._with_facts(Linear({item: 1}, 0), found)
+        self._bounds[id(item)] = (item, found)
+        return found
+
+    def bound_sum(self, form: Linear, dtype: DType) -> Interval:
+        """The interval of a sum, using facts; everything when the sum may leave its dtype."""
+        found = self._raw_bound(form)
+        if self.facts:
+            found = self._with_facts(form, found)
+        low, high = dtype.min_value, dtype.max_value
+        fits = (found[0] == -INFINITE or found[0] >= low) and (found[1] == INFINITE or found[1] <= high)
+        return found if fits else EVERYTHING
+
+    def _raw_bound(self, form: Linear) -> Interval:
+        total: Interval = (form.constant, form.constant)
+        for atom, coefficient in form.terms.items():
+            single = self.ranges.get(atom, EVERYTHING) if type(atom) is E.Var else None
+            inner = self.bound(atom) if single is None or self.facts else single
+            total = add_intervals(total, scale_interval(inner, coefficient))
+        return total
+
+    def _with_facts(self, form: Linear, found: Interval) -> Interval:
+        """Tighten by every fact f <= b: form <= b + upper(form - f), and the mirror image."""
+        low, high = found
+        for fact, limit in list(self.facts.values())[-_MAX_FACTS:]:
+            rest = Linear(form.terms, form.constant).minus(fact)
+            if len(rest.terms) < len(form.terms):
+                upper = self._plain_bound(rest)[1]
+                if upper < INFINITE:
+                    high = min(high, limit + upper)
+            mirrored = Linear({a: -c for a, c in form.terms.items()}, -form.constant).minus(fact)
+            if len(mirrored.terms) < len(form.terms):
+                upper = self._plain_bound(mirrored)[1]
+                if upper < INFINITE:
+                    low = max(low, -(limit + upper))
+        return intersect(found, (low, high))
+
+    def _plain_bound(self, form: Linear) -> Interval:
+        """An interval from ranges alone."""
+        total: Interval = (form.constant, form.constant)
+        for atom, coefficient in form.terms.items():
+            inner = self.ranges.get(atom, EVERYTHING) if type(atom) is E.Var else EVERYTHING
+            total = add_intervals(total, scale_interval(inner, coefficient))
+        return total
+
+    def is_exact(self, form: Linear, dtype: DType) -> bool:
+        """Whether the sum, as a mathematical integer, is what the machine computes."""
+        if not any(self.is_data(atom) for atom in form.terms):
+            return True
+        low, high = self._raw_bound(form)
+        return dtype.min_value <= low and high <= dtype.max_value
+
+    def is_data(self, item: E.Expr) -> bool:
+        """Whether the value comes from memory or a call rather than from index variables."""
+        kind = type(item)
+        if kind is E.Var or kind is E.IntImm:
+            return False
+        if kind is E.BufferLoad or kind is E.ProducerLoad or (kind is E.Call and item.name != "likely"):  # type: ignore[attr-defined]
+            return True
+        memo = self._data.get(id(item))
+        if memo is None:
+            found = any(self.is_data(c) for c in _operands(item))
+            memo = self._data[id(item)] = (item, found)
+        return memo[1]
+
+    def proves(self, condition: E.Expr) -> bool:
+        """Whether the condition simplifies to true."""
+        result = self(condition)
+        return isinstance(result, E.IntImm) and result.value != 0
+
+    # scopes
+
+    def bind(self, var: E.Var, interval: Interval) -> None:
+        """Give a variable its range; forgets conclusions drawn from another one."""
+        if self.ranges.get(var, interval) != interval:
+            self._forget()
+        self.ranges[var] = interval
+
+    def _forget(self) -> None:
+        self._memo, self._bounds = {}, {}
+
+    @contextmanager
+    def assume(self, condition: E.Expr, holds: bool = True) -> Iterator[None]:
+        """Inside the block `condition` is true (or false)."""
+        saved = (self._memo, self._bounds, self.facts, self.known)
+        simple = self(condition)
+        self._forget()
+        self.facts, self.known = dict(self.facts), dict(self.known)
+        self._learn(simple, holds)
+        yield
+        self._memo, self._bounds, self.facts, self.known = saved
+
+    def _learn(self, item: E.Expr, holds: bool) -> None:
+        if isinstance(item, E.Call) and item.name == "likely":
+            self._learn(item.args[0], holds)
+            return
+        if isinstance(item, E.Not):
+            self._learn(item.a, not holds)
+            return
+        if (isinstance(item, E.And) and holds) or (isinstance(item, E.Or) and not holds):
+            self._learn(item.a, holds)
+            self._learn(item.b, holds)
+            return
+        if not isinstance(item, E.IntImm):
+            self.known[item] = holds
+        row = _AS_LESS.get((type(item), holds))
+        if row is not None and item.a.dtype in _INDEX_TYPES:  # type: ignore[attr-defined]
+            for swapped, limit in row:
+                a, b = (item.b, item.a) if swapped else (item.a, item.b)  # type: ignore[attr-defined]
+                self._add_fact(self.linear(a).minus(self.linear(b)), limit)
+
+    def _add_fact(self, form: Linear, limit: int) -> None:
+        if not form.terms or any(self.is_data(atom) for atom in form.terms):
+            return
+        key = form.key()
+        bound = limit - form.constant
+        if key not in self.facts or self.facts[key][1] > bound:
+            self.facts[key] = (Linear(form.terms, 0), bound)
+
+
+# (comparison, holds) -> rows of (swap sides, limit): a - b <= limit
+_AS_LESS: dict[tuple[type, bool], tuple[tuple[bool, int], ...]] = {
+    (E.LT, True): ((False, -1),),
+    (E.LT, False): ((True, 0),),
+    (E.LE, True): ((False, 0),),
+    (E.LE, False): ((True, -1),),
+    (E.GT, True): ((True, -1),),
+    (E.GT, False): ((False, 0),),
+    (E.GE, True): ((True, 0),),
+    (E.GE, False): ((False, -1),),
+    (E.EQ, True): ((False, 0), (True, 0)),
+    (E.NE, False): ((False, 0), (True, 0)),
+}
+
+
+def _operands(item: E.Expr) -> Iterator[E.Expr]:
+    for name in item._fields:
+        value = getattr(item, name)
+        if isinstance(value, E.Expr):
+            yield value
+        elif type(value) is tuple:
+            yield from (v for v in value if isinstance(v, E.Expr))
+
+
+def _key(item: E.Expr) -> Any:
+    kind = type(item)
+    if kind is E.IntImm:
+        return kind, item.dtype, item.value  # type: ignore[attr-defined]
+    if kind is E.FloatImm:
+        return kind, item.dtype, repr(item.value)  # type: ignore[attr-defined]
+    parts: list[Any] = [kind]
+    for name in item._fields:
+        value = getattr(item, name)
+        if isinstance(value, Node):
+            parts.append(id(value))
+        elif type(value) is tuple:
+            parts.append(tuple(id(v) if isinstance(v, Node) else v for v in value))
+        else:
+            parts.append(value)
+    return tuple(parts)
+
+
+def _is_product(item: Any) -> bool:
+    return type(item.a) is not E.IntImm and type(item.b) is not E.IntImm
+
+
+def _same_sum(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if type(a) is E.IntImm:
+        return bool(a.value == b.value and a.dtype is b.dtype)
+    return type(a) in _SUMS and _same_sum(a.a, b.a) and _same_sum(a.b, b.b)
+
+
+def _recombine(s: Simplifier, form: Linear) -> Linear:
+    """x // c * c + x % c  ->  x, for every pair of such terms."""
+    for atom, coefficient in list(form.terms.items()):
+        if type(atom) is not E.FloorMod or atom not in form.terms:
+            continue
+        quotient = s.intern(E.FloorDiv(atom.a, atom.b))
+        if type(atom.b) is E.IntImm:
+            partner: E.Expr = quotient
+            wanted = coefficient * atom.b.value
+        else:
+            partner = s.intern(E.Mul(quotient, atom.b))
+            wanted = coefficient
+            if partner not in form.terms:
+                partner = s.intern(E.Mul(atom.b, quotient))
+        if form.terms.get(partner) != wanted:
+            continue
+        terms = dict(form.terms)
+        del terms[atom], terms[partner]
+        extra = s.collect(atom.a, coefficient, terms)
+        return _recombine(s, Linear(terms, form.constant + extra).drop_zeros())
+    return form
+
+
+def simplify(item: E.Expr, ranges: Mapping[E.Var, Interval] | None = None) -> E.Expr:
+    """An expression simplified on its own; ranges give both ends, included."""
+    return Simplifier(ranges)(item)

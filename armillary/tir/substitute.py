@@ -1,0 +1,237 @@
+"""Rebuild expressions and statements with some parts replaced.
+
+In: a node and a mapping of variables or buffers, or a function on sub-expressions. Out: the new node; unchanged parts are
+the same objects. Invariant: rebuilding goes through `tir/build.py`'s constructors, so constants fold on the way (an
+unrolled index becomes a number), except where folding would hide a division by zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from armillary.node import map_children, replace
+from armillary.tir import build
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+
+Mapper = Callable[[E.Expr], E.Expr]
+_BUILDERS: dict[type, Callable[[Any, Any], E.Expr]] = {
+    E.Add: build.add, E.Sub: build.sub, E.Mul: build.mul, E.Div: build.div, E.Min: build.minimum, E.Max: build.maximum,
+    E.EQ: build.equal, E.NE: build.not_equal, E.LT: build.less, E.LE: build.less_equal, E.GT: build.greater,
+    E.GE: build.greater_equal, E.And: build.logical_and, E.Or: build.logical_or,
+}  # fmt: skip
+_DIVISIONS: dict[type, Callable[[Any, Any], E.Expr]] = {
+    E.FloorDiv: build.floordiv, E.FloorMod: build.floormod, E.TruncDiv: build.truncdiv, E.TruncMod: build.truncmod,
+}  # fmt: skip
+
+
+def binary(kind: type, a: E.Expr, b: E.Expr) -> E.Expr:
+    """A binary node of this class, folded."""
+    builder = _BUILDERS.get(kind)
+    if builder is not None:
+        return builder(a, b)
+    if a.dtype.is_float or build.as_int(b) == 0:
+        raw: E.Expr = kind(a, b)
+        return raw
+    return _DIVISIONS[kind](a, b)
+
+
+def _binary(e: Any, f: Mapper) -> E.Expr:
+    a, b = f(e.a), f(e.b)
+    return e if a is e.a and b is e.b and not _foldable(a, b) else binary(type(e), a, b)
+
+
+def _foldable(a: E.Expr, b: E.Expr) -> bool:
+    return type(a) is E.IntImm or type(b) is E.IntImm
+
+
+def _leaf(e: E.Expr, f: Mapper) -> E.Expr:
+    return e
+
+
+def _generic(e: Any, f: Mapper) -> E.Expr:
+    result: E.Expr = map_children(e, lambda c: f(c) if isinstance(c, E.Expr) else c)  # type: ignore[assignment]
+    return result
+
+
+def _cast(e: E.Cast, f: Mapper) -> E.Expr:
+    value = f(e.value)
+    return e if value is e.value else build.cast(value, e.dtype)
+
+
+def _not(e: E.Not, f: Mapper) -> E.Expr:
+    a = f(e.a)
+    return e if a is e.a else build.logical_not(a)
+
+
+def _select(e: E.Select, f: Mapper) -> E.Expr:
+    c, x, y = f(e.condition), f(e.true_value), f(e.false_value)
+    if isinstance(c, E.IntImm):
+        return x if c.value else y
+    return e if c is e.condition and x is e.true_value and y is e.false_value else E.Select(c, x, y)
+
+
+def _load(e: E.BufferLoad, f: Mapper) -> E.Expr:
+    indices = tuple([f(i) for i in e.indices])
+    return e if all(a is b for a, b in zip(indices, e.indices)) else E.BufferLoad(e.buffer, indices)
+
+
+def _call(e: E.Call, f: Mapper) -> E.Expr:
+    args = tuple([f(a) for a in e.args])
+    if e.name == "if_then_else" and isinstance(args[0], E.IntImm):
+        return args[1] if args[0].value else args[2]
+    if e.name == "likely" and isinstance(args[0], E.IntImm):
+        return args[0]
+    return e if all(a is b for a, b in zip(args, e.args)) else E.Call(e.dtype, e.name, args)
+
+
+REBUILD: dict[type, Callable[[Any, Mapper], E.Expr]] = {
+    **dict.fromkeys((E.Var, E.IntImm, E.FloatImm, E.StringImm), _leaf),
+    **dict.fromkeys((*_BUILDERS, *_DIVISIONS), _binary),
+    **dict.fromkeys((E.IterVar, E.ProducerLoad, E.Ramp, E.Broadcast, E.Let, E.Reduce), _generic),
+    E.Cast: _cast,
+    E.Not: _not,
+    E.Select: _select,
+    E.BufferLoad: _load,
+    E.Call: _call,
+}
+
+
+class ExprMapper:
+    """Applies `rule` bottom-up to expressions, once per distinct node; None keeps the rebuilt node."""
+
+    def __init__(self, rule: Callable[[E.Expr], E.Expr | None]) -> None:
+        self.rule = rule
+        self._memo: dict[int, tuple[E.Expr, E.Expr]] = {}
+
+    def forget(self) -> None:
+        self._memo = {}
+
+    def __call__(self, item: E.Expr) -> E.Expr:
+        memo = self._memo.get(id(item))
+        if memo is not None:
+            return memo[1]
+        rebuilt = REBUILD[type(item)](item, self)
+        changed = self.rule(rebuilt)
+        result = rebuilt if changed is None else changed
+        self._memo[id(item)] = (item, result)
+        return result
+
+
+def map_stmt(item: S.Stmt, on_expr: Mapper, on_stmt: Callable[[S.Stmt], S.Stmt]) -> S.Stmt:
+    """`item` with its own expressions and its direct sub-statements mapped; buffers are left as they are."""
+    kind = type(item)
+    if kind is S.SeqStmt:
+        parts = tuple([on_stmt(s) for s in item.statements])  # type: ignore[attr-defined]
+        same = all(a is b for a, b in zip(parts, item.statements))  # type: ignore[attr-defined]
+        return item if same else S.seq(*parts)
+    changes: dict[str, Any] = {}
+    for name in item._fields:
+        value = getattr(item, name)
+        if isinstance(value, S.Stmt):
+            changes[name] = on_stmt(value)
+        elif isinstance(value, E.Expr) and not (name in ("var", "node")):
+            changes[name] = on_expr(value)
+        elif name == "indices":
+            indices = tuple([on_expr(i) for i in value])
+            changes[name] = value if all(a is b for a, b in zip(indices, value)) else indices
+    return replace(item, **changes)
+
+
+def substitute_expr(item: E.Expr, mapping: Mapping[E.Var, E.Expr]) -> E.Expr:
+    """`item` with variables replaced."""
+    return _substitution(mapping)(item)
+
+
+def _substitution(mapping: Mapping[E.Var, E.Expr]) -> ExprMapper:
+    return ExprMapper(lambda e: mapping.get(e) if type(e) is E.Var else None)
+
+
+def substitute(item: S.Stmt, mapping: Mapping[E.Var, E.Expr]) -> S.Stmt:
+    """A statement with variables replaced, also in the shapes of buffers allocated inside."""
+    return map_all(item, lambda e: mapping.get(e) if type(e) is E.Var else None)
+
+
+def map_all(item: S.Stmt, rule: Callable[[E.Expr], E.Expr | None]) -> S.Stmt:
+    """Every expression of a statement mapped bottom-up by `rule`, shapes of allocated buffers included."""
+    mapper = ExprMapper(rule)
+    buffers: dict[S.Buffer, S.Buffer] = {}
+
+    def expr_rule(e: E.Expr) -> E.Expr | None:
+        if type(e) is E.BufferLoad and e.buffer in buffers:
+            e = E.BufferLoad(buffers[e.buffer], e.indices)
+            return rule(e) or e
+        return rule(e)
+
+    mapper.rule = expr_rule
+
+    def visit(s: S.Stmt) -> S.Stmt:
+        if type(s) is S.Allocate:
+            shape = tuple(mapper(x) for x in s.buffer.shape)
+            if any(a is not b for a, b in zip(shape, s.buffer.shape)):
+                buffers[s.buffer] = replace(s.buffer, shape=shape)
+                return S.Allocate(buffers[s.buffer], visit(s.body))
+        mapped = map_stmt(s, mapper, visit)
+        if type(mapped) is S.BufferStore and mapped.buffer in buffers:
+            return replace(mapped, buffer=buffers[mapped.buffer])
+        return mapped
+
+    return visit(item)
+
+
+def rename_buffers(item: S.Stmt, mapping: Mapping[S.Buffer, S.Buffer]) -> S.Stmt:
+    """A statement with every access to a buffer redirected; allocations stay as they are."""
+
+    def redirect(e: E.Expr) -> E.Expr | None:
+        return E.BufferLoad(mapping[e.buffer], e.indices) if type(e) is E.BufferLoad and e.buffer in mapping else None
+
+    mapper = ExprMapper(redirect)
+
+    def visit(s: S.Stmt) -> S.Stmt:
+        mapped = map_stmt(s, mapper, visit)
+        if type(mapped) is S.BufferStore and mapped.buffer in mapping:
+            return replace(mapped, buffer=mapping[mapped.buffer])
+        if type(mapped) is S.AttrStmt and mapped.node in mapping:
+            return replace(mapped, node=mapping[mapped.node])  # type: ignore[index]
+        return mapped
+
+    return visit(item)
+
+
+def fresh_copy(item: S.Stmt) -> S.Stmt:
+    """A copy whose bound variables and allocated buffers are new (needed when a body is repeated)."""
+    variables: dict[E.Var, E.Expr] = {}
+    buffers: dict[S.Buffer, S.Buffer] = {}
+
+    def expr_rule(e: E.Expr) -> E.Expr | None:
+        if type(e) is E.Var:
+            return variables.get(e)
+        if type(e) is E.BufferLoad and e.buffer in buffers:
+            return E.BufferLoad(buffers[e.buffer], e.indices)
+        if type(e) is E.Let:
+            var = E.Var(e.var.name, e.var.dtype)
+            return E.Let(var, e.value, substitute_expr(e.body, {e.var: var}))
+        return None
+
+    mapper = ExprMapper(expr_rule)
+
+    def visit(s: S.Stmt) -> S.Stmt:
+        if isinstance(s, S.For | S.LetStmt):
+            new = E.Var(s.var.name, s.var.dtype)
+            variables[s.var] = new
+            mapper.forget()  # the same variable may be bound again by a later loop
+            return replace(map_stmt(s, mapper, visit), var=new)
+        if isinstance(s, S.Allocate):
+            buffers[s.buffer] = replace(s.buffer, name=s.buffer.name, shape=tuple(mapper(x) for x in s.buffer.shape))
+            if buffers[s.buffer] is s.buffer:
+                buffers[s.buffer] = type(s.buffer)(*(getattr(s.buffer, n) for n in s.buffer._fields))
+            return S.Allocate(buffers[s.buffer], visit(s.body))
+        mapped = map_stmt(s, mapper, visit)
+        if isinstance(mapped, S.BufferStore) and mapped.buffer in buffers:
+            return replace(mapped, buffer=buffers[mapped.buffer])
+        if isinstance(mapped, S.AttrStmt) and isinstance(mapped.node, S.Buffer) and mapped.node in buffers:
+            return replace(mapped, node=buffers[mapped.node])
+        return mapped
+
+    return visit(item)

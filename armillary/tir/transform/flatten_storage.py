@@ -1,0 +1,102 @@
+"""`flatten-storage`: every buffer becomes one-dimensional.
+
+In: accesses by one index per dimension. Out: accesses by one element index (row-major, or by the buffer's strides and
+element offset). Invariant: afterwards every buffer has one dimension, no strides and no offset; the attribute
+`tensor_shapes` of the function keeps the shapes the caller sees. Next: `vectorize_loop.py`.
+"""
+
+from __future__ import annotations
+
+from armillary.node import replace
+from armillary.tir import build
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.substitute import ExprMapper, map_stmt
+from armillary.tir.transform.common import prim_pass
+
+
+def flatten_storage(func: S.PrimFunc) -> S.PrimFunc:
+    """Replace N-dimensional accesses by flat ones.
+
+        A[i, j]  ->  A[i * 4 + j]      for A: Buffer[(3, 4), float32]
+    """
+    flattener = _Flattener()
+    params = tuple(flattener.buffer(p) if isinstance(p, S.Buffer) else p for p in func.params)
+    body = flattener.stmt(func.body)
+    flat: S.PrimFunc = replace(func, params=params, body=body)
+    if flat is func or func.get_attr("tensor_shapes") is not None:
+        return flat
+    shapes = tuple(p.shape for p in func.params if isinstance(p, S.Buffer))
+    result: S.PrimFunc = flat.with_attr("tensor_shapes", shapes)
+    return result
+
+
+def strides_of(buffer: S.Buffer) -> tuple[E.Expr, ...]:
+    """The distance in elements between neighbours along each axis."""
+    if buffer.strides:
+        return buffer.strides
+    strides: list[E.Expr] = []
+    step: E.Expr | None = None
+    for extent in reversed(buffer.shape):
+        strides.append(build.const(1, extent.dtype) if step is None else step)
+        step = extent if step is None else build.mul(step, extent)
+    return tuple(reversed(strides))
+
+
+def flat_size(buffer: S.Buffer) -> E.Expr:
+    """Elements from the first address to the last used one."""
+    if not buffer.strides:
+        size: E.Expr = build.const(1)
+        for extent in buffer.shape:
+            size = build.mul(size, extent)
+        return build.add(size, buffer.elem_offset) if buffer.elem_offset is not None else size
+    last: E.Expr = buffer.elem_offset if buffer.elem_offset is not None else build.const(0)
+    for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
+        last = build.add(last, build.mul(build.sub(extent, 1), stride))
+    return build.add(last, 1)
+
+
+class _Flattener:
+    def __init__(self) -> None:
+        self.buffers: dict[S.Buffer, S.Buffer] = {}
+        self.strides: dict[S.Buffer, tuple[E.Expr, ...]] = {}
+        self.mapper = ExprMapper(self.load)
+
+    def buffer(self, old: S.Buffer) -> S.Buffer:
+        found = self.buffers.get(old)
+        if found is None:
+            is_flat = len(old.shape) == 1 and not old.strides and old.elem_offset is None
+            found = self.buffers[old] = old if is_flat else S.Buffer(
+                old.name, (flat_size(old),), old.dtype, old.scope, (), None, old.align
+            )
+        return found
+
+    def load(self, item: E.Expr) -> E.Expr | None:
+        if type(item) is not E.BufferLoad:
+            return None
+        flat = self.buffer(item.buffer)
+        return item if flat is item.buffer else E.BufferLoad(flat, (self.index(item.buffer, item.indices),))
+
+    def index(self, buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> E.Expr:
+        strides = self.strides.get(buffer)
+        if strides is None:
+            strides = self.strides[buffer] = strides_of(buffer)
+        total: E.Expr = buffer.elem_offset if buffer.elem_offset is not None else build.const(0)
+        for index, stride in zip(indices, strides, strict=True):
+            total = build.add(total, build.mul(index, stride))
+        return total
+
+    def stmt(self, item: S.Stmt) -> S.Stmt:
+        if isinstance(item, S.Allocate):
+            return replace(item, buffer=self.buffer(item.buffer), body=self.stmt(item.body))
+        mapped = map_stmt(item, self.mapper, self.stmt)
+        if isinstance(mapped, S.BufferStore):
+            flat = self.buffer(mapped.buffer)
+            if flat is not mapped.buffer:
+                return S.BufferStore(flat, mapped.value, (self.index(mapped.buffer, mapped.indices),))
+        if isinstance(mapped, S.AttrStmt) and isinstance(mapped.node, S.Buffer):
+            return replace(mapped, node=self.buffer(mapped.node))
+        return mapped
+
+
+FlattenStorage = prim_pass("flatten-storage", "tir.StorageFlatten")(flatten_storage)

@@ -1,0 +1,123 @@
+"""`unroll-loop`: loops marked unrolled, and small ones where a pragma or the configuration asks, become straight code.
+
+In: For(kind=UNROLLED), `attr pragma_auto_unroll_max_step = n`, `attr pragma_unroll_explicit = 0|1`, the configuration
+`tir.UnrollLoop`. Out: the body once per iteration with the index a folded constant. Invariant: no UNROLLED loop of
+constant extent is left unless unrolling was asked to be implicit (then the emitter is told by the loop kind); a loop
+that would give more than MAX_STATEMENTS statements stays a loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from armillary.errors import ConfigError
+from armillary.node import replace
+from armillary.tir import build
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.analysis import nodes_of
+from armillary.tir.substitute import fresh_copy, map_stmt, substitute
+from armillary.tir.transform.common import prim_pass, with_body
+from armillary.transform import PassContext, register_config_option
+
+UNROLL_LOOP = register_config_option(
+    "tir.UnrollLoop", dict, {}, "auto_max_step, auto_max_depth, auto_max_extent, explicit_unroll of the unroll-loop pass"
+)
+MAX_STATEMENTS = 16384
+
+
+@dataclass(frozen=True)
+class UnrollOptions:
+    """When a loop that is not marked is unrolled."""
+
+    auto_max_step: int = 0
+    auto_max_depth: int = 8
+    auto_max_extent: int = 0
+    explicit_unroll: bool = True
+
+
+def unroll_loop(func: S.PrimFunc) -> S.PrimFunc:
+    """Repeat the bodies of unrolled loops.
+
+        for i in range(2) unrolled { B[i] = A[i] }  ->  B[0] = A[0]  B[1] = A[1]
+    """
+    given: dict[str, Any] = PassContext.current().get(UNROLL_LOOP)
+    unknown = set(given) - set(UnrollOptions.__dataclass_fields__)
+    if unknown:
+        known = ", ".join(UnrollOptions.__dataclass_fields__)
+        raise ConfigError(f"tir.UnrollLoop has no option {sorted(unknown)[0]!r}", hint=f"it has: {known}")
+    body, _ = _Unroller().stmt(func.body, UnrollOptions(**given))
+    return with_body(func, body)
+
+
+@dataclass(frozen=True)
+class _Size:
+    statements: int
+    depth: int
+
+
+class _Unroller:
+    """Rebuilds a statement; the second result is its size."""
+
+    def stmt(self, item: S.Stmt, options: UnrollOptions) -> tuple[S.Stmt, _Size]:
+        if isinstance(item, S.AttrStmt):
+            return self.attr(item, options)
+        if isinstance(item, S.For):
+            return self.loop(item, options)
+        sizes: list[_Size] = []
+
+        def visit(s: S.Stmt) -> S.Stmt:
+            result, size = self.stmt(s, options)
+            sizes.append(size)
+            return result
+
+        mapped = map_stmt(item, lambda e: e, visit)
+        own = 1 if isinstance(item, S.BufferStore | S.Evaluate) else 0
+        return mapped, _Size(own + sum(s.statements for s in sizes), max((s.depth for s in sizes), default=0))
+
+    def attr(self, item: S.AttrStmt, options: UnrollOptions) -> tuple[S.Stmt, _Size]:
+        value = build.as_int(item.value)
+        if item.key == "pragma_auto_unroll_max_step" and value is not None:
+            return self.stmt(item.body, replace_options(options, auto_max_step=value))
+        if item.key == "pragma_unroll_explicit" and value is not None:
+            return self.stmt(item.body, replace_options(options, explicit_unroll=bool(value)))
+        body, size = self.stmt(item.body, options)
+        return replace(item, body=body), size
+
+    def loop(self, item: S.For, options: UnrollOptions) -> tuple[S.Stmt, _Size]:
+        body, inner = self.stmt(item.body, options)
+        extent = build.as_int(item.extent)
+        total = inner.statements * (extent or 1)
+        size = _Size(total, inner.depth + 1)
+        is_marked = item.kind is S.LoopKind.UNROLLED
+        if extent is None or total > MAX_STATEMENTS:
+            kind = S.LoopKind.SERIAL if is_marked else item.kind
+            return replace(item, body=body, kind=kind), size
+        if is_marked:
+            return _repeat(item, body, extent), size
+        is_small = total <= options.auto_max_step and inner.depth < options.auto_max_depth
+        if item.kind is S.LoopKind.SERIAL and (is_small or extent <= options.auto_max_extent):
+            if not options.explicit_unroll:
+                return replace(item, body=body, kind=S.LoopKind.UNROLLED), size
+            return _repeat(item, body, extent), size
+        return replace(item, body=body), size
+
+
+def replace_options(options: UnrollOptions, **changes: Any) -> UnrollOptions:
+    return UnrollOptions(**{**options.__dict__, **changes})
+
+
+def _repeat(item: S.For, body: S.Stmt, extent: int) -> S.Stmt:
+    if extent <= 0:
+        return S.Evaluate(build.const(0))
+    has_names = any(isinstance(n, S.Allocate | S.For | S.LetStmt) for n in nodes_of(body))
+    parts = []
+    for k in range(extent):
+        copy = fresh_copy(body) if has_names and k else body
+        value: E.Expr = build.add(item.min, build.const(k, item.var.dtype))
+        parts.append(substitute(copy, {item.var: value}))
+    return S.seq(*parts)
+
+
+UnrollLoop = prim_pass("unroll-loop", "tir.UnrollLoop")(unroll_loop)

@@ -1,0 +1,78 @@
+"""The build backend: setuptools, plus one step that compiles the native runtime.
+
+In: a PEP 517 front end. Out: wheels (regular and editable) that hold the C sources and a library built from them.
+Invariant: with no C compiler on the machine, ziglang is asked for as a build requirement, so pip alone is enough.
+`setup.py` wires the commands below; `armillary/runtime/build_native.py` does the compiling.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from setuptools import build_meta
+from setuptools.build_meta import *  # noqa: F403 - a PEP 517 backend re-exports the hooks it does not change
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+from setuptools.dist import Distribution
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def _build_native() -> ModuleType:
+    path = _ROOT / "armillary" / "runtime" / "build_native.py"
+    spec = importlib.util.spec_from_file_location("armillary_build_native", path)
+    if spec is None or spec.loader is None:
+        raise RuntimeError(f"{path} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _extra_requirements() -> list[str]:
+    found = _build_native().find_compiler(os.environ.get("ARMILLARY_CC", ""))
+    return [] if found and "ziglang" not in found else ["ziglang"]
+
+
+def get_requires_for_build_wheel(config_settings: dict[str, object] | None = None) -> list[str]:
+    """setuptools' requirements, and ziglang if there is no C compiler."""
+    return [*build_meta.get_requires_for_build_wheel(config_settings), *_extra_requirements()]
+
+
+def get_requires_for_build_editable(config_settings: dict[str, object] | None = None) -> list[str]:
+    """As for a wheel."""
+    return [*build_meta.get_requires_for_build_editable(config_settings), *_extra_requirements()]
+
+
+class BuildWithNative(build_py):
+    """Copies the Python files and compiles the native runtime next to them."""
+
+    def run(self) -> None:
+        super().run()
+        native = _build_native()
+        base = _ROOT if self.editable_mode else Path(self.build_lib)
+        folder = base / "armillary" / "runtime"
+        for stale in folder.glob("libarmillary_runtime-*.so"):
+            stale.unlink()
+        compiler = native.find_compiler(os.environ.get("ARMILLARY_CC", ""))
+        if compiler is None:
+            raise RuntimeError("no C compiler was found; install one, or the package ziglang")
+        native.build_library(compiler, folder / native.library_name())
+
+
+class PlatformWheel(bdist_wheel):
+    """Tags the wheel for this platform and any Python 3: the library has no Python ABI."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return ("py3", "none", super().get_tag()[2])
+
+
+class BinaryDistribution(Distribution):
+    """A distribution that is not pure Python."""
+
+    def has_ext_modules(self) -> bool:
+        return True

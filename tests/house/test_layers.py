@@ -1,0 +1,112 @@
+"""Imports point down, by the table in docs/architecture.md, which is parsed here: there is no second copy."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from sources import FILES, ROOT, module_name, tree, where
+
+_ROW = re.compile(r"^\| (\d+) \| (.+) \|$")
+_APART = ("runtime", "rpc")
+
+
+def layer_table() -> dict[str, int]:
+    """Package (below armillary) -> row, from the table in the document."""
+    rows: dict[str, int] = {}
+    for line in (ROOT / "docs" / "architecture.md").read_text("utf-8").splitlines():
+        match = _ROW.match(line)
+        if match:
+            for name in re.findall(r"`([\w.]+)`", match[2]):
+                rows[name] = int(match[1])
+    return rows
+
+
+def row_of(module: str, table: dict[str, int]) -> int | None:
+    """The row of the longest listed prefix of a module name (armillary.relay.transform.x -> relay.transform)."""
+    parts = module.split(".")[1:]
+    for length in range(len(parts), 0, -1):
+        found = table.get(".".join(parts[:length]))
+        if found is not None:
+            return found
+    return None
+
+
+def imports(file: Path) -> Iterator[tuple[ast.stmt, str]]:
+    """(statement, imported armillary module) for each import, wherever it stands; TYPE_CHECKING blocks excepted."""
+    typing_only = {id(inner) for node in ast.walk(tree(file)) if _is_typing_block(node) for inner in ast.walk(node)}
+    for node in ast.walk(tree(file)):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((node, alias.name) for alias in node.names if alias.name.split(".")[0] == "armillary")
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "armillary":
+            for alias in node.names:
+                inner = ROOT / Path(*node.module.split("."), alias.name)
+                is_module = inner.with_suffix(".py").exists() or inner.is_dir()
+                yield node, f"{node.module}.{alias.name}" if is_module else node.module
+
+
+def _is_typing_block(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def test_the_table_is_found_and_every_package_has_a_row() -> None:
+    table = layer_table()
+    assert {"errors", "tir", "relay", "ops", "driver", "cli"} <= set(table)
+    homeless = {module_name(f) for f in FILES if row_of(module_name(f), table) is None}
+    homeless = {m for m in homeless if m != "armillary" and m.split(".")[1] not in (*_APART, "lazy")}
+    assert not homeless, f"no row in docs/architecture.md for {sorted(homeless)}"
+
+
+def test_imports_point_down() -> None:
+    table = layer_table()
+    wrong = []
+    for file in FILES:
+        here = module_name(file)
+        row = row_of(here, table)
+        for node, name in imports(file):
+            other = row_of(name, table)
+            if row is not None and other is not None and other > row:
+                wrong.append(f"{where(file, node)}: {here} (row {row}) imports {name} (row {other})")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_runtime_imports_rows_0_and_1_only() -> None:
+    table = layer_table()
+    wrong = []
+    for file in FILES:
+        if module_name(file).split(".")[1:2] != ["runtime"]:
+            continue
+        for node, name in imports(file):
+            row = row_of(name, table)
+            if row is not None and row > 1:
+                wrong.append(f"{where(file, node)}: imports {name} (row {row})")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_in_rows_2_to_7_imports_the_runtime() -> None:
+    table = layer_table()
+    wrong = [
+        f"{where(file, node)}: imports {name}"
+        for file in FILES
+        if 2 <= (row_of(module_name(file), table) or 0) <= 7
+        for node, name in imports(file)
+        if name.split(".")[1:2] and name.split(".")[1] in _APART
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_our_modules_are_not_imported_inside_functions() -> None:
+    wrong = []
+    for file in FILES:
+        for function in ast.walk(tree(file)):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            for node in ast.walk(function):
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                wrong += [f"{where(file, node)}: {n}" for n in names if n.split(".")[0] in ("armillary", "")]
+    assert not wrong, "\n".join(sorted(set(wrong)))
