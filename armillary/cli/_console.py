@@ -7,6 +7,7 @@ stdout, so output can be piped.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,8 @@ from armillary.errors import ArtifactError, Span
 from armillary.ir import IRModule
 from armillary.transform import PassInfo, PassInstrument
 
-output = Console(soft_wrap=True)
+_PIPE_WIDTH = 200  # tables in a pipe are not folded to 80 columns
+output = Console(soft_wrap=True, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
 errors = Console(stderr=True, soft_wrap=True)
 
 

@@ -77,6 +77,25 @@ class Touched:
         self._keep.append(root)
 
 
+def flat_index(buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> E.Expr:
+    """The index in elements of a row-major buffer of any rank (vector only in the last place)."""
+    if len(indices) == 1:
+        return indices[0]
+    if not indices:
+        return E.IntImm(E.INT32, 0)
+    if len(buffer.shape) != len(indices) or buffer.strides:
+        raise refuse("code generation", f"an access to buffer {buffer.name} with strides or the wrong rank", "run flatten-storage")
+    total = indices[0]
+    for extent, index in zip(buffer.shape[1:], indices[1:], strict=True):
+        total = E.Mul(total, extent)
+        if isinstance(index, E.Ramp):
+            total = E.Ramp(E.Add(total, index.base), index.stride, index.lanes)
+        else:
+            wide = E.Broadcast(total, index.dtype.lanes) if index.dtype.lanes > 1 else total
+            total = E.Add(wide, index)
+    return total
+
+
 def written_params(function: PhasedFunction) -> frozenset[S.Buffer]:
     """The arguments that some phase stores to: the outputs."""
     touched = Touched()

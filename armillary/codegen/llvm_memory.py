@@ -6,8 +6,8 @@ if_then_else) only the chosen lanes are. A buffer in a register file never reach
 
 from __future__ import annotations
 
-from armillary.codegen.base import refuse
-from armillary.codegen.llvm_index import Linear, address, flat_index, linear
+from armillary.codegen.base import flat_index, refuse
+from armillary.codegen.llvm_index import Linear, address, linear
 from armillary.codegen.llvm_state import EXPR_RULES, Emitter, RegisterFile
 from armillary.codegen.llvm_types import memory_element, register_element, register_type, suffix, vector
 from armillary.dtype import DType

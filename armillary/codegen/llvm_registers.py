@@ -7,7 +7,7 @@ Ramp that stays inside one register. The rest lives on the stack.
 
 from __future__ import annotations
 
-from armillary.codegen.llvm_index import flat_index
+from armillary.codegen.base import flat_index
 from armillary.node import Node, post_order
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

@@ -165,8 +165,10 @@ atexit.register(POOL.close)
 
 
 def compile_many(requests: Sequence[Request], jobs: int | None = None) -> list[bytes]:
-    """Objects of many modules; `jobs` defaults to ARMILLARY_COMPILE_JOBS."""
+    """Objects of many modules; `jobs` defaults to ARMILLARY_COMPILE_JOBS; 0 means one worker, never this process."""
     count = int(setting("ARMILLARY_COMPILE_JOBS")) if jobs is None else jobs
+    if count == 0:
+        return POOL.compile_many(requests, 1)
     if min(count, len(requests)) > 1:
         return POOL.compile_many(requests, count)
     compile_ir = importlib.import_module("armillary.codegen.machine").compile_ir if requests else None

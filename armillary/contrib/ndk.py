@@ -22,7 +22,7 @@ def create_shared(
     """Link a shared library with the NDK's compiler."""
     compiler = cc or setting("ARMILLARY_CC")
     if not compiler:
-        hint = "set ARMILLARY_CC, for example to …/toolchains/llvm/prebuilt/linux-x86_64/bin/aarch64-linux-android28-clang"
+        hint = "set ARMILLARY_CC, for example to …/linux-x86_64/bin/aarch64-linux-android28-clang of the NDK"
         raise TargetError("the Android compiler is not known", hint=hint)
     host.create_shared(output, objects, [*(options or ()), "-lm"], cc=compiler)
 

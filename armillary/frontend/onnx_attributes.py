@@ -1,6 +1,6 @@
 """Which attributes of a node its import rule has read.
 
-In: a node's attributes. Out: the same mapping, which remembers what was asked for. Invariant: an attribute that the rule
+In: a node's attributes. Out: the same mapping, which remembers what was asked for. Invariant: an attribute that a rule
 did not look at, and that does not have its default value, is refused: a newer operator set may have added it, and to
 ignore it would be a wrong answer.
 """
@@ -15,7 +15,11 @@ import onnx
 from armillary.errors import UnsupportedError
 from armillary.relay.op import OnnxNode
 
-_HARMLESS = frozenset({"consumed_inputs", "kernel_shape", "seed", "is_test"})
+_HARMLESS = frozenset({"consumed_inputs", "kernel_shape", "seed", "is_test"})  # hints, or what shapes say as well
+_HARMLESS_IN = {  # training only, or said by shapes as well
+    "BatchNormalization": {"momentum"}, "Dropout": {"ratio"}, "Gemm": {"broadcast"},
+    "GRU": {"hidden_size"}, "LSTM": {"hidden_size"}, "RNN": {"hidden_size"},
+}  # fmt: skip
 
 
 class Attributes(dict[str, Any]):
@@ -49,7 +53,8 @@ def refuse_unread(view: OnnxNode, schema: Any) -> None:  # Any: onnx.defs.OpSche
     attributes = view.attributes
     if schema is None or not isinstance(attributes, Attributes):
         return
-    for name in [n for n in dict.keys(attributes) if n not in attributes.read and n not in _HARMLESS]:
+    harmless = _HARMLESS | _HARMLESS_IN.get(view.op_type, set())
+    for name in [n for n in dict.keys(attributes) if n not in attributes.read and n not in harmless]:
         declared = schema.attributes.get(name)
         value = dict.__getitem__(attributes, name)
         if declared is None or not _is_default(value, declared.default_value):

@@ -19,8 +19,25 @@ from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import (
-    SPATIAL, Pairs, f32, known, need_dtype, need_layout, need_tensor, out_dim, pad_array, pad_pairs, per_axis, placed,
-    reduce_axes, same_dim, te_pad, tensor, wide, window_count, windows,
+    SPATIAL,
+    Pairs,
+    f32,
+    known,
+    need_dtype,
+    need_layout,
+    need_tensor,
+    out_dim,
+    pad_array,
+    pad_pairs,
+    per_axis,
+    placed,
+    reduce_axes,
+    same_dim,
+    te_pad,
+    tensor,
+    wide,
+    window_count,
+    windows,
 )  # fmt: skip
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import Dim, TensorType, Type
@@ -154,7 +171,7 @@ def convolve(x: Array, w: Array, win: Window, groups: int) -> Array:
     for offset in itertools.product(*map(range, kernel)):
         starts = [k * d for k, d in zip(offset, win.dilation, strict=True)]
         part = windows(x, axes, starts, counts, win.strides).reshape(n, groups, c // groups, -1)
-        factor = wg[(slice(None), slice(None), slice(None), *offset)]
+        factor = wg[(..., *offset)]
         out += factor * part if c == groups else np.matmul(factor, part)
     return out.reshape(n, o, *counts)
 

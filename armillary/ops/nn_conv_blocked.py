@@ -16,7 +16,16 @@ import numpy as np
 from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import (
-    f32, known, need_dtype, need_rank, need_tensor, out_dim, reduce_axes, te_pad, wide, window_count,
+    f32,
+    known,
+    need_dtype,
+    need_rank,
+    need_tensor,
+    out_dim,
+    reduce_axes,
+    te_pad,
+    wide,
+    window_count,
 )  # fmt: skip
 from armillary.ops.nn_conv import convolve, result_dtype, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample

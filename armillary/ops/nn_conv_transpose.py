@@ -17,7 +17,18 @@ import numpy as np
 from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import (
-    SPATIAL, extent, f32, known, need_dtype, need_layout, need_tensor, per_axis, placed, reduce_axes, wide, windows,
+    SPATIAL,
+    extent,
+    f32,
+    known,
+    need_dtype,
+    need_layout,
+    need_tensor,
+    per_axis,
+    placed,
+    reduce_axes,
+    wide,
+    windows,
 )  # fmt: skip
 from armillary.ops.nn_conv import Window, plain, result_dtype, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
@@ -114,7 +125,7 @@ def _reference(op: str, rank: int, attrs: Any, data: Array, weight: Array) -> Ar
     wg = w.reshape(g, c // g, *w.shape[1:])
     for offset in itertools.product(*map(range, kernel)):
         starts = [k * d for k, d in zip(offset, win.dilation, strict=True)]
-        factor = wg[(slice(None), slice(None), slice(None), *offset)].swapaxes(1, 2)
+        factor = wg[(..., *offset)].swapaxes(1, 2)
         part = np.matmul(factor, flat).reshape(n, g, w.shape[1], *sizes)
         windows(out, range(3, 3 + rank), starts, sizes, win.strides)[...] += part
     crop = tuple(slice(b, f - a) for f, (b, a) in zip(full, win.pads, strict=True))

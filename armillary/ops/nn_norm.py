@@ -17,7 +17,17 @@ from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_activation import along
 from armillary.ops.nn_common import (
-    axis_of, call, f32, known, need_dtype, need_float, need_shape, need_tensor, reduce_axes, tensor, wide,
+    axis_of,
+    call,
+    f32,
+    known,
+    need_dtype,
+    need_float,
+    need_shape,
+    need_tensor,
+    reduce_axes,
+    tensor,
+    wide,
 )  # fmt: skip
 from armillary.ops.nn_dense_onnx import type_of
 from armillary.relay.expr import Expr, Tuple

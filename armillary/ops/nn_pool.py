@@ -18,8 +18,24 @@ import numpy as np
 from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import (
-    SPATIAL, Pairs, extent, f32, known, letters, lowest, need_tensor, out_dim, pad_array, pad_pairs, per_axis,
-    reduce_axes, spatial_axes, te_pad, wide, window_count, windows,
+    SPATIAL,
+    Pairs,
+    extent,
+    f32,
+    known,
+    letters,
+    lowest,
+    need_tensor,
+    out_dim,
+    pad_array,
+    pad_pairs,
+    per_axis,
+    reduce_axes,
+    spatial_axes,
+    te_pad,
+    wide,
+    window_count,
+    windows,
 )  # fmt: skip
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, TensorType, Type

@@ -75,7 +75,8 @@ def _coordinates(axis: Axis) -> Array:
     """Where each output element lies in the input, as a real number."""
     i, mode = np.arange(axis.out, dtype=np.float64), axis.attrs.coordinate_transformation_mode
     if mode == "align_corners":
-        return i * ((axis.size - 1) / (axis.out - 1)) if axis.out > 1 else i * 0
+        spans = axis.scale * axis.size - 1  # by the exact scale, as the ONNX specification has it
+        return i * ((axis.size - 1) / spans) if axis.out > 1 else i * 0
     if mode == "asymmetric":
         return i / axis.scale
     if mode == "tf_half_pixel_for_nn":
@@ -217,7 +218,7 @@ def _blend(y: Expr, a: int, axis: Axis) -> Expr:
         matrix = np.zeros((axis.out, axis.size), np.float32)
         for k in range(places.shape[1]):
             np.add.at(matrix, (np.arange(axis.out), places[:, k]), weights[:, k])
-        order = tuple(n for n in range(ndim) if n != a) + (a,)
+        order = (*(n for n in range(ndim) if n != a), a)
         back = tuple(order.index(n) for n in range(ndim))
         return call("transpose", call("nn.dense", call("transpose", y, axes=order), const(matrix)), axes=back)
     total: Expr | None = None

@@ -142,13 +142,9 @@ def flatten_from(x: Expr, axis: int) -> Expr:
     """A matrix: the axes before `axis`, and those from it on."""
     shape = type_of(x).shape
     if any(isinstance(d, AnyDim) for d in shape[:axis]):
-        columns = 1
-        for d in TensorType(shape[axis:], type_of(x).dtype).static:
-            columns *= d
+        columns = TensorType(shape[axis:], type_of(x).dtype).size
         return call("reshape", x, newshape=(-1, columns))
-    rows = 1
-    for d in shape[:axis]:
-        rows *= d  # type: ignore[operator, assignment]
+    rows = TensorType(shape[:axis], type_of(x).dtype).size
     return call("reshape", x, newshape=(rows, -1))
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from armillary.lazy import lazy_names
-from armillary.relay import infer as _infer  # noqa: F401  (makes `checked_type` work)
 from armillary.relay import analysis as _analysis  # noqa: F401  (makes modules print and close over variables)
+from armillary.relay import infer as _infer  # noqa: F401  (makes `checked_type` work)
 from armillary.relay.names import find_operator, load_operators, operator_names
 
 _EXPR = ("Expr", "Var", "Constant", "Tuple", "TupleGetItem", "Call", "Let", "If", "Function", "var", "const")

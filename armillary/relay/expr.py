@@ -20,10 +20,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from armillary.errors import Span
-from armillary.ir import BaseFunc, GlobalVar
+from armillary.ir import BaseFunc
 from armillary.node import Node, node
 from armillary.relay.types import TensorType, Type, tensor_type
-
 
 INFER: list[Callable[[Any], Type]] = []  # relay/infer.py puts its `infer_type` here
 ARITHMETIC: dict[str, Callable[..., Any]] = {}  # ops/elementwise.py: "add" -> constructor, for `a + b`
@@ -38,7 +37,7 @@ class Expr(Node):
     def checked_type(self) -> Type:
         """The inferred type; raises TypeMismatch where the expression is ill-typed."""
         try:
-            return self._type  # type: ignore[has-type, no-any-return]
+            return self._type  # type: ignore[attr-defined, no-any-return]
         except AttributeError:
             ty = INFER[0](self)
             object.__setattr__(self, "_type", ty)

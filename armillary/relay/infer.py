@@ -15,7 +15,16 @@ from armillary.dtype import dtype_of
 from armillary.errors import ArmillaryError, InternalError, TypeMismatch
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import (
-    INFER, Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var,
+    INFER,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Let,
+    Tuple,
+    TupleGetItem,
+    Var,
 )  # fmt: skip
 from armillary.relay.op import Kind, Op
 from armillary.relay.types import AnyDim, FuncType, TensorType, TupleType, Type
@@ -46,7 +55,8 @@ def is_compatible(got: Type, wanted: Type) -> bool:
         case TensorType(), TensorType():
             if got.dtype != wanted.dtype or len(got.shape) != len(wanted.shape):
                 return False
-            return all(g == w or isinstance(g, AnyDim) or isinstance(w, AnyDim) for g, w in zip(got.shape, wanted.shape))
+            pairs = zip(got.shape, wanted.shape)
+            return all(g == w or isinstance(g, AnyDim) or isinstance(w, AnyDim) for g, w in pairs)
         case TupleType(), TupleType():
             same = len(got.fields) == len(wanted.fields)
             return same and all(map(is_compatible, got.fields, wanted.fields))

@@ -100,7 +100,10 @@ class Op(Expr):
         return cls
 
     def infer(self, rule: Callable[..., Type]) -> Callable[..., Type]:
-        """Facet: (attrs, *input types) -> type. Raises TypeMismatch with got and wanted. No attrs class: no attrs argument... it is passed as None."""
+        """Facet: (attrs, *input types) -> type. Raises TypeMismatch with got and wanted.
+
+        attrs is None for an operator without attributes.
+        """
         self.infer_rule = rule
         return rule
 
@@ -210,6 +213,9 @@ def is_call(expr: Any, *names: str) -> bool:
 # --- import from ONNX: the mapping sits with the operator, the walk in frontend/onnx.py ---------------------------
 
 
+Index = int  # OnnxNode has a method called int
+
+
 @dataclasses.dataclass
 class OnnxNode:
     """One ONNX node as an import rule sees it: no onnx types, only Python values, numpy arrays and expressions.
@@ -239,7 +245,7 @@ class OnnxNode:
 
     ints = float = floats = string = tensor = int
 
-    def const(self, index: int, what: str) -> Array:
+    def const(self, index: Index, what: str) -> Array:
         """The value of input `index`, which must be known when compiling; `what` names it in the error."""
         value = self.constants[index] if index < len(self.constants) else None
         if value is None:
@@ -249,20 +255,20 @@ class OnnxNode:
             )
         return value
 
-    def optional_const(self, index: int, what: str) -> Array | None:
+    def optional_const(self, index: Index, what: str) -> Array | None:
         """Like const, but None when the input is omitted."""
         return None if self.missing(index) else self.const(index, what)
 
-    def missing(self, index: int) -> bool:
+    def missing(self, index: Index) -> bool:
         return index >= len(self.inputs) or self.inputs[index] is None
 
-    def input(self, index: int) -> Expr:
+    def input(self, index: Index) -> Expr:
         value = self.inputs[index] if index < len(self.inputs) else None
         if value is None:
             raise TypeMismatch(f"{self.op_type} node {self.name!r} lacks input {index}")
         return value
 
-    def type_of(self, index: int) -> TensorType:
+    def type_of(self, index: Index) -> TensorType:
         ty = self.input(index).checked_type
         if not isinstance(ty, TensorType):
             raise UnsupportedError(f"{self.op_type} node {self.name!r}: input {index} is not a tensor but {ty}")

@@ -1,8 +1,8 @@
 """Timing: repeat, number, minimum duration, and the table users know.
 
 In: a function that runs something n times and says how long it took. Out: `BenchmarkResult`, in seconds.
-Invariant: one untimed call comes first; every repeat lasts at least `min_repeat_ms`, unless `limit_zero_time_iterations`
-repeats in a row took no measurable time.
+Invariant: one untimed call comes first; every repeat lasts at least `min_repeat_ms`, unless
+`limit_zero_time_iterations` repeats in a row took no measurable time.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 In: a C compiler command (`["cc"]`, `["aarch64-linux-gnu-gcc"]`, `["python", "-m", "ziglang", "cc", "--target=…"]`).
 Out: the shared library that Python loads, or `armrun`, the runner that needs no Python. Invariant: the library's name
-holds a hash of the sources, so a stale build is never loaded. Imports the standard library only: the build backend runs this
-file before anything is installed.
+holds a hash of the sources, so a stale build is never loaded. Imports the standard library only: the build backend
+runs this file before anything is installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LIBRARY_SOURCES = (
     "arm_util.c", "arm_pool.c", "arm_json.c", "arm_function.c", "arm_module.c", "arm_params.c", "arm_plan.c",
     "arm_graph.c",
 )  # fmt: skip
-RUNNER_SOURCES = (*LIBRARY_SOURCES, "arm_inflate.c", "arm_npy.c", "arm_zip.c", "arm_tar.c", "armrun.c")
+RUNNER_SOURCES = (*LIBRARY_SOURCES, "arm_npy.c", "arm_zip.c", "arm_tar.c", "armrun.c")
 _WARNINGS = ("-Wall", "-Wextra")
 _COMMON = ("-std=c11", "-O2", "-fno-strict-aliasing", *_WARNINGS)
 _LIBRARIES = ("-lpthread", "-ldl", "-lm")

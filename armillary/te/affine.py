@@ -98,13 +98,28 @@ class Space:
         self.low: dict[Var, Linear] = {}
         self.high: dict[Var, Linear] = {}
         self._atoms: dict[tuple[object, ...], Atom] = {}
-        self._names: dict[str, int] = {}
+        self._symbols: dict[Expr, Var] = {}
+        self.expressions: dict[Var, Expr] = {}
 
     def loop_var(self, name: str, dtype: DType, extent: Linear) -> Var:
         """A new variable over [0, extent)."""
         made = Var(name, dtype)
         self.low[made], self.high[made] = ZERO, extent.shifted(-1)
         return made
+
+    def ranged(self, name: str, low: Linear, high: Linear) -> Linear:
+        """A new variable over [low, high], as a value."""
+        made = Var(name)
+        self.low[made], self.high[made] = low, high
+        return Linear(0, {made: 1})
+
+    def symbol(self, item: Expr) -> Linear:
+        """An expression that is not index arithmetic, as one unknown."""
+        made = self._symbols.get(item)
+        if made is None:
+            made = self._symbols[item] = Var("symbol", item.dtype)
+            self.expressions[made] = item
+        return Linear(0, {made: 1})
 
     def atom(self, kind: str, *args: Linear) -> Linear:
         key = (kind, *(a.key for a in args))

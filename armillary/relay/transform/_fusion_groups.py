@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 
 from armillary.relay.expr import Call, Expr, Tuple, TupleGetItem
 from armillary.relay.op import Kind, Op
-from armillary.relay.types import TupleType
 from armillary.relay.walk import Scope, children
 
 
@@ -66,7 +65,8 @@ def build_nodes(order: list[Expr], root: Expr, scope_of: dict[int, Scope]) -> li
     nodes = [FusionNode(e, _kind(e), scope_of.get(id(e))) for e in order]
     index = {id(e): k for k, e in enumerate(order)}
     for k, node in enumerate(nodes):
-        fuses = isinstance(node.expr, Call) and isinstance(node.expr.op, Op) or isinstance(node.expr, Tuple | TupleGetItem)
+        is_op = isinstance(node.expr, Call) and isinstance(node.expr.op, Op)
+        fuses = is_op or isinstance(node.expr, Tuple | TupleGetItem)
         for child in children(node.expr):
             if id(child) not in index:
                 continue

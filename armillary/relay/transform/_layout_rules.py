@@ -253,12 +253,13 @@ def pad(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     return LayoutChoice((change, *rest), _rebuilt(expr, {"pad_width": moved}), change)
 
 
-_POOLS = tuple(f"nn.{kind}_pool2d" for kind in ("max", "avg", "global_max", "global_avg", "adaptive_max", "adaptive_avg"))
+_POOLED = ("max", "avg", "global_max", "global_avg", "adaptive_max", "adaptive_avg")
+_POOLS = tuple(f"nn.{kind}_pool2d" for kind in _POOLED)
 _RULES: dict[str, LayoutRule] = {
     "nn.conv2d": conv2d,
     "concatenate": concatenate,
     "nn.pad": pad,
-    **{name: reduction for name in ("mean", "sum", "max", "min", "prod")},
-    **{name: pool2d for name in _POOLS},
+    **dict.fromkeys(("mean", "sum", "max", "min", "prod"), reduction),
+    **dict.fromkeys(_POOLS, pool2d),
 }
 _BY_KIND: dict[Kind, LayoutRule] = {Kind.ELEMENTWISE: elementwise, Kind.BROADCAST: broadcast}

@@ -27,7 +27,8 @@ def convert_layout(module: IRModule, *, desired_layouts: Mapping[str, Sequence[s
         raise ConfigError("convert-layout: desired_layouts is empty", hint='pass {"nn.conv2d": ["NHWC", "default"]}')
     for name, layouts in desired_layouts.items():
         if name not in _CONVERTIBLE:
-            raise UnsupportedError(f"convert-layout: {name} cannot be converted", hint=f"known: {', '.join(_CONVERTIBLE)}")
+            hint = f"known: {', '.join(_CONVERTIBLE)}"
+            raise UnsupportedError(f"convert-layout: {name} cannot be converted", hint=hint)
         for text in layouts:
             if text != "default" and layout(text).is_blocked:
                 raise UnsupportedError(f"convert-layout: {text} is blocked", hint="blocked layouts: AlterOpLayout")

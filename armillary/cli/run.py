@@ -1,0 +1,140 @@
+"""Run a compiled package.
+
+Loads a package (.so or .tar), fills its inputs from an .npz file or as --fill-mode says, runs it, and prints, saves or
+times the outputs. In an .npz file inputs are named as in the model and outputs output_0, output_1, …
+
+examples:
+  armc run resnet18.so
+  armc run module.tar -i inputs.npz -o outputs.npz --print-top 5
+  armc run resnet18.so --print-time --repeat 10 --number 5
+  armc run resnet18.so --profile
+"""
+
+from __future__ import annotations
+
+import argparse
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from armillary.cli._console import atomic, output
+from armillary.contrib.graph_executor import GraphModule
+from armillary.dtype import DType
+from armillary.errors import ExecutionError, Span, UnsupportedError
+from armillary.runtime import GraphExecutor, device, load_module
+
+Array = np.ndarray[Any, Any]
+_SEED = 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `armc run`."""
+    parser.add_argument("PATH", help="the package")
+    parser.add_argument("--device", default="cpu", help="where to run (default: cpu)")
+    parser.add_argument("--fill-mode", choices=("zeros", "ones", "random"), default="random", help="inputs not given")
+    parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name")
+    parser.add_argument("-o", "--outputs", metavar="NPZ", help="write the output arrays here")
+    parser.add_argument("--print-time", action="store_true", help="time it and print mean, median, max, min, std")
+    parser.add_argument("--repeat", type=_positive, default=1, help="timed runs: this many results (default: 1)")
+    parser.add_argument("--number", type=_positive, default=1, help="each the mean of this many runs (default: 1)")
+    parser.add_argument("--end-to-end", action="store_true", help="time copies of inputs and outputs too")
+    parser.add_argument("--print-top", type=_positive, metavar="N", help="the N largest of output_0 and their places")
+    parser.add_argument("--profile", action="store_true", help="time of each kernel")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Load, fill, run, report."""
+    where = device(args.device)
+    executor: Any = load_module(args.PATH)["default"](where)  # Any: a factory by name
+    module = GraphModule(executor)
+    given = read_npz(args.inputs) if args.inputs else {}
+    for name, value in fill_inputs(module, given, args.fill_mode).items():
+        module.set_input(name, value)
+    if args.print_time:
+        result = module.benchmark(where, repeat=args.repeat, number=args.number, end_to_end=args.end_to_end)
+        print(result)
+    module.run()
+    outputs = [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
+    if args.outputs:
+        write_npz(Path(args.outputs), outputs)
+    if args.print_top:
+        print(top(outputs[0], args.print_top))
+    if args.profile:
+        output.print(profile_table(executor))
+    return 0
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def fill_inputs(module: GraphModule, given: dict[str, Array], mode: str) -> dict[str, Array]:
+    """An array for each input: the one given, or one made as `mode` says."""
+    shapes, dtypes = module.get_input_info()
+    unknown = sorted(set(given) - set(shapes))
+    if unknown:
+        raise ExecutionError(
+            f"the inputs file holds {unknown[0]!r}, which is no input", hint=f"inputs: {', '.join(shapes) or 'none'}"
+        )
+    random = np.random.default_rng(_SEED)
+    return {n: given[n] if n in given else made_input(s, dtypes[n], mode, random) for n, s in shapes.items()}
+
+
+def made_input(shape: Sequence[int], dtype: DType, mode: str, random: np.random.Generator) -> Array:
+    """Zeros, ones, or random: 0 to 127 for 8-bit integers, 0 or 1 for booleans, else uniform in [-1, 1)."""
+    if mode == "zeros":
+        return np.zeros(shape, dtype.numpy)
+    if mode == "ones":
+        return np.ones(shape, dtype.numpy)
+    if dtype.is_bool:
+        return random.integers(0, 2, shape).astype(bool)
+    if dtype.is_int and dtype.bits == 8:
+        return random.integers(0, 128, shape).astype(dtype.numpy)
+    return random.uniform(-1, 1, shape).astype(dtype.numpy)
+
+
+def read_npz(file: str) -> dict[str, Array]:
+    """The arrays of an .npz file; pickled objects are refused."""
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            if not hasattr(archive, "files"):
+                raise ExecutionError("expected an .npz archive, got a single array", span=Span(file))
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ExecutionError(f"cannot read the inputs: {error}", span=Span(file)) from None
+
+
+def write_npz(path: Path, outputs: Sequence[Array]) -> None:
+    """Save output_0, output_1, …; types that numpy does not know are widened to float32."""
+    plain = [a if a.dtype.isbuiltin == 1 else a.astype(np.float32) for a in outputs]
+    with atomic(path) as partial, partial.open("wb") as stream:
+        np.savez(stream, **{f"output_{i}": array for i, array in enumerate(plain)})  # type: ignore[arg-type, unused-ignore]
+
+
+def top(values: Array, count: int) -> Array:
+    """Two rows: indices and values of the largest elements, largest first."""
+    flat = values.reshape(-1)
+    if flat.dtype.kind not in "fiu":
+        raise UnsupportedError(f"--print-top: output_0 is {flat.dtype}")
+    order = np.argsort(-flat.astype(np.float64), kind="stable")[:count]
+    return np.array([order, flat[order]])
+
+
+def profile_table(executor: GraphExecutor) -> Table:
+    """Kernels by time, longest first."""
+    rows = sorted(executor.profile(), key=lambda row: -row.seconds)
+    total = sum(row.seconds for row in rows) or 1.0
+    table = Table(box=None, pad_edge=False)
+    for heading in ("node", "kernel", "us", "%"):
+        table.add_column(heading, justify="right" if heading in ("us", "%") else "left")
+    for row in rows:
+        table.add_row(row.name, row.function, f"{1e6 * row.seconds:.1f}", f"{100 * row.seconds / total:.1f}")
+    table.add_row("total", "", f"{1e6 * total:.1f}", "100.0")
+    return table

@@ -1,0 +1,426 @@
+"""Expressions in C: tables from node type and intrinsic name to text.
+
+In: expression nodes, and for vector values the text of the lane wanted. Out: C text of one scalar. Invariant: integers wrap (value
+arithmetic goes through unsigned types; index arithmetic is int64_t and taken not to overflow); Min and Max give NaN if either
+side is; x / 0 of integers is 0. A dialect overrides rows. Statements: `c.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from armillary.codegen.base import Range, integer_range, refuse
+from armillary.dtype import DType
+from armillary.tir import expr as E
+
+HELPERS = {
+    "floordiv": "static inline int64_t armillary_floordiv(int64_t a, int64_t b) {\n"
+    "  if (b == 0) return 0;\n  if (b == -1) return (int64_t)(0 - (uint64_t)a);\n"
+    "  int64_t q = a / b, r = a % b;\n  return q - (r != 0 && (r < 0) != (b < 0));\n}\n",
+    "floormod": "static inline int64_t armillary_floormod(int64_t a, int64_t b) {\n"
+    "  if (b == 0 || b == -1) return 0;\n  int64_t r = a % b;\n  return r + (r != 0 && (r < 0) != (b < 0) ? b : 0);\n}\n",
+    "truncdiv": "static inline int64_t armillary_truncdiv(int64_t a, int64_t b) {\n"
+    "  return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;\n}\n",
+    "truncmod": "static inline int64_t armillary_truncmod(int64_t a, int64_t b) {\n"
+    "  return b == 0 || b == -1 ? 0 : a % b;\n}\n",
+    "udiv": "static inline uint64_t armillary_udiv(uint64_t a, uint64_t b) { return b == 0 ? 0 : a / b; }\n",
+    "umod": "static inline uint64_t armillary_umod(uint64_t a, uint64_t b) { return b == 0 ? 0 : a % b; }\n",
+    "maxf": "static inline float armillary_maxf(float a, float b) { return a > b || a != a ? a : b; }\n",
+    "minf": "static inline float armillary_minf(float a, float b) { return a < b || a != a ? a : b; }\n",
+    "max": "static inline double armillary_max(double a, double b) { return a > b || a != a ? a : b; }\n",
+    "min": "static inline double armillary_min(double a, double b) { return a < b || a != a ? a : b; }\n",
+    "modf": "static inline float armillary_modf(float a, float b) {\n"
+    "  float r = fmodf(a, b);\n  return r != 0 && (r < 0) != (b < 0) ? r + b : r;\n}\n",
+    "mod": "static inline double armillary_mod(double a, double b) {\n"
+    "  double r = fmod(a, b);\n  return r != 0 && (r < 0) != (b < 0) ? r + b : r;\n}\n",
+    "clz": "static inline int armillary_clz(uint64_t x, int bits) {\n"
+    "  int n = bits;\n  while (x) { x >>= 1; --n; }\n  return n;\n}\n",
+    "popcount": "static inline int armillary_popcount(uint64_t x) {\n"
+    "  int n = 0;\n  while (x) { x &= x - 1; ++n; }\n  return n;\n}\n",
+    "from_bfloat16": "static inline float armillary_from_bfloat16(uint16_t x) {\n"
+    "  uint32_t bits = (uint32_t)x << 16;\n  float y;\n  memcpy(&y, &bits, 4);\n  return y;\n}\n",
+    "to_bfloat16": "static inline uint16_t armillary_to_bfloat16(float x) {\n"
+    "  uint32_t bits;\n  memcpy(&bits, &x, 4);\n  if (x != x) return (uint16_t)((bits >> 16 & 0x8000u) | 0x7fc0u);\n"
+    "  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);\n}\n",
+}
+
+
+class ExprEmitter:
+    """State of the expressions of one function: names, constants, ranges, helpers used."""
+
+    dialect = "c"
+
+    def __init__(self) -> None:
+        self.names: dict[E.Var, str] = {}  # int64_t for loop variables, the C type of the dtype otherwise
+        self.is_wide: set[E.Var] = set()
+        self.ranges: dict[E.Var, Range] = {}
+        self.helpers: set[str] = set()
+        self.externs: dict[str, str] = {}
+        self.index_of: Callable[[Any, str | None], str] = lambda load, lane: ""  # set by the statement emitter
+        self.before: list[str] = []  # statements that must run before the current one
+        self.temporaries = 0
+
+    def helper(self, name: str) -> str:
+        self.helpers.add(name)
+        return f"armillary_{name}"
+
+    def value(self, item: E.Expr, lane: str | None = None) -> str:
+        """The text of a scalar, or of lane `lane` of a vector. bfloat16 values are floats between operations."""
+        rule = self.rules.get(type(item))
+        if rule is None:
+            raise refuse(self.dialect, f"an expression of type {type(item).__name__}")
+        return rule(self, item, lane)
+
+    def index(self, item: E.Expr, lane: str | None = None) -> str:
+        """An integer expression in int64_t, for indices and loop bounds."""
+        kind = type(item)
+        if kind is E.Var and item in self.is_wide:
+            return self.names[item]  # type: ignore[index]
+        if isinstance(item, E.IntImm):
+            return str(item.value)
+        if isinstance(item, E.Ramp):
+            count = item.base.dtype.lanes
+            inner, step = (None, lane) if count == 1 else (f"({lane} % {count})", f"({lane} / {count})")
+            return f"({self.index(item.base, inner)} + {step} * {self.index(item.stride)})"
+        if isinstance(item, E.Broadcast):
+            count = item.value.dtype.lanes
+            return self.index(item.value, None if count == 1 else f"({lane} % {count})")
+        symbol = {E.Add: "+", E.Sub: "-", E.Mul: "*"}.get(kind)
+        if symbol is not None and isinstance(item, E.Add | E.Sub | E.Mul):
+            return f"({self.index(item.a, lane)} {symbol} {self.index(item.b, lane)})"
+        if isinstance(item, E.FloorDiv | E.FloorMod) and item.dtype.code == "int":
+            return self._index_division(item, lane)
+        return f"(int64_t)({self.value(item, lane)})"
+
+    def _index_division(self, item: E.FloorDiv | E.FloorMod, lane: str | None) -> str:
+        a, b = self.index(item.a, lane), self.index(item.b, lane)
+        is_div = isinstance(item, E.FloorDiv)
+        if self.is_non_negative(item.a) and isinstance(item.b, E.IntImm) and item.b.value > 0:
+            return f"({a} {'/' if is_div else '%'} {b})"
+        return f"{self.helper('floordiv' if is_div else 'floormod')}({a}, {b})"
+
+    def is_non_negative(self, item: E.Expr) -> bool:
+        low = integer_range(item, self.ranges)[0]
+        return low is not None and low >= 0
+
+    @property
+    def rules(self) -> dict[type, Rule]:
+        return RULES
+
+
+Rule = Callable[[ExprEmitter, Any, "str | None"], str]  # Any: the node type of the row
+
+
+def c_type(dtype: DType) -> str:
+    """The C type of a value in an expression."""
+    if dtype.is_bool:
+        return "int"
+    if dtype.is_int:
+        return ("u" if dtype.code == "uint" else "") + f"int{max(8, dtype.bits)}_t"
+    names = {"float16": "_Float16", "float32": "float", "float64": "double", "bfloat16": "float"}
+    found = names.get(str(dtype.element))
+    if found is None:
+        raise refuse("c", f"a value of dtype {dtype}", "float formats: float16, bfloat16, float32, float64")
+    return found
+
+
+def memory_type(dtype: DType) -> str:
+    """The C type of a buffer element."""
+    if dtype.is_bool:
+        return "uint8_t"
+    return "uint16_t" if dtype.code == "bfloat" else c_type(dtype)
+
+
+def wrapped(dtype: DType, text: str) -> str:
+    """`text` as a value of an integer dtype."""
+    if dtype.is_bool:
+        return f"(({text}) != 0)"
+    if dtype.bits >= 8:
+        return f"({c_type(dtype)})({text})"
+    shift = 8 - dtype.bits
+    return f"((int8_t)((uint8_t)({text}) << {shift}) >> {shift})" if dtype.code == "int" else f"((uint8_t)({text}) & {(1 << dtype.bits) - 1})"
+
+
+def rounded(m: ExprEmitter, dtype: DType, text: str) -> str:
+    """A float result rounded to its dtype."""
+    if dtype.code == "bfloat":
+        return f"{m.helper('from_bfloat16')}({m.helper('to_bfloat16')}({text}))"
+    return f"(_Float16)({text})" if dtype.bits == 16 else text
+
+
+def float_text(value: float, dtype: DType) -> str:
+    suffix = "" if dtype.bits == 64 else "f"
+    if math.isnan(value):
+        return f"((_Float16)NAN)" if str(dtype.element) == "float16" else "NAN"
+    if math.isinf(value):
+        text = "INFINITY" if value > 0 else "(-INFINITY)"
+    else:
+        text = value.hex() + suffix
+        text = f"({text})" if text.startswith("-") else text
+    return f"((_Float16){text})" if str(dtype.element) == "float16" else text
+
+
+def _int(m: ExprEmitter, e: E.IntImm, lane: str | None) -> str:
+    if e.dtype.is_bool:
+        return str(int(e.value))
+    if e.dtype.code == "uint":
+        return f"UINT64_C({e.value})" if e.dtype.bits > 32 else f"{e.value}u" if e.dtype.bits == 32 else str(e.value)
+    if e.value == -(2**63):
+        return "INT64_MIN"
+    text = f"INT64_C({e.value})" if e.dtype.bits > 32 else "INT32_MIN" if e.value == -(2**31) else str(e.value)
+    return f"({text})" if e.value < 0 else text
+
+
+def _var(m: ExprEmitter, e: E.Var, lane: str | None) -> str:
+    name = m.names.get(e)
+    if name is None:
+        raise refuse(m.dialect, f"variable {e.name}, which nothing defines")
+    return f"({c_type(e.dtype)}){name}" if e in m.is_wide and e.dtype.bits != 64 else name
+
+
+def _arithmetic(symbol: str) -> Rule:
+    def rule(m: ExprEmitter, e: Any, lane: str | None) -> str:
+        a, b, dtype = m.value(e.a, lane), m.value(e.b, lane), e.dtype
+        if dtype.is_float:
+            return rounded(m, dtype, f"({a} {symbol} {b})")
+        wide = "uint64_t" if dtype.bits > 32 else "uint32_t"
+        return wrapped(dtype, f"({wide}){a} {symbol} ({wide}){b}")
+
+    return rule
+
+
+def _division(name: str, symbol: str) -> Rule:
+    def rule(m: ExprEmitter, e: Any, lane: str | None) -> str:
+        a, b, dtype = m.value(e.a, lane), m.value(e.b, lane), e.dtype
+        if dtype.is_float:
+            return _float_division(m, name, dtype, a, b)
+        if dtype.code != "int":
+            return wrapped(dtype, f"{m.helper('udiv' if symbol == '/' else 'umod')}({a}, {b})")
+        constant = e.b.value if isinstance(e.b, E.Broadcast) else e.b
+        plain = isinstance(constant, E.IntImm) and constant.value > 0
+        if plain and (name.startswith("trunc") or m.is_non_negative(e.a)):
+            return wrapped(dtype, f"{a} {symbol} {b}")
+        return wrapped(dtype, f"{m.helper(name)}({a}, {b})")
+
+    return rule
+
+
+def _float_division(m: ExprEmitter, name: str, dtype: DType, a: str, b: str) -> str:
+    f = "" if dtype.bits == 64 else "f"
+    if name == "truncdiv":
+        text = f"trunc{f}({a} / {b})"
+    elif name == "truncmod":
+        text = f"fmod{f}({a}, {b})"
+    else:
+        text = f"{m.helper('mod' + f)}({a}, {b})"
+        if name == "floordiv":
+            text = f"rint{f}(({a} - {text}) / {b})"
+    return rounded(m, dtype, text)
+
+
+def _extremum(name: str, symbol: str) -> Rule:
+    def rule(m: ExprEmitter, e: Any, lane: str | None) -> str:
+        a, b, dtype = m.value(e.a, lane), m.value(e.b, lane), e.dtype
+        if dtype.is_float:
+            return rounded(m, dtype, f"{m.helper(name + ('' if dtype.bits == 64 else 'f'))}({a}, {b})")
+        return f"({a} {symbol} {b} ? {a} : {b})"
+
+    return rule
+
+
+def _infix(symbol: str) -> Rule:
+    def rule(m: ExprEmitter, e: Any, lane: str | None) -> str:
+        return f"({m.value(e.a, lane)} {symbol} {m.value(e.b, lane)})"
+
+    return rule
+
+
+def _not(m: ExprEmitter, e: E.Not, lane: str | None) -> str:
+    return f"(!{m.value(e.a, lane)})"
+
+
+def _select(m: ExprEmitter, e: E.Select, lane: str | None) -> str:
+    return _ternary(m, e.condition, e.true_value, e.false_value, lane)
+
+
+def _ternary(m: ExprEmitter, test: E.Expr, yes: E.Expr, no: E.Expr, lane: str | None) -> str:
+    condition = m.value(test, lane if test.dtype.lanes > 1 else None)
+    return f"({condition} ? {m.value(yes, lane)} : {m.value(no, lane)})"
+
+
+def _cast(m: ExprEmitter, e: E.Cast, lane: str | None) -> str:
+    text, to = m.value(e.value, lane), e.dtype.element
+    if to.is_bool or (to.is_int and to.bits < 8):
+        return wrapped(to, text)
+    return rounded(m, to, f"({c_type(to)})({text})") if to.code == "bfloat" else f"({c_type(to)})({text})"
+
+
+def _load(m: ExprEmitter, e: E.BufferLoad, lane: str | None) -> str:
+    text, dtype = m.index_of(e, lane), e.buffer.dtype
+    if dtype.code == "bfloat":
+        return f"{m.helper('from_bfloat16')}({text})"
+    return f"({text} != 0)" if dtype.is_bool else text
+
+
+def _ramp(m: ExprEmitter, e: E.Ramp, lane: str | None) -> str:
+    return wrapped(e.dtype.element, m.index(e, lane))
+
+
+def _broadcast(m: ExprEmitter, e: E.Broadcast, lane: str | None) -> str:
+    count = e.value.dtype.lanes
+    return m.value(e.value, None if count == 1 else f"({lane} % {count})")
+
+
+def _let(m: ExprEmitter, e: E.Let, lane: str | None) -> str:
+    m.names[e.var] = m.value(e.value, lane if e.value.dtype.lanes > 1 else None)
+    return m.value(e.body, lane)
+
+
+def _math(name: str) -> Rule:
+    def rule(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+        dtype = e.args[0].dtype.element
+        if not dtype.is_float:
+            raise refuse(m.dialect, f"{name} of {dtype}", "cast to a float type first")
+        f = "" if dtype.bits == 64 else "f"
+        return rounded(m, dtype, f"{name}{f}({', '.join(m.value(a, lane) for a in e.args)})")
+
+    return rule
+
+
+def _template(text32: str, text64: str) -> Rule:
+    """A float function as a format of its operand; `{0}` is the operand."""
+
+    def rule(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+        dtype = e.args[0].dtype.element
+        values = [m.value(a, lane) for a in e.args]
+        if not dtype.is_float:
+            raise refuse(m.dialect, f"{e.name} of {dtype}", "cast to a float type first")
+        return rounded(m, dtype, (text64 if dtype.bits == 64 else text32).format(*values))
+
+    return rule
+
+
+def _rounding(name: str) -> Rule:
+    on_floats = _math(name)
+
+    def rule(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+        return on_floats(m, e, lane) if e.dtype.is_float else m.value(e.args[0], lane)
+
+    return rule
+
+
+def _abs(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    dtype, text = e.dtype.element, m.value(e.args[0], lane)
+    if dtype.is_float:
+        return rounded(m, dtype, f"fabs{'' if dtype.bits == 64 else 'f'}({text})")
+    wide = "uint64_t" if dtype.bits > 32 else "uint32_t"
+    return wrapped(dtype, f"{text} < 0 ? 0 - ({wide}){text} : ({wide}){text}") if dtype.code == "int" else text
+
+
+def _float_test(name: str) -> Rule:
+    def rule(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+        dtype = e.args[0].dtype.element
+        if not dtype.is_float:
+            return str(int(name == "isfinite"))
+        return f"({name}(({'double' if dtype.bits == 64 else 'float'}){m.value(e.args[0], lane)}) != 0)"
+
+    return rule
+
+
+def _bitwise(symbol: str) -> Rule:
+    def rule(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+        a, b = (m.value(x, lane) for x in e.args)
+        if symbol == "<<":
+            a = f"({'uint64_t' if e.dtype.bits > 32 else 'uint32_t'}){a}"
+        return wrapped(e.dtype.element, f"{a} {symbol} {b}")
+
+    return rule
+
+
+def _bit_count(name: str) -> Rule:
+    def rule(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+        dtype = e.args[0].dtype.element
+        text = f"(uint64_t)(uint{max(8, dtype.bits)}_t){m.value(e.args[0], lane)}"
+        extra = f", {dtype.bits}" if name == "clz" else ""
+        return wrapped(e.dtype.element, f"{m.helper(name)}({text}{extra})")
+
+    return rule
+
+
+def _if_then_else(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    return _ternary(m, *e.args, lane)
+
+
+def _first(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    return m.value(e.args[0], lane)
+
+
+def _extern(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    name = e.args[0]
+    if not isinstance(name, E.StringImm) or any(a.dtype.lanes > 1 for a in e.args[1:]):
+        raise refuse(m.dialect, "a foreign call without a name or with vector arguments")
+    result = "void" if e.dtype.code == "void" else c_type(e.dtype)
+    kinds = ", ".join(c_type(a.dtype) for a in e.args[1:]) or "void"
+    m.externs[name.value] = f"extern {result} {name.value}({kinds});"
+    return f"{name.value}({', '.join(m.value(a) for a in e.args[1:])})"
+
+
+def _reduce_add(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    source, m.temporaries = e.args[0], m.temporaries + 1
+    name, kind = f"sum{m.temporaries}", c_type(e.dtype)
+    inner = f"k{m.temporaries}"
+    m.before.append(f"{kind} {name} = 0;")
+    m.before.append(f"for (int {inner} = 0; {inner} < {source.dtype.lanes}; ++{inner}) {name} += {m.value(source, inner)};")
+    return rounded(m, e.dtype, name) if e.dtype.is_float else wrapped(e.dtype, name)
+
+
+def _reinterpret(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    source, to = e.args[0].dtype.element, e.dtype.element
+    if source.bits != to.bits or "bfloat" in (source.code, to.code) or to.bits < 8:
+        raise refuse(m.dialect, f"reinterpret from {source} to {to}")
+    union = f"union {{ {c_type(source)} a; {c_type(to)} b; }}"
+    return f"(({union}){{ .a = {m.value(e.args[0], lane)} }}).b"
+
+
+def _nothing(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    return "0"
+
+
+def _call(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    rule = CALLS.get(e.name)
+    if rule is None:
+        raise refuse(m.dialect, f"the intrinsic {e.name!r}")
+    return rule(m, e, lane)
+
+
+_LIBM = (
+    "exp exp2 log log2 log10 log1p expm1 sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow atan2"
+    " hypot nextafter copysign"
+).split()
+CALLS: dict[str, Rule] = {
+    **{name: _math(name) for name in _LIBM},
+    **{n: _rounding(c) for n, c in (
+        ("floor", "floor"), ("ceil", "ceil"), ("trunc", "trunc"), ("round", "round"), ("nearbyint", "rint"),
+    )},
+    "sigmoid": _template("(1.0f / (1.0f + expf(-{0})))", "(1.0 / (1.0 + exp(-{0})))"),
+    "rsqrt": _template("(1.0f / sqrtf({0}))", "(1.0 / sqrt({0}))"), "fmod": _math("fmod"),
+    "fma": _template("({0} * {1} + {2})", "({0} * {1} + {2})"), "fabs": _abs, "abs": _abs,
+    "ldexp": _template("ldexpf({0}, (int)({1}))", "ldexp({0}, (int)({1}))"), "isnan": _float_test("isnan"),
+    "isinf": _float_test("isinf"), "isfinite": _float_test("isfinite"), "bitwise_and": _bitwise("&"),
+    "bitwise_or": _bitwise("|"), "bitwise_xor": _bitwise("^"), "shift_left": _bitwise("<<"),
+    "shift_right": _bitwise(">>"), "popcount": _bit_count("popcount"), "clz": _bit_count("clz"),
+    "if_then_else": _if_then_else, "likely": _first, "reinterpret": _reinterpret, "call_extern": _extern,
+    "call_pure_extern": _extern, "vector_reduce_add": _reduce_add, "prefetch": _nothing,
+}  # fmt: skip
+RULES: dict[type, Rule] = {
+    E.IntImm: _int, E.FloatImm: lambda m, e, lane: float_text(e.value, e.dtype), E.Var: _var,
+    E.IterVar: lambda m, e, lane: _var(m, e.var, lane), E.Add: _arithmetic("+"), E.Sub: _arithmetic("-"),
+    E.Mul: _arithmetic("*"), E.Div: _arithmetic("/"), E.TruncDiv: _division("truncdiv", "/"),
+    E.TruncMod: _division("truncmod", "%"), E.FloorDiv: _division("floordiv", "/"),
+    E.FloorMod: _division("floormod", "%"), E.Min: _extremum("min", "<"), E.Max: _extremum("max", ">"),
+    E.EQ: _infix("=="), E.NE: _infix("!="), E.LT: _infix("<"), E.LE: _infix("<="), E.GT: _infix(">"), E.GE: _infix(">="),
+    E.And: _infix("&&"), E.Or: _infix("||"), E.Not: _not, E.Select: _select, E.Cast: _cast, E.BufferLoad: _load,
+    E.Ramp: _ramp, E.Broadcast: _broadcast, E.Let: _let, E.Call: _call,
+}  # fmt: skip

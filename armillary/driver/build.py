@@ -1,0 +1,179 @@
+"""`relay.build`: a Relay module to a compiled network.
+
+In: a module (or function), a target, parameters. Out: a `GraphLibrary`. The path, in order: bind parameters, graph
+passes (relay/transform/pipeline.py), graph and memory plan (graph_codegen.py), kernels (kernels.py), library.
+Invariant: nothing is downloaded, nothing falls back silently: what cannot be compiled is an error that says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from armillary.artifact import GraphNode, GraphSpec
+from armillary.driver.graph_codegen import NOP, GraphPlan, plan_graph
+from armillary.driver.kernels import Progress, compile_kernels, kernel_sources, merge_rows, no_progress
+from armillary.driver.library import GraphLibrary
+from armillary.errors import TargetError, TypeMismatch, UnsupportedError
+from armillary.ir import IRModule
+from armillary.relay.binding import bind_params_by_name
+from armillary.relay.evaluate import evaluate
+from armillary.relay.expr import Function
+from armillary.relay.printer import astext
+from armillary.relay.transform.pipeline import optimize as run_passes
+from armillary.runtime import Device, NDArray, cpu
+from armillary.target import Target, as_target
+
+Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
+
+
+def build(
+    ir_mod: IRModule | Function,
+    target: Any = None,
+    target_host: Any = None,
+    executor: Any = None,
+    runtime: Any = None,
+    workspace_memory_pools: Any = None,
+    constant_memory_pools: Any = None,
+    params: Params | None = None,
+    mod_name: str = "default",
+    *,
+    progress: Progress = no_progress,
+) -> GraphLibrary:
+    """Compile a module for a target; the current PassContext switches and configures the passes.
+
+    `target` is a string, a Target or a {device: target} dict with one entry; None means the current target, or llvm.
+    Raises UnsupportedError for what no kernel or graph can express, TargetError for a target that cannot be built.
+    """
+    _refuse_pools(workspace_memory_pools, constant_memory_pools)
+    where = _one_target(target, target_host)
+    progress("passes", 0, 1)
+    module = optimized(_as_module(ir_mod), where, params)
+    progress("passes", 1, 1)
+    plan = plan_graph(module["main"])
+    kernels = list(plan.kernels.values())
+    compiled = compile_kernels(kernels, where, progress)
+
+    def source(form: str) -> str:
+        return astext(module) if form == "relay" else kernel_sources(kernels, where, form)
+
+    externs = sorted({name for kernel in compiled.values() for name in kernel.externs})
+    objects = [kernel.code for kernel in compiled.values()]
+    descriptor = merge_rows(compiled, where)
+    return GraphLibrary(where, objects, descriptor, externs, source, _graph_spec(plan).to_json(), plan.params, mod_name)
+
+
+def optimized(module: IRModule, target: Target, params: Params | None = None) -> IRModule:
+    """The module after parameters are bound and the build's graph passes have run."""
+    if params:
+        module = module.copy()
+        module["main"] = bind_params_by_name(module["main"], params)
+    with target:
+        return run_passes(module, target)
+
+
+def optimize(
+    mod: IRModule | Function, target: Any = None, params: Params | None = None
+) -> tuple[IRModule, dict[str, Any]]:
+    """`relay.optimize`: the module as it is after all graph passes, and the parameters (which are constants in it)."""
+    return optimized(_as_module(mod), _one_target(target, None), params), dict(params or {})
+
+
+def _as_module(item: IRModule | Function) -> IRModule:
+    if isinstance(item, IRModule):
+        if "main" not in item:
+            raise TypeMismatch("the module has no function main", hint="module['main'] = function")
+        return item
+    if isinstance(item, Function):
+        return IRModule.from_expr(item)
+    raise TypeMismatch(f"relay.build takes an IRModule or a Function, got {type(item).__name__}")
+
+
+def _one_target(target: Any, host: Any) -> Target:
+    if isinstance(target, Mapping):
+        if len(target) != 1:
+            raise UnsupportedError(f"building for {len(target)} devices at once is not supported", hint="give one target")
+        (target,) = target.values()
+    chosen = target_with_host(target, host)
+    if chosen.kind.family != "cpu":
+        raise TargetError(f"target {chosen}: code for {chosen.kind.name} is not there yet", hint="kinds: llvm, c")
+    return chosen
+
+
+def target_with_host(target: Any, host: Any = None) -> Target:
+    """The given target, else the current one, else this CPU; `host` is added when given."""
+    chosen = as_target(target if target is not None else Target.current() or "llvm")
+    return chosen if host is None else Target(chosen, host=host)
+
+
+def _refuse_pools(*pools: Any) -> None:
+    if any(pool is not None for pool in pools):
+        raise UnsupportedError("memory pools are not supported", hint="one arena is planned for all intermediates")
+
+
+def _graph_spec(plan: GraphPlan) -> GraphSpec:
+    nodes = tuple(
+        GraphNode("null", n.name)
+        if n.func is None
+        else GraphNode("tvm_op", n.name, tuple((i, o, 0) for i, o in n.inputs), n.func, len(n.types))
+        for n in plan.nodes
+    )
+    types = [t for n in plan.nodes for t in n.types]
+    storage = [s for n in plan.nodes for s in (n.storage if n.func != NOP else n.storage[:1])]
+    return GraphSpec(
+        nodes=nodes,
+        arg_nodes=tuple(plan.inputs),
+        heads=tuple((node, output, 0) for node, output in plan.heads),
+        shapes=tuple(t.static for t in types),
+        dltypes=tuple(str(t.dtype) for t in types),
+        storage_ids=tuple(storage),
+        arena_offsets=tuple(plan.arena_offsets),
+    )
+
+
+class Executor:
+    """`relay.create_executor(...)`: `evaluate()` gives a function from arrays to NDArrays."""
+
+    def __init__(self, kind: str, module: IRModule, device: Device, target: Any, params: Params | None) -> None:
+        self.kind, self.module, self.device, self.target, self.params = kind, module, device, target, params
+
+    def evaluate(self, expr: Any = None) -> Any:  # Any: a callable taking and giving arrays
+        module = IRModule.from_expr(expr) if expr is not None else self.module
+        return self._interpret(module) if self.kind == "debug" else self._compile(module)
+
+    def _interpret(self, module: IRModule) -> Any:
+        main = bind_params_by_name(module["main"], self.params) if self.params else module["main"]
+
+        def run(*args: Any, **named: Any) -> Any:
+            values = [*args, *(named[p.name_hint] for p in main.params[len(args) :])]
+            arrays = [np.asarray(v.numpy() if isinstance(v, NDArray) else v) for v in values]
+            result = evaluate(main, arrays)
+            return [NDArray(r) for r in result] if isinstance(result, tuple | list) else NDArray(result)
+
+        return run
+
+    def _compile(self, module: IRModule) -> Any:
+        library = build(module, self.target, params=self.params)
+        graph = library["default"](self.device)
+        names = [p.name_hint for p in module["main"].params if not self.params or p.name_hint not in self.params]
+
+        def run(*args: Any, **named: Any) -> Any:
+            for name, value in {**dict(zip(names, args, strict=False)), **named}.items():
+                graph.set_input(name, value)
+            graph.run()
+            outputs = [NDArray(graph.get_output(i).numpy().copy()) for i in range(graph.get_num_outputs())]
+            return outputs[0] if len(outputs) == 1 else outputs
+
+        return run
+
+
+def create_executor(
+    kind: str = "debug", mod: IRModule | None = None, device: Device | None = None, target: Any = "llvm",
+    params: Params | None = None,
+) -> Executor:  # fmt: skip
+    """An executor of kind "debug" (the reference interpreter) or "graph" (compiled)."""
+    if kind not in ("debug", "graph"):
+        raise UnsupportedError(f"executor kind {kind!r} is not supported", hint="kinds: debug, graph")
+    return Executor(kind, mod or IRModule(), device or cpu(0), target, params)

@@ -1,0 +1,222 @@
+"""What a build returns: compiled functions, for a graph with its JSON and parameters; runnable here, exportable.
+
+In: object code, descriptor, and for networks the graph and parameters. Out: runtime modules on this machine (objects are
+loaded in place, no linker runs), or files: a shared library, or the package tar. Invariant: a file is complete or absent;
+what is exported computes what runs here.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from armillary.artifact import Descriptor, Package, save_package, save_params, write_atomic
+from armillary.codegen.jit import LoadedObjects
+from armillary.codegen.toolchain import compile_c, is_cross, link_shared
+from armillary.errors import ConfigError, ExecutionError, TargetError
+from armillary.runtime import Device, GraphExecutor, Module, create_graph_module
+from armillary.target import Target
+
+Array = np.ndarray[Any, Any]
+Compiler = Callable[..., Any] | str | Sequence[str] | None
+
+
+class FunctionLibrary:
+    """Compiled functions. Callable by name on this machine, exportable for any."""
+
+    type_key = "library"
+
+    def __init__(
+        self,
+        target: Target,
+        objects: Sequence[bytes],
+        descriptor: Descriptor,
+        externs: Sequence[str] = (),
+        source: Callable[[str], str] | None = None,
+    ) -> None:
+        self.target, self.objects, self.descriptor = target, tuple(objects), descriptor
+        self._externs, self._source = tuple(externs), source
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Names of the compiled functions."""
+        return tuple(self.descriptor.functions)
+
+    @cached_property
+    def module(self) -> Module:
+        """The functions loaded into this process; TargetError when they were compiled for another machine."""
+        if is_cross(self.target):
+            raise TargetError(
+                f"code for target {self.target} cannot run in this process",
+                hint="export_library, then run it on the device (armrun) or under an emulator",
+            )
+        loaded = LoadedObjects(self.objects, self._externs)
+
+        def resolve(symbol: str) -> int:
+            try:
+                return loaded.address(symbol)
+            except ExecutionError:
+                return 0
+
+        return Module.from_symbols(self.descriptor, resolve, keep_alive=loaded)
+
+    def get_function(self, name: str) -> Any:  # Any: a runtime Function
+        return self.module[name]
+
+    def __getitem__(self, name: str) -> Any:  # Any: a runtime Function
+        return self.module[name]
+
+    def __call__(self, *args: Any) -> None:  # Any: arrays and numbers
+        """Call the only function (or the one named default_function or main)."""
+        self.module(*args)
+
+    @property
+    def entry_name(self) -> str:
+        return self.kernels[0]
+
+    def time_evaluator(self, func_name: str, dev: Device, **options: Any) -> Any:  # Any: fields of runtime Timing
+        return self.module.time_evaluator(func_name, dev, **options)
+
+    @property
+    def imported_modules(self) -> list[Any]:
+        return []
+
+    def get_source(self, fmt: str = "") -> str:
+        """The text of the functions: "ll" (or "c" for the C target) by default; also "asm", "c", "tir"."""
+        return self._source(fmt) if self._source is not None else ""
+
+    def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
+        """Write one object file (.o), LLVM IR (.ll), assembly (.s) or C (.c), by suffix or `fmt`."""
+        form = fmt or Path(file_name).suffix.lstrip(".")
+        if form in ("o", "obj"):
+            if len(self.objects) != 1:
+                raise ConfigError(f"{len(self.objects)} objects do not fit one .o file", hint="use export_library")
+            write_atomic(file_name, self.objects[0])
+        elif form in ("ll", "s", "asm", "c", "tir"):
+            write_atomic(file_name, self.get_source({"s": "asm"}.get(form, form)).encode())
+        else:
+            raise ConfigError(f"cannot save as {form!r}", hint="known: o, ll, s, c, tir")
+
+    def _data(self) -> dict[str, bytes]:
+        """Data symbols of the exported library."""
+        return {"armillary_descriptor": self.descriptor.to_json().encode() + b"\0"}
+
+    def _link(self, output: Path, data: Mapping[str, bytes], cc: Compiler, options: Sequence[str]) -> None:
+        with tempfile.TemporaryDirectory(prefix="armillary-") as folder:
+            blob = Path(folder, "data.o")
+            compiler = None if callable(cc) else cc
+            compile_c(_data_source(data, Path(folder)), blob, self.target, cc=compiler)
+            if callable(cc):
+                paths = [_written(Path(folder, f"part{i}.o"), code) for i, code in enumerate(self.objects)]
+                cc(str(output), [*map(str, paths), str(blob)], list(options))
+            else:
+                link_shared([*self.objects, blob], output, self.target, list(options), cc=cc)
+
+    def export_library(
+        self,
+        file_name: str | os.PathLike[str],
+        fcompile: Callable[..., Any] | None = None,
+        addons: Sequence[str] | None = None,
+        workspace_dir: str | None = None,
+        *,
+        cc: str | Sequence[str] | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        """Write a shared library (any suffix but .tar) or a package (.tar).
+
+        `cc` names the (cross) compiler that links; `fcompile(output, objects, options)` links instead of it.
+        """
+        del workspace_dir  # a temporary folder is always used
+        self._export(Path(file_name), fcompile or cc, [*options, *(addons or ())])
+
+    def _export(self, path: Path, cc: Compiler, options: Sequence[str]) -> None:
+        if path.suffix == ".tar":
+            raise ConfigError("a package (.tar) needs a graph; these are plain functions", hint="export to a .so file")
+        self._link(path, self._data(), cc, options)
+
+
+class GraphLibrary(FunctionLibrary):
+    """A compiled network: `lib["default"](device)` is an executor; iterating gives (graph JSON, lib, params)."""
+
+    type_key = "GraphExecutorFactory"
+
+    def __init__(
+        self,
+        target: Target,
+        objects: Sequence[bytes],
+        descriptor: Descriptor,
+        externs: Sequence[str],
+        source: Callable[[str], str],
+        graph_json: str,
+        params: Mapping[str, Array],
+        name: str = "default",
+    ) -> None:
+        super().__init__(target, objects, descriptor, externs, source)
+        self.graph_json, self.params, self.libmod_name = graph_json, dict(params), name
+
+    def __getitem__(self, name: str) -> Any:  # Any: an executor factory, or a runtime Function
+        if name in (self.libmod_name, "default"):
+            return self._create
+        return super().__getitem__(name)
+
+    def _create(self, device: Device | None = None) -> GraphExecutor:
+        return create_graph_module(self.graph_json, self.params, self.module, device)
+
+    def get_lib(self) -> FunctionLibrary:
+        """The compiled functions without the graph."""
+        return FunctionLibrary(self.target, self.objects, self.descriptor, self._externs, self._source)
+
+    def get_params(self) -> dict[str, Array]:
+        return dict(self.params)
+
+    def get_graph_json(self) -> str:
+        return self.graph_json
+
+    def get_executor_config(self) -> str:
+        return self.graph_json
+
+    def __iter__(self) -> Iterator[Any]:  # Any: the three parts
+        warnings.warn("unpacking a build into (graph, lib, params) is the old form; use the library itself", DeprecationWarning, 2)  # fmt: skip
+        return iter((self.graph_json, self.get_lib(), self.params))
+
+    def _export(self, path: Path, cc: Compiler, options: Sequence[str]) -> None:
+        params = save_params(self.params)
+        if path.suffix == ".tar":
+            with tempfile.TemporaryDirectory(prefix="armillary-") as folder:
+                library = Path(folder, "mod.so")
+                self._link(library, self._data(), cc, options)
+                save_package(path, Package(library.read_bytes(), self.graph_json, params))
+            return
+        graph = self.graph_json.encode()
+        extra = {
+            "armillary_graph_json": graph + b"\0",
+            "armillary_graph_json_size": len(graph).to_bytes(8, "little"),
+            "armillary_params": params,
+            "armillary_params_size": len(params).to_bytes(8, "little"),
+        }
+        self._link(path, self._data() | extra, cc, options)
+
+
+def _data_source(data: Mapping[str, bytes], folder: Path) -> str:
+    """C text that defines each symbol from a file, through the assembler: constant time for any size."""
+    lines = []
+    for name, value in data.items():
+        path = _written(folder / f"{name}.bin", value)
+        quoted = str(path).replace("\\", "\\\\").replace('"', '\\"')
+        lines.append(
+            f'__asm__(".section .rodata\\n.balign 64\\n.globl {name}\\n.type {name}, %object\\n'
+            f'{name}:\\n.incbin \\"{quoted}\\"\\n.size {name}, {len(value)}\\n.previous\\n");'
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path

@@ -1,0 +1,64 @@
+"""`armillary.lower` and `armillary.build`: TE schedules and loop functions, compiled without a graph.
+
+In: a TE schedule with its arguments, PrimFuncs or a module of them, and a target. Out: a module of lowered loops
+(`lower`), or a `FunctionLibrary` (`build`). Invariant: `build(s, args)` runs what `lower(s, args)` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from armillary import te
+from armillary.codegen.build import build_functions
+from armillary.driver.library import FunctionLibrary
+from armillary.errors import TargetError, TypeMismatch, UnsupportedError
+from armillary.ir import IRModule
+from armillary.driver.build import target_with_host
+from armillary.tir.lower import lower_function
+from armillary.tir.printer import print_function
+from armillary.tir.stmt import PrimFunc
+from armillary.tir.transform.split_phases import split_phases
+
+
+def lower(
+    inputs: Any, args: Sequence[Any] | None = None, name: str = "main", binds: Any = None, simple_mode: bool = False
+) -> IRModule:
+    """The loops of a schedule as a module; `simple_mode` keeps them as a person wrote them (no loop partition).
+
+    `inputs` is a te.Schedule (then `args` lists its tensors and variables), a PrimFunc or a module of PrimFuncs.
+    """
+    if binds is not None:
+        raise UnsupportedError("binds= is not supported", hint="declare buffers in te.extern")
+    if isinstance(inputs, te.Schedule):
+        if args is None:
+            raise TypeMismatch("lower: a schedule needs args=, the tensors the function takes, in order")
+        loops = te.lower_schedule(inputs, list(args), name).with_attr("global_symbol", name)
+        return IRModule({name: lower_function(loops, simple=simple_mode)})
+    if isinstance(inputs, PrimFunc):
+        label = inputs.get_attr("global_symbol", name)
+        return IRModule({label: lower_function(inputs, simple=simple_mode)})
+    if isinstance(inputs, IRModule):
+        return inputs.map_functions(lambda _, f: lower_function(f, simple=simple_mode))
+    raise TypeMismatch(f"lower takes a te.Schedule, PrimFunc or IRModule, got {type(inputs).__name__}")
+
+
+def build(
+    inputs: Any,
+    args: Sequence[Any] | None = None,
+    target: Any = None,
+    target_host: Any = None,
+    runtime: Any = None,
+    name: str = "default_function",
+    binds: Any = None,
+) -> FunctionLibrary:
+    """Compile a schedule (or what `lower` gave) for a target; `f(a, b, out)` then runs it on this machine."""
+    where = target_with_host(target, target_host)
+    if where.kind.family != "cpu":
+        raise TargetError(f"target {where}: code for {where.kind.name} is not there yet", hint="kinds: llvm, c")
+    module = inputs if isinstance(inputs, IRModule) else lower(inputs, args, name, binds)
+    functions = [(n, f) for n, f in module.items() if isinstance(f, PrimFunc)]
+    compiled = build_functions(
+        [split_phases(f, n) for n, f in functions], where, tir={n: print_function(f, n) for n, f in functions}
+    )
+    return FunctionLibrary(where, compiled.objects, compiled.descriptor, compiled.externs, compiled.get_source)

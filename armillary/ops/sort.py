@@ -1,0 +1,331 @@
+"""Order: argsort, sort, topk.
+
+In: one tensor, an axis. Out: positions and values in order. Invariant: sorting is stable (of equal values the earlier
+comes first, ascending or descending), NaN counts as the largest value, and every row costs n log n; a topk of few
+elements costs one pass that keeps the best so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from armillary import te
+from armillary.dtype import DType
+from armillary.errors import TypeMismatch
+from armillary.ops._common import axis_of, check_kind, f32, i32, ints, of_type
+from armillary.ops._loops import load, loop, rows, scratch, store
+from armillary.ops.transform_slice import strided_slice
+from armillary.relay.expr import Expr, TupleGetItem
+from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.relay.types import Dim, TensorType, TupleType, Type
+from armillary.tir import build as T
+from armillary.tir.expr import Expr as Scalar
+from armillary.tir.stmt import Allocate, Buffer, IfThenElse, Stmt, seq
+
+FEW = 16  # up to this k, keeping the best k beats sorting
+
+At = Callable[[Any], list[Any]]  # position along the axis -> index
+
+
+def _tensor(name: str, data: Type, axis: int) -> tuple[TensorType, int]:
+    if not isinstance(data, TensorType):
+        raise TypeMismatch(f"{name}: got {data}, wanted a tensor")
+    check_kind(name, "its input", data, "numeric")
+    if data.ndim == 0:
+        raise TypeMismatch(f"{name}: a scalar has no axis to sort along")
+    return data, axis_of(name, axis, data.ndim)
+
+
+def numpy_argsort(data: Array, axis: int, ascending: bool) -> Array:
+    """The stable order."""
+    if ascending:
+        return np.argsort(data, axis=axis, kind="stable")
+    backwards = np.argsort(np.flip(data, axis), axis=axis, kind="stable")
+    return np.asarray(data.shape[axis] - 1 - np.flip(backwards, axis))
+
+
+def _before(a: Scalar, b: Scalar, ascending: bool) -> Scalar:
+    """Whether value a must come before value b (false for equal ones)."""
+    low, high = (a, b) if ascending else (b, a)
+    smaller = T.less(low, high)
+    if not a.dtype.is_float:
+        return smaller
+    return T.logical_or(smaller, T.logical_and(T.not_equal(high, high), T.equal(low, low)))
+
+
+def _merge_sort(data: Buffer, order: Buffer, spare: Buffer, size: int, at: At, ascending: bool) -> tuple[Stmt, Buffer]:
+    """Fill `order` with 0..size-1 and sort it by value, doubling the length of sorted runs; the buffer that holds it."""
+    steps = [loop("i", size, lambda i: store(order, i, i))]
+    source, target, width = order, spare, 1
+    while width < size:
+        steps.append(_merge_pass(data, source, target, size, width, at, ascending))
+        source, target, width = target, source, width * 2
+    return seq(*steps), source
+
+
+def _merge_pass(
+    data: Buffer, source: Buffer, target: Buffer, size: int, width: int, at: At, ascending: bool
+) -> Stmt:  # fmt: skip
+    left, right = (scratch(n, 1, "int32", "local") for n in ("left", "right"))
+
+    def run(block: Scalar) -> Stmt:
+        start = T.mul(block, 2 * width)
+        middle, end = T.minimum(T.add(start, width), size), T.minimum(T.add(start, 2 * width), size)
+
+        def one(k: Scalar) -> Stmt:
+            i, j = load(left, 0), load(right, 0)
+            take_right = _before(load(data, *at(load(source, j))), load(data, *at(load(source, i))), ascending)
+            choose = T.if_then_else(T.greater_equal(i, middle), True, T.if_then_else(T.less(j, end), take_right, False))
+            from_right = seq(store(target, load(source, j), T.add(start, k)), store(right, T.add(j, 1), 0))
+            from_left = seq(store(target, load(source, i), T.add(start, k)), store(left, T.add(i, 1), 0))
+            return IfThenElse(choose, from_right, from_left)
+
+        return seq(store(left, start, 0), store(right, middle, 0), loop("k", T.sub(end, start), one))
+
+    blocks = -(-size // (2 * width))
+    return Allocate(left, Allocate(right, loop("block", blocks, run)))
+
+
+def _keep_best(data: Buffer, best: Buffer, size: int, k: int, at: At, ascending: bool) -> Stmt:
+    """Fill best[:k] with the positions of the k first values in order, by insertion."""
+    open_place = scratch("place", 1, "int32", "local")
+
+    def one(i: Scalar) -> Stmt:
+        def shift(step: Scalar) -> Stmt:
+            slot = T.sub(k - 1, step)  # from the last slot down to slot 1
+            previous = load(best, T.sub(slot, 1))
+            filled = T.less_equal(slot, i)
+            moves = T.logical_and(filled, T.greater_equal(load(open_place, 0), slot))
+            goes = T.if_then_else(moves, _before(load(data, *at(i)), load(data, *at(previous)), ascending), False)
+            return IfThenElse(goes, seq(store(best, previous, slot), store(open_place, T.sub(slot, 1), 0)))
+
+        last = load(data, *at(load(best, k - 1)))
+        enters = T.if_then_else(T.less(i, k), True, _before(load(data, *at(i)), last, ascending))
+        insert = seq(
+            store(open_place, T.minimum(i, k - 1), 0), loop("step", k - 1, shift), store(best, i, load(open_place, 0))
+        )
+        return IfThenElse(enters, insert)
+
+    return Allocate(open_place, loop("i", size, one))
+
+
+def ordered(
+    data: te.Tensor, axis: int, k: int, ascending: bool, index_dtype: str, wanted: str, name: str
+) -> Any:  # Any: a tensor, or a list of them
+    """The first k values ("values"), positions ("indices") or "both", in order along the axis."""
+    shape = te.static_shape(data)
+    size, result = shape[axis], (*shape[:axis], k, *shape[axis + 1 :])
+    dtypes = {"values": [data.dtype], "indices": [index_dtype], "both": [data.dtype, index_dtype]}[wanted]
+
+    def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
+        def row(i: list[Scalar]) -> Stmt:
+            def at(position: Any) -> list[Any]:
+                return [*i[:axis], position, *i[axis:]]
+
+            order, spare = scratch("order", size, "int32"), scratch("spare", size, "int32")
+
+            def emit(source: Buffer) -> Stmt:
+                def one(j: Scalar) -> Stmt:
+                    place = load(source, j)
+                    values = (load(ins[0], *at(place)), place) if wanted == "both" else (
+                        (load(ins[0], *at(place)),) if wanted == "values" else (place,))  # fmt: skip
+                    return seq(*(store(out, value, *at(j)) for out, value in zip(outs, values, strict=True)))
+
+                return loop("j", k, one)
+
+            if 0 < k <= FEW < size:
+                return Allocate(order, seq(_keep_best(ins[0], order, size, k, at, ascending), emit(order)))
+            sort_rows, sorted_in = _merge_sort(ins[0], order, spare, size, at, ascending)
+            return Allocate(order, Allocate(spare, seq(sort_rows, emit(sorted_in))))
+
+        return rows([*shape[:axis], *shape[axis + 1 :]], row)
+
+    return te.extern([result] * len(dtypes), [data], body, name=name, dtype=dtypes)
+
+
+# --- argsort, sort ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ArgsortAttrs:
+    """The axis, the direction and the dtype of the positions."""
+
+    axis: int = -1
+    is_ascend: bool = True
+    dtype: str = "int32"
+
+
+argsort = Op("argsort", kind=Kind.OPAQUE, doc="The positions that sort an axis; stable.")
+argsort.attrs(ArgsortAttrs)
+
+
+@argsort.infer
+def infer_argsort(attrs: ArgsortAttrs, data: Type) -> TensorType:
+    ty, _ = _tensor("argsort", data, attrs.axis)
+    return TensorType(ty.shape, DType(attrs.dtype))
+
+
+@argsort.reference
+def argsort_reference(attrs: ArgsortAttrs, data: Array) -> Array:
+    return numpy_argsort(data, attrs.axis, bool(attrs.is_ascend)).astype(DType(attrs.dtype).numpy)
+
+
+@argsort.compute
+def argsort_compute(attrs: ArgsortAttrs, data: te.Tensor) -> te.Tensor:
+    shape = te.static_shape(data)
+    axis = attrs.axis % len(shape)
+    made: te.Tensor = ordered(data, axis, shape[axis], bool(attrs.is_ascend), attrs.dtype, "indices", "argsort")
+    return made
+
+
+_TIES = ints([[3, 1, 3, 2, 1, 1, 0], [5, 5, 4, 4, 5, 6, 6]])
+
+
+@argsort.samples
+def argsort_samples() -> Iterator[Sample]:
+    yield Sample(ArgsortAttrs(), (f32(3, 5),))
+    yield Sample(ArgsortAttrs(0, False, "int64"), (f32(4, 3),))
+    yield Sample(ArgsortAttrs(), (_TIES,))
+    yield Sample(ArgsortAttrs(-1, False), (_TIES,))
+    yield Sample(ArgsortAttrs(0), (np.array([1.0, np.nan, -1.0, np.nan, 0.5], np.float32),))
+
+
+@argsort.bad_samples
+def argsort_bad_samples() -> Iterator[BadSample]:
+    yield BadSample(ArgsortAttrs(2), (f32(2, 3),), "axis 2 is out of range")
+    yield BadSample(ArgsortAttrs(), (of_type("bool", 2),), "wanted numeric")
+    yield BadSample(ArgsortAttrs(), (f32(),), "no axis to sort along")
+
+
+@dataclass(frozen=True)
+class SortAttrs:
+    """The axis and the direction."""
+
+    axis: int = -1
+    is_ascend: bool = True
+
+
+sort = Op("sort", kind=Kind.OPAQUE, doc="The values of an axis in order.")
+sort.attrs(SortAttrs)
+
+
+@sort.infer
+def infer_sort(attrs: SortAttrs, data: Type) -> TensorType:
+    return _tensor("sort", data, attrs.axis)[0]
+
+
+@sort.reference
+def sort_reference(attrs: SortAttrs, data: Array) -> Array:
+    return np.take_along_axis(data, numpy_argsort(data, attrs.axis, bool(attrs.is_ascend)), attrs.axis)
+
+
+@sort.compute
+def sort_compute(attrs: SortAttrs, data: te.Tensor) -> te.Tensor:
+    shape = te.static_shape(data)
+    axis = attrs.axis % len(shape)
+    made: te.Tensor = ordered(data, axis, shape[axis], bool(attrs.is_ascend), "int32", "values", "sort")
+    return made
+
+
+@sort.samples
+def sort_samples() -> Iterator[Sample]:
+    yield Sample(SortAttrs(), (f32(3, 8),))
+    yield Sample(SortAttrs(0, False), (i32(5, 2),))
+
+
+@sort.bad_samples
+def sort_bad_samples() -> Iterator[BadSample]:
+    yield BadSample(SortAttrs(2), (f32(2, 3),), "axis 2 is out of range")
+
+
+# --- topk ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TopkAttrs:
+    """The k first values (k < 1: all) along the axis; ret_type both, values or indices."""
+
+    k: int = 1
+    axis: int = -1
+    ret_type: str = "both"
+    is_ascend: bool = False
+    dtype: str = "int32"
+
+
+topk = Op("topk", kind=Kind.OPAQUE, doc="The k largest (is_ascend: smallest) values and their positions, in order.")
+topk.attrs(TopkAttrs)
+
+
+def _top_shape(attrs: TopkAttrs, shape: Sequence[Dim], axis: int) -> tuple[Dim, ...]:
+    size = shape[axis]
+    if attrs.ret_type not in ("both", "values", "indices"):
+        raise TypeMismatch(f"topk: ret_type {attrs.ret_type!r}, wanted both, values or indices")
+    if isinstance(size, int) and attrs.k > size:
+        raise TypeMismatch(f"topk: k is {attrs.k}, but axis {axis} has {size} elements")
+    return (*shape[:axis], attrs.k if attrs.k >= 1 else size, *shape[axis + 1 :])
+
+
+@topk.infer
+def infer_topk(attrs: TopkAttrs, data: Type) -> Type:
+    ty, axis = _tensor("topk", data, attrs.axis)
+    shape = _top_shape(attrs, ty.shape, axis)
+    values, indices = TensorType(shape, ty.dtype), TensorType(shape, DType(attrs.dtype))
+    return {"both": TupleType((values, indices)), "values": values, "indices": indices}[attrs.ret_type]
+
+
+@topk.reference
+def topk_reference(attrs: TopkAttrs, data: Array) -> Any:
+    axis = attrs.axis % data.ndim
+    count = _top_shape(attrs, data.shape, axis)[axis]
+    order = np.take(numpy_argsort(data, axis, bool(attrs.is_ascend)), range(int(str(count))), axis=axis)
+    values, indices = np.take_along_axis(data, order, axis), order.astype(DType(attrs.dtype).numpy)
+    return {"both": (values, indices), "values": values, "indices": indices}[attrs.ret_type]
+
+
+@topk.compute
+def topk_compute(attrs: TopkAttrs, data: te.Tensor) -> Any:
+    shape = te.static_shape(data)
+    axis = attrs.axis % len(shape)
+    count = attrs.k if attrs.k >= 1 else shape[axis]
+    return ordered(data, axis, count, bool(attrs.is_ascend), attrs.dtype, attrs.ret_type, "topk")
+
+
+@topk.samples
+def topk_samples() -> Iterator[Sample]:
+    yield Sample(TopkAttrs(3), (f32(2, 7),))
+    yield Sample(TopkAttrs(2, 0, "values", True), (f32(5, 3),))
+    yield Sample(TopkAttrs(3, 1, "indices", False, "int64"), (_TIES,))
+    yield Sample(TopkAttrs(0), (i32(2, 4),))
+    yield Sample(TopkAttrs(5), (f32(2, 40),))
+    yield Sample(TopkAttrs(16, is_ascend=True), (np.tile(_TIES, (1, 4)),))
+    yield Sample(TopkAttrs(1), (f32(3, 20),))
+
+
+@topk.bad_samples
+def topk_bad_samples() -> Iterator[BadSample]:
+    yield BadSample(TopkAttrs(4), (f32(2, 3),), "but axis 1 has 3 elements")
+    yield BadSample(TopkAttrs(1, ret_type="x"), (f32(2, 3),), "wanted both, values or indices")
+
+
+def _top(node: OnnxNode, k: int, largest: bool) -> list[Expr]:
+    axis = node.int("axis", default=-1)
+    if k == 0:  # ONNX: none; this operator: all
+        from_all = topk(node.input(0), 0, axis, "both", not largest, "int64")
+        empty = [strided_slice(TupleGetItem(from_all, i), (0,), (0,), None, (axis,)) for i in (0, 1)]
+        return list(empty)
+    call = topk(node.input(0), k, axis, "both", not largest, "int64")
+    return [TupleGetItem(call, 0), TupleGetItem(call, 1)]
+
+
+@from_onnx("TopK")
+def from_onnx_topk_attribute(node: OnnxNode) -> list[Expr]:
+    return _top(node, int(node.int("k")), True)
+
+
+@from_onnx("TopK", since=10)
+def from_onnx_topk(node: OnnxNode) -> list[Expr]:
+    return _top(node, int(node.const(1, "k").reshape(-1)[0]), bool(node.int("largest", default=1)))

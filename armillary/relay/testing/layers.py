@@ -1,0 +1,91 @@
+"""Layers that make their own parameters: conv2d, dense, batch_norm_infer.
+
+In: data (typed), and the keywords of the operator plus `name`. Out: an expression whose parameters are variables called
+`<name>_weight`, `<name>_bias`, `<name>_gamma`… with their types worked out from the data's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from armillary.errors import TypeMismatch
+from armillary.node import post_order
+from armillary.ops.nn_common import call
+from armillary.relay.expr import Expr, Function, TupleGetItem, Var, var
+from armillary.relay.types import TensorType
+
+
+def type_of(data: Expr) -> TensorType:
+    """The tensor type of an expression."""
+    ty = data.checked_type
+    if not isinstance(ty, TensorType):
+        raise TypeMismatch(f"a layer needs a tensor, got {ty}")
+    return ty
+
+
+def function_of(body: Expr) -> Function:
+    """A function over the free variables of `body`, in the order they appear."""
+    return Function(tuple(v for v in post_order(body) if isinstance(v, Var)), body)
+
+
+def conv_kernel_layout(data_layout: str, is_depthwise: bool = False) -> str:
+    """The kernel layout that goes with a data layout."""
+    table = {"NCHW": "OIHW", "NCDHW": "OIDHW", "NHWC": "HWOI" if is_depthwise else "HWIO", "NDHWC": "DHWIO"}
+    if data_layout not in table:
+        raise TypeMismatch(f"no kernel layout goes with {data_layout!r}", hint=f"known: {', '.join(table)}")
+    return table[data_layout]
+
+
+def conv2d(data: Expr, weight: Expr | None = None, **kwargs: Any) -> Expr:
+    """nn.conv2d with a weight of its own; keywords: name, and those of nn.conv2d."""
+    name = kwargs.pop("name")
+    if weight is None:
+        ty = type_of(data)
+        layout, kernel = kwargs.get("data_layout", "NCHW"), kwargs.get("kernel_layout", "OIHW")
+        height, width = np.broadcast_to(kwargs["kernel_size"], 2).tolist()
+        channels, groups = ty.static[layout.index("C")], kwargs.get("groups", 1)
+        size = {"O": kwargs["channels"], "I": channels // groups, "H": height, "W": width}
+        weight = var(f"{name}_weight", shape=[size[a] for a in kernel], dtype=ty.dtype)
+    return call("nn.conv2d", data, weight, **kwargs)
+
+
+def dense(data: Expr, weight: Expr | None = None, **kwargs: Any) -> Expr:
+    """nn.dense with a weight of its own; keywords: name, units."""
+    name, units = kwargs.pop("name"), kwargs["units"]
+    if weight is None:
+        ty = type_of(data)
+        weight = var(f"{name}_weight", shape=(units, ty.static[-1]), dtype=ty.dtype)
+    return call("nn.dense", data, weight, **kwargs)
+
+
+def bias_add(data: Expr, name: str, axis: int = 1) -> Expr:
+    """nn.bias_add with a bias called `<name>_bias`."""
+    ty = type_of(data)
+    return call("nn.bias_add", data, var(f"{name}_bias", shape=(ty.static[axis],), dtype=ty.dtype), axis=axis)
+
+
+def dense_add_bias(
+    data: Expr, weight: Expr | None = None, bias: Expr | None = None, units: int | None = None, **kwargs: Any
+) -> Expr:
+    """dense and bias_add; keyword: name."""
+    name = kwargs.pop("name")
+    result = dense(data, weight, units=units, name=name, **kwargs)
+    return bias_add(result, name, -1) if bias is None else call("nn.bias_add", result, bias, axis=-1)
+
+
+def batch_norm_infer(
+    data: Expr,
+    gamma: Expr | None = None,
+    beta: Expr | None = None,
+    moving_mean: Expr | None = None,
+    moving_var: Expr | None = None,
+    **kwargs: Any,
+) -> Expr:
+    """The first result of nn.batch_norm, with parameters of its own; keywords: name, and those of the operator."""
+    name, axis, ty = kwargs.pop("name"), kwargs.get("axis", 1), type_of(data)
+    shape = (ty.static[axis],)
+    values = {"gamma": gamma, "beta": beta, "moving_mean": moving_mean, "moving_var": moving_var}
+    args = [v if v is not None else var(f"{name}_{k}", shape=shape, dtype=ty.dtype) for k, v in values.items()]
+    return TupleGetItem(call("nn.batch_norm", data, *args, **kwargs), 0)

@@ -1,0 +1,86 @@
+"""The order of the graph passes in a build.
+
+In: a module, a target, values of parameters. Out: a typed module whose `main` calls kernels. Invariant: order is
+decided here and nowhere else; each pass runs as the current PassContext allows (opt level, required, disabled, instruments).
+The comments say what is true from that line on. Next: driver/ lowers the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from armillary.errors import ModelError
+from armillary.ir import IRModule
+from armillary.relay.binding import bind_params_by_name
+from armillary.relay.expr import Function
+from armillary.relay.transform.alter_op_layout import alter_op_layout
+from armillary.relay.transform.canonicalize_cast import canonicalize_cast
+from armillary.relay.transform.canonicalize_ops import canonicalize_ops
+from armillary.relay.transform.combine_parallel_batch_matmul import combine_parallel_batch_matmul
+from armillary.relay.transform.combine_parallel_conv2d import combine_parallel_conv2d
+from armillary.relay.transform.combine_parallel_dense import combine_parallel_dense
+from armillary.relay.transform.eliminate_common_subexpr import eliminate_common_subexpr
+from armillary.relay.transform.fast_math import fast_math
+from armillary.relay.transform.fold_constant import fold_constant
+from armillary.relay.transform.fold_scale_axis import fold_scale_axis
+from armillary.relay.transform.fuse_ops import fuse_ops
+from armillary.relay.transform.infer_type import infer_type
+from armillary.relay.transform.inline import inline
+from armillary.relay.transform.label_ops import label_ops
+from armillary.relay.transform.remove_unused_functions import remove_unused_functions
+from armillary.relay.transform.simplify_expr import simplify_expr
+from armillary.relay.transform.simplify_inference import simplify_inference
+from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
+from armillary.transform import Pass, Sequential
+
+
+def build_passes(target: Any) -> list[Pass]:  # Any: whatever Target accepts
+    """The passes of a build, in order."""
+    return [
+        # Only what main reaches; every expression in one basic block; everything typed.
+        remove_unused_functions.bind(),
+        infer_type.bind(),
+        to_basic_block_normal_form.bind(),
+        # No operator that exists for training only; no duplicate, no identity; branches on constants taken.
+        simplify_inference.bind(),
+        eliminate_common_subexpr.bind(),
+        fold_constant.bind(),
+        simplify_expr.bind(),
+        combine_parallel_conv2d.bind(3),
+        combine_parallel_dense.bind(3),
+        combine_parallel_batch_matmul.bind(3),
+        fold_constant.bind(),
+        # bias_add is add, so the scale of a normalisation reaches the weights.
+        canonicalize_ops.bind(),
+        fold_constant.bind(),
+        fold_scale_axis.bind(),
+        simplify_expr.bind(),
+        canonicalize_cast.bind(),
+        # Channels in blocks of a vector; weights packed: the last change of layout.
+        infer_type.bind(),
+        alter_op_layout.bind(target=target),
+        fold_constant.bind(),
+        simplify_expr.bind(),
+        fast_math.bind(),
+        fold_constant.bind(),
+        eliminate_common_subexpr.bind(),
+        # Every call is the call of a kernel.
+        fuse_ops.bind(),
+        inline.bind(),
+        infer_type.bind(),
+        label_ops.bind(),
+    ]
+
+
+def optimize(module: IRModule, target: Any, params: Mapping[str, Any] | None = None) -> IRModule:
+    """Bind `params` in main and run the passes of a build; target: whatever Target accepts."""
+    if "main" not in module:
+        raise ModelError("the module has no function 'main'", hint="IRModule.from_expr(function) makes one")
+    if params:
+        main = module["main"]
+        if not isinstance(main, Function):
+            raise ModelError(f"main is not a relay function but a {type(main).__name__}")
+        module = module.copy()
+        module["main"] = bind_params_by_name(main, params)
+    return Sequential(build_passes(target), "optimize")(module)

@@ -1,0 +1,187 @@
+"""simplify-expr: rules that make an expression smaller.
+
+In: a typed module. Out: one to which no rule of the table applies. Each rule's arrow says what it does and when.
+Beware floats: `x + 0` is not `x` for -0.0, and `x * 0` is not 0 for NaN; the first is accepted here as the old
+system did (its sign of zero is lost nowhere that matters), the second is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from armillary.ir import IRModule
+from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem
+from armillary.relay.transform._rules import Array, call, op_name, rewrite_module, splat, tensor
+from armillary.relay.transform.simplify_inference import pick_field
+from armillary.relay.types import TensorType, tensor_fields
+from armillary.transform import define_pass
+
+_RESHAPES = ("reshape", "expand_dims", "squeeze", "nn.batch_flatten", "contrib_reverse_reshape", "reshape_like")
+
+
+@define_pass("simplify-expr")
+def simplify_expr(module: IRModule) -> IRModule:
+    """Apply the rules bottom-up until none applies."""
+    while (changed := rewrite_module(module, simplify)) is not module:
+        module = changed
+    return module
+
+
+def simplify(expr: Expr) -> Expr | None:
+    """The first rule that applies."""
+    if isinstance(expr, Call):
+        for rule in _RULES.get(op_name(expr), ()):
+            new = rule(expr)
+            if new is not None and new.checked_type == expr.checked_type:
+                return new
+        return None
+    return pick_field(expr) or rebuilt_tuple(expr)
+
+
+def rebuilt_tuple(expr: Expr) -> Expr | None:
+    """(t.0, t.1)  ->  t   if t has two fields"""
+    if not isinstance(expr, Tuple) or not expr.fields or not all(isinstance(f, TupleGetItem) for f in expr.fields):
+        return None
+    items = [f for f in expr.fields if isinstance(f, TupleGetItem)]
+    whole = items[0].tuple_value
+    if all(f.tuple_value is whole and f.index == k for k, f in enumerate(items)):
+        return whole if whole.checked_type == expr.checked_type else None
+    return None
+
+
+def _neutral(value: float, right_only: bool) -> Callable[[Call], Expr | None]:
+    def rule(expr: Call) -> Expr | None:
+        lhs, rhs = expr.args
+        if splat(rhs) == value:
+            return lhs
+        return rhs if not right_only and splat(lhs) == value else None
+
+    return rule
+
+
+add_zero = _neutral(0, False)  # x + 0  ->  x
+subtract_zero = _neutral(0, True)  # x - 0  ->  x
+multiply_one = _neutral(1, False)  # x * 1  ->  x
+divide_one = _neutral(1, True)  # x / 1  ->  x
+
+
+def _reassociate(expr: Call) -> Expr | None:
+    """(x + c1) + c2  ->  x + (c1 + c2);  (x * c1) * c2  ->  x * (c1 * c2)"""
+    name = op_name(expr)
+    for inner, outer in (expr.args, expr.args[::-1]):
+        if not isinstance(outer, Constant) or not isinstance(inner, Call) or op_name(inner) != name:
+            continue
+        for value, constant in (inner.args, inner.args[::-1]):
+            if isinstance(constant, Constant) and not isinstance(value, Constant):
+                return _joined(name, value, constant.data, outer.data)
+    return None
+
+
+def _joined(name: str, value: Expr, first: Array, second: Array) -> Expr | None:
+    with np.errstate(all="ignore"):
+        data = first + second if name == "add" else first * second
+    if data.size > max(first.size, second.size) or not np.isfinite(data).all():
+        return None
+    return call(name, value, Constant(data.astype(first.dtype)))
+
+
+def same_cast(expr: Call) -> Expr | None:
+    """cast(x, dtype of x)  ->  x"""
+    ty, result = expr.args[0].checked_type, expr.checked_type
+    return expr.args[0] if ty == result else None
+
+
+def widening_casts(expr: Call) -> Expr | None:
+    """cast(cast(x, wider), dtype)  ->  cast(x, dtype)   if the first cast loses nothing"""
+    inner = expr.args[0]
+    if op_name(inner) != "cast" or not isinstance(inner, Call):
+        return None
+    (source,), (middle,) = tensor_fields(inner.args[0].checked_type), tensor_fields(inner.checked_type)
+    if not np.can_cast(source.dtype.numpy, middle.dtype.numpy, "safe"):
+        return None
+    return Call(expr.op, inner.args, expr.attrs, expr.span)
+
+
+def same_shape(expr: Call) -> Expr | None:
+    """reshape(x, shape of x)  ->  x"""
+    data = expr.args[0]
+    return data if tensor(data) is not None and data.checked_type == expr.checked_type else None
+
+
+def consecutive_reshapes(expr: Call) -> Expr | None:
+    """reshape(reshape(x))  ->  reshape(x)"""
+    inner, result = expr.args[0], tensor(expr)
+    if op_name(inner) not in _RESHAPES or not isinstance(inner, Call) or result is None or -1 in result.shape:
+        return None
+    if 0 in result.shape:
+        return None  # 0 means "as in the input" to reshape
+    return call("reshape", inner.args[0], newshape=result.shape)
+
+
+def noop_transpose(expr: Call) -> Expr | None:
+    """transpose(x, (0, 1, 2…))  ->  x"""
+    axes = _axes(expr)
+    return expr.args[0] if axes is not None and axes == tuple(range(len(axes))) else None
+
+
+def consecutive_transposes(expr: Call) -> Expr | None:
+    """transpose(transpose(x, a), b)  ->  transpose(x, a[b])"""
+    inner = expr.args[0]
+    if op_name(inner) != "transpose" or not isinstance(inner, Call):
+        return None
+    first, second = _axes(inner), _axes(expr)
+    if first is None or second is None:
+        return None
+    return call("transpose", inner.args[0], axes=tuple(first[a] for a in second))
+
+
+def _axes(expr: Call) -> tuple[int, ...] | None:
+    ty = expr.args[0].checked_type
+    if not isinstance(ty, TensorType):
+        return None
+    axes = expr.attrs.axes
+    return tuple(a % ty.ndim for a in axes) if axes else tuple(reversed(range(ty.ndim)))
+
+
+def consecutive_layouts(expr: Call) -> Expr | None:
+    """layout_transform(layout_transform(x, A, B), B, C)  ->  layout_transform(x, A, C), or x if A is C"""
+    inner = expr.args[0]
+    if expr.attrs.src_layout == expr.attrs.dst_layout:
+        return inner
+    if op_name(inner) != "layout_transform" or not isinstance(inner, Call):
+        return None
+    if inner.attrs.dst_layout != expr.attrs.src_layout:
+        return None
+    if inner.attrs.src_layout == expr.attrs.dst_layout:
+        return inner.args[0]
+    attrs = {"src_layout": inner.attrs.src_layout, "dst_layout": expr.attrs.dst_layout}
+    return call("layout_transform", inner.args[0], **attrs)
+
+
+def relu_twice(expr: Call) -> Expr | None:
+    """relu(relu(x))  ->  relu(x)"""
+    return expr.args[0] if op_name(expr.args[0]) == "nn.relu" else None
+
+
+def zero_padding(expr: Call) -> Expr | None:
+    """pad(x, 0…)  ->  x"""
+    width = getattr(expr.attrs, "pad_width", None)
+    return expr.args[0] if width and all(p == 0 for pair in width for p in pair) else None
+
+
+_RULES: dict[str, tuple[Callable[[Call], Expr | None], ...]] = {
+    "add": (add_zero, _reassociate),
+    "subtract": (subtract_zero,),
+    "multiply": (multiply_one, _reassociate),
+    "divide": (divide_one,),
+    "cast": (same_cast, widening_casts),
+    "transpose": (noop_transpose, consecutive_transposes),
+    "layout_transform": (consecutive_layouts,),
+    "nn.relu": (relu_twice,),
+    "nn.pad": (zero_padding,),
+    "copy": (same_cast,),
+    "broadcast_to": (same_shape,),
+    **dict.fromkeys(_RESHAPES, (same_shape, consecutive_reshapes)),
+}

@@ -1,0 +1,33 @@
+/* Files of the runner: whole files in memory, .npy arrays, .npz archives, package tars. */
+#ifndef ARM_FILES_H
+#define ARM_FILES_H
+
+#include "arm_internal.h"
+
+typedef struct { unsigned char *data; size_t size; } arm_blob;
+
+/* A named tensor that owns its memory (when `owned` is set) and its shape. */
+typedef struct {
+  char name[256];
+  arm_tensor tensor;
+  int64_t shape[ARM_MAX_NDIM];
+  arm_blob owned;
+} arm_array;
+
+int arm_file_read(const char *path, arm_blob *out, arm_error *error);
+int arm_file_write(const char *path, const void *data, size_t size, arm_error *error);
+void arm_blob_free(arm_blob *blob);
+
+/* A view of npy bytes; the data stays in `bytes`. */
+int arm_npy_parse(const unsigned char *bytes, size_t size, const char *where, arm_array *out, arm_error *error);
+/* The npy header of a tensor (version 1.0); returns its length, 0 if it does not fit. */
+size_t arm_npy_header(const arm_tensor *tensor, char *out, size_t size);
+int arm_npy_write(const char *path, const arm_tensor *tensor, arm_error *error);
+
+typedef int (*arm_member_visit)(void *context, const char *name, const unsigned char *data, size_t size,
+                                arm_error *error);
+int arm_zip_read(const unsigned char *bytes, size_t size, arm_member_visit visit, void *context, arm_error *error);
+int arm_npz_write(const char *path, const arm_array *arrays, int count, arm_error *error);
+int arm_tar_read(const unsigned char *bytes, size_t size, arm_member_visit visit, void *context, arm_error *error);
+
+#endif

@@ -1,0 +1,367 @@
+/* armrun: runs a compiled model without Python.
+ *
+ * In: a folder with mod.so, mod.json, mod.params; a package tar; or one shared library that holds everything.
+ * Out: outputs as .npz, and times. Invariant: damaged input ends with a message and exit code 1; wrong usage with 2.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "arm_files.h"
+
+#define MAX_INPUTS 64
+
+typedef struct {
+  const char *model, *output, *fill, *inputs[MAX_INPUTS];
+  int num_inputs, threads, bind, profile, dump_meta;
+  long run_count, dry_run;
+} options;
+
+typedef struct {
+  arm_blob package, json_file, params_file;
+  const char *json;
+  const void *params;
+  size_t json_size, params_size;
+  char library[4096];
+  int temporary;
+  arm_module *module;
+  arm_pool *pool;
+  arm_graph *graph;
+} model;
+
+static int usage(void) {
+  fputs("usage: armrun --model=<folder|x.tar|x.so> [options]\n"
+        "  --input=<x.npz> or --input=<name>=<x.npy>   inputs (may be repeated)\n"
+        "  --fill=random|zeros|ones                    values of inputs that are not given (default: random)\n"
+        "  --output=<x.npz>                            where to write outputs (output_0, ...)\n"
+        "  --threads=<n>       threads (default: the CPUs of this process)\n"
+        "  --bind              pin worker threads to CPUs\n"
+        "  --run-count=<n>     timed runs (default 50)      --dry-run=<n>   untimed runs before (default 10)\n"
+        "  --profile           time of every node           --dump-meta     describe inputs and outputs\n", stderr);
+  return 2;
+}
+
+static int parse_count(const char *text, long low, long high, long *out) {
+  char *end;
+  *out = strtol(text, &end, 10);
+  return *text != 0 && *end == 0 && *out >= low && *out <= high ? 0 : -1;
+}
+
+static const char *value_of(const char *arg, const char *name) {
+  size_t length = strlen(name);
+  return strncmp(arg, name, length) == 0 && arg[length] == '=' ? arg + length + 1 : NULL;
+}
+
+static int parse_option(options *o, const char *arg) {
+  const char *v;
+  long number;
+  if ((v = value_of(arg, "--model"))) o->model = v;
+  else if ((v = value_of(arg, "--output"))) o->output = v;
+  else if ((v = value_of(arg, "--fill"))) o->fill = v;
+  else if ((v = value_of(arg, "--input"))) {
+    if (o->num_inputs == MAX_INPUTS) return -1;
+    o->inputs[o->num_inputs++] = v;
+  } else if ((v = value_of(arg, "--threads"))) {
+    if (parse_count(v, 1, 1024, &number) != 0) return -1;
+    o->threads = (int)number;
+  } else if ((v = value_of(arg, "--run-count"))) return parse_count(v, 0, 1000000000, &o->run_count);
+  else if ((v = value_of(arg, "--dry-run"))) return parse_count(v, 0, 1000000000, &o->dry_run);
+  else if (strcmp(arg, "--profile") == 0) o->profile = 1;
+  else if (strcmp(arg, "--dump-meta") == 0) o->dump_meta = 1;
+  else if (strcmp(arg, "--bind") == 0) o->bind = 1;
+  else return -1;
+  return 0;
+}
+
+/* ---- loading ---- */
+
+static int extract(void *context, const char *name, const unsigned char *data, size_t size, arm_error *error) {
+  model *m = context;
+  if (strcmp(name, "mod.json") == 0) {
+    m->json = (const char *)data;
+    m->json_size = size;
+  } else if (strcmp(name, "mod.params") == 0) {
+    m->params = data;
+    m->params_size = size;
+  } else {
+    const char *folder = getenv("TMPDIR");
+    snprintf(m->library, sizeof m->library, "%s/armrun-XXXXXX", folder && *folder ? folder : "/tmp");
+    int handle = mkstemp(m->library);
+    if (handle < 0) return arm_fail(error, "%s: a temporary file cannot be made", m->library);
+    m->temporary = 1;
+    ssize_t written = 0;
+    for (size_t done = 0; done < size && written >= 0; done += (size_t)written)
+      written = write(handle, data + done, size - done);
+    close(handle);
+    if (written < 0) return arm_fail(error, "%s: cannot be written", m->library);
+  }
+  return 0;
+}
+
+static int has_suffix(const char *text, const char *suffix) {
+  size_t a = strlen(text), b = strlen(suffix);
+  return a >= b && strcmp(text + a - b, suffix) == 0;
+}
+
+static int read_folder(model *m, const char *folder, arm_error *error) {
+  char path[4096];
+  snprintf(m->library, sizeof m->library, "%s/mod.so", folder);
+  snprintf(path, sizeof path, "%s/mod.json", folder);
+  if (arm_file_read(path, &m->json_file, error) != 0) return -1;
+  snprintf(path, sizeof path, "%s/mod.params", folder);
+  if (arm_file_read(path, &m->params_file, error) != 0) return -1;
+  m->json = (const char *)m->json_file.data;
+  m->json_size = m->json_file.size;
+  m->params = m->params_file.data;
+  m->params_size = m->params_file.size;
+  return 0;
+}
+
+static int locate(model *m, const char *path, arm_error *error) {
+  struct stat info;
+  if (stat(path, &info) != 0) return arm_fail(error, "%s: there is no such file or folder", path);
+  if (strlen(path) > 4000) return arm_fail(error, "the path of the model is too long");
+  if (S_ISDIR(info.st_mode)) return read_folder(m, path, error);
+  if (has_suffix(path, ".tar")) {
+    if (arm_file_read(path, &m->package, error) != 0) return -1;
+    return arm_tar_read(m->package.data, m->package.size, extract, m, error);
+  }
+  snprintf(m->library, sizeof m->library, "%s", path);
+  return 0;
+}
+
+static int load_library(model *m, arm_error *error) {
+  int status = arm_module_open(m->library, &m->module, error->text, error->size);
+  if (m->temporary) unlink(m->library);
+  if (status != 0) return -1;
+  if (m->json == NULL) m->json = arm_module_graph_json(m->module, &m->json_size);
+  if (m->params == NULL) m->params = arm_module_params(m->module, &m->params_size);
+  return m->json ? 0 : arm_fail(error, "%s: the library holds no graph; give the folder or the tar", m->library);
+}
+
+static double step(const char *label, double since) {
+  double now = arm_now();
+  printf("%-22s: %.3f ms\n", label, 1e3 * (now - since));
+  return now;
+}
+
+static int load(model *m, const options *o, arm_error *error) {
+  int count = 0;
+  double begin = arm_now(), t = begin;
+  puts("Performance Stats");
+  if (locate(m, o->model, error) != 0) return -1;
+  t = step("Files Read", t);
+  if (load_library(m, error) != 0) return -1;
+  t = step("Module Load", t);
+  m->pool = arm_pool_create(o->threads, o->bind, error->text, error->size);
+  if (m->pool == NULL ||
+      arm_graph_create(m->json, m->json_size, m->module, m->pool, &m->graph, error->text, error->size) != 0)
+    return -1;
+  t = step("Graph Runtime Create", t);
+  if (m->params != NULL && m->params_size > 0 &&
+      arm_graph_load_params(m->graph, m->params, m->params_size, &count, error->text, error->size) != 0)
+    return -1;
+  step("Params Set", t);
+  step("Total Load Time", begin);
+  return 0;
+}
+
+/* ---- inputs ---- */
+
+static int set_by_name(void *context, const char *member, const unsigned char *data, size_t size, arm_error *error) {
+  model *m = context;
+  arm_array array;
+  char name[256];
+  snprintf(name, sizeof name, "%s", member);
+  if (has_suffix(name, ".npy")) name[strlen(name) - 4] = 0;
+  int index = arm_graph_input_index(m->graph, name);
+  if (index < 0) return arm_fail(error, "the model has no input %s", name);
+  if (arm_npy_parse(data, size, name, &array, error) != 0) return -1;
+  return arm_graph_set_input(m->graph, index, &array.tensor, error->text, error->size);
+}
+
+static int set_given(model *m, const char *argument, arm_error *error) {
+  const char *equals = strchr(argument, '=');
+  arm_blob file;
+  char name[256] = "";
+  if (equals != NULL && (size_t)(equals - argument) < sizeof name) memcpy(name, argument, (size_t)(equals - argument));
+  const char *path = *name ? equals + 1 : argument;
+  if (arm_file_read(path, &file, error) != 0) return -1;
+  int status = *name ? set_by_name(m, name, file.data, file.size, error)
+                     : arm_zip_read(file.data, file.size, set_by_name, m, error);
+  arm_blob_free(&file);
+  return status;
+}
+
+static double uniform(uint64_t *state) {
+  *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return (double)(*state >> 11) / (double)(UINT64_C(1) << 53);
+}
+
+/* Integers count 0..127 (bool 0..1), floats [-1, 1); other types keep zeros. */
+static void fill_tensor(const arm_tensor *t, const char *fill, uint64_t *seed) {
+  int64_t bytes = 0, item = arm_dtype_bytes(t->dtype);
+  (void)arm_tensor_bytes(t->shape, t->ndim, t->dtype, &bytes);
+  memset(arm_tensor_data(t), 0, (size_t)bytes);
+  if (strcmp(fill, "zeros") == 0) return;
+  int ones = strcmp(fill, "ones") == 0;
+  for (int64_t i = 0; i < bytes / item; i++) {
+    char *at = (char *)arm_tensor_data(t) + i * item;
+    double value = ones ? 1 : 2 * uniform(seed) - 1;
+    float single = (float)value;
+    uint16_t half = value < 0 ? 0xB800 : 0x3800; /* +-0.5 */
+    if (t->dtype.code == 2 && t->dtype.bits == 64) memcpy(at, &value, 8);
+    else if (t->dtype.code == 2 && t->dtype.bits == 32) memcpy(at, &single, 4);
+    else if (t->dtype.code == 2) memcpy(at, ones ? &(uint16_t){0x3C00} : &half, 2);
+    else if (t->dtype.code == 4) memcpy(at, (char *)&single + 2, 2);
+    else if (t->dtype.code <= 1) *at = ones ? 1 : (char)(uniform(seed) * 127);
+    else if (t->dtype.code == 6) *at = ones || uniform(seed) < 0.5;
+  }
+}
+
+static int set_inputs(model *m, const options *o, const char *given, arm_error *error) {
+  uint64_t seed = 1;
+  for (int i = 0; i < arm_graph_num_inputs(m->graph); i++) {
+    arm_tensor t;
+    if (given[i]) continue;
+    if (arm_graph_input(m->graph, i, &t, error->text, error->size) != 0) return -1;
+    fill_tensor(&t, o->fill, &seed);
+  }
+  for (int i = 0; i < o->num_inputs; i++)
+    if (set_given(m, o->inputs[i], error) != 0) return -1;
+  return 0;
+}
+
+static int mark_param(void *context, const char *name, const arm_tensor *value, arm_error *error) {
+  void **pair = context;
+  int index = arm_graph_input_index(pair[0], name);
+  (void)value;
+  (void)error;
+  if (index >= 0) ((char *)pair[1])[index] = 1;
+  return 0;
+}
+
+/* ---- running ---- */
+
+static void describe(const char *kind, const char *name, const arm_tensor *t) {
+  char shape[256];
+  arm_shape_text(shape, sizeof shape, t->shape, t->ndim);
+  printf("%s %s: %s %s\n", kind, name, shape, arm_dtype_name(t->dtype));
+}
+
+static int dump_meta(model *m, const char *is_param, arm_error *error) {
+  arm_tensor t;
+  int params = 0;
+  printf("target: %s\n", arm_module_target(m->module));
+  for (int i = 0; i < arm_graph_num_inputs(m->graph); i++) {
+    if (is_param[i]) {
+      params++;
+      continue;
+    }
+    if (arm_graph_input_info(m->graph, i, &t, error->text, error->size) != 0) return -1;
+    describe("input", arm_graph_input_name(m->graph, i), &t);
+  }
+  for (int i = 0; i < arm_graph_num_outputs(m->graph); i++) {
+    char name[32];
+    snprintf(name, sizeof name, "output_%d", i);
+    if (arm_graph_output(m->graph, i, &t, error->text, error->size) != 0) return -1;
+    describe("output", name, &t);
+  }
+  printf("parameters: %d\nnodes: %d\nmemory: %zu bytes\n", params, arm_graph_num_nodes(m->graph),
+         arm_graph_memory(m->graph));
+  return 0;
+}
+
+static int compare(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static int run(model *m, const options *o, arm_error *error) {
+  for (long i = 0; i < o->dry_run; i++)
+    if (arm_graph_run(m->graph, error->text, error->size) != 0) return -1;
+  if (o->run_count == 0) return o->dry_run ? 0 : arm_graph_run(m->graph, error->text, error->size);
+  double *times = arm_zalloc((size_t)o->run_count, sizeof *times), sum = 0;
+  if (times == NULL) return arm_fail(error, "out of memory for %ld times", o->run_count);
+  int status = 0;
+  for (long i = 0; i < o->run_count && status == 0; i++) {
+    status = arm_graph_time(m->graph, 1, &times[i], error->text, error->size);
+    sum += times[i];
+  }
+  if (status == 0) {
+    qsort(times, (size_t)o->run_count, sizeof *times, compare);
+    printf("Average ExecTime      : %.4f ms\nMinimum ExecTime      : %.4f ms\nMedian ExecTime       : %.4f ms\n",
+           1e3 * sum / (double)o->run_count, 1e3 * times[0], 1e3 * times[o->run_count / 2]);
+  }
+  free(times);
+  return status;
+}
+
+static int profile(model *m, arm_error *error) {
+  int nodes = arm_graph_num_nodes(m->graph);
+  double *seconds = arm_zalloc((size_t)nodes, sizeof *seconds);
+  if (seconds == NULL) return arm_fail(error, "out of memory");
+  int status = arm_graph_run_range(m->graph, 0, nodes, seconds, error->text, error->size);
+  for (int i = 0; i < nodes && status == 0; i++)
+    if (*arm_graph_node_function(m->graph, i))
+      printf("%10.1f us  %s\n", 1e6 * seconds[i], arm_graph_node_name(m->graph, i));
+  free(seconds);
+  return status;
+}
+
+static int write_outputs(model *m, const char *path, arm_error *error) {
+  int count = arm_graph_num_outputs(m->graph), status = 0;
+  arm_array *arrays = arm_zalloc((size_t)count, sizeof *arrays);
+  if (arrays == NULL) return arm_fail(error, "out of memory");
+  for (int i = 0; i < count && status == 0; i++) {
+    arm_array *a = &arrays[i];
+    snprintf(a->name, sizeof a->name, "output_%d", i);
+    status = arm_graph_output(m->graph, i, &a->tensor, error->text, error->size);
+    if (status == 0) memcpy(a->shape, a->tensor.shape, sizeof(int64_t) * (size_t)a->tensor.ndim);
+  }
+  if (status == 0) status = arm_npz_write(path, arrays, count, error);
+  free(arrays);
+  return status;
+}
+
+static int work(model *m, const options *o, arm_error *error) {
+  if (load(m, o, error) != 0) return -1;
+  char *is_param = arm_zalloc((size_t)arm_graph_num_inputs(m->graph), 1);
+  void *pair[2] = {m->graph, is_param};
+  if (is_param == NULL) return arm_fail(error, "out of memory");
+  int status = 0;
+  if (m->params != NULL && m->params_size > 0)
+    status = arm_params_read(m->params, m->params_size, mark_param, pair, error);
+  if (status == 0) status = set_inputs(m, o, is_param, error);
+  if (status == 0 && o->dump_meta) status = dump_meta(m, is_param, error);
+  free(is_param);
+  if (status == 0) status = run(m, o, error);
+  if (status == 0 && o->profile) status = profile(m, error);
+  if (status == 0 && o->output != NULL) status = write_outputs(m, o->output, error);
+  return status;
+}
+
+int main(int argc, char **argv) {
+  char text[1024] = "";
+  arm_error error = {text, sizeof text};
+  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+  options o = {.fill = "random", .run_count = 50, .dry_run = 10, .threads = cpus > 0 && cpus <= 1024 ? (int)cpus : 1};
+  for (int i = 1; i < argc; i++)
+    if (parse_option(&o, argv[i]) != 0) return usage();
+  if (o.model == NULL ||
+      (strcmp(o.fill, "random") != 0 && strcmp(o.fill, "zeros") != 0 && strcmp(o.fill, "ones") != 0))
+    return usage();
+  model m = {0};
+  int status = work(&m, &o, &error);
+  if (status != 0) fprintf(stderr, "armrun: %s\n", text);
+  arm_graph_destroy(m.graph);
+  arm_pool_destroy(m.pool);
+  arm_module_release(m.module);
+  arm_blob_free(&m.package);
+  arm_blob_free(&m.json_file);
+  arm_blob_free(&m.params_file);
+  return status == 0 ? 0 : 1;
+}

@@ -1,0 +1,70 @@
+"""Extents and values along split and fuse: from an operation's axes down to its loops, and back up.
+
+In: a stage's relations, and extents of its root axes or values of its loops. Out: extents of every axis, values of every
+axis, guards for splits that do not divide. Invariant: values count from zero; an axis' own minimum is added by the caller.
+Arithmetic: `te/affine.py`. Users: `te/bounds.py`, `te/dataflow.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from armillary.te.affine import ONE, ZERO, Linear, Space
+from armillary.te.stage import Fuse, Split, Stage
+from armillary.tir.expr import Expr, IterVar
+
+Sizes = dict[IterVar, Linear]
+Guard = tuple[Linear, Linear]  # value, extent: the value must be below the extent
+
+
+def size_of(item: Expr, space: Space) -> Linear:
+    """An extent in normal form; what is not index arithmetic stays a symbol."""
+    made = space.evaluate(item, {})
+    return made if made is not None else space.symbol(item)
+
+
+def derive_extents(stage: Stage, roots: Mapping[IterVar, Linear], space: Space) -> Sizes:
+    """Extents of every axis from those of the root axes."""
+    sizes: Sizes = dict(roots)
+    for relation in stage.relations:
+        if isinstance(relation, Fuse):
+            sizes[relation.fused] = space.multiply(sizes[relation.outer], sizes[relation.inner])
+            continue
+        extent = sizes[relation.parent]
+        known = relation.factor if relation.nparts is None else relation.nparts
+        assert known is not None, "a split has a factor or nparts"
+        size = size_of(known, space)
+        if extent.value is not None and size.value is not None:
+            size = Linear(max(1, min(size.value, extent.value)))
+        rest = space.divide(extent.plus(size).shifted(-1), size)
+        sizes[relation.outer], sizes[relation.inner] = (rest, size) if relation.nparts is None else (size, rest)
+    return sizes
+
+
+def derive_values(relations: Sequence[Split | Fuse], leaves: Mapping[IterVar, Linear], sizes: Sizes, space: Space) -> Sizes:
+    """Values of every axis from those of the loops."""
+    values: Sizes = dict(leaves)
+    for relation in reversed(relations):
+        if isinstance(relation, Split):
+            outer = space.multiply(values[relation.outer], sizes[relation.inner])
+            values[relation.parent] = outer.plus(values[relation.inner])
+        else:
+            fused, inner = values[relation.fused], sizes[relation.inner]
+            if sizes[relation.outer].key == ONE.key:
+                values[relation.outer], values[relation.inner] = ZERO, fused
+            else:
+                values[relation.outer] = space.divide(fused, inner)
+                values[relation.inner] = space.remainder(fused, inner)
+    return values
+
+
+def split_guards(relations: Sequence[Split | Fuse], values: Sizes, sizes: Sizes, space: Space) -> list[Guard]:
+    """What must hold because a split does not divide its parent."""
+    guards = []
+    for relation in relations:
+        if isinstance(relation, Fuse):
+            continue
+        covered = space.multiply(sizes[relation.outer], sizes[relation.inner])
+        if covered.key != sizes[relation.parent].key:
+            guards.append((values[relation.parent], sizes[relation.parent]))
+    return guards

@@ -1,0 +1,124 @@
+"""The order of the loop passes: from what TE made to what a code generator takes.
+
+In: a PrimFunc over N-dimensional buffers. Out: a PrimFunc over flat buffers, vectorised, unrolled, simplified;
+`split_phases` then cuts it for the kernel ABI. Invariant: after every line below the comment under it holds, and
+`interpret` gives the same results before and after. User passes join by `tir.add_lower_pass` = [(phase, pass), …],
+phase 0 to 3; instruments of the current PassContext see every pass. Function attributes: `global_symbol`,
+`tir.noalias`, `tensor_shapes` (shapes as the caller sees them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from armillary.errors import ConfigError, UnsupportedError
+from armillary.ir import IRModule
+from armillary.tir import stmt as S
+from armillary.tir.transform.bf16_legalize import BF16Legalize
+from armillary.tir.transform.flatten_storage import FlattenStorage
+from armillary.tir.transform.hoist_if_then_else import HoistIfThenElse
+from armillary.tir.transform.inject_double_buffer import InjectDoubleBuffer
+from armillary.tir.transform.inject_virtual_thread import InjectVirtualThread
+from armillary.tir.transform.instrument_bound_checkers import INSTRUMENT_BOUND_CHECKERS, InstrumentBoundCheckers
+from armillary.tir.transform.loop_partition import LoopPartition
+from armillary.tir.transform.narrow_data_type import NarrowDataType
+from armillary.tir.transform.remove_assert import DISABLE_ASSERT, RemoveAssert
+from armillary.tir.transform.remove_no_op import RemoveNoOp
+from armillary.tir.transform.rewrite_unsafe_select import RewriteUnsafeSelect
+from armillary.tir.transform.simplify import Simplify
+from armillary.tir.transform.storage_rewrite import StorageRewrite
+from armillary.tir.transform.unroll_loop import UnrollLoop
+from armillary.tir.transform.vectorize_loop import VectorizeLoop
+from armillary.tir.verifier import verify
+from armillary.transform import Pass, PassContext, register_config_option
+
+ADD_LOWER_PASS = register_config_option("tir.add_lower_pass", (list, tuple), (), "user passes: [[phase, pass], ...]")
+NOALIAS = register_config_option("tir.noalias", bool, True, "arguments of a kernel never overlap")
+VERIFY_EACH = register_config_option("tir.debug_verify", bool, False, "verify the program after every loop pass")
+_NAME = "main"
+
+
+def passes(simple: bool = False) -> list[Callable[[IRModule], IRModule]]:
+    """The passes in force, in order."""
+    context = PassContext.current()
+    user = _user_passes(context)
+    return [
+        *user[0],
+        # phase 1: one-dimensional memory, index types and narrow floats settled
+        FlattenStorage(),
+        # every buffer has one dimension; `tensor_shapes` keeps the shapes the caller sees
+        BF16Legalize(),
+        # no bfloat16 arithmetic: only loads, stores and casts
+        NarrowDataType(target_bits=32),
+        # indices that provably fit are int32
+        Simplify(),
+        # no loop of one iteration; no condition that the loop ranges decide
+        *user[1],
+        # phase 2: loops take their final shape
+        *([] if simple else [LoopPartition()]),
+        # the main part of each loop tests no likely or padding condition
+        VectorizeLoop(),
+        # no loop is marked vectorized
+        InjectVirtualThread(),
+        InjectDoubleBuffer(),
+        # no virtual_thread, no double_buffer_scope
+        StorageRewrite(),
+        # buffers with disjoint lives share memory
+        UnrollLoop(),
+        # no loop is marked unrolled; indices of register tiles are sums of constants
+        *user[2],
+        # phase 3: clean-up
+        Simplify(),
+        # indices of register tiles are constants
+        RemoveNoOp(),
+        RewriteUnsafeSelect(),
+        # no scalar select evaluates an unsafe branch
+        HoistIfThenElse(),
+        *([RemoveAssert()] if context.get(DISABLE_ASSERT) else []),
+        *user[3],
+        *([InstrumentBoundCheckers()] if context.get(INSTRUMENT_BOUND_CHECKERS) else []),
+    ]
+
+
+def lower_function(func: S.PrimFunc, target: Any = None, simple: bool = False) -> S.PrimFunc:
+    """Run the loop passes on one function; `simple` skips loop partitioning, for reading.
+
+    `target` is accepted for passes that need it. Raises UnsupportedError for programs nested too deeply.
+    """
+    name = func.get_attr("global_symbol", _NAME)
+    lowered: S.PrimFunc = lower_module(IRModule({name: func}), simple)[name]
+    return lowered
+
+
+def lower_module(module: IRModule, simple: bool = False) -> IRModule:
+    """Run the loop passes on every PrimFunc of a module."""
+    context = PassContext.current()
+    if not context.get(NOALIAS):
+        module = module.map_functions(lambda _, f: f.with_attr("tir.noalias", False) if isinstance(f, S.PrimFunc) else None)
+    is_checked = context.get(VERIFY_EACH)
+    try:
+        for item in passes(simple):
+            if isinstance(item, Pass) and not context.pass_enabled(item.info):
+                continue
+            module = item(module)
+            if is_checked:
+                _verify_module(module)
+    except RecursionError:
+        raise UnsupportedError("the loop program is nested too deeply", hint="split long sums into stages") from None
+    return module
+
+
+def _verify_module(module: IRModule) -> None:
+    for _, function in module.items():
+        if isinstance(function, S.PrimFunc):
+            verify(function)
+
+
+def _user_passes(context: PassContext) -> list[list[Callable[[IRModule], IRModule]]]:
+    found: list[list[Any]] = [[], [], [], []]
+    for entry in context.get(ADD_LOWER_PASS):
+        if not isinstance(entry, list | tuple) or len(entry) != 2 or not isinstance(entry[0], int) or not callable(entry[1]):
+            raise ConfigError(f"tir.add_lower_pass: got {entry!r}", hint="wanted pairs (phase from 0 to 3, pass)")
+        found[max(0, min(entry[0], 3))].append(entry[1])
+    return found

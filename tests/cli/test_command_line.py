@@ -1,0 +1,141 @@
+"""armc: discovery, exit codes, clean messages; and the sub-commands that need no compiled package."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import armillary
+from armillary.cli.main import commands, main
+
+ROOT = Path(__file__).resolve().parents[2]
+RELAY = "def @main(%x: Tensor[(2, 3), float32]) {\n  add(%x, multiply(2f, 3f))\n}\n"
+TIR = "func @f(a: Buffer[(2,), float32]) {\n  for i in range(2) unrolled {\n    a[i] = 1.0\n  }\n}\n"
+
+
+def armc(*arguments: str) -> tuple[int, str, str]:
+    """Run the real command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "armillary.cli", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_every_file_of_the_folder_is_a_sub_command() -> None:
+    assert {"compile", "run", "opt", "devices", "build-runner", "onnx-score"} <= set(commands())
+
+
+def test_help_lists_all_sub_commands_with_a_summary() -> None:
+    code, out, _ = armc("--help")
+    assert code == 0
+    assert "Compile a model into a package" in out and "build-runner" in out
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_each_sub_command_has_help_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([name, "--help"])
+    assert caught.value.code == 0
+    assert f"armc {name}" in capsys.readouterr().out.split("examples:")[1]
+
+
+def test_version() -> None:
+    assert armc("--version") == (0, f"armc {armillary.__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [(), ("nosuch",), ("opt", "--bogus")])
+def test_a_wrong_command_line_exits_with_1_and_usage(arguments: tuple[str, ...]) -> None:
+    code, out, err = armc(*arguments)
+    assert (code, out) == (1, "")
+    assert "usage: armc" in err
+
+
+def test_a_refusal_is_one_message_and_exit_code_4(tmp_path: Path) -> None:
+    (tmp_path / "m.relay").write_text(RELAY)
+    code, out, err = armc("opt", str(tmp_path / "m.relay"), "-p", "fold-constan")
+    assert (code, out) == (4, "")
+    assert err.startswith("Error: there is no pass 'fold-constan'") and "fold-constant" in err
+    assert "Traceback" not in err
+
+
+def test_a_parse_error_shows_file_line_and_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.relay").write_text("def @main(%x: Tensor[(2,), float32]) {\n  add(%x,, 1f)\n}\n")
+    assert main(["opt", str(tmp_path / "bad.relay"), "-p", "infer-type"]) == 4
+    assert ":2:" in capsys.readouterr().err
+
+
+def test_opt_runs_passes_on_relay_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.relay").write_text(RELAY)
+    assert main(["opt", str(tmp_path / "m.relay"), "-p", "fold-constant{max-bytes=64},infer-type"]) == 0
+    out = capsys.readouterr().out
+    assert "6f" in out and "multiply" not in out
+
+
+def test_opt_reads_tir_from_stdin(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(TIR))
+    assert main(["opt", "-", "-p", "unroll-loop"]) == 0
+    out = capsys.readouterr().out
+    assert "a[0] = 1.0" in out and "a[1] = 1.0" in out and "for" not in out
+
+
+def test_opt_lists_every_pass_with_its_level(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["opt", "--list"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert any(row.startswith("fold-constant") and " 2 " in row for row in rows)
+    assert any(row.startswith("unroll-loop") for row in rows)
+
+
+def test_unknown_option_of_a_pass_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.relay").write_text(RELAY)
+    assert main(["opt", str(tmp_path / "m.relay"), "-p", "fold-constant{speed=9}"]) == 4
+    assert "speed" in capsys.readouterr().err
+
+
+def test_devices_names_cpu_and_says_why_opencl_is_absent(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices"]) == 0
+    out = capsys.readouterr().out
+    assert "cpu(0)" in out and "caches" in out and "threads" in out
+    assert "cl(0)" in out
+
+
+def test_devices_shows_another_targets_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "--target", "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76"]) == 0
+    out = capsys.readouterr().out
+    assert "cortex-a76 (aarch64)" in out and "128 bits" in out and "dotprod" in out
+
+
+def test_score_counts_resumes_and_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, summary = tmp_path / "log.jsonl", tmp_path / "score.json"
+    arguments = ["onnx-score", "--engine", "reference", "--filter", "node/test_(relu|abs|add)$", "--jobs", "1"]
+    assert main([*arguments, "-o", str(log), "--json", str(summary)]) == 0
+    assert len(log.read_text().splitlines()) == 3
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]) + '{"case": "cut sho')
+    assert main([*arguments, "-o", str(log)]) == 0
+    assert [row.split() for row in capsys.readouterr().out.splitlines() if row.startswith("all")] == [
+        ["all", "3", "0", "0", "0", "0", "3"]
+    ] * 2
+    assert '"passed": 3' in summary.read_text()
+
+
+def test_input_shapes_are_read_and_bad_ones_quoted() -> None:
+    from armillary.cli._model import input_shapes
+    from armillary.errors import ConfigError
+
+    assert input_shapes("data:[1,3, 224,224] in/x:0:[2] s:[]") == {"data": (1, 3, 224, 224), "in/x:0": (2,), "s": ()}
+    with pytest.raises(ConfigError, match="--input-shapes"):
+        input_shapes("data:1,3")
+
+
+def test_fill_modes_follow_the_dtype() -> None:
+    from armillary.cli.run import made_input
+    from armillary.dtype import DType
+
+    random = np.random.default_rng(0)
+    assert made_input((4,), DType("int8"), "random", random).min() >= 0
+    assert abs(made_input((64,), DType("float16"), "random", random)).max() <= 1
+    assert made_input((2,), DType("int32"), "ones", random).tolist() == [1, 1]

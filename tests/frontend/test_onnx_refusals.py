@@ -1,0 +1,191 @@
+"""Damaged and hostile ONNX models: each is refused with a ModelError that says what and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from armillary.errors import ArmillaryError, ModelError, TypeMismatch, UnsupportedError
+from armillary.frontend import from_keras, from_onnx, from_pytorch, from_tflite
+
+F32 = TensorProto.FLOAT
+node = helper.make_node
+
+
+def value(name: str, shape: Any, kind: int = F32) -> Any:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(nodes: list[Any], weights: list[Any] | None = None, inputs: list[Any] | None = None) -> ModelProto:
+    graph = helper.make_graph(nodes, "net", inputs or [value("x", [2])], [value("y", None)], weights or [])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+def refusal(made: Any, kind: type[ArmillaryError] = ModelError, **options: Any) -> str:
+    with pytest.raises(kind) as caught:
+        from_onnx(made, **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b"", b"not a model at all", b"\x08\x07" * 40])
+def test_bytes_that_are_no_model(data: bytes) -> None:
+    assert "<bytes>" in refusal(data)
+
+
+def test_a_file_cut_short_names_the_file(tmp_path: Path) -> None:
+    data = model([node("Relu", ["x"], ["y"])]).SerializeToString()
+    (tmp_path / "cut.onnx").write_bytes(data[: len(data) // 2])
+    assert "cut.onnx" in refusal(tmp_path / "cut.onnx")
+
+
+def test_a_missing_file() -> None:
+    assert "cannot read the model" in refusal("no/such/file.onnx")
+
+
+def test_something_that_is_no_model() -> None:
+    assert "got int" in refusal(42)
+
+
+def test_a_cycle_names_its_nodes() -> None:
+    text = refusal(
+        model(
+            [
+                node("Add", ["x", "b"], ["a"], name="one"),
+                node("Add", ["a", "x"], ["b"], name="two"),
+                node("Relu", ["b"], ["y"]),
+            ]
+        )
+    )
+    assert "cycle" in text and "'one'" in text and "'two'" in text
+
+
+def test_a_missing_value_names_reader_and_name() -> None:
+    text = refusal(model([node("Add", ["x", "ghost"], ["y"], name="sum")]))
+    assert "'ghost'" in text and "sum" in text
+
+
+def test_a_missing_output() -> None:
+    assert "'y' is produced by no node" in refusal(model([node("Relu", ["x"], ["z"])]))
+
+
+def test_a_name_produced_twice() -> None:
+    assert "'y' is produced twice" in refusal(model([node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["y"])]))
+
+
+def test_an_initialiser_defined_twice() -> None:
+    weight = numpy_helper.from_array(np.ones(2, np.float32), "w")
+    assert "'w' is defined twice" in refusal(model([node("Add", ["x", "w"], ["y"])], [weight, weight]))
+
+
+def test_wrong_number_of_raw_bytes() -> None:
+    weight = TensorProto(name="w", data_type=F32, dims=[3], raw_data=b"\0" * 8)
+    text = refusal(model([node("Add", ["x", "w"], ["y"])], [weight]))
+    assert "'w'" in text and "12 bytes, got 8" in text
+
+
+def test_wrong_number_of_typed_values() -> None:
+    weight = TensorProto(name="w", data_type=F32, dims=[3], float_data=[1.0])
+    assert "wants 3 values in float_data, got 1" in refusal(model([node("Add", ["x", "w"], ["y"])], [weight]))
+
+
+def test_negative_and_absurd_dimensions() -> None:
+    weight = TensorProto(name="w", data_type=F32, dims=[-3], raw_data=b"")
+    assert "negative dimension" in refusal(model([node("Add", ["x", "w"], ["y"])], [weight]))
+    weight = TensorProto(name="w", data_type=F32, dims=[1 << 40, 1 << 40], raw_data=b"")
+    assert "absurdly large" in refusal(model([node("Add", ["x", "w"], ["y"])], [weight]))
+    assert "negative" in refusal(model([node("Relu", ["x"], ["y"])], inputs=[value("x", [-2])]))
+
+
+@pytest.mark.parametrize("location", ["../secret.bin", "/etc/hostname", "link.bin", ""])
+def test_external_data_outside_the_folder(tmp_path: Path, location: str) -> None:
+    (tmp_path / "secret.bin").write_bytes(b"\0" * 8)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "link.bin").symlink_to(tmp_path / "secret.bin")
+    weight = TensorProto(name="w", data_type=F32, dims=[2], data_location=TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value=location)
+    (folder / "m.onnx").write_bytes(model([node("Add", ["x", "w"], ["y"])], [weight]).SerializeToString())
+    assert "outside the model's folder" in refusal(folder / "m.onnx")
+
+
+def test_external_data_shorter_than_declared(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(b"\0" * 4)
+    weight = TensorProto(name="w", data_type=F32, dims=[2], data_location=TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value="w.bin")
+    made = model([node("Add", ["x", "w"], ["y"])], [weight])
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    assert "8 bytes, got 4" in refusal(tmp_path / "m.onnx")
+    assert "folder is not known" in refusal(made)
+
+
+def test_strings_and_complex_numbers_are_unsupported() -> None:
+    text = refusal(model([node("Relu", ["x"], ["y"])], inputs=[value("x", [2], TensorProto.STRING)]), UnsupportedError)
+    assert "string" in text
+    text = refusal(
+        model([node("Relu", ["x"], ["y"])], inputs=[value("x", [2], TensorProto.COMPLEX64)]), UnsupportedError
+    )
+    assert "complex64" in text
+
+
+def test_a_sequence_input_is_unsupported() -> None:
+    given = helper.make_tensor_sequence_value_info("x", F32, None)
+    assert "sequence" in refusal(model([node("Identity", ["x"], ["y"])], inputs=[given]), UnsupportedError)
+
+
+def test_too_many_inputs_of_a_node() -> None:
+    text = refusal(model([node("Relu", ["x", "x"], ["y"], name="r")]))
+    assert "takes 1 to 1 inputs, got 2" in text and "r" in text
+
+
+def test_an_attribute_of_the_wrong_type() -> None:
+    assert "attribute 'axis' is STRING" in refusal(model([node("Softmax", ["x"], ["y"], axis="last")]))
+
+
+def test_a_missing_required_attribute() -> None:
+    assert "lacks the required attribute 'to'" in refusal(model([node("Cast", ["x"], ["y"])]))
+
+
+def test_a_function_that_calls_itself() -> None:
+    body = helper.make_function(
+        "mine", "Loop1", ["a"], ["b"], [node("Loop1", ["a"], ["b"], domain="mine")], [helper.make_opsetid("mine", 1)]
+    )
+    made = model([node("Loop1", ["x"], ["y"], domain="mine")])
+    made.opset_import.add(domain="mine", version=1)
+    made.functions.append(body)
+    assert "calls itself" in refusal(made)
+
+
+def test_shape_for_an_unknown_input_lists_the_inputs() -> None:
+    assert "its inputs are: x" in refusal(model([node("Relu", ["x"], ["y"])]), shape={"data": (1, 2)})
+
+
+def test_shape_of_the_wrong_rank() -> None:
+    assert "1 dimensions" in refusal(model([node("Relu", ["x"], ["y"])]), TypeMismatch, shape={"x": (1, 2)})
+
+
+def test_shapes_that_contradict_each_other() -> None:
+    inputs = [value("x", ["N"]), value("z", ["N"])]
+    made = model([node("Add", ["x", "z"], ["y"])], inputs=inputs)
+    assert "both 2 and 3" in refusal(made, TypeMismatch, shape={"x": (2,), "z": (3,)})
+
+
+def test_an_operator_set_of_the_future() -> None:
+    made = model([node("Relu", ["x"], ["y"])])
+    made.opset_import[0].version = 9999
+    assert "operator set 9999" in refusal(made, UnsupportedError)
+
+
+def test_ill_typed_node_is_named() -> None:
+    inputs = [value("x", [2]), value("z", [3])]
+    text = refusal(model([node("Add", ["x", "z"], ["y"], name="bad/add")], inputs=inputs), TypeMismatch)
+    assert "bad/add" in text
+
+
+@pytest.mark.parametrize("importer", [from_pytorch, from_tflite, from_keras])
+def test_other_importers_say_how_to_go_through_onnx(importer: Any) -> None:
+    with pytest.raises(UnsupportedError, match="export to ONNX"):
+        importer(object(), {"x": (1,)})

@@ -1,0 +1,89 @@
+"""ONNX's own backend node cases, for import rules: model, inputs, expected outputs."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+from onnx.backend.test.case.node import collect_testcases
+
+from armillary.frontend.onnx import from_onnx
+from armillary.frontend.onnx_tensor import tensor_array
+from armillary.relay.evaluate import evaluate
+
+
+@functools.cache
+def node_cases() -> dict[str, Any]:
+    """Every node case that has array inputs and outputs, by name without the prefix test_."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = collect_testcases("")
+    return {case.name.removeprefix("test_"): case for case in cases}
+
+
+def cases_of(op_types: frozenset[str]) -> list[str]:
+    """Names of the cases of which the (only) operator is one of these."""
+    names = []
+    for name, case in node_cases().items():
+        nodes = case.model.graph.node
+        if nodes and has_arrays(case) and all(n.op_type in op_types for n in nodes) and not case.model.functions:
+            names.append(name)
+    return sorted(names)
+
+
+def has_arrays(case: Any) -> bool:
+    """Whether all values are tensors of numbers (not strings, sequences or optionals)."""
+    values = [v for inputs, outputs in case.data_sets for v in (*inputs, *outputs)]
+    return all(isinstance(v, TensorProto) or (hasattr(v, "dtype") and v.dtype.kind not in "OSU") for v in values)
+
+
+def as_array(value: Any) -> Any:
+    """A stored value: an array, or a TensorProto for types numpy lacks."""
+    return tensor_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+
+
+def check(name: str) -> None:
+    """Import a case, evaluate it with the references, compare with the stored outputs."""
+    case = node_cases()[name]
+    for inputs, outputs in case.data_sets:
+        names = [value.name for value in case.model.graph.input]
+        arrays = {n: as_array(a) for n, a in zip(names, inputs, strict=True) if a is not None}
+        module, _ = from_onnx(case.model, static_inputs=static_inputs(case, arrays))
+        got = evaluate(module["main"], {k: v for k, v in arrays.items() if k in parameter_names(module)})
+        compare(list(got) if isinstance(got, tuple | list) else [got], outputs, case)
+
+
+def parameter_names(module: Any) -> set[str]:
+    """The inputs that are left after import."""
+    return {p.name_hint for p in module["main"].params}
+
+
+STATIC = {
+    "Reshape": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Split": (1,), "Tile": (1, 2), "Expand": (1,), "Slice": (1, 2, 3, 4),
+    "ConstantOfShape": (0,), "Range": (0, 1, 2), "OneHot": (1,), "Trilu": (1,), "Compress": (1,), "CumSum": (1,),
+    "CumProd": (1,), "TopK": (1,), "NonZero": (0,), "Unique": (0,),
+}  # fmt: skip
+
+
+def static_inputs(case: Any, arrays: dict[str, Any]) -> dict[str, Any]:
+    """The inputs that decide shapes; Reduce* axes included."""
+    fixed = {}
+    for node in case.model.graph.node:
+        places = (1,) if node.op_type.startswith("Reduce") else STATIC.get(node.op_type, ())
+        fixed.update({node.input[i]: arrays[node.input[i]] for i in places if i < len(node.input) and node.input[i] in arrays})
+    return fixed
+
+
+def compare(got: list[Any], want: list[Any], case: Any) -> None:
+    """Shapes and dtypes exactly, values within the case's tolerances."""
+    assert len(got) >= len(want), f"{len(got)} outputs, wanted {len(want)}"
+    for g, w in zip(got, want):
+        w = as_array(w)
+        assert (g.shape, g.dtype) == (w.shape, w.dtype), f"got {g.shape} {g.dtype}, wanted {w.shape} {w.dtype}"
+        if w.dtype.kind in "iub":
+            np.testing.assert_array_equal(g, w)
+        else:
+            np.testing.assert_allclose(g.astype(np.float64), w.astype(np.float64), rtol=case.rtol, atol=case.atol)

@@ -1,0 +1,106 @@
+"""The operator matrix: every operator, every sample, against its reference, at every level that can run it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import executors
+import numpy as np
+import pytest
+import sampling
+
+import armillary.ops  # noqa: F401  (fills the table of operators)
+from armillary.errors import ArmillaryError
+from armillary.node import post_order
+from armillary.relay.evaluate import evaluate
+from armillary.relay.expr import Call, Constant, Tuple, var
+from armillary.relay.op import OPS
+from armillary.relay.types import TensorType, TupleType, tensor_fields
+
+LARGEST = 50_000  # loop iterations the interpreter is asked for
+SAMPLES = sampling.all_samples()
+IDS = [f"{name}-{k}" for name, k in SAMPLES]
+
+
+def _case(name: str, number: int) -> tuple[Any, Any, list[Any]]:
+    op = OPS[name]
+    sample = sampling.list_samples(op)[number]
+    return op, sample, sampling.arrays_of(sample, name)
+
+
+@pytest.mark.parametrize("name", sorted(OPS))
+def test_operator_has_every_facet(name: str) -> None:
+    op = OPS[name]
+    assert op.infer_rule is not None, "no type rule"
+    assert op.reference_rule is not None, "no reference"
+    assert op.compute_rule is not None or op.decompose_rule is not None, "neither compute nor decompose"
+    assert sampling.list_samples(op), "no samples"
+    assert op.attrs_class is None or dataclasses.is_dataclass(op.attrs_class)
+
+
+@pytest.mark.parametrize("name", sorted(OPS))
+def test_attributes_are_frozen_values(name: str) -> None:
+    for sample in sampling.list_samples(OPS[name]):
+        hash(sample.attrs)
+        assert OPS[name].attrs_class is None or isinstance(sample.attrs, OPS[name].attrs_class)
+
+
+@pytest.mark.parametrize(("name", "number"), SAMPLES, ids=IDS)
+def test_inferred_type_is_that_of_the_reference(name: str, number: int) -> None:
+    op, sample, arrays = _case(name, number)
+    inferred = op.infer_type(sample.attrs, [sampling.type_of(a) for a in arrays])
+    assert inferred == sampling.type_of(op.evaluate(sample.attrs, arrays))
+
+
+@pytest.mark.parametrize(("name", "number"), SAMPLES, ids=IDS)
+def test_decomposition_equals_the_reference(name: str, number: int) -> None:
+    op, sample, arrays = _case(name, number)
+    if op.decompose_rule is None:
+        return
+    expr = op.decompose_rule(sample.attrs, *[_constants(a) for a in arrays])
+    assert not any(isinstance(e, Call) and e.op is op for e in post_order(expr)), "it decomposes into itself"
+    sampling.check_close(evaluate(expr), op.evaluate(sample.attrs, arrays), sample, name)
+
+
+def _constants(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return Tuple(tuple(_constants(v) for v in value))
+    return Constant(np.ascontiguousarray(value).reshape(value.shape))
+
+
+@pytest.mark.parametrize("executor", sorted(executors.EXECUTORS))
+@pytest.mark.parametrize(("name", "number"), SAMPLES, ids=IDS)
+def test_compute_equals_the_reference(name: str, number: int, executor: str) -> None:
+    op, sample, arrays = _case(name, number)
+    types = [sampling.type_of(a) for a in arrays]
+    result = op.infer_type(sample.attrs, types)
+    if op.compute_rule is None or (executor == "interpreter" and _work(types, result) > LARGEST):
+        return
+    got = executors.execute(executors.EXECUTORS[executor], op, sample.attrs, types, sampling.flat(arrays))
+    sampling.check_close(got, op.evaluate(sample.attrs, arrays), sample, f"{name} sample {number} by {executor}")
+
+
+def _work(types: list[Any], result: Any) -> int:
+    """A rough bound on iterations: the product of the largest input and a per-element share of the output."""
+    sizes = [t.size for ty in types for t in tensor_fields(ty)] or [1]
+    return max(*sizes, sum(t.size for t in tensor_fields(result)))
+
+
+BAD = [(name, k) for name, op in sorted(OPS.items()) if op.bad_sample_source for k, _ in enumerate(op.bad_sample_source())]
+
+
+@pytest.mark.parametrize(("name", "number"), BAD, ids=[f"{n}-{k}" for n, k in BAD])
+def test_misuse_says_what_is_wrong(name: str, number: int) -> None:
+    op = OPS[name]
+    bad = list(op.bad_sample_source())[number]
+    args = [var(f"x{k}", _declared(value)) for k, value in enumerate(bad.inputs)]
+    with pytest.raises(ArmillaryError) as caught:
+        Call(op, tuple(args), bad.attrs).checked_type  # noqa: B018
+    assert bad.message in str(caught.value)
+
+
+def _declared(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return TupleType(tuple(_declared(v) for v in value))
+    return value if isinstance(value, TensorType | TupleType) else sampling.type_of(value)
