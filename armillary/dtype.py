@@ -15,7 +15,7 @@ import numpy as np
 
 from armillary.errors import TypeMismatch
 
-_PATTERN = re.compile(r"^(int|uint|float|bfloat|bool|handle|void|string)(\d*)(_[a-z0-9]+)?(?:x(\d+))?$")
+_PATTERN = re.compile(r"^(int|uint|float|bfloat|bool|handle|void|string)(\d*)(_[a-z0-9]+?)?(?:x(\d+))?$")
 _SPECIAL: dict[str, Any] = {  # names numpy does not know; ml_dtypes provides them
     name: np.dtype(getattr(ml_dtypes, name))
     for name in (
@@ -74,7 +74,11 @@ class DType(str):
             return np.dtype(_SPECIAL[element])
         if self.code in ("handle", "void", "string"):
             raise TypeMismatch(f"dtype {self} has no array form")
-        return np.dtype(element)
+        try:
+            made: np.dtype[Any] = np.dtype(element)
+        except TypeError:
+            raise TypeMismatch(f"dtype {self} has no array form") from None
+        return made
 
     @property
     def min_value(self) -> int:

@@ -37,6 +37,11 @@ class Stages(PassInstrument):
         self.stage = stage
         self.progress.update(self.task, description=stage)
 
+    def advance(self, stage: str, done: int, total: int) -> None:
+        """Say how far a stage of the build has come."""
+        self.stage = stage
+        self.progress.update(self.task, description=f"{stage} {done}/{total}" if total > 1 else stage)
+
     def run_before_pass(self, module: IRModule, info: PassInfo) -> None:
         """Name the pass."""
         self.progress.update(self.task, description=f"{self.stage}: {info.spec}")

@@ -66,7 +66,9 @@ def _compile(
     progress.start("compiling")
     instruments = [progress, timing]
     with PassContext(args.opt_level, None, comma_list(args.disabled_pass), instruments, pass_config(args.pass_config)):
-        library = build(module, target=args.target, params=params, mod_name=args.module_name)
+        library = build(
+            module, target=args.target, params=params, mod_name=args.module_name, progress=progress.advance
+        )
     progress.start(f"writing {path}")
     for form in forms:
         text = library.get_source(form)

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import armillary
 from armillary.cli._console import errors as console
-from armillary.errors import ArmillaryError, InternalError
+from armillary.errors import ArmillaryError, InternalError, UnsupportedError
 
 USAGE, REFUSED, INTERRUPTED = 1, 4, 130
 
@@ -34,15 +34,22 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `armc` with these arguments; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = _parser(arguments)
-    args = parser.parse_args(arguments)
-    if not hasattr(args, "run"):
-        parser.print_help(sys.stderr)
-        return USAGE
+    verbose = any(a == "--verbose" or a.startswith("-v") for a in arguments)
     try:
+        parser = _parser(arguments)
+        args = parser.parse_args(arguments)
+        if not hasattr(args, "run"):
+            parser.print_help(sys.stderr)
+            return USAGE
         return int(args.run(args) or 0)
     except ArmillaryError as error:
-        _report(error, args.verbose)
+        _report(error, verbose)
+        return REFUSED
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("", "armillary"):
+            raise
+        hint = f"pip install {(error.name or '').partition('.')[0]}"
+        _report(UnsupportedError(f"the module {error.name!r} is not installed", hint=hint), verbose)
         return REFUSED
     except KeyboardInterrupt:
         console.print("interrupted", highlight=False)
@@ -84,7 +91,7 @@ def _docstring(file: Path) -> str:
     return ast.get_docstring(ast.parse(file.read_text("utf-8"))) or file.stem
 
 
-def _report(error: ArmillaryError, verbose: int) -> None:
+def _report(error: ArmillaryError, verbose: bool) -> None:
     if verbose:
         traceback.print_exc()
     label = "Internal error (a defect in Armillary; please report it)" if isinstance(error, InternalError) else "Error"

@@ -1,13 +1,14 @@
 """What the emitters share: symbol names, roles of arguments, ranges of integers, refusals.
 
-In: split functions (`tir/phases.py`) and their expressions. Out: small facts about them. Invariant: nothing here depends
-on a target. Emitters: `llvm.py`, `c.py`; each is tables from node type to function.
+In: split functions (`tir/phases.py`) and their expressions. Out: small facts about them. Invariant: nothing here
+depends on a target. Emitters: `llvm.py`, `c.py`; each is tables from node type to function.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from armillary.dtype import DType
 from armillary.errors import UnsupportedError
@@ -84,7 +85,8 @@ def flat_index(buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> E.Expr:
     if not indices:
         return E.IntImm(E.INT32, 0)
     if len(buffer.shape) != len(indices) or buffer.strides:
-        raise refuse("code generation", f"an access to buffer {buffer.name} with strides or the wrong rank", "run flatten-storage")
+        what = f"an access to buffer {buffer.name} with strides or the wrong rank"
+        raise refuse("code generation", what, "run flatten-storage")
     total = indices[0]
     for extent, index in zip(buffer.shape[1:], indices[1:], strict=True):
         total = E.Mul(total, extent)
@@ -139,10 +141,12 @@ def _mod(a: Range, b: Range) -> Range:
     return 0, (None if b[1] is None else b[1] - 1)
 
 
-def _binary_range(function: object) -> object:
-    def rule(item: E.Add, known: Mapping[E.Var, Range]) -> Range:
-        result: Range = function(integer_range(item.a, known), integer_range(item.b, known))  # type: ignore[operator]
-        return result
+RangeRule = Callable[[Any, Mapping[E.Var, Range]], Range]  # Any: the node type of the row
+
+
+def _binary_range(function: Callable[[Range, Range], Range]) -> RangeRule:
+    def rule(item: Any, known: Mapping[E.Var, Range]) -> Range:
+        return function(integer_range(item.a, known), integer_range(item.b, known))
 
     return rule
 
@@ -176,21 +180,18 @@ def _cast_range(item: E.Cast, known: Mapping[E.Var, Range]) -> Range:
     return _dtype_range(item.dtype)
 
 
-_RANGES: dict[type, object] | dict[type, object] = {}
-_RANGES.update(
-    {
-        E.IntImm: lambda item, known: (item.value, item.value),
-        E.Var: lambda item, known: known.get(item, _dtype_range(item.dtype)),
-        E.Add: _binary_range(_add),
-        E.Sub: _binary_range(lambda a, b: _add(a, (None if b[1] is None else -b[1], None if b[0] is None else -b[0]))),
-        E.Mul: _binary_range(_mul),
-        E.FloorDiv: _binary_range(_div),
-        E.FloorMod: _binary_range(_mod),
-        E.TruncDiv: _trunc_range,
-        E.TruncMod: _trunc_range,
-        E.Min: _binary_range(_min_range),
-        E.Max: _binary_range(_max_range),
-        E.Cast: _cast_range,
-        E.Broadcast: lambda item, known: integer_range(item.value, known),
-    }
-)
+_RANGES: dict[type, RangeRule] = {
+    E.IntImm: lambda item, known: (item.value, item.value),
+    E.Var: lambda item, known: known.get(item, _dtype_range(item.dtype)),
+    E.Add: _binary_range(_add),
+    E.Sub: _binary_range(lambda a, b: _add(a, (None if b[1] is None else -b[1], None if b[0] is None else -b[0]))),
+    E.Mul: _binary_range(_mul),
+    E.FloorDiv: _binary_range(_div),
+    E.FloorMod: _binary_range(_mod),
+    E.TruncDiv: _trunc_range,
+    E.TruncMod: _trunc_range,
+    E.Min: _binary_range(_min_range),
+    E.Max: _binary_range(_max_range),
+    E.Cast: _cast_range,
+    E.Broadcast: lambda item, known: integer_range(item.value, known),
+}

@@ -1,7 +1,7 @@
 """Split functions to a compiled module: objects, descriptor rows, sources.
 
-In: `PhasedFunction`s and a target. Out: a `CompiledModule`. Invariant: every row of its descriptor names symbols that the objects
-define; equal functions, target and versions give equal objects, found in the disk cache the next time.
+In: `PhasedFunction`s and a target. Out: a `CompiledModule`. Invariant: every row of its descriptor names symbols that
+the objects define; equal functions, target and versions give equal objects, found in the disk cache the next time.
 Emitters: `llvm.py`, `c.py`; linking: `toolchain.py`; loading: `jit.py`.
 """
 
@@ -136,7 +136,9 @@ def function_row(function: PhasedFunction) -> FunctionRow:
     phases = []
     for index, phase in enumerate(function.phases):
         extent = base.constant_extent(phase)
-        row = PhaseRow(base.phase_symbol(function, index), base.extent_symbol(function, index) if extent is None else extent)
+        row = PhaseRow(
+            base.phase_symbol(function, index), base.extent_symbol(function, index) if extent is None else extent
+        )
         phases.append(row)
     return FunctionRow(
         function.name, tuple(arguments), tuple(phases), tuple(VarRow(v.name, v.dtype) for v in function.vars),

@@ -1,8 +1,9 @@
 """Split functions to C11 source.
 
-In: a `PhasedFunction`. Out: the text of one translation unit that needs only <stdint.h>, <math.h> and <string.h>, with one
-function per phase and per symbolic extent (the kernel ABI of `docs/architecture.md`). Invariant: vector statements become short
-loops over lanes that compilers vectorise; output is deterministic. Expressions: `c_expr.py`; compiling: `toolchain.py`.
+In: a `PhasedFunction`. Out: the text of one translation unit that needs only <stdint.h>, <math.h> and <string.h>,
+with one function per phase and per symbolic extent (the kernel ABI of `docs/architecture.md`). Invariant: vector
+statements become short loops over lanes that compilers vectorise; output is deterministic. Expressions: `c_expr.py`;
+compiling: `toolchain.py`.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ from collections.abc import Callable
 from typing import Any
 
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, flat_index, phase_symbol, refuse
-from armillary.codegen.c_expr import HELPERS, ExprEmitter, c_type, memory_type
+from armillary.codegen.c_expr import HELPERS, ExprEmitter, c_type, is_short, memory_type
 from armillary.node import post_order
 from armillary.text.writer import Names, Writer
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.phases import Phase, PhasedFunction
 
-_RESERVED = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long register"
-    " restrict return short signed sizeof static struct switch typedef union unsigned void volatile while data vars begin"
-    " end thread lane exp log sqrt sin cos tan pow erf y0 y1 yn j0 j1 jn gamma round floor ceil trunc fabs div abs"
-    .split()
-)  # fmt: skip
+_RESERVED_TEXT = """
+    auto break case char const continue default do double else enum extern float for goto if inline int long
+    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
+    data vars begin end thread lane exp log sqrt sin cos tan pow erf y0 y1 yn j0 j1 jn gamma round floor ceil
+    trunc fabs div abs main
+"""
+_RESERVED = frozenset(_RESERVED_TEXT.split())
 _HEAD = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n\n"
 
 
@@ -41,7 +43,9 @@ class CEmitter(ExprEmitter):
     def _element(self, load: E.BufferLoad | S.BufferStore, lane: str | None) -> str:
         name = self.buffers.get(load.buffer)
         if name is None:
-            raise refuse("c", f"an access to buffer {load.buffer.name}, which is no argument, workspace or allocation here")
+            raise refuse(
+                "c", f"an access to buffer {load.buffer.name}, which is no argument, workspace or allocation here"
+            )
         if load.buffer.dtype.lanes > 1:
             raise refuse("c", f"buffer {load.buffer.name} of vector dtype {load.buffer.dtype}")
         index = flat_index(load.buffer, load.indices)
@@ -180,8 +184,8 @@ def _store(m: CEmitter, s: S.BufferStore) -> None:
 
 def _stored(m: CEmitter, s: S.BufferStore, lane: str | None) -> str:
     text = m.value(s.value, lane if s.value.dtype.lanes > 1 else None)
-    if s.buffer.dtype.code == "bfloat":
-        return f"{m.helper('to_bfloat16')}({text})"
+    if is_short(s.buffer.dtype):
+        return f"{m.helper(f'to_{s.buffer.dtype.element}')}({text})"
     return text
 
 
@@ -268,6 +272,6 @@ def _evaluate(m: CEmitter, s: S.Evaluate) -> None:
 
 
 _STMTS: dict[type, Callable[[CEmitter, Any], None]] = {
-    S.For: _for, S.IfThenElse: _if, S.BufferStore: _store, S.Allocate: _allocate, S.LetStmt: _let, S.AssertStmt: _assert,
-    S.AttrStmt: _attr, S.SeqStmt: _seq, S.Evaluate: _evaluate,
+    S.For: _for, S.IfThenElse: _if, S.BufferStore: _store, S.Allocate: _allocate, S.LetStmt: _let,
+    S.AssertStmt: _assert, S.AttrStmt: _attr, S.SeqStmt: _seq, S.Evaluate: _evaluate,
 }  # fmt: skip

@@ -1,8 +1,8 @@
 """Expressions in C: tables from node type and intrinsic name to text.
 
-In: expression nodes, and for vector values the text of the lane wanted. Out: C text of one scalar. Invariant: integers wrap (value
-arithmetic goes through unsigned types; index arithmetic is int64_t and taken not to overflow); Min and Max give NaN if either
-side is; x / 0 of integers is 0. A dialect overrides rows. Statements: `c.py`.
+In: expression nodes, and for vector values the text of the lane wanted. Out: C text of one scalar. Invariant:
+integers wrap (value arithmetic goes through unsigned types; index arithmetic is int64_t and taken not to overflow);
+Min and Max give NaN if either side is; x / 0 of integers is 0. A dialect overrides rows. Statements: `c.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ HELPERS = {
     "  if (b == 0) return 0;\n  if (b == -1) return (int64_t)(0 - (uint64_t)a);\n"
     "  int64_t q = a / b, r = a % b;\n  return q - (r != 0 && (r < 0) != (b < 0));\n}\n",
     "floormod": "static inline int64_t armillary_floormod(int64_t a, int64_t b) {\n"
-    "  if (b == 0 || b == -1) return 0;\n  int64_t r = a % b;\n  return r + (r != 0 && (r < 0) != (b < 0) ? b : 0);\n}\n",
+    "  if (b == 0 || b == -1) return 0;\n"
+    "  int64_t r = a % b;\n  return r + (r != 0 && (r < 0) != (b < 0) ? b : 0);\n}\n",
     "truncdiv": "static inline int64_t armillary_truncdiv(int64_t a, int64_t b) {\n"
     "  return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;\n}\n",
     "truncmod": "static inline int64_t armillary_truncmod(int64_t a, int64_t b) {\n"
@@ -39,6 +40,17 @@ HELPERS = {
     "  int n = bits;\n  while (x) { x >>= 1; --n; }\n  return n;\n}\n",
     "popcount": "static inline int armillary_popcount(uint64_t x) {\n"
     "  int n = 0;\n  while (x) { x &= x - 1; ++n; }\n  return n;\n}\n",
+    "from_float16": "static inline float armillary_from_float16(uint16_t x) {\n"
+    "  uint32_t m = x & 0x7fffu, bits = m << 13;\n  float y;\n  memcpy(&y, &bits, 4);\n  y *= 0x1p112f;\n"
+    "  memcpy(&bits, &y, 4);\n  if (m >= 0x7c00u) bits = m << 13 | 0x7f800000u;\n"
+    "  bits |= (uint32_t)(x & 0x8000u) << 16;\n  memcpy(&y, &bits, 4);\n  return y;\n}\n",
+    "to_float16": "static inline uint16_t armillary_to_float16(float x) {\n"
+    "  uint32_t bits, sign;\n  memcpy(&bits, &x, 4);\n  sign = bits >> 16 & 0x8000u;\n  bits &= 0x7fffffffu;\n"
+    "  if (bits > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);\n"
+    "  if (bits >= 0x47800000u) return (uint16_t)(sign | 0x7c00u);\n"
+    "  if (bits < 0x38800000u) {\n    float y;\n    memcpy(&y, &bits, 4);\n    y += 0.5f;\n    memcpy(&bits, &y, 4);\n"
+    "    return (uint16_t)(sign | (bits - 0x3f000000u));\n  }\n"
+    "  return (uint16_t)(sign | (((bits + 0xfffu + (bits >> 13 & 1u)) >> 13) - (112u << 10)));\n}\n",
     "from_bfloat16": "static inline float armillary_from_bfloat16(uint16_t x) {\n"
     "  uint32_t bits = (uint32_t)x << 16;\n  float y;\n  memcpy(&y, &bits, 4);\n  return y;\n}\n",
     "to_bfloat16": "static inline uint16_t armillary_to_bfloat16(float x) {\n"
@@ -67,7 +79,7 @@ class ExprEmitter:
         return f"armillary_{name}"
 
     def value(self, item: E.Expr, lane: str | None = None) -> str:
-        """The text of a scalar, or of lane `lane` of a vector. bfloat16 values are floats between operations."""
+        """The text of a scalar, or of lane `lane` of a vector. 16-bit floats are floats between operations."""
         rule = self.rules.get(type(item))
         if rule is None:
             raise refuse(self.dialect, f"an expression of type {type(item).__name__}")
@@ -77,13 +89,14 @@ class ExprEmitter:
         """An integer expression in int64_t, for indices and loop bounds."""
         kind = type(item)
         if kind is E.Var and item in self.is_wide:
-            return self.names[item]  # type: ignore[index]
+            return self.names[item]
         if isinstance(item, E.IntImm):
             return str(item.value)
         if isinstance(item, E.Ramp):
             count = item.base.dtype.lanes
             inner, step = (None, lane) if count == 1 else (f"({lane} % {count})", f"({lane} / {count})")
-            return f"({self.index(item.base, inner)} + {step} * {self.index(item.stride)})"
+            stride = self.index(item.stride)
+            return f"({self.index(item.base, inner)} + {step if stride == '1' else f'{step} * {stride}'})"
         if isinstance(item, E.Broadcast):
             count = item.value.dtype.lanes
             return self.index(item.value, None if count == 1 else f"({lane} % {count})")
@@ -113,13 +126,18 @@ class ExprEmitter:
 Rule = Callable[[ExprEmitter, Any, "str | None"], str]  # Any: the node type of the row
 
 
+def is_short(dtype: DType) -> bool:
+    """Whether memory holds 16 bits of a value that expressions hold as float."""
+    return dtype.is_float and dtype.bits == 16
+
+
 def c_type(dtype: DType) -> str:
     """The C type of a value in an expression."""
     if dtype.is_bool:
         return "int"
     if dtype.is_int:
         return ("u" if dtype.code == "uint" else "") + f"int{max(8, dtype.bits)}_t"
-    names = {"float16": "_Float16", "float32": "float", "float64": "double", "bfloat16": "float"}
+    names = {"float16": "float", "float32": "float", "float64": "double", "bfloat16": "float"}
     found = names.get(str(dtype.element))
     if found is None:
         raise refuse("c", f"a value of dtype {dtype}", "float formats: float16, bfloat16, float32, float64")
@@ -130,7 +148,7 @@ def memory_type(dtype: DType) -> str:
     """The C type of a buffer element."""
     if dtype.is_bool:
         return "uint8_t"
-    return "uint16_t" if dtype.code == "bfloat" else c_type(dtype)
+    return "uint16_t" if is_short(dtype) else c_type(dtype)
 
 
 def wrapped(dtype: DType, text: str) -> str:
@@ -140,26 +158,29 @@ def wrapped(dtype: DType, text: str) -> str:
     if dtype.bits >= 8:
         return f"({c_type(dtype)})({text})"
     shift = 8 - dtype.bits
-    return f"((int8_t)((uint8_t)({text}) << {shift}) >> {shift})" if dtype.code == "int" else f"((uint8_t)({text}) & {(1 << dtype.bits) - 1})"
+    if dtype.code == "uint":
+        return f"((uint8_t)({text}) & {(1 << dtype.bits) - 1})"
+    return f"((int8_t)((uint8_t)({text}) << {shift}) >> {shift})"
 
 
 def rounded(m: ExprEmitter, dtype: DType, text: str) -> str:
     """A float result rounded to its dtype."""
-    if dtype.code == "bfloat":
-        return f"{m.helper('from_bfloat16')}({m.helper('to_bfloat16')}({text}))"
-    return f"(_Float16)({text})" if dtype.bits == 16 else text
+    if is_short(dtype):
+        name = dtype.element
+        return f"{m.helper(f'from_{name}')}({m.helper(f'to_{name}')}({text}))"
+    return text
 
 
 def float_text(value: float, dtype: DType) -> str:
     suffix = "" if dtype.bits == 64 else "f"
     if math.isnan(value):
-        return f"((_Float16)NAN)" if str(dtype.element) == "float16" else "NAN"
+        return "NAN"
     if math.isinf(value):
         text = "INFINITY" if value > 0 else "(-INFINITY)"
     else:
         text = value.hex() + suffix
         text = f"({text})" if text.startswith("-") else text
-    return f"((_Float16){text})" if str(dtype.element) == "float16" else text
+    return text
 
 
 def _int(m: ExprEmitter, e: E.IntImm, lane: str | None) -> str:
@@ -254,13 +275,13 @@ def _cast(m: ExprEmitter, e: E.Cast, lane: str | None) -> str:
     text, to = m.value(e.value, lane), e.dtype.element
     if to.is_bool or (to.is_int and to.bits < 8):
         return wrapped(to, text)
-    return rounded(m, to, f"({c_type(to)})({text})") if to.code == "bfloat" else f"({c_type(to)})({text})"
+    return rounded(m, to, f"({c_type(to)})({text})") if is_short(to) else f"({c_type(to)})({text})"
 
 
 def _load(m: ExprEmitter, e: E.BufferLoad, lane: str | None) -> str:
     text, dtype = m.index_of(e, lane), e.buffer.dtype
-    if dtype.code == "bfloat":
-        return f"{m.helper('from_bfloat16')}({text})"
+    if is_short(dtype):
+        return f"{m.helper(f'from_{dtype.element}')}({text})"
     return f"({text} != 0)" if dtype.is_bool else text
 
 
@@ -350,7 +371,8 @@ def _bit_count(name: str) -> Rule:
 
 
 def _if_then_else(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
-    return _ternary(m, *e.args, lane)
+    test, yes, no = e.args
+    return _ternary(m, test, yes, no, lane)
 
 
 def _first(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
@@ -372,13 +394,15 @@ def _reduce_add(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     name, kind = f"sum{m.temporaries}", c_type(e.dtype)
     inner = f"k{m.temporaries}"
     m.before.append(f"{kind} {name} = 0;")
-    m.before.append(f"for (int {inner} = 0; {inner} < {source.dtype.lanes}; ++{inner}) {name} += {m.value(source, inner)};")
+    m.before.append(
+        f"for (int {inner} = 0; {inner} < {source.dtype.lanes}; ++{inner}) {name} += {m.value(source, inner)};"
+    )
     return rounded(m, e.dtype, name) if e.dtype.is_float else wrapped(e.dtype, name)
 
 
 def _reinterpret(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     source, to = e.args[0].dtype.element, e.dtype.element
-    if source.bits != to.bits or "bfloat" in (source.code, to.code) or to.bits < 8:
+    if source.bits != to.bits or is_short(source) or is_short(to) or to.bits < 8:
         raise refuse(m.dialect, f"reinterpret from {source} to {to}")
     union = f"union {{ {c_type(source)} a; {c_type(to)} b; }}"
     return f"(({union}){{ .a = {m.value(e.args[0], lane)} }}).b"
@@ -395,10 +419,34 @@ def _call(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     return rule(m, e, lane)
 
 
-_LIBM = (
-    "exp exp2 log log2 log10 log1p expm1 sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow atan2"
-    " hypot nextafter copysign"
-).split()
+_LIBM = [
+    "exp",
+    "exp2",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "expm1",
+    "sqrt",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "pow",
+    "atan2",
+    "hypot",
+    "nextafter",
+    "copysign",
+]
 CALLS: dict[str, Rule] = {
     **{name: _math(name) for name in _LIBM},
     **{n: _rounding(c) for n, c in (
@@ -420,7 +468,8 @@ RULES: dict[type, Rule] = {
     E.Mul: _arithmetic("*"), E.Div: _arithmetic("/"), E.TruncDiv: _division("truncdiv", "/"),
     E.TruncMod: _division("truncmod", "%"), E.FloorDiv: _division("floordiv", "/"),
     E.FloorMod: _division("floormod", "%"), E.Min: _extremum("min", "<"), E.Max: _extremum("max", ">"),
-    E.EQ: _infix("=="), E.NE: _infix("!="), E.LT: _infix("<"), E.LE: _infix("<="), E.GT: _infix(">"), E.GE: _infix(">="),
+    E.EQ: _infix("=="), E.NE: _infix("!="), E.LT: _infix("<"), E.LE: _infix("<="), E.GT: _infix(">"),
+    E.GE: _infix(">="),
     E.And: _infix("&&"), E.Or: _infix("||"), E.Not: _not, E.Select: _select, E.Cast: _cast, E.BufferLoad: _load,
     E.Ramp: _ramp, E.Broadcast: _broadcast, E.Let: _let, E.Call: _call,
 }  # fmt: skip

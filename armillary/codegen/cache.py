@@ -1,8 +1,8 @@
 """Compiled kernels kept on disk between runs.
 
-In: keys (sha256 over everything the object depends on) and objects. Out: the object, or None. Invariant: an entry is written
-whole or not at all (temporary name, then rename) and carries a checksum; a damaged entry is a miss and is removed; the oldest
-used entries go first once the directory exceeds its limit. Safe with several processes at once.
+In: keys (sha256 over everything the object depends on) and objects. Out: the object, or None. Invariant: an entry is
+written whole or not at all (temporary name, then rename) and carries a checksum; a damaged entry is a miss and is
+removed; the oldest used entries go first once the directory exceeds its limit. Safe with several processes at once.
 """
 
 from __future__ import annotations

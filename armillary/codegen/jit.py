@@ -1,7 +1,7 @@
 """Objects loaded into this process without a linker.
 
-In: object files (bytes). Out: addresses of their symbols. Invariant: code stays loaded as long as the `LoadedObjects` lives;
-an unknown symbol, or a foreign function that this process does not have, is an ExecutionError.
+In: object files (bytes). Out: addresses of their symbols. Invariant: code stays loaded as long as the `LoadedObjects`
+lives; an unknown symbol, or a foreign function that this process does not have, is an ExecutionError.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Split functions to LLVM IR text.
 
-In: a `PhasedFunction` and a CPU model. Out: the text of a module with one exported function per phase, `<name>__p<k>`, and one
-per symbolic extent. Each phase is an exported wrapper that reads the argument array and an internal body whose pointer
-arguments are `noalias`. Invariant: output is deterministic; loops marked UNROLLED are expanded here; local buffers chosen by
-`llvm_registers` become SSA values with phi nodes. Expressions: `llvm_expr.py`; machine code: `llvm_target.py`.
+In: a `PhasedFunction` and a CPU model. Out: the text of a module with one exported function per phase,
+`<name>__p<k>`, and one per symbolic extent. Each phase is an exported wrapper that reads the argument array and an
+internal body whose pointer arguments are `noalias`. Invariant: output is deterministic; loops marked UNROLLED are
+expanded here; local buffers chosen by `llvm_registers` become SSA values with phi nodes. Expressions: `llvm_expr.py`;
+machine code: `llvm_target.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, phase_symbol, refuse
-from armillary.codegen import llvm_calls as _calls  # fills the table of expression rules
+from armillary.codegen.llvm_calls import call
+from armillary.codegen.llvm_expr import cast
 from armillary.codegen.llvm_index import linear, sum_of
 from armillary.codegen.llvm_memory import store
 from armillary.codegen.llvm_registers import elements, is_unrolled, register_plan
@@ -25,9 +27,8 @@ from armillary.tir import stmt as S
 from armillary.tir.phases import Phase, PhasedFunction
 
 MAX_STACK = 1 << 20  # bytes of one local buffer
-_LOOP_NOTES = (
-    '!0 = distinct !{!0, !1, !2}\n!1 = !{!"llvm.loop.unroll.disable"}\n!2 = !{!"llvm.loop.vectorize.enable", i1 false}\n'
-)
+_LOOP_NOTES = '!0 = distinct !{!0, !1, !2}\n'
+_LOOP_NOTES += '!1 = !{!"llvm.loop.unroll.disable"}\n!2 = !{!"llvm.loop.vectorize.enable", i1 false}\n'
 
 
 class FunctionEmitter(Emitter):
@@ -97,7 +98,8 @@ def _phase(m: FunctionEmitter, phase: Phase, index: int) -> str:
     body = "\n".join([*m.allocas, *m.regions[0].lines])
     shared = "ptr noalias readonly %vars, i64 %begin, i64 %end"
     return (
-        f"define internal i32 @{name}.body({', '.join([*parameters, shared])}) noinline nounwind {{\nentry:\n{body}\n}}\n"
+        f"define internal i32 @{name}.body({', '.join([*parameters, shared])}) noinline nounwind {{\n"
+        f"entry:\n{body}\n}}\n"
         f"define i32 @{name}(ptr %data, ptr %vars, i64 %begin, i64 %end, i64 %thread) nounwind {{\n"
         + "".join(line + "\n" for line in loads)
         + f"  %code = call i32 @{name}.body({', '.join([*arguments, 'ptr %vars, i64 %begin, i64 %end'])})\n"
@@ -130,14 +132,7 @@ def _bind_vars(m: FunctionEmitter, function: PhasedFunction) -> None:
             m.scalars[var] = m.pure(f"icmp ne i64 {word}, 0", word)
         else:
             real = m.pure(f"bitcast i64 {word} to double", word)
-            m.scalars[var] = m.value(E.Cast(var.dtype, _Known(m, real))) if var.dtype.bits != 64 else real
-
-
-def _Known(m: FunctionEmitter, name: str) -> E.Var:  # noqa: N802 - reads as a node in expressions
-    """A float64 variable that stands for an existing value."""
-    from_double = E.Var("v", _FLOAT64)
-    m.scalars[from_double] = name
-    return from_double
+            m.scalars[var] = cast(m, real, _FLOAT64, var.dtype)
 
 
 def _extent(function: PhasedFunction, phase: Phase, index: int, cpu: CpuModel) -> str:
@@ -147,7 +142,9 @@ def _extent(function: PhasedFunction, phase: Phase, index: int, cpu: CpuModel) -
     low = m.pure(f"icmp sgt i64 {value}, 0", value)
     result = m.pure(f"select i1 {low}, i64 {value}, i64 0", low, value)
     body = "\n".join(m.regions[0].lines)
-    return f"define i64 @{extent_symbol(function, index)}(ptr %vars) nounwind {{\nentry:\n{body}\n  ret i64 {result}\n}}\n"
+    return (
+        f"define i64 @{extent_symbol(function, index)}(ptr %vars) nounwind {{\nentry:\n{body}\n  ret i64 {result}\n}}\n"
+    )
 
 
 def _window(m: FunctionEmitter, phase: Phase) -> None:
@@ -288,7 +285,9 @@ def _allocate(m: FunctionEmitter, s: S.Allocate) -> None:
         raise refuse("llvm", f"local buffer {buffer.name}, whose size is not constant")
     count = max(1, elements(buffer)) * buffer.dtype.lanes
     if count * buffer.dtype.element.bytes > MAX_STACK:
-        raise refuse("llvm", f"local buffer {buffer.name} of {count * buffer.dtype.element.bytes} bytes", "use scope global")
+        raise refuse(
+            "llvm", f"local buffer {buffer.name} of {count * buffer.dtype.element.bytes} bytes", "use scope global"
+        )
     name = f"%stack{len(m.allocas)}"
     m.allocas.append(f"  {name} = alloca [{count} x {vector(memory_element(buffer.dtype.element), 1)}], align 64")
     m.pointers[buffer] = name
@@ -327,7 +326,9 @@ def _seq(m: FunctionEmitter, s: S.SeqStmt) -> None:
 
 
 def _evaluate(m: FunctionEmitter, s: S.Evaluate) -> None:
-    if not isinstance(s.value, E.IntImm):
+    if isinstance(s.value, E.Call):
+        call(m, s.value)
+    elif not isinstance(s.value, E.IntImm):
         m.value(s.value)
 
 

@@ -1,8 +1,8 @@
 """Lists of LLVM IR lines, with sharing and hoisting done while they are written.
 
-In: right-hand sides as text, with the names they use. Out: names. Each nesting level (loop body, branch) is a region with
-its own list of lines; a pure instruction goes to the outermost region where all its operands exist, and is written once
-per region. So loop-invariant code is hoisted and common subexpressions are shared with no pass at all.
+In: right-hand sides as text, with the names they use. Out: names. Each nesting level (loop body, branch) is a region
+with its own list of lines; a pure instruction goes to the outermost region where all its operands exist, and is
+written once per region. So loop-invariant code is hoisted and common subexpressions are shared with no pass at all.
 Invariant: a region's lines dominate whatever is written later in it or in regions inside it.
 """
 

@@ -1,8 +1,8 @@
 """Intrinsic calls in LLVM IR: control, mathematical functions, integer functions, foreign functions.
 
 In: `Call` nodes whose name is a row of `tir/intrinsics.py`. Out: names of values, through the table `CALLS`.
-Invariant: float32 functions of `llvm_math` stay vectors; the others call libm lane by lane; float16 and smaller go through
-float32; a name without a row is an UnsupportedError.
+Invariant: float32 functions of `llvm_math` stay vectors; the others call libm lane by lane; float16 and smaller go
+through float32; a name without a row is an UnsupportedError.
 """
 
 from __future__ import annotations
@@ -40,10 +40,33 @@ _LLVM = {
     "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "round", "nearbyint": "rint", "fabs": "fabs",
     "sqrt": "sqrt", "copysign": "copysign",
 }  # fmt: skip
-_LIBM = (
-    "exp exp2 log log2 log10 log1p expm1 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow atan2 fmod hypot"
-    " nextafter"
-).split()
+_LIBM = [
+    "exp",
+    "exp2",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "expm1",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "pow",
+    "atan2",
+    "fmod",
+    "hypot",
+    "nextafter",
+]
 
 
 def _if_then_else(m: Emitter, e: E.Call) -> str:
@@ -178,7 +201,11 @@ def _fma(m: Emitter, e: E.Call) -> str:
     if not e.dtype.is_float:
         kind = register_type(e.dtype)
         return binary(m, "add", kind, binary(m, "mul", kind, values[0], values[1]), values[2])
-    return in_float32(m, e.dtype, fused_multiply_add, *values) if m.soft(e.dtype) else fused_multiply_add(m, e.dtype, *values)
+    return (
+        in_float32(m, e.dtype, fused_multiply_add, *values)
+        if m.soft(e.dtype)
+        else fused_multiply_add(m, e.dtype, *values)
+    )
 
 
 def _ldexp(m: Emitter, e: E.Call) -> str:
@@ -255,7 +282,11 @@ def _reinterpret(m: Emitter, e: E.Call) -> str:
 
 def _extern(m: Emitter, e: E.Call) -> str:
     name = e.args[0]
-    if not isinstance(name, E.StringImm) or any(a.dtype.lanes > 1 or is_raw(a.dtype) for a in e.args[1:]) or e.dtype.lanes > 1:
+    if (
+        not isinstance(name, E.StringImm)
+        or any(a.dtype.lanes > 1 or is_raw(a.dtype) for a in e.args[1:])
+        or e.dtype.lanes > 1
+    ):
         raise refuse("llvm", "a foreign call without a name or with vector arguments")
     result = "void" if e.dtype.code == "void" else memory_element(e.dtype)
     arguments = [(memory_element(a.dtype), cast(m, m.value(a), a.dtype, _as_byte(a.dtype))) for a in e.args[1:]]
@@ -293,7 +324,8 @@ def _sync(m: Emitter, e: E.Call) -> str:
     raise refuse("llvm", "thread_sync", "CPU phases are separated by barriers already")
 
 
-def _call(m: Emitter, e: E.Call) -> str:
+def call(m: Emitter, e: E.Call) -> str:
+    """Emit an intrinsic call by the table `CALLS`."""
     rule = CALLS.get(e.name)
     if rule is None:
         raise refuse("llvm", f"the intrinsic {e.name!r}")
@@ -315,4 +347,4 @@ CALLS: dict[str, Rule] = {
     "reinterpret": _reinterpret, "call_extern": _extern, "call_pure_extern": _extern, "vector_reduce_add": _reduce_add,
     "prefetch": _nothing, "thread_sync": _sync,
 }  # fmt: skip
-EXPR_RULES[E.Call] = _call
+EXPR_RULES[E.Call] = call

@@ -1,8 +1,8 @@
 """Expressions in LLVM IR: arithmetic, comparisons, conversions, vectors.
 
-In: expression nodes. Out: names of values, through the table `EXPR_RULES`. Invariant: integers wrap; Min and Max of floats give
-NaN if either side is; division by zero and by -1 does not trap (x / 0 is 0); the only fast-math freedom is fused multiply-add.
-Calls: `llvm_calls.py`. Loads: `llvm_memory.py`.
+In: expression nodes. Out: names of values, through the table `EXPR_RULES`. Invariant: integers wrap; Min and Max of
+floats give NaN if either side is; division by zero and by -1 does not trap (x / 0 is 0); the only fast-math freedom
+is fused multiply-add. Calls: `llvm_calls.py`. Loads: `llvm_memory.py`.
 """
 
 from __future__ import annotations
@@ -249,8 +249,8 @@ def integer_extremum(m: Emitter, dtype: DType, a: str, b: str, is_max: bool) -> 
 def extremum(m: Emitter, dtype: DType, a: str, b: str, is_max: bool, safe_a: bool, safe_b: bool) -> str:
     """The larger (smaller) float, NaN if either is NaN.
 
-    On x86 `a > b ? a : b` is one maxps, which gives b when either is NaN: with the operand that cannot be NaN first it is
-    already right; otherwise one more blend restores a's NaN. Arm's fmax and fmin propagate NaN themselves.
+    On x86 `a > b ? a : b` is one maxps, which gives b when either is NaN: with the operand that cannot be NaN first
+    it is already right; otherwise one more blend restores a's NaN. Arm's fmax and fmin propagate NaN themselves.
     """
     kind = register_type(dtype)
     if m.cpu.arch in ("aarch64", "arm"):

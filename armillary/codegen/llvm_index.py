@@ -1,8 +1,8 @@
 """Index arithmetic: an index as a sum of 64-bit atoms with constant factors, and addresses from it.
 
-In: integer expressions. Out: `Linear` sums, and pointers built level by level, outermost terms first, so that what does not
-change in a loop is computed outside it and unrolled accesses differ in a constant only.
-Invariant: index arithmetic is taken not to overflow; everything inside that is not + - * // % is evaluated in its own dtype.
+In: integer expressions. Out: `Linear` sums, and pointers built level by level, outermost terms first, so that what
+does not change in a loop is computed outside it and unrolled accesses differ in a constant only. Invariant: index
+arithmetic is taken not to overflow; everything inside that is not + - * // % is evaluated in its own dtype.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def sum_of(m: Emitter, total: Linear) -> str:
 
 
 def address(m: Emitter, buffer: S.Buffer, total: Linear) -> str:
-    """A pointer to the element at `total`."""
+    """A pointer to the element at `total`; not `inbounds`, because partial sums may lie outside the buffer."""
     pointer = base_pointer(m, buffer)
     kind = memory_element(buffer.dtype.element)
     if buffer.elem_offset is not None:
@@ -175,9 +175,9 @@ def address(m: Emitter, buffer: S.Buffer, total: Linear) -> str:
         by_level.setdefault(m.levels.get(atom, 0), Linear()).terms[atom] = weight
     for level in sorted(by_level):
         offset = sum_of(m, by_level[level])
-        pointer = m.pure(f"getelementptr inbounds {kind}, ptr {pointer}, i64 {offset}", pointer, offset)
+        pointer = m.pure(f"getelementptr {kind}, ptr {pointer}, i64 {offset}", pointer, offset)
     if total.constant:
-        pointer = m.pure(f"getelementptr inbounds {kind}, ptr {pointer}, i64 {total.constant}", pointer)
+        pointer = m.pure(f"getelementptr {kind}, ptr {pointer}, i64 {total.constant}", pointer)
     return pointer
 
 

@@ -1,7 +1,7 @@
 """Loads and stores: registers, contiguous vectors, strided vectors, gathers and scatters.
 
-In: BufferLoad and BufferStore. Out: IR. Invariant: nothing outside the accessed elements is touched; under a mask (a vector
-if_then_else) only the chosen lanes are. A buffer in a register file never reaches memory.
+In: BufferLoad and BufferStore. Out: IR. Invariant: nothing outside the accessed elements is touched; under a mask (a
+vector if_then_else) only the chosen lanes are. A buffer in a register file never reaches memory.
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ def lane_addresses(m: Emitter, buffer: S.Buffer, index: E.Expr) -> list[str]:
         stride = m.static_int(index.stride)
         if stride is not None:
             base = linear(m, index.base)
-            return [address(m, buffer, Linear(dict(base.terms), base.constant + k * stride)) for k in range(index.lanes)]
+            return [
+                address(m, buffer, Linear(dict(base.terms), base.constant + k * stride)) for k in range(index.lanes)
+            ]
     kind, value = register_type(index.dtype), m.value(index)
     element = memory_element(buffer.dtype)
     extend = "sext" if index.dtype.code == "int" else "zext"
@@ -157,8 +159,6 @@ def _masked_load(m: Emitter, buffer: S.Buffer, index: E.Expr, dtype: DType) -> s
     m.declare(memory, name, f"{kind}, i32, <{dtype.lanes} x i1>, {memory}")
     raw = m.here(f"call {memory} @{name}({kind} {pointers}, i32 {align}, {flags}, {memory} zeroinitializer)")
     return to_register(m, raw, dtype)
-
-
 
 
 def store(m: Emitter, s: S.BufferStore) -> None:

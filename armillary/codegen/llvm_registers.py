@@ -1,8 +1,8 @@
 """Which local buffers become SSA values, and at what granularity.
 
-In: the body of a phase. Out: for each buffer that qualifies, the lanes of one register. Invariant: a chosen buffer has a
-small constant extent and every access to it is at an index known once UNROLLED loops are expanded, a scalar or a unit-stride
-Ramp that stays inside one register. The rest lives on the stack.
+In: the body of a phase. Out: for each buffer that qualifies, the lanes of one register. Invariant: a chosen buffer
+has a small constant extent and every access to it is at an index known once UNROLLED loops are expanded, a scalar or
+a unit-stride Ramp that stays inside one register. The rest lives on the stack.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from armillary.tir import stmt as S
 
 MAX_REGISTERS = 256  # slots of one buffer
 _ARITHMETIC = (
-    E.IntImm, E.Var, E.Add, E.Sub, E.Mul, E.FloorDiv, E.FloorMod, E.Min, E.Max,
+    E.IntImm,
+    E.Var,
+    E.Add,
+    E.Sub,
+    E.Mul,
+    E.FloorDiv,
+    E.FloorMod,
+    E.Min,
+    E.Max,
 )  # fmt: skip  (what Emitter.static_int evaluates)
 Affine = tuple[tuple[int, ...], int]
 

@@ -1,7 +1,8 @@
 """Conversions of the small float formats by integer arithmetic, for where LLVM or the target has none.
 
-In: float32 values or raw bits in LLVM registers, a Builder. Out: the other one. Invariant: rounding is to nearest even and
-agrees with numpy/ml_dtypes bit for bit, NaN payloads aside; overflow gives infinity, or NaN in formats without it.
+In: float32 values or raw bits in LLVM registers, a Builder. Out: the other one. Invariant: rounding is to nearest
+even and agrees with numpy/ml_dtypes bit for bit, NaN payloads aside; overflow gives infinity, or NaN in formats
+without it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Targets to LLVM's machines, and IR text to objects and assembly for them.
 
-In: a `Target` and IR text. Out: bytes of an object, or text. Invariant: a triple, CPU or IR that LLVM refuses is a TargetError or
-InternalError, never a crash. The compilation itself: `machine.py`; in parallel: `pool.py`.
+In: a `Target` and IR text. Out: bytes of an object, or text. Invariant: a triple, CPU or IR that LLVM refuses is a
+TargetError or InternalError, never a crash. The compilation itself: `machine.py`; in parallel: `pool.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Parallel compilation in worker processes (LLVM behind llvmlite holds one lock per process, so threads do not help).
 
-In: many `Request`s. Out: their objects, in order. Invariant: workers start on first use, are reused, and end with this process
-(their input pipe closes); with one job, or one request, everything runs in this process. A worker that dies makes the call
-fail with its exit status; the next call starts a new one. The other side: `worker.py`.
+In: many `Request`s. Out: their objects, in order. Invariant: workers start on first use, are reused, and end with
+this process (their input pipe closes); with one job, or one request, everything runs in this process. A worker that
+dies makes the call fail with its exit status; the next call starts a new one. The other side: `worker.py`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from armillary.codegen.wire import LENGTH, REPLY
 from armillary.config import setting
 from armillary.errors import ArmillaryError, ExecutionError, InternalError
-from armillary.codegen.wire import LENGTH, REPLY
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _START = f"import sys; sys.path.insert(0, {_ROOT!r}); from armillary.codegen.worker import main; sys.exit(main())"
@@ -171,7 +171,9 @@ def compile_many(requests: Sequence[Request], jobs: int | None = None) -> list[b
         return POOL.compile_many(requests, 1)
     if min(count, len(requests)) > 1:
         return POOL.compile_many(requests, count)
-    compile_ir = importlib.import_module("armillary.codegen.machine").compile_ir if requests else None
+    if not requests:
+        return []
+    compile_ir = importlib.import_module("armillary.codegen.machine").compile_ir
     try:
         return [compile_ir(**dataclasses.asdict(request)) for request in requests]
     except ValueError as error:

@@ -1,8 +1,8 @@
 """C compilers and linkers: find one for a target, compile C, link shared libraries.
 
-In: a target, objects or C source. Out: a file, written whole or not at all. Invariant: the order of search is the `cc` argument,
-$ARMILLARY_CC, the compilers named after the triple, `cc`, `gcc`, `clang` (native only), then `python -m ziglang`, which builds
-for any target; a failure is a TargetError with the command and what it printed.
+In: a target, objects or C source. Out: a file, written whole or not at all. Invariant: the order of search is the
+`cc` argument, $ARMILLARY_CC, the compilers named after the triple, `cc`, `gcc`, `clang` (native only), then `python
+-m ziglang`, which builds for any target; a failure is a TargetError with the command and what it printed.
 """
 
 from __future__ import annotations
@@ -148,7 +148,9 @@ def _run(tool: Toolchain, arguments: list[str], output: Path) -> Path:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode != 0:
             shown = shlex.join(command)
-            raise TargetError(f"the C compiler failed ({done.returncode}): {shown}\n{(done.stderr or done.stdout)[-4000:]}")
+            raise TargetError(
+                f"the C compiler failed ({done.returncode}): {shown}\n{(done.stderr or done.stdout)[-4000:]}"
+            )
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(name, 0o777 & ~umask)

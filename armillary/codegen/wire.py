@@ -1,6 +1,7 @@
 """The framing between `pool.py` and `worker.py`.
 
-In: nothing. Out: two packed headers. Invariant: a request is LENGTH then JSON; a reply is REPLY (status, length) then bytes.
+In: nothing. Out: two packed headers. Invariant: a request is LENGTH then JSON; a reply is REPLY (status, length) then
+bytes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A compile worker: a process that turns LLVM IR into objects until its input ends.
 
-In: on stdin, requests: 8 bytes of length, then JSON {ir, triple, cpu, features, form}. Out: on stdout, replies: one byte (0 fine,
-1 refused), 8 bytes of length, then the object or the reason. Invariant: imports only llvmlite through `machine.py`; ends when
-the pipe closes, so no worker outlives its parent. The other side: `pool.py`.
+In: on stdin, requests: 8 bytes of length, then JSON {ir, triple, cpu, features, form}. Out: on stdout, replies: one
+byte (0 fine, 1 refused), 8 bytes of length, then the object or the reason. Invariant: imports only llvmlite through
+`machine.py`; ends when the pipe closes, so no worker outlives its parent. The other side: `pool.py`.
 """
 
 from __future__ import annotations

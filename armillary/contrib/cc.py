@@ -1,7 +1,7 @@
 """Linking object files with a C compiler.
 
-In: object files and a compiler command. Out: a shared library. Invariant: a failing compiler is a TargetError that holds
-its command and its messages. See `ndk.py` for Android.
+In: object files and a compiler command. Out: a shared library. Invariant: a failing compiler is a TargetError that
+holds its command and its messages. See `ndk.py` for Android.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def create_executable(
     _run([*(cc.split() if cc else get_cc()), "-o", os.fspath(output), *files, *(options or ())])
 
 
-def cross_compiler(compile_func: str | Linker, options: Sequence[str] | None = None, output_format: str = "so") -> Linker:
+def cross_compiler(
+    compile_func: str | Linker, options: Sequence[str] | None = None, output_format: str = "so"
+) -> Linker:
     """A linker for another machine: `lib.export_library(path, fcompile=cross_compiler("aarch64-linux-gnu-gcc"))`."""
     base = list(options or ())
 
@@ -68,7 +70,7 @@ def _run(command: list[str]) -> None:
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise TargetError(f"{Path(command[0]).name} cannot be run: {error}", hint="check the compiler's path") from error
+        raise TargetError(f"{Path(command[0]).name} cannot be run: {error}", hint="check its path") from error
     if result.returncode != 0:
         raise TargetError(f"`{' '.join(command[:8])} …` failed with {result.returncode}:\n{result.stderr[-4000:]}")
 

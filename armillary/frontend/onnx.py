@@ -24,7 +24,7 @@ from armillary.errors import ArmillaryError, ConfigError, ModelError, Span, Unsu
 from armillary.frontend.onnx_attributes import Attributes, refuse_unread
 from armillary.frontend.onnx_fold import Folder, Known, NeedsValue
 from armillary.frontend.onnx_functions import call_types, function_key, schema_function, schema_of
-from armillary.frontend.onnx_inputs import InputBinder
+from armillary.frontend.onnx_inputs import InputBinder, check_declared
 from armillary.frontend.onnx_load import (
     Model,
     bind_attributes,
@@ -114,6 +114,9 @@ class _Walk:
         self.refuse_unknown(nodes)
         scope: Scope = {}
         self._read_weights(graph, scope, top=True)
+        for declared in graph.input:
+            if declared.name in scope:
+                check_declared(declared, scope[declared.name].checked_type, Span(source, declared.name))
         inputs = self.binder.bind([v for v in graph.input if v.name not in scope])
         for name, value in inputs.items():
             scope[name] = self.folder.settle(value, Span(source, name))

@@ -21,6 +21,7 @@ from armillary.relay.types import TensorType, Type, tensor_fields
 
 _SMALL_RESULT = 1 << 16  # elements
 _SMALL_INPUT = 1 << 20
+_LARGEST = 1 << 28
 _SMALL_CONTRACTION = 1 << 12  # references of convolutions are plain loops
 
 
@@ -91,10 +92,17 @@ class Folder:
             return expr.data
         if id(expr) not in self._closed:
             return None
+        self._refuse_huge(expr)
         for item in post_order(expr, lambda n: id(n) not in self._values):
             if isinstance(item, Expr) and not isinstance(item, Op) and id(item) not in self._values:
                 self._values[id(item)] = self._evaluated(item)
         return self._values[id(expr)]
+
+    def _refuse_huge(self, expr: Expr) -> None:
+        """A model of a few bytes can describe a constant that fills the memory."""
+        for item in post_order(expr, lambda n: id(n) not in self._values):
+            if isinstance(item, Call) and _elements(item.checked_type) > _LARGEST:
+                raise UnsupportedError(f"a constant of type {item.checked_type} is too large", span=item.span)
 
     def _evaluated(self, expr: Expr) -> Any:
         match expr:

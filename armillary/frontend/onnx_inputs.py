@@ -114,6 +114,19 @@ class InputBinder:
         return Constant(np.ascontiguousarray(array).reshape(array.shape), span)
 
 
+def check_declared(value: ValueInfoProto, ty: Any, span: Span) -> None:  # Any: a TensorType
+    """Compare an initialiser with what the graph's inputs say of it (older models list them there)."""
+    declared = value.type.tensor_type
+    dims = [d.dim_value if d.HasField("dim_value") else None for d in declared.shape.dim]
+    wrong_dtype = declared.elem_type and elem_dtype(declared.elem_type, f"input {value.name!r}", span) != ty.dtype
+    pairs = list(zip(dims, ty.shape, strict=False))
+    wrong_shape = declared.HasField("shape") and (
+        len(dims) != len(ty.shape) or any(want not in (None, got) for want, got in pairs)
+    )
+    if wrong_dtype or wrong_shape:
+        raise ModelError(f"initialiser {value.name!r} is {ty}, but the graph's inputs declare it otherwise", span=span)
+
+
 def _plain(value: Any) -> Any:  # Any: numpy arrays, numbers, sequences and runtime arrays
     return value.numpy() if hasattr(value, "numpy") and not isinstance(value, np.ndarray) else value
 

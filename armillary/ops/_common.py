@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.relay.expr import Constant, Expr, const
@@ -24,6 +25,8 @@ ONNX_DTYPES = (
     "int4", "float4_e2m1fn", "float8_e8m0fnu", "uint2", "int2",
 )  # fmt: skip
 
+Index = Any  # Any: scalar expressions whose operators are installed when tir.build is imported
+
 _KINDS: dict[str, Callable[[DType], bool]] = {
     "float": lambda t: t.is_float,
     "integer": lambda t: t.is_int,
@@ -32,6 +35,12 @@ _KINDS: dict[str, Callable[[DType], bool]] = {
     "integer or bool": lambda t: t.is_int or t.is_bool,
     "any": lambda t: True,
 }
+
+
+def elements(shape: Sequence[Index], function: Callable[..., Any], name: str, tag: str = "") -> te.Tensor:
+    """The tensor of `function` of the axes."""
+    made: te.Tensor = te.compute(tuple(shape), function, name=name, tag=tag)
+    return made
 
 
 def onnx_dtype(node: OnnxNode, code: int) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
-from armillary.ops._common import axis_of, check_kind, f32, i32, ints, like_const, of_type
+from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, like_const, of_type
 from armillary.ops.creation import one_hot
 from armillary.ops.elementwise_cast import cast
 from armillary.ops.reduce import ReduceAttrs, full_index, reduced_axes, reduced_shape
@@ -93,17 +93,17 @@ def _define(name: str, largest: bool) -> Op:
         inner = [te.reduce_axis((0, shape[a]), f"k{a}") for a in axes]
         result = reduced_shape(shape, axes, attrs.keepdims)
         if not inner:
-            return te.compute(result, lambda *i: T.const(0, "int32"), name=name)
+            return elements(result, lambda *i: T.const(0, "int32"), name=name)
         reducer = _reducer(largest, attrs.select_last_index)
 
-        def pair(*i: Scalar) -> Any:
+        def pair(*i: Index) -> Any:
             position: Any = 0
             for axis, k in zip(axes, inner, strict=True):
                 position = T.add(T.mul(position, shape[axis]), k)
             return reducer((position, data(*full_index(i, axes, inner, len(shape), attrs.keepdims))), axis=inner)
 
-        pairs = te.compute(result, pair, name=f"{name}_pair", tag="comm_reduce_idx")
-        return te.compute(result, lambda *i: pairs[0](*i), name=name, tag="elemwise")
+        pairs = elements(result, pair, name=f"{name}_pair", tag="comm_reduce_idx")
+        return elements(result, lambda *i: pairs[0](*i), name=name, tag="elemwise")
 
     @op.samples
     def samples() -> Iterator[Sample]:

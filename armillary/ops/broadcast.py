@@ -16,7 +16,17 @@ import numpy as np
 from armillary import te
 from armillary.dtype import DType
 from armillary.ops._common import (
-    broadcast_index, broadcast_shapes, check_kind, check_same_dtype, f32, i32, ints, of_type, quiet,
+    Index,
+    broadcast_index,
+    broadcast_shapes,
+    check_kind,
+    check_same_dtype,
+    elements,
+    f32,
+    i32,
+    ints,
+    of_type,
+    quiet,
 )  # fmt: skip
 from armillary.relay.expr import ARITHMETIC
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
@@ -63,6 +73,10 @@ def _zero(a: Scalar, b: Scalar) -> Scalar:
 
 def _negate(a: Scalar, b: Scalar) -> Scalar:
     return T.sub(T.const(0, a.dtype), a)
+
+
+def _floor_of_quotient(a: Scalar, b: Scalar) -> Scalar:
+    return T.call("floor", T.div(a, b))
 
 
 def _fmod(a: Scalar, b: Scalar) -> Scalar:
@@ -118,7 +132,7 @@ _TABLE = (
     Row("subtract", "numeric", T.sub, np.subtract),
     Row("multiply", "numeric", T.mul, np.multiply),
     Row("divide", "numeric", _guarded(T.truncdiv, _negate, T.div), _numpy_divide),
-    Row("floor_divide", "numeric", _guarded(T.floordiv, _negate, lambda a, b: T.call("floor", T.div(a, b))), _numpy_floor_divide),
+    Row("floor_divide", "numeric", _guarded(T.floordiv, _negate, _floor_of_quotient), _numpy_floor_divide),
     Row("mod", "numeric", _guarded(T.truncmod, _zero, _fmod), np.fmod),
     Row("floor_mod", "numeric", _guarded(T.floormod, _zero, _float_floormod), np.mod),
     Row("power", "numeric", _power, _numpy_power, domain=(0.1, 2.0)),
@@ -147,7 +161,11 @@ _SAMPLES: dict[str, tuple[tuple[Any, Any], ...]] = {
     "integer": ((i32(3, 5), ints([0, 1, 31, 40, 2])), (ints([200, 3], "uint8"), ints([1, 9], "uint8"))),
     "bool": ((of_type("bool", 3, 4), of_type("bool", 4)), (of_type("bool", 2, 1), of_type("bool", 2, 3))),
 }
-_SAMPLES["numeric"] = (*_SAMPLES["float"], (ints([[7, 5, -7, -(2**31), 9]]), _B), (ints([9, 4, 255], "uint8"), ints([2, 0, 7], "uint8")))  # fmt: skip
+_SAMPLES["numeric"] = (
+    *_SAMPLES["float"],
+    (ints([[7, 5, -7, -(2**31), 9]]), _B),
+    (ints([9, 4, 255], "uint8"), ints([2, 0, 7], "uint8")),
+)
 _SAMPLES["any"] = (*_SAMPLES["numeric"], *_SAMPLES["bool"])
 _SAMPLES["integer or bool"] = ((i32(2, 5), _B), *_SAMPLES["bool"], (ints([9, 4], "uint8"), ints([2, 0], "uint8")))
 _POWER_SAMPLES = (*_SAMPLES["float"], (ints([2, -3, 5]), ints([3, 2, 0])))
@@ -177,7 +195,7 @@ def _define(row: Row) -> Op:
     def compute(attrs: None, lhs: te.Tensor, rhs: te.Tensor) -> te.Tensor:
         a, b = te.static_shape(lhs), te.static_shape(rhs)
         shape = broadcast_shapes(row.name, a, b)
-        return te.compute(
+        return elements(
             shape, lambda *i: row.scalar(lhs(*broadcast_index(a, i)), rhs(*broadcast_index(b, i))), name=row.name
         )
 
@@ -229,12 +247,12 @@ def where_compute(attrs: None, condition: te.Tensor, x: te.Tensor, y: te.Tensor)
     c, a, b = (te.static_shape(t) for t in (condition, x, y))
     shape = broadcast_shapes("where", c, a, b)
 
-    def element(*i: Scalar) -> Scalar:
+    def element(*i: Index) -> Scalar:
         test = condition(*broadcast_index(c, i))
         test = test if DType(condition.dtype).is_bool else T.not_equal(test, T.const(0, condition.dtype))
         return T.select(test, x(*broadcast_index(a, i)), y(*broadcast_index(b, i)))
 
-    return te.compute(shape, element, name="where")
+    return elements(shape, element, name="where")
 
 
 @where.samples

@@ -1,4 +1,4 @@
-"""ONNX import of the broadcasting operators: arithmetic, comparisons, logic, variadic Sum/Max/Min/Mean, Mod, Pow, Where.
+"""ONNX import of the broadcasting operators: arithmetic, comparisons, logic, Sum/Max/Min/Mean, Mod, Pow, Where.
 
 In: an ONNX node. Out: calls of the operators of broadcast.py. Invariant: before opset 7 an operator broadcasts only
 when asked to, and lines its second input up with `axis`; from 7 on as numpy does.
@@ -6,12 +6,22 @@ when asked to, and lines its second input up with `axis`; from 7 on as numpy doe
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 
 from armillary.errors import TypeMismatch
 from armillary.ops._common import like_const
 from armillary.ops.broadcast import (
-    BINARY, divide, floor_mod, left_shift, maximum, minimum, mod, multiply, power, right_shift, where,
+    BINARY,
+    divide,
+    floor_mod,
+    left_shift,
+    maximum,
+    minimum,
+    mod,
+    multiply,
+    power,
+    right_shift,
+    where,
 )  # fmt: skip
 from armillary.ops.elementwise import sqrt
 from armillary.ops.elementwise_cast import cast
@@ -97,8 +107,9 @@ def _fold(op: Op, node: OnnxNode) -> Expr:
     return result
 
 
-for _onnx_name, _op in (("Sum", BINARY["add"]), ("Max", maximum), ("Min", minimum)):
-    from_onnx(_onnx_name)(lambda node, op=_op: _fold(op, node))
+from_onnx("Sum")(partial(_fold, BINARY["add"]))
+from_onnx("Max")(partial(_fold, maximum))
+from_onnx("Min")(partial(_fold, minimum))
 
 
 @from_onnx("Mean")

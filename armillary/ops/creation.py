@@ -16,7 +16,7 @@ import numpy as np
 from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
-from armillary.ops._common import axis_of, check_kind, check_same_dtype, f32, i32, ints, of_type
+from armillary.ops._common import Index, axis_of, check_kind, check_same_dtype, elements, f32, i32, ints, of_type
 from armillary.ops.transform import broadcast_to
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
@@ -58,11 +58,15 @@ def full_reference(attrs: FullAttrs, fill_value: Array) -> Array:
     return np.full(attrs.shape, fill_value.reshape(()).astype(dtype), dtype)
 
 
+def filled_tensor(shape: Sequence[int], fill_value: te.Tensor, dtype: str) -> te.Tensor:
+    """A tensor whose elements all are the fill value."""
+    at = (0,) * fill_value.ndim
+    return elements(shape, lambda *i: T.cast(fill_value(*at), dtype), name="full", tag="broadcast")
+
+
 @full.compute
 def full_compute(attrs: FullAttrs, fill_value: te.Tensor) -> te.Tensor:
-    value = (0,) * fill_value.ndim
-    dtype = attrs.dtype or fill_value.dtype
-    return te.compute(attrs.shape, lambda *i: T.cast(fill_value(*value), dtype), name="full", tag="broadcast")
+    return filled_tensor(attrs.shape, fill_value, attrs.dtype or fill_value.dtype)
 
 
 @full.samples
@@ -94,7 +98,7 @@ def _define_filled(name: str, value: int) -> tuple[Op, Op]:
 
     @plain.compute
     def compute(attrs: FullAttrs) -> te.Tensor:
-        return te.compute(attrs.shape, lambda *i: T.const(value, attrs.dtype or "float32"), name=name, tag="broadcast")
+        return elements(attrs.shape, lambda *i: T.const(value, attrs.dtype or "float32"), name=name, tag="broadcast")
 
     @plain.samples
     def samples() -> Iterator[Sample]:
@@ -115,7 +119,7 @@ def _define_filled(name: str, value: int) -> tuple[Op, Op]:
 
     @like.compute
     def compute_like(attrs: None, data: te.Tensor) -> te.Tensor:
-        return te.compute(data.shape, lambda *i: T.const(value, data.dtype), name=like.name, tag="broadcast")
+        return elements(data.shape, lambda *i: T.const(value, data.dtype), name=like.name, tag="broadcast")
 
     @like.decompose
     def decompose_like(attrs: None, data: Expr) -> Expr:
@@ -151,7 +155,7 @@ def full_like_reference(attrs: None, data: Array, fill_value: Array) -> Array:
 
 @full_like.compute
 def full_like_compute(attrs: None, data: te.Tensor, fill_value: te.Tensor) -> te.Tensor:
-    return full_compute(FullAttrs(te.static_shape(data), data.dtype), fill_value)
+    return filled_tensor(te.static_shape(data), fill_value, data.dtype)
 
 
 @full_like.decompose
@@ -216,7 +220,7 @@ def arange_compute(attrs: ArangeAttrs) -> te.Tensor:
     def element(i: Scalar) -> Scalar:
         return T.cast(T.add(T.const(start, wide), T.mul(T.const(step, wide), T.cast(i, wide))), attrs.dtype)
 
-    return te.compute((count,), element, name="arange", tag="injective")
+    return elements((count,), element, name="arange", tag="injective")
 
 
 @arange.samples
@@ -257,8 +261,11 @@ def eye_reference(attrs: EyeAttrs) -> Array:
 
 @eye.compute
 def eye_compute(attrs: EyeAttrs) -> te.Tensor:
-    return te.compute(
-        (attrs.rows, attrs.columns), lambda i, j: T.cast(T.equal(i + attrs.k, j), attrs.dtype), name="eye", tag="injective"
+    return elements(
+        (attrs.rows, attrs.columns),
+        lambda i, j: T.cast(T.equal(i + attrs.k, j), attrs.dtype),
+        name="eye",
+        tag="injective",
     )
 
 
@@ -286,7 +293,9 @@ class OneHotAttrs:
 
 
 _HOT = ("indices", "on_value", "off_value")
-one_hot = Op("one_hot", kind=Kind.INJECTIVE, inputs=_HOT, doc="on_value where the new axis equals the index, else off_value.")
+one_hot = Op(
+    "one_hot", kind=Kind.INJECTIVE, inputs=_HOT, doc="on_value where the new axis equals the index, else off_value."
+)
 one_hot.attrs(OneHotAttrs)
 
 
@@ -314,11 +323,11 @@ def one_hot_compute(attrs: OneHotAttrs, indices: te.Tensor, on: te.Tensor, off: 
     inner = te.static_shape(indices)
     axis = attrs.axis % (len(inner) + 1)
 
-    def element(*i: Scalar) -> Scalar:
+    def element(*i: Index) -> Scalar:
         hot = T.equal(indices(*i[:axis], *i[axis + 1 :]), T.cast(i[axis], indices.dtype))
         return T.cast(T.select(hot, on(*(0,) * on.ndim), off(*(0,) * off.ndim)), attrs.dtype)
 
-    return te.compute((*inner[:axis], attrs.depth, *inner[axis:]), element, name="one_hot", tag="injective")
+    return elements((*inner[:axis], attrs.depth, *inner[axis:]), element, name="one_hot", tag="injective")
 
 
 @one_hot.samples
@@ -367,11 +376,11 @@ def trilu_reference(attrs: TriluAttrs, data: Array) -> Array:
 def trilu_compute(attrs: TriluAttrs, data: te.Tensor) -> te.Tensor:
     limit = max(-(2**31) + 1, min(2**31 - 1, attrs.k))
 
-    def element(*i: Scalar) -> Scalar:
+    def element(*i: Index) -> Scalar:
         keep = i[-1] - i[-2] >= limit if attrs.upper else i[-1] - i[-2] <= limit
         return T.select(keep, data(*i), T.const(0, data.dtype))
 
-    return te.compute(data.shape, element, name="trilu")
+    return elements(data.shape, element, name="trilu")
 
 
 @trilu.samples
@@ -425,7 +434,7 @@ def shape_of_compute(attrs: CountAttrs, data: te.Tensor) -> te.Tensor:
             value = T.select(T.equal(i, axis), T.const(size, attrs.dtype), value)
         return value
 
-    return te.compute((len(shape),), element, name="shape_of")
+    return elements((len(shape),), element, name="shape_of")
 
 
 @shape_of.decompose
@@ -448,7 +457,7 @@ def ndarray_size_reference(attrs: CountAttrs, data: Array) -> Array:
 @ndarray_size.compute
 def ndarray_size_compute(attrs: CountAttrs, data: te.Tensor) -> te.Tensor:
     size = math.prod(te.static_shape(data))
-    return te.compute((), lambda *i: T.const(size, attrs.dtype), name="ndarray_size")
+    return elements((), lambda *i: T.const(size, attrs.dtype), name="ndarray_size")
 
 
 @ndarray_size.decompose

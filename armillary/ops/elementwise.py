@@ -17,7 +17,7 @@ import numpy as np
 from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
-from armillary.ops._common import check_kind, f32, i32, of_type, quiet
+from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
 from armillary.relay.expr import ARITHMETIC, Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType
@@ -106,7 +106,7 @@ _TABLE = (
     Unary("floor", "numeric", _rounding("floor"), np.floor, ("Floor",)),
     Unary("ceil", "numeric", _rounding("ceil"), np.ceil, ("Ceil",)),
     Unary("trunc", "numeric", _rounding("trunc"), np.trunc),
-    Unary("round", "numeric", _rounding("nearbyint"), _numpy_round, ("Round",), doc="To the nearest integer, halves to even."),
+    Unary("round", "numeric", _rounding("nearbyint"), _numpy_round, ("Round",), doc="To nearest, halves to even."),
     Unary("sign", "numeric", _sign, _numpy_sign, ("Sign",)),
     Unary("abs", "numeric", _abs, np.abs, ("Abs",)),
     Unary("negative", "numeric", T.neg, np.negative, ("Neg",)),
@@ -144,7 +144,7 @@ def define_unary(row: Unary) -> Op:
 
     @op.compute
     def compute(attrs: None, data: te.Tensor) -> te.Tensor:
-        return te.compute(data.shape, lambda *i: row.scalar(data(*i)), name=row.name)
+        return elements(data.shape, lambda *i: row.scalar(data(*i)), name=row.name)
 
     @op.samples
     def samples() -> Iterator[Sample]:

@@ -16,11 +16,11 @@ import numpy as np
 
 from armillary import te
 from armillary.dtype import DType
-from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops._common import check_kind, f32, i32, like_const, of_type, onnx_dtype, quiet
-from armillary.ops.broadcast import greater, logical_and, maximum, minimum
-from armillary.ops.elementwise import check_float, isinf, isnan, round_half_even
-from armillary.relay.expr import Expr
+from armillary.errors import TypeMismatch
+from armillary.ops._common import check_kind, elements, f32, i32, like_const, of_type, onnx_dtype, quiet
+from armillary.ops.broadcast import add, bitwise_and, greater, logical_and, maximum, minimum, right_shift, where
+from armillary.ops.elementwise import check_float, isinf, isnan
+from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType
 from armillary.tir import build as T
@@ -63,7 +63,7 @@ def cast_reference(attrs: DTypeAttrs, data: Array) -> Array:
 
 @cast.compute
 def cast_compute(attrs: DTypeAttrs, data: te.Tensor) -> te.Tensor:
-    return te.compute(data.shape, lambda *i: convert(data(*i), attrs.dtype), name="cast")
+    return elements(data.shape, lambda *i: convert(data(*i), attrs.dtype), name="cast")
 
 
 @cast.samples
@@ -94,7 +94,7 @@ def cast_like_reference(attrs: None, data: Array, like: Array) -> Array:
 
 @cast_like.compute
 def cast_like_compute(attrs: None, data: te.Tensor, like: te.Tensor) -> te.Tensor:
-    return te.compute(data.shape, lambda *i: convert(data(*i), like.dtype), name="cast_like")
+    return elements(data.shape, lambda *i: convert(data(*i), like.dtype), name="cast_like")
 
 
 @cast_like.decompose
@@ -109,24 +109,35 @@ def cast_like_samples() -> Iterator[Sample]:
     yield Sample(None, (f32(3, 4), i32(1)))
 
 
-_SATURATING = ("float8", "float4", "int4", "uint4", "int2", "uint2")
+def _to_power_of_two(node: OnnxNode, data: Expr, up: bool) -> Expr:
+    """float8_e8m0 holds an exponent only: the float32 exponent, plus one where rounding up drops a fraction."""
+    single = cast(data, "float32")
+    bits = reinterpret(single, "uint32")
+    exponent = right_shift(bitwise_and(bits, const(0x7FFFFFFF, "uint32")), const(23, "uint32"))
+    if up:
+        fraction = bitwise_and(bits, const(0x7FFFFF, "uint32"))
+        exponent = add(exponent, cast(greater(fraction, const(0, "uint32")), "uint32"))
+    if node.int("saturate", default=1):
+        largest = minimum(exponent, const(254, "uint32"))
+        exponent = where(isnan(single), const(255, "uint32"), largest)
+    return reinterpret(cast(exponent, "uint8"), "float8_e8m0fnu")
 
 
 def cast_for_onnx(node: OnnxNode, data: Expr, dtype: str) -> Expr:
-    """A cast with ONNX's rules for the small types: saturate unless saturate=0, round before a 2- or 4-bit integer."""
+    """A cast with ONNX's rules for the small types: floats saturate unless saturate=0, 2- and 4-bit integers wrap."""
     source = node.type_of(0).dtype
-    if not dtype.startswith(_SATURATING) or dtype == source or dtype.startswith("float8_e8m0"):
-        if dtype.startswith("float8_e8m0") and node.string("round_mode", default="up") != "nearest":
-            raise UnsupportedError(f"{node.op_type} node {node.name!r}: float8_e8m0 with round_mode other than nearest")
+    if dtype == source:
+        return data
+    mode = node.string("round_mode", default="up")
+    if dtype == "float8_e8m0fnu" and source.is_float and mode in ("up", "down"):
+        return _to_power_of_two(node, data, mode == "up")
+    if dtype.startswith(("int4", "uint4", "int2", "uint2")):
+        return cast(cast(data, "int32"), dtype)
+    if not dtype.startswith(("float8", "float4")) or not source.is_float or not node.int("saturate", default=1):
         return cast(data, dtype)
-    if not source.is_float or not node.int("saturate", default=1):
-        return cast(data, dtype)
-    limits = DType(dtype)
-    if limits.is_int:
-        return cast(clip(round_half_even(data), limits.min_value, limits.max_value), dtype)
-    info = ml_dtypes.finfo(limits.numpy)
+    info = ml_dtypes.finfo(DType(dtype).numpy)  # type: ignore[no-untyped-call, unused-ignore]
     low, high = float(info.min), float(info.max)
-    wide = np.finfo(np.float16).max if source == "float16" else np.inf
+    wide = float(ml_dtypes.finfo(source.numpy).max)  # type: ignore[no-untyped-call, unused-ignore]
     return cast(clip(data, low, high) if high < wide else data, dtype)
 
 
@@ -165,7 +176,7 @@ def reinterpret_reference(attrs: DTypeAttrs, data: Array) -> Array:
 @reinterpret.compute
 def reinterpret_compute(attrs: DTypeAttrs, data: te.Tensor) -> te.Tensor:
     dtype = attrs.dtype
-    return te.compute(data.shape, lambda *i: T.call("reinterpret", data(*i), dtype=dtype), name="reinterpret")
+    return elements(data.shape, lambda *i: T.call("reinterpret", data(*i), dtype=dtype), name="reinterpret")
 
 
 @reinterpret.samples
@@ -225,7 +236,7 @@ def clip_reference(attrs: ClipAttrs, data: Array) -> Array:
 def clip_compute(attrs: ClipAttrs, data: te.Tensor) -> te.Tensor:
     dtype = DType(data.dtype)
     low, high = (T.const(bound(v, dtype), dtype) for v in (attrs.a_min, attrs.a_max))
-    return te.compute(data.shape, lambda *i: T.minimum(T.maximum(data(*i), low), high), name="clip")
+    return elements(data.shape, lambda *i: T.minimum(T.maximum(data(*i), low), high), name="clip")
 
 
 @clip.samples

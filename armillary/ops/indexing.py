@@ -13,7 +13,7 @@ import numpy as np
 
 from armillary import te
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops._common import axis_of, check_kind, f32, i32, ints
+from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints
 from armillary.ops.shape import reshape, transpose
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
@@ -83,7 +83,8 @@ def take_reference(attrs: TakeAttrs, data: Array, indices: Array) -> Array:
     if batch == 0:
         return np.asarray(np.take(data, positions.astype(np.int64), axis=axis))
     inner = [
-        take_reference(TakeAttrs(axis - batch, 0, attrs.mode), data[b], indices[b]) for b in np.ndindex(data.shape[:batch])
+        take_reference(TakeAttrs(axis - batch, 0, attrs.mode), data[b], indices[b])
+        for b in np.ndindex(data.shape[:batch])
     ]
     return np.stack(inner).reshape(*data.shape[:batch], *inner[0].shape)
 
@@ -102,14 +103,14 @@ def take_compute(attrs: TakeAttrs, data: te.Tensor, indices: te.Tensor) -> te.Te
             return T.cast(T.floormod(value, T.const(max(size, 1), value.dtype)), "int32")
         return T.cast(T.minimum(T.maximum(value, 0), max(size - 1, 0)), "int32")
 
-    def element(*i: Scalar) -> Scalar:
+    def element(*i: Index) -> Scalar:
         if flat:
             return data(*_unravel(position(indices(*i)), source))
         where = position(indices(*i[:batch], *i[axis : axis + count]))
         return data(*i[:axis], where, *i[axis + count :])
 
     shape = places if flat else (*source[:axis], *places[batch:], *source[axis + 1 :])
-    return te.compute(shape, element, name="take", tag="injective")
+    return elements(shape, element, name="take", tag="injective")
 
 
 def _unravel(flat: Scalar, shape: Sequence[int]) -> list[Scalar]:
@@ -160,7 +161,9 @@ class GatherAttrs:
     axis: int
 
 
-gather = Op("gather", kind=Kind.INJECTIVE, inputs=("data", "indices"), doc="data[.., indices[i, j, ..], ..] along an axis.")
+gather = Op(
+    "gather", kind=Kind.INJECTIVE, inputs=("data", "indices"), doc="data[.., indices[i, j, ..], ..] along an axis."
+)
 gather.attrs(GatherAttrs)
 
 
@@ -179,7 +182,7 @@ def infer_gather(attrs: GatherAttrs, data: TensorType, indices: TensorType) -> T
 @gather.reference
 def gather_reference(attrs: GatherAttrs, data: Array, indices: Array) -> Array:
     axis = attrs.axis % data.ndim
-    grid = list(np.indices(indices.shape))
+    grid: list[Array] = list(np.indices(indices.shape))
     grid[axis] = numpy_wrapped(indices, data.shape[axis])
     return np.asarray(data[tuple(grid)])
 
@@ -188,7 +191,7 @@ def gather_reference(attrs: GatherAttrs, data: Array, indices: Array) -> Array:
 def gather_compute(attrs: GatherAttrs, data: te.Tensor, indices: te.Tensor) -> te.Tensor:
     source = te.static_shape(data)
     axis = attrs.axis % len(source)
-    return te.compute(
+    return elements(
         te.static_shape(indices),
         lambda *i: data(*i[:axis], wrapped(indices(*i), source[axis]), *i[axis + 1 :]),
         name="gather",
@@ -225,7 +228,9 @@ class GatherNdAttrs:
     index_rank: int | None = None
 
 
-gather_nd = Op("gather_nd", kind=Kind.INJECTIVE, inputs=("data", "indices"), doc="Slices at multi-dimensional positions.")
+gather_nd = Op(
+    "gather_nd", kind=Kind.INJECTIVE, inputs=("data", "indices"), doc="Slices at multi-dimensional positions."
+)
 gather_nd.attrs(GatherNdAttrs)
 
 
@@ -260,11 +265,11 @@ def gather_nd_compute(attrs: GatherNdAttrs, data: te.Tensor, indices: te.Tensor)
     source, places = te.static_shape(data), te.static_shape(indices)
     batch, depth, count = attrs.batch_dims, places[0], len(places) - 1
 
-    def element(*i: Scalar) -> Scalar:
+    def element(*i: Index) -> Scalar:
         at = (wrapped(indices(k, *i[:count]), source[batch + k]) for k in range(depth))
         return data(*i[:batch], *at, *i[count:])
 
-    return te.compute(_gathered(attrs, source, places), element, name="gather_nd", tag="injective")
+    return elements(_gathered(attrs, source, places), element, name="gather_nd", tag="injective")
 
 
 @gather_nd.samples
@@ -310,7 +315,9 @@ def infer_reverse_sequence(attrs: ReverseSequenceAttrs, data: TensorType, seq_le
     if seq == batch:
         raise TypeMismatch(f"reverse_sequence: seq_axis and batch_axis are both {seq}")
     if seq_lengths.shape != (data.shape[batch],):
-        raise TypeMismatch(f"reverse_sequence: seq_lengths has shape {seq_lengths.shape}, wanted ({data.shape[batch]},)")
+        raise TypeMismatch(
+            f"reverse_sequence: seq_lengths has shape {seq_lengths.shape}, wanted ({data.shape[batch]},)"
+        )
     return data
 
 
@@ -319,7 +326,7 @@ def reverse_sequence_reference(attrs: ReverseSequenceAttrs, data: Array, seq_len
     grid = np.indices(data.shape)
     seq, batch = attrs.seq_axis % data.ndim, attrs.batch_axis % data.ndim
     length = np.clip(seq_lengths.astype(np.int64), 0, data.shape[seq])[grid[batch]]
-    key = list(grid)
+    key: list[Array] = list(grid)
     key[seq] = np.where(grid[seq] < length, length - 1 - grid[seq], grid[seq])
     return np.asarray(data[tuple(key)])
 
@@ -329,12 +336,12 @@ def reverse_sequence_compute(attrs: ReverseSequenceAttrs, data: te.Tensor, seq_l
     shape = te.static_shape(data)
     seq, batch = attrs.seq_axis % len(shape), attrs.batch_axis % len(shape)
 
-    def element(*i: Scalar) -> Scalar:
+    def element(*i: Index) -> Scalar:
         length = T.cast(T.minimum(T.maximum(seq_lengths(i[batch]), 0), shape[seq]), "int32")
-        at = T.select(T.less(i[seq], length), length - 1 - i[seq], i[seq])
+        at = T.select(T.less(i[seq], length), T.sub(T.sub(length, 1), i[seq]), i[seq])
         return data(*i[:seq], at, *i[seq + 1 :])
 
-    return te.compute(shape, element, name="reverse_sequence", tag="injective")
+    return elements(shape, element, name="reverse_sequence", tag="injective")
 
 
 @reverse_sequence.samples
@@ -351,7 +358,9 @@ def reverse_sequence_bad_samples() -> Iterator[BadSample]:
 
 @from_onnx("ReverseSequence")
 def from_onnx_reverse_sequence(node: OnnxNode) -> Expr:
-    return reverse_sequence(node.input(0), node.input(1), node.int("time_axis", default=0), node.int("batch_axis", default=1))
+    return reverse_sequence(
+        node.input(0), node.input(1), node.int("time_axis", default=0), node.int("batch_axis", default=1)
+    )
 
 
 @from_onnx("Compress")

@@ -17,9 +17,11 @@ from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops._common import axis_of, check_kind, check_same_dtype, f32, i32, ints
 from armillary.ops._loops import load, nest, rows, store
+from armillary.ops.broadcast import add, floor_mod
 from armillary.ops.indexing import numpy_wrapped, wrapped
-from armillary.ops.shape import transpose
-from armillary.relay.expr import Expr
+from armillary.ops.shape import reshape, transpose
+from armillary.ops.transform import broadcast_to
+from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import AnyDim, TensorType, Type
 from armillary.tir import build as T
@@ -62,7 +64,9 @@ def _numpy_scatter(data: Array, key: tuple[Array, ...], updates: Array, reductio
     return result
 
 
-def _extern(data: te.Tensor, inputs: list[te.Tensor], name: str, update: Callable[[list[Buffer], Buffer], Stmt]) -> te.Tensor:
+def _extern(
+    data: te.Tensor, inputs: list[te.Tensor], name: str, update: Callable[[list[Buffer], Buffer], Stmt]
+) -> te.Tensor:
     """A copy of the data, then the update statement."""
     shape = te.static_shape(data)
 
@@ -90,7 +94,9 @@ class ScatterElementsAttrs:
 
 
 _INPUTS = ("data", "indices", "updates")
-scatter_elements = Op("scatter_elements", kind=Kind.OPAQUE, inputs=_INPUTS, doc="Write elements at positions along an axis.")
+scatter_elements = Op(
+    "scatter_elements", kind=Kind.OPAQUE, inputs=_INPUTS, doc="Write elements at positions along an axis."
+)
 scatter_elements.attrs(ScatterElementsAttrs)
 
 
@@ -100,7 +106,7 @@ def infer_scatter_elements(attrs: ScatterElementsAttrs, data: Type, indices: Typ
     axis = axis_of("scatter_elements", attrs.axis, ty.ndim)
     if places.ndim != ty.ndim or places.shape != values.shape:
         raise TypeMismatch(
-            f"scatter_elements: indices {places.shape} and updates {values.shape} must agree and have {ty.ndim} dimensions"
+            f"scatter_elements: indices {places.shape} and updates {values.shape} must agree, with {ty.ndim} dimensions"
         )
     for i, (have, want) in enumerate(zip(places.shape, ty.shape)):
         if i != axis and isinstance(have, int) and isinstance(want, int) and have > want:
@@ -111,7 +117,7 @@ def infer_scatter_elements(attrs: ScatterElementsAttrs, data: Type, indices: Typ
 @scatter_elements.reference
 def scatter_elements_reference(attrs: ScatterElementsAttrs, data: Array, indices: Array, updates: Array) -> Array:
     axis = attrs.axis % data.ndim
-    key = list(np.indices(indices.shape))
+    key: list[Array] = list(np.indices(indices.shape))
     key[axis] = numpy_wrapped(indices, data.shape[axis])
     return _numpy_scatter(data, tuple(key), updates, attrs.reduction)
 
@@ -233,3 +239,24 @@ def from_onnx_scatter_nd(node: OnnxNode) -> Expr:
     indices = transpose(node.input(1), (ndim - 1, *range(ndim - 1)))
     reduction = node.string("reduction", default="none")
     return scatter_nd(node.input(0), indices, node.input(2), _reduction(reduction))
+
+
+@from_onnx("TensorScatter")
+def from_onnx_tensor_scatter(node: OnnxNode) -> Expr:
+    """A cache written from a per-batch start position on; mode circular wraps round."""
+    cache, update = node.type_of(0), node.type_of(1)
+    axis = axis_of("TensorScatter", node.int("axis", default=-2), cache.ndim)
+    length, batch = update.static[axis], cache.static[0]
+    mode = node.string("mode", default="linear")
+    if mode not in ("linear", "circular") or axis == 0:
+        raise TypeMismatch(
+            f"TensorScatter node {node.name!r}: got mode {mode!r} and axis {axis}, wanted linear or circular"
+        )
+    steps = const(np.arange(length).reshape([-1 if i == axis else 1 for i in range(cache.ndim)]), "int64")
+    places: Expr = steps
+    if not node.missing(2):
+        start = reshape(node.input(2), (batch, *(1,) * (cache.ndim - 1)))
+        places = add(start, steps)
+    if mode == "circular":
+        places = floor_mod(places, const(cache.static[axis], "int64"))
+    return scatter_elements(node.input(0), broadcast_to(places, update.static), node.input(1), axis)

@@ -73,7 +73,9 @@ def _check_letters(equation: str, parts: Sequence[str]) -> None:
     for part in parts:
         rest = part.replace("...", "", 1)
         if not all(c.isascii() and c.isalpha() for c in rest):
-            raise TypeMismatch(f"einsum: cannot read {part!r} in {equation!r}", hint='letters, ",", "->" and "..." only')
+            raise TypeMismatch(
+                f"einsum: cannot read {part!r} in {equation!r}", hint='letters, ",", "->" and "..." only'
+            )
 
 
 def _expand(equation: str, term: str, ndim: int, dots: str) -> str:

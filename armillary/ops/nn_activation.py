@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from armillary import te
-from armillary.ops.nn_common import axis_of, f32, need_dtype, need_rank, need_shape, need_tensor, tensor
+from armillary.ops.nn_common import Tensor, axis_of, f32, need_dtype, need_rank, need_shape, need_tensor, tensor
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
@@ -92,13 +92,13 @@ def _reference_bias(attrs: AxisAttrs, x: Array, bias: Array) -> Array:
 
 
 @relu.compute
-def _compute_relu(attrs: None, x: te.Tensor) -> te.Tensor:
+def _compute_relu(attrs: None, x: Tensor) -> Tensor:
     zero = build.const(0, x.dtype)
     return te.compute(x.shape, lambda *i: build.maximum(x(*i), zero), name="relu", tag="elemwise")
 
 
 @leaky_relu.compute
-def _compute_leaky(attrs: LeakyReluAttrs, x: te.Tensor) -> te.Tensor:
+def _compute_leaky(attrs: LeakyReluAttrs, x: Tensor) -> Tensor:
     zero, alpha = build.const(0, x.dtype), build.const(attrs.alpha, x.dtype)
     return te.compute(
         x.shape, lambda *i: build.select(x(*i) > zero, x(*i), x(*i) * alpha), name="leaky_relu", tag="elemwise"
@@ -106,7 +106,7 @@ def _compute_leaky(attrs: LeakyReluAttrs, x: te.Tensor) -> te.Tensor:
 
 
 @prelu.compute
-def _compute_prelu(attrs: AxisAttrs, x: te.Tensor, alpha: te.Tensor) -> te.Tensor:
+def _compute_prelu(attrs: AxisAttrs, x: Tensor, alpha: Tensor) -> Tensor:
     axis, zero, one = attrs.axis % len(x.shape), build.const(0, x.dtype), te.static_shape(alpha) == (1,)
 
     def element(*i: Any) -> Any:
@@ -116,13 +116,13 @@ def _compute_prelu(attrs: AxisAttrs, x: te.Tensor, alpha: te.Tensor) -> te.Tenso
 
 
 @bias_add.compute
-def _compute_bias(attrs: AxisAttrs, x: te.Tensor, bias: te.Tensor) -> te.Tensor:
+def _compute_bias(attrs: AxisAttrs, x: Tensor, bias: Tensor) -> Tensor:
     axis = attrs.axis % len(x.shape)
     return te.compute(x.shape, lambda *i: x(*i) + bias(i[axis]), name="bias_add", tag="broadcast")
 
 
 @dropout.compute
-def _compute_dropout(attrs: DropoutAttrs, x: te.Tensor) -> te.Tensor:
+def _compute_dropout(attrs: DropoutAttrs, x: Tensor) -> Tensor:
     return te.compute(x.shape, lambda *i: x(*i), name="dropout", tag="elemwise")
 
 

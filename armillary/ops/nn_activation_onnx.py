@@ -66,21 +66,23 @@ def prelu(node: OnnxNode) -> Expr:
 @from_onnx("Elu")
 def elu(node: OnnxNode) -> Expr:
     x = node.input(0)
-    return call("nn.relu", x) - _exp_part(x) * node.float("alpha", 1.0)
+    alpha: float = node.float("alpha", 1.0)
+    return call("nn.relu", x) - _exp_part(x) * alpha
 
 
 @from_onnx("Selu")
 def selu(node: OnnxNode) -> Expr:
     x = node.input(0)
     old = node.opset < 6
-    alpha = node.float("alpha", 1.6732 if old else 1.67326319217681884765625)
-    gamma = node.float("gamma", 1.0507 if old else 1.05070102214813232421875)
+    alpha: float = node.float("alpha", 1.6732 if old else 1.67326319217681884765625)
+    gamma: float = node.float("gamma", 1.0507 if old else 1.05070102214813232421875)
     return (call("nn.relu", x) - _exp_part(x) * alpha) * gamma
 
 
 @from_onnx("Celu")
 def celu(node: OnnxNode) -> Expr:
-    x, alpha = node.input(0), node.float("alpha", 1.0)
+    x = node.input(0)
+    alpha: float = node.float("alpha", 1.0)
     return call("nn.relu", x) - _exp_part(x / alpha) * alpha
 
 

@@ -8,7 +8,7 @@ knows an operator. See nn_conv.py, nn_pool.py, nn_norm.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
 from armillary.tir import build
 
 Pairs = tuple[tuple[int, int], ...]
+Tensor = Any  # Any: TE tensors; the operators of their elements are installed at run time
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
@@ -184,12 +185,15 @@ def spatial_axes(op: str, layout: str, rank: int) -> tuple[int, ...]:
 # --- numpy ---------------------------------------------------------------------------------------------------------
 
 
-def windows(x: Array, axes: Sequence[int], offsets: Sequence[int], counts: Sequence[int], steps: Sequence[int]) -> Array:
+def windows(
+    x: Array, axes: Sequence[int], offsets: Sequence[int], counts: Sequence[int], steps: Sequence[int]
+) -> Array:
     """The view of `x` that takes, along each axis, `count` elements from `offset` on by `step`."""
     index: list[Any] = [slice(None)] * x.ndim
     for axis, offset, count, step in zip(axes, offsets, counts, steps, strict=True):
         index[axis] = slice(offset, offset + (count - 1) * step + 1, step)
-    return x[tuple(index)]
+    view: Array = x[tuple(index)]
+    return view
 
 
 def pad_array(x: Array, axes: Sequence[int], pads: Sequence[tuple[int, int]], value: Any = 0) -> Array:
@@ -244,5 +248,3 @@ def placed(layout: str, values: dict[str, Any]) -> list[Any]:
     """Values ordered as the letters of a layout."""
     return [values[c] for c in letters(layout)]
 
-
-Rule = Callable[..., Any]

@@ -21,6 +21,7 @@ from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import (
     SPATIAL,
     Pairs,
+    Tensor,
     f32,
     known,
     need_dtype,
@@ -171,7 +172,8 @@ def convolve(x: Array, w: Array, win: Window, groups: int) -> Array:
     for offset in itertools.product(*map(range, kernel)):
         starts = [k * d for k, d in zip(offset, win.dilation, strict=True)]
         part = windows(x, axes, starts, counts, win.strides).reshape(n, groups, c // groups, -1)
-        factor = wg[(..., *offset)]
+        at: Any = (..., *offset)  # Any: numpy's index types
+        factor = wg[at]
         out += factor * part if c == groups else np.matmul(factor, part)
     return out.reshape(n, o, *counts)
 
@@ -189,7 +191,7 @@ def _reference(rank: int, attrs: Any, data: Array, weight: Array) -> Array:
     return np.ascontiguousarray(plain(y, "NC" + sp, attrs.out_layout or attrs.data_layout)).astype(dtype)
 
 
-def _compute(rank: int, attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+def _compute(rank: int, attrs: Any, data: Tensor, weight: Tensor) -> Tensor:
     op, sp, layout = f"nn.conv{rank}d", SPATIAL[rank], attrs.data_layout
     win = window(op, attrs, rank)
     d, w = dict(zip(layout, data.shape, strict=True)), dict(zip(attrs.kernel_layout, weight.shape, strict=True))

@@ -16,6 +16,7 @@ import numpy as np
 from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import (
+    Tensor,
     f32,
     known,
     need_dtype,
@@ -127,12 +128,11 @@ def _reference(op: str, attrs: Any, data: Array, weight: Array) -> Array:
     x = unblock(data)
     groups = x.shape[1] if op == depthwise_blocked.name else attrs.groups
     y = convolve(wide(x), wide(unblock_weight(weight)), window(op, attrs, 2), groups)
-    n, o, h, w = y.shape
-    blocked = y.reshape(n, weight.shape[0], weight.shape[5], h, w).transpose(0, 1, 3, 4, 2)
+    blocked = y.reshape(y.shape[0], weight.shape[0], weight.shape[5], *y.shape[2:]).transpose(0, 1, 3, 4, 2)
     return np.ascontiguousarray(blocked).astype(dtype)
 
 
-def _shape(attrs: Any, data: te.Tensor, weight: te.Tensor) -> tuple[Any, ...]:
+def _shape(attrs: Any, data: Tensor, weight: Tensor) -> tuple[Any, ...]:
     win = window("nn.contrib_conv2d_NCHWc", attrs, 2)
     size = [
         window_count(data.shape[2 + a], win.pads[a], weight.shape[2 + a], win.strides[a], win.dilation[a])
@@ -142,7 +142,7 @@ def _shape(attrs: Any, data: te.Tensor, weight: te.Tensor) -> tuple[Any, ...]:
 
 
 @conv2d_blocked.compute
-def _compute(attrs: BlockedConv2DAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+def _compute(attrs: BlockedConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     win, dtype = window(conv2d_blocked.name, attrs, 2), result_dtype(attrs, data)
     padded = te_pad(data, [(0, 0), (0, 0), *win.pads, (0, 0)])
     o_blocks, i_blocks, kh, kw, ci, _ = weight.shape
@@ -158,7 +158,7 @@ def _compute(attrs: BlockedConv2DAttrs, data: te.Tensor, weight: te.Tensor) -> t
 
 
 @depthwise_blocked.compute
-def _compute_depthwise(attrs: BlockedDepthwiseAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+def _compute_depthwise(attrs: BlockedDepthwiseAttrs, data: Tensor, weight: Tensor) -> Tensor:
     win, dtype = window(depthwise_blocked.name, attrs, 2), result_dtype(attrs, data)
     padded = te_pad(data, [(0, 0), (0, 0), *win.pads, (0, 0)])
     blocks, ci = te.static_shape(data)[1], te.static_shape(data)[4]

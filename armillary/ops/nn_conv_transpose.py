@@ -18,6 +18,7 @@ from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import (
     SPATIAL,
+    Tensor,
     extent,
     f32,
     known,
@@ -125,7 +126,8 @@ def _reference(op: str, rank: int, attrs: Any, data: Array, weight: Array) -> Ar
     wg = w.reshape(g, c // g, *w.shape[1:])
     for offset in itertools.product(*map(range, kernel)):
         starts = [k * d for k, d in zip(offset, win.dilation, strict=True)]
-        factor = wg[(..., *offset)].swapaxes(1, 2)
+        at: Any = (..., *offset)  # Any: numpy's index types
+        factor = wg[at].swapaxes(1, 2)
         part = np.matmul(factor, flat).reshape(n, g, w.shape[1], *sizes)
         windows(out, range(3, 3 + rank), starts, sizes, win.strides)[...] += part
     crop = tuple(slice(b, f - a) for f, (b, a) in zip(full, win.pads, strict=True))
@@ -133,7 +135,9 @@ def _reference(op: str, rank: int, attrs: Any, data: Array, weight: Array) -> Ar
     return np.ascontiguousarray(plain(y, "NC" + sp, attrs.out_layout or attrs.data_layout)).astype(dtype)
 
 
-def _dilate(data: te.Tensor, layout: str, sp: str, before: list[Any], strides: tuple[int, ...], total: list[Any]) -> Any:
+def _dilate(
+    data: Tensor, layout: str, sp: str, before: list[Any], strides: tuple[int, ...], total: list[Any]
+) -> Any:
     """The data spread by the strides, with zeros between and around."""
     d = dict(zip(layout, data.shape, strict=True))
     shape = placed(layout, d | dict(zip(sp, total, strict=True)))
@@ -151,7 +155,7 @@ def _dilate(data: te.Tensor, layout: str, sp: str, before: list[Any], strides: t
     return te.compute(shape, element, name="data_dilate", tag="dilate")
 
 
-def _compute(op: str, rank: int, attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+def _compute(op: str, rank: int, attrs: Any, data: Tensor, weight: Tensor) -> Tensor:
     sp, layout, groups = SPATIAL[rank], attrs.data_layout, attrs.groups
     win, extra = window(op, attrs, rank), per_axis(op, "output_padding", attrs.output_padding, rank, 0)
     d, w = dict(zip(layout, data.shape, strict=True)), dict(zip(attrs.kernel_layout, weight.shape, strict=True))

@@ -16,7 +16,7 @@ import numpy as np
 
 from armillary import te
 from armillary.errors import TypeMismatch
-from armillary.ops.nn_common import f32, need_dtype, need_rank, need_tensor, reduce_axes, same_dim, tensor, wide
+from armillary.ops.nn_common import Tensor, f32, need_dtype, need_rank, need_tensor, reduce_axes, same_dim, tensor, wide
 from armillary.ops.nn_conv import result_dtype
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
@@ -131,7 +131,8 @@ def product(attrs: Any, a: Array, b: Array) -> Array:
     dtype = result_dtype(attrs, a).numpy
     if np.issubdtype(dtype, np.integer):
         a, b = a.astype(dtype), b.astype(dtype)
-    return np.matmul(wide(a), wide(b)).astype(dtype)
+    result: Array = np.matmul(wide(a), wide(b)).astype(dtype)
+    return result
 
 
 def _maybe_swap(x: Array, swap: bool) -> Array:
@@ -139,10 +140,14 @@ def _maybe_swap(x: Array, swap: bool) -> Array:
 
 
 dense.reference(lambda attrs, data, weight: product(attrs, data, weight.T))
-matmul.reference(lambda attrs, a, b: product(attrs, _maybe_swap(a, attrs.transpose_a), _maybe_swap(b, attrs.transpose_b)))
-batch_matmul.reference(
-    lambda attrs, a, b: product(attrs, _maybe_swap(a, attrs.transpose_a), _maybe_swap(b, attrs.transpose_b))
-)
+
+
+def _reference_matmul(attrs: Any, a: Array, b: Array) -> Array:
+    return product(attrs, _maybe_swap(a, attrs.transpose_a), _maybe_swap(b, attrs.transpose_b))
+
+
+matmul.reference(_reference_matmul)
+batch_matmul.reference(_reference_matmul)
 
 
 @dense_pack.reference
@@ -151,7 +156,7 @@ def _reference_pack(attrs: DensePackAttrs, data: Array, weight: Array) -> Array:
 
 
 @dense.compute
-def _compute_dense(attrs: DenseAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+def _compute_dense(attrs: DenseAttrs, data: Tensor, weight: Tensor) -> Tensor:
     dtype = result_dtype(attrs, data)
     (k,) = reduce_axes([data.shape[-1]], ["k"])
 
@@ -162,7 +167,7 @@ def _compute_dense(attrs: DenseAttrs, data: te.Tensor, weight: te.Tensor) -> te.
 
 
 @matmul.compute
-def _compute_matmul(attrs: MatmulAttrs, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+def _compute_matmul(attrs: MatmulAttrs, a: Tensor, b: Tensor) -> Tensor:
     dtype = result_dtype(attrs, a)
     m, inner = (a.shape[-1], a.shape[-2]) if attrs.transpose_a else (a.shape[-2], a.shape[-1])
     (k,) = reduce_axes([inner], ["k"])
@@ -178,7 +183,7 @@ def _compute_matmul(attrs: MatmulAttrs, a: te.Tensor, b: te.Tensor) -> te.Tensor
 
 
 @batch_matmul.compute
-def _compute_batch_matmul(attrs: BatchMatmulAttrs, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+def _compute_batch_matmul(attrs: BatchMatmulAttrs, a: Tensor, b: Tensor) -> Tensor:
     dtype = result_dtype(attrs, a)
     m, inner = (a.shape[2], a.shape[1]) if attrs.transpose_a else (a.shape[1], a.shape[2])
     n = b.shape[1] if attrs.transpose_b else b.shape[2]
@@ -195,7 +200,7 @@ def _compute_batch_matmul(attrs: BatchMatmulAttrs, a: te.Tensor, b: te.Tensor) -
 
 
 @dense_pack.compute
-def _compute_pack(attrs: DensePackAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor:
     dtype, lanes = result_dtype(attrs, data), weight.shape[2]
     (k,) = reduce_axes([data.shape[-1]], ["k"])
 

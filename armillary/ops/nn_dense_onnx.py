@@ -77,7 +77,7 @@ def _unknown(dims: tuple[object, ...]) -> bool:
 def _dims(shape: tuple[object, ...]) -> tuple[int, ...]:
     """A reshape target: an unknown dimension is -1, at most one."""
     if sum(isinstance(d, AnyDim) for d in shape) > 1:
-        raise UnsupportedError(f"a batched product of rank {len(shape)} has more than one unknown size", hint="pass shape=")
+        raise UnsupportedError("a batched product has more than one unknown size", hint="pass shape= when importing")
     return tuple(-1 if isinstance(d, AnyDim) else d for d in shape)  # type: ignore[misc]
 
 

@@ -17,6 +17,7 @@ from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_activation import along
 from armillary.ops.nn_common import (
+    Tensor,
     axis_of,
     call,
     f32,
@@ -135,6 +136,8 @@ def _infer_group(attrs: GroupNormAttrs, data: Type, gamma: Type, beta: Type) -> 
 @l2_normalize.infer
 def _infer_l2(attrs: L2NormalizeAttrs, data: Type) -> TensorType:
     x = need_float("nn.l2_normalize", need_tensor("nn.l2_normalize", data))
+    if not isinstance(attrs.axis, tuple | None):
+        raise TypeMismatch(f"nn.l2_normalize: axis must be a list of axes, got {attrs.axis!r}")
     for axis in attrs.axis or ():
         axis_of("nn.l2_normalize", axis, x.ndim)
     return x
@@ -159,7 +162,8 @@ def standardised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
     """(x - mean) / sqrt(variance + epsilon) over some axes."""
     mean = x.mean(axes, keepdims=True)
     spread = np.square(x - mean).mean(axes, keepdims=True)
-    return (x - mean) / np.sqrt(spread + x.dtype.type(epsilon))
+    result: Array = (x - mean) / np.sqrt(spread + x.dtype.type(epsilon))
+    return result
 
 
 def _affine(attrs: Any, y: Array, axis: int, gamma: Array, beta: Array) -> Array:
@@ -200,13 +204,15 @@ def _reference_group(attrs: GroupNormAttrs, x: Array, gamma: Array, beta: Array)
 def _reference_rms(attrs: RmsNormAttrs, x: Array, weight: Array) -> Array:
     y = wide(x)
     y = y / np.sqrt(np.square(y).mean(attrs.axis, keepdims=True) + y.dtype.type(attrs.epsilon))
-    return (y * along(wide(weight), y.ndim, attrs.axis)).astype(x.dtype)
+    result: Array = (y * along(wide(weight), y.ndim, attrs.axis)).astype(x.dtype)
+    return result
 
 
 @l2_normalize.reference
 def _reference_l2(attrs: L2NormalizeAttrs, x: Array) -> Array:
     y = wide(x)
-    return (y / np.sqrt(np.maximum(np.square(y).sum(attrs.axis, keepdims=True), attrs.eps))).astype(x.dtype)
+    result: Array = (y / np.sqrt(np.maximum(np.square(y).sum(attrs.axis, keepdims=True), attrs.eps))).astype(x.dtype)
+    return result
 
 
 @lrn.reference
@@ -220,7 +226,7 @@ def _reference_lrn(attrs: LrnAttrs, x: Array) -> Array:
 
 
 @lrn.compute
-def _compute_lrn(attrs: LrnAttrs, x: te.Tensor) -> te.Tensor:
+def _compute_lrn(attrs: LrnAttrs, x: Tensor) -> Tensor:
     axis, before = attrs.axis % len(x.shape), (attrs.size - 1) // 2
     (k,) = reduce_axes([attrs.size], ["k"])
 
@@ -275,8 +281,8 @@ def _scaled(attrs: Any, y: Expr, axis: int, gamma: Expr, beta: Expr) -> Expr:
 @batch_norm.decompose
 def _decompose_batch(attrs: BatchNormAttrs, x: Expr, gamma: Expr, beta: Expr, mean: Expr, var: Expr) -> Expr:
     """x * scale + shift, with scale = gamma / sqrt(var + epsilon) and shift = beta - mean * scale."""
-    factor = call("sqrt", var + attrs.epsilon)
-    factor = gamma / factor if attrs.scale else call("divide", 1.0 + beta * 0.0, factor)
+    deviation = call("sqrt", var + attrs.epsilon)
+    factor = gamma / deviation if attrs.scale else 1.0 / deviation
     shift = beta - mean * factor if attrs.center else -(mean * factor)
     ndim = type_of(x).ndim
     y = x * spread_along(factor, ndim, attrs.axis) + spread_along(shift, ndim, attrs.axis)

@@ -14,7 +14,7 @@ import numpy as np
 
 from armillary import te
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops.nn_common import axis_of, call, f32, need_tensor, te_pad, tensor
+from armillary.ops.nn_common import Tensor, axis_of, call, f32, need_tensor, te_pad, tensor
 from armillary.ops.nn_dense_onnx import type_of
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
@@ -95,7 +95,7 @@ def source_index(mode: str, i: Any, size: Any, width: tuple[int, int]) -> Any:  
     return build.select(folded < size, folded, last - folded)
 
 
-def _mirrored(mode: str, width: Any, x: te.Tensor) -> te.Tensor:
+def _mirrored(mode: str, width: Any, x: Tensor) -> Tensor:
     shape = [d + (b + a) for d, (b, a) in zip(x.shape, width, strict=True)]
 
     def element(*index: Any) -> Any:
@@ -105,7 +105,7 @@ def _mirrored(mode: str, width: Any, x: te.Tensor) -> te.Tensor:
 
 
 @pad.compute
-def _compute(attrs: PadAttrs, x: te.Tensor) -> te.Tensor:
+def _compute(attrs: PadAttrs, x: Tensor) -> Tensor:
     if attrs.pad_mode != "constant":
         return _mirrored(attrs.pad_mode, attrs.pad_width, x)
     if not any(b or a for b, a in attrs.pad_width):
@@ -114,7 +114,7 @@ def _compute(attrs: PadAttrs, x: te.Tensor) -> te.Tensor:
 
 
 @mirror_pad.compute
-def _compute_mirror(attrs: MirrorPadAttrs, x: te.Tensor) -> te.Tensor:
+def _compute_mirror(attrs: MirrorPadAttrs, x: Tensor) -> Tensor:
     return _mirrored(_mirror_mode(attrs), attrs.pad_width, x)
 
 

@@ -20,6 +20,7 @@ from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import (
     SPATIAL,
     Pairs,
+    Tensor,
     extent,
     f32,
     known,
@@ -156,7 +157,7 @@ def _reference_avg(pool: Pool, attrs: Any, x: Array) -> Array:
     return (total // count if np.issubdtype(x.dtype, np.integer) else total / count).astype(x.dtype)
 
 
-def _reduce(pool: Pool, x: te.Tensor, fill: Any, combine: Any, tag: str) -> te.Tensor:
+def _reduce(pool: Pool, x: Tensor, fill: Any, combine: Any, tag: str) -> Tensor:
     counts = _counts(pool, x.shape)
     pads = [(0, 0)] * len(x.shape)
     sizes = [getattr(x.shape[a], "value", x.shape[a]) for a in pool.axes]
@@ -178,11 +179,11 @@ def _reduce(pool: Pool, x: te.Tensor, fill: Any, combine: Any, tag: str) -> te.T
     return te.compute(shape, element, name=tag, tag=tag)
 
 
-def _compute_max(pool: Pool, attrs: Any, x: te.Tensor) -> te.Tensor:
+def _compute_max(pool: Pool, attrs: Any, x: Tensor) -> Tensor:
     return _reduce(pool, x, lowest(x.dtype), te.max, "pool_max")
 
 
-def _compute_avg(pool: Pool, attrs: Any, x: te.Tensor) -> te.Tensor:
+def _compute_avg(pool: Pool, attrs: Any, x: Tensor) -> Tensor:
     total = _reduce(pool, x, 0, te.sum, "pool_sum")
     include = attrs.count_include_pad
 
@@ -194,10 +195,10 @@ def _compute_avg(pool: Pool, attrs: Any, x: te.Tensor) -> te.Tensor:
             if not (before or after or pool.ceil) or (include and not pool.ceil):
                 count = count * kernel
                 continue
-            start = index[a] * stride - before
-            first = 0 if include else build.maximum((dilation - 1 - start) // dilation, 0)
+            start: Any = index[a] * stride - before
+            first: Any = 0 if include else build.maximum((dilation - 1 - start) // dilation, 0)
             end = x.shape[a] + (after if include else 0)
-            last = build.minimum((end - start + (dilation - 1)) // dilation, kernel)
+            last: Any = build.minimum((end - start + (dilation - 1)) // dilation, kernel)
             count = count * (last - first)
         divisor = count if isinstance(count, int) else build.maximum(count, 1)
         return build.div(total(*index), build.cast(build.convert(divisor), x.dtype))
@@ -250,9 +251,9 @@ avg_pool1d, avg_pool2d, avg_pool3d = (_windowed("avg", rank) for rank in (1, 2, 
 
 def _adaptive_attrs(name: str, rank: int, whole: bool) -> type:
     rows: list[tuple[str, Any, Any]] = [("layout", str, "NC" + SPATIAL[rank]), ("out_layout", str, "")]
-    return make_dataclass(
-        name, rows if whole else [("output_size", tuple | None, None), *rows], frozen=True, namespace={"__module__": __name__}
-    )
+    if not whole:
+        rows.insert(0, ("output_size", tuple | None, None))
+    return make_dataclass(name, rows, frozen=True, namespace={"__module__": __name__})
 
 
 def _bins(op: str, attrs: Any, rank: int, x: Any) -> tuple[tuple[int, ...], tuple[Any, ...]]:
@@ -284,7 +285,7 @@ def _reference_bins(op: str, attrs: Any, rank: int, x: Array, average: bool) -> 
     return y.astype(x.dtype)
 
 
-def _compute_bins(op: str, attrs: Any, rank: int, x: te.Tensor, average: bool) -> te.Tensor:
+def _compute_bins(op: str, attrs: Any, rank: int, x: Tensor, average: bool) -> Tensor:
     axes, sizes = _bins(op, attrs, rank, x)
     spans = [_widest(x.shape[a], s) for a, s in zip(axes, sizes, strict=True)]
     rk = reduce_axes(spans, [f"k{n}" for n in range(rank)])
@@ -366,5 +367,5 @@ def _bin_samples(make: Any, prefix: str, rank: int) -> Iterator[Sample]:
 
 global_max_pool1d, global_max_pool2d, global_max_pool3d = (_binned("global", "max", rank) for rank in (1, 2, 3))
 global_avg_pool1d, global_avg_pool2d, global_avg_pool3d = (_binned("global", "avg", rank) for rank in (1, 2, 3))
-adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (_binned("adaptive", "max", rank) for rank in (1, 2, 3))
-adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (_binned("adaptive", "avg", rank) for rank in (1, 2, 3))
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (_binned("adaptive", "max", r) for r in (1, 2, 3))
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (_binned("adaptive", "avg", r) for r in (1, 2, 3))

@@ -14,7 +14,7 @@ import numpy as np
 
 from armillary import te
 from armillary.errors import TypeMismatch
-from armillary.ops.nn_common import SPATIAL, f32, lowest, need_tensor, pad_array, reduce_axes, te_pad, windows
+from armillary.ops.nn_common import SPATIAL, Tensor, f32, lowest, need_tensor, pad_array, reduce_axes, te_pad, windows
 from armillary.ops.nn_pool import infer_pool, normal, offsets, overhang
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
@@ -82,7 +82,7 @@ def _reference(attrs: MaxPoolIndicesAttrs, x: Array) -> tuple[Array, Array]:
 
 
 @max_pool_with_indices.compute
-def _compute(attrs: MaxPoolIndicesAttrs, x: te.Tensor) -> list[te.Tensor]:
+def _compute(attrs: MaxPoolIndicesAttrs, x: Tensor) -> list[Tensor]:
     rank = _rank(attrs)
     pool = normal(NAME, attrs, rank, x)
     sizes = te.static_shape(x)

@@ -146,7 +146,8 @@ def _plan(op: str, attrs: ResizeAttrs, rank: int, shape: Sequence[Any]) -> list[
     plan = []
     for n, (a, out) in enumerate(zip(where, wanted, strict=True)):
         scale = attrs.scales[n] if attrs.scales else out / shape[a]
-        roi = (float(attrs.roi[n]), float(attrs.roi[n + rank])) if len(attrs.roi) == 2 * rank else (0.0, 1.0)
+        area = attrs.roi or ()
+        roi = (float(area[n]), float(area[n + rank])) if len(area) == 2 * rank else (0.0, 1.0)
         axis = Axis(shape[a], out, scale, roi, attrs)
         places, weights = taps(axis)
         same = places.shape == (shape[a], 1) and (places[:, 0] == np.arange(shape[a])).all()

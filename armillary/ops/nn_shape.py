@@ -17,7 +17,7 @@ import numpy as np
 
 from armillary import te
 from armillary.errors import TypeMismatch
-from armillary.ops.nn_common import block_of, call, f32, known, letters, need_rank, need_tensor
+from armillary.ops.nn_common import Tensor, block_of, call, f32, known, letters, need_rank, need_tensor
 from armillary.ops.nn_dense_onnx import type_of
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
@@ -35,6 +35,7 @@ class DepthToSpaceAttrs:
 class SpaceToDepthAttrs:
     block_size: int = 2
     layout: str = "NCHW"
+    mode: str = "DCR"
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ batch_flatten.reference(lambda attrs, x: x.reshape(x.shape[0], int(np.prod(x.sha
 
 
 @batch_flatten.compute
-def _compute_flatten(attrs: None, x: te.Tensor) -> te.Tensor:
+def _compute_flatten(attrs: None, x: Tensor) -> Tensor:
     columns: Any = 1
     for d in x.shape[1:]:
         columns = columns * d
@@ -114,6 +115,11 @@ def _need_layout(op: str, layout: str, block: int, data: Type) -> TensorType:
     return x
 
 
+def _need_mode(op: str, mode: str) -> None:
+    if mode not in ("DCR", "CRD"):
+        raise TypeMismatch(f"{op}: mode must be DCR or CRD, got {mode!r}")
+
+
 def _scaled(op: str, x: TensorType, layout: str, block: int, down: str) -> TensorType:
     """The type after axes in `down` shrink by the block and the others grow to match."""
     shape = dict(zip(layout, x.shape, strict=True))
@@ -131,14 +137,14 @@ def _scaled(op: str, x: TensorType, layout: str, block: int, down: str) -> Tenso
 def _infer_d2s(attrs: DepthToSpaceAttrs, data: Type) -> TensorType:
     op = "nn.depth_to_space"
     x = _need_layout(op, attrs.layout, attrs.block_size, data)
-    if attrs.mode not in ("DCR", "CRD"):
-        raise TypeMismatch(f"{op}: mode must be DCR or CRD, got {attrs.mode!r}")
+    _need_mode(op, attrs.mode)
     return _scaled(op, x, attrs.layout, attrs.block_size, "C")
 
 
 @space_to_depth.infer
 def _infer_s2d(attrs: SpaceToDepthAttrs, data: Type) -> TensorType:
     op = "nn.space_to_depth"
+    _need_mode(op, attrs.mode)
     return _scaled(op, _need_layout(op, attrs.layout, attrs.block_size, data), attrs.layout, attrs.block_size, "HW")
 
 
@@ -158,12 +164,13 @@ def _reference_s2d(attrs: SpaceToDepthAttrs, x: Array) -> Array:
     y = x if attrs.layout == "NCHW" else x.transpose(0, 3, 1, 2)
     n, c, h, w = y.shape
     b = attrs.block_size
-    y = y.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4).reshape(n, c * b * b, h // b, w // b)
+    order = (0, 3, 5, 1, 2, 4) if attrs.mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    y = y.reshape(n, c, h // b, b, w // b, b).transpose(order).reshape(n, c * b * b, h // b, w // b)
     return np.ascontiguousarray(y if attrs.layout == "NCHW" else y.transpose(0, 2, 3, 1))
 
 
 @depth_to_space.compute
-def _compute_d2s(attrs: DepthToSpaceAttrs, x: te.Tensor) -> te.Tensor:
+def _compute_d2s(attrs: DepthToSpaceAttrs, x: Tensor) -> Tensor:
     b, layout = attrs.block_size, attrs.layout
     size = dict(zip(layout, x.shape, strict=True))
     channels = size["C"] // (b * b)
@@ -180,7 +187,7 @@ def _compute_d2s(attrs: DepthToSpaceAttrs, x: te.Tensor) -> te.Tensor:
 
 
 @space_to_depth.compute
-def _compute_s2d(attrs: SpaceToDepthAttrs, x: te.Tensor) -> te.Tensor:
+def _compute_s2d(attrs: SpaceToDepthAttrs, x: Tensor) -> Tensor:
     b, layout = attrs.block_size, attrs.layout
     size = dict(zip(layout, x.shape, strict=True))
     shape = size | {"C": size["C"] * (b * b), "H": size["H"] // b, "W": size["W"] // b}
@@ -188,6 +195,8 @@ def _compute_s2d(attrs: SpaceToDepthAttrs, x: te.Tensor) -> te.Tensor:
     def element(*index: Any) -> Any:
         at = dict(zip(layout, index, strict=True))
         part, channel = at["C"] // size["C"], at["C"] % size["C"]
+        if attrs.mode == "CRD":
+            part, channel = at["C"] % (b * b), at["C"] // (b * b)
         at |= {"C": channel, "H": at["H"] * b + part // b, "W": at["W"] * b + part % b}
         return x(*(at[a] for a in layout))
 
@@ -250,7 +259,7 @@ def _reference_layout(attrs: LayoutTransformAttrs, x: Array) -> Array:
 
 
 @layout_transform.compute
-def _compute_layout(attrs: LayoutTransformAttrs, x: te.Tensor) -> te.Tensor:
+def _compute_layout(attrs: LayoutTransformAttrs, x: Tensor) -> Tensor:
     src, dst = letters(attrs.src_layout), letters(attrs.dst_layout)
     size = dict(zip(src, x.shape, strict=True))
     from_blocks = {c: block_of(attrs.src_layout, c) for c in src}
@@ -388,6 +397,7 @@ def _samples_d2s() -> Iterator[Sample]:
 def _samples_s2d() -> Iterator[Sample]:
     yield Sample(SpaceToDepthAttrs(), (f32(1, 2, 4, 6),))
     yield Sample(SpaceToDepthAttrs(layout="NHWC"), (f32(1, 4, 6, 2),))
+    yield Sample(SpaceToDepthAttrs(mode="CRD"), (f32(1, 2, 4, 6),))
 
 
 @layout_transform.samples
@@ -429,4 +439,5 @@ def from_onnx_d2s(node: OnnxNode) -> Expr:
 
 @from_onnx("SpaceToDepth")
 def from_onnx_s2d(node: OnnxNode) -> Expr:
-    return call("nn.space_to_depth", node.input(0), block_size=node.int("blocksize"))
+    mode = node.string("mode", "DCR") or "DCR"
+    return call("nn.space_to_depth", node.input(0), block_size=node.int("blocksize"), mode=mode)

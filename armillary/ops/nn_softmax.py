@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from armillary import te
-from armillary.ops.nn_common import axis_of, call, f32, need_float, need_tensor, tensor, wide
+from armillary.ops._common import quiet
+from armillary.ops.nn_common import Tensor, axis_of, call, f32, need_float, need_tensor, tensor, wide
 from armillary.ops.nn_dense_onnx import type_of
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
@@ -38,22 +39,27 @@ def _infer(op: str, attrs: SoftmaxAttrs, data: Type) -> TensorType:
 
 def _shifted(attrs: SoftmaxAttrs, x: Array) -> Array:
     y = wide(x)
-    return y - y.max(attrs.axis, keepdims=True)
+    shifted: Array = y - y.max(attrs.axis, keepdims=True)
+    return shifted
 
 
 @softmax.reference
+@quiet
 def _reference(attrs: SoftmaxAttrs, x: Array) -> Array:
     e = np.exp(_shifted(attrs, x))
-    return (e / e.sum(attrs.axis, keepdims=True)).astype(x.dtype)
+    result: Array = (e / e.sum(attrs.axis, keepdims=True)).astype(x.dtype)
+    return result
 
 
 @log_softmax.reference
+@quiet
 def _reference_log(attrs: SoftmaxAttrs, x: Array) -> Array:
     y = _shifted(attrs, x)
-    return (y - np.log(np.exp(y).sum(attrs.axis, keepdims=True))).astype(x.dtype)
+    result: Array = (y - np.log(np.exp(y).sum(attrs.axis, keepdims=True))).astype(x.dtype)
+    return result
 
 
-def _stages(attrs: SoftmaxAttrs, x: te.Tensor) -> tuple[Any, Any, Any, Any]:
+def _stages(attrs: SoftmaxAttrs, x: Tensor) -> tuple[Any, Any, Any, Any]:
     """The row maximum, a function that reads exp(x - max), its row sum, and how to drop the axis from an index."""
     axis = attrs.axis % len(x.shape)
     rest = [d for n, d in enumerate(x.shape) if n != axis]
@@ -78,13 +84,13 @@ def _stages(attrs: SoftmaxAttrs, x: te.Tensor) -> tuple[Any, Any, Any, Any]:
 
 
 @softmax.compute
-def _compute(attrs: SoftmaxAttrs, x: te.Tensor) -> te.Tensor:
+def _compute(attrs: SoftmaxAttrs, x: Tensor) -> Tensor:
     _, powers, total, without = _stages(attrs, x)
     return te.compute(x.shape, lambda *i: powers(*i) / total(*without(i)), name="softmax", tag="softmax")
 
 
 @log_softmax.compute
-def _compute_log(attrs: SoftmaxAttrs, x: te.Tensor) -> te.Tensor:
+def _compute_log(attrs: SoftmaxAttrs, x: Tensor) -> Tensor:
     top, _, total, without = _stages(attrs, x)
     return te.compute(
         x.shape,

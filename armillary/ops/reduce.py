@@ -16,7 +16,18 @@ import numpy as np
 
 from armillary import te
 from armillary.dtype import DType
-from armillary.ops._common import axes_of, check_kind, check_same_dtype, f32, i32, like_const, of_type, quiet
+from armillary.ops._common import (
+    Index,
+    axes_of,
+    check_kind,
+    check_same_dtype,
+    elements,
+    f32,
+    i32,
+    like_const,
+    of_type,
+    quiet,
+)  # fmt: skip
 from armillary.ops.broadcast import add, divide, multiply, subtract, where
 from armillary.ops.elementwise import exp, isfinite, log, sqrt
 from armillary.ops.shape import squeeze
@@ -71,12 +82,12 @@ def reduce_tensor(
     shape = te.static_shape(data)
     inner = [te.reduce_axis((0, shape[a]), f"k{a}") for a in axes]
 
-    def element(*i: Scalar) -> Scalar:
+    def element(*i: Index) -> Scalar:
         value = T.cast(data(*full_index(i, axes, inner, len(shape), keepdims)), dtype)
         result: Scalar = reducer(value, inner) if inner else value
         return result
 
-    made: te.Tensor = te.compute(reduced_shape(shape, axes, keepdims), element, name=name, tag="comm_reduce")
+    made: te.Tensor = elements(reduced_shape(shape, axes, keepdims), element, name=name, tag="comm_reduce")
     return made
 
 
@@ -107,7 +118,9 @@ def _numpy_extreme(ufunc: Any, largest: bool) -> Callable[[Array, tuple[int, ...
         if data.size:
             return np.asarray(ufunc.reduce(data, axis=axes, keepdims=keepdims))
         kind = DType(data.dtype.name)
-        neutral = (-math.inf if largest else math.inf) if kind.is_float else kind.min_value if largest else kind.max_value
+        neutral = (
+            (-math.inf if largest else math.inf) if kind.is_float else kind.min_value if largest else kind.max_value
+        )
         return np.full([int(str(d)) for d in reduced_shape(data.shape, axes, keepdims)], neutral, data.dtype)
 
     return reduce
@@ -129,14 +142,25 @@ _TABLE = (
     Row("prod", "numeric", te.prod, _numpy_prod, wide=True),
     Row("max", "numeric", te.max, _numpy_extreme(np.maximum, True)),
     Row("min", "numeric", te.min, _numpy_extreme(np.minimum, False)),
-    Row("all", "bool", lambda value, axes: te.all(value, axis=axes), lambda x, a, k: np.asarray(np.all(x, a, keepdims=k))),
-    Row("any", "bool", lambda value, axes: te.any(value, axis=axes), lambda x, a, k: np.asarray(np.any(x, a, keepdims=k))),
+    Row(
+        "all",
+        "bool",
+        lambda value, axes: te.all(value, axis=axes),
+        lambda x, a, k: np.asarray(np.all(x, a, keepdims=k)),
+    ),
+    Row(
+        "any",
+        "bool",
+        lambda value, axes: te.any(value, axis=axes),
+        lambda x, a, k: np.asarray(np.any(x, a, keepdims=k)),
+    ),
     Row("mean", "numeric", te.sum, _numpy_mean, wide=True),
 )
 _TYPES = {"numeric": ("float32", "int32"), "bool": ("bool", "bool")}
 _USES = (
     ((3, 4), ReduceAttrs()), ((2, 3, 4), ReduceAttrs(1)), ((2, 3, 4), ReduceAttrs((0, -1), keepdims=True)),
-    ((2, 3, 4), ReduceAttrs((1,), exclude=True)), ((3,), ReduceAttrs(0)), ((2, 3), ReduceAttrs(())), ((), ReduceAttrs()),
+    ((2, 3, 4), ReduceAttrs((1,), exclude=True)), ((3,), ReduceAttrs(0)), ((2, 3), ReduceAttrs(())),
+    ((), ReduceAttrs()),
 )  # fmt: skip
 
 
@@ -145,14 +169,14 @@ def _finish(row: Row, total: te.Tensor, count: int, dtype: DType) -> te.Tensor:
     if row.name != "mean" and total.dtype == dtype:
         return total
 
-    def element(*i: Scalar) -> Scalar:
+    def element(*i: Index) -> Scalar:
         value = total(*i)
         if row.name == "mean":
             number = T.const(count if total.dtype.is_float else max(count, 1), total.dtype)
             value = T.div(value, number)
         return T.cast(value, dtype)
 
-    made: te.Tensor = te.compute(total.shape, element, name=row.name, tag="elemwise")
+    made: te.Tensor = elements(total.shape, element, name=row.name, tag="elemwise")
     return made
 
 
@@ -163,7 +187,9 @@ def _define(row: Row) -> Op:
     @op.infer
     def infer(attrs: ReduceAttrs, data: TensorType) -> TensorType:
         check_kind(row.name, "its input", data, row.accepts)
-        return TensorType(reduced_shape(data.shape, reduced_axes(row.name, attrs, data.ndim), attrs.keepdims), data.dtype)
+        return TensorType(
+            reduced_shape(data.shape, reduced_axes(row.name, attrs, data.ndim), attrs.keepdims), data.dtype
+        )
 
     @op.reference
     @quiet
@@ -194,7 +220,9 @@ def _define(row: Row) -> Op:
     def bad_samples() -> Iterator[BadSample]:
         yield BadSample(ReduceAttrs(2), (of_type(_TYPES[row.accepts][0], 2, 3),), "axis 2 is out of range")
         yield BadSample(ReduceAttrs((0, 0)), (of_type(_TYPES[row.accepts][0], 2, 3),), "given twice")
-        yield BadSample(ReduceAttrs(), (of_type("bool", 2) if row.accepts == "numeric" else f32(2),), f"wanted {row.accepts}")
+        yield BadSample(
+            ReduceAttrs(), (of_type("bool", 2) if row.accepts == "numeric" else f32(2),), f"wanted {row.accepts}"
+        )
 
     return op
 
@@ -286,7 +314,11 @@ def logsumexp_reference(attrs: ReduceAttrs, data: Array) -> Array:
     top = _numpy_extreme(np.maximum, True)(data, axes, True)
     top = np.where(np.isfinite(top), top, 0).astype(data.dtype)
     total = np.log(_numpy_sum(np.exp(data - top), axes, True)) + top
-    return np.asarray(total).reshape([int(str(d)) for d in reduced_shape(data.shape, axes, attrs.keepdims)]).astype(data.dtype)
+    return (
+        np.asarray(total)
+        .reshape([int(str(d)) for d in reduced_shape(data.shape, axes, attrs.keepdims)])
+        .astype(data.dtype)
+    )
 
 
 @logsumexp.decompose

@@ -16,7 +16,7 @@ import numpy as np
 from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
-from armillary.ops._common import axis_of, check_kind, f32, i32, of_type, quiet
+from armillary.ops._common import Index, axis_of, check_kind, f32, i32, of_type, quiet
 from armillary.ops._loops import load, loop, nest, rows, store
 from armillary.ops.shape import reshape_compute
 from armillary.relay.expr import Expr
@@ -110,7 +110,7 @@ def _scan(
             at = (*head, place(0), *i)
             return store(out, T.const(neutral, out.dtype) if attrs.exclusive else load(data, *at), *at)
 
-        def later(step: Scalar, i: list[Scalar]) -> Stmt:
+        def later(step: Index, i: list[Scalar]) -> Stmt:
             at, before = (*head, place(step + 1), *i), (*head, place(step), *i)
             value = T.cast(load(data, *(before if attrs.exclusive else at)), out.dtype)
             return store(out, combine(load(out, *before), value), *at)

@@ -16,7 +16,7 @@ import numpy as np
 
 from armillary import te
 from armillary.errors import TypeMismatch
-from armillary.ops._common import axes_of, axis_of, dims_product, f32, i32
+from armillary.ops._common import Index, axes_of, axis_of, dims_product, elements, f32, i32
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType
@@ -61,7 +61,7 @@ def source_index(index: Sequence[Any], to: Sequence[int], source: Sequence[int])
 def reshape_compute(data: te.Tensor, shape: Sequence[int], name: str) -> te.Tensor:
     """The tensor with another shape of the same size."""
     source = te.static_shape(data)
-    return te.compute(tuple(shape), lambda *i: data(*source_index(i, shape, source)), name=name, tag="injective")
+    return elements(tuple(shape), lambda *i: data(*source_index(i, shape, source)), name=name, tag="injective")
 
 
 # --- reshape ------------------------------------------------------------------------------------------------------
@@ -396,10 +396,10 @@ def transpose_compute(attrs: TransposeAttrs, data: te.Tensor) -> te.Tensor:
     axes = _permutation(attrs, data.ndim)
     shape = te.static_shape(data)
 
-    def element(*i: Scalar) -> Scalar:
+    def element(*i: Index) -> Scalar:
         return data(*(i[axes.index(axis)] for axis in range(len(axes))))
 
-    return te.compute(tuple(shape[a] for a in axes), element, name="transpose", tag="injective")
+    return elements(tuple(shape[a] for a in axes), element, name="transpose", tag="injective")
 
 
 @transpose.samples

@@ -58,7 +58,7 @@ def _before(a: Scalar, b: Scalar, ascending: bool) -> Scalar:
 
 
 def _merge_sort(data: Buffer, order: Buffer, spare: Buffer, size: int, at: At, ascending: bool) -> tuple[Stmt, Buffer]:
-    """Fill `order` with 0..size-1 and sort it by value, doubling the length of sorted runs; the buffer that holds it."""
+    """Fill `order` with 0..size-1 and sort it by value, doubling sorted runs; the buffer that holds it."""
     steps = [loop("i", size, lambda i: store(order, i, i))]
     source, target, width = order, spare, 1
     while width < size:
@@ -119,7 +119,8 @@ def ordered(
     """The first k values ("values"), positions ("indices") or "both", in order along the axis."""
     shape = te.static_shape(data)
     size, result = shape[axis], (*shape[:axis], k, *shape[axis + 1 :])
-    dtypes = {"values": [data.dtype], "indices": [index_dtype], "both": [data.dtype, index_dtype]}[wanted]
+    value_dtype = [str(data.dtype)] if wanted != "indices" else []
+    dtypes = value_dtype + ([index_dtype] if wanted != "values" else [])
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         def row(i: list[Scalar]) -> Stmt:

@@ -1,4 +1,4 @@
-"""Operators that join, cut and repeat: concatenate, stack, split, tile, repeat, reverse, broadcast_to and its like form.
+"""Operators that join, cut and repeat: concatenate, stack, split, tile, repeat, reverse, broadcast_to.
 
 In: one tensor, or a tuple of them. Out: tensors of which each element is one element of an input. Invariant: sizes are
 checked before anything is built. Slices: transform_slice.py. ONNX rules: shape_onnx.py.
@@ -6,6 +6,7 @@ checked before anything is built. Slices: transform_slice.py. ONNX rules: shape_
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,15 @@ import numpy as np
 from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops._common import (
-    axis_of, broadcast_index, check_broadcasts_to, check_same_dtype, f32, i32, tuple_fields,
+    Index,
+    axis_of,
+    broadcast_index,
+    check_broadcasts_to,
+    check_same_dtype,
+    elements,
+    f32,
+    i32,
+    tuple_fields,
 )  # fmt: skip
 from armillary.ops.shape import reshape_compute
 from armillary.relay.expr import Expr
@@ -33,7 +42,7 @@ class AxisAttrs:
 
 # --- concatenate, stack -------------------------------------------------------------------------------------------
 
-concatenate = Op("concatenate", kind=Kind.INJECTIVE, inputs=("*data",), doc="Tensors one after the other along an axis.")
+concatenate = Op("concatenate", kind=Kind.INJECTIVE, inputs=("*data",), doc="Tensors one after another, along an axis.")
 concatenate.attrs(AxisAttrs)
 
 
@@ -48,7 +57,7 @@ def infer_concatenate(attrs: AxisAttrs, data: Type) -> TensorType:
     total: Dim = 0
     for part in parts:
         if part.ndim != ndim:
-            raise TypeMismatch(f"concatenate: got {part.shape} beside {parts[0].shape}: different numbers of dimensions")
+            raise TypeMismatch(f"concatenate: {part.shape} beside {parts[0].shape}: different numbers of dimensions")
         for i, (have, want) in enumerate(zip(part.shape, shape)):
             if i == axis:
                 total = ANY_DIM if isinstance(total, AnyDim) or isinstance(have, AnyDim) else total + have
@@ -73,7 +82,7 @@ def concatenate_compute(attrs: AxisAttrs, data: Sequence[te.Tensor]) -> te.Tenso
     total = sum(size for _, size in parts)
     shape = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
 
-    def element(*i: Scalar) -> Scalar:
+    def element(*i: Index) -> Scalar:
         tensor, size = parts[-1]
         start = total - size
         value = tensor(*i[:axis], i[axis] - start, *i[axis + 1 :])
@@ -83,8 +92,8 @@ def concatenate_compute(attrs: AxisAttrs, data: Sequence[te.Tensor]) -> te.Tenso
         return value
 
     if not parts:
-        return te.compute(shape, lambda *i: data[0](*i), name="concatenate", tag="injective")
-    return te.compute(shape, element, name="concatenate", tag="injective")
+        return elements(shape, lambda *i: data[0](*i), name="concatenate", tag="injective")
+    return elements(shape, element, name="concatenate", tag="injective")
 
 
 @concatenate.samples
@@ -128,14 +137,14 @@ def stack_compute(attrs: AxisAttrs, data: Sequence[te.Tensor]) -> te.Tensor:
     inner = te.static_shape(data[0])
     axis = axis_of("stack", attrs.axis, len(inner) + 1)
 
-    def element(*i: Scalar) -> Scalar:
+    def element(*i: Index) -> Scalar:
         rest = (*i[:axis], *i[axis + 1 :])
         value = data[-1](*rest)
         for position in reversed(range(len(data) - 1)):
             value = T.if_then_else(T.equal(i[axis], position), data[position](*rest), value)
         return value
 
-    return te.compute((*inner[:axis], len(data), *inner[axis:]), element, name="stack", tag="injective")
+    return elements((*inner[:axis], len(data), *inner[axis:]), element, name="stack", tag="injective")
 
 
 @stack.samples
@@ -180,7 +189,7 @@ def _cuts(attrs: SplitAttrs, size: Dim) -> list[tuple[int, Dim]]:
     if isinstance(size, AnyDim):
         return [*((a, b - a) for a, b in zip((0, *parts), parts)), (parts[-1] if parts else 0, ANY_DIM)]
     edges = (0, *(min(p, size) for p in parts), size)
-    return [(a, b - a) for a, b in zip(edges, edges[1:])]
+    return [(a, b - a) for a, b in itertools.pairwise(edges)]
 
 
 @split.infer
@@ -203,7 +212,7 @@ def split_compute(attrs: SplitAttrs, data: te.Tensor) -> list[te.Tensor]:
 
     def part(start: int, size: Dim) -> te.Tensor:
         assert isinstance(size, int), "static"
-        return te.compute(
+        return elements(
             (*shape[:axis], size, *shape[axis + 1 :]),
             lambda *i: data(*i[:axis], i[axis] + start, *i[axis + 1 :]),
             name="split",
@@ -267,11 +276,11 @@ def tile_compute(attrs: TileAttrs, data: te.Tensor) -> te.Tensor:
     shape = (1,) * (len(reps) - len(own)) + own
     result = tuple(d * r for d, r in zip(shape, reps, strict=True))
 
-    def element(*i: Scalar) -> Scalar:
-        wrapped = (0 if d == 1 else v if r == 1 else T.floormod(v, d) for v, d, r in zip(i, shape, reps, strict=True))
+    def element(*i: Index) -> Scalar:
+        wrapped = (0 if d < 2 else v if r == 1 else T.floormod(v, d) for v, d, r in zip(i, shape, reps, strict=True))
         return data(*list(wrapped)[len(reps) - len(own) :])
 
-    return te.compute(result, element if 0 not in own else lambda *i: data(*(0,) * len(own)), name="tile", tag="injective")
+    return elements(result, element, name="tile", tag="injective")
 
 
 @tile.samples
@@ -305,7 +314,8 @@ def infer_repeat(attrs: RepeatAttrs, data: TensorType) -> TensorType:
     shape: tuple[Dim, ...] = data.shape if attrs.axis is not None else (data.size,)
     axis = axis_of("repeat", attrs.axis or 0, len(shape))
     dim = shape[axis]
-    return TensorType((*shape[:axis], dim if isinstance(dim, AnyDim) else dim * attrs.repeats, *shape[axis + 1 :]), data.dtype)
+    size = dim if isinstance(dim, AnyDim) else dim * attrs.repeats
+    return TensorType((*shape[:axis], size, *shape[axis + 1 :]), data.dtype)
 
 
 @repeat.reference
@@ -321,7 +331,7 @@ def repeat_compute(attrs: RepeatAttrs, data: te.Tensor) -> te.Tensor:
     axis = axis_of("repeat", attrs.axis or 0, len(shape))
     result = (*shape[:axis], shape[axis] * attrs.repeats, *shape[axis + 1 :])
     count = max(1, attrs.repeats)
-    return te.compute(
+    return elements(
         result, lambda *i: data(*i[:axis], T.floordiv(i[axis], count), *i[axis + 1 :]), name="repeat", tag="injective"
     )
 
@@ -358,9 +368,7 @@ def reverse_compute(attrs: AxisAttrs, data: te.Tensor) -> te.Tensor:
     shape = te.static_shape(data)
     axis = axis_of("reverse", attrs.axis, len(shape))
     last = shape[axis] - 1
-    return te.compute(
-        shape, lambda *i: data(*i[:axis], last - i[axis], *i[axis + 1 :]), name="reverse", tag="injective"
-    )
+    return elements(shape, lambda *i: data(*i[:axis], last - i[axis], *i[axis + 1 :]), name="reverse", tag="injective")
 
 
 @reverse.samples
@@ -384,6 +392,12 @@ class ShapeAttrs:
     shape: tuple[int, ...]
 
 
+def broadcast_tensor(data: te.Tensor, shape: Sequence[int]) -> te.Tensor:
+    """The tensor repeated to a shape."""
+    own = te.static_shape(data)
+    return elements(shape, lambda *i: data(*broadcast_index(own, i)), name="broadcast_to", tag="broadcast")
+
+
 broadcast_to = Op("broadcast_to", kind=Kind.BROADCAST, doc="Repeat along axes of size 1 until the shape is reached.")
 broadcast_to.attrs(ShapeAttrs)
 
@@ -401,8 +415,7 @@ def broadcast_to_reference(attrs: ShapeAttrs, data: Array) -> Array:
 
 @broadcast_to.compute
 def broadcast_to_compute(attrs: ShapeAttrs, data: te.Tensor) -> te.Tensor:
-    own = te.static_shape(data)
-    return te.compute(attrs.shape, lambda *i: data(*broadcast_index(own, i)), name="broadcast_to", tag="broadcast")
+    return broadcast_tensor(data, attrs.shape)
 
 
 @broadcast_to.samples
@@ -430,12 +443,12 @@ def infer_broadcast_to_like(attrs: None, data: TensorType, like: TensorType) -> 
 
 @broadcast_to_like.reference
 def broadcast_to_like_reference(attrs: None, data: Array, like: Array) -> Array:
-    return broadcast_to_reference(ShapeAttrs(like.shape), data)
+    return np.array(np.broadcast_to(data, like.shape))
 
 
 @broadcast_to_like.compute
 def broadcast_to_like_compute(attrs: None, data: te.Tensor, like: te.Tensor) -> te.Tensor:
-    return broadcast_to_compute(ShapeAttrs(te.static_shape(like)), data)
+    return broadcast_tensor(data, te.static_shape(like))
 
 
 @broadcast_to_like.decompose

@@ -13,7 +13,7 @@ import numpy as np
 
 from armillary import te
 from armillary.errors import TypeMismatch
-from armillary.ops._common import axes_of, axis_of, f32, i32, int_list
+from armillary.ops._common import Index, axes_of, axis_of, elements, f32, i32, int_list
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType
@@ -64,7 +64,11 @@ def slices(attrs: StridedSliceAttrs, shape: Sequence[Dim]) -> list[tuple[int, in
         if isinstance(dim, AnyDim):
             whole = begin in (0, None) and end is None and stride == 1
             known = begin is not None and end is not None and stride == 1 and 0 <= begin <= end
-            result[axis] = (begin or 0, stride, end - begin if known and end is not None and begin is not None else ANY_DIM)
+            result[axis] = (
+                begin or 0,
+                stride,
+                end - begin if known and end is not None and begin is not None else ANY_DIM,
+            )
             if not whole and not known:
                 raise TypeMismatch("strided_slice: cannot cut an axis of unknown size relative to its end")
             continue
@@ -95,10 +99,10 @@ def strided_slice_reference(attrs: StridedSliceAttrs, data: Array) -> Array:
 def strided_slice_compute(attrs: StridedSliceAttrs, data: te.Tensor) -> te.Tensor:
     plan = slices(attrs, te.static_shape(data))
 
-    def element(*i: Scalar) -> Scalar:
+    def element(*i: Index) -> Scalar:
         return data(*(v * step + start for v, (start, step, _) in zip(i, plan, strict=True)))
 
-    return te.compute(tuple(count for _, _, count in plan), element, name="strided_slice", tag="injective")
+    return elements(tuple(count for _, _, count in plan), element, name="strided_slice", tag="injective")
 
 
 @strided_slice.samples
@@ -122,7 +126,9 @@ def strided_slice_bad_samples() -> Iterator[BadSample]:
 def from_onnx_slice_attributes(node: OnnxNode) -> Expr:
     starts, ends = node.ints("starts", default=()), node.ints("ends", default=())
     axes = node.ints("axes", default=None)
-    return strided_slice(node.input(0), int_list(starts), int_list(ends), None, None if axes is None else int_list(axes))
+    return strided_slice(
+        node.input(0), int_list(starts), int_list(ends), None, None if axes is None else int_list(axes)
+    )
 
 
 @from_onnx("Slice", since=10)
@@ -147,7 +153,9 @@ class SliceLikeAttrs:
     axes: tuple[int, ...] | None = None
 
 
-slice_like = Op("slice_like", kind=Kind.INJECTIVE, inputs=("data", "shape_like"), doc="The leading part, as large as another.")
+slice_like = Op(
+    "slice_like", kind=Kind.INJECTIVE, inputs=("data", "shape_like"), doc="The leading part, as large as another."
+)
 slice_like.attrs(SliceLikeAttrs)
 
 
@@ -178,7 +186,7 @@ def slice_like_reference(attrs: SliceLikeAttrs, data: Array, like: Array) -> Arr
 @slice_like.compute
 def slice_like_compute(attrs: SliceLikeAttrs, data: te.Tensor, like: te.Tensor) -> te.Tensor:
     shape = _cut(attrs, te.static_shape(data), te.static_shape(like))
-    return te.compute(shape, lambda *i: data(*i), name="slice_like", tag="injective")
+    return elements(shape, lambda *i: data(*i), name="slice_like", tag="injective")
 
 
 @slice_like.decompose

@@ -7,7 +7,7 @@ operator of that name. Invariant: importing the package imports core modules onl
 
 from __future__ import annotations
 
-from typing import Any
+import typing
 
 from armillary.lazy import lazy_names
 from armillary.relay import analysis as _analysis  # noqa: F401  (makes modules print and close over variables)
@@ -51,7 +51,7 @@ _NAMES = {
 _resolve, _listing = lazy_names(__name__, _NAMES)
 
 
-def __getattr__(name: str) -> Any:  # Any: a module, class, function or operator
+def __getattr__(name: str) -> typing.Any:  # Any: a module, class, function or operator
     if name in _NAMES:
         load_operators()  # so that `a + b` and texts find their operators
         return _resolve(name)

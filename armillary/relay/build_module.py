@@ -1,4 +1,7 @@
-"""`relay.build_module`, the Relay-era home of names that now live elsewhere. A façade: a table, no logic."""
+"""`relay.build_module`, the Relay-era home of names that now live elsewhere.
+
+A façade: a table, no logic. See driver/build.py (build, optimize, create_executor) and relay/binding.py.
+"""
 
 from __future__ import annotations
 

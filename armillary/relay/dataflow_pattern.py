@@ -1,4 +1,7 @@
-"""`relay.dataflow_pattern`, the Relay-era home of the pattern language. A façade over relay/pattern.py, no logic."""
+"""`relay.dataflow_pattern`, the Relay-era home of the pattern language.
+
+A façade over relay/pattern.py: imports only, no logic.
+"""
 
 from __future__ import annotations
 

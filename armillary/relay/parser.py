@@ -222,20 +222,26 @@ class _Reader:
         raise self.cursor.error("expected a value")
 
     def lookup(self) -> Expr:
-        """A variable or node; `%t.0` is field 0 of `%t` unless a variable has that very name."""
+        """A variable or node; `%t.0` is field 0 of `%t` where there is a `%t`, `%"t.0"` always the variable."""
         token = self.cursor.token
         quoted = token.kind == "symbol"
-        name = self.variable_name()
-        indices: list[int] = []
-        while (found := next((e[name] for e in reversed(self.env) if name in e), None)) is None:
-            base, dot, index = name.rpartition(".")
-            if quoted or not dot or not index.isdigit():
-                raise self.error_at(token, f"%{name} is not defined here")
-            indices.append(int(index))
-            name = base
-        for k in reversed(indices):
+        whole = self.variable_name()
+        name, indices = whole, list[int]()
+        while not quoted and re.search(r"\.\d+\Z", name):
+            name, _, index = name.rpartition(".")
+            indices.insert(0, int(index))
+        found = self.find(name)
+        if found is None:
+            found, indices = self.find(whole), []
+        if found is None:
+            raise self.error_at(token, f"%{whole} is not defined here")
+        for k in indices:
             found = TupleGetItem(found, k)
         return found
+
+    def find(self, name: str) -> Expr | None:
+        """What a name stands for, innermost scope first."""
+        return next((scope[name] for scope in reversed(self.env) if name in scope), None)
 
     def parenthesised(self) -> Expr:
         fields: list[Expr] = []

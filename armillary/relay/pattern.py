@@ -200,46 +200,57 @@ def is_expr(expr: Expr) -> DFPattern:
 
 
 def is_var(name: str = "") -> DFPattern:
+    """Matches a variable, of that name if one is given."""
     return VarPattern(name)
 
 
 def is_constant() -> DFPattern:
+    """Matches a constant."""
     return ConstantPattern()
 
 
 def is_tuple(fields: Sequence[DFPattern] | None = None) -> DFPattern:
+    """Matches a tuple, of these fields if given."""
     return TuplePattern(None if fields is None else tuple(fields))
 
 
 def is_tuple_get_item(tuple_value: DFPattern, index: int | None = None) -> DFPattern:
+    """Matches a field of a tuple."""
     return TupleGetItemPattern(tuple_value, index)
 
 
 def is_if(cond: DFPattern, true_branch: DFPattern, false_branch: DFPattern) -> DFPattern:
+    """Matches a branch."""
     return IfPattern(cond, true_branch, false_branch)
 
 
 def is_let(var: DFPattern, value: DFPattern, body: DFPattern) -> DFPattern:
+    """Matches a let."""
     return LetPattern(var, value, body)
 
 
 def has_attr(attrs: dict[str, Any], pattern: DFPattern | None = None) -> DFPattern:
+    """Matches calls or functions with these attribute values."""
     return (pattern or wildcard()).has_attr(attrs)
 
 
 def has_type(ty: Type, pattern: DFPattern | None = None) -> DFPattern:
+    """Matches expressions of this type."""
     return (pattern or wildcard()).has_type(ty)
 
 
 def has_dtype(dtype: str, pattern: DFPattern | None = None) -> DFPattern:
+    """Matches tensors of this dtype."""
     return (pattern or wildcard()).has_dtype(dtype)
 
 
 def has_shape(shape: Sequence[int], pattern: DFPattern | None = None) -> DFPattern:
+    """Matches tensors of this shape."""
     return (pattern or wildcard()).has_shape(shape)
 
 
 def dominates(parent: DFPattern, path: DFPattern, child: DFPattern) -> DFPattern:
+    """Matches `child` where all its inputs come from `parent` through `path`."""
     return DominatorPattern(parent, path, child)
 
 

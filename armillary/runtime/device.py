@@ -1,7 +1,7 @@
 """Devices: where tensors live and kernels run.
 
-In: a kind and a number. Out: `Device`, with DLPack's type codes. Invariant: a Device of a known kind can always be made; using
-one that this process cannot reach is a TargetError that says so.
+In: a kind and a number. Out: `Device`, with DLPack's type codes.
+Invariant: a Device of a known kind can always be made; using one that this process cannot reach is a TargetError.
 """
 
 from __future__ import annotations

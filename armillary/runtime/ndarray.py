@@ -100,10 +100,10 @@ class NDArray:
         return self
 
     def __setitem__(self, index: Any, value: Any) -> None:  # Any: whatever numpy takes
-        if isinstance(index, slice) and index == slice(None):
-            self.copyfrom(value)
-            return
-        self._array[index] = _as_numpy(value)
+        try:
+            self._array[index] = _as_numpy(value)
+        except (ValueError, IndexError) as error:
+            raise TypeMismatch(f"cannot assign to a tensor of shape {self.shape}: {error}") from error
 
     def __getitem__(self, index: Any) -> Any:  # Any: numpy's indexing
         return self._array[index]

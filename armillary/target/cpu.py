@@ -111,7 +111,8 @@ def _native_model() -> CpuModel:
     ports = row.ports
     if arch == "x86_64" and features & {"amx-tile", "avx512fp16"}:
         ports = 2  # server cores; LLVM may know them by a client core's name
-    row = CpuRow(features, row.bits, ports, row.latency, caches.get(1, row.l1), caches.get(2, row.l2), caches.get(3, row.l3))
+    l1, l2, l3 = (caches.get(level, size) for level, size in ((1, row.l1), (2, row.l2), (3, row.l3)))
+    row = CpuRow(features, row.bits, ports, row.latency, l1, l2, l3)
     return _model_of(arch, host.cpu_name(), row, native=True)
 
 

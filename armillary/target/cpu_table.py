@@ -45,7 +45,8 @@ _V7F = _V7 | _set("vfp4 fp16")
 
 X86 = {
     "x86-64": CpuRow(_V1, 128, 1, 4), "x86-64-v2": CpuRow(_V2, 128, 1, 4), "x86-64-v3": CpuRow(_V3, 256, 2, 4),
-    "x86-64-v4": CpuRow(_V4, 512, 2, 4, 32 * KB, MB), "nehalem": CpuRow(_V2, 128, 1, 4), "westmere": CpuRow(_V2, 128, 1, 4),
+    "x86-64-v4": CpuRow(_V4, 512, 2, 4, 32 * KB, MB),
+    "nehalem": CpuRow(_V2, 128, 1, 4), "westmere": CpuRow(_V2, 128, 1, 4),
     "sandybridge": CpuRow(_V2 | {"avx"}, 256, 1, 5), "ivybridge": CpuRow(_V2 | {"avx", "f16c"}, 256, 1, 5),
     **dict.fromkeys(("haswell", "broadwell", "core-avx2"), CpuRow(_V3, 256, 2, 5, 32 * KB, 256 * KB, 8 * MB)),
     "skylake": CpuRow(_V3, 256, 2, 4, 32 * KB, 256 * KB, 8 * MB),
@@ -55,7 +56,9 @@ X86 = {
     **dict.fromkeys(("icelake-client", "tigerlake", "rocketlake"), CpuRow(_ICE, 512, 1, 4, 48 * KB, 512 * KB, 8 * MB)),
     "icelake-server": CpuRow(_ICE, 512, 2, 4, 48 * KB, 1280 * KB, 24 * MB),
     **dict.fromkeys(("alderlake", "raptorlake"), CpuRow(_V3 | {"avxvnni"}, 256, 2, 4, 48 * KB, 1280 * KB, 16 * MB)),
-    **dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids"), CpuRow(_SPR, 512, 2, 4, 48 * KB, 2 * MB, 32 * MB)),
+    **dict.fromkeys(
+        ("sapphirerapids", "emeraldrapids", "graniterapids"), CpuRow(_SPR, 512, 2, 4, 48 * KB, 2 * MB, 32 * MB)
+    ),
     **dict.fromkeys(("znver1", "znver2"), CpuRow(_V3, 256, 2, 5, 32 * KB, 512 * KB, 8 * MB)),
     "znver3": CpuRow(_V3, 256, 2, 4, 32 * KB, 512 * KB, 32 * MB),
     "znver4": CpuRow(_ZEN4, 512, 1, 4, 32 * KB, MB, 32 * MB),
@@ -64,10 +67,13 @@ X86 = {
 AARCH64 = {
     "generic": CpuRow(_A8, 128, 2, 4, 32 * KB, 512 * KB),
     **dict.fromkeys(("cortex-a34", "cortex-a35", "cortex-a53"), CpuRow(_A8, 128, 1, 8, 32 * KB, 512 * KB)),
-    "cortex-a55": CpuRow(_A82D, 128, 1, 4, 32 * KB, 128 * KB), "cortex-a510": CpuRow(_A86, 128, 1, 4, 32 * KB, 128 * KB),
+    "cortex-a55": CpuRow(_A82D, 128, 1, 4, 32 * KB, 128 * KB),
+    "cortex-a510": CpuRow(_A86, 128, 1, 4, 32 * KB, 128 * KB),
     **dict.fromkeys(("cortex-a57", "cortex-a72", "thunderxt88"), CpuRow(_A8, 128, 2, 7, 32 * KB, MB)),
     "cortex-a73": CpuRow(_A8, 128, 2, 7, 64 * KB, MB),
-    **dict.fromkeys(("cortex-a75", "cortex-a76", "cortex-a77", "cortex-a78"), CpuRow(_A82D, 128, 2, 4, 64 * KB, 512 * KB, 4 * MB)),
+    **dict.fromkeys(
+        ("cortex-a75", "cortex-a76", "cortex-a77", "cortex-a78"), CpuRow(_A82D, 128, 2, 4, 64 * KB, 512 * KB, 4 * MB)
+    ),
     **dict.fromkeys(("cortex-x1", "cortex-x1c"), CpuRow(_A82D, 128, 4, 4, 64 * KB, MB, 8 * MB)),
     **dict.fromkeys(("cortex-a710", "cortex-a715", "cortex-a720"), CpuRow(_A86, 128, 2, 4, 64 * KB, 512 * KB, 8 * MB)),
     **dict.fromkeys(("cortex-x2", "cortex-x3", "cortex-x4"), CpuRow(_A86, 128, 4, 4, 64 * KB, MB, 8 * MB)),

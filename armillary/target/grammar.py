@@ -131,7 +131,8 @@ def unparse(kind: TargetKind, keys: tuple[str, ...], attributes: Mapping[str, At
         value = attributes[key]
         if kind.defaults.get(key) == value:
             continue
-        text = ",".join(value) if isinstance(value, tuple) else str(int(value)) if isinstance(value, bool) else str(value)
+        plain = str(int(value)) if isinstance(value, bool) else str(value)
+        text = ",".join(value) if isinstance(value, tuple) else plain
         parts.append(f"-{key}={_quote(text)}")
     return " ".join(parts)
 

@@ -1,8 +1,8 @@
 """The `Target` value: where code is to run.
 
-In: a target string, JSON, dictionary or another Target, and optionally a host. Out: a frozen, hashable value that prints
-in the same grammar. Invariant: equal targets print equal text, and `Target(str(t)) == t` for a target without a host.
-Derived facts about a CPU: `cpu.py`; the grammar: `grammar.py`.
+In: a target string, JSON, dictionary or another Target, and optionally a host. Out: a frozen, hashable value that
+prints in the same grammar. Invariant: equal targets print equal text, and `Target(str(t)) == t` for a target without
+a host. Derived facts about a CPU: `cpu.py`; the grammar: `grammar.py`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Target:
     keys: tuple[str, ...]
     attrs: dict[str, Attribute]
     host: Target | None
+    _text: str
 
     def __init__(self, target: Any, host: Any = None) -> None:  # Any: str, dict, Target
         if isinstance(target, Target):
@@ -72,7 +73,7 @@ class Target:
             return stack[-1]
         if allow_none:
             return None
-        raise TargetError("there is no current target", hint="write `with armillary.target.Target(...):` around the code")
+        raise TargetError("there is no current target", hint="write `with armillary.target.Target(...):`")
 
     @staticmethod
     def list_kinds() -> list[str]:
@@ -160,7 +161,7 @@ def _parse(target: Any) -> tuple[grammar.Parsed, Target | None]:  # Any: what a 
     raw = grammar.parse_text(target) if isinstance(target, str) else target
     if not isinstance(raw, Mapping):
         raise TargetError(
-            f"cannot make a target from {type(raw).__name__} {raw!r}", hint="give a string such as 'llvm' or a dictionary"
+            f"cannot make a target from {type(raw).__name__} {raw!r}", hint="give a string like 'llvm' or a dictionary"
         )
     host = raw.get("host")
     parsed = grammar.check({key: value for key, value in raw.items() if key != "host"})

@@ -1,8 +1,8 @@
 """Integer index arithmetic in a normal form: sums of atoms times constants.
 
-In: index expressions and the ranges of loop variables. Out: `Linear` values that add, cancel and bound exactly; atoms are
-variables, quotients, remainders, products, minima. Invariant: equal atoms are one object (a `Space` interns them), so
-`(x*14 + i) - x*14` is `i`; quotients and remainders are simplified by what is known of their variables when they are made.
+In: index expressions and the ranges of loop variables. Out: `Linear` values that add, cancel and bound exactly; atoms
+are variables, quotients, remainders, products, minima. Invariant: equal atoms are one object (a `Space` interns them),
+so `(x*14 + i) - x*14` is `i`; quotients and remainders are simplified by what is known of their variables when made.
 Used by: `te/bounds.py` (regions), `te/lower.py` (indices, predicates). Full rules for all expressions: `tir/simplify.py`.
 """
 
@@ -98,6 +98,7 @@ class Space:
         self.low: dict[Var, Linear] = {}
         self.high: dict[Var, Linear] = {}
         self._atoms: dict[tuple[object, ...], Atom] = {}
+        self.fresh: set[Var] = set()
         self._symbols: dict[Expr, Var] = {}
         self.expressions: dict[Var, Expr] = {}
 
@@ -111,6 +112,7 @@ class Space:
         """A new variable over [low, high], as a value."""
         made = Var(name)
         self.low[made], self.high[made] = low, high
+        self.fresh.add(made)
         return Linear(0, {made: 1})
 
     def symbol(self, item: Expr) -> Linear:
@@ -217,7 +219,11 @@ class Space:
 
     def at_most(self, a: Linear, b: Linear) -> bool:
         """Whether a <= b is certain for all values of the loop variables."""
-        span = self.interval(a.minus(b), (v for v in a.vars if v in self.high))
+        gap = a.minus(b)
+        high = self.limits(gap)[1]
+        if high is not None and high <= 0:
+            return True
+        span = self.interval(gap, frozenset(v for v in gap.vars if v in self.high))
         return span is not None and self._at_least(span[1].scaled(-1), 0)
 
     def _at_least(self, value: Linear, bound: int) -> bool:

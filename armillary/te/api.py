@@ -1,7 +1,7 @@
 """Constructors of tensor expressions: placeholder, compute, reduce_axis, extern, scan…
 
-In: shapes, Python functions over axes, tensors. Out: tensors. Invariant: bad shapes, wrong numbers of axes and functions
-that give something else than expressions are refused here, with the name of the compute.
+In: shapes, Python functions over axes, tensors. Out: tensors. Invariant: bad shapes, wrong numbers of axes and
+functions that give something else than expressions are refused here, with the name of the compute.
 Nodes: `te/operation.py`. Reductions: `te/reduction.py`. Scalar functions: `te/math.py`.
 """
 
@@ -186,10 +186,10 @@ def _extern_dtypes(dtype: Any, inputs: Sequence[Tensor], count: int, where: str)
     return [DType(n) for n in names]
 
 
-def _unique_names(buffers: Sequence[tuple[str, Any]]) -> list[str]:
+def _unique_names(wanted: Sequence[str]) -> list[str]:
     counts: dict[str, int] = {}
     names = []
-    for name, _ in buffers:
+    for name in wanted:
         counts[name] = counts.get(name, 0) + 1
         names.append(name if counts[name] == 1 else f"{name}_{counts[name] - 1}")
     return names
@@ -213,19 +213,23 @@ def extern(
         if not isinstance(item, Tensor):
             raise TypeMismatch(f"{where}: an input is {item!r}, wanted a tensor")
     shapes = _shapes(shape, where)
-    ins = list(in_buffers or [Buffer(n, t.shape, t.dtype) for n, t in zip(
-        _unique_names([(t.op.name, t) for t in given]), given, strict=True)])  # fmt: skip
+    names = _unique_names([t.op.name for t in given])
+    ins = list(in_buffers or [Buffer(n, t.shape, t.dtype) for n, t in zip(names, given, strict=True)])
     dtypes = [b.dtype for b in out_buffers] if out_buffers else _extern_dtypes(dtype, given, len(shapes), where)
     outs = list(out_buffers or [
         Buffer(name if len(shapes) == 1 else f"{name}_v{k}", s, d)
         for k, (s, d) in enumerate(zip(shapes, dtypes, strict=True))
     ])  # fmt: skip
     if len(ins) != len(given) or len(outs) != len(shapes):
-        raise TypeMismatch(f"{where}: {len(ins)} and {len(outs)} buffers for {len(given)} inputs, {len(shapes)} outputs")
+        raise TypeMismatch(
+            f"{where}: {len(ins)} and {len(outs)} buffers for {len(given)} inputs, {len(shapes)} outputs"
+        )
     value = fcompute(ins, outs)
     body = Evaluate(value) if isinstance(value, Expr) else value
     if not isinstance(body, Stmt):
-        raise TypeMismatch(f"{where}: the function gave {value!r}, wanted a statement", hint="end with `return ib.get()`")
+        raise TypeMismatch(
+            f"{where}: the function gave {value!r}, wanted a statement", hint="end with `return ib.get()`"
+        )
     op = ExternOp(name, tuple(given), tuple(ins), tuple(outs), body, tag or _TAG.get(), attrs)
     return op.output(0) if len(shapes) == 1 else list(op.outputs)
 

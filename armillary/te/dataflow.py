@@ -14,8 +14,8 @@ from armillary.te.affine import Linear, Space, to_expr
 from armillary.te.directives import Directive
 from armillary.te.inline import rewriter
 from armillary.te.operation import ComputeOp
-from armillary.te.relations import Sizes, derive_extents, derive_values, size_of, split_guards
-from armillary.te.stage import Fuse, Split, Stage
+from armillary.te.relations import Sizes, derive_extents, derive_values, relations_of, size_of, split_guards
+from armillary.te.stage import Stage
 from armillary.te.tensor import Tensor
 from armillary.tir import build as T
 from armillary.tir.expr import Expr, IntImm, IterVar, Range, Reduce, Var
@@ -157,7 +157,7 @@ def _partial_op(stage: Stage, op: ComputeOp, reduction: Reduce, axis: IterVar, p
     sizes = derive_extents(stage, roots, space)
     loops = [a for a in stage.leaf if a.kind == "reduce"]
     made = {a: _loop_axis(a, sizes, space, "data" if a is axis else "reduce") for a in loops}
-    values = derive_values(_reduction_relations(stage), {a: Linear(0, {made[a].var: 1}) for a in loops}, sizes, space)
+    values = derive_values(relations_of(stage, reductions=True), {a: Linear(0, {made[a].var: 1}) for a in loops}, sizes, space)
     variables: dict[Var, Expr] = {}
     for root in op.reduce_axis:
         variables[root.var] = T.add(_range(root).min, to_expr(values[root], root.var.dtype))
@@ -165,7 +165,7 @@ def _partial_op(stage: Stage, op: ComputeOp, reduction: Reduce, axis: IterVar, p
     variables.update({a.var: b.var for a, b in zip(op.axis, data, strict=True)})
     apply = rewriter(variables)
     guards = [T.less(to_expr(v, axis.var.dtype), to_expr(e, axis.var.dtype))
-              for v, e in split_guards(_reduction_relations(stage), values, sizes, space)]  # fmt: skip
+              for v, e in split_guards(relations_of(stage, reductions=True), values, sizes, space)]  # fmt: skip
     condition = T.all_of(*guards, apply(reduction.condition))
     source = tuple(apply(s) for s in reduction.source)
     axes = (*data[:position], made[axis], *data[position:])
@@ -176,11 +176,6 @@ def _partial_op(stage: Stage, op: ComputeOp, reduction: Reduce, axis: IterVar, p
     else:
         body = tuple(T.if_then_else(condition, s, i) for s, i in zip(source, reduction.combiner.identity, strict=True))
     return ComputeOp(f"{op.name}.rf", axes, body, op.tag, op.attrs)
-
-
-def _reduction_relations(stage: Stage) -> list[Split | Fuse]:
-    """The relations that concern reduction axes."""
-    return [r for r in stage.relations if (r.parent if isinstance(r, Split) else r.outer).kind == "reduce"]
 
 
 def _range(axis: IterVar) -> Range:

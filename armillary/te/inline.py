@@ -25,8 +25,15 @@ LoadRule = Callable[[Tensor, tuple[Expr, ...]], Expr]
 _CONSTANTS = (E.IntImm, E.FloatImm, E.StringImm)
 
 
-def rewriter(variables: Mapping[Var, Expr], load: LoadRule | None = None) -> Callable[[Expr], Expr]:
-    """A memoised substitution of variables and, by `load`, of tensor elements (indices already substituted)."""
+def rewriter(
+    variables: Mapping[Var, Expr],
+    load: LoadRule | None = None,
+    place: Callable[[ProducerLoad], Expr] | None = None,
+) -> Callable[[Expr], Expr]:
+    """A memoised substitution of variables and of tensor elements.
+
+    `load` sees a tensor and indices already substituted; `place` sees the element as it was.
+    """
     memo: dict[Expr, Expr] = {}
 
     def apply(item: Expr) -> Expr:
@@ -42,6 +49,8 @@ def rewriter(variables: Mapping[Var, Expr], load: LoadRule | None = None) -> Cal
         if kind in _CONSTANTS:
             return item
         if isinstance(item, ProducerLoad):
+            if place is not None:
+                return place(item)
             indices = tuple([apply(i) for i in item.indices])
             if load is not None:
                 return load(item.producer, indices)

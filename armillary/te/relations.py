@@ -17,6 +17,16 @@ Sizes = dict[IterVar, Linear]
 Guard = tuple[Linear, Linear]  # value, extent: the value must be below the extent
 
 
+def relations_of(stage: Stage, *, reductions: bool) -> list[Split | Fuse]:
+    """The relations that concern reduction axes, or those that concern data axes."""
+    found = []
+    for relation in stage.relations:
+        axis = relation.parent if isinstance(relation, Split) else relation.outer
+        if (axis.kind == "reduce") == reductions:
+            found.append(relation)
+    return found
+
+
 def size_of(item: Expr, space: Space) -> Linear:
     """An extent in normal form; what is not index arithmetic stays a symbol."""
     made = space.evaluate(item, {})

@@ -13,13 +13,15 @@ from typing import Any
 from armillary.errors import ScheduleError
 from armillary.te import dataflow
 from armillary.te.directives import Directive
-from armillary.te.operation import Operation
+from armillary.te.lower import lower_schedule
+from armillary.te.operation import Operation, PlaceholderOp
 from armillary.te.show import show_schedule
 from armillary.te.stage import Stage
 from armillary.te.tensor import Tensor
 from armillary.tir.expr import IterVar
+from armillary.tir.stmt import PrimFunc
 
-__all__ = ["Schedule", "Stage", "create_schedule"]
+__all__ = ["Schedule", "Stage", "create_prim_func", "create_schedule"]
 
 
 class Schedule:
@@ -149,6 +151,12 @@ def create_schedule(ops: Any) -> Schedule:
     if not found:
         raise ScheduleError("te.create_schedule: no outputs given")
     return Schedule(tuple(dict.fromkeys(found)))
+
+
+def create_prim_func(tensors: Sequence[Tensor]) -> PrimFunc:
+    """The plain loops of `tensors` (inputs, then outputs), without a schedule."""
+    outputs = [t for t in tensors if not isinstance(t.op, PlaceholderOp)]
+    return lower_schedule(create_schedule(outputs), list(tensors))
 
 
 def _in_order(outputs: Sequence[Operation]) -> list[Operation]:

@@ -201,7 +201,7 @@ class Stage:
             self._refuse("fuse", f"{_names(given)} are not neighbouring loops in this order",
                          f"the loops are: {loops}; reorder first")  # fmt: skip
         self._record("fuse", axes=tuple(self.key_of(a) for a in given))
-        fused = given[0]
+        fused: IterVar = given[0]
         for inner in given[1:]:
             fused = self._fuse_pair(fused, inner)
         return fused

@@ -1,5 +1,41 @@
 """The loop language: scalar expressions, statements, functions, text, interpreter, passes.
 
 Core modules: expr (nodes), build (constructors; installs the operators of Expr), stmt (statements), intrinsics
-(named functions), simplify, printer, parser, verifier, interpreter, lower (the pass pipeline).
+(named functions), simplify, printer, parser, verifier, interpreter, lower (the pass pipeline). This file gives
+the names that scripts use (`tir.Var`, `tir.exp`, `tir.transform`), resolved on first use.
 """
+
+from armillary.lazy import lazy_names
+
+_EXPR = (
+    "Add And Broadcast Call Cast CommReducer Div EQ FloatImm FloorDiv FloorMod GE GT IntImm IterVar LE LT Let Max "
+    "Min Mul NE Not Or ProducerLoad Ramp Reduce Select StringImm Sub Var BufferLoad"
+)
+_STMT = (
+    "Allocate AssertStmt AttrStmt Buffer BufferStore Evaluate For IfThenElse LetStmt PrimFunc SeqStmt Stmt"
+)
+_MATH = (
+    "exp exp2 exp10 log log2 log10 log1p sqrt rsqrt sigmoid erf sin cos tan sinh cosh tanh asin acos atan asinh acosh "
+    "atanh floor ceil trunc round nearbyint"
+)
+_BUILD = {
+    "const": "const", "if_then_else": "if_then_else", "likely": "likely", "all": "all_of", "any": "any_of",
+    "div": "div", "floordiv": "floordiv", "floormod": "floormod", "truncdiv": "truncdiv", "truncmod": "truncmod",
+    "indexdiv": "indexdiv", "indexmod": "indexmod", "ceildiv": "ceildiv", "min": "minimum", "max": "maximum",
+}  # fmt: skip
+_TABLE = {
+    **{name: f"armillary.tir.expr:{name}" for name in _EXPR.split()},
+    **{name: f"armillary.tir.stmt:{name}" for name in _STMT.split()},
+    **{name: f"armillary.te.math:{name}" for name in _MATH.split()},
+    **{name: f"armillary.tir.build:{function}" for name, function in _BUILD.items()},
+    **{name: f"armillary.tir.{name}" for name in ("transform", "ir_builder")},
+    **{name: f"armillary.te.math:{name}" for name in ("abs", "power", "pow", "isnan", "isinf", "isfinite", "fmod")},
+    "PrimExpr": "armillary.tir.expr:Expr",
+    "Range": "armillary.tir.expr:Range",
+    "decl_buffer": "armillary.tir.ir_builder:decl_buffer",
+    "lower": "armillary.tir.lower",
+    "interpret": "armillary.tir.interpreter:interpret",
+    "simplify": "armillary.tir.simplify",
+    "stmt_seq": "armillary.tir.stmt:seq",
+}
+__getattr__, __dir__ = lazy_names(__name__, _TABLE)

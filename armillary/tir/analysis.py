@@ -1,6 +1,7 @@
 """Questions about loop programs: which variables are free, which buffers are touched, does a call have effects.
 
-In: expressions, statements, functions. Out: sets and lists in order of first appearance. Invariant: nothing here changes
+In: expressions, statements, functions. Out: sets and lists in order of first appearance. Invariant: nothing
+here changes
 a program. Walks come from the nodes' fields (`node.children`), with the binding nodes known by name.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from armillary.node import Node, children, post_order
+from armillary.node import Node, post_order
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.intrinsics import INTRINSICS

@@ -27,6 +27,7 @@ def clamp(value: int) -> int:
 
 
 def add_intervals(x: Interval, y: Interval) -> Interval:
+    """The values of a sum."""
     low = -INFINITE if -INFINITE in (x[0], y[0]) else x[0] + y[0]
     high = INFINITE if INFINITE in (x[1], y[1]) else x[1] + y[1]
     return clamp(low), clamp(high)
@@ -41,11 +42,13 @@ def scale_interval(x: Interval, factor: int) -> Interval:
 
 
 def multiply_intervals(x: Interval, y: Interval) -> Interval:
+    """The values of a product."""
     products = [0 if 0 in (a, b) else clamp(a * b) for a in x for b in y]
     return min(products), max(products)
 
 
 def union(x: Interval, y: Interval) -> Interval:
+    """Either holds."""
     return min(x[0], y[0]), max(x[1], y[1])
 
 
@@ -74,7 +77,7 @@ def _floormod(e: Any, bound: Bound) -> Interval:
     a, b = bound(e.a), bound(e.b)
     if b[0] <= 0:
         return EVERYTHING
-    if 0 <= a[0] and a[1] < b[0]:
+    if a[0] >= 0 and a[1] < b[0]:
         return a
     high = clamp(b[1] - 1) if b[1] < INFINITE else INFINITE
     return 0, min(high, a[1]) if a[0] >= 0 else high
@@ -144,7 +147,7 @@ def _fit(e: E.Expr, found: Interval) -> Interval:
     whole = dtype_interval(e)
     low_fits = found[0] >= whole[0] or found[0] == -INFINITE
     high_fits = found[1] <= whole[1] or found[1] == INFINITE
-    if low_fits and high_fits and (e.dtype.bits >= 32 or EVERYTHING != found):
+    if low_fits and high_fits and (e.dtype.bits >= 32 or found != EVERYTHING):
         return found
     return whole
 

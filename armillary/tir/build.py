@@ -136,6 +136,7 @@ def _constants(x: Expr, y: Expr) -> bool:
 
 
 def add(a: Value, b: Value) -> Expr:
+    """a + b."""
     x, y = match_types(a, b)
     if _constants(x, y):
         return _compute(operator.add, x, y)  # type: ignore[arg-type]
@@ -147,6 +148,7 @@ def add(a: Value, b: Value) -> Expr:
 
 
 def sub(a: Value, b: Value) -> Expr:
+    """a - b."""
     x, y = match_types(a, b)
     if _constants(x, y):
         return _compute(operator.sub, x, y)  # type: ignore[arg-type]
@@ -156,6 +158,7 @@ def sub(a: Value, b: Value) -> Expr:
 
 
 def mul(a: Value, b: Value) -> Expr:
+    """a * b."""
     x, y = match_types(a, b)
     if _constants(x, y):
         return _compute(operator.mul, x, y)  # type: ignore[arg-type]
@@ -207,10 +210,12 @@ indexdiv, indexmod = floordiv, floormod
 
 
 def ceildiv(a: Value, b: Value) -> Expr:
+    """The quotient rounded toward plus infinity."""
     return floordiv(add(a, sub(b, 1)), b)
 
 
 def minimum(a: Value, b: Value) -> Expr:
+    """The smaller value."""
     x, y = match_types(a, b)
     if isinstance(x, IntImm) and isinstance(y, IntImm):
         return x if x.value <= y.value else y
@@ -218,6 +223,7 @@ def minimum(a: Value, b: Value) -> Expr:
 
 
 def maximum(a: Value, b: Value) -> Expr:
+    """The larger value."""
     x, y = match_types(a, b)
     if isinstance(x, IntImm) and isinstance(y, IntImm):
         return x if x.value >= y.value else y
@@ -244,6 +250,7 @@ greater_equal = _comparison(E.GE, operator.ge)
 
 
 def logical_and(a: Value, b: Value) -> Expr:
+    """Both conditions."""
     x, y = cast(a, "bool"), cast(b, "bool")
     for one, other in ((x, y), (y, x)):
         if isinstance(one, IntImm):
@@ -252,6 +259,7 @@ def logical_and(a: Value, b: Value) -> Expr:
 
 
 def logical_or(a: Value, b: Value) -> Expr:
+    """Either condition."""
     x, y = cast(a, "bool"), cast(b, "bool")
     for one, other in ((x, y), (y, x)):
         if isinstance(one, IntImm):
@@ -260,6 +268,7 @@ def logical_or(a: Value, b: Value) -> Expr:
 
 
 def logical_not(a: Value) -> Expr:
+    """The opposite condition."""
     x = cast(a, "bool")
     return IntImm(BOOL, 1 - x.value) if isinstance(x, IntImm) else E.Not(x)
 
@@ -303,6 +312,7 @@ def likely(condition: Value) -> Expr:
 
 
 def neg(a: Value) -> Expr:
+    """-a."""
     x = convert(a)
     if isinstance(x, FloatImm):
         return FloatImm(x.dtype, -x.value)
@@ -335,15 +345,18 @@ shift_right = _bitwise("shift_right", operator.rshift, logical_and)
 
 
 def bitwise_not(a: Value) -> Expr:
+    """Every bit (or the condition) inverted."""
     x = convert(a)
     return logical_not(x) if x.dtype.is_bool else bitwise_xor(x, const(-1, x.dtype))
 
 
 def var(name: str = "n", dtype: str = "int32") -> Var:
+    """A new scalar variable."""
     return Var(name, DType(dtype))
 
 
 def int32(value: int) -> IntImm:
+    """An int32 constant."""
     return IntImm(INT32, value)
 
 

@@ -1,7 +1,8 @@
 """The meaning of expressions: each becomes a Python closure over an environment.
 
 In: an expression and a scope (which list slot holds which variable or buffer). Out: a function `environment -> value`.
-Invariant: a scalar integer is a Python int inside the range of its dtype, a bool a Python bool, a float a numpy scalar of
+Invariant: a scalar integer is a Python int inside the range of its dtype, a bool a Python bool, a float a
+numpy scalar of
 its dtype, a vector a numpy array of `lanes` elements. Statements and entry points: `tir/interpreter.py`.
 """
 
@@ -46,7 +47,8 @@ def compile_expr(item: E.Expr, scope: Scope) -> Value:
     """The expression as a function of the environment."""
     rule = EXPR_RULES.get(type(item))
     if rule is None:
-        raise UnsupportedError(f"the interpreter has no rule for {type(item).__name__}", hint="lower TE expressions first")
+        name = type(item).__name__
+        raise UnsupportedError(f"the interpreter has no rule for {name}", hint="lower TE expressions first")
     return rule(item, scope)
 
 

@@ -51,7 +51,8 @@ def interpret(func: S.PrimFunc, *arguments: Any, externs: Mapping[str, Extern] |
     for var, number in dims.items():
         scope.slot(var)
         env.append(_scalar(number, var.dtype))
-    arrays = [(p, _as_array(p, v, env, scope)) for p, v in zip(func.params, arguments, strict=True) if isinstance(p, S.Buffer)]
+    given = zip(func.params, arguments, strict=True)
+    arrays = [(p, _as_array(p, v, env, scope)) for p, v in given if isinstance(p, S.Buffer)]
     for buffer, array in arrays:
         scope.slot(buffer)
         env.append(array)
@@ -114,7 +115,8 @@ def _bind_dims(buffer: S.Buffer, shape: tuple[E.Expr, ...], array: Array, dims: 
         return
     for want, have in zip(shape, array.shape, strict=True):
         if isinstance(want, E.Var) and dims.setdefault(want, have) != have:
-            raise ExecutionError(f"argument {buffer.name}: dimension {want.name} is {dims[want]} elsewhere, here {have}")
+            known = dims[want]
+            raise ExecutionError(f"argument {buffer.name}: dimension {want.name} is {known} elsewhere, here {have}")
 
 
 def _scalar(value: Any, dtype: DType) -> Any:

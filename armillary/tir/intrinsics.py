@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from armillary.tir import build
-from armillary.tir.expr import Expr
+from armillary.tir.expr import BOOL, Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ _ROWS = (
     _row("fma", 3, lambda a, b, c: a * b + c),
     # integers
     _row("abs", 1, np.abs), _row("bitwise_and", 2, np.bitwise_and), _row("bitwise_or", 2, np.bitwise_or),
-    _row("bitwise_xor", 2, np.bitwise_xor), _row("shift_left", 2, np.left_shift), _row("shift_right", 2, np.right_shift),
+    _row("bitwise_xor", 2, np.bitwise_xor), _row("shift_left", 2, np.left_shift),
+    _row("shift_right", 2, np.right_shift),
     _row("popcount", 1, _popcount), _row("clz", 1, _clz),
     # control and types: the interpreter and the emitters have rules of their own
     _row("if_then_else", 3, None), _row("likely", 1, lambda x: x), _row("reinterpret", 1, None),
@@ -82,7 +83,7 @@ def unary(name: str) -> Callable[[Any], Expr]:
         if not value.dtype.is_float:
             value = build.cast(value, "float32")
         is_test = name in ("isnan", "isinf", "isfinite")
-        return build.call(name, value, dtype=build.BOOL.with_lanes(value.dtype.lanes) if is_test else None)
+        return build.call(name, value, dtype=BOOL.with_lanes(value.dtype.lanes) if is_test else None)
 
     construct.__name__ = name
     construct.__doc__ = f"{name}(x), element-wise."

@@ -95,7 +95,9 @@ def lower_module(module: IRModule, simple: bool = False) -> IRModule:
     """Run the loop passes on every PrimFunc of a module."""
     context = PassContext.current()
     if not context.get(NOALIAS):
-        module = module.map_functions(lambda _, f: f.with_attr("tir.noalias", False) if isinstance(f, S.PrimFunc) else None)
+        module = module.map_functions(
+            lambda _, f: f.with_attr("tir.noalias", False) if isinstance(f, S.PrimFunc) else None
+        )
     is_checked = context.get(VERIFY_EACH)
     try:
         for item in passes(simple):
@@ -118,7 +120,8 @@ def _verify_module(module: IRModule) -> None:
 def _user_passes(context: PassContext) -> list[list[Callable[[IRModule], IRModule]]]:
     found: list[list[Any]] = [[], [], [], []]
     for entry in context.get(ADD_LOWER_PASS):
-        if not isinstance(entry, list | tuple) or len(entry) != 2 or not isinstance(entry[0], int) or not callable(entry[1]):
+        is_pair = isinstance(entry, list | tuple) and len(entry) == 2
+        if not is_pair or not isinstance(entry[0], int) or not callable(entry[1]):
             raise ConfigError(f"tir.add_lower_pass: got {entry!r}", hint="wanted pairs (phase from 0 to 3, pass)")
         found[max(0, min(entry[0], 3))].append(entry[1])
     return found

@@ -128,7 +128,8 @@ class Parser:
         self.cursor.expect("[")
         items = self.items("]")
         if len(items) != len(buffer.shape):
-            raise self.cursor.error(f"buffer {buffer.name} has {len(buffer.shape)} dimensions, got {len(items)} indices")
+            rank = len(buffer.shape)
+            raise self.cursor.error(f"buffer {buffer.name} has {rank} dimensions, got {len(items)} indices")
         return items
 
     def items(self, closing: str) -> tuple[E.Expr, ...]:
@@ -480,6 +481,15 @@ def parse_function(text: str, source: str = "<text>") -> S.PrimFunc:
 def parse_module(text: str, source: str = "<text>") -> IRModule:
     """All functions of `text` by name."""
     return IRModule(dict(_functions(text, source)))
+
+
+def parse_stmt(text: str, names: Mapping[str, Any], source: str = "<text>") -> S.Stmt:
+    """Statements over the buffers and variables of `names`."""
+    parser = StatementParser(text, source, names)
+    value: S.Stmt = _guarded(parser, parser.rest)
+    if not parser.cursor.at_end():
+        raise parser.cursor.error("expected the end of the text")
+    return value
 
 
 def _functions(text: str, source: str) -> list[tuple[str, S.PrimFunc]]:

@@ -1,7 +1,8 @@
 """What `split-phases` produces: a lowered function cut into parallel phases, ready for a code generator.
 
 In: nothing; these are the data the emitters read. Out: `PhasedFunction` and `Phase`. Invariant: `data[k]` of the kernel
-ABI is `params[k]`; every buffer that a phase body touches is a param, a key of `shared_workspace` or `thread_workspace`,
+ABI is `params[k]`; every buffer that a phase body touches is a param, a key of `shared_workspace` or
+`thread_workspace`,
 or allocated inside that body (registers or stack). Bodies hold no parallel loop. The ABI: `docs/architecture.md`.
 Made by `tir/transform/split_phases.py`; run by `interpret_phases` of `tir/interpreter.py`.
 """

@@ -10,8 +10,10 @@
     kind      = parallel | vectorized | unrolled | thread("tag")
 
 `alloc`, `let`, `assert` and `attr` govern a block in braces, or, without one, the rest of the block they stand in.
-Constants: 3 is int32, 3i64, 3u8, true, 1.5 is float32, 1.5f64, bfloat16("nan"). `dtype(x)` casts; a call whose dtype is not
-that of its first argument shows it: `isnan:bool(x)`. `//` and `%` round toward minus infinity. Names are unique in a function. Invariant: `parse(print_function(f))` is structurally equal to `f`.
+Constants: 3 is int32, 3i64, 3u8, true, 1.5 is float32, 1.5f64, bfloat16("nan"). `dtype(x)` casts; a call whose
+dtype is not
+that of its first argument shows it: `isnan:bool(x)`. `//` and `%` round toward minus infinity. Names are
+unique in a function. Invariant: `parse(print_function(f))` is structurally equal to `f`.
 """
 
 from __future__ import annotations
@@ -31,14 +33,13 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import free_vars
 
-KEYWORDS = frozenset(  # noqa: SIM905
-    "func attrs for in range if else alloc let assert attr on eval pass with true false parallel vectorized unrolled "
-    "thread select min max ramp broadcast truncdiv truncmod expr Buffer axis".split()
-)
+_WORDS = """func attrs for in range if else alloc let assert attr on eval pass with true false parallel vectorized
+unrolled thread select min max ramp broadcast truncdiv truncmod expr Buffer axis"""
+KEYWORDS = frozenset(_WORDS.split())
 INFIX: dict[type, tuple[str, int]] = {
     E.Or: ("||", 1), E.And: ("&&", 2), E.EQ: ("==", 4), E.NE: ("!=", 4), E.LT: ("<", 4), E.LE: ("<=", 4),
-    E.GT: (">", 4), E.GE: (">=", 4), E.Add: ("+", 5), E.Sub: ("-", 5), E.Mul: ("*", 6), E.Div: ("/", 6), E.FloorDiv: ("//", 6),
-    E.FloorMod: ("%", 6),
+    E.GT: (">", 4), E.GE: (">=", 4), E.Add: ("+", 5), E.Sub: ("-", 5), E.Mul: ("*", 6), E.Div: ("/", 6),
+    E.FloorDiv: ("//", 6), E.FloorMod: ("%", 6),
 }  # fmt: skip
 FUNCTIONS: dict[type, str] = {E.TruncDiv: "truncdiv", E.TruncMod: "truncmod", E.Min: "min", E.Max: "max"}
 _PREFIX, _PRIMARY = 7, 8

@@ -65,7 +65,7 @@ def _divide_gcd(s: Simplifier, rest: Linear, c: int, dtype: DType) -> E.Expr | N
             continue
         whole, small = rest.split(g)
         bounds = s.bound_sum(small, dtype) if small.terms else (small.constant, small.constant)
-        if whole.terms and 0 <= bounds[0] and bounds[1] < g:
+        if whole.terms and bounds[0] >= 0 and bounds[1] < g:
             return build.floordiv(whole.expr(dtype), build.const(c // g, dtype))
     return None
 
@@ -143,7 +143,7 @@ def floormod_sum(s: Simplifier, e: E.FloorMod) -> E.Expr | None:
     for g in sorted({math.gcd(k, c) for k in rest.terms.values()}, reverse=True):
         whole, small = rest.split(g)
         bounds = s.bound_sum(small, e.dtype) if small.terms else (small.constant, small.constant)
-        if 1 < g < c and whole.terms and 0 <= bounds[0] and bounds[1] < g:
+        if 1 < g < c and whole.terms and bounds[0] >= 0 and bounds[1] < g:
             inner = build.floormod(whole.expr(e.dtype), build.const(c // g, e.dtype))
             return build.add(build.mul(inner, g), small.expr(e.dtype))
     if quotient.terms or quotient.constant:
@@ -282,7 +282,7 @@ def compare_scaled(s: Simplifier, e: Any) -> E.Expr | None:
     for g in sorted({abs(k) for k in form.terms.values()}, reverse=True):
         whole, small = shifted.split(g)
         bounds = s.bound_sum(small, e.a.dtype) if small.terms else (small.constant, small.constant)
-        if g > 1 and whole.terms and 0 <= bounds[0] and bounds[1] < g:
+        if g > 1 and whole.terms and bounds[0] >= 0 and bounds[1] < g:
             return _as_comparison(whole, type(e) in (E.LT, E.LE), e.a.dtype)
     return None
 
@@ -445,11 +445,10 @@ def ramp_sum(s: Simplifier, e: Any) -> E.Expr | None:
     ramp(x, 1, 4) + broadcast(y, 4)  ->  ramp(x + y, 1, 4)
     ramp(x, 1, 4) - ramp(y, 1, 4)  ->  broadcast(x - y, 4)
     """
-    parts = _as_ramp(e.a), _as_ramp(e.b)
-    if parts[0] is None or parts[1] is None or parts[0][2] != parts[1][2] or not e.dtype.is_int:
+    left, right = _as_ramp(e.a), _as_ramp(e.b)
+    if left is None or right is None or left[2] != right[2] or not e.dtype.is_int:
         return None
-    (base, stride, lanes), (other, step, _) = parts
-    return as_vector(binary(type(e), base, other), s(binary(type(e), stride, step)), lanes)
+    return as_vector(binary(type(e), left[0], right[0]), s(binary(type(e), left[1], right[1])), left[2])
 
 
 def ramp_product(s: Simplifier, e: E.Mul) -> E.Expr | None:
@@ -494,7 +493,8 @@ def ramp_division(s: Simplifier, e: Any) -> E.Expr | None:
     quotient, rest = s(build.floordiv(ramp.base, divisor)), s(build.floormod(ramp.base, divisor))
     is_div = type(e) is E.FloorDiv
     if stride % c == 0:
-        return E.Ramp(quotient, build.const(stride // c, quotient.dtype), ramp.lanes) if is_div else E.Broadcast(rest, ramp.lanes)
+        step = build.const(stride // c, quotient.dtype)
+        return E.Ramp(quotient, step, ramp.lanes) if is_div else E.Broadcast(rest, ramp.lanes)
     low, high = s.bound(rest)
     reach = (ramp.lanes - 1) * stride
     if min(low, low + reach) >= 0 and max(high, high + reach) < c:

@@ -1,7 +1,8 @@
 """Simplify scalar expressions: normal form for integer sums, and tables of rewrite rules for everything else.
 
 In: an expression; what is known of its variables (ranges, facts). Out: an equal, usually smaller expression. Invariant:
-equal for all variable values inside the ranges (index arithmetic is assumed not to overflow, see `tir/bounds.py`); float
+equal for all variable values inside the ranges (index arithmetic is assumed not to overflow, see
+`tir/bounds.py`); float
 results keep every bit. A `Simplifier` interns what it returns: equal results are the same object, so later questions
 are answered from its memo. Rules: `tir/rules.py`; sums: `tir/linear.py`; statements: `tir/transform/simplify.py`.
 """
@@ -50,7 +51,7 @@ class Simplifier:
         """The simplified form."""
         kind = type(item)
         if kind is E.Var:
-            found = self.ranges.get(item)
+            found = self.ranges.get(item)  # type: ignore[call-overload]
             return item if found is None or found[0] != found[1] else self.intern(E.IntImm(item.dtype, found[0]))
         memo = self._memo.get(id(item))
         if memo is not None:
@@ -80,7 +81,7 @@ class Simplifier:
             return item if type(item) is not E.IntImm else self.intern(item)
         a, b = self._intern_sum(item.a), self._intern_sum(item.b)  # type: ignore[attr-defined]
         if a is not item.a or b is not item.b:  # type: ignore[attr-defined]
-            item = type(item)(a, b)  # type: ignore[call-arg, arg-type]
+            item = type(item)(a, b)  # type: ignore[call-arg]
         return self.intern(item)
 
     def intern(self, item: E.Expr) -> E.Expr:
@@ -129,7 +130,8 @@ class Simplifier:
         if memo is not None:
             return memo[1]
         rule = BOUND_RULES.get(type(item))
-        if type(item) in _SUMS and item.dtype in _INDEX_TYPES:
+        is_product = type(item) is E.Mul and _is_product(item)  # an atom, not a sum
+        if type(item) in _SUMS and item.dtype in _INDEX_TYPES and not is_product:
             found = self.bound_sum(self.linear(item), item.dtype)
         else:
             found = rule(item, self.bound) if rule is not None else dtype_interval(item)

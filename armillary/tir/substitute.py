@@ -1,6 +1,7 @@
 """Rebuild expressions and statements with some parts replaced.
 
-In: a node and a mapping of variables or buffers, or a function on sub-expressions. Out: the new node; unchanged parts are
+In: a node and a mapping of variables or buffers, or a function on sub-expressions. Out: the new node;
+unchanged parts are
 the same objects. Invariant: rebuilding goes through `tir/build.py`'s constructors, so constants fold on the way (an
 unrolled index becomes a number), except where folding would hide a division by zero.
 """
@@ -43,7 +44,7 @@ def _binary(e: Any, f: Mapper) -> E.Expr:
 
 
 def _foldable(a: E.Expr, b: E.Expr) -> bool:
-    return type(a) is E.IntImm or type(b) is E.IntImm
+    return type(a) in (E.IntImm, E.FloatImm) and type(b) in (E.IntImm, E.FloatImm)
 
 
 def _leaf(e: E.Expr, f: Mapper) -> E.Expr:
@@ -131,7 +132,7 @@ def map_stmt(item: S.Stmt, on_expr: Mapper, on_stmt: Callable[[S.Stmt], S.Stmt])
         value = getattr(item, name)
         if isinstance(value, S.Stmt):
             changes[name] = on_stmt(value)
-        elif isinstance(value, E.Expr) and not (name in ("var", "node")):
+        elif isinstance(value, E.Expr) and name not in ("var", "node"):
             changes[name] = on_expr(value)
         elif name == "indices":
             indices = tuple([on_expr(i) for i in value])

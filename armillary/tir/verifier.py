@@ -30,14 +30,15 @@ def verify(func: S.PrimFunc) -> None:
         verifier.names.add(param)
     for param in func.params:
         if isinstance(param, S.Buffer):
-            verifier.located(S.Allocate(param, S.Evaluate(E.IntImm(E.INT32, 0))), lambda p=param: verifier.shape(p))
+            verifier.shape(param)
     verifier.stmt(func.body)
 
 
 def free_vars_of_shapes(func: S.PrimFunc) -> set[E.Var]:
     """Symbolic dimensions: variables of the params' shapes."""
     buffers = [p for p in func.params if isinstance(p, S.Buffer)]
-    exprs = [e for b in buffers for e in (*b.shape, *b.strides, *([b.elem_offset] if b.elem_offset is not None else []))]
+    exprs = [e for b in buffers for e in (*b.shape, *b.strides)]
+    exprs += [b.elem_offset for b in buffers if b.elem_offset is not None]
     exprs += [e for shape in func.get_attr("tensor_shapes") or () for e in shape]
     return {v for e in exprs for v in free_vars(e)}
 
@@ -85,7 +86,8 @@ class _Verifier:
         for extent in (*buffer.shape, *buffer.strides):
             self.index(extent)
         if buffer.strides and len(buffer.strides) != len(buffer.shape):
-            raise TypeMismatch(f"buffer {buffer.name}: {len(buffer.strides)} strides for {len(buffer.shape)} dimensions")
+            rank = len(buffer.shape)
+            raise TypeMismatch(f"buffer {buffer.name}: {len(buffer.strides)} strides for {rank} dimensions")
 
     def index(self, item: E.Expr) -> None:
         self.expr(item)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+import executors
 import numpy as np
+import sampling
 from onnx import TensorProto
 from onnx.backend.test.case.node import collect_testcases
 
 from armillary.frontend.onnx import from_onnx
 from armillary.frontend.onnx_tensor import tensor_array
+from armillary.node import post_order
 from armillary.relay.evaluate import evaluate
+from armillary.relay.expr import Constant, Tuple, TupleGetItem
+from armillary.relay.op import Op
+from armillary.relay.types import TupleType
 
 
 @functools.cache
@@ -45,15 +52,50 @@ def as_array(value: Any) -> Any:
     return tensor_array(value) if isinstance(value, TensorProto) else np.asarray(value)
 
 
-def check(name: str) -> None:
-    """Import a case, evaluate it with the references, compare with the stored outputs."""
+def check(name: str, run: Callable[[Any, dict[str, Any]], Any] = evaluate) -> None:
+    """Import a case, run it (by default with the references), compare with the stored outputs."""
     case = node_cases()[name]
     for inputs, outputs in case.data_sets:
         names = [value.name for value in case.model.graph.input]
         arrays = {n: as_array(a) for n, a in zip(names, inputs, strict=True) if a is not None}
         module, _ = from_onnx(case.model, static_inputs=static_inputs(case, arrays))
-        got = evaluate(module["main"], {k: v for k, v in arrays.items() if k in parameter_names(module)})
+        got = run(module["main"], {k: v for k, v in arrays.items() if k in parameter_names(module)})
         compare(list(got) if isinstance(got, tuple | list) else [got], outputs, case)
+
+
+def run_as_loops(function: Any, inputs: dict[str, Any]) -> Any:
+    """Run a function one operator at a time: each becomes loops, and the loop interpreter runs them."""
+    values: dict[int, Any] = {id(p): inputs[p.name_hint] for p in function.params}
+    return _run_as_loops(function.body, values)
+
+
+def _run_as_loops(root: Any, values: dict[int, Any]) -> Any:
+    for item in post_order(root, lambda e: id(e) not in values and not isinstance(e, Op)):
+        if id(item) in values or isinstance(item, Op):
+            continue
+        if isinstance(item, Constant):
+            values[id(item)] = item.data
+        elif isinstance(item, Tuple):
+            values[id(item)] = tuple(values[id(f)] for f in item.fields)
+        elif isinstance(item, TupleGetItem):
+            values[id(item)] = values[id(item.tuple_value)][item.index]
+        else:
+            values[id(item)] = _run_call(item, [values[id(a)] for a in item.args])
+    return values[id(root)]
+
+
+def _run_call(call: Any, arguments: list[Any]) -> Any:
+    if call.op.compute_rule is None:
+        parts = [_constants(a) for a in arguments]
+        return _run_as_loops(call.op.decompose_rule(call.attrs, *parts), {})
+    types = [sampling.type_of(a) for a in arguments]
+    flat = sampling.flat(tuple(arguments))
+    outputs = executors.execute(executors.EXECUTORS["interpreter"], call.op, call.attrs, types, flat)
+    return tuple(outputs) if isinstance(call.checked_type, TupleType) else outputs[0]
+
+
+def _constants(value: Any) -> Any:
+    return Tuple(tuple(_constants(v) for v in value)) if isinstance(value, tuple) else Constant(value)
 
 
 def parameter_names(module: Any) -> set[str]:
@@ -62,7 +104,8 @@ def parameter_names(module: Any) -> set[str]:
 
 
 STATIC = {
-    "Reshape": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Split": (1,), "Tile": (1, 2), "Expand": (1,), "Slice": (1, 2, 3, 4),
+    "Reshape": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Split": (1,), "Tile": (1, 2), "Expand": (1,),
+    "Slice": (1, 2, 3, 4),
     "ConstantOfShape": (0,), "Range": (0, 1, 2), "OneHot": (1,), "Trilu": (1,), "Compress": (1,), "CumSum": (1,),
     "CumProd": (1,), "TopK": (1,), "NonZero": (0,), "Unique": (0,),
 }  # fmt: skip
@@ -73,7 +116,9 @@ def static_inputs(case: Any, arrays: dict[str, Any]) -> dict[str, Any]:
     fixed = {}
     for node in case.model.graph.node:
         places = (1,) if node.op_type.startswith("Reduce") else STATIC.get(node.op_type, ())
-        fixed.update({node.input[i]: arrays[node.input[i]] for i in places if i < len(node.input) and node.input[i] in arrays})
+        fixed.update(
+            {node.input[i]: arrays[node.input[i]] for i in places if i < len(node.input) and node.input[i] in arrays}
+        )
     return fixed
 
 

@@ -87,7 +87,9 @@ def _work(types: list[Any], result: Any) -> int:
     return max(*sizes, sum(t.size for t in tensor_fields(result)))
 
 
-BAD = [(name, k) for name, op in sorted(OPS.items()) if op.bad_sample_source for k, _ in enumerate(op.bad_sample_source())]
+BAD = [
+    (name, k) for name, op in sorted(OPS.items()) if op.bad_sample_source for k, _ in enumerate(op.bad_sample_source())
+]
 
 
 @pytest.mark.parametrize(("name", "number"), BAD, ids=[f"{n}-{k}" for n, k in BAD])

@@ -61,10 +61,10 @@ def test_failed_assert_gives_its_message(module: Module) -> None:
 
 def test_graph_agrees_with_numpy(executor: graph_executor.GraphModule, x: np.ndarray) -> None:
     executor.run(x=x)
-    np.testing.assert_allclose(executor.get_output(0).numpy(), expected(x), rtol=1e-5)
+    np.testing.assert_allclose(executor.get_output(0).numpy(), expected(x), rtol=1e-5, atol=1e-5)
     executor.set_input("x", (x * 2).astype(np.float64))
     executor.run()
-    np.testing.assert_allclose(executor.get_output(0).numpy(), expected(x * 2), rtol=1e-5)
+    np.testing.assert_allclose(executor.get_output(0).numpy(), expected(x * 2), rtol=1e-5, atol=1e-5)
     assert executor.get_input_info() == ({"x": (6, 8)}, {"x": "float32"})
     assert (executor.get_num_inputs(), executor.get_num_outputs(), executor.get_input_index("?")) == (2, 1, -1)
 
@@ -74,13 +74,13 @@ def test_zero_copy_reads_and_writes_the_users_memory(executor: graph_executor.Gr
     executor.set_input_zero_copy("x", source)
     executor.set_output_zero_copy(0, target)
     executor.run()
-    np.testing.assert_allclose(target.numpy(), expected(x), rtol=1e-5)
+    np.testing.assert_allclose(target.numpy(), expected(x), rtol=1e-5, atol=1e-5)
     source.copyfrom(x + 1)
     executor.run()
-    np.testing.assert_allclose(target.numpy(), expected(x + 1), rtol=1e-5)
+    np.testing.assert_allclose(target.numpy(), expected(x + 1), rtol=1e-5, atol=1e-5)
     executor.set_input("x", x)
     executor.run()
-    np.testing.assert_allclose(target.numpy(), expected(x), rtol=1e-5)
+    np.testing.assert_allclose(target.numpy(), expected(x), rtol=1e-5, atol=1e-5)
     assert (source.numpy() == x + 1).all()
 
 
@@ -91,13 +91,13 @@ def test_output_in_shared_memory_is_copied_to_the_users(module: Module, x: np.nd
     target = runtime.empty((48,))
     made.set_output_zero_copy(0, target)
     made.run()
-    np.testing.assert_allclose(target.numpy(), expected(x), rtol=1e-5)
+    np.testing.assert_allclose(target.numpy(), expected(x), rtol=1e-5, atol=1e-5)
 
 
 def test_package_loads_and_times(package: Path, x: np.ndarray) -> None:
     made = graph_executor.GraphModule(runtime.load_module(package)["default"](runtime.cpu(0)))
     made.run(x=x)
-    np.testing.assert_allclose(made.get_output(0).numpy(), expected(x), rtol=1e-5)
+    np.testing.assert_allclose(made.get_output(0).numpy(), expected(x), rtol=1e-5, atol=1e-5)
     result = made.benchmark(runtime.cpu(), number=3, repeat=4)
     assert len(result.results) == 4 and result.min > 0
     lines = str(result).splitlines()
@@ -113,7 +113,7 @@ def test_shared_params_use_the_other_executors_memory(package: Path, module: Mod
     second = graph_executor.create(loaded.graph_json, loaded, runtime.cpu())
     second.share_params(first, loaded.params)
     second.run(x=x)
-    np.testing.assert_allclose(second.get_output(0).numpy(), expected(x), rtol=1e-5)
+    np.testing.assert_allclose(second.get_output(0).numpy(), expected(x), rtol=1e-5, atol=1e-5)
     assert second.get_input("w").memory.ctypes.data == first.get_input("w").memory.ctypes.data
 
 

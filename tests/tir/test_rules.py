@@ -28,7 +28,7 @@ _CASES = [
 
 
 def names() -> dict[str, E.Var]:
-    kinds = {"x": "int32", "y": "int32", "z": "int32", "n": "int32", "f": "float32", "g": "float32", "p": "bool", "q": "bool"}
+    kinds = {**dict.fromkeys("xyzn", "int32"), **dict.fromkeys("fg", "float32"), **dict.fromkeys("pq", "bool")}
     return {name: E.Var(name, E.DType(kind)) for name, kind in kinds.items()}
 
 
@@ -54,7 +54,9 @@ def test_arrow_line_is_what_the_rules_do(before: str, after: str, condition: str
     assert evaluates_alike(left, right, list(variables.values()), ranges, seed=7)
 
 
-def evaluates_alike(left: E.Expr, right: E.Expr, variables: list[E.Var], ranges: dict[E.Var, tuple[int, int]], seed: int) -> bool:
+def evaluates_alike(
+    left: E.Expr, right: E.Expr, variables: list[E.Var], ranges: dict[E.Var, tuple[int, int]], seed: int
+) -> bool:
     """Both sides on random values of the variables; prints the seed and values when they differ."""
     generator = random.Random(seed)
     for _ in range(60):

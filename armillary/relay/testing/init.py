@@ -14,6 +14,7 @@ from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
 from armillary.relay.expr import Function, Var
 from armillary.relay.types import TensorType
+from armillary.runtime.ndarray import NDArray, array
 
 Array = np.ndarray[Any, Any]
 
@@ -87,12 +88,12 @@ class Constant(Initializer):
 
 def create_workload(
     net: Function, initializer: Initializer | None = None, seed: int = 0
-) -> tuple[IRModule, dict[str, Any]]:  # Any: NDArray
+) -> tuple[IRModule, dict[str, NDArray]]:
     """The module of a network and values for every parameter but "data"."""
     module = IRModule.from_expr(net)
     fill = initializer or Xavier()
     np.random.seed(seed)
-    params: dict[str, Any] = {}
+    params: dict[str, NDArray] = {}
     for param in module["main"].params:
         if param.name_hint == "data":
             continue
@@ -100,10 +101,10 @@ def create_workload(
     return module, params
 
 
-def _filled(param: Var, fill: Initializer) -> Any:
+def _filled(param: Var, fill: Initializer) -> NDArray:
     ty = param.checked_type
     if not isinstance(ty, TensorType):
         raise TypeMismatch(f"parameter {param.name_hint!r} is not a tensor but {ty}")
-    array = np.zeros(ty.static, ty.dtype.numpy)
-    fill(param.name_hint, array)
-    return array
+    values = np.zeros(ty.static, ty.dtype.numpy)
+    fill(param.name_hint, values)
+    return array(values)

@@ -95,7 +95,7 @@ def _edge(user: FusionNode, child: Expr) -> Kind:
     if user.kind == Kind.BROADCAST and _shape(child) == _shape(user.expr):
         return Kind.ELEMENTWISE
     if isinstance(user.expr, TupleGetItem) and isinstance(child, Call):
-        return Kind.OPAQUE if child.op.kind == Kind.OPAQUE else Kind.INJECTIVE
+        return Kind.OPAQUE if _kind(child) == Kind.OPAQUE else Kind.INJECTIVE
     return user.kind
 
 

@@ -1,8 +1,8 @@
 """fold-scale-axis: move per-channel factors into the weights of convolutions and dense layers.
 
 In: a module with constant weights, biases as plain additions. Out: the same without multiplications by per-channel
-constants after (backward) or before (forward) a conv2d or dense. On its way a factor passes additions of constants, sums
-of two foldable values, average pooling and, where it is positive, relu and max pooling. Invariant: a factor
+constants after (backward) or before (forward) a conv2d or dense. On its way a factor passes additions of constants,
+sums of two foldable values, average pooling and, where it is positive, relu and max pooling. Invariant: a factor
 moves only through values with one user; the results agree to rounding.
 
     multiply(nn.conv2d(%x, weight), scale)  ->  nn.conv2d(%x, weight * scale)

@@ -1,8 +1,8 @@
 """The order of the graph passes in a build.
 
 In: a module, a target, values of parameters. Out: a typed module whose `main` calls kernels. Invariant: order is
-decided here and nowhere else; each pass runs as the current PassContext allows (opt level, required, disabled, instruments).
-The comments say what is true from that line on. Next: driver/ lowers the kernels.
+decided here and nowhere else; each pass runs as the current PassContext allows (opt level, required, disabled,
+instruments). The comments say what is true from that line on. Next: driver/ lowers the kernels.
 """
 
 from __future__ import annotations

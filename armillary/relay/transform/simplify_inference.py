@@ -3,7 +3,7 @@
 In: a module. Out: one without batch_norm, dropout and others whose record has a `decompose` rule. Invariant: each rule
 sits with its operator; the result computes the same values.
 
-    def @main(%x: Tensor[(2,), float32]) { %0 = nn.dropout(%x); %0.0 }
+    def @main(%x: Tensor[(2,), float32]) { nn.dropout(%x) }
     ->
     def @main(%x: Tensor[(2,), float32]) { %x }
 """
@@ -23,7 +23,7 @@ _ROUNDS = 8  # a decomposition may use operators that decompose again; deeper is
 def simplify_inference(module: IRModule) -> IRModule:
     """Apply the `decompose` rules of operators until none applies.
 
-    nn.dropout(x).0  ->  x
+    nn.dropout(x)  ->  x
     """
     for _ in range(_ROUNDS):
         changed = rewrite_module(module, decompose, pick_field)

@@ -11,7 +11,7 @@ flow and inner functions are returned as they are.
     ->
     def @main(%c: Tensor[(), bool], %x: Tensor[(), float32]) {
       %0 = negative(%x);
-      let %b0 = %0;
+      let %b0: Tensor[(), float32] = %0;
       if (%c) { nn.relu(%b0) } else { %b0 }
     }
 """

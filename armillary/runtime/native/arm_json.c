@@ -224,9 +224,27 @@ static int32_t parse_value(parser *p, int depth) {
   return value;
 }
 
+/* Whether the bytes are UTF-8 as RFC 3629 has it: no overlong forms, no surrogates, nothing above U+10FFFF. */
+static int is_utf8(const char *text, size_t size) {
+  const unsigned char *p = (const unsigned char *)text, *end = p + size;
+  while (p < end) {
+    unsigned c = *p++;
+    if (c < 0x80) continue;
+    int more = c >= 0xF0 ? 3 : c >= 0xE0 ? 2 : 1;
+    if (c < 0xC2 || c > 0xF4 || end - p < more) return 0;
+    unsigned low = c == 0xE0 ? 0xA0 : c == 0xF0 ? 0x90 : 0x80, high = c == 0xED ? 0x9F : c == 0xF4 ? 0x8F : 0xBF;
+    if (*p < low || *p > high) return 0;
+    for (int i = 1; i < more; i++)
+      if ((p[i] & 0xC0) != 0x80) return 0;
+    p += more;
+  }
+  return 1;
+}
+
 int arm_json_parse(const char *text, size_t size, arm_json *out, arm_error *error) {
   memset(out, 0, sizeof *out);
   if (size > (size_t)1 << 30) return arm_fail(error, "JSON: %zu bytes are too many", size);
+  if (!is_utf8(text, size)) return arm_fail(error, "JSON: not valid UTF-8");
   out->strings = malloc(size + 1);
   if (out->strings == NULL) return arm_fail(error, "JSON: out of memory");
   parser p = {text, text + size, text, out->strings, out, error};

@@ -45,6 +45,7 @@ struct arm_pool {
   int num_ranges;
   _Atomic int32_t failure;
   _Atomic int stop;
+  _Atomic int caller_cpu; /* where the caller was when it opened the last job */
   _Atomic int threads;
   int bind, started;
   worker *workers;
@@ -80,6 +81,29 @@ static void work(arm_pool *pool, int self) {
   }
 }
 
+static inline int current_cpu(void) {
+#if defined(__linux__)
+  return sched_getcpu();
+#else
+  return -1;
+#endif
+}
+
+/* The kernel likes to wake a worker on its waker's CPU, where both would share it while another is idle (measured: 10 us
+ * instead of 3 for two iterations of 2.5 us). A worker that finds itself there keeps off that CPU from then on. */
+static void keep_off_the_caller(arm_pool *pool) {
+#if defined(__linux__)
+  cpu_set_t allowed;
+  int cpu = atomic_load_explicit(&pool->caller_cpu, memory_order_relaxed);
+  if (pool->bind || cpu < 0 || cpu >= CPU_SETSIZE || cpu != current_cpu()) return;
+  if (sched_getaffinity(getpid(), sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return;
+  CPU_CLR(cpu, &allowed);
+  if (CPU_COUNT(&allowed) > 0) (void)sched_setaffinity(0, sizeof allowed, &allowed);
+#else
+  (void)pool;
+#endif
+}
+
 /* Wait until a job newer than `seen` is open (or stop); spin first, then sleep. Returns the state word. */
 static uint64_t wait_for_job(arm_pool *pool, uint64_t seen) {
   double deadline = 0;
@@ -94,13 +118,12 @@ static uint64_t wait_for_job(arm_pool *pool, uint64_t seen) {
     if (now < deadline) continue;
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add(&pool->sleepers, 1);
-    for (;;) {
-      state = atomic_load(&pool->state);
-      if (((state & OPEN_BIT) && state / GENERATION != seen) || atomic_load(&pool->stop)) break;
-      pthread_cond_wait(&pool->wake, &pool->lock);
-    }
+    state = atomic_load(&pool->state);
+    if (!((state & OPEN_BIT) && state / GENERATION != seen) && !atomic_load(&pool->stop))
+      pthread_cond_wait(&pool->wake, &pool->lock); /* once: the job may be over by now, but the next one is near */
     atomic_fetch_sub(&pool->sleepers, 1);
     pthread_mutex_unlock(&pool->lock);
+    keep_off_the_caller(pool);
     deadline = 0;
   }
 }
@@ -109,6 +132,7 @@ static void *worker_main(void *argument) {
   worker *self = argument;
   arm_pool *pool = self->pool;
   uint64_t seen = UINT64_MAX;
+  keep_off_the_caller(pool);
   for (;;) {
     (void)wait_for_job(pool, seen);
     if (atomic_load(&pool->stop)) return NULL;
@@ -201,6 +225,7 @@ int32_t arm_pool_run(arm_pool *pool, arm_phase_fn fn, void *const *data, const i
   if (threads <= 1) return run_inline(fn, data, vars, extent);
   if (atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire)) return run_inline(fn, data, vars, extent);
   int limit = atomic_load(&pool->threads); /* may have been configured down meanwhile */
+  atomic_store_explicit(&pool->caller_cpu, current_cpu(), memory_order_relaxed);
   if (pool->started < limit - 1) start_workers(pool);
   pool->fn = fn;
   pool->data = data;

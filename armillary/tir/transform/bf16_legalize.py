@@ -1,6 +1,7 @@
 """`bf16-legalize`: arithmetic of narrow float types goes through float32.
 
-In: expressions of bfloat16 (and of other float types when asked). Out: operands cast to float32, the operation in float32,
+In: expressions of bfloat16 (and of other float types when asked). Out: operands cast to float32, the operation
+in float32,
 its result cast back: each operation still rounds to the narrow type. Invariant: memory keeps its dtype; every value
 is what the interpreter gives for the narrow operation. A cast straight back and forth is kept (it rounds).
 """
@@ -22,7 +23,7 @@ _MOVES = frozenset({"if_then_else", "reinterpret", "call_extern", "call_pure_ext
 def bf16_legalize(func: S.PrimFunc, dtypes: tuple[str, ...] = ("bfloat16",)) -> S.PrimFunc:
     """Compute narrow floats in float32.
 
-        A[0] + B[0]  ->  bfloat16(float32(A[0]) + float32(B[0]))      for bfloat16 buffers
+        H[0] = H[1] + H[2]  ->  H[0] = bfloat16(float32(H[1]) + float32(H[2]))      where H is Buffer[(8,), bfloat16]
     """
     narrow = frozenset(DType(name) for name in dtypes)
     if not narrow:

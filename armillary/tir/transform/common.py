@@ -1,6 +1,7 @@
 """What every loop pass shares: registration, and a walker that rebuilds statements.
 
-In: a function `PrimFunc -> PrimFunc`. Out: a registered pass over modules. Invariant: a pass applies to every PrimFunc of
+In: a function `PrimFunc -> PrimFunc`. Out: a registered pass over modules. Invariant: a pass applies to every
+PrimFunc of
 a module and to nothing else; a function it does not change is returned as it is. Order of passes: `tir/lower.py`.
 """
 
@@ -15,7 +16,7 @@ from armillary.node import replace
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.substitute import map_stmt
-from armillary.transform import Pass, define_pass
+from armillary.transform import Pass, PassContext, define_pass, module_pass
 
 FunctionRule = Callable[..., S.PrimFunc]
 NOTHING = S.Evaluate(E.IntImm(E.INT32, 0))
@@ -34,6 +35,19 @@ def prim_pass(spec: str, name: str, opt_level: int = 0) -> Callable[[FunctionRul
         return define_pass(spec, opt_level=opt_level, name=name)(over_module).bind
 
     return register
+
+
+def prim_func_pass(function: Any = None, opt_level: int = 0, name: str = "", required: tuple[str, ...] = ()) -> Any:
+    """Decorator for user passes: `f(func, module, context) -> func` becomes a Pass over the PrimFuncs of a module."""
+
+    def wrap(user: Callable[[S.PrimFunc, IRModule, PassContext], S.PrimFunc]) -> Pass:
+        def over_module(module: IRModule, context: PassContext) -> IRModule:
+            return module.map_functions(lambda _, f: user(f, module, context) if isinstance(f, S.PrimFunc) else None)
+
+        made: Pass = module_pass(over_module, opt_level, name or user.__name__, required)
+        return made
+
+    return wrap(function) if function is not None else wrap
 
 
 def with_body(func: S.PrimFunc, body: S.Stmt) -> S.PrimFunc:

@@ -18,7 +18,7 @@ from armillary.tir.transform.common import prim_pass
 def flatten_storage(func: S.PrimFunc) -> S.PrimFunc:
     """Replace N-dimensional accesses by flat ones.
 
-        A[i, j]  ->  A[i * 4 + j]      for A: Buffer[(3, 4), float32]
+        M[n, 3] = 0.0  ->  M[n * 4 + 3] = 0.0      where M is Buffer[(16, 4), float32]
     """
     flattener = _Flattener()
     params = tuple(flattener.buffer(p) if isinstance(p, S.Buffer) else p for p in func.params)

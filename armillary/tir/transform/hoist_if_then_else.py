@@ -1,7 +1,8 @@
 """`hoist-if-then-else`: conditions that a loop does not change move out of it.
 
 In: `for i { if c { … } }` where c does not use i and reads no memory. Out: `if c { for i { … } }`. Invariant: the same
-statements run in the same order. Only a condition that is the whole loop body moves, so code never grows. Parallel loops
+statements run in the same order. Only a condition that is the whole loop body moves, so code never grows.
+Parallel loops
 stay outside (they start a phase).
 """
 

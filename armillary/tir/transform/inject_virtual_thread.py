@@ -1,7 +1,9 @@
 """`inject-virtual-thread`: virtual threads become copies of the body.
 
-In: `attr virtual_thread on axis(…) = n` (or a loop bound to "vthread"). Out: the body once per virtual thread, one after
-another, each copy with buffers of its own. Invariant: no virtual thread is left; each copy runs complete before the next,
+In: `attr virtual_thread on axis(…) = n` (or a loop bound to "vthread"). Out: the body once per virtual thread,
+one after
+another, each copy with buffers of its own. Invariant: no virtual thread is left; each copy runs complete
+before the next,
 which is one of the orders that independent threads allow.
 """
 

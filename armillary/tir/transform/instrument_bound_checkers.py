@@ -1,6 +1,7 @@
 """`instrument-bound-checkers`: check every access of a flat buffer before it is made.
 
-In: a lowered function. Out: each store (and loop-free statement) preceded by assertions that its indices lie inside their
+In: a lowered function. Out: each store (and loop-free statement) preceded by assertions that its indices lie
+inside their
 buffers. Invariant: a program without out-of-bounds accesses means the same. Accesses that an if_then_else guards are
 checked under its condition. Configuration: `tir.instrument_bound_checkers`.
 """
@@ -25,7 +26,7 @@ Access = tuple[S.Buffer, tuple[E.Expr, ...], E.Expr]  # buffer, indices, conditi
 def instrument_bound_checkers(func: S.PrimFunc) -> S.PrimFunc:
     """Assert that indices are in range.
 
-        A[i] = 0.0  ->  assert i >= 0 && i < 4, "A: index out of bounds"  A[i] = 0.0
+        A[n] = 0.0  ->  assert n >= 0 && n < 64, "A: index out of bounds"  A[n] = 0.0
     """
     return with_body(func, _visit(func.body))
 
@@ -68,4 +69,6 @@ def _inside(index: E.Expr, extent: E.Expr) -> E.Expr:
     return build.logical_and(build.greater_equal(index, 0), build.less(index, extent))
 
 
-InstrumentBoundCheckers = prim_pass("instrument-bound-checkers", "tir.InstrumentBoundCheckers")(instrument_bound_checkers)
+InstrumentBoundCheckers = prim_pass("instrument-bound-checkers", "tir.InstrumentBoundCheckers")(
+    instrument_bound_checkers
+)

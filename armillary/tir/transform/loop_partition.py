@@ -1,6 +1,7 @@
 """`loop-partition`: split loops so that their main part needs no condition.
 
-In: loops whose bodies test `likely(…)` conditions (tails of splits) or padding conditions. Out: up to three loops over the
+In: loops whose bodies test `likely(…)` conditions (tails of splits) or padding conditions. Out: up to three
+loops over the
 same range: before, main (every such condition is true there) and after. Invariant: the loops cover the range in
 order. Parallel and unrolled loops are left alone; a loop is split for a padding condition only when the main part is at
 least half of it and MIN_EXTENT long. Conditions decided by the new ranges are folded at once.
@@ -18,9 +19,9 @@ from armillary.tir import stmt as S
 from armillary.tir.analysis import free_vars
 from armillary.tir.bounds import INFINITE, Interval, add_intervals, scale_interval
 from armillary.tir.linear import Linear
-from armillary.tir.rules import INDEX_TYPES
+from armillary.tir.rules import INDEX_TYPES, TRUE
 from armillary.tir.simplify import Simplifier
-from armillary.tir.substitute import fresh_copy, map_stmt
+from armillary.tir.substitute import fresh_copy, map_all, map_stmt
 from armillary.tir.transform.common import is_nothing, prim_pass, sequence, with_body
 from armillary.tir.transform.simplify import StatementSimplifier
 
@@ -87,27 +88,34 @@ class _Partitioner:
         simple = walker.stmt(item)
         if is_nothing(simple):
             return simple
-        return self.inside(simple, only_likely) if isinstance(simple, S.For) else self.stmt(simple, only_likely)
+        if isinstance(simple, S.For) and simple.var is item.var:
+            return self.inside(simple, only_likely)
+        return self.stmt(simple, only_likely)  # the loop had one iteration
 
     def split(self, item: S.For, only_likely: bool) -> list[tuple[S.For, bool]] | None:
         """The loops that replace `item`, each with whether it is the main one; None to leave it."""
-        found = self.main_range(item, only_likely)
+        decided: set[int] = set()
+        found = self.main_range(item, only_likely, decided)
         if found is None:
             return None
         low, high, stop = found
+        main_body = map_all(item.body, lambda e: TRUE if id(e) in decided else None)
         parts: list[tuple[S.For, bool]] = []
         start = item.min
         for end, is_main in ((low, False), (high, True), (stop, False)):
             extent = Simplifier()(build.sub(end, start))
             count = build.as_int(extent)
             if count is None or count > 0:
-                body = fresh_copy(item.body) if parts else item.body
+                body = main_body if is_main else item.body
+                body = fresh_copy(body) if parts else body
                 parts.append((replace(item, min=start, extent=extent, body=body), is_main))
             start = end
         return parts if len(parts) > 1 else None
 
-    def main_range(self, item: S.For, only_likely: bool) -> tuple[E.Expr, E.Expr, E.Expr] | None:
-        """First, end of the part where the conditions hold, and the end of the loop."""
+    def main_range(
+        self, item: S.For, only_likely: bool, decided: set[int]
+    ) -> tuple[E.Expr, E.Expr, E.Expr] | None:
+        """First and end of the part where the conditions hold, end of the loop; `decided` gets those conditions."""
         ranges = {**self.ranges, **_inner_ranges(item.body)}
         simplifier = Simplifier({v: r for v, r in ranges.items() if v is not item.var})
         lows, highs = [item.min], [build.add(item.min, item.extent)]
@@ -117,8 +125,9 @@ class _Partitioner:
             if tested is None or (only_likely and not tested[1]):
                 continue
             for comparison in _conjuncts(tested[0]):
-                bound = self.solve(comparison, item, simplifier)
+                bound = self.solve(comparison, item, simplifier) if id(comparison) not in decided else None
                 if bound is not None:
+                    decided.add(id(comparison))
                     (lows if bound[0] else highs).append(bound[1])
                     is_likely = is_likely or tested[1]
         if len(lows) + len(highs) == 2:

@@ -1,6 +1,7 @@
 """`narrow-data-type`: index arithmetic in int64 becomes int32 where every value provably fits.
 
-In: loops and indices of int64. Out: int32 ones; the bounds of the loops prove it. Invariant: an index keeps its value; an
+In: loops and indices of int64. Out: int32 ones; the bounds of the loops prove it. Invariant: an index keeps
+its value; an
 expression that may exceed 31 bits, and everything stored or loaded, stays as it is.
 """
 

@@ -1,6 +1,7 @@
 """`remove-assert`: drop every assertion.
 
-In: AssertStmt. Out: its body. Invariant: programs whose assertions hold mean the same. Configuration: `tir.disable_assert`.
+In: AssertStmt. Out: its body. Invariant: programs whose assertions hold mean the same. Configuration:
+`tir.disable_assert`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from armillary.tir.transform.common import prim_pass, with_body
 def rewrite_unsafe_select(func: S.PrimFunc) -> S.PrimFunc:
     """Guard unsafe branches.
 
-        select(i < 4, A[i], 0.0)  ->  if_then_else(i < 4, A[i], 0.0)
+        B[0] = select(n < 4, A[n], 0.0)  ->  B[0] = if_then_else(n < 4, A[n], 0.0)
     """
     return with_body(func, map_all(func.body, _rule))
 

@@ -1,6 +1,7 @@
 """`split-phases`: the packed form of a lowered function (the kernel ABI of docs/architecture.md).
 
-In: a flat PrimFunc. Out: a `PhasedFunction`: each outermost parallel loop is a phase, serial statements between them form
+In: a flat PrimFunc. Out: a `PhasedFunction`: each outermost parallel loop is a phase, serial statements
+between them form
 phases of extent 1, allocations outside parallel loops get offsets in the shared workspace (lives that do not overlap
 share bytes), large ones inside get offsets in the thread workspace. Invariant: phase bodies hold no parallel
 loop, and allocate only `local` buffers and at most STACK_BYTES of others. Emitters: `codegen/`.
@@ -178,7 +179,7 @@ class _Places:
     def phase(self, index: int, phase: Phase) -> Phase:
         budget = [STACK_BYTES]
         body = self.stmt(phase.body, index if not phase.is_parallel else -1, 0, budget)
-        return replace_body(phase, body)
+        return _replace_body(phase, body)
 
     def stmt(self, item: S.Stmt, serial_phase: int, offset: int, budget: list[int]) -> S.Stmt:
         if isinstance(item, S.For) and item.kind is S.LoopKind.THREAD:
@@ -206,7 +207,7 @@ class _Places:
         return True
 
 
-def replace_body(phase: Phase, body: S.Stmt) -> Phase:
+def _replace_body(phase: Phase, body: S.Stmt) -> Phase:
     return Phase(phase.var, phase.min, phase.extent, body, phase.is_parallel)
 
 

@@ -24,7 +24,10 @@ DISABLE_STORAGE_REWRITE = register_config_option(
 def storage_rewrite(func: S.PrimFunc) -> S.PrimFunc:
     """Share memory between buffers with disjoint lives.
 
-        alloc X; alloc Y; alloc Z; X = f(A); Y = g(X); Z = h(Y)  ->  Z uses the memory of X
+        alloc X: Buffer[(8,), float32] { alloc Y: Buffer[(8,), float32]
+            X[0] = A[0]  B[0] = X[0]  Y[0] = A[1]  B[1] = Y[0] }
+        ->
+        alloc X: Buffer[(8,), float32] { X[0] = A[0]  B[0] = X[0]  X[0] = A[1]  B[1] = X[0] }
     """
     if PassContext.current().get(DISABLE_STORAGE_REWRITE):
         return func
@@ -123,10 +126,8 @@ def _find_home(homes: list[_Home], buffer: S.Buffer, size: int, first: int) -> _
 
 def count_bytes(item: S.Stmt) -> int:
     """Bytes of all constant-size allocations under `item` (for tests and reports)."""
-    sizes = (
-        (build.as_int(n.buffer.shape[0]) or 0) * n.buffer.dtype.bytes for n in post_order(item) if isinstance(n, S.Allocate)
-    )
-    return sum(sizes)
+    buffers = [n.buffer for n in post_order(item) if isinstance(n, S.Allocate)]
+    return sum((_constant_size(b) or 0) * b.dtype.bytes for b in buffers)
 
 
 StorageRewrite = prim_pass("storage-rewrite", "tir.StorageRewrite")(storage_rewrite)

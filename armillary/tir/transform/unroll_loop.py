@@ -22,7 +22,7 @@ from armillary.tir.transform.common import prim_pass, with_body
 from armillary.transform import PassContext, register_config_option
 
 UNROLL_LOOP = register_config_option(
-    "tir.UnrollLoop", dict, {}, "auto_max_step, auto_max_depth, auto_max_extent, explicit_unroll of the unroll-loop pass"
+    "tir.UnrollLoop", dict, {}, "auto_max_step, auto_max_depth, auto_max_extent, explicit_unroll of unroll-loop"
 )
 MAX_STATEMENTS = 16384
 
@@ -79,9 +79,9 @@ class _Unroller:
     def attr(self, item: S.AttrStmt, options: UnrollOptions) -> tuple[S.Stmt, _Size]:
         value = build.as_int(item.value)
         if item.key == "pragma_auto_unroll_max_step" and value is not None:
-            return self.stmt(item.body, replace_options(options, auto_max_step=value))
+            return self.stmt(item.body, _replace_options(options, auto_max_step=value))
         if item.key == "pragma_unroll_explicit" and value is not None:
-            return self.stmt(item.body, replace_options(options, explicit_unroll=bool(value)))
+            return self.stmt(item.body, _replace_options(options, explicit_unroll=bool(value)))
         body, size = self.stmt(item.body, options)
         return replace(item, body=body), size
 
@@ -104,7 +104,7 @@ class _Unroller:
         return replace(item, body=body), size
 
 
-def replace_options(options: UnrollOptions, **changes: Any) -> UnrollOptions:
+def _replace_options(options: UnrollOptions, **changes: Any) -> UnrollOptions:
     return UnrollOptions(**{**options.__dict__, **changes})
 
 

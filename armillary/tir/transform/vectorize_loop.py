@@ -1,7 +1,8 @@
 """`vectorize-loop`: loops marked vectorized become vector statements.
 
 In: For(kind=VECTORIZED) of constant extent over scalar statements. Out: the body once, over Ramp and Broadcast. A
-statement that cannot be vectorised (its condition differs per lane, it stores to one place, it calls a foreign function)
+statement that cannot be vectorised (its condition differs per lane, it stores to one place, it calls a foreign
+function)
 becomes a serial loop over the lanes, alone. Invariant: no VECTORIZED loop is left, and no load is made that the
 scalar program would not make. Configuration: `tir.disable_vectorize`.
 """
@@ -24,14 +25,17 @@ from armillary.transform import PassContext, register_config_option
 
 DISABLE_VECTORIZE = register_config_option("tir.disable_vectorize", bool, False, "run vectorized loops serially")
 MAX_LANES = 64
-_NOT_ELEMENTWISE = frozenset({"call_extern", "call_pure_extern", "vector_reduce_add", "prefetch", "thread_sync", "reinterpret"})
+_NOT_ELEMENTWISE = frozenset(
+    {"call_extern", "call_pure_extern", "vector_reduce_add", "prefetch", "thread_sync", "reinterpret"}
+)
 
 
 def vectorize_loop(func: S.PrimFunc) -> S.PrimFunc:
     """Turn vectorized loops into vector statements.
 
         for i in range(4) vectorized { B[i] = A[i] + 1.0 }
-        ->  B[ramp(0, 1, 4)] = A[ramp(0, 1, 4)] + broadcast(1.0, 4)
+        ->
+        B[ramp(0, 1, 4)] = A[ramp(0, 1, 4)] + broadcast(1.0, 4)
     """
     is_enabled = not PassContext.current().get(DISABLE_VECTORIZE)
 
@@ -84,7 +88,7 @@ def _split(item: S.For, width: int, lanes: int) -> S.Stmt:
     return S.For(outer, zero, build.const(lanes // width, dtype), S.LoopKind.SERIAL, vector)
 
 
-class CannotVectorize(Exception):  # noqa: N818
+class CannotVectorize(Exception):
     """Raised inside this module only: the statement at hand must be run lane by lane."""
 
 
@@ -299,7 +303,7 @@ def _store(v: Vectorizer, s: S.BufferStore) -> S.Stmt:
 
 
 def _for(v: Vectorizer, s: S.For) -> S.Stmt:
-    return replace(s, min=v.uniform(s.min), extent=v.uniform(s.extent), body=v.stmt(s.body))  # type: ignore[no-any-return]
+    return replace(s, min=v.uniform(s.min), extent=v.uniform(s.extent), body=v.stmt(s.body))
 
 
 def _if(v: Vectorizer, s: S.IfThenElse) -> S.Stmt:

@@ -1,0 +1,354 @@
+"""From a schedule to loops over N-dimensional buffers.
+
+In: a schedule, the arguments (tensors, then perhaps variables) and a name. Out: a `tir.PrimFunc` on which no TIR pass
+has run. Invariant: a stage at root has a buffer of its tensor's shape; an attached stage a buffer of just its region,
+allocated inside the loop it is attached to and indexed from the region's start. Guards (`likely`) stand as far out as
+their variables allow. Regions and loop variables: `te/bounds.py`. Passes that come after: `tir/lower.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from armillary.errors import ScheduleError, TypeMismatch
+from armillary.te.affine import ZERO, Linear, to_expr
+from armillary.te.bounds import Plan, infer_bounds
+from armillary.te.inline import rewriter
+from armillary.te.operation import ComputeOp, ExternOp, PlaceholderOp
+from armillary.te.relations import Guard, Sizes, derive_values, relations_of, split_guards
+from armillary.te.stage import Notes, Stage
+from armillary.te.storage import buffer_shape
+from armillary.te.tensor import Tensor
+from armillary.te.tensorize import reset, tensorized
+from armillary.tir import build as T
+from armillary.tir.expr import INT32, BufferLoad, Call, Expr, IterVar, ProducerLoad, Reduce, Var
+from armillary.tir.stmt import (
+    Allocate,
+    AttrStmt,
+    Buffer,
+    BufferStore,
+    Evaluate,
+    For,
+    IfThenElse,
+    LetStmt,
+    PrimFunc,
+    Stmt,
+    seq,
+)
+from armillary.tir.substitute import rename_buffers
+
+if TYPE_CHECKING:
+    from armillary.te.schedule import Schedule
+
+
+def lower_schedule(schedule: Schedule, args: Sequence[Any], name: str = "main") -> PrimFunc:
+    """The loops of a schedule as a function of `args` (tensors and variables)."""
+    return Lowering(schedule, args).function(name)
+
+
+class Lowering:
+    """State of one lowering: buffers of tensors, plans of stages."""
+
+    def __init__(self, schedule: Schedule, args: Sequence[Any]) -> None:
+        self.schedule = schedule
+        plans, self.space = infer_bounds(schedule)
+        self.plans = {p.stage: p for p in plans}
+        self.buffers: dict[Tensor, Buffer] = {}
+        self.relative: set[Tensor] = set()
+        self.params = tuple(self._param(a) for a in args)
+        for plan in plans:
+            self._own_buffers(plan)
+
+    def function(self, name: str) -> PrimFunc:
+        roots = [p for p in self.plans.values() if p.stage.attach is None]
+        body = seq(*(self.statement(p) for p in roots)) if roots else Evaluate(T.const(0))
+        for plan in reversed(roots):
+            body = self._allocated(plan, body)
+        attrs = (("global_symbol", name), ("noalias", True))
+        return PrimFunc(self.params, body, attrs)
+
+    def _param(self, item: Any) -> Buffer | Var:
+        if isinstance(item, Var):
+            return item
+        if not isinstance(item, Tensor):
+            raise TypeMismatch(f"lower: argument {item!r} is neither a tensor nor a variable")
+        if item.op not in self.schedule.stage_map:
+            made = Buffer(item.name, item.shape, item.dtype)  # an argument that nothing reads
+            return made
+        stage = self.schedule.stage_map[item.op]
+        tensor = stage.op.output(item.value_index)
+        if tensor in self.buffers:
+            raise TypeMismatch(f"lower: tensor {item.name} is given twice as an argument")
+        if stage.is_inline or stage.attach is not None:
+            raise ScheduleError(f"stage {stage.key} is an argument, so it must be computed at root")
+        self.buffers[tensor] = Buffer(item.name, tensor.shape, tensor.dtype)
+        return self.buffers[tensor]
+
+    def _own_buffers(self, plan: Plan) -> None:
+        stage = plan.stage
+        attached = stage.attach is not None
+        for tensor in stage.op.outputs:
+            if tensor in self.buffers:
+                continue
+            if self.schedule.is_output(stage):
+                raise TypeMismatch(f"lower: output {tensor.name} is not among the arguments")
+            shape = buffer_shape(plan, tensor, self.space)
+            scope = stage.scope or "global"
+            self.buffers[tensor] = Buffer(tensor.name, shape, tensor.dtype, scope)
+            if attached:
+                self.relative.add(tensor)
+
+    def _allocated(self, plan: Plan, body: Stmt) -> Stmt:
+        params = set(self.params)
+        for tensor in reversed(plan.stage.op.outputs):
+            buffer = self.buffers[tensor]
+            if buffer not in params:
+                if plan.stage.double_buffered:
+                    body = AttrStmt("double_buffer_scope", T.const(1), body, buffer)
+                body = Allocate(buffer, body)
+        return body
+
+    def statement(self, plan: Plan) -> Stmt:
+        """Everything one stage does."""
+        op = plan.stage.op
+        if isinstance(op, ExternOp):
+            return self._extern(plan.stage, op)
+        assert isinstance(op, ComputeOp), "bounds refuse other operations"
+        return _Nest(self, plan, op).build()
+
+    def _extern(self, stage: Stage, op: ExternOp) -> Stmt:
+        mapping = dict(zip(op.output_placeholders, (self.buffers[t] for t in op.outputs), strict=True))
+        for buffer, tensor in zip(op.input_placeholders, op.inputs, strict=True):
+            mapping[buffer] = self.buffer_of(self.schedule.source(stage, tensor), stage)
+        return rename_buffers(op.body, mapping)
+
+    def buffer_of(self, tensor: Tensor, reader: Stage) -> Buffer:
+        """The buffer of a tensor; TypeMismatch when it is an input that was not given."""
+        found = self.buffers.get(tensor)
+        if found is None:
+            if isinstance(tensor.op, PlaceholderOp):
+                raise TypeMismatch(f"lower: stage {reader.key} reads {tensor.name}, which is not among the arguments")
+            raise ScheduleError(f"stage {reader.key} reads {tensor.name}, which is not computed")
+        return found
+
+    def place(
+        self, tensor: Tensor, indices: tuple[Expr, ...], values: Mapping[Var, Linear], move: Callable[[Expr], Expr]
+    ) -> tuple[Expr, ...]:
+        """Indices into the tensor's buffer: substituted, and counted from the region's start."""
+        if tensor not in self.relative:
+            return tuple([move(i) for i in indices])
+        plan = self.plans[self.schedule.stage_map[tensor.op]]
+        found = []
+        for axis, index in zip(plan.stage.op.axis, indices, strict=True):
+            low = plan.low[axis]
+            value = self.space.evaluate(index, values)
+            if value is None:
+                found.append(T.sub(move(index), to_expr(low, index.dtype)))
+            else:
+                found.append(to_expr(value.minus(low), index.dtype))
+        return tuple(found)
+
+
+class _Nest:
+    """The loops of one compute stage, with the stages attached inside them."""
+
+    def __init__(self, lowering: Lowering, plan: Plan, op: ComputeOp) -> None:
+        self.lowering, self.plan, self.op = lowering, plan, op
+        self.stage, self.space = plan.stage, lowering.space
+        self.leaf = plan.stage.leaf
+        self.first_reduce = next((i for i, a in enumerate(self.leaf) if a.kind == "reduce"), len(self.leaf))
+
+    def build(self) -> Stmt:
+        plan, leaf = self.plan, self.leaf
+        levels = self._levels(plan.guards, plan.leaves)
+        start = next((i for i, a in enumerate(leaf) if self._notes(a).intrinsic is not None), len(leaf))
+        if start < len(leaf):
+            body = tensorized(self.lowering, plan, start, self.first_reduce)
+        else:
+            body = self._innermost()
+        if self.op.is_reduction and self.first_reduce == len(leaf):
+            body = seq(self._init(plan.values), body)
+        for position in reversed(range(start)):
+            axis = leaf[position]
+            body = _guarded([g for g, level in levels if level == position], body)
+            body = self._with_attached(axis, body)
+            body = self._loop(axis, plan.leaves[axis], body)
+            if self.op.is_reduction and position == self.first_reduce:
+                body = seq(self._init_nest(start), body)
+        return _guarded([g for g, level in levels if level < 0], body)
+
+    def _notes(self, axis: IterVar) -> Notes:
+        return self.stage.notes.get(axis) or _PLAIN
+
+    def _levels(self, guards: list[Guard], leaves: Sizes) -> list[tuple[Expr, int]]:
+        """Each guard as a condition, with the position of the innermost loop that it needs."""
+        found = []
+        for value, extent in guards:
+            needed = [i for i, a in enumerate(self.leaf) if a in leaves and leaves[a].vars & value.vars]
+            found.append((_condition(value, extent), max(needed, default=-1)))
+        return found
+
+    def _loop(self, axis: IterVar, value: Linear, body: Stmt) -> Stmt:
+        var = next((a for a in value.terms if isinstance(a, Var)), None)
+        notes = self._notes(axis)
+        if var is None or (notes.thread is not None and notes.thread.thread_tag in self.plan.threads):
+            return body
+        extent = to_expr(self.plan.sizes[axis], axis.var.dtype)
+        tag = notes.thread.thread_tag if notes.thread is not None else ""
+        return For(var, T.const(0, axis.var.dtype), extent, notes.kind, body, tag, tuple(notes.pragmas))
+
+    def _with_attached(self, axis: IterVar, body: Stmt) -> Stmt:
+        for tensor, offset in self._notes(axis).prefetch:
+            body = seq(self._prefetch(tensor, axis, offset), body)
+        plans = self.plan.attached.get(axis, [])
+        for plan in reversed(plans):
+            body = seq(self.lowering.statement(plan), body)
+        for plan in reversed(plans):
+            body = self.lowering._allocated(plan, body)
+        return body
+
+    def _prefetch(self, tensor: Tensor, axis: IterVar, offset: int) -> Stmt:
+        lowering = self.lowering
+        source = lowering.schedule.source(self.stage, tensor)
+        load = next((x for x in self.plan.loads if x.producer is source), None)
+        if load is None:
+            raise ScheduleError(f"prefetch on stage {self.stage.key}: it does not read {tensor.name}")
+        leaves = dict(self.plan.leaves)
+        position = next(i for i, a in enumerate(self.leaf) if a is axis)
+        for inner in self.leaf[position + 1 :]:
+            leaves[inner] = ZERO
+        leaves[axis] = leaves[axis].shifted(offset)
+        values = derive_values(self.stage.relations, leaves, self.plan.sizes, self.space)
+        found = self._read(load, values)
+        return Evaluate(Call(found.dtype, "prefetch", (found,)))
+
+    def _read(self, load: ProducerLoad, values: Sizes) -> Expr:
+        return self._mover(values)(load)
+
+    # element statements
+
+    def _mover(self, values: Sizes) -> Callable[[Expr], Expr]:
+        """A rewriter of bodies for these axis values: axes become loop variables, tensors buffers."""
+        lowering = self.lowering
+        known = {a.var: self.plan.low[a].plus(values[a]) for a in (*self.op.axis, *self.op.reduce_axis)}
+        shown = {v: to_expr(x, v.dtype) for v, x in known.items()}
+
+        def place(item: ProducerLoad) -> Expr:
+            buffer = lowering.buffer_of(item.producer, self.stage)
+            return BufferLoad(buffer, lowering.place(item.producer, item.indices, known, apply))
+
+        apply = rewriter(shown, place=place)
+        return apply
+
+    def _target(self, values: Sizes) -> tuple[Expr, ...]:
+        """Where this stage's element is stored."""
+        attached = self.op.output(0) in self.lowering.relative
+        found = []
+        for axis in self.op.axis:
+            value = values[axis] if attached else self.plan.low[axis].plus(values[axis])
+            found.append(to_expr(value, axis.var.dtype))
+        return tuple(found)
+
+    def _innermost(self) -> Stmt:
+        values = self.plan.values
+        apply = self._mover(values)
+        target = self._target(values)
+        buffers = [self.lowering.buffers[t] for t in self.op.outputs]
+        first = self.plan.bodies[0]
+        if not isinstance(first, Reduce):
+            return seq(*(BufferStore(b, apply(e), target) for b, e in zip(buffers, self.plan.bodies, strict=True)))
+        combiner = first.combiner
+        variables: dict[Var, Expr] = {v: BufferLoad(b, target) for v, b in zip(combiner.lhs, buffers, strict=True)}
+        variables.update({v: apply(s) for v, s in zip(combiner.rhs, first.source, strict=True)})
+        combine = rewriter(variables)
+        results = [combine(r) for r in combiner.result]
+        body = _store_together(buffers, results, target)
+        condition = apply(first.condition)
+        return body if getattr(condition, "value", None) == 1 else IfThenElse(condition, body)
+
+    def _init(self, values: Sizes) -> Stmt:
+        first = self.plan.bodies[0]
+        assert isinstance(first, Reduce), "only reductions start with an identity"
+        apply = self._mover(values)
+        target = self._target(values)
+        buffers = [self.lowering.buffers[t] for t in self.op.outputs]
+        return seq(*(BufferStore(b, apply(e), target) for b, e in zip(buffers, first.combiner.identity, strict=True)))
+
+    def _init_nest(self, stop: int) -> Stmt:
+        """Loops over the data axes that stand inside the first reduction loop, storing the identity."""
+        plan, space = self.plan, self.space
+        leaves: Sizes = {}
+        inner: list[int] = []
+        for position, axis in enumerate(self.leaf):
+            if axis.kind == "reduce":
+                leaves[axis] = ZERO
+            elif position < self.first_reduce or plan.loop_var(axis) is None or self._shares_thread(axis):
+                leaves[axis] = plan.leaves[axis]
+            else:
+                var = space.loop_var(f"{axis.var.name}.init", axis.var.dtype, plan.sizes[axis])
+                leaves[axis] = Linear(0, {var: 1})
+                inner.append(position)
+        values = derive_values(self.stage.relations, leaves, plan.sizes, space)
+        if stop < len(self.leaf):
+            return self._init_by_intrinsic(stop)
+        levels = self._levels(self._init_guards(values), {a: v for a, v in leaves.items() if a.kind != "reduce"})
+        body = self._init(values)
+        for position in reversed(inner):
+            axis = self.leaf[position]
+            body = _guarded([g for g, level in levels if level == position], body)
+            body = self._loop(axis, leaves[axis], body)
+        return body
+
+    def _init_by_intrinsic(self, start: int) -> Stmt:
+        """The reset of the tensor intrinsic, inside the data loops between the first reduction loop and it."""
+        body = reset(self.lowering, self.plan, start)
+        for axis in reversed(self.leaf[self.first_reduce : start]):
+            if axis.kind != "reduce":
+                body = self._loop(axis, self.plan.leaves[axis], body)
+        return body
+
+    def _shares_thread(self, axis: IterVar) -> bool:
+        return self._notes(axis).thread is not None
+
+    def _init_guards(self, values: Sizes) -> list[Guard]:
+        """The guards that concern data axes, for other loop variables."""
+        plan, space = self.plan, self.space
+        wanted = split_guards(relations_of(self.stage, reductions=False), values, plan.sizes, space)
+        for axis in self.op.axis:
+            value = plan.low[axis].plus(values[axis])
+            assert axis.dom is not None, "data axes have a range"
+            extent = space.evaluate(axis.dom.extent, {})
+            if extent is not None:
+                wanted.append((value, extent))
+            if (space.limits(value)[0] or 0) < 0:
+                wanted.append((value.scaled(-1), Linear(1)))
+        kept = {v.minus(e).key: (v, e) for v, e in wanted if not space.at_most(v, e.shifted(-1))}
+        return list(kept.values())
+
+
+_PLAIN = Notes()
+
+
+def _condition(value: Linear, extent: Linear) -> Expr:
+    dtype = next(iter(value.vars)).dtype if value.vars else INT32
+    if extent.value == 1 and all(c < 0 for c in value.terms.values()):
+        return T.likely(T.greater_equal(to_expr(value.scaled(-1), dtype), 0))
+    return T.likely(T.less(to_expr(value, dtype), to_expr(extent, dtype)))
+
+
+def _guarded(conditions: list[Expr], body: Stmt) -> Stmt:
+    for condition in reversed(conditions):
+        body = IfThenElse(condition, body)
+    return body
+
+
+def _store_together(buffers: list[Buffer], results: list[Expr], target: tuple[Expr, ...]) -> Stmt:
+    """Stores of a tuple reduction: all results are computed before the first is stored."""
+    if len(buffers) == 1:
+        return BufferStore(buffers[0], results[0], target)
+    names = [Var(f"{b.name}.next", r.dtype) for b, r in zip(buffers, results, strict=True)]
+    body = seq(*(BufferStore(b, v, target) for b, v in zip(buffers, names, strict=True)))
+    for var, result in zip(reversed(names), reversed(results), strict=True):
+        body = LetStmt(var, result, body)
+    return body

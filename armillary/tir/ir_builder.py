@@ -1,0 +1,170 @@
+"""Build loop programs by hand, statement by statement: `ib = tir.ir_builder.create()`.
+
+In: calls and `with` blocks (`for_range`, `if_scope`, `else_scope`), reads and writes of `BufferVar`s.
+Out: `ib.get()`, one statement. Invariant: blocks close in the order they opened; an allocation lives to the end of the
+block it stands in.
+Used by `te.extern` bodies and by user scripts. Nodes: `tir/stmt.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from armillary.dtype import DType
+from armillary.errors import ScheduleError, TypeMismatch
+from armillary.node import replace
+from armillary.tir import build
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+
+Value = Any  # what user code may pass for an expression
+_KINDS = {
+    "serial": S.LoopKind.SERIAL, "parallel": S.LoopKind.PARALLEL, "vectorize": S.LoopKind.VECTORIZED,
+    "unroll": S.LoopKind.UNROLLED,
+}  # fmt: skip
+
+
+def decl_buffer(
+    shape: Sequence[Value] | Value,
+    dtype: str = "float32",
+    name: str = "buffer",
+    data: Any = None,
+    strides: Sequence[Value] | None = None,
+    elem_offset: Value = None,
+    scope: str = "global",
+    data_alignment: int = -1,
+    offset_factor: int = 0,
+    buffer_type: str = "",
+) -> S.Buffer:
+    """A buffer; `data`, `offset_factor` and `buffer_type` are accepted for old scripts and have no effect."""
+    extents = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+    offset = build.convert(elem_offset) if elem_offset is not None else None
+    dims = tuple(build.convert(x) for x in extents)
+    steps = tuple(build.convert(x) for x in strides or ())
+    align = data_alignment if data_alignment > 0 else 64
+    return S.Buffer(name, dims, DType(dtype), scope or "global", steps, offset, align)
+
+
+class BufferVar:
+    """A buffer that reads and writes through indexing while building."""
+
+    def __init__(self, builder: IRBuilder, buffer: S.Buffer) -> None:
+        self.builder, self.buffer = builder, buffer
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    def _indices(self, index: Value) -> tuple[E.Expr, ...]:
+        """A single index into a buffer of several dimensions counts elements in row-major order."""
+        items = tuple(build.convert(i) for i in (index if isinstance(index, tuple) else (index,)))
+        shape = self.buffer.shape
+        if len(items) == 1 and len(shape) > 1:
+            places: list[E.Expr] = []
+            rest = items[0]
+            for extent in reversed(shape[1:]):
+                places.append(build.floormod(rest, extent))
+                rest = build.floordiv(rest, extent)
+            items = (rest, *reversed(places))
+        if len(items) != len(shape):
+            raise TypeMismatch(f"buffer {self.buffer.name} has {len(shape)} dimensions, got {len(items)} indices")
+        return items
+
+    def __getitem__(self, index: Value) -> E.Expr:
+        return E.BufferLoad(self.buffer, self._indices(index))
+
+    def __setitem__(self, index: Value, value: Value) -> None:
+        stored = build.cast(value, self.buffer.dtype)
+        self.builder.emit(S.BufferStore(self.buffer, stored, self._indices(index)))
+
+
+class IRBuilder:
+    """Collects statements; see the module docstring."""
+
+    def __init__(self) -> None:
+        self._blocks: list[list[S.Stmt | Callable[[S.Stmt], S.Stmt]]] = [[]]
+
+    def emit(self, stmt: S.Stmt | E.Expr) -> None:
+        """Append a statement; an expression is evaluated."""
+        self._blocks[-1].append(stmt if isinstance(stmt, S.Stmt) else S.Evaluate(stmt))
+
+    def _close(self) -> S.Stmt:
+        """The current block as one statement: scopes opened in it govern what follows."""
+        parts: list[S.Stmt] = []
+        for item in reversed(self._blocks.pop()):
+            if isinstance(item, S.Stmt):
+                parts.insert(0, item)
+            else:
+                parts = [item(S.seq(*parts) if parts else S.Evaluate(build.const(0)))]
+        return S.seq(*parts) if parts else S.Evaluate(build.const(0))
+
+    @contextmanager
+    def for_range(
+        self, begin: Value, end: Value, name: str = "i", dtype: str = "int32", kind: str = "serial"
+    ) -> Iterator[E.Var]:
+        """`with ib.for_range(0, n) as i:` loops over [begin, end)."""
+        if kind not in _KINDS:
+            raise ScheduleError(f"for_range: unknown loop kind {kind!r}", hint=f"use one of {', '.join(_KINDS)}")
+        var, low = E.Var(name, DType(dtype)), build.cast(begin, dtype)
+        extent = build.sub(build.cast(end, dtype), low)
+        self._blocks.append([])
+        yield var
+        self.emit(S.For(var, low, extent, _KINDS[kind], self._close()))
+
+    @contextmanager
+    def if_scope(self, condition: Value) -> Iterator[None]:
+        """`with ib.if_scope(c):` runs the block where c holds."""
+        self._blocks.append([])
+        yield
+        self.emit(S.IfThenElse(build.cast(condition, "bool"), self._close()))
+
+    @contextmanager
+    def else_scope(self) -> Iterator[None]:
+        """The other branch of the if_scope just closed."""
+        last = self._blocks[-1][-1] if self._blocks[-1] else None
+        if not isinstance(last, S.IfThenElse) or last.else_body is not None:
+            raise ScheduleError("else_scope must directly follow an if_scope")
+        self._blocks[-1].pop()
+        self._blocks.append([])
+        yield
+        self.emit(replace(last, else_body=self._close()))
+
+    def scope_attr(self, node: Any, attr_key: str, value: Value) -> None:
+        """A note on everything that follows in this block."""
+        noted = build.convert(value)
+        self._blocks[-1].append(lambda body: S.AttrStmt(attr_key, noted, body, node))
+
+    def let(self, var_name: str, value: Value) -> E.Var:
+        """A variable with this value for the rest of the block."""
+        bound = build.convert(value)
+        var = E.Var(var_name, bound.dtype)
+        self._blocks[-1].append(lambda body: S.LetStmt(var, bound, body))
+        return var
+
+    def allocate(self, dtype: str, shape: Value, name: str = "buf", scope: str = "global") -> BufferVar:
+        """A buffer for the rest of the block."""
+        buffer = decl_buffer(shape, dtype, name, scope=scope)
+        self._blocks[-1].append(lambda body: S.Allocate(buffer, body))
+        return BufferVar(self, buffer)
+
+    def buffer_ptr(self, buf: S.Buffer) -> BufferVar:
+        """Access to an existing buffer."""
+        return BufferVar(self, buf)
+
+    def likely(self, expr: Value) -> E.Expr:
+        return build.likely(expr)
+
+    def get(self) -> S.Stmt:
+        """The program built so far; the builder starts anew."""
+        if len(self._blocks) != 1:
+            raise ScheduleError("ir_builder: a block is still open")
+        body = self._close()
+        self._blocks = [[]]
+        return body
+
+
+def create() -> IRBuilder:
+    """A new builder."""
+    return IRBuilder()

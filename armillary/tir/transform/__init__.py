@@ -1,0 +1,30 @@
+"""The loop passes, one file each; `armillary.tir.transform.Simplify()` gives a `Pass` over modules.
+
+In and out of every pass: `PrimFunc -> PrimFunc` (the function with the file's name), applied to each function
+of a module.
+Order: `tir/lower.py`. Shared helpers: `common.py`. `split_phases` ends the pipeline and returns a `PhasedFunction`.
+"""
+
+from armillary.lazy import lazy_names
+
+_PASSES = {
+    "StorageFlatten": ("flatten_storage", "FlattenStorage"),
+    "FlattenBuffer": ("flatten_storage", "FlattenStorage"),
+    "Simplify": ("simplify", "Simplify"),
+    "LoopPartition": ("loop_partition", "LoopPartition"),
+    "VectorizeLoop": ("vectorize_loop", "VectorizeLoop"),
+    "InjectVirtualThread": ("inject_virtual_thread", "InjectVirtualThread"),
+    "InjectDoubleBuffer": ("inject_double_buffer", "InjectDoubleBuffer"),
+    "StorageRewrite": ("storage_rewrite", "StorageRewrite"),
+    "UnrollLoop": ("unroll_loop", "UnrollLoop"),
+    "RemoveNoOp": ("remove_no_op", "RemoveNoOp"),
+    "RemoveAssert": ("remove_assert", "RemoveAssert"),
+    "RewriteUnsafeSelect": ("rewrite_unsafe_select", "RewriteUnsafeSelect"),
+    "HoistIfThenElse": ("hoist_if_then_else", "HoistIfThenElse"),
+    "NarrowDataType": ("narrow_data_type", "NarrowDataType"),
+    "BF16Legalize": ("bf16_legalize", "BF16Legalize"),
+    "InstrumentBoundCheckers": ("instrument_bound_checkers", "InstrumentBoundCheckers"),
+}
+_TABLE = {name: f"armillary.tir.transform.{file}:{attribute}" for name, (file, attribute) in _PASSES.items()}
+_TABLE["prim_func_pass"] = "armillary.tir.transform.common:prim_func_pass"
+__getattr__, __dir__ = lazy_names(__name__, _TABLE)

@@ -1,0 +1,53 @@
+"""How long compiling takes: cold (no kernel cache) and from the cache, each in a fresh process.
+
+In: ONNX files, or nothing for the small networks that come with the onnx package. Out: a table of seconds, best of
+`--repeat`. Invariant: cold runs share nothing; the cache of the warm runs lives in a temporary folder.
+
+    python benchmarks/compile_time.py
+    python benchmarks/compile_time.py resnet18.onnx --repeat 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import onnx
+
+_LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+_DEFAULT = ("light_squeezenet", "light_shufflenet", "light_resnet50")
+
+
+def compile_once(model: Path, folder: Path, cache: bool) -> float:
+    """Seconds of one `armc compile` process, interpreter start included."""
+    settings = {"ARMILLARY_CACHE": "1" if cache else "0", "ARMILLARY_CACHE_DIR": str(folder / "cache")}
+    command = [sys.executable, "-m", "armillary.cli", "compile", str(model), "-o", str(folder / "out.so")]
+    start = time.perf_counter()
+    subprocess.run(command, env={**os.environ, **settings}, check=True, stderr=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", type=Path)
+    parser.add_argument("--repeat", type=int, default=2)
+    args = parser.parse_args()
+    models = args.models or [_LIGHT / f"{name}.onnx" for name in _DEFAULT]
+    print(f"{'model':32} {'cold s':>8} {'warm s':>8}")
+    for model in models:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            cold = min(compile_once(model, folder, cache=False) for _ in range(args.repeat))
+            compile_once(model, folder, cache=True)
+            warm = min(compile_once(model, folder, cache=True) for _ in range(args.repeat))
+        print(f"{model.stem:32} {cold:8.2f} {warm:8.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""armc compile, then armc run: the package computes what numpy computes, and nothing partial is ever left."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from armillary.cli.main import main
+from armillary.runtime import load_module
+
+_RNG = np.random.default_rng(7)
+WEIGHT = _RNG.uniform(-1, 1, (6, 5)).astype(np.float32)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """softmax(relu(x) @ w) for x of shape (batch, 6)."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]), helper.make_node("MatMul", ["r", "w"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["y"], axis=-1),
+    ]  # fmt: skip
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 6])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "tiny", [x], [y], [numpy_helper.from_array(WEIGHT, "w")])
+    path = tmp_path / "tiny.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    return path
+
+
+def expected(x: Any) -> Any:
+    m = np.maximum(x, 0) @ WEIGHT
+    e = np.exp(m - m.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("suffix", ["so", "tar"])
+def test_a_compiled_package_computes_what_numpy_computes(model: Path, tmp_path: Path, suffix: str) -> None:
+    package, inputs, outputs = tmp_path / f"tiny.{suffix}", tmp_path / "in.npz", tmp_path / "out.npz"
+    assert main(["compile", str(model), "--input-shapes", "x:[3,6]", "-o", str(package)]) == 0
+    x = np.random.default_rng(1).uniform(-1, 1, (3, 6)).astype(np.float32)
+    np.savez(inputs, x=x)
+    assert main(["run", str(package), "-i", str(inputs), "-o", str(outputs)]) == 0
+    np.testing.assert_allclose(np.load(outputs)["output_0"], expected(x), rtol=1e-5)
+
+
+def test_run_prints_times_top_values_and_a_profile(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "tiny.so"
+    assert main(["compile", str(model), "--input-shapes", "x:[1,6]", "-o", str(package)]) == 0
+    arguments = ["--print-time", "--repeat", "3", "--print-top", "2", "--profile", "--fill-mode", "ones"]
+    assert main(["run", str(package), *arguments]) == 0
+    out = capsys.readouterr().out
+    best = expected(np.ones((1, 6), np.float32)).argmax()
+    assert "mean (ms)" in out and f"[[{best}." in out.replace("[[ ", "[[") and "softmax" in out
+
+
+def test_dumped_code_lies_beside_the_package(model: Path, tmp_path: Path) -> None:
+    package = tmp_path / "tiny.tar"
+    arguments = ["--input-shapes", "x:[1,6]", "-o", str(package), "--dump-code", "relay,tir,ll,asm"]
+    assert main(["compile", str(model), *arguments, "--print-pass-times"]) == 0
+    texts = {form: (tmp_path / f"tiny.tar.{form}").read_text() for form in ("relay", "tir", "ll", "asm")}
+    assert "def @main" in texts["relay"] and "func @" in texts["tir"] and "define " in texts["ll"] and texts["asm"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "x.bin"], "suffix must be .so or .tar"),
+        (["--dump-code", "relay,fortran"], "unknown form 'fortran'"),
+        (["--pass-config", "tir.no_such_key=1"], "tir.no_such_key"),
+        (["--target", "toaster"], "toaster"),
+        ([], "symbolic"),
+        (["--input-shapes", "x:3"], "--input-shapes"),
+        (["--input-shapes", "z:[1,6]"], "its inputs are: x"),
+    ],
+)
+def test_a_refused_compilation_says_why_and_leaves_no_file(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], message: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    shapes = [] if "--input-shapes" in arguments or not arguments else ["--input-shapes", "x:[1,6]"]
+    assert main(["compile", str(model), *shapes, *arguments]) == 4
+    err = capsys.readouterr().err
+    assert message in err and "Traceback" not in err
+    assert [p.name for p in tmp_path.iterdir()] == ["tiny.onnx"]
+
+
+def test_a_failing_linker_keeps_the_old_package(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "tiny.so"
+    package.write_bytes(b"old")
+    arguments = ["--input-shapes", "x:[1,6]", "-o", str(package), "--cross-compiler", "false"]
+    assert main(["compile", str(model), *arguments]) == 4
+    assert package.read_bytes() == b"old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["tiny.onnx", "tiny.so"]
+    assert "Error" in capsys.readouterr().err
+
+
+def test_run_refuses_what_is_no_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.so").write_bytes(b"not a library")
+    assert main(["run", str(tmp_path / "bad.so")]) == 4
+    assert main(["run", str(tmp_path / "none.tar")]) == 4
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_run_refuses_inputs_that_do_not_fit(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package, inputs = tmp_path / "tiny.so", tmp_path / "in.npz"
+    assert main(["compile", str(model), "--input-shapes", "x:[1,6]", "-o", str(package)]) == 0
+    np.savez(inputs, z=np.zeros(3))
+    assert main(["run", str(package), "-i", str(inputs)]) == 4
+    assert "'z', which is no input" in capsys.readouterr().err
+    np.savez(inputs, x=np.zeros((2, 6), np.float32))
+    assert main(["run", str(package), "-i", str(inputs)]) == 4
+    inputs.write_bytes(b"no npz")
+    assert main(["run", str(package), "-i", str(inputs)]) == 4
+
+
+def test_the_native_runner_is_built(tmp_path: Path) -> None:
+    runner = tmp_path / "armrun"
+    assert main(["build-runner", "-o", str(runner)]) == 0
+    done = subprocess.run([str(runner), "--help"], capture_output=True, text=True, timeout=20, check=False)
+    assert "usage" in (done.stdout + done.stderr).lower()
+
+
+def test_a_package_is_loadable_by_the_runtime_alone(model: Path, tmp_path: Path) -> None:
+    package = tmp_path / "tiny.so"
+    assert main(["compile", str(model), "--input-shapes", "x:[1,6]", "-o", str(package)]) == 0
+    assert load_module(package).graph_json is not None

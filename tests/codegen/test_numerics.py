@@ -1,0 +1,253 @@
+"""Every expression and intrinsic gives the interpreter's values through LLVM and through C, scalar and vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from harness import run
+
+from armillary.dtype import DType
+from armillary.tir import build as B
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.interpreter import interpret
+
+TARGETS = ("llvm", "llvm -mcpu=x86-64", "c")
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+Make = Callable[[E.Expr, E.Expr], E.Expr]
+
+
+def call(name: str, *args: E.Expr, dtype: str | None = None) -> E.Expr:
+    return B.call(name, *args, dtype=dtype)
+
+
+def flag(e: E.Expr, like: E.Expr) -> E.Expr:
+    return E.Cast(like.dtype, e)
+
+
+ARITHMETIC: dict[str, Make] = {
+    "add": lambda a, b: E.Add(a, b), "sub": lambda a, b: E.Sub(a, b), "mul": lambda a, b: E.Mul(a, b),
+    "min": lambda a, b: E.Min(a, b), "max": lambda a, b: E.Max(a, b), "eq": lambda a, b: flag(E.EQ(a, b), a),
+    "ne": lambda a, b: flag(E.NE(a, b), a), "lt": lambda a, b: flag(E.LT(a, b), a),
+    "le": lambda a, b: flag(E.LE(a, b), a),
+    "gt": lambda a, b: flag(E.GT(a, b), a), "ge": lambda a, b: flag(E.GE(a, b), a),
+    "and": lambda a, b: flag(E.And(E.LT(a, b), E.LT(b, a)), a),
+    "or": lambda a, b: flag(E.Or(E.LT(a, b), E.LT(b, a)), a),
+    "not": lambda a, b: flag(E.Not(E.LT(a, b)), a), "select": lambda a, b: E.Select(E.LT(a, b), a, b),
+    "if": lambda a, b: (B.if_then_else if a.dtype.lanes == 1 else E.Select)(E.LT(a, b), a, b),
+    "abs": lambda a, b: call("abs", a),
+}  # fmt: skip
+ON_FLOATS: dict[str, Make] = {
+    "div": lambda a, b: E.Div(a, b), "relu": lambda a, b: E.Max(a, B.const(0.0, a.dtype)),
+    "fma": lambda a, b: E.Add(E.Mul(a, b), a), "fms": lambda a, b: E.Sub(a, E.Mul(a, b)),
+    "isnan": lambda a, b: flag(call("isnan", a, dtype=B.BOOL.with_lanes(a.dtype.lanes)), a),
+    "isinf": lambda a, b: flag(call("isinf", a, dtype=B.BOOL.with_lanes(a.dtype.lanes)), a),
+    "isfinite": lambda a, b: flag(call("isfinite", a, dtype=B.BOOL.with_lanes(a.dtype.lanes)), a),
+    **{n: (lambda a, b, n=n: call(n, a)) for n in ("floor", "ceil", "trunc", "round", "nearbyint", "fabs")},
+    "copysign": lambda a, b: call("copysign", a, b),
+}  # fmt: skip
+ON_INTEGERS: dict[str, Make] = {
+    "floordiv": lambda a, b: E.FloorDiv(a, b), "floormod": lambda a, b: E.FloorMod(a, b),
+    "truncdiv": lambda a, b: E.TruncDiv(a, b), "truncmod": lambda a, b: E.TruncMod(a, b),
+    "floordiv7": lambda a, b: E.FloorDiv(a, B.const(7, a.dtype)),
+    "floormod8": lambda a, b: E.FloorMod(a, B.const(8, a.dtype)),
+    "floordiv8": lambda a, b: E.FloorDiv(a, B.const(8, a.dtype)),
+    "truncmod7": lambda a, b: E.TruncMod(a, B.const(7, a.dtype)),
+    **{n: (lambda a, b, n=n: call(n, a, b)) for n in ("bitwise_and", "bitwise_or", "bitwise_xor")},
+    "shl": lambda a, b: call("shift_left", a, B.const(3, a.dtype)),
+    "shr": lambda a, b: call("shift_right", a, B.const(3, a.dtype)),
+    "popcount": lambda a, b: call("popcount", a), "clz": lambda a, b: call("clz", a),
+}  # fmt: skip
+
+
+def kernel(rows: dict[str, Make], dtype: str, count: int, lanes: int, out: str | None = None) -> S.PrimFunc:
+    """out_k[i] = row_k(a[i], b[i]), `lanes` at a time, one parallel loop per row."""
+    kind = DType(dtype)
+    a, b = (S.Buffer(n, (B.int32(count),), kind) for n in ("a", "b"))
+    outs = [S.Buffer(f"o_{n}", (B.int32(count),), DType(out or dtype)) for n in rows]
+    loops = []
+    for make, result in zip(rows.values(), outs, strict=True):
+        i = E.Var("i")
+        index: E.Expr = i if lanes == 1 else E.Ramp(i * lanes, B.int32(1), lanes)
+        value = make(E.BufferLoad(a, (index,)), E.BufferLoad(b, (index,)))
+        body = S.BufferStore(result, value, (index,))
+        loops.append(S.For(i, B.int32(0), B.int32(count // lanes), S.LoopKind.PARALLEL, body))
+    return S.PrimFunc((a, b, *outs), S.seq(*loops))
+
+
+def samples(dtype: str, count: int) -> list[np.ndarray[Any, Any]]:
+    """Two arrays where every edge value meets every other, then random ones (seed 7)."""
+    kind, rng = DType(dtype), np.random.default_rng(7)
+    if kind.is_float:
+        edges = [0.0, -0.0, 1.0, -1.0, 0.5, -1.5, 2.5, 3.0, 1e-3, -7.25, math.inf, -math.inf, math.nan]
+        rest = rng.standard_normal(2 * count) * 4
+    else:
+        top, low = kind.max_value, kind.min_value
+        edges = [0, 1, 2, 3, 7, 8, top, top - 1, low, low + 1, *([-1, -2, -7, -8] if kind.code == "int" else [])]
+        rest = rng.integers(low, top, 2 * count, dtype=kind.numpy, endpoint=True)
+    grid = [(x, y) for x in edges for y in edges]
+    a, b = ([pair[k] for pair in grid] + list(rest[k::2]) for k in (0, 1))
+    return [np.array(v[:count], dtype=object).astype(kind.numpy) for v in (a, b)]
+
+
+def compare(
+    rows: dict[str, Make], dtype: str, target: str, lanes: int, arrays: list[Any], rtol: float, out: str = ""
+) -> None:
+    count = len(arrays[0])
+    function = kernel(rows, dtype, count, lanes, out or None)
+    want = [np.zeros(count, DType(out or dtype).numpy) for _ in rows]
+    got = [np.ones_like(w) for w in want]
+    interpret(function, *arrays, *want)
+    assert run(function, target, *arrays, *got) == 0
+    for name, w, g in zip(rows, want, got, strict=True):
+        if DType(out or dtype).is_float:
+            with np.errstate(all="ignore"):
+                ws, gs = w.astype(np.float64), g.astype(np.float64)
+            np.testing.assert_allclose(gs, ws, rtol=rtol, atol=0, err_msg=f"{name} {dtype} {target} x{lanes}")
+        else:
+            np.testing.assert_array_equal(g, w, err_msg=f"{name} {dtype} {target} x{lanes}")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_float_operations_agree_with_the_interpreter(dtype: str, lanes: int, target: str) -> None:
+    a, b = samples(dtype, 256)
+    rtol = {"float32": 1e-5, "float64": 1e-12, "float16": 2e-2, "bfloat16": 8e-2}[dtype]  # fused multiply-add
+    exact = {k: v for k, v in {**ARITHMETIC, **ON_FLOATS}.items() if k not in ("fma", "fms")}
+    compare(exact, dtype, target, lanes, [a, b], 0.0)
+    kept = np.isfinite(a.astype(np.float32)) & np.isfinite(b.astype(np.float32)) & (b.astype(np.float32) > 1)
+    kept = np.flatnonzero(kept & (a.astype(np.float32) > 1))[:32]
+    kept = np.resize(kept, 32)
+    compare({k: ON_FLOATS[k] for k in ("fma", "fms")}, dtype, target, lanes, [a[kept], b[kept]], rtol)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integer_operations_agree_with_the_interpreter(dtype: str, lanes: int, target: str) -> None:
+    a, b = samples(dtype, 256)
+    b[b == 0] = 3  # division by zero has a test of its own
+    compare({**ARITHMETIC, **ON_INTEGERS}, dtype, target, lanes, [a, b], 0.0)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "int64"])
+def test_integer_division_by_zero_gives_zero(dtype: str, target: str) -> None:
+    rows = {k: ON_INTEGERS[k] for k in ("truncdiv", "floordiv")}
+    function = kernel(rows, dtype, 8, 1)
+    a, b = np.arange(8).astype(dtype), np.zeros(8, dtype)
+    outs = [np.ones(8, dtype) for _ in rows]
+    assert run(function, target, a, b, *outs) == 0
+    assert all((out == 0).all() for out in outs)
+
+
+LIBM = [
+    "exp",
+    "exp2",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "expm1",
+    "sqrt",
+    "rsqrt",
+    "sin",
+    "cos",
+    "tan",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "erf",
+    "sigmoid",
+]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("lanes", [1, 16])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_math_functions_agree_with_the_interpreter(dtype: str, lanes: int, target: str) -> None:
+    rng = np.random.default_rng(3)
+    a = np.concatenate([[0.0, math.inf, math.nan, 1.0], rng.uniform(0.01, 10, 60)]).astype(dtype)
+    b = rng.uniform(-3, 3, 64).astype(dtype)
+    rows: dict[str, Make] = {n: (lambda x, y, n=n: call(n, x)) for n in LIBM}
+    rows |= {n: (lambda x, y, n=n: call(n, x, y)) for n in ("pow", "atan2", "hypot", "fmod")}
+    compare(rows, dtype, target, lanes, [a, b], {"float32": 2e-6, "float64": 1e-13, "float16": 4e-3}[dtype])
+
+
+@pytest.mark.parametrize("lanes", [1, 16])
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sigmoid"])
+def test_our_float32_functions_are_within_four_ulp_over_the_whole_range(name: str, lanes: int) -> None:
+    bits = np.arange(0, 2**32, 65521, dtype=np.uint64).astype(np.uint32)
+    x = bits[: len(bits) // 16 * 16].view(np.float32).copy()
+    function = kernel({name: lambda a, b: call(name, a)}, "float32", len(x), lanes)
+    got = np.zeros_like(x)
+    assert run(function, "llvm", x, x, got) == 0
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float64)
+        exact = {
+            "exp": np.exp, "log": np.log, "tanh": np.tanh, "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
+            "erf": np.vectorize(math.erf),
+        }[name](wide)  # fmt: skip
+        want = exact.astype(np.float32)
+        assert (np.isnan(got) == np.isnan(want)).all()
+        kept = np.isfinite(want) & (np.abs(want) > 1e-37 if name == "sigmoid" else True)
+        assert (got[~kept & np.isinf(want)] == want[~kept & np.isinf(want)]).all()
+        error = np.abs(got[kept] - exact[kept]) / np.spacing(np.abs(want[kept])).astype(np.float64)
+    assert error.max() <= 4, f"{error.max()} ulp at {x[kept][error.argmax()]}"
+
+
+def test_pow_handles_every_special_case_as_c_does() -> None:
+    edges = np.array(
+        [0.0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, math.inf, -math.inf, math.nan, 1e-40, 1e30], np.float32
+    )
+    x, y = (v.ravel().copy() for v in np.meshgrid(edges, edges))
+    got = np.zeros_like(x)
+    assert run(kernel({"pow": lambda a, b: call("pow", a, b)}, "float32", len(x), 1), "llvm", x, y, got) == 0
+    with np.errstate(all="ignore"):
+        want = np.power(x, y)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert (np.signbit(got) == np.signbit(want))[~np.isnan(want)].all()
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"]
+)
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64"])
+def test_small_float_conversions_are_exact_both_ways(dtype: str, target: str) -> None:
+    kind = DType(dtype)
+    every = (
+        np.arange(1 << kind.bits, dtype=np.uint32).astype(np.uint8 if kind.bits == 8 else np.uint16).view(kind.numpy)
+    )
+    wide = np.zeros(len(every), np.float32)
+    assert run(kernel({"up": lambda a, b: E.Cast(DType("float32").with_lanes(8), a)}, dtype, len(every), 8, "float32"),
+               target, every, every, wide) == 0  # fmt: skip
+    np.testing.assert_array_equal(wide, every.astype(np.float32))
+    bits = np.arange(0, 2**32, 65519 * 4, dtype=np.uint64).astype(np.uint32)
+    values = np.concatenate([bits[: len(bits) // 8 * 8].view(np.float32)])
+    narrow = np.zeros(len(values), kind.numpy)
+    down = kernel({"down": lambda a, b: E.Cast(kind.with_lanes(8), a)}, "float32", len(values), 8, dtype)
+    assert run(down, target, values, values, narrow) == 0
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(narrow.astype(np.float32), values.astype(kind.numpy).astype(np.float32))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize(
+    ("source", "to"),
+    [("float32", "int32"), ("int32", "float32"), ("int8", "int32"), ("uint8", "float32"), ("int64", "int8"),
+     ("uint32", "float64"), ("float32", "float16"), ("int32", "bool"), ("float64", "float32"), ("uint8", "int64")],
+)  # fmt: skip
+def test_casts_agree_with_the_interpreter(source: str, to: str, lanes: int, target: str) -> None:
+    a, b = samples(source, 256)
+    if DType(source).is_float and not DType(to).is_float:
+        a = np.where(np.isfinite(a), a, 0).astype(source)
+    compare({"cast": lambda x, y: E.Cast(DType(to).with_lanes(lanes), x)}, source, target, lanes, [a, b], 0.0, to)

@@ -1,0 +1,199 @@
+"""Cache, compile workers, toolchain, and cross compilation run under emulation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness import compiled
+from test_statements import tile
+
+from armillary.codegen.cache import Cache, cache_key
+from armillary.codegen.jit import LoadedObjects
+from armillary.codegen.llvm_target import emit_object, request
+from armillary.codegen.pool import Pool, Worker
+from armillary.codegen.toolchain import find_toolchain, link_shared, zig_triple
+from armillary.config import setting
+from armillary.errors import ExecutionError, InternalError, TargetError
+from armillary.target import Target
+
+ADD = "define i32 @add(i32 %a, i32 %b) {\n  %c = add i32 %a, %b\n  ret i32 %c\n}\n"
+AARCH64 = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
+
+
+def need(*tools: str) -> None:
+    """Skip without the tools on a user's machine; fail in CI."""
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing and setting("CI"):
+        pytest.fail(f"CI lacks {missing}")
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+
+
+def test_cache_returns_what_was_put_and_treats_damage_as_a_miss(tmp_path: Path) -> None:
+    cache, key = Cache(tmp_path), cache_key("a", b"b")
+    assert cache.get(key) is None
+    cache.put(key, b"object")
+    assert cache.get(key) == b"object"
+    data = bytearray(cache.path(key).read_bytes())
+    for damaged in (data[:-1], data[:20], b"", bytes(data[:-1]) + b"!"):
+        cache.path(key).write_bytes(damaged)
+        assert cache.get(key) is None
+        assert not cache.path(key).exists()
+
+
+def test_cache_key_depends_on_where_parts_end() -> None:
+    assert cache_key("ab", "c") != cache_key("a", "bc")
+
+
+def test_cache_evicts_the_least_recently_used(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, max_bytes=3 * 1040)
+    keys = [cache_key(str(k)) for k in range(4)]
+    for age, key in enumerate(keys[:3]):
+        cache.put(key, bytes(1000))
+        os.utime(cache.path(key), (age, age))
+    assert cache.get(keys[0]) is not None  # used now: the second entry is the oldest
+    cache.put(keys[3], bytes(1000))
+    assert cache.trim() == 1
+    assert [cache.get(key) is not None for key in keys] == [True, False, True, True]
+
+
+@pytest.mark.filterwarnings("error")
+def test_unwritable_cache_warns_once(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    cache = Cache(blocked)
+    with pytest.warns(RuntimeWarning, match="cannot be written") as caught:
+        cache.put(cache_key("x"), b"")
+    cache.put(cache_key("y"), b"")  # a second warning would be an error
+    assert len(caught) == 1
+
+
+def test_second_build_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache(tmp_path)
+    first = compiled([tile()], "llvm", cache)
+    monkeypatch.setattr("armillary.codegen.build.compile_many", lambda *_: pytest.fail("compiled again"))
+    assert compiled([tile()], "llvm", cache).objects == first.objects
+
+
+def test_workers_compile_in_order_and_are_reused() -> None:
+    pool = Pool()
+    texts = [ADD.replace("@add", f"@add{k}") for k in range(5)]
+    objects = pool.compile_many([request(text, Target("llvm")) for text in texts], 2)
+    assert len(pool.idle) <= 2
+    again = pool.compile_many([request(texts[0], Target("llvm"))] * 2, 2)
+    assert again[0] == objects[0] == emit_object(texts[0], "llvm")
+    assert all(f"add{k}".encode() in data for k, data in enumerate(objects))
+    workers = list(pool.idle)
+    pool.close()
+    assert all(not worker.is_alive for worker in workers)
+
+
+def test_killed_worker_is_a_clear_error_and_the_next_call_works() -> None:
+    worker, pool = Worker(), Pool()
+    good = request(ADD, Target("llvm"))
+    assert worker.compile(good)
+    worker.process.send_signal(signal.SIGKILL)
+    worker.process.wait()
+    with pytest.raises(ExecutionError, match=r"worker died .exit status -9"):
+        worker.compile(good)
+    worker.stop()
+    pool.idle.append(worker)
+    assert len(pool.compile_many([good, good], 2)) == 2
+    pool.close()
+
+
+def test_malformed_ir_is_an_internal_error_in_a_worker_and_here() -> None:
+    pool = Pool()
+    with pytest.raises(InternalError, match="LLVM refuses"):
+        pool.compile_many([request("define nonsense", Target("llvm"))] * 2, 2)
+    pool.close()
+    with pytest.raises(InternalError, match="LLVM refuses"):
+        emit_object("define nonsense", "llvm")
+
+
+def test_no_worker_outlives_its_parent() -> None:
+    script = "from armillary.codegen.pool import *; w = Worker(); POOL.idle.append(w); print(w.process.pid, flush=True)"
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
+
+
+def test_unknown_triple_names_itself() -> None:
+    with pytest.raises(TargetError, match="nonsense-os"):
+        emit_object(ADD, "llvm -mtriple=nonsense-os")
+
+
+def test_unknown_symbol_and_missing_foreign_function_are_refused() -> None:
+    code = LoadedObjects([emit_object(ADD, "llvm")])
+    assert code.address("add")
+    with pytest.raises(ExecutionError, match="no symbol 'sub'"):
+        code.address("sub")
+    with pytest.raises(ExecutionError, match="not in this process"):
+        LoadedObjects([], ["surely_no_such_function"])
+
+
+def test_missing_compiler_and_failing_link_say_what_ran(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="no-such-cc"):
+        find_toolchain(Target("llvm"), "no-such-cc")
+    with pytest.raises(TargetError, match="is no directory"):
+        link_shared([], tmp_path / "missing" / "x.so", Target("llvm"))
+    need("cc")
+    with pytest.raises(TargetError, match=r"failed.*\n.*not_there.o"):
+        link_shared([tmp_path / "not_there.o"], tmp_path / "x.so", Target("llvm"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_environment_chooses_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARMILLARY_CC", f"{sys.executable} -m something")
+    assert find_toolchain(Target("llvm")).command == (sys.executable, "-m", "something")
+
+
+def test_zig_triples_have_architecture_system_abi() -> None:
+    assert zig_triple("arm64-linux-android") == "aarch64-linux-android"
+    assert zig_triple("x86_64-unknown-linux-gnu") == "x86_64-linux-gnu"
+    assert zig_triple("armv7a-linux-gnueabihf") == "arm-linux-gnueabihf"
+
+
+MAIN = r"""
+#include <stdint.h>
+#include <stdio.h>
+int32_t f0__p0(void *const *data, const int64_t *vars, int64_t begin, int64_t end, int64_t thread);
+static float a[6 * 64], b[64 * 16], c[6 * 16];
+int main(void) {
+  for (int i = 0; i < 6 * 64; ++i) a[i] = (float)(i % 13 - 6);
+  for (int i = 0; i < 64 * 16; ++i) b[i] = (float)(i % 7 - 3);
+  void *data[] = {a, b, c, 0, 0};
+  if (f0__p0(data, 0, 0, 1, 0)) return 1;
+  for (int i = 0; i < 6 * 16; ++i) printf("%d ", (int)c[i]);
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("target", [AARCH64, "c -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"])
+def test_aarch64_kernels_run_under_emulation(target: str, tmp_path: Path) -> None:
+    need("aarch64-linux-gnu-gcc", "qemu-aarch64-static")
+    module = compiled([tile()], target)
+    (tmp_path / "main.c").write_text(MAIN)
+    (tmp_path / "k.o").write_bytes(module.objects[0])
+    build = ["aarch64-linux-gnu-gcc", "-static", "-O1", "main.c", "k.o", "-o", "run", "-lm"]
+    subprocess.run(build, cwd=tmp_path, check=True)
+    done = subprocess.run(["qemu-aarch64-static", "run"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    a = (np.arange(6 * 64) % 13 - 6).reshape(6, 64)
+    b = (np.arange(64 * 16) % 7 - 3).reshape(64, 16)
+    assert [int(x) for x in done.stdout.split()] == np.maximum(a @ b, 0).ravel().tolist()
+
+
+def test_shared_library_for_aarch64_links(tmp_path: Path) -> None:
+    need("aarch64-linux-gnu-gcc")
+    module = compiled([tile()], AARCH64)
+    path = link_shared(module.objects, tmp_path / "k.so", module.target)
+    assert path.read_bytes()[18] == 0xB7  # ELF machine: AArch64

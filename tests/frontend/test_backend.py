@@ -1,0 +1,93 @@
+"""ONNX's backend interface: shapes and shape-like values are specialised, refusals are UnsupportedErrors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from armillary.backend import ArmillaryBackend, prepare, run_model, run_node, supports_device
+from armillary.backend.score import counts, judge, load_cases, run_suite
+from armillary.errors import ArmillaryError, ExecutionError, UnsupportedError
+
+REFERENCE_FLOOR = 1700  # of 2033, counted with the engine "reference"
+node, value = helper.make_node, helper.make_tensor_value_info
+
+
+def model(nodes: list[Any], inputs: list[Any]) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "net", inputs, [value("y", TensorProto.FLOAT, None)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def reshape_model() -> onnx.ModelProto:
+    inputs = [value("x", TensorProto.FLOAT, ["n"]), value("s", TensorProto.INT64, [2])]
+    return model([node("Reshape", ["x", "s"], ["y"])], inputs)
+
+
+def test_shape_like_inputs_are_compiled_in_per_value() -> None:
+    prepared = prepare(reshape_model(), engine="reference")
+    x = np.arange(6, dtype=np.float32)
+    assert prepared.run([x, np.array([2, 3])])[0].shape == (2, 3)
+    assert prepared.run([x, np.array([3, 2])])[0].shape == (3, 2)
+    assert prepared.run({"x": x[:4], "s": np.array([2, 2])}).y.shape == (2, 2)
+    assert prepared.static == {"s"}
+
+
+def test_run_node_runs_one_operator() -> None:
+    x = np.array([-1, 2], np.float32)
+    (out,) = run_node(node("Relu", ["x"], ["y"]), [x], engine="reference", opset_version=14)
+    np.testing.assert_array_equal(out, [0, 2])
+
+
+def test_unknown_operators_are_refused_before_running() -> None:
+    made = model([node("Frobnicate", ["x"], ["y"])], [value("x", TensorProto.FLOAT, [2])])
+    with pytest.raises(UnsupportedError, match="Frobnicate"):
+        prepare(made)
+    assert not ArmillaryBackend.is_compatible(made)
+
+
+def test_devices_other_than_the_cpu_are_refused() -> None:
+    assert supports_device("CPU") and supports_device("CPU:0") and not supports_device("CUDA")
+    with pytest.raises(UnsupportedError, match="CUDA"):
+        prepare(reshape_model(), "CUDA")
+
+
+@pytest.mark.parametrize("inputs", [[np.zeros(2, np.float32)], {"x": np.zeros(2, np.float32), "q": np.zeros(2)}])
+def test_wrong_inputs_are_refused(inputs: Any) -> None:
+    with pytest.raises(ExecutionError):
+        run_model(reshape_model(), inputs, engine="reference")
+
+
+def test_a_sequence_as_input_is_refused() -> None:
+    with pytest.raises(ArmillaryError, match="only tensors"):
+        run_model(reshape_model(), [[np.zeros(2)], np.array([1, 2])], engine="reference")
+
+
+def test_a_wrong_answer_counts_as_failed() -> None:
+    (case,) = load_cases("node/test_relu$").values()
+    broken = type(case)(**{**vars(case), "data_sets": [([case.data_sets[0][0][0]], [case.data_sets[0][0][0]])]})
+    result = judge("node/test_relu", broken, "reference")
+    assert result.status == "failed" and "Mismatched elements" in result.reason
+
+
+def test_a_worker_that_hangs_is_replaced() -> None:
+    cases = load_cases("node/test_(relu|abs|add)$")
+    results = list(run_suite(cases, "reference", jobs=1, timeout=-1.0))
+    assert {r.status for r in results} <= {"timeout", "passed"} and len(results) == 3
+
+
+@pytest.mark.parametrize("engine", ["reference", "armillary"])
+def test_real_networks_of_the_suite_pass(engine: str) -> None:
+    cases = load_cases("real/test_(squeezenet|shufflenet)$")
+    results = {r.case: r for r in run_suite(cases, engine, jobs=2, timeout=120)}
+    assert {name: (r.status, r.reason) for name, r in results.items()} == dict.fromkeys(cases, ("passed", ""))
+
+
+def test_the_references_pass_the_floor_and_never_crash() -> None:
+    results = {r.case: r for r in run_suite(load_cases(), "reference", jobs=2, timeout=60)}
+    table = counts(results)["all"]
+    assert table["passed"] >= REFERENCE_FLOOR, table
+    assert table["crashed"] == table["timeout"] == 0, table

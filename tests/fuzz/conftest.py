@@ -1,0 +1,6 @@
+"""Lets the fuzz tests import their shared generator `corpus`."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,120 @@
+"""The native runner: end to end here and under qemu, and a message instead of a crash on damage."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from armillary.artifact import save_package
+from armillary.runtime import build_native
+
+from .conftest import WEIGHT, compile_library, expected, make_package
+from .test_artifact import damaged
+
+X = np.random.default_rng(3).standard_normal((6, 8)).astype(np.float32)
+CROSS, QEMU = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64-static")
+
+
+def run(*command: object) -> subprocess.CompletedProcess[str]:
+    words = [str(c) for c in command]
+    return subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "in.npz", x=X)
+    return tmp_path / "in.npz"
+
+
+def check_output(path: Path) -> None:
+    with np.load(path) as outputs:
+        np.testing.assert_allclose(outputs["output_0"], expected(X), rtol=1e-5, atol=1e-5)
+
+
+def test_runner_runs_a_tar(runner: Path, package: Path, inputs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.npz"
+    result = run(
+        runner, f"--model={package}", f"--input={inputs}", f"--output={out}", "--threads=2", "--run-count=3",
+        "--dry-run=1", "--profile", "--dump-meta",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    for text in ("Module Load", "Params Set", "Average ExecTime", "input x: (6, 8) float32", "parameters: 1", "center"):
+        assert text in result.stdout
+    check_output(out)
+
+
+def test_runner_runs_a_folder_with_npy_input(runner: Path, library: Path, tmp_path: Path) -> None:
+    package = make_package(library)
+    (tmp_path / "mod.so").write_bytes(package.library)
+    (tmp_path / "mod.json").write_text(package.graph_json)
+    (tmp_path / "mod.params").write_bytes(package.params)
+    np.save(tmp_path / "x.npy", X)
+    out = tmp_path / "out.npz"
+    result = run(runner, f"--model={tmp_path}", f"--input=x={tmp_path / 'x.npy'}", f"--output={out}", "--run-count=1")
+    assert result.returncode == 0, result.stderr
+    check_output(out)
+
+
+@pytest.mark.parametrize("fill", ["ones", "zeros", "random"])
+def test_runner_fills_inputs(runner: Path, package: Path, tmp_path: Path, fill: str) -> None:
+    out = tmp_path / "out.npz"
+    assert run(runner, f"--model={package}", f"--fill={fill}", f"--output={out}", "--run-count=1").returncode == 0
+    with np.load(out) as outputs:
+        if fill != "random":
+            np.testing.assert_allclose(outputs["output_0"], WEIGHT - (7 if fill == "ones" else 0))
+
+
+def test_damaged_files_end_with_a_message(runner: Path, library: Path, inputs: Path, tmp_path: Path) -> None:
+    package = make_package(library)
+    save_package(tmp_path / "x.tar", package)
+    for name, data in (("params", package.params), ("json", package.graph_json.encode()), ("npz", inputs.read_bytes())):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "mod.so").write_bytes(package.library)
+        (folder / "mod.json").write_text(package.graph_json)
+        (folder / "mod.params").write_bytes(package.params)
+        target = folder / ("in.npz" if name == "npz" else f"mod.{name}")
+        shutil.copy(inputs, folder / "in.npz")
+        for blob in damaged(data, 40):
+            target.write_bytes(blob)
+            result = run(runner, f"--model={folder}", f"--input={folder / 'in.npz'}", "--run-count=1", "--dry-run=0")
+            assert result.returncode in (0, 1) and "Sanitizer" not in result.stderr, result.stderr
+            assert result.returncode == 0 or result.stderr.startswith("armrun: ")
+
+
+def test_damaged_tars_end_with_a_message(runner: Path, package: Path, tmp_path: Path) -> None:
+    data, path = package.read_bytes(), tmp_path / "x.tar"
+    for cut in range(0, len(data), len(data) // 40):
+        path.write_bytes(data[:cut])
+        result = run(runner, f"--model={path}", "--run-count=1", "--dry-run=0")
+        assert result.returncode in (0, 1) and "Sanitizer" not in result.stderr, result.stderr
+
+
+def test_compressed_input_is_refused_with_what_to_do(runner: Path, package: Path, tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "in.npz", x=X)
+    result = run(runner, f"--model={package}", f"--input={tmp_path / 'in.npz'}")
+    assert result.returncode == 1 and "write it with numpy.savez instead" in result.stderr
+
+
+def test_wrong_usage_prints_the_options(runner: Path) -> None:
+    result = run(runner, "--modle=x")
+    assert result.returncode == 2 and "--model=" in result.stderr
+
+
+@pytest.mark.skipif(not os.environ.get("CI") and not (CROSS and QEMU), reason="needs the aarch64 compiler and qemu")
+def test_runner_cross_compiled_for_aarch64(inputs: Path, tmp_path: Path) -> None:
+    runner = build_native.build_runner(["aarch64-linux-gnu-gcc"], tmp_path / "armrun")
+    library = compile_library(tmp_path, ["aarch64-linux-gnu-gcc"])
+    save_package(tmp_path / "x.tar", make_package(library))
+    out = tmp_path / "out.npz"
+    result = run(
+        "qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu", runner, f"--model={tmp_path / 'x.tar'}",
+        f"--input={inputs}", f"--output={out}", "--threads=2", "--run-count=2",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    check_output(out)

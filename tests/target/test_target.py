@@ -1,0 +1,130 @@
+"""Target strings, their misuse, and the CPU facts derived from them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from armillary.errors import TargetError
+from armillary.target import Target, adreno, arm_cpu, cpu_model, mali
+from armillary.target.cpu import llvm_cpu
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["llvm", "llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu", "llvm --mcpu cortex-a72 -mattr +neon,+crc -fast-math",
+     "opencl -device=adreno", "c -march=armv8-a", "llvm -keys=arm_cpu,cpu -device=arm_cpu -model='a b'"],
+)  # fmt: skip
+def test_printed_form_parses_to_the_same_target(text: str) -> None:
+    target = Target(text)
+    assert Target(str(target)) == target
+    assert Target(target.to_json()) == Target(target.export()) == target
+    assert pickle.loads(pickle.dumps(target)) == target
+    assert hash(Target(str(target))) == hash(target)
+
+
+def test_attributes_print_by_name_after_the_keys() -> None:
+    target = Target("llvm -mtriple=aarch64-linux-gnu -mattr=+neon,+crc -device=arm_cpu -fast-math -num-cores 4")
+    assert str(target) == (
+        "llvm -keys=arm_cpu,cpu -device=arm_cpu -fast-math=1 -mattr=+neon,+crc -mtriple=aarch64-linux-gnu -num-cores=4"
+    )
+    assert target.keys == ("arm_cpu", "cpu")
+    assert target.mattr == ("+neon", "+crc")
+    assert target.attrs["num-cores"] == 4
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [("llvm -foo=1", "no attribute 'foo'(.|\n)*mtriple"), ("cudda", "unknown target kind(.|\n)*llvm"),
+     ("llvm -mcpu=a -mcpu=b", "'mcpu' is given twice"), ("", "does not start with a kind"),
+     ("-mcpu=a", "start with a kind"),
+     ("llvm x", "expected -name=value"), ("llvm -num-cores=two", "must be int"), ("llvm -mcpu='a", "does not parse"),
+     ('{"kind": ', "JSON does not parse"), ('{"mcpu": "a"}', "needs a kind"),
+     ({"kind": "llvm", "mattr": [1]}, "strings"),
+     (5, "cannot make a target"), (None, "cannot make a target"), ("llvm -mcp=a", "did you mean -mcpu")],
+)  # fmt: skip
+def test_misuse_is_a_target_error_that_says_what_is_valid(bad: object, message: str) -> None:
+    with pytest.raises(TargetError, match=message):
+        Target(bad)
+
+
+def test_with_statement_nests() -> None:
+    assert Target.current() is None
+    with Target("llvm") as outer:
+        with Target("c") as inner:
+            assert Target.current() is inner
+        assert Target.current() is outer
+    with pytest.raises(TargetError, match="no current target"):
+        Target.current(allow_none=False)
+
+
+def test_host_is_part_of_the_value() -> None:
+    target = Target("opencl", host="llvm -mtriple=arm64-linux-android")
+    assert target.host == Target("llvm -mtriple=arm64-linux-android")
+    assert target != Target("opencl")
+    assert Target(target).host == target.host
+    assert Target(target.export()) == target
+    with pytest.raises(TargetError, match="already has the host"):
+        Target(target, host="llvm")
+    with pytest.raises(TargetError, match="does not change"):
+        target.host = None
+
+
+def test_kinds_come_from_their_manifests() -> None:
+    assert Target.list_kinds() == ["c", "llvm", "opencl"]
+    assert Target("opencl").max_num_threads == 256
+    assert Target("opencl -max_num_threads=512").max_num_threads == 512
+    assert Target("llvm").kind.name == "llvm" and str(Target("llvm").kind) == "llvm"
+
+
+def test_boards_by_name() -> None:
+    assert arm_cpu("rasp4b64").mcpu == "cortex-a72"
+    assert arm_cpu("pixel2").mtriple == "arm64-linux-android"
+    assert arm_cpu("unheard-of").model == "unheard-of"
+    assert mali().keys == ("mali", "opencl", "gpu")
+    assert adreno("x").device_name == "adreno"
+
+
+def test_mcpu_implies_its_features_and_arm64_is_aarch64() -> None:
+    for triple in ("aarch64-linux-gnu", "arm64-linux-android"):
+        model = cpu_model(f"llvm -mtriple={triple} -mcpu=cortex-a76")
+        assert (model.arch, model.vector_bits, model.vector_registers) == ("aarch64", 128, 32)
+        assert model.has("dotprod") and model.has_fma and not model.has("i8mm")
+    assert cpu_model("llvm -mtriple=aarch64-linux-gnu -mattr=+v8.6a").has("i8mm")
+    assert not cpu_model("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76 -mattr=-dotprod").has("dotprod")
+
+
+def test_x86_levels_choose_the_vector_width() -> None:
+    triple = "-mtriple=x86_64-linux-gnu"
+    widths = {
+        cpu: cpu_model(f"llvm {triple} -mcpu={cpu}").vector_bits
+        for cpu in ("x86-64", "x86-64-v3", "x86-64-v4", "znver4")
+    }
+    assert widths == {"x86-64": 128, "x86-64-v3": 256, "x86-64-v4": 512, "znver4": 512}
+    assert cpu_model(f"llvm {triple}").vector_bits == 128
+    assert cpu_model(f"llvm {triple} -mattr=+avx512f").vector_bits == 512
+
+
+def test_plain_llvm_is_this_machine_with_all_its_features() -> None:
+    model = cpu_model("llvm")
+    assert model.native and model == cpu_model("llvm -mcpu=native")
+    assert model.l1 > 0 and model.lanes * 32 == model.vector_bits
+    assert llvm_cpu(Target("llvm")).triple and "+" in llvm_cpu(Target("llvm")).features
+
+
+def test_gpu_has_no_cpu_facts_and_native_needs_the_same_machine() -> None:
+    with pytest.raises(TargetError, match="is no CPU"):
+        cpu_model("opencl")
+    with pytest.raises(TargetError, match="-mcpu=native"):
+        cpu_model("llvm -mcpu=native -mtriple=riscv64-linux-gnu")
+
+
+def test_importing_targets_does_not_load_llvm() -> None:
+    code = "import sys, json, armillary.target, armillary.codegen\n"
+    code += "print(json.dumps([m for m in sys.modules if 'llvm' in m]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == ["armillary.target.kinds.llvm"]
