@@ -121,7 +121,7 @@ def loads_of(bodies: tuple[Expr, ...]) -> list[ProducerLoad]:
         if isinstance(item, ProducerLoad):
             found.append(item)
         if isinstance(item, Reduce):
-            stack.extend((*item.source, item.condition, *item.combiner.identity))
+            stack.extend(reversed((*item.source, item.condition, *item.combiner.identity)))
         else:
-            stack.extend(children(item))
+            stack.extend(reversed(list(children(item))))
     return found

@@ -4,7 +4,7 @@ In: a PrimFunc over N-dimensional buffers. Out: a PrimFunc over flat buffers, ve
 `split_phases` then cuts it for the kernel ABI. Invariant: after every line below the comment under it holds, and
 `interpret` gives the same results before and after. User passes join by `tir.add_lower_pass` = [(phase, pass), …],
 phase 0 to 3; instruments of the current PassContext see every pass. Function attributes: `global_symbol`,
-`tir.noalias`, `tensor_shapes` (shapes as the caller sees them).
+`noalias`, `tensor_shapes` (shapes as the caller sees them).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def lower_module(module: IRModule, simple: bool = False) -> IRModule:
     context = PassContext.current()
     if not context.get(NOALIAS):
         module = module.map_functions(
-            lambda _, f: f.with_attr("tir.noalias", False) if isinstance(f, S.PrimFunc) else None
+            lambda _, f: f.with_attr("noalias", False) if isinstance(f, S.PrimFunc) else None
         )
     is_checked = context.get(VERIFY_EACH)
     try:

@@ -3,7 +3,8 @@
 In: loops whose bodies test `likely(…)` conditions (tails of splits) or padding conditions. Out: up to three
 loops over the
 same range: before, main (every such condition is true there) and after. Invariant: the loops cover the range in
-order. Parallel and unrolled loops are left alone; a loop is split for a padding condition only when the main part is at
+order. Unrolled loops are left alone,
+parallel ones get two versions of their body; a loop is split for a padding condition only when the main part is at
 least half of it and MIN_EXTENT long. Conditions decided by the new ranges are folded at once.
 """
 
@@ -68,11 +69,23 @@ class _Partitioner:
     def stmt(self, item: S.Stmt, only_likely: bool) -> S.Stmt:
         if not isinstance(item, S.For):
             return map_stmt(item, lambda e: e, lambda s: self.stmt(s, only_likely))
+        if item.kind is S.LoopKind.PARALLEL:
+            return self.versions(item, only_likely)
         parts = self.split(item, only_likely) if item.kind in _SPLITTABLE else None
         if parts is None:
             return self.inside(item, only_likely)
         done = [self.piece(part, only_likely or not is_main) for part, is_main in parts]
         return sequence(done)
+
+    def versions(self, item: S.For, only_likely: bool) -> S.Stmt:
+        """A parallel loop stays one loop: its body becomes a test between the main version and the careful one."""
+        decided: set[int] = set()
+        found = self.main_range(item, True, decided)
+        if found is None or build.as_int(found[0]) is None or build.as_int(found[1]) is None:
+            return self.inside(item, only_likely)
+        test = build.logical_and(build.greater_equal(item.var, found[0]), build.less(item.var, found[1]))
+        main = map_all(item.body, lambda e: TRUE if id(e) in decided else None)
+        return self.piece(replace(item, body=S.IfThenElse(test, main, fresh_copy(item.body))), only_likely)
 
     def inside(self, item: S.For, only_likely: bool) -> S.Stmt:
         self.ranges[item.var] = _loop_range(item)

@@ -56,7 +56,7 @@ def split_phases(func: S.PrimFunc, name: str = "") -> PhasedFunction:
         thread_bytes=places.thread_bytes,
         asserts=tuple(s.message for s in asserts),
         assert_codes={s: k for k, s in enumerate(asserts, 1)},
-        noalias=bool(func.get_attr("tir.noalias", True)),
+        noalias=bool(func.get_attr("noalias", True)),
     )
 
 
