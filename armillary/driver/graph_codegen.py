@@ -201,8 +201,8 @@ def _plan_storage(plan: GraphPlan) -> None:
             sizes.append(ty.nbytes)
             first.append(index)
             external.append(node.func is None)
-    for node_index, output in plan.heads:
-        last_use[plan.nodes[node_index].storage[output]] = len(plan.nodes)
+    for node_index, output in plan.heads:  # outputs own their memory, so that callers can put theirs in its place
+        external[plan.nodes[node_index].storage[output]] = True
     inside = [sid for sid in range(len(sizes)) if not external[sid]]
     result = plan_memory([Lifetime(sizes[s], first[s], max(first[s], last_use.get(s, first[s]))) for s in inside])
     plan.arena_offsets = [-1] * len(sizes)

@@ -1,7 +1,8 @@
 """Tensor expressions: what to compute (placeholder, compute, reductions, extern) and how (schedules).
 
-In: shapes and Python functions over axes. Out: tensors, schedules of them, and loops: `lower_schedule(schedule, args)`.
-Core modules: api, reduction, math (constructors), tensor, operation (nodes), schedule, stage (primitives), bounds, lower.
+In: shapes and Python functions over axes. Out: tensors, schedules of them, and loops: `lower_schedule(schedule,
+args)`. Core modules: api, reduction, math (constructors), tensor, operation (nodes), schedule, stage (primitives),
+bounds, lower.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from armillary.tir.expr import Expr, IterVar, Range, Reduce, Var
 __all__ = [
     "ComputeOp", "Directive", "Expr", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Range", "Reduce", "ScanOp",
     "Schedule", "Stage", "Tensor", "TensorIntrin", "TensorSlice", "Var", "all", "any", "apply_directives", "cast",
-    "comm_reducer", "compute", "const_tuple", "create_prim_func", "create_schedule", "decl_buffer", "decl_tensor_intrin",
+    "comm_reducer", "compute", "const_tuple", "create_prim_func", "create_schedule", "decl_buffer", "decl_tensor_intrin",  # noqa: E501
     "extern", "ir_builder", "lower_schedule", "max", "min", "placeholder", "prod", "reduce_axis", "scan", "schedule",
     "size_var", "static_shape", "sum", "tag_scope", "tensor", "thread_axis", "var",
 ]  # fmt: skip

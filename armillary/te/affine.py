@@ -1,9 +1,10 @@
 """Integer index arithmetic in a normal form: sums of atoms times constants.
 
 In: index expressions and the ranges of loop variables. Out: `Linear` values that add, cancel and bound exactly; atoms
-are variables, quotients, remainders, products, minima. Invariant: equal atoms are one object (a `Space` interns them),
-so `(x*14 + i) - x*14` is `i`; quotients and remainders are simplified by what is known of their variables when made.
-Used by: `te/bounds.py` (regions), `te/lower.py` (indices, predicates). Full rules for all expressions: `tir/simplify.py`.
+are variables, quotients, remainders, products, minima. Invariant: equal atoms are one object (a `Space` interns
+them), so `(x*14 + i) - x*14` is `i`; quotients and remainders are simplified by what is known of their variables when
+made. Used by: `te/bounds.py` (regions), `te/lower.py` (indices, predicates). Full rules for all expressions:
+`tir/simplify.py`.
 """
 
 from __future__ import annotations

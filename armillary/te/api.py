@@ -126,9 +126,7 @@ def compute(
     where = f"te.compute {name}"
     extents = as_shape(shape, where)
     names = _axis_names(fcompute, len(extents), where)
-    axes = tuple(
-        IterVar(Range(IntImm(e.dtype, 0), e), Var(n, e.dtype)) for n, e in zip(names, extents, strict=True)
-    )
+    axes = tuple(IterVar(Range(IntImm(e.dtype, 0), e), Var(n, e.dtype)) for n, e in zip(names, extents, strict=True))
     value = fcompute(*(a.var for a in axes))
     many = isinstance(value, tuple | list)
     values = tuple(value) if many else (value,)
@@ -251,7 +249,7 @@ def scan(
             raise TypeMismatch(f"{where}: state {state.name} is not a placeholder")
         if not first.ndim == new.ndim == state.ndim >= 1 or not first.dtype == new.dtype == state.dtype:
             raise TypeMismatch(
-                f"{where}: init {shape_text(first.shape)} {first.dtype}, update {shape_text(new.shape)} {new.dtype} and "
+                f"{where}: init {shape_text(first.shape)} {first.dtype}, update {shape_text(new.shape)} {new.dtype} and "  # noqa: E501
                 f"state {shape_text(state.shape)} {state.dtype} do not agree"
             )
     start = inits[0].shape[0]

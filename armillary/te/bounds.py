@@ -267,7 +267,9 @@ class _Inference:
         wanted = split_guards(stage.relations, plan.values, plan.sizes, space)
         for axis in stage.leaf:
             notes = stage.notes.get(axis)
-            shared = plan.threads.get(notes.thread.thread_tag) if notes is not None and notes.thread is not None else None
+            shared = (
+                plan.threads.get(notes.thread.thread_tag) if notes is not None and notes.thread is not None else None
+            )
             if shared is not None and shared[1].key != plan.sizes[axis].key:
                 wanted.append((plan.leaves[axis], plan.sizes[axis]))
         for axis in stage.op.axis:

@@ -157,7 +157,9 @@ def _partial_op(stage: Stage, op: ComputeOp, reduction: Reduce, axis: IterVar, p
     sizes = derive_extents(stage, roots, space)
     loops = [a for a in stage.leaf if a.kind == "reduce"]
     made = {a: _loop_axis(a, sizes, space, "data" if a is axis else "reduce") for a in loops}
-    values = derive_values(relations_of(stage, reductions=True), {a: Linear(0, {made[a].var: 1}) for a in loops}, sizes, space)
+    values = derive_values(
+        relations_of(stage, reductions=True), {a: Linear(0, {made[a].var: 1}) for a in loops}, sizes, space
+    )
     variables: dict[Var, Expr] = {}
     for root in op.reduce_axis:
         variables[root.var] = T.add(_range(root).min, to_expr(values[root], root.var.dtype))

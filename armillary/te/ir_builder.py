@@ -1,4 +1,4 @@
-"""Write loops by hand, for te.extern: `ib = te.ir_builder.create()`, `with ib.for_range(0, n) as i:`, `return ib.get()`.
+"""Loops by hand, for te.extern: `ib = te.ir_builder.create()`, `with ib.for_range(0, n) as i:`, `return ib.get()`.
 
 In: calls in program order. Out: one statement. Invariant: scopes close in the order they opened; an allocation lives to
 the end of the scope it was made in. Elements: `p = ib.buffer_ptr(buffer)`, then `p[i, j]`, or `p[k]` with the flat

@@ -5,7 +5,8 @@
               | ExternOp(inputs, input_placeholders, output_placeholders, body)    a statement over buffers
               | ScanOp(scan_axis, init, update, state, inputs)     a recurrence along the first dimension
 
-In: what `te/api.py` gathered. Out: an operation whose `output(i)` is always the same Tensor. Invariant: operations never
+In: what `te/api.py` gathered. Out: an operation whose `output(i)` is always the same Tensor. Invariant: operations
+never
 change; a schedule that rewrites one makes a new operation. Loops for them: `te/schedule.py`, `te/lower.py`.
 """
 

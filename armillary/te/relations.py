@@ -1,8 +1,8 @@
 """Extents and values along split and fuse: from an operation's axes down to its loops, and back up.
 
-In: a stage's relations, and extents of its root axes or values of its loops. Out: extents of every axis, values of every
-axis, guards for splits that do not divide. Invariant: values count from zero; an axis' own minimum is added by the caller.
-Arithmetic: `te/affine.py`. Users: `te/bounds.py`, `te/dataflow.py`.
+In: a stage's relations, and extents of its root axes or values of its loops. Out: extents of every axis, values of
+every axis, guards for splits that do not divide. Invariant: values count from zero; an axis' own minimum is added by
+the caller. Arithmetic: `te/affine.py`. Users: `te/bounds.py`, `te/dataflow.py`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def derive_extents(stage: Stage, roots: Mapping[IterVar, Linear], space: Space) 
     return sizes
 
 
-def derive_values(relations: Sequence[Split | Fuse], leaves: Mapping[IterVar, Linear], sizes: Sizes, space: Space) -> Sizes:
+def derive_values(
+    relations: Sequence[Split | Fuse], leaves: Mapping[IterVar, Linear], sizes: Sizes, space: Space
+) -> Sizes:
     """Values of every axis from those of the loops."""
     values: Sizes = dict(leaves)
     for relation in reversed(relations):

@@ -1,8 +1,8 @@
-"""Schedules: how tensors are computed. `s = te.create_schedule(C.op)`, then `s[C].split(…)`, `s.cache_write(C, "local")`.
+"""Schedules: how tensors are made. `s = te.create_schedule(C.op)`, then `s[C].split(…)`, `s.cache_write(C, "local")`.
 
-In: output operations. Out: stages in dependence order, producers first. Invariant: primitives are checked when called and
-recorded as directives (`s.directives()`); `print(s)` derives and shows the loops of that moment.
-Per-stage primitives: `te/stage.py`. New stages (caches, rfactor): `te/dataflow.py`. Loops: `te/lower.py`.
+In: output operations. Out: stages in dependence order, producers first. Invariant: primitives are checked when called
+and recorded as directives (`s.directives()`); `print(s)` derives and shows the loops of that moment. Per-stage
+primitives: `te/stage.py`. New stages (caches, rfactor): `te/dataflow.py`. Loops: `te/lower.py`.
 """
 
 from __future__ import annotations

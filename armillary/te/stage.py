@@ -124,7 +124,7 @@ class Stage:
         """The position of a leaf axis; refuses anything else."""
         if not isinstance(axis, IterVar):
             self._refuse(primitive, f"got {axis!r}, wanted an axis")
-        for position, item in enumerate(self.leaf):
+        for position, item in enumerate(self.leaf):  # noqa: B007  (read after the loop)
             if item is axis:
                 break
         else:
@@ -172,7 +172,7 @@ class Stage:
         number = T.as_int(given)
         if not given.dtype.is_int or (number is not None and number <= 0):
             self._refuse("split", f"axis {parent.var.name}: the {'factor' if nparts is None else 'nparts'} is "
-                                  f"{number if number is not None else given.dtype}, wanted a positive integer")  # fmt: skip
+                                  f"{number if number is not None else given.dtype}, wanted a positive integer")  # fmt: skip  # noqa: E501
         extent = static_extent(parent)
         outer_extent, inner_extent = _split_extents(extent, number, nparts is None)
         name, kind = parent.var.name, parent.kind
@@ -180,7 +180,7 @@ class Stage:
         inner = _derived_axis(f"{name}.inner", parent, inner_extent, kind)
         made = Split(parent, outer, inner, given if nparts is None else None, given if nparts is not None else None)
         self._record("split", axis=self.key_of(parent),
-                     **{"factor" if nparts is None else "nparts": number if number is not None else str(given)})  # fmt: skip
+                     **{"factor" if nparts is None else "nparts": number if number is not None else str(given)})  # fmt: skip  # noqa: E501
         self.relations.append(made)
         self.leaf[position : position + 1] = [outer, inner]
         self._name(outer)

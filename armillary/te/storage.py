@@ -1,7 +1,7 @@
 """Shapes of the buffers behind stages: whole tensors, regions, and padding asked for by storage_align.
 
-In: the plan of a stage and one of its tensors. Out: the buffer's shape. Invariant: padding only enlarges a dimension; it
-never changes an index. Regions: `te/bounds.py`.
+In: the plan of a stage and one of its tensors. Out: the buffer's shape. Invariant: padding only enlarges a dimension;
+it never changes an index. Regions: `te/bounds.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tensors of the tensor-expression language.
 
-In: an operation and the number of one of its outputs. Out: a `Tensor`, whose elements are read with `t[i, j]`,
-`t(i, j)` or `t[i][j]`, giving a `ProducerLoad`. Invariant: a tensor is a name for `op.output(value_index)`; it is
-never walked into by expression walks, and compares by identity. Operations: `te/operation.py`. Constructors: `te/api.py`.
+In: an operation and the number of one of its outputs. Out: a `Tensor`, whose elements are read with `t[i, j]`, `t(i,
+j)` or `t[i][j]`, giving a `ProducerLoad`. Invariant: a tensor is a name for `op.output(value_index)`; it is never
+walked into by expression walks, and compares by identity. Operations: `te/operation.py`. Constructors: `te/api.py`.
 """
 
 from __future__ import annotations

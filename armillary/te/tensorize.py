@@ -1,8 +1,8 @@
 """Put a tensor intrinsic in the place of a stage's inner loops.
 
-In: the plan of a stage and the position of its tensorized loop. Out: the intrinsic's statements over the stage's buffers.
-Invariant: the loops replaced cover exactly the intrinsic's shapes, and both compute the same kind of expression;
-otherwise a ScheduleError says what differs. Declaring intrinsics: `te/tensor_intrin.py`.
+In: the plan of a stage and the position of its tensorized loop. Out: the intrinsic's statements over the stage's
+buffers. Invariant: the loops replaced cover exactly the intrinsic's shapes, and both compute the same kind of
+expression; otherwise a ScheduleError says what differs. Declaring intrinsics: `te/tensor_intrin.py`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def _places(lowering: Lowering, plan: Plan, intrinsic: TensorIntrin, inner: froz
         buffer = lowering.buffer_of(load.producer, stage)
         places[intrinsic.buffers[tensor]] = _place(stage, intrinsic, tensor, buffer, starts, [n for _, n in spans])
     for tensor, own in zip(intrinsic.op.outputs, stage.op.outputs, strict=True):
-        values = [plan.values[a] if own in lowering.relative else plan.low[a].plus(plan.values[a]) for a in stage.op.axis]
+        values = [
+            plan.values[a] if own in lowering.relative else plan.low[a].plus(plan.values[a]) for a in stage.op.axis
+        ]
         spans = [_span(lowering, stage, intrinsic, v, inner) for v in values]
         buffer = lowering.buffers[own]
         places[intrinsic.buffers[tensor]] = _place(
@@ -122,7 +124,13 @@ def _kinds(body: Expr) -> list[Any]:
     found: list[Any] = [isinstance(body, Reduce)]
     while stack:
         item = stack.pop()
-        found.append((type(item), getattr(item, "dtype", None), getattr(item, "name", None) if not isinstance(item, Var) else None))
+        found.append(
+            (
+                type(item),
+                getattr(item, "dtype", None),
+                getattr(item, "name", None) if not isinstance(item, Var) else None,
+            )
+        )
         if isinstance(item, ProducerLoad):
             continue
         stack.extend(children(item))

@@ -31,7 +31,7 @@ def test_split_by_factor_keeps_the_tail(factor):
 def test_split_by_nparts_keeps_the_tail(nparts):
     a, b, c = matmul()
     s = te.create_schedule(c.op)
-    outer, inner = s[c].split(c.op.axis[0], nparts=nparts)
+    _outer, inner = s[c].split(c.op.axis[0], nparts=nparts)
     s[c].split(inner, factor=2)
     s[c].split(c.op.reduce_axis[0], nparts=nparts)
     check_matmul(s, [a, b, c])
@@ -63,7 +63,7 @@ def test_cache_write_and_compute_at_allocate_just_the_tile():
     a, b, c = matmul()
     s = te.create_schedule(c.op)
     cached = s.cache_write(c, "local")
-    xo, yo, xi, yi = s[c].tile(*c.op.axis, 4, 5)
+    _xo, yo, _xi, _yi = s[c].tile(*c.op.axis, 4, 5)
     s[cached].compute_at(s[c], yo)
     x, y = s[cached].op.axis
     s[cached].reorder(*s[cached].op.reduce_axis, x, y)
@@ -85,7 +85,7 @@ def test_cache_read_is_computed_where_it_is_used():
 def test_rfactor_keeps_values(factor_axis):
     a, b, c = matmul()
     s = te.create_schedule(c.op)
-    ko, ki = s[c].split(c.op.reduce_axis[0], factor=3)
+    _ko, ki = s[c].split(c.op.reduce_axis[0], factor=3)
     partial = s.rfactor(c, ki, factor_axis)
     s[partial].compute_at(s[c], s[c].op.reduce_axis[0])
     check_matmul(s, [a, b, c])
@@ -167,7 +167,7 @@ def test_attached_inside_attached_keeps_values():
     c = te.compute((16, 16), lambda i, j: b[j, i] + 1, name="C")
     d = te.compute((16, 16), lambda i, j: c[i, j] * b[i, j], name="D")
     s = te.create_schedule(d.op)
-    xo, yo, xi, yi = s[d].tile(*d.op.axis, 5, 3)
+    xo, yo, _xi, _yi = s[d].tile(*d.op.axis, 5, 3)
     s[c].compute_at(s[d], yo)
     s[b].compute_at(s[d], xo)
     (x,) = randoms((16, 16))
@@ -334,7 +334,7 @@ def test_plain_body_of_a_tile_reads_tile_relative_indices():
     b = te.compute((32,), lambda i: a[i] * 2, name="B")
     c = te.compute((32,), lambda i: b[i] + 1, name="C")
     s = te.create_schedule(c.op)
-    outer, inner = s[c].split(c.op.axis[0], factor=8)
+    outer, _inner = s[c].split(c.op.axis[0], factor=8)
     s[b].compute_at(s[c], outer)
     nest = te.lower_schedule(s, [a, c]).body.body.body.statements[1]
     store = nest.body
