@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from armillary.errors import ScheduleError, TypeMismatch
+from armillary.node import post_order
 from armillary.te.affine import ZERO, Linear, to_expr
 from armillary.te.bounds import Plan, infer_bounds
 from armillary.te.inline import rewriter
@@ -22,7 +23,7 @@ from armillary.te.storage import buffer_shape
 from armillary.te.tensor import Tensor
 from armillary.te.tensorize import reset, tensorized
 from armillary.tir import build as T
-from armillary.tir.expr import INT32, BufferLoad, Call, Expr, IterVar, ProducerLoad, Reduce, Var
+from armillary.tir.expr import INT32, And, BufferLoad, Call, Expr, IterVar, ProducerLoad, Reduce, Var
 from armillary.tir.stmt import (
     Allocate,
     AttrStmt,
@@ -161,12 +162,14 @@ class _Nest:
 
     def build(self) -> Stmt:
         plan, leaf = self.plan, self.leaf
-        levels = self._levels(plan.guards, plan.leaves)
+        levels = [*self._levels(plan.guards, plan.leaves), *self._reduction_guards()]
         start = next((i for i, a in enumerate(leaf) if self._notes(a).intrinsic is not None), len(leaf))
         if start < len(leaf):
             body = tensorized(self.lowering, plan, start, self.first_reduce)
+            if any(level >= start for _, level in self._reduction_guards()):
+                raise ScheduleError(f"tensorize on stage {self.stage.key}: its reduction has a condition inside the tensorized loops")
         else:
-            body = self._innermost()
+            body = _guarded([g for g, level in levels if level >= len(leaf)], self._innermost())
         if self.op.is_reduction and self.first_reduce == len(leaf):
             body = seq(self._init(plan.values), body)
         for position in reversed(range(start)):
@@ -188,6 +191,19 @@ class _Nest:
             needed = [i for i, a in enumerate(self.leaf) if a in leaves and leaves[a].vars & value.vars]
             found.append((_condition(value, extent), max(needed, default=-1)))
         return found
+
+    def _reduction_guards(self) -> list[tuple[Expr, int]]:
+        """The condition of a reduction, conjunct by conjunct, each just inside the innermost loop that it needs."""
+        first = self.plan.bodies[0]
+        if not isinstance(first, Reduce):
+            return []
+        apply = self._mover(self.plan.values)
+        found = []
+        for conjunct in _conjuncts(apply(first.condition)):
+            names = {n for n in post_order(conjunct) if isinstance(n, Var)}
+            needed = [i for i, a in enumerate(self.leaf) if self.plan.leaves[a].vars & names]
+            found.append((conjunct, max(needed, default=self.first_reduce)))
+        return [(condition, max(level, self.first_reduce)) for condition, level in found]
 
     def _loop(self, axis: IterVar, value: Linear, body: Stmt) -> Stmt:
         var = next((a for a in value.terms if isinstance(a, Var)), None)
@@ -263,9 +279,7 @@ class _Nest:
         variables.update({v: apply(s) for v, s in zip(combiner.rhs, first.source, strict=True)})
         combine = rewriter(variables)
         results = [combine(r) for r in combiner.result]
-        body = _store_together(buffers, results, target)
-        condition = apply(first.condition)
-        return body if getattr(condition, "value", None) == 1 else IfThenElse(condition, body)
+        return _store_together(buffers, results, target)
 
     def _init(self, values: Sizes) -> Stmt:
         first = self.plan.bodies[0]
@@ -335,6 +349,13 @@ def _condition(value: Linear, extent: Linear) -> Expr:
     if extent.value == 1 and all(c < 0 for c in value.terms.values()):
         return T.likely(T.greater_equal(to_expr(value.scaled(-1), dtype), 0))
     return T.likely(T.less(to_expr(value, dtype), to_expr(extent, dtype)))
+
+
+def _conjuncts(condition: Expr) -> list[Expr]:
+    """The parts of a conjunction; none when it is the constant true."""
+    if isinstance(condition, And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [] if getattr(condition, "value", None) == 1 else [condition]
 
 
 def _guarded(conditions: list[Expr], body: Stmt) -> Stmt:

@@ -9,8 +9,11 @@ Invariant: rows * vectors + vectors + 1 <= vector registers. The tile is chosen 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from armillary import te
+from armillary.ops.nn_common import window_count
+from armillary.ops.nn_conv import result_dtype, window
 from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
 from armillary.schedules.cpu.default import schedule_injective, schedule_stage
 from armillary.schedules.registry import Fused, implement
@@ -48,7 +51,44 @@ def choose_tile(width: int, chunks: int, registers: int) -> Tile:
     return best
 
 
-@implement("nn.contrib_conv2d_NCHWc", family="cpu", name="direct_blocked")
+def _inside(position: Any, size: Any, pads: tuple[int, int]) -> Any:
+    """The condition that a tap of the window lies on the data."""
+    before, after = pads
+    tests = ([position >= before] if before else []) + ([position < size + before] if after else [])
+    return te.all(*tests)
+
+
+def _shape(attrs: Any, data: te.Tensor, weight: te.Tensor, win: Any) -> tuple[Any, ...]:
+    size = [
+        window_count(data.shape[2 + a], win.pads[a], weight.shape[2 + a], win.strides[a], win.dilation[a])
+        for a in range(2)
+    ]
+    return (data.shape[0], weight.shape[0], *size, weight.shape[5])
+
+
+def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+    """The convolution without a padded copy: taps outside the data are left out of the sum."""
+    win, dtype = window("nn.contrib_conv2d_NCHWc", attrs, 2), result_dtype(attrs, data)
+    o_blocks, i_blocks, kh, kw, ci, _ = te.static_shape(weight)
+    ico, ry, rx, ici = (
+        te.reduce_axis((0, n), name=name)
+        for n, name in zip((i_blocks, kh, kw, ci), ("ic_outer", "kh", "kw", "ic_inner"), strict=True)
+    )
+    (sy, sx), (dy, dx) = win.strides, win.dilation
+    (top, _), (left, _) = win.pads
+
+    def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
+        block = ico if attrs.groups == 1 else ob // (o_blocks // attrs.groups) * i_blocks + ico
+        row, column = y * sy + ry * dy, x * sx + rx * dx
+        lhs = data(n, block, row - top, column - left, ici).astype(dtype)
+        # `likely` asks loop partition to peel the border tiles of a row; the test of rows stays outside the inner loops
+        inside = te.all(_inside(row, data.shape[2], win.pads[0]), te.likely(_inside(column, data.shape[3], win.pads[1])))
+        return te.sum(lhs * weight(ob, ico, ry, rx, ici, oi).astype(dtype), axis=[ico, ry, rx, ici], where=inside)
+
+    return te.compute(_shape(attrs, data, weight, win), element, name="conv2d", tag="conv2d_NCHWc")
+
+
+@implement("nn.contrib_conv2d_NCHWc", family="cpu", name="direct_blocked", compute=direct_compute)
 def direct_blocked(schedule: te.Schedule, fused: Fused) -> None:
     """Register-tiled direct convolution."""
     cpu = cpu_model(fused.workload.target)
@@ -105,6 +145,5 @@ def _tile_output(
     inside.vectorize(block_tile)
     inside.unroll(width_tile)
     inside.unroll(chunk_tile)
-    if depthwise:
-        for axis in reduce_axes:
-            inside.unroll(axis)
+    for axis in reduce_axes if depthwise else reduce_axes[2:3]:
+        inside.unroll(axis)
