@@ -510,7 +510,7 @@ def _check_member(path: str | Path, info: tarfile.TarInfo, name: str, found: Map
         raise ArtifactError(f"{path}: member {info.name!r} claims {info.size} bytes; the limit is {MAX_PACKAGE_MEMBER}")
 
 
-def write_atomic(path: str | Path, data: bytes | memoryview, mode: int = 0o644) -> None:
+def write_atomic(path: str | os.PathLike[str], data: bytes | memoryview, mode: int = 0o644) -> None:
     """Write a file so that readers see the old content or the new, never a part."""
     target = Path(path)
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)

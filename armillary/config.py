@@ -47,12 +47,12 @@ def _cache_home() -> Path:
 
 
 _TABLE = (
-    Setting("ARMILLARY_NUM_THREADS", _count, _cpus, "threads an inference uses (default: the CPUs this process may use)"),
+    Setting("ARMILLARY_NUM_THREADS", _count, _cpus, "threads an inference uses"),
     Setting("ARMILLARY_BIND_THREADS", _flag, lambda: False, "1: pin each worker thread to a CPU"),
     Setting("ARMILLARY_CACHE_DIR", Path, _cache_home, "where compiled kernels are kept"),
     Setting("ARMILLARY_CACHE", _flag, lambda: True, "0: neither read nor write the kernel cache"),
     Setting("ARMILLARY_COMPILE_JOBS", _count, _cpus, "processes that compile kernels at the same time"),
-    Setting("ARMILLARY_CC", str, lambda: "", "C compiler for linking and for the C target (default: cc, gcc, clang, zig)"),
+    Setting("ARMILLARY_CC", str, lambda: "", "C compiler that links and that compiles the C target"),
     Setting("CI", _flag, lambda: False, "1: tests must not skip for a missing tool"),
 )
 SETTINGS = {row.name: row for row in _TABLE}

@@ -71,7 +71,8 @@ class DType(str):
         """The numpy dtype of one lane; raises TypeMismatch for handle, void and string."""
         element = str.__str__(self.element)
         if element in _SPECIAL:
-            return np.dtype(_SPECIAL[element])
+            special: np.dtype[Any] = np.dtype(_SPECIAL[element])
+            return special
         if self.code in ("handle", "void", "string"):
             raise TypeMismatch(f"dtype {self} has no array form")
         try:

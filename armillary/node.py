@@ -45,7 +45,8 @@ def node(cls: type[T]) -> type[T]:
     all_fields = dataclasses.fields(made)  # type: ignore[arg-type]
     arguments = [f for f in all_fields if _DERIVED not in f.metadata]
     made._fields = tuple(f.name for f in arguments)  # type: ignore[attr-defined]
-    made.__init__ = _constructor(made, arguments, [f for f in all_fields if _DERIVED in f.metadata])  # type: ignore[misc]
+    init = _constructor(made, arguments, [f for f in all_fields if _DERIVED in f.metadata])
+    type.__setattr__(made, "__init__", init)
     if not own_repr and made.__repr__ is object.__repr__:
         made.__repr__ = default_repr  # type: ignore[assignment, method-assign]
     return made
@@ -67,7 +68,7 @@ def _constructor(cls: type, arguments: list[Any], computed: list[Any]) -> Callab
         scope[f"set_{field.name}"] = _slot(cls, field.name)
         scope[f"derive_{field.name}"] = field.metadata[_DERIVED]
         body.append(f"    set_{field.name}(self, derive_{field.name}(self))")
-    exec(f"def __init__({', '.join(signature)}):\n" + ("\n".join(body) or "    pass"), scope)  # noqa: S102
+    exec(f"def __init__({', '.join(signature)}):\n" + ("\n".join(body) or "    pass"), scope)
     constructor: Callable[..., None] = scope["__init__"]
     return constructor
 
@@ -82,6 +83,7 @@ def _slot(cls: type, name: str) -> Callable[[object, object], None]:
 
 
 def default_repr(self: Node) -> str:
+    """`Name(field=value, ...)`, for the debugger; programs print through their language's printer."""
     inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
     return f"{type(self).__name__}({inside})"
 

@@ -135,7 +135,8 @@ def _checked(key: str, value: Any) -> Any:
         )  # fmt: skip
     if not isinstance(value, option.type) or (option.type is int and isinstance(value, bool)):
         kinds = option.type if isinstance(option.type, tuple) else (option.type,)
-        raise ConfigError(f"{key}: expected {' or '.join(k.__name__ for k in kinds)}, got {type(value).__name__} {value!r}")
+        wanted = " or ".join(k.__name__ for k in kinds)
+        raise ConfigError(f"{key}: expected {wanted}, got {type(value).__name__} {value!r}")
     return value
 
 
@@ -241,10 +242,12 @@ def define_pass(
 
 def find_pass(name: str) -> PassDefinition:
     """A registered pass by spec name or Relay-era name."""
-    found = PASSES.get(name) or next((p for p in PASSES.values() if name in (p.info.name, p.info.name.split(".")[-1])), None)
+    named = (p for p in PASSES.values() if name in (p.info.name, p.info.name.split(".")[-1]))
+    found = PASSES.get(name) or next(named, None)
     if found is None:
         close = difflib.get_close_matches(name, list(PASSES), 3, 0.4)
-        raise ConfigError(f"there is no pass {name!r}", hint=f"similar: {', '.join(close)}; list them with: armc opt --list")
+        similar = f"similar: {', '.join(close)}; " if close else ""
+        raise ConfigError(f"there is no pass {name!r}", hint=f"{similar}list them with: armc opt --list")
     return found
 
 

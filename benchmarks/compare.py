@@ -3,8 +3,8 @@
     python benchmarks/compare.py [--networks resnet18,mobilenet] [--threads 1,2] [--rounds 7] [--json FILE]
 
 Networks come from `relay.testing` (random weights) or are ONNX files given by path. One round runs every engine for
-about `--seconds`; the order rotates, so drift of the machine hits all alike. Printed: minimum and median of each engine,
-and the ratio Armillary / ONNX Runtime of the medians. Needs `pip install armillary[test]`.
+about `--seconds`; the order rotates, so drift of the machine hits all alike. Printed: minimum and median of each
+engine, and the ratio Armillary / ONNX Runtime of the medians. Needs `pip install armillary[test]`.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ def main() -> None:
 
 def run_child(path: Path, threads: int, args: argparse.Namespace) -> dict:
     """Each thread count gets a fresh process, so that both engines start with it."""
-    command = [sys.executable, __file__, str(path), "--one", str(threads), "--rounds", str(args.rounds), "--seconds", str(args.seconds)]  # fmt: skip
+    options = {"--one": threads, "--rounds": args.rounds, "--seconds": args.seconds}
+    command = [sys.executable, __file__, str(path), *(str(word) for pair in options.items() for word in pair)]
     environment = os.environ | {"ARMILLARY_NUM_THREADS": str(threads)}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])

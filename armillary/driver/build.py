@@ -94,7 +94,7 @@ def _as_module(item: IRModule | Function) -> IRModule:
 def _one_target(target: Any, host: Any) -> Target:
     if isinstance(target, Mapping):
         if len(target) != 1:
-            raise UnsupportedError(f"building for {len(target)} devices at once is not supported", hint="give one target")
+            raise UnsupportedError(f"building for {len(target)} devices at once is refused", hint="give one target")
         (target,) = target.values()
     chosen = target_with_host(target, host)
     if chosen.kind.family != "cpu":

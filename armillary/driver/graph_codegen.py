@@ -1,9 +1,9 @@
 """From the fused main function to the graph the executor runs.
 
-In: `main` whose calls are all of primitive functions. Out: a `GraphPlan`: nodes (inputs, parameters, kernel calls) in run
-order, the storage of every tensor, and the distinct kernels to compile. Invariant: node i reads only nodes before it;
-a kernel that only reshapes shares its input's storage and is not run (`__nop`). Sizes: driver/memory_plan.py. The JSON
-form: artifact.py.
+In: `main` whose calls are all of primitive functions. Out: a `GraphPlan`: nodes (inputs, parameters, kernel calls) in
+run order, the storage of every tensor, and the distinct kernels to compile. Invariant: node i reads only nodes before
+it; a kernel that only reshapes shares its input's storage and is not run (`__nop`). Sizes: driver/memory_plan.py. The
+JSON form: artifact.py.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class _Builder:
                 raise UnsupportedError(
                     f"the graph executor cannot run {type(item).__name__}",
                     span=getattr(item, "span", None),
-                    hint="control flow whose condition is known at compile time is folded away; other control flow is not",
+                    hint="only control flow whose condition is known at compile time is folded away",
                 )
 
     def _field(self, of: Expr, index: int) -> list[tuple[int, int]]:
@@ -125,7 +125,7 @@ class _Builder:
         return self.values[id(of)][start : start + widths[index]]
 
     def _constant(self, item: Constant, data: Array) -> list[tuple[int, int]]:
-        key = (data.dtype.name, data.shape, hashlib.sha256(np.ascontiguousarray(data)).digest())
+        key = (data.dtype.name, data.shape, hashlib.sha256(np.ascontiguousarray(data).data).digest())
         if key not in self.constants:
             name = f"p{len(self.plan.params)}"
             (ty,) = tensor_fields(item.checked_type)

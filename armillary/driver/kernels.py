@@ -1,9 +1,9 @@
 """From fused functions to object code, through the disk cache.
 
 In: named kernels (fused Relay functions with their text) and a target. Out: `CompiledKernels`: one object and one
-descriptor row per kernel. Invariant: an entry of the cache is found again by the text of the function, the target, the pass
-configuration and the compiler's own sources, so nobody ever clears it by hand. Lowering runs here, one kernel after
-another, while worker processes turn earlier ones into objects.
+descriptor row per kernel. Invariant: an entry of the cache is found again by the text of the function, the target, the
+pass configuration and the compiler's own sources, so nobody ever clears it by hand. Lowering runs here, one kernel
+after another, while worker processes turn earlier ones into objects.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def _compile_one(phased: PhasedFunction, target: Target) -> CompiledModule:
 
 def _context_text() -> str:
     context = PassContext.current()
-    return repr((context.opt_level, context.disabled_pass, context.required_pass, sorted(context.config.items(), key=str)))
+    config = sorted(context.config.items(), key=str)
+    return repr((context.opt_level, context.disabled_pass, context.required_pass, config))
 
 
 @cache

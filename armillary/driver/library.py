@@ -1,8 +1,8 @@
 """What a build returns: compiled functions, for a graph with its JSON and parameters; runnable here, exportable.
 
-In: object code, descriptor, and for networks the graph and parameters. Out: runtime modules on this machine (objects are
-loaded in place, no linker runs), or files: a shared library, or the package tar. Invariant: a file is complete or absent;
-what is exported computes what runs here.
+In: object code, descriptor, and for networks the graph and parameters. Out: runtime modules on this machine (objects
+are loaded in place, no linker runs), or files: a shared library, or the package tar. Invariant: a file is complete or
+absent; what is exported computes what runs here.
 """
 
 from __future__ import annotations
@@ -183,7 +183,8 @@ class GraphLibrary(FunctionLibrary):
         return self.graph_json
 
     def __iter__(self) -> Iterator[Any]:  # Any: the three parts
-        warnings.warn("unpacking a build into (graph, lib, params) is the old form; use the library itself", DeprecationWarning, 2)  # fmt: skip
+        told = "unpacking a build into (graph, lib, params) is the old form; use the library itself"
+        warnings.warn(told, DeprecationWarning, 2)
         return iter((self.graph_json, self.get_lib(), self.params))
 
     def _export(self, path: Path, cc: Compiler, options: Sequence[str]) -> None:

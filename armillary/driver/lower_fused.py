@@ -124,7 +124,8 @@ def _constant(data: np.ndarray[Any, Any]) -> te.Tensor:
             value = T.select(T.equal(position, index), flat[index], value)
         return value
 
-    return te.compute(data.shape, element, name="constant", tag="injective")
+    made: te.Tensor = te.compute(data.shape, element, name="constant", tag="injective")
+    return made
 
 
 def _flat(value: Value) -> tuple[te.Tensor, ...]:

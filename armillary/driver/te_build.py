@@ -11,10 +11,10 @@ from typing import Any
 
 from armillary import te
 from armillary.codegen.build import build_functions
+from armillary.driver.build import target_with_host
 from armillary.driver.library import FunctionLibrary
 from armillary.errors import TargetError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
-from armillary.driver.build import target_with_host
 from armillary.tir.lower import lower_function
 from armillary.tir.printer import print_function
 from armillary.tir.stmt import PrimFunc

@@ -103,7 +103,7 @@ def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
     """The implementation for a workload, and why those of higher priority were passed over."""
     family = workload.target.kind.family
     _load(family)
-    reasons = []
+    reasons: list[str] = []
     for row in _ROWS.get((family, workload.op.name), ()):
         reason = row.when(workload)
         if reason is None:

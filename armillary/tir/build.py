@@ -180,7 +180,9 @@ def div(a: Value, b: Value) -> Expr:
     return x if isinstance(y, FloatImm) and y.value == 1.0 else E.Div(x, y)
 
 
-def _integer_division(cls: type, rounding: Callable[[int, int], int], one: int | None) -> Callable[[Value, Value], Expr]:
+def _integer_division(
+    cls: type, rounding: Callable[[int, int], int], one: int | None
+) -> Callable[[Value, Value], Expr]:
     def build(a: Value, b: Value) -> Expr:
         x, y = match_types(a, b)
         if isinstance(y, IntImm):
@@ -373,7 +375,10 @@ def _reflected(function: Callable[[Value, Value], Expr]) -> Callable[[Value, Val
     return lambda a, b: function(b, a)
 
 
-_BINARY = {"add": add, "sub": sub, "mul": mul, "truediv": div, "floordiv": floordiv, "mod": floormod, "and": bitwise_and, "or": bitwise_or, "xor": bitwise_xor, "lshift": shift_left, "rshift": shift_right}  # fmt: skip
+_BINARY = {
+    "add": add, "sub": sub, "mul": mul, "truediv": div, "floordiv": floordiv, "mod": floormod, "and": bitwise_and,
+    "or": bitwise_or, "xor": bitwise_xor, "lshift": shift_left, "rshift": shift_right,
+}  # fmt: skip
 _COMPARE = {"lt": less, "le": less_equal, "gt": greater, "ge": greater_equal, "eq": equal, "ne": not_equal}
 
 

@@ -1,8 +1,9 @@
 """The lessons in docs/lessons/*.md run as they are printed.
 
-Every ```python block of a lesson runs, in order, in one process; a ```text block right after it must match what the block
-printed, where `...` in the text stands for anything (figures that differ from run to run). A ```console block holds
-commands that start with `$ `; they run in a shell inside a temporary folder, and the lines after them must match too.
+Every ```python block of a lesson runs, in order, in one process; a ```text block right after it must match what the
+block printed, where `...` in the text stands for anything (figures that differ from run to run). A ```console block
+holds commands that start with `$ `; they run in a shell inside a temporary folder, and the lines after them must match
+too.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def run_python(text: str, scope: dict[str, object], lesson: Path) -> str:
 
 
 def run_console(text: str, folder: Path) -> None:
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "120"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "COLUMNS": "120"}
     commands = re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
     for command in commands:
         line, _, expected = command.partition("\n")

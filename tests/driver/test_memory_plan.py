@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory
 
-lifetime = st.builds(lambda n, first, length: Lifetime(n, first, first + length), st.integers(0, 5000), st.integers(0, 30), st.integers(0, 8))  # fmt: skip
+lifetime = st.builds(
+    lambda nbytes, first, length: Lifetime(nbytes, first, first + length),
+    st.integers(0, 5000), st.integers(0, 30), st.integers(0, 8),
+)  # fmt: skip
 
 
 @settings(max_examples=300, deadline=None)

@@ -1,4 +1,8 @@
-"""What CPU schedules share: lanes, extents, fusing axes, and which expressions are dear to recompute."""
+"""What CPU schedules share: lanes, extents, fusing axes, and which expressions are dear to recompute.
+
+In: axes, stages and bodies of te. Out: numbers and answers. Invariant: nothing here depends on an operator.
+Users: the schedules of this directory.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,9 @@ from armillary.target.cpu import CpuModel
 from armillary.tir import build as T
 from armillary.tir.expr import Call, Div, IterVar
 
-_CHEAP_CALLS = frozenset({"if_then_else", "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right", "fabs", "abs"})  # fmt: skip
+_CHEAP_CALLS = frozenset({
+    "if_then_else", "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right", "fabs", "abs",
+})  # fmt: skip
 
 
 def lanes_of(cpu: CpuModel, dtype: DType) -> int:

@@ -141,7 +141,8 @@ def _tile_output(
     inside = schedule[accumulator]
     _, chunk_tile, row_tile, width_tile, block_tile = inside.op.axis
     reduce_axes = list(inside.op.reduce_axis)
-    inside.reorder(row_tile, *reduce_axes, chunk_tile, width_tile, block_tile)
+    # columns outside channel blocks: one broadcast at a time is live beside the accumulators
+    inside.reorder(row_tile, *reduce_axes, width_tile, chunk_tile, block_tile)
     inside.vectorize(block_tile)
     inside.unroll(width_tile)
     inside.unroll(chunk_tile)
