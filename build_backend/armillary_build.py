@@ -2,7 +2,8 @@
 
 In: a PEP 517 front end. Out: wheels (regular and editable) that hold the C sources and a library built from them.
 Invariant: with no C compiler on the machine, ziglang is asked for as a build requirement, so pip alone is enough.
-`setup.py` wires the commands below; `armillary/runtime/build_native.py` does the compiling.
+`setup.py` wires the commands below; `armillary/runtime/build_native.py` does the compiling. Both files it takes from
+the package need the standard library only.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from setuptools.command.build_py import build_py
 from setuptools.dist import Distribution
 
 _ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(_ROOT))
+
+from armillary.c_compiler import find_compiler, is_zig, need_compiler  # noqa: E402  (the source tree is not installed)
 
 
 def _build_native() -> ModuleType:
@@ -34,8 +38,8 @@ def _build_native() -> ModuleType:
 
 
 def _extra_requirements() -> list[str]:
-    found = _build_native().find_compiler(os.environ.get("ARMILLARY_CC", ""))
-    return [] if found and "ziglang" not in found else ["ziglang"]
+    found = find_compiler(os.environ.get("ARMILLARY_CC", ""))
+    return [] if found and not is_zig(found) else ["ziglang"]
 
 
 def get_requires_for_build_wheel(config_settings: dict[str, object] | None = None) -> list[str]:
@@ -58,10 +62,7 @@ class BuildWithNative(build_py):
         folder = base / "armillary" / "runtime"
         for stale in folder.glob("libarmillary_runtime-*.so"):
             stale.unlink()
-        compiler = native.find_compiler(os.environ.get("ARMILLARY_CC", ""))
-        if compiler is None:
-            raise RuntimeError("no C compiler was found; install one, or the package ziglang")
-        native.build_library(compiler, folder / native.library_name())
+        native.build_library(need_compiler(os.environ.get("ARMILLARY_CC", "")), folder / native.library_name())
 
 
 class PlatformWheel(bdist_wheel):

@@ -13,10 +13,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from armillary.c_compiler import as_command, need_compiler
 from armillary.cli._console import errors, stages
 from armillary.config import setting
 from armillary.errors import Span, TargetError
-from armillary.runtime.build_native import BuildError, build_runner, find_compiler
+from armillary.runtime.build_native import build_runner
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,15 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compile the runner."""
-    compiler = args.cross_compiler.split() or find_compiler(setting("ARMILLARY_CC"))
-    if not compiler:
-        raise TargetError("there is no C compiler", hint="install gcc or clang, or: pip install ziglang")
+    cross = args.cross_compiler
+    compiler = as_command(cross) if cross else need_compiler(setting("ARMILLARY_CC"))
     path = Path(args.output)
     with stages() as progress:
         progress.start(f"compiling the runner with {compiler[0]}")
         try:
             build_runner(compiler, path, args.cross_compiler_options.split())
-        except BuildError as error:
-            raise TargetError(f"the runner could not be built: {error}", span=Span(str(path))) from None
+        except TargetError as error:
+            raise TargetError(f"the runner could not be built: {error.message}", span=Span(str(path))) from None
     errors.print(f"{path}: {path.stat().st_size / 1e3:.0f} kB", highlight=False)
     return 0

@@ -102,7 +102,7 @@ def written_params(function: PhasedFunction) -> frozenset[S.Buffer]:
     """The arguments that some phase stores to: the outputs."""
     touched = Touched()
     written = frozenset[S.Buffer]().union(*(touched.written(phase.body) for phase in function.phases))
-    return written & frozenset(function.params)
+    return (written & frozenset(function.params)).union(function.outputs)
 
 
 def integer_range(item: E.Expr, known: Mapping[E.Var, Range]) -> Range:

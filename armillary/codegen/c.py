@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, flat_index, phase_symbol, refuse
-from armillary.codegen.c_expr import HELPERS, ExprEmitter, c_type, is_short, memory_type
+from armillary.codegen.c_expr import CALLS, HELPERS, ExprEmitter, c_type, is_short, memory_type
 from armillary.node import post_order
 from armillary.text.writer import Names, Writer
 from armillary.tir import expr as E
@@ -22,10 +22,10 @@ from armillary.tir.phases import Phase, PhasedFunction
 _RESERVED_TEXT = """
     auto break case char const continue default do double else enum extern float for goto if inline int long
     register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
-    data vars begin end thread lane exp log sqrt sin cos tan pow erf y0 y1 yn j0 j1 jn gamma round floor ceil
-    trunc fabs div abs main
+    data vars begin end thread lane y0 y1 yn j0 j1 jn gamma div main rint memcpy memset expf sqrtf ldexpf fmodf
+    signgam NAN INFINITY HUGE_VAL NULL
 """
-_RESERVED = frozenset(_RESERVED_TEXT.split())
+_RESERVED = frozenset(_RESERVED_TEXT.split()) | CALLS.keys()
 _HEAD = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n\n"
 
 

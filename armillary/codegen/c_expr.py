@@ -172,6 +172,7 @@ def rounded(m: ExprEmitter, dtype: DType, text: str) -> str:
 
 
 def float_text(value: float, dtype: DType) -> str:
+    """A float literal that reads back as exactly this value."""
     suffix = "" if dtype.bits == 64 else "f"
     if math.isnan(value):
         return "NAN"
@@ -419,41 +420,13 @@ def _call(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     return rule(m, e, lane)
 
 
-_LIBM = [
-    "exp",
-    "exp2",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "expm1",
-    "sqrt",
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "sinh",
-    "cosh",
-    "tanh",
-    "asinh",
-    "acosh",
-    "atanh",
-    "erf",
-    "pow",
-    "atan2",
-    "hypot",
-    "nextafter",
-    "copysign",
-]
 CALLS: dict[str, Rule] = {
-    **{name: _math(name) for name in _LIBM},
+    **{name: _math(name) for name in (*LIBM, "sqrt", "copysign")},
     **{n: _rounding(c) for n, c in (
         ("floor", "floor"), ("ceil", "ceil"), ("trunc", "trunc"), ("round", "round"), ("nearbyint", "rint"),
     )},
     "sigmoid": _template("(1.0f / (1.0f + expf(-{0})))", "(1.0 / (1.0 + exp(-{0})))"),
-    "rsqrt": _template("(1.0f / sqrtf({0}))", "(1.0 / sqrt({0}))"), "fmod": _math("fmod"),
+    "rsqrt": _template("(1.0f / sqrtf({0}))", "(1.0 / sqrt({0}))"),
     "fma": _template("({0} * {1} + {2})", "({0} * {1} + {2})"), "fabs": _abs, "abs": _abs,
     "ldexp": _template("ldexpf({0}, (int)({1}))", "ldexp({0}, (int)({1}))"), "isnan": _float_test("isnan"),
     "isinf": _float_test("isinf"), "isfinite": _float_test("isfinite"), "bitwise_and": _bitwise("&"),

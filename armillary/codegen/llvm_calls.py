@@ -40,33 +40,6 @@ _LLVM = {
     "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "round", "nearbyint": "rint", "fabs": "fabs",
     "sqrt": "sqrt", "copysign": "copysign",
 }  # fmt: skip
-_LIBM = [
-    "exp",
-    "exp2",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "expm1",
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "sinh",
-    "cosh",
-    "tanh",
-    "asinh",
-    "acosh",
-    "atanh",
-    "erf",
-    "pow",
-    "atan2",
-    "fmod",
-    "hypot",
-    "nextafter",
-]
 
 
 def _if_then_else(m: Emitter, e: E.Call) -> str:
@@ -339,7 +312,7 @@ def _fmod_like(m: Emitter, e: E.Call) -> str:
 
 
 CALLS: dict[str, Rule] = {
-    **dict.fromkeys(_LIBM, _libm), **dict.fromkeys(_LLVM, _unary_llvm), "sigmoid": _libm, "rsqrt": _rsqrt, "fma": _fma,
+    **dict.fromkeys(LIBM, _libm), **dict.fromkeys(_LLVM, _unary_llvm), "sigmoid": _libm, "rsqrt": _rsqrt, "fma": _fma,
     "fmod": _fmod_like, "ldexp": _ldexp, "isnan": _float_test("isnan"), "isinf": _float_test("isinf"),
     "isfinite": _float_test("isfinite"), "abs": _abs, "bitwise_and": _bitwise("and"), "bitwise_or": _bitwise("or"),
     "bitwise_xor": _bitwise("xor"), "shift_left": _bitwise("shl"), "shift_right": _bitwise("ashr"),

@@ -105,6 +105,7 @@ def _fused(base: Callable[[Emitter, Any], str], is_sub: bool) -> Callable[[Emitt
 
 
 def negate(m: Emitter, dtype: DType, value: str) -> str:
+    """The value with its sign flipped (so -0.0 of 0.0)."""
     return m.pure(f"fneg {register_type(dtype)} {value}", value)
 
 
@@ -239,6 +240,7 @@ def _extremum(is_max: bool) -> Callable[[Emitter, Any], str]:
 
 
 def integer_extremum(m: Emitter, dtype: DType, a: str, b: str, is_max: bool) -> str:
+    """The larger (smaller) of two integers or truth values."""
     kind = register_type(dtype)
     if dtype.is_bool:
         return binary(m, "or" if is_max else "and", kind, a, b)

@@ -16,6 +16,7 @@ from armillary.tir import stmt as S
 
 
 def load(m: Emitter, e: E.BufferLoad) -> str:
+    """The element, or vector of elements, that a load reads: from memory or from a register file."""
     index = flat_index(e.buffer, e.indices)
     file = m.files.get(e.buffer)
     if file is not None:

@@ -98,6 +98,7 @@ def is_unrolled(item: S.For) -> bool:
 
 
 def is_candidate(buffer: S.Buffer) -> bool:
+    """Whether a buffer is small and plain enough to live in registers."""
     if buffer.scope != "local" or buffer.dtype.lanes != 1 or not all(isinstance(n, E.IntImm) for n in buffer.shape):
         return False
     return 0 < elements(buffer) <= MAX_REGISTERS * 64

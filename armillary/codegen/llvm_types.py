@@ -23,6 +23,7 @@ def is_raw(dtype: DType) -> bool:
 
 
 def vector(element: str, lanes: int) -> str:
+    """The type of `lanes` elements; one lane is the element itself."""
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
@@ -68,6 +69,7 @@ def splat(element: str, text: str, lanes: int) -> str:
 
 
 def int_constant(value: int, dtype: DType) -> str:
+    """An integer or truth constant, one copy per lane."""
     if dtype.is_bool:
         return splat("i1", "true" if value else "false", dtype.lanes)
     return splat(register_element(dtype), str(value), dtype.lanes)

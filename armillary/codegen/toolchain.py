@@ -7,24 +7,19 @@ In: a target, objects or C source. Out: a file, written whole or not at all. Inv
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import shlex
-import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from armillary.c_compiler import NATIVE_NAMES, as_command, find_compiler, is_zig, run_compiler
 from armillary.config import setting
 from armillary.errors import TargetError
 from armillary.target.cpu import architecture, is_native
 from armillary.target.target import Target
-
-_NATIVE_NAMES = ("cc", "gcc", "clang")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +30,19 @@ class Toolchain:
 
     @property
     def is_zig(self) -> bool:
-        return "ziglang" in self.command or Path(self.command[0]).name == "zig"
+        return is_zig(self.command)
 
 
 def find_toolchain(target: Target, cc: str | Sequence[str] | None = None) -> Toolchain:
     """The compiler to use for a target; TargetError says what was looked for."""
     chosen = cc if cc is not None else setting("ARMILLARY_CC")
     if chosen:
-        command = tuple(shlex.split(chosen)) if isinstance(chosen, str) else tuple(chosen)
-        if shutil.which(command[0]) is None:
-            raise TargetError(f"C compiler {command[0]!r} is not there", hint="check cc= or ARMILLARY_CC")
-        return Toolchain(command)
+        return Toolchain(tuple(as_command(chosen)))
     names = _candidates(target)
-    for name in names:
-        if shutil.which(name) is not None:
-            return Toolchain((name,))
-    if importlib.util.find_spec("ziglang") is not None:
-        extra = ("-target", zig_triple(target.mtriple)) if is_cross(target) else ()
-        return Toolchain((sys.executable, "-m", "ziglang", "cc", *extra))
+    command = find_compiler(names=names)
+    if command is not None:
+        extra = ("-target", zig_triple(target.mtriple)) if is_zig(command) and is_cross(target) else ()
+        return Toolchain((*command, *extra))
     raise TargetError(
         f"no C compiler for target {target}; looked for {', '.join(names)} and the ziglang package",
         hint="set ARMILLARY_CC, pass cc=…, or pip install ziglang (links for any target)",
@@ -70,7 +60,7 @@ def is_cross(target: Target) -> bool:
 
 def _candidates(target: Target) -> tuple[str, ...]:
     if not is_cross(target):
-        return _NATIVE_NAMES
+        return NATIVE_NAMES
     triple = target.mtriple
     parts = [part for part in triple.split("-") if part not in ("unknown", "pc", "none")]
     short = "-".join(("aarch64" if parts[0] == "arm64" else parts[0], *parts[1:]))
@@ -114,7 +104,7 @@ def compile_c(
         path = Path(directory, "kernels.c")
         path.write_text(source)
         flags = ["-std=c11", "-O2", "-fPIC", "-fno-math-errno", "-ffp-contract=fast", *machine_flags(target), *options]
-        return _run(tool, [*flags, "-c", str(path)], Path(output))
+        return run_compiler([*tool.command, *flags, "-c", str(path)], Path(output))
 
 
 def link_shared(
@@ -134,29 +124,4 @@ def link_shared(
                 paths.append(os.fspath(item))
         listing = Path(directory, "objects.rsp")  # hundreds of paths may exceed a command line
         listing.write_text("\n".join(shlex.quote(path) for path in paths))
-        return _run(tool, ["-shared", "-fPIC", f"@{listing}", *options, "-lm"], Path(output))
-
-
-def _run(tool: Toolchain, arguments: list[str], output: Path) -> Path:
-    """Run the compiler with its output under a temporary name, then rename."""
-    if not output.parent.is_dir():
-        raise TargetError(f"cannot write {output}: there is no directory {output.parent}")
-    handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
-    os.close(handle)
-    command = [*tool.command, *arguments, "-o", name]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        if done.returncode != 0:
-            shown = shlex.join(command)
-            raise TargetError(
-                f"the C compiler failed ({done.returncode}): {shown}\n{(done.stderr or done.stdout)[-4000:]}"
-            )
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o777 & ~umask)
-        os.replace(name, output)
-    except OSError as error:
-        raise TargetError(f"cannot run {command[0]}: {error}") from None
-    finally:
-        Path(name).unlink(missing_ok=True)
-    return output
+        return run_compiler([*tool.command, "-shared", "-fPIC", f"@{listing}", *options, "-lm"], Path(output))

@@ -7,23 +7,18 @@ holds its command and its messages. See `ndk.py` for Android.
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from armillary.c_compiler import as_command, need_compiler, run_compiler
 from armillary.config import setting
-from armillary.errors import TargetError
-from armillary.runtime.build_native import find_compiler
 
 Linker = Callable[..., None]
 
 
 def get_cc() -> list[str]:
     """The C compiler command of this machine; TargetError if there is none."""
-    command = find_compiler(setting("ARMILLARY_CC"))
-    if command is None:
-        raise TargetError("no C compiler was found", hint="install gcc or clang, or: pip install armillary[cross]")
-    return command
+    return need_compiler(setting("ARMILLARY_CC"))
 
 
 def create_shared(
@@ -33,9 +28,7 @@ def create_shared(
     cc: str | None = None,
 ) -> None:
     """Link objects (or compile C files) into a shared library."""
-    files = [objects] if isinstance(objects, str) else [str(item) for item in objects]
-    command = cc.split() if cc else get_cc()
-    _run([*command, "-shared", "-fPIC", "-o", os.fspath(output), *files, *(options or ())])
+    _link(output, objects, ["-shared", "-fPIC"], options, cc)
 
 
 def create_executable(
@@ -45,8 +38,7 @@ def create_executable(
     cc: str | None = None,
 ) -> None:
     """Link objects (or compile C files) into a program."""
-    files = [objects] if isinstance(objects, str) else [str(item) for item in objects]
-    _run([*(cc.split() if cc else get_cc()), "-o", os.fspath(output), *files, *(options or ())])
+    _link(output, objects, [], options, cc)
 
 
 def cross_compiler(
@@ -66,13 +58,13 @@ def cross_compiler(
     return link
 
 
-def _run(command: list[str]) -> None:
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise TargetError(f"{Path(command[0]).name} cannot be run: {error}", hint="check its path") from error
-    if result.returncode != 0:
-        raise TargetError(f"`{' '.join(command[:8])} …` failed with {result.returncode}:\n{result.stderr[-4000:]}")
+def _link(
+    output: str | os.PathLike[str], objects: str | Sequence[str], flags: Sequence[str], options: Sequence[str] | None,
+    cc: str | None,
+) -> None:  # fmt: skip
+    files = [objects] if isinstance(objects, str) else [str(item) for item in objects]
+    command = as_command(cc) if cc else get_cc()
+    run_compiler([*command, *flags, *files, *(options or ())], Path(output))
 
 
 create_shared.output_format = "so"  # type: ignore[attr-defined]  # read by export_library

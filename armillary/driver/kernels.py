@@ -12,7 +12,7 @@ import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -24,6 +24,7 @@ from armillary.config import setting
 from armillary.driver.graph_codegen import Kernel
 from armillary.driver.lower_fused import lower_fused
 from armillary.errors import ArmillaryError
+from armillary.relay.types import tensor_fields
 from armillary.target import Target
 from armillary.tir.lower import lower_function
 from armillary.tir.phases import PhasedFunction
@@ -77,7 +78,9 @@ def lower_kernel(kernel: Kernel, target: Target) -> tuple[PhasedFunction, PrimFu
     """The phases of a kernel, and the loops they were cut from; errors say which kernel."""
     try:
         loops = lower_function(lower_fused(kernel.function, target, kernel.name))
-        return split_phases(loops, kernel.name), loops
+        phased = split_phases(loops, kernel.name)
+        count = len(tensor_fields(kernel.function.body.checked_type))
+        return replace(phased, outputs=phased.params[len(phased.params) - count :]), loops
     except ArmillaryError:
         raise
     except Exception as error:

@@ -135,6 +135,14 @@ def cast_for_onnx(node: OnnxNode, data: Expr, dtype: str) -> Expr:
         return cast(cast(data, "int32"), dtype)
     if not dtype.startswith(("float8", "float4")) or not source.is_float or not node.int("saturate", default=1):
         return cast(data, dtype)
+    return cast_saturated(data, dtype)
+
+
+def cast_saturated(data: Expr, dtype: str) -> Expr:
+    """A cast to a small float type that brings finite values beyond its range to the nearest it has."""
+    ty = data.checked_type
+    assert isinstance(ty, TensorType), "a cast has a tensor"
+    source = ty.dtype
     info = ml_dtypes.finfo(DType(dtype).numpy)  # type: ignore[no-untyped-call, unused-ignore]
     low, high = float(info.min), float(info.max)
     wide = float(ml_dtypes.finfo(source.numpy).max)  # type: ignore[no-untyped-call, unused-ignore]

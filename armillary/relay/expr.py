@@ -14,22 +14,22 @@ Types: relay/types.py. Text: relay/printer.py, relay/parser.py. Passes: relay/tr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
 
-from armillary.errors import Span
+from armillary.errors import Span, TypeMismatch
 from armillary.ir import BaseFunc
 from armillary.node import Node, node
-from armillary.relay.types import TensorType, Type, tensor_type
+from armillary.relay.types import TensorType, TupleType, Type, tensor_type
 
 INFER: list[Callable[[Any], Type]] = []  # relay/infer.py puts its `infer_type` here
 ARITHMETIC: dict[str, Callable[..., Any]] = {}  # ops/elementwise.py: "add" -> constructor, for `a + b`
 
 
 class Expr(Node):
-    """Base of graph expressions; `a + b`, `a[i]` build calls."""
+    """Base of graph expressions; `a + b` builds a call, `a[i]` and `x, y = a` take the fields of a tuple."""
 
     __slots__ = ("_type",)
 
@@ -42,6 +42,29 @@ class Expr(Node):
             ty = INFER[0](self)
             object.__setattr__(self, "_type", ty)
             return ty
+
+    def __getitem__(self, index: Any) -> Expr:
+        """Field `index` of a tuple-typed expression; a negative index counts from the end."""
+        position = self._field_number(index)
+        return self.fields[position] if isinstance(self, Tuple) else TupleGetItem(self, position)
+
+    def __iter__(self) -> Iterator[Expr]:
+        return iter([self[k] for k in range(len(self._field_types()))])
+
+    def _field_types(self) -> tuple[Type, ...]:
+        ty = self.checked_type
+        if not isinstance(ty, TupleType):
+            hint = "relay.take or relay.strided_slice read elements of a tensor"
+            raise TypeMismatch(f"only tuples have fields, got {ty}", hint=hint)
+        return ty.fields
+
+    def _field_number(self, index: Any) -> int:
+        count = len(self._field_types())
+        if isinstance(index, bool) or not isinstance(index, int | np.integer):
+            raise TypeMismatch(f"a field of a tuple is named by an int, got {type(index).__name__}")
+        if not -count <= index < count:
+            raise TypeMismatch(f"field {index} of a tuple of {count} fields: {self.checked_type}")
+        return int(index) % count
 
     def __add__(self, other: Any) -> Expr:
         return _binary("add", self, other)

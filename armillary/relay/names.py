@@ -1,13 +1,15 @@
 """Operators as the functions users write: `relay.add`, `relay.nn.conv2d`, `relay.image.resize2d`.
 
-In: a dotted name. Out: the `Op` record of that name (calling it builds a Call), or a namespace for a prefix such as
-`nn`. Invariant: there is no list of operators here; the names are those in `OPS`, filled when `armillary.ops` is first
-needed. The table of all other user names is in `relay/__init__.py`.
+In: a dotted name. Out: a user function (`ops/user.py`: other argument orders, combinations), else the `Op` record of
+that name (calling it builds a Call), or a namespace for a prefix such as `nn`. Invariant: there is no list of operators
+here; the names are those in `FUNCTIONS` and `OPS`, filled when `armillary.ops` is first needed. Texts name operators
+only. The table of all other user names is in `relay/__init__.py`.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from armillary.relay.op import OPS, Op
@@ -37,11 +39,20 @@ def load_operators() -> None:
     importlib.import_module("armillary.ops")
 
 
-def find_operator(name: str) -> Op | OpNames | None:
-    """The operator `name`, or the namespace it is a prefix of, or None."""
+def user_functions() -> Mapping[str, Callable[..., Any]]:
+    """The functions that stand before the operators of the same name."""
+    load_operators()
+    table: Mapping[str, Callable[..., Any]] = importlib.import_module("armillary.ops.user").FUNCTIONS
+    return table
+
+
+def find_operator(name: str) -> Op | OpNames | Callable[..., Any] | None:
+    """What `relay.<name>` means: a user function, an operator, the namespace it is a prefix of, or None."""
     if name.startswith("_"):
         return None
-    load_operators()
+    functions = user_functions()
+    if name in functions:
+        return functions[name]
     if name in OPS:
         return OPS[name]
     return OpNames(name + ".") if any(known.startswith(name + ".") for known in OPS) else None
@@ -49,5 +60,4 @@ def find_operator(name: str) -> Op | OpNames | None:
 
 def operator_names() -> list[str]:
     """First components of the names of all operators."""
-    load_operators()
-    return sorted({name.split(".")[0] for name in OPS})
+    return sorted({name.split(".")[0] for name in (*OPS, *user_functions())})

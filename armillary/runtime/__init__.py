@@ -1,4 +1,8 @@
-"""The deployed half: tensors, devices, modules, executors, the thread pool. Imports no part of the compiler."""
+"""The deployed half: tensors, devices, modules, executors, the thread pool.
+
+In: a package or a shared library, and arrays. Out: arrays. Invariant: imports no part of the compiler, only `errors`,
+`config`, `dtype`, `c_compiler` and `artifact`. The C half, which also runs without Python: `native/`.
+"""
 
 from armillary.runtime.benchmark import BenchmarkResult
 from armillary.runtime.device import Device, cl, cpu, device, opencl

@@ -2,20 +2,17 @@
 
 In: a C compiler command (`["cc"]`, `["aarch64-linux-gnu-gcc"]`, `["python", "-m", "ziglang", "cc", "--target=…"]`).
 Out: the shared library that Python loads, or `armrun`, the runner that needs no Python. Invariant: the library's name
-holds a hash of the sources, so a stale build is never loaded. Imports the standard library only: the build backend
+holds a hash of the sources, so a stale build is never loaded. Needs the standard library only: the build backend
 runs this file before anything is installed.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from armillary.c_compiler import run_compiler
 
 NATIVE_DIR = Path(__file__).resolve().parent / "native"
 LIBRARY_SOURCES = (
@@ -26,10 +23,6 @@ RUNNER_SOURCES = (*LIBRARY_SOURCES, "arm_npy.c", "arm_zip.c", "arm_tar.c", "armr
 _WARNINGS = ("-Wall", "-Wextra")
 _COMMON = ("-std=c11", "-O2", "-fno-strict-aliasing", *_WARNINGS)
 _LIBRARIES = ("-lpthread", "-ldl", "-lm")
-
-
-class BuildError(Exception):
-    """The C compiler is missing or failed; the text holds its messages."""
 
 
 def source_key() -> str:
@@ -45,19 +38,6 @@ def library_name() -> str:
     return f"libarmillary_runtime-{source_key()}.so"
 
 
-def find_compiler(preferred: str = "") -> list[str] | None:
-    """The first of `preferred`, cc, gcc, clang and ziglang that exists, as a command; None if there is none."""
-    for command in filter(None, (preferred, "cc", "gcc", "clang")):
-        parts = command.split()
-        if shutil.which(parts[0]):
-            return parts
-    try:
-        __import__("ziglang")
-    except ImportError:
-        return None
-    return [sys.executable, "-m", "ziglang", "cc"]
-
-
 def build_library(compiler: Sequence[str], output: Path, flags: Sequence[str] = ()) -> Path:
     """Compile the shared library to `output`."""
     return _compile(compiler, LIBRARY_SOURCES, output, ("-shared", "-fPIC", "-fvisibility=hidden", *flags))
@@ -69,20 +49,6 @@ def build_runner(compiler: Sequence[str], output: Path, flags: Sequence[str] = (
 
 
 def _compile(compiler: Sequence[str], sources: Sequence[str], output: Path, flags: Sequence[str]) -> Path:
-    output = Path(output)
     output.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
-    os.close(handle)
     paths = [str(NATIVE_DIR / name) for name in sources]
-    command = [*compiler, *_COMMON, *flags, "-o", temporary, *paths, *_LIBRARIES]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            raise BuildError(f"{' '.join(command[:6])} … failed with {result.returncode}:\n{result.stderr[-4000:]}")
-        os.chmod(temporary, 0o755)
-        os.replace(temporary, output)
-    except OSError as error:
-        raise BuildError(f"{compiler[0]}: {error}") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-    return output
+    return run_compiler([*compiler, *_COMMON, *flags, *paths, *_LIBRARIES], output)

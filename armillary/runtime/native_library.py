@@ -13,9 +13,10 @@ from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
 from pathlib import Path
 
+from armillary.c_compiler import need_compiler
 from armillary.config import setting
 from armillary.errors import ArmillaryError, ExecutionError, TargetError
-from armillary.runtime.build_native import BuildError, build_library, find_compiler, library_name
+from armillary.runtime.build_native import build_library, library_name
 
 ERROR_SIZE = 1024
 
@@ -113,13 +114,10 @@ def library_path() -> Path:
     cached: Path = setting("ARMILLARY_CACHE_DIR") / "native" / name
     if cached.exists():
         return cached
-    compiler = find_compiler(setting("ARMILLARY_CC"))
-    if compiler is None:
-        raise TargetError("the native runtime is not built", hint="install a C compiler or the package ziglang")
     try:
-        return build_library(compiler, cached)
-    except BuildError as error:
-        raise TargetError(f"the native runtime cannot be built: {error}") from error
+        return build_library(need_compiler(setting("ARMILLARY_CC")), cached)
+    except TargetError as error:
+        raise TargetError(f"the native runtime cannot be built: {error.message}", hint=error.hint) from None
 
 
 class ErrorText:

@@ -7,11 +7,10 @@ bounds, lower.
 
 from __future__ import annotations
 
-from armillary.te import ir_builder, schedule, tensor
+from armillary.te import schedule, tensor
 from armillary.te.api import (
     compute,
     const_tuple,
-    decl_buffer,
     extern,
     placeholder,
     reduce_axis,
@@ -31,8 +30,10 @@ from armillary.te.schedule import Schedule, create_prim_func, create_schedule
 from armillary.te.stage import Stage
 from armillary.te.tensor import Tensor, TensorSlice, static_shape
 from armillary.te.tensor_intrin import TensorIntrin, decl_tensor_intrin
+from armillary.tir import ir_builder
 from armillary.tir.build import cast
 from armillary.tir.expr import Expr, IterVar, Range, Reduce, Var
+from armillary.tir.ir_builder import decl_buffer
 
 __all__ = [
     "ComputeOp", "Directive", "Expr", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Range", "Reduce", "ScanOp",

@@ -13,34 +13,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-import numpy as np
-
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.te.operation import Attrs, ComputeOp, ExternOp, PlaceholderOp, ScanOp
 from armillary.te.tensor import Tensor, shape_text
 from armillary.tir import build as T
+from armillary.tir.build import as_extent, as_shape
 from armillary.tir.expr import Expr, IntImm, IterVar, Range, Reduce, Var
 from armillary.tir.stmt import Buffer, Evaluate, Stmt
 
 _TAG: ContextVar[str] = ContextVar("te_tag", default="")
-
-
-def as_shape(shape: Any, where: str) -> tuple[Expr, ...]:
-    """A shape as expressions: ints, numpy integers, integer expressions; one number means rank 1."""
-    entries = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
-    return tuple(_extent(e, where) for e in entries)
-
-
-def _extent(value: Any, where: str) -> Expr:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer | Expr):
-        raise TypeMismatch(f"{where}: a dimension is {value!r}, wanted an int or an integer expression")
-    made = T.const(int(value)) if isinstance(value, int | np.integer) else T.convert(value)
-    if not made.dtype.is_int:
-        raise TypeMismatch(f"{where}: a dimension has dtype {made.dtype}, wanted an integer")
-    if isinstance(made, IntImm) and made.value < 0:
-        raise TypeMismatch(f"{where}: a dimension is negative ({made.value})")
-    return made
 
 
 def placeholder(shape: Any, dtype: str = "float32", name: str = "placeholder") -> Tensor:
@@ -69,7 +51,7 @@ def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "", span: Any = No
     else:
         raise TypeMismatch(f"{where}: the domain is {dom!r}, wanted (low, high)")
     low, extent = T.match_types(low, extent)
-    _extent(extent, where)
+    as_extent(extent, where)
     return IterVar(Range(low, extent), Var(name, extent.dtype), "reduce", thread_tag)
 
 
@@ -145,25 +127,6 @@ def _body(value: Any, where: str) -> Expr:
     if not isinstance(made, Reduce) and made.dtype.code in ("void", "string"):
         raise TypeMismatch(f"{where}: the function gave a {made.dtype}, wanted a number")
     return made
-
-
-def decl_buffer(
-    shape: Any,
-    dtype: str = "float32",
-    name: str = "buffer",
-    data: Any = None,
-    strides: Any = None,
-    elem_offset: Any = None,
-    scope: str = "global",
-    data_alignment: int = 64,
-    offset_factor: int = 0,
-    buffer_type: str = "",
-) -> Buffer:
-    """A buffer, for te.extern and tensor intrinsics. Alignment is in bytes; `offset_factor` asks for nothing here."""
-    extents = as_shape(shape, f"buffer {name}")
-    steps = tuple(T.convert(s) for s in strides) if strides else ()
-    offset = None if elem_offset is None else T.convert(elem_offset)
-    return Buffer(name, extents, DType(dtype), scope or "global", steps, offset, max(1, data_alignment))
 
 
 def _shapes(shape: Any, where: str) -> list[tuple[Expr, ...]]:

@@ -167,7 +167,8 @@ class _Nest:
         if start < len(leaf):
             body = tensorized(self.lowering, plan, start, self.first_reduce)
             if any(level >= start for _, level in self._reduction_guards()):
-                raise ScheduleError(f"tensorize on stage {self.stage.key}: its reduction has a condition inside the tensorized loops")
+                where = f"tensorize on stage {self.stage.key}"
+                raise ScheduleError(f"{where}: its reduction has a condition inside the tensorized loops")
         else:
             body = _guarded([g for g, level in levels if level >= len(leaf)], self._innermost())
         if self.op.is_reduction and self.first_reduce == len(leaf):

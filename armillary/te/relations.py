@@ -62,7 +62,7 @@ def derive_values(
             values[relation.parent] = outer.plus(values[relation.inner])
         else:
             fused, inner = values[relation.fused], sizes[relation.inner]
-            if sizes[relation.outer].key == ONE.key:
+            if sizes[relation.outer].key == ONE.key or inner.value == 0:  # no iteration: nothing to divide by
                 values[relation.outer], values[relation.inner] = ZERO, fused
             else:
                 values[relation.outer] = space.divide(fused, inner)

@@ -97,6 +97,24 @@ def cast(value: Value, dtype: str) -> Expr:
     return Cast(to, e)
 
 
+def as_shape(shape: Any, where: str) -> tuple[Expr, ...]:
+    """A shape as expressions: ints, numpy integers, integer expressions; one number means rank 1."""
+    entries = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    return tuple(as_extent(e, where) for e in entries)
+
+
+def as_extent(value: Any, where: str) -> Expr:
+    """One dimension as an expression; TypeMismatch, naming `where`, if it is no integer or negative."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer | Expr):
+        raise TypeMismatch(f"{where}: a dimension is {value!r}, wanted an int or an integer expression")
+    made = const(int(value)) if isinstance(value, int | np.integer) else convert(value)
+    if not made.dtype.is_int:
+        raise TypeMismatch(f"{where}: a dimension has dtype {made.dtype}, wanted an integer")
+    if isinstance(made, IntImm) and made.value < 0:
+        raise TypeMismatch(f"{where}: a dimension is negative ({made.value})")
+    return made
+
+
 def match_types(a: Value, b: Value) -> tuple[Expr, Expr]:
     """Both operands with one dtype: immediates follow the other side; else the wider kind wins (int < uint < float)."""
     x, y = convert(a), convert(b)

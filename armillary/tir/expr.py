@@ -46,6 +46,19 @@ class Expr(Node):
             hint="use te.if_then_else, tir.Select, tir.all or tir.any",
         )
 
+    if TYPE_CHECKING:
+
+        def _with(self, other: Any) -> Expr: ...  # Any: whatever tir/build.py converts
+
+        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = _with
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _with
+        __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = _with
+        __lt__ = __le__ = __gt__ = __ge__ = _with
+
+        def __neg__(self) -> Expr: ...
+
+        __invert__ = __neg__
+
     def astype(self, dtype: str) -> Expr:
         """This value converted to another dtype."""
         from_build = _OPERATORS["astype"]

@@ -22,7 +22,7 @@ from armillary.tir import stmt as S
 Value = Any  # what user code may pass for an expression
 _KINDS = {
     "serial": S.LoopKind.SERIAL, "parallel": S.LoopKind.PARALLEL, "vectorize": S.LoopKind.VECTORIZED,
-    "unroll": S.LoopKind.UNROLLED,
+    "unroll": S.LoopKind.UNROLLED, "vectorized": S.LoopKind.VECTORIZED, "unrolled": S.LoopKind.UNROLLED,
 }  # fmt: skip
 
 
@@ -39,9 +39,8 @@ def decl_buffer(
     buffer_type: str = "",
 ) -> S.Buffer:
     """A buffer; `data`, `offset_factor` and `buffer_type` are accepted for old scripts and have no effect."""
-    extents = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+    dims = build.as_shape(shape, f"buffer {name}")
     offset = build.convert(elem_offset) if elem_offset is not None else None
-    dims = tuple(build.convert(x) for x in extents)
     steps = tuple(build.convert(x) for x in strides or ())
     align = data_alignment if data_alignment > 0 else 64
     return S.Buffer(name, dims, DType(dtype), scope or "global", steps, offset, align)
@@ -59,8 +58,11 @@ class BufferVar:
 
     def _indices(self, index: Value) -> tuple[E.Expr, ...]:
         """A single index into a buffer of several dimensions counts elements in row-major order."""
-        items = tuple(build.convert(i) for i in (index if isinstance(index, tuple) else (index,)))
+        items = tuple(build.convert(i) for i in (index if isinstance(index, tuple | list) else (index,)))
         shape = self.buffer.shape
+        for item in items:
+            if not item.dtype.is_int:
+                raise TypeMismatch(f"buffer {self.buffer.name} is indexed with a {item.dtype}, wanted an integer")
         if len(items) == 1 and len(shape) > 1:
             places: list[E.Expr] = []
             rest = items[0]
@@ -69,7 +71,10 @@ class BufferVar:
                 rest = build.floordiv(rest, extent)
             items = (rest, *reversed(places))
         if len(items) != len(shape):
-            raise TypeMismatch(f"buffer {self.buffer.name} has {len(shape)} dimensions, got {len(items)} indices")
+            raise TypeMismatch(
+                f"buffer {self.buffer.name} has {len(shape)} dimensions, got {len(items)} indices",
+                hint="give one index per dimension, or one flat position",
+            )
         return items
 
     def __getitem__(self, index: Value) -> E.Expr:
@@ -102,13 +107,15 @@ class IRBuilder:
 
     @contextmanager
     def for_range(
-        self, begin: Value, end: Value, name: str = "i", dtype: str = "int32", kind: str = "serial"
+        self, begin: Value, end: Value, name: str = "i", dtype: str | None = None, kind: str = "serial"
     ) -> Iterator[E.Var]:
-        """`with ib.for_range(0, n) as i:` loops over [begin, end)."""
+        """`with ib.for_range(0, n) as i:` loops over [begin, end); the variable has the bounds' type, or `dtype`."""
         if kind not in _KINDS:
             raise ScheduleError(f"for_range: unknown loop kind {kind!r}", hint=f"use one of {', '.join(_KINDS)}")
-        var, low = E.Var(name, DType(dtype)), build.cast(begin, dtype)
-        extent = build.sub(build.cast(end, dtype), low)
+        low, high = build.match_types(begin, end)
+        if dtype is not None:
+            low, high = build.cast(low, dtype), build.cast(high, dtype)
+        var, extent = E.Var(name, low.dtype), build.sub(high, low)
         self._blocks.append([])
         yield var
         self.emit(S.For(var, low, extent, _KINDS[kind], self._close()))
@@ -134,7 +141,8 @@ class IRBuilder:
     def scope_attr(self, node: Any, attr_key: str, value: Value) -> None:
         """A note on everything that follows in this block."""
         noted = build.convert(value)
-        self._blocks[-1].append(lambda body: S.AttrStmt(attr_key, noted, body, node))
+        about = node if isinstance(node, E.IterVar | E.Var | S.Buffer) else None
+        self._blocks[-1].append(lambda body: S.AttrStmt(attr_key, noted, body, about))
 
     def let(self, var_name: str, value: Value) -> E.Var:
         """A variable with this value for the rest of the block."""
@@ -149,11 +157,12 @@ class IRBuilder:
         self._blocks[-1].append(lambda body: S.Allocate(buffer, body))
         return BufferVar(self, buffer)
 
-    def buffer_ptr(self, buf: S.Buffer) -> BufferVar:
-        """Access to an existing buffer."""
+    def buffer_ptr(self, buf: S.Buffer, shape: Value = None) -> BufferVar:
+        """Access to an existing buffer, by its own shape; `shape` is accepted for old scripts."""
         return BufferVar(self, buf)
 
     def likely(self, expr: Value) -> E.Expr:
+        """A condition that mostly holds."""
         return build.likely(expr)
 
     def get(self) -> S.Stmt:

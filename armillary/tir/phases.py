@@ -51,3 +51,4 @@ class PhasedFunction:
     asserts: tuple[str, ...] = ()
     assert_codes: dict[Stmt, int] = field(default_factory=dict)
     noalias: bool = True
+    outputs: tuple[Buffer, ...] = ()  # written even when no statement says so: tensors without elements

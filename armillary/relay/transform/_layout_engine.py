@@ -9,11 +9,12 @@ conversion of a conversion. The rules: _layout_rules.py and the `layout` facet o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from armillary.relay.expr import Call, Expr, Function
-from armillary.relay.layout import Layout
+from armillary.relay.layout import Layout, layout
 from armillary.relay.op import Op
 from armillary.relay.transform._rules import call
 from armillary.relay.types import TensorType
@@ -29,11 +30,27 @@ class Change:
 
 
 @dataclass(frozen=True)
+class BlockPlan:
+    """`need`: by id of a node, what its block should divide (0 or absent: anything); `starts`: ids of poolings."""
+
+    need: Mapping[int, int]
+    starts: frozenset[int]
+
+    def common(self, expr: Expr, channels: int) -> int:
+        """What the block of a tensor of so many channels should divide."""
+        return math.gcd(channels, self.need.get(id(expr), 0))
+
+
+@dataclass(frozen=True)
 class Request:
-    """What to use: `lanes` > 0 asks for blocked layouts; `desired` maps an operator to (data, kernel) layouts."""
+    """What to use: `lanes` > 0 asks for blocked layouts; `desired` maps an operator to (data, kernel) layouts.
+
+    `plan` (see _layout_plan.py) holds what neighbours of a tensor ask of its block.
+    """
 
     lanes: int = 0
     desired: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    plan: BlockPlan = BlockPlan({}, frozenset())
 
     def layouts_of(self, op: str) -> tuple[str, ...] | None:
         return next((layouts for name, layouts in self.desired if name == op), None)
@@ -122,4 +139,29 @@ def transform(expr: Expr, source: Layout, target: Layout) -> Expr:
     """`expr` moved from one layout to another; itself where they are the same."""
     if source == target:
         return expr
+    ty = expr.checked_type
+    if isinstance(ty, TensorType) and all(isinstance(d, int) for d in ty.shape) and len(ty.shape) == len(source.parts):
+        shape = reshape_of(ty.static, source, target)
+        if shape is not None:
+            return call("reshape", expr, newshape=shape)
     return call("layout_transform", expr, src_layout=source.text, dst_layout=target.text)
+
+
+def reshape_of(shape: tuple[int, ...], source: Layout, target: Layout) -> tuple[int, ...] | None:
+    """The new shape where moving between two layouts leaves every element in its place: 1x1 images, for example."""
+    whole = tuple(d * (source.block(letter) or 1) for d, letter in zip(shape, source.axes, strict=True) if letter.isupper())
+    result = target.shape(whole, layout(source.whole))
+    same = _memory_order(shape, source) == _memory_order(result, target)
+    return result if same else None
+
+
+def _memory_order(shape: Sequence[int], order: Layout) -> list[str]:
+    """The axes longer than one; an axis whose outer and inner parts are neighbours, or are one part, counts as whole."""
+    parts = [letter for letter, d in zip(order.axes, shape, strict=True) if d != 1]
+    merged: list[str] = []
+    for letter in parts:
+        if letter.islower() and merged and merged[-1] == letter.upper():
+            continue
+        alone = letter.islower() and letter.upper() not in parts
+        merged.append(letter.upper() if alone else f"{order.block(letter)}{letter}" if letter.islower() else letter)
+    return merged

@@ -8,6 +8,7 @@ An operator's own `layout` facet comes before these; a kind's rule comes last.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,15 +92,22 @@ def _conv2d_blocked(
     if weight[1] * groups != shape[1]:
         return None
     current = have[0].new.block("C") if have[0] is not None else 0
-    inner = current if current and weight[1] % current == 0 else choose_block(weight[1], request.lanes)
-    outer = choose_block(weight[0] // groups, request.lanes)
+    agreed = choose_block(math.gcd(weight[1], request.plan.common(expr.args[0], shape[1])), request.lanes)
+    inner = current if current and weight[1] % current == 0 else agreed or choose_block(weight[1], request.lanes)
+    outer = _outer_block(expr, weight[0] // groups, request)
     if not inner or not outer or (outer < 4 and weight[0] > 4):
         return None
     return _blocked("nn.contrib_conv2d_NCHWc", expr, inner, outer, f"OIHW{inner}i{outer}o")
 
 
+def _outer_block(expr: Expr, channels: int, request: Request) -> int:
+    """The block of a result: one that its consumers take as it is, if there is one, else the best for itself."""
+    agreed = request.plan.common(expr, channels)
+    return (choose_block(agreed, request.lanes) if agreed >= 4 else 0) or choose_block(channels, request.lanes)
+
+
 def _depthwise_blocked(expr: Call, have: Changes, request: Request, shape: tuple[int, ...]) -> LayoutChoice | None:
-    block = have[0].new.block("C") if have[0] is not None else choose_block(shape[1], request.lanes)
+    block = have[0].new.block("C") if have[0] is not None else _outer_block(expr, shape[1], request)
     if block < 2:
         return None
     return _blocked("nn.contrib_depthwise_conv2d_NCHWc", expr, block, block, f"OIHW1i{block}o")

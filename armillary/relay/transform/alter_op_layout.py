@@ -16,7 +16,9 @@ from __future__ import annotations
 from typing import Any
 
 from armillary.ir import IRModule
+from armillary.relay.expr import Expr, Function
 from armillary.relay.transform._layout_engine import LayoutEngine, Request
+from armillary.relay.transform._layout_plan import plan_blocks
 from armillary.relay.transform._layout_rules import find_rule
 from armillary.relay.transform._rules import on_functions
 from armillary.target import Target
@@ -30,8 +32,12 @@ def alter_op_layout(module: IRModule, *, target: Any = None) -> IRModule:  # Any
     lanes = block_lanes(target if target is not None else Target.current() or Target("llvm"))
     if lanes < 2:
         return module
-    request = Request(lanes=lanes)
-    return on_functions(module, lambda function: LayoutEngine(request, find_rule).run(function))
+
+    def change(function: Function) -> Expr:
+        request = Request(lanes=lanes, plan=plan_blocks(function))
+        return LayoutEngine(request, find_rule).run(function)
+
+    return on_functions(module, change)
 
 
 def block_lanes(target: Any) -> int:  # Any: whatever Target accepts

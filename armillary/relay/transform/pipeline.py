@@ -32,6 +32,7 @@ from armillary.relay.transform.remove_unused_functions import remove_unused_func
 from armillary.relay.transform.simplify_expr import simplify_expr
 from armillary.relay.transform.simplify_inference import simplify_inference
 from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
+from armillary.relay.transform.winograd_conv2d import winograd_conv2d
 from armillary.transform import Pass, Sequential
 
 
@@ -60,6 +61,8 @@ def build_passes(target: Any) -> list[Pass]:  # Any: whatever Target accepts
         # Channels in blocks of a vector; weights packed: the last change of layout.
         infer_type.bind(),
         alter_op_layout.bind(target=target),
+        # Each 3x3 convolution has its algorithm.
+        winograd_conv2d.bind(target=target),
         fold_constant.bind(),
         simplify_expr.bind(),
         fast_math.bind(),

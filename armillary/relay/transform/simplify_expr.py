@@ -1,8 +1,17 @@
 """simplify-expr: rules that make an expression smaller.
 
 In: a typed module. Out: one to which no rule of the table applies. Each rule's arrow says what it does and when.
-Beware floats: `x + 0` is not `x` for -0.0, and `x * 0` is not 0 for NaN; the first is accepted here as the old
-system did (its sign of zero is lost nowhere that matters), the second is not.
+Beware floats: `x + 0` is not `x` for -0.0, so it goes only for integers (`x + -0.0` goes for all), and `x * 0` is not 0
+for NaN, so it stays.
+
+    def @main(%x: Tensor[(2, 3), float32]) {
+      %0 = multiply(%x, 1f);
+      %1 = transpose(%0, axes=(1, 0));
+      %2 = transpose(%1, axes=(1, 0));
+      subtract(%2, 0f)
+    }
+    ->
+    def @main(%x: Tensor[(2, 3), float32]) { %x }
 """
 
 from __future__ import annotations
@@ -61,8 +70,23 @@ def _neutral(value: float, right_only: bool) -> Callable[[Call], Expr | None]:
     return rule
 
 
-add_zero = _neutral(0, False)  # x + 0  ->  x
-subtract_zero = _neutral(0, True)  # x - 0  ->  x
+def _zero(wanted_sign: bool, right_only: bool) -> Callable[[Call], Expr | None]:
+    """Zeros of integers, and the zero of that sign of floats: -0.0 + 0.0 is 0.0, not -0.0."""
+    drop = _neutral(0, right_only)
+
+    def rule(expr: Call) -> Expr | None:
+        kept = drop(expr)
+        zero = next((a for a in expr.args[::-1] if a is not kept), None)
+        if kept is None or not isinstance(zero, Constant):
+            return None
+        floating = np.issubdtype(zero.data.dtype, np.floating)
+        return kept if not floating or bool((np.signbit(zero.data) == wanted_sign).all()) else None
+
+    return rule
+
+
+add_zero = _zero(True, False)  # x + -0.0  ->  x;  x + 0  ->  x   if x is an integer
+subtract_zero = _zero(False, True)  # x - 0.0  ->  x
 multiply_one = _neutral(1, False)  # x * 1  ->  x
 divide_one = _neutral(1, True)  # x / 1  ->  x
 

@@ -26,6 +26,11 @@ def lanes_of(cpu: CpuModel, dtype: DType) -> int:
     return max(1, cpu.vector_bits // (8 * dtype.bytes))
 
 
+def is_power_of_two(extent: int) -> bool:
+    """Whether an axis of this extent is one short vector."""
+    return extent > 1 and extent & (extent - 1) == 0
+
+
 def static_extent(axis: IterVar) -> int:
     """The extent of an axis, which must be known; 1 << 30 for a symbolic one."""
     if axis.dom is None:

@@ -59,9 +59,9 @@ def _inside(position: Any, size: Any, pads: tuple[int, int]) -> Any:
 
 
 def _shape(attrs: Any, data: te.Tensor, weight: te.Tensor, win: Any) -> tuple[Any, ...]:
+    kernel = te.static_shape(weight)[2:4]
     size = [
-        window_count(data.shape[2 + a], win.pads[a], weight.shape[2 + a], win.strides[a], win.dilation[a])
-        for a in range(2)
+        window_count(data.shape[2 + a], win.pads[a], kernel[a], win.strides[a], win.dilation[a]) for a in range(2)
     ]
     return (data.shape[0], weight.shape[0], *size, weight.shape[5])
 
@@ -70,10 +70,10 @@ def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """The convolution without a padded copy: taps outside the data are left out of the sum."""
     win, dtype = window("nn.contrib_conv2d_NCHWc", attrs, 2), result_dtype(attrs, data)
     o_blocks, i_blocks, kh, kw, ci, _ = te.static_shape(weight)
-    ico, ry, rx, ici = (
-        te.reduce_axis((0, n), name=name)
-        for n, name in zip((i_blocks, kh, kw, ci), ("ic_outer", "kh", "kw", "ic_inner"), strict=True)
-    )
+    extents = {"ic_outer": i_blocks, "kh": kh, "kw": kw, "ic_inner": ci}
+    axes = [te.reduce_axis((0, n), name=name) for name, n in extents.items()]
+    places: list[Any] = [axis.var for axis in axes]  # Any: the operators of variables are installed by tir.build
+    ico, ry, rx, ici = places
     (sy, sx), (dy, dx) = win.strides, win.dilation
     (top, _), (left, _) = win.pads
 
@@ -82,10 +82,12 @@ def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
         row, column = y * sy + ry * dy, x * sx + rx * dx
         lhs = data(n, block, row - top, column - left, ici).astype(dtype)
         # `likely` asks loop partition to peel the border tiles of a row; the test of rows stays outside the inner loops
-        inside = te.all(_inside(row, data.shape[2], win.pads[0]), te.likely(_inside(column, data.shape[3], win.pads[1])))
-        return te.sum(lhs * weight(ob, ico, ry, rx, ici, oi).astype(dtype), axis=[ico, ry, rx, ici], where=inside)
+        on_row, on_column = (_inside(at, data.shape[2 + a], win.pads[a]) for a, at in enumerate((row, column)))
+        inside = te.all(on_row, te.likely(on_column))
+        return te.sum(lhs * weight(ob, ico, ry, rx, ici, oi).astype(dtype), axis=axes, where=inside)
 
-    return te.compute(_shape(attrs, data, weight, win), element, name="conv2d", tag="conv2d_NCHWc")
+    made: te.Tensor = te.compute(_shape(attrs, data, weight, win), element, name="conv2d", tag="conv2d_NCHWc")
+    return made
 
 
 @implement("nn.contrib_conv2d_NCHWc", family="cpu", name="direct_blocked", compute=direct_compute)

@@ -11,7 +11,7 @@ import math
 
 from armillary import te
 from armillary.node import post_order
-from armillary.schedules.cpu.common import fuse_all, is_expensive, lanes_of, static_extent
+from armillary.schedules.cpu.common import fuse_all, is_expensive, is_power_of_two, lanes_of, static_extent
 from armillary.schedules.registry import Fused, default_schedule
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir.expr import ProducerLoad, Reduce
@@ -85,7 +85,7 @@ def _schedule_map(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> No
         outer, vector = stage.split(axes[-1], factor=lanes)
         stage.vectorize(vector)
         axes[-1] = outer
-    elif 1 < inner and inner & (inner - 1) == 0:
+    elif is_power_of_two(inner):
         stage.vectorize(axes.pop())
     _parallel(stage, axes, math.prod(static_extent(a) for a in tensor.op.axis))
 
@@ -97,6 +97,7 @@ def _parallel(stage: te.Stage, axes: list[te.IterVar], work: int) -> None:
 
 def _schedule_reduction(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> None:
     op = tensor.op
+    assert isinstance(op, te.ComputeOp), "only computes have reductions"
     work = math.prod(static_extent(a) for a in (*op.axis, *op.reduce_axis))
     if not op.axis or len(op.body) > 1:
         _parallel(schedule[tensor], list(op.axis), work)
@@ -110,7 +111,7 @@ def _schedule_reduction(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel)
     if inner >= lanes:
         axes[-1], vector = stage.split(axes[-1], factor=lanes)
         stage.vectorize(vector)
-    elif 1 < inner and inner & (inner - 1) == 0:
+    elif is_power_of_two(inner):
         vector = axes.pop()
         stage.vectorize(vector)
     at = fuse_all(stage, axes) if axes else None

@@ -1,0 +1,81 @@
+"""Finding and running a C compiler, for everyone who needs one.
+
+In: the command a user prefers, names to look for, arguments. Out: a command, or a file it wrote. Invariant: the output
+is complete or absent; a compiler that is missing or fails is a TargetError with its command and its messages.
+Needs the standard library only: the build backend uses it before anything is installed. Which compiler fits which
+target: `codegen/toolchain.py`; the runtime's own sources: `runtime/build_native.py`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from armillary.errors import TargetError
+
+NATIVE_NAMES = ("cc", "gcc", "clang")
+_SHOWN = 4000  # characters of a compiler's messages that an error repeats
+
+
+def as_command(given: str | Sequence[str]) -> list[str]:
+    """A command as words; TargetError if there is no such program."""
+    words = shlex.split(given) if isinstance(given, str) else list(given)
+    if not words or shutil.which(words[0]) is None:
+        name = words[0] if words else ""
+        raise TargetError(f"C compiler {name!r} is not there", hint="check cc=, --cross-compiler or ARMILLARY_CC")
+    return words
+
+
+def find_compiler(preferred: str | Sequence[str] = "", names: Sequence[str] = NATIVE_NAMES) -> list[str] | None:
+    """The preferred command, else the first of `names` that exists, else ziglang's; None if there is none."""
+    if preferred:
+        return as_command(preferred)
+    found = next((name for name in names if shutil.which(name) is not None), None)
+    if found is not None:
+        return [found]
+    if importlib.util.find_spec("ziglang") is not None:
+        return [sys.executable, "-m", "ziglang", "cc"]
+    return None
+
+
+def need_compiler(preferred: str | Sequence[str] = "") -> list[str]:
+    """`find_compiler` for this machine; TargetError if there is none."""
+    command = find_compiler(preferred)
+    if command is None:
+        raise TargetError("no C compiler was found", hint="install gcc or clang, or: pip install armillary[cross]")
+    return command
+
+
+def is_zig(command: Sequence[str]) -> bool:
+    """Whether the command is zig's C compiler, which builds for any machine."""
+    return "ziglang" in command or Path(command[0]).name == "zig"
+
+
+def run_compiler(command: Sequence[str], output: Path) -> Path:
+    """Run a compiler that writes `output`: under a temporary name, renamed once it is whole."""
+    if not output.parent.is_dir():
+        raise TargetError(f"cannot write {output}: there is no directory {output.parent}")
+    handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+    os.close(handle)
+    full = [*command, "-o", name]
+    try:
+        done = subprocess.run(full, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode != 0:
+            told = (done.stderr or done.stdout)[-_SHOWN:]
+            raise TargetError(f"the C compiler failed ({done.returncode}): {shlex.join(full)}\n{told}")
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o777 & ~umask)
+        os.replace(name, output)
+    except OSError as error:
+        raise TargetError(f"cannot run {command[0]}: {error}") from None
+    finally:
+        Path(name).unlink(missing_ok=True)
+    return output

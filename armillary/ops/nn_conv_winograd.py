@@ -1,0 +1,251 @@
+"""Winograd convolution in blocked layouts: 3x3 kernels, stride 1.
+
+In: data (N, C/ci, H, W, ci) and a transformed weight (a, a, O/co, C/ci, ci, co), where a = m + 2 and each tile gives m x m
+outputs. Out: (N, O/co, OH, OW, co). Operators: nn.contrib_conv2d_winograd_weight_transform (at compile time, folded) and
+nn.contrib_conv2d_winograd_NCHWc. Invariant: equal to the direct convolution up to rounding; the points of F(4,3) are 0,
++-1/sqrt(2), +-sqrt(2), infinity, which keep the largest matrix entry at 2.83 and a single layer's error at about 5 times that of
+the direct sum (with +-1, +-2: 13 times).
+Source: S. Winograd, "Arithmetic Complexity of Computations" (1980); A. Lavin and S. Gray, "Fast Algorithms for Convolutional
+Neural Networks" (2015); matrices by the Cook-Toom construction. Chosen by relay/transform/winograd_conv2d.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from armillary import te
+from armillary.errors import TypeMismatch
+from armillary.ops.nn_common import f32, need_rank, need_tensor, out_dim, reduce_axes
+from armillary.ops.nn_conv import convolve, window
+from armillary.ops.nn_conv_blocked import unblock
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.types import TensorType, Type
+
+KERNEL = 3
+_HALF, _TWO = 2**-0.5, 2**0.5
+POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, _HALF, -_HALF, _TWO, -_TWO), 6: (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)}
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """`output` (m x a), `weight` (a x 3) and `data` (a x a): Y = output [(weight g) * (data d)] in one dimension."""
+
+    output: Array
+    weight: Array
+    data: Array
+
+
+@cache
+def matrices(tile: int) -> Matrices:
+    """The transforms of F(tile, 3), in float64, by the Cook-Toom construction over POINTS and infinity."""
+    points = np.array(POINTS[tile])
+    count = len(points)
+    output, weight = np.zeros((tile, count + 1)), np.zeros((count + 1, KERNEL))
+    data = np.zeros((count + 1, count + 1))
+    for j, point in enumerate(points):
+        others = np.delete(points, j)
+        output[:, j] = point ** np.arange(tile)
+        weight[j] = point ** np.arange(KERNEL) / np.prod(point - others)
+        data[j, :count] = np.poly(others)[::-1]
+    output[-1, -1] = weight[-1, -1] = 1
+    data[-1] = np.poly(points)[::-1]
+    return Matrices(output, weight, data)
+
+
+@dataclass(frozen=True)
+class WeightTransformAttrs:
+    tile_size: int = 4
+
+
+@dataclass(frozen=True)
+class WinogradAttrs:
+    tile_size: int = 4
+    padding: tuple[int, ...] = (0, 0)
+    channels: int | None = None
+    strides: tuple[int, ...] = (1, 1)
+    dilation: tuple[int, ...] = (1, 1)
+
+
+weight_transform = Op("nn.contrib_conv2d_winograd_weight_transform", kind=Kind.OPAQUE, inputs=("weight",))
+winograd = Op("nn.contrib_conv2d_winograd_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+weight_transform.attrs(WeightTransformAttrs)
+winograd.attrs(WinogradAttrs)
+
+
+@weight_transform.infer
+def _infer_weight(attrs: WeightTransformAttrs, weight: Type) -> TensorType:
+    op = weight_transform.name
+    w = need_rank(op, need_tensor(op, weight, "weight"), 6, "weight")
+    _check_tile(op, attrs.tile_size)
+    if w.shape[2:4] != (KERNEL, KERNEL):
+        raise TypeMismatch(f"{op}: the kernel must be 3 x 3, got {w.shape[2]} x {w.shape[3]}")
+    side = attrs.tile_size + KERNEL - 1
+    return TensorType((side, side, *w.shape[:2], *w.shape[4:]), w.dtype)
+
+
+def _check_tile(op: str, tile: int) -> None:
+    if tile not in POINTS:
+        raise TypeMismatch(f"{op}: tile_size must be one of {sorted(POINTS)}, got {tile}")
+
+
+@weight_transform.reference
+def _reference_weight(attrs: WeightTransformAttrs, weight: Array) -> Array:
+    g = matrices(attrs.tile_size).weight
+    moved = np.einsum("ay,oiyxpq,bx->aboipq", g, weight.astype(np.float64), g, optimize=True)
+    return np.ascontiguousarray(moved).astype(weight.dtype)
+
+
+@weight_transform.compute
+def _compute_weight(attrs: WeightTransformAttrs, weight: te.Tensor) -> te.Tensor:
+    g = matrices(attrs.tile_size).weight
+    side = g.shape[0]
+    shape = (side, KERNEL, *weight.shape[:2], *weight.shape[4:])
+    rows = te.compute(shape, lambda a, x, o, i, p, q: _pick(a, g, lambda y: weight(o, i, y, x, p, q)), name="rows")
+    shape = (side, side, *weight.shape[:2], *weight.shape[4:])
+    return te.compute(shape, lambda a, b, o, i, p, q: _pick(b, g, lambda x: rows(a, x, o, i, p, q)), name="weights")
+
+
+@winograd.infer
+def _infer(attrs: WinogradAttrs, data: Type, weight: Type) -> TensorType:
+    op = winograd.name
+    x = need_rank(op, need_tensor(op, data), 5)
+    w = need_rank(op, need_tensor(op, weight, "weight"), 6, "weight")
+    _check_tile(op, attrs.tile_size)
+    side = attrs.tile_size + KERNEL - 1
+    if w.shape[:2] != (side, side) or (w.shape[3], w.shape[4]) != (x.shape[1], x.shape[4]):
+        raise TypeMismatch(
+            f"{op}: for data {x.shape} and tile {attrs.tile_size} the weight must be "
+            f"({side}, {side}, O/o, {x.shape[1]}, {x.shape[4]}, o), got {w.shape}"
+        )
+    pads = window(op, attrs, 2).pads
+    size = [out_dim(op, x.shape[2 + a], pads[a], KERNEL, 1, 1) for a in range(2)]
+    return TensorType((x.shape[0], w.shape[2], *size, w.shape[5]), x.dtype)
+
+
+@winograd.reference
+def _reference(attrs: WinogradAttrs, data: Array, weight: Array) -> Array:
+    """The direct convolution with the kernel that the transformed weight came from (least squares, exact for it)."""
+    inverse = np.linalg.pinv(matrices(attrs.tile_size).weight)
+    kernel = np.einsum("ya,aboipq,xb->oqipyx", inverse, weight.astype(np.float64), inverse, optimize=True)
+    o, q, i, p, *_ = kernel.shape
+    full = kernel.reshape(o * q, i * p, KERNEL, KERNEL)
+    y = convolve(unblock(data).astype(np.float64), full, window(winograd.name, attrs, 2), 1)
+    n, _, h, w = y.shape
+    return np.ascontiguousarray(y.reshape(n, o, q, h, w).transpose(0, 1, 3, 4, 2)).astype(data.dtype)
+
+
+def _pick(row: Any, matrix: Array, value: Callable[[int], Any]) -> Any:
+    """Row `row` (known after unrolling) of matrix @ value, as a choice between sums."""
+    sums = [_sum(coefficients, value) for coefficients in matrix]
+    result = sums[-1]
+    for index in reversed(range(len(sums) - 1)):
+        result = te.select(row.equal(index) if hasattr(row, "equal") else row == index, sums[index], result)
+    return result
+
+
+def _sum(coefficients: Sequence[float], value: Callable[[int], Any]) -> Any:
+    """Even and odd terms apart: the rows of the points p and -p then share both partial sums."""
+    even = _terms(coefficients, value, 0)
+    odd = _terms(coefficients, value, 1)
+    if even is None or odd is None:
+        return odd if even is None else even
+    return even + odd if _leading(coefficients, 1) > 0 else even - _terms([-c for c in coefficients], value, 1)
+
+
+def _terms(coefficients: Sequence[float], value: Callable[[int], Any], start: int) -> Any:
+    total = None
+    for index in range(start, len(coefficients), 2):
+        factor = float(coefficients[index])
+        if abs(factor) < 1e-12:
+            continue
+        term = value(index) if factor == 1.0 else value(index) * factor
+        total = term if total is None else total + term
+    return total
+
+
+def _leading(coefficients: Sequence[float], start: int) -> float:
+    return next(float(c) for c in list(coefficients)[start::2][::-1] if abs(c) >= 1e-12)
+
+
+@winograd.compute
+def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+    """Tile, transform along each axis, multiply per point, transform back: every step a stage with a tag."""
+    m, found = attrs.tile_size, matrices(attrs.tile_size)
+    side = m + KERNEL - 1
+    (top, bottom), (left, right) = window(winograd.name, attrs, 2).pads
+    n, i_blocks, height, width, ci = te.static_shape(data)
+    _, _, o_blocks, _, _, co = te.static_shape(weight)
+    out_h, out_w = height + top + bottom - 2, width + left + right - 2
+    th, tw = -(-out_h // m), -(-out_w // m)
+
+    def read(b: Any, c: Any, p: Any, q: Any, y: Any, x: Any, i: Any) -> Any:
+        row, column = p * m + y - top, q * m + x - left
+        inside = te.all(row >= 0, row < height, column >= 0, column < width)
+        return te.if_then_else(inside, data(b, c, row, column, i), te.const(0.0, data.dtype))
+
+    tile = te.compute((n, i_blocks, th, tw, side, side, ci), read, name="tile", tag="winograd_tile")
+    half = te.compute(
+        (n, i_blocks, th, tw, side, side, ci),
+        lambda b, c, p, q, y, v, i: _pick(v, found.data, lambda x: tile(b, c, p, q, y, x, i)),
+        name="data_rows", tag="winograd_data_rows",
+    )  # fmt: skip
+    packed = te.compute(
+        (side, side, n, th, i_blocks, tw, ci),
+        lambda u, v, b, p, c, q, i: _pick(u, found.data, lambda y: half(b, c, p, q, y, v, i)),
+        name="data_points", tag="winograd_data",
+    )  # fmt: skip
+    ico, ici = reduce_axes([i_blocks, ci], ["ic_outer", "ic_inner"])
+    product = te.compute(
+        (side, side, n, th, o_blocks, tw, co),
+        lambda u, v, b, p, o, q, j: te.sum(packed(u, v, b, p, ico, q, ici) * weight(u, v, o, ico, ici, j), axis=[ico, ici]),
+        name="products", tag="winograd_product",
+    )  # fmt: skip
+    back = te.compute(
+        (n, o_blocks, th, tw, m, side, co),
+        lambda b, o, p, q, y, v, j: _pick(y, found.output, lambda u: product(u, v, b, p, o, q, j)),
+        name="output_rows", tag="winograd_output_rows",
+    )  # fmt: skip
+    block = te.compute(
+        (n, o_blocks, th, tw, m, m, co),
+        lambda b, o, p, q, y, x, j: _pick(x, found.output, lambda v: back(b, o, p, q, y, v, j)),
+        name="output_tile", tag="winograd_output",
+    )  # fmt: skip
+    return te.compute(
+        (n, o_blocks, out_h, out_w, co),
+        lambda b, o, y, x, j: block(b, o, y // m, x // m, y % m, x % m, j),
+        name="conv2d_winograd", tag="conv2d_winograd",
+    )  # fmt: skip
+
+
+@weight_transform.samples
+def _weight_samples() -> Iterator[Sample]:
+    yield Sample(WeightTransformAttrs(tile_size=2), (f32(1, 2, 3, 3, 4, 4),))
+    yield Sample(WeightTransformAttrs(tile_size=4), (f32(2, 1, 3, 3, 4, 4),))
+
+
+@weight_transform.bad_samples
+def _bad_weight() -> Iterator[BadSample]:
+    yield BadSample(WeightTransformAttrs(), (f32(1, 1, 5, 5, 4, 4),), "the kernel must be 3 x 3")
+    yield BadSample(WeightTransformAttrs(tile_size=3), (f32(1, 1, 3, 3, 4, 4),), "tile_size must be one of")
+
+
+def _transformed(tile: int, *shape: int) -> Array:
+    weight = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    return _reference_weight(WeightTransformAttrs(tile), weight)
+
+
+@winograd.samples
+def _samples() -> Iterator[Sample]:
+    yield Sample(WinogradAttrs(2, (1, 1)), (f32(1, 1, 4, 5, 4), _transformed(2, 1, 1, 3, 3, 4, 4)), atol=1e-4)
+    yield Sample(WinogradAttrs(4, (1, 1)), (f32(1, 2, 8, 7, 4), _transformed(4, 1, 2, 3, 3, 4, 4)), atol=1e-4)
+    yield Sample(WinogradAttrs(4, (0, 0)), (f32(2, 1, 14, 14, 16), _transformed(4, 2, 1, 3, 3, 16, 16)), atol=3e-4)
+
+
+@winograd.bad_samples
+def _bad() -> Iterator[BadSample]:
+    yield BadSample(WinogradAttrs(), (f32(1, 1, 8, 8, 4), f32(4, 4, 1, 1, 4, 4)), "the weight must be")

@@ -1,0 +1,95 @@
+"""Which block sizes suit the producers and the consumers of a tensor: looked up before any layout changes.
+
+In: a function and the lanes of the target's vectors. Out: a `BlockPlan`: for each tensor, a number that its block of
+channels should divide, and the poolings that should start a blocked layout. Invariant: the plan only advises; the rules
+still check each choice. Forward, `limit` collects what the producers of a sum can all give; backward, `need` what every
+consumer can take without a conversion (a grouped convolution: channels per group; a concatenation: each part). The
+rules that ask: _layout_rules.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from armillary.relay.expr import Call, Constant, Expr, Function
+from armillary.relay.op import Kind, Op
+from armillary.relay.transform._layout_engine import BlockPlan, flat_arguments
+from armillary.relay.types import TensorType
+from armillary.relay.walk import not_primitive, post_order
+
+_FOLLOWING = frozenset({"nn.pad", "mean", "sum", "max", "min", "prod"})
+
+
+def plan_blocks(function: Function) -> BlockPlan:
+    """Look at every call of a function, forward and backward."""
+    calls = [e for e in post_order(function, not_primitive) if isinstance(e, Call) and isinstance(e.op, Op)]
+    limit: dict[int, int] = {}
+    for call in calls:
+        limit[id(call)] = _limit(call, limit)
+    need: dict[int, int] = {}
+    feeds_blocked: set[int] = set()
+    for call in reversed(calls):
+        wanted = _demand(call, need.get(id(call), 0), limit[id(call)])
+        for arg in flat_arguments(call)[: _data_inputs(call)]:
+            need[id(arg)] = math.gcd(need.get(id(arg), 0), wanted)
+        if call.op.name == "nn.conv2d" and isinstance(call.args[1], Constant):
+            feeds_blocked.add(id(call.args[0]))
+    starts = (c for c in calls if _keeps_size(c) and id(c.args[0]) in feeds_blocked and id(c) in feeds_blocked)
+    return BlockPlan(need, frozenset(map(id, starts)))
+
+
+def _keeps_size(call: Call) -> bool:
+    """A pooling of stride 1, whose input its neighbours want blocked anyway."""
+    return call.op.name in ("nn.max_pool2d", "nn.avg_pool2d") and all(s == 1 for s in call.attrs.strides)
+
+
+def _channels(expr: Expr) -> int:
+    ty = expr.checked_type
+    if not isinstance(ty, TensorType) or ty.ndim != 4 or not isinstance(ty.shape[1], int):
+        return 0
+    return ty.shape[1]
+
+
+def _data_inputs(call: Call) -> int | None:
+    """How many of a call's tensors are data rather than weights; None: all."""
+    return 1 if call.op.name.startswith("nn.") else None
+
+
+def _per_group(call: Call) -> tuple[int, int]:
+    """Input and output channels of one group; 0 where unknown."""
+    return _channels(call.args[0]) // call.attrs.groups, _channels(call) // call.attrs.groups
+
+
+def _limit(call: Call, limit: dict[int, int]) -> int:
+    """What the producers of a value can give as its block without a conversion (0: anything)."""
+    name = call.op.name
+    if name == "nn.conv2d":
+        inside, outside = _per_group(call)
+        return limit.get(id(call.args[0]), 0) if inside == 1 and call.attrs.groups > 1 else outside
+    if name == "concatenate":
+        return math.gcd(*map(_channels, flat_arguments(call)))
+    if not _follows(call):
+        return 0
+    parts: Sequence[Expr] = call.args
+    return math.gcd(*(limit.get(id(a), 0) for a in parts if _channels(a) == _channels(call)), 0)
+
+
+def _demand(call: Call, need: int, limit: int) -> int:
+    """What a call asks of its data's block, given what is asked of its own."""
+    name = call.op.name
+    if name == "nn.conv2d":
+        inside, _ = _per_group(call)
+        depthwise = call.attrs.groups > 1 and inside == 1
+        return need if depthwise else 0 if call.attrs.groups == 1 else inside
+    if name == "concatenate":
+        return math.gcd(need, limit)
+    if call.op.kind == Kind.BROADCAST:
+        return math.gcd(need, limit)
+    return need if _follows(call) else 0
+
+
+def _follows(call: Call) -> bool:
+    kind: Kind = call.op.kind
+    return kind <= Kind.BROADCAST or "pool2d" in call.op.name or call.op.name in _FOLLOWING
+
