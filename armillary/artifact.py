@@ -217,15 +217,6 @@ class GraphSpec:
         """Number of the entry for output `output` of node `node`."""
         return self.node_row_ptr[node] + output
 
-    @property
-    def arena_size(self) -> int:
-        """Bytes that the arena needs for the planned storages."""
-        size = 0
-        for shape, dtype, storage in zip(self.shapes, self.dltypes, self.storage_ids):
-            if self.arena_offsets and self.arena_offsets[storage] >= 0:
-                size = max(size, self.arena_offsets[storage] + tensor_bytes(shape, dtype))
-        return size
-
     def to_json(self) -> str:
         """The Relay-era graph JSON (plus the attribute `arena_offset`)."""
         attrs: dict[str, object] = {

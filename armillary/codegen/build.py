@@ -80,6 +80,13 @@ def build_functions(
     return CompiledModule(where, tuple(objects), descriptor, named, tuple(functions), dict(tir or {}), tuple(externs))
 
 
+def machine_text(target: Target) -> str:
+    """What a target means on this machine, for cache keys: a native target is another CPU elsewhere."""
+    model = cpu_model(target)
+    sizes = (model.vector_bits, model.vector_registers, model.fma_ports, model.fma_latency, model.l1, model.l2, model.l3)
+    return repr((str(target), llvm_cpu(target), sizes, sorted(model.features), VERSION))
+
+
 def _compile_llvm(
     functions: Sequence[PhasedFunction], target: Target, jobs: int | None, cache: Cache | None
 ) -> tuple[list[str], list[bytes]]:
@@ -99,7 +106,7 @@ def _compile_c(
 ) -> tuple[list[str], list[bytes]]:
     sources = [c.emit_source(function) for function in functions]
     tool = find_toolchain(target)
-    keys = [cache_key("c", text, str(target), *tool.command, str(cpu_model(target))) for text in sources]
+    keys = [cache_key("c", text, machine_text(target), *tool.command) for text in sources]
 
     def compile_missing(indices: list[int]) -> list[bytes]:
         with tempfile.TemporaryDirectory() as directory:

@@ -22,10 +22,10 @@ from armillary.tir.phases import Phase, PhasedFunction
 _RESERVED_TEXT = """
     auto break case char const continue default do double else enum extern float for goto if inline int long
     register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
-    data vars begin end thread lane y0 y1 yn j0 j1 jn gamma div main rint memcpy memset expf sqrtf ldexpf fmodf
-    signgam NAN INFINITY HUGE_VAL NULL
+    data vars begin end thread lane y0 y1 yn j0 j1 jn gamma div main rint memcpy memset signgam
+    NAN INFINITY HUGE_VAL NULL
 """
-_RESERVED = frozenset(_RESERVED_TEXT.split()) | CALLS.keys()
+_RESERVED = frozenset(_RESERVED_TEXT.split()) | CALLS.keys() | {f"{name}f" for name in CALLS}
 _HEAD = "#include <math.h>\n#include <stdint.h>\n#include <string.h>\n\n"
 
 

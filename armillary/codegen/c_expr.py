@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from armillary.codegen.base import Range, integer_range, refuse
+from armillary.codegen.base import LIBM, Range, integer_range, refuse
 from armillary.dtype import DType
 from armillary.tir import expr as E
 
@@ -392,8 +392,8 @@ def _extern(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
 
 def _reduce_add(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     source, m.temporaries = e.args[0], m.temporaries + 1
-    name, kind = f"sum{m.temporaries}", c_type(e.dtype)
-    inner = f"k{m.temporaries}"
+    name, kind = f"sum__{m.temporaries}", c_type(e.dtype)
+    inner = f"k__{m.temporaries}"
     m.before.append(f"{kind} {name} = 0;")
     m.before.append(
         f"for (int {inner} = 0; {inner} < {source.dtype.lanes}; ++{inner}) {name} += {m.value(source, inner)};"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from armillary.codegen.base import refuse
+from armillary.codegen.base import LIBM, refuse
 from armillary.codegen.llvm_expr import (
     FLOAT32,
     binary,

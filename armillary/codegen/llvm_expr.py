@@ -19,7 +19,6 @@ from armillary.dtype import DType
 from armillary.tir import expr as E
 
 FLOAT32 = DType("float32")
-_MADD_TYPES = ("float", "double", "half")
 
 
 def as_float32(m: Emitter, value: str, dtype: DType) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from armillary.codegen.base import Range, integer_range, refuse
 from armillary.codegen.llvm_builder import Builder
-from armillary.codegen.llvm_types import int_constant, is_raw, register_type
+from armillary.codegen.llvm_types import is_raw, register_type
 from armillary.dtype import DType
 from armillary.target.cpu import CpuModel
 from armillary.tir import expr as E
@@ -83,9 +83,6 @@ class Emitter(Builder):
             return self.static_int(item.args[0]) if item.name == "likely" else None
         rule = _STATIC.get(type(item))
         return rule(self, item) if rule is not None else None
-
-    def static_value(self, item: E.Expr, value: int) -> str:
-        return int_constant(value, item.dtype)
 
     def zero(self, dtype: DType) -> str:
         return "zeroinitializer" if dtype.lanes > 1 else "0" if not dtype.is_float or is_raw(dtype) else "0.0"

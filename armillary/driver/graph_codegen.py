@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,7 +124,7 @@ class _Builder:
         return self.values[id(of)][start : start + widths[index]]
 
     def _constant(self, item: Constant, data: Array) -> list[tuple[int, int]]:
-        key = (data.dtype.name, data.shape, hashlib.sha256(np.ascontiguousarray(data).data).digest())
+        key = (data.dtype.name, data.shape, hashlib.sha256(np.ascontiguousarray(data).tobytes()).digest())
         if key not in self.constants:
             name = f"p{len(self.plan.params)}"
             (ty,) = tensor_fields(item.checked_type)
@@ -209,9 +208,3 @@ def _plan_storage(plan: GraphPlan) -> None:
     for sid, offset in zip(inside, result.offsets, strict=True):
         plan.arena_offsets[sid] = offset
     plan.arena_bytes = result.total
-
-
-def kernel_types(function: Function) -> tuple[Sequence[TensorType], Sequence[TensorType]]:
-    """The flattened input and output tensor types of a fused function."""
-    inputs = [t for p in function.params for t in tensor_fields(p.checked_type)]
-    return inputs, tensor_fields(function.body.checked_type)

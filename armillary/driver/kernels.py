@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from armillary.artifact import Descriptor, FunctionRow
-from armillary.codegen.build import CompiledModule, build_functions
+from armillary.codegen.build import CompiledModule, build_functions, machine_text
 from armillary.codegen.cache import Cache, cache_key, default_cache
 from armillary.config import setting
 from armillary.driver.graph_codegen import Kernel
@@ -55,7 +55,7 @@ def compile_kernels(
 ) -> dict[str, CompiledKernel]:
     """Compile every kernel, reading what the cache has and writing what it lacks."""
     store = default_cache()
-    common = (str(target), _context_text(), compiler_fingerprint())
+    common = (machine_text(target), setting("ARMILLARY_CC"), _context_text(), compiler_fingerprint())
     keys = {k.name: cache_key("kernel", k.text, *common) for k in kernels}
     found = {k.name: _read(store, keys[k.name], k.name) for k in kernels}
     missing = [k for k in kernels if found[k.name] is None]

@@ -35,8 +35,8 @@ def rows(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
         index: list[Expr] = []
         rest: Expr = flat
         for axis, size in reversed(list(enumerate(shape))):
-            index.insert(0, rest if axis == 0 else T.floormod(rest, size))
-            rest = T.floordiv(rest, size)
+            index.insert(0, rest if axis == 0 else T.floormod(rest, max(size, 1)))
+            rest = T.floordiv(rest, max(size, 1))
         return body(index)
 
     return loop("row", count, row, LoopKind.PARALLEL)

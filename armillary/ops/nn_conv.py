@@ -9,6 +9,7 @@ conv2d, group_conv2d or depthwise_conv2d. Blocked layouts: nn_conv_blocked.py. I
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -171,7 +172,7 @@ def convolve(x: Array, w: Array, win: Window, groups: int) -> Array:
     wg = w.reshape(groups, o // groups, c // groups, *kernel)
     for offset in itertools.product(*map(range, kernel)):
         starts = [k * d for k, d in zip(offset, win.dilation, strict=True)]
-        part = windows(x, axes, starts, counts, win.strides).reshape(n, groups, c // groups, -1)
+        part = windows(x, axes, starts, counts, win.strides).reshape(n, groups, c // groups, math.prod(counts))
         at: Any = (..., *offset)  # Any: numpy's index types
         factor = wg[at]
         out += factor * part if c == groups else np.matmul(factor, part)

@@ -28,37 +28,25 @@ from armillary.ops.nn_common import (
     wide,
     window_count,
 )  # fmt: skip
-from armillary.ops.nn_conv import convolve, result_dtype, window
+from armillary.ops.nn_conv import Conv2DAttrs, convolve, result_dtype, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, Dim, TensorType, Type
 
 
 @dataclass(frozen=True)
-class BlockedConv2DAttrs:
-    strides: tuple[int, ...] = (1, 1)
-    padding: tuple[int, ...] = (0, 0)
-    dilation: tuple[int, ...] = (1, 1)
-    groups: int = 1
-    channels: int | None = None
-    kernel_size: tuple[int, ...] | None = None
+class BlockedConv2DAttrs(Conv2DAttrs):
+    """The attributes of nn.conv2d, with blocked layouts."""
+
     data_layout: str = "NCHW8c"
     kernel_layout: str = "OIHW8i8o"
-    out_layout: str = ""
-    out_dtype: str = ""
 
 
 @dataclass(frozen=True)
-class BlockedDepthwiseAttrs:
-    strides: tuple[int, ...] = (1, 1)
-    padding: tuple[int, ...] = (0, 0)
-    dilation: tuple[int, ...] = (1, 1)
-    groups: int = 1
-    channels: int | None = None
-    kernel_size: tuple[int, ...] | None = None
+class BlockedDepthwiseAttrs(Conv2DAttrs):
+    """The attributes of nn.conv2d, with blocked layouts."""
+
     data_layout: str = "NCHW8c"
     kernel_layout: str = "OIHW1i8o"
-    out_layout: str = ""
-    out_dtype: str = ""
 
 
 conv2d_blocked = Op("nn.contrib_conv2d_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight"))

@@ -8,6 +8,7 @@ channels). Out: (N, O, spatial…), each size (in-1)*stride - padding + dilated 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -122,7 +123,7 @@ def _reference(op: str, rank: int, attrs: Any, data: Array, weight: Array) -> Ar
         for s, t, k, d, e in zip(sizes, win.strides, kernel, win.dilation, extra, strict=True)
     ]
     out = np.zeros((n, g, w.shape[1], *full), x.dtype)
-    flat = x.reshape(n, g, c // g, -1)
+    flat = x.reshape(n, g, c // g, math.prod(x.shape[2:]))
     wg = w.reshape(g, c // g, *w.shape[1:])
     for offset in itertools.product(*map(range, kernel)):
         starts = [k * d for k, d in zip(offset, win.dilation, strict=True)]
@@ -131,7 +132,7 @@ def _reference(op: str, rank: int, attrs: Any, data: Array, weight: Array) -> Ar
         part = np.matmul(factor, flat).reshape(n, g, w.shape[1], *sizes)
         windows(out, range(3, 3 + rank), starts, sizes, win.strides)[...] += part
     crop = tuple(slice(b, f - a) for f, (b, a) in zip(full, win.pads, strict=True))
-    y = out.reshape(n, -1, *full)[(slice(None), slice(None), *crop)]
+    y = out.reshape(n, g * w.shape[1], *full)[(slice(None), slice(None), *crop)]
     return np.ascontiguousarray(plain(y, "NC" + sp, attrs.out_layout or attrs.data_layout)).astype(dtype)
 
 

@@ -7,6 +7,7 @@ float16 data are normalised in float32. Import: nn_norm_onnx.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -195,7 +196,7 @@ def _reference_instance(attrs: InstanceNormAttrs, x: Array, gamma: Array, beta: 
 def _reference_group(attrs: GroupNormAttrs, x: Array, gamma: Array, beta: Array) -> Array:
     axis = attrs.axis % x.ndim
     y = wide(np.moveaxis(x, axis, 1))
-    grouped = y.reshape(y.shape[0], attrs.num_groups, -1)
+    grouped = y.reshape(y.shape[0], attrs.num_groups, math.prod(y.shape[1:]) // attrs.num_groups)
     y = np.moveaxis(standardised(grouped, (2,), attrs.epsilon).reshape(y.shape), 1, axis)
     return _affine(attrs, y, axis, gamma, beta).astype(x.dtype)
 

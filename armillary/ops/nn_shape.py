@@ -373,8 +373,8 @@ def _decompose_b2s(attrs: BatchToSpaceAttrs, x: Expr) -> Expr:
 
 
 def _moved(x: Expr, split: list[int], order: list[int], final: list[int]) -> Expr:
-    parts = call("reshape", x, newshape=tuple(split))
-    return call("reshape", call("transpose", parts, axes=tuple(order)), newshape=tuple(final))
+    parts = call("reshape", x, newshape=tuple(split), allowzero=True)
+    return call("reshape", call("transpose", parts, axes=tuple(order)), newshape=tuple(final), allowzero=True)
 
 
 # --- samples and import ----------------------------------------------------------------------------------------------

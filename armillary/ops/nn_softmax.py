@@ -46,8 +46,9 @@ def _shifted(attrs: SoftmaxAttrs, x: Array) -> Array:
 @softmax.reference
 @quiet
 def _reference(attrs: SoftmaxAttrs, x: Array) -> Array:
-    e = np.exp(_shifted(attrs, x))
-    result: Array = (e / e.sum(attrs.axis, keepdims=True)).astype(x.dtype)
+    e = np.exp(x - x.max(attrs.axis, keepdims=True))
+    total = wide(e).sum(attrs.axis, keepdims=True).astype(x.dtype)
+    result: Array = e / total
     return result
 
 

@@ -220,15 +220,6 @@ def scopes(root: Expr) -> tuple[dict[int, Scope], dict[tuple[int, int], Scope]]:
     return of, inner
 
 
-def use_counts(root: Expr) -> dict[int, int]:
-    """How many times each node is used by others below `root`."""
-    counts: dict[int, int] = {}
-    for expr in post_order(root):
-        for child in children(expr):
-            counts[id(child)] = counts.get(id(child), 0) + 1
-    return counts
-
-
 def users(order: Iterable[Expr]) -> dict[int, list[Expr]]:
     """For each node, those that use it."""
     found: dict[int, list[Expr]] = {}

@@ -7,8 +7,8 @@ primitives: `te/stage.py`. New stages (caches, rfactor): `te/dataflow.py`. Loops
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from armillary.errors import ScheduleError
 from armillary.te import dataflow
@@ -21,6 +21,7 @@ from armillary.te.tensor import Tensor
 from armillary.tir.expr import IterVar
 from armillary.tir.stmt import PrimFunc
 
+T = TypeVar("T")
 __all__ = ["Schedule", "Stage", "create_prim_func", "create_schedule"]
 
 
@@ -33,7 +34,7 @@ class Schedule:
         self.stage_map: dict[Operation, Stage] = {}
         self._directives: list[Directive] = []
         self._threads: dict[str, IterVar] = {}
-        for op in _in_order(self.outputs):
+        for op in _in_order(self.outputs, _producers):
             self.add_stage(op, len(self.stages))
 
     def __getitem__(self, item: Any) -> Stage:
@@ -109,17 +110,7 @@ class Schedule:
 
     def in_order(self) -> list[Stage]:
         """All stages, producers before their readers."""
-        done: dict[Stage, None] = {}
-        for root in self.stages:
-            stack = [(root, False)]
-            while stack:
-                item, ready = stack.pop()
-                if ready:
-                    done.setdefault(item)
-                elif item not in done:
-                    stack.append((item, True))
-                    stack.extend((s, False) for s in reversed(self.sources(item)) if s not in done)
-        return list(done)
+        return _in_order(self.stages, self.sources)
 
     def cache_read(self, tensor: Tensor, scope: str, readers: Any) -> Tensor:
         """A copy of `tensor` in `scope`, which the readers use instead."""
@@ -159,15 +150,19 @@ def create_prim_func(tensors: Sequence[Tensor]) -> PrimFunc:
     return lower_schedule(create_schedule(outputs), list(tensors))
 
 
-def _in_order(outputs: Sequence[Operation]) -> list[Operation]:
-    """The operations that outputs need, producers first; iterative, as chains may be long."""
-    done: dict[Operation, None] = {}
-    stack = [(op, False) for op in reversed(outputs)]
+def _producers(op: Operation) -> list[Operation]:
+    return [tensor.op for tensor in op.input_tensors]
+
+
+def _in_order(roots: Sequence[T], sources: Callable[[T], Sequence[T]]) -> list[T]:
+    """What `roots` need, producers first; iterative, as chains may be long."""
+    done: dict[T, None] = {}
+    stack = [(item, False) for item in reversed(roots)]
     while stack:
-        op, ready = stack.pop()
+        item, ready = stack.pop()
         if ready:
-            done.setdefault(op)
-        elif op not in done:
-            stack.append((op, True))
-            stack.extend((t.op, False) for t in reversed(op.input_tensors) if t.op not in done)
+            done.setdefault(item)
+        elif item not in done:
+            stack.append((item, True))
+            stack.extend((source, False) for source in reversed(sources(item)) if source not in done)
     return list(done)

@@ -17,8 +17,6 @@ from armillary.tir.expr import BufferLoad, Expr
 from armillary.tir.stmt import Buffer, BufferStore, Evaluate, Stmt
 from armillary.tir.substitute import ExprMapper, map_stmt
 
-Placement = tuple[Buffer, tuple[Expr, ...], Callable[[tuple[Expr, ...]], tuple[Expr, ...]]]
-
 
 class TensorIntrin:
     """What an intrinsic computes (`op`) and how (`body`, `reset`, `update`)."""

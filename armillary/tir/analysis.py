@@ -65,16 +65,6 @@ def uses_any(root: Node, variables: set[E.Var] | frozenset[E.Var]) -> bool:
     return any(item in variables for item in post_order(root) if type(item) is E.Var)
 
 
-def buffers_read(root: Node) -> dict[S.Buffer, None]:
-    """Buffers loaded from under `root`, in order."""
-    return {item.buffer: None for item in post_order(root) if isinstance(item, E.BufferLoad)}
-
-
-def buffers_written(root: Node) -> dict[S.Buffer, None]:
-    """Buffers stored to under `root`, in order."""
-    return {item.buffer: None for item in post_order(root) if isinstance(item, S.BufferStore)}
-
-
 def is_pure(item: E.Expr) -> bool:
     """Whether evaluating the expression changes nothing (it may read memory)."""
     for part in post_order(item):

@@ -201,11 +201,6 @@ class Simplifier:
             memo = self._data[id(item)] = (item, found)
         return memo[1]
 
-    def proves(self, condition: E.Expr) -> bool:
-        """Whether the condition simplifies to true."""
-        result = self(condition)
-        return isinstance(result, E.IntImm) and result.value != 0
-
     # scopes
 
     def bind(self, var: E.Var, interval: Interval) -> None:

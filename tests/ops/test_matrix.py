@@ -75,7 +75,7 @@ def test_compute_equals_the_reference(name: str, number: int, executor: str) -> 
     op, sample, arrays = _case(name, number)
     types = [sampling.type_of(a) for a in arrays]
     result = op.infer_type(sample.attrs, types)
-    if op.compute_rule is None or (executor == "interpreter" and _work(types, result) > LARGEST):
+    if executor == "interpreter" and (op.compute_rule is None or _work(types, result) > LARGEST):
         return
     got = executors.execute(executors.EXECUTORS[executor], op, sample.attrs, types, sampling.flat(arrays))
     sampling.check_close(got, op.evaluate(sample.attrs, arrays), sample, f"{name} sample {number} by {executor}")

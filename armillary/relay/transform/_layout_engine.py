@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.layout import Layout, layout
 from armillary.relay.op import Op
-from armillary.relay.transform._rules import call
+from armillary.relay.transform._rules import call, op_name, tensor
 from armillary.relay.types import TensorType
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
 
@@ -129,10 +129,31 @@ class LayoutEngine:
 
 
 def flat_arguments(expr: Call) -> list[Expr]:
-    """The tensors a call takes: a tuple argument of a variadic operator is its fields."""
+    """The tensors a call takes: a variadic operator's are the fields of its tuple, a channel shuffle's its source."""
+    source = shuffle_source(expr)
+    if source is not None:
+        return [source]
     if isinstance(expr.op, Op) and expr.op.variadic and len(expr.args) == 1:
         return list(getattr(expr.args[0], "fields", expr.args))
     return list(expr.args)
+
+
+def shuffle_source(expr: Expr) -> Expr | None:
+    """What `reshape(transpose(reshape(x)))` shuffles the channels of, where it does that."""
+    steps: list[Expr] = [expr]
+    for name in ("reshape", "transpose", "reshape"):
+        step = steps[-1]
+        if op_name(step) != name or not isinstance(step, Call):
+            return None
+        steps.append(step.args[0])
+    last, moved, split, source = (tensor(e) for e in steps)
+    if last is None or moved is None or split is None or source is None or last.shape != source.shape:
+        return None
+    n, _, *image = source.shape
+    if source.ndim != 4 or split.ndim != 5 or (split.shape[0], *split.shape[3:]) != (n, *image):
+        return None
+    axes = getattr(getattr(steps[1], "attrs", None), "axes", None) or ()
+    return steps[3] if tuple(a % 5 for a in axes) == (0, 2, 1, 3, 4) else None
 
 
 def transform(expr: Expr, source: Layout, target: Layout) -> Expr:

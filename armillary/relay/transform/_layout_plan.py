@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import Kind, Op
-from armillary.relay.transform._layout_engine import BlockPlan, flat_arguments
+from armillary.relay.transform._layout_engine import BlockPlan, flat_arguments, shuffle_source
 from armillary.relay.types import TensorType
 from armillary.relay.walk import not_primitive, post_order
 
@@ -69,6 +69,8 @@ def _limit(call: Call, limit: dict[int, int]) -> int:
         return limit.get(id(call.args[0]), 0) if inside == 1 and call.attrs.groups > 1 else outside
     if name == "concatenate":
         return math.gcd(*map(_channels, flat_arguments(call)))
+    if shuffle_source(call) is not None:
+        return _channels(call)
     if not _follows(call):
         return 0
     parts: Sequence[Expr] = call.args

@@ -16,11 +16,16 @@ from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.layout import Layout, choose_block, layout
 from armillary.relay.op import Kind, Op, get_op
 from armillary.relay.transform._layout_engine import Change, LayoutChoice, LayoutRule, Request, flat_arguments
+from armillary.relay.transform._layout_shuffle import channel_shuffle
 from armillary.relay.types import TensorType
-from armillary.relay.walk import post_order
 
 Changes = Sequence[Change | None]
-_KERNEL_OF = {"NCHW": "OIHW", "NHWC": "HWIO"}  # the weight layout that goes with a data layout by default
+_KERNEL_OF = {  # the weight layout that goes with a data layout by default
+    ("nn.conv2d", "NCHW"): "OIHW",
+    ("nn.conv2d", "NHWC"): "HWIO",
+    ("nn.conv2d_transpose", "NCHW"): "IOHW",
+    ("nn.conv2d_transpose", "NHWC"): "HWIO",
+}
 
 
 def find_rule(op: Op) -> LayoutRule | None:
@@ -38,14 +43,6 @@ def static(expr: Expr) -> tuple[int, ...] | None:
     if not isinstance(ty, TensorType) or not all(isinstance(d, int) for d in ty.shape):
         return None
     return ty.static
-
-
-def is_fixed(expr: Expr) -> bool:
-    """Whether an expression depends on constants only, so that its conversion folds away."""
-    if isinstance(expr, Constant):
-        return True
-    leaves = [e for e in post_order(expr) if not isinstance(e, Call | Tuple)]
-    return all(isinstance(e, Constant) for e in leaves)
 
 
 def _rebuilt(expr: Call, changes: dict[str, Any]) -> Any:  # Any: attrs differ by operator
@@ -73,7 +70,7 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
         return None
     shape, weight = static(expr.args[0]), static(expr.args[1])
     plain_out = expr.attrs.out_layout in ("", "NCHW")
-    if shape is None or weight is None or not plain_out or not is_fixed(expr.args[1]):
+    if shape is None or weight is None or not plain_out or not isinstance(expr.args[1], Constant):
         return None
     if _is_depthwise(expr, shape, weight):
         return _depthwise_blocked(expr, have, request, shape)
@@ -92,22 +89,21 @@ def _conv2d_blocked(
     if weight[1] * groups != shape[1]:
         return None
     current = have[0].new.block("C") if have[0] is not None else 0
-    agreed = choose_block(math.gcd(weight[1], request.plan.common(expr.args[0], shape[1])), request.lanes)
-    inner = current if current and weight[1] % current == 0 else agreed or choose_block(weight[1], request.lanes)
-    outer = _outer_block(expr, weight[0] // groups, request)
+    inner = current if current and weight[1] % current == 0 else _agreed(expr.args[0], weight[1], request)
+    outer = _agreed(expr, weight[0] // groups, request)
     if not inner or not outer or (outer < 4 and weight[0] > 4):
         return None
     return _blocked("nn.contrib_conv2d_NCHWc", expr, inner, outer, f"OIHW{inner}i{outer}o")
 
 
-def _outer_block(expr: Expr, channels: int, request: Request) -> int:
-    """The block of a result: one that its consumers take as it is, if there is one, else the best for itself."""
+def _agreed(expr: Expr, channels: int, request: Request) -> int:
+    """The block of a tensor: one that its consumers take as it is, if there is one, else the best for itself."""
     agreed = request.plan.common(expr, channels)
     return (choose_block(agreed, request.lanes) if agreed >= 4 else 0) or choose_block(channels, request.lanes)
 
 
 def _depthwise_blocked(expr: Call, have: Changes, request: Request, shape: tuple[int, ...]) -> LayoutChoice | None:
-    block = have[0].new.block("C") if have[0] is not None else _outer_block(expr, shape[1], request)
+    block = have[0].new.block("C") if have[0] is not None else _agreed(expr, shape[1], request)
     if block < 2:
         return None
     return _blocked("nn.contrib_depthwise_conv2d_NCHWc", expr, block, block, f"OIHW1i{block}o")
@@ -126,7 +122,8 @@ def _blocked(name: str, expr: Call, inner: int, outer: int, kernel: str) -> Layo
 def _conv2d_as_asked(expr: Call, desired: tuple[str, ...]) -> LayoutChoice | None:
     attrs = expr.attrs
     kernel = desired[1] if len(desired) > 1 else "default"
-    kernel = _KERNEL_OF.get(desired[0], attrs.kernel_layout) if kernel == "default" else kernel
+    if kernel == "default":
+        kernel = _KERNEL_OF.get((expr.op.name, desired[0]), attrs.kernel_layout)
     if attrs.out_layout not in ("", attrs.data_layout):
         return None
     pairs = ((attrs.data_layout, desired[0]), (attrs.kernel_layout, kernel))
@@ -137,12 +134,40 @@ def _conv2d_as_asked(expr: Call, desired: tuple[str, ...]) -> LayoutChoice | Non
     return LayoutChoice(wanted, build, wanted[0])
 
 
+def conv2d_transpose(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """nn.conv2d_transpose: into the layouts asked for."""
+    desired = request.layouts_of("nn.conv2d_transpose")
+    return None if desired is None else _conv2d_as_asked(expr, desired)
+
+
+# --- dense ----------------------------------------------------------------------------------------------------------
+
+
+def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """nn.dense with a constant weight: the weight packed by whole vectors of outputs, its rows contiguous for each."""
+    lanes, weight = request.lanes, static(expr.args[1])
+    if not lanes or weight is None or weight[0] % lanes or not isinstance(expr.args[1], Constant):
+        return None
+    op, packed = get_op("nn.contrib_dense_pack"), layout(f"NC{lanes}n")
+    kept = {"units": expr.attrs.units, "out_dtype": expr.attrs.out_dtype, "weight_layout": packed.text}
+    attrs = op.make_attrs((), kept)
+    wanted = (None, Change(layout("NC"), packed))
+    return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), None)
+
+
 # --- followers ------------------------------------------------------------------------------------------------------
 
 
 def pool2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
-    """Pooling works on any layout with whole spatial axes."""
+    """Pooling works on any layout with whole spatial axes; some start a blocked one (see BlockPlan.starts)."""
     change = have[0]
+    shape = static(expr)
+    asked = request.layouts_of(expr.op.name)
+    if asked is not None and asked[0] != expr.attrs.layout and not layout(expr.attrs.layout).is_blocked:
+        change = Change(layout(expr.attrs.layout), layout(asked[0]))
+    if change is None and request.lanes and id(expr) in request.plan.starts and shape is not None:
+        block = _agreed(expr, shape[1], request)
+        change = Change(layout("NCHW"), layout(f"NCHW{block}c")) if block >= 4 else None
     if change is None or expr.attrs.layout != change.old.text or expr.attrs.out_layout not in ("", change.old.text):
         return None
     return LayoutChoice((change,), _rebuilt(expr, {"layout": change.new.text, "out_layout": ""}), change)
@@ -200,6 +225,15 @@ def _has_axis(expr: Call) -> bool:
     return bool(names & {"axis", "axes", "shape", "newshape", "layout"})
 
 
+def bias_add(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """A bias along an axis that is whole before and after."""
+    change = have[0]
+    if change is None or have[1] is not None or change.new.is_blocked:
+        return None
+    axis = change.new.index(change.old.axes[expr.attrs.axis % len(change.old.axes)])
+    return LayoutChoice((change, None), _rebuilt(expr, {"axis": axis}), change)
+
+
 def concatenate(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     """Along channels: all inputs in the first one's layout, if its block divides each of them."""
     lead = _first(have)
@@ -222,13 +256,12 @@ def concatenate(expr: Call, have: Changes, request: Request) -> LayoutChoice | N
 
 
 def _common_block(lead: Change, letter: str, sizes: list[int], request: Request) -> int | None:
-    """The lead's block if it divides all sizes, else a smaller one that does; 0: not blocked; None: there is none."""
-    block = lead.new.block(letter)
-    while block > 1 and any(size % block for size in sizes):
-        block //= 2
-    if lead.new.block(letter) and block < 4:
-        return None
-    return block
+    """The lead's block if it divides all sizes, else the best that does; 0: not blocked; None: there is none."""
+    current = lead.new.block(letter)
+    if not current or all(size % current == 0 for size in sizes):
+        return current
+    smaller = choose_block(math.gcd(current, *sizes), request.lanes)
+    return smaller if smaller >= 4 else None
 
 
 def reduction(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
@@ -265,6 +298,10 @@ _POOLED = ("max", "avg", "global_max", "global_avg", "adaptive_max", "adaptive_a
 _POOLS = tuple(f"nn.{kind}_pool2d" for kind in _POOLED)
 _RULES: dict[str, LayoutRule] = {
     "nn.conv2d": conv2d,
+    "nn.conv2d_transpose": conv2d_transpose,
+    "nn.dense": dense,
+    "nn.bias_add": bias_add,
+    "reshape": channel_shuffle,
     "concatenate": concatenate,
     "nn.pad": pad,
     **dict.fromkeys(("mean", "sum", "max", "min", "prod"), reduction),

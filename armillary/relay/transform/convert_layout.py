@@ -17,7 +17,12 @@ from armillary.relay.transform._layout_rules import find_rule
 from armillary.relay.transform._rules import on_functions
 from armillary.transform import define_pass
 
-_CONVERTIBLE = ("nn.conv2d",)
+_POOLS = ("max", "avg", "global_max", "global_avg", "adaptive_max", "adaptive_avg")
+_CONVERTIBLE = {  # operator -> the axes of each layout
+    "nn.conv2d": ("NCHW", "OIHW"),
+    "nn.conv2d_transpose": ("NCHW", "IOHW"),
+    **{f"nn.{kind}_pool2d": ("NCHW",) for kind in _POOLS},
+}
 
 
 @define_pass("convert-layout", opt_level=3)
@@ -26,11 +31,26 @@ def convert_layout(module: IRModule, *, desired_layouts: Mapping[str, Sequence[s
     if not desired_layouts:
         raise ConfigError("convert-layout: desired_layouts is empty", hint='pass {"nn.conv2d": ["NHWC", "default"]}')
     for name, layouts in desired_layouts.items():
-        if name not in _CONVERTIBLE:
-            hint = f"known: {', '.join(_CONVERTIBLE)}"
-            raise UnsupportedError(f"convert-layout: {name} cannot be converted", hint=hint)
-        for text in layouts:
-            if text != "default" and layout(text).is_blocked:
-                raise UnsupportedError(f"convert-layout: {text} is blocked", hint="blocked layouts: AlterOpLayout")
+        _check(name, layouts)
     request = Request(desired=tuple((name, tuple(layouts)) for name, layouts in sorted(desired_layouts.items())))
     return on_functions(module, lambda function: LayoutEngine(request, find_rule).run(function))
+
+
+def _check(name: str, layouts: Sequence[str]) -> None:
+    """Refuse what no rule can do, with the reason."""
+    wanted = _CONVERTIBLE.get(name)
+    if wanted is None:
+        hint = f"known: {', '.join(_CONVERTIBLE)}"
+        raise UnsupportedError(f"convert-layout: {name} cannot be converted", hint=hint)
+    if isinstance(layouts, str) or not 1 <= len(layouts) <= len(wanted):
+        kinds = "a data layout" if len(wanted) == 1 else "a data layout and, optionally, a kernel layout"
+        raise ConfigError(f"convert-layout: {name} takes a list of {kinds}, got {layouts!r}")
+    for position, (text, axes) in enumerate(zip(layouts, wanted)):
+        if text == "default" and position:
+            continue
+        if text == "default":
+            raise ConfigError(f"convert-layout: {name}: the data layout must be named", hint='such as "NHWC"')
+        if layout(text).is_blocked:
+            raise UnsupportedError(f"convert-layout: {text} is blocked", hint="blocked layouts: AlterOpLayout")
+        if sorted(text) != sorted(axes):
+            raise UnsupportedError(f"convert-layout: {name} has no layout {text}", hint=f"a permutation of {axes}")

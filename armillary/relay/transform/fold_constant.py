@@ -30,17 +30,12 @@ _GROWTH = 8  # int8 weights become float64 at most
 
 
 @define_pass("fold-constant", opt_level=2)
-def fold_constant(module: IRModule, *, fold_qnn: bool = False, max_bytes: int = 1 << 20) -> IRModule:
+def fold_constant(module: IRModule, *, fold_qnn: bool = False, max_bytes: int = 1 << 26) -> IRModule:
     """Evaluate calls whose arguments are all constants.
 
     add(const 1, const 2)  ->  const 3
     """
     return on_functions(module, partial(_fold_function, fold_qnn=fold_qnn, max_bytes=max_bytes))
-
-
-def fold_expr(expr: Expr, max_bytes: int = 1 << 20) -> Expr:
-    """Fold inside one expression."""
-    return _fold(expr, True, max_bytes)
 
 
 def _fold_function(function: Function, fold_qnn: bool, max_bytes: int) -> Expr:

@@ -124,10 +124,4 @@ def _find_home(homes: list[_Home], buffer: S.Buffer, size: int, first: int) -> _
     return min(fitting, key=lambda h: abs(h.size - size), default=None)
 
 
-def count_bytes(item: S.Stmt) -> int:
-    """Bytes of all constant-size allocations under `item` (for tests and reports)."""
-    buffers = [n.buffer for n in post_order(item) if isinstance(n, S.Allocate)]
-    return sum((_constant_size(b) or 0) * b.dtype.bytes for b in buffers)
-
-
 StorageRewrite = prim_pass("storage-rewrite", "tir.StorageRewrite")(storage_rewrite)
