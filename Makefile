@@ -1,15 +1,35 @@
-# Compiles the native parts; everything else goes through pip.
+# Two commands: `make demo` compiles and runs a network on this CPU; `make test` runs every test.
+# Each builds its own virtual environment under .venv/ and needs Python >= 3.10, pip and a C compiler.
+
 PYTHON ?= python3
-CC ?= cc
-BUILD := import sys; sys.path.insert(0, "armillary/runtime"); import build_native as b; from pathlib import Path
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD_FILES := pyproject.toml setup.py $(wildcard build_backend/*.py armillary/runtime/native/*)
 
-.PHONY: install native runner
+.PHONY: demo test lint clean
 
-install:
-	$(PYTHON) -m pip install -e .
+demo: $(VENV)/.installed
+	$(BIN)/python examples/demo.py
 
-native:
-	$(PYTHON) -c '$(BUILD); print(b.build_library("$(CC)".split(), Path("armillary/runtime") / b.library_name()))'
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q tests
+	$(MAKE) --no-print-directory lint
 
-runner:
-	$(PYTHON) -c '$(BUILD); print(b.build_runner("$(CC)".split(), Path("build/armrun")))'
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.installed: $(BIN)/python $(BUILD_FILES)
+	$(BIN)/python -m pip install --quiet -e .
+	touch $@
+
+$(VENV)/.installed-test: $(BIN)/python $(BUILD_FILES)
+	$(BIN)/python -m pip install --quiet -e '.[test]'
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -7,6 +7,7 @@ knows an operator. See nn_conv.py, nn_pool.py, nn_norm.py.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -16,8 +17,8 @@ import numpy as np
 from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.relay.expr import Expr
-from armillary.relay.op import Array, get_op
+from armillary.relay.expr import Call, Expr
+from armillary.relay.op import Array, Op, get_op
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
 from armillary.tir import build
 
@@ -209,6 +210,19 @@ def pad_array(x: Array, axes: Sequence[int], pads: Sequence[tuple[int, int]], va
 def wide(x: Array) -> Array:
     """float16-like arrays as float32, to accumulate in; others as they are."""
     return x.astype(np.float32) if x.dtype.itemsize < 4 and not np.issubdtype(x.dtype, np.integer) else x
+
+
+def widened_product(op: Op, attrs: Any, *args: Expr) -> Expr | None:
+    """The product `op` of 16-bit floats as one of float32 and a cast; None for other types.
+
+    Sums of 16-bit floats would lose most of their digits, and no CPU adds them faster.
+    """
+    ty = args[0].checked_type
+    dtype = DType(attrs.out_dtype) if attrs.out_dtype else ty.dtype if isinstance(ty, TensorType) else None
+    if dtype is None or not dtype.is_float or dtype.bits >= 32:
+        return None
+    wide_attrs = dataclasses.replace(attrs, out_dtype="float32")
+    return call("cast", Call(op, args, wide_attrs), dtype=str(dtype))
 
 
 # --- te ------------------------------------------------------------------------------------------------------------

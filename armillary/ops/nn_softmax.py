@@ -1,6 +1,6 @@
 """nn.softmax and nn.log_softmax: normalised exponentials along one axis.
 
-In: floating-point data, an axis. Out: the same type. TE: stages softmax_max, softmax_exp, softmax_sum and the result,
+In: floating-point data, an axis. Out: the same type; 16-bit formats are summed in float32, all else rounds at each step. TE: stages softmax_max, softmax_exp, softmax_sum and the result,
 tagged softmax or log_softmax, so that a schedule can keep a row in cache. ONNX before opset 13 flattens the axes from
 `axis` on into one.
 """
@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from armillary import te
+from armillary.dtype import DType
 from armillary.ops._common import quiet
 from armillary.ops.nn_common import Tensor, axis_of, call, f32, need_float, need_tensor, tensor, wide
 from armillary.ops.nn_dense_onnx import type_of
+from armillary.ops.reduce import accumulator
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import AnyDim, TensorType, Type
@@ -38,17 +40,20 @@ def _infer(op: str, attrs: SoftmaxAttrs, data: Type) -> TensorType:
 
 
 def _shifted(attrs: SoftmaxAttrs, x: Array) -> Array:
-    y = wide(x)
-    shifted: Array = y - y.max(attrs.axis, keepdims=True)
+    shifted: Array = x - x.max(attrs.axis, keepdims=True)
     return shifted
+
+
+def _total(attrs: SoftmaxAttrs, powers: Array) -> Array:
+    total: Array = wide(powers).sum(attrs.axis, keepdims=True).astype(powers.dtype)
+    return total
 
 
 @softmax.reference
 @quiet
 def _reference(attrs: SoftmaxAttrs, x: Array) -> Array:
-    e = np.exp(x - x.max(attrs.axis, keepdims=True))
-    total = wide(e).sum(attrs.axis, keepdims=True).astype(x.dtype)
-    result: Array = e / total
+    e = np.exp(_shifted(attrs, x))
+    result: Array = e / _total(attrs, e)
     return result
 
 
@@ -56,7 +61,7 @@ def _reference(attrs: SoftmaxAttrs, x: Array) -> Array:
 @quiet
 def _reference_log(attrs: SoftmaxAttrs, x: Array) -> Array:
     y = _shifted(attrs, x)
-    result: Array = (y - np.log(np.exp(y).sum(attrs.axis, keepdims=True))).astype(x.dtype)
+    result: Array = y - np.log(_total(attrs, np.exp(y)))
     return result
 
 
@@ -78,16 +83,18 @@ def _stages(attrs: SoftmaxAttrs, x: Tensor) -> tuple[Any, Any, Any, Any]:
     powers = te.compute(
         x.shape, lambda *i: te.exp(x(*i) - top(*without(i))), name="softmax_exp", tag="softmax_exp"
     )
+    dtype = accumulator(DType(x.dtype))
     total = te.compute(
-        rest, lambda *i: te.sum(powers(*with_axis(i, k_sum)), axis=[k_sum]), name="softmax_sum", tag="softmax_sum"
-    )
+        rest, lambda *i: te.sum(powers(*with_axis(i, k_sum)).astype(dtype), axis=[k_sum]),
+        name="softmax_sum", tag="softmax_sum",
+    )  # fmt: skip
     return top, powers, total, without
 
 
 @softmax.compute
 def _compute(attrs: SoftmaxAttrs, x: Tensor) -> Tensor:
     _, powers, total, without = _stages(attrs, x)
-    return te.compute(x.shape, lambda *i: powers(*i) / total(*without(i)), name="softmax", tag="softmax")
+    return te.compute(x.shape, lambda *i: powers(*i) / total(*without(i)).astype(x.dtype), name="softmax", tag="softmax")
 
 
 @log_softmax.compute
@@ -95,7 +102,7 @@ def _compute_log(attrs: SoftmaxAttrs, x: Tensor) -> Tensor:
     top, _, total, without = _stages(attrs, x)
     return te.compute(
         x.shape,
-        lambda *i: x(*i) - top(*without(i)) - te.log(total(*without(i))),
+        lambda *i: x(*i) - top(*without(i)) - te.log(total(*without(i)).astype(x.dtype)),
         name="log_softmax",
         tag="log_softmax",
     )

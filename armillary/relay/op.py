@@ -79,7 +79,7 @@ class Op(Expr):
         self.infer_rule: Callable[..., Type] | None = None
         self.reference_rule: Callable[..., Any] | None = None
         self.compute_rule: Callable[..., Any] | None = None
-        self.decompose_rule: Callable[..., Expr] | None = None
+        self.decompose_rule: Callable[..., Expr | None] | None = None
         self.layout_rule: Callable[..., Any] | None = None
         self.sample_source: Callable[[], Iterator[Sample]] | None = None
         self.bad_sample_source: Callable[[], Iterator[BadSample]] | None = None
@@ -117,8 +117,8 @@ class Op(Expr):
         self.compute_rule = rule
         return rule
 
-    def decompose(self, rule: Callable[..., Expr]) -> Callable[..., Expr]:
-        """Facet: (attrs, *exprs) -> expr made of other operators; applied by simplify-inference."""
+    def decompose(self, rule: Callable[..., Expr | None]) -> Callable[..., Expr | None]:
+        """Facet: (attrs, *exprs) -> expr made of other operators, or None to stay; applied by simplify-inference."""
         self.decompose_rule = rule
         return rule
 
