@@ -21,8 +21,8 @@ from armillary.codegen.llvm_target import VERSION, check_target, emit_assembly, 
 from armillary.codegen.pool import compile_many
 from armillary.codegen.toolchain import compile_c, find_toolchain
 from armillary.errors import InternalError, TargetError, UnsupportedError
-from armillary.target.cpu import cpu_model, llvm_cpu
-from armillary.target.target import Target, as_target
+from armillary.target.cpu import cpu_model, fast_math_flags, llvm_cpu
+from armillary.target.target import Target, as_target, check_attributes
 from armillary.tir import expr as E
 from armillary.tir.phases import PhasedFunction
 
@@ -67,6 +67,7 @@ def build_functions(
 ) -> CompiledModule:  # fmt: skip
     """Compile functions for a target (Any: whatever Target accepts); `tir` is text kept for get_source."""
     where = as_target(target)
+    check_attributes(where)
     symbols = [base.symbol(function.name) for function in functions]
     if len(set(symbols)) != len(symbols):
         raise InternalError(f"two functions have one symbol among {symbols}")
@@ -83,7 +84,8 @@ def build_functions(
 def machine_text(target: Target) -> str:
     """What a target means on this machine, for cache keys: a native target is another CPU elsewhere."""
     model = cpu_model(target)
-    sizes = (model.vector_bits, model.vector_registers, model.fma_ports, model.fma_latency, model.l1, model.l2, model.l3)
+    caches = (model.l1, model.l2, model.l3)
+    sizes = (model.vector_bits, model.vector_registers, model.fma_ports, model.fma_latency, *caches)
     return repr((str(target), llvm_cpu(target), sizes, sorted(model.features), VERSION))
 
 
@@ -92,8 +94,9 @@ def _compile_llvm(
 ) -> tuple[list[str], list[bytes]]:
     check_target(target)
     model, machine = cpu_model(target), llvm_cpu(target)
-    sources = [llvm.emit_module(function, model) for function in functions]
-    keys = [cache_key("llvm", text, machine.triple, machine.cpu, machine.features, VERSION) for text in sources]
+    flags = fast_math_flags(target)
+    sources = [llvm.emit_module(function, model, flags) for function in functions]
+    keys = [cache_key("llvm", text, repr(machine), VERSION) for text in sources]
 
     def compile_missing(indices: list[int]) -> list[bytes]:
         return compile_many([request(sources[i], target) for i in indices], jobs)
@@ -125,7 +128,7 @@ def _through_cache(
         if cache is not None:
             cache.put(keys[index], data)
     if missing and cache is not None:
-        cache.trim()
+        cache.trim_at_times()
     return [data for data in found if data is not None]
 
 

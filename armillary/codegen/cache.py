@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import time
 import warnings
 from pathlib import Path
 
 from armillary.config import setting
 
 MAX_BYTES = 1 << 30
+TRIM_SECONDS = 600
 _MAGIC = b"ARMOBJ1\n"
 
 
@@ -71,6 +73,20 @@ class Cache:
         except OSError as error:
             self._is_unwritable = True
             warnings.warn(f"the kernel cache {self.directory} cannot be written: {error}", RuntimeWarning, stacklevel=2)
+
+    def trim_at_times(self) -> None:
+        """Trim unless somebody did within TRIM_SECONDS: looking at every entry takes long."""
+        marker = self.directory / "trimmed"
+        try:
+            if time.time() - marker.stat().st_mtime < TRIM_SECONDS:
+                return
+        except OSError:  # never trimmed: the marker is written below
+            pass
+        try:
+            marker.touch()
+        except OSError:  # put has warned that the directory cannot be written to
+            return
+        self.trim()
 
     def trim(self) -> int:
         """Remove the least recently used entries until the limit holds; how many went."""

@@ -34,8 +34,8 @@ _LOOP_NOTES += '!1 = !{!"llvm.loop.unroll.disable"}\n!2 = !{!"llvm.loop.vectoriz
 class FunctionEmitter(Emitter):
     """An Emitter that also knows the function it is in."""
 
-    def __init__(self, cpu: CpuModel, function: PhasedFunction, touched: Touched) -> None:
-        super().__init__(cpu)
+    def __init__(self, cpu: CpuModel, function: PhasedFunction, touched: Touched, fast_math: str = "") -> None:
+        super().__init__(cpu, fast_math)
         self.function, self.touched = function, touched
         self.plan: dict[S.Buffer, int] = {}
 
@@ -47,14 +47,14 @@ class FunctionEmitter(Emitter):
         rule(self, item)
 
 
-def emit_module(function: PhasedFunction, cpu: CpuModel) -> str:
-    """The LLVM IR text of one function."""
+def emit_module(function: PhasedFunction, cpu: CpuModel, fast_math: str = "") -> str:
+    """The LLVM IR text of one function; `fast_math` are LLVM's flags for its float arithmetic ("" is strict)."""
     parts: list[str] = []
     declared: dict[str, str] = {}
     math: dict[str, str] = {}
     touched = Touched()
     for index, phase in enumerate(function.phases):
-        m = FunctionEmitter(cpu, function, touched)
+        m = FunctionEmitter(cpu, function, touched, fast_math)
         parts.append(_phase(m, phase, index))
         if constant_extent(phase) is None:
             parts.append(_extent(function, phase, index, cpu))

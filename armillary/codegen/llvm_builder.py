@@ -93,8 +93,10 @@ class Builder:
         """Note an external function the module must declare."""
         self.declared.setdefault(name, f"declare {result} @{name}({arguments}) {attributes}".rstrip())
 
-    def intrinsic(self, result: str, name: str, *arguments: tuple[str, str], hoist: bool = True) -> str:
-        """A call of an LLVM intrinsic or other pure function; arguments are (type, value)."""
+    def intrinsic(
+        self, result: str, name: str, *arguments: tuple[str, str], hoist: bool = True, flags: str = ""
+    ) -> str:
+        """A call of an LLVM intrinsic or other pure function; arguments are (type, value), `flags` fast-math ones."""
         self.declare(result, name, ", ".join(kind for kind, _ in arguments))
-        text = f"call {result} @{name}({', '.join(f'{kind} {value}' for kind, value in arguments)})"
+        text = f"call{flags} {result} @{name}({', '.join(f'{kind} {value}' for kind, value in arguments)})"
         return self.pure(text, *(value for _, value in arguments)) if hoist else self.here(text)

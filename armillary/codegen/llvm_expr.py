@@ -72,7 +72,7 @@ def binary(m: Emitter, op: str, kind: str, a: str, b: str) -> str:
 
 def _arithmetic(integer: str, floating: str) -> Callable[[Emitter, Any], str]:
     def on_floats(m: Emitter, dtype: DType, a: str, b: str) -> str:
-        return binary(m, floating, register_type(dtype), a, b)
+        return binary(m, floating + m.fast_math, register_type(dtype), a, b)
 
     def rule(m: Emitter, e: Any) -> str:  # Any: Add, Sub, Mul or Div
         dtype = e.dtype
@@ -105,13 +105,13 @@ def _fused(base: Callable[[Emitter, Any], str], is_sub: bool) -> Callable[[Emitt
 
 def negate(m: Emitter, dtype: DType, value: str) -> str:
     """The value with its sign flipped (so -0.0 of 0.0)."""
-    return m.pure(f"fneg {register_type(dtype)} {value}", value)
+    return m.pure(f"fneg{m.fast_math} {register_type(dtype)} {value}", value)
 
 
 def fused_multiply_add(m: Emitter, dtype: DType, a: str, b: str, c: str) -> str:
     """a*b + c, fused if that is fast on the target."""
     kind = register_type(dtype)
-    return m.intrinsic(kind, f"llvm.fmuladd.{suffix(dtype)}", (kind, a), (kind, b), (kind, c))
+    return m.intrinsic(kind, f"llvm.fmuladd.{suffix(dtype)}", (kind, a), (kind, b), (kind, c), flags=m.fast_math)
 
 
 def _guarded_divisor(m: Emitter, dtype: DType, b: str) -> tuple[str, str]:

@@ -35,9 +35,10 @@ class RegisterFile:
 class Emitter(Builder):
     """Builder plus environment."""
 
-    def __init__(self, cpu: CpuModel) -> None:
+    def __init__(self, cpu: CpuModel, fast_math: str = "") -> None:
         super().__init__()
         self.cpu = cpu
+        self.fast_math = f" {fast_math}" if fast_math else ""  # flags of the float arithmetic the program asks for
         self.pointers: dict[S.Buffer, str] = {}
         self.files: dict[S.Buffer, RegisterFile] = {}
         self.constants: dict[E.Var, int] = {}

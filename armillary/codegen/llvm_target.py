@@ -6,6 +6,8 @@ TargetError or InternalError, never a crash. The compilation itself: `machine.py
 
 from __future__ import annotations
 
+import dataclasses
+
 from armillary.codegen import machine
 from armillary.codegen.pool import Request
 from armillary.errors import InternalError, TargetError
@@ -18,14 +20,14 @@ VERSION = machine.VERSION
 def request(ir: str, target: Target, form: str = "object") -> Request:
     """What a compile worker needs to compile `ir` for `target`."""
     found = llvm_cpu(target)
-    return Request(ir, found.triple, found.cpu, found.features, form)
+    return Request(ir, found.triple, found.cpu, found.features, form, found.abi, found.opt_level)
 
 
 def check_target(target: Target) -> None:
     """Refuse a triple that LLVM does not know."""
     found = llvm_cpu(target)
     try:
-        machine.machine(found.triple, found.cpu, found.features)
+        machine.machine(found.triple, found.cpu, found.features, found.abi, found.opt_level)
     except ValueError as error:
         raise TargetError(str(error), hint="-mtriple is, for example, aarch64-linux-gnu or x86_64-linux-gnu") from None
 
@@ -33,9 +35,8 @@ def check_target(target: Target) -> None:
 def _emit(ir: str, target: Target | str, form: str) -> bytes:
     where = as_target(target)
     check_target(where)
-    found = llvm_cpu(where)
     try:
-        return machine.compile_ir(ir, found.triple, found.cpu, found.features, form)
+        return machine.compile_ir(**dataclasses.asdict(request(ir, where, form)))
     except ValueError as error:
         raise InternalError(str(error)) from None
 

@@ -23,7 +23,9 @@ def _initialize() -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def machine(triple: str, cpu: str, features: str) -> Any:  # Any: llvmlite has no types
+def machine(  # Any: llvmlite has no types
+    triple: str, cpu: str, features: str, abi: str = "", opt_level: int = 2
+) -> Any:
     """The target machine; ValueError with LLVM's words if the triple is unknown."""
     _initialize()
     try:
@@ -31,7 +33,7 @@ def machine(triple: str, cpu: str, features: str) -> Any:  # Any: llvmlite has n
     except RuntimeError as error:
         raise ValueError(f"LLVM does not know the triple {triple!r}: {error}") from None
     return target.create_target_machine(
-        cpu=cpu, features=features, opt=2, reloc="pic", codemodel="default", abiname="", printmc=False
+        cpu=cpu, features=features, opt=opt_level, reloc="pic", codemodel="default", abiname=abi, printmc=False
     )
 
 
@@ -61,9 +63,11 @@ def _optimise(module: Any, tm: Any) -> None:
     passes.run(module, builder)
 
 
-def compile_ir(ir: str, triple: str, cpu: str, features: str, form: str = "object") -> bytes:
+def compile_ir(
+    ir: str, triple: str, cpu: str, features: str, form: str = "object", abi: str = "", opt_level: int = 2
+) -> bytes:
     """Machine code of `ir`: form is object, assembly or llvm (the optimised IR)."""
-    tm = machine(triple, cpu, features)
+    tm = machine(triple, cpu, features, abi, opt_level)
     module = parse(ir, triple, tm)
     _optimise(module, tm)
     if form == "llvm":

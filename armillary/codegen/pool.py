@@ -35,6 +35,8 @@ class Request:
     cpu: str
     features: str
     form: str = "object"
+    abi: str = ""
+    opt_level: int = 2
 
 
 class Worker:

@@ -18,7 +18,7 @@ from pathlib import Path
 from armillary.c_compiler import NATIVE_NAMES, as_command, find_compiler, is_zig, run_compiler
 from armillary.config import setting
 from armillary.errors import TargetError
-from armillary.target.cpu import architecture, is_native
+from armillary.target.cpu import architecture, is_native, triple_of
 from armillary.target.target import Target
 
 
@@ -41,7 +41,7 @@ def find_toolchain(target: Target, cc: str | Sequence[str] | None = None) -> Too
     names = _candidates(target)
     command = find_compiler(names=names)
     if command is not None:
-        extra = ("-target", zig_triple(target.mtriple)) if is_zig(command) and is_cross(target) else ()
+        extra = ("-target", zig_triple(triple_of(target))) if is_zig(command) and is_cross(target) else ()
         return Toolchain((*command, *extra))
     raise TargetError(
         f"no C compiler for target {target}; looked for {', '.join(names)} and the ziglang package",
@@ -61,7 +61,7 @@ def is_cross(target: Target) -> bool:
 def _candidates(target: Target) -> tuple[str, ...]:
     if not is_cross(target):
         return NATIVE_NAMES
-    triple = target.mtriple
+    triple = triple_of(target)
     parts = [part for part in triple.split("-") if part not in ("unknown", "pc", "none")]
     short = "-".join(("aarch64" if parts[0] == "arm64" else parts[0], *parts[1:]))
     plain = "-".join((architecture(triple), *parts[1:]))

@@ -1,6 +1,6 @@
 """A compile worker: a process that turns LLVM IR into objects until its input ends.
 
-In: on stdin, requests: 8 bytes of length, then JSON {ir, triple, cpu, features, form}. Out: on stdout, replies: one
+In: on stdin, requests: 8 bytes of length, then JSON of `pool.Request`. Out: on stdout, replies: one
 byte (0 fine, 1 refused), 8 bytes of length, then the object or the reason. Invariant: imports only llvmlite through
 `machine.py`; ends when the pipe closes, so no worker outlives its parent. The other side: `pool.py`.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from armillary.codegen.machine import compile_ir
 from armillary.codegen.wire import LENGTH, REPLY
@@ -26,7 +26,7 @@ def main() -> int:
     return 0
 
 
-def _serve(request: dict[str, str], outgoing: BinaryIO) -> None:
+def _serve(request: dict[str, Any], outgoing: BinaryIO) -> None:  # Any: the fields of `pool.Request`
     try:
         status, payload = 0, compile_ir(**request)
     except ValueError as error:

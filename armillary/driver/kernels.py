@@ -70,7 +70,7 @@ def compile_kernels(
             done[kernel.name] = _store(store, keys[kernel.name], future.result())
             progress("compile", len(done), len(kernels))
     if missing and store is not None:
-        store.trim()
+        store.trim_at_times()
     return {k.name: done[k.name] for k in kernels}
 
 

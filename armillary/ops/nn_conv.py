@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from armillary.ops.nn_common import (
     te_pad,
     tensor,
     wide,
+    widened_product,
     window_count,
     windows,
 )  # fmt: skip
@@ -244,6 +246,7 @@ def _attach(op: Op, attrs_class: type, rank: int) -> None:
     op.infer(lambda attrs, data, weight: _infer(op.name, rank, attrs, data, weight))
     op.reference(lambda attrs, data, weight: _reference(rank, attrs, data, weight))
     op.compute(lambda attrs, data, weight: _compute(rank, attrs, data, weight))
+    op.decompose(partial(widened_product, op))
 
 
 _attach(conv1d, Conv1DAttrs, 1)

@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from armillary.ops.nn_common import (
     placed,
     reduce_axes,
     wide,
+    widened_product,
     windows,
 )  # fmt: skip
 from armillary.ops.nn_conv import Window, plain, result_dtype, window
@@ -195,6 +197,7 @@ def _attach(op: Op, attrs_class: type, rank: int) -> None:
     op.infer(lambda attrs, data, weight: _infer(op.name, rank, attrs, data, weight))
     op.reference(lambda attrs, data, weight: _reference(op.name, rank, attrs, data, weight))
     op.compute(lambda attrs, data, weight: _compute(op.name, rank, attrs, data, weight))
+    op.decompose(partial(widened_product, op))
 
 
 _attach(conv1d_transpose, Conv1DTransposeAttrs, 1)

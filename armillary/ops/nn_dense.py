@@ -10,13 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from armillary import te
 from armillary.errors import TypeMismatch
-from armillary.ops.nn_common import Tensor, f32, need_dtype, need_rank, need_tensor, reduce_axes, same_dim, tensor, wide
+from armillary.ops.nn_common import (
+    Tensor,
+    f32,
+    need_dtype,
+    need_rank,
+    need_tensor,
+    reduce_axes,
+    same_dim,
+    tensor,
+    wide,
+    widened_product,
+)  # fmt: skip
 from armillary.ops.nn_conv import result_dtype
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
@@ -58,6 +70,8 @@ dense.attrs(DenseAttrs)
 matmul.attrs(MatmulAttrs)
 batch_matmul.attrs(BatchMatmulAttrs)
 dense_pack.attrs(DensePackAttrs)
+for _op in (dense, matmul, batch_matmul):
+    _op.decompose(partial(widened_product, _op))
 
 
 def _inner(op: str, k: Dim, wk: Dim, a: TensorType, b: TensorType, hint: str) -> None:
@@ -214,6 +228,7 @@ def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor
 @dense.samples
 def _samples_dense() -> Iterator[Sample]:
     yield Sample(DenseAttrs(), (f32(3, 7), f32(5, 7)))
+    yield Sample(DenseAttrs(), (tensor("float16", 3, 40), tensor("float16", 5, 40)))
     yield Sample(DenseAttrs(units=4), (f32(2, 3, 5), f32(4, 5)))
     yield Sample(DenseAttrs(out_dtype="int32"), (tensor("int8", 2, 9), tensor("int8", 3, 9)), (-9, 9))
 

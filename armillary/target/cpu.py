@@ -15,8 +15,9 @@ import platform
 import re
 from typing import Any
 
-from armillary.errors import TargetError
+from armillary.errors import TargetError, UnsupportedError
 from armillary.target.cpu_table import BASELINE, OTHER, TABLES, CpuRow
+from armillary.target.kinds.llvm import FAST_MATH
 from armillary.target.target import Target, as_target
 
 _ARCH = (
@@ -24,6 +25,10 @@ _ARCH = (
     (r"riscv64", "riscv64"), (r"riscv32", "riscv32"), (r"powerpc64le|ppc64le", "ppc64le"), (r"wasm", "wasm"),
 )  # fmt: skip
 _ALIASES = {"simd": "neon", "fp16": "fullfp16", "+simd": "neon"}
+_ABIS = {
+    "riscv64": ("lp64", "lp64f", "lp64d"), "riscv32": ("ilp32", "ilp32f", "ilp32d"),
+    "arm": ("aapcs", "apcs-gnu"), "aarch64": ("aapcs", "darwinpcs"),
+}  # fmt: skip
 _ARM_VERSIONS = ((82, "lse rdm"), (84, "dotprod"), (86, "i8mm bf16"))  # first version that has the features
 
 
@@ -60,11 +65,13 @@ class CpuModel:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LlvmCpu:
-    """The strings LLVM takes to make a target machine."""
+    """What LLVM takes to make a target machine."""
 
     triple: str
     cpu: str
     features: str
+    abi: str = ""
+    opt_level: int = 2
 
 
 def _host() -> Any:  # Any: the module armillary.target.host, loaded late because it loads LLVM
@@ -179,15 +186,59 @@ def _has_fma(arch: str, features: frozenset[str]) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def llvm_cpu(target: Target) -> LlvmCpu:
-    """Triple, CPU and feature string for LLVM."""
-    host_triple = "" if target.mtriple else _host().triple()
-    triple = target.mtriple or host_triple
+    """Triple, CPU, feature string, ABI and optimisation level for LLVM."""
+    triple = _float_abi(target, target.mtriple or _host().triple())
+    abi, level = _abi(target, architecture(triple)), _opt_level(target)
     if is_native(target):
         have = _host().features()
-        return LlvmCpu(triple, _host().cpu_name(), ",".join(("+" if on else "-") + n for n, on in sorted(have.items())))
+        features = ",".join(("+" if on else "-") + n for n, on in sorted(have.items()))
+        return LlvmCpu(triple, _host().cpu_name(), features, abi, level)
     model = _model(target)
     extra = [item if item[0] in "+-" else "+" + item for item in target.mattr]
     if model.arch == "arm" and "neon" in model.features and "+neon" not in extra:
         extra.append("+neon")
     cpu = model.name if target.mcpu or target.attrs.get("march") else BASELINE.get(model.arch, "generic")
-    return LlvmCpu(triple, cpu, ",".join(extra))
+    return LlvmCpu(triple, cpu, ",".join(extra), abi, level)
+
+
+def triple_of(target: Target) -> str:
+    """The target's triple as tools should hear it; "" for this machine."""
+    return _float_abi(target, target.mtriple) if target.mtriple else ""
+
+
+def _float_abi(target: Target, triple: str) -> str:
+    """The triple with the environment of -mfloat-abi: gnueabihf passes floats in float registers, gnueabi does not."""
+    wanted = str(target.attrs.get("mfloat-abi", ""))
+    if not wanted:
+        return triple
+    base = triple.removesuffix("hf")
+    if architecture(triple) != "arm" or wanted not in ("hard", "soft", "softfp") or not base.endswith("eabi"):
+        raise UnsupportedError(
+            f"target attribute 'mfloat-abi': {wanted!r} means nothing for the triple {triple}",
+            hint="hard, soft or softfp, for 32-bit Arm triples such as armv7-linux-gnueabihf",
+        )
+    return base + "hf" if wanted == "hard" else base
+
+
+def _abi(target: Target, arch: str) -> str:
+    """The checked -mabi; LLVM itself would end the process on some unknown names."""
+    wanted = str(target.attrs.get("mabi", ""))
+    known = _ABIS.get(arch, ())
+    if wanted and wanted not in known:
+        have = f"{arch} has {', '.join(known)}" if known else f"{arch} has one only; leave -mabi out"
+        raise UnsupportedError(f"target attribute 'mabi': no ABI {wanted!r} for {arch}", hint=have)
+    return wanted
+
+
+def _opt_level(target: Target) -> int:
+    level = int(target.attrs.get("opt-level", 2))  # type: ignore[arg-type]  # the schema says int
+    if not 0 <= level <= 3:
+        raise TargetError(f"target attribute 'opt-level' is {level}, wanted 0 to 3")
+    return level
+
+
+def fast_math_flags(target: Target) -> str:
+    """LLVM's flags for float arithmetic, from -fast-math and -fast-math-<flag>; "" is strict."""
+    if target.attrs.get("fast-math"):
+        return "fast"
+    return " ".join(flag for flag in FAST_MATH if target.attrs.get(f"fast-math-{flag}"))

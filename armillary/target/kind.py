@@ -15,11 +15,19 @@ Attribute = str | int | float | bool | tuple[str, ...]
 COMMON: Mapping[str, type] = MappingProxyType(
     {"device": str, "from_device": int, "libs": tuple, "model": str, "tag": str}
 )  # attributes every kind has, besides keys and host
+REFUSED: Mapping[str, str] = MappingProxyType({
+    "libs": "kernels of other libraries are not called",
+    "from_device": "facts are not read from a device; state them as attributes",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class TargetKind:
-    """One kind of target. `attributes` maps a name to str, int, float, bool or tuple (of strings)."""
+    """One kind of target. `attributes` maps a name to str, int, float, bool or tuple (of strings).
+
+    Every attribute either has an effect, is a label (device, model, tag), or stands in `refused`: scripts may state it,
+    and a build says why it cannot be followed.
+    """
 
     name: str
     device_type: int  # DLPack's number
@@ -29,6 +37,7 @@ class TargetKind:
     attributes: Mapping[str, type] = field(default_factory=dict)
     defaults: Mapping[str, Attribute] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)  # attributes that cannot be built for: name -> why
 
     @property
     def schema(self) -> dict[str, type]:

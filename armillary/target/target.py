@@ -12,9 +12,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from armillary.errors import TargetError
+from armillary.errors import TargetError, UnsupportedError
 from armillary.target import grammar
-from armillary.target.kind import Attribute, TargetKind
+from armillary.target.kind import REFUSED, Attribute, TargetKind
 from armillary.target.kinds import KINDS
 
 _STACK: contextvars.ContextVar[tuple[Target, ...]] = contextvars.ContextVar("target", default=())
@@ -166,6 +166,17 @@ def _parse(target: Any) -> tuple[grammar.Parsed, Target | None]:  # Any: what a 
     host = raw.get("host")
     parsed = grammar.check({key: value for key, value in raw.items() if key != "host"})
     return parsed, None if host is None else Target(host)
+
+
+def check_attributes(target: Target) -> None:
+    """Refuse a target with an attribute that a build would have to ignore."""
+    refused = {**REFUSED, **target.kind.refused}
+    for name in target.attrs:
+        if name in refused and target.attrs[name] != target.kind.defaults.get(name):
+            raise UnsupportedError(
+                f"target attribute {name!r} of kind {target.kind.name} is not supported: {refused[name]}",
+                hint=f"leave -{name} out of the target",
+            )
 
 
 def as_target(value: Any) -> Target:  # Any: str, dict, Target

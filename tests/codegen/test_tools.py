@@ -12,15 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from harness import compiled
+from test_numerics import kernel
 from test_statements import tile
 
+from armillary.codegen.build import build_functions
 from armillary.codegen.cache import Cache, cache_key
 from armillary.codegen.jit import LoadedObjects
 from armillary.codegen.llvm_target import emit_object, request
 from armillary.codegen.pool import Pool, Worker
 from armillary.codegen.toolchain import find_toolchain, link_shared, zig_triple
 from armillary.config import setting
-from armillary.errors import ExecutionError, InternalError, TargetError
+from armillary.errors import ExecutionError, InternalError, TargetError, UnsupportedError
 from armillary.target import Target
 
 ADD = "define i32 @add(i32 %a, i32 %b) {\n  %c = add i32 %a, %b\n  ret i32 %c\n}\n"
@@ -149,6 +151,19 @@ def test_missing_compiler_and_failing_link_say_what_ran(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match=r"failed.*\n.*not_there.o"):
         link_shared([tmp_path / "not_there.o"], tmp_path / "x.so", Target("llvm"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_fast_math_and_opt_level_change_the_code() -> None:
+    function = kernel({"x": lambda a, b: a * b + a}, "float32", 8, 1)
+    strict, fast, plain = (compiled([function], f"llvm{flags}") for flags in ("", " -fast-math", " -opt-level=0"))
+    assert "fmuladd" in strict.get_source("ll") and " fast " not in strict.get_source("ll")
+    assert "call fast float @llvm.fmuladd" in fast.get_source("ll")
+    assert plain.get_source("asm") != strict.get_source("asm")
+
+
+def test_a_target_attribute_without_effect_is_refused_before_anything_is_built() -> None:
+    with pytest.raises(UnsupportedError, match="'num-cores'(.|\n)*leave -num-cores out"):
+        build_functions([], "llvm -num-cores=4")
 
 
 def test_environment_chooses_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,8 @@ def test_decomposition_equals_reference(op: Op, sample: Sample) -> None:
     params = [var(f"p{n}", tensor_type(a.shape, a.dtype.name)) for n, a in enumerate(arrays)]
     assert op.decompose_rule is not None
     body = op.decompose_rule(sample.attrs, *params)
+    if body is None:
+        return
     got, wanted = evaluate(Function(tuple(params), body), arrays), op.evaluate(sample.attrs, arrays)
     got, wanted = (v if isinstance(v, tuple) else (v,) for v in (got, wanted))
     for g, w in zip(got, wanted, strict=True):

@@ -22,7 +22,8 @@ from armillary.tir.stmt import PrimFunc
 from armillary.transform import PassContext
 
 Array = np.ndarray[Any, Any]
-Executor = Callable[[Op, Any, Sequence[Type], Sequence[Array]], list[Array]]
+Inputs = Sequence[Any]  # one array or tuple of arrays per argument
+Executor = Callable[[Op, Any, Inputs, Sequence[bool]], list[Array]]
 
 
 def placeholders(ty: Type, name: str) -> Any:

@@ -59,7 +59,10 @@ def test_decomposition_equals_the_reference(name: str, number: int) -> None:
     if op.decompose_rule is None:
         return
     expr = op.decompose_rule(sample.attrs, *[_constants(a) for a in arrays])
-    assert not any(isinstance(e, Call) and e.op is op for e in post_order(expr)), "it decomposes into itself"
+    if expr is None:
+        return
+    again = [e for e in post_order(expr) if isinstance(e, Call) and e.op is op]
+    assert not any(op.decompose_rule(e.attrs, *e.args) for e in again), "it decomposes into itself"
     sampling.check_close(evaluate(expr), op.evaluate(sample.attrs, arrays), sample, name)
 
 

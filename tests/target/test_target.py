@@ -9,9 +9,10 @@ import sys
 
 import pytest
 
-from armillary.errors import TargetError
+from armillary.errors import TargetError, UnsupportedError
 from armillary.target import Target, adreno, arm_cpu, cpu_model, mali
-from armillary.target.cpu import llvm_cpu
+from armillary.target.cpu import fast_math_flags, llvm_cpu
+from armillary.target.target import check_attributes
 
 
 @pytest.mark.parametrize(
@@ -121,6 +122,38 @@ def test_gpu_has_no_cpu_facts_and_native_needs_the_same_machine() -> None:
         cpu_model("opencl")
     with pytest.raises(TargetError, match="-mcpu=native"):
         cpu_model("llvm -mcpu=native -mtriple=riscv64-linux-gnu")
+
+
+def test_float_abi_chooses_the_environment_of_an_arm_triple() -> None:
+    hard = llvm_cpu(Target("llvm -mtriple=armv7-linux-gnueabi -mfloat-abi=hard"))
+    soft = llvm_cpu(Target("llvm -mtriple=armv7-linux-gnueabihf -mfloat-abi=soft"))
+    assert (hard.triple, soft.triple) == ("armv7-linux-gnueabihf", "armv7-linux-gnueabi")
+    with pytest.raises(UnsupportedError, match="'mfloat-abi'(.|\n)*32-bit Arm"):
+        llvm_cpu(Target("llvm -mtriple=aarch64-linux-gnu -mfloat-abi=hard"))
+
+
+def test_abi_and_optimisation_level_reach_llvm_or_are_refused() -> None:
+    found = llvm_cpu(Target("llvm -mtriple=riscv64-linux-gnu -mabi=lp64d -opt-level=3"))
+    assert (found.abi, found.opt_level) == ("lp64d", 3)
+    with pytest.raises(UnsupportedError, match="'mabi'(.|\n)*lp64d"):
+        llvm_cpu(Target("llvm -mtriple=riscv64-linux-gnu -mabi=eabi"))
+    with pytest.raises(TargetError, match="'opt-level' is 7"):
+        llvm_cpu(Target("llvm -opt-level=7"))
+
+
+def test_fast_math_flags_are_llvms() -> None:
+    assert fast_math_flags(Target("llvm")) == ""
+    assert fast_math_flags(Target("llvm -fast-math")) == "fast"
+    assert fast_math_flags(Target("llvm -fast-math-nsz -fast-math-nnan")) == "nnan nsz"
+
+
+@pytest.mark.parametrize(
+    "text", ["llvm -num-cores=4", "llvm -cl-opt=-x", "llvm -libs=cblas", "c -workspace-byte-alignment=8"]
+)
+def test_an_attribute_without_effect_is_refused_by_name_when_building(text: str) -> None:
+    name = text.split(" -", 1)[1].split("=")[0]
+    with pytest.raises(UnsupportedError, match=f"'{name}'"):
+        check_attributes(Target(text))
 
 
 def test_importing_targets_does_not_load_llvm() -> None:

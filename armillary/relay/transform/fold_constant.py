@@ -26,6 +26,7 @@ from armillary.relay.types import AnyDim, TensorType, Type, tensor_fields
 from armillary.relay.walk import copy_type, not_primitive, post_order, rewrite
 from armillary.transform import define_pass
 
+SHAPE_READERS = ("shape_of", "ndarray_size")  # their value needs the type of the argument only
 _GROWTH = 8  # int8 weights become float64 at most
 
 
@@ -63,7 +64,7 @@ def _fold(root: Expr, fold_qnn: bool, max_bytes: int) -> Expr:
 
 
 def _fold_call(call: Call, max_bytes: int) -> Expr | None:
-    if call.op.name == "shape_of":
+    if call.op.name in SHAPE_READERS:
         return _fold_shape(call)
     inputs = 0
     for arg in call.args:
@@ -85,7 +86,8 @@ def _fold_shape(call: Call) -> Expr | None:
         return None
     if any(isinstance(d, AnyDim) for d in ty.shape):
         return None
-    return Constant(np.asarray(ty.shape, result.dtype.numpy), call.span)
+    value = ty.shape if call.op.name == "shape_of" else ty.size
+    return Constant(np.asarray(value, result.dtype.numpy), call.span)
 
 
 def _constant_bytes(expr: Expr) -> int | None:

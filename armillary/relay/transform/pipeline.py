@@ -20,8 +20,10 @@ from armillary.relay.transform.canonicalize_ops import canonicalize_ops
 from armillary.relay.transform.combine_parallel_batch_matmul import combine_parallel_batch_matmul
 from armillary.relay.transform.combine_parallel_conv2d import combine_parallel_conv2d
 from armillary.relay.transform.combine_parallel_dense import combine_parallel_dense
+from armillary.relay.transform.dynamic_to_static import dynamic_to_static
 from armillary.relay.transform.eliminate_common_subexpr import eliminate_common_subexpr
 from armillary.relay.transform.fast_math import fast_math
+from armillary.relay.transform.flatten_atrous_conv import flatten_atrous_conv
 from armillary.relay.transform.fold_constant import fold_constant
 from armillary.relay.transform.fold_scale_axis import fold_scale_axis
 from armillary.relay.transform.fuse_ops import fuse_ops
@@ -30,6 +32,7 @@ from armillary.relay.transform.inline import inline
 from armillary.relay.transform.label_ops import label_ops
 from armillary.relay.transform.remove_unused_functions import remove_unused_functions
 from armillary.relay.transform.simplify_expr import simplify_expr
+from armillary.relay.transform.simplify_expr_post_alter_op import simplify_expr_post_alter_op
 from armillary.relay.transform.simplify_inference import simplify_inference
 from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
 from armillary.relay.transform.winograd_conv2d import winograd_conv2d
@@ -45,6 +48,7 @@ def build_passes(target: Any) -> list[Pass]:  # Any: whatever Target accepts
         to_basic_block_normal_form.bind(),
         # No operator that exists for training only; no duplicate, no identity; branches on constants taken.
         simplify_inference.bind(),
+        dynamic_to_static.bind(),
         eliminate_common_subexpr.bind(),
         fold_constant.bind(),
         simplify_expr.bind(),
@@ -58,13 +62,14 @@ def build_passes(target: Any) -> list[Pass]:  # Any: whatever Target accepts
         fold_scale_axis.bind(),
         simplify_expr.bind(),
         canonicalize_cast.bind(),
+        flatten_atrous_conv.bind(),
         # Channels in blocks of a vector; weights packed: the last change of layout.
         infer_type.bind(),
         alter_op_layout.bind(target=target),
         # Each 3x3 convolution has its algorithm.
         winograd_conv2d.bind(target=target),
         fold_constant.bind(),
-        simplify_expr.bind(),
+        simplify_expr_post_alter_op.bind(),
         fast_math.bind(),
         fold_constant.bind(),
         eliminate_common_subexpr.bind(),

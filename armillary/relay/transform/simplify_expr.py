@@ -27,7 +27,8 @@ from armillary.relay.transform.simplify_inference import pick_field
 from armillary.relay.types import TensorType, tensor_fields
 from armillary.transform import define_pass
 
-_RESHAPES = ("reshape", "expand_dims", "squeeze", "nn.batch_flatten", "contrib_reverse_reshape", "reshape_like")
+LIKE = ("zeros_like", "ones_like", "full_like", "cast_like", "reshape_like", "broadcast_to_like")
+RESHAPES = ("reshape", "expand_dims", "squeeze", "nn.batch_flatten", "contrib_reverse_reshape", "reshape_like")
 
 
 @define_pass("simplify-expr")
@@ -137,7 +138,7 @@ def same_shape(expr: Call) -> Expr | None:
 def consecutive_reshapes(expr: Call) -> Expr | None:
     """reshape(reshape(x))  ->  reshape(x)"""
     inner, result = expr.args[0], tensor(expr)
-    if op_name(inner) not in _RESHAPES or not isinstance(inner, Call) or result is None or -1 in result.shape:
+    if op_name(inner) not in RESHAPES or not isinstance(inner, Call) or result is None or -1 in result.shape:
         return None
     if 0 in result.shape:
         return None  # 0 means "as in the input" to reshape
@@ -184,6 +185,31 @@ def consecutive_layouts(expr: Call) -> Expr | None:
     return call("layout_transform", inner.args[0], **attrs)
 
 
+def consecutive_clips(expr: Call) -> Expr | None:
+    """clip(clip(x, a, b), c, d)  ->  clip(x, max(a, c), min(b, d))   if the intervals overlap"""
+    inner, outer = expr.args[0], expr.attrs
+    if op_name(inner) != "clip" or not isinstance(inner, Call):
+        return None
+    low, high = max(inner.attrs.a_min, outer.a_min), min(inner.attrs.a_max, outer.a_max)
+    return call("clip", inner.args[0], a_min=low, a_max=high) if low <= high else None
+
+
+def like_shape(expr: Call) -> Expr | None:
+    """zeros_like(x)  ->  zeros(shape of x), and so for the operators that only read a tensor's shape"""
+    ty, name = tensor(expr), op_name(expr)
+    if ty is None or (name == "reshape_like" and 0 in ty.shape):
+        return None
+    if name == "full_like":
+        return call("full", expr.args[1], shape=ty.static, dtype=ty.dtype)
+    if name in ("zeros_like", "ones_like"):
+        return call(name.removesuffix("_like"), shape=ty.static, dtype=ty.dtype)
+    if name == "cast_like":
+        return call("cast", expr.args[0], dtype=ty.dtype)
+    if name == "reshape_like":
+        return call("reshape", expr.args[0], newshape=ty.static)
+    return call("broadcast_to", expr.args[0], shape=ty.static)
+
+
 def relu_twice(expr: Call) -> Expr | None:
     """relu(relu(x))  ->  relu(x)"""
     return expr.args[0] if op_name(expr.args[0]) == "nn.relu" else None
@@ -207,5 +233,7 @@ _RULES: dict[str, tuple[Callable[[Call], Expr | None], ...]] = {
     "nn.pad": (zero_padding,),
     "copy": (same_cast,),
     "broadcast_to": (same_shape,),
-    **dict.fromkeys(_RESHAPES, (same_shape, consecutive_reshapes)),
+    "clip": (consecutive_clips,),
+    **dict.fromkeys(LIKE, (like_shape,)),
+    **dict.fromkeys((r for r in RESHAPES if r != "reshape_like"), (same_shape, consecutive_reshapes)),
 }

@@ -32,7 +32,7 @@ MAX_TILE = register_config_option(
 )
 TILES = (2, 4, 6)
 EFFICIENCY = 0.86  # of the FMA peak that register-tiled loops reach
-BYTES_PER_CYCLE = 6.0  # streaming weights from memory, one core: in a network the last layer has evicted them
+BYTES_PER_CYCLE = 4.0  # streaming weights from memory, one core: in a network the last layer has evicted them
 TRANSFORM_CYCLES = 7.0  # per vector and point, data and output together
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from armillary.target.kind import TargetKind
 
-_FAST_MATH = ("nnan", "ninf", "nsz", "arcp", "contract", "reassoc")
+FAST_MATH = ("nnan", "ninf", "nsz", "arcp", "contract", "reassoc")
 KIND = TargetKind(
     name="llvm",
     device_type=1,
@@ -17,6 +17,10 @@ KIND = TargetKind(
     default_keys=("cpu",),
     attributes={
         "mattr": tuple, "mcpu": str, "mtriple": str, "mfloat-abi": str, "mabi": str, "num-cores": int, "opt-level": int,
-        "cl-opt": tuple, "fast-math": bool, **{f"fast-math-{flag}": bool for flag in _FAST_MATH},
+        "cl-opt": tuple, "fast-math": bool, **{f"fast-math-{flag}": bool for flag in FAST_MATH},
+    },
+    refused={
+        "cl-opt": "LLVM's command-line options are global to the process",
+        "num-cores": "the number of threads is chosen where the network runs: ARMILLARY_NUM_THREADS",
     },
 )  # fmt: skip

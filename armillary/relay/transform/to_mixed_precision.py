@@ -1,0 +1,199 @@
+"""to-mixed-precision: compute in float16 (or bfloat16) what gains from it, and in float32 what would lose by it.
+
+In: a module. Out: the same with casts, so that contractions take and give the mixed type (ALWAYS), cheap operators do
+where their inputs already are in it (FOLLOW), and the sensitive ones stay as they were (NEVER). Invariant: a value is
+cast to a type once; operators without floats are untouched; branches, lets and calls of functions see the old types.
+`missing_op_mode` says what an operator without a category means: 0 an error, 1 a warning and NEVER, 2 NEVER.
+`conversions` maps an operator to (category, accumulation dtype, output dtype) and goes before the tables.
+
+    def @main(%x: Tensor[(1, 4), float32], %w: Tensor[(2, 4), float32]) {
+      %0 = nn.dense(%x, %w);
+      nn.relu(%0)
+    }
+    ->
+    def @main(%x: Tensor[(1, 4), float32], %w: Tensor[(2, 4), float32]) {
+      %0 = cast(%x, dtype="float16");
+      %1 = cast(%w, dtype="float16");
+      %2 = nn.dense(%0, %1, out_dtype="float16");
+      nn.relu(%2)
+    }
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from armillary.dtype import DType
+from armillary.errors import ConfigError, UnsupportedError
+from armillary.ir import IRModule
+from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from armillary.relay.op import Op
+from armillary.relay.transform._rules import call, on_functions
+from armillary.relay.types import TensorType, TupleType, Type
+from armillary.relay.walk import map_children, not_primitive, post_order
+from armillary.transform import define_pass
+
+
+class Category(enum.IntEnum):
+    """What becomes of an operator; the numbers are Relay's."""
+
+    ALWAYS = 0
+    FOLLOW = 1
+    NEVER = 2
+
+
+_MIXED = ("float16", "bfloat16")
+_ALWAYS = """nn.conv1d nn.conv2d nn.conv3d nn.conv1d_transpose nn.conv2d_transpose nn.conv3d_transpose nn.dense
+    nn.matmul nn.batch_matmul"""
+_FOLLOW = """nn.pad nn.mirror_pad nn.batch_flatten concatenate stack zeros ones split squeeze transpose expand_dims reshape
+    reshape_like broadcast_to broadcast_to_like strided_slice take gather argwhere where tile repeat reverse scatter_nd
+    scatter_elements full nn.depth_to_space nn.space_to_depth layout_transform equal not_equal less less_equal greater
+    greater_equal copy cast cast_like add subtract multiply divide negative abs nn.bias_add nn.batch_norm sqrt shape_of
+    max min maximum minimum argmax argmin nn.relu nn.leaky_relu nn.prelu nn.dropout sigmoid tanh fast_tanh fast_exp
+    fast_erf clip nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d
+    nn.global_max_pool2d nn.adaptive_max_pool1d nn.adaptive_max_pool2d nn.adaptive_max_pool3d image.resize2d
+    nn.upsampling"""
+_NEVER = """exp log power nn.softmax nn.log_softmax nn.l2_normalize erf arange nn.global_avg_pool2d nn.adaptive_avg_pool1d
+    nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d sum mean prod variance std nn.layer_norm nn.group_norm
+    nn.instance_norm nn.rms_norm logsumexp nn.lrn"""
+CATEGORIES: dict[str, Category] = {
+    **dict.fromkeys(_ALWAYS.split(), Category.ALWAYS),
+    **dict.fromkeys(_FOLLOW.split(), Category.FOLLOW),
+    **dict.fromkeys(_NEVER.split(), Category.NEVER),
+}
+Conversion = tuple[int, str, str]
+
+
+@define_pass("to-mixed-precision")
+def to_mixed_precision(
+    module: IRModule,
+    *,
+    mixed_precision_type: str = "float16",
+    missing_op_mode: int = 1,
+    keep_orig_output_dtype: bool = False,
+    conversions: Mapping[str, Conversion] | None = None,
+) -> IRModule:
+    """Insert casts so that contractions and what follows them compute in `mixed_precision_type`."""
+    if mixed_precision_type not in _MIXED:
+        raise ConfigError(f"to-mixed-precision: {mixed_precision_type!r} is not one of {', '.join(_MIXED)}")
+    if missing_op_mode not in (0, 1, 2):
+        raise ConfigError(f"to-mixed-precision: missing_op_mode is 0 (error), 1 (warn) or 2, got {missing_op_mode!r}")
+    mixed, overrides = DType(mixed_precision_type), dict(conversions or {})
+
+    def change(function: Function) -> Expr:
+        return _Converter(mixed, missing_op_mode, overrides).run(function, keep_orig_output_dtype)
+
+    return on_functions(module, change)
+
+
+class _Converter:
+    """One walk over one function: `new` maps each old node to its new form, `casts` a new node to its casts."""
+
+    def __init__(self, mixed: DType, missing: int, overrides: Mapping[str, Conversion]) -> None:
+        self.mixed, self.missing, self.overrides = mixed, missing, overrides
+        self.new: dict[int, Expr] = {}
+        self.casts: dict[tuple[int, str], Expr] = {}
+        self.warned: set[str] = set()
+
+    def run(self, function: Function, keep_output: bool) -> Expr:
+        for expr in post_order(function, not_primitive):
+            if expr is not function:
+                self.new[id(expr)] = self._visit(expr)
+        body = self.restored(function.body) if keep_output else self.get(function.body)
+        if body is function.body:
+            return function
+        ret_type = function.ret_type if body.checked_type == function.body.checked_type else None
+        return Function(function.params, body, ret_type, function.attrs, function.span)
+
+    def get(self, expr: Expr) -> Expr:
+        return self.new.get(id(expr), expr)
+
+    def restored(self, expr: Expr) -> Expr:
+        """The new form of an old node, in the old type."""
+        return self._as_type(self.get(expr), expr.checked_type)
+
+    def _visit(self, expr: Expr) -> Expr:
+        if isinstance(expr, Tuple | TupleGetItem):
+            return map_children(expr, self.get)
+        if isinstance(expr, Call) and isinstance(expr.op, Op):
+            return self._operator(expr, expr.op)
+        return map_children(expr, self.restored)
+
+    def _operator(self, expr: Call, op: Op) -> Expr:
+        category, accumulate, result = self._category(op)
+        args = [self.get(a) for a in expr.args]
+        if category == Category.FOLLOW and not self._are_mixed(args):
+            category = Category.NEVER
+        if category == Category.NEVER:
+            return map_children(expr, self.restored)
+        cast = [self._to(a, self.mixed) for a in args]
+        attrs = self._attrs(expr.attrs, accumulate) if category == Category.ALWAYS else expr.attrs
+        made = Call(expr.op, tuple(cast), attrs, expr.span)
+        return self._to(made, DType(result)) if category == Category.ALWAYS else made
+
+    def _category(self, op: Op) -> tuple[Category, str, str]:
+        if op.name in self.overrides:
+            category, accumulate, result = self.overrides[op.name]
+            return Category(category), accumulate, result
+        found = CATEGORIES.get(op.name)
+        if found is None:
+            self._report(op.name)
+            found = Category.NEVER
+        return found, self.mixed, self.mixed
+
+    def _report(self, name: str) -> None:
+        message = f"to-mixed-precision: operator {name} has no category"
+        if self.missing == 0:
+            raise UnsupportedError(message, hint="name it in conversions=, or use missing_op_mode 1 or 2")
+        if self.missing == 1 and name not in self.warned:
+            self.warned.add(name)
+            warnings.warn(f"{message}; it stays in its own precision", stacklevel=2)
+
+    def _are_mixed(self, args: Sequence[Expr]) -> bool:
+        """Whether at least one float input is in the mixed type, and the others are or cost little to bring there."""
+        parts = [part for arg in args for part in (arg.fields if isinstance(arg, Tuple) else (arg,))]
+        floats = [part for part in parts if _has_float(part.checked_type)]
+        mixed = [_is_all(part.checked_type, self.mixed) for part in floats]
+        free = [isinstance(part, Constant | Var) for part in floats]
+        return any(mixed) and all(m or f for m, f in zip(mixed, free, strict=True))
+
+    def _attrs(self, attrs: Any, accumulate: str) -> Any:  # Any: each operator's attrs
+        names = {f.name for f in dataclasses.fields(attrs)} if attrs is not None else set()
+        return dataclasses.replace(attrs, out_dtype=str(accumulate)) if "out_dtype" in names else attrs
+
+    def _to(self, expr: Expr, dtype: DType) -> Expr:
+        """An expression with its float tensors in `dtype`."""
+        return self._as_type(expr, _with_floats(expr.checked_type, dtype))
+
+    def _as_type(self, expr: Expr, wanted: Type) -> Expr:
+        if expr.checked_type == wanted:
+            return expr
+        if isinstance(wanted, TupleType):
+            parts = expr.fields if isinstance(expr, Tuple) else [TupleGetItem(expr, k) for k in range(len(wanted.fields))]
+            return Tuple(tuple(self._as_type(part, ty) for part, ty in zip(parts, wanted.fields, strict=True)))
+        if not isinstance(wanted, TensorType):
+            return expr
+        key = (id(expr), str(wanted.dtype))
+        if key not in self.casts:
+            self.casts[key] = call("cast", expr, dtype=str(wanted.dtype))
+        return self.casts[key]
+
+
+def _with_floats(ty: Type, dtype: DType) -> Type:
+    if isinstance(ty, TupleType):
+        return TupleType(tuple(_with_floats(f, dtype) for f in ty.fields))
+    return TensorType(ty.shape, dtype) if isinstance(ty, TensorType) and ty.dtype.is_float else ty
+
+
+def _has_float(ty: Type) -> bool:
+    if isinstance(ty, TupleType):
+        return any(map(_has_float, ty.fields))
+    return isinstance(ty, TensorType) and ty.dtype.is_float
+
+
+def _is_all(ty: Type, dtype: DType) -> bool:
+    return _has_float(ty) and _with_floats(ty, dtype) == ty

@@ -1,0 +1,99 @@
+"""The CPU convolution schedules: right for awkward shapes, tiles that fit the registers, and a sensible choice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from armillary import relay
+from armillary.driver.build import build
+from armillary.relay.evaluate import evaluate
+from armillary.relay.transform.winograd_conv2d import Layer, best_tile, direct_cycles, winograd_cycles
+from armillary.runtime import cpu
+from armillary.schedules.cpu.conv2d_blocked import choose_tile
+from armillary.target import Target, cpu_model
+from armillary.transform import PassContext
+
+AVX512 = cpu_model(Target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids"))
+
+
+def compiled(function: Any, x: np.ndarray, **config: Any) -> np.ndarray:
+    with PassContext(opt_level=3, config=config):
+        graph = build(function, "llvm")["default"](cpu(0))
+    graph.set_input("x", x)
+    graph.run()
+    return graph.get_output(0).numpy().copy()
+
+
+def conv(shape: tuple[int, ...], channels: int, kernel: int, seed: int, **attrs: Any) -> tuple[Any, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    groups = attrs.get("groups", 1)
+    weight = rng.standard_normal((channels, shape[1] // groups, kernel, kernel)).astype("float32")
+    bias = rng.standard_normal((channels, 1, 1)).astype("float32")
+    x = relay.var("x", shape=shape)
+    y = relay.nn.relu(relay.nn.conv2d(x, relay.const(weight), **attrs) + relay.const(bias))
+    return relay.Function([x], y), rng.standard_normal(shape).astype("float32")
+
+
+DIRECT = [
+    ((1, 16, 9, 9), 32, 3, {"padding": (1, 1)}),
+    ((1, 32, 15, 17), 48, 3, {"padding": (1, 1), "strides": (2, 2)}),
+    ((2, 16, 7, 30), 16, 1, {}),
+    ((1, 3, 33, 31), 32, 7, {"padding": (3, 3), "strides": (2, 2)}),
+    ((1, 16, 12, 12), 16, 3, {"padding": (2, 2), "dilation": (2, 2)}),
+    ((1, 32, 10, 10), 32, 3, {"padding": (1, 1), "groups": 32}),
+    ((1, 32, 11, 11), 64, 3, {"padding": (1, 1), "groups": 2}),
+    ((1, 16, 8, 8), 16, 3, {"padding": (0, 1, 2, 1)}),
+    ((1, 16, 5, 40), 20, 5, {"padding": (2, 2)}),
+]
+
+
+@pytest.mark.parametrize(("shape", "channels", "kernel", "attrs"), DIRECT)
+def test_direct_convolution_agrees_with_the_reference(
+    shape: tuple[int, ...], channels: int, kernel: int, attrs: dict[str, Any]
+) -> None:
+    function, x = conv(shape, channels, kernel, 1, **attrs)
+    got = compiled(function, x, **{"relay.WinogradConv2D.max_tile": 0})
+    np.testing.assert_allclose(got, evaluate(function, [x]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("padding", [(0, 0), (1, 1), (2, 0, 1, 1)])
+@pytest.mark.parametrize(("height", "width", "batch"), [(56, 56, 1), (13, 29, 2), (7, 7, 1), (30, 62, 1)])
+def test_winograd_agrees_with_the_reference(padding: tuple[int, ...], height: int, width: int, batch: int) -> None:
+    function, x = conv((batch, 32, height, width), 32, 3, 2, padding=padding)
+    with PassContext(opt_level=3):
+        text = str(relay.optimize(function, "llvm")[0].astext(False))
+    got, expected = compiled(function, x), evaluate(function, [x])
+    assert np.abs(got - expected).max() < 2e-5 * np.abs(expected).max(), text
+
+
+def test_a_convolution_that_pays_is_done_by_winograd_and_the_option_forbids_it() -> None:
+    function, _ = conv((1, 64, 56, 56), 64, 3, 3, padding=(1, 1))
+    target = "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids"
+    with PassContext(opt_level=3):
+        assert "winograd_NCHWc" in relay.optimize(function, target)[0].astext(False)
+    with PassContext(opt_level=3, config={"relay.WinogradConv2D.max_tile": 0}):
+        assert "winograd" not in relay.optimize(function, target)[0].astext(False)
+    with PassContext(opt_level=3, disabled_pass=["WinogradConv2d"]):
+        assert "winograd" not in relay.optimize(function, target)[0].astext(False)
+
+
+def test_small_images_with_many_channels_stay_direct() -> None:
+    assert best_tile(Layer(512, 512, 1, 7, 7), AVX512, 6) == 0
+    assert best_tile(Layer(64, 64, 1, 56, 56), AVX512, 4) == 4
+    assert best_tile(Layer(64, 64, 1, 56, 56), AVX512, 2) == 2
+    assert winograd_cycles(Layer(64, 64, 1, 56, 56), AVX512, 4) < 0.5 * direct_cycles(Layer(64, 64, 1, 56, 56), AVX512)
+
+
+@pytest.mark.parametrize("registers", [16, 32])
+@pytest.mark.parametrize("width", [1, 3, 7, 14, 28, 55, 56, 112])
+@pytest.mark.parametrize("chunks", [1, 2, 3, 4, 7, 8, 16])
+def test_the_register_tile_fits_the_registers(width: int, chunks: int, registers: int) -> None:
+    tile = choose_tile(width, chunks, registers)
+    assert tile.rows * tile.vectors + tile.vectors + 1 <= registers
+    assert chunks % tile.vectors == 0
+    assert 1 <= tile.rows <= width
+    if chunks % 2 == 0 and width >= 14:
+        assert tile.rows * tile.vectors >= 8, "too few accumulators to hide the FMA latency"
