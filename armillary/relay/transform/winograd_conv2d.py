@@ -9,8 +9,8 @@ result agrees with the direct convolution to a few units of its rounding error; 
     ->
     nn.contrib_conv2d_winograd_NCHWc(%x, nn.contrib_conv2d_winograd_weight_transform(weight))
 
-The model: seconds = arithmetic / reachable peak + weights read once / bandwidth beyond L2 + transforms per tile. Its
-constants were fitted on 15 layer shapes of ResNet and VGG (mean error 9 %), see docs/notes/002-winograd.md.
+The model: cycles = arithmetic / reachable peak + weights read once / bandwidth beyond L2 + transforms per tile. Measurements
+and what it leaves out: docs/notes/002-winograd.md.
 """
 
 from __future__ import annotations
