@@ -11,6 +11,7 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping
 from typing import Any, ClassVar
 
 from armillary.errors import ModelError
+from armillary.lazy import find
 from armillary.node import Node, node
 
 
@@ -18,6 +19,7 @@ class BaseFunc(Node):
     """Base of functions. `attrs` is a tuple of (key, value) pairs: hashable, ordered."""
 
     __slots__ = ()
+    _module_printer: ClassVar[str] = ""  # "module:function" of (name, function, show_meta_data), for modules
     attrs: tuple[tuple[str, Any], ...]
 
     def get_attr(self, key: str, default: Any = None) -> Any:  # Any: attribute values differ by key
@@ -35,9 +37,6 @@ class GlobalVar(Node):
 
     _binds: ClassVar[bool] = True
     name_hint: str
-
-
-PRINTERS: dict[type, Callable[[Any], str]] = {}  # IR packages register how their functions print
 
 
 class IRModule:
@@ -111,8 +110,7 @@ class IRModule:
 
     def astext(self, show_meta_data: bool = True) -> str:
         """The module in its text form (it parses back when meta data is shown)."""
-        parts = [PRINTERS[type(f)]((name, f, show_meta_data)) for name, f in self._functions.items()]
-        return "\n".join(parts)
+        return "\n".join(find(f._module_printer)(n, f, show_meta_data) for n, f in self._functions.items())
 
     def script(self) -> str:
         return self.astext()

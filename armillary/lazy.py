@@ -12,15 +12,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
+def find(place: str) -> Any:  # Any: a module, class or function
+    """What "module" or "module:attribute" names, imported now."""
+    module_name, _, attribute = place.partition(":")
+    module = importlib.import_module(module_name)
+    return getattr(module, attribute) if attribute else module
+
+
 def lazy_names(package: str, table: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__, __dir__ = lazy_names(__name__, {"build": "armillary.driver.build:build"})`."""
 
     def resolve(name: str) -> Any:  # Any: a module, class or function
         if name not in table:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module_name, _, attribute = table[name].partition(":")
-        value = importlib.import_module(module_name)
-        result = getattr(value, attribute) if attribute else value
+        result = find(table[name])
         setattr(sys.modules[package], name, result)
         return result
 

@@ -10,9 +10,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
+
+from armillary.lazy import find
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:  # part of typing from Python 3.11 on; it does nothing when programs run
+
+    def dataclass_transform(**_):
+        return lambda decorator: decorator
+
 
 T = TypeVar("T")
 _DERIVED = "derived"
@@ -30,6 +40,7 @@ class Node:
     __slots__ = ("__weakref__",)
     _fields: ClassVar[tuple[str, ...]] = ()
     _binds: ClassVar[bool] = False
+    _printer: ClassVar[str] = ""  # "module:function" that gives a node's text; nodes without one print their fields
 
 
 def derived(compute: Callable[[Any], Any], *, init: Literal[False] = False) -> Any:  # Any: stands for any field type
@@ -48,7 +59,7 @@ def node(cls: type[T]) -> type[T]:
     init = _constructor(made, arguments, [f for f in all_fields if _DERIVED in f.metadata])
     type.__setattr__(made, "__init__", init)
     if not own_repr and made.__repr__ is object.__repr__:
-        made.__repr__ = default_repr  # type: ignore[assignment, method-assign]
+        type.__setattr__(made, "__repr__", text_of if issubclass(cls, Node) and cls._printer else default_repr)
     return made
 
 
@@ -80,6 +91,11 @@ def _slot(cls: type, name: str) -> Callable[[object, object], None]:
             setter: Callable[[object, object], None] = descriptor.__set__
             return setter
     raise AssertionError(f"{cls.__name__} has no slot {name}")
+
+
+def text_of(self: Node) -> str:
+    """The node in its language; the printer is imported when the first node prints."""
+    return str(find(self._printer)(self))
 
 
 def default_repr(self: Node) -> str:

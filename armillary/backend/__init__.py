@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import onnx
@@ -21,10 +21,13 @@ from armillary.dtype import dtype_of
 from armillary.errors import ConfigError, ExecutionError, UnsupportedError
 from armillary.frontend.onnx import check_operators, from_onnx
 from armillary.frontend.onnx_fold import NeedsValue
+from armillary.frontend.onnx_inputs import part_names
 from armillary.frontend.onnx_tensor import ELEM_TYPES
 
 Array = np.ndarray[Any, Any]
 Runner = Callable[[dict[str, Array]], list[Array]]
+Value = Array | list[Array] | None  # a tensor, a sequence, an optional that holds nothing
+Compiled = tuple[Runner, frozenset[str], Any]  # Any: lengths of the outputs that are sequences, or None
 _MAX_COMPILED = 64
 
 
@@ -47,17 +50,18 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
         self.input_names = [value.name for value in model.graph.input if value.name not in held]
         self.output_names = [value.name for value in model.graph.output]
         self.static: set[str] = set()  # inputs whose values are compiled in
-        self._compiled: dict[Any, tuple[Runner, frozenset[str]]] = {}
+        self._compiled: dict[Any, Compiled] = {}
+        self.kinds = {value.name: value.type.WhichOneof("value") or "tensor_type" for value in model.graph.input}
 
     def run(self, inputs: Any, **_options: Any) -> tuple[Any, ...]:  # Any: an array, a sequence or a mapping of them
         """Outputs for these inputs, as a named tuple in the graph's order."""
         arrays = self._named(inputs)
-        runner, static = self._runner(arrays)
-        outputs = runner({name: value for name, value in arrays.items() if name not in static})
-        result: tuple[Any, ...] = namedtupledict("Outputs", self.output_names)(*outputs)
+        runner, static, counts = self._runner(arrays)
+        outputs = runner(_flat({name: value for name, value in arrays.items() if name not in static}))
+        result: tuple[Any, ...] = namedtupledict("Outputs", self.output_names)(*_grouped(outputs, counts))
         return result
 
-    def _named(self, inputs: Any) -> dict[str, Array]:
+    def _named(self, inputs: Any) -> dict[str, Value]:
         if isinstance(inputs, dict):
             given = dict(inputs)
         else:
@@ -67,30 +71,69 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
                 raise ExecutionError(f"the model takes {len(self.input_names)} inputs, got {len(values)}")
         if set(given) != set(self.input_names):
             raise ExecutionError(f"the model's inputs are {self.input_names}, got {sorted(given)}")
-        strange = [n for n, v in given.items() if v is None or isinstance(v, list | tuple | dict | str)]
-        if strange:
-            kind = type(given[strange[0]]).__name__
-            raise UnsupportedError(f"input {strange[0]!r} is {kind}; only tensors are supported")
-        return {name: np.asarray(value) for name, value in given.items()}
+        return {name: self._value(name, value) for name, value in given.items()}
 
-    def _runner(self, arrays: dict[str, Array]) -> tuple[Runner, frozenset[str]]:
-        shapes = tuple((name, value.shape, value.dtype.name) for name, value in arrays.items())
+    def _value(self, name: str, value: Any) -> Value:  # Any: whatever a caller passes
+        kind = self.kinds[name]
+        if kind != "tensor_type" and value is None:
+            return None
+        if kind != "tensor_type" and isinstance(value, list) and not any(isinstance(v, list | str) for v in value):
+            return [np.asarray(v) for v in value]
+        if value is None or isinstance(value, list | tuple | dict | str):
+            raise UnsupportedError(f"input {name!r} is {type(value).__name__}; only tensors are supported")
+        return np.asarray(value)
+
+    def _runner(self, arrays: dict[str, Value]) -> Compiled:
+        shapes = tuple((name, repr(_shapes(value, True))) for name, value in arrays.items())
         while True:
-            values = {name: arrays[name] for name in self.static}
+            values = {name: value for name, value in arrays.items() if name in self.static and is_array(value)}
             key = (shapes, tuple((name, value.tobytes()) for name, value in sorted(values.items())))
             if key in self._compiled:
                 return self._compiled[key]
             try:
-                module, _ = from_onnx(self.model, {n: v.shape for n, v in arrays.items()}, static_inputs=values)
+                given = {name: _shapes(value, False) for name, value in arrays.items()}
+                module, _ = from_onnx(self.model, given, static_inputs=values)
             except NeedsValue as error:
-                if error.inputs <= self.static:
+                if error.inputs <= self.static or not all(is_array(arrays.get(name)) for name in error.inputs):
                     raise
                 self.static |= error.inputs
                 continue
             if len(self._compiled) >= _MAX_COMPILED:
                 self._compiled.clear()
-            self._compiled[key] = _engine(self.engine)(module, **self.options), frozenset(self.static)
+            counts = module["main"].get_attr("output_counts", None)
+            self._compiled[key] = _engine(self.engine)(module, **self.options), frozenset(self.static), counts
             return self._compiled[key]
+
+
+def is_array(value: Any) -> TypeGuard[Array]:
+    """Whether an input is one tensor."""
+    return isinstance(value, np.ndarray)
+
+
+def _shapes(value: Value, with_dtype: bool) -> Any:  # Any: a shape, a list of shapes, or None
+    if isinstance(value, list):
+        return [_shapes(v, with_dtype) for v in value]
+    return None if value is None else (*value.shape, value.dtype.name) if with_dtype else value.shape
+
+
+def _flat(arrays: dict[str, Value]) -> dict[str, Array]:
+    """Tensors by the names that the import gives them."""
+    flat: dict[str, Array] = {}
+    for name, value in arrays.items():
+        if value is None:
+            continue
+        many = isinstance(value, list)
+        parts = value if isinstance(value, list) else [value]
+        flat.update(zip(part_names(name, len(parts), many), parts, strict=True))
+    return flat
+
+
+def _grouped(outputs: list[Array], counts: Any) -> list[Any]:
+    """Outputs as the model declares them: the elements of a sequence in one list."""
+    if counts is None:
+        return outputs
+    rest = iter(outputs)
+    return [next(rest) if count < 0 else [next(rest) for _ in range(count)] for count in counts]
 
 
 class ArmillaryBackend(Backend):  # type: ignore[misc, unused-ignore]

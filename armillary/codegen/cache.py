@@ -77,11 +77,8 @@ class Cache:
     def trim_at_times(self) -> None:
         """Trim unless somebody did within TRIM_SECONDS: looking at every entry takes long."""
         marker = self.directory / "trimmed"
-        try:
-            if time.time() - marker.stat().st_mtime < TRIM_SECONDS:
-                return
-        except OSError:  # never trimmed: the marker is written below
-            pass
+        if marker.exists() and time.time() - marker.stat().st_mtime < TRIM_SECONDS:
+            return
         try:
             marker.touch()
         except OSError:  # put has warned that the directory cannot be written to

@@ -1,8 +1,9 @@
 """Our own float32 functions, scalar and vector: exp, log, tanh, erf, sigmoid, pow.
 
 In: a name and a number of lanes. Out: the text of an LLVM function, straight-line code without tables or branches.
-Errors measured over the whole range against float64: at most 3 ulp (`tests/codegen/test_numerics.py`); infinities, NaN, zeros and subnormals as C's
-functions. Polynomials are minimax fits (weighted least squares with reweighting, in float64) on the reduced ranges
+Errors measured over the whole range against float64: at most 3 ulp (`tests/codegen/test_numerics.py`);
+infinities, NaN, zeros and subnormals as those of C. Polynomials are minimax fits (weighted least squares with
+reweighting, in float64) on the reduced ranges
 named below.
 """
 

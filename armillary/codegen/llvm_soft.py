@@ -24,25 +24,28 @@ class Format:
     bias: int
     has_inf: bool = True
     unsigned_zero: bool = False  # "uz" formats: no -0, whose pattern is the only NaN
+    finite: bool = False  # every pattern is a number: overflow gives the largest, NaN gives -0
 
     @property
     def nan(self) -> int:
         """Bits of a NaN (sign clear, except in uz formats)."""
         bits = self.exponent + self.mantissa
-        if self.unsigned_zero:
+        if self.unsigned_zero or self.finite:
             return 1 << bits
         return (1 << bits) - 1 - ((1 << (self.mantissa - 1)) - 1 if self.has_inf else 0)
 
     @property
     def inf(self) -> int:
         """What overflow gives."""
+        if self.finite:
+            return self.largest
         return ((1 << self.exponent) - 1) << self.mantissa if self.has_inf else self.nan
 
     @property
     def largest(self) -> int:
         """Bits of the largest finite value."""
         bits = self.exponent + self.mantissa
-        if self.unsigned_zero:
+        if self.unsigned_zero or self.finite:
             return (1 << bits) - 1
         return self.inf - 1 if self.has_inf else (1 << bits) - 2
 
@@ -50,7 +53,7 @@ class Format:
 FORMATS = {
     "float16": Format(5, 10, 15), "bfloat16": Format(8, 7, 127), "float8_e5m2": Format(5, 2, 15),
     "float8_e4m3fn": Format(4, 3, 7, has_inf=False), "float8_e4m3fnuz": Format(4, 3, 8, False, True),
-    "float8_e5m2fnuz": Format(5, 2, 16, False, True),
+    "float8_e5m2fnuz": Format(5, 2, 16, False, True), "float4_e2m1fn": Format(2, 1, 1, has_inf=False, finite=True),
 }  # fmt: skip
 
 
@@ -94,8 +97,11 @@ class _Bits:
 
 def decode(b: Builder, raw: str, dtype: DType) -> str:
     """float32 values of raw bits (an integer register of the format's width)."""
-    f, lanes = format_of(dtype), dtype.lanes
+    lanes = dtype.lanes
     k = _Bits(b, lanes)
+    if dtype.element == "float8_e8m0fnu":
+        return _power_of_two(k, b.pure(f"zext {vector('i8', lanes)} {raw} to {k.i32}", raw))
+    f = format_of(dtype)
     wide = b.pure(f"zext {vector(f'i{dtype.bits}', lanes)} {raw} to {k.i32}", raw)
     if f.exponent == 8:
         return k.to_float(k.op("shl", wide, 16))
@@ -109,7 +115,15 @@ def decode(b: Builder, raw: str, dtype: DType) -> str:
     return k.to_float(k.op("or", special, sign))
 
 
+def _power_of_two(k: _Bits, wide: str) -> str:
+    """A format of exponent bits only: 2**(bits - 127); all ones is NaN."""
+    shifted = k.select(k.op("icmp eq", wide, 0), 1 << 22, k.op("shl", wide, 23))
+    return k.to_float(k.select(k.op("icmp eq", wide, 255), 0x7FC00000, shifted))
+
+
 def _special(k: _Bits, f: Format, wide: str, magnitude: str, scaled: str) -> str:
+    if f.finite:
+        return scaled
     if f.unsigned_zero:
         return k.select(k.op("icmp eq", wide, f.nan), 0x7FC00000, scaled)
     if not f.has_inf:

@@ -78,10 +78,12 @@ def zig_triple(triple: str) -> str:
     return f"{arch}-{'macos' if system.startswith('darwin') else system}-{abi}"
 
 
-def machine_flags(target: Target) -> list[str]:
-    """Compiler flags that choose the target's CPU."""
+def machine_flags(target: Target, is_zig: bool = False) -> list[str]:
+    """Compiler flags that choose the target's CPU; zig writes its names with underscores and has no -march of ARM."""
     if is_native(target):
-        return ["-march=native"]
+        return ["-mcpu=native" if is_zig else "-march=native"]
+    if is_zig:
+        return [f"-mcpu={target.mcpu.replace('-', '_')}"] if target.mcpu else []
     arch = architecture(target.mtriple or platform.machine())
     flags = []
     march = str(target.attrs.get("march", ""))
@@ -103,7 +105,7 @@ def compile_c(
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "kernels.c")
         path.write_text(source)
-        flags = ["-std=c11", "-O2", "-fPIC", "-fno-math-errno", "-ffp-contract=fast", *machine_flags(target), *options]
+        flags = ["-std=c11", "-O2", "-fPIC", "-fno-math-errno", "-ffp-contract=fast", *machine_flags(target, tool.is_zig), *options]
         return run_compiler([*tool.command, *flags, "-c", str(path)], Path(output))
 
 

@@ -16,16 +16,21 @@ from typing import Any
 import numpy as np
 
 from armillary.driver.memory_plan import Lifetime, plan_memory
+from armillary.dtype import DType
 from armillary.errors import InternalError, UnsupportedError
 from armillary.node import post_order
+from armillary.relay.binding import bind
+from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
-from armillary.relay.op import Op, is_primitive
+from armillary.relay.op import Op, is_call, is_primitive
 from armillary.relay.printer import print_function
 from armillary.relay.types import TensorType, tensor_fields
 
 Array = np.ndarray[Any, Any]
 NOP = "__nop"
-_VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten", "copy", "contrib_reverse_reshape"})
+_VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten", "copy"})
+_MOVES = frozenset({"transpose", "layout_transform"})
+_LARGEST_CHECKED_MOVE = 1 << 24  # elements: above, a move of axes counts as a copy without looking
 
 
 @dataclass(frozen=True)
@@ -161,11 +166,25 @@ class _Builder:
 
 
 def _is_view(function: Function) -> bool:
-    """Whether the function only renames the shape of its first input."""
-    body = function.body
-    while isinstance(body, Call) and isinstance(body.op, Op) and body.op.name in _VIEWS:
+    """Whether the function leaves the elements of its input in memory order: reshapes, and moves of axes of size 1."""
+    body, moves = function.body, False
+    while isinstance(body, Call) and is_call(body, *_VIEWS, *_MOVES):
+        moves = moves or body.op.name in _MOVES
         body = body.args[0]
-    return body is not function.body and isinstance(body, Var)
+    if body is function.body or not isinstance(body, Var) or len(function.params) != 1:
+        return False
+    return not moves or _keeps_order(function)
+
+
+def _keeps_order(function: Function) -> bool:
+    """Number the elements and look whether the reference leaves the numbers in order."""
+    (ty,) = tensor_fields(function.params[0].checked_type)
+    if ty.size > _LARGEST_CHECKED_MOVE:
+        return False
+    numbers = np.arange(ty.size, dtype=np.int32).reshape(ty.static)
+    typed = Var("numbers", TensorType(ty.shape, DType("int32")))
+    moved = evaluate(Function((typed,), bind(function.body, {function.params[0]: typed})), [numbers])
+    return bool(np.array_equal(np.ravel(moved), numbers.ravel()))
 
 
 def _words(function: Function) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 import armillary.ops  # noqa: F401  (fills the table of import rules)
 from armillary.errors import ArmillaryError, ConfigError, ModelError, Span, UnsupportedError
 from armillary.frontend.onnx_attributes import Attributes, refuse_unread
+from armillary.frontend.onnx_control import Body, branch_taken, mapped_sequence, unrolled_loop, unrolled_scan
 from armillary.frontend.onnx_fold import Folder, Known, NeedsValue
 from armillary.frontend.onnx_functions import call_types, function_key, schema_function, schema_of
-from armillary.frontend.onnx_inputs import InputBinder, check_declared
+from armillary.frontend.onnx_inputs import InputBinder, check_declared, part_names
 from armillary.frontend.onnx_load import (
     Model,
     bind_attributes,
@@ -37,6 +38,7 @@ from armillary.frontend.onnx_load import (
 from armillary.frontend.onnx_tensor import Array, attribute_value, sparse_array, tensor_array
 from armillary.ir import IRModule
 from armillary.node import post_order
+from armillary.ops.sequence_onnx import NOTHING
 from armillary.relay.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import OnnxNode, onnx_rule
 from armillary.relay.types import AnyDim, TensorType, TupleType
@@ -122,21 +124,28 @@ class _Walk:
             scope[name] = self.folder.settle(value, Span(source, name))
         for node in nodes:
             self._convert(node, scope, self.model.opsets)
-        outputs = [self._output(scope[value.name], value.name) for value in graph.output]
-        return self._module([v for v in inputs.values() if isinstance(v, Var)], outputs)
+        outputs = {value.name: self._output(scope[value.name], value.name) for value in graph.output}
+        return self._module([v for value in inputs.values() for v in _parts(value) if isinstance(v, Var)], outputs)
 
     def _output(self, expr: Expr, name: str) -> Expr:
-        if not isinstance(expr.checked_type, TensorType):
+        tensors = [isinstance(part.checked_type, TensorType) for part in _parts(expr)]
+        if expr is NOTHING or not all(tensors):
             raise UnsupportedError(f"graph output {name!r} is not a tensor", span=Span(self.model.source, name))
         return expr
 
-    def _module(self, inputs: list[Var], outputs: list[Expr]) -> tuple[IRModule, dict[str, Array]]:
+    def _module(self, inputs: list[Var], values: dict[str, Expr]) -> tuple[IRModule, dict[str, Array]]:
+        """The module; a sequence becomes one output per element, named `<name>.<position>`."""
+        outputs = [part for value in values.values() for part in _parts(value)]
         body = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
         used = _variables(body)
         weights = {name: pair for name, pair in self.weights.items() if id(pair[0]) in used}
         params = (*inputs, *(var for var, _ in weights.values()))
-        names = tuple(value.name for value in self.model.proto.graph.output)
-        attrs = (("input_names", tuple(v.name_hint for v in inputs)), ("output_names", names))
+        names = [n for name, value in values.items() for n in part_names(name, len(_parts(value)), _is_many(value))]
+        attrs: tuple[tuple[str, Any], ...] = (
+            ("input_names", tuple(v.name_hint for v in inputs)), ("output_names", tuple(names)),
+        )  # fmt: skip
+        if any(_is_many(value) for value in values.values()):
+            attrs += (("output_counts", tuple(len(_parts(v)) if _is_many(v) else -1 for v in values.values())),)
         function = Function(params, body, None, attrs, Span(self.model.source))
         return IRModule({"main": function}), {name: array for name, (_, array) in weights.items()}
 
@@ -319,33 +328,59 @@ class _Walk:
     def _size(self, view: OnnxNode, _scope: Scope, _opsets: Mapping[str, int]) -> list[Expr]:
         return [Constant(np.array(np.prod(_static_shape(view), dtype=np.int64), np.int64))]
 
-    def _if(self, view: OnnxNode, scope: Scope, opsets: Mapping[str, int]) -> list[Expr]:
-        """Only the branch that is taken is imported."""
-        condition = view.constants[0]
-        if condition is None:
+    # --- sub-graphs ---
+
+    def body(self, graph: GraphProto, scope: Scope, opsets: Mapping[str, int]) -> Body:
+        """A function that imports a sub-graph for given inputs; it reads the scope around it."""
+        weights: Scope = {}
+        self._read_weights(graph, weights)
+        nodes = ordered_nodes(graph, scope, self.model.source)
+        self.refuse_unknown(nodes)
+
+        def call(inputs: Sequence[Expr]) -> list[Expr]:
+            inner = {**scope, **weights}
+            for formal, value in zip(graph.input, inputs, strict=False):
+                inner[formal.name] = self.folder.settle(value, Span(self.model.source, formal.name))
+            for node in nodes:
+                self._convert(node, inner, opsets)
+            return [inner[value.name] for value in graph.output]
+
+        return call
+
+    def known(self, view: OnnxNode, value: Expr, what: str) -> Array:
+        """The value of an expression, or an UnsupportedError that names the inputs it depends on."""
+        self.asked = Known(self.folder, [value])
+        array = self.asked[0]
+        if not isinstance(array, np.ndarray):
             raise UnsupportedError(
-                "If: the condition is computed at run time, and control flow is not supported",
+                f"{view.op_type}: the {what} is computed at run time, and control flow is not supported",
                 hint="fix the inputs it depends on with static_inputs=, or simplify the model before import",
             )
-        branch = view.attributes.get("then_branch" if bool(condition.reshape(-1)[0]) else "else_branch")
-        if not isinstance(branch, GraphProto):
-            raise ModelError("If lacks a branch")
-        inner = dict(scope)
-        self._read_weights(branch, inner)
-        nodes = ordered_nodes(branch, scope, self.model.source)
-        self.refuse_unknown(nodes)
-        for node in nodes:
-            self._convert(node, inner, opsets)
-        return [inner[value.name] for value in branch.output]
+        return array
 
 
-_SPECIAL: dict[tuple[str, str], Any] = {  # Any: methods of _Walk
+_SPECIAL: dict[tuple[str, str], Any] = {  # Any: functions (walk, view, scope, opsets) -> values
     ("", "Constant"): _Walk._constant,
     ("", "Identity"): _Walk._identity,
     ("", "Shape"): _Walk._shape,
     ("", "Size"): _Walk._size,
-    ("", "If"): _Walk._if,
+    ("", "If"): branch_taken,
+    ("", "Loop"): unrolled_loop,
+    ("", "Scan"): unrolled_scan,
+    ("", "SequenceMap"): mapped_sequence,
 }
+
+
+def _is_many(value: Expr) -> bool:
+    return isinstance(value.checked_type, TupleType)
+
+
+def _parts(value: Expr) -> list[Expr]:
+    """A tensor, or the elements of a sequence."""
+    if isinstance(value, Tuple):
+        return list(value.fields)
+    ty = value.checked_type
+    return [TupleGetItem(value, k) for k in range(len(ty.fields))] if isinstance(ty, TupleType) else [value]
 
 
 def _static_shape(view: OnnxNode) -> tuple[int, ...]:

@@ -16,7 +16,8 @@ from onnx import ValueInfoProto
 from armillary.dtype import DType, dtype_of
 from armillary.errors import ModelError, Span, TypeMismatch, UnsupportedError
 from armillary.frontend.onnx_tensor import checked_shape, elem_dtype
-from armillary.relay.expr import Constant, Expr, Var
+from armillary.ops.sequence_onnx import NOTHING
+from armillary.relay.expr import Constant, Expr, Tuple, Var
 from armillary.relay.types import TensorType
 
 
@@ -27,14 +28,15 @@ class InputBinder:
         self, source: str, shapes: Mapping[str, Any], dtype: str | Mapping[str, str], values: Mapping[str, Any]
     ) -> None:
         self.source = source
-        self.shapes = {name: _as_shape(name, shape) for name, shape in shapes.items()}
+        self.sequences = {n: None if s is None else [_as_shape(n, d) for d in s] for n, s in shapes.items() if _many(s)}
+        self.shapes = {name: _as_shape(name, shape) for name, shape in shapes.items() if name not in self.sequences}
         self.dtype, self.values = dtype, {name: np.asarray(_plain(value)) for name, value in values.items()}
         self.symbols: dict[str, int] = {}
 
     def bind(self, inputs: Sequence[ValueInfoProto]) -> dict[str, Expr]:
         """A Var or Constant for each input, in order."""
         names = [value.name for value in inputs]
-        for given, what in ((self.shapes, "shape"), (self.values, "static_inputs")):
+        for given, what in ((self.shapes | self.sequences, "shape"), (self.values, "static_inputs")):
             unknown = sorted(set(given) - set(names))
             if unknown:
                 raise ModelError(
@@ -65,6 +67,8 @@ class InputBinder:
         if not value.name:
             raise ModelError("a graph input has no name", span=Span(self.source))
         kind = value.type.WhichOneof("value") if value.HasField("type") else None
+        if kind in ("sequence_type", "optional_type") and value.name in {**self.sequences, **self.shapes}:
+            return self._parts(value, span)
         if kind not in ("tensor_type", None):
             plain = str(kind).removesuffix("_type").replace("_", " ")
             raise UnsupportedError(f"input {value.name!r} is a {plain}; only tensors are supported", span=span)
@@ -73,6 +77,26 @@ class InputBinder:
         if value.name in self.values:
             return self._fixed(value.name, ty, span)
         return Var(value.name, ty, span)
+
+    def _parts(self, value: ValueInfoProto, span: Span) -> Expr:
+        """A sequence as a Tuple of variables, one per shape given; an optional as what it holds."""
+        kind, what = value.type, f"input {value.name!r}"
+        optional = kind.HasField("optional_type")
+        kind = kind.optional_type.elem_type if optional else kind
+        given = self.sequences.get(value.name, self.shapes.get(value.name))
+        if optional and given is None:
+            return NOTHING
+        many = kind.HasField("sequence_type")
+        if given is None or many != isinstance(given, list):
+            raise TypeMismatch(f"{what}: shape= must be {'a list of shapes' if many else 'one shape'}", span=span)
+        element = kind.sequence_type.elem_type if many else kind
+        if not element.HasField("tensor_type"):
+            raise UnsupportedError(f"{what} holds something other than tensors", span=span)
+        dtype = elem_dtype(element.tensor_type.elem_type, what, span)
+        shapes: list[tuple[int, ...]] = given if isinstance(given, list) else [given]
+        names = part_names(value.name, len(shapes), many)
+        made = tuple(Var(n, TensorType(checked_shape(s, dtype, what, span), dtype), span) for n, s in zip(names, shapes))
+        return Tuple(made) if many else made[0]
 
     def _dtype(self, value: ValueInfoProto, span: Span) -> DType:
         code = value.type.tensor_type.elem_type
@@ -114,6 +138,11 @@ class InputBinder:
         return Constant(np.ascontiguousarray(array).reshape(array.shape), span)
 
 
+def part_names(name: str, count: int, many: bool) -> list[str]:
+    """Names of the tensors that stand for an input or output: of a sequence, one per element."""
+    return [f"{name}.{k}" for k in range(count)] if many else [name]
+
+
 def check_declared(value: ValueInfoProto, ty: Any, span: Span) -> None:  # Any: a TensorType
     """Compare an initialiser with what the graph's inputs say of it (older models list them there)."""
     declared = value.type.tensor_type
@@ -129,6 +158,13 @@ def check_declared(value: ValueInfoProto, ty: Any, span: Span) -> None:  # Any: 
 
 def _plain(value: Any) -> Any:  # Any: numpy arrays, numbers, sequences and runtime arrays
     return value.numpy() if hasattr(value, "numpy") and not isinstance(value, np.ndarray) else value
+
+
+def _many(shape: Any) -> bool:
+    """Whether `shape=` gives a list of shapes, or None for an optional that holds nothing."""
+    if shape is None:
+        return True
+    return isinstance(shape, list) and all(isinstance(dims, tuple | list) for dims in shape)
 
 
 def _as_shape(name: str, shape: Any) -> tuple[int, ...]:

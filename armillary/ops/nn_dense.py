@@ -228,7 +228,7 @@ def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor
 @dense.samples
 def _samples_dense() -> Iterator[Sample]:
     yield Sample(DenseAttrs(), (f32(3, 7), f32(5, 7)))
-    yield Sample(DenseAttrs(), (tensor("float16", 3, 40), tensor("float16", 5, 40)))
+    yield Sample(DenseAttrs(), (tensor("float16", 3, 9), tensor("float16", 5, 9)), rtol=0.02, atol=0.02)
     yield Sample(DenseAttrs(units=4), (f32(2, 3, 5), f32(4, 5)))
     yield Sample(DenseAttrs(out_dtype="int32"), (tensor("int8", 2, 9), tensor("int8", 3, 9)), (-9, 9))
 

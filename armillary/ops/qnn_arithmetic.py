@@ -26,7 +26,6 @@ from armillary.ops.qnn_quantize import (
     placed,
     placed_array,
     requantize,
-    requantize_decompose,
     requantize_reference,
     saturate,
     saturated,
@@ -96,7 +95,7 @@ def qadd_decompose(attrs: QBinaryAttrs, *args: Expr) -> Expr:
     lhs, rhs, lhs_scale, lhs_zero, rhs_scale, rhs_zero, scale, zero = args
     sides = (lhs, lhs_scale, lhs_zero, attrs.lhs_axis), (rhs, rhs_scale, rhs_zero, attrs.rhs_axis)
     left, right = (
-        requantize_decompose(RequantizeAttrs(axis, out_dtype="int32"), x, s, z, scale, const(_NEUTRAL))
+        requantize(x, s, z, scale, const(_NEUTRAL), axis=axis, out_dtype="int32")
         for x, s, z, axis in sides
     )
     total = add(cast(left, "int64"), cast(right, "int64"))
@@ -122,7 +121,8 @@ def qmul_reference(attrs: QBinaryAttrs, *arrays: Array) -> Array:
     product = np.asarray(left * right)
     factor = _product_scale(attrs, product.ndim, lhs_scale, rhs_scale)
     to = RequantizeAttrs(attrs.lhs_axis, out_dtype=lhs.dtype.name)
-    return requantize_reference(to, product, factor, _NEUTRAL, scale, zero)
+    result: Array = requantize.evaluate(to, (product, factor, _NEUTRAL, scale, zero))
+    return result
 
 
 @qmul.decompose
@@ -136,7 +136,7 @@ def qmul_decompose(attrs: QBinaryAttrs, *args: Expr) -> Expr:
     else:
         factor = multiply(placed(lhs_scale, ndim, attrs.lhs_axis), placed(rhs_scale, ndim, attrs.rhs_axis))
     to = RequantizeAttrs(attrs.lhs_axis, out_dtype=str(tensor_of(lhs).dtype))
-    return requantize_decompose(to, product, factor, const(_NEUTRAL), scale, zero)
+    return requantize(product, factor, const(_NEUTRAL), scale, zero, **vars(to))
 
 
 def _binary_samples() -> Iterator[Sample]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops._common import axis_of, check_broadcasts_to, check_kind, f32, i32, of_type, quiet
+from armillary.ops._common import axis_of, check_broadcasts_to, check_kind, f32, i32, ints, of_type, quiet
 from armillary.ops.broadcast import add, divide, greater_equal, multiply, right_shift, subtract, where
 from armillary.ops.elementwise import floor, round_half_even
 from armillary.ops.elementwise_cast import cast, clip
@@ -110,6 +110,11 @@ def check_small(name: str, dtype: str) -> DType:
     return found
 
 
+def floats(*values: float) -> Array:
+    """A float32 sample input."""
+    return np.array(values, np.float32)
+
+
 # --- quantize -------------------------------------------------------------------------------------------------------
 
 
@@ -150,7 +155,8 @@ def quantize_reference(attrs: QuantizeAttrs, data: Array, scale: Array, zero: Ar
     kind = working.numpy.type
     steps = data.astype(kind) / placed_array(scale, data.ndim, attrs.axis).astype(kind)
     moved = np.round(steps) + placed_array(zero, data.ndim, attrs.axis).astype(kind)
-    return np.clip(moved, kind(dtype.min_value), kind(_int32_limit(dtype, working))).astype(dtype.numpy)
+    limited = np.clip(moved, kind(dtype.min_value), kind(_int32_limit(dtype, working)))
+    return np.asarray(limited).astype(dtype.numpy)
 
 
 @quantize.decompose
@@ -168,9 +174,9 @@ def quantize_samples() -> Iterator[Sample]:
     scale, zero = np.float32(0.25), np.int32(3)
     yield Sample(QuantizeAttrs(), (f32(3, 5), scale, zero), domain=(-40, 40))
     yield Sample(QuantizeAttrs(out_dtype="uint8"), (f32(7), np.float32(0.5), np.int32(128)), domain=(-90, 90))
-    yield Sample(QuantizeAttrs(1, "int16"), (f32(2, 3, 2), np.float32([0.1, 2, 0.03]), np.int32([0, 7, -2])))
+    yield Sample(QuantizeAttrs(1, "int16"), (f32(2, 3, 2), floats(0.1, 2, 0.03), ints([0, 7, -2])))
     yield Sample(QuantizeAttrs(out_dtype="uint4"), (of_type("float16", 3, 4), np.float32(0.25), np.int32(7)))
-    yield Sample(QuantizeAttrs(out_dtype="int32"), (np.float32([0.5, 1.5, 2.5, -0.5, 9e20, -9e20]), np.float32(1), zero))
+    yield Sample(QuantizeAttrs(out_dtype="int32"), (floats(0.5, 1.5, 2.5, -0.5, 9e20, -9e20), np.float32(1), zero))
 
 
 @quantize.bad_samples
@@ -225,7 +231,7 @@ def dequantize_decompose(attrs: DequantizeAttrs, data: Expr, scale: Expr, zero: 
 @dequantize.samples
 def dequantize_samples() -> Iterator[Sample]:
     yield Sample(DequantizeAttrs(), (of_type("int8", 3, 5), np.float32(0.25), np.int32(3)), domain=(-128, 127))
-    yield Sample(DequantizeAttrs(0), (of_type("uint8", 2, 3), np.float32([0.5, 2]), np.int32([0, 9])), domain=(0, 255))
+    yield Sample(DequantizeAttrs(0), (of_type("uint8", 2, 3), floats(0.5, 2), ints([0, 9])), domain=(0, 255))
     yield Sample(DequantizeAttrs(), (i32(4), np.float32(1e-3), np.int32(0)), domain=(-9e8, 9e8))
     yield Sample(DequantizeAttrs(out_dtype="float16"), (of_type("int8", 4), np.float32(0.1), np.int32(1)))
 
@@ -365,7 +371,7 @@ def _scaled_real(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, rou
 @requantize.samples
 def requantize_samples() -> Iterator[Sample]:
     one = (np.float32(0.5), np.int32(2), np.float32(7.0), np.int32(-3))
-    channels = (np.float32([0.1, 0.02, 3]), np.int32(0), np.float32(0.7), np.int32(5))
+    channels = (floats(0.1, 0.02, 3), np.int32(0), np.float32(0.7), np.int32(5))
     for rounding in ("UPWARD", "TONEAREST"):
         yield Sample(RequantizeAttrs(rounding=rounding), (i32(4, 5), *one), domain=(-3000, 3000))
         real = RequantizeAttrs(rounding=rounding, compute_dtype="float64")
@@ -375,7 +381,7 @@ def requantize_samples() -> Iterator[Sample]:
     yield Sample(even, (i32(2, 3, 4), *channels), domain=(-900, 900))
     yield Sample(RequantizeAttrs(), (of_type("int8", 6), *one), domain=(-128, 127))
     huge = (np.float32(1), np.int32(0), np.float32(2.0**-20), np.int32(0))
-    yield Sample(RequantizeAttrs(out_dtype="int32"), (np.int32([2**31 - 1, -(2**31), 1, 0]), *huge))
+    yield Sample(RequantizeAttrs(out_dtype="int32"), (ints([2**31 - 1, -(2**31), 1, 0]), *huge))
 
 
 @requantize.bad_samples

@@ -34,6 +34,7 @@ from armillary.relay.pattern import (
     is_tuple_get_item,
     is_var,
     match,
+    partition,
     rewrite,
     wildcard,
 )
@@ -42,5 +43,5 @@ __all__ = [
     "AltPattern", "CallPattern", "ConstantPattern", "DFPattern", "DFPatternCallback", "DominatorPattern", "ExprPattern",
     "FunctionPattern", "IfPattern", "LetPattern", "TupleGetItemPattern", "TuplePattern", "VarPattern",
     "WildcardPattern", "dominates", "has_attr", "has_dtype", "has_shape", "has_type", "is_constant", "is_expr", "is_if",
-    "is_let", "is_op", "is_tuple", "is_tuple_get_item", "is_var", "match", "rewrite", "wildcard",
+    "is_let", "is_op", "is_tuple", "is_tuple_get_item", "is_var", "match", "partition", "rewrite", "wildcard",
 ]  # fmt: skip

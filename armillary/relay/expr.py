@@ -32,6 +32,7 @@ class Expr(Node):
     """Base of graph expressions; `a + b` builds a call, `a[i]` and `x, y = a` take the fields of a tuple."""
 
     __slots__ = ("_type",)
+    _printer: ClassVar[str] = "armillary.relay.printer:astext"
 
     @property
     def checked_type(self) -> Type:
@@ -182,6 +183,7 @@ class If(Expr):
 class Function(Expr, BaseFunc):
     """A function value. attrs: Primitive=1 (one kernel), Composite=name, Compiler=name, global_symbol=name…"""
 
+    _module_printer: ClassVar[str] = "armillary.relay.printer:print_function"
     params: tuple[Var, ...]
     body: Expr
     ret_type: Type | None = None

@@ -83,11 +83,12 @@ def layout(text: str) -> Layout:
 
 
 def choose_block(channels: int, lanes: int) -> int:
-    """The block for a channel count: the vector length, or the best divisor of at least 4, or all channels if few.
+    """The block for a channel count: the vector length, or the best divisor of at least 4, or 1 if there are few.
 
-    Powers of two come first: they fill half and quarter vectors. 0 means that no block fits.
+    Powers of two come first: they fill half and quarter vectors. Blocks of 1 are the plain layout under another name,
+    so the image that enters a network is not copied. 0 means that no block fits.
     """
     sizes = [lanes >> k for k in range(8) if lanes >> k >= 4]
     sizes += [d for d in range(lanes, 3, -1) if d not in sizes]
     found = next((size for size in sizes if channels % size == 0), 0)
-    return found or (channels if 0 < channels < 4 else 0)
+    return found or int(0 < channels < 4)

@@ -23,6 +23,8 @@ class OpNames:
 
     def __getattr__(self, name: str) -> Any:  # Any: an Op or a deeper namespace
         found = find_operator(self._prefix + name)
+        if found is None and (self._prefix, name) == ("qnn.", "op"):
+            return self  # scripts write relay.qnn.op.conv2d
         if found is None:
             raise AttributeError(f"there is no operator relay.{self._prefix}{name}")
         return found

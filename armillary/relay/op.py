@@ -169,6 +169,10 @@ class Op(Expr):
         unknown = sorted(set(named) - set(names))
         if unknown:
             raise TypeMismatch(f"{self.name}: unknown attribute {unknown[0]!r}", hint=f"it has: {', '.join(names)}")
+        tensor = next((name for name, value in named.items() if isinstance(value, Expr)), None)
+        if tensor is not None:
+            hint = f"its tensor arguments are {', '.join(self.inputs)}"
+            raise TypeMismatch(f"{self.name}: attribute {tensor!r} is a value, got a tensor expression", hint=hint)
         try:
             return self.attrs_class(**{name: _freeze(value) for name, value in named.items()})
         except TypeError as error:

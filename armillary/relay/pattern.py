@@ -19,7 +19,7 @@ from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple,
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, get_op
 from armillary.relay.types import Type
-from armillary.relay.walk import map_children, post_order
+from armillary.relay.walk import children, map_children, not_primitive, post_order, users
 
 Bindings = dict["DFPattern", Expr]
 _COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or"})
@@ -81,6 +81,12 @@ class DFPattern:
         made.pattern = self
         made.callback = callback  # type: ignore[method-assign, assignment]
         return rewrite(made, expr)
+
+    def partition(
+        self, expr: Expr, attrs: dict[str, Any] | None = None, check: Callable[[Expr], bool] | None = None
+    ) -> Expr:
+        """Put each match that `check` accepts into a function of its own, called in its place."""
+        return partition(self, expr, attrs, check)
 
 
 @dataclass(frozen=True, eq=False)
@@ -445,3 +451,91 @@ def _rewrite_once(rule: DFPatternCallback, root: Expr, module: IRModule | None) 
             post = as_expr(rule.callback(pre, post, {pattern: [e] for pattern, e in found.items()}))
         memo[id(pre)] = post
     return memo[id(root)]
+
+
+# --- partitioning ---------------------------------------------------------------------------------------------------
+
+_INNER = (CallPattern, TuplePattern, TupleGetItemPattern, IfPattern, LetPattern, FunctionPattern)
+
+
+def partition(
+    pattern: DFPattern, expr: Expr, attrs: dict[str, Any] | None = None, check: Callable[[Expr], bool] | None = None
+) -> Expr:
+    """Put matches into functions with the given attributes, the last in the graph first; matches never overlap.
+
+    What a wildcard or variable pattern matched becomes an argument; constants matched by is_constant go inside. A match
+    whose inner values are used elsewhere too is left alone.
+    """
+    order = post_order(expr, not_primitive)
+    position = {id(e): k for k, e in enumerate(order)}
+    used_by = users(order)
+    taken: set[int] = set()
+    groups: dict[int, list[Expr]] = {}
+    for root in reversed(order):
+        found = match(pattern, root) if id(root) not in taken else None
+        inside = _inner_nodes(found) if found is not None else {}
+        if id(root) not in inside or inside.keys() & taken or _leaks(inside, root, used_by):
+            continue
+        if check is None or check(root):
+            taken |= inside.keys()
+            groups[id(root)] = sorted(inside.values(), key=lambda e: position[id(e)])
+    return _with_groups(order, groups, attrs or {}) if groups else expr
+
+
+def _leaks(inside: dict[int, Expr], root: Expr, used_by: dict[int, list[Expr]]) -> bool:
+    """Whether a value other than the root's is used outside; constants may be, they are copied."""
+    inner = (e for e in inside.values() if e is not root and not isinstance(e, Constant))
+    return any(id(user) not in inside for e in inner for user in used_by.get(id(e), ()))
+
+
+def _inner_nodes(found: Bindings) -> dict[int, Expr]:
+    """The nodes a match puts inside its function, by id."""
+    inside: dict[int, Expr] = {}
+    for pattern, expr in found.items():
+        if isinstance(pattern, _INNER) or (isinstance(pattern, ConstantPattern) and isinstance(expr, Constant)):
+            inside[id(expr)] = expr
+        if isinstance(pattern, DominatorPattern):
+            inside |= _between(expr, found[pattern.parent])
+    return inside
+
+
+def _between(child: Expr, parent: Expr) -> dict[int, Expr]:
+    """The calls on the ways from a dominated child up to its parent, which is not included."""
+    pending, seen = [child], {id(child): child}
+    while pending:
+        for arg in children(pending.pop()):
+            if id(arg) not in seen and arg is not parent and isinstance(arg, Call | Tuple):
+                seen[id(arg)] = arg
+                pending.append(arg)
+    return seen
+
+
+def _with_groups(order: list[Expr], groups: dict[int, list[Expr]], attrs: dict[str, Any]) -> Expr:
+    memo: dict[int, Expr] = {}
+    for expr in order:
+        members = groups.get(id(expr))
+        made = map_children(expr, lambda e: memo.get(id(e), e)) if members is None else _outlined(members, memo, attrs)
+        memo[id(expr)] = made
+    return memo[id(order[-1])]
+
+
+def _outlined(members: list[Expr], memo: dict[int, Expr], attrs: dict[str, Any]) -> Expr:
+    """A call of a function made of the members, which are in post order, the last being the result."""
+    inner: dict[int, Expr] = {id(e): e for e in members if isinstance(e, Constant)}
+    params: list[Var] = []
+    args: list[Expr] = []
+
+    def local(expr: Expr) -> Expr:
+        if id(expr) not in inner:
+            params.append(Var(f"p{len(params)}", expr.checked_type))
+            args.append(memo.get(id(expr), expr))
+            inner[id(expr)] = params[-1]
+        return inner[id(expr)]
+
+    for expr in members:
+        if not isinstance(expr, Constant):
+            inner[id(expr)] = map_children(expr, local)
+    names = [e.op.name for e in members if isinstance(e, Call) and isinstance(e.op, Op)]
+    pairs = (*attrs.items(), ("PartitionedFromPattern", "".join(f"{name}_" for name in names)))
+    root = members[-1]
+    return Call(Function(tuple(params), inner[id(root)], root.checked_type, pairs), tuple(args), None, None)

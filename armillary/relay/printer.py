@@ -26,7 +26,7 @@ import numpy as np
 
 from armillary.dtype import dtype_of
 from armillary.errors import TypeMismatch
-from armillary.ir import PRINTERS, GlobalVar, IRModule
+from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
 from armillary.relay.walk import Scope, is_leaf, post_order, scopes
@@ -298,6 +298,3 @@ def literal_text(value: Any) -> str:
 
 def _key(name: str) -> str:
     return name if _PLAIN_NAME.match(name) else json.dumps(name)
-
-
-PRINTERS[Function] = lambda row: print_function(*row)

@@ -168,7 +168,7 @@ class Module:
         """Call the only function of the module."""
         self.entry_func(*args)
 
-    def create_executor(self, device: Device) -> GraphExecutor:
+    def create_executor(self, device: Device | None = None) -> GraphExecutor:
         """A graph executor over the module's own graph and parameters."""
         if self.graph_json is None:
             raise ExecutionError("the module holds no graph", hint="export it from relay.build")

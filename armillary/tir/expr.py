@@ -36,6 +36,7 @@ class Expr(Node):
     """Base of scalar expressions. Operators build nodes through `tir/build.py`, which installs them here."""
 
     __slots__ = ()
+    _printer: ClassVar[str] = "armillary.tir.printer:print_expr"
     dtype: DType
 
     __hash__ = object.__hash__  # stated, because tir/build.py installs an `__eq__` that builds nodes

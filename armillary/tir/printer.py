@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from armillary.dtype import DType
-from armillary.ir import PRINTERS
 from armillary.node import Node
 from armillary.text.writer import Names, Writer
 from armillary.tir import expr as E
@@ -314,7 +313,6 @@ def print_function(func: S.PrimFunc, name: str = "") -> str:
     return p.writer.text()
 
 
-PRINTERS[S.PrimFunc] = lambda item: print_function(item[1], item[0])
-for _base, _function in ((E.Expr, print_expr), (S.Stmt, print_stmt), (S.PrimFunc, print_function)):
-    for _class in (_base, *_base.__subclasses__()):
-        _class.__repr__ = _class.__str__ = _function
+def print_global(name: str, func: S.PrimFunc, show_meta_data: bool) -> str:
+    """A function of a module as text (loops have no meta data)."""
+    return print_function(func, name)

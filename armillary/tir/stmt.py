@@ -58,6 +58,7 @@ class Stmt(Node):
     """Base of statements."""
 
     __slots__ = ()
+    _printer: ClassVar[str] = "armillary.tir.printer:print_stmt"
 
 
 @node
@@ -145,6 +146,8 @@ class Evaluate(Stmt):
 class PrimFunc(BaseFunc):
     """A function over buffers and scalars. Inputs come first, then outputs; attrs: see tir/lower.py."""
 
+    _printer: ClassVar[str] = "armillary.tir.printer:print_function"
+    _module_printer: ClassVar[str] = "armillary.tir.printer:print_global"
     params: tuple[Buffer | Var, ...]
     body: Stmt
     attrs: tuple[tuple[str, Any], ...] = ()  # Any: attribute values are strings, ints or tuples

@@ -14,11 +14,13 @@ import os
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
-LESSONS = sorted((Path(__file__).parents[2] / "docs" / "lessons").glob("*.md"))
+ROOT = Path(__file__).parents[2]
+LESSONS = sorted((ROOT / "docs" / "lessons").glob("*.md"))
 _BLOCK = re.compile(r"^```(python|text|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -34,8 +36,12 @@ def _tidy(text: str) -> str:
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 def test_lesson_runs_and_prints_what_it_shows(lesson: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    scope: dict[str, object] = {"__name__": "lesson"}
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    module = types.ModuleType("lesson")
+    monkeypatch.setitem(sys.modules, "lesson", module)  # as if typed into a session
+    scope = vars(module)
     printed: str | None = None
     blocks = _BLOCK.findall(lesson.read_text())
     assert blocks, f"{lesson} has no blocks"
@@ -43,7 +49,7 @@ def test_lesson_runs_and_prints_what_it_shows(lesson: Path, tmp_path: Path, monk
         if kind == "python":
             printed = run_python(text, scope, lesson)
         elif kind == "console":
-            run_console(text, tmp_path)
+            run_console(text, folder, commands_folder(tmp_path))
         else:
             assert printed is not None, f"{lesson}: a text block without a python block before it"
             assert matches(text, printed), f"{lesson}: expected\n{text}\ngot\n{printed}"
@@ -52,13 +58,23 @@ def test_lesson_runs_and_prints_what_it_shows(lesson: Path, tmp_path: Path, monk
 def run_python(text: str, scope: dict[str, object], lesson: Path) -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(compile(text, str(lesson), "exec"), scope)
+        exec(compile(text, str(lesson), "exec", dont_inherit=True), scope)
     return out.getvalue()
 
 
-def run_console(text: str, folder: Path) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "COLUMNS": "120"}
+def commands_folder(parent: Path) -> Path:
+    """A folder with `armc`, for a source tree that is not installed."""
+    folder = parent / "bin"
+    folder.mkdir(exist_ok=True)
+    script = folder / "armc"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m armillary.cli.main "$@"\n')
+    script.chmod(0o755)
+    return folder
+
+
+def run_console(text: str, folder: Path, bin_folder: Path) -> None:
+    path = os.pathsep.join((str(bin_folder), str(Path(sys.executable).parent), os.environ["PATH"]))
+    environment = os.environ | {"PATH": path, "COLUMNS": "120", "PYTHONPATH": str(ROOT)}
     commands = re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
     for command in commands:
         line, _, expected = command.partition("\n")

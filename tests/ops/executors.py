@@ -1,7 +1,9 @@
-"""Ways to run one operator. A row is a name and a function (Op, attrs, types, arrays) -> outputs.
+"""Ways to run one operator. A row is a name and a function (Op, attrs, types, arrays, known) -> outputs.
 
-The interpreter is the meaning of the loop language: it runs the operator's compute under the default schedule. The
-compiled rows walk the whole path - graph passes, schedules, code generation, executor - at the lowest and highest level.
+`arrays` are the leaves of the arguments in order; `known` says which arguments (none of them tuples in part) the
+compiler is told the values of. The interpreter is the meaning of the loop language: it runs the operator's compute
+under the default schedule. The compiled rows walk the whole path - graph passes, schedules, code generation, executor -
+at the lowest and the highest level.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 
 from armillary import te
 from armillary.driver.build import build
-from armillary.relay.expr import Call, Function, var
+from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, var
 from armillary.relay.op import Op
 from armillary.relay.types import Type, tensor_fields
 from armillary.tir.interpreter import interpret
@@ -22,8 +24,7 @@ from armillary.tir.stmt import PrimFunc
 from armillary.transform import PassContext
 
 Array = np.ndarray[Any, Any]
-Inputs = Sequence[Any]  # one array or tuple of arrays per argument
-Executor = Callable[[Op, Any, Inputs, Sequence[bool]], list[Array]]
+Executor = Callable[[Op, Any, Sequence[Type], Sequence[Array], Sequence[int]], list[Array]]
 
 
 def placeholders(ty: Type, name: str) -> Any:
@@ -42,7 +43,9 @@ def lower(op: Op, attrs: Any, types: Sequence[Type]) -> PrimFunc:
     return te.lower_schedule(schedule, [*tensors, *outputs], "kernel")
 
 
-def by_interpreter(op: Op, attrs: Any, types: Sequence[Type], arrays: Sequence[Array]) -> list[Array]:
+def by_interpreter(
+    op: Op, attrs: Any, types: Sequence[Type], arrays: Sequence[Array], known: Sequence[int] = ()
+) -> list[Array]:
     """The operator's loops, one statement after another."""
     result = op.infer_type(attrs, types)
     outputs = [np.zeros(t.static, t.dtype.numpy) for t in tensor_fields(result)]
@@ -51,18 +54,31 @@ def by_interpreter(op: Op, attrs: Any, types: Sequence[Type], arrays: Sequence[A
 
 
 def by_compiler(
-    target: str, level: int, op: Op, attrs: Any, types: Sequence[Type], arrays: Sequence[Array]
+    target: str, level: int, op: Op, attrs: Any, types: Sequence[Type], arrays: Sequence[Array], known: Sequence[int] = ()
 ) -> list[Array]:
     """A network of one operator, built for a target and run by the graph executor."""
-    params = tuple(var(f"x{k}", ty) for k, ty in enumerate(types))
+    leaves, arguments, params, inputs = iter(arrays), [], [], {}
+    for k, ty in enumerate(types):
+        values = [next(leaves) for _ in tensor_fields(ty)]
+        if k in known:
+            arguments.append(constants(ty, values))
+            continue
+        params.append(var(f"x{k}", ty))
+        arguments.append(params[-1])
+        inputs.update(zip(leaf_names(f"x{k}", ty), values, strict=True))
     with PassContext(opt_level=level):
-        library = build(Function(params, Call(op, params, attrs)), target)
+        library = build(Function(tuple(params), Call(op, tuple(arguments), attrs)), target)
     graph = library["default"]()
-    names = [n for k, ty in enumerate(types) for n in leaf_names(f"x{k}", ty)]
-    for name, array in zip(names, arrays, strict=True):
-        graph.set_input(name, array)
+    for name, value in inputs.items():
+        graph.set_input(name, value)
     graph.run()
     return [graph.get_output(k).numpy() for k in range(graph.get_num_outputs())]
+
+
+def constants(ty: Type, values: Sequence[Array]) -> Expr:
+    """A tensor, or a tuple of tensors, with these values."""
+    made = tuple(Constant(v) for v in values)
+    return Tuple(made) if hasattr(ty, "fields") else made[0]
 
 
 def leaf_names(name: str, ty: Type) -> list[str]:
@@ -79,6 +95,8 @@ EXECUTORS: dict[str, Executor] = {
 }
 
 
-def execute(executor: Executor, op: Op, attrs: Any, types: Sequence[Type], arrays: Sequence[Array]) -> list[Array]:
+def execute(
+    executor: Executor, op: Op, attrs: Any, types: Sequence[Type], arrays: Sequence[Array], known: Sequence[int] = ()
+) -> list[Array]:
     """Run an operator on arrays; its outputs."""
-    return executor(op, attrs, types, arrays)
+    return executor(op, attrs, types, arrays, known)

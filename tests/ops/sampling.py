@@ -44,6 +44,13 @@ def _array(value: Any, sample: Sample, random: np.random.Generator) -> Any:
     return np.asarray(random.uniform(low, high, value.static)).astype(value.dtype.numpy)
 
 
+def compile_time_arguments(op: Op, sample: Sample) -> list[int]:
+    """The arguments a compiler must know: the scales and zero points of quantised operators."""
+    if not op.name.startswith("qnn."):
+        return []
+    return [k for k, value in enumerate(sample.inputs) if not any(isinstance(v, TensorType) for v in flat(value))]
+
+
 def type_of(value: Any) -> Type:
     """The type of an array or tuple of arrays."""
     if isinstance(value, tuple | list):

@@ -80,7 +80,8 @@ def test_compute_equals_the_reference(name: str, number: int, executor: str) -> 
     result = op.infer_type(sample.attrs, types)
     if executor == "interpreter" and (op.compute_rule is None or _work(types, result) > LARGEST):
         return
-    got = executors.execute(executors.EXECUTORS[executor], op, sample.attrs, types, sampling.flat(arrays))
+    known = sampling.compile_time_arguments(op, sample)
+    got = executors.execute(executors.EXECUTORS[executor], op, sample.attrs, types, sampling.flat(arrays), known)
     sampling.check_close(got, op.evaluate(sample.attrs, arrays), sample, f"{name} sample {number} by {executor}")
 
 

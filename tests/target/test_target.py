@@ -128,14 +128,14 @@ def test_float_abi_chooses_the_environment_of_an_arm_triple() -> None:
     hard = llvm_cpu(Target("llvm -mtriple=armv7-linux-gnueabi -mfloat-abi=hard"))
     soft = llvm_cpu(Target("llvm -mtriple=armv7-linux-gnueabihf -mfloat-abi=soft"))
     assert (hard.triple, soft.triple) == ("armv7-linux-gnueabihf", "armv7-linux-gnueabi")
-    with pytest.raises(UnsupportedError, match="'mfloat-abi'(.|\n)*32-bit Arm"):
+    with pytest.raises(UnsupportedError, match=r"'mfloat-abi'(.|\n)*32-bit Arm"):
         llvm_cpu(Target("llvm -mtriple=aarch64-linux-gnu -mfloat-abi=hard"))
 
 
 def test_abi_and_optimisation_level_reach_llvm_or_are_refused() -> None:
     found = llvm_cpu(Target("llvm -mtriple=riscv64-linux-gnu -mabi=lp64d -opt-level=3"))
     assert (found.abi, found.opt_level) == ("lp64d", 3)
-    with pytest.raises(UnsupportedError, match="'mabi'(.|\n)*lp64d"):
+    with pytest.raises(UnsupportedError, match=r"'mabi'(.|\n)*lp64d"):
         llvm_cpu(Target("llvm -mtriple=riscv64-linux-gnu -mabi=eabi"))
     with pytest.raises(TargetError, match="'opt-level' is 7"):
         llvm_cpu(Target("llvm -opt-level=7"))

@@ -23,6 +23,8 @@ Changes = Sequence[Change | None]
 _KERNEL_OF = {  # the weight layout that goes with a data layout by default
     ("nn.conv2d", "NCHW"): "OIHW",
     ("nn.conv2d", "NHWC"): "HWIO",
+    ("qnn.conv2d", "NCHW"): "OIHW",
+    ("qnn.conv2d", "NHWC"): "HWIO",
     ("nn.conv2d_transpose", "NCHW"): "IOHW",
     ("nn.conv2d_transpose", "NHWC"): "HWIO",
 }
@@ -131,12 +133,13 @@ def _conv2d_as_asked(expr: Call, desired: tuple[str, ...]) -> LayoutChoice | Non
         return None
     wanted = tuple(Change(layout(old), layout(new)) for old, new in pairs)
     build = _rebuilt(expr, {"data_layout": desired[0], "kernel_layout": kernel, "out_layout": ""})
-    return LayoutChoice(wanted, build, wanted[0])
+    rest = (None,) * (len(expr.args) - 2)  # the zero points and scales of qnn.conv2d
+    return LayoutChoice((*wanted, *rest), build, wanted[0])
 
 
-def conv2d_transpose(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
-    """nn.conv2d_transpose: into the layouts asked for."""
-    desired = request.layouts_of("nn.conv2d_transpose")
+def conv2d_relative(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """nn.conv2d_transpose, qnn.conv2d: into the layouts asked for."""
+    desired = request.layouts_of(expr.op.name)
     return None if desired is None else _conv2d_as_asked(expr, desired)
 
 
@@ -145,8 +148,11 @@ def conv2d_transpose(expr: Call, have: Changes, request: Request) -> LayoutChoic
 
 def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     """nn.dense with a constant weight: the weight packed by whole vectors of outputs, its rows contiguous for each."""
-    lanes, weight = request.lanes, static(expr.args[1])
-    if not lanes or weight is None or weight[0] % lanes or not isinstance(expr.args[1], Constant):
+    weight = static(expr.args[1])
+    if not request.lanes or weight is None or not isinstance(expr.args[1], Constant):
+        return None
+    lanes = choose_block(weight[0], request.lanes)
+    if lanes < 4:
         return None
     op, packed = get_op("nn.contrib_dense_pack"), layout(f"NC{lanes}n")
     kept = {"units": expr.attrs.units, "out_dtype": expr.attrs.out_dtype, "weight_layout": packed.text}
@@ -298,7 +304,8 @@ _POOLED = ("max", "avg", "global_max", "global_avg", "adaptive_max", "adaptive_a
 _POOLS = tuple(f"nn.{kind}_pool2d" for kind in _POOLED)
 _RULES: dict[str, LayoutRule] = {
     "nn.conv2d": conv2d,
-    "nn.conv2d_transpose": conv2d_transpose,
+    "nn.conv2d_transpose": conv2d_relative,
+    "qnn.conv2d": conv2d_relative,
     "nn.dense": dense,
     "nn.bias_add": bias_add,
     "reshape": channel_shuffle,

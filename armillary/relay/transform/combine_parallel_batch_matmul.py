@@ -2,6 +2,21 @@
 
 In: a module. Out: one where at least `min_num_branches` nn.batch_matmul with the same first tensor, equal attributes
 and equal batch sizes are one nn.batch_matmul and a slice for each.
+
+    def @main(%x: Tensor[(2, 4, 5), float32], %v: Tensor[(2, 2, 5), float32], %w: Tensor[(2, 3, 5), float32]) {
+      %0 = nn.batch_matmul(%x, %v);
+      %1 = nn.batch_matmul(%x, %w);
+      (%0, %1)
+    }
+    ->
+    def @main(%x: Tensor[(2, 4, 5), float32], %v: Tensor[(2, 2, 5), float32], %w: Tensor[(2, 3, 5), float32]) {
+      %0 = (%v, %w);
+      %1 = concatenate(%0, axis=1);
+      %2 = nn.batch_matmul(%x, %1);
+      %3 = strided_slice(%2, begin=(0,), end=(2,), strides=(1,), axes=(2,));
+      %4 = strided_slice(%2, begin=(2,), end=(5,), strides=(1,), axes=(2,));
+      (%3, %4)
+    }
 """
 
 from __future__ import annotations

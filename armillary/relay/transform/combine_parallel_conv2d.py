@@ -2,6 +2,23 @@
 
 In: a module. Out: one where at least `min_num_branches` conv2d of the same data, with one group and equal kernel size,
 strides, padding, dilation and layouts, are one conv2d and a slice for each.
+
+    def @main(%x: Tensor[(1, 2, 4, 4), float32], %v: Tensor[(2, 2, 1, 1), float32],
+              %w: Tensor[(3, 2, 1, 1), float32]) {
+      %0 = nn.conv2d(%x, %v);
+      %1 = nn.conv2d(%x, %w);
+      (%0, %1)
+    }
+    ->
+    def @main(%x: Tensor[(1, 2, 4, 4), float32], %v: Tensor[(2, 2, 1, 1), float32],
+              %w: Tensor[(3, 2, 1, 1), float32]) {
+      %0 = (%v, %w);
+      %1 = concatenate(%0);
+      %2 = nn.conv2d(%x, %1);
+      %3 = strided_slice(%2, begin=(0,), end=(2,), strides=(1,), axes=(1,));
+      %4 = strided_slice(%2, begin=(2,), end=(5,), strides=(1,), axes=(1,));
+      (%3, %4)
+    }
 """
 
 from __future__ import annotations

@@ -2,6 +2,21 @@
 
 In: a module. Out: one where at least `min_num_branches` nn.dense of the same data are one nn.dense and a slice for
 each. `to_batch` of the old system (a batched product instead of a wider one) is refused: the wider product is faster.
+
+    def @main(%x: Tensor[(1, 4), float32], %v: Tensor[(2, 4), float32], %w: Tensor[(3, 4), float32]) {
+      %0 = nn.dense(%x, %v);
+      %1 = nn.dense(%x, %w);
+      (%0, %1)
+    }
+    ->
+    def @main(%x: Tensor[(1, 4), float32], %v: Tensor[(2, 4), float32], %w: Tensor[(3, 4), float32]) {
+      %0 = (%v, %w);
+      %1 = concatenate(%0);
+      %2 = nn.dense(%x, %1);
+      %3 = strided_slice(%2, begin=(0,), end=(2,), strides=(1,), axes=(1,));
+      %4 = strided_slice(%2, begin=(2,), end=(5,), strides=(1,), axes=(1,));
+      (%3, %4)
+    }
 """
 
 from __future__ import annotations

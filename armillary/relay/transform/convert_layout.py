@@ -2,7 +2,21 @@
 
 In: a module and `{"nn.conv2d": ["NHWC", "default"]}`; "default" derives the kernel's layout from the data's. Out: the
 module with those operators in those layouts, and what lies between following. Invariant: the types of inputs and
-outputs stay; running the pass again changes nothing; an operator without a rule gets its inputs as they were.
+outputs stay; running the pass again changes nothing; an operator without a rule gets its inputs as they were. Known:
+nn.conv2d, nn.conv2d_transpose, qnn.conv2d and two-dimensional pooling, which also follows what comes before it.
+
+    def @main(%x: Tensor[(1, 3, 4, 4), float32], %w: Tensor[(2, 3, 1, 1), float32]) {
+      %0 = nn.conv2d(%x, %w);
+      nn.relu(%0)
+    }
+    ->
+    def @main(%x: Tensor[(1, 3, 4, 4), float32], %w: Tensor[(2, 3, 1, 1), float32]) {
+      %0 = layout_transform(%x, dst_layout="NHWC");
+      %1 = layout_transform(%w, src_layout="OIHW", dst_layout="HWIO");
+      %2 = nn.conv2d(%0, %1, data_layout="NHWC", kernel_layout="HWIO");
+      %3 = nn.relu(%2);
+      layout_transform(%3, src_layout="NHWC")
+    }
 """
 
 from __future__ import annotations
@@ -21,6 +35,7 @@ _POOLS = ("max", "avg", "global_max", "global_avg", "adaptive_max", "adaptive_av
 _CONVERTIBLE = {  # operator -> the axes of each layout
     "nn.conv2d": ("NCHW", "OIHW"),
     "nn.conv2d_transpose": ("NCHW", "IOHW"),
+    "qnn.conv2d": ("NCHW", "OIHW"),
     **{f"nn.{kind}_pool2d": ("NCHW",) for kind in _POOLS},
 }
 

@@ -1,7 +1,12 @@
 """inline: put the bodies of functions marked `Inline=1` where they are called.
 
-In: a module. Out: one without calls of such functions, and without the functions. Invariant: a function that calls
-itself is not inlined.
+In: a module. Out: one without calls of such functions by name, and without the functions. Invariant: a function that
+calls itself is not inlined; one that belongs to a library (`Compiler`) takes the place of its name, unopened.
+
+    def @main(%y: Tensor[(2,), float32]) { @twice(%y) }
+    def @twice(%x: Tensor[(2,), float32], Inline=1) -> Tensor[(2,), float32] { add(%x, %x) }
+    ->
+    def @main(%y: Tensor[(2,), float32]) { add(%y, %y) }
 """
 
 from __future__ import annotations
@@ -34,6 +39,8 @@ def _inline(function: Function, name: str, target: Function) -> Expr:
     def rule(expr: Expr) -> Expr | None:
         if not isinstance(expr, Call) or not isinstance(expr.op, GlobalVar) or expr.op.name_hint != name:
             return None
+        if target.get_attr("Compiler"):  # a library's: the function itself is called, its body stays closed
+            return Call(target, expr.args, expr.attrs, expr.span)
         return substitute(target.body, {id(p): a for p, a in zip(target.params, expr.args, strict=True)})
 
     return rewrite(function, rule, not_primitive)

@@ -2,6 +2,13 @@
 
 In: a module and the names of its entry functions. Out: the module without the functions that are not called from them,
 directly or through others.
+
+    def @main(%y: Tensor[(2,), float32]) { @used(%y) }
+    def @used(%x: Tensor[(2,), float32]) -> Tensor[(2,), float32] { negative(%x) }
+    def @unused(%x: Tensor[(2,), float32]) { %x }
+    ->
+    def @main(%y: Tensor[(2,), float32]) { @used(%y) }
+    def @used(%x: Tensor[(2,), float32]) -> Tensor[(2,), float32] { negative(%x) }
 """
 
 from __future__ import annotations

@@ -1,0 +1,58 @@
+"""What external libraries can do: patterns and predicates by the name of the library.
+
+In: registrations, made where a library's manifest is imported: `register_pattern_table("acl", make_table)` and
+`register_support("acl", "nn.max_pool2d", predicate)`. Out: the tables that merge-composite and annotate-target read.
+Invariant: filled at import only. A pattern row is (name, pattern) or (name, pattern, check of the matched expression);
+a predicate tells of one call whether the library takes it; composites named "<library>.…" are always its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from armillary.errors import ConfigError
+from armillary.relay.expr import Call, Function
+from armillary.relay.op import Op
+
+Row = tuple[Any, ...]  # Any: (name, DFPattern) or (name, DFPattern, check)
+TableMaker = Callable[[], Sequence[Row]]
+Predicate = Callable[[Call], bool]
+_PATTERNS: dict[str, TableMaker] = {}
+_SUPPORT: dict[tuple[str, str], Predicate] = {}
+
+
+def register_pattern_table(compiler: str, table: TableMaker | None = None) -> Any:  # Any: the maker, or a decorator
+    """Set a library's patterns; usable as a decorator of a function that returns the rows."""
+
+    def register(maker: TableMaker) -> TableMaker:
+        _PATTERNS[compiler] = maker
+        return maker
+
+    return register if table is None else register(table)
+
+
+def get_pattern_table(compiler: str) -> Sequence[Row]:
+    """The rows of a library."""
+    if compiler not in _PATTERNS:
+        known = ", ".join(sorted(_PATTERNS)) or "none"
+        raise ConfigError(f"there is no pattern table for {compiler!r}", hint=f"registered: {known}")
+    return _PATTERNS[compiler]()
+
+
+def register_support(compiler: str, operator: str, predicate: Predicate | None = None) -> Any:
+    """Say which calls of an operator a library takes; usable as a decorator of the predicate."""
+
+    def register(rule: Predicate) -> Predicate:
+        _SUPPORT[compiler, operator] = rule
+        return rule
+
+    return register if predicate is None else register(predicate)
+
+
+def is_supported(compiler: str, call: Call) -> bool:
+    """Whether a library takes a call of an operator or of a composite function."""
+    if isinstance(call.op, Function):
+        return str(call.op.get_attr("Composite", "")).startswith(compiler + ".")
+    rule = _SUPPORT.get((compiler, call.op.name)) if isinstance(call.op, Op) else None
+    return rule is not None and bool(rule(call))

@@ -1,0 +1,88 @@
+"""annotate-target: mark what external libraries compute.
+
+In: a module and names of libraries, the preferred ones first. Out: the module with `annotation.compiler_begin` around
+the arguments and `annotation.compiler_end` around the result of each call that a library takes: composite functions of
+its own, and operators that its table (relay/offload_tables.py) accepts. With `include_non_call_ops`, tuples and fields
+of tuples between calls of one library belong to it too. Invariant: the graph computes the same.
+
+    def @main(%x: Tensor[(2,), float32]) {
+      %0 = nn.relu(%x);
+      negative(%0)
+    }
+    ->
+    def @main(%x: Tensor[(2,), float32]) {
+      %0 = annotation.compiler_begin(%x, compiler="lib");
+      %1 = nn.relu(%0);
+      %2 = annotation.compiler_end(%1, compiler="lib");
+      negative(%2)
+    }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from armillary.errors import ConfigError
+from armillary.ir import IRModule
+from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
+from armillary.relay.offload_tables import is_supported
+from armillary.relay.transform._rules import call, on_functions, op_name
+from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
+from armillary.transform import define_pass
+
+BEGIN, END = "annotation.compiler_begin", "annotation.compiler_end"
+
+
+@define_pass("annotate-target")
+def annotate_target(
+    module: IRModule, *, targets: str | Sequence[str] = (), include_non_call_ops: bool = True
+) -> IRModule:
+    """Wrap supported calls in compiler_begin and compiler_end."""
+    names = (targets,) if isinstance(targets, str) else tuple(targets)
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise ConfigError("annotate-target: name at least one library", hint='AnnotateTarget("arm_compute_lib")')
+    return on_functions(module, lambda function: _annotate(function, names, include_non_call_ops))
+
+
+def compiler_of(expr: Expr, kind: str) -> str:
+    """The library of a compiler_begin or compiler_end call, "" for anything else."""
+    return str(expr.attrs.compiler) if isinstance(expr, Call) and op_name(expr) == kind else ""
+
+
+def _annotate(function: Function, names: Sequence[str], structure: bool) -> Expr:
+    memo: dict[int, Expr] = {}
+
+    def get(expr: Expr) -> Expr:
+        return memo.get(id(expr), expr)
+
+    for expr in post_order(function, not_primitive):
+        name = _library(expr, names, memo, structure)
+        memo[id(expr)] = _wrapped(expr, name, get) if name else copy_type(map_children(expr, get), expr)
+    return memo[id(function)]
+
+
+def _wrapped(expr: Expr, name: str, get: Callable[[Expr], Expr]) -> Expr:
+    """The expression as a region of its own."""
+    begins: dict[int, Expr] = {}
+
+    def begin(arg: Expr) -> Expr:
+        if isinstance(expr, Call) and arg is expr.op:
+            return arg
+        if id(arg) not in begins:
+            begins[id(arg)] = call(BEGIN, get(arg), compiler=name)
+        return begins[id(arg)]
+
+    return call(END, map_children(expr, begin), compiler=name)
+
+
+def _library(expr: Expr, names: Sequence[str], memo: dict[int, Expr], structure: bool) -> str:
+    """The library that takes an expression, "" for none."""
+    if isinstance(expr, Call):
+        if op_name(expr) in (BEGIN, END):
+            return ""
+        return next((name for name in names if is_supported(name, expr)), "")
+    if not structure or not isinstance(expr, Tuple | TupleGetItem):
+        return ""
+    parts = expr.fields if isinstance(expr, Tuple) else (expr.tuple_value,)
+    owners = {compiler_of(memo.get(id(part), part), END) for part in parts}
+    return owners.pop() if len(owners) == 1 else ""

@@ -1,0 +1,80 @@
+"""Packages for AArch64, linked by a cross compiler or by zig, run in armrun under qemu as they do here."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import e2e_models as models
+import numpy as np
+import pytest
+
+from armillary.config import setting
+from armillary.errors import TargetError
+from armillary.runtime import build_native
+
+TARGET = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
+GCC, QEMU = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64-static")
+HAS_ZIG = importlib.util.find_spec("ziglang") is not None
+ZIG = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu"]
+LINKERS: dict[str, Any] = {"gcc": "aarch64-linux-gnu-gcc", "zig": ZIG}
+
+pytestmark = pytest.mark.skipif(
+    not setting("CI") and not (GCC and QEMU and HAS_ZIG), reason="needs aarch64-linux-gnu-gcc, qemu-aarch64 and ziglang"
+)
+
+
+@pytest.fixture(scope="module")
+def cross_runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """armrun for AArch64, with its C library inside."""
+    return build_native.build_runner(["aarch64-linux-gnu-gcc"], tmp_path_factory.mktemp("aarch64") / "armrun")
+
+
+def _squeezenet() -> tuple[Any, Any, models.Arrays]:
+    model = models.with_random_weights(models.light_model("squeezenet"))
+    return *models.import_light(model), models.light_inputs(model)
+
+
+def _resnet() -> tuple[Any, Any, models.Arrays]:
+    return models.workload("resnet", num_layers=18, image_shape=(3, 32, 32), num_classes=10)
+
+
+def _perceptron() -> tuple[Any, Any, models.Arrays]:
+    return models.workload("mlp", batch_size=3)
+
+
+CASES = [
+    pytest.param(_squeezenet, "gcc", "tar", id="squeezenet-gcc"), pytest.param(_resnet, "gcc", "tar", id="resnet-gcc"),
+    pytest.param(_squeezenet, "zig", "tar", id="squeezenet-zig"), pytest.param(_perceptron, "zig", "so", id="mlp-zig"),
+    pytest.param(_perceptron, "gcc", "so", id="mlp-gcc"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("network", "linker", "suffix"), CASES)
+def test_outputs_equal_those_of_the_host(
+    network: Any, linker: str, suffix: str, cross_runner: Path, tmp_path: Path
+) -> None:
+    module, params, inputs = network()
+    path, out = tmp_path / f"net.{suffix}", tmp_path / "out.npz"
+    models.compiled(module, params, TARGET).export_library(path, cc=LINKERS[linker])
+    np.savez(tmp_path / "in.npz", **inputs)
+    command = ["qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu", str(cross_runner), f"--model={path}"]
+    options = [f"--input={tmp_path / 'in.npz'}", f"--output={out}", "--threads=2", "--run-count=1", "--dry-run=0"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    want = models.run(models.compiled(module, params), inputs)
+    with np.load(out) as outputs:
+        error = models.relative_error(outputs["output_0"], want)
+        print(f"relative error {error:.1e} (seed {models.SEED})")
+        np.testing.assert_allclose(outputs["output_0"], want, rtol=1e-4, atol=1e-4 * abs(want).max())
+
+
+def test_cross_compiled_code_is_refused_in_this_process() -> None:
+    module, params, _ = _perceptron()
+    library = models.compiled(module, params, TARGET)
+    with pytest.raises(TargetError, match="cannot run in this process"):
+        library["default"]()

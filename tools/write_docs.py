@@ -1,0 +1,106 @@
+"""Write the reference pages that follow from tables in the code: docs/operators.md, docs/environment.md.
+
+In: the operator records (`relay/op.py`), the import rules of ONNX, `config.SETTINGS`. Out: the two files; with
+`--check` nothing is written, and the exit code is 1 if a file is stale. Invariant: output is deterministic.
+
+    python tools/write_docs.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import armillary.ops  # noqa: E402, F401  (fills the tables)
+from armillary.config import SETTINGS  # noqa: E402
+from armillary.relay.op import ONNX_RULES, OPS, Op  # noqa: E402
+
+NOTE = "<!-- Written by tools/write_docs.py; do not edit. -->\n"
+
+
+def operators_page() -> str:
+    """The operators with their inputs, attributes and kinds, and the ONNX operators that are imported."""
+    lines = [
+        "# Operators", "", NOTE,
+        f"{len(OPS)} operators. In Python each is a function of the same name: `nn.conv2d` is `relay.nn.conv2d`. Inputs come"
+        " first, then", "attributes in the order below. `*data` takes a list or tuple of tensors. The kind decides how an"
+        " operator takes part in", "fusion (`relay/op.py`). What an operator computes exactly is its `reference`, in the file"
+        " of `armillary/ops` that defines it.", "",
+        "| operator | inputs | attributes | kind | meaning |", "|---|---|---|---|---|",
+        *(_operator_row(OPS[name]) for name in sorted(OPS)), "",
+        "## ONNX", "",
+        f"{len(ONNX_RULES)} ONNX operators are imported. The opsets are those where an import rule starts; it holds until the"
+        " next one. Operators", "that ONNX defines by a function of others are imported through that function as well.", "",
+        "| ONNX operator | opsets | rules in |", "|---|---|---|",
+        *(_onnx_row(*key) for key in sorted(ONNX_RULES)), "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _operator_row(op: Op) -> str:
+    inputs = ", ".join(op.inputs) or "none"
+    return f"| `{op.name}` | {inputs} | {_attributes(op)} | {op.kind.name.lower()} | {_cell(op.doc)} |"
+
+
+def _attributes(op: Op) -> str:
+    if op.attrs_class is None:
+        return ""
+    parts = []
+    for field in dataclasses.fields(op.attrs_class):
+        has_default = field.default is not dataclasses.MISSING
+        parts.append(f"`{field.name}={field.default!r}`" if has_default else f"`{field.name}`")
+    return _cell(", ".join(parts))
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _onnx_row(domain: str, op_type: str) -> str:
+    rules = ONNX_RULES[domain, op_type]
+    name = f"{domain}.{op_type}" if domain else op_type
+    files = sorted({getattr(rule, "func", rule).__module__.rpartition(".")[2] for _, rule in rules})
+    opsets = ", ".join(str(since) for since, _ in sorted(rules, key=lambda row: row[0]))
+    return f"| `{name}` | {opsets} | {', '.join(f'`{file}.py`' for file in files)} |"
+
+
+def environment_page() -> str:
+    """The environment variables that the package reads."""
+    lines = [
+        "# Environment variables", "", NOTE,
+        "Nothing else is read from the environment. Values are read when they are needed, not at import; one that cannot be"
+        " used is a", "`ConfigError` that names the variable. Flags are 0 or 1. The table is `armillary/config.py`.", "",
+        "| variable | default | what it does |", "|---|---|---|",
+        *(f"| `{row.name}` | {row.shown} | {_cell(row.doc)} |" for row in SETTINGS.values()), "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+PAGES = {"operators.md": operators_page, "environment.md": environment_page}
+
+
+def main() -> int:
+    """Write the pages, or check them."""
+    parser = argparse.ArgumentParser(description="Write the generated pages of docs/.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is stale")
+    check = parser.parse_args().check
+    stale = []
+    for name, page in PAGES.items():
+        path, text = ROOT / "docs" / name, page()
+        if path.exists() and path.read_text("utf-8") == text:
+            continue
+        stale.append(name)
+        if not check:
+            path.write_text(text, "utf-8")
+    for name in stale:
+        print(f"docs/{name} {'is stale: run python tools/write_docs.py' if check else 'written'}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
