@@ -17,12 +17,13 @@ from armillary.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One variable: how its text is read, its default, what it does."""
+    """One variable: how its text is read, its default, what it does, and the default in words."""
 
     name: str
     parse: Callable[[str], Any]
     default: Callable[[], Any]
     doc: str
+    shown: str
 
 
 def _count(text: str) -> int:
@@ -46,15 +47,16 @@ def _cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "armillary"
 
 
+_CPUS = "the CPUs this process may use"
 _TABLE = (
-    Setting("ARMILLARY_NUM_THREADS", _count, _cpus, "threads an inference uses"),
-    Setting("ARMILLARY_BIND_THREADS", _flag, lambda: False, "1: pin each worker thread to a CPU"),
-    Setting("ARMILLARY_CACHE_DIR", Path, _cache_home, "where compiled kernels are kept"),
-    Setting("ARMILLARY_CACHE", _flag, lambda: True, "0: neither read nor write the kernel cache"),
-    Setting("ARMILLARY_COMPILE_JOBS", _count, _cpus, "processes that compile kernels at the same time"),
-    Setting("ARMILLARY_CC", str, lambda: "", "C compiler that links and that compiles the C target"),
-    Setting("CI", _flag, lambda: False, "1: tests must not skip for a missing tool"),
-)
+    Setting("ARMILLARY_NUM_THREADS", _count, _cpus, "threads an inference uses", _CPUS),
+    Setting("ARMILLARY_BIND_THREADS", _flag, lambda: False, "1: pin each worker thread to a CPU", "0"),
+    Setting("ARMILLARY_CACHE_DIR", Path, _cache_home, "where compiled kernels are kept", "`~/.cache/armillary`"),
+    Setting("ARMILLARY_CACHE", _flag, lambda: True, "0: neither read nor write the kernel cache", "1"),
+    Setting("ARMILLARY_COMPILE_JOBS", _count, _cpus, "processes that compile kernels at the same time", _CPUS),
+    Setting("ARMILLARY_CC", str, lambda: "", "C compiler to link and to compile C with", "cc, gcc, clang or zig"),
+    Setting("CI", _flag, lambda: False, "1: tests must not skip for a missing tool", "0"),
+)  # fmt: skip
 SETTINGS = {row.name: row for row in _TABLE}
 
 

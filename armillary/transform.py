@@ -20,6 +20,7 @@ from typing import Any
 
 from armillary.errors import ArmillaryError, ConfigError
 from armillary.ir import IRModule
+from armillary.lazy import find
 
 PassFunction = Callable[..., IRModule]
 PASSES: dict[str, PassDefinition] = {}  # by kebab-case spec name
@@ -36,6 +37,7 @@ class ConfigOption:
 
 
 CONFIG_OPTIONS: dict[str, ConfigOption] = {}
+_PASS_PACKAGES = ("armillary.relay.transform", "armillary.tir.lower")  # imported when a name is not known yet
 
 
 def register_config_option(name: str, kind: type | tuple[type, ...], default: Any, doc: str) -> ConfigOption:
@@ -124,7 +126,15 @@ class PassContext:
         _CURRENT.reset(self._tokens.pop())
 
 
+def _load_passes() -> None:
+    """Import every pass: each registers itself and its options."""
+    for place in _PASS_PACKAGES:
+        find(place)
+
+
 def _checked(key: str, value: Any) -> Any:
+    if key not in CONFIG_OPTIONS:
+        _load_passes()
     option = CONFIG_OPTIONS.get(key)
     if option is None:
         close = difflib.get_close_matches(key, CONFIG_OPTIONS, 3, 0.5)
@@ -242,6 +252,8 @@ def define_pass(
 
 def find_pass(name: str) -> PassDefinition:
     """A registered pass by spec name or Relay-era name."""
+    if name not in PASSES:
+        _load_passes()
     named = (p for p in PASSES.values() if name in (p.info.name, p.info.name.split(".")[-1]))
     found = PASSES.get(name) or next(named, None)
     if found is None:

@@ -23,19 +23,29 @@ from armillary.relay.op import ONNX_RULES, OPS, Op  # noqa: E402
 NOTE = "<!-- Written by tools/write_docs.py; do not edit. -->\n"
 
 
+OPERATORS = """
+{ops} operators. In Python each is a function of the same name: `nn.conv2d` is `relay.nn.conv2d`. Inputs come first, then
+attributes in the order below. `*data` takes a list or tuple of tensors. The kind decides how an operator takes part in
+fusion (`relay/op.py`). What an operator computes exactly is its `reference`, in the file of `armillary/ops` that defines
+it.
+"""
+ONNX = """
+{rules} ONNX operators are imported. The opsets are those where an import rule starts; it holds until the next one.
+Operators that ONNX defines by a function of others are imported through that function as well.
+"""
+ENVIRONMENT = """
+Nothing else is read from the environment. Values are read when they are needed, not at import; one that cannot be used
+is a `ConfigError` that names the variable. Flags are 0 or 1. The table is `armillary/config.py`.
+"""
+
+
 def operators_page() -> str:
     """The operators with their inputs, attributes and kinds, and the ONNX operators that are imported."""
     lines = [
-        "# Operators", "", NOTE,
-        f"{len(OPS)} operators. In Python each is a function of the same name: `nn.conv2d` is `relay.nn.conv2d`. Inputs come"
-        " first, then", "attributes in the order below. `*data` takes a list or tuple of tensors. The kind decides how an"
-        " operator takes part in", "fusion (`relay/op.py`). What an operator computes exactly is its `reference`, in the file"
-        " of `armillary/ops` that defines it.", "",
+        "# Operators", "", NOTE + OPERATORS.format(ops=len(OPS)),
         "| operator | inputs | attributes | kind | meaning |", "|---|---|---|---|---|",
         *(_operator_row(OPS[name]) for name in sorted(OPS)), "",
-        "## ONNX", "",
-        f"{len(ONNX_RULES)} ONNX operators are imported. The opsets are those where an import rule starts; it holds until the"
-        " next one. Operators", "that ONNX defines by a function of others are imported through that function as well.", "",
+        "## ONNX", ONNX.format(rules=len(ONNX_RULES)),
         "| ONNX operator | opsets | rules in |", "|---|---|---|",
         *(_onnx_row(*key) for key in sorted(ONNX_RULES)), "",
     ]  # fmt: skip
@@ -72,9 +82,7 @@ def _onnx_row(domain: str, op_type: str) -> str:
 def environment_page() -> str:
     """The environment variables that the package reads."""
     lines = [
-        "# Environment variables", "", NOTE,
-        "Nothing else is read from the environment. Values are read when they are needed, not at import; one that cannot be"
-        " used is a", "`ConfigError` that names the variable. Flags are 0 or 1. The table is `armillary/config.py`.", "",
+        "# Environment variables", "", NOTE + ENVIRONMENT,
         "| variable | default | what it does |", "|---|---|---|",
         *(f"| `{row.name}` | {row.shown} | {_cell(row.doc)} |" for row in SETTINGS.values()), "",
     ]  # fmt: skip

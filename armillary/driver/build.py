@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from armillary.artifact import GraphNode, GraphSpec
-from armillary.driver.graph_codegen import NOP, GraphPlan, plan_graph
+from armillary.driver.graph_codegen import GraphPlan, plan_graph
 from armillary.driver.kernels import Progress, compile_kernels, kernel_sources, merge_rows, no_progress
 from armillary.driver.library import GraphLibrary
 from armillary.errors import TargetError, TypeMismatch, UnsupportedError
@@ -121,7 +121,7 @@ def _graph_spec(plan: GraphPlan) -> GraphSpec:
         for n in plan.nodes
     )
     types = [t for n in plan.nodes for t in n.types]
-    storage = [s for n in plan.nodes for s in (n.storage if n.func != NOP else n.storage[:1])]
+    storage = [s for n in plan.nodes for s in n.storage]
     return GraphSpec(
         nodes=nodes,
         arg_nodes=tuple(plan.inputs),

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.driver.memory_plan import Lifetime, plan_memory
+from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory
 from armillary.dtype import DType
 from armillary.errors import InternalError, UnsupportedError
 from armillary.node import post_order
@@ -142,7 +142,7 @@ class _Builder:
             raise InternalError(f"a call of {call.op!r} is left after fusion", span=call.span)
         inputs = [v for a in call.args for v in self.values[id(a)]]
         types = tensor_fields(call.checked_type)
-        if _is_view(call.op):
+        if _is_view(call.op) or _is_join(call.op):
             name = NOP
         else:
             name = self._kernel(call.op).name
@@ -174,6 +174,21 @@ def _is_view(function: Function) -> bool:
     if body is function.body or not isinstance(body, Var) or len(function.params) != 1:
         return False
     return not moves or _keeps_order(function)
+
+
+def _is_join(function: Function) -> bool:
+    """Whether the function concatenates its inputs along the outermost axis that is not of size 1."""
+    body = function.body
+    if not is_call(body, "concatenate") or not isinstance(body.args[0], Tuple):  # type: ignore[attr-defined]
+        return False
+    fields = body.args[0].fields  # type: ignore[attr-defined]
+    own = {id(p) for p in function.params}
+    if len({id(f) for f in fields}) != len(fields) or len(fields) != len(own) or any(id(f) not in own for f in fields):
+        return False
+    (ty,) = tensor_fields(body.checked_type)
+    axis = body.attrs.axis % ty.ndim  # type: ignore[attr-defined]
+    in_order = [id(p) for p in function.params] == [id(f) for f in fields]
+    return in_order and all(d == 1 for d in ty.static[:axis])
 
 
 def _keeps_order(function: Function) -> bool:
@@ -211,7 +226,7 @@ def _plan_storage(plan: GraphPlan) -> None:
         read = [plan.nodes[n].storage[i] for n, i in node.inputs]
         for sid in read:
             last_use[sid] = index
-        if node.func == NOP:
+        if node.func == NOP and len(node.inputs) == 1:
             node.storage = [read[0]]
             continue
         for ty in node.types:
@@ -221,9 +236,43 @@ def _plan_storage(plan: GraphPlan) -> None:
             external.append(node.func is None)
     for node_index, output in plan.heads:  # outputs own their memory, so that callers can put theirs in its place
         external[plan.nodes[node_index].storage[output]] = True
-    inside = [sid for sid in range(len(sizes)) if not external[sid]]
+    parts = _parts_in_place(plan, external)
+    inside = [sid for sid in range(len(sizes)) if not external[sid] and sid not in parts]
+    for sid, (whole, _) in parts.items():  # the whole lives from its first part on
+        first[whole] = min(first[whole], first[sid])
+        last_use[whole] = max(last_use.get(whole, 0), last_use.get(sid, 0))
     result = plan_memory([Lifetime(sizes[s], first[s], max(first[s], last_use.get(s, first[s]))) for s in inside])
     plan.arena_offsets = [-1] * len(sizes)
     for sid, offset in zip(inside, result.offsets, strict=True):
         plan.arena_offsets[sid] = offset
+    for sid, (whole, offset) in parts.items():
+        plan.arena_offsets[sid] = plan.arena_offsets[whole] + offset
     plan.arena_bytes = result.total
+
+
+def _parts_in_place(plan: GraphPlan, external: list[bool]) -> dict[int, tuple[int, int]]:
+    """Storages that can be written right into a join that reads them: part -> (whole, byte offset).
+
+    A storage goes into the first join that reads it, if that is planned in the arena.
+    """
+    parts: dict[int, tuple[int, int]] = {}
+    for node in plan.nodes:
+        if node.func != NOP or len(node.inputs) == 1 or external[node.storage[0]]:
+            continue
+        (whole,) = node.storage
+        offset = 0
+        for source, output in node.inputs:
+            sid, nbytes = plan.nodes[source].storage[output], plan.nodes[source].types[output].nbytes
+            if not external[sid] and sid not in parts and offset % ALIGNMENT == 0:
+                parts[sid] = (whole, offset)
+            offset += nbytes
+    return {sid: _outermost(parts, sid) for sid in parts}
+
+
+def _outermost(parts: dict[int, tuple[int, int]], sid: int) -> tuple[int, int]:
+    """The join that no other contains, and the offset in it: joins of joins share one place."""
+    whole, offset = parts[sid]
+    while whole in parts:
+        whole, more = parts[whole]
+        offset += more
+    return whole, offset

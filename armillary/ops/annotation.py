@@ -37,7 +37,8 @@ def _define(name: str, doc: str) -> Op:
 
     @op.compute
     def compute(attrs: CompilerAttrs, data: te.Tensor) -> te.Tensor:
-        return te.compute(data.shape, lambda *i: data(*i), name="copy", tag="injective")
+        copied: te.Tensor = te.compute(data.shape, lambda *i: data(*i), name="copy", tag="injective")
+        return copied
 
     @op.samples
     def samples() -> Iterator[Sample]:

@@ -250,7 +250,7 @@ def test_blocked_convolutions_need_no_transform_between_them() -> None:
     module = T.FoldConstant()(T.AlterOpLayout(AVX)(IRModule.from_expr(y)))
     counts = op_frequency(module)
     assert counts["nn.contrib_conv2d_NCHWc"] == 4
-    assert counts["layout_transform"] == 2
+    assert counts["layout_transform"] == 1  # at the end; the image comes in as blocks of one channel
 
 
 def test_shared_work_of_branches_is_bound_outside() -> None:

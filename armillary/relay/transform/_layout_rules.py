@@ -147,7 +147,7 @@ def conv2d_relative(expr: Call, have: Changes, request: Request) -> LayoutChoice
 
 
 def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
-    """nn.dense with a constant weight: the weight packed by whole vectors of outputs, its rows contiguous for each."""
+    """nn.dense with a constant weight: the weight packed by blocks of outputs, contiguous for each input."""
     weight = static(expr.args[1])
     if not request.lanes or weight is None or not isinstance(expr.args[1], Constant):
         return None

@@ -64,9 +64,10 @@ def _annotate(function: Function, names: Sequence[str], structure: bool) -> Expr
 def _wrapped(expr: Expr, name: str, get: Callable[[Expr], Expr]) -> Expr:
     """The expression as a region of its own."""
     begins: dict[int, Expr] = {}
+    callee = expr.op if isinstance(expr, Call) else None
 
     def begin(arg: Expr) -> Expr:
-        if isinstance(expr, Call) and arg is expr.op:
+        if arg is callee:
             return arg
         if id(arg) not in begins:
             begins[id(arg)] = call(BEGIN, get(arg), compiler=name)

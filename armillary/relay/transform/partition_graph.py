@@ -59,7 +59,7 @@ def partition_graph(module: IRModule, *, mod_name: str = "default", bind_constan
         if isinstance(function, Function) and not_primitive(function):
             infer_type(function, module)
             changed = _Partition(f"tvmgen_{mod_name}", name, function, bind_constants, made).run()
-            if changed is not function:
+            if isinstance(changed, Function) and changed is not function:
                 result = result.copy() if result is module else result
                 result[name] = changed
     for key, lifted in made.items():

@@ -76,10 +76,21 @@ static int bind_node(arm_graph *g, int32_t index, arm_tensor *args, arm_error *e
   return arm_bind(f, args, f->num_args, NULL, 0, &node->bound, error);
 }
 
+/* A __nop lays its inputs one after another; those that the plan already put in place are not copied. */
 static int check_alias(const arm_graph *g, const arm_node *node, arm_error *error) {
-  const arm_entry *from = &g->entries[node->inputs[0]], *to = &g->entries[node->first_entry];
-  if (from->bytes != to->bytes) return arm_fail(error, "graph: __nop %s changes the size in bytes", node->name);
-  if (from->storage != to->storage && g->storages[to->storage].is_input)
+  const arm_entry *to = &g->entries[node->first_entry];
+  int64_t bytes = 0;
+  int is_shared = 0;
+  for (int32_t i = 0; i < node->num_inputs; i++) {
+    const arm_entry *from = &g->entries[node->inputs[i]];
+    if (from->bytes > to->bytes - bytes) return arm_fail(error, "graph: __nop %s changes the size in bytes", node->name);
+    bytes += from->bytes;
+    is_shared = is_shared || from->storage == to->storage;
+  }
+  if (bytes != to->bytes) return arm_fail(error, "graph: __nop %s changes the size in bytes", node->name);
+  if (is_shared && node->num_inputs != 1)
+    return arm_fail(error, "graph: __nop %s joins inputs and shares the storage of one", node->name);
+  if (!is_shared && g->storages[to->storage].is_input)
     return arm_fail(error, "graph: node %s overwrites an input of the graph", node->name);
   return 0;
 }
@@ -339,9 +350,14 @@ static int check_inputs(const arm_graph *g, arm_error *error) {
 }
 
 static void copy_alias(const arm_graph *g, const arm_node *node) {
-  const arm_entry *from = &g->entries[node->inputs[0]], *to = &g->entries[node->first_entry];
-  if (from->storage != to->storage)
-    memmove(g->storages[to->storage].data, g->storages[from->storage].data, (size_t)to->bytes);
+  const arm_entry *to = &g->entries[node->first_entry];
+  char *place = g->storages[to->storage].data;
+  for (int32_t i = 0; i < node->num_inputs; i++) {
+    const arm_entry *from = &g->entries[node->inputs[i]];
+    const void *source = g->storages[from->storage].data;
+    if (source != place) memmove(place, source, (size_t)from->bytes);
+    place += from->bytes;
+  }
 }
 
 static int run_nodes(arm_graph *g, int begin, int end, double *seconds, arm_error *error) {
