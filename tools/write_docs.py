@@ -1,6 +1,7 @@
-"""Write the reference pages that follow from tables in the code: docs/operators.md, docs/environment.md.
+"""Write the reference pages that follow from tables in the code: docs/operators.md,
+docs/environment.md, docs/onnx_operators.md.
 
-In: the operator records (`relay/op.py`), the import rules of ONNX, `config.SETTINGS`. Out: the two files; with
+In: the operator records (`relay/op.py`), the import rules of ONNX, `config.SETTINGS`. Out: the files; with
 `--check` nothing is written, and the exit code is 1 if a file is stale. Invariant: output is deterministic.
 
     python tools/write_docs.py
@@ -18,16 +19,15 @@ sys.path.insert(0, str(ROOT))
 
 import armillary.ops  # noqa: E402, F401  (fills the tables)
 from armillary.config import SETTINGS  # noqa: E402
+from armillary.frontend import onnx_table  # noqa: E402
 from armillary.relay.op import ONNX_RULES, OPS, Op  # noqa: E402
 
 NOTE = "<!-- Written by tools/write_docs.py; do not edit. -->\n"
-
-
 OPERATORS = """
-{ops} operators. In Python each is a function of the same name: `nn.conv2d` is `relay.nn.conv2d`. Inputs come first, then
-attributes in the order below. `*data` takes a list or tuple of tensors. The kind decides how an operator takes part in
-fusion (`relay/op.py`). What an operator computes exactly is its `reference`, in the file of `armillary/ops` that defines
-it.
+{ops} operators. In Python each is a function of the same name: `nn.conv2d` is `relay.nn.conv2d`. Inputs come first,
+then attributes in the order below. `*data` takes a list or tuple of tensors. The kind decides how an operator takes
+part in fusion (`relay/op.py`). What an operator computes exactly is its `reference`, in the file of `armillary/ops`
+that defines it.
 """
 ONNX = """
 {rules} ONNX operators are imported. The opsets are those where an import rule starts; it holds until the next one.
@@ -89,7 +89,10 @@ def environment_page() -> str:
     return "\n".join(lines)
 
 
-PAGES = {"operators.md": operators_page, "environment.md": environment_page}
+PAGES = {
+    "operators.md": operators_page, "environment.md": environment_page,
+    "onnx_operators.md": lambda: onnx_table.operators_page(NOTE),
+}  # fmt: skip
 
 
 def main() -> int:

@@ -163,13 +163,13 @@ class _Walk:
             raise UnsupportedError(
                 f"{len(rows)} operator{'s'[: len(rows) > 1]} of the model cannot be imported: " + "; ".join(rows),
                 span=node_span(self.model.source, next(iter(missing.values()))[0]),
-                hint="operators with a rule are listed in docs/operators.md",
+                hint="operators with a rule are listed in docs/onnx_operators.md",
             )
 
     def _is_importable(self, node: NodeProto, opsets: Mapping[str, int], inside: tuple[str, ...]) -> bool:
         domain = plain_domain(node.domain)
         version = opsets.get(domain, 1)
-        if (domain, node.op_type) in _SPECIAL or onnx_rule(domain, node.op_type, version) is not None:
+        if importable(domain, node.op_type, version):
             return True
         local = self.functions.get((domain, node.op_type, node.overload))
         if local is not None:
@@ -369,6 +369,11 @@ _SPECIAL: dict[tuple[str, str], Any] = {  # Any: functions (walk, view, scope, o
     ("", "Scan"): unrolled_scan,
     ("", "SequenceMap"): mapped_sequence,
 }
+
+
+def importable(domain: str, op_type: str, version: int) -> bool:
+    """Whether a rule imports the operator (others may be functions of such operators)."""
+    return (domain, op_type) in _SPECIAL or onnx_rule(domain, op_type, version) is not None
 
 
 def _is_many(value: Expr) -> bool:

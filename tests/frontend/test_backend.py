@@ -13,7 +13,7 @@ from armillary.backend import ArmillaryBackend, prepare, run_model, run_node, su
 from armillary.backend.score import counts, judge, load_cases, run_suite
 from armillary.errors import ArmillaryError, ExecutionError, UnsupportedError
 
-REFERENCE_FLOOR = 1700  # of 2033, counted with the engine "reference"
+FLOOR = {"reference": 1900, "armillary": 1900}  # of 2033; the acceptance asks for 900 compiled
 node, value = helper.make_node, helper.make_tensor_value_info
 
 
@@ -86,8 +86,19 @@ def test_real_networks_of_the_suite_pass(engine: str) -> None:
     assert {name: (r.status, r.reason) for name, r in results.items()} == dict.fromkeys(cases, ("passed", ""))
 
 
-def test_the_references_pass_the_floor_and_never_crash() -> None:
-    results = {r.case: r for r in run_suite(load_cases(), "reference", jobs=2, timeout=60)}
+@pytest.mark.parametrize("engine", ["reference", "armillary"])
+def test_the_suite_passes_the_floor_without_a_wrong_answer(engine: str) -> None:
+    results = {r.case: r for r in run_suite(load_cases(), engine, jobs=2, timeout=120)}
     table = counts(results)["all"]
-    assert table["passed"] >= REFERENCE_FLOOR, table
-    assert table["crashed"] == table["timeout"] == 0, table
+    wrong = [(r.case, r.reason) for r in results.values() if r.status not in ("passed", "unsupported")]
+    assert not wrong, wrong
+    assert table["passed"] >= FLOOR[engine], table
+    assert table["passed"] + table["unsupported"] == len(results) > 2000
+
+
+def test_a_shorter_sequence_is_a_wrong_answer() -> None:
+    (case,) = load_cases("node/test_sequence_insert_at_back$").values()
+    inputs, outputs = case.data_sets[0]
+    broken = type(case)(**{**vars(case), "data_sets": [(inputs, [outputs[0][:-1]])]})
+    result = judge("node/test_sequence_insert_at_back", broken, "reference")
+    assert result.status == "failed" and "sequences of" in result.reason

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 from sources import FILES, PACKAGE, ROOT, tree, where
 
 MAX_FILE, MAX_FUNCTION, IMPORT_SECONDS = 600, 60, 0.3
@@ -127,3 +128,44 @@ def test_importing_the_package_takes_less_than_300_ms() -> None:
 
     best = min(once() for _ in range(5))
     assert best < IMPORT_SECONDS, f"import armillary took {best:.3f} s (best of 5, including the interpreter's start)"
+
+
+_HEAVY = ("onnx", "llvmlite", "numpy", "armillary.ops", "armillary.runtime")
+
+
+@pytest.mark.parametrize(
+    ("code", "loaded"),
+    [("import armillary", ""), ("from armillary import relay", "numpy"), ("from armillary import te, tir", "numpy"),
+     ("from armillary import relay; relay.nn.relu", "armillary.ops numpy"),
+     ("from armillary import target; target.Target('llvm')", ""),
+     ("import armillary.runtime", "armillary.runtime numpy"),
+     ("from armillary import relay; relay.frontend.from_onnx", "armillary.ops numpy onnx")],
+)  # fmt: skip
+def test_an_import_loads_what_it_needs_and_no_more(code: str, loaded: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sorted({set(_HEAVY)} & set(sys.modules)))"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == loaded
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [("from armillary import te\nA = te.placeholder((4,), name='A')\n"
+      "B = te.compute((4,), lambda i: A[i] * 2.0, name='B')\n"
+      "f = te.lower_schedule(te.create_schedule(B.op), [A, B], 'f')\nprint(f)\n"
+      "from armillary.ir import IRModule\nprint(IRModule({'f': f}))", "B[i] = A[i] * 2.0"),
+     ("from armillary.relay.expr import Function, Tuple, var\nx = var('x', shape=(2,))\n"
+      "print(Function((x,), Tuple((x,))))", "fn (%x: Tensor[(2,), float32])"),
+     ("from armillary.tir.expr import Add, Var\nprint(Add(Var('i'), Var('j')))", "i + j")],
+)  # fmt: skip
+def test_programs_print_as_text_without_further_imports(code: str, wanted: str) -> None:
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert wanted in done.stdout
+
+
+def test_pass_options_are_known_before_any_pass_was_imported() -> None:
+    options = {"relay.FuseOps.max_depth": 3, "tir.UnrollLoop": {}}
+    code = f"import armillary\narmillary.transform.PassContext(config={options})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -153,7 +153,7 @@ def _consider(groups: Groups, k: int, phase: int) -> None:
         is_chain = groups.kind[parent] <= Kind.INJECTIVE or groups.nodes[node.parent].kind == Kind.TUPLE
         fused_tuple = groups.nodes[node.parent].kind == Kind.TUPLE and parent != node.parent
         if kind <= Kind.INJECTIVE and fused_tuple and is_chain:
-            _try(groups, k, node.parent, Kind.TUPLE, Kind.TUPLE, False)
+            _try(groups, k, node.parent, Kind.INJECTIVE, Kind.TUPLE, False)
         return
     if groups.find(k) == parent or groups.nodes[node.parent].kind == Kind.TUPLE:
         return

@@ -170,14 +170,15 @@ def transform(expr: Expr, source: Layout, target: Layout) -> Expr:
 
 def reshape_of(shape: tuple[int, ...], source: Layout, target: Layout) -> tuple[int, ...] | None:
     """The new shape where moving between two layouts leaves every element in its place: 1x1 images, for example."""
-    whole = tuple(d * (source.block(letter) or 1) for d, letter in zip(shape, source.axes, strict=True) if letter.isupper())
+    sizes = zip(shape, source.axes, strict=True)
+    whole = tuple(d * (source.block(letter) or 1) for d, letter in sizes if letter.isupper())
     result = target.shape(whole, layout(source.whole))
     same = _memory_order(shape, source) == _memory_order(result, target)
     return result if same else None
 
 
 def _memory_order(shape: Sequence[int], order: Layout) -> list[str]:
-    """The axes longer than one; an axis whose outer and inner parts are neighbours, or are one part, counts as whole."""
+    """The axes longer than one; one whose outer and inner parts are neighbours, or are one part, counts as whole."""
     parts = [letter for letter, d in zip(order.axes, shape, strict=True) if d != 1]
     merged: list[str] = []
     for letter in parts:

@@ -64,14 +64,12 @@ def _annotate(function: Function, names: Sequence[str], structure: bool) -> Expr
 def _wrapped(expr: Expr, name: str, get: Callable[[Expr], Expr]) -> Expr:
     """The expression as a region of its own."""
     begins: dict[int, Expr] = {}
-    callee = expr.op if isinstance(expr, Call) else None
+    callee: object = expr.op if isinstance(expr, Call) else None
 
     def begin(arg: Expr) -> Expr:
-        if arg is callee:
-            return arg
-        if id(arg) not in begins:
+        if arg is not callee and id(arg) not in begins:
             begins[id(arg)] = call(BEGIN, get(arg), compiler=name)
-        return begins[id(arg)]
+        return begins.get(id(arg), arg)
 
     return call(END, map_children(expr, begin), compiler=name)
 

@@ -9,7 +9,8 @@ hashes, in every run and on every machine.
     }
     ->
     def @main(%x: Tensor[(2,), float32]) {
-      %0 = fn (%p0: Tensor[(2,), float32], Primitive=1, hash="86a6b5968c222709a9f9bbeb0ed2600b") -> Tensor[(2,), float32] { nn.relu(%p0) };
+      %0 = fn (%p0: Tensor[(2,), float32], Primitive=1,
+               hash="86a6b5968c222709a9f9bbeb0ed2600b") -> Tensor[(2,), float32] { nn.relu(%p0) };
       %0(%x)
     }
 """

@@ -1,9 +1,9 @@
 """partition-graph: regions for external libraries become global functions.
 
 In: a module after annotate-target (and, if wished, merge-compiler-regions). Out: one where each region is a function
-`tvmgen_<mod_name>_<library>_<function>_<n>` with attributes Compiler, Primitive, Inline and global_symbol, called by name
-in the region's place. Invariant: the graph computes the same; a region with several results returns a tuple; constants
-are inside the function unless `bind_constants` is False. Regions that depend on each other are refused.
+`tvmgen_<mod_name>_<library>_<function>_<n>` with attributes Compiler, Primitive, Inline and global_symbol, called by
+name in the region's place. Invariant: the graph computes the same; a region with several results returns a tuple;
+constants are inside the function unless `bind_constants` is False. Regions that depend on each other are refused.
 
     def @main(%x: Tensor[(2,), float32]) {
       %0 = annotation.compiler_begin(%x, compiler="lib");

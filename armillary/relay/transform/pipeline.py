@@ -29,12 +29,15 @@ from armillary.relay.transform.fold_scale_axis import fold_scale_axis
 from armillary.relay.transform.fuse_ops import fuse_ops
 from armillary.relay.transform.infer_type import infer_type
 from armillary.relay.transform.inline import inline
+from armillary.relay.transform.kernel_per_call import kernel_per_call
 from armillary.relay.transform.label_ops import label_ops
+from armillary.relay.transform.legalize import legalize
 from armillary.relay.transform.remove_unused_functions import remove_unused_functions
 from armillary.relay.transform.simplify_expr import simplify_expr
 from armillary.relay.transform.simplify_expr_post_alter_op import simplify_expr_post_alter_op
 from armillary.relay.transform.simplify_inference import simplify_inference
 from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
+from armillary.relay.transform.to_graph_normal_form import to_graph_normal_form
 from armillary.relay.transform.winograd_conv2d import winograd_conv2d
 from armillary.transform import Pass, Sequential
 
@@ -42,9 +45,10 @@ from armillary.transform import Pass, Sequential
 def build_passes(target: Any) -> list[Pass]:  # Any: whatever Target accepts
     """The passes of a build, in order."""
     return [
-        # Only what main reaches; every expression in one basic block; everything typed.
+        # Only what main reaches; no let but for branches; every expression in one basic block; everything typed.
         remove_unused_functions.bind(),
         infer_type.bind(),
+        to_graph_normal_form.bind(),
         to_basic_block_normal_form.bind(),
         # No operator that exists for training only; no duplicate, no identity; branches on constants taken.
         simplify_inference.bind(),
@@ -73,8 +77,13 @@ def build_passes(target: Any) -> list[Pass]:  # Any: whatever Target accepts
         fast_math.bind(),
         fold_constant.bind(),
         eliminate_common_subexpr.bind(),
+        # Whatever is switched off: no let that a folded branch left, each operator one that kernels can compute.
+        to_graph_normal_form.bind(),
+        legalize.bind(),
         # Every call is the call of a kernel.
+        infer_type.bind(),
         fuse_ops.bind(),
+        kernel_per_call.bind(),
         inline.bind(),
         infer_type.bind(),
         label_ops.bind(),

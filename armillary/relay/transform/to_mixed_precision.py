@@ -49,17 +49,18 @@ class Category(enum.IntEnum):
 _MIXED = ("float16", "bfloat16")
 _ALWAYS = """nn.conv1d nn.conv2d nn.conv3d nn.conv1d_transpose nn.conv2d_transpose nn.conv3d_transpose nn.dense
     nn.matmul nn.batch_matmul"""
-_FOLLOW = """nn.pad nn.mirror_pad nn.batch_flatten concatenate stack zeros ones split squeeze transpose expand_dims reshape
-    reshape_like broadcast_to broadcast_to_like strided_slice take gather argwhere where tile repeat reverse scatter_nd
+_FOLLOW = """nn.pad nn.mirror_pad nn.batch_flatten concatenate stack zeros ones split squeeze transpose expand_dims
+    reshape reshape_like broadcast_to broadcast_to_like strided_slice take gather argwhere where tile repeat reverse
+    scatter_nd
     scatter_elements full nn.depth_to_space nn.space_to_depth layout_transform equal not_equal less less_equal greater
     greater_equal copy cast cast_like add subtract multiply divide negative abs nn.bias_add nn.batch_norm sqrt shape_of
     max min maximum minimum argmax argmin nn.relu nn.leaky_relu nn.prelu nn.dropout sigmoid tanh fast_tanh fast_exp
     fast_erf clip nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d
     nn.global_max_pool2d nn.adaptive_max_pool1d nn.adaptive_max_pool2d nn.adaptive_max_pool3d image.resize2d
     nn.upsampling"""
-_NEVER = """exp log power nn.softmax nn.log_softmax nn.l2_normalize erf arange nn.global_avg_pool2d nn.adaptive_avg_pool1d
-    nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d sum mean prod variance std nn.layer_norm nn.group_norm
-    nn.instance_norm nn.rms_norm logsumexp nn.lrn"""
+_NEVER = """exp log power nn.softmax nn.log_softmax nn.l2_normalize erf arange nn.global_avg_pool2d
+    nn.adaptive_avg_pool1d nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d sum mean prod variance std nn.layer_norm
+    nn.group_norm nn.instance_norm nn.rms_norm logsumexp nn.lrn"""
 CATEGORIES: dict[str, Category] = {
     **dict.fromkeys(_ALWAYS.split(), Category.ALWAYS),
     **dict.fromkeys(_FOLLOW.split(), Category.FOLLOW),
@@ -173,8 +174,8 @@ class _Converter:
         if expr.checked_type == wanted:
             return expr
         if isinstance(wanted, TupleType):
-            parts = expr.fields if isinstance(expr, Tuple) else [TupleGetItem(expr, k) for k in range(len(wanted.fields))]
-            return Tuple(tuple(self._as_type(part, ty) for part, ty in zip(parts, wanted.fields, strict=True)))
+            parts = zip(expr, wanted.fields, strict=True)  # the fields of a tuple, or reads of them
+            return Tuple(tuple(self._as_type(part, ty) for part, ty in parts))
         if not isinstance(wanted, TensorType):
             return expr
         key = (id(expr), str(wanted.dtype))

@@ -1,0 +1,91 @@
+"""Which ONNX operators can be imported, and why the others cannot: docs/onnx_operators.md.
+
+In: the schemas of the installed onnx package and our import rules. Out: one row per operator, and the page. Invariant:
+an operator that is not imported has a reason here; tests check that the page is current and that no reason is left over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import onnx
+from onnx.defs import OpSchema
+
+from armillary.frontend.onnx import importable
+from armillary.frontend.onnx_functions import schema_function
+from armillary.relay.op import ONNX_RULES
+
+DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
+_RANDOM = "random numbers: a compiled network gives the same outputs for the same inputs"
+_STRINGS = "strings are not tensors here"
+_CLASSICAL = "classical machine learning, not a neural network; of this domain nothing is imported"
+_TRAINING = "training is not supported"
+_DYNAMIC = "the shape of the result depends on values"
+
+REFUSED: dict[tuple[str, str], str] = {
+    **{("", name): _RANDOM for name in (
+        "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+    )},
+    **{("", name): _STRINGS for name in ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")},
+    ("", "DeformConv"): "sampling positions are data; not written yet",
+    ("", "Det"): "linear algebra beyond products is not supported",
+    ("", "ImageDecoder"): "decoding files is not a part of a network",
+    ("", "MaxRoiPool"): "superseded by RoiAlign",
+    ("", "NonMaxSuppression"): _DYNAMIC,
+    ("", "TfIdfVectorizer"): "text processing is not supported",
+    **{("ai.onnx.preview.training", name): _TRAINING for name in ("Adagrad", "Adam", "Gradient", "Momentum")},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator: `state` is rule, function or refused; `note` says since which opset, or why not."""
+
+    domain: str
+    name: str
+    state: str
+    note: str
+
+
+def rows() -> Iterator[Row]:
+    """Every operator of the standard that is not deprecated, by domain and name."""
+    newest: dict[tuple[str, str], OpSchema] = {}
+    for schema in onnx.defs.get_all_schemas():
+        if not schema.deprecated and schema.domain in DOMAINS:
+            newest[schema.domain, schema.name] = schema
+    for (domain, name), schema in sorted(newest.items()):
+        yield _row(domain, name, schema)
+
+
+def _row(domain: str, name: str, schema: OpSchema) -> Row:
+    version = onnx.defs.onnx_opset_version() if domain == "" else schema.since_version
+    reason = REFUSED.get((domain, name), _CLASSICAL if domain == "ai.onnx.ml" else "")
+    if importable(domain, name, version):
+        opsets = sorted(since for since, _ in ONNX_RULES.get((domain, name), ()))
+        return Row(domain, name, "rule", f"opsets {', '.join(map(str, opsets))}" if opsets else "every opset")
+    if reason:
+        return Row(domain, name, "refused", reason)
+    node = onnx.NodeProto(op_type=name, domain=domain)
+    if schema_function(node, domain, version, None) is not None:
+        return Row(domain, name, "function", "by the standard's function of other operators")
+    return Row(domain, name, "refused", "")
+
+
+def operators_page(note: str) -> str:
+    """The page as Markdown; `note` says what wrote it."""
+    table = list(rows())
+    count = {state: sum(row.state == state for row in table) for state in ("rule", "function", "refused")}
+    lines = [
+        "# ONNX operators", "", note,
+        f"Of the {len(table)} operators of onnx {onnx.__version__} (opset {onnx.defs.onnx_opset_version()}), "
+        f"{count['rule']} have an import rule,",
+        f"{count['function']} are imported through the standard's function of other operators, and {count['refused']} "
+        "are refused with an",
+        "`UnsupportedError` that names them all before anything is built. \"opsets\" are those where a rule starts; it",
+        "holds until the next. Control flow (If, Loop, Scan, SequenceMap) and sequences are resolved at import: what",
+        "they depend on must be known then, and at most 256 iterations are unrolled.", "",
+        "| operator | state | |", "|---|---|---|",
+        *(f"| `{f'{r.domain}.{r.name}' if r.domain else r.name}` | {r.state} | {r.note} |" for r in table), "",
+    ]  # fmt: skip
+    return "\n".join(lines)
