@@ -20,18 +20,14 @@ sys.path.insert(0, str(ROOT))
 import armillary.ops  # noqa: E402, F401  (fills the tables)
 from armillary.config import SETTINGS  # noqa: E402
 from armillary.frontend import onnx_table  # noqa: E402
-from armillary.relay.op import ONNX_RULES, OPS, Op  # noqa: E402
+from armillary.relay.op import OPS, Op  # noqa: E402
 
 NOTE = "<!-- Written by tools/write_docs.py; do not edit. -->\n"
 OPERATORS = """
 {ops} operators. In Python each is a function of the same name: `nn.conv2d` is `relay.nn.conv2d`. Inputs come first,
 then attributes in the order below. `*data` takes a list or tuple of tensors. The kind decides how an operator takes
 part in fusion (`relay/op.py`). What an operator computes exactly is its `reference`, in the file of `armillary/ops`
-that defines it.
-"""
-ONNX = """
-{rules} ONNX operators are imported. The opsets are those where an import rule starts; it holds until the next one.
-Operators that ONNX defines by a function of others are imported through that function as well.
+that defines it. ONNX operators are imported as these: `docs/onnx_operators.md`.
 """
 ENVIRONMENT = """
 Nothing else is read from the environment. Values are read when they are needed, not at import; one that cannot be used
@@ -40,14 +36,11 @@ is a `ConfigError` that names the variable. Flags are 0 or 1. The table is `armi
 
 
 def operators_page() -> str:
-    """The operators with their inputs, attributes and kinds, and the ONNX operators that are imported."""
+    """The operators with their inputs, attributes and kinds."""
     lines = [
         "# Operators", "", NOTE + OPERATORS.format(ops=len(OPS)),
         "| operator | inputs | attributes | kind | meaning |", "|---|---|---|---|---|",
         *(_operator_row(OPS[name]) for name in sorted(OPS)), "",
-        "## ONNX", ONNX.format(rules=len(ONNX_RULES)),
-        "| ONNX operator | opsets | rules in |", "|---|---|---|",
-        *(_onnx_row(*key) for key in sorted(ONNX_RULES)), "",
     ]  # fmt: skip
     return "\n".join(lines)
 
@@ -69,14 +62,6 @@ def _attributes(op: Op) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def _onnx_row(domain: str, op_type: str) -> str:
-    rules = ONNX_RULES[domain, op_type]
-    name = f"{domain}.{op_type}" if domain else op_type
-    files = sorted({getattr(rule, "func", rule).__module__.rpartition(".")[2] for _, rule in rules})
-    opsets = ", ".join(str(since) for since, _ in sorted(rules, key=lambda row: row[0]))
-    return f"| `{name}` | {opsets} | {', '.join(f'`{file}.py`' for file in files)} |"
 
 
 def environment_page() -> str:

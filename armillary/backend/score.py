@@ -73,7 +73,7 @@ def run_case(case: Case, engine: str) -> None:
 
 
 def _tensors(values: Any, other: Any) -> list[Any]:
-    """The tensors of (nested) lists that have the same structure as `other`; the suite's own comparison is for arrays."""
+    """The tensors of (nested) lists that have the same structure as `other`; the suite itself compares arrays only."""
     if isinstance(values, list | tuple) != isinstance(other, list | tuple):
         raise AssertionError(f"a sequence on one side only: {type(values).__name__} and {type(other).__name__}")
     if not isinstance(values, list | tuple):

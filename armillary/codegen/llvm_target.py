@@ -7,14 +7,26 @@ TargetError or InternalError, never a crash. The compilation itself: `machine.py
 from __future__ import annotations
 
 import dataclasses
+import functools
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 from armillary.codegen import machine
 from armillary.codegen.pool import Request
 from armillary.errors import InternalError, TargetError
-from armillary.target.cpu import llvm_cpu
+from armillary.target.cpu import LlvmCpu, architecture, is_native, llvm_cpu
+from armillary.target.cpu_table import OTHER, TABLES
 from armillary.target.target import Target, as_target
 
 VERSION = machine.VERSION
+_ROOT = str(Path(__file__).resolve().parents[2])
+_PROBE = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from armillary.codegen.machine import compile_ir; "
+    "compile_ir('', *sys.argv[2:5])"
+)
 
 
 def request(ir: str, target: Target, form: str = "object") -> Request:
@@ -24,12 +36,32 @@ def request(ir: str, target: Target, form: str = "object") -> Request:
 
 
 def check_target(target: Target) -> None:
-    """Refuse a triple that LLVM does not know."""
+    """Refuse a triple, CPU or feature that LLVM does not know."""
     found = llvm_cpu(target)
+    unknown = "" if _is_listed(target) else _unknown_name(found)
+    if unknown:
+        raise TargetError(f"target {target}: LLVM does not know {unknown} of {found.triple}", hint="check -mcpu and -mattr")
     try:
         machine.machine(found.triple, found.cpu, found.features, found.abi, found.opt_level)
     except ValueError as error:
         raise TargetError(str(error), hint="-mtriple is, for example, aarch64-linux-gnu or x86_64-linux-gnu") from None
+
+
+def _is_listed(target: Target) -> bool:
+    """Whether the names of a target are in our tables, or are what the processor reports."""
+    rows = TABLES.get(architecture(target.mtriple or platform.machine()), OTHER)
+    names = {name for row in rows.values() for name in row.features}
+    is_known = not target.mcpu or target.mcpu in rows or target.mcpu == "native"
+    return is_native(target) or (is_known and names.issuperset(item.lstrip("+-") for item in target.mattr))
+
+
+@functools.lru_cache(maxsize=64)
+def _unknown_name(cpu: LlvmCpu) -> str:
+    """The CPU or feature that LLVM ignores (it says so on stderr) or dies of: asked in a process of its own."""
+    arguments = (_ROOT, cpu.triple, cpu.cpu, cpu.features)
+    done = subprocess.run([sys.executable, "-c", _PROBE, *arguments], capture_output=True, text=True, check=False)
+    found = re.search(r"'([^']*)' is not a recognized (processor|feature)", done.stderr)
+    return f"the {found[2]} {found[1]}" if found is not None else ""
 
 
 def _emit(ir: str, target: Target | str, form: str) -> bytes:

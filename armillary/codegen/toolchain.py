@@ -105,7 +105,8 @@ def compile_c(
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "kernels.c")
         path.write_text(source)
-        flags = ["-std=c11", "-O2", "-fPIC", "-fno-math-errno", "-ffp-contract=fast", *machine_flags(target, tool.is_zig), *options]
+        flags = ["-std=c11", "-O2", "-fPIC", "-fno-math-errno", "-ffp-contract=fast"]
+        flags += [*machine_flags(target, tool.is_zig), *options]
         return run_compiler([*tool.command, *flags, "-c", str(path)], Path(output))
 
 

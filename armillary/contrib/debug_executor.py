@@ -45,7 +45,8 @@ class Report:
         total = sum(row.seconds for row in self.rows) or 1.0
         lines = [f"{'node':40s} {'function':60s} {'ms':>9s} {'share':>7s}"]
         for row in sorted(self.rows, key=lambda r: -r.seconds):
-            lines.append(f"{row.name:40.40s} {row.function:60.60s} {1e3 * row.seconds:9.4f} {100 * row.seconds / total:6.1f}%")
+            times = f"{1e3 * row.seconds:9.4f} {100 * row.seconds / total:6.1f}%"
+            lines.append(f"{row.name:40.40s} {row.function:60.60s} {times}")
         return "\n".join([*lines, f"{'total':101s} {1e3 * total:9.4f}"])
 
     table = __str__

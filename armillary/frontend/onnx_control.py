@@ -161,7 +161,7 @@ def _slice(value: Expr, axis: int, index: int) -> Expr:
 
 
 def mapped_sequence(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
-    """SequenceMap: the body for each element; further inputs are sequences of the same length, or the same each time."""
+    """SequenceMap: the body for each element; further inputs are sequences of that length, or the same each time."""
     graph = _graph(view, "body")
     body, length = walk.body(graph, scope, opsets), len(sequence_fields(view))
     _refuse_more(view, length)

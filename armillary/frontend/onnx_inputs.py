@@ -95,7 +95,8 @@ class InputBinder:
         dtype = elem_dtype(element.tensor_type.elem_type, what, span)
         shapes: list[tuple[int, ...]] = given if isinstance(given, list) else [given]
         names = part_names(value.name, len(shapes), many)
-        made = tuple(Var(n, TensorType(checked_shape(s, dtype, what, span), dtype), span) for n, s in zip(names, shapes))
+        types = (TensorType(checked_shape(shape, dtype, what, span), dtype) for shape in shapes)
+        made = tuple(Var(name, ty, span) for name, ty in zip(names, types))
         return Tuple(made) if many else made[0]
 
     def _dtype(self, value: ValueInfoProto, span: Span) -> DType:

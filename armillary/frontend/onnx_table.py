@@ -1,7 +1,8 @@
 """Which ONNX operators can be imported, and why the others cannot: docs/onnx_operators.md.
 
 In: the schemas of the installed onnx package and our import rules. Out: one row per operator, and the page. Invariant:
-an operator that is not imported has a reason here; tests check that the page is current and that no reason is left over.
+an operator that is not imported has a reason here; tests check that the page is current and that no reason is left
+over.
 """
 
 from __future__ import annotations

@@ -200,7 +200,9 @@ def reinterpret_bad_samples() -> Iterator[BadSample]:
 
 @from_onnx("BitCast")
 def from_onnx_bitcast(node: OnnxNode) -> Expr:
-    return reinterpret(node.input(0), onnx_dtype(node, int(node.int("to", default=0))))
+    dtype = onnx_dtype(node, int(node.int("to", default=0)))
+    same = node.type_of(0).dtype.is_bool and dtype in ("int8", "uint8")  # a bool is a byte of 0 or 1
+    return cast(node.input(0), dtype) if same else reinterpret(node.input(0), dtype)
 
 
 # --- clip ---------------------------------------------------------------------------------------------------------

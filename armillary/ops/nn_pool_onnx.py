@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import SPATIAL, call, pad_pairs, window_count
 from armillary.ops.nn_conv_onnx import spatial_rank, window_attrs
-from armillary.relay.expr import Expr
+from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, from_onnx
 
 
@@ -90,3 +92,26 @@ def global_max_pool(node: OnnxNode) -> Expr:
 def global_lp_pool(node: OnnxNode) -> Expr:
     p = node.float("p", 2)
     return _root(call("sum", _power(node.input(0), p), axis=_spatial(node), keepdims=True), p)
+
+
+@from_onnx("MaxUnpool", since=9)
+def max_unpool(node: OnnxNode) -> Expr:
+    """The values at the flat positions that MaxPool gave, zeros elsewhere; `output_shape` may be larger than implied."""
+    ty = node.type_of(0)
+    kernel = tuple(node.ints("kernel_shape"))
+    rank = len(kernel)
+    strides, pads = tuple(node.ints("strides") or (1,) * rank), tuple(node.ints("pads") or (0,) * 2 * rank)
+    if rank != ty.ndim - 2 or len(strides) != rank or len(pads) != 2 * rank:
+        raise TypeMismatch(f"MaxUnpool node {node.name!r}: a window of {rank} axes on {ty}")
+    spatial = tuple((d - 1) * strides[a] - pads[a] - pads[rank + a] + kernel[a] for a, d in enumerate(ty.static[2:]))
+    shape = (*ty.static[:2], *spatial)
+    values, places = (call("reshape", node.input(k), newshape=(-1,)) for k in (0, 1))
+    zeros = const(np.zeros(math.prod(shape), ty.dtype.numpy))
+    result = call("reshape", call("scatter_elements", zeros, places, values, axis=0), newshape=shape)
+    wanted = node.optional_const(2, "output_shape")
+    if wanted is None:
+        return result
+    target = tuple(int(v) for v in wanted.reshape(-1))
+    if len(target) != len(shape) or any(t < s for t, s in zip(target, shape, strict=True)):
+        raise TypeMismatch(f"MaxUnpool node {node.name!r}: output_shape {target} is smaller than {shape}")
+    return call("nn.pad", result, pad_width=tuple((0, t - s) for t, s in zip(target, shape, strict=True)))

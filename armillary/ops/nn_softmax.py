@@ -1,8 +1,8 @@
 """nn.softmax and nn.log_softmax: normalised exponentials along one axis.
 
-In: floating-point data, an axis. Out: the same type; 16-bit formats are summed in float32, all else rounds at each step. TE: stages softmax_max, softmax_exp, softmax_sum and the result,
-tagged softmax or log_softmax, so that a schedule can keep a row in cache. ONNX before opset 13 flattens the axes from
-`axis` on into one.
+In: floating-point data, an axis. Out: the same type; 16-bit formats are summed in float32, all else rounds at each
+step. TE: stages softmax_max, softmax_exp, softmax_sum and the result, tagged softmax or log_softmax, so that a schedule
+can keep a row in cache. ONNX before opset 13 flattens the axes from `axis` on into one.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ def _stages(attrs: SoftmaxAttrs, x: Tensor) -> tuple[Any, Any, Any, Any]:
 @softmax.compute
 def _compute(attrs: SoftmaxAttrs, x: Tensor) -> Tensor:
     _, powers, total, without = _stages(attrs, x)
-    return te.compute(x.shape, lambda *i: powers(*i) / total(*without(i)).astype(x.dtype), name="softmax", tag="softmax")
+    return te.compute(
+        x.shape, lambda *i: powers(*i) / total(*without(i)).astype(x.dtype), name="softmax", tag="softmax"
+    )
 
 
 @log_softmax.compute

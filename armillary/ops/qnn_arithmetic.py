@@ -16,7 +16,7 @@ import numpy as np
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._common import broadcast_shapes, check_kind, check_same_dtype, f32, i32, of_type, tuple_fields
-from armillary.ops.broadcast import add, multiply, subtract
+from armillary.ops.broadcast import add, multiply
 from armillary.ops.elementwise_cast import cast
 from armillary.ops.qnn_quantize import (
     RequantizeAttrs,
@@ -54,7 +54,7 @@ class QConcatenateAttrs:
 
 
 qadd = Op("qnn.add", kind=Kind.BROADCAST, inputs=_INPUTS, doc="The sum of two affine-integer tensors, broadcasting.")
-qmul = Op("qnn.mul", kind=Kind.BROADCAST, inputs=_INPUTS, doc="The product of two affine-integer tensors, broadcasting.")
+qmul = Op("qnn.mul", kind=Kind.BROADCAST, inputs=_INPUTS, doc="Product of two affine-integer tensors, broadcasting.")
 qadd.attrs(QBinaryAttrs)
 qmul.attrs(QBinaryAttrs)
 
@@ -84,7 +84,8 @@ def qadd_reference(attrs: QBinaryAttrs, *arrays: Array) -> Array:
     lhs, rhs, lhs_scale, lhs_zero, rhs_scale, rhs_zero, scale, zero = arrays
     sides = (lhs, lhs_scale, lhs_zero, attrs.lhs_axis), (rhs, rhs_scale, rhs_zero, attrs.rhs_axis)
     left, right = (
-        requantize_reference(RequantizeAttrs(axis, out_dtype="int32"), x, s, z, scale, _NEUTRAL) for x, s, z, axis in sides
+        requantize_reference(RequantizeAttrs(axis, out_dtype="int32"), x, s, z, scale, _NEUTRAL)
+        for x, s, z, axis in sides
     )
     total = left.astype(np.int64) + right
     return saturated(total + placed_array(zero, total.ndim, attrs.lhs_axis), DType(lhs.dtype.name))

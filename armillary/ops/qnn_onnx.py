@@ -1,9 +1,9 @@
 """ONNX quantisation: QuantizeLinear, DequantizeLinear, ConvInteger, MatMulInteger, QLinearConv, QLinearMatMul.
 
-In: nodes of any opset; scales per tensor, per axis or per block; 2- to 16-bit integers, and the 8- and 4-bit floats that
-opset 19 and later allow. Out: qnn operators for integers, plain ones for small floats and for products that qnn has no
-operator for. Invariant: rounding is half to even with float32 factors, as the standard says. DynamicQuantizeLinear is
-imported as its function body.
+In: nodes of any opset; scales per tensor, per axis or per block; 2- to 16-bit integers, and the 8- and 4-bit floats
+that opset 19 and later allow. Out: qnn operators for integers, plain ones for small floats and for products that qnn
+has no operator for. Invariant: rounding is half to even with float32 factors, as the standard says.
+DynamicQuantizeLinear is imported as its function body.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from armillary.relay.op import OnnxNode, from_onnx
 _ONE = np.float32(1)
 
 
-# --- quantise and dequantise ------------------------------------------------------------------------------------------
+# --- quantise and dequantise ----------------------------------------------------------------------------------------
 
 
 def _zero_point(node: OnnxNode, index: int, dtype: str = "int32") -> Expr:
@@ -111,7 +111,7 @@ def dequantize_linear(node: OnnxNode) -> Expr:
     return dequantize(data, scale, zero, axis=axis, out_dtype=target)
 
 
-# --- integer products ---------------------------------------------------------------------------------------------------
+# --- integer products -------------------------------------------------------------------------------------------------
 
 
 def _convolution(node: OnnxNode, data: int, weight: int, zero: Expr, weight_zero: Expr) -> Expr:
@@ -147,7 +147,7 @@ def matmul_integer(node: OnnxNode) -> Expr:
     return _product(node.input(0), node.input(1), _zero_point(node, 2), _zero_point(node, 3))
 
 
-# --- quantised products -------------------------------------------------------------------------------------------------
+# --- quantised products -----------------------------------------------------------------------------------------------
 
 
 def _requantized(node: OnnxNode, total: Expr, scales: tuple[int, int], output: int, axis: int) -> Expr:

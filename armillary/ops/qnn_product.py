@@ -139,7 +139,8 @@ def qconv2d_samples() -> Iterator[Sample]:
     depthwise = QConv2DAttrs(groups=3, padding=(1, 1))
     yield Sample(depthwise, (u8, of_type("uint8", 3, 1, 3, 3), *_parameters(9, 100)), domain=(0, 255))
     nhwc = QConv2DAttrs(data_layout="NHWC", kernel_layout="HWIO", channels=2, kernel_size=(3, 3))
-    yield Sample(nhwc, (of_type("int8", 1, 5, 5, 3), of_type("int8", 3, 3, 3, 2), *_parameters(-5, 0)), domain=(-128, 127))
+    channels_last = (of_type("int8", 1, 5, 5, 3), of_type("int8", 3, 3, 3, 2), *_parameters(-5, 0))
+    yield Sample(nhwc, channels_last, domain=(-128, 127))
 
 
 @qdense.samples

@@ -19,7 +19,8 @@ def inception_like() -> Function:
         return relay.nn.relu(relay.nn.conv2d(value, weight, padding=(kernel // 2, kernel // 2)))
 
     shared = relay.reshape(relay.exp(x), (1, 8, 8, 8))
-    return relay.Function([x], relay.concatenate([branch(shared, 1), branch(branch(shared, 1), 3), branch(shared, 3)], axis=1))
+    branches = [branch(shared, 1), branch(branch(shared, 1), 3), branch(shared, 3)]
+    return relay.Function([x], relay.concatenate(branches, axis=1))
 
 
 def test_branches_from_one_injective_value_keep_their_contractions_apart() -> None:

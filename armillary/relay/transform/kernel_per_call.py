@@ -1,7 +1,7 @@
 """kernel-per-call: make each operator call that lies in no kernel a kernel of its own.
 
-In: a typed module. Out: one whose operator calls all lie in primitive functions. Invariant: what fuse-ops did stays as it
-is; without fuse-ops every operator is one kernel, so a build works with fusion switched off.
+In: a typed module. Out: one whose operator calls all lie in primitive functions. Invariant: what fuse-ops did stays as
+it is; without fuse-ops every operator is one kernel, so a build works with fusion switched off.
 
     def @main(%x: Tensor[(2,), float32]) { nn.relu(%x) }
     ->

@@ -32,6 +32,7 @@ from armillary.relay.transform.inline import inline
 from armillary.relay.transform.kernel_per_call import kernel_per_call
 from armillary.relay.transform.label_ops import label_ops
 from armillary.relay.transform.legalize import legalize
+from armillary.relay.transform.pad_channels import pad_channels
 from armillary.relay.transform.remove_unused_functions import remove_unused_functions
 from armillary.relay.transform.simplify_expr import simplify_expr
 from armillary.relay.transform.simplify_expr_post_alter_op import simplify_expr_post_alter_op
@@ -69,6 +70,7 @@ def build_passes(target: Any) -> list[Pass]:  # Any: whatever Target accepts
         flatten_atrous_conv.bind(),
         # Channels in blocks of a vector; weights packed: the last change of layout.
         infer_type.bind(),
+        pad_channels.bind(target=target),
         alter_op_layout.bind(target=target),
         # Each 3x3 convolution has its algorithm.
         winograd_conv2d.bind(target=target),

@@ -112,6 +112,29 @@ def _joined(name: str, value: Expr, first: Array, second: Array) -> Expr | None:
     return call(name, value, Constant(data.astype(first.dtype)))
 
 
+def affine_twice(expr: Call) -> Expr | None:
+    """(x * a + b) * c  ->  x * (a * c) + b * c   (a normalisation and the scale that importers keep beside it)"""
+    for total, factor in (expr.args, expr.args[::-1]):
+        if not isinstance(factor, Constant) or not isinstance(total, Call) or op_name(total) != "add":
+            continue
+        for product, offset in (total.args, total.args[::-1]):
+            if op_name(product) == "multiply" and isinstance(product, Call) and isinstance(offset, Constant):
+                return _scaled(product, offset.data, factor.data)
+    return None
+
+
+def _scaled(product: Call, offset: Array, factor: Array) -> Expr | None:
+    """product * factor + offset * factor, the first in its constant."""
+    for value, inner in (product.args, product.args[::-1]):
+        if isinstance(inner, Constant) and not isinstance(value, Constant):
+            scaled = _joined("multiply", value, inner.data, factor)
+            moved = _joined("multiply", value, offset, factor)
+            if scaled is None or not isinstance(moved, Call):
+                return None
+            return call("add", scaled, moved.args[1])
+    return None
+
+
 def same_cast(expr: Call) -> Expr | None:
     """cast(x, dtype of x)  ->  x"""
     ty, result = expr.args[0].checked_type, expr.checked_type
@@ -224,7 +247,7 @@ def zero_padding(expr: Call) -> Expr | None:
 _RULES: dict[str, tuple[Callable[[Call], Expr | None], ...]] = {
     "add": (add_zero, _reassociate),
     "subtract": (subtract_zero,),
-    "multiply": (multiply_one, _reassociate),
+    "multiply": (multiply_one, _reassociate, affine_twice),
     "divide": (divide_one,),
     "cast": (same_cast, widening_casts),
     "transpose": (noop_transpose, consecutive_transposes),

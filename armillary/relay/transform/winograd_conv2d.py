@@ -1,16 +1,17 @@
 """winograd-conv2d: blocked 3x3 convolutions by Winograd's algorithm, where the cost model says it is faster.
 
-In: a module after alter-op-layout. Out: nn.contrib_conv2d_NCHWc calls with a constant 3x3 float32 kernel, stride 1 and one
-group become nn.contrib_conv2d_winograd_NCHWc; their weights go through a transform that fold-constant evaluates. Invariant: the
-result agrees with the direct convolution to a few units of its rounding error; tiles above `relay.WinogradConv2D.max_tile`
-(default 4; 0 switches the pass off) are never used, since F(6,3) is ten times less exact.
+In: a module after alter-op-layout. Out: nn.contrib_conv2d_NCHWc calls with a constant 3x3 float32 kernel, stride 1 and
+one group become nn.contrib_conv2d_winograd_NCHWc; their weights go through a transform that fold-constant evaluates.
+Invariant: the result agrees with the direct convolution to a few units of its rounding error; tiles above
+`relay.WinogradConv2D.max_tile` (default 4; 0 switches the pass off) are never used, since F(6,3) is ten times less
+exact.
 
     nn.contrib_conv2d_NCHWc(%x, weight)
     ->
     nn.contrib_conv2d_winograd_NCHWc(%x, nn.contrib_conv2d_winograd_weight_transform(weight))
 
-The model: cycles = arithmetic / reachable peak + weights read once / bandwidth beyond L2 + transforms per tile. Measurements
-and what it leaves out: docs/notes/002-winograd.md.
+The model: cycles = arithmetic / reachable peak + weights read once / bandwidth beyond L2 + transforms per tile.
+Measurements and what it leaves out: docs/notes/002-winograd.md.
 """
 
 from __future__ import annotations
@@ -102,6 +103,8 @@ def _eligible(expr: Expr) -> Layer | None:
         return None
     call: Any = expr  # Any: a Call, as just tested
     weight, attrs, result = tensor(call.args[1]), call.attrs, tensor(call)
+    if weight is None or result is None:
+        return None
     plain = attrs.groups == 1 and set(attrs.strides) == {1} and set(attrs.dilation) == {1}
     if not plain or weight.shape[2:4] != (3, 3) or result.dtype != "float32" or not _is_constant(call.args[1]):
         return None

@@ -143,10 +143,13 @@ def _tile_output(
     inside = schedule[accumulator]
     _, chunk_tile, row_tile, width_tile, block_tile = inside.op.axis
     reduce_axes = list(inside.op.reduce_axis)
+    if len(reduce_axes) == 4 and static_extent(reduce_axes[3]) == 1:  # plain layout: a loop over channels ends each tap
+        reduce_axes = [*reduce_axes[1:3], reduce_axes[0], reduce_axes[3]]
     # columns outside channel blocks: one broadcast at a time is live beside the accumulators
     inside.reorder(row_tile, *reduce_axes, width_tile, chunk_tile, block_tile)
     inside.vectorize(block_tile)
     inside.unroll(width_tile)
     inside.unroll(chunk_tile)
-    for axis in reduce_axes if depthwise else reduce_axes[2:3]:
-        inside.unroll(axis)
+    for axis in reduce_axes:
+        if depthwise or axis.var.name == "kw":
+            inside.unroll(axis)

@@ -1,9 +1,10 @@
 """Schedules of nn.contrib_conv2d_winograd_NCHWc: where the stages of Winograd convolution run.
 
-In: a fused function anchored at the Winograd convolution. Out: one of two forms. *Strips*: a thread takes a row of tiles,
-transforms it, multiplies it and transforms it back while all of it sits in its L2 cache. *Phases*: all tiles are
-transformed, then multiplied, then transformed back, with a barrier between, so that each transformed weight is read once.
-Invariant: the tile stages stay in registers or L1; consumers of the convolution run on the output tile before it is stored.
+In: a fused function anchored at the Winograd convolution. Out: one of two forms. *Strips*: a thread takes a row of
+tiles, transforms it, multiplies it and transforms it back while all of it sits in its L2 cache. *Phases*: all tiles are
+transformed, then multiplied, then transformed back, with a barrier between, so that each transformed weight is read
+once. Invariant: the tile stages stay in registers or L1; consumers of the convolution run on the output tile before it
+is stored.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
 
 
 def strip_width(stages: Stages, cpu: CpuModel) -> int:
-    """Tiles of a strip: the widest even part of a row of tiles that fits 3/4 of L2 beside all weights; 0: use phases."""
+    """Tiles of a strip: the widest even part of a row that fits 3/4 of L2 beside all weights; 0: use phases."""
     side, _, batch, rows, i_blocks, columns, ci = te.static_shape(stages["data"])
     o_blocks, co = te.static_shape(stages["product"])[4], te.static_shape(stages["product"])[6]
     channels = i_blocks * ci + o_blocks * co
@@ -72,7 +73,7 @@ def _inline_others(schedule: te.Schedule, fused: Fused, own: set[int]) -> None:
 def _schedule_output(
     schedule: te.Schedule, output: te.Tensor, stages: Stages, tile: int, strip: int
 ) -> te.IterVar | None:
-    """Tiles of m x m outputs; the inverse transforms attach to a tile. Gives the axis of a strip, if strips are used."""
+    """Tiles of m x m outputs; the inverse transforms attach to a tile. Gives the axis of a strip, if there is one."""
     stage = schedule[output]
     batch, chunk, row, column, block = stage.op.axis
     row_tile, row_inner = stage.split(row, factor=tile)

@@ -1,0 +1,171 @@
+"""What cannot be built is refused by relay.build with what is wrong, and never by a Python error of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import e2e_models as models
+import numpy as np
+import pytest
+
+import armillary
+from armillary import relay, te
+from armillary.driver.build import build
+from armillary.errors import (
+    ArmillaryError,
+    ConfigError,
+    ExecutionError,
+    InternalError,
+    ModelError,
+    TargetError,
+    TypeMismatch,
+    UnsupportedError,
+)
+from armillary.ir import IRModule
+from armillary.ops.nn_common import call
+from armillary.relay.expr import Call, Function, If, const, var
+from armillary.relay.op import Kind, Op
+from armillary.relay.types import ANY_DIM, tensor_type
+
+
+def _relu(*shape: Any) -> Function:
+    x = var("x", tensor_type(shape))
+    return Function((x,), call("nn.relu", x))
+
+
+def _refused(error: type[ArmillaryError], text: str, *args: Any, **options: Any) -> None:
+    with pytest.raises(error) as caught:
+        build(*args, **options)
+    assert not isinstance(caught.value, InternalError)
+    assert text in str(caught.value), str(caught.value)
+
+
+def test_unknown_dimension() -> None:
+    _refused(TypeMismatch, "the shape (?, 4) is not fully known", _relu(ANY_DIM, 4), "llvm")
+
+
+def test_branch_on_a_computed_condition() -> None:
+    x, c = var("x", shape=(2,), dtype="float32"), var("c", shape=(), dtype="bool")
+    branch = Function((c, x), If(c, call("nn.relu", x), call("negative", x)))
+    _refused(UnsupportedError, "cannot run If", branch, "llvm")
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("toaster", "toaster"), ("", "target"), ("llvm -mcpu=no-such-cpu", "no-such-cpu"), ("opencl", "opencl"),
+        ("llvm -no-such-option=1", "no-such-option"), ("llvm -mtriple=no-such-machine", "no-such-machine"),
+        ("llvm -mattr=+no-such-feature", "no-such-feature"), ({"kind": "toaster"}, "toaster"), (7, "7"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_target_that_does_not_exist_or_cannot_be_built(target: Any, text: str) -> None:
+    _refused(TargetError, text, _relu(2, 3), target)
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [(None, "NoneType"), ("main", "str"), (IRModule(), "no function main"), (const(1.0), "Constant")],
+    ids=["none", "text", "empty", "expression"],
+)
+def test_something_else_than_a_network(item: Any, text: str) -> None:
+    _refused(TypeMismatch, text, item, "llvm")
+
+
+def test_free_variable() -> None:
+    x, y = var("x", shape=(2,), dtype="float32"), var("y", shape=(2,), dtype="float32")
+    _refused(ArmillaryError, "y", Function((x,), call("add", x, y)), "llvm")
+
+
+def test_operator_that_nothing_computes() -> None:
+    strange = Op("strange.operator", kind=Kind.OPAQUE)
+    strange.infer_rule = lambda attrs, *types: types[0]
+    x = var("x", shape=(2,), dtype="float32")
+    _refused(UnsupportedError, "strange.operator", Function((x,), Call(strange, (x,), None)), "llvm")
+
+
+def test_parameter_of_another_shape() -> None:
+    module, params, _ = models.workload("mlp")
+    name = next(iter(params))
+    _refused(TypeMismatch, name, module, "llvm", params={**params, name: np.zeros((1, 2, 3), np.float32)})
+
+
+def test_types_that_do_not_fit() -> None:
+    x, w = var("x", shape=(2, 3), dtype="float32"), var("w", shape=(4, 5), dtype="float32")
+    with pytest.raises(TypeMismatch, match=r"nn\.dense"):
+        build(Function((x, w), call("nn.dense", x, w)), "llvm")
+
+
+def test_several_devices_and_memory_pools() -> None:
+    _refused(UnsupportedError, "2 devices", _relu(2), {"cpu": "llvm", "gpu": "opencl"})
+    _refused(UnsupportedError, "memory pools", _relu(2), "llvm", workspace_memory_pools=[1])
+
+
+def test_executor_of_a_kind_that_is_not_there() -> None:
+    with pytest.raises(UnsupportedError, match="kinds: debug, graph"):
+        relay.create_executor("vm", IRModule.from_expr(_relu(2)))
+
+
+def test_pass_context_with_a_wrong_value() -> None:
+    with pytest.raises(ConfigError, match=r"relay\.FuseOps\.max_depth"):
+        models.compiled(IRModule.from_expr(_relu(2)), {}, config={"relay.FuseOps.max_depth": "deep"})
+
+
+def _wrong_shape(graph: Any) -> None:
+    graph.set_input("x", np.zeros((5, 5), np.float32))
+
+
+def _wrong_name(graph: Any) -> None:
+    graph.set_input("image", np.zeros((2, 3), np.float32))
+
+
+def _wrong_dtype(graph: Any) -> None:
+    graph.set_input("x", np.zeros((2, 3), np.complex64))
+
+
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [(_wrong_shape, "(5, 5)"), (_wrong_name, "inputs are x"), (_wrong_dtype, "complex64"), (lambda g: g.get_output(3), "3")],
+    ids=["shape", "name", "dtype", "output"],
+)
+def test_executor_says_which_input_is_wrong(use: Callable[[Any], None], text: str) -> None:
+    graph = build(_relu(2, 3), "llvm")["default"]()
+    with pytest.raises((ExecutionError, TypeMismatch)) as caught:
+        use(graph)
+    assert text in str(caught.value)
+
+
+def test_export_to_a_place_or_by_a_compiler_that_is_not_there(tmp_path: Any) -> None:
+    library = build(_relu(2, 3), "llvm")
+    with pytest.raises(TargetError, match="there is no directory"):
+        library.export_library(tmp_path / "nowhere" / "net.so")
+    with pytest.raises(TargetError, match="no-such-gcc"):
+        library.export_library(tmp_path / "net.so", cc="no-such-gcc")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_compiler_for_a_foreign_target_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("ARMILLARY_CC", "no-such-compiler")
+    with pytest.raises(TargetError, match="ARMILLARY_CC"):
+        build(_relu(2, 3), "llvm -mtriple=riscv64-linux-gnu").export_library(tmp_path / "net.so")
+
+
+def test_dynamic_onnx_input_is_refused_and_bound_by_shape() -> None:
+    onnx_helper = models.helper
+    x = onnx_helper.make_tensor_value_info("x", 1, ["batch", 3])
+    y = onnx_helper.make_tensor_value_info("y", 1, None)
+    graph = onnx_helper.make_graph([onnx_helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    model = onnx_helper.make_model(graph, opset_imports=[onnx_helper.make_opsetid("", 17)])
+    with pytest.raises((ModelError, UnsupportedError), match="x"):
+        build(relay.frontend.from_onnx(model)[0], "llvm")
+    library = models.compiled(*relay.frontend.from_onnx(model, {"x": (2, 3)}))
+    assert models.run(library, {"x": np.ones((2, 3), np.float32)}).sum() == 6
+
+
+def test_schedules_for_other_targets_are_refused() -> None:
+    a = te.placeholder((4,), "float32", name="a")
+    b = te.compute((4,), lambda i: a[i] + 1, name="b")
+    schedule = te.create_schedule(b.op)
+    with pytest.raises(TargetError, match="opencl"):
+        armillary.build(schedule, [a, b], target="opencl")
