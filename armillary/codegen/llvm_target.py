@@ -40,7 +40,8 @@ def check_target(target: Target) -> None:
     found = llvm_cpu(target)
     unknown = "" if _is_listed(target) else _unknown_name(found)
     if unknown:
-        raise TargetError(f"target {target}: LLVM does not know {unknown} of {found.triple}", hint="check -mcpu and -mattr")
+        what = f"target {target}: LLVM does not know {unknown} of {found.triple}"
+        raise TargetError(what, hint="check -mcpu and -mattr")
     try:
         machine.machine(found.triple, found.cpu, found.features, found.abi, found.opt_level)
     except ValueError as error:

@@ -1,12 +1,12 @@
 """Winograd convolution in blocked layouts: 3x3 kernels, stride 1.
 
-In: data (N, C/ci, H, W, ci) and a transformed weight (a, a, O/co, C/ci, ci, co), where a = m + 2 and each tile gives m x m
-outputs. Out: (N, O/co, OH, OW, co). Operators: nn.contrib_conv2d_winograd_weight_transform (at compile time, folded) and
-nn.contrib_conv2d_winograd_NCHWc. Invariant: equal to the direct convolution up to rounding; the points of F(4,3) are 0,
-+-1/sqrt(2), +-sqrt(2), infinity, which keep the largest matrix entry at 2.83 and a single layer's error at about 5 times that of
-the direct sum (with +-1, +-2: 13 times).
-Source: S. Winograd, "Arithmetic Complexity of Computations" (1980); A. Lavin and S. Gray, "Fast Algorithms for Convolutional
-Neural Networks" (2015); matrices by the Cook-Toom construction. Chosen by relay/transform/winograd_conv2d.py.
+In: data (N, C/ci, H, W, ci) and a transformed weight (a, a, O/co, C/ci, ci, co), where a = m + 2 and each tile gives m
+x m outputs. Out: (N, O/co, OH, OW, co). Operators: nn.contrib_conv2d_winograd_weight_transform (at compile time,
+folded) and nn.contrib_conv2d_winograd_NCHWc. Invariant: equal to the direct convolution up to rounding; the points of
+F(4,3) are 0, +-1/sqrt(2), +-sqrt(2), infinity, which keep the largest matrix entry at 2.83 and a single layer's error
+at about 5 times that of the direct sum (with +-1, +-2: 13 times). Source: S. Winograd, "Arithmetic Complexity of
+Computations" (1980); A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks" (2015); matrices by the
+Cook-Toom construction. Chosen by relay/transform/winograd_conv2d.py.
 """
 
 from __future__ import annotations
@@ -116,7 +116,10 @@ def _compute_weight(attrs: WeightTransformAttrs, weight: te.Tensor) -> te.Tensor
     shape = (side, KERNEL, *weight.shape[:2], *weight.shape[4:])
     rows = te.compute(shape, lambda a, x, o, i, p, q: _pick(a, g, lambda y: weight(o, i, y, x, p, q)), name="rows")
     shape = (side, side, *weight.shape[:2], *weight.shape[4:])
-    return te.compute(shape, lambda a, b, o, i, p, q: _pick(b, g, lambda x: rows(a, x, o, i, p, q)), name="weights")
+    made: te.Tensor = te.compute(
+        shape, lambda a, b, o, i, p, q: _pick(b, g, lambda x: rows(a, x, o, i, p, q)), name="weights"
+    )
+    return made
 
 
 @winograd.infer
@@ -211,7 +214,9 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     ico, ici = reduce_axes([i_blocks, ci], ["ic_outer", "ic_inner"])
     product = te.compute(
         (side, side, n, th, o_blocks, tw, co),
-        lambda u, v, b, p, o, q, j: te.sum(packed(u, v, b, p, ico, q, ici) * weight(u, v, o, ico, ici, j), axis=[ico, ici]),
+        lambda u, v, b, p, o, q, j: te.sum(
+            packed(u, v, b, p, ico, q, ici) * weight(u, v, o, ico, ici, j), axis=[ico, ici]
+        ),
         name="products", tag="winograd_product",
     )  # fmt: skip
     back = te.compute(
@@ -224,11 +229,12 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
         lambda b, o, p, q, y, x, j: _pick(x, found.output, lambda v: back(b, o, p, q, y, v, j)),
         name="output_tile", tag="winograd_output",
     )  # fmt: skip
-    return te.compute(
+    made: te.Tensor = te.compute(
         (n, o_blocks, out_h, out_w, co),
         lambda b, o, y, x, j: block(b, o, y // m, x // m, y % m, x % m, j),
         name="conv2d_winograd", tag="conv2d_winograd",
     )  # fmt: skip
+    return made
 
 
 @weight_transform.samples
@@ -245,7 +251,8 @@ def _bad_weight() -> Iterator[BadSample]:
 
 def _transformed(tile: int, *shape: int) -> Array:
     weight = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    return _reference_weight(WeightTransformAttrs(tile), weight)
+    made: Array = _reference_weight(WeightTransformAttrs(tile), weight)
+    return made
 
 
 @winograd.samples

@@ -16,8 +16,8 @@ import numpy as np
 
 from armillary import te
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops.nn_common import Tensor, f32, need_dtype, need_float, need_rank, need_tensor, per_axis, reduce_axes
 from armillary.ops.elementwise_cast import cast
+from armillary.ops.nn_common import Tensor, f32, need_dtype, need_float, need_rank, need_tensor, per_axis, reduce_axes
 from armillary.ops.shape import expand_dims
 from armillary.ops.transform import concatenate
 from armillary.relay.expr import Expr
@@ -79,7 +79,8 @@ def reference(attrs: RoiAlignAttrs, data: Array, rois: Array) -> Array:
     corners = []
     for y_at, y_weight in _corners(y, height):
         for x_at, x_weight in _corners(x, width):
-            value = data[image, :, *np.broadcast_arrays(y_at, x_at)].astype(np.float32)
+            at: Any = (image, slice(None), *np.broadcast_arrays(y_at, x_at))  # Any: numpy's index types
+            value = data[at].astype(np.float32)
             corners.append(value * np.where(inside, y_weight * x_weight, 0)[..., None])
     pooled = np.max(corners, axis=0).max((2, 4)) if attrs.mode == "max" else np.sum(corners, axis=0).mean((2, 4))
     return np.asarray(pooled).transpose(0, 3, 1, 2).astype(data.dtype)
@@ -122,9 +123,15 @@ def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
         value = T.select(T.logical_and(y_inside, x_inside), value, T.const(0.0, "float32"))
         return te.max(value, axis=inner) if attrs.mode == "max" else te.sum(value, axis=inner)
 
-    pooled = te.compute((te.static_shape(rois)[0], channels, rows, columns), element, name="roi_align", tag="roi_align")
+    shape = (te.static_shape(rois)[0], channels, rows, columns)
+    pooled = te.compute(shape, element, name="roi_align", tag="roi_align")
     scale = 1.0 if attrs.mode == "max" else 1.0 / attrs.sample_ratio**2
-    return te.compute(pooled.shape, lambda *i: T.cast(pooled(*i) * T.const(scale, "float32"), data.dtype), name="pooled")
+
+    def scaled(*i: Any) -> Any:
+        return T.cast(pooled(*i) * T.const(scale, "float32"), data.dtype)
+
+    made: Tensor = te.compute(pooled.shape, scaled, name="pooled")
+    return made
 
 
 @roi_align.samples

@@ -126,9 +126,12 @@ def _wrong_dtype(graph: Any) -> None:
 
 @pytest.mark.parametrize(
     ("use", "text"),
-    [(_wrong_shape, "(5, 5)"), (_wrong_name, "inputs are x"), (_wrong_dtype, "complex64"), (lambda g: g.get_output(3), "3")],
+    [
+        (_wrong_shape, "(5, 5)"), (_wrong_name, "inputs are x"), (_wrong_dtype, "complex64"),
+        (lambda graph: graph.get_output(3), "3"),
+    ],
     ids=["shape", "name", "dtype", "output"],
-)
+)  # fmt: skip
 def test_executor_says_which_input_is_wrong(use: Callable[[Any], None], text: str) -> None:
     graph = build(_relu(2, 3), "llvm")["default"]()
     with pytest.raises((ExecutionError, TypeMismatch)) as caught:

@@ -97,3 +97,34 @@ def test_the_register_tile_fits_the_registers(width: int, chunks: int, registers
     assert 1 <= tile.rows <= width
     if chunks % 2 == 0 and width >= 14:
         assert tile.rows * tile.vectors >= 8, "too few accumulators to hide the FMA latency"
+
+
+def classifier(channels: int) -> tuple[Any, np.ndarray]:
+    rng = np.random.default_rng(5)
+    weight = rng.standard_normal((channels, 16, 1, 1)).astype("float32")
+    bias = rng.standard_normal((channels, 1, 1)).astype("float32")
+    x = relay.var("x", shape=(1, 16, 7, 7))
+    y = relay.nn.relu(relay.nn.conv2d(x, relay.const(weight)) + relay.const(bias))
+    y = relay.nn.softmax(relay.nn.batch_flatten(relay.nn.global_avg_pool2d(y)))
+    return relay.Function([x], y), rng.standard_normal((1, 16, 7, 7)).astype("float32")
+
+
+@pytest.mark.parametrize(("channels", "computed"), [(1000, 1008), (1024, 1024), (20, 20), (999, 1008)])
+def test_channels_are_rounded_up_to_whole_vectors_where_little_is_wasted(channels: int, computed: int) -> None:
+    function, x = classifier(channels)
+    with PassContext(opt_level=3):
+        text = relay.optimize(function, "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")[0].astext(False)
+    assert ("strided_slice" in text) == (computed != channels)
+    if computed != channels:
+        assert f"channels={computed}" in text
+    np.testing.assert_allclose(compiled(function, x), evaluate(function, [x]), rtol=1e-4, atol=1e-6)
+
+
+def test_two_rounded_convolutions_one_after_another_agree_with_the_reference() -> None:
+    rng = np.random.default_rng(6)
+    x = relay.var("x", shape=(1, 16, 5, 5))
+    first = relay.nn.conv2d(x, relay.const(rng.standard_normal((190, 16, 1, 1)).astype("float32")))
+    second = relay.nn.conv2d(relay.nn.relu(first), relay.const(rng.standard_normal((190, 190, 1, 1)).astype("float32")))
+    function = relay.Function([x], relay.tanh(second * relay.const(0.01)))
+    value = rng.standard_normal((1, 16, 5, 5)).astype("float32")
+    np.testing.assert_allclose(compiled(function, value), evaluate(function, [value]), rtol=1e-4, atol=1e-5)

@@ -4,9 +4,15 @@ In: a module. Out: one in which an operator without a tensor-expression form is 
 `decompose` rule of its record. Invariant: the result computes the same values; a build needs it even when
 simplify-inference, which does this and more, is switched off.
 
-    def @main(%x: Tensor[(2,), float32]) { logsumexp(%x) }
+    def @main(%x: Tensor[(2, 2), float32]) { nn.l2_normalize(%x, eps=1e-05f, axis=[1]) }
     ->
-    PLACEHOLDER
+    def @main(%x: Tensor[(2, 2), float32]) {
+      %0 = multiply(%x, %x);
+      %1 = sum(%0, axis=[1], keepdims=True);
+      %2 = maximum(%1, 1e-05f);
+      %3 = sqrt(%2);
+      divide(%x, %3)
+    }
 """
 
 from __future__ import annotations
