@@ -21,7 +21,6 @@ DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 _RANDOM = "random numbers: a compiled network gives the same outputs for the same inputs"
 _STRINGS = "strings are not tensors here"
 _CLASSICAL = "classical machine learning, not a neural network; of this domain nothing is imported"
-_TRAINING = "training is not supported"
 _DYNAMIC = "the shape of the result depends on values"
 
 REFUSED: dict[tuple[str, str], str] = {
@@ -35,7 +34,7 @@ REFUSED: dict[tuple[str, str], str] = {
     ("", "MaxRoiPool"): "superseded by RoiAlign",
     ("", "NonMaxSuppression"): _DYNAMIC,
     ("", "TfIdfVectorizer"): "text processing is not supported",
-    **{("ai.onnx.preview.training", name): _TRAINING for name in ("Adagrad", "Adam", "Gradient", "Momentum")},
+    ("ai.onnx.preview.training", "Gradient"): "training is not supported",
 }  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def global_lp_pool(node: OnnxNode) -> Expr:
 
 @from_onnx("MaxUnpool", since=9)
 def max_unpool(node: OnnxNode) -> Expr:
-    """The values at the flat positions that MaxPool gave, zeros elsewhere; `output_shape` may be larger than implied."""
+    """The values at the flat positions that MaxPool gave, zeros elsewhere; `output_shape` may be larger."""
     ty = node.type_of(0)
     kernel = tuple(node.ints("kernel_shape"))
     rank = len(kernel)

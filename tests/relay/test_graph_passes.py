@@ -14,14 +14,19 @@ from armillary.relay.analysis import op_frequency
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Expr, Function, If, Let, TupleGetItem, Var, const, var
 from armillary.relay.op import Op, get_op
+from armillary.relay.offload_tables import register_support
 from armillary.relay.parser import parse
+from armillary.relay.pattern import is_op, wildcard
 from armillary.relay.transform.pipeline import optimize
 from armillary.relay.walk import not_primitive, post_order
-from armillary.transform import Pass, PassContext
+from armillary.transform import Pass, PassContext, Sequential
 
 AVX = "llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu"
 NEON = "llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu"
 T = relay.transform
+for _name in ("nn.relu", "add", "negative", "nn.conv2d"):
+    register_support("chain_lib", _name, lambda call: True)
+register_support("other_chain_lib", "nn.relu", lambda call: True)
 PASSES = {
     "InferType": T.InferType(),
     "SimplifyInference": T.SimplifyInference(),
@@ -44,6 +49,14 @@ PASSES = {
     "LabelOps": T.LabelOps(),
     "FastMath": T.FastMath(),
     "RemoveUnusedFunctions": T.RemoveUnusedFunctions(["main"]),
+    "SimplifyExprPostAlterOp": T.SimplifyExprPostAlterOp(),
+    "DynamicToStatic": T.DynamicToStatic(),
+    "FlattenAtrousConv": T.FlattenAtrousConv(),
+    "MergeComposite": T.MergeComposite([("chain_lib.relu", is_op("nn.relu")(is_op("add")(wildcard(), wildcard())))]),
+    "AnnotateTarget": T.AnnotateTarget("chain_lib"),
+    "MergeCompilerRegions": Sequential([T.AnnotateTarget("chain_lib"), T.MergeCompilerRegions()]),
+    "PartitionGraph": Sequential([T.AnnotateTarget("chain_lib"), T.MergeCompilerRegions(), T.PartitionGraph()]),
+    "PartitionGraphUnmerged": Sequential([T.AnnotateTarget("other_chain_lib"), T.PartitionGraph()]),
 }
 
 

@@ -9,9 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from armillary.relay.expr import Constant, Expr, Function, Var
-from armillary.relay.transform.annotate_target import BEGIN, END, compiler_of
+from armillary.relay.expr import Call, Constant, Expr, Function, Var
+from armillary.relay.transform._rules import op_name
 from armillary.relay.walk import children
+
+BEGIN, END = "annotation.compiler_begin", "annotation.compiler_end"
+
+
+def compiler_of(expr: Expr, kind: str) -> str:
+    """The library of a compiler_begin or compiler_end call, "" for anything else."""
+    return str(expr.attrs.compiler) if isinstance(expr, Call) and op_name(expr) == kind else ""
 
 
 class Regions:

@@ -3,7 +3,8 @@
 In: a module and names of libraries, the preferred ones first. Out: the module with `annotation.compiler_begin` around
 the arguments and `annotation.compiler_end` around the result of each call that a library takes: composite functions of
 its own, and operators that its table (relay/offload_tables.py) accepts. With `include_non_call_ops`, tuples and fields
-of tuples between calls of one library belong to it too. Invariant: the graph computes the same.
+of tuples between calls of one library belong to it too. Invariant: the graph computes the same; what lies in a region
+already stays as it is.
 
     def @main(%x: Tensor[(2,), float32]) {
       %0 = nn.relu(%x);
@@ -26,11 +27,10 @@ from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.offload_tables import is_supported
-from armillary.relay.transform._rules import call, on_functions, op_name
+from armillary.relay.transform._regions import BEGIN, END, Regions, compiler_of
+from armillary.relay.transform._rules import call, on_functions
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
 from armillary.transform import define_pass
-
-BEGIN, END = "annotation.compiler_begin", "annotation.compiler_end"
 
 
 @define_pass("annotate-target")
@@ -44,21 +44,26 @@ def annotate_target(
     return on_functions(module, lambda function: _annotate(function, names, include_non_call_ops))
 
 
-def compiler_of(expr: Expr, kind: str) -> str:
-    """The library of a compiler_begin or compiler_end call, "" for anything else."""
-    return str(expr.attrs.compiler) if isinstance(expr, Call) and op_name(expr) == kind else ""
-
-
 def _annotate(function: Function, names: Sequence[str], structure: bool) -> Expr:
     memo: dict[int, Expr] = {}
 
     def get(expr: Expr) -> Expr:
         return memo.get(id(expr), expr)
 
-    for expr in post_order(function, not_primitive):
-        name = _library(expr, names, memo, structure)
+    order = post_order(function, not_primitive)
+    taken = _inside_regions(order)
+    for expr in order:
+        name = "" if id(expr) in taken else _library(expr, names, memo, structure)
         memo[id(expr)] = _wrapped(expr, name, get) if name else copy_type(map_children(expr, get), expr)
     return memo[id(function)]
+
+
+def _inside_regions(order: Sequence[Expr]) -> set[int]:
+    """The nodes that were annotated before."""
+    if not any(compiler_of(expr, END) for expr in order):
+        return set()
+    regions = Regions(order)
+    return {id(expr) for expr in order if regions.library[regions.of(expr)]}
 
 
 def _wrapped(expr: Expr, name: str, get: Callable[[Expr], Expr]) -> Expr:
@@ -77,8 +82,6 @@ def _wrapped(expr: Expr, name: str, get: Callable[[Expr], Expr]) -> Expr:
 def _library(expr: Expr, names: Sequence[str], memo: dict[int, Expr], structure: bool) -> str:
     """The library that takes an expression, "" for none."""
     if isinstance(expr, Call):
-        if op_name(expr) in (BEGIN, END):
-            return ""
         return next((name for name in names if is_supported(name, expr)), "")
     if not structure or not isinstance(expr, Tuple | TupleGetItem):
         return ""

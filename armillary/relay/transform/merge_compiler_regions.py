@@ -25,9 +25,8 @@ from __future__ import annotations
 
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function
-from armillary.relay.transform._regions import Regions
+from armillary.relay.transform._regions import BEGIN, END, Regions, compiler_of
 from armillary.relay.transform._rules import on_functions
-from armillary.relay.transform.annotate_target import BEGIN, END, compiler_of
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
 from armillary.transform import define_pass
 

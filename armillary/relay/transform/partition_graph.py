@@ -29,8 +29,7 @@ from armillary.errors import TypeMismatch
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.infer import infer_type
-from armillary.relay.transform._regions import Regions
-from armillary.relay.transform.annotate_target import BEGIN, END, compiler_of
+from armillary.relay.transform._regions import BEGIN, END, Regions, compiler_of
 from armillary.relay.types import Type
 from armillary.relay.walk import children, copy_type, map_children, not_primitive, post_order
 from armillary.transform import define_pass
