@@ -1,7 +1,8 @@
 """ONNX's optimiser steps (ai.onnx.preview.training): Adagrad, Adam, Momentum. They are elementwise formulas.
 
-In: learning rate R, update count T, then the tensors X, their gradients G, and the state of each, all of them grouped by
-kind. Out: new tensors, then new states, in the same order. Invariant: gradients are inputs; differentiation is not here.
+In: learning rate R, update count T, then the tensors X, their gradients G, and the state of each, all of them grouped
+by kind. Out: new tensors, then new states, in the same order. Invariant: gradients are inputs; differentiation is not
+here.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def _stepped(node: OnnxNode, step: Step, kinds: int, defaults: dict[str, Any]) -
     """One step for each tensor; `kinds` is the number of tensors that belong together."""
     groups, rest = divmod(len(node.inputs) - 2, kinds)
     if rest or groups < 1:
-        raise TypeMismatch(f"{node.op_type} node {node.name!r}: {len(node.inputs)} inputs are no R, T and groups of {kinds}")
+        count = len(node.inputs)
+        raise TypeMismatch(f"{node.op_type} node {node.name!r}: {count} inputs are no R, T and groups of {kinds}")
     numbers = {name: float(node.float(name, default)) for name, default in defaults.items()}
     columns: list[tuple[Expr, ...]] = []
     for k in range(groups):

@@ -29,7 +29,7 @@ from armillary.errors import TypeMismatch
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
-from armillary.relay.walk import Scope, is_leaf, post_order, scopes
+from armillary.relay.walk import Scope, is_leaf, not_primitive, post_order, scopes
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.:][A-Za-z0-9_]+)*\Z")
 _FIELD = re.compile(r".*\.\d+\Z")
@@ -51,7 +51,7 @@ def astext(item: Any, show_meta_data: bool = True, show_types: bool = False) -> 
 def print_function(name: str, function: Function, show_meta_data: bool = True) -> str:
     """The text of one function of a module."""
     printer = _Printer(function, show_meta_data, False)
-    lines = printer.function(function, f"def {global_name(name)}")
+    lines = flat_lines(printer.function(function, f"def {global_name(name)}"))
     return "\n".join(lines) + "\n" + printer.meta_section()
 
 
@@ -60,21 +60,41 @@ def global_name(name: str) -> str:
     return f"@{name}" if _PLAIN_NAME.match(name) else f"@{json.dumps(name)}"
 
 
+Lines = list[Any]  # Any: a line, or the Lines of an inner block, two columns further right
+
+
+def flat_lines(lines: Lines) -> list[str]:
+    """The lines with their indentation."""
+    result: list[str] = []
+    stack: list[tuple[Iterator[Any], str]] = [(iter(lines), "")]
+    while stack:
+        rest, margin = stack[-1]
+        line = next(rest, None)
+        if line is None:
+            stack.pop()
+        elif isinstance(line, str):
+            result.append(margin + line)
+        else:
+            stack.append((iter(line), margin + "  "))
+    return result
+
+
 class _Printer:
     def __init__(self, root: Expr, show_meta_data: bool, show_types: bool) -> None:
         self.root, self.show_meta_data, self.show_types = root, show_meta_data, show_types
         self.names: dict[int, str] = {}
         self.used: set[str] = set()
+        self.numbers: dict[str, int] = {}  # the last number given to each name
         self.constants: dict[int, int] = {}
         self.arrays: list[np.ndarray[Any, Any]] = []
         self.order = post_order(root)
         self.scope_of, self.inner = scopes(root)
         self.lets = {id(e.var): e for e in self.order if isinstance(e, Let)}
-        kernels = (e for e in self.order if isinstance(e, Function) and e.get_attr("Primitive", 0))
+        kernels = (e for e in self.order if isinstance(e, Function) and not not_primitive(e))
         self.closed = {id(p) for e in kernels for p in e.params}  # their names may repeat: nothing is captured
         self.bucket: dict[int, list[Expr]] = {}
         self._fill_buckets()
-        self.text: dict[int, list[str]] = {}
+        self.text: dict[int, Lines] = {}
         for scope in self._scopes_deepest_first():
             self.text[id(scope)] = self._block(scope)
 
@@ -113,10 +133,11 @@ class _Printer:
         return isinstance(expr, TupleGetItem) and not isinstance(expr.tuple_value, TupleGetItem)
 
     def _name_variable(self, var: Var) -> None:
-        name, number = var.name_hint, 0
+        name, number = var.name_hint, self.numbers.get(var.name_hint, 0)
         while name in self.used and id(var) not in self.closed:
             number += 1
             name = f"{var.name_hint}_{number}"
+        self.numbers[var.name_hint] = number
         if id(var) not in self.closed:
             self.used.add(name)
         plain = _PLAIN_NAME.match(name) and not _FIELD.match(name)
@@ -125,10 +146,10 @@ class _Printer:
     # --- lines ------------------------------------------------------------------------------------------------------
 
     def top(self) -> list[str]:
-        return self.text[id(self.scope_of[id(self.root)])]
+        return flat_lines(self.text[id(self.scope_of[id(self.root)])])
 
-    def _block(self, scope: Scope) -> list[str]:
-        lines: list[str] = []
+    def _block(self, scope: Scope) -> Lines:
+        lines: Lines = []
         for expr in self.bucket.get(id(scope), ()):
             if isinstance(expr, Var):
                 opening = f"let {self._declared(expr)} = "
@@ -154,11 +175,11 @@ class _Printer:
             return f"{self.operand(expr.tuple_value)}.{expr.index}"
         return expr.name if isinstance(expr, Op) else "?"
 
-    def value(self, expr: Expr) -> list[str]:
+    def value(self, expr: Expr) -> Lines:
         """The lines of an expression where it is computed."""
         return _VALUES[type(expr)](self, expr)
 
-    def call(self, expr: Call) -> list[str]:
+    def call(self, expr: Call) -> Lines:
         op = expr.op
         if isinstance(op, Op):
             callee, attrs = op.name, attribute_text(expr.attrs)
@@ -168,33 +189,33 @@ class _Printer:
             callee, attrs = self.operand(op), []
         return [f"{callee}({', '.join([*map(self.operand, expr.args), *attrs])})"]
 
-    def tuple(self, expr: Tuple) -> list[str]:
+    def tuple(self, expr: Tuple) -> Lines:
         inside = ", ".join(map(self.operand, expr.fields))
         return [f"({inside},)" if len(expr.fields) == 1 else f"({inside})"]
 
-    def item(self, expr: TupleGetItem) -> list[str]:
+    def item(self, expr: TupleGetItem) -> Lines:
         return [f"{self.operand(expr.tuple_value)}.{expr.index}"]
 
-    def branch(self, expr: If) -> list[str]:
+    def branch(self, expr: If) -> Lines:
         yes, no = self._indented(expr, 1), self._indented(expr, 2)
         return [f"if ({self.operand(expr.cond)}) {{", *yes, "} else {", *no, "}"]
 
-    def let(self, expr: Let) -> list[str]:
+    def let(self, expr: Let) -> Lines:
         if self._continues(expr):
             return [self.operand(expr.body)]
         return ["{", *self._indented(expr, 2), "}"]
 
-    def literal(self, expr: Function) -> list[str]:
+    def literal(self, expr: Function) -> Lines:
         return self.function(expr, "fn ")
 
-    def function(self, function: Function, opening: str) -> list[str]:
+    def function(self, function: Function, opening: str) -> Lines:
         params = [self._declared(p) for p in function.params]
         params += [f"{_key(key)}={literal_text(value)}" for key, value in function.attrs]
         result = f" -> {function.ret_type}" if function.ret_type is not None else ""
         return [f"{opening}({', '.join(params)}){result} {{", *self._indented(function, 0), "}"]
 
-    def _indented(self, expr: Expr, branch: int) -> list[str]:
-        return ["  " + line for line in self.text[id(self.inner[id(expr), branch])]]
+    def _indented(self, expr: Expr, branch: int) -> Lines:
+        return [self.text[id(self.inner[id(expr), branch])]]
 
     def _declared(self, var: Var) -> str:
         name = self.names.get(id(var), "%?")

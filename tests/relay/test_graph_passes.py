@@ -13,8 +13,8 @@ from armillary.node import structural_equal
 from armillary.relay.analysis import op_frequency
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Expr, Function, If, Let, TupleGetItem, Var, const, var
-from armillary.relay.op import Op, get_op
 from armillary.relay.offload_tables import register_support
+from armillary.relay.op import Op, get_op
 from armillary.relay.parser import parse
 from armillary.relay.pattern import is_op, wildcard
 from armillary.relay.transform.pipeline import optimize
@@ -149,7 +149,8 @@ def test_pipeline_keeps_results_at_every_level(level: int, target: str) -> None:
 
 def test_pass_returns_its_input_when_there_is_nothing_to_do() -> None:
     module = T.InferType()(IRModule.from_expr(relay.nn.relu(var("x", shape=(2, 2)))))
-    for name in set(PASSES) - {"FuseOps", "FuseOpsNone"}:
+    unfit = {"FuseOps", "FuseOpsNone"} | {name for name in PASSES if name.startswith(("Annotate", "Merge", "Partition"))}
+    for name in sorted(set(PASSES) - unfit):
         assert PASSES[name](module) is module, name
 
 

@@ -70,7 +70,7 @@ class Regions:
         self.link[a] = b
         self.first[b], self.last[b] = min(self.first[a], self.first[b]), max(self.last[a], self.last[b])
         self.library[b] = self.library[b] or self.library[a]
-        self.users[b] |= self.users[a]
+        self.users[b] = {r for user in self.users[a] | self.users[b] if (r := self.find(user)) != b}
         return b
 
     def join(self, producer: int, consumer: int) -> bool:

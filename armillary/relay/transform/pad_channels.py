@@ -1,9 +1,9 @@
 """pad-channels: output channels of a convolution rounded up to whole vectors.
 
-In: a module in NCHW, biases as additions. Out: a convolution with many output channels that no vector length divides (1000
-classes on 16 lanes) computes a few channels more, with zero weights; they are cut off where the chain of per-channel
-operators after it ends. Invariant: values and types outside the chain stay; at most WASTE of the work is added. Runs before
-alter-op-layout, which then finds whole blocks.
+In: a module in NCHW, biases as additions. Out: a convolution with many output channels that no vector length divides
+(1000 classes on 16 lanes) computes a few channels more, with zero weights; they are cut off where the chain of
+per-channel operators after it ends. Invariant: values and types outside the chain stay; at most WASTE of the work is
+added. Runs before alter-op-layout, which then finds whole blocks.
 
     nn.relu(add(nn.conv2d(%x, weight[1000]), bias))
     ->
@@ -26,7 +26,10 @@ from armillary.target import Target
 from armillary.transform import define_pass
 
 WASTE = 0.1
-_FOLLOW = frozenset({"nn.relu", "clip", "sigmoid", "tanh", "nn.leaky_relu", "nn.global_avg_pool2d", "nn.global_max_pool2d", "nn.max_pool2d", "nn.avg_pool2d"})  # fmt: skip
+_FOLLOW = frozenset({
+    "nn.relu", "clip", "sigmoid", "tanh", "nn.leaky_relu", "nn.global_avg_pool2d", "nn.global_max_pool2d",
+    "nn.max_pool2d", "nn.avg_pool2d",
+})  # fmt: skip
 
 
 @define_pass("pad-channels", opt_level=3)
@@ -87,9 +90,10 @@ def _can_widen(call: Call, lanes: int) -> bool:
     if not is_call(call, "nn.conv2d") or not isinstance(call.args[1], Constant):
         return False
     attrs = call.attrs
-    if attrs.groups != 1 or (attrs.data_layout, attrs.kernel_layout) != ("NCHW", "OIHW") or attrs.out_layout not in ("", "NCHW"):
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
+    if attrs.groups != 1 or layouts != ("NCHW", "OIHW", "NCHW"):
         return False
-    channels = call.args[1].data.shape[0]
+    channels = int(call.args[1].data.shape[0])
     extra = -channels % lanes
     return 0 < extra <= WASTE * channels
 
@@ -99,7 +103,9 @@ def _adds_per_channel(reader: Call, value: Expr) -> bool:
     if not is_call(reader, "add") or reader.args[0] is not value or not isinstance(reader.args[1], Constant):
         return False
     shape = (1, *reader.args[1].data.shape)[-4:]
-    channels = tensor(value).shape[1]
+    ty = tensor(value)
+    assert ty is not None, "a convolution and what follows it give tensors"
+    channels = ty.shape[1]
     return len(shape) == 4 and shape == (1, channels, 1, 1)
 
 
@@ -113,7 +119,8 @@ def _widened(chain: list[Call], lanes: int) -> Expr:
     conv: Any = chain[0]  # Any: a conv2d call with a constant weight, see _can_widen
     channels = conv.args[1].data.shape[0]
     extra = -channels % lanes
-    attrs = {name: getattr(conv.attrs, name) for name in conv.attrs.__dataclass_fields__} | {"channels": channels + extra}
+    attrs = {name: getattr(conv.attrs, name) for name in conv.attrs.__dataclass_fields__}
+    attrs["channels"] = channels + extra
     weight = _padded(conv.args[1].data, 0, extra)
     value: Expr = Call(conv.op, (conv.args[0], weight), conv.op.make_attrs(named=attrs), conv.span)
     for call in chain[1:]:
@@ -122,5 +129,7 @@ def _widened(chain: list[Call], lanes: int) -> Expr:
             data = call.args[1].data  # type: ignore[attr-defined]
             rest = (_padded(data, data.ndim - 3, extra),)
         value = Call(call.op, (value, *rest), call.attrs, call.span)
-    end = list(tensor(chain[-1]).static)
+    ty = tensor(chain[-1])
+    assert ty is not None, "a convolution and what follows it give tensors"
+    end = list(ty.static)
     return get_op("strided_slice")(value, begin=[0] * len(end), end=end)
