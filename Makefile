@@ -12,7 +12,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow" tests
 	$(MAKE) --no-print-directory lint
 
 lint: $(VENV)/.installed-test

@@ -30,6 +30,7 @@ OPTIONS = {
     "convert-layout": {"desired_layouts": {"nn.conv2d": ["NHWC", "default"]}},
     "fuse-ops": {"fuse_opt_level": 3},
     "merge-composite": {"pattern_table": [("lib.conv2d", CONV_RELU)]},
+    "pad-channels": {"target": AVX},
     "winograd-conv2d": {"target": AVX},
 }
 MODULES = sorted(p.stem for p in Path(transform.__file__).parent.glob("[a-z]*.py") if p.stem != "pipeline")
