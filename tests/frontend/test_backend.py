@@ -13,7 +13,7 @@ from armillary.backend import ArmillaryBackend, prepare, run_model, run_node, su
 from armillary.backend.score import counts, judge, load_cases, run_suite
 from armillary.errors import ArmillaryError, ExecutionError, UnsupportedError
 
-FLOOR = {"reference": 1900, "armillary": 1900}  # of 2033; the acceptance asks for 900 compiled
+FLOOR = {"reference": 1910, "armillary": 1910}  # of 2033; the acceptance asks for 900 compiled
 node, value = helper.make_node, helper.make_tensor_value_info
 
 

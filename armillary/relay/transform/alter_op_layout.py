@@ -1,10 +1,12 @@
 """alter-op-layout: channels in blocks of a vector, for CPU targets.
 
-In: a module with conv2d in NCHW and constant weights. Out: the same with nn.contrib_conv2d_NCHWc; pooling, elementwise
-operators, broadcasts with per-channel operands, concatenation and residual additions follow their producer's layout;
-layout_transform stands only where a plain tensor becomes a blocked one or the reverse. Weights are converted by
-layout_transform calls that fold-constant evaluates. Invariant: the types of inputs and outputs stay; running the pass
-again changes nothing. The walk: _layout_engine.py; the rules: _layout_rules.py.
+In: a module with conv2d in NCHW and dense layers, weights constant. Out: the same with nn.contrib_conv2d_NCHWc and
+nn.contrib_dense_pack; pooling, elementwise operators, broadcasts with per-channel operands, concatenation, channel
+shuffles and residual additions follow their producer's layout. Blocks are chosen so that neighbours agree
+(_layout_plan.py); layout_transform stands only where a plain tensor becomes a blocked one or the reverse, and is a
+reshape where no element moves. fold-constant packs the weights; a weight that is an input stays plain, since it would
+be packed again at every run. Invariant: the types of inputs and outputs stay; running the pass again changes nothing.
+The walk: _layout_engine.py; the rules: _layout_rules.py, _layout_shuffle.py.
 
     nn.conv2d(%x, weight)
     ->

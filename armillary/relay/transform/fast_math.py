@@ -1,7 +1,8 @@
 """fast-math: replace exp, erf, tanh and softmax by their polynomial versions.
 
-In: a module. Out: one that calls `fast_exp` and the like where such operators exist. Results differ in the last bits,
-so the pass is off below opt_level 4.
+In: a module. Out: one that calls `fast_exp` and the like where such operators exist; today none does, because exp,
+tanh and erf are compiled to vector polynomials anyway (codegen/llvm_math.py). Results of a fast version differ in the
+last bits, so the pass is off below opt_level 4.
 """
 
 from __future__ import annotations
