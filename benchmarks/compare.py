@@ -1,10 +1,12 @@
-"""Time a network in Armillary and in ONNX Runtime, interleaved, in one process; check that the outputs agree.
+"""Time networks in Armillary and in other engines, interleaved; check that the outputs agree.
 
-    python benchmarks/compare.py [--networks resnet18,mobilenet] [--threads 1,2] [--rounds 7] [--json FILE]
+    python benchmarks/compare.py MODEL.onnx … [--engines armillary,onnxruntime,openvino] [--threads 1,2] [--rounds 5] [--json FILE]
 
-Networks come from `relay.testing` (random weights) or are ONNX files given by path. One round runs every engine for
-about `--seconds`; the order rotates, so drift of the machine hits all alike. Printed: minimum and median of each
-engine, and the ratio Armillary / ONNX Runtime of the medians. Needs `pip install armillary[test]`.
+Each engine runs in a process of its own (benchmarks/engines.py), stopped while another runs, so that spinning threads of one do
+not slow another. A round runs every engine for `--seconds`; the order rotates, so drift of the machine hits all alike.
+Printed per engine: minimum and median in ms, the ratio of its median to Armillary's, load time (for Armillary: the compile), peak
+memory, and the largest difference from ONNX Runtime's output relative to its largest value. The other engines come from pip:
+onnxruntime, openvino, ncnn with pnnx, MNN.
 """
 
 from __future__ import annotations
@@ -12,122 +14,106 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import onnx
+from engines import ENGINES
 from rich.console import Console
 from rich.table import Table
 
-Run = Callable[[], np.ndarray]
+
+class Engine:
+    """One engine's process, stopped between its turns."""
+
+    def __init__(self, name: str, path: Path, threads: int) -> None:
+        names = ("ARMILLARY_NUM_THREADS", "OMP_NUM_THREADS")
+        environment = os.environ | dict.fromkeys(names, str(threads))
+        script = Path(__file__).with_name("engines.py")
+        command = [sys.executable, str(script), name, str(path), str(threads)]
+        pin = (lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})) if threads == 1 else None
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            preexec_fn=pin,
+        )  # fmt: skip
+        self.name = name
+        self.times: list[list[float]] = []
+        self.start: dict[str, Any] = self._answer()
+        self.process.send_signal(signal.SIGSTOP)
+
+    def _answer(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name} ended with status {self.process.wait()}: is its pip package installed?")
+        return json.loads(line)
+
+    def turn(self, seconds: float) -> None:
+        """Run for a while and keep the times."""
+        assert self.process.stdin is not None
+        self.process.send_signal(signal.SIGCONT)
+        print(seconds, file=self.process.stdin, flush=True)
+        self.times.append(self._answer())
+        self.process.send_signal(signal.SIGSTOP)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
 
-def prepare_armillary(path: Path, x: dict[str, np.ndarray]) -> tuple[Run, dict[str, float]]:
-    import armillary
-    from armillary import relay
-    from armillary.contrib import graph_executor
-
-    start = time.perf_counter()
-    module, params = relay.frontend.from_onnx(path)
-    with armillary.transform.PassContext(opt_level=3):
-        library = relay.build(module, target="llvm", params=params)
-    seconds = time.perf_counter() - start
-    executor = graph_executor.GraphModule(library["default"](armillary.cpu(0)))
-    for name, value in x.items():
-        executor.set_input(name, value)
-
-    def run() -> np.ndarray:
-        executor.run()
-        return executor.get_output(0).numpy()
-
-    return run, {"compile_s": seconds}
-
-
-def prepare_onnxruntime(path: Path, x: dict[str, np.ndarray], threads: int) -> tuple[Run, dict[str, float]]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    start = time.perf_counter()
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    seconds = time.perf_counter() - start
-    return lambda: session.run(None, x)[0], {"load_s": seconds}
-
-
-def measure(run: Run, seconds: float) -> list[float]:
-    times, end = [], time.perf_counter() + seconds
-    while not times or time.perf_counter() < end:
-        start = time.perf_counter()
-        run()
-        times.append(1e3 * (time.perf_counter() - start))
-    return times
-
-
-def compare(path: Path, threads: int, rounds: int, seconds: float) -> dict[str, object]:
-    """All engines on one network in this process, whose thread count is already set."""
-    model = onnx.load(path, load_external_data=False)
-    weights = {i.name for i in model.graph.initializer}
-    rng = np.random.default_rng(0)
-    x = {
-        i.name: rng.standard_normal([d.dim_value for d in i.type.tensor_type.shape.dim]).astype("float32")
-        for i in model.graph.input
-        if i.name not in weights
-    }
-    engines = {"armillary": prepare_armillary(path, x), "onnxruntime": prepare_onnxruntime(path, x, threads)}
-    outputs = {name: run() for name, (run, _) in engines.items()}
-    scale = float(np.abs(outputs["onnxruntime"]).max())
-    error = float(np.abs(outputs["armillary"] - outputs["onnxruntime"]).max()) / scale
-    times: dict[str, list[list[float]]] = {name: [] for name in engines}
-    names = list(engines)
-    for index in range(rounds):
-        for name in names[index % 2 :] + names[: index % 2]:
-            times[name].append(measure(engines[name][0], seconds))
-    result: dict[str, object] = {"network": path.stem, "threads": threads, "relative_error": error}
-    for name, lists in times.items():
-        result[name] = {
-            "median_ms": statistics.median(statistics.median(t) for t in lists),
-            "min_ms": min(min(t) for t in lists),
-            **engines[name][1],
-        }
-    return result
+def compare(path: Path, threads: int, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Rows of one network and thread count, one per engine."""
+    engines = [Engine(name, path, threads) for name in args.engines.split(",")]
+    for index in range(args.rounds):
+        turn = index % len(engines)
+        for engine in engines[turn:] + engines[:turn]:
+            engine.turn(args.seconds)
+    reference = next((e for e in engines if e.name == "onnxruntime"), engines[0])
+    truth = np.array(reference.start["output"])
+    rows = []
+    for engine in engines:
+        difference = np.abs(np.array(engine.start["output"]) - truth).max() / np.abs(truth).max()
+        rows.append(
+            {
+                "network": path.stem, "threads": threads, "engine": engine.name,
+                "median_ms": statistics.median(statistics.median(t) for t in engine.times),
+                "min_ms": min(min(t) for t in engine.times),
+                "load_s": engine.start["load_s"], "peak_mb": engine.start["peak_mb"], "difference": float(difference),
+            }
+        )  # fmt: skip
+        engine.close()
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="+", type=Path, help="ONNX files")
+    parser.add_argument("--engines", default="armillary,onnxruntime", help=f"of: {', '.join(ENGINES)}")
     parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # a child process: this many threads, JSON out
     args = parser.parse_args()
-    if args.one:
-        print(json.dumps(compare(args.networks[0], args.one, args.rounds, args.seconds)))
-        return
-    rows = [run_child(path, int(n), args) for path in args.networks for n in args.threads.split(",")]
-    table = Table("network", "threads", "Armillary min / median", "ONNX Runtime min / median", "ratio", "rel. error")
-    for row in rows:
-        ours, theirs = row["armillary"], row["onnxruntime"]
-        cells = [f"{e['min_ms']:.2f} / {e['median_ms']:.2f} ms" for e in (ours, theirs)]
-        ratio = f"{ours['median_ms'] / theirs['median_ms']:.2f}"
-        table.add_row(row["network"], str(row["threads"]), *cells, ratio, f"{row['relative_error']:.1e}")
-    Console().print(table)
+    console, everything = Console(), []
+    for path in args.networks:
+        for threads in map(int, args.threads.split(",")):
+            rows = compare(path, threads, args)
+            everything += rows
+            table = Table("engine", "min ms", "median ms", "/ Armillary", "load s", "peak MB", "difference")
+            table.title = f"{path.stem}, {threads} thread{'s' * (threads > 1)}"
+            base = next((r["median_ms"] for r in rows if r["engine"] == "armillary"), rows[0]["median_ms"])
+            for row in sorted(rows, key=lambda r: r["median_ms"]):
+                table.add_row(
+                    row["engine"], f"{row['min_ms']:.2f}", f"{row['median_ms']:.2f}", f"{row['median_ms'] / base:.2f}",
+                    f"{row['load_s']:.2f}", f"{row['peak_mb']:.0f}", f"{row['difference']:.1e}",
+                )  # fmt: skip
+            console.print(table)
     if args.json:
-        args.json.write_text(json.dumps(rows, indent=1))
-
-
-def run_child(path: Path, threads: int, args: argparse.Namespace) -> dict:
-    """Each thread count gets a fresh process, so that both engines start with it."""
-    options = {"--one": threads, "--rounds": args.rounds, "--seconds": args.seconds}
-    command = [sys.executable, __file__, str(path), *(str(word) for pair in options.items() for word in pair)]
-    environment = os.environ | {"ARMILLARY_NUM_THREADS": str(threads)}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
+        args.json.write_text(json.dumps(everything, indent=1))
 
 
 if __name__ == "__main__":
