@@ -37,7 +37,7 @@ def choose_tile(width: int, chunks: int, registers: int) -> Tile:
     cannot go faster than the FMA latency allows with rows * vectors chains. Columns computed past the end are waste.
     """
     best, best_cost = Tile(1, 1), float("inf")
-    for vectors in (v for v in (1, 2, 3, 4, 6, 8) if chunks % v == 0):
+    for vectors in (v for v in (1, 2, 3, 4, 5, 6, 8) if chunks % v == 0):
         for rows in range(1, min(width, registers) + 1):
             if rows * vectors + vectors + 1 > registers:
                 break

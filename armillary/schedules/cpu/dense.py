@@ -6,18 +6,31 @@ innermost loops are full register tiles. Invariant: as for conv2d_blocked: the a
 
 from __future__ import annotations
 
+import math
+
 from armillary import te
+from armillary.relay.types import TensorType
 from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
 from armillary.schedules.cpu.conv2d_blocked import choose_tile
 from armillary.schedules.cpu.default import schedule_injective, schedule_stage
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target.cpu import cpu_model
 
+MIN_TASKS = 8  # parts below which rows are shared out among threads too
+
 
 def _columns_are_contiguous(workload: Workload) -> str | None:
     """The right-hand side must be stored with its columns contiguous for vector loads."""
     transposed = getattr(workload.attrs, "transpose_b", False)
     return "the right-hand side is transposed" if transposed else None
+
+
+def _block(workload: Workload) -> int:
+    """Columns stored side by side: the block of a packed weight, else all."""
+    weight = workload.types[1]
+    if workload.op.name == "nn.contrib_dense_pack" and isinstance(weight, TensorType):
+        return weight.static[-1]
+    return 1 << 30
 
 
 @implement("nn.contrib_dense_pack", family="cpu", name="packed_tile")
@@ -42,10 +55,11 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
         schedule[product].set_scope("local")
     stage = schedule[output]
     *outer, row, column = stage.op.axis
-    lanes = lanes_of(cpu, output.dtype)
-    columns = static_extent(column)
+    lanes = min(lanes_of(cpu, output.dtype), _block(fused.workload))
+    columns, rows = static_extent(column), static_extent(row)
     vectors = max(1, columns // lanes)
-    tile = choose_tile(static_extent(row), next(v for v in (4, 3, 2, 1) if vectors % v == 0), cpu.vector_registers)
+    wide = (8, 6, 5, 4, 3, 2, 1) if rows == 1 else (4, 3, 2, 1)  # one row needs many vectors to hide the FMA latency
+    tile = choose_tile(rows, next(v for v in wide if vectors % v == 0), cpu.vector_registers)
     row_outer, row_inner = stage.split(row, factor=tile.rows)
     column_outer, column_inner = stage.split(column, factor=min(columns, tile.vectors * lanes))
     column_sub, vector = stage.split(column_inner, factor=min(columns, lanes))
@@ -53,8 +67,13 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     stage.vectorize(vector)
     stage.unroll(row_inner)
     stage.unroll(column_sub)
-    at = fuse_all(stage, [*outer, column_outer, row_outer])
-    stage.parallel(at)
+    tasks = math.prod(static_extent(axis) for axis in outer) * -(-columns // (tile.vectors * lanes))
+    if tasks >= MIN_TASKS:  # a serial loop over rows can be split where the last tile is not full; a fused one cannot
+        stage.parallel(fuse_all(stage, [*outer, column_outer]))
+        at = row_outer
+    else:
+        at = fuse_all(stage, [*outer, column_outer, row_outer])
+        stage.parallel(at)
     schedule[accumulator].compute_at(stage, at)
     inside = schedule[accumulator]
     *_, inner_row, inner_column = inside.op.axis
