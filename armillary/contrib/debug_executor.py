@@ -14,22 +14,21 @@ from typing import Any
 import numpy as np
 
 from armillary.artifact import save_params, write_atomic
-from armillary.contrib.graph_executor import GraphModule
+from armillary.contrib.graph_executor import GraphModule, library_module
 from armillary.errors import ExecutionError
 from armillary.runtime.device import Device
 from armillary.runtime.executor import GraphExecutor, NodeTime
-from armillary.runtime.module import Module
 from armillary.runtime.ndarray import NDArray
 
 Array = np.ndarray[Any, Any]
 
 
 def create(
-    graph_json_str: str, libmod: Module, device: Device | list[Device], dump_root: str | None = None
-) -> GraphModuleDebug:
+    graph_json_str: str, libmod: Any, device: Device | list[Device], dump_root: str | None = None
+) -> GraphModuleDebug:  # Any: see graph_executor.library_module
     """A debug module from graph JSON and a library; with `dump_root`, `run()` writes a trace and all values there."""
     first = device[0] if isinstance(device, list) else device
-    return GraphModuleDebug(GraphExecutor(graph_json_str, libmod, first), dump_root=dump_root)
+    return GraphModuleDebug(GraphExecutor(graph_json_str, library_module(libmod), first), dump_root=dump_root)
 
 
 class Report:

@@ -17,9 +17,21 @@ from armillary.runtime.module import Module
 from armillary.runtime.ndarray import NDArray
 
 
-def create(graph_json_str: str, libmod: Module, device: Device | list[Device]) -> GraphModule:
+def create(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> GraphModule:  # Any: see library_module
     """A graph module from graph JSON and a library; parameters are set later."""
-    return GraphModule(GraphExecutor(graph_json_str, libmod, device[0] if isinstance(device, list) else device))
+    first = device[0] if isinstance(device, list) else device
+    return GraphModule(GraphExecutor(graph_json_str, library_module(libmod), first))
+
+
+def library_module(library: Any) -> Module:  # Any: a runtime Module, or what relay.build and lib.get_lib() return
+    """The runtime module of a library."""
+    module = getattr(library, "module", library)
+    if not isinstance(module, Module):
+        raise TypeMismatch(
+            f"a graph needs a library of compiled functions, got {type(library).__name__}",
+            hint="pass lib.get_lib() of a build, or runtime.load_module(path)",
+        )
+    return module
 
 
 class GraphModule:

@@ -12,7 +12,7 @@ import armillary
 from armillary import relay
 from armillary.artifact import load_params
 from armillary.contrib import debug_executor
-from armillary.errors import ExecutionError
+from armillary.errors import ExecutionError, TypeMismatch
 
 
 @pytest.fixture
@@ -52,3 +52,14 @@ def test_a_dump_holds_every_value_and_the_trace(library: object, tmp_path: Path)
     trace = json.loads((tmp_path / "trace.json").read_text())
     assert [row["name"] for row in trace] == list(values)
     np.testing.assert_allclose(list(values.values())[-1], np.full((4, 8), 1 / 8), rtol=1e-5)
+
+
+def test_a_graph_is_created_from_the_three_parts_of_a_build(library: object) -> None:
+    with pytest.warns(DeprecationWarning, match="old form"):
+        graph, lib, params = library
+    module = armillary.contrib.graph_executor.create(graph, lib, armillary.cpu(0))
+    module.set_input(**params)
+    module.run(x=np.zeros((4, 8), "float32"))
+    np.testing.assert_allclose(module.get_output(0).numpy(), np.full((4, 8), 1 / 8), rtol=1e-5)
+    with pytest.raises(TypeMismatch, match="needs a library of compiled functions, got str"):
+        armillary.contrib.graph_executor.create(graph, "lib.so", armillary.cpu(0))
