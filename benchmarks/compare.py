@@ -1,12 +1,13 @@
 """Time networks in Armillary and in other engines, interleaved; check that the outputs agree.
 
-    python benchmarks/compare.py MODEL.onnx … [--engines armillary,onnxruntime,openvino] [--threads 1,2] [--rounds 5] [--json FILE]
+    python benchmarks/compare.py MODEL.onnx … [--engines armillary,onnxruntime,openvino,ncnn,mnn] [--threads 1,2]
+        [--rounds 5] [--seconds 1] [--json FILE]
 
-Each engine runs in a process of its own (benchmarks/engines.py), stopped while another runs, so that spinning threads of one do
-not slow another. A round runs every engine for `--seconds`; the order rotates, so drift of the machine hits all alike.
-Printed per engine: minimum and median in ms, the ratio of its median to Armillary's, load time (for Armillary: the compile), peak
-memory, and the largest difference from ONNX Runtime's output relative to its largest value. The other engines come from pip:
-onnxruntime, openvino, ncnn with pnnx, MNN.
+Each engine runs in a process of its own (benchmarks/engines.py), stopped while another runs, so that spinning threads
+of one do not slow another. A round runs every engine for `--seconds`; the order rotates, so drift of the machine hits
+all alike. Printed per engine: minimum and median in ms, the ratio of its median to Armillary's, load time (for
+Armillary: the compile), peak memory, and the largest difference from ONNX Runtime's output relative to its largest
+value. The other engines come from pip: onnxruntime, openvino, ncnn with pnnx, MNN.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ class Engine:
         script = Path(__file__).with_name("engines.py")
         command = [sys.executable, str(script), name, str(path), str(threads)]
         pin = (lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})) if threads == 1 else None
+        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
         self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            preexec_fn=pin,
-        )  # fmt: skip
+            command, env=environment, stdin=pipe, stdout=pipe, stderr=nowhere, text=True, preexec_fn=pin
+        )
         self.name = name
         self.times: list[list[float]] = []
         self.start: dict[str, Any] = self._answer()

@@ -2,8 +2,8 @@
 
     python benchmarks/engines.py ENGINE MODEL.onnx THREADS
 
-Prints one JSON line when ready (`load_s`, outputs saved beside), then for each line `SECONDS` on stdin runs for that long and
-prints the milliseconds of every run. Each engine needs its pip package; ncnn also pnnx (and torch) to convert.
+Prints one JSON line when ready (load seconds, peak memory, output), then for each line `SECONDS` on stdin runs for that
+long and prints the milliseconds of every run. Each engine needs its pip package; ncnn also pnnx (and torch) to convert.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def openvino(path: Path, threads: int) -> Run:
     import openvino as ov
 
     core = ov.Core()
-    options = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_NUM_THREADS": str(threads), "INFERENCE_PRECISION_HINT": "f32"}  # fmt: skip
+    options = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": "1", "INFERENCE_PRECISION_HINT": "f32"}
+    options["INFERENCE_NUM_THREADS"] = str(threads)
     model = core.compile_model(core.read_model(path), "CPU", options)
     request, inputs = model.create_infer_request(), list(inputs_of(path).values())
     return lambda: request.infer(inputs, share_inputs=True, share_outputs=True)[model.output(0)]
@@ -135,7 +136,8 @@ def main() -> None:
     loaded = time.perf_counter() - start
     output = np.array(run(), copy=True)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"load_s": loaded, "peak_mb": memory, "output": output.ravel().tolist()}), file=answers, flush=True)
+    ready = {"load_s": loaded, "peak_mb": memory, "output": output.ravel().tolist()}
+    print(json.dumps(ready), file=answers, flush=True)
     for line in sys.stdin:
         times, end = [], time.perf_counter() + float(line)
         while not times or time.perf_counter() < end:

@@ -140,7 +140,8 @@ class _Builder:
     def _call(self, call: Call) -> list[tuple[int, int]]:
         library = call.op.get_attr("Compiler") if isinstance(call.op, Function) else None
         if library:
-            raise UnsupportedError(f"a part of the graph is meant for {library}, whose runtime is not there", span=call.span)
+            message = f"a part of the graph is meant for {library}, whose runtime is not there"
+            raise UnsupportedError(message, span=call.span, hint="build the module before partitioning")
         if not is_primitive(call.op):
             raise InternalError(f"a call of {call.op!r} is left after fusion", span=call.span)
         inputs = [v for a in call.args for v in self.values[id(a)]]

@@ -16,6 +16,7 @@ from armillary.schedules.registry import Fused, default_schedule
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir.expr import ProducerLoad, Reduce
 
+PACKED = "packed"  # the tag of a copy that a schedule wants in memory
 MIN_PARALLEL = 8192  # scalar operations below which a fork-join costs more than it gives
 
 
@@ -58,7 +59,7 @@ def _reader_counts(schedule: te.Schedule) -> dict[int, int]:
 
 
 def _can_inline(op: te.Operation, readers: int) -> bool:
-    if not isinstance(op, te.ComputeOp) or isinstance(op.body[0], Reduce):
+    if not isinstance(op, te.ComputeOp) or isinstance(op.body[0], Reduce) or op.tag == PACKED:
         return False
     return readers < 99 and (readers <= 1 or not any(is_expensive(b) for b in op.body))
 

@@ -1,0 +1,62 @@
+"""The CPU schedules of matrix products: every transposition, batch and remainder agrees with numpy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from armillary import relay
+from armillary.driver.build import build
+from armillary.runtime import cpu
+from armillary.transform import PassContext
+
+
+def compiled(function: Any, **inputs: np.ndarray) -> np.ndarray:
+    with PassContext(opt_level=3):
+        graph = build(function, "llvm")["default"](cpu(0))
+    for name, value in inputs.items():
+        graph.set_input(name, value)
+    graph.run()
+    return graph.get_output(0).numpy().copy()
+
+
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize(("batch_a", "batch_b"), [(3, 3), (1, 3), (3, 1)])
+@pytest.mark.parametrize(("m", "k", "n"), [(37, 20, 48), (4, 7, 8), (16, 33, 24), (3, 9, 16), (5, 6, 10)])
+def test_batched_product(
+    transpose_a: bool, transpose_b: bool, batch_a: int, batch_b: int, m: int, k: int, n: int
+) -> None:
+    a = normal(1, batch_a, *((k, m) if transpose_a else (m, k)))
+    b = normal(2, batch_b, *((n, k) if transpose_b else (k, n)))
+    x, y = relay.var("a", shape=a.shape), relay.var("b", shape=b.shape)
+    product = relay.nn.batch_matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
+    expected = (a.swapaxes(1, 2) if transpose_a else a) @ (b.swapaxes(1, 2) if transpose_b else b)
+    got = compiled(relay.Function([x, y], relay.nn.relu(product)), a=a, b=b)
+    np.testing.assert_allclose(got, np.maximum(expected, 0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [(1,), (5,), (64,), (2, 9), (2, 3, 4)])
+@pytest.mark.parametrize("units", [16, 40, 1000, 13])
+@pytest.mark.parametrize("constant", [True, False])
+def test_dense(rows: tuple[int, ...], units: int, constant: bool) -> None:
+    x, w = normal(3, *rows, 50), normal(4, units, 50)
+    data, weight = relay.var("x", shape=x.shape), relay.var("w", shape=w.shape)
+    layer = relay.nn.dense(data, relay.const(w) if constant else weight) + relay.const(normal(5, units))
+    function = relay.Function([data] if constant else [data, weight], layer)
+    got = compiled(function, x=x, **({} if constant else {"w": w}))
+    np.testing.assert_allclose(got, x @ w.T + normal(5, units), rtol=1e-4, atol=1e-4)
+
+
+def test_a_product_whose_reader_has_another_shape_is_stored_first() -> None:
+    a, b = normal(6, 2, 16, 8), normal(7, 2, 32, 8)
+    x, y = relay.var("a", shape=a.shape), relay.var("b", shape=b.shape)
+    product = relay.reshape(relay.nn.batch_matmul(x, y), (2, 512))
+    got = compiled(relay.Function([x, y], relay.sum(product, axis=1)), a=a, b=b)
+    np.testing.assert_allclose(got, (a @ b.swapaxes(1, 2)).sum((1, 2)), rtol=1e-4, atol=1e-4)
