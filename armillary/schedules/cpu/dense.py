@@ -22,6 +22,7 @@ from armillary.target.cpu import cpu_model
 MIN_TASKS = 8  # parts below which rows are shared out among threads too
 
 
+PAGE, L1_WAYS = 4096, 8
 MIN_ROWS = 4  # rows below which packing the right-hand side costs more than it gives
 
 
@@ -82,6 +83,12 @@ def _block(workload: Workload) -> int:
     return 16 if columns % 16 == 0 else 8
 
 
+def _row_limit(product: te.Tensor) -> int:
+    """Rows a tile may read at once: rows whose distance is a multiple of a page share one set of the L1 cache."""
+    inner = math.prod(static_extent(axis) for axis in product.op.reduce_axis)
+    return L1_WAYS if inner * product.dtype.bytes % PAGE == 0 else 1 << 30
+
+
 @implement("nn.contrib_dense_pack", family="cpu", name="packed_tile")
 @implement("nn.dense", family="cpu", name="packing_dense", when=_can_pack, compute=packed_product)
 @implement("nn.matmul", family="cpu", name="packing_matmul", when=_can_pack, compute=packed_product)
@@ -109,7 +116,7 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     columns, rows = static_extent(column), static_extent(row)
     vectors = max(1, columns // lanes)
     wide = (8, 6, 5, 4, 3, 2, 1) if rows == 1 else (4, 3, 2, 1)  # one row needs many vectors to hide the FMA latency
-    tile = choose_tile(rows, next(v for v in wide if vectors % v == 0), cpu.vector_registers)
+    tile = choose_tile(min(rows, _row_limit(product)), next(v for v in wide if vectors % v == 0), cpu.vector_registers)
     row_outer, row_inner = stage.split(row, factor=tile.rows)
     column_outer, column_inner = stage.split(column, factor=min(columns, tile.vectors * lanes))
     column_sub, vector = stage.split(column_inner, factor=min(columns, lanes))
