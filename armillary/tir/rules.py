@@ -383,19 +383,23 @@ def _is_likely(e: E.Expr) -> bool:
     return type(e) is E.Call and e.name == "likely"
 
 
-def guarded_branches(s: Simplifier, e: E.Call) -> E.Expr | None:
-    """Inside a branch its condition is known.
+def guarded_branches(s: Simplifier, e: E.Call) -> E.Expr:
+    """Simplify a choice from its condition down: inside a branch the condition is known.
 
     if_then_else(x < 4, f * float32(min(x, 4)), g)  ->  if_then_else(x < 4, f * float32(x), g)
+
+    Not a row of RULES: those see children simplified already, and a chain of n choices would then be visited 2^n times.
     """
-    if e.name != "if_then_else" or type(e.args[0]) not in (*_DECIDE, E.And, E.Or, E.Not):
-        return None
-    test, yes, no = e.args
+    test = s(e.args[0])
+    if type(test) is E.IntImm:
+        return s(e.args[1] if test.value else e.args[2])
+    if type(test) not in (*_DECIDE, E.And, E.Or, E.Not):
+        return s.intern(E.Call(e.dtype, e.name, (test, s(e.args[1]), s(e.args[2]))))
     with s.assume(test):
-        new_yes = s(yes)
+        yes = s(e.args[1])
     with s.assume(test, False):
-        new_no = s(no)
-    return None if new_yes is yes and new_no is no else E.Call(e.dtype, e.name, (test, new_yes, new_no))
+        no = s(e.args[2])
+    return s.intern(E.Call(e.dtype, e.name, (test, yes, no)))
 
 
 def cast_cast(s: Simplifier, e: E.Cast) -> E.Expr | None:
@@ -549,7 +553,7 @@ RULES: dict[type, tuple[Rule, ...]] = {
     E.Or: (known_condition, or_same, broadcast_both),
     E.Not: (known_condition, not_comparison),
     E.Select: (select_known,),
-    E.Call: (call_known, guarded_branches),
+    E.Call: (call_known,),
     E.Cast: (cast_cast,),
     E.Let: (let_inline,),
 }

@@ -27,7 +27,7 @@ from armillary.tir.bounds import (
     scale_interval,
 )
 from armillary.tir.linear import Linear
-from armillary.tir.rules import RULES
+from armillary.tir.rules import RULES, guarded_branches
 from armillary.tir.substitute import REBUILD
 
 _INDEX_TYPES = frozenset({DType("int32"), DType("int64")})
@@ -58,6 +58,8 @@ class Simplifier:
             return memo[1]
         if kind in _SUMS and item.dtype in _INDEX_TYPES:
             result = self._sum(item)
+        elif kind is E.Call and item.name == "if_then_else":  # type: ignore[attr-defined]
+            result = self._apply(guarded_branches(self, item))  # type: ignore[arg-type]
         else:
             result = self._apply(self.intern(REBUILD[kind](item, self)))
         self._memo[id(item)] = (item, result)
