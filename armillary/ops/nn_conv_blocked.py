@@ -120,7 +120,8 @@ def _reference(op: str, attrs: Any, data: Array, weight: Array) -> Array:
     return np.ascontiguousarray(blocked).astype(dtype)
 
 
-def _shape(attrs: Any, data: Tensor, weight: Tensor) -> tuple[Any, ...]:
+def output_shape(attrs: Any, data: Tensor, weight: Tensor) -> tuple[Any, ...]:
+    """(N, O/co, OH, OW, co) of a blocked convolution."""
     win = window("nn.contrib_conv2d_NCHWc", attrs, 2)
     size = [
         window_count(data.shape[2 + a], win.pads[a], weight.shape[2 + a], win.strides[a], win.dilation[a])
@@ -142,7 +143,7 @@ def _compute(attrs: BlockedConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
         lhs = padded(n, block, y * sy + ry * dy, x * sx + rx * dx, ici)
         return te.sum(lhs.astype(dtype) * weight(ob, ico, ry, rx, ici, oi).astype(dtype), axis=[ico, ry, rx, ici])
 
-    return te.compute(_shape(attrs, data, weight), element, name="conv2d_NCHWc", tag="conv2d_NCHWc")
+    return te.compute(output_shape(attrs, data, weight), element, name="conv2d_NCHWc", tag="conv2d_NCHWc")
 
 
 @depthwise_blocked.compute
@@ -164,7 +165,7 @@ def _compute_depthwise(attrs: BlockedDepthwiseAttrs, data: Tensor, weight: Tenso
         return te.sum(lhs.astype(dtype) * weight(ob, 0, ry, rx, 0, oi).astype(dtype), axis=[ry, rx])
 
     tag = "depthwise_conv2d_NCHWc"
-    return te.compute(_shape(attrs, data, weight), element, name=tag, tag=tag)
+    return te.compute(output_shape(attrs, data, weight), element, name=tag, tag=tag)
 
 
 conv2d_blocked.reference(lambda attrs, data, weight: _reference(conv2d_blocked.name, attrs, data, weight))

@@ -14,11 +14,7 @@ from sources import FILES, PACKAGE, ROOT, tree, where
 MAX_FILE, MAX_FUNCTION, IMPORT_SECONDS = 600, 60, 0.3
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _TEXT_SUFFIXES = {".py", ".md", ".c", ".h", ".toml", ".case", ".txt", ".json", ".yml", ".yaml", ".sh"}
-# written in pieces so that this file does not contain them
-_FORBIDDEN = [
-    "/" + "work/", "/" + "opt/dev", "anthro" + "pic", "clau" + "de", "chat" + "gpt", "co" + "pilot", "open" + "ai",
-    "language " + "model", "large " + "language", "sub" + "agent",
-]  # fmt: skip
+_FORBIDDEN = ["/" + folder + "/" for folder in ("work", "opt/dev", "root", "home")]  # paths of one machine
 
 
 def test_files_stay_within_600_lines() -> None:

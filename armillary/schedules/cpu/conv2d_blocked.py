@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from armillary import te
-from armillary.ops.nn_common import window_count
 from armillary.ops.nn_conv import result_dtype, window
+from armillary.ops.nn_conv_blocked import output_shape
 from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
 from armillary.schedules.cpu.default import schedule_injective, schedule_stage
 from armillary.schedules.registry import Fused, implement
@@ -58,14 +58,6 @@ def _inside(position: Any, size: Any, pads: tuple[int, int]) -> Any:
     return te.all(*tests)
 
 
-def _shape(attrs: Any, data: te.Tensor, weight: te.Tensor, win: Any) -> tuple[Any, ...]:
-    kernel = te.static_shape(weight)[2:4]
-    size = [
-        window_count(data.shape[2 + a], win.pads[a], kernel[a], win.strides[a], win.dilation[a]) for a in range(2)
-    ]
-    return (data.shape[0], weight.shape[0], *size, weight.shape[5])
-
-
 def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """The convolution without a padded copy: taps outside the data are left out of the sum."""
     win, dtype = window("nn.contrib_conv2d_NCHWc", attrs, 2), result_dtype(attrs, data)
@@ -86,7 +78,7 @@ def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
         inside = te.all(on_row, te.likely(on_column))
         return te.sum(lhs * weight(ob, ico, ry, rx, ici, oi).astype(dtype), axis=axes, where=inside)
 
-    made: te.Tensor = te.compute(_shape(attrs, data, weight, win), element, name="conv2d", tag="conv2d_NCHWc")
+    made: te.Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d", tag="conv2d_NCHWc")
     return made
 
 
