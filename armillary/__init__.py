@@ -12,8 +12,8 @@ from armillary.lazy import lazy_names
 __version__ = "0.1.0"
 
 _MODULES = (
-    "artifact", "backend", "cli", "codegen", "config", "contrib", "driver", "dtype", "errors", "frontend", "ir", "node",
-    "ops", "relay", "runtime", "schedules", "target", "te", "tir", "transform",
+    "artifact", "backend", "cli", "codegen", "config", "contrib", "driver", "dtype", "errors", "frontend",
+    "instrument", "ir", "node", "ops", "relay", "runtime", "schedules", "target", "te", "tir", "transform",
 )  # fmt: skip
 _TABLE = {name: f"armillary.{name}" for name in _MODULES} | {
     "ArmillaryError": "armillary.errors:ArmillaryError",

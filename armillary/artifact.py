@@ -1,7 +1,7 @@
 """The package: the only thing compiler and runtime share.
 
-In: rows describing compiled functions, a graph over them, named parameters, the bytes of a library. Out: the descriptor
-JSON, the Relay-era graph JSON and params blob, and a tar of `mod.so`, `mod.json`, `mod.params` - and all of them back.
+In: rows describing compiled functions, a graph over them, named parameters. Out: the descriptor JSON, the Relay-era
+graph JSON and params blob - and all of them back. The tar that holds them with the library: `artifact_package.py`.
 Invariant: what was written reads back equal; damaged or hostile input raises ArtifactError, before any allocation.
 Parsing helpers are in `artifact_json.py`; the C twins of these readers in `runtime/native`.
 """
@@ -11,12 +11,12 @@ from __future__ import annotations
 import io
 import os
 import struct
-import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,6 @@ MAX_NDIM = 32
 MAX_NODES = 1 << 20
 MAX_BYTES = 1 << 42  # one tensor, or one plan: 4 TiB
 MAX_JSON = 1 << 28
-MAX_PACKAGE_MEMBER = 1 << 34
-PACKAGE_MEMBERS = ("mod.so", "mod.json", "mod.params")
 
 Array = NDArray[Any]  # Any: parameters come in every dtype
 
@@ -191,6 +189,37 @@ class GraphNode:
 
 
 @dataclass(frozen=True, slots=True)
+class VariantRow:
+    """What runs for some shapes of inputs: nodes [begin, end), positions in `arg_nodes`, and heads [first, count]."""
+
+    nodes: tuple[int, int]
+    inputs: tuple[int, ...]
+    heads: tuple[int, int]
+
+    def to_json(self) -> dict[str, object]:
+        """A row of the graph's `variants`."""
+        return {"nodes": list(self.nodes), "inputs": list(self.inputs), "heads": list(self.heads)}
+
+    def check(self, nodes: int, inputs: int, heads: int) -> None:
+        """Refuse what is not a part of the graph."""
+        inside = 0 <= self.nodes[0] <= self.nodes[1] <= nodes and 0 <= sum(self.heads) <= heads
+        if not inside or any(index >= inputs for index in self.inputs):
+            raise ArtifactError(f"graph.variants: {self} is not a part of the graph")
+
+
+def _read_variant(reader: Reader) -> VariantRow:
+    inputs = tuple(i.integer(0, MAX_NODES) for i in reader.get("inputs").elements())
+    return VariantRow(_read_pair(reader.get("nodes")), inputs, _read_pair(reader.get("heads")))
+
+
+def _read_pair(reader: Reader) -> tuple[int, int]:
+    values = tuple(v.integer(0, MAX_NODES) for v in reader.elements())
+    if len(values) != 2:
+        raise reader.error("must be two numbers")
+    return values[0], values[1]
+
+
+@dataclass(frozen=True, slots=True)
 class GraphSpec:
     """A graph of compiled functions with its memory plan.
 
@@ -205,6 +234,7 @@ class GraphSpec:
     dltypes: tuple[str, ...]
     storage_ids: tuple[int, ...]
     arena_offsets: tuple[int, ...] = ()
+    variants: tuple[VariantRow, ...] = ()
 
     @property
     def node_row_ptr(self) -> tuple[int, ...]:
@@ -227,12 +257,14 @@ class GraphSpec:
         }
         if self.arena_offsets:
             attrs["arena_offset"] = ["list_int", list(self.arena_offsets)]
+        more = {"variants": [row.to_json() for row in self.variants]} if self.variants else {}
         return dump({
             "nodes": [_node_to_json(node) for node in self.nodes],
             "arg_nodes": list(self.arg_nodes),
             "heads": [list(head) for head in self.heads],
             "attrs": attrs,
             "node_row_ptr": list(self.node_row_ptr),
+            **more,
         })  # fmt: skip
 
     @staticmethod
@@ -253,6 +285,7 @@ class GraphSpec:
             arena_offsets=tuple(a.integer(-1, MAX_BYTES) for a in attrs.tagged("arena_offset", "list_int").elements())
             if attrs.has("arena_offset")
             else (),
+            variants=tuple(map(_read_variant, root.get("variants").elements())) if root.has("variants") else (),
         )
         spec.validate()
         rows = tuple(r.integer(0, 1 << 40) for r in root.get("node_row_ptr").elements())
@@ -277,6 +310,8 @@ class GraphSpec:
         if self.arena_offsets and len(self.arena_offsets) < storages:
             got = len(self.arena_offsets)
             raise ArtifactError(f"graph.attrs.arena_offset has {got} rows for {storages} storage ids")
+        for row in self.variants:
+            row.check(len(self.nodes), len(self.arg_nodes), len(self.heads))
         total = sum(tensor_bytes(shape, dtype) for shape, dtype in zip(self.shapes, self.dltypes))
         if total > MAX_BYTES:
             raise ArtifactError(f"graph: its tensors take {total} bytes; the limit is {MAX_BYTES}")
@@ -374,18 +409,29 @@ def type_code(dtype: str) -> tuple[int, int, int]:
 def save_params(params: Mapping[str, Array]) -> bytes:
     """Write named arrays as a params blob; the order of the mapping is kept."""
     out = io.BytesIO()
-    out.write(struct.pack("<QQQ", _LIST_MAGIC, 0, len(params)))
+    write_params(out.write, params)
+    return out.getvalue()
+
+
+def params_size(params: Mapping[str, Array]) -> int:
+    """Bytes of the blob that `write_params` writes."""
+    names = sum(8 + len(name.encode("utf-8")) for name in params)
+    return 32 + names + sum(_ARRAY_HEAD.size + 8 * (np.ndim(v) + 1) + np.asarray(v).nbytes for v in params.values())
+
+
+def write_params(write: Callable[[Any], object], params: Mapping[str, Array]) -> None:
+    """Write a params blob piece by piece (Any: bytes, or a view of an array's own memory)."""
+    write(struct.pack("<QQQ", _LIST_MAGIC, 0, len(params)))
     for name in params:
         encoded = name.encode("utf-8")
-        out.write(struct.pack("<Q", len(encoded)) + encoded)
-    out.write(struct.pack("<Q", len(params)))
+        write(struct.pack("<Q", len(encoded)) + encoded)
+    write(struct.pack("<Q", len(params)))
     for value in params.values():
         array = np.ascontiguousarray(value).reshape(np.shape(value))
         code, bits, lanes = type_code(dtype_of(array))
-        out.write(_ARRAY_HEAD.pack(_ARRAY_MAGIC, 0, 1, 0, array.ndim, code, bits, lanes))
-        out.write(struct.pack(f"<{array.ndim + 1}q", *array.shape, array.nbytes))
-        out.write(array.reshape(-1).view(np.uint8).data)
-    return out.getvalue()
+        write(_ARRAY_HEAD.pack(_ARRAY_MAGIC, 0, 1, 0, array.ndim, code, bits, lanes))
+        write(struct.pack(f"<{array.ndim + 1}q", *array.shape, array.nbytes))
+        write(array.reshape(-1).view(np.uint8).data)
 
 
 def load_params(blob: bytes | bytearray | memoryview) -> dict[str, Array]:
@@ -443,72 +489,23 @@ def _read_array(cursor: _Cursor, name: str) -> Array:
     return np.frombuffer(cursor.take(nbytes), dtype=np.uint8).view(dtype.numpy).reshape(shape)
 
 
-# ------------------------------------------------------------------------------------------------------- package
-
-
-@dataclass(frozen=True, slots=True)
-class Package:
-    """The three members of a package tar, as bytes and text."""
-
-    library: bytes
-    graph_json: str
-    params: bytes
-
-
-def save_package(path: str | Path, package: Package) -> None:
-    """Write `mod.so`, `mod.json`, `mod.params` to a tar; equal packages give equal files, a crash leaves no half."""
-    members = zip(PACKAGE_MEMBERS, (package.library, package.graph_json.encode("utf-8"), package.params))
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            info.mode = 0o755 if name == "mod.so" else 0o644
-            archive.addfile(info, io.BytesIO(data))
-    write_atomic(path, stream.getbuffer())
-
-
-def load_package(path: str | Path) -> Package:
-    """Read a package tar. Links, devices, other names, duplicates and oversized members are refused."""
-    found: dict[str, bytes] = {}
-    try:
-        with tarfile.open(path, mode="r:") as archive:
-            for info in archive:
-                name = info.name.removeprefix("./")
-                if info.isdir() and name in ("", "."):
-                    continue
-                _check_member(path, info, name, found)
-                stream = archive.extractfile(info)
-                data = stream.read() if stream is not None else b""
-                if len(data) != info.size:
-                    raise ArtifactError(f"{path}: member {name} is truncated")
-                found[name] = data
-        text = found["mod.json"].decode("utf-8") if "mod.json" in found else ""
-    except (tarfile.TarError, OSError, ValueError, EOFError, OverflowError) as error:
-        raise ArtifactError(f"{path}: not a readable package tar: {error}") from error
-    missing = [name for name in PACKAGE_MEMBERS if name not in found]
-    if missing:
-        raise ArtifactError(f"{path}: the package lacks {', '.join(missing)}")
-    return Package(found["mod.so"], text, found["mod.params"])
-
-
-def _check_member(path: str | Path, info: tarfile.TarInfo, name: str, found: Mapping[str, bytes]) -> None:
-    if name not in PACKAGE_MEMBERS or name in found:
-        hint = f"a package holds {', '.join(PACKAGE_MEMBERS)}"
-        raise ArtifactError(f"{path}: unexpected member {info.name!r}", hint=hint)
-    if not info.isreg() or info.issparse():
-        raise ArtifactError(f"{path}: member {info.name!r} is not a regular file")
-    if not 0 <= info.size <= MAX_PACKAGE_MEMBER:
-        raise ArtifactError(f"{path}: member {info.name!r} claims {info.size} bytes; the limit is {MAX_PACKAGE_MEMBER}")
+# -------------------------------------------------------------------------------------------------------- files
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes | memoryview, mode: int = 0o644) -> None:
     """Write a file so that readers see the old content or the new, never a part."""
+    with written_atomically(path, mode) as stream:
+        stream.write(data)
+
+
+@contextmanager
+def written_atomically(path: str | os.PathLike[str], mode: int = 0o644) -> Iterator[IO[bytes]]:
+    """A stream that becomes the file when the block ends well; readers see the old content or the new."""
     target = Path(path)
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            yield stream
         os.chmod(temporary, mode)
         os.replace(temporary, target)
     except BaseException:

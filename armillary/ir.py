@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from armillary.errors import ModelError
 from armillary.lazy import find
 from armillary.node import Node, node
+from armillary.text.html import source_html
 
 
 class BaseFunc(Node):
@@ -20,6 +21,7 @@ class BaseFunc(Node):
 
     __slots__ = ()
     _module_printer: ClassVar[str] = ""  # "module:function" of (name, function, show_meta_data), for modules
+    _verifier: ClassVar[str] = ""  # "module:function" of (function, module): raises unless it is well formed
     attrs: tuple[tuple[str, Any], ...]
 
     def get_attr(self, key: str, default: Any = None) -> Any:  # Any: attribute values differ by key
@@ -29,6 +31,10 @@ class BaseFunc(Node):
         kept = tuple(pair for pair in self.attrs if pair[0] != key)
         names = self._fields
         return type(self)(*((*kept, (key, value)) if n == "attrs" else getattr(self, n) for n in names))
+
+    def _repr_html_(self) -> str:
+        name = str(self.get_attr("global_symbol", "main"))
+        return source_html(find(self._module_printer)(name, self, False), type(self).__name__)
 
 
 @node
@@ -117,6 +123,19 @@ class IRModule:
 
     def __str__(self) -> str:
         return self.astext()
+
+    def _repr_html_(self) -> str:
+        return source_html(self.astext(False), f"IRModule of {len(self)} function{'s' * (len(self) != 1)}")
+
+
+def save_json(node: Any) -> str:  # Any: an IRModule, a relay expression or a tir function
+    """The JSON form, from which `load_json` makes an equal one: constants, attributes, spans and sharing included."""
+    return str(find("armillary.relay.json_form:save_json")(node))
+
+
+def load_json(text: str | bytes) -> Any:  # Any: what save_json was given
+    """What `save_json` wrote; ModelError or TypeMismatch where the text is damaged."""
+    return find("armillary.relay.json_form:load_json")(text)
 
 
 FROM_EXPR: list[Callable[[Any], BaseFunc]] = []  # relay puts its "close over free variables" here

@@ -4,7 +4,8 @@ In: a function `module -> module` decorated with `@define_pass("fold-constant", 
 which is still callable on a module, and gives `Pass` objects with bound options for `Sequential` and user scripts.
 Invariant: a pass returns its input unchanged when there is nothing to do; every run goes through `Pass.__call__`, which
 applies the current `PassContext` (opt level, required and disabled lists, instruments, config).
-The order of the build's passes lives in `relay/transform/pipeline.py` and `tir/lower.py`, nowhere else.
+The order of the build's passes lives in `relay/transform/pipeline.py` and `tir/lower.py`, nowhere else. Ready-made
+instruments: `instrument.py`.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import contextvars
 import dataclasses
 import difflib
 import inspect
-import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from armillary.errors import ArmillaryError, ConfigError
 from armillary.ir import IRModule
-from armillary.lazy import find
+from armillary.lazy import find, lazy_names
 
 PassFunction = Callable[..., IRModule]
 PASSES: dict[str, PassDefinition] = {}  # by kebab-case spec name
@@ -28,7 +29,10 @@ PASSES: dict[str, PassDefinition] = {}  # by kebab-case spec name
 
 @dataclasses.dataclass(frozen=True)
 class ConfigOption:
-    """One key of PassContext(config=…): its type, default and meaning."""
+    """One key of PassContext(config=…): its type, default and meaning.
+
+    The default of a key that takes a dict lists its fields: what a user leaves out keeps its default.
+    """
 
     name: str
     type: type | tuple[type, ...]
@@ -48,7 +52,13 @@ def register_config_option(name: str, kind: type | tuple[type, ...], default: An
 
 
 class PassInstrument:
-    """Watches passes. Override any hook; `should_run` False skips a pass that is not required."""
+    """Watches passes. Override any hook; `should_run` False skips a pass that is not required.
+
+    `needs_kernels` says that the loop passes must be seen too: a build then lowers every kernel anew, although the
+    cache has it compiled.
+    """
+
+    needs_kernels: ClassVar[bool] = True
 
     def enter_pass_ctx(self) -> None:
         """The context is entered."""
@@ -68,18 +78,31 @@ class PassInstrument:
 
 @dataclasses.dataclass(frozen=True)
 class PassInfo:
-    """A pass's Relay-era name (CamelCase, as in disabled_pass lists), spec name (kebab-case) and minimum opt level."""
+    """A pass's Relay-era name (CamelCase, as in disabled_pass lists), spec name (kebab-case) and minimum opt level.
+
+    `aliases` are other names that users write for it; a loop pass is also known without its prefix "tir.".
+    """
 
     name: str
     spec: str
     opt_level: int
     required: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Everything the pass may be called."""
+        return frozenset((self.name, self.spec, self.name.rpartition(".")[2], *self.aliases))
+
+
+_USER_PASSES: set[str] = set()  # names given to module_pass and the like
 
 
 class PassContext:
     """Options in force for the passes run inside a `with` block. The default, outside any block, is opt_level 2.
 
-    Raises ConfigError for an unknown config key (naming the close ones) or a value of the wrong type.
+    Raises ConfigError for an unknown config key (naming the close ones) or a value of the wrong type; warns of names
+    in the lists that no pass has. A nested context replaces the outer one as a whole.
     """
 
     def __init__(
@@ -87,13 +110,15 @@ class PassContext:
         opt_level: int = 2,
         required_pass: Sequence[str] | None = None,
         disabled_pass: Sequence[str] | None = None,
-        instruments: Sequence[PassInstrument] | None = None,
+        instruments: Sequence[Any] | None = None,  # Any: PassInstrument, or an object with some of its hooks
         config: dict[str, Any] | None = None,
     ) -> None:
+        if not isinstance(opt_level, int) or isinstance(opt_level, bool) or opt_level < 0:
+            raise ConfigError(f"opt_level is {opt_level!r}, wanted 0 to 4", hint="3 is the usual choice")
         self.opt_level = opt_level
-        self.required_pass = tuple(required_pass or ())
-        self.disabled_pass = tuple(disabled_pass or ())
-        self.instruments = tuple(instruments or ())
+        self.required_pass = _pass_names("required_pass", required_pass)
+        self.disabled_pass = _pass_names("disabled_pass", disabled_pass)
+        self.instruments = tuple(map(_as_instrument, instruments or ()))
         self.config = {key: _checked(key, value) for key, value in (config or {}).items()}
         self._tokens: list[contextvars.Token[PassContext | None]] = []
 
@@ -102,28 +127,110 @@ class PassContext:
         """The innermost context in force."""
         return _CURRENT.get() or _DEFAULT
 
+    @staticmethod
+    def list_configs() -> dict[str, ConfigOption]:
+        """Every configuration key there is."""
+        _load_passes()
+        return dict(sorted(CONFIG_OPTIONS.items()))
+
     def get(self, option: ConfigOption) -> Any:  # Any: the option's own type
-        """The value of a configuration key in this context."""
-        return self.config.get(option.name, option.default)
+        """The value of a configuration key in this context; a dict has all its fields."""
+        value = self.config.get(option.name, option.default)
+        return {**option.default, **value} if option.type is dict else value
 
     def pass_enabled(self, info: PassInfo) -> bool:
         """Disabled list, then required list, then the opt level."""
-        if info.name in self.disabled_pass or info.spec in self.disabled_pass:
+        if not info.names.isdisjoint(self.disabled_pass):
             return False
-        if info.name in self.required_pass or info.spec in self.required_pass:
-            return True
-        return self.opt_level >= info.opt_level
+        return self.is_required(info) or self.opt_level >= info.opt_level
+
+    def is_required(self, info: PassInfo) -> bool:
+        """Whether the required list names the pass."""
+        return not info.names.isdisjoint(self.required_pass)
+
+    def override_instruments(self, instruments: Sequence[Any]) -> None:
+        """Other instruments from here on: the old ones leave, the new ones enter."""
+        _each(i.exit_pass_ctx for i in self.instruments)
+        self.instruments = tuple(map(_as_instrument, instruments))
+        self._enter_instruments()
+
+    def without_instruments(self) -> PassContext:
+        """The same options, watched by nobody."""
+        quiet = PassContext(self.opt_level, config=self.config)
+        quiet.required_pass, quiet.disabled_pass = self.required_pass, self.disabled_pass
+        return quiet
+
+    def _enter_instruments(self) -> None:
+        """Enter all; when one fails, those that have entered leave again and none stays."""
+        entered: list[PassInstrument] = []
+        for instrument in self.instruments:
+            try:
+                instrument.enter_pass_ctx()
+            except BaseException:
+                self.instruments = ()
+                _each(i.exit_pass_ctx for i in entered)
+                raise
+            entered.append(instrument)
 
     def __enter__(self) -> PassContext:
+        self._enter_instruments()
         self._tokens.append(_CURRENT.set(self))
-        for instrument in self.instruments:
-            instrument.enter_pass_ctx()
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for instrument in self.instruments:
-            instrument.exit_pass_ctx()
         _CURRENT.reset(self._tokens.pop())
+        _each(i.exit_pass_ctx for i in self.instruments)
+
+    def __repr__(self) -> str:
+        return (
+            f"PassContext(opt_level={self.opt_level}, required_pass={list(self.required_pass)}, "
+            f"disabled_pass={list(self.disabled_pass)}, instruments={list(self.instruments)}, config={self.config})"
+        )
+
+
+def _each(actions: Iterable[Callable[[], None]]) -> None:
+    """Do all, then raise the first error that one of them had."""
+    errors: list[BaseException] = []
+    for action in actions:
+        try:
+            action()
+        except BaseException as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def _as_instrument(item: Any) -> PassInstrument:
+    """An instrument, or a view of an object that has some of the hooks."""
+    if isinstance(item, PassInstrument):
+        return item
+    hooks = [name for name in vars(PassInstrument) if not name.startswith("_") and callable(getattr(item, name, None))]
+    if isinstance(item, type) or not hooks:
+        raise ConfigError(f"instruments: {item!r} is no PassInstrument", hint="pass an object with run_before_pass, …")
+    made = PassInstrument()
+    for name in hooks:
+        setattr(made, name, getattr(item, name))
+    return made
+
+
+def _pass_names(what: str, given: Sequence[str] | None) -> tuple[str, ...]:
+    """A list of pass names; a name that no pass has only warns, because lists outlive the passes they name."""
+    if isinstance(given, str):
+        raise ConfigError(f"{what} is the text {given!r}, wanted a list of names", hint=f"write [{given!r}]")
+    names = tuple(given or ())
+    known = known_names() if names else frozenset()
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 3, 0.6)
+            similar = f"; similar: {', '.join(close)}" if close else ""
+            warnings.warn(f"{what}: there is no pass {name!r}{similar}", stacklevel=3)
+    return names
+
+
+def known_names() -> frozenset[str]:
+    """Every name that some pass goes by."""
+    _load_passes()
+    return frozenset(_USER_PASSES).union(*(p.info.names for p in PASSES.values()))
 
 
 def _load_passes() -> None:
@@ -143,11 +250,25 @@ def _checked(key: str, value: Any) -> Any:
             hint=("did you mean " + " or ".join(close) + "? " if close else "")
             + "known keys: " + ", ".join(sorted(CONFIG_OPTIONS)),
         )  # fmt: skip
-    if not isinstance(value, option.type) or (option.type is int and isinstance(value, bool)):
-        kinds = option.type if isinstance(option.type, tuple) else (option.type,)
-        wanted = " or ".join(k.__name__ for k in kinds)
-        raise ConfigError(f"{key}: expected {wanted}, got {type(value).__name__} {value!r}")
+    _check_type(key, value, option.type)
+    if option.type is dict:
+        _check_fields(key, value, option.default)
     return value
+
+
+def _check_type(key: str, value: Any, kind: type | tuple[type, ...]) -> None:
+    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        return
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    wanted = " or ".join(k.__name__ for k in kinds)
+    raise ConfigError(f"{key}: expected {wanted}, got {type(value).__name__} {value!r}")
+
+
+def _check_fields(key: str, value: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
+    for name, item in value.items():
+        if name not in fields:
+            raise ConfigError(f"{key} has no option {name!r}", hint=f"it has: {', '.join(fields)}")
+        _check_type(f"{key}[{name!r}]", item, type(fields[name]))
 
 
 _CURRENT: contextvars.ContextVar[PassContext | None] = contextvars.ContextVar("pass_context", default=None)
@@ -167,8 +288,9 @@ class Pass:
     def __call__(self, module: IRModule) -> IRModule:
         """Run on `module` if an instrument does not object; errors gain a note naming the pass."""
         context = PassContext.current()
-        required = self.info.name in context.required_pass
-        if not required and not all(i.should_run(module, self.info) for i in context.instruments):
+        if not context.is_required(self.info) and not all(
+            i.should_run(module, self.info) for i in context.instruments
+        ):
             return module
         for instrument in context.instruments:
             instrument.run_before_pass(module, self.info)
@@ -192,7 +314,7 @@ def _add_note(error: Exception, text: str) -> None:
 
 
 class Sequential(Pass):
-    """Passes in order; each runs only if the current context enables it."""
+    """Passes in order; each runs only if the current context enables it, after the passes that it requires."""
 
     def __init__(self, passes: Sequence[Pass], name: str = "sequential", opt_level: int = 0) -> None:
         super().__init__(self._run, PassInfo(name, name, opt_level))
@@ -201,6 +323,8 @@ class Sequential(Pass):
     def _run(self, module: IRModule) -> IRModule:
         for item in self.passes:
             if PassContext.current().pass_enabled(item.info):
+                for name in item.info.required:
+                    module = find_pass(name).bind()(module)
                 module = item(module)
         return module
 
@@ -234,7 +358,7 @@ class PassDefinition:
 
 
 def define_pass(
-    spec: str, *, opt_level: int = 0, name: str = "", required: Sequence[str] = ()
+    spec: str, *, opt_level: int = 0, name: str = "", required: Sequence[str] = (), aliases: Sequence[str] = ()
 ) -> Callable[[PassFunction], PassDefinition]:
     """Decorator: register `function(module, *, options…) -> module` under a kebab-case name.
 
@@ -243,7 +367,7 @@ def define_pass(
     camel = name or "".join(word.capitalize() for word in spec.split("-"))
 
     def register(function: PassFunction) -> PassDefinition:
-        definition = PassDefinition(function, PassInfo(camel, spec, opt_level, tuple(required)))
+        definition = PassDefinition(function, PassInfo(camel, spec, opt_level, tuple(required), tuple(aliases)))
         PASSES[spec] = definition
         return definition
 
@@ -254,10 +378,9 @@ def find_pass(name: str) -> PassDefinition:
     """A registered pass by spec name or Relay-era name."""
     if name not in PASSES:
         _load_passes()
-    named = (p for p in PASSES.values() if name in (p.info.name, p.info.name.split(".")[-1]))
-    found = PASSES.get(name) or next(named, None)
+    found = PASSES.get(name) or next((p for p in PASSES.values() if name in p.info.names), None)
     if found is None:
-        close = difflib.get_close_matches(name, list(PASSES), 3, 0.4)
+        close = difflib.get_close_matches(name, known_names(), 3, 0.5)
         similar = f"similar: {', '.join(close)}; " if close else ""
         raise ConfigError(f"there is no pass {name!r}", hint=f"{similar}list them with: armc opt --list")
     return found
@@ -270,6 +393,7 @@ def module_pass(
 
     def wrap(user: Callable[[IRModule, PassContext], IRModule]) -> Pass:
         label = name or user.__name__
+        _USER_PASSES.add(label)
         info = PassInfo(label, label, opt_level, tuple(required))
         return Pass(lambda module: user(module, PassContext.current()), info)
 
@@ -289,31 +413,5 @@ def function_pass(function: Any = None, opt_level: int = 0, name: str = "", requ
     return wrap(function) if function is not None else wrap
 
 
-class PassTimingInstrument(PassInstrument):
-    """Measures each pass; `render()` gives a table, slowest first."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._starts: list[float] = []
-
-    def run_before_pass(self, module: IRModule, info: PassInfo) -> None:
-        self._starts.append(time.perf_counter())
-
-    def run_after_pass(self, module: IRModule, info: PassInfo) -> None:
-        self.seconds[info.name] = self.seconds.get(info.name, 0.0) + time.perf_counter() - self._starts.pop()
-
-    def render(self) -> str:
-        total = sum(self.seconds.values()) or 1.0
-        rows = sorted(self.seconds.items(), key=lambda row: -row[1])
-        return "\n".join(f"{name:32s} {1e3 * t:10.2f} ms {100 * t / total:5.1f} %" for name, t in rows)
-
-
-class PrintAfter(PassInstrument):
-    """Hands the text of the module after each pass (or only the named ones) to `sink`."""
-
-    def __init__(self, sink: Callable[[str, str], None], only: Sequence[str] = ()) -> None:
-        self.sink, self.only = sink, tuple(only)
-
-    def run_after_pass(self, module: IRModule, info: PassInfo) -> None:
-        if not self.only or info.name in self.only or info.spec in self.only:
-            self.sink(info.name, module.astext(False))
+_INSTRUMENTS = ("PassTimingInstrument", "PrintAfter", "PrintBefore", "pass_instrument")
+__getattr__, __dir__ = lazy_names(__name__, {name: f"armillary.instrument:{name}" for name in _INSTRUMENTS})

@@ -1,5 +1,5 @@
-"""Write the reference pages that follow from tables in the code: docs/operators.md,
-docs/environment.md, docs/onnx_operators.md.
+"""Write the reference pages that follow from tables in the code: docs/operators.md
+(Relay's operators and ONNX's) and docs/environment.md.
 
 In: the operator records (`relay/op.py`), the import rules of ONNX, `config.SETTINGS`. Out: the files; with
 `--check` nothing is written, and the exit code is 1 if a file is stale. Invariant: output is deterministic.
@@ -27,7 +27,7 @@ OPERATORS = """
 {ops} operators. In Python each is a function of the same name: `nn.conv2d` is `relay.nn.conv2d`. Inputs come first,
 then attributes in the order below. `*data` takes a list or tuple of tensors. The kind decides how an operator takes
 part in fusion (`relay/op.py`). What an operator computes exactly is its `reference`, in the file of `armillary/ops`
-that defines it. ONNX operators are imported as these: `docs/onnx_operators.md`.
+that defines it. ONNX operators, with how each is imported or why not, are the second table.
 """
 ENVIRONMENT = """
 Nothing else is read from the environment. Values are read when they are needed, not at import; one that cannot be used
@@ -38,9 +38,10 @@ is a `ConfigError` that names the variable. Flags are 0 or 1. The table is `armi
 def operators_page() -> str:
     """The operators with their inputs, attributes and kinds."""
     lines = [
-        "# Operators", "", NOTE + OPERATORS.format(ops=len(OPS)),
+        "# Operators", "", "Relay's operators, then [ONNX's](#onnx-operators).", "",
+        "## Relay operators", "", NOTE + OPERATORS.format(ops=len(OPS)),
         "| operator | inputs | attributes | kind | meaning |", "|---|---|---|---|---|",
-        *(_operator_row(OPS[name]) for name in sorted(OPS)), "",
+        *(_operator_row(OPS[name]) for name in sorted(OPS)), "", *onnx_table.section(),
     ]  # fmt: skip
     return "\n".join(lines)
 
@@ -74,10 +75,7 @@ def environment_page() -> str:
     return "\n".join(lines)
 
 
-PAGES = {
-    "operators.md": operators_page, "environment.md": environment_page,
-    "onnx_operators.md": lambda: onnx_table.operators_page(NOTE),
-}  # fmt: skip
+PAGES = {"operators.md": operators_page, "environment.md": environment_page}
 
 
 def main() -> int:

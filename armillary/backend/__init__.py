@@ -27,7 +27,7 @@ from armillary.frontend.onnx_tensor import ELEM_TYPES
 Array = np.ndarray[Any, Any]
 Runner = Callable[[dict[str, Array]], list[Array]]
 Value = Array | list[Array] | None  # a tensor, a sequence, an optional that holds nothing
-Compiled = tuple[Runner, frozenset[str], Any]  # Any: lengths of the outputs that are sequences, or None
+Compiled = tuple[Runner, frozenset[str], Any]  # Any: main, whose attributes say what the outputs are
 _MAX_COMPILED = 64
 
 
@@ -56,9 +56,9 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
     def run(self, inputs: Any, **_options: Any) -> tuple[Any, ...]:  # Any: an array, a sequence or a mapping of them
         """Outputs for these inputs, as a named tuple in the graph's order."""
         arrays = self._named(inputs)
-        runner, static, counts = self._runner(arrays)
+        runner, static, main = self._runner(arrays)
         outputs = runner(_flat({name: value for name, value in arrays.items() if name not in static}))
-        result: tuple[Any, ...] = namedtupledict("Outputs", self.output_names)(*_grouped(outputs, counts))
+        result: tuple[Any, ...] = namedtupledict("Outputs", self.output_names)(*_grouped(_sized(outputs, main), main))
         return result
 
     def _named(self, inputs: Any) -> dict[str, Value]:
@@ -100,8 +100,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
                 continue
             if len(self._compiled) >= _MAX_COMPILED:
                 self._compiled.clear()
-            counts = module["main"].get_attr("output_counts", None)
-            self._compiled[key] = _engine(self.engine)(module, **self.options), frozenset(self.static), counts
+            self._compiled[key] = _engine(self.engine)(module, **self.options), frozenset(self.static), module["main"]
             return self._compiled[key]
 
 
@@ -128,8 +127,16 @@ def _flat(arrays: dict[str, Value]) -> dict[str, Array]:
     return flat
 
 
-def _grouped(outputs: list[Array], counts: Any) -> list[Any]:
+def _sized(outputs: list[Array], main: Any) -> list[Array]:  # Any: a relay function
+    """Outputs whose size is a value, cut to it; the values themselves are no outputs of the model."""
+    sizes = main.get_attr("output_sizes", ())
+    cut = {k: outputs[k].take(range(int(outputs[size])), axis) for k, axis, size in sizes}
+    return [cut.get(k, value) for k, value in enumerate(outputs[: len(outputs) - len(sizes)])]
+
+
+def _grouped(outputs: list[Array], main: Any) -> list[Any]:  # Any: a relay function
     """Outputs as the model declares them: the elements of a sequence in one list."""
+    counts = main.get_attr("output_counts", None)
     if counts is None:
         return outputs
     rest = iter(outputs)

@@ -2,7 +2,8 @@
 
 In: an engine (armillary: compiled code; reference: the operators' references; onnxruntime) and the cases that come
 with the onnx package (nothing is downloaded). Out: one `Result` per case: passed, unsupported (refused with a reason),
-failed, crashed or timeout. Invariant: a case cannot take the run down: a worker that dies or hangs is replaced. The
+failed, crashed or timeout. Invariant: a case passes only if every expected output was compared; and it
+cannot take the run down: a worker that dies or hangs is replaced. The
 command is `armc onnx-score`; it keeps results in a file as they come, so an interrupted run goes on where it stopped.
 """
 
@@ -65,6 +66,8 @@ def load_cases(pattern: str = "", kinds: tuple[str, ...] = KINDS) -> dict[str, C
 def run_case(case: Case, engine: str) -> None:
     """Run one case; raises AssertionError on a wrong answer, UnsupportedError on a refusal."""
     model, data_sets = case_data(case)
+    if not data_sets or not all(expected for _, expected in data_sets):
+        raise AssertionError("there is nothing to compare: the case has no expected outputs")
     run = _ort_runner(model) if engine == "onnxruntime" else _own_runner(model, engine)
     for inputs, expected in data_sets:
         outputs = list(run(inputs))

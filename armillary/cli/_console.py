@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -26,6 +27,8 @@ errors = Console(stderr=True, soft_wrap=True)
 
 class Stages(PassInstrument):
     """A spinner that names the stage, and inside it the pass that is running."""
+
+    needs_kernels: ClassVar[bool] = False
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress

@@ -17,7 +17,7 @@ from armillary.errors import ConfigError, ModelError, Span
 from armillary.frontend.onnx import from_onnx
 from armillary.ir import IRModule
 from armillary.relay.parser import parse as parse_relay
-from armillary.transform import CONFIG_OPTIONS
+from armillary.transform import CONFIG_OPTIONS, find_pass
 
 _SHAPE = re.compile(r"\s*(?P<name>[^\s\[\]]+?)\s*:\s*\[(?P<dims>[-\d,\s]*)\]\s*,?")
 
@@ -36,11 +36,30 @@ def input_shapes(text: str) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def load_model(file: str, shapes: dict[str, tuple[int, ...]] | None = None) -> tuple[IRModule, dict[str, Any]]:
+def variants(text: str) -> list[dict[str, Any]] | None:
+    """Variants from "x:1x3x224x224;x:4x3x224x224" or "batch=1;batch=4"; None for an empty text."""
+    rows = [[item for item in re.split(r"[\s,]+", part) if item] for part in text.split(";") if part.strip()]
+    return [dict(map(_variant_item, row)) for row in rows] or None
+
+
+def _variant_item(item: str) -> tuple[str, Any]:
+    match = re.fullmatch(r"(?P<name>.+?)(?:=(?P<size>\d+)|:(?P<shape>\d+(?:x\d+)*))", item)
+    if match is None:
+        raise ConfigError(
+            f"--variants: cannot read {item!r}", hint='write "x:1x3x224x224;x:4x3x224x224" or "batch=1;batch=4"'
+        )
+    return match["name"], int(match["size"]) if match["size"] else tuple(map(int, match["shape"].split("x")))
+
+
+def load_model(
+    file: str, shapes: dict[str, tuple[int, ...]] | None = None, many: list[dict[str, Any]] | None = None
+) -> tuple[IRModule, dict[str, Any]]:
     """A model by its suffix: .onnx, or .relay/.txt for Relay text; "-" reads Relay text from stdin."""
     suffix = Path(file).suffix.lower()
     if suffix == ".onnx":
-        return from_onnx(file, shape=shapes)
+        return from_onnx(file, shape=shapes, variants=many)
+    if many:
+        raise ConfigError("--variants is for ONNX models", hint="in Relay text, mark further functions Variant=1")
     if suffix in (".relay", ".txt") or file == "-":
         return parse_relay(read_text(file)), {}
     raise ModelError(
@@ -66,8 +85,20 @@ def pass_config(items: Sequence[str]) -> dict[str, Any]:
         if not equals:
             raise ConfigError(f"--pass-config {item!r}: expected NAME=VALUE")
         option = CONFIG_OPTIONS.get(name)
-        config[name] = _value(text, option.type if option else object)
+        config[name] = _lower_passes(text) if name == _ADD else _value(text, option.type if option else object)
     return config
+
+
+_ADD = "tir.add_lower_pass"
+
+
+def _lower_passes(text: str) -> list[tuple[int, Any]]:  # Any: a Pass
+    """Loop passes by phase, from "1,tir.UnrollLoop,3,tir.Simplify"."""
+    items = comma_list(text)
+    pairs = list(zip(items[::2], items[1::2], strict=False))
+    if len(items) % 2 or not all(phase.isdigit() for phase, _ in pairs):
+        raise ConfigError(f"{_ADD}={text}: expected phases and passes in turn", hint=f"{_ADD}=1,tir.UnrollLoop")
+    return [(int(phase), find_pass(name).bind()) for phase, name in pairs]
 
 
 def _value(text: str, kind: Any) -> Any:  # Any: a type or a tuple of types

@@ -8,7 +8,9 @@ examples:
   armc compile model.onnx --input-shapes "data:[1,3,224,224]" --target "llvm -mcpu=native" -o model.tar
   armc compile model.onnx --target "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76" \\
       --cross-compiler aarch64-linux-gnu-gcc -o model.so
+  armc compile model.onnx --variants "batch=1;batch=4" -o model.tar
   armc compile model.onnx --dump-code relay,tir,ll --print-pass-times
+  armc compile model.onnx --disabled-pass AlterOpLayout --print-after FuseOps,tir.StorageRewrite
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ import argparse
 import time
 from pathlib import Path
 
-from armillary.cli._console import Stages, atomic, errors, output, stages, write_text
-from armillary.cli._model import comma_list, input_shapes, load_model, pass_config
+from armillary.cli._console import Stages, atomic, errors, stages, write_text
+from armillary.cli._model import comma_list, input_shapes, load_model, variants
+from armillary.cli._passes import add_pass_arguments, pass_context, print_times
 from armillary.driver.build import build
 from armillary.errors import ConfigError
-from armillary.transform import PassContext, PassTimingInstrument
+from armillary.instrument import PassTimingInstrument
 
 CODE_FORMS = ("relay", "tir", "ll", "asm", "c")
 
@@ -32,15 +35,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", default="module.tar", help="the package to write (default: module.tar)")
     parser.add_argument("-f", "--output-format", choices=("so", "tar"), help="default: by the suffix of --output")
     parser.add_argument("--target", default="llvm -mcpu=native", help='default: "llvm -mcpu=native"')
-    parser.add_argument("-O", "--opt-level", type=int, choices=range(4), default=3, help="0 to 3 (default: 3)")
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='"data:[1,3,224,224] mask:[1,224]"')
-    parser.add_argument("--pass-config", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
-    parser.add_argument("--disabled-pass", default="", metavar="PASSES", help="passes not to run, comma separated")
+    parser.add_argument(
+        "--variants", default="", metavar="VARIANTS",
+        help='compiled side by side, chosen by the shapes of inputs: "x:1x3x224x224;x:4x3x224x224", "batch=1;batch=4"',
+    )  # fmt: skip
     parser.add_argument("--dump-code", default="", metavar="FORMS", help=f"of {','.join(CODE_FORMS)} beside it")
     parser.add_argument("--cross-compiler", default="", metavar="CC", help="links for another machine")
     parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS", help="passed to the cross compiler")
     parser.add_argument("--module-name", default="default", help="name inside the package (default: default)")
-    parser.add_argument("--print-pass-times", action="store_true", help="a table of passes, slowest first")
+    add_pass_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,8 +55,7 @@ def run(args: argparse.Namespace) -> int:
     timing = PassTimingInstrument()
     with stages() as progress:
         _compile(args, path, forms, progress, timing)
-    if args.print_pass_times:
-        output.print(timing.render(), markup=False, highlight=False)
+    print_times(args, timing)
     size = path.stat().st_size
     errors.print(f"{path}: {size / 1e6:.2f} MB in {time.perf_counter() - start:.1f} s", highlight=False)
     return 0
@@ -62,10 +65,9 @@ def _compile(
     args: argparse.Namespace, path: Path, forms: list[str], progress: Stages, timing: PassTimingInstrument
 ) -> None:
     progress.start(f"reading {args.FILE}")
-    module, params = load_model(args.FILE, input_shapes(args.input_shapes))
+    module, params = load_model(args.FILE, input_shapes(args.input_shapes), variants(args.variants))
     progress.start("compiling")
-    instruments = [progress, timing]
-    with PassContext(args.opt_level, None, comma_list(args.disabled_pass), instruments, pass_config(args.pass_config)):
+    with pass_context(args, timing, [progress]):
         library = build(
             module, target=args.target, params=params, mod_name=args.module_name, progress=progress.advance
         )

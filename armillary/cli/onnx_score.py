@@ -8,6 +8,7 @@ examples:
   armc onnx-score --engine reference --filter "conv|pool"
   armc onnx-score -o score.jsonl           (interrupt and run again: it goes on)
   armc onnx-score --json score.json --show failed
+  armc onnx-score --compare onnxruntime    (both scores, and the cases that only one passes)
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -25,6 +27,7 @@ from armillary.backend.score import (
     ENGINE_NAMES,
     KINDS,
     STATUSES,
+    Case,
     Result,
     counts,
     load_cases,
@@ -34,11 +37,13 @@ from armillary.backend.score import (
 )
 from armillary.cli._console import errors, output, write_text
 from armillary.config import setting
+from armillary.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc onnx-score`."""
     parser.add_argument("--engine", choices=ENGINE_NAMES, default="armillary", help="default: armillary")
+    parser.add_argument("--compare", choices=ENGINE_NAMES, help="run this engine too, and print both scores")
     parser.add_argument("--filter", default="", metavar="REGEX", help="only cases whose <kind>/<name> matches")
     parser.add_argument("--kind", action="append", choices=KINDS, help="only this kind; repeatable")
     parser.add_argument("--jobs", type=int, default=0, help="processes (default: the CPUs)")
@@ -50,8 +55,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run what is not done yet, then print the tables."""
+    if args.compare == args.engine:
+        raise ConfigError(
+            f"--compare {args.compare}: that is the engine itself", hint=f"one of {', '.join(ENGINE_NAMES)}"
+        )
     cases = load_cases(args.filter, tuple(args.kind or KINDS))
+    engines = [args.engine, *([args.compare] if args.compare else [])]
+    results = {engine: _results(args, engine, cases) for engine in engines}
+    _print(results[args.engine], args)
+    if args.compare:
+        _print_comparison(results)
+    if args.json:
+        _write_json(results, args)
+    return 0
+
+
+def _results(args: argparse.Namespace, engine: str, cases: dict[str, Case]) -> dict[str, Result]:
+    """The results of one engine; those of the second one are kept in a file of its own."""
     file = Path(args.output) if args.output else None
+    if file is not None and engine != args.engine:
+        file = file.with_name(f"{file.stem}.{engine}{file.suffix}")
     known = read_results(file) if file else {}
     results = {name: known[name] for name in cases if name in known}
     todo = {name: case for name, case in cases.items() if name not in results}
@@ -60,17 +83,16 @@ def run(args: argparse.Namespace) -> int:
     stream = file.open("a", encoding="utf-8") if file else None
     # auto_refresh would start a thread, and the workers are forked from this process
     with Progress(*columns, console=errors, auto_refresh=False, disable=not errors.is_terminal) as progress:
-        task = progress.add_task(args.engine, total=len(cases), completed=len(results))
-        for result in run_suite(todo, args.engine, jobs, args.timeout):
+        task = progress.add_task(engine, total=len(cases), completed=len(results))
+        for result in run_suite(todo, engine, jobs, args.timeout):
             results[result.case] = result
             if stream:
                 stream.write(result_line(result))
                 stream.flush()
-            progress.update(task, advance=1, description=f"{args.engine} {_brief(results)}", refresh=True)
+            progress.update(task, advance=1, description=f"{engine} {_brief(results)}", refresh=True)
     if stream:
         stream.close()
-    _print(results, args)
-    return 0
+    return results
 
 
 def _brief(results: dict[str, Result]) -> str:
@@ -85,9 +107,35 @@ def _print(results: dict[str, Result], args: argparse.Namespace) -> None:
     for result in results.values():
         if result.status in args.show:
             output.print(f"{result.status:11} {result.case}  {result.reason}", markup=False, highlight=False)
-    if args.json:
-        rows = {name: {"status": r.status, "reason": r.reason, "seconds": r.seconds} for name, r in results.items()}
-        write_text(Path(args.json), json.dumps({"engine": args.engine, "counts": table, "cases": rows}, indent=1))
+
+
+def _print_comparison(results: dict[str, dict[str, Result]]) -> None:
+    """Both scores side by side, and how many cases only one of the engines passes."""
+    shown = Table(box=None, pad_edge=False)
+    for heading in ("engine", *STATUSES, "total"):
+        shown.add_column(heading, justify="left" if heading == "engine" else "right")
+    for engine, rows in results.items():
+        row = counts(rows)["all"]
+        shown.add_row(engine, *(str(row[s]) for s in STATUSES), str(sum(row.values())))
+    output.print("\nscores:", highlight=False)
+    output.print(shown)
+    passed = {engine: {name for name, r in rows.items() if r.status == "passed"} for engine, rows in results.items()}
+    first, second = passed
+    for one, other in ((first, second), (second, first)):
+        names = sorted(passed[one] - passed[other])
+        output.print(f"passed by {one} and not by {other}: {len(names)}", highlight=False)
+        for reason, count in Counter(_general(results[other][name].reason) for name in names).most_common(12):
+            output.print(f"  {count:5d}  {other}: {reason}", markup=False, highlight=False)
+
+
+def _write_json(results: dict[str, dict[str, Result]], args: argparse.Namespace) -> None:
+    def record(engine: str) -> dict[str, Any]:  # Any: JSON values
+        rows = results[engine]
+        cases = {name: {"status": r.status, "reason": r.reason, "seconds": r.seconds} for name, r in rows.items()}
+        return {"engine": engine, "counts": counts(rows), "cases": cases}
+
+    whole = record(args.engine) | ({"compared": record(args.compare)} if args.compare else {})
+    write_text(Path(args.json), json.dumps(whole, indent=1))
 
 
 def _score_table(table: dict[str, dict[str, int]]) -> Table:

@@ -1,10 +1,14 @@
 """Run passes on the text of a module.
 
-Reads Relay or TIR text from a file or stdin, runs the named passes in order, and prints the result.
+Reads Relay or TIR text from a file or stdin, runs the named passes in order (or, with --build, all those of a build)
+and prints the result. Names: as --list shows them, or those of the Relay era.
 
 examples:
   armc opt model.relay -p fold-constant,fuse-ops
-  armc opt kernel.tir -p tir-unroll-loop
+  armc opt model.relay -p FoldConstant,FuseOps --print-after FoldConstant
+  armc opt kernel.tir -p unroll-loop --pass-config 'tir.UnrollLoop={"auto_max_step": 16}'
+  armc opt model.relay --build --target "llvm -mcpu=cortex-a72" --print-changes
+  armc opt model.relay -p fuse-ops --svg fused.svg
   armc opt --list
 """
 
@@ -13,6 +17,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import pkgutil
+from contextlib import nullcontext
 
 from rich.table import Table
 
@@ -20,20 +25,29 @@ import armillary.relay.transform
 import armillary.tir.transform
 from armillary.cli._console import errors, output
 from armillary.cli._model import comma_list, pass_config, read_text
+from armillary.cli._passes import add_pass_arguments, pass_context, print_times
 from armillary.errors import ConfigError
+from armillary.instrument import PassTimingInstrument
 from armillary.ir import IRModule
 from armillary.relay.parser import parse as parse_relay
+from armillary.relay.transform.pipeline import optimize
+from armillary.relay.visualization import visualize
+from armillary.target import as_target
+from armillary.tir.lower import lower_module
 from armillary.tir.parser import parse_module as parse_tir
-from armillary.transform import PASSES, Pass, PassContext, find_pass
+from armillary.tir.stmt import PrimFunc
+from armillary.transform import PASSES, Pass, find_pass
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc opt`."""
     parser.add_argument("FILE", nargs="?", help="Relay or TIR text; - for stdin")
     parser.add_argument("-p", "--passes", default="", metavar="LIST", help="fold-constant,fuse-ops{max-depth=8}")
+    parser.add_argument("--build", action="store_true", help="run the passes of a build, in its order")
+    parser.add_argument("--target", default="", help="for passes that ask for one")
+    parser.add_argument("--svg", default="", metavar="FILE", help="draw the graph before and after the passes")
     parser.add_argument("--list", action="store_true", help="list all passes")
-    parser.add_argument("--pass-config", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
-    parser.add_argument("-O", "--opt-level", type=int, choices=range(5), default=3, help="0 to 4 (default: 3)")
+    add_pass_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,13 +58,26 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.FILE is None:
         raise ConfigError("name a file, or - for stdin", hint="armc opt model.relay -p fold-constant")
-    passes = [bound_pass(item) for item in split_passes(args.passes)]
-    module = _parse(read_text(args.FILE))
-    with PassContext(args.opt_level, config=pass_config(args.pass_config)):
+    passes = [bound_pass(item, args.target) for item in split_passes(args.passes)]
+    given = module = _parse(read_text(args.FILE))
+    timing = PassTimingInstrument()
+    with pass_context(args, timing), as_target(args.target) if args.target else nullcontext():
         for item in passes:
             module = item(module)
+        if args.build:
+            module = _build_passes(module, args.target)
+    if args.svg:
+        visualize(given, args.svg, after=module)
     print(module.astext())
+    print_times(args, timing)
     return 0
+
+
+def _build_passes(module: IRModule, target: str) -> IRModule:
+    """The graph passes for Relay text, the loop passes for TIR text."""
+    if any(isinstance(f, PrimFunc) for _, f in module.items()):
+        return lower_module(module, target=target or None)
+    return optimize(module, as_target(target or "llvm"))
 
 
 def load_passes() -> None:
@@ -73,16 +100,17 @@ def split_passes(text: str) -> list[str]:
     return [item for item in [*items, current.strip()] if item]
 
 
-def bound_pass(spec: str) -> Pass:
-    """A pass with options, from "fuse-ops{max-depth=8,link-params=true}"."""
+def bound_pass(spec: str, target: str = "") -> Pass:
+    """A pass with options, from "fuse-ops{max-depth=8,link-params=true}"; one that asks for a target gets `target`."""
     name, brace, options = spec.partition("{")
     definition = find_pass(name.strip())
+    default = {"target": target} if target and "target" in definition.options else {}
     if not brace:
-        return definition.bind()
+        return definition.bind(**default)
     if not options.endswith("}"):
         raise ConfigError(f"pass {spec!r}: the closing brace is missing")
     values = pass_config(comma_list(options[:-1]))
-    return definition.bind(**{key.replace("-", "_"): value for key, value in values.items()})
+    return definition.bind(**{**default, **{key.replace("-", "_"): value for key, value in values.items()}})
 
 
 def _parse(text: str) -> IRModule:
@@ -95,10 +123,11 @@ def _parse(text: str) -> IRModule:
 
 def _pass_table() -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("pass", "level", "what it does"):
+    for heading in ("pass", "Relay-era name", "level", "what it does"):
         table.add_column(heading, no_wrap=heading != "what it does")
     for spec, definition in sorted(PASSES.items()):
         summary = (definition.__doc__ or "").strip().partition("\n")[0]
         options = "{" + ",".join(definition.options) + "}" if definition.options else ""
-        table.add_row(spec + options.replace("_", "-"), str(definition.info.opt_level), summary)
+        row = (spec + options.replace("_", "-"), definition.info.name, str(definition.info.opt_level), summary)
+        table.add_row(*row)
     return table

@@ -52,6 +52,9 @@ def run(args: argparse.Namespace) -> int:
     executor: Any = load_module(args.PATH)["default"](where)  # Any: a factory by name
     module = GraphModule(executor)
     given = read_npz(args.inputs) if args.inputs else {}
+    for name, value in given.items():  # these choose the variant
+        if module.get_input_index(name) >= 0:
+            module.set_input(name, value)
     for name, value in fill_inputs(module, given, args.fill_mode).items():
         module.set_input(name, value)
     if args.print_time:

@@ -90,7 +90,7 @@ def flat_index(buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> E.Expr:
         return E.IntImm(E.INT32, 0)
     if len(buffer.shape) != len(indices) or buffer.strides:
         what = f"an access to buffer {buffer.name} with strides or the wrong rank"
-        raise refuse("code generation", what, "run flatten-storage")
+        raise refuse("code generation", what, "run storage-flatten")
     total = indices[0]
     for extent, index in zip(buffer.shape[1:], indices[1:], strict=True):
         total = E.Mul(total, extent)

@@ -28,6 +28,9 @@ HELPERS = {
     "  return b == 0 || b == -1 ? 0 : a % b;\n}\n",
     "udiv": "static inline uint64_t armillary_udiv(uint64_t a, uint64_t b) { return b == 0 ? 0 : a / b; }\n",
     "umod": "static inline uint64_t armillary_umod(uint64_t a, uint64_t b) { return b == 0 ? 0 : a % b; }\n",
+    "prefetch": "#if defined(__GNUC__)\n"
+    "#define ARMILLARY_PREFETCH(at, rw, locality) __builtin_prefetch(at, rw, locality)\n"
+    "#else\n#define ARMILLARY_PREFETCH(at, rw, locality) ((void)(at))\n#endif\n",
     "maxf": "static inline float armillary_maxf(float a, float b) { return a > b || a != a ? a : b; }\n",
     "minf": "static inline float armillary_minf(float a, float b) { return a < b || a != a ? a : b; }\n",
     "max": "static inline double armillary_max(double a, double b) { return a > b || a != a ? a : b; }\n",
@@ -409,8 +412,13 @@ def _reinterpret(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     return f"(({union}){{ .a = {m.value(e.args[0], lane)} }}).b"
 
 
-def _nothing(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
-    return "0"
+def _prefetch(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    """GCC's and Clang's builtin, behind a macro that other compilers make nothing of."""
+    load, *how = e.args
+    if not isinstance(load, E.BufferLoad) or len(how) != 3:
+        raise refuse(m.dialect, f"prefetch with {len(e.args)} arguments", "run inject-prefetch")
+    m.helpers.add("prefetch")
+    return f"ARMILLARY_PREFETCH(&{m.index_of(load, lane)}, {m.value(how[0])}, {m.value(how[1])})"
 
 
 def _call(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
@@ -425,6 +433,7 @@ CALLS: dict[str, Rule] = {
     **{n: _rounding(c) for n, c in (
         ("floor", "floor"), ("ceil", "ceil"), ("trunc", "trunc"), ("round", "round"), ("nearbyint", "rint"),
     )},
+    "normcdf": _template("(0.5f * erfcf({0} * -0.70710678f))", "(0.5 * erfc({0} * -0.7071067811865476))"),
     "sigmoid": _template("(1.0f / (1.0f + expf(-{0})))", "(1.0 / (1.0 + exp(-{0})))"),
     "rsqrt": _template("(1.0f / sqrtf({0}))", "(1.0 / sqrt({0}))"),
     "fma": _template("({0} * {1} + {2})", "({0} * {1} + {2})"), "fabs": _abs, "abs": _abs,
@@ -433,7 +442,7 @@ CALLS: dict[str, Rule] = {
     "bitwise_or": _bitwise("|"), "bitwise_xor": _bitwise("^"), "shift_left": _bitwise("<<"),
     "shift_right": _bitwise(">>"), "popcount": _bit_count("popcount"), "clz": _bit_count("clz"),
     "if_then_else": _if_then_else, "likely": _first, "reinterpret": _reinterpret, "call_extern": _extern,
-    "call_pure_extern": _extern, "vector_reduce_add": _reduce_add, "prefetch": _nothing,
+    "call_pure_extern": _extern, "vector_reduce_add": _reduce_add, "prefetch": _prefetch,
 }  # fmt: skip
 RULES: dict[type, Rule] = {
     E.IntImm: _int, E.FloatImm: lambda m, e, lane: float_text(e.value, e.dtype), E.Var: _var,

@@ -1,22 +1,26 @@
 """Objects loaded into this process without a linker.
 
 In: object files (bytes). Out: addresses of their symbols. Invariant: code stays loaded as long as the `LoadedObjects`
-lives; an unknown symbol, or a foreign function that this process does not have, is an ExecutionError.
+lives; an unknown symbol, or a foreign function that this process does not have, is an ExecutionError. x86-64 objects
+are loaded by `elf_loader.py`; what it refuses, and other machines, by LLVM (`jit_llvm.py`).
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
+import platform
+import sys
 from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
-import llvmlite.binding as llvm
-
-from armillary.codegen import machine
+from armillary.codegen.elf_loader import ElfImage, NotLoadable
 from armillary.errors import ExecutionError
-from armillary.target.cpu import llvm_cpu
-from armillary.target.target import Target
 
-_HOST = Target("llvm")
+
+class _Image(Protocol):
+    def address(self, symbol: str) -> int:
+        """The address of a symbol, or 0."""
 
 
 class LoadedObjects:
@@ -24,30 +28,47 @@ class LoadedObjects:
 
     def __init__(self, objects: Sequence[bytes], externs: Iterable[str] = ()) -> None:
         _check_externs(externs)
-        found = llvm_cpu(_HOST)
-        tm = llvm.Target.from_triple(found.triple) if machine.machine(found.triple, found.cpu, found.features) else None
-        assert tm is not None, "LLVM knows the host"
-        module = llvm.parse_assembly("")
-        module.triple = found.triple
-        self._engine = llvm.create_mcjit_compiler(module, tm.create_target_machine(reloc="pic"))
-        self._parts = [llvm.ObjectFileRef.from_data(data) for data in objects]
-        for part in self._parts:
-            self._engine.add_object_file(part)
-        self._engine.finalize_object()
+        self._image = _load(objects)
 
     def address(self, symbol: str) -> int:
         """The address of a function or object; ExecutionError if the objects do not define it."""
-        found = int(self._engine.get_function_address(symbol)) or int(self._engine.get_global_value_address(symbol))
+        found = self._image.address(symbol)
         if not found:
             raise ExecutionError(f"the loaded code has no symbol {symbol!r}")
         return found
 
 
+def _load(objects: Sequence[bytes]) -> _Image:
+    if platform.machine() == "x86_64" and sys.platform == "linux":
+        try:
+            return ElfImage(objects, _in_process)
+        except NotLoadable:  # an object of another kind: LLVM knows them all
+            return _llvm_image(objects)
+    return _llvm_image(objects)
+
+
+def _llvm_image(objects: Sequence[bytes]) -> _Image:
+    image: _Image = _llvm_module().LlvmImage(objects)
+    return image
+
+
+def _llvm_module() -> Any:  # Any: the module armillary.codegen.jit_llvm, loaded late because it loads LLVM
+    return importlib.import_module("armillary.codegen.jit_llvm")
+
+
+def _in_process(name: str) -> int:
+    """The address of a function of this process; 0 if there is none."""
+    try:
+        found = getattr(ctypes.CDLL(None), name)
+    except AttributeError:
+        return 0
+    return ctypes.cast(found, ctypes.c_void_p).value or 0
+
+
 def _check_externs(names: Iterable[str]) -> None:
     """LLVM ends the process on an unresolved symbol, so look before."""
-    process = ctypes.CDLL(None)
     for name in names:
-        if not hasattr(process, name) and not llvm.address_of_symbol(name):
+        if not _in_process(name) and not _llvm_module().address_of(name):
             raise ExecutionError(
                 f"the code calls {name!r}, which is not in this process",
                 hint="load its library first: ctypes.CDLL(path, ctypes.RTLD_GLOBAL)",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from armillary.codegen.base import LIBM, refuse
+from armillary.codegen.base import LIBM, flat_index, refuse
 from armillary.codegen.llvm_expr import (
     FLOAT32,
     binary,
@@ -19,6 +19,7 @@ from armillary.codegen.llvm_expr import (
     select,
     truncated,
 )
+from armillary.codegen.llvm_index import address, linear
 from armillary.codegen.llvm_math import OWN, math_function
 from armillary.codegen.llvm_state import EXPR_RULES, Emitter
 from armillary.codegen.llvm_types import (
@@ -128,6 +129,8 @@ def apply_math(m: Emitter, name: str, dtype: DType, values: list[str]) -> str:
         return _own(m, name, dtype, values)
     if name == "sigmoid":
         return _sigmoid(m, dtype, values[0])
+    if name == "normcdf":
+        raise refuse("llvm", f"normcdf of {dtype}", "write it as 0.5 + 0.5 * erf(x / sqrt(2))")
     return _per_lane(m, name + ("f" if dtype.bits == 32 else ""), dtype, values)
 
 
@@ -289,7 +292,16 @@ def _reduce_add(m: Emitter, e: E.Call) -> str:
     return cast(m, total, wide.element, e.dtype)
 
 
-def _nothing(m: Emitter, e: E.Call) -> str:
+def _prefetch(m: Emitter, e: E.Call) -> str:
+    """prefetch(element, 0 to read or 1 to write, locality 0 to 3, 1 for data)."""
+    load, *how = e.args
+    if not isinstance(load, E.BufferLoad) or load.dtype.lanes > 1 or len(how) != 3:
+        raise refuse("llvm", f"prefetch with {len(e.args)} arguments", "run inject-prefetch")
+    if load.buffer in m.files:
+        return "0"  # it is in registers already
+    pointer = address(m, load.buffer, linear(m, flat_index(load.buffer, load.indices)))
+    m.declare("void", "llvm.prefetch.p0", "ptr, i32, i32, i32")
+    m.do(f"call void @llvm.prefetch.p0(ptr {pointer}, {', '.join(f'i32 {m.static_int(a)}' for a in how)})")
     return "0"
 
 
@@ -312,12 +324,13 @@ def _fmod_like(m: Emitter, e: E.Call) -> str:
 
 
 CALLS: dict[str, Rule] = {
-    **dict.fromkeys(LIBM, _libm), **dict.fromkeys(_LLVM, _unary_llvm), "sigmoid": _libm, "rsqrt": _rsqrt, "fma": _fma,
+    **dict.fromkeys(LIBM, _libm), **dict.fromkeys(_LLVM, _unary_llvm), "sigmoid": _libm, "normcdf": _libm,
+    "rsqrt": _rsqrt, "fma": _fma,
     "fmod": _fmod_like, "ldexp": _ldexp, "isnan": _float_test("isnan"), "isinf": _float_test("isinf"),
     "isfinite": _float_test("isfinite"), "abs": _abs, "bitwise_and": _bitwise("and"), "bitwise_or": _bitwise("or"),
     "bitwise_xor": _bitwise("xor"), "shift_left": _bitwise("shl"), "shift_right": _bitwise("ashr"),
     "popcount": _bit_count("ctpop"), "clz": _bit_count("ctlz"), "if_then_else": _if_then_else, "likely": _likely,
     "reinterpret": _reinterpret, "call_extern": _extern, "call_pure_extern": _extern, "vector_reduce_add": _reduce_add,
-    "prefetch": _nothing, "thread_sync": _sync,
+    "prefetch": _prefetch, "thread_sync": _sync,
 }  # fmt: skip
 EXPR_RULES[E.Call] = call

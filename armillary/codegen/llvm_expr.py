@@ -12,7 +12,7 @@ from typing import Any
 
 from armillary.codegen.base import refuse
 from armillary.codegen.llvm_memory import splat
-from armillary.codegen.llvm_soft import decode, encode
+from armillary.codegen.llvm_soft import decode, encode, odd_float32
 from armillary.codegen.llvm_state import EXPR_RULES, Emitter
 from armillary.codegen.llvm_types import float_constant, int_constant, is_raw, register_type, suffix, vector
 from armillary.dtype import DType
@@ -319,6 +319,8 @@ def cast(m: Emitter, value: str, source: DType, to: DType) -> str:
     """Convert a register value, as C does."""
     if source is to:
         return value
+    if source.element == "float64" and to.element == "float16":
+        source, value = FLOAT32.with_lanes(source.lanes), odd_float32(m, value, source.lanes)
     if source.is_float and m.soft(source):
         return cast(m, as_float32(m, value, source), FLOAT32.with_lanes(source.lanes), to)
     if to.is_float and m.soft(to):

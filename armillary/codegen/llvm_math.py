@@ -1,7 +1,8 @@
-"""Our own float32 functions, scalar and vector: exp, log, tanh, erf, sigmoid, pow.
+"""Our own float32 functions, scalar and vector: exp, log, tanh, erf, sigmoid, normcdf, pow.
 
 In: a name and a number of lanes. Out: the text of an LLVM function, straight-line code without tables or branches.
-Errors measured over the whole range against float64: at most 3 ulp (`tests/codegen/test_numerics.py`);
+Errors measured over the whole range against float64: at most 3 ulp (`tests/codegen/test_numerics.py`); normcdf is a
+rational function with an absolute error of at most 1.6e-7, which is what x * normcdf(x) needs;
 infinities, NaN, zeros and subnormals as those of C. Polynomials are minimax fits (weighted least squares with
 reweighting, in float64) on the reduced ranges
 named below.
@@ -33,6 +34,14 @@ _ERF = (
 _ERFC = (
     -0.00019370629161130637, 1.1296073198318481, 0.6331565380096436, 0.10849650949239731, -0.025267019867897034,
     0.0042323702946305275, -0.00044939847430214286, 2.299559855600819e-05, -9.10549857735532e-08,
+)  # fmt: skip
+# normcdf x = 1/2 + x * P(x**2) / Q(x**2), |x| <= 5.2; Q starts with 1
+_NORMCDF_P = (
+    0.3989422619342804, 0.031682901084423065, 0.0044452534057199955, 0.0001410718832630664, 5.075408353150124e-06,
+)  # fmt: skip
+_NORMCDF_Q = (
+    1.0, 0.2460835576057434, 0.027157334610819817, 0.001703157788142562, 6.110150570748374e-05, 7.624499858138734e-07,
+    -2.005055677045675e-09,
 )  # fmt: skip
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.428606765330187e-06  # their sum is ln 2; n * high is exact
 _MAGIC = 12582912.0  # 1.5 * 2**23: adding it rounds a float32 to an integer
@@ -162,6 +171,15 @@ def _sigmoid(k: _Math, x: str) -> str:
     return k.op("fdiv", k.const(1.0), k.op("fadd", _exp(k, negated), 1.0))
 
 
+def _normcdf(k: _Math, x: str) -> str:
+    clamped = k.clamp(x, -5.2, 5.2)
+    squared = k.op("fmul", clamped, clamped)
+    top = k.op("fmul", clamped, k.poly(squared, _NORMCDF_P))
+    inside = k.op("fadd", k.op("fdiv", top, k.poly(squared, _NORMCDF_Q)), 0.5)
+    # exactly 0 and 1 outside, so that x * normcdf(x) does not grow with x
+    return k.select(k.op("fcmp olt", x, -5.2), 0.0, k.select(k.op("fcmp ogt", x, 5.2), 1.0, inside))
+
+
 def _log2_wide(k: _Math, x: str) -> tuple[_Math, str]:
     """log2 of a positive finite float32, as float64, to about 2**-40."""
     tiny = k.op("fcmp olt", x, 1.1754943508222875e-38)
@@ -237,7 +255,7 @@ def _pow_sign(k: _Math, x: str, y: str, result: str) -> str:
 
 
 _UNARY: dict[str, Callable[[_Math, str], str]] = {
-    "exp": _exp, "log": _log, "tanh": _tanh, "erf": _erf, "sigmoid": _sigmoid,
+    "exp": _exp, "log": _log, "tanh": _tanh, "erf": _erf, "sigmoid": _sigmoid, "normcdf": _normcdf,
 }  # fmt: skip
 _BINARY: dict[str, Callable[[_Math, str, str], str]] = {"pow": _pow}
 OWN = frozenset(_UNARY) | frozenset(_BINARY)

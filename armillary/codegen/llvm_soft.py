@@ -132,6 +132,25 @@ def _special(k: _Bits, f: Format, wide: str, magnitude: str, scaled: str) -> str
     return k.select(k.op("icmp uge", magnitude, f.inf), raised, scaled)
 
 
+def odd_float32(b: Builder, value: str, lanes: int) -> str:
+    """float32 values of float64 ones, rounded to odd: rounding these to a smaller format then rounds only once.
+
+    x86-64 has no instruction from float64 to float16; the library function that LLVM calls for it is not in a Python
+    process.
+    """
+    k, f64 = _Bits(b, lanes), vector("double", lanes)
+    near = b.pure(f"fptrunc {f64} {value} to {k.f32}", value)
+    back = b.pure(f"fpext {k.f32} {near} to {f64}", near)
+    inexact = b.pure(f"fcmp one {f64} {back}, {value}", back, value)
+    above = b.pure(f"fcmp ogt {f64} {back}, {value}", back, value)
+    zero = splat("double", "0.0", lanes)
+    below_zero = b.pure(f"fcmp olt {f64} {value}, {zero}", value)
+    grown = b.pure(f"xor {k.i1} {above}, {below_zero}", above, below_zero)  # away from zero, where inexact
+    bits = k.to_int(near)
+    odd = k.op("or", k.select(grown, k.op("sub", bits, 1), bits), 1)
+    return k.to_float(k.select(inexact, odd, bits))
+
+
 def encode(b: Builder, value: str, dtype: DType) -> str:
     """Raw bits of float32 values, rounded to nearest even."""
     f, lanes = format_of(dtype), dtype.lanes

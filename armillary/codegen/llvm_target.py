@@ -8,25 +8,32 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import platform
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from armillary.codegen import machine
+import llvmlite
+
 from armillary.codegen.pool import Request
 from armillary.errors import InternalError, TargetError
 from armillary.target.cpu import LlvmCpu, architecture, is_native, llvm_cpu
 from armillary.target.cpu_table import OTHER, TABLES
 from armillary.target.target import Target, as_target
 
-VERSION = machine.VERSION
+VERSION = f"llvmlite-{llvmlite.__version__}"
 _ROOT = str(Path(__file__).resolve().parents[2])
 _PROBE = (
     "import sys; sys.path.insert(0, sys.argv[1]); from armillary.codegen.machine import compile_ir; "
     "compile_ir('', *sys.argv[2:5])"
 )
+
+
+def _machine() -> Any:  # Any: the module armillary.codegen.machine, loaded late because it loads LLVM (50 MB)
+    return importlib.import_module("armillary.codegen.machine")
 
 
 def request(ir: str, target: Target, form: str = "object") -> Request:
@@ -42,8 +49,10 @@ def check_target(target: Target) -> None:
     if unknown:
         what = f"target {target}: LLVM does not know {unknown} of {found.triple}"
         raise TargetError(what, hint="check -mcpu and -mattr")
+    if is_native(target):
+        return  # LLVM named it itself
     try:
-        machine.machine(found.triple, found.cpu, found.features, found.abi, found.opt_level)
+        _machine().machine(found.triple, found.cpu, found.features, found.abi, found.opt_level)
     except ValueError as error:
         raise TargetError(str(error), hint="-mtriple is, for example, aarch64-linux-gnu or x86_64-linux-gnu") from None
 
@@ -69,7 +78,7 @@ def _emit(ir: str, target: Target | str, form: str) -> bytes:
     where = as_target(target)
     check_target(where)
     try:
-        return machine.compile_ir(**dataclasses.asdict(request(ir, where, form)))
+        return bytes(_machine().compile_ir(**dataclasses.asdict(request(ir, where, form))))
     except ValueError as error:
         raise InternalError(str(error)) from None
 

@@ -10,10 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import llvmlite
 import llvmlite.binding as llvm
-
-VERSION = f"llvmlite-{llvmlite.__version__}-llvm-{'.'.join(map(str, llvm.llvm_version_info))}"
 
 
 @functools.cache

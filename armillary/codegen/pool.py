@@ -1,8 +1,9 @@
 """Parallel compilation in worker processes (LLVM behind llvmlite holds one lock per process, so threads do not help).
 
 In: many `Request`s. Out: their objects, in order. Invariant: workers start on first use, are reused, and end with
-this process (their input pipe closes); with one job, or one request, everything runs in this process. A worker that
-dies makes the call fail with its exit status; the next call starts a new one. The other side: `worker.py`.
+this process (their input pipe closes) or after some idle seconds; with one job, or one request, `compile_many` compiles
+in this process, unless told not to. A worker that dies makes the call fail with its exit status; the next call starts a
+new one. The other side: `worker.py`.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ class Request:
     opt_level: int = 2
 
 
+class _WentIdle(ExecutionError):
+    """The worker had ended by itself, just before the request reached it."""
+
+
 class Worker:
     """One process and its pipes."""
 
@@ -70,10 +75,12 @@ class Worker:
 
     def _died(self) -> ExecutionError:
         code = self.process.wait()
+        if code == 0:
+            return _WentIdle("a compile worker ended before its request was done")
         errors = self.process.stderr.read().decode(errors="replace")[-2000:] if self.process.stderr else ""
         return ExecutionError(
             f"a compile worker died (exit status {code}) {errors}".rstrip(),
-            hint="was it killed, or out of memory? ARMILLARY_COMPILE_JOBS=1 compiles in this process",
+            hint="was it killed, or out of memory? ARMILLARY_COMPILE_JOBS=1 compiles one kernel at a time",
         )
 
     @property
@@ -132,7 +139,12 @@ class Pool:
         try:
             while not failures:
                 index = todo.get_nowait()
-                results[index] = worker.compile(requests[index])
+                try:
+                    results[index] = worker.compile(requests[index])
+                except _WentIdle:
+                    worker.stop()
+                    worker = Worker()
+                    results[index] = worker.compile(requests[index])
         except Empty:
             pass
         finally:

@@ -9,4 +9,5 @@ from __future__ import annotations
 import struct
 
 LENGTH = struct.Struct("<Q")
+IDLE_SECONDS = 10.0  # after so long without a request a worker ends
 REPLY = struct.Struct("<BQ")

@@ -98,7 +98,7 @@ class GraphModule:
         value = self.module.get_output(index)
         return value if out is None else value.copyto(out)
 
-    def debug_get_output(self, node: str | int, out: NDArray) -> None:
+    def debug_get_output(self, node: str | int, out: NDArray | None = None, index: int = 0) -> NDArray:
         """Only the debug executor keeps the outputs of inner nodes."""
         raise UnsupportedError("debug_get_output needs the debug executor", hint="use contrib.debug_executor")
 

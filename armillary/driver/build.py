@@ -7,15 +7,19 @@ Invariant: nothing is downloaded, nothing falls back silently: what cannot be co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from armillary.aligned import give_back_memory
 from armillary.artifact import GraphNode, GraphSpec
-from armillary.driver.graph_codegen import GraphPlan, plan_graph
+from armillary.driver.control_flow import COPY
+from armillary.driver.explain import kernel_attrs
+from armillary.driver.graph_codegen import NOP, GraphPlan, plan_graph
 from armillary.driver.kernels import Progress, compile_kernels, kernel_sources, merge_rows, no_progress
 from armillary.driver.library import GraphLibrary
+from armillary.driver.variants import each_variant, entries
 from armillary.errors import TargetError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
@@ -25,6 +29,7 @@ from armillary.relay.printer import astext
 from armillary.relay.transform.pipeline import optimize as run_passes
 from armillary.runtime import Device, NDArray, cpu
 from armillary.target import Target, as_target
+from armillary.transform import PassContext
 
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
 
@@ -52,26 +57,36 @@ def build(
     progress("passes", 0, 1)
     module = optimized(_as_module(ir_mod), where, params)
     progress("passes", 1, 1)
-    plan = plan_graph(module["main"])
+    give_back_memory()
+    plan = plan_graph(*(module[name] for name in entries(module)))
     kernels = list(plan.kernels.values())
     compiled = compile_kernels(kernels, where, progress)
 
-    def source(form: str) -> str:
-        return astext(module) if form == "relay" else kernel_sources(kernels, where, form)
+    unwatched = PassContext.current().without_instruments()
 
+    def source(form: str) -> str:
+        with unwatched:  # the kernels are lowered again: as they were, whatever the context of the caller
+            return astext(module) if form == "relay" else kernel_sources(kernels, where, form)
+
+    give_back_memory()
     externs = sorted({name for kernel in compiled.values() for name in kernel.externs})
     objects = [kernel.code for kernel in compiled.values()]
     descriptor = merge_rows(compiled, where)
-    return GraphLibrary(where, objects, descriptor, externs, source, _graph_spec(plan).to_json(), plan.params, mod_name)
+    spec = _graph_spec(plan, kernel_attrs(kernels, where))
+    return GraphLibrary(where, objects, descriptor, externs, source, spec.to_json(), plan.params, mod_name)
 
 
 def optimized(module: IRModule, target: Target, params: Params | None = None) -> IRModule:
     """The module after parameters are bound and the build's graph passes have run."""
-    if params:
-        module = module.copy()
-        module["main"] = bind_params_by_name(module["main"], params)
-    with target:
-        return run_passes(module, target)
+
+    def one(part: IRModule) -> IRModule:
+        if params:
+            part = part.copy()
+            part["main"] = bind_params_by_name(part["main"], params)
+        with target:
+            return run_passes(part, target)
+
+    return each_variant(module, one)
 
 
 def optimize(
@@ -113,11 +128,12 @@ def _refuse_pools(*pools: Any) -> None:
         raise UnsupportedError("memory pools are not supported", hint="one arena is planned for all intermediates")
 
 
-def _graph_spec(plan: GraphPlan) -> GraphSpec:
+def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> GraphSpec:
     nodes = tuple(
         GraphNode("null", n.name)
         if n.func is None
-        else GraphNode("tvm_op", n.name, tuple((i, o, 0) for i, o in n.inputs), n.func, len(n.types))
+        else GraphNode("tvm_op", n.name, _edges(n.inputs), NOP if n.func == COPY else n.func, len(n.types),
+                       {**n.attrs, **notes.get(n.func, {})})
         for n in plan.nodes
     )
     types = [t for n in plan.nodes for t in n.types]
@@ -125,12 +141,17 @@ def _graph_spec(plan: GraphPlan) -> GraphSpec:
     return GraphSpec(
         nodes=nodes,
         arg_nodes=tuple(plan.inputs),
-        heads=tuple((node, output, 0) for node, output in plan.heads),
+        heads=_edges(plan.heads),
         shapes=tuple(t.static for t in types),
         dltypes=tuple(str(t.dtype) for t in types),
         storage_ids=tuple(storage),
         arena_offsets=tuple(plan.arena_offsets),
+        variants=tuple(plan.variants),
     )
+
+
+def _edges(entries: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
+    return tuple((node, output, 0) for node, output in entries)
 
 
 class Executor:

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from armillary.artifact import VariantRow
+from armillary.driver.control_flow import emit, enclosing_loops, has_control, last_use, last_write
+from armillary.driver.load_time import is_load_time, is_pure, mark_load_time
 from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory
 from armillary.dtype import DType
 from armillary.errors import InternalError, UnsupportedError
 from armillary.node import post_order
 from armillary.relay.binding import bind
 from armillary.relay.evaluate import evaluate
-from armillary.relay.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
+from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op, is_call, is_primitive
 from armillary.relay.printer import print_function
 from armillary.relay.types import TensorType, tensor_fields
@@ -51,6 +55,7 @@ class GraphNode:
     inputs: list[tuple[int, int]]
     types: tuple[TensorType, ...]
     storage: list[int] = field(default_factory=list)
+    attrs: dict[str, str] = field(default_factory=dict)  # of branches and loops: control_flow.py; load_time.py
 
 
 @dataclass
@@ -64,16 +69,20 @@ class GraphPlan:
     params: dict[str, Array] = field(default_factory=dict)
     arena_offsets: list[int] = field(default_factory=list)  # per storage id; -1: not in the arena
     arena_bytes: int = 0
+    variants: list[VariantRow] = field(default_factory=list)  # empty: there is one
 
 
-def plan_graph(main: Function) -> GraphPlan:
-    """Flatten `main` into graph nodes, name its kernels and plan its memory."""
+def plan_graph(*mains: Function) -> GraphPlan:
+    """Flatten `main` into graph nodes, name its kernels and plan its memory.
+
+    Several functions become variants: they share kernels, parameters and the arena, and one of them runs.
+    """
     builder = _Builder()
-    for parameter in main.params:
-        builder.add_input(parameter)
-    for item in post_order(main.body, lambda n: not isinstance(n, Function | Op)):
-        builder.visit(item)
-    builder.plan.heads = builder.outputs(main.body)
+    for main in mains:
+        builder.add_function(main)
+    if len(mains) == 1:
+        builder.plan.variants.clear()
+    mark_load_time(builder.plan.nodes, builder.plan.params, builder.is_pure)
     _plan_storage(builder.plan)
     return builder.plan
 
@@ -87,11 +96,35 @@ class _Builder:
         self.by_text: dict[str, Kernel] = {}
         self.by_function: dict[int, Kernel] = {}
         self.constants: dict[tuple[str, tuple[int, ...], bytes], list[tuple[int, int]]] = {}
+        self.inputs: dict[tuple[str, TensorType], tuple[int, int]] = {}
+        self.early: dict[int, bool] = {}  # nodes that depend on parameters alone, for load_time.py
+        self.shared: dict[Any, int] = {}  # those that variants share, by kernel, inputs and types
+        self.shares = True
+
+    def add_function(self, main: Function) -> None:
+        """The nodes of a function; its inputs are those of an earlier one where name and type agree."""
+        plan, begin, first_head = self.plan, len(self.plan.nodes), len(self.plan.heads)
+        for parameter in main.params:
+            self.add_input(parameter)
+        body = main.body
+        self.shares = not has_control(body)
+        if not self.shares:
+            body = emit(self, body)
+        else:
+            for item in post_order(body, lambda n: not isinstance(n, Function | Op)):
+                self.visit(item)
+        plan.heads += self.values[id(body)]
+        used = [plan.inputs.index(node) for p in main.params for node, _ in self.values[id(p)]]
+        heads = (first_head, len(plan.heads) - first_head)
+        plan.variants.append(VariantRow((begin, len(plan.nodes)), tuple(used), heads))
 
     def add_input(self, parameter: Var) -> None:
         types = tensor_fields(parameter.checked_type)
         names = [parameter.name_hint] if len(types) == 1 else [f"{parameter.name_hint}.{i}" for i in range(len(types))]
-        self.values[id(parameter)] = [self._leaf(name, ty) for name, ty in zip(names, types, strict=True)]
+        for key in zip(names, types, strict=True):
+            if key not in self.inputs:
+                self.inputs[key] = self._leaf(*key)
+        self.values[id(parameter)] = [self.inputs[key] for key in zip(names, types, strict=True)]
 
     def _leaf(self, name: str, ty: TensorType) -> tuple[int, int]:
         ty.static  # noqa: B018  (raises where a dimension is unknown)
@@ -109,9 +142,6 @@ class _Builder:
                 self.values[id(item)] = self._field(of, index)
             case Call():
                 self.values[id(item)] = self._call(item)
-            case Let(bound, value, _):
-                self.values[id(bound)] = self.values[id(value)]
-                self.values[id(item)] = self.values[id(item.body)]
             case Function() | Op():
                 pass
             case Var() if id(item) in self.values:
@@ -120,7 +150,7 @@ class _Builder:
                 raise UnsupportedError(
                     f"the graph executor cannot run {type(item).__name__}",
                     span=getattr(item, "span", None),
-                    hint="only control flow whose condition is known at compile time is folded away",
+                    hint="functions are called where they are written; branches are If, loops are Loop",
                 )
 
     def _field(self, of: Expr, index: int) -> list[tuple[int, int]]:
@@ -129,12 +159,14 @@ class _Builder:
         return self.values[id(of)][start : start + widths[index]]
 
     def _constant(self, item: Constant, data: Array) -> list[tuple[int, int]]:
-        key = (data.dtype.name, data.shape, hashlib.sha256(np.ascontiguousarray(data).tobytes()).digest())
+        content = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data  # no copy: weights may be half of memory
+        key = (data.dtype.name, data.shape, hashlib.sha256(content).digest())
         if key not in self.constants:
             name = f"p{len(self.plan.params)}"
             (ty,) = tensor_fields(item.checked_type)
             self.plan.params[name] = data
             self.constants[key] = [self._leaf(name, ty)]
+            self.early[self.constants[key][0][0]] = True
         return self.constants[key]
 
     def _call(self, call: Call) -> list[tuple[int, int]]:
@@ -150,8 +182,34 @@ class _Builder:
             name = NOP
         else:
             name = self._kernel(call.op).name
-        self.plan.nodes.append(GraphNode(_node_name(call, len(self.plan.nodes)), name, inputs, types))
-        return [(len(self.plan.nodes) - 1, i) for i in range(len(types))]
+        index = self._shared_node(name, inputs, types)
+        if index == len(self.plan.nodes):
+            self.plan.nodes.append(GraphNode(_node_name(call, index), name, inputs, types))
+        return [(index, i) for i in range(len(types))]
+
+    def _shared_node(self, name: str, inputs: list[tuple[int, int]], types: tuple[TensorType, ...]) -> int:
+        """The number for a node: of one that another variant has already, where it depends on parameters alone."""
+        new = len(self.plan.nodes)
+        if not self.shares or not all(node in self.early for node, _ in inputs) or not self.is_pure(name):
+            return new
+        self.early[new] = True
+        return self.shared.setdefault((name, tuple(inputs), types), new)
+
+    def add(self, expr: Expr | None, func: str, inputs: list[tuple[int, int]], types: Sequence[TensorType]) -> int:
+        span = getattr(expr, "span", None)
+        name = span.name if span is not None and span.name else func.strip("_")
+        self.plan.nodes.append(GraphNode(f"{name}#{len(self.plan.nodes)}", func, inputs, tuple(types)))
+        return len(self.plan.nodes) - 1
+
+    def node(self, index: int) -> GraphNode:
+        return self.plan.nodes[index]
+
+    def count(self) -> int:
+        return len(self.plan.nodes)
+
+    def is_pure(self, name: str) -> bool:
+        kernel = self.plan.kernels.get(name)
+        return name == NOP if kernel is None else is_pure(kernel.function)
 
     def _kernel(self, function: Function) -> Kernel:
         found = self.by_function.get(id(function))
@@ -164,9 +222,6 @@ class _Builder:
                 self.by_text[text] = self.plan.kernels[found.name] = found
             self.by_function[id(function)] = found
         return found
-
-    def outputs(self, body: Expr) -> list[tuple[int, int]]:
-        return self.values[id(body)]
 
 
 def _is_view(function: Function) -> bool:
@@ -222,30 +277,32 @@ def _node_name(call: Call, index: int) -> str:
 
 def _plan_storage(plan: GraphPlan) -> None:
     """One storage per tensor (views share their input's), with arena offsets for those computed on the way."""
-    last_use: dict[int, int] = {}
+    last: dict[int, int] = {}
+    loops = enclosing_loops(plan.nodes)
     sizes: list[int] = []
     first: list[int] = []
     external: list[bool] = []
     for index, node in enumerate(plan.nodes):
         read = [plan.nodes[n].storage[i] for n, i in node.inputs]
         for sid in read:
-            last_use[sid] = index
+            last[sid] = max(last.get(sid, 0), last_use(index, first[sid], loops[index]))
         if node.func == NOP and len(node.inputs) == 1:
             node.storage = [read[0]]
             continue
         for ty in node.types:
+            last[len(sizes)] = last_write(index, node)
             node.storage.append(len(sizes))
             sizes.append(ty.nbytes)
             first.append(index)
-            external.append(node.func is None)
+            external.append(node.func is None or is_load_time(node))  # what is loaded stays from run to run
     for node_index, output in plan.heads:  # outputs own their memory, so that callers can put theirs in its place
         external[plan.nodes[node_index].storage[output]] = True
     parts = _parts_in_place(plan, external)
     inside = [sid for sid in range(len(sizes)) if not external[sid] and sid not in parts]
     for sid, (whole, _) in parts.items():  # the whole lives from its first part on
         first[whole] = min(first[whole], first[sid])
-        last_use[whole] = max(last_use.get(whole, 0), last_use.get(sid, 0))
-    result = plan_memory([Lifetime(sizes[s], first[s], max(first[s], last_use.get(s, first[s]))) for s in inside])
+        last[whole] = max(last.get(whole, 0), last.get(sid, 0))
+    result = plan_memory([Lifetime(sizes[s], first[s], max(first[s], last.get(s, first[s]))) for s in inside])
     plan.arena_offsets = [-1] * len(sizes)
     for sid, offset in zip(inside, result.offsets, strict=True):
         plan.arena_offsets[sid] = offset

@@ -26,7 +26,7 @@ from armillary.driver.lower_fused import lower_fused
 from armillary.errors import ArmillaryError
 from armillary.relay.types import tensor_fields
 from armillary.target import Target
-from armillary.tir.lower import lower_function
+from armillary.tir.lower import ADD_LOWER_PASS, lower_function
 from armillary.tir.phases import PhasedFunction
 from armillary.tir.printer import print_function
 from armillary.tir.stmt import PrimFunc
@@ -54,10 +54,12 @@ def compile_kernels(
     kernels: Sequence[Kernel], target: Target, progress: Progress = no_progress
 ) -> dict[str, CompiledKernel]:
     """Compile every kernel, reading what the cache has and writing what it lacks."""
-    store = default_cache()
+    context = PassContext.current()
+    store = None if context.get(ADD_LOWER_PASS) else default_cache()  # code of the user's is no part of the key
+    is_watched = any(i.needs_kernels for i in context.instruments)
     common = (machine_text(target), setting("ARMILLARY_CC"), _context_text(), compiler_fingerprint())
     keys = {k.name: cache_key("kernel", k.text, *common) for k in kernels}
-    found = {k.name: _read(store, keys[k.name], k.name) for k in kernels}
+    found = {k.name: None if is_watched else _read(store, keys[k.name], k.name) for k in kernels}
     missing = [k for k in kernels if found[k.name] is None]
     done = {name: kernel for name, kernel in found.items() if kernel is not None}
     progress("compile", len(done), len(kernels))
@@ -77,7 +79,7 @@ def compile_kernels(
 def lower_kernel(kernel: Kernel, target: Target) -> tuple[PhasedFunction, PrimFunc]:
     """The phases of a kernel, and the loops they were cut from; errors say which kernel."""
     try:
-        loops = lower_function(lower_fused(kernel.function, target, kernel.name))
+        loops = lower_function(lower_fused(kernel.function, target, kernel.name), target)
         phased = split_phases(loops, kernel.name)
         count = len(tensor_fields(kernel.function.body.checked_type))
         return replace(phased, outputs=phased.params[len(phased.params) - count :]), loops
@@ -101,8 +103,7 @@ def kernel_sources(kernels: Sequence[Kernel], target: Target, form: str) -> str:
 
 
 def _compile_one(phased: PhasedFunction, target: Target) -> CompiledModule:
-    in_worker = setting("ARMILLARY_COMPILE_JOBS") > 1
-    return build_functions([phased], target, jobs=0 if in_worker else 1, cache=None)
+    return build_functions([phased], target, jobs=0, cache=None)  # in a worker: LLVM takes 50 MB, kept for good
 
 
 def _context_text() -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from armillary.artifact import Descriptor, Package, save_package, save_params, write_atomic
+from armillary.aligned import aligned
+from armillary.artifact import Descriptor, params_size, write_atomic, write_params
+from armillary.artifact_package import save_network
 from armillary.codegen.jit import LoadedObjects
 from armillary.codegen.toolchain import compile_c, is_cross, link_shared
 from armillary.errors import ConfigError, ExecutionError, TargetError
@@ -26,6 +29,7 @@ from armillary.target import Target
 
 Array = np.ndarray[Any, Any]
 Compiler = Callable[..., Any] | str | Sequence[str] | None
+Data = bytes | Mapping[str, Array]  # what a data symbol holds: bytes, or parameters
 
 
 class FunctionLibrary:
@@ -104,11 +108,11 @@ class FunctionLibrary:
         else:
             raise ConfigError(f"cannot save as {form!r}", hint="known: o, ll, s, c, tir")
 
-    def _data(self) -> dict[str, bytes]:
+    def _data(self) -> dict[str, Data]:
         """Data symbols of the exported library."""
         return {"armillary_descriptor": self.descriptor.to_json().encode() + b"\0"}
 
-    def _link(self, output: Path, data: Mapping[str, bytes], cc: Compiler, options: Sequence[str]) -> None:
+    def _link(self, output: Path, data: Mapping[str, Data], cc: Compiler, options: Sequence[str]) -> None:
         with tempfile.TemporaryDirectory(prefix="armillary-") as folder:
             blob = Path(folder, "data.o")
             compiler = None if callable(cc) else cc
@@ -159,7 +163,8 @@ class GraphLibrary(FunctionLibrary):
         name: str = "default",
     ) -> None:
         super().__init__(target, objects, descriptor, externs, source)
-        self.graph_json, self.params, self.libmod_name = graph_json, dict(params), name
+        self.graph_json, self.libmod_name = graph_json, name
+        self.params = {key: aligned(np.asarray(value)) for key, value in params.items()}
 
     def __getitem__(self, name: str) -> Any:  # Any: an executor factory, or a runtime Function
         if name in (self.libmod_name, "default"):
@@ -167,7 +172,12 @@ class GraphLibrary(FunctionLibrary):
         return super().__getitem__(name)
 
     def _create(self, device: Device | None = None) -> GraphExecutor:
-        return create_graph_module(self.graph_json, self.params, self.module, device)
+        library = weakref.ref(self)  # an executor that outlives the library lets go of compact weights
+
+        def restore(name: str) -> Array:
+            return _param_of(library(), name)
+
+        return create_graph_module(self.graph_json, self.params, self.module, device, restore)
 
     def get_lib(self) -> FunctionLibrary:
         """The compiled functions without the graph."""
@@ -188,24 +198,30 @@ class GraphLibrary(FunctionLibrary):
         return iter((self.graph_json, self.get_lib(), self.params))
 
     def _export(self, path: Path, cc: Compiler, options: Sequence[str]) -> None:
-        params = save_params(self.params)
         if path.suffix == ".tar":
             with tempfile.TemporaryDirectory(prefix="armillary-") as folder:
                 library = Path(folder, "mod.so")
                 self._link(library, self._data(), cc, options)
-                save_package(path, Package(library.read_bytes(), self.graph_json, params))
+                save_network(path, library.read_bytes(), self.graph_json, self.params)
             return
         graph = self.graph_json.encode()
-        extra = {
+        extra: dict[str, Data] = {
             "armillary_graph_json": graph + b"\0",
             "armillary_graph_json_size": len(graph).to_bytes(8, "little"),
-            "armillary_params": params,
-            "armillary_params_size": len(params).to_bytes(8, "little"),
+            "armillary_params": self.params,
+            "armillary_params_size": params_size(self.params).to_bytes(8, "little"),
         }
         self._link(path, self._data() | extra, cc, options)
 
 
-def _data_source(data: Mapping[str, bytes], folder: Path) -> str:
+def _param_of(library: GraphLibrary | None, name: str) -> Array:
+    if library is None:
+        hint = "keep the library, or call get_input before the first run"
+        raise ExecutionError(f"the values of parameter {name!r} went with the library", hint=hint)
+    return library.params[name]
+
+
+def _data_source(data: Mapping[str, Data], folder: Path) -> str:
     """C text that defines each symbol from a file, through the assembler: constant time for any size."""
     lines = []
     for name, value in data.items():
@@ -213,11 +229,15 @@ def _data_source(data: Mapping[str, bytes], folder: Path) -> str:
         quoted = str(path).replace("\\", "\\\\").replace('"', '\\"')
         lines.append(
             f'__asm__(".section .rodata\\n.balign 64\\n.globl {name}\\n.type {name}, %object\\n'
-            f'{name}:\\n.incbin \\"{quoted}\\"\\n.size {name}, {len(value)}\\n.previous\\n");'
+            f'{name}:\\n.incbin \\"{quoted}\\"\\n.size {name}, {path.stat().st_size}\\n.previous\\n");'
         )
     return "\n".join(lines) + "\n"
 
 
-def _written(path: Path, data: bytes) -> Path:
-    path.write_bytes(data)
+def _written(path: Path, data: Data) -> Path:
+    with path.open("wb") as stream:
+        if isinstance(data, bytes):
+            stream.write(data)
+        else:
+            write_params(stream.write, data)
     return path

@@ -36,7 +36,8 @@ def lower_fused(function: Function, target: Target, name: str) -> PrimFunc:
     if anchor is not None:
         workload = Workload(anchor.op, anchor.attrs, tuple(a.checked_type for a in anchor.args), target)
         implementation, _ = choose(workload)
-    fused = _compose(function, anchor, workload, implementation, target)
+    with target:  # a compute may depend on the vectors and registers it is compiled for
+        fused = _compose(function, anchor, workload, implementation, target)
     schedule = te.create_schedule([t.op for t in fused.outputs])
     if implementation is None:
         implementation, _ = choose(fused.workload)

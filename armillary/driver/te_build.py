@@ -22,11 +22,18 @@ from armillary.tir.transform.split_phases import split_phases
 
 
 def lower(
-    inputs: Any, args: Sequence[Any] | None = None, name: str = "main", binds: Any = None, simple_mode: bool = False
+    inputs: Any,
+    args: Sequence[Any] | None = None,
+    name: str = "main",
+    binds: Any = None,
+    simple_mode: bool = False,
+    *,
+    target: Any = None,
 ) -> IRModule:
     """The loops of a schedule as a module; `simple_mode` keeps them as a person wrote them (no loop partition).
 
-    `inputs` is a te.Schedule (then `args` lists its tensors and variables), a PrimFunc or a module of PrimFuncs.
+    `inputs` is a te.Schedule (then `args` lists its tensors and variables), a PrimFunc or a module of PrimFuncs;
+    `target` chooses the rules that users registered for intrinsics.
     """
     if binds is not None:
         raise UnsupportedError("binds= is not supported", hint="declare buffers in te.extern")
@@ -34,12 +41,12 @@ def lower(
         if args is None:
             raise TypeMismatch("lower: a schedule needs args=, the tensors the function takes, in order")
         loops = te.lower_schedule(inputs, list(args), name).with_attr("global_symbol", name)
-        return IRModule({name: lower_function(loops, simple=simple_mode)})
+        return IRModule({name: lower_function(loops, target=target, simple=simple_mode)})
     if isinstance(inputs, PrimFunc):
         label = inputs.get_attr("global_symbol", name)
-        return IRModule({label: lower_function(inputs, simple=simple_mode)})
+        return IRModule({label: lower_function(inputs, target=target, simple=simple_mode)})
     if isinstance(inputs, IRModule):
-        return inputs.map_functions(lambda _, f: lower_function(f, simple=simple_mode))
+        return inputs.map_functions(lambda _, f: lower_function(f, target=target, simple=simple_mode))
     raise TypeMismatch(f"lower takes a te.Schedule, PrimFunc or IRModule, got {type(inputs).__name__}")
 
 
@@ -56,7 +63,7 @@ def build(
     where = target_with_host(target, target_host)
     if where.kind.family != "cpu":
         raise TargetError(f"target {where}: code for {where.kind.name} is not there yet", hint="kinds: llvm, c")
-    module = inputs if isinstance(inputs, IRModule) else lower(inputs, args, name, binds)
+    module = inputs if isinstance(inputs, IRModule) else lower(inputs, args, name, binds, target=where)
     functions = [(n, f) for n, f in module.items() if isinstance(f, PrimFunc)]
     compiled = build_functions(
         [split_phases(f, n) for n, f in functions], where, tir={n: print_function(f, n) for n, f in functions}

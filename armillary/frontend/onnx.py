@@ -22,7 +22,8 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 import armillary.ops  # noqa: F401  (fills the table of import rules)
 from armillary.errors import ArmillaryError, ConfigError, ModelError, Span, UnsupportedError
 from armillary.frontend.onnx_attributes import Attributes, refuse_unread
-from armillary.frontend.onnx_control import Body, branch_taken, mapped_sequence, unrolled_loop, unrolled_scan
+from armillary.frontend.onnx_bounded import bounded, compress, non_max_suppression, non_zero, unique
+from armillary.frontend.onnx_control import branch_taken, loop, mapped_sequence, scan
 from armillary.frontend.onnx_fold import Folder, Known, NeedsValue
 from armillary.frontend.onnx_functions import call_types, function_key, schema_function, schema_of
 from armillary.frontend.onnx_inputs import InputBinder, check_declared, part_names
@@ -35,7 +36,9 @@ from armillary.frontend.onnx_load import (
     ordered_nodes,
     plain_domain,
 )
+from armillary.frontend.onnx_loops import Body, refuse_bounded
 from armillary.frontend.onnx_tensor import Array, attribute_value, sparse_array, tensor_array
+from armillary.frontend.onnx_variants import variant_shapes
 from armillary.ir import IRModule
 from armillary.node import post_order
 from armillary.ops.sequence_onnx import NOTHING
@@ -60,11 +63,14 @@ def from_onnx(
     export_node_renamed_model_path: str | os.PathLike[str] | None = None,
     *,
     static_inputs: Mapping[str, Any] | None = None,
+    variants: Sequence[Mapping[str, Any]] | None = None,
 ) -> tuple[IRModule, dict[str, Array]]:
     """Import an ONNX model.
 
     `shape` binds input shapes (needed for symbolic dimensions), `dtype` says the type of inputs that declare none,
-    `static_inputs` fixes inputs to values. With `freeze_params` weights are constants and params is empty.
+    `static_inputs` fixes inputs to values. `variants` lists numbers for symbolic dimensions (of the model, or named in
+    `shape`), or shapes: the module then has a main and, for all but the first, a function marked `Variant=1`. With
+    `freeze_params` weights are constants and params is empty.
     Raises ModelError for a damaged model and UnsupportedError, naming all of them, for unknown operators.
     """
     unknown = sorted(set(convert_config or {}) - set(_CONFIG_KEYS))
@@ -75,10 +81,24 @@ def from_onnx(
         loaded = load_model(model, opset)
         if export_node_renamed_model_path is not None:
             _export_renamed(loaded.proto, Path(export_node_renamed_model_path))
-        binder = InputBinder(loaded.source, shape or {}, dtype, static_inputs or {})
-        return _Walk(loaded, binder, freeze_params).run()
+        shapes = [shape or {}]
+        if variants is not None:
+            held = {t.name for t in loaded.proto.graph.initializer}
+            free = [value for value in loaded.proto.graph.input if value.name not in held]
+            shapes = list(variant_shapes(free, shape or {}, variants))
+        made = [_Walk(loaded, InputBinder(loaded.source, s, dtype, static_inputs or {}), freeze_params) for s in shapes]
+        return _joined([walk.run() for walk in made])
     except UnicodeDecodeError as error:
         raise ModelError(f"a name in the model is not valid UTF-8: {error}", span=Span(str(model)[:200])) from None
+
+
+def _joined(parts: list[tuple[IRModule, dict[str, Array]]]) -> tuple[IRModule, dict[str, Array]]:
+    """One module of all variants: they have their parameters in common."""
+    module, params = parts[0]
+    for number, (other, more) in enumerate(parts[1:], 1):
+        module[f"main_{number}"] = other["main"].with_attr("Variant", 1)
+        params.update(more)
+    return module, params
 
 
 def check_operators(model: Any, opset: int | None = None) -> None:
@@ -107,6 +127,7 @@ class _Walk:
         self.folder = Folder()
         self.functions = {function_key(f): f for f in model.proto.functions}
         self.weights: dict[str, tuple[Var, Array]] = {}
+        self.bounded: dict[int, tuple[int, Expr]] = {}  # by id: the axis whose size is a value, and that value
         self.calls: list[str] = []  # functions being expanded, outermost first
         self.asked = Known(self.folder, ())  # of the node being imported
 
@@ -134,8 +155,14 @@ class _Walk:
         return expr
 
     def _module(self, inputs: list[Var], values: dict[str, Expr]) -> tuple[IRModule, dict[str, Array]]:
-        """The module; a sequence becomes one output per element, named `<name>.<position>`."""
+        """The module; a sequence becomes one output per element, named `<name>.<position>`.
+
+        An output whose size along one axis is a value has its largest size; the value is a further output at the end,
+        `<name>.size`, and `output_sizes` says of each which output, axis and further output belong together.
+        """
         outputs = [part for value in values.values() for part in _parts(value)]
+        sized = [(k, *self.bounded[id(part)]) for k, part in enumerate(outputs) if id(part) in self.bounded]
+        outputs += [size for _, _, size in sized]
         body = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
         used = _variables(body)
         weights = {name: pair for name, pair in self.weights.items() if id(pair[0]) in used}
@@ -144,6 +171,10 @@ class _Walk:
         attrs: tuple[tuple[str, Any], ...] = (
             ("input_names", tuple(v.name_hint for v in inputs)), ("output_names", tuple(names)),
         )  # fmt: skip
+        if sized:
+            places = tuple((k, axis, len(names) + n) for n, (k, axis, _) in enumerate(sized))
+            names += [f"{names[k]}.size" for k, _, _ in places]
+            attrs = (attrs[0], ("output_names", tuple(names)), ("output_sizes", places))
         if any(_is_many(value) for value in values.values()):
             attrs += (("output_counts", tuple(len(_parts(v)) if _is_many(v) else -1 for v in values.values())),)
         function = Function(params, body, None, attrs, Span(self.model.source))
@@ -163,7 +194,7 @@ class _Walk:
             raise UnsupportedError(
                 f"{len(rows)} operator{'s'[: len(rows) > 1]} of the model cannot be imported: " + "; ".join(rows),
                 span=node_span(self.model.source, next(iter(missing.values()))[0]),
-                hint="operators with a rule are listed in docs/onnx_operators.md",
+                hint="operators with a rule are listed in docs/operators.md",
             )
 
     def _is_importable(self, node: NodeProto, opsets: Mapping[str, int], inside: tuple[str, ...]) -> bool:
@@ -218,6 +249,9 @@ class _Walk:
             for name, value in zip(node.output, values, strict=False):
                 if name:
                     scope[name] = self.folder.settle(value, span)
+                    if id(value) in self.bounded:
+                        axis, size = self.bounded[id(value)]
+                        self.bounded[id(scope[name])] = axis, self.folder.settle(size, span)
                     scope[name].checked_type  # noqa: B018  (an ill-typed node is reported here, with its name)
         except ArmillaryError as error:
             error.span = error.span or span
@@ -263,6 +297,9 @@ class _Walk:
 
     def _view(self, node: NodeProto, domain: str, version: int, scope: Scope, span: Span) -> OnnxNode:
         inputs = [scope[name] if name else None for name in node.input]
+        for value in inputs:
+            if value is not None and node.op_type != "Identity":
+                refuse_bounded(self, value, node.op_type)
         attributes = Attributes({a.name: attribute_value(a, span, self.model.folder) for a in node.attribute})
         self.asked = Known(self.folder, inputs)
         known: Any = self.asked  # Any: the record wants a list; this one computes values when they are read
@@ -347,13 +384,21 @@ class _Walk:
 
         return call
 
+    def span(self, view: OnnxNode) -> Span:
+        """Where a node is."""
+        return Span(self.model.source, view.name)
+
+    def ask(self, value: Expr) -> Any:  # Any: an array, a tuple of them, or None
+        """The value of an expression where it is known; an error that follows names the inputs it depends on."""
+        self.asked = Known(self.folder, [value])
+        return self.asked[0]
+
     def known(self, view: OnnxNode, value: Expr, what: str) -> Array:
         """The value of an expression, or an UnsupportedError that names the inputs it depends on."""
-        self.asked = Known(self.folder, [value])
-        array = self.asked[0]
+        array = self.ask(value)
         if not isinstance(array, np.ndarray):
             raise UnsupportedError(
-                f"{view.op_type}: the {what} is computed at run time, and control flow is not supported",
+                f"{view.op_type}: the {what} is computed at run time",
                 hint="fix the inputs it depends on with static_inputs=, or simplify the model before import",
             )
         return array
@@ -365,9 +410,13 @@ _SPECIAL: dict[tuple[str, str], Any] = {  # Any: functions (walk, view, scope, o
     ("", "Shape"): _Walk._shape,
     ("", "Size"): _Walk._size,
     ("", "If"): branch_taken,
-    ("", "Loop"): unrolled_loop,
-    ("", "Scan"): unrolled_scan,
+    ("", "Loop"): loop,
+    ("", "Scan"): scan,
     ("", "SequenceMap"): mapped_sequence,
+    ("", "NonZero"): bounded(0, non_zero),
+    ("", "Compress"): bounded(1, compress),
+    ("", "Unique"): bounded(0, unique),
+    ("", "NonMaxSuppression"): bounded(0, non_max_suppression),
 }
 
 

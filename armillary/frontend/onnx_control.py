@@ -1,19 +1,35 @@
-"""ONNX control flow, resolved at import: If takes one branch; Loop, Scan and SequenceMap are unrolled.
+"""ONNX control flow: what is known when importing is resolved then, the rest runs (onnx_loops.py).
 
 In: a node, a function that imports a sub-graph with given inputs, and the folder of constants. Out: expressions, one
-per output. Invariant: conditions and trip counts are known when importing (the backend fixes inputs they depend on), at
-most MAX_ITERATIONS are unrolled, and everything else is refused with an UnsupportedError. Sequences: ops/sequence_onnx.
+per output. An If on a known condition is the branch taken. A loop is unrolled where it is short, where all it reads is
+known, or where its body cannot run as it is (a state that grows, a position that must be a constant); SequenceMap
+always. Invariant: at most MAX_ITERATIONS are unrolled, and what neither unrolls nor runs is refused with the reason why
+it cannot run. Sequences: ops/sequence_onnx.py.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from onnx import GraphProto
 
 from armillary.errors import ModelError, UnsupportedError
+from armillary.frontend.onnx_fold import NeedsValue
+from armillary.frontend.onnx_load import outer_names
+from armillary.frontend.onnx_loops import (
+    Body,
+    ScanParts,
+    Values,
+    Walk,
+    branches,
+    graph_of,
+    refuse_bounded,
+    running_loop,
+    running_scan,
+)
 from armillary.ops.sequence_onnx import sequence_fields
 from armillary.ops.shape import squeeze
 from armillary.ops.transform import stack
@@ -23,37 +39,53 @@ from armillary.relay.op import OnnxNode
 from armillary.relay.types import TensorType, TupleType
 
 MAX_ITERATIONS = 256
-Values = list[Expr]
-Body = Callable[[Sequence[Expr]], Values]
-
-
-class Walk(Protocol):
-    """What control flow needs of the import in progress."""
-
-    def body(self, graph: GraphProto, scope: Any, opsets: Any) -> Body:
-        """A function that imports the sub-graph for given inputs."""
-
-    def known(self, view: OnnxNode, value: Expr, what: str) -> Any:
-        """The value of an expression, which must be known when importing."""
+SHORT = 8  # iterations: as many are unrolled though they could run, docs/notes/011-control-flow-and-variants.md
 
 
 def branch_taken(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
-    """If: only the branch that is taken is imported."""
+    """If: the branch that is taken where that is known, else both."""
     condition = view.constants[0]
     if condition is None:
-        raise UnsupportedError(
-            "If: the condition is computed at run time, and control flow is not supported",
-            hint="fix the inputs it depends on with static_inputs=, or simplify the model before import",
-        )
+        return branches(walk, view, scope, opsets)
     name = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
-    return walk.body(_graph(view, name), scope, opsets)(())
+    return walk.body(graph_of(view, name), scope, opsets)(())
 
 
-def _graph(view: OnnxNode, name: str) -> GraphProto:
-    graph = view.attributes.get(name)
-    if not isinstance(graph, GraphProto):
-        raise ModelError(f"{view.op_type} lacks a {name.removesuffix('_branch') if 'branch' in name else name}")
-    return graph
+def loop(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
+    """Loop: unrolled or run."""
+    limit = None if view.missing(0) else walk.folder.value(view.input(0))
+    short = limit is not None and int(limit.reshape(-1)[0]) <= SHORT
+    outside = [scope[name] for name in outer_names(graph_of(view, "body")) if name in scope]
+    control = [value for value in view.inputs[:2] if value is not None]
+    ways = (
+        lambda: unrolled_loop(walk, view, scope, opsets),
+        lambda: running_loop(walk, view, scope, opsets),
+    )
+    if short or all(map(walk.folder.is_known, [*view.present, *outside])):
+        return _first_that_works(walk, control, *ways, tell_first=False)
+    return _first_that_works(walk, control, ways[1], ways[0], tell_first=True)
+
+
+def _first_that_works(
+    walk: Walk, control: Sequence[Expr], first: Callable[[], Values], second: Callable[[], Values], tell_first: bool
+) -> Values:
+    """The first way, else the second. Where neither works: why the run-time way does not, and what would help.
+
+    `control` decides how often the body runs: with its value known, the loop unrolls.
+    """
+    calls = list(walk.calls)
+    try:
+        return first()
+    except UnsupportedError as error:
+        walk.calls[:] = calls
+        try:
+            return second()
+        except UnsupportedError as other:
+            needed = walk.folder.variables([e for e in control if not walk.folder.is_known(e)])
+            for failed in (error, other):
+                needed |= failed.inputs if isinstance(failed, NeedsValue) else frozenset()
+            told = error if tell_first else other
+            raise (NeedsValue(told, needed) if needed else told) from None
 
 
 def _refuse_more(view: OnnxNode, count: int) -> None:
@@ -63,7 +95,7 @@ def _refuse_more(view: OnnxNode, count: int) -> None:
 
 def unrolled_loop(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
     """Loop: carried values, then what each iteration adds to the scan outputs, stacked."""
-    graph = _graph(view, "body")
+    graph = graph_of(view, "body")
     body = walk.body(graph, scope, opsets)
     limit = None if view.missing(0) else int(view.const(0, "trip count").reshape(-1)[0])
     conditional = not view.missing(1)
@@ -74,6 +106,8 @@ def unrolled_loop(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values
     while going and (limit is None or count < limit):
         _refuse_more(view, count + 1)
         results = _iteration(view, graph, body, count, carried)
+        for value in results:
+            refuse_bounded(walk, value, view.op_type)
         going = bool(walk.known(view, results[0], "condition").reshape(-1)[0]) if conditional else True
         carried = results[1 : 1 + len(carried)]
         collected.append(results[1 + len(carried) :])
@@ -99,39 +133,77 @@ def _empty(view: OnnxNode, value: Expr) -> Expr:
     return Constant(np.zeros((0, *ty.static), ty.dtype.numpy))
 
 
-def unrolled_scan(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
-    """Scan (opset 9 and later): slices of the scanned inputs go in, states go around, results are stacked."""
+def unrolled_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Any, opsets: Any) -> Values:
+    """Slices of the scanned inputs go in, states go around, results are stacked."""
+    _refuse_more(view, parts.length)
+    body = walk.body(graph_of(view, "body"), scope, opsets)
+    states = parts.states
+    collected: list[Values] = []
+    for step in range(parts.length):
+        slices = [
+            _slice(x, a, parts.length - 1 - step if back else step)
+            for x, a, back in zip(parts.scanned, parts.axes, parts.backwards, strict=True)
+        ]
+        results = body([*states, *slices])
+        states = results[: len(states)]
+        collected.append(results[len(states) :])
+    if not collected and parts.out_axes:
+        raise UnsupportedError("Scan over nothing is not supported")
+    columns = [list(column) for column in zip(*collected, strict=True)]
+    made = zip(columns, parts.out_backwards, parts.out_axes, strict=True)
+    return [*states, *(stack(tuple(c[::-1] if back else c), a) for c, back, a in made)]
+
+
+def scan(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
+    """Scan: unrolled or run; in opset 8 once for each member of a batch."""
+    parts = _scan_parts(view)
     if view.opset < 9:
-        raise UnsupportedError("Scan of opset 8 (with batches and sequence lengths) is not supported")
-    graph, scans = _graph(view, "body"), int(view.int("num_scan_inputs"))
-    states = view.present[: len(view.inputs) - scans]
-    scanned = view.present[len(states) :]
+        return _batched_scan(walk, view, parts, scope, opsets)
+    return _one_scan(walk, view, parts, scope, opsets)
+
+
+def _one_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Any, opsets: Any) -> Values:
+    ways = (
+        lambda: unrolled_scan(walk, view, parts, scope, opsets),
+        lambda: running_scan(walk, view, parts, scope, opsets),
+    )
+    if parts.length <= SHORT:
+        return _first_that_works(walk, (), *ways, tell_first=False)
+    return _first_that_works(walk, (), ways[1], ways[0], tell_first=True)
+
+
+def _scan_parts(view: OnnxNode) -> ScanParts:
+    graph, scans = graph_of(view, "body"), int(view.int("num_scan_inputs"))
+    given = view.inputs[1:] if view.opset < 9 else view.inputs
+    if view.opset < 9 and view.inputs[0] is not None:
+        raise UnsupportedError("Scan of opset 8 with sequence lengths is not supported")
+    values = [v for v in given if v is not None]
+    states, scanned = values[: len(given) - scans], values[len(given) - scans :]
     outputs = len(graph.output) - len(states)
-    if len(graph.input) != len(view.present) or outputs < 0:
-        raise ModelError(f"Scan: the body has {len(graph.input)} inputs, the node passes {len(view.present)}")
-    axes = [_axis(view, x, a) for x, a in zip(scanned, _per(view, "scan_input_axes", scans), strict=True)]
-    backwards = _per(view, "scan_input_directions", scans)
+    if len(graph.input) != len(values) or outputs < 0:
+        raise ModelError(f"Scan: the body has {len(graph.input)} inputs, the node passes {len(values)}")
+    axes: Sequence[int] = (1,) * scans
+    backwards = _per(view, "directions" if view.opset < 9 else "scan_input_directions", scans)
+    out_axes, out_backwards = (0,) * outputs, (0,) * outputs
+    if view.opset >= 9:
+        axes = [_axis(view, x, a) for x, a in zip(scanned, _per(view, "scan_input_axes", scans), strict=True)]
+        out_axes, out_backwards = (_per(view, f"scan_output_{k}", outputs) for k in ("axes", "directions"))
     lengths = {_type(view, x).static[a] for x, a in zip(scanned, axes, strict=True)}
     if len(lengths) != 1:
         raise ModelError(f"Scan: the scanned inputs have different lengths: {sorted(lengths)}")
-    (length,) = lengths
-    _refuse_more(view, length)
-    body = walk.body(graph, scope, opsets)
-    collected: list[Values] = []
-    for step in range(length):
-        parts = [
-            _slice(x, a, length - 1 - step if back else step)
-            for x, a, back in zip(scanned, axes, backwards, strict=True)
-        ]
-        results = body([*states, *parts])
-        states = results[: len(states)]
-        collected.append(results[len(states) :])
-    if not collected and outputs:
-        raise UnsupportedError("Scan over nothing is not supported")
-    columns = [list(column) for column in zip(*collected, strict=True)]
-    reverse, out_axes = _per(view, "scan_output_directions", outputs), _per(view, "scan_output_axes", outputs)
-    made = [stack(tuple(c[::-1] if r else c), a) for c, r, a in zip(columns, reverse, out_axes, strict=True)]
-    return [*states, *made]
+    return ScanParts(states, scanned, axes, backwards, out_axes, out_backwards, lengths.pop())
+
+
+def _batched_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Any, opsets: Any) -> Values:
+    """Opset 8: every input has a batch in front, and a scan of its own for each member."""
+    batch = _type(view, parts.scanned[0]).static[0]
+    rows = []
+    for member in range(batch):
+        states = [_slice(x, 0, member) for x in parts.states]
+        scanned = [_slice(x, 0, member) for x in parts.scanned]
+        one = dataclasses.replace(parts, states=states, scanned=scanned, axes=(0,) * len(scanned))
+        rows.append(_one_scan(walk, view, one, scope, opsets))
+    return [stack(tuple(column), 0) for column in zip(*rows, strict=True)]
 
 
 def _per(view: OnnxNode, name: str, count: int) -> tuple[int, ...]:
@@ -162,7 +234,7 @@ def _slice(value: Expr, axis: int, index: int) -> Expr:
 
 def mapped_sequence(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
     """SequenceMap: the body for each element; further inputs are sequences of that length, or the same each time."""
-    graph = _graph(view, "body")
+    graph = graph_of(view, "body")
     body, length = walk.body(graph, scope, opsets), len(sequence_fields(view))
     _refuse_more(view, length)
     columns: list[Values] = []

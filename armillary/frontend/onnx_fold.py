@@ -30,6 +30,7 @@ class Folder:
 
     def __init__(self) -> None:
         self.weights: dict[int, Array] = {}  # by id: values of parameters kept as variables
+        self.stand_ins: dict[int, tuple[Var, Expr]] = {}  # by id: variables of loop bodies, and the values outside
         self._settled: dict[int, tuple[Expr, Expr]] = {}  # by id; the first expression is held so that ids stay unique
         self._closed: dict[int, Expr] = {}  # held for the same reason
         self._values: dict[int, Any] = {}  # by id of a closed expression: an array or a tuple of arrays
@@ -98,6 +99,22 @@ class Folder:
                 self._values[id(item)] = self._evaluated(item)
         return self._values[id(expr)]
 
+    def is_known(self, expr: Expr) -> bool:
+        """Whether the value of an expression is, or can be, computed when importing."""
+        return isinstance(expr, Constant) or id(expr) in self._closed or (isinstance(expr, Tuple) and not expr.fields)
+
+    def variables(self, exprs: Iterable[Expr]) -> frozenset[str]:
+        """Names of the graph's inputs that expressions depend on, also through the bodies of loops."""
+        pending, names, seen = list(exprs), set[str](), set[int]()
+        while pending:
+            for v in post_order(pending.pop(), lambda e: id(e) not in seen):
+                if isinstance(v, Var) and id(v) not in seen:
+                    outer = self.stand_ins.get(id(v))
+                    names.update(() if outer else (v.name_hint,))
+                    pending += [outer[1]] if outer else []
+                seen.add(id(v))
+        return frozenset(names - {"number", "going"})
+
     def _refuse_huge(self, expr: Expr) -> None:
         """A model of a few bytes can describe a constant that fills the memory."""
         for item in post_order(expr, lambda n: id(n) not in self._values):
@@ -147,7 +164,7 @@ class Known(Sequence["Array | None"]):
 
     def needed_inputs(self) -> frozenset[str]:
         """Names of the variables behind the values asked in vain."""
-        return frozenset(v.name_hint for x in self.unknown for v in post_order(x) if isinstance(v, Var))
+        return self._folder.variables(self.unknown)
 
     def __len__(self) -> int:
         return len(self._inputs)

@@ -112,13 +112,18 @@ def reads(node: NodeProto, depth: int = 0) -> list[str]:
     if depth > _MAX_NESTING:
         raise ModelError(f"sub-graphs are nested more than {_MAX_NESTING} deep", span=Span("", node.name))
     for graph in subgraphs(node):
-        inside = {value.name for value in graph.input} | {t.name for t in graph.initializer}
-        inside.update(t.values.name for t in graph.sparse_initializer)
-        inside.update(name for inner in graph.node for name in inner.output)
-        used = [name for inner in graph.node for name in reads(inner, depth + 1)]
-        used += [value.name for value in graph.output]
-        names += [name for name in used if name not in inside]
+        names += outer_names(graph, depth)
     return names
+
+
+def outer_names(graph: GraphProto, depth: int = 0) -> list[str]:
+    """Names that a sub-graph takes from outside."""
+    inside = {value.name for value in graph.input} | {t.name for t in graph.initializer}
+    inside.update(t.values.name for t in graph.sparse_initializer)
+    inside.update(name for inner in graph.node for name in inner.output)
+    used = [name for inner in graph.node for name in reads(inner, depth + 1)]
+    used += [value.name for value in graph.output]
+    return [name for name in used if name not in inside]
 
 
 def ordered_nodes(graph: GraphProto, outer: Collection[str], source: str) -> list[NodeProto]:

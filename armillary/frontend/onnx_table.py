@@ -1,4 +1,5 @@
-"""Which ONNX operators can be imported, and why the others cannot: docs/onnx_operators.md.
+"""Which ONNX operators can be imported, and why the others cannot: the second
+table of docs/operators.md.
 
 In: the schemas of the installed onnx package and our import rules. Out: one row per operator, and the page. Invariant:
 an operator that is not imported has a reason here; tests check that the page is current and that no reason is left
@@ -20,20 +21,15 @@ from armillary.relay.op import ONNX_RULES
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 _RANDOM = "random numbers: a compiled network gives the same outputs for the same inputs"
 _STRINGS = "strings are not tensors here"
-_CLASSICAL = "classical machine learning, not a neural network; of this domain nothing is imported"
-_DYNAMIC = "the shape of the result depends on values"
+_CLASSICAL = "classical machine learning, not a neural network; of this domain only plain arithmetic is imported"
 
 REFUSED: dict[tuple[str, str], str] = {
     **{("", name): _RANDOM for name in (
         "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
     )},
     **{("", name): _STRINGS for name in ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")},
-    ("", "DeformConv"): "sampling positions are data; not written yet",
-    ("", "Det"): "linear algebra beyond products is not supported",
     ("", "ImageDecoder"): "decoding files is not a part of a network",
     ("", "MaxRoiPool"): "superseded by RoiAlign",
-    ("", "NonMaxSuppression"): _DYNAMIC,
-    ("", "TfIdfVectorizer"): "text processing is not supported",
     ("ai.onnx.preview.training", "Gradient"): "training is not supported",
 }  # fmt: skip
 
@@ -72,20 +68,26 @@ def _row(domain: str, name: str, schema: OpSchema) -> Row:
     return Row(domain, name, "refused", "")
 
 
-def operators_page(note: str) -> str:
-    """The page as Markdown; `note` says what wrote it."""
+def contributed() -> list[tuple[str, str]]:
+    """Operators outside the standard that have a rule: (domain, name)."""
+    return sorted(key for key in ONNX_RULES if key[0] not in DOMAINS)
+
+
+def section() -> list[str]:
+    """The lines of the table in docs/operators.md."""
     table = list(rows())
     count = {state: sum(row.state == state for row in table) for state in ("rule", "function", "refused")}
-    lines = [
-        "# ONNX operators", "", note,
+    return [
+        "## ONNX operators", "",
         f"Of the {len(table)} operators of onnx {onnx.__version__} (opset {onnx.defs.onnx_opset_version()}), "
         f"{count['rule']} have an import rule,",
-        f"{count['function']} are imported through the standard's function of other operators, and {count['refused']} "
-        "are refused with an",
+        f"{count['function']} are imported through the standard's function of other operators, and "
+        f"{count['refused']} are refused with an",
         "`UnsupportedError` that names them all before anything is built. \"opsets\" are those where a rule starts; it",
-        "holds until the next. Control flow (If, Loop, Scan, SequenceMap) and sequences are resolved at import: what",
-        "they depend on must be known then, and at most 256 iterations are unrolled.", "",
+        "holds until the next. Branches and loops run where what they depend on is not known when importing; sequences",
+        "and optionals exist when importing only.", "",
         "| operator | state | |", "|---|---|---|",
-        *(f"| `{f'{r.domain}.{r.name}' if r.domain else r.name}` | {r.state} | {r.note} |" for r in table), "",
+        *(f"| `{f'{r.domain}.{r.name}' if r.domain else r.name}` | {r.state} | {r.note} |" for r in table),
+        *(f"| `{domain}.{name}` | rule | not of the standard |" for domain, name in contributed()),
+        "",
     ]  # fmt: skip
-    return "\n".join(lines)

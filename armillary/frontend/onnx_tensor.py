@@ -8,6 +8,7 @@ been compared with the bytes that are there; strings, complex numbers and 6-bit 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,10 @@ def tensor_array(tensor: TensorProto, span: Span | None = None, folder: Path | N
         _expect_bytes(len(raw), count, dtype, what, span)
         inline = TensorProto(data_type=tensor.data_type, dims=shape, raw_data=raw)
     elif tensor.HasField("raw_data"):
-        _expect_bytes(len(tensor.raw_data), count, dtype, what, span)
+        raw = tensor.raw_data  # protobuf copies the bytes at each look: look once, and keep a view of that copy
+        _expect_bytes(len(raw), count, dtype, what, span)
+        if dtype.bits == 8 * dtype.numpy.itemsize and sys.byteorder == "little":
+            return np.frombuffer(raw, dtype.numpy).reshape(shape)
         inline = tensor
     else:
         field = _TYPED_FIELDS.get(dtype, "int32_data")

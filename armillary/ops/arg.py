@@ -1,7 +1,7 @@
 """Positions of extremes: argmax, argmin. And ONNX's ArgMax, ArgMin, Hardmax.
 
 In: one tensor, the axes. Out: int32 positions; over several axes, positions in their flattened order. Invariant: of
-equal values the first is chosen, or the last with select_last_index. Values: reduce.py.
+equal values the first is chosen, or the last with select_last_index; NaN is beyond every number. Values: reduce.py.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from armillary.tir import build as T
 from armillary.tir.expr import Expr as Scalar
 
 LAST = 2**31 - 1
+_LOST = np.array([[1, np.nan, 3, np.nan], [4, 9, -9, 2]], np.float32)  # a sample with NaN
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,13 @@ def _reducer(largest: bool, last: bool) -> Any:  # Any: a function of te express
 
     def combine(x: Sequence[Scalar], y: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
         better = T.greater(x[1], y[1]) if largest else T.less(x[1], y[1])
+        equal = T.equal(x[1], y[1])
+        if x[1].dtype.is_float:  # NaN is the extreme
+            lost_x, lost_y = T.not_equal(x[1], x[1]), T.not_equal(y[1], y[1])
+            better = T.logical_or(better, T.logical_and(lost_x, T.logical_not(lost_y)))
+            equal = T.logical_or(equal, T.logical_and(lost_x, lost_y))
         earlier = T.greater(x[0], y[0]) if last else T.less(x[0], y[0])
-        keep = T.logical_or(better, T.logical_and(T.equal(x[1], y[1]), earlier))
+        keep = T.logical_or(better, T.logical_and(equal, earlier))
         return T.select(keep, x[0], y[0]), T.select(keep, x[1], y[1])
 
     def identity(index: str, value: str) -> tuple[Scalar, Scalar]:
@@ -61,6 +67,25 @@ def _reducer(largest: bool, last: bool) -> Any:  # Any: a function of te express
         return T.const(-1 if last else LAST, index), T.const(worst, value)
 
     return te.comm_reducer(combine, identity, "argmax" if largest else "argmin")
+
+
+def _add_samples(op: Op, largest: bool) -> None:
+    @op.samples
+    def samples() -> Iterator[Sample]:
+        yield Sample(ArgReduceAttrs(1), (f32(3, 5),))
+        yield Sample(ArgReduceAttrs(), (f32(3, 5),))
+        yield Sample(ArgReduceAttrs((0, -1), True), (i32(2, 3, 4),))
+        yield Sample(ArgReduceAttrs(0), (ints([[1, 5], [1, 2], [0, 5]]),))
+        yield Sample(ArgReduceAttrs(0, select_last_index=True), (ints([[1, 5], [1, 2], [0, 5]]),))
+        yield Sample(ArgReduceAttrs(0), (np.full((4,), -np.inf if largest else np.inf, np.float32),))
+        yield Sample(ArgReduceAttrs(1), (_LOST,))
+        yield Sample(ArgReduceAttrs(1, select_last_index=True), (_LOST,))
+
+    @op.bad_samples
+    def bad_samples() -> Iterator[BadSample]:
+        yield BadSample(ArgReduceAttrs(2), (f32(2, 3),), "axis 2 is out of range")
+        yield BadSample(ArgReduceAttrs(1), (f32(2, 0),), "nothing to choose from")
+        yield BadSample(ArgReduceAttrs(), (of_type("bool", 2),), "wanted numeric")
 
 
 def _define(name: str, largest: bool) -> Op:
@@ -105,21 +130,7 @@ def _define(name: str, largest: bool) -> Op:
         pairs = elements(result, pair, name=f"{name}_pair", tag="comm_reduce_idx")
         return elements(result, lambda *i: pairs[0](*i), name=name, tag="elemwise")
 
-    @op.samples
-    def samples() -> Iterator[Sample]:
-        yield Sample(ArgReduceAttrs(1), (f32(3, 5),))
-        yield Sample(ArgReduceAttrs(), (f32(3, 5),))
-        yield Sample(ArgReduceAttrs((0, -1), True), (i32(2, 3, 4),))
-        yield Sample(ArgReduceAttrs(0), (ints([[1, 5], [1, 2], [0, 5]]),))
-        yield Sample(ArgReduceAttrs(0, select_last_index=True), (ints([[1, 5], [1, 2], [0, 5]]),))
-        yield Sample(ArgReduceAttrs(0), (np.full((4,), -np.inf if largest else np.inf, np.float32),))
-
-    @op.bad_samples
-    def bad_samples() -> Iterator[BadSample]:
-        yield BadSample(ArgReduceAttrs(2), (f32(2, 3),), "axis 2 is out of range")
-        yield BadSample(ArgReduceAttrs(1), (f32(2, 0),), "nothing to choose from")
-        yield BadSample(ArgReduceAttrs(), (of_type("bool", 2),), "wanted numeric")
-
+    _add_samples(op, largest)
     return op
 
 

@@ -7,8 +7,6 @@ are clipped by relu). Softmax: nn_softmax.py.
 
 from __future__ import annotations
 
-import math
-
 from armillary.errors import UnsupportedError
 from armillary.ops.nn_common import call
 from armillary.ops.nn_dense_onnx import type_of
@@ -34,10 +32,7 @@ def softplus_of(x: Expr) -> Expr:
 
 def gelu_of(x: Expr, approximate: str = "none") -> Expr:
     """x times the normal distribution function, or its tanh approximation."""
-    if approximate == "tanh":
-        inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
-        return x * 0.5 * (call("tanh", inner) + 1.0)
-    return x * 0.5 * (call("erf", x * math.sqrt(0.5)) + 1.0)
+    return call("nn.gelu", x, approximate=approximate)
 
 
 @from_onnx("Relu")

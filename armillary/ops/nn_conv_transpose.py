@@ -85,7 +85,8 @@ class Conv3DTransposeAttrs:
     out_dtype: str = ""
 
 
-def _size(size: Any, win: Window, axis: int, kernel: Any, extra: int) -> Any:  # Any: ints or TE expressions
+def output_size(size: Any, win: Window, axis: int, kernel: Any, extra: int) -> Any:  # Any: ints or TE expressions
+    """The size of the result along one spatial axis."""
     before, after = win.pads[axis]
     return (size - 1) * win.strides[axis] + ((kernel - 1) * win.dilation[axis] + (1 + extra - before - after))
 
@@ -107,7 +108,7 @@ def _infer(op: str, rank: int, attrs: Any, data: Type, weight: Type) -> TensorTy
     out: dict[str, Dim] = {"N": d["N"], "C": units}
     for axis, a in enumerate(sp):
         unknown = isinstance(d[a], AnyDim) or isinstance(w[a], AnyDim)
-        out[a] = ANY_DIM if unknown else _size(d[a], win, axis, w[a], extra[axis])
+        out[a] = ANY_DIM if unknown else output_size(d[a], win, axis, w[a], extra[axis])
         if not unknown and out[a] < 1:  # type: ignore[operator]
             raise TypeMismatch(f"{op}: the padding {attrs.padding} leaves no output along {a}")
     return TensorType(tuple(placed(attrs.out_layout or attrs.data_layout, out)), result_dtype(attrs, x))
@@ -164,7 +165,7 @@ def _compute(op: str, rank: int, attrs: Any, data: Tensor, weight: Tensor) -> Te
     d, w = dict(zip(layout, data.shape, strict=True)), dict(zip(attrs.kernel_layout, weight.shape, strict=True))
     dtype, order = result_dtype(attrs, data), attrs.out_layout or layout
     size = {"N": d["N"], "C": w["O"] * groups}
-    size |= {a: _size(d[a], win, n, w[a], extra[n]) for n, a in enumerate(sp)}
+    size |= {a: output_size(d[a], win, n, w[a], extra[n]) for n, a in enumerate(sp)}
     span = [(w[a] - 1) * win.dilation[n] for n, a in enumerate(sp)]
     total = [size[a] + span[n] for n, a in enumerate(sp)]
     before = [span[n] - win.pads[n][0] for n in range(rank)]

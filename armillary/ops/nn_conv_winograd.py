@@ -1,8 +1,8 @@
 """Winograd convolution in blocked layouts: 3x3 kernels, stride 1.
 
 In: data (N, C/ci, H, W, ci) and a transformed weight (a, a, O/co, C/ci, ci, co), where a = m + 2 and each tile gives m
-x m outputs. Out: (N, O/co, OH, OW, co). Operators: nn.contrib_conv2d_winograd_weight_transform (at compile time,
-folded) and nn.contrib_conv2d_winograd_NCHWc. Invariant: equal to the direct convolution up to rounding; the points of
+x m outputs. Out: (N, O/co, OH, OW, co). Operators: nn.contrib_conv2d_winograd_weight_transform (run when weights are
+loaded) and nn.contrib_conv2d_winograd_NCHWc. Invariant: equal to the direct convolution up to rounding; the points of
 F(4,3) are 0, +-1/sqrt(2), +-sqrt(2), infinity, which keep the largest matrix entry at 2.83 and a single layer's error
 at about 5 times that of the direct sum (with +-1, +-2: 13 times). Source: S. Winograd, "Arithmetic Complexity of
 Computations" (1980); A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks" (2015); matrices by the
@@ -76,6 +76,7 @@ _PART = 1 << 15  # kernels transformed together
 weight_transform = Op("nn.contrib_conv2d_winograd_weight_transform", kind=Kind.OPAQUE, inputs=("weight",))
 winograd = Op("nn.contrib_conv2d_winograd_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight"))
 weight_transform.attrs(WeightTransformAttrs)
+weight_transform.expands = True
 winograd.attrs(WinogradAttrs)
 
 
@@ -134,6 +135,8 @@ def _infer(attrs: WinogradAttrs, data: Type, weight: Type) -> TensorType:
             f"{op}: for data {x.shape} and tile {attrs.tile_size} the weight must be "
             f"({side}, {side}, O/o, {x.shape[1]}, {x.shape[4]}, o), got {w.shape}"
         )
+    if {*attrs.strides, *attrs.dilation} != {1}:
+        raise TypeMismatch(f"{op}: strides and dilation must be 1, got {attrs.strides} and {attrs.dilation}")
     pads = window(op, attrs, 2).pads
     size = [out_dim(op, x.shape[2 + a], pads[a], KERNEL, 1, 1) for a in range(2)]
     return TensorType((x.shape[0], w.shape[2], *size, w.shape[5]), x.dtype)
@@ -237,6 +240,18 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     return made
 
 
+@winograd.flops
+def _flops(attrs: WinogradAttrs, types: Sequence[TensorType], result: TensorType) -> float:
+    """A multiply-add per point and pair of channels of a tile, and those of the transforms of data and output."""
+    batch, chunks, height, width, block = result.static
+    channels, outputs, m = types[0].static[1] * types[0].static[4], chunks * block, attrs.tile_size
+    side, found = m + KERNEL - 1, matrices(m)
+    tiles = batch * -(-height // m) * -(-width // m)
+    data, back = (int(np.count_nonzero(np.abs(x) > 1e-12)) for x in (found.data, found.output))
+    transforms = channels * 2 * side * data + outputs * (side + m) * back
+    return 2.0 * tiles * (side * side * channels * outputs + transforms)
+
+
 @weight_transform.samples
 def _weight_samples() -> Iterator[Sample]:
     yield Sample(WeightTransformAttrs(tile_size=2), (f32(1, 2, 3, 3, 4, 4),))
@@ -265,3 +280,5 @@ def _samples() -> Iterator[Sample]:
 @winograd.bad_samples
 def _bad() -> Iterator[BadSample]:
     yield BadSample(WinogradAttrs(), (f32(1, 1, 8, 8, 4), f32(4, 4, 1, 1, 4, 4)), "the weight must be")
+    wide = WinogradAttrs(dilation=(2, 2))
+    yield BadSample(wide, (f32(1, 1, 8, 8, 4), f32(6, 6, 1, 1, 4, 4)), "strides and dilation must be 1")

@@ -1,8 +1,8 @@
 """Normalisations: nn.batch_norm, nn.layer_norm, nn.instance_norm, nn.group_norm, nn.rms_norm, nn.l2_normalize, nn.lrn.
 
 In: data, and scale and shift vectors of the size of the normalised (or channel) axis. Out: the data's type; batch_norm
-gives (data, moving_mean, moving_var). All but lrn are decomposed into elementwise operators and reductions, which fuse;
-float16 data are normalised in float32. Import: nn_norm_onnx.py.
+gives (data, moving_mean, moving_var). All but lrn are decomposed, most into nn.standardize and elementwise operators,
+which fuse; float16 data are normalised in float32. Import: nn_norm_onnx.py.
 """
 
 from __future__ import annotations
@@ -262,9 +262,7 @@ def narrowed(y: Expr, like: Expr) -> Expr:
 
 def standardise(x: Expr, axes: tuple[int, ...], epsilon: float) -> Expr:
     """(x - mean) / sqrt(variance + epsilon) over some axes."""
-    centred = x - call("mean", x, axis=axes, keepdims=True)
-    spread = call("mean", centred * centred, axis=axes, keepdims=True)
-    return centred / call("sqrt", spread + epsilon)
+    return call("nn.standardize", x, axis=axes, epsilon=epsilon)
 
 
 def spread_along(vector: Expr, ndim: int, axis: int) -> Expr:
@@ -306,24 +304,27 @@ def _decompose_instance(attrs: InstanceNormAttrs, x: Expr, gamma: Expr, beta: Ex
 
 @group_norm.decompose
 def _decompose_group(attrs: GroupNormAttrs, x: Expr, gamma: Expr, beta: Expr) -> Expr:
+    """On the data with groups and their channels apart, scale and shift too, so that all is one kernel."""
     shape, axis = type_of(x).shape, attrs.axis % type_of(x).ndim
     channels = known(shape[axis])
     if channels is None or any(isinstance(d, AnyDim) for d in shape[1:]):
         raise TypeMismatch(f"nn.group_norm: the sizes after the batch must be known, got {shape}")
     batch = -1 if isinstance(shape[0], AnyDim) else shape[0]
-    split: tuple[Any, ...] = (batch, *shape[1:axis], attrs.num_groups, channels // attrs.num_groups, *shape[axis + 1 :])
+    groups = (attrs.num_groups, channels // attrs.num_groups)
+    split: tuple[Any, ...] = (batch, *shape[1:axis], *groups, *shape[axis + 1 :])
     axes = tuple(a for a in range(1, len(split)) if a != axis)
     y = standardise(call("reshape", widened(x), newshape=split), axes, attrs.epsilon)
-    y = call("reshape", y, newshape=(batch, *shape[1:]))
-    return narrowed(_scaled(attrs, y, axis, gamma, beta), x)
+    ones = (1,) * (len(shape) - 1 - axis)
+    y = y * call("reshape", widened(gamma), newshape=(*groups, *ones)) if attrs.scale else y
+    y = y + call("reshape", widened(beta), newshape=(*groups, *ones)) if attrs.center else y
+    return narrowed(call("reshape", y, newshape=(batch, *shape[1:])), x)
 
 
 @rms_norm.decompose
 def _decompose_rms(attrs: RmsNormAttrs, x: Expr, weight: Expr) -> Expr:
     y, ndim = widened(x), type_of(x).ndim
-    mean = call("mean", y * y, axis=(attrs.axis % ndim,), keepdims=True)
-    y = y / call("sqrt", mean + attrs.epsilon) * spread_along(widened(weight), ndim, attrs.axis)
-    return narrowed(y, x)
+    y = call("nn.standardize", y, axis=(attrs.axis % ndim,), epsilon=attrs.epsilon, center=False)
+    return narrowed(y * spread_along(widened(weight), ndim, attrs.axis), x)
 
 
 @l2_normalize.decompose

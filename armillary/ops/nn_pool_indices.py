@@ -6,6 +6,7 @@ spatial axes column-major, as ONNX MaxPool may ask. TE: two reductions tagged po
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -102,19 +103,36 @@ def _compute(attrs: MaxPoolIndicesAttrs, x: Tensor) -> list[Tensor]:
         here = at(index, k_index)
         source = [i - before for i, (before, _) in zip(here[2:], pool.pads, strict=True)]
         inside = [c for i, size in zip(source, sizes[2:], strict=True) for c in (i >= 0, i < size)]
-        flat = _flat(attrs, [*index[:2], *source], sizes)
+        flat = _flat([*index[:2], *source], sizes)
         found = build.all_of(build.equal(padded(*here), best(*index)), *inside)
         return te.min(te.if_then_else(found, flat, build.const(LAST, "int64")), axis=k_index)
 
-    return [best, te.compute(shape, place, name="pool_index", tag="pool_index")]
+    first = te.compute(shape, place, name="pool_index", tag="pool_index")
+    if not attrs.storage_order:
+        return [best, first]
+    return [best, te.compute(shape, lambda *i: _column_major(first(*i), sizes), name="pool_place", tag="injective")]
 
 
-def _flat(attrs: MaxPoolIndicesAttrs, at: list[Any], sizes: tuple[int, ...]) -> Any:
-    order = [0, 1, *(reversed(range(2, len(at))) if attrs.storage_order else range(2, len(at)))]
+def _flat(at: list[Any], sizes: tuple[int, ...]) -> Any:
     flat = build.const(0, "int64")
-    for axis in order:
-        flat = flat * sizes[axis] + build.cast(at[axis], "int64")
+    for index, size in zip(at, sizes, strict=True):
+        flat = flat * size + build.cast(index, "int64")
     return flat
+
+
+def _column_major(flat: Any, sizes: tuple[int, ...]) -> Any:
+    """A row-major place, the last spatial axis fastest, as one with the first fastest. The first of equal maxima is
+    the first of the rows, whatever the places are counted by."""
+    plane, rest = math.prod(sizes[2:]), flat
+    result = flat - build.floormod(flat, build.const(plane, "int64"))
+    axes = []
+    for size in reversed(sizes[2:]):
+        axes.append(build.floormod(rest, build.const(size, "int64")))
+        rest = build.floordiv(rest, build.const(size, "int64"))
+    inside = build.const(0, "int64")
+    for index, size in zip(axes, reversed(sizes[2:]), strict=True):
+        inside = inside * size + index
+    return build.select(build.equal(flat, build.const(LAST, "int64")), flat, result + inside)
 
 
 @max_pool_with_indices.samples
@@ -122,6 +140,7 @@ def _samples() -> Iterator[Sample]:
     yield Sample(MaxPoolIndicesAttrs(pool_size=(2, 2), strides=(2, 2)), (f32(1, 2, 6, 5),))
     uneven = MaxPoolIndicesAttrs((3, 3), (2, 2), padding=(1, 1), ceil_mode=True, storage_order=1)
     yield Sample(uneven, (f32(2, 2, 6, 7),))
+    yield Sample(uneven, (np.ones((1, 2, 5, 4), np.float32),))  # equal maxima: the first one, row by row
 
 
 @max_pool_with_indices.bad_samples

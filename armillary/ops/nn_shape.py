@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from armillary import te
+from armillary.aligned import aligned
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import Tensor, block_of, call, f32, known, letters, need_rank, need_tensor
 from armillary.ops.nn_dense_onnx import type_of
@@ -255,7 +256,7 @@ def _reference_layout(attrs: LayoutTransformAttrs, x: Array) -> Array:
     parts = [(c, size, block_of(attrs.dst_layout, c)) for c, size in zip(axes, whole, strict=True)]
     split = [n for _, size, block in parts for n in ((size // block, block) if block else (size,))]
     names = [p for c, _, block in parts for p in ((c, c.lower()) if block else (c,))]
-    return np.ascontiguousarray(y.reshape(split).transpose([names.index(c) for c in dst]))
+    return aligned(y.reshape(split).transpose([names.index(c) for c in dst]))  # one copy: weights may be large
 
 
 @layout_transform.compute

@@ -40,7 +40,7 @@ def _infer(op: str, attrs: SoftmaxAttrs, data: Type) -> TensorType:
 
 
 def _shifted(attrs: SoftmaxAttrs, x: Array) -> Array:
-    shifted: Array = x - x.max(attrs.axis, keepdims=True)
+    shifted: Array = x - np.max(x, attrs.axis, keepdims=True, initial=-np.inf).astype(x.dtype)
     return shifted
 
 

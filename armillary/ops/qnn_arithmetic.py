@@ -1,14 +1,16 @@
-"""qnn.add, qnn.mul, qnn.concatenate: operators on affine integers of different scales.
+"""qnn.add, qnn.subtract, qnn.mul, qnn.concatenate: operators on affine integers of different scales.
 
 In: tensors of one 8-bit dtype, a scale and a zero point for each and for the result. Out: that dtype, saturated.
-Invariant: qnn.add brings both sides to the result's scale (as qnn.requantize does) and adds; qnn.mul multiplies exactly
-in int32 and requantizes once; qnn.concatenate requantizes each part whose parameters differ from the result's.
+Invariant: qnn.add and qnn.subtract bring both sides to the result's scale (as qnn.requantize does) first; qnn.mul
+multiplies exactly in int32 and requantizes once; qnn.concatenate requantizes each part whose parameters differ from the
+result's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ import numpy as np
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._common import broadcast_shapes, check_kind, check_same_dtype, f32, i32, of_type, tuple_fields
-from armillary.ops.broadcast import add, multiply
+from armillary.ops.broadcast import add, multiply, subtract
 from armillary.ops.elementwise_cast import cast
 from armillary.ops.qnn_quantize import (
     RequantizeAttrs,
@@ -54,8 +56,10 @@ class QConcatenateAttrs:
 
 
 qadd = Op("qnn.add", kind=Kind.BROADCAST, inputs=_INPUTS, doc="The sum of two affine-integer tensors, broadcasting.")
+qsubtract = Op("qnn.subtract", kind=Kind.BROADCAST, inputs=_INPUTS, doc="The difference of two such tensors.")
 qmul = Op("qnn.mul", kind=Kind.BROADCAST, inputs=_INPUTS, doc="Product of two affine-integer tensors, broadcasting.")
 qadd.attrs(QBinaryAttrs)
+qsubtract.attrs(QBinaryAttrs)
 qmul.attrs(QBinaryAttrs)
 
 
@@ -73,36 +77,41 @@ def _infer_binary(name: str, attrs: QBinaryAttrs, types: Sequence[TensorType]) -
 
 
 qadd.infer(lambda attrs, *types: _infer_binary("qnn.add", attrs, types))
+qsubtract.infer(lambda attrs, *types: _infer_binary("qnn.subtract", attrs, types))
 qmul.infer(lambda attrs, *types: _infer_binary("qnn.mul", attrs, types))
 
 
-# --- add --------------------------------------------------------------------------------------------------------------
+# --- add, subtract ----------------------------------------------------------------------------------------------------
 
 
-@qadd.reference
-def qadd_reference(attrs: QBinaryAttrs, *arrays: Array) -> Array:
+def _sum_array(sign: int, attrs: QBinaryAttrs, *arrays: Array) -> Array:
     lhs, rhs, lhs_scale, lhs_zero, rhs_scale, rhs_zero, scale, zero = arrays
     sides = (lhs, lhs_scale, lhs_zero, attrs.lhs_axis), (rhs, rhs_scale, rhs_zero, attrs.rhs_axis)
     left, right = (
         requantize_reference(RequantizeAttrs(axis, out_dtype="int32"), x, s, z, scale, _NEUTRAL)
         for x, s, z, axis in sides
     )
-    total = left.astype(np.int64) + right
+    total = left.astype(np.int64) + sign * right.astype(np.int64)
     return saturated(total + placed_array(zero, total.ndim, attrs.lhs_axis), DType(lhs.dtype.name))
 
 
-@qadd.decompose
-def qadd_decompose(attrs: QBinaryAttrs, *args: Expr) -> Expr:
+def _sum(join: Op, attrs: QBinaryAttrs, *args: Expr) -> Expr:
     lhs, rhs, lhs_scale, lhs_zero, rhs_scale, rhs_zero, scale, zero = args
     sides = (lhs, lhs_scale, lhs_zero, attrs.lhs_axis), (rhs, rhs_scale, rhs_zero, attrs.rhs_axis)
     left, right = (
         requantize(x, s, z, scale, const(_NEUTRAL), axis=axis, out_dtype="int32")
         for x, s, z, axis in sides
     )
-    total = add(cast(left, "int64"), cast(right, "int64"))
+    total: Expr = join(cast(left, "int64"), cast(right, "int64"))
     if not is_zero(zero):
         total = add(total, cast(placed(zero, tensor_of(total).ndim, attrs.lhs_axis), "int64"))
     return saturate(total, tensor_of(lhs).dtype)
+
+
+qadd.reference(partial(_sum_array, 1))
+qadd.decompose(partial(_sum, add))
+qsubtract.reference(partial(_sum_array, -1))
+qsubtract.decompose(partial(_sum, subtract))
 
 
 # --- mul --------------------------------------------------------------------------------------------------------------
@@ -156,7 +165,7 @@ def _bad_binary() -> Iterator[BadSample]:
     yield BadSample(QBinaryAttrs(), (i32(3), i32(3), *one), "wanted int8 or uint8")
 
 
-for _op in (qadd, qmul):
+for _op in (qadd, qsubtract, qmul):
     _op.samples(_binary_samples)
     _op.bad_samples(_bad_binary)
 

@@ -3,12 +3,15 @@
 In: data and weight of 8 or 16 bits, their zero points and scales; those of the weight may be one per output channel.
 Out: int32 sums of (data - zero point) * (weight - zero point), whose scale is input_scale * kernel_scale and whose zero
 point is 0; qnn.requantize brings them back to 8 bits. Invariant: padding stands for the real number 0. Scales do not
-enter the arithmetic. Import of QLinearConv and others: qnn_onnx.py.
+enter the arithmetic. With constant weights whose sums stay below 2**24 the product is computed in float32, where it is
+exact: every partial sum, in any order, is an integer that float32 holds. Weights then take four bytes each; the
+configuration `relay.qnn.product_in_float` False keeps integers. Import of QLinearConv and others: qnn_onnx.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,13 +20,22 @@ import numpy as np
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._common import check_kind, f32, i32, of_type
+from armillary.ops.broadcast import subtract
+from armillary.ops.elementwise_cast import cast
 from armillary.ops.nn_conv import Conv2DAttrs, conv2d
 from armillary.ops.nn_dense import DenseAttrs, dense
-from armillary.ops.qnn_quantize import centred, check_parameters, is_zero, placed_array, tensor_of
-from armillary.relay.expr import Expr
+from armillary.ops.qnn_quantize import centred, check_parameters, is_zero, placed, placed_array, tensor_of
+from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
+from armillary.transform import PassContext, register_config_option
 
+PRODUCT_IN_FLOAT = register_config_option(
+    "relay.qnn.product_in_float", bool, True,
+    "quantised products in float32 where that is exact: faster, with weights of four bytes instead of one",
+)  # fmt: skip
+EXACT_IN_FLOAT32 = 1 << 24
+MIN_ROWS = 4  # with fewer rows qnn.dense is bound by reading its weights, which take a quarter as bytes
 PRODUCT_INPUTS = (
     "data", "weight", "input_zero_point", "kernel_zero_point", "input_scale", "kernel_scale",
 )  # fmt: skip
@@ -59,7 +71,7 @@ def _plain(attrs: QConv2DAttrs) -> Conv2DAttrs:
     return Conv2DAttrs(**{f.name: getattr(attrs, f.name) for f in fields(Conv2DAttrs)})
 
 
-def _check(name: str, attrs: Any, channel: int, types: tuple[TensorType, ...]) -> None:
+def check_product(name: str, attrs: Any, channel: int, types: tuple[TensorType, ...]) -> None:
     """Types of the six inputs; `channel` is the weight's axis of output channels."""
     data, weight, zero, weight_zero, scale, weight_scale = types
     for what, ty in (("data", data), ("the weight", weight)):
@@ -77,34 +89,36 @@ def _check(name: str, attrs: Any, channel: int, types: tuple[TensorType, ...]) -
 @qconv2d.infer
 def infer_qconv2d(attrs: QConv2DAttrs, *types: TensorType) -> Type:
     channel = max(attrs.kernel_layout.find("O"), 0)
-    _check("qnn.conv2d", attrs, channel, types)
+    check_product("qnn.conv2d", attrs, channel, types)
     return conv2d.infer_type(_plain(attrs), types[:2])
 
 
 @qdense.infer
 def infer_qdense(attrs: QDenseAttrs, *types: TensorType) -> Type:
-    _check("qnn.dense", attrs, 0, types)
+    check_product("qnn.dense", attrs, 0, types)
     return dense.infer_type(DenseAttrs(attrs.units, attrs.out_dtype), types[:2])
 
 
-def _moved(data: Array, zero: Array, axis: int) -> Array:
+def moved_array(data: Array, zero: Array, axis: int) -> Array:
+    """data - zero point, in int32."""
     return np.asarray(data.astype(np.int32) - placed_array(zero, data.ndim, axis).astype(np.int32))
 
 
 @qconv2d.reference
 def qconv2d_reference(attrs: QConv2DAttrs, *arrays: Array) -> Any:
     data, weight, zero, weight_zero = arrays[:4]
-    moved = (_moved(data, zero, 0), _moved(weight, weight_zero, attrs.kernel_layout.index("O")))
+    moved = (moved_array(data, zero, 0), moved_array(weight, weight_zero, attrs.kernel_layout.index("O")))
     return conv2d.evaluate(_plain(attrs), moved)
 
 
 @qdense.reference
 def qdense_reference(attrs: QDenseAttrs, *arrays: Array) -> Any:
     data, weight, zero, weight_zero = arrays[:4]
-    return dense.evaluate(DenseAttrs(attrs.units, "int32"), (_moved(data, zero, 0), _moved(weight, weight_zero, 0)))
+    moved = (moved_array(data, zero, 0), moved_array(weight, weight_zero, 0))
+    return dense.evaluate(DenseAttrs(attrs.units, "int32"), moved)
 
 
-def _operand(x: Expr, zero: Expr, axis: int) -> Expr:
+def operand(x: Expr, zero: Expr, axis: int) -> Expr:
     """x - zero point in the smallest type that holds it; x itself when the zero point is 0."""
     if is_zero(zero):
         return x
@@ -112,18 +126,66 @@ def _operand(x: Expr, zero: Expr, axis: int) -> Expr:
     return centred(x, zero, ty.ndim, axis, "int16" if ty.dtype.bits <= 8 else "int32")
 
 
+def in_float(data: Expr, weight: Expr, zero: Expr, weight_zero: Expr, axis: int) -> tuple[Expr, Expr] | None:
+    """Both operands, centred, in float32; None unless the product is exact there. `axis`: the weight's output channels.
+
+    A partial sum is at most the largest |data - zero point| times the sum of one channel's |weight - zero point|.
+    """
+    if not isinstance(weight, Constant) or not isinstance(weight_zero, Constant) or weight.data.size == 0:
+        return None
+    if not PassContext.current().get(PRODUCT_IN_FLOAT):
+        return None
+    ty = tensor_of(data)
+    moved = moved_array(weight.data, weight_zero.data, axis)
+    rest = tuple(a for a in range(moved.ndim) if a != axis)
+    heaviest = int(np.abs(moved.astype(np.int64)).sum(rest).max())
+    if _largest(ty.dtype, zero) * heaviest > EXACT_IN_FLOAT32:
+        return None
+    wide = cast(data, "float32")
+    centre = wide if is_zero(zero) else subtract(wide, cast(placed(zero, ty.ndim, 0), "float32"))
+    return centre, const(moved.astype(np.float32))
+
+
+def _largest(dtype: DType, zero: Expr) -> int:
+    """The largest |value - zero point|; a zero point that is computed lies within the dtype."""
+    low, high = int(dtype.min_value), int(dtype.max_value)
+    if not isinstance(zero, Constant):
+        return high - low
+    point = int(np.reshape(zero.data, ()))
+    return max(abs(low - point), abs(high - point))
+
+
+def conv2d_in_float(attrs: QConv2DAttrs, args: Sequence[Expr]) -> tuple[Expr, Expr] | None:
+    """The operands of a qnn.conv2d in float32, where that is exact."""
+    data, weight, zero, weight_zero = args[:4]
+    return in_float(data, weight, zero, weight_zero, attrs.kernel_layout.index("O"))
+
+
+def dense_in_float(attrs: QDenseAttrs, args: Sequence[Expr]) -> tuple[Expr, Expr] | None:
+    """The operands of a qnn.dense in float32, where that is exact and faster."""
+    data, weight, zero, weight_zero = args[:4]
+    rows = math.prod(tensor_of(data).static[:-1])
+    return in_float(data, weight, zero, weight_zero, 0) if rows >= MIN_ROWS else None
+
+
 @qconv2d.decompose
 def qconv2d_decompose(attrs: QConv2DAttrs, *args: Expr) -> Expr:
     data, weight, zero, weight_zero = args[:4]
     named = {f.name: getattr(attrs, f.name) for f in fields(Conv2DAttrs)}
-    moved = _operand(weight, weight_zero, attrs.kernel_layout.index("O"))
-    return conv2d(_operand(data, zero, 0), moved, **named)
+    exact = conv2d_in_float(attrs, args)
+    if exact is not None:
+        return cast(conv2d(*exact, **{**named, "out_dtype": ""}), "int32")
+    moved = operand(weight, weight_zero, attrs.kernel_layout.index("O"))
+    return conv2d(operand(data, zero, 0), moved, **named)
 
 
 @qdense.decompose
 def qdense_decompose(attrs: QDenseAttrs, *args: Expr) -> Expr:
     data, weight, zero, weight_zero = args[:4]
-    return dense(_operand(data, zero, 0), _operand(weight, weight_zero, 0), units=attrs.units, out_dtype="int32")
+    exact = dense_in_float(attrs, args)
+    if exact is not None:
+        return cast(dense(*exact, units=attrs.units), "int32")
+    return dense(operand(data, zero, 0), operand(weight, weight_zero, 0), units=attrs.units, out_dtype="int32")
 
 
 def _parameters(zero: int, weight_zero: Any, channels: int = 1) -> tuple[Any, ...]:

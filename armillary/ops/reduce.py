@@ -19,6 +19,7 @@ from armillary.dtype import DType
 from armillary.ops._common import (
     Index,
     axes_of,
+    check_broadcasts_to,
     check_kind,
     check_same_dtype,
     elements,
@@ -106,8 +107,14 @@ def _numpy_prod(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     return np.asarray(np.prod(data.astype(wide), axis=axes, keepdims=keepdims, dtype=wide))
 
 
+def mean_accumulator(dtype: DType) -> DType:
+    """The dtype whose sum a mean divides: of integers a wide one, as neither sum nor count need fit their own."""
+    return DType("int64" if dtype.code == "int" else "uint64") if dtype.is_int else accumulator(dtype)
+
+
 def _numpy_mean(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    total, count = _numpy_sum(data, axes, keepdims), math.prod(data.shape[a] for a in axes)
+    wide, count = mean_accumulator(DType(data.dtype.name)).numpy, math.prod(data.shape[a] for a in axes)
+    total = np.asarray(np.sum(data.astype(wide), axis=axes, keepdims=keepdims, dtype=wide))
     if data.dtype.kind in "iu":
         return np.asarray(np.sign(total) * (np.abs(total) // max(count, 1))).astype(data.dtype)
     return np.asarray(total / np.array(count, total.dtype))
@@ -201,7 +208,7 @@ def _define(row: Row) -> Op:
     def compute(attrs: ReduceAttrs, data: te.Tensor) -> te.Tensor:
         dtype, shape = DType(data.dtype), te.static_shape(data)
         axes = reduced_axes(row.name, attrs, len(shape))
-        wide = accumulator(dtype) if row.wide else dtype
+        wide = mean_accumulator(dtype) if row.name == "mean" else accumulator(dtype) if row.wide else dtype
         total = reduce_tensor(data, axes, attrs.keepdims, row.reducer, wide, row.name)
         return _finish(row, total, math.prod(shape[a] for a in axes), dtype)
 
@@ -213,7 +220,10 @@ def _define(row: Row) -> Op:
         yield Sample(ReduceAttrs(-1), (of_type(second, 2, 5),))
         if row.accepts == "numeric":
             yield Sample(ReduceAttrs(1), (of_type("float16", 3, 7),))
-        if row.name != "mean":
+        if row.name == "mean":
+            yield Sample(ReduceAttrs(), (of_type("int8", 9, 24),), domain=(0, 9))
+            yield Sample(ReduceAttrs(1), (np.full((2, 40), 200, np.uint8),))
+        else:
             yield Sample(ReduceAttrs(1), (of_type(first, 3, 0),))
 
     @op.bad_samples
@@ -262,6 +272,7 @@ def _divisor(attrs: VarianceAttrs, shape: Sequence[int]) -> int:
 def infer_variance(attrs: VarianceAttrs, data: TensorType, mean_type: TensorType) -> TensorType:
     check_kind("variance", "its input", data, "float")
     check_same_dtype("variance", (data, mean_type))
+    check_broadcasts_to("variance", mean_type.shape, data.shape)
     axes = reduced_axes("variance", _plain(attrs), data.ndim)
     return TensorType(reduced_shape(data.shape, axes, attrs.keepdims), data.dtype)
 
@@ -292,6 +303,7 @@ def variance_samples() -> Iterator[Sample]:
 @variance.bad_samples
 def variance_bad_samples() -> Iterator[BadSample]:
     yield BadSample(VarianceAttrs(), (i32(3), i32(1)), "wanted float")
+    yield BadSample(VarianceAttrs(1), (f32(3, 5), f32(1, 4)), "the shapes do not broadcast: got (1, 4) and (3, 5)")
 
 
 # --- logsumexp ----------------------------------------------------------------------------------------------------

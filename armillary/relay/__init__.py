@@ -14,7 +14,7 @@ from armillary.relay import analysis as _analysis  # noqa: F401  (makes modules 
 from armillary.relay import infer as _infer  # noqa: F401  (makes `checked_type` work)
 from armillary.relay.names import find_operator, load_operators, operator_names
 
-_EXPR = ("Expr", "Var", "Constant", "Tuple", "TupleGetItem", "Call", "Let", "If", "Function", "var", "const")
+_EXPR = ("Expr", "Var", "Constant", "Tuple", "TupleGetItem", "Call", "Let", "If", "Loop", "Function", "var", "const")
 _TYPES = ("Type", "TensorType", "TupleType", "FuncType")
 _NAMES = {
     **{name: f"armillary.relay.expr:{name}" for name in _EXPR},
@@ -47,6 +47,7 @@ _NAMES = {
     "scalar_type": "armillary.relay.types:scalar_type",
     "testing": "armillary.relay.testing",
     "transform": "armillary.relay.transform",
+    "visualize": "armillary.relay.visualization:visualize",
 }
 _resolve, _listing = lazy_names(__name__, _NAMES)
 

@@ -1,27 +1,33 @@
-"""Questions about graphs: variables, operators, structure.
+"""Questions about graphs: variables, operators, structure, work.
 
-In: expressions. Out: lists, counts, hashes. Invariant: nothing here changes anything or recurses; `structural_hash` is
-the same for structurally equal graphs, on every machine and in every run, so it can name kernels and cache entries.
+In: expressions or modules. Out: lists, counts, truths, hashes. Invariant: nothing here changes anything or recurses;
+`structural_hash` is the same for structurally equal graphs, on every machine and in every run, so it can name kernels
+and cache entries. The language has no type variables, so the functions that list them give empty lists.
 """
 
 from __future__ import annotations
 
+import enum
 import hashlib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from armillary.errors import TypeMismatch
 from armillary.ir import FROM_EXPR, BaseFunc, GlobalVar, IRModule
 from armillary.node import structural_equal
-from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.infer import check_module, infer_type
-from armillary.relay.op import Op
+from armillary.relay.op import Op, is_primitive
 from armillary.relay.printer import literal_text
-from armillary.relay.walk import children, post_order
+from armillary.relay.types import TensorType, tensor_fields
+from armillary.relay.walk import children, is_leaf, post_order, scopes
 
 __all__ = [
-    "all_vars", "bound_vars", "check_module", "close_over", "count_ops", "free_vars", "infer_type", "op_frequency",
-    "post_order_visit", "structural_equal", "structural_hash",
+    "Feature", "all_dtypes", "all_type_vars", "all_vars", "bound_type_vars", "bound_vars",
+    "check_basic_block_normal_form", "check_constant", "check_module", "close_over", "count_layers", "count_ops",
+    "detect_feature", "extract_fused_functions", "free_type_vars", "free_vars", "get_total_mac_number", "infer_type",
+    "list_op_freqs", "op_frequency", "post_order_visit", "structural_equal", "structural_hash", "well_formed",
 ]  # fmt: skip
 
 
@@ -54,6 +60,19 @@ def free_vars(expr: Expr) -> list[Var]:
     return [v for v in all_vars(expr) if id(v) not in bound]
 
 
+def all_type_vars(expr: Expr, mod: IRModule | None = None) -> list[Any]:  # Any: there is no such node
+    """The type variables of an expression: none, the language has no polymorphic functions."""
+    infer_type(expr, mod)
+    return []
+
+
+bound_type_vars = free_type_vars = all_type_vars
+
+
+def all_dtypes(expr: Expr) -> set[str]:
+    """The element types of every value in an expression."""
+    values = [e for e in post_order(expr) if not isinstance(e, Function)]
+    return {str(t.dtype) for e in values for t in tensor_fields(infer_type(e))}
 
 
 def close_over(expr: Expr) -> Function:
@@ -74,7 +93,196 @@ def op_frequency(item: Expr | IRModule) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-count_ops = op_frequency
+count_ops = list_op_freqs = op_frequency
+
+
+def _functions(item: Expr | IRModule) -> list[Expr]:
+    """The relay functions of a module, or the expression itself."""
+    if isinstance(item, IRModule):
+        return [f for _, f in item.items() if isinstance(f, Expr)]
+    if not isinstance(item, Expr):
+        raise TypeMismatch(f"expected a relay expression or a module, got {type(item).__name__}")
+    return [item]
+
+
+# --- truths ---------------------------------------------------------------------------------------------------------
+
+
+def check_constant(expr: Expr) -> bool:
+    """Whether an expression is a constant, or a tuple of constants."""
+    return all(isinstance(e, Constant | Tuple) for e in post_order(expr))
+
+
+def _blocks(expr: Expr) -> Sequence[Expr]:
+    """The parts of an expression in the order in which `walk.scopes` numbers them."""
+    match expr:
+        case Function():
+            return (expr.body,)
+        case If():
+            return (expr.cond, expr.true_branch, expr.false_branch)
+        case _:
+            return children(expr)
+
+
+def check_basic_block_normal_form(expr: Expr) -> bool:
+    """Whether every computed value is used only in the block (body or branch) that it belongs to."""
+    of, inner = scopes(expr)
+    for node in post_order(expr):
+        for k, child in enumerate(_blocks(node) if not is_leaf(node) else ()):
+            if not is_leaf(child) and not isinstance(child, Function) and of[id(child)] is not inner[id(node), k]:
+                return False
+    return True
+
+
+def well_formed(item: Expr | IRModule, diag_ctx: object = None) -> bool:
+    """Whether each variable is bound at most once, and used only where its binding is in force.
+
+    Free variables are allowed. `diag_ctx` is accepted for old scripts.
+    """
+    del diag_ctx
+    return all(map(_is_well_formed, _functions(item)))
+
+
+def _is_well_formed(root: Expr) -> bool:
+    order = post_order(root)
+    binders = [v for e in order for v in _bound_here(e)]
+    bound = {id(v) for v in binders}
+    if len(bound) != len(binders):
+        return False
+    nothing: frozenset[int] = frozenset()
+    open_names: dict[int, frozenset[int]] = {}  # by id: bound variables that an expression needs from around it
+    for e in order:
+        if isinstance(e, Var):
+            open_names[id(e)] = frozenset((id(e),)) if id(e) in bound else nothing
+            continue
+        parts = [open_names[id(c)] for c in children(e) if id(c) in open_names]
+        if isinstance(e, Let):  # a function may call itself through the variable; any other value may not
+            value = open_names[id(e.value)] - ({id(e.var)} if isinstance(e.value, Function) else nothing)
+            parts = [value, open_names[id(e.body)] - {id(e.var)}]
+        needed = nothing.union(*parts) if len(parts) != 1 else parts[0]
+        open_names[id(e)] = needed - {id(p) for p in e.params} if isinstance(e, Function) else needed
+    return not open_names[id(root)]
+
+
+def _bound_here(expr: Expr) -> Sequence[Var]:
+    return (expr.var,) if isinstance(expr, Let) else expr.params if isinstance(expr, Function) else ()
+
+
+# The constructs of the language under Relay's names and numbers. fGraph: a computed value is used more than once;
+# fLetRec: a let whose value mentions its own variable.
+Feature = enum.IntEnum(
+    "Feature",
+    {
+        "fVar": 0, "fGlobalVar": 1, "fConstant": 2, "fTuple": 3, "fTupleGetItem": 4, "fFunction": 5, "fOp": 6,
+        "fCall": 7, "fLet": 8, "fIf": 9, "fGraph": 15, "fLetRec": 16,
+    },
+)  # fmt: skip
+_FEATURES: dict[type, Feature] = {
+    Var: Feature.fVar, Constant: Feature.fConstant, Tuple: Feature.fTuple, TupleGetItem: Feature.fTupleGetItem,
+    Function: Feature.fFunction, Call: Feature.fCall, Let: Feature.fLet, If: Feature.fIf,
+}  # fmt: skip
+
+
+def detect_feature(a: Expr | IRModule, b: Expr | IRModule | None = None) -> set[Feature]:
+    """The constructs that an expression uses; of a module and an expression, those of both."""
+    found: set[Feature] = set()
+    for root in [*_functions(a), *(_functions(b) if b is not None else ())]:
+        uses: dict[int, int] = {}
+        for e in post_order(root):
+            found |= {_FEATURES[type(e)]} if type(e) in _FEATURES else set()  # there is no feature of loops
+            if isinstance(e, Call) and isinstance(e.op, Op | GlobalVar):
+                found.add(Feature.fOp if isinstance(e.op, Op) else Feature.fGlobalVar)
+            if isinstance(e, Let) and any(v is e.var for v in all_vars(e.value)):
+                found.add(Feature.fLetRec)
+            for child in children(e):
+                uses[id(child)] = uses.get(id(child), 0) + (not is_leaf(child))
+        found |= {Feature.fGraph} if max(uses.values(), default=0) > 1 else set()
+    return found
+
+
+# --- work -----------------------------------------------------------------------------------------------------------
+
+
+def count_layers(expr: Expr | IRModule, valid_ops: Sequence[str]) -> int:
+    """The largest number of calls of the named operators on one path through the graph."""
+    depth: dict[int, int] = {}
+    roots = _functions(expr)
+    for root in roots:
+        for e in post_order(root):
+            below = max((depth[id(c)] for c in children(e)), default=0)
+            depth[id(e)] = below + (isinstance(e, Call) and isinstance(e.op, Op) and e.op.name in valid_ops)
+    return max((depth[id(root)] for root in roots), default=0)
+
+
+def get_total_mac_number(expr: Expr | IRModule) -> int:
+    """Multiply-accumulates of all convolutions, dense layers and matrix products, as the operators define them."""
+    return sum(macs for root in _functions(expr) for _, macs in mac_numbers(root))
+
+
+def mac_numbers(expr: Expr) -> Iterator[tuple[Call, int]]:
+    """Each convolution, dense layer or product with its multiply-accumulates."""
+    for e in post_order(expr):
+        rule = _MACS.get(e.op.name) if isinstance(e, Call) and isinstance(e.op, Op) else None
+        if rule is not None:
+            assert isinstance(e, Call), "a rule belongs to a call"
+            yield e, rule(e)
+
+
+def _tensor(expr: Expr) -> TensorType:
+    (ty,) = tensor_fields(infer_type(expr))
+    return ty
+
+
+def _conv_macs(call: Call) -> int:
+    """Each output element reads one filter: all of the weight but the output channels."""
+    weight = _tensor(call.args[1])
+    return _tensor(call).size * weight.size // _channels(weight, call.attrs.kernel_layout, "O")
+
+
+def _transposed_macs(call: Call) -> int:
+    """Each input element is multiplied with all of the weight but the input channels."""
+    weight = _tensor(call.args[1])
+    return _tensor(call.args[0]).size * weight.size // _channels(weight, call.attrs.kernel_layout, "I")
+
+
+def _channels(weight: TensorType, layout: str, axis: str) -> int:
+    """Elements of a weight along an axis and its blocks (`O` and `8o`)."""
+    axes = [letter for letter in layout.upper() if letter.isalpha()]
+    return math.prod(n for n, name in zip(weight.static, axes, strict=True) if name == axis)
+
+
+def _winograd_macs(call: Call) -> int:
+    """As the 3x3 convolution that it computes."""
+    data = _tensor(call.args[0]).static
+    return _tensor(call).size * data[1] * data[-1] * 9
+
+
+def _product_macs(call: Call) -> int:
+    """Each output element is a sum over the inner axis of the left operand."""
+    transposed = getattr(call.attrs, "transpose_a", False)
+    return _tensor(call).size * _tensor(call.args[0]).static[-2 if transposed else -1]
+
+
+_MACS: dict[str, Callable[[Call], int]] = {
+    **{f"nn.conv{n}d": _conv_macs for n in (1, 2, 3)},
+    **{f"nn.conv{n}d_transpose": _transposed_macs for n in (1, 2, 3)},
+    **dict.fromkeys(("qnn.conv2d", "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc"), _conv_macs),
+    "nn.contrib_conv2d_winograd_NCHWc": _winograd_macs,
+    **dict.fromkeys(
+        ("nn.dense", "qnn.dense", "nn.contrib_dense_pack", "nn.matmul", "nn.batch_matmul"), _product_macs
+    ),
+}
+
+
+def extract_fused_functions(mod: IRModule) -> dict[str, Function]:
+    """The kernels of a module after fusion, by the hash of their structure; equal ones once."""
+    found: dict[str, Function] = {}
+    for root in _functions(mod):
+        for e in post_order(root, lambda n: not is_primitive(n)):
+            if isinstance(e, Function) and is_primitive(e):
+                found.setdefault(str(e.get_attr("hash") or structural_hash(e)), e)
+    return found
+
 
 
 def structural_hash(expr: Expr | BaseFunc) -> str:
@@ -106,6 +314,8 @@ def _own(node: Expr, numbers: dict[int, int]) -> bytes:
             text = str(node.index)
         case Function():
             text = f"{node.ret_type}:" + ",".join(f"{k}={literal_text(v)}" for k, v in node.attrs)
+        case Loop():
+            text = f"{node.states}:{node.trips}"
         case Tuple() | Let() | If() | _:
             text = ""
     return text.encode()

@@ -14,8 +14,9 @@ import numpy as np
 
 from armillary.errors import InternalError, TypeMismatch
 from armillary.ir import GlobalVar, IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
+from armillary.relay.types import tensor_fields
 
 Value = Any  # Any: an array, a tuple of values, or a closure
 Task = tuple[Expr, "Frame"]
@@ -152,6 +153,32 @@ def _if(e: If, frame: Frame) -> list[Task]:
     return _forward(e, (chosen, frame), frame)
 
 
+def _loop(e: Loop, frame: Frame) -> list[Task]:
+    missing = _missing((e.limit, e.going, *e.args, e.body), frame)
+    if missing:
+        return missing
+    closure, values = frame.values[id(e.body)], [frame.values[id(a)] for a in e.args]
+    states, fixed = values[: e.states], values[e.states :]
+    limit, going = int(frame.values[id(e.limit)]), bool(frame.values[id(e.going)])
+    limit = min(limit, e.trips) if e.trips >= 0 else limit
+    scans = [np.zeros(t.static, t.dtype.numpy) for t in tensor_fields(e.checked_type)[len(_flat(states)) : -1]]
+    count = 0
+    while going and count < limit:
+        body, inner = _enter(e, closure, [np.asarray(count), np.asarray(going), *states, *fixed], frame)
+        again, *results = _run(body, inner)
+        states, going = results[: e.states], bool(again)
+        for scan, row in zip(scans, results[e.states :], strict=True):
+            scan[count] = row
+        count += 1
+    frame.values[id(e)] = (*states, *scans, np.asarray(count, np.int64))
+    return []
+
+
+def _flat(values: Sequence[Value]) -> list[Value]:
+    """The arrays inside tuples of arrays."""
+    return [part for v in values for part in (_flat(v) if isinstance(v, tuple) else [v])]
+
+
 def _forward(e: Expr, task: Task, frame: Frame) -> list[Task]:
     """`e` has the value of another expression."""
     expr, inner = task
@@ -188,7 +215,7 @@ def _global(name: GlobalVar, frame: Frame) -> Closure:
     return Closure(frame.module[name], Frame(frame.module))
 
 
-def _enter(e: Call, closure: Value, arguments: list[Value], frame: Frame) -> Task:
+def _enter(e: Call | Loop, closure: Value, arguments: list[Value], frame: Frame) -> Task:
     if not isinstance(closure, Closure):
         raise TypeMismatch("the called value is not a function", span=e.span)
     params = closure.function.params
@@ -206,6 +233,7 @@ _STEPS: dict[type, Callable[[Any, Frame], list[Task]]] = {
     TupleGetItem: _item,
     Let: _let,
     If: _if,
+    Loop: _loop,
     Function: _function,
     Call: _call,
 }

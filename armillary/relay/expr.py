@@ -4,7 +4,8 @@ Grammar:
 
     expr = Var(name_hint, type_annotation) | GlobalVar(name) | Constant(data)
          | Call(op, args, attrs) | Tuple(fields) | TupleGetItem(tuple_value, index)
-         | Let(var, value, body) | If(cond, true_branch, false_branch) | Function(params, body, ret_type, attrs) | Op
+         | Let(var, value, body) | If(cond, true_branch, false_branch) | Loop(body, limit, going, args, states, trips)
+         | Function(params, body, ret_type, attrs) | Op
 
 `Call.op` is an `Op` record (relay/op.py), a Function (a fused or composite part), a GlobalVar or a Var.
 Invariant: nodes never change; the type of an expression is a pure function of it (plus, for global calls, of its
@@ -180,10 +181,29 @@ class If(Expr):
 
 
 @node
+class Loop(Expr):
+    """Call `body` again and again: while `going`, fewer than `limit` times, and at most `trips` times if that is >= 0.
+
+    body: fn (number, going, states…, fixed…) -> (going, states…, rows…). `args` are the first states, then the fixed
+    values. Value: (states…, scans…, iterations done). A scan stacks its rows along a new first axis of `trips`; rows
+    after the last iteration are zero. A loop with rows has `trips` >= 0. number, limit and the count are int64 scalars.
+    """
+
+    body: Expr
+    limit: Expr
+    going: Expr
+    args: tuple[Expr, ...]
+    states: int
+    trips: int = -1
+    span: Span | None = None
+
+
+@node
 class Function(Expr, BaseFunc):
     """A function value. attrs: Primitive=1 (one kernel), Composite=name, Compiler=name, global_symbol=name…"""
 
     _module_printer: ClassVar[str] = "armillary.relay.printer:print_function"
+    _verifier: ClassVar[str] = "armillary.relay.well_formed:verify_function"
     params: tuple[Var, ...]
     body: Expr
     ret_type: Type | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from armillary.dtype import dtype_of
+from armillary.dtype import DType, dtype_of
 from armillary.errors import ArmillaryError, InternalError, TypeMismatch
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import (
@@ -22,6 +22,7 @@ from armillary.relay.expr import (
     Function,
     If,
     Let,
+    Loop,
     Tuple,
     TupleGetItem,
     Var,
@@ -157,6 +158,11 @@ def _needs_of_if(expr: If, walk: _Walk) -> Sequence[Expr]:
     return (expr.cond, expr.true_branch, expr.false_branch)
 
 
+def _needs_of_loop(expr: Loop, walk: _Walk) -> Sequence[Expr]:
+    first = (expr.limit, expr.going, *expr.args)
+    return (expr.body,) if all(map(_is_typed, first)) else first  # the body last: what is before may call it too
+
+
 def _needs_of_function(expr: Function, walk: _Walk) -> Sequence[Expr]:
     return (expr.body, *expr.params)
 
@@ -194,6 +200,7 @@ _NEEDS: dict[type, Callable[[Any, _Walk], Sequence[Expr]]] = {
     Tuple: _needs_of_tuple,
     TupleGetItem: _needs_of_item,
     If: _needs_of_if,
+    Loop: _needs_of_loop,
     Let: _needs_of_let,
     Function: _needs_of_function,
     Call: _needs_of_call,
@@ -234,6 +241,32 @@ def _type_of_if(expr: If, walk: _Walk) -> Type:
     if yes != no:
         raise TypeMismatch(f"if: the branches differ: {yes} and {no}", span=expr.span)
     return yes
+
+
+def _type_of_loop(expr: Loop, walk: _Walk) -> Type:
+    number, flag = TensorType((), DType("int64")), TensorType((), DType("bool"))
+    body, given = _type(expr.body), [_type(a) for a in expr.args]
+    for what, got, wanted in (("limit", _type(expr.limit), number), ("condition", _type(expr.going), flag)):
+        if got != wanted:
+            raise TypeMismatch(f"loop: the {what} is {got}, wanted {wanted}", span=expr.span)
+    if not isinstance(body, FuncType) or not isinstance(body.ret_type, TupleType):
+        raise TypeMismatch(f"loop: its body is {body}, wanted a function that returns a tuple", span=expr.span)
+    wanted_args = (number, flag, *given)
+    if body.arg_types != wanted_args:
+        want = ", ".join(map(str, wanted_args))
+        raise TypeMismatch(f"loop: the body takes {', '.join(map(str, body.arg_types))}, wanted {want}", span=expr.span)
+    states, results = tuple(given[: expr.states]), body.ret_type.fields
+    if results[: 1 + expr.states] != (flag, *states):
+        got_text, want = ", ".join(map(str, results)), ", ".join(map(str, (flag, *states)))
+        raise TypeMismatch(f"loop: the body returns ({got_text}), wanted ({want}, rows)", span=expr.span)
+    return TupleType((*states, *(_scan_type(expr, row) for row in results[1 + expr.states :]), number))
+
+
+def _scan_type(expr: Loop, row: Type) -> Type:
+    if not isinstance(row, TensorType) or expr.trips < 0:
+        wanted = "trips= says how many rows there are at most" if isinstance(row, TensorType) else "rows are tensors"
+        raise TypeMismatch(f"loop: it collects rows of {row}; {wanted}", span=expr.span)
+    return TensorType((expr.trips, *row.shape), row.dtype)
 
 
 def _type_of_let(expr: Let, walk: _Walk) -> Type:
@@ -308,6 +341,7 @@ _RULES: dict[type, Callable[[Any, _Walk], Type]] = {
     Tuple: _type_of_tuple,
     TupleGetItem: _type_of_item,
     If: _type_of_if,
+    Loop: _type_of_loop,
     Let: _type_of_let,
     Function: _type_of_function,
     Call: _type_of_call,

@@ -59,7 +59,8 @@ class Metadata:
         if kind != "relay.Constant" or not isinstance(rows, list) or not 0 <= index < len(rows):
             raise ModelError(f"the #[metadata] section has no {kind} number {index}")
         if (at, index) not in self.made:
-            self.made[at, index] = Constant(_array(rows[index], index))
+            what = f"constant {index} of the #[metadata] section"
+            self.made[at, index] = Constant(read_array(rows[index], what))
         return self.made[at, index]
 
 
@@ -74,8 +75,8 @@ def _decode(text: str, position: int, span: Span) -> tuple[dict[str, Any], int]:
     return content, end
 
 
-def _array(row: Any, index: int) -> np.ndarray[Any, Any]:
-    what = f"constant {index} of the #[metadata] section"
+def read_array(row: Any, what: str) -> np.ndarray[Any, Any]:  # Any: whatever the JSON held
+    """The array of a record (dtype, shape, base64 data); ModelError, calling it `what`, where it is damaged."""
     if not isinstance(row, dict) or not {"dtype", "shape", "data"} <= row.keys():
         raise ModelError(f"{what} lacks dtype, shape or data")
     shape = row["shape"]

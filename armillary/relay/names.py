@@ -8,11 +8,12 @@ only. The table of all other user names is in `relay/__init__.py`.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from armillary.relay.op import OPS, Op
+from armillary.relay.op import OPS, Op, register_legalize
 
 
 class OpNames:
@@ -23,8 +24,8 @@ class OpNames:
 
     def __getattr__(self, name: str) -> Any:  # Any: an Op or a deeper namespace
         found = find_operator(self._prefix + name)
-        if found is None and (self._prefix, name) == ("qnn.", "op"):
-            return self  # scripts write relay.qnn.op.conv2d
+        if found is None and self._prefix == "qnn.":
+            found = _qnn_name(self, name)
         if found is None:
             raise AttributeError(f"there is no operator relay.{self._prefix}{name}")
         return found
@@ -34,6 +35,16 @@ class OpNames:
 
     def __repr__(self) -> str:
         return f"<operators {self._prefix}*>"
+
+
+def _qnn_name(space: OpNames, name: str) -> Any:  # Any: a namespace, module, function or None
+    """Scripts write relay.qnn.op.conv2d, relay.qnn.op.register_qnn_legalize and relay.qnn.transform.Legalize()."""
+    if name.startswith("register_qnn_"):
+        kinds = {"register_qnn_legalize": "FTVMQnnLegalize", "register_qnn_canonicalize": "FTVMQnnCanonicalize"}
+        return functools.partial(register_legalize, kind=kinds[name]) if name in kinds else None
+    if name == "transform":
+        return importlib.import_module("armillary.relay.transform._qnn")
+    return space if name == "op" else None
 
 
 def load_operators() -> None:

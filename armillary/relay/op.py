@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.errors import InternalError, TypeMismatch, UnsupportedError
+from armillary.errors import ConfigError, InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc
 from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
 from armillary.relay.types import TensorType, Type
@@ -67,8 +67,8 @@ class Op(Expr):
     """An operator. `inputs` names its tensor arguments ("*data" as last: any number, passed as one Tuple)."""
 
     __slots__ = (
-        "arity", "attrs_class", "bad_sample_source", "compute_rule", "decompose_rule", "doc", "infer_rule", "inputs",
-        "kind", "layout_rule", "name", "reference_rule", "sample_source", "stateful",
+        "arity", "attrs_class", "bad_sample_source", "compute_rule", "decompose_rule", "doc", "expands", "flops_rule",
+        "infer_rule", "inputs", "kind", "layout_rule", "name", "reference_rule", "sample_source", "stateful",
     )  # fmt: skip
 
     def __init__(self, name: str, *, kind: Kind, inputs: Sequence[str] = ("data",), doc: str = "") -> None:
@@ -81,9 +81,11 @@ class Op(Expr):
         self.compute_rule: Callable[..., Any] | None = None
         self.decompose_rule: Callable[..., Expr | None] | None = None
         self.layout_rule: Callable[..., Any] | None = None
+        self.flops_rule: Callable[..., float] | None = None
         self.sample_source: Callable[[], Iterator[Sample]] | None = None
         self.bad_sample_source: Callable[[], Iterator[BadSample]] | None = None
         self.stateful = False
+        self.expands = False  # makes weights larger: stays in the graph and runs when they are loaded
         OPS[name] = self
 
     def __repr__(self) -> str:
@@ -125,6 +127,11 @@ class Op(Expr):
     def layout(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Facet: how the op follows layouts; see relay/transform/alter_op_layout.py."""
         self.layout_rule = rule
+        return rule
+
+    def flops(self, rule: Callable[..., float]) -> Callable[..., float]:
+        """Facet: (attrs, input types, result type) -> operations done, where they differ from two per multiply-add."""
+        self.flops_rule = rule
         return rule
 
     def samples(self, source: Callable[[], Iterator[Sample]]) -> Callable[[], Iterator[Sample]]:
@@ -212,6 +219,33 @@ def get_op(name: str) -> Op:
 def is_call(expr: Any, *names: str) -> bool:
     """Whether `expr` is a call of one of the named operators."""
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in names
+
+
+# --- legalisation: rules that users register, applied by the passes legalize, qnn-legalize and qnn-canonicalize ------
+
+LegalizeRule = Callable[[Any, Sequence[Expr], Sequence[Type]], Expr | None]  # Any: attributes
+LEGALIZE_RULES: dict[str, dict[str, tuple[int, LegalizeRule]]] = {}  # by the Relay-era attribute name, then operator
+
+
+def register_legalize(
+    op_name: str, legal_op: LegalizeRule | None = None, level: int = 10, *, kind: str = "FTVMLegalize"
+) -> Any:
+    """Say how a call of an operator is written otherwise: `rule(attrs, inputs, types) -> expression, or None to stay`.
+
+    `types` are those of the inputs, then that of the result. Of two rules for an operator the one of the higher level
+    holds. The rule runs under `with target:`, so `Target.current()` tells what is compiled for. Also a decorator.
+    """
+
+    def register(rule: LegalizeRule) -> LegalizeRule:
+        rules = LEGALIZE_RULES.setdefault(kind, {})
+        old = rules.get(op_name)
+        if old is not None and old[0] == level:
+            raise ConfigError(f"operator {op_name!r} has a {kind} rule of level {level} already")
+        if old is None or old[0] < level:
+            rules[op_name] = (level, rule)
+        return rule
+
+    return register(legal_op) if legal_op is not None else register
 
 
 # --- import from ONNX: the mapping sits with the operator, the walk in frontend/onnx.py ---------------------------

@@ -24,7 +24,7 @@ import numpy as np
 from armillary.dtype import DType
 from armillary.errors import ArmillaryError, ModelError, ParseError, TypeMismatch, UnsupportedError
 from armillary.ir import GlobalVar, IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.infer import check_module, infer_type
 from armillary.relay.metadata import Metadata
 from armillary.relay.op import Op, get_op
@@ -174,6 +174,8 @@ class _Reader:
             result: Expr = self.function()
         elif self.cursor.accept("if"):
             result = self.branch()
+        elif self.cursor.accept("loop"):
+            result = self.loop()
         elif self.cursor.accept("{"):
             result = self.block()
         else:
@@ -191,6 +193,16 @@ class _Reader:
         self.cursor.expect("else")
         self.cursor.expect("{")
         return If(cond, yes, self.block(), span)
+
+    def loop(self) -> Expr:
+        """loop(body, limit, going, arguments…, states=1, trips=5)"""
+        start, span = self.cursor.token, self.cursor.span()
+        args, named = self.arguments()
+        if len(args) < 3 or set(named) != {"states", "trips"} or not all(type(n) is int for n in named.values()):
+            raise self.error_at(start, "expected loop(body, limit, condition, values…, states=N, trips=N)")
+        if not 0 <= named["states"] <= len(args) - 3:
+            raise self.error_at(start, f"a loop of {named['states']} states has {len(args) - 3} values")
+        return Loop(args[0], args[1], args[2], tuple(args[3:]), named["states"], named["trips"], span)
 
     def postfix(self) -> Expr:
         result = self.primary()
@@ -266,6 +278,17 @@ class _Reader:
 
     def call(self, callee: Any) -> Expr:  # Any: Op, GlobalVar or Expr
         start, span = self.cursor.token, self.cursor.span()
+        args, named = self.arguments()
+        if not isinstance(callee, Op):
+            if named:
+                raise self.error_at(start, f"only operators have attributes, got {', '.join(named)}")
+            return Call(callee, tuple(args), None, span)
+        try:
+            return Call(callee, tuple(args), callee.make_attrs((), named), span)
+        except ArmillaryError as error:
+            raise self.error_at(start, error.message, error.hint) from None
+
+    def arguments(self) -> tuple[list[Expr], dict[str, Any]]:  # Any: attribute values
         self.cursor.expect("(")
         args: list[Expr] = []
         named: dict[str, Any] = {}
@@ -278,14 +301,7 @@ class _Reader:
                 args.append(self.value())
             if not self.cursor.at(")"):
                 self.cursor.expect(",")
-        if not isinstance(callee, Op):
-            if named:
-                raise self.error_at(start, f"only operators have attributes, got {', '.join(named)}")
-            return Call(callee, tuple(args), None, span)
-        try:
-            return Call(callee, tuple(args), callee.make_attrs((), named), span)
-        except ArmillaryError as error:
-            raise self.error_at(start, error.message, error.hint) from None
+        return args, named
 
     # --- constants and literals -------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ import numpy as np
 from armillary.dtype import dtype_of
 from armillary.errors import TypeMismatch
 from armillary.ir import GlobalVar, IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
 from armillary.relay.walk import Scope, is_leaf, not_primitive, post_order, scopes
 
@@ -200,6 +200,10 @@ class _Printer:
         yes, no = self._indented(expr, 1), self._indented(expr, 2)
         return [f"if ({self.operand(expr.cond)}) {{", *yes, "} else {", *no, "}"]
 
+    def loop(self, expr: Loop) -> Lines:
+        args = ", ".join(map(self.operand, (expr.body, expr.limit, expr.going, *expr.args)))
+        return [f"loop({args}, states={expr.states}, trips={expr.trips})"]
+
     def let(self, expr: Let) -> Lines:
         if self._continues(expr):
             return [self.operand(expr.body)]
@@ -252,6 +256,7 @@ _VALUES: dict[type, Callable[[_Printer, Any], list[str]]] = {
     Tuple: _Printer.tuple,
     TupleGetItem: _Printer.item,
     If: _Printer.branch,
+    Loop: _Printer.loop,
     Let: _Printer.let,
     Function: _Printer.literal,
     Op: lambda _, op: [op.name],

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from armillary.ir import GlobalVar
-from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
+from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
 
 Rule = Callable[[Expr], Expr | None]
@@ -27,6 +27,7 @@ _CHILDREN: dict[type, Callable[..., Sequence[Expr]]] = {
     TupleGetItem: lambda e: (e.tuple_value,),
     Let: lambda e: (e.value, e.var, e.body),
     If: lambda e: (e.cond, e.true_branch, e.false_branch),
+    Loop: lambda e: (e.limit, e.going, *e.args, e.body),
     Function: lambda e: (*e.params, e.body),
 }
 
@@ -93,6 +94,13 @@ def _rebuild_if(e: If, get: Callable[[Expr], Expr]) -> Expr:
     return e if _same(new, (e.cond, e.true_branch, e.false_branch)) else If(*new, e.span)
 
 
+def _rebuild_loop(e: Loop, get: Callable[[Expr], Expr]) -> Expr:
+    body, limit, going, args = get(e.body), get(e.limit), get(e.going), tuple(map(get, e.args))
+    if _same((body, limit, going, *args), (e.body, e.limit, e.going, *e.args)):
+        return e
+    return Loop(body, limit, going, args, e.states, e.trips, e.span)
+
+
 def _rebuild_function(e: Function, get: Callable[[Expr], Expr]) -> Expr:
     params, body = tuple(map(get, e.params)), get(e.body)
     if body is e.body and _same(params, e.params):
@@ -106,6 +114,7 @@ _REBUILD: dict[type, Callable[..., Expr]] = {
     TupleGetItem: _rebuild_item,
     Let: _rebuild_let,
     If: _rebuild_if,
+    Loop: _rebuild_loop,
     Function: _rebuild_function,
 }
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from armillary.errors import ConfigError
+from armillary.text.html import table_html
 
 Measure = Callable[[int], float]  # runs n times, returns seconds
 _FLUSH_DEFAULT = 64 << 20
@@ -41,6 +42,11 @@ class BenchmarkResult:
         values = (self.mean, self.median, self.max, self.min, self.std)
         row = " ".join(f"{f'{value * 1000:.4f}':^12}" for value in values)
         return f"Execution time summary:\n{head}\n{row}"
+
+    def _repr_html_(self) -> str:
+        names = ("mean", "median", "max", "min", "std")
+        heads = [f"{name} (ms)" for name in names] + ["repeats"]
+        return table_html(heads, [[*(f"{1e3 * getattr(self, name):.4f}" for name in names), str(len(self.results))]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.aligned import aligned
 from armillary.artifact import load_params
 from armillary.dtype import DType
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
@@ -22,7 +23,8 @@ from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device, cpu, require
 from armillary.runtime.dlpack import Array, tensor_dtype, view
 from armillary.runtime.native_library import CTensor, ErrorText, Handle, native
-from armillary.runtime.ndarray import ALIGNMENT, NDArray, aligned_copy, from_dlpack
+from armillary.runtime.ndarray import NDArray, from_dlpack
+from armillary.runtime.stored_params import EmbeddedParams, StoredParams
 from armillary.runtime.threads import pool
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ class GraphExecutor:
         self._error = ErrorText()
         self._held: dict[object, object] = {}
         self._params: set[str] = set()
+        self._has_run = False
+        self.restore: Callable[[str], Array] | None = None  # values of a parameter that was given back after loading
         pointer = c_void_p()
         status = native().arm_graph_create(
             text, len(text), module.handle.pointer, pool(), byref(pointer), *self._error.args
@@ -56,9 +60,12 @@ class GraphExecutor:
         self._error.check(status, ArtifactError)
         self._handle = Handle(pointer.value or 0, native().arm_graph_destroy)
         self._graph = self._handle.pointer
-        self._run = native().arm_graph_run
+        self._run, self._set = native().arm_graph_run, native().arm_graph_set_input
+        self._types: dict[int, tuple[tuple[int, ...], Any, CTensor]] = {}  # by input; Any: a numpy dtype
+        self._outputs: dict[int, NDArray] = {}  # views that were handed out
         self._names = [native().arm_graph_input_name(self._graph, i).decode() for i in range(self.get_num_inputs())]
         self._index = {name: i for i, name in enumerate(self._names)}
+        self._variants = native().arm_graph_num_variants(self._graph) > 1
 
     # ---- inputs
 
@@ -74,10 +81,14 @@ class GraphExecutor:
     @property
     def free_inputs(self) -> tuple[str, ...]:
         """Names of the inputs that are not parameters."""
-        return tuple(name for name in self._names if name not in self._params)
+        is_used = native().arm_graph_input_used if self._variants else lambda *_: True
+        used = (n for i, n in enumerate(self._names) if is_used(self._graph, i))
+        return tuple(name for name in used if name not in self._params)
 
     def get_input_index(self, name: str) -> int:
         """Index of an input, or -1."""
+        if self._variants:
+            return int(native().arm_graph_input_index(self._graph, name.encode()))
         return self._index.get(name, -1)
 
     def _input(self, key: str | int) -> int:
@@ -85,10 +96,20 @@ class GraphExecutor:
             if key not in self._index:
                 free = ", ".join(self.free_inputs[:8])
                 raise ExecutionError(f"Could not find '{key}' in graph's inputs", hint=f"inputs are {free}")
-            return self._index[key]
+            return self.get_input_index(key)
         if not 0 <= key < len(self._names):
             raise ExecutionError(f"the graph has {len(self._names)} inputs; there is no input {key}")
         return int(key)
+
+    def _picked(self, key: str | int, value: Any) -> int:  # Any: as in set_input
+        """The input of that name and of the value's shape; the variant that it belongs to runs from now on."""
+        name = self._names[self._input(key)] if isinstance(key, int) else key
+        if not isinstance(value, NDArray):
+            value = from_dlpack(value) if hasattr(value, "__dlpack__") else NDArray(np.asarray(value))
+        index = native().arm_graph_pick(self._graph, name.encode(), byref(value.tensor), *self._error.args)
+        if index < 0:
+            self._error.check(-1, TypeMismatch)
+        return int(index)
 
     def input_type(self, key: str | int) -> tuple[tuple[int, ...], DType]:
         """Shape and dtype of an input."""
@@ -98,16 +119,45 @@ class GraphExecutor:
         return tuple(tensor.shape[i] for i in range(tensor.ndim)), tensor_dtype(tensor)
 
     def get_input(self, key: str | int) -> NDArray:
-        """A view of the memory of an input (zeros at first), for writing in place."""
-        return self._view(native().arm_graph_input, self._input(key))
+        """A view of the memory of an input (zeros at first), for writing in place.
+
+        What load-time nodes make of a parameter follows at the next run; later writes need a call of their own.
+        """
+        index = self._input(key)
+        if native().arm_graph_input_released(self._graph, index) == 1 and self.restore is not None:
+            self.set_input(index, self.restore(self._names[index]))
+        return self._view(native().arm_graph_input, index)
 
     def set_input(self, key: str | int, value: Any) -> None:  # Any: NDArray, DLPack producers, numpy's array-likes
-        """Copy a value into an input. A numpy value is converted if its dtype differs in size only."""
-        index = self._input(key)
-        source = self._source(index, value)
-        status = native().arm_graph_set_input(self._graph, index, byref(source.tensor), *self._error.args)
-        self._error.check(status, TypeMismatch)
-        self._held.pop(index, None)
+        """Copy a value into an input. A numpy value is converted if its dtype differs in size only.
+
+        Of a graph with variants, the one that takes the shape is chosen.
+        """
+        index = self._picked(key, value) if self._variants else self._input(key)
+        tensor = self._as_it_is(index, value)
+        if tensor is None:
+            source = self._source(index, value)  # held until the values are copied
+            tensor = source.tensor
+        status = self._set(self._graph, index, byref(tensor), *self._error.args)
+        if status:
+            self._error.check(status, TypeMismatch)
+        if self._held.pop(index, None) is not None:
+            self._outputs.clear()
+
+    def _as_it_is(self, index: int, value: Any) -> CTensor | None:  # Any: as in set_input
+        """The native view of a numpy array that fits as it is; None for anything else. Saves 14 of 17 us."""
+        if type(value) is not np.ndarray:
+            return None
+        known = self._types.get(index)
+        if known is None:
+            shape, dtype = self.input_type(index)
+            tensor = CTensor()
+            self._error.check(native().arm_graph_input_info(self._graph, index, byref(tensor), *self._error.args))
+            known = self._types[index] = (shape, dtype.numpy, tensor)
+        if value.shape != known[0] or value.dtype != known[1] or not value.flags.c_contiguous:
+            return None
+        known[2].data = value.__array_interface__["data"][0]
+        return known[2]
 
     def _source(self, index: int, value: Any) -> NDArray:  # Any: as in set_input
         if isinstance(value, NDArray):
@@ -122,29 +172,47 @@ class GraphExecutor:
 
     def set_input_zero_copy(self, key: str | int, value: NDArray) -> None:
         """Let an input use the memory of `value` from now on."""
-        index = self._input(key)
+        index = self._picked(key, value) if self._variants else self._input(key)
         status = native().arm_graph_set_input_zero_copy(self._graph, index, byref(value.tensor), *self._error.args)
         self._error.check(status, TypeMismatch)
         self._held[index] = value
+        self._outputs.clear()
 
     def set_params(self, params: Mapping[str, Any]) -> None:  # Any: arrays
         """Bind parameters; aligned arrays are used where they are, others copied. Unknown names are refused."""
         for name, value in params.items():
             array = value.memory if isinstance(value, NDArray) else np.asarray(value)
-            if array.ctypes.data % ALIGNMENT or not array.flags.c_contiguous:
-                array = aligned_copy(array)
-            self.set_input_zero_copy(name, NDArray(array))
+            self.set_input_zero_copy(name, NDArray(aligned(array)))
             self._params.add(name)
+            if self.restore is not None:
+                native().arm_graph_input_stored(self._graph, self._index[name])
+        self._has_run = False  # what was expanded can be let go of by the next run
 
-    def load_params(self, blob: bytes | bytearray) -> int:
-        """Copy in every parameter of a blob that the graph knows; returns how many."""
-        count, data = c_int(), bytes(blob)
-        status = native().arm_graph_load_params(self._graph, data, len(data), byref(count), *self._error.args)
+    def load_params(self, blob: bytes | bytearray | StoredParams | EmbeddedParams) -> int:
+        """Copy in every parameter of a blob that the graph knows; returns how many.
+
+        What depends on parameters alone is computed at once. Compact forms that only this needed are given back if they
+        are stored where they can be read again, in a package or a library.
+        """
+        if isinstance(blob, StoredParams | EmbeddedParams):
+            count = blob.load(self._graph, self._error)
+            self._params.update(n for i, n in enumerate(self._names) if native().arm_graph_input_is_set(self._graph, i))
+            self.restore = blob.array
+            return count
+        found, data = c_int(), bytes(blob)
+        status = native().arm_graph_load_params(self._graph, data, len(data), byref(found), *self._error.args)
         self._error.check(status, ArtifactError)
         for name in load_params(data):
             self._held.pop(self.get_input_index(name), None)
             self._params.add(name)
-        return count.value
+        return found.value
+
+    def finish_loading(self) -> None:
+        """Compute now what depends on parameters alone, and let go of what only that needed; a run does it too."""
+        self._error.check(native().arm_graph_load(self._graph, *self._error.args))
+        for index in [key for key in self._held if isinstance(key, int)]:
+            if native().arm_graph_input_released(self._graph, index) == 1:
+                del self._held[index]
 
     def share_params(self, other: GraphExecutor, blob: bytes) -> None:
         """Use the memory of another executor for the parameters that the blob names."""
@@ -161,13 +229,19 @@ class GraphExecutor:
 
     def get_output(self, index: int) -> NDArray:
         """A view of an output; the next run overwrites it."""
-        return self._view(native().arm_graph_output, index)
+        found = self._outputs.get(index)
+        if found is None:
+            found = self._view(native().arm_graph_output, index)
+            if self._has_run and not self._variants:  # then its memory stays until an input or output is bound anew
+                self._outputs[index] = found
+        return found
 
     def set_output_zero_copy(self, index: int, value: NDArray) -> None:
         """Let an output be written to the memory of `value` from now on."""
         status = native().arm_graph_set_output_zero_copy(self._graph, index, byref(value.tensor), *self._error.args)
         self._error.check(status, TypeMismatch)
         self._held["output", index] = value
+        self._outputs.clear()
 
     def _view(self, getter: Any, *where: int) -> NDArray:  # Any: a ctypes function
         tensor = CTensor()
@@ -179,6 +253,9 @@ class GraphExecutor:
 
     def run(self) -> None:
         """Run the graph once."""
+        if not self._has_run:
+            self.finish_loading()
+            self._has_run = True
         if self._run(self._graph, *self._error.args):
             self._error.check(-1, ExecutionError)
 
@@ -200,8 +277,14 @@ class GraphExecutor:
         return [NodeTime(*self.node(i), seconds[i - begin]) for i in range(begin, end)]
 
     def profile(self) -> list[NodeTime]:
-        """Run once with a time for each call of a compiled function."""
-        return [row for row in self.run_nodes(0, self.num_nodes()) if row.function not in ("", "__nop")]
+        """Run once with a time for each call of a compiled function that an inference makes."""
+        rows = self.run_nodes(0, self.num_nodes())
+        calls = [(i, row) for i, row in enumerate(rows) if row.function and not row.function.startswith("__")]
+        return [row for i, row in calls if not self.is_load_time(i)]
+
+    def is_load_time(self, index: int) -> bool:
+        """Whether a node depends on parameters alone, and so runs when they are set."""
+        return bool(native().arm_graph_node_is_load(self._graph, index) == 1)
 
     def node(self, index: int) -> tuple[str, str]:
         """(name, function) of a node; inputs have no function."""
@@ -209,6 +292,14 @@ class GraphExecutor:
         if name is None:
             raise ExecutionError(f"the graph has no node {index}")
         return name.decode(), native().arm_graph_node_function(self._graph, index).decode()
+
+    def num_node_outputs(self, index: int) -> int:
+        """Values that a node computes."""
+        return int(native().arm_graph_node_outputs(self._graph, index))
+
+    def node_owner(self, index: int) -> int:
+        """The branch or loop that runs a node, -1 for the graph itself."""
+        return int(native().arm_graph_node_owner(self._graph, index))
 
     def get_node_output(self, node: int, index: int = 0) -> NDArray:
         """A view of a node's output; valid until a later node reuses the memory."""
@@ -268,13 +359,18 @@ _FUNCTIONS = (
 
 def create_graph_module(
     graph_json: str | bytes,
-    params: Mapping[str, Array] | bytes | None,
+    params: Mapping[str, Array] | bytes | StoredParams | EmbeddedParams | None,
     module: Module,
     device: Device | None = None,
+    restore: Callable[[str], Array] | None = None,
 ) -> GraphExecutor:
-    """A graph executor with its parameters set; parameters that the graph does not have are refused."""
+    """A graph executor with its parameters set; parameters that the graph does not have are refused.
+
+    `restore` gives the values of a parameter again, so that the executor need not keep those that it has expanded.
+    """
     executor = GraphExecutor(graph_json, module, device)
-    if isinstance(params, (bytes, bytearray)):
+    executor.restore = restore
+    if isinstance(params, bytes | bytearray | StoredParams | EmbeddedParams):
         executor.load_params(params)
     elif params:
         executor.set_params(params)

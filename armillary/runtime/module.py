@@ -17,13 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from armillary.artifact import Descriptor, FunctionRow, Package, load_package
+from armillary.artifact import Descriptor, FunctionRow
+from armillary.artifact_package import Package, graph_text, open_package, read_member
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device
 from armillary.runtime.executor import GraphExecutor, create_graph_module
 from armillary.runtime.native_library import CTensor, ErrorText, Handle, Resolver, native
 from armillary.runtime.ndarray import NDArray, from_dlpack
+from armillary.runtime.stored_params import EmbeddedParams, StoredParams
 from armillary.runtime.threads import pool
 
 
@@ -116,7 +118,8 @@ class Module:
         self.descriptor = Descriptor.from_json(text or b"")
         graph = _native_bytes(native().arm_module_graph_json, handle)
         self.graph_json: str | None = None if graph is None else graph.decode("utf-8", "strict")
-        self.params: bytes | None = _native_bytes(native().arm_module_params, handle)
+        embedded = EmbeddedParams(handle)
+        self.stored: EmbeddedParams | StoredParams | bytes | None = embedded if embedded.exists else None
 
     @staticmethod
     def from_symbols(
@@ -129,6 +132,11 @@ class Module:
         status = native().arm_module_create(text, len(text), callback, None, byref(pointer), *error.args)
         error.check(status, ArtifactError)
         return Module(Handle(pointer.value or 0, native().arm_module_release), keep_alive)
+
+    @property
+    def params(self) -> bytes | None:
+        """The params blob that came with the module, read from where it is stored."""
+        return self.stored if isinstance(self.stored, bytes) or self.stored is None else self.stored.read()
 
     @property
     def type_key(self) -> str:
@@ -172,7 +180,7 @@ class Module:
         """A graph executor over the module's own graph and parameters."""
         if self.graph_json is None:
             raise ExecutionError("the module holds no graph", hint="export it from relay.build")
-        return create_graph_module(self.graph_json, self.params, self, device)
+        return create_graph_module(self.graph_json, self.stored, self, device)
 
     def time_evaluator(
         self, func_name: str, dev: Device, number: int = 10, repeat: int = 1, **options: Any
@@ -211,12 +219,24 @@ def open_library(path: str | Path) -> Module:
 
 def from_package(package: Package) -> Module:
     """Load the library of a package and give it the package's graph and parameters."""
+    module = _from_bytes(package.library)
+    module.graph_json, module.stored = package.graph_json, package.params
+    return module
+
+
+def _from_bytes(library: bytes) -> Module:
     with tempfile.TemporaryDirectory(prefix="armillary-") as folder:
         path = Path(folder) / "mod.so"
-        path.write_bytes(package.library)
-        module = open_library(path)
-    module.graph_json = package.graph_json
-    module.params = package.params
+        path.write_bytes(library)
+        return open_library(path)
+
+
+def _open_tar(path: str | Path) -> Module:
+    """Parameters stay in the file until an executor reads them."""
+    with open_package(path) as (stream, members):
+        module = _from_bytes(read_member(stream, members["mod.so"], path))
+        module.graph_json = graph_text(read_member(stream, members["mod.json"], path), path)
+        module.stored = StoredParams(stream, members["mod.params"], path)
     return module
 
 
@@ -228,5 +248,5 @@ def load_module(path: str | Path, fmt: str = "") -> Module:
     if kind == "so":
         return open_library(path)
     if kind == "tar":
-        return from_package(load_package(path))
+        return _open_tar(path)
     raise ArtifactError(f"{path}: unknown kind of module {kind!r}", hint="load a .so or .tar that export_library wrote")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
-from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
 from pathlib import Path
 
 from armillary.c_compiler import need_compiler
@@ -30,7 +30,7 @@ class CDevice(ctypes.Structure):
 class CDataType(ctypes.Structure):
     """DLPack's DLDataType."""
 
-    _fields_ = (("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16))
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
 
 
 class CTensor(ctypes.Structure):
@@ -43,7 +43,7 @@ class CTensor(ctypes.Structure):
         ("dtype", CDataType),
         ("shape", POINTER(c_int64)),
         ("strides", POINTER(c_int64)),
-        ("byte_offset", c_uint64),
+        ("byte_offset", ctypes.c_uint64),
     )
 
 
@@ -79,6 +79,7 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_graph_input_index", c_int, (c_void_p, c_char_p)),
     ("arm_graph_node_name", c_char_p, (c_void_p, c_int)),
     ("arm_graph_node_function", c_char_p, (c_void_p, c_int)),
+    ("arm_graph_node_owner", c_int, (c_void_p, c_int)),
     ("arm_graph_node_outputs", c_int, (c_void_p, c_int)),
     ("arm_graph_input", c_int, (c_void_p, c_int, _T, *_ERR)),
     ("arm_graph_input_info", c_int, (c_void_p, c_int, _T, *_ERR)),
@@ -88,6 +89,20 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_graph_set_input_zero_copy", c_int, (c_void_p, c_int, _T, *_ERR)),
     ("arm_graph_set_output_zero_copy", c_int, (c_void_p, c_int, _T, *_ERR)),
     ("arm_graph_load_params", c_int, (c_void_p, c_void_p, c_size_t, POINTER(c_int), *_ERR)),
+    ("arm_graph_read_params", c_int,
+     (c_void_p, c_int, c_int64, c_int64, POINTER(c_int), POINTER(ctypes.c_uint32), *_ERR)),
+    ("arm_graph_load_embedded", c_int, (c_void_p, POINTER(c_int), *_ERR)),
+    ("arm_graph_load", c_int, (c_void_p, *_ERR)),
+    ("arm_graph_input_stored", c_int, (c_void_p, c_int)),
+    ("arm_graph_input_released", c_int, (c_void_p, c_int)),
+    ("arm_graph_input_is_set", c_int, (c_void_p, c_int)),
+    ("arm_crc32", ctypes.c_uint32, (ctypes.c_uint32, c_void_p, c_size_t)),
+    ("arm_graph_node_is_load", c_int, (c_void_p, c_int)),
+    ("arm_graph_num_variants", c_int, (c_void_p,)),
+    ("arm_graph_variant", c_int, (c_void_p,)),
+    ("arm_graph_set_variant", c_int, (c_void_p, c_int, *_ERR)),
+    ("arm_graph_pick", c_int, (c_void_p, c_char_p, _T, *_ERR)),
+    ("arm_graph_input_used", c_int, (c_void_p, c_int)),
     ("arm_graph_run", c_int, (c_void_p, *_ERR)),
     ("arm_graph_run_range", c_int, (c_void_p, c_int, c_int, POINTER(c_double), *_ERR)),
     ("arm_graph_time", c_int, (c_void_p, c_int64, POINTER(c_double), *_ERR)),

@@ -11,28 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from armillary.aligned import aligned_copy, aligned_empty
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.runtime.device import Device, cpu, require
 from armillary.runtime.dlpack import Array, describe, dtype_of_array, from_capsule, to_capsule
 from armillary.runtime.native_library import CTensor
-
-ALIGNMENT = 64
-
-
-def aligned_empty(shape: Sequence[int], dtype: DType) -> Array:
-    """An uninitialised numpy array at a 64-byte boundary."""
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.numpy.itemsize
-    memory = np.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + size].view(dtype.numpy).reshape(tuple(shape))
-
-
-def aligned_copy(source: Array) -> Array:
-    """A contiguous copy at a 64-byte boundary."""
-    result = aligned_empty(source.shape, dtype_of_array(source))
-    result[...] = source
-    return result
 
 
 class NDArray:
@@ -161,7 +145,7 @@ def empty(shape: Sequence[int] | int, dtype: str = "float32", device: Device | N
     sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
     if any(n < 0 for n in sizes):
         raise TypeMismatch(f"a tensor cannot have the shape {sizes}")
-    return NDArray(aligned_empty(sizes, DType(dtype)), DType(dtype), device)
+    return NDArray(aligned_empty(sizes, DType(dtype).numpy), DType(dtype), device)
 
 
 def array(value: Any, device: Device | None = None, dtype: str | None = None) -> NDArray:  # Any: numpy's array-likes

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -21,6 +21,7 @@ from armillary.errors import InternalError
 from armillary.relay.op import Op
 from armillary.relay.types import Type
 from armillary.target import Target
+from armillary.target.cost import Explanation
 
 Reason = str | None
 ComputeRule = Callable[..., Any]  # (attrs, *tensors) -> te tensor or list
@@ -47,6 +48,7 @@ class Fused:
 
 
 ScheduleRule = Callable[[te.Schedule, Fused], None]
+ExplainRule = Callable[[Workload], Explanation]
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Implementation:
     compute: ComputeRule | None = None
     when: Callable[[Workload], Reason] = lambda workload: None
     priority: int = 10
+    explain: ExplainRule | None = None
 
 
 _ROWS: dict[tuple[str, str], list[Implementation]] = {}
@@ -74,11 +77,12 @@ def implement(
     when: Callable[[Workload], Reason] = lambda workload: None,
     compute: ComputeRule | None = None,
     priority: int = 10,
+    explain: ExplainRule | None = None,
 ) -> Callable[[ScheduleRule], ScheduleRule]:
-    """Decorator: register a schedule (and perhaps a compute) for an operator."""
+    """Decorator: register a schedule (and perhaps a compute, and a rule that explains its choices) for an operator."""
 
     def register(rule: ScheduleRule) -> ScheduleRule:
-        row = Implementation(name or rule.__name__, op, family, rule, compute, when, priority)
+        row = Implementation(name or rule.__name__, op, family, rule, compute, when, priority, explain)
         rows = _ROWS.setdefault((family, op), [])
         rows.append(row)
         rows.sort(key=lambda r: -r.priority)
@@ -110,6 +114,14 @@ def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
             return row, tuple(reasons)
         reasons.append(f"{row.name}: {reason}")
     return Implementation("default", workload.op.name, family, DEFAULTS[family]), tuple(reasons)
+
+
+def explain(workload: Workload) -> Explanation:
+    """Which implementation a workload gets, with what tile, and why; the same choice as `choose`."""
+    row, objections = choose(workload)
+    name = "generic loops" if row.name == "default" else row.name
+    told = row.explain(workload) if row.explain is not None else Explanation(name)
+    return replace(told, objections=(*told.objections, *objections))
 
 
 @cache

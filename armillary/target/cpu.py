@@ -16,7 +16,7 @@ import re
 from typing import Any
 
 from armillary.errors import TargetError, UnsupportedError
-from armillary.target.cpu_table import BASELINE, OTHER, TABLES, CpuRow
+from armillary.target.cpu_table import BASELINE, OTHER, TABLES, CpuRow, MemoryRow, memory_row
 from armillary.target.kinds.llvm import FAST_MATH
 from armillary.target.target import Target, as_target
 
@@ -47,7 +47,18 @@ class CpuModel:
     l2: int
     l3: int
     features: frozenset[str]
+    memory: MemoryRow
     native: bool = False
+
+    @property
+    def fma_chains(self) -> int:
+        """Independent accumulators that keep the FMA units busy."""
+        return self.fma_ports * self.fma_latency
+
+    @property
+    def loads_per_cycle(self) -> float:
+        """Whole vectors loaded per cycle; narrower loads come one per port."""
+        return self.memory.load_ports * min(1.0, self.memory.load_bits / self.vector_bits)
 
     @property
     def lanes(self) -> int:
@@ -159,7 +170,7 @@ def _model_of(arch: str, name: str, row: CpuRow, native: bool) -> CpuModel:
     return CpuModel(
         arch=arch, name=name, vector_bits=bits, vector_registers=registers, fma_ports=row.ports,
         fma_latency=row.latency, has_fma=_has_fma(arch, row.features), l1=row.l1, l2=row.l2, l3=row.l3,
-        features=row.features, native=native,
+        features=row.features, memory=memory_row(arch, name), native=native,
     )  # fmt: skip
 
 

@@ -1,7 +1,9 @@
-"""What named CPUs have: features that -mcpu implies, FMA ports, caches.
+"""What named CPUs have: features that -mcpu implies, FMA ports, caches, load ports, bandwidths.
 
-In: a CPU name as LLVM spells it. Out: a `CpuRow`. Invariant: facts only, in LLVM's spelling of features; a name that is
-not here is no error: `cpu.py` then uses the architecture's baseline and what -mattr adds.
+In: a CPU name as LLVM spells it. Out: a `CpuRow`, and a `MemoryRow` (by `memory_row`). Invariant: facts only, in
+LLVM's spelling of features; a name that is not here is no error: `cpu.py` then uses the architecture's baseline and
+what -mattr adds. Bandwidths are what loops of vector loads sustain: znver4's are measured, the others rounded figures
+of their families, good enough to rank algorithms.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ X86 = {
     **dict.fromkeys(
         ("sapphirerapids", "emeraldrapids", "graniterapids"), CpuRow(_SPR, 512, 2, 4, 48 * KB, 2 * MB, 32 * MB)
     ),
-    **dict.fromkeys(("znver1", "znver2"), CpuRow(_V3, 256, 2, 5, 32 * KB, 512 * KB, 8 * MB)),
+    "znver1": CpuRow(_V3, 256, 1, 5, 32 * KB, 512 * KB, 8 * MB),  # 256 bits in two halves
+    "znver2": CpuRow(_V3, 256, 2, 5, 32 * KB, 512 * KB, 8 * MB),
     "znver3": CpuRow(_V3, 256, 2, 4, 32 * KB, 512 * KB, 32 * MB),
     "znver4": CpuRow(_ZEN4, 512, 1, 4, 32 * KB, MB, 32 * MB),
     "znver5": CpuRow(_ZEN4 | {"avxvnni"}, 512, 2, 4, 48 * KB, MB, 32 * MB),
@@ -97,3 +100,53 @@ RISCV = {"generic": CpuRow(frozenset(), 64, 1, 4), "generic-rv64": CpuRow(frozen
 OTHER = {"generic": CpuRow(frozenset(), 128, 1, 4)}
 TABLES = {"x86_64": X86, "i386": X86, "aarch64": AARCH64, "arm": ARM, "riscv64": RISCV, "riscv32": RISCV}
 BASELINE = {"x86_64": "x86-64", "i386": "x86-64"}  # the others: "generic"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """How fast one core is fed: loads of at most `load_bits` per cycle, then bytes per cycle from each level.
+
+    `dram_all` is what all cores together get. `ghz` is the clock under vector code, for estimates in seconds.
+    """
+
+    load_ports: int
+    load_bits: int
+    l2: float
+    l3: float
+    dram: float
+    dram_all: float
+    ghz: float
+
+
+_SKX, _CLIENT = MemoryRow(2, 512, 40, 10, 4, 40, 2.8), MemoryRow(2, 256, 28, 14, 5, 9, 3.8)
+_ICX, _SPR_M = MemoryRow(2, 512, 44, 10, 4.5, 60, 3.0), MemoryRow(2, 512, 44, 9, 4.5, 80, 3.0)
+_LITTLE, _A72 = MemoryRow(1, 128, 8, 4, 2, 3, 1.6), MemoryRow(1, 128, 10, 5, 2.7, 3.5, 1.8)
+_A76, _X1 = MemoryRow(2, 128, 20, 10, 5, 10, 2.4), MemoryRow(3, 128, 28, 14, 6, 12, 2.9)
+_N1, _V1_M = MemoryRow(2, 128, 24, 10, 6, 60, 2.6), MemoryRow(3, 128, 36, 12, 7, 90, 2.6)
+_M1 = MemoryRow(3, 128, 40, 20, 18, 21, 3.2)
+_MEMORY = {
+    **dict.fromkeys(("skylake-avx512", "skx", "cascadelake", "cooperlake"), _SKX),
+    "icelake-server": _ICX, **dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids"), _SPR_M),
+    **dict.fromkeys(("icelake-client", "tigerlake", "rocketlake"), MemoryRow(2, 512, 40, 14, 6, 10, 3.8)),
+    **dict.fromkeys(("alderlake", "raptorlake"), MemoryRow(3, 256, 40, 14, 7, 14, 4.5)),
+    "znver1": MemoryRow(2, 128, 24, 18, 6, 9, 3.4), "znver2": MemoryRow(2, 256, 26, 20, 6, 11, 3.6),
+    "znver3": MemoryRow(2, 256, 28, 24, 6.5, 12, 4.0),
+    "znver4": MemoryRow(2, 256, 28, 26, 7.3, 9.5, 3.7),  # measured: 27 GB/s DRAM, 99 GB/s L3, 117 GFLOP/s a core
+    "znver5": MemoryRow(2, 512, 52, 26, 8, 16, 4.2),
+    **dict.fromkeys(
+        ("cortex-a5", "cortex-a7", "cortex-a8", "cortex-a9", "cortex-a34", "cortex-a35", "cortex-a53", "cortex-a55",
+         "cortex-a510", "cortex-a32"), _LITTLE),
+    **dict.fromkeys(
+        ("cortex-a12", "cortex-a15", "cortex-a17", "cortex-a57", "cortex-a72", "cortex-a73", "thunderxt88", "kryo",
+         "falkor"), _A72),
+    **dict.fromkeys(("cortex-x1", "cortex-x1c", "cortex-x2", "cortex-x3", "cortex-x4"), _X1),
+    **dict.fromkeys(("neoverse-n1", "neoverse-e1", "neoverse-n2"), _N1),
+    **dict.fromkeys(("neoverse-v1", "neoverse-v2"), _V1_M),
+    **dict.fromkeys(("apple-a14", "apple-m1", "apple-m2", "apple-m3", "apple-m4"), _M1),
+}  # fmt: skip
+_MEMORY_OF_ARCH = {"x86_64": _CLIENT, "i386": _CLIENT, "aarch64": _A76, "arm": _LITTLE}
+
+
+def memory_row(arch: str, name: str) -> MemoryRow:
+    """The row of a named CPU, else a middling one of its architecture."""
+    return _MEMORY.get(name) or _MEMORY_OF_ARCH.get(arch, _LITTLE)

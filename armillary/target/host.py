@@ -1,38 +1,104 @@
 """The machine we run on: LLVM's view of its CPU, and its caches.
 
 In: nothing (LLVM's CPU detection and /sys). Out: triple, CPU name, features, cache sizes, cached for the process.
-Invariant: features are what the processor reports, so they hold even where LLVM guesses the CPU's name wrong.
-Importing this module loads LLVM (0.1 s); `cpu.py` does so only for native targets.
+Invariant: features are what the processor reports, so they hold even where LLVM guesses the CPU's name wrong. LLVM is
+asked in a process of its own, because it takes 50 MB, and its answer is kept in the cache folder, by what the system
+says of the processor.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import platform
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import llvmlite.binding as llvm
+import llvmlite
+
+from armillary.artifact import write_atomic
+from armillary.config import setting
+from armillary.errors import TargetError
+
+_PROBE = """
+import json, llvmlite.binding as llvm
+try:
+    features = dict(llvm.get_host_cpu_features())
+except RuntimeError:  # LLVM has no detection for this architecture
+    features = {}
+print(json.dumps({"triple": llvm.get_process_triple(), "cpu": llvm.get_host_cpu_name(), "features": features}))
+"""
+_TELLING = (
+    "vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features", "CPU implementer",
+    "CPU architecture", "CPU variant", "CPU part", "CPU revision",
+)  # fmt: skip
 
 
-@functools.cache
 def triple() -> str:
     """LLVM's triple of this process."""
-    return str(llvm.get_process_triple())
+    return str(_facts()["triple"])
 
 
-@functools.cache
 def cpu_name() -> str:
     """The CPU as LLVM names it; it may be a near relative, so rely on `features`."""
-    return str(llvm.get_host_cpu_name())
+    return str(_facts()["cpu"])
+
+
+def features() -> dict[str, bool]:
+    """Every feature LLVM knows, and whether this processor has it; empty where LLVM cannot tell."""
+    return dict(_facts()["features"])
 
 
 @functools.cache
-def features() -> dict[str, bool]:
-    """Every feature LLVM knows, and whether this processor has it; empty where LLVM cannot tell."""
+def _facts() -> Mapping[str, Any]:  # Any: JSON of the probe
+    kept: Path | None = setting("ARMILLARY_CACHE_DIR") / f"host-{_key()}.json" if setting("ARMILLARY_CACHE") else None
+    found = _read(kept)
+    if found is None:
+        found = _ask()
+        _keep(kept, found)
+    return found
+
+
+def _ask() -> dict[str, Any]:
+    done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise TargetError(f"LLVM cannot tell what CPU this is: {done.stderr[-500:].strip()}", hint="pass -mcpu=…")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _key() -> str:
+    """Sixteen hex digits that change with the processor and with LLVM."""
     try:
-        return dict(llvm.get_host_cpu_features())
-    except RuntimeError:  # LLVM has no detection for this architecture
-        return {}
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    except OSError:
+        lines = [platform.processor()]
+    told = sorted(line for line in lines if line.partition(":")[0].strip() in _TELLING or ":" not in line)
+    return hashlib.sha256(repr((llvmlite.__version__, platform.machine(), told)).encode()).hexdigest()[:16]
+
+
+def _read(path: Path | None) -> dict[str, Any] | None:
+    """A kept answer; a damaged one counts as none."""
+    try:
+        found = json.loads(path.read_bytes()) if path is not None else None
+    except (OSError, ValueError):
+        return None
+    is_whole = isinstance(found, dict) and set(found) == {"triple", "cpu", "features"}
+    return found if is_whole else None
+
+
+def _keep(path: Path | None, found: Mapping[str, Any]) -> None:
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps(found).encode())
+    except OSError:  # the kernel cache says so, once
+        return
 
 
 @functools.cache

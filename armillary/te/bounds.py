@@ -12,11 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from armillary.errors import ScheduleError, UnsupportedError
+from armillary.errors import ScheduleError
 from armillary.te.affine import ZERO, Linear, Space
 from armillary.te.inline import Inliner, loads_of
 from armillary.te.operation import ComputeOp, ExternOp, PlaceholderOp, ScanOp
 from armillary.te.relations import Guard, Sizes, derive_extents, derive_values, size_of, split_guards
+from armillary.te.scan import Step, stages_by_scan, update_of
 from armillary.te.stage import Stage
 from armillary.tir.expr import Expr, IterVar, ProducerLoad, Var
 from armillary.tir.stmt import LoopKind
@@ -44,6 +45,7 @@ class Plan:
     chain: tuple[tuple[Stage, int], ...] = ()
     threads: dict[str, tuple[Var, Linear]] = field(default_factory=dict)
     attached: dict[IterVar, list[Plan]] = field(default_factory=dict)
+    step: Step | None = None
 
     def loop_var(self, axis: IterVar) -> Var | None:
         """The variable of a loop; None when the loop runs once and is left out."""
@@ -62,6 +64,8 @@ class _Inference:
         self.inliner = Inliner(schedule)
         self.plans: dict[Stage, Plan] = {}
         self.readers: dict[Stage, list[tuple[Plan, ProducerLoad | None]]] = {}
+        self.scans = stages_by_scan(schedule)
+        self.steps: dict[Stage, Step] = {}
 
     def run(self) -> tuple[list[Plan], Space]:
         for stage in reversed(self.schedule.in_order()):
@@ -88,8 +92,10 @@ class _Inference:
             for tensor in stage.op.inputs:
                 self._read_by_extern(stage, plan, self.schedule.source(stage, tensor).op)
         elif isinstance(stage.op, ScanOp):
-            raise UnsupportedError(f"te.scan {stage.key} cannot be lowered to loops", hint="write it with te.extern")
-        if stage.attach is None:
+            self._scan(plan, stage.op)
+        if stage.attach is None and stage in self.scans:
+            self._in_step(plan)
+        elif stage.attach is None:
             self._at_root(plan)
         else:
             self._attach(plan)
@@ -114,6 +120,38 @@ class _Inference:
         for axis in plan.stage.op.axis:
             plan.low[axis] = ZERO
             plan.sizes[axis] = self._extent(axis)
+
+    def _scan(self, plan: Plan, op: ScanOp) -> None:
+        """Make the time loop, and read the inits and updates."""
+        stage = plan.stage
+        first = size_of(op.init[0].shape[0], self.space)
+        count = size_of(op.update[0].shape[0], self.space).minus(first)
+        var = self.space.loop_var(op.scan_axis.var.name, op.scan_axis.var.dtype, count)
+        plan.step = self.steps[stage] = Step(stage, var, first, count)
+        for tensor in (*op.init, *op.update):
+            self._read_by_extern(stage, plan, self.schedule.source(stage, tensor).op)
+
+    def _in_step(self, plan: Plan) -> None:
+        """A stage of a scan computes what one step needs: its row of an update, or what other such stages read."""
+        stage = plan.stage
+        step = plan.step = self.steps[self.scans[stage]]
+        plan.path = fixed = frozenset((step.var,))
+        if update_of(step.scan, self.schedule, stage) is not None:
+            self._at_root(plan)
+            plan.low[stage.op.axis[0]], plan.sizes[stage.op.axis[0]] = step.now, Linear(1)
+            return
+        spans: list[Span | None] | None = None
+        for reader, load in self.readers.get(stage, ()):
+            if load is None or self.scans.get(reader.stage) is not step.scan:
+                raise ScheduleError(
+                    f"stage {stage.key} is computed in the steps of {step.scan.key}, but {reader.stage.key} reads it "
+                    "after them", hint="let the scan return it, as the state of a second recurrence",
+                )  # fmt: skip
+            new = [self._span(i, self._environment(reader, fixed)) for i in load.indices]
+            spans = new if spans is None else [self._union(a, b) for a, b in zip(spans, new, strict=True)]
+        assert spans is not None, "stages without readers are skipped"
+        for item, span in zip(stage.op.axis, spans, strict=True):
+            plan.low[item], plan.sizes[item] = self._clip(item, span, fixed)
 
     def _extent(self, axis: IterVar) -> Linear:
         assert axis.dom is not None, "root axes have a range"

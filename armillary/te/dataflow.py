@@ -166,7 +166,7 @@ def _partial_op(stage: Stage, op: ComputeOp, reduction: Reduce, axis: IterVar, p
     data = _fresh_axes(op.axis, "")
     variables.update({a.var: b.var for a, b in zip(op.axis, data, strict=True)})
     apply = rewriter(variables)
-    guards = [T.less(to_expr(v, axis.var.dtype), to_expr(e, axis.var.dtype))
+    guards = [T.likely(T.less(to_expr(v, axis.var.dtype), to_expr(e, axis.var.dtype)))
               for v, e in split_guards(relations_of(stage, reductions=True), values, sizes, space)]  # fmt: skip
     condition = T.all_of(*guards, apply(reduction.condition))
     source = tuple(apply(s) for s in reduction.source)

@@ -16,14 +16,16 @@ from armillary.node import post_order
 from armillary.te.affine import ZERO, Linear, to_expr
 from armillary.te.bounds import Plan, infer_bounds
 from armillary.te.inline import rewriter
-from armillary.te.operation import ComputeOp, ExternOp, PlaceholderOp
+from armillary.te.operation import ComputeOp, ExternOp, PlaceholderOp, ScanOp
+from armillary.te.prefetch import request_region
 from armillary.te.relations import Guard, Sizes, derive_values, relations_of, split_guards
+from armillary.te.scan import copy_start, update_of
 from armillary.te.stage import Notes, Stage
 from armillary.te.storage import buffer_shape
 from armillary.te.tensor import Tensor
 from armillary.te.tensorize import reset, tensorized
 from armillary.tir import build as T
-from armillary.tir.expr import INT32, And, BufferLoad, Call, Expr, IterVar, ProducerLoad, Reduce, Var
+from armillary.tir.expr import INT32, And, BufferLoad, Expr, IterVar, ProducerLoad, Reduce, Var
 from armillary.tir.stmt import (
     Allocate,
     AttrStmt,
@@ -33,6 +35,7 @@ from armillary.tir.stmt import (
     For,
     IfThenElse,
     LetStmt,
+    LoopKind,
     PrimFunc,
     Stmt,
     seq,
@@ -58,12 +61,13 @@ class Lowering:
         self.buffers: dict[Tensor, Buffer] = {}
         self.relative: set[Tensor] = set()
         self.params = tuple(self._param(a) for a in args)
-        for plan in plans:
+        for plan in sorted(plans, key=lambda p: not isinstance(p.stage.op, ScanOp)):  # updates write into scans
             self._own_buffers(plan)
 
     def function(self, name: str) -> PrimFunc:
         roots = [p for p in self.plans.values() if p.stage.attach is None]
-        body = seq(*(self.statement(p) for p in roots)) if roots else Evaluate(T.const(0))
+        outside = [p for p in roots if p.step is None or isinstance(p.stage.op, ScanOp)]
+        body = seq(*(self.statement(p) for p in outside)) if outside else Evaluate(T.const(0))
         for plan in reversed(roots):
             body = self._allocated(plan, body)
         attrs = (("global_symbol", name), ("noalias", True))
@@ -89,6 +93,9 @@ class Lowering:
     def _own_buffers(self, plan: Plan) -> None:
         stage = plan.stage
         attached = stage.attach is not None
+        if isinstance(stage.op, ScanOp):
+            self._own_states(plan, stage.op)
+            return
         for tensor in stage.op.outputs:
             if tensor in self.buffers:
                 continue
@@ -100,8 +107,32 @@ class Lowering:
             if attached:
                 self.relative.add(tensor)
 
+    def _own_states(self, plan: Plan, op: ScanOp) -> None:
+        """A scan's buffer is also that of its state, which steps read, and of its update, which they write."""
+        for tensor, state, update in zip(op.outputs, op.state, op.update, strict=True):
+            if tensor not in self.buffers:
+                scope = plan.stage.scope or "global"
+                self.buffers[tensor] = Buffer(tensor.name, tensor.shape, tensor.dtype, scope)
+            self.buffers[state] = self.buffers[self.schedule.source(plan.stage, update)] = self.buffers[tensor]
+
+    def _scan(self, plan: Plan, op: ScanOp) -> Stmt:
+        """The first states, then the time loop."""
+        stage, step = plan.stage, plan.step
+        assert step is not None, "bounds make the step of a scan"
+        starts = []
+        for tensor, init in zip(op.outputs, op.init, strict=True):
+            source = self.schedule.source(stage, init)
+            starts.append(copy_start(self.buffers[tensor], self.buffer_of(source, stage), init))
+        inside = [p for p in self.plans.values() if p.step is step and p is not plan and p.stage.attach is None]
+        body = seq(*(self.statement(p) for p in inside))
+        count = to_expr(step.count, step.var.dtype)
+        return seq(*starts, For(step.var, T.const(0, step.var.dtype), count, LoopKind.SERIAL, body))
+
     def _allocated(self, plan: Plan, body: Stmt) -> Stmt:
         params = set(self.params)
+        scan = plan.step.scan if plan.step is not None else plan.stage
+        if scan is not plan.stage and update_of(scan, self.schedule, plan.stage) is not None:
+            return body  # the scan's own buffer
         for tensor in reversed(plan.stage.op.outputs):
             buffer = self.buffers[tensor]
             if buffer not in params:
@@ -115,6 +146,8 @@ class Lowering:
         op = plan.stage.op
         if isinstance(op, ExternOp):
             return self._extern(plan.stage, op)
+        if isinstance(op, ScanOp):
+            return self._scan(plan, op)
         assert isinstance(op, ComputeOp), "bounds refuse other operations"
         return _Nest(self, plan, op).build()
 
@@ -231,14 +264,16 @@ class _Nest:
         load = next((x for x in self.plan.loads if x.producer is source), None)
         if load is None:
             raise ScheduleError(f"prefetch on stage {self.stage.key}: it does not read {tensor.name}")
-        leaves = dict(self.plan.leaves)
         position = next(i for i, a in enumerate(self.leaf) if a is axis)
-        for inner in self.leaf[position + 1 :]:
-            leaves[inner] = ZERO
-        leaves[axis] = leaves[axis].shifted(offset)
-        values = derive_values(self.stage.relations, leaves, self.plan.sizes, self.space)
-        found = self._read(load, values)
-        return Evaluate(Call(found.dtype, "prefetch", (found,)))
+        corners = []
+        for is_last in (False, True):
+            leaves = dict(self.plan.leaves)
+            for inner in self.leaf[position + 1 :]:
+                leaves[inner] = self.plan.sizes[inner].shifted(-1) if is_last else ZERO
+            leaves[axis] = leaves[axis].shifted(offset)
+            values = derive_values(self.stage.relations, leaves, self.plan.sizes, self.space)
+            corners.append(self._read(load, values))
+        return request_region(*corners)
 
     def _read(self, load: ProducerLoad, values: Sizes) -> Expr:
         return self._mover(values)(load)

@@ -33,6 +33,7 @@ from armillary.tir.intrinsics import unary
 exp, exp2, exp10 = unary("exp"), unary("exp2"), lambda x: T.call("pow", T.cast(10.0, T.convert(x).dtype), x)
 log, log2, log10, log1p, expm1 = unary("log"), unary("log2"), unary("log10"), unary("log1p"), unary("expm1")
 sqrt, rsqrt, sigmoid, erf = unary("sqrt"), unary("rsqrt"), unary("sigmoid"), unary("erf")
+normcdf = unary("normcdf")
 sin, cos, tan, sinh, cosh, tanh = (unary(n) for n in ("sin", "cos", "tan", "sinh", "cosh", "tanh"))
 asin, acos, atan, asinh, acosh, atanh = (unary(n) for n in ("asin", "acos", "atan", "asinh", "acosh", "atanh"))
 
@@ -178,6 +179,7 @@ __all__ = [
     "min_value",
     "nearbyint",
     "nextafter",
+    "normcdf",
     "popcount",
     "pow",
     "power",

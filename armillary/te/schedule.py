@@ -13,16 +13,18 @@ from typing import Any, TypeVar
 from armillary.errors import ScheduleError
 from armillary.te import dataflow
 from armillary.te.directives import Directive
+from armillary.te.group import StageGroup, create_group
 from armillary.te.lower import lower_schedule
-from armillary.te.operation import Operation, PlaceholderOp
+from armillary.te.operation import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp
 from armillary.te.show import show_schedule
 from armillary.te.stage import Stage
 from armillary.te.tensor import Tensor
+from armillary.text.html import source_html
 from armillary.tir.expr import IterVar
 from armillary.tir.stmt import PrimFunc
 
 T = TypeVar("T")
-__all__ = ["Schedule", "Stage", "create_prim_func", "create_schedule"]
+__all__ = ["AutoInlineInjective", "Schedule", "Stage", "create_prim_func", "create_schedule"]
 
 
 class Schedule:
@@ -96,6 +98,10 @@ class Schedule:
         """The stages that `reader` reads directly."""
         return list(dict.fromkeys(self.stage_map[self.source(reader, t).op] for t in reader.op.input_tensors))
 
+    def readers(self, producer: Stage) -> list[Stage]:
+        """The stages that read `producer` directly."""
+        return [stage for stage in self.stages if producer in self.sources(stage)]
+
     def reads_from(self, reader: Stage, producer: Stage) -> bool:
         """Whether `reader` depends on `producer`."""
         seen, stack = {reader}, self.sources(reader)
@@ -124,12 +130,19 @@ class Schedule:
         """Reduce over the other axes into a tensor with `axis` as a data axis; then over `axis`."""
         return dataflow.rfactor(self, tensor, axis, factor_axis)
 
+    def create_group(self, outputs: Any, inputs: Any, include_inputs: bool = False) -> StageGroup:
+        """The stages between input and output tensors, to be moved together."""
+        return create_group(self, outputs, inputs, include_inputs)
+
     def normalize(self) -> Schedule:
         """The schedule itself: its loops always start at zero."""
         return self
 
     def __str__(self) -> str:
         return show_schedule(self)
+
+    def _repr_html_(self) -> str:
+        return source_html(show_schedule(self), "Schedule")
 
 
 def create_schedule(ops: Any) -> Schedule:
@@ -142,6 +155,19 @@ def create_schedule(ops: Any) -> Schedule:
     if not found:
         raise ScheduleError("te.create_schedule: no outputs given")
     return Schedule(tuple(dict.fromkeys(found)))
+
+
+def AutoInlineInjective(schedule: Schedule) -> None:  # noqa: N802  (the name scripts use)
+    """Inline every stage at root that is no output and no reduction, unless something asks for its storage."""
+    for stage in schedule.stages:
+        is_plain = isinstance(stage.op, ComputeOp) and not stage.op.is_reduction and not schedule.is_output(stage)
+        is_free = stage.attach is None and not stage.is_inline and not stage.scope and not stage.double_buffered
+        in_memory = any(isinstance(reader.op, ExternOp | ScanOp) for reader in schedule.readers(stage))
+        if is_plain and is_free and not in_memory:
+            stage.compute_inline()
+
+
+AutoInlineElemWise = AutoInlineBroadcast = AutoInlineInjective
 
 
 def create_prim_func(tensors: Sequence[Tensor]) -> PrimFunc:

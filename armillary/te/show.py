@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from armillary.errors import ArmillaryError
 from armillary.te.affine import Linear, to_expr
 from armillary.te.bounds import Plan, infer_bounds
-from armillary.te.operation import ComputeOp, ExternOp
+from armillary.te.operation import ComputeOp, ExternOp, ScanOp
 from armillary.te.stage import Stage, static_extent
 from armillary.tir.expr import IntImm, IterVar, Var
 from armillary.tir.stmt import LoopKind
@@ -27,9 +27,12 @@ def show_schedule(schedule: Schedule) -> str:
     except ArmillaryError as error:
         return f"# cannot be lowered: {error.message}\n" + "\n".join(_stage_line(s) for s in schedule.stages)
     lines = [f"inline {s.key}" for s in schedule.stages if s.is_inline]
+    steps = [p for p in plans if p.step is not None and not isinstance(p.stage.op, ScanOp) and p.stage.attach is None]
     for plan in plans:
-        if plan.stage.attach is None:
+        if plan.stage.attach is None and plan not in steps:
             lines.extend(_plan_lines(plan, 0))
+            inside = [p for p in steps if p.step is plan.step]
+            lines.extend(line for p in inside for line in _plan_lines(p, 2))
     return "\n".join(lines)
 
 
@@ -58,6 +61,9 @@ def _plan_lines(plan: Plan, depth: int) -> list[str]:
     lines = []
     shape = f"[{', '.join(_size_text(plan.sizes[a]) for a in stage.op.axis)}]"
     scope = f" in {stage.scope}" if stage.scope else ""
+    if isinstance(stage.op, ScanOp) and plan.step is not None:
+        time = f"for {plan.step.var.name} in {_size_text(plan.step.count)}"
+        return ["  " * depth + f"scan {stage.key}:", "  " * (depth + 1) + time]
     kind = "extern " if isinstance(stage.op, ExternOp) else "compute "
     lines.append("  " * depth + f"{kind}{stage.key}{shape}{scope}:")
     if isinstance(stage.op, ComputeOp):

@@ -19,7 +19,7 @@ from armillary.tir.expr import Expr
 def buffer_shape(plan: Plan, tensor: Tensor, space: Space) -> tuple[Expr, ...]:
     """The shape of the buffer that holds a stage's tensor, or its region."""
     axes = plan.stage.op.axis
-    if not axes or len(axes) != tensor.ndim:
+    if not axes or len(axes) != tensor.ndim or (plan.step is not None and plan.stage.attach is None):
         return tensor.shape
     shape = [to_expr(plan.sizes[a], e.dtype) for a, e in zip(axes, tensor.shape, strict=True)]
     for position, axis in enumerate(axes):

@@ -30,6 +30,8 @@ _TABLE = {
     **{name: f"armillary.tir.build:{function}" for name, function in _BUILD.items()},
     **{name: f"armillary.tir.{name}" for name in ("transform", "ir_builder")},
     **{name: f"armillary.te.math:{name}" for name in ("abs", "power", "pow", "isnan", "isinf", "isfinite", "fmod")},
+    "call_intrin": "armillary.tir.intrinsics:call_intrin",
+    "register_intrin_lowering": "armillary.tir.transform.lower_intrin:register_intrin_lowering",
     "PrimExpr": "armillary.tir.expr:Expr",
     "Range": "armillary.tir.expr:Range",
     "decl_buffer": "armillary.tir.ir_builder:decl_buffer",

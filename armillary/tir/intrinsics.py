@@ -7,6 +7,7 @@ UnsupportedError a name that it has no rule for. Emitters: `codegen/llvm*.py`, `
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import erf as _erf
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.errors import TypeMismatch
 from armillary.tir import build
 from armillary.tir.expr import BOOL, Expr
 
@@ -57,6 +59,7 @@ _ROWS = (
     _row("round", 1, lambda x: np.trunc(x + np.copysign(0.5, x))),  # half away from zero, as C's round
     _row("sigmoid", 1, lambda x: 1 / (1 + np.exp(-x))),
     _row("erf", 1, lambda x: erf(x).astype(np.asarray(x).dtype)),
+    _row("normcdf", 1, lambda x: (0.5 + 0.5 * erf(x * 0.7071067811865476)).astype(np.asarray(x).dtype)),
     # binary and ternary float functions
     _row("pow", 2, np.power), _row("atan2", 2, np.arctan2), _row("fmod", 2, np.fmod), _row("hypot", 2, np.hypot),
     _row("copysign", 2, np.copysign), _row("nextafter", 2, np.nextafter), _row("ldexp", 2, np.ldexp),
@@ -73,6 +76,21 @@ _ROWS = (
     _row("thread_sync", -1, None, pure=False),
 )  # fmt: skip
 INTRINSICS = {row.name: row for row in _ROWS}
+
+
+def call_intrin(dtype: str, name: str, *args: Any) -> Expr:
+    """A call of the intrinsic `name` with a result of `dtype`; TypeMismatch if there is none of that many arguments.
+
+    `tir.register_intrin_lowering` makes new ones.
+    """
+    name = name.removeprefix("tir.")
+    row = INTRINSICS.get(name)
+    if row is None:
+        close = difflib.get_close_matches(name, INTRINSICS, 3, 0.6)
+        raise TypeMismatch(f"there is no intrinsic {name!r}", hint=f"similar: {', '.join(close)}" if close else "")
+    if row.arity not in (-1, len(args)):
+        raise TypeMismatch(f"intrinsic {name} takes {row.arity} arguments, got {len(args)}")
+    return build.call(name, *args, dtype=dtype)
 
 
 def unary(name: str) -> Callable[[Any], Expr]:

@@ -16,17 +16,20 @@ from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
 from armillary.tir import stmt as S
 from armillary.tir.transform.bf16_legalize import BF16Legalize
-from armillary.tir.transform.flatten_storage import FlattenStorage
+from armillary.tir.transform.common_subexpr_elim_tir import CommonSubexprElimTIR
 from armillary.tir.transform.hoist_if_then_else import HoistIfThenElse
 from armillary.tir.transform.inject_double_buffer import InjectDoubleBuffer
+from armillary.tir.transform.inject_prefetch import InjectPrefetch
 from armillary.tir.transform.inject_virtual_thread import InjectVirtualThread
 from armillary.tir.transform.instrument_bound_checkers import INSTRUMENT_BOUND_CHECKERS, InstrumentBoundCheckers
 from armillary.tir.transform.loop_partition import LoopPartition
+from armillary.tir.transform.lower_intrin import LowerIntrin
 from armillary.tir.transform.narrow_data_type import NarrowDataType
 from armillary.tir.transform.remove_assert import DISABLE_ASSERT, RemoveAssert
 from armillary.tir.transform.remove_no_op import RemoveNoOp
 from armillary.tir.transform.rewrite_unsafe_select import RewriteUnsafeSelect
 from armillary.tir.transform.simplify import Simplify
+from armillary.tir.transform.storage_flatten import StorageFlatten
 from armillary.tir.transform.storage_rewrite import StorageRewrite
 from armillary.tir.transform.unroll_loop import UnrollLoop
 from armillary.tir.transform.vectorize_loop import VectorizeLoop
@@ -35,18 +38,24 @@ from armillary.transform import Pass, PassContext, register_config_option
 
 ADD_LOWER_PASS = register_config_option("tir.add_lower_pass", (list, tuple), (), "user passes: [[phase, pass], ...]")
 NOALIAS = register_config_option("tir.noalias", bool, True, "arguments of a kernel never overlap")
+BARRIER = register_config_option(
+    "tir.detect_global_barrier", bool, False, "barriers where phases need them; they are always there, so True and "
+    "False give the same code",
+)  # fmt: skip
 VERIFY_EACH = register_config_option("tir.debug_verify", bool, False, "verify the program after every loop pass")
 _NAME = "main"
 
 
-def passes(simple: bool = False) -> list[Callable[[IRModule], IRModule]]:
+def passes(simple: bool = False, target: Any = None) -> list[Callable[[IRModule], IRModule]]:
     """The passes in force, in order."""
     context = PassContext.current()
     user = _user_passes(context)
     return [
         *user[0],
         # phase 1: one-dimensional memory, index types and narrow floats settled
-        FlattenStorage(),
+        InjectPrefetch(),
+        # a prefetch names one cache line
+        StorageFlatten(),
         # every buffer has one dimension; `tensor_shapes` keeps the shapes the caller sees
         BF16Legalize(),
         # no bfloat16 arithmetic: only loads, stores and casts
@@ -75,8 +84,11 @@ def passes(simple: bool = False) -> list[Callable[[IRModule], IRModule]]:
         RewriteUnsafeSelect(),
         # no scalar select evaluates an unsafe branch
         HoistIfThenElse(),
+        CommonSubexprElimTIR(),
         *([RemoveAssert()] if context.get(DISABLE_ASSERT) else []),
         *user[3],
+        LowerIntrin(target=_kind_name(target), divisions=False),
+        # no intrinsic that a user's rule lowers
         *([InstrumentBoundCheckers()] if context.get(INSTRUMENT_BOUND_CHECKERS) else []),
     ]
 
@@ -84,14 +96,21 @@ def passes(simple: bool = False) -> list[Callable[[IRModule], IRModule]]:
 def lower_function(func: S.PrimFunc, target: Any = None, simple: bool = False) -> S.PrimFunc:
     """Run the loop passes on one function; `simple` skips loop partitioning, for reading.
 
-    `target` is accepted for passes that need it. Raises UnsupportedError for programs nested too deeply.
+    `target` chooses the rules that users registered for its kind. Raises UnsupportedError for programs nested too deep.
     """
     name = func.get_attr("global_symbol", _NAME)
-    lowered: S.PrimFunc = lower_module(IRModule({name: func}), simple)[name]
+    lowered: S.PrimFunc = lower_module(IRModule({name: func}), simple, target)[name]
     return lowered
 
 
-def lower_module(module: IRModule, simple: bool = False) -> IRModule:
+def _kind_name(target: Any) -> str:
+    """The kind of a target that is one, or is named by a text; "default" without one."""
+    if target is None:
+        return "default"
+    return str(getattr(getattr(target, "kind", None), "name", "") or str(target).split()[0])
+
+
+def lower_module(module: IRModule, simple: bool = False, target: Any = None) -> IRModule:
     """Run the loop passes on every PrimFunc of a module."""
     context = PassContext.current()
     if not context.get(NOALIAS):
@@ -100,7 +119,7 @@ def lower_module(module: IRModule, simple: bool = False) -> IRModule:
         )
     is_checked = context.get(VERIFY_EACH)
     try:
-        for item in passes(simple):
+        for item in passes(simple, target):
             if isinstance(item, Pass) and not context.pass_enabled(item.info):
                 continue
             module = item(module)

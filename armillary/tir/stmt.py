@@ -11,7 +11,7 @@ Grammar:
          | SeqStmt(statements) | Evaluate(value)
     function = PrimFunc(params, body, attrs)     params are Buffers (tensors) and Vars (scalars)
 
-Before `flatten-storage` buffers have their tensor's rank; after it every buffer is one-dimensional.
+Before `storage-flatten` buffers have their tensor's rank; after it every buffer is one-dimensional.
 Expressions: `tir/expr.py`. Text: `tir/printer.py`, `tir/parser.py`. Meaning: `tir/interpreter.py`.
 """
 
@@ -148,6 +148,7 @@ class PrimFunc(BaseFunc):
 
     _printer: ClassVar[str] = "armillary.tir.printer:print_function"
     _module_printer: ClassVar[str] = "armillary.tir.printer:print_global"
+    _verifier: ClassVar[str] = "armillary.tir.verifier:verify"
     params: tuple[Buffer | Var, ...]
     body: Stmt
     attrs: tuple[tuple[str, Any], ...] = ()  # Any: attribute values are strings, ints or tuples

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from armillary.errors import ArmillaryError, InternalError, TypeMismatch
+from armillary.ir import IRModule
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import free_vars
@@ -20,8 +21,8 @@ from armillary.tir.printer import print_stmt
 _ONLY_TE = (E.ProducerLoad, E.Reduce, E.IterVar)
 
 
-def verify(func: S.PrimFunc) -> None:
-    """Raise unless `func` is well formed."""
+def verify(func: S.PrimFunc, module: IRModule | None = None) -> None:
+    """Raise unless `func` is well formed; functions do not depend on the module they stand in."""
     verifier = _Verifier()
     verifier.names.update(free_vars_of_shapes(func))
     for param in func.params:

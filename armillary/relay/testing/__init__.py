@@ -1,7 +1,8 @@
 """Ready-made networks with random weights, and what tests of graphs use.
 
 In: `relay.testing.<network>.get_workload(batch_size=…)`. Out: (IRModule, {parameter name: NDArray}); the input is
-called "data". Modules: resnet, vgg, mobilenet, squeezenet, inception_v3, mlp (networks), layers and init (their parts).
+called "data". Modules: resnet, resnet_3d, vgg, mobilenet, squeezenet, inception_v3, densenet, mlp, dcgan, dqn, lstm
+(networks), layers and init (their parts).
 Invariant: the same arguments and seed give the same parameters.
 """
 
@@ -12,7 +13,8 @@ from armillary.lazy import lazy_names
 __getattr__, __dir__ = lazy_names(
     __name__,
     {name: f"{__name__}.{name}" for name in (
-        "inception_v3", "init", "layers", "mlp", "mobilenet", "resnet", "squeezenet", "vgg",
+        "dcgan", "densenet", "dqn", "inception_v3", "init", "layers", "lstm", "mlp", "mobilenet", "resnet", "resnet_3d",
+        "squeezenet", "vgg",
     )}
     | {name: f"{__name__}.init:{name}" for name in ("Constant", "Initializer", "Xavier", "create_workload")},
 )  # fmt: skip

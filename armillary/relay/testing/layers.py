@@ -1,4 +1,4 @@
-"""Layers that make their own parameters: conv2d, dense, batch_norm_infer.
+"""Layers that make their own parameters: convolutions, dense, batch_norm_infer.
 
 In: data (typed), and the keywords of the operator plus `name`. Out: an expression whose parameters are variables called
 `<name>_weight`, `<name>_bias`, `<name>_gamma`… with their types worked out from the data's.
@@ -6,6 +6,7 @@ In: data (typed), and the keywords of the operator plus `name`. Out: an expressi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -38,17 +39,33 @@ def conv_kernel_layout(data_layout: str, is_depthwise: bool = False) -> str:
     return table[data_layout]
 
 
+def _weight(data: Expr, name: str, spatial: str, attrs: Mapping[str, Any]) -> Var:
+    """The weight of a convolution over the axes `spatial` ("HW", "DHW"), in its kernel layout."""
+    ty = type_of(data)
+    layout, kernel = attrs.get("data_layout", f"NC{spatial}"), attrs.get("kernel_layout", f"OI{spatial}")
+    sides = dict(zip(spatial, np.broadcast_to(attrs["kernel_size"], len(spatial)).tolist(), strict=True))
+    size = {"O": attrs["channels"], "I": ty.static[layout.index("C")] // attrs.get("groups", 1), **sides}
+    return var(f"{name}_weight", shape=[size[a] for a in kernel], dtype=ty.dtype)
+
+
 def conv2d(data: Expr, weight: Expr | None = None, **kwargs: Any) -> Expr:
     """nn.conv2d with a weight of its own; keywords: name, and those of nn.conv2d."""
     name = kwargs.pop("name")
+    return call("nn.conv2d", data, weight if weight is not None else _weight(data, name, "HW", kwargs), **kwargs)
+
+
+def conv3d(data: Expr, weight: Expr | None = None, **kwargs: Any) -> Expr:
+    """nn.conv3d with a weight of its own; keywords: name, and those of nn.conv3d."""
+    name = kwargs.pop("name")
+    return call("nn.conv3d", data, weight if weight is not None else _weight(data, name, "DHW", kwargs), **kwargs)
+
+
+def conv2d_transpose(data: Expr, weight: Expr | None = None, **kwargs: Any) -> Expr:
+    """nn.conv2d_transpose with a weight (input channels first) of its own; keywords: name, and the operator's."""
+    name = kwargs.pop("name")
     if weight is None:
-        ty = type_of(data)
-        layout, kernel = kwargs.get("data_layout", "NCHW"), kwargs.get("kernel_layout", "OIHW")
-        height, width = np.broadcast_to(kwargs["kernel_size"], 2).tolist()
-        channels, groups = ty.static[layout.index("C")], kwargs.get("groups", 1)
-        size = {"O": kwargs["channels"], "I": channels // groups, "H": height, "W": width}
-        weight = var(f"{name}_weight", shape=[size[a] for a in kernel], dtype=ty.dtype)
-    return call("nn.conv2d", data, weight, **kwargs)
+        weight = _weight(data, name, "HW", {"kernel_layout": "IOHW", **kwargs})
+    return call("nn.conv2d_transpose", data, weight, **kwargs)
 
 
 def dense(data: Expr, weight: Expr | None = None, **kwargs: Any) -> Expr:

@@ -88,30 +88,31 @@ def resnet(
     return layers.function_of(call("nn.softmax", net))
 
 
+def plan(num_layers: int, height: int) -> tuple[list[int], list[int], bool]:
+    """Units per stage, filters (those of the stem first) and whether units are bottlenecks, for images of a height."""
+    if height <= 28:
+        if (num_layers - 2) % 9 == 0 and num_layers >= 164:
+            return [(num_layers - 2) // 9] * 3, [16, 64, 128, 256], True
+        if (num_layers - 2) % 6 == 0 and num_layers < 164:
+            return [(num_layers - 2) // 6] * 3, [16, 16, 32, 64], False
+        raise UnsupportedError(
+            f"resnet: no {num_layers}-layer network for images of height {height}",
+            hint="6n+2 layers below 164, or 9n+2 from 164 on",
+        )
+    if num_layers not in UNITS:
+        raise UnsupportedError(f"resnet: no {num_layers}-layer network", hint=f"known: {', '.join(map(str, UNITS))}")
+    bottle_neck = num_layers >= 50
+    return list(UNITS[num_layers]), [64, 256, 512, 1024, 2048] if bottle_neck else [64, 64, 128, 256, 512], bottle_neck
+
+
 def get_net(
     batch_size: int, num_classes: int, num_layers: int = 50, image_shape: Sequence[int] = (3, 224, 224),
     layout: str = "NCHW", dtype: str = "float32", **kwargs: Any,
 ) -> Function:  # fmt: skip
     """The network of a given depth."""
-    data_layout = layout
-    height = image_shape[layout.index("H") - 1]
-    if height <= 28:
-        if (num_layers - 2) % 9 == 0 and num_layers >= 164:
-            units, filters, bottle_neck = [(num_layers - 2) // 9] * 3, [16, 64, 128, 256], True
-        elif (num_layers - 2) % 6 == 0 and num_layers < 164:
-            units, filters, bottle_neck = [(num_layers - 2) // 6] * 3, [16, 16, 32, 64], False
-        else:
-            raise UnsupportedError(
-                f"resnet: no {num_layers}-layer network for images of height {height}",
-                hint="6n+2 layers below 164, or 9n+2 from 164 on",
-            )
-    elif num_layers in UNITS:
-        units, bottle_neck = list(UNITS[num_layers]), num_layers >= 50
-        filters = [64, 256, 512, 1024, 2048] if bottle_neck else [64, 64, 128, 256, 512]
-    else:
-        raise UnsupportedError(f"resnet: no {num_layers}-layer network", hint=f"known: {', '.join(map(str, UNITS))}")
+    units, filters, bottle_neck = plan(num_layers, image_shape[layout.index("H") - 1])
     shape = (batch_size, *image_shape)
-    return resnet(units, len(units), filters, num_classes, shape, bottle_neck, data_layout, dtype, **kwargs)
+    return resnet(units, len(units), filters, num_classes, shape, bottle_neck, layout, dtype, **kwargs)
 
 
 def get_workload(

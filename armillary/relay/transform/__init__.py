@@ -13,14 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from armillary.instrument import PassTimingInstrument, PrintAfter
 from armillary.transform import (
     PASSES,
     Pass,
     PassContext,
     PassInfo,
     PassInstrument,
-    PassTimingInstrument,
-    PrintAfter,
     Sequential,
     function_pass,
     module_pass,
@@ -35,7 +34,8 @@ for _path in sorted(Path(__file__).parent.glob("*.py")):
     if not _path.name.startswith("_"):
         importlib.import_module(f"{__name__}.{_path.stem}")
 
-_BY_NAME = {p.info.name: p for p in PASSES.values() if p.function.__module__.startswith(__name__ + ".")}
+_HERE = [p for p in PASSES.values() if p.function.__module__.startswith(__name__ + ".")]
+_BY_NAME = {name: p for p in _HERE for name in (p.info.name, *p.info.aliases)}
 
 
 def __getattr__(name: str) -> Callable[..., Pass]:

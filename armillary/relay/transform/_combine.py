@@ -1,8 +1,10 @@
 """Joining sibling contractions that read the same data into one.
 
 In: a function, a description of what may be joined. Out: the function with the siblings' weights concatenated along
-their output axis, one contraction, and a slice per sibling. Invariant: only siblings with equal attributes join, and
-only where there are at least `min_num_branches`. The three passes combine_parallel_* describe their operator.
+their output axis, one contraction, and a slice per sibling. What follows each sibling alike (a bias, a normalisation,
+an activation) is joined too, in front of the slices: there it fuses with the contraction, and its factors can still
+fold into the weights. Invariant: only siblings with equal attributes join, and only where there are at least
+`min_num_branches`. The three passes combine_parallel_* describe their operator.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ import dataclasses
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from armillary.relay.expr import Call, Expr, Function, Tuple
+from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
+from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import call, op_name, tensor
-from armillary.relay.walk import Scope, not_primitive, post_order, scopes, substitute
+from armillary.relay.walk import Scope, not_primitive, post_order, scopes, substitute, users
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +42,8 @@ def combine(function: Function, kind: Sibling, min_num_branches: int) -> Expr | 
             found.setdefault((id(expr.args[0]), _scope(of, expr), key), []).append(expr)
     for siblings in found.values():
         if len(siblings) >= min_num_branches and _independent(siblings):
-            joined = _join(siblings, kind)
-            return substitute(function, {id(s): new for s, new in zip(siblings, joined, strict=True)})
+            ends, joined = _join(siblings, kind, users(post_order(function)))
+            return substitute(function, {id(s): new for s, new in zip(ends, joined, strict=True)})
     return None
 
 
@@ -63,15 +66,82 @@ def _independent(siblings: list[Call]) -> bool:
     return not any(id(e) in ids for s in siblings for e in post_order(s.args[1]))
 
 
-def _join(siblings: list[Call], kind: Sibling) -> list[Expr]:
+def _join(siblings: list[Call], kind: Sibling, readers: dict[int, list[Expr]]) -> tuple[list[Call], list[Expr]]:
+    """The last calls that were joined, and a slice for each."""
     first = siblings[0]
     axis = kind.output_axis(first)
     sizes = [s.checked_type.shape[axis] for s in siblings]  # type: ignore[attr-defined]
     weight = call("concatenate", Tuple(tuple(s.args[1] for s in siblings)), axis=kind.weight_axis(first))
     joined = Call(first.op, (first.args[0], weight), kind.attrs(first.attrs, sum(sizes)), first.span)
+    while (step := _joined_tail(siblings, joined, axis, readers)) is not None:
+        siblings, joined = step
     parts: list[Expr] = []
     start = 0
     for size in sizes:
         parts.append(call("strided_slice", joined, begin=(start,), end=(start + size,), strides=(1,), axes=(axis,)))
         start += size
-    return parts
+    return siblings, parts
+
+
+def _joined_tail(
+    siblings: list[Call], joined: Call, axis: int, readers: dict[int, list[Expr]]
+) -> tuple[list[Call], Call] | None:
+    """The only readers of the siblings, if they do the same with each, and that on the joined value."""
+    tails = [_only_reader(s, readers) for s in siblings]
+    found = [t for t in tails if t is not None]
+    first = found[0] if len(found) == len(siblings) else None
+    if first is None or len({id(t) for t in found}) < len(found):
+        return None
+    if any(t.op is not first.op or repr(t.attrs) != repr(first.attrs) or len(t.args) != len(first.args) for t in found):
+        return None
+    args: list[Expr] = []
+    for k in range(len(first.args)):
+        column = [t.args[k] for t in found]
+        if all(a is s for a, s in zip(column, siblings, strict=True)):
+            args.append(joined)
+            continue
+        other = _joined_argument(column, found, axis)
+        if other is None:
+            return None
+        args.append(other)
+    made = Call(first.op, tuple(args), first.attrs, first.span)
+    return (found, made) if any(a is joined for a in args) and _fits(made, joined) else None
+
+
+def _only_reader(expr: Call, readers: dict[int, list[Expr]]) -> Call | None:
+    """The elementwise or broadcasting call of an operator that alone reads `expr`."""
+    found = readers.get(id(expr), [])
+    reader = found[0] if len(found) == 1 else None
+    if not isinstance(reader, Call) or not isinstance(reader.op, Op) or reader.op.kind > Kind.BROADCAST:
+        return None
+    same = tensor(reader) is not None and tensor(expr) is not None
+    return reader if same and reader.checked_type == expr.checked_type else None
+
+
+def _joined_argument(column: list[Expr], tails: list[Call], axis: int) -> Expr | None:
+    """The other operand for all: the one they share, or theirs along the joined axis; None if neither is possible."""
+    types = [tensor(a) for a in column]
+    ndim = len(tails[0].checked_type.shape)  # type: ignore[attr-defined]
+    sizes = [t.checked_type.shape[axis] for t in tails]  # type: ignore[attr-defined]
+    if any(t is None for t in types) or any(isinstance(p, Call) for a in column for p in _computed(a)):
+        return None
+    places = [axis - ndim + t.ndim for t in types if t is not None]
+    extents = [t.shape[p] if t is not None and p >= 0 else 1 for t, p in zip(types, places, strict=True)]
+    if all(a is column[0] for a in column) and extents[0] == 1:
+        return column[0]
+    if places[0] < 0 or len(set(places)) > 1 or extents != sizes:
+        return None
+    return call("concatenate", Tuple(tuple(column)), axis=places[0])
+
+
+def _computed(expr: Expr) -> list[Expr]:
+    """What an operand is made of besides constants and reshaping: nothing, for a parameter of the network."""
+    return [e for e in post_order(expr) if not isinstance(e, Constant) and op_name(e) not in _SHAPES]
+
+
+_SHAPES = ("expand_dims", "reshape", "squeeze", "broadcast_to", "transpose", "rsqrt", "sqrt", "add", "multiply",
+           "negative", "divide", "cast")  # fmt: skip
+
+
+def _fits(made: Call, joined: Call) -> bool:
+    return made.checked_type == joined.checked_type

@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from armillary.ops.transform_slice import slices
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._layout_engine import BlockPlan, flat_arguments, shuffle_source
 from armillary.relay.types import TensorType
 from armillary.relay.walk import not_primitive, post_order
 
-_FOLLOWING = frozenset({"nn.pad", "mean", "sum", "max", "min", "prod"})
+_FOLLOWING = frozenset({"nn.pad", "take", "mean", "sum", "max", "min", "prod"})
 
 
 def plan_blocks(function: Function) -> BlockPlan:
@@ -53,7 +54,7 @@ def _channels(expr: Expr) -> int:
 
 def _data_inputs(call: Call) -> int | None:
     """How many of a call's tensors are data rather than weights; None: all."""
-    return 1 if call.op.name.startswith("nn.") else None
+    return 1 if call.op.name.startswith("nn.") or call.op.name == "take" else None
 
 
 def _per_group(call: Call) -> tuple[int, int]:
@@ -71,6 +72,8 @@ def _limit(call: Call, limit: dict[int, int]) -> int:
         return math.gcd(*map(_channels, flat_arguments(call)))
     if shuffle_source(call) is not None:
         return _channels(call)
+    if name == "strided_slice":
+        return math.gcd(limit.get(id(call.args[0]), 0), *_cut(call))
     if not _follows(call):
         return 0
     parts: Sequence[Expr] = call.args
@@ -86,9 +89,21 @@ def _demand(call: Call, need: int, limit: int) -> int:
         return need if depthwise else 0 if call.attrs.groups == 1 else inside
     if name == "concatenate":
         return math.gcd(need, limit)
+    if name == "strided_slice":
+        wanted = math.gcd(need, *_cut(call))
+        return wanted if wanted >= 4 else 0
     if call.op.kind == Kind.BROADCAST:
         return math.gcd(need, limit)
     return need if _follows(call) else 0
+
+
+def _cut(call: Call) -> tuple[int, ...]:
+    """First channel and number of channels of a slice."""
+    data = call.args[0].checked_type
+    if not _channels(call.args[0]) or not isinstance(data, TensorType):
+        return (1,)
+    start, step, count = slices(call.attrs, data.shape)[1]
+    return (start, count) if step == 1 and isinstance(count, int) else (1,)
 
 
 def _follows(call: Call) -> bool:

@@ -17,6 +17,8 @@ from armillary.relay.layout import Layout, choose_block, layout
 from armillary.relay.op import Kind, Op, get_op
 from armillary.relay.transform._layout_engine import Change, LayoutChoice, LayoutRule, Request, flat_arguments
 from armillary.relay.transform._layout_shuffle import channel_shuffle
+from armillary.relay.transform._layout_views import strided_slice, take
+from armillary.relay.transform._rules import is_from_constants
 from armillary.relay.types import TensorType
 
 Changes = Sequence[Change | None]
@@ -92,6 +94,8 @@ def _conv2d_blocked(
         return None
     current = have[0].new.block("C") if have[0] is not None else 0
     inner = current if current and weight[1] % current == 0 else _agreed(expr.args[0], weight[1], request)
+    if groups == 1 and not inner:
+        inner = 1  # blocks of one are the plain layout: nothing is copied
     outer = _agreed(expr, weight[0] // groups, request)
     if not inner or not outer or (outer < 4 and weight[0] > 4):
         return None
@@ -111,13 +115,13 @@ def _depthwise_blocked(expr: Call, have: Changes, request: Request, shape: tuple
     return _blocked("nn.contrib_depthwise_conv2d_NCHWc", expr, block, block, f"OIHW1i{block}o")
 
 
-def _blocked(name: str, expr: Call, inner: int, outer: int, kernel: str) -> LayoutChoice:
+def _blocked(name: str, expr: Call, inner: int, outer: int, kernel: str, old_kernel: str = "OIHW") -> LayoutChoice:
     nchw, data, out = layout("NCHW"), layout(f"NCHW{inner}c"), layout(f"NCHW{outer}c")
     op = get_op(name)
     kept = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
     kept |= {"data_layout": data.text, "kernel_layout": kernel, "out_layout": out.text}
     attrs = op.make_attrs((), kept)
-    wanted = (Change(nchw, data), Change(layout("OIHW"), layout(kernel)))
+    wanted = (Change(nchw, data), Change(layout(old_kernel), layout(kernel)))
     return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), Change(nchw, out))
 
 
@@ -137,8 +141,26 @@ def _conv2d_as_asked(expr: Call, desired: tuple[str, ...]) -> LayoutChoice | Non
     return LayoutChoice((*wanted, *rest), build, wanted[0])
 
 
+def conv2d_transpose(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """nn.conv2d_transpose: into blocks of channels where it has one group, or into the layouts asked for."""
+    attrs = expr.attrs
+    if request.layouts_of(expr.op.name) is not None or not request.lanes:
+        return conv2d_relative(expr, have, request)
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
+    shape, weight = static(expr.args[0]), static(expr.args[1])
+    if layouts != ("NCHW", "IOHW", "NCHW") or attrs.groups != 1 or set(attrs.dilation) != {1}:
+        return None
+    if shape is None or weight is None or not isinstance(expr.args[1], Constant):
+        return None
+    current = have[0].new.block("C") if have[0] is not None else 0
+    inner, outer = current or _agreed(expr.args[0], shape[1], request) or 1, _agreed(expr, weight[1], request)
+    if not outer:
+        return None
+    return _blocked("nn.contrib_conv2d_transpose_NCHWc", expr, inner, outer, f"OIHW{inner}i{outer}o", "IOHW")
+
+
 def conv2d_relative(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
-    """nn.conv2d_transpose, qnn.conv2d: into the layouts asked for."""
+    """qnn.conv2d: into the layouts asked for (so is nn.conv2d_transpose)."""
     desired = request.layouts_of(expr.op.name)
     return None if desired is None else _conv2d_as_asked(expr, desired)
 
@@ -149,7 +171,7 @@ def conv2d_relative(expr: Call, have: Changes, request: Request) -> LayoutChoice
 def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     """nn.dense with a constant weight: the weight packed by blocks of outputs, contiguous for each input."""
     weight = static(expr.args[1])
-    if not request.lanes or weight is None or not isinstance(expr.args[1], Constant):
+    if not request.lanes or weight is None or not is_from_constants(expr.args[1]):
         return None
     lanes = choose_block(weight[0], request.lanes)
     if lanes < 4:
@@ -304,13 +326,15 @@ _POOLED = ("max", "avg", "global_max", "global_avg", "adaptive_max", "adaptive_a
 _POOLS = tuple(f"nn.{kind}_pool2d" for kind in _POOLED)
 _RULES: dict[str, LayoutRule] = {
     "nn.conv2d": conv2d,
-    "nn.conv2d_transpose": conv2d_relative,
+    "nn.conv2d_transpose": conv2d_transpose,
     "qnn.conv2d": conv2d_relative,
     "nn.dense": dense,
     "nn.bias_add": bias_add,
     "reshape": channel_shuffle,
     "concatenate": concatenate,
     "nn.pad": pad,
+    "strided_slice": strided_slice,
+    "take": take,
     **dict.fromkeys(("mean", "sum", "max", "min", "prod"), reduction),
     **dict.fromkeys(_POOLS, pool2d),
 }

@@ -17,7 +17,7 @@ from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, get_op
 from armillary.relay.types import TensorType
-from armillary.relay.walk import not_primitive, rewrite
+from armillary.relay.walk import not_primitive, post_order, rewrite
 
 Array = np.ndarray[Any, Any]
 
@@ -60,6 +60,16 @@ def tensor(expr: Expr) -> TensorType | None:
     """The type of an expression where it is a tensor of known shape."""
     ty = expr.checked_type
     return ty if isinstance(ty, TensorType) and all(isinstance(d, int) for d in ty.shape) else None
+
+
+def is_from_constants(expr: Expr) -> bool:
+    """Whether a tensor depends on constants alone: what fold-constant leaves of it runs when weights are loaded."""
+    leaves_only = (isinstance(n, Constant | Op) or (isinstance(n, Call) and _is_pure(n)) for n in post_order(expr))
+    return all(leaves_only)
+
+
+def _is_pure(item: Call) -> bool:
+    return isinstance(item.op, Op) and not item.op.stateful
 
 
 def splat(expr: Expr) -> float | int | None:

@@ -1,6 +1,7 @@
 """canonicalize-cast: give each consumer its own cast, so that the cast can be fused into it.
 
-In: a module. Out: one where no cast has more than one consumer.
+In: a module. Out: one where no cast has more than one consumer. Whoever shares sub-expressions later skips casts
+(`is_cast`), or the pass would be undone.
 
     def @main(%x: Tensor[(2,), int8]) {
       %0 = cast(%x, dtype="float32");
@@ -26,6 +27,11 @@ from armillary.relay.op import Op
 from armillary.relay.transform._rules import on_functions, op_name
 from armillary.relay.walk import not_primitive, rewrite
 from armillary.transform import define_pass
+
+
+def is_cast(expr: Expr) -> bool:
+    """Whether an expression is a cast: what eliminate-common-subexpr must skip after this pass."""
+    return op_name(expr) == "cast"
 
 
 @define_pass("canonicalize-cast", opt_level=3)

@@ -157,7 +157,7 @@ def _scale_outputs(expr: Call, factor: Array) -> Expr | None:
 def _with_weight(expr: Call, weight: Constant, vector: Array, axis: int) -> Expr:
     shape = [1] * weight.data.ndim
     shape[axis] = -1
-    scaled = (weight.data * vector.reshape(shape)).astype(weight.data.dtype)
+    scaled = (weight.data * vector.reshape(shape)).astype(weight.data.dtype, copy=False)
     return Call(expr.op, (expr.args[0], Constant(scaled, weight.span)), expr.attrs, expr.span)
 
 

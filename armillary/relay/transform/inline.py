@@ -19,7 +19,7 @@ from armillary.relay.walk import not_primitive, rewrite, substitute
 from armillary.transform import define_pass
 
 
-@define_pass("inline", opt_level=1, name="Inline")
+@define_pass("inline", opt_level=1, name="Inline", aliases=("InlineGlobals",))
 def inline(module: IRModule) -> IRModule:
     """Substitute the arguments into the bodies of functions marked Inline=1."""
     marked = [name for name, f in module.items() if isinstance(f, Function) and f.get_attr("Inline", 0)]

@@ -1,8 +1,9 @@
-"""legalize: replace the operators that no kernel can compute as such.
+"""legalize: write operators as the target wants them.
 
-In: a module. Out: one in which an operator without a tensor-expression form is written in terms of others, by the
-`decompose` rule of its record. Invariant: the result computes the same values; a build needs it even when
-simplify-inference, which does this and more, is switched off.
+In: a module. Out: one in which each call was offered to the rule that a user registered for its operator
+(`relay.op.register_legalize`), and an operator without a tensor-expression form is written in terms of others, by the
+`decompose` rule of its record. Invariant: a call is offered to its rule once; the result computes the same values; a
+build needs the pass even when simplify-inference and qnn-canonicalize, which do this and more, are switched off.
 
     def @main(%x: Tensor[(2, 2), float32]) { nn.l2_normalize(%x, eps=1e-05f, axis=[1]) }
     ->
@@ -17,9 +18,12 @@ simplify-inference, which does this and more, is switched off.
 
 from __future__ import annotations
 
+from typing import Any
+
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Op
+from armillary.relay.transform._registered import apply_registered
 from armillary.relay.transform._rules import rewrite_module
 from armillary.relay.transform.simplify_inference import decompose, pick_field
 from armillary.transform import define_pass
@@ -28,12 +32,15 @@ _ROUNDS = 8
 
 
 @define_pass("legalize")
-def legalize(module: IRModule) -> IRModule:
-    """Decompose what has no compute of its own.
+def legalize(
+    module: IRModule, *, legalize_map_attr_name: str = "FTVMLegalize", target: Any = None, decomposes: bool = True
+) -> IRModule:
+    """Apply registered rules once, then decompose what has no compute of its own (unless told not to).
 
     nn.batch_norm(x, …)  ->  x * scale + shift
     """
-    for _ in range(_ROUNDS):
+    module = apply_registered(module, legalize_map_attr_name, target)
+    for _ in range(_ROUNDS if decomposes else 0):
         changed = rewrite_module(module, _without_compute, pick_field)
         if changed is module:
             break

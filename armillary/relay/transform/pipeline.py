@@ -15,11 +15,13 @@ from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.expr import Function
 from armillary.relay.transform.alter_op_layout import alter_op_layout
-from armillary.relay.transform.canonicalize_cast import canonicalize_cast
+from armillary.relay.transform.beta_reduce import beta_reduce
+from armillary.relay.transform.canonicalize_cast import canonicalize_cast, is_cast
 from armillary.relay.transform.canonicalize_ops import canonicalize_ops
 from armillary.relay.transform.combine_parallel_batch_matmul import combine_parallel_batch_matmul
 from armillary.relay.transform.combine_parallel_conv2d import combine_parallel_conv2d
 from armillary.relay.transform.combine_parallel_dense import combine_parallel_dense
+from armillary.relay.transform.convolution_as_2d import convolution_as_2d
 from armillary.relay.transform.dynamic_to_static import dynamic_to_static
 from armillary.relay.transform.eliminate_common_subexpr import eliminate_common_subexpr
 from armillary.relay.transform.fast_math import fast_math
@@ -27,50 +29,88 @@ from armillary.relay.transform.flatten_atrous_conv import flatten_atrous_conv
 from armillary.relay.transform.fold_constant import fold_constant
 from armillary.relay.transform.fold_scale_axis import fold_scale_axis
 from armillary.relay.transform.fuse_ops import fuse_ops
+from armillary.relay.transform.hoist_elementwise import hoist_elementwise
 from armillary.relay.transform.infer_type import infer_type
 from armillary.relay.transform.inline import inline
 from armillary.relay.transform.kernel_per_call import kernel_per_call
 from armillary.relay.transform.label_ops import label_ops
 from armillary.relay.transform.legalize import legalize
 from armillary.relay.transform.pad_channels import pad_channels
+from armillary.relay.transform.pad_units import pad_units
+from armillary.relay.transform.plan_devices import plan_devices
+from armillary.relay.transform.qnn_canonicalize import qnn_canonicalize
+from armillary.relay.transform.qnn_legalize import qnn_legalize
+from armillary.relay.transform.recognize_attention import recognize_attention
+from armillary.relay.transform.recognize_gelu import recognize_gelu
+from armillary.relay.transform.recognize_normalization import recognize_normalization
 from armillary.relay.transform.remove_unused_functions import remove_unused_functions
 from armillary.relay.transform.simplify_expr import simplify_expr
 from armillary.relay.transform.simplify_expr_post_alter_op import simplify_expr_post_alter_op
 from armillary.relay.transform.simplify_inference import simplify_inference
 from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
 from armillary.relay.transform.to_graph_normal_form import to_graph_normal_form
+from armillary.relay.transform.widen_conv1d import widen_conv1d
 from armillary.relay.transform.winograd_conv2d import winograd_conv2d
 from armillary.transform import Pass, Sequential
 
 
 def build_passes(target: Any) -> list[Pass]:  # Any: whatever Target accepts
     """The passes of a build, in order."""
+    return [*_arithmetic(target), *_kernels(target)]
+
+
+def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
+    """From what an importer gives to few and large operators, in plain layouts."""
     return [
         # Only what main reaches; no let but for branches; every expression in one basic block; everything typed.
         remove_unused_functions.bind(),
         infer_type.bind(),
+        beta_reduce.bind(),
         to_graph_normal_form.bind(),
         to_basic_block_normal_form.bind(),
+        # Everything on the target's device.
+        plan_devices.bind(target=target),
+        # Plain integer arithmetic instead of the qnn dialect; operators as users' rules want them.
+        qnn_legalize.bind(target=target),
+        qnn_canonicalize.bind(target=target),
+        legalize.bind(target=target, decomposes=False),
         # No operator that exists for training only; no duplicate, no identity; branches on constants taken.
         simplify_inference.bind(),
         dynamic_to_static.bind(),
         eliminate_common_subexpr.bind(),
         fold_constant.bind(),
         simplify_expr.bind(),
+        # What exporters spell out is one operator.
+        recognize_gelu.bind(),
+        recognize_normalization.bind(),
         combine_parallel_conv2d.bind(3),
         combine_parallel_dense.bind(3),
         combine_parallel_batch_matmul.bind(3),
         fold_constant.bind(),
         # bias_add is add, so the scale of a normalisation reaches the weights.
         canonicalize_ops.bind(),
+        # Convolutions and poolings are over two axes; what acts on elements of a contraction's result is next to it.
+        widen_conv1d.bind(),
+        convolution_as_2d.bind(),
+        hoist_elementwise.bind(),
         fold_constant.bind(),
         fold_scale_axis.bind(),
         simplify_expr.bind(),
+        # Attention is one operator; what moved its heads about cancels.
+        recognize_attention.bind(),
+        simplify_expr.bind(),
         canonicalize_cast.bind(),
         flatten_atrous_conv.bind(),
+    ]
+
+
+def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
+    """From there to layouts, algorithms and kernels."""
+    return [
         # Channels in blocks of a vector; weights packed: the last change of layout.
         infer_type.bind(),
         pad_channels.bind(target=target),
+        pad_units.bind(target=target),
         alter_op_layout.bind(target=target),
         # Each 3x3 convolution has its algorithm.
         winograd_conv2d.bind(target=target),
@@ -78,10 +118,11 @@ def build_passes(target: Any) -> list[Pass]:  # Any: whatever Target accepts
         simplify_expr_post_alter_op.bind(),
         fast_math.bind(),
         fold_constant.bind(),
-        eliminate_common_subexpr.bind(),
+        # No duplicate, except the casts that fuse into their readers.
+        eliminate_common_subexpr.bind(fskip=is_cast),
         # Whatever is switched off: no let that a folded branch left, each operator one that kernels can compute.
         to_graph_normal_form.bind(),
-        legalize.bind(),
+        legalize.bind(legalize_map_attr_name="", target=target),
         # Every call is the call of a kernel.
         infer_type.bind(),
         fuse_ops.bind(),

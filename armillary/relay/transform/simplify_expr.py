@@ -217,6 +217,24 @@ def consecutive_clips(expr: Call) -> Expr | None:
     return call("clip", inner.args[0], a_min=low, a_max=high) if low <= high else None
 
 
+def redundant_clip(expr: Call) -> Expr | None:
+    """clip(x, a, b)  ->  x   if x is an integer, or widened from one, that lies in [a, b] by its dtype"""
+    source = expr.args[0]
+    while op_name(source) == "cast" and isinstance(source, Call) and _widens(source):
+        source = source.args[0]
+    ty = tensor(source)
+    if ty is None or not ty.dtype.is_int:
+        return None
+    fits = expr.attrs.a_min <= ty.dtype.min_value and ty.dtype.max_value <= expr.attrs.a_max
+    return expr.args[0] if fits else None
+
+
+def _widens(cast: Call) -> bool:
+    """Whether a cast from an integer loses nothing."""
+    (source,), (result,) = tensor_fields(cast.args[0].checked_type), tensor_fields(cast.checked_type)
+    return source.dtype.is_int and np.can_cast(source.dtype.numpy, result.dtype.numpy, "safe")
+
+
 def like_shape(expr: Call) -> Expr | None:
     """zeros_like(x)  ->  zeros(shape of x), and so for the operators that only read a tensor's shape"""
     ty, name = tensor(expr), op_name(expr)
@@ -256,7 +274,7 @@ _RULES: dict[str, tuple[Callable[[Call], Expr | None], ...]] = {
     "nn.pad": (zero_padding,),
     "copy": (same_cast,),
     "broadcast_to": (same_shape,),
-    "clip": (consecutive_clips,),
+    "clip": (consecutive_clips, redundant_clip),
     **dict.fromkeys(LIKE, (like_shape,)),
     **dict.fromkeys((r for r in RESHAPES if r != "reshape_like"), (same_shape, consecutive_reshapes)),
 }

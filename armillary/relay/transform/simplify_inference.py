@@ -1,7 +1,7 @@
 """simplify-inference: replace operators that mean others by what they mean when not training.
 
-In: a module. Out: one without batch_norm, dropout and others whose record has a `decompose` rule. Invariant: each rule
-sits with its operator; the result computes the same values.
+In: a module. Out: one without batch_norm, dropout and others whose record has a `decompose` rule; those of the qnn
+dialect have a pass of their own. Invariant: each rule sits with its operator; the result computes the same values.
 
     def @main(%x: Tensor[(2,), float32]) { nn.dropout(%x) }
     ->
@@ -13,7 +13,7 @@ from __future__ import annotations
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Tuple, TupleGetItem
 from armillary.relay.op import Op
-from armillary.relay.transform._rules import rewrite_module
+from armillary.relay.transform._rules import op_name, rewrite_module
 from armillary.transform import define_pass
 
 _ROUNDS = 8  # a decomposition may use operators that decompose again; deeper is a defect of a rule
@@ -26,11 +26,15 @@ def simplify_inference(module: IRModule) -> IRModule:
     nn.dropout(x)  ->  x
     """
     for _ in range(_ROUNDS):
-        changed = rewrite_module(module, decompose, pick_field)
+        changed = rewrite_module(module, _not_quantised, pick_field)
         if changed is module:
             break
         module = changed
     return module
+
+
+def _not_quantised(expr: Expr) -> Expr | None:
+    return None if op_name(expr).startswith("qnn.") else decompose(expr)
 
 
 def decompose(expr: Expr) -> Expr | None:

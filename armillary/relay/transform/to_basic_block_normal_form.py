@@ -37,7 +37,7 @@ def normalise(function: Function) -> Expr | None:
     if not any(isinstance(e, If) or (isinstance(e, Function) and e is not function) for e in order):
         return None
     shared = _shared(function, order)
-    return _Binder(function, order, shared).run() if shared else None
+    return Binder(function, order, shared).run() if shared else None
 
 
 def _shared(function: Function, order: list[Expr]) -> set[int]:
@@ -64,7 +64,7 @@ def _uses(expr: Expr, of: dict[int, Scope], inner: dict[tuple[int, int], Scope])
             return [(child, of[id(expr)]) for child in children(expr)] if not is_leaf(expr) else []
 
 
-class _Binder:
+class Binder:
     """Rebuilds in post order; each scope collects its bindings, and is wrapped in them when it closes."""
 
     def __init__(self, function: Function, order: list[Expr], shared: set[int]) -> None:

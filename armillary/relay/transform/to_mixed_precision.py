@@ -4,6 +4,7 @@ In: a module. Out: the same with casts, so that contractions take and give the m
 where their inputs already are in it (FOLLOW), and the sensitive ones stay as they were (NEVER). Invariant: a value is
 cast to a type once; operators without floats are untouched; branches, lets and calls of functions see the old types.
 `missing_op_mode` says what an operator without a category means: 0 an error, 1 a warning and NEVER, 2 NEVER.
+The result keeps its type if `keep_orig_output_dtype` says so, or the configuration of that name where it is None.
 `conversions` maps an operator to (category, accumulation dtype, output dtype) and goes before the tables.
 
     def @main(%x: Tensor[(1, 4), float32], %w: Tensor[(2, 4), float32]) {
@@ -35,7 +36,7 @@ from armillary.relay.op import Op
 from armillary.relay.transform._rules import call, on_functions
 from armillary.relay.types import TensorType, TupleType, Type
 from armillary.relay.walk import map_children, not_primitive, post_order
-from armillary.transform import define_pass
+from armillary.transform import PassContext, define_pass, register_config_option
 
 
 class Category(enum.IntEnum):
@@ -67,6 +68,9 @@ CATEGORIES: dict[str, Category] = {
     **dict.fromkeys(_NEVER.split(), Category.NEVER),
 }
 Conversion = tuple[int, str, str]
+KEEP_OUTPUT = register_config_option(
+    "relay.ToMixedPrecision.keep_orig_output_dtype", bool, False, "cast the results of to-mixed-precision back"
+)
 
 
 @define_pass("to-mixed-precision")
@@ -75,7 +79,7 @@ def to_mixed_precision(
     *,
     mixed_precision_type: str = "float16",
     missing_op_mode: int = 1,
-    keep_orig_output_dtype: bool = False,
+    keep_orig_output_dtype: bool | None = None,
     conversions: Mapping[str, Conversion] | None = None,
 ) -> IRModule:
     """Insert casts so that contractions and what follows them compute in `mixed_precision_type`."""
@@ -84,9 +88,10 @@ def to_mixed_precision(
     if missing_op_mode not in (0, 1, 2):
         raise ConfigError(f"to-mixed-precision: missing_op_mode is 0 (error), 1 (warn) or 2, got {missing_op_mode!r}")
     mixed, overrides = DType(mixed_precision_type), dict(conversions or {})
+    keeps = PassContext.current().get(KEEP_OUTPUT) if keep_orig_output_dtype is None else keep_orig_output_dtype
 
     def change(function: Function) -> Expr:
-        return _Converter(mixed, missing_op_mode, overrides).run(function, keep_orig_output_dtype)
+        return _Converter(mixed, missing_op_mode, overrides).run(function, keeps)
 
     return on_functions(module, change)
 

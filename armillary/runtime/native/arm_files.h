@@ -15,6 +15,9 @@ typedef struct {
 } arm_array;
 
 int arm_file_read(const char *path, arm_blob *out, arm_error *error);
+/* A file in the address space, read as it is looked at; its descriptor stays open in `file`. */
+int arm_file_map(const char *path, arm_blob *out, int *file, arm_error *error);
+void arm_file_unmap(arm_blob *blob, int file);
 int arm_file_write(const char *path, const void *data, size_t size, arm_error *error);
 void arm_blob_free(arm_blob *blob);
 
@@ -28,6 +31,12 @@ typedef int (*arm_member_visit)(void *context, const char *name, const unsigned 
                                 arm_error *error);
 int arm_zip_read(const unsigned char *bytes, size_t size, arm_member_visit visit, void *context, arm_error *error);
 int arm_npz_write(const char *path, const arm_array *arrays, int count, arm_error *error);
-int arm_tar_read(const unsigned char *bytes, size_t size, arm_member_visit visit, void *context, arm_error *error);
+
+/* A member of a package, inside the tar's bytes, and the CRC-32 that the package records for it (packages of old: none). */
+typedef struct { const unsigned char *data; size_t size; int has_crc; uint32_t crc; } arm_member;
+enum { ARM_MOD_SO, ARM_MOD_JSON, ARM_MOD_PARAMS, ARM_MEMBERS };
+/* Find the members; all but mod.params, which is read later and checked then, have their checksums verified. */
+int arm_tar_read(const unsigned char *bytes, size_t size, arm_member members[ARM_MEMBERS], arm_error *error);
+int arm_member_check(const arm_member *member, const char *name, uint32_t crc, arm_error *error);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void set_pointer(arm_graph *g, int32_t storage, void *data) {
+void arm_graph_point(arm_graph *g, int32_t storage, void *data) {
   arm_storage *s = &g->storages[storage];
   s->data = data;
   for (int32_t i = s->first_slot; i >= 0; i = g->slots[i].next)
@@ -31,7 +31,7 @@ static int allocate_storages(arm_graph *g, arm_error *error) {
     arm_storage *storage = &g->storages[s];
     if (storage->offset >= 0) {
       storage->data = (char *)g->arena + storage->offset;
-    } else if (!storage->is_input) {
+    } else if (!storage->is_input && (!storage->is_load || storage->heads > 0)) {
       storage->data = storage->owned = arm_alloc((size_t)storage->bytes);
       if (storage->data == NULL) return arm_fail(error, "graph: out of memory: %lld bytes", (long long)storage->bytes);
       g->memory += (size_t)storage->bytes;
@@ -147,7 +147,7 @@ int arm_graph_create(const char *json, size_t size, arm_module *module, arm_pool
   g->module = module;
   g->pool = pool;
   g->max_threads = pool ? arm_pool_threads(pool) : 1;
-  if (arm_plan_read(g, json, size, &error) != 0 || allocate_storages(g, &error) != 0 ||
+  if (arm_plan_read(g, json, size, &error) != 0 || arm_load_plan(g, &error) != 0 || allocate_storages(g, &error) != 0 ||
       bind_nodes(g, &error) != 0 || make_workspaces(g, &error) != 0) {
     arm_graph_destroy(g);
     return -1;
@@ -164,6 +164,7 @@ void arm_graph_destroy(arm_graph *g) {
     free(g->nodes[i].inputs);
   }
   for (int32_t s = 0; g->storages != NULL && s < g->num_storages; s++) arm_free(g->storages[s].owned);
+  arm_variants_free(g);
   arm_free(g->arena);
   arm_free(g->workspace);
   free(g->nodes);
@@ -180,7 +181,7 @@ void arm_graph_destroy(arm_graph *g) {
 /* ---- questions ---- */
 
 int arm_graph_num_inputs(const arm_graph *g) { return g->num_inputs; }
-int arm_graph_num_outputs(const arm_graph *g) { return g->num_heads; }
+int arm_graph_num_outputs(const arm_graph *g) { return g->variants[g->active].num_heads; }
 int arm_graph_num_nodes(const arm_graph *g) { return g->num_nodes; }
 size_t arm_graph_memory(const arm_graph *g) { return g->memory; }
 
@@ -190,7 +191,7 @@ const char *arm_graph_input_name(const arm_graph *g, int index) {
 
 int arm_graph_input_index(const arm_graph *g, const char *name) {
   for (int i = 0; i < g->num_inputs; i++)
-    if (strcmp(g->nodes[g->inputs[i]].name, name) == 0) return i;
+    if (strcmp(g->nodes[g->inputs[i]].name, name) == 0 && arm_variants_uses(g, i)) return i;
   return -1;
 }
 
@@ -202,6 +203,14 @@ const char *arm_graph_node_function(const arm_graph *g, int node) {
   return node >= 0 && node < g->num_nodes ? g->nodes[node].function : NULL;
 }
 
+int arm_graph_node_owner(const arm_graph *g, int node) {
+  return node >= 0 && node < g->num_nodes ? g->nodes[node].owner : -1;
+}
+
+int arm_graph_node_is_load(const arm_graph *g, int node) {
+  return node >= 0 && node < g->num_nodes ? g->nodes[node].is_load : -1;
+}
+
 int arm_graph_node_outputs(const arm_graph *g, int node) {
   return node >= 0 && node < g->num_nodes ? g->nodes[node].num_outputs : -1;
 }
@@ -211,15 +220,22 @@ static int32_t input_entry(const arm_graph *g, int index, arm_error *error) {
   return arm_fail(error, "the graph has %d inputs; there is no input %d", g->num_inputs, index);
 }
 
-static int own_memory(arm_graph *g, int32_t storage, arm_error *error) {
+int arm_graph_own(arm_graph *g, int32_t storage, arm_error *error) {
   arm_storage *s = &g->storages[storage];
   if (s->owned == NULL) {
     s->owned = arm_alloc((size_t)s->bytes);
     if (s->owned == NULL) return arm_fail(error, "graph: out of memory: %lld bytes of input", (long long)s->bytes);
     memset(s->owned, 0, (size_t)s->bytes);
   }
-  if (s->data != s->owned) set_pointer(g, storage, s->owned);
+  if (s->data != s->owned) arm_graph_point(g, storage, s->owned);
   return 0;
+}
+
+void arm_graph_was_set(arm_graph *g, int32_t storage) {
+  arm_storage *s = &g->storages[storage];
+  s->is_set = 1;
+  s->is_released = s->is_stored = 0;
+  if (s->last_load >= 0) s->is_fresh = g->is_stale = 1;
 }
 
 int arm_graph_input_info(const arm_graph *g, int index, arm_tensor *out, char *err, size_t err_size) {
@@ -235,16 +251,22 @@ int arm_graph_input(arm_graph *g, int index, arm_tensor *out, char *err, size_t 
   int32_t entry = input_entry(g, index, &error);
   if (entry < 0) return -1;
   int32_t storage = g->entries[entry].storage;
-  if (g->storages[storage].data == NULL && own_memory(g, storage, &error) != 0) return -1;
-  g->storages[storage].is_set = 1;
+  if (g->storages[storage].is_released)
+    return arm_fail(&error, "input %s was given back after loading: only its expanded form is kept",
+                    arm_graph_input_name(g, index));
+  if (g->storages[storage].data == NULL && arm_graph_own(g, storage, &error) != 0) return -1;
+  g->storages[storage].is_kept = 1; /* the caller has a view */
+  arm_graph_was_set(g, storage);
   *out = entry_tensor(g, entry);
   return 0;
 }
 
 int arm_graph_output(arm_graph *g, int index, arm_tensor *out, char *err, size_t err_size) {
   arm_error error = {err, err_size};
-  if (index < 0 || index >= g->num_heads)
-    return arm_fail(&error, "the graph has %d outputs; there is no output %d", g->num_heads, index);
+  const arm_variant *v = &g->variants[g->active];
+  if (index < 0 || index >= v->num_heads)
+    return arm_fail(&error, "the graph has %d outputs; there is no output %d", v->num_heads, index);
+  index += v->first_head;
   *out = entry_tensor(g, g->heads[index]);
   if (g->copy_out[index] != NULL) out->data = g->copy_out[index];
   return 0;
@@ -255,12 +277,15 @@ int arm_graph_node_output(arm_graph *g, int node, int index, arm_tensor *out, ch
   if (node < 0 || node >= g->num_nodes || index < 0 || index >= g->nodes[node].num_outputs)
     return arm_fail(&error, "the graph has no output %d of node %d", index, node);
   *out = entry_tensor(g, g->nodes[node].first_entry + index);
+  if (out->data == NULL && g->entries[g->nodes[node].first_entry + index].bytes > 0)
+    return arm_fail(&error, "node %s: its value was never computed, or was given back after loading",
+                    g->nodes[node].name);
   return 0;
 }
 
 /* ---- setting ---- */
 
-static int check_value(const arm_entry *entry, const char *what, const arm_tensor *value, arm_error *error) {
+int arm_graph_check_value(const arm_entry *entry, const char *what, const arm_tensor *value, arm_error *error) {
   char got[256], wanted[256];
   if (value->ndim < 0 || value->ndim > ARM_MAX_NDIM) return arm_fail(error, "%s: impossible number of dimensions", what);
   arm_shape_text(got, sizeof got, value->shape, value->ndim);
@@ -284,10 +309,11 @@ static int check_direct(const char *what, const arm_tensor *value, arm_error *er
 
 static int set_entry(arm_graph *g, int32_t entry, const char *what, const arm_tensor *value, arm_error *error) {
   int32_t storage = g->entries[entry].storage;
-  if (check_value(&g->entries[entry], what, value, error) != 0 || own_memory(g, storage, error) != 0) return -1;
+  if (arm_graph_check_value(&g->entries[entry], what, value, error) != 0) return -1;
+  if (arm_graph_own(g, storage, error) != 0) return -1;
   arm_tensor own = entry_tensor(g, entry);
   if (arm_tensor_copy(value, &own, error->text, error->size) != 0) return -1;
-  g->storages[storage].is_set = 1;
+  arm_graph_was_set(g, storage);
   return 0;
 }
 
@@ -302,54 +328,41 @@ int arm_graph_set_input_zero_copy(arm_graph *g, int index, const arm_tensor *val
   int32_t entry = input_entry(g, index, &error);
   if (entry < 0) return -1;
   const char *name = arm_graph_input_name(g, index);
-  if (check_value(&g->entries[entry], name, value, &error) != 0 || check_direct(name, value, &error) != 0) return -1;
-  set_pointer(g, g->entries[entry].storage, arm_tensor_data(value));
-  g->storages[g->entries[entry].storage].is_set = 1;
+  if (arm_graph_check_value(&g->entries[entry], name, value, &error) != 0) return -1;
+  if (check_direct(name, value, &error) != 0) return -1;
+  arm_graph_point(g, g->entries[entry].storage, arm_tensor_data(value));
+  arm_graph_was_set(g, g->entries[entry].storage);
   return 0;
 }
 
 int arm_graph_set_output_zero_copy(arm_graph *g, int index, const arm_tensor *value, char *err, size_t err_size) {
   arm_error error = {err, err_size};
-  if (index < 0 || index >= g->num_heads)
-    return arm_fail(&error, "the graph has %d outputs; there is no output %d", g->num_heads, index);
+  const arm_variant *v = &g->variants[g->active];
+  if (index < 0 || index >= v->num_heads)
+    return arm_fail(&error, "the graph has %d outputs; there is no output %d", v->num_heads, index);
+  index += v->first_head;
   const arm_entry *entry = &g->entries[g->heads[index]];
-  if (check_value(entry, "output", value, &error) != 0 || check_direct("output", value, &error) != 0) return -1;
+  if (arm_graph_check_value(entry, "output", value, &error) != 0) return -1;
+  if (check_direct("output", value, &error) != 0) return -1;
   arm_storage *storage = &g->storages[entry->storage];
   /* Memory that other values use as well cannot move to the user's buffer: the result is copied there after the run. */
-  int exclusive = storage->offset < 0 && !storage->is_input && storage->heads == 1 && storage->bytes == entry->bytes;
-  if (exclusive) set_pointer(g, entry->storage, arm_tensor_data(value));
+  int exclusive = storage->offset < 0 && !storage->is_input && !storage->is_load && storage->heads == 1 &&
+                  storage->bytes == entry->bytes;
+  if (exclusive) arm_graph_point(g, entry->storage, arm_tensor_data(value));
   else g->copy_out[index] = arm_tensor_data(value);
   return 0;
-}
-
-typedef struct { arm_graph *graph; int count; } loading;
-
-static int load_param(void *context, const char *name, const arm_tensor *value, arm_error *error) {
-  loading *l = context;
-  int index = arm_graph_input_index(l->graph, name);
-  if (index < 0) return 0;
-  l->count++;
-  return set_entry(l->graph, input_entry(l->graph, index, error), name, value, error);
-}
-
-int arm_graph_load_params(arm_graph *g, const void *blob, size_t size, int *count, char *err, size_t err_size) {
-  arm_error error = {err, err_size};
-  loading l = {g, 0};
-  int status = arm_params_read(blob, size, load_param, &l, &error);
-  *count = l.count;
-  return status;
 }
 
 /* ---- running ---- */
 
 static int check_inputs(const arm_graph *g, arm_error *error) {
   for (int32_t i = 0; i < g->num_inputs; i++)
-    if (!g->storages[g->entries[g->nodes[g->inputs[i]].first_entry].storage].is_set)
+    if (!g->storages[g->entries[g->nodes[g->inputs[i]].first_entry].storage].is_set && arm_variants_uses(g, i))
       return arm_fail(error, "input %s was never set", g->nodes[g->inputs[i]].name);
   return 0;
 }
 
-static void copy_alias(const arm_graph *g, const arm_node *node) {
+void arm_graph_copy_alias(const arm_graph *g, const arm_node *node) {
   const arm_entry *to = &g->entries[node->first_entry];
   char *place = g->storages[to->storage].data;
   for (int32_t i = 0; i < node->num_inputs; i++) {
@@ -360,26 +373,33 @@ static void copy_alias(const arm_graph *g, const arm_node *node) {
   }
 }
 
-static int run_nodes(arm_graph *g, int begin, int end, double *seconds, arm_error *error) {
-  double last = seconds ? arm_now() : 0;
+static void tick(arm_clock *clock, int node) {
+  if (clock == NULL) return;
+  double now = arm_now();
+  if (node >= clock->begin && node < clock->end) clock->seconds[node - clock->begin] += now - clock->last;
+  clock->last = now;
+}
+
+int arm_nodes_run(arm_graph *g, int begin, int end, int32_t owner, arm_clock *clock, arm_error *error) {
   for (int i = begin; i < end; i++) {
     const arm_node *node = &g->nodes[i];
+    if (node->owner != owner || node->is_load) continue; /* run by its branch or loop; run when loading */
     if (node->kind == ARM_NODE_CALL) {
       int32_t code = arm_bound_run(&node->bound, g->pool, g->max_threads);
       if (code != 0) return arm_bound_failed(&node->bound, code, error);
     } else if (node->kind == ARM_NODE_ALIAS) {
-      copy_alias(g, node);
+      arm_graph_copy_alias(g, node);
+    } else if (node->kind != ARM_NODE_INPUT && arm_control_run(g, i, clock, error) != 0) {
+      return -1;
     }
-    if (seconds == NULL) continue;
-    double now = arm_now();
-    seconds[i - begin] = now - last;
-    last = now;
+    tick(clock, i);
   }
   return 0;
 }
 
 static void copy_heads(const arm_graph *g) {
-  for (int32_t i = 0; i < g->num_heads; i++) {
+  const arm_variant *v = &g->variants[g->active];
+  for (int32_t i = v->first_head; i < v->first_head + v->num_heads; i++) {
     const arm_entry *entry = &g->entries[g->heads[i]];
     if (g->copy_out[i] != NULL) memmove(g->copy_out[i], g->storages[entry->storage].data, (size_t)entry->bytes);
   }
@@ -391,8 +411,13 @@ int arm_graph_run_range(arm_graph *g, int begin, int end, double *seconds, char 
     return arm_fail(&error, "nodes [%d, %d) are not a part of the graph's %d nodes", begin, end, g->num_nodes);
   if (atomic_exchange(&g->running, 1)) return arm_fail(&error, "the graph is already running in another thread");
   int status = check_inputs(g, &error);
-  if (status == 0) status = run_nodes(g, begin, end, seconds, &error);
-  if (status == 0 && end == g->num_nodes) copy_heads(g);
+  if (status == 0 && g->is_stale) status = arm_load_expand(g, 1, &error);
+  if (seconds != NULL) memset(seconds, 0, sizeof *seconds * (size_t)(end - begin));
+  arm_clock clock = {seconds, seconds ? arm_now() : 0, begin, end};
+  const arm_variant *v = &g->variants[g->active];
+  if (begin < v->begin) begin = v->begin;
+  if (status == 0) status = arm_nodes_run(g, begin, end < v->end ? end : v->end, -1, seconds ? &clock : NULL, &error);
+  if (status == 0 && end >= v->end) copy_heads(g);
   atomic_store(&g->running, 0);
   return status;
 }

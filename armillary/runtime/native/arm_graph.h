@@ -6,14 +6,27 @@
 
 #include "arm_internal.h"
 
-typedef enum { ARM_NODE_INPUT, ARM_NODE_CALL, ARM_NODE_ALIAS } arm_node_kind;
+typedef enum {
+  ARM_NODE_INPUT, ARM_NODE_CALL, ARM_NODE_ALIAS, ARM_NODE_IF, ARM_NODE_LOOP, ARM_NODE_YIELD
+} arm_node_kind;
+
+/* What a branch or loop says of the nodes after it: sizes of its regions; for loops, what is carried and collected. */
+typedef struct {
+  int32_t first, second, states, scans;
+  int64_t trips; /* rows of the scans; -1: no bound */
+} arm_control;
 
 typedef struct {
   arm_node_kind kind;
   char *name;
   const char *function;     /* "" for inputs, "__nop" for aliases */
   int32_t first_entry, num_outputs, num_inputs;
+  int32_t owner;            /* the branch or loop around the node, or -1 */
+  arm_control control;
+  int32_t is_choice;        /* an input that not every variant has */
+  uint64_t stamp;           /* when an input was set last: counts upwards, 0 is never */
   int32_t *inputs;          /* entries */
+  int32_t is_load;          /* runs when parameters are set, not in an inference */
   arm_bound bound;          /* calls only */
 } arm_node;
 
@@ -31,7 +44,15 @@ typedef struct {
   void *data, *owned;
   int64_t bytes, offset; /* offset < 0: not in the arena */
   int32_t first_slot, is_input, is_set, heads;
+  int32_t is_load;                 /* written by a load-time node */
+  int32_t last_load;               /* the last load-time node that reads it, or -1 */
+  int32_t is_kept;                 /* read in inferences, or with another storage: stays after loading */
+  int32_t is_fresh, is_released;   /* set since the load-time nodes ran; given back after they did */
+  int32_t is_stored;               /* its values can be had again from where they are stored, so it may be given back */
 } arm_storage;
+
+/* Nodes [begin, end) with their inputs (positions in arg_nodes) and heads: what one run does. */
+typedef struct { int32_t begin, end, first_head, num_heads, num_inputs, *inputs; } arm_variant;
 
 struct arm_graph {
   arm_module *module;
@@ -43,13 +64,46 @@ struct arm_graph {
   arm_storage *storages;
   arm_slot *slots;
   int32_t *inputs, *heads; /* nodes; entries */
+  arm_variant *variants;
+  int32_t num_variants, active;
+  uint64_t stamps;
   void **copy_out;         /* per head: where to copy the result after a run, or NULL */
   void *arena, *workspace;
   size_t memory;
+  int32_t num_load, is_stale; /* load-time nodes; whether some have to run before the next inference */
   _Atomic int running;
 };
 
+/* Times of nodes [begin, end), added up; `last` is when the latest node was done. */
+typedef struct { double *seconds, last; int begin, end; } arm_clock;
+
+/* Run those of nodes [begin, end) that lie directly in `owner`'s region. */
+int arm_nodes_run(arm_graph *graph, int begin, int end, int32_t owner, arm_clock *clock, arm_error *error);
+
+/* Branches and loops: arm_control.c. */
+int arm_control_kind(const char *function, arm_node_kind *kind); /* 0: a plain function */
+int arm_control_read(const arm_json *json, int32_t attrs, arm_node *node, arm_error *error);
+int arm_control_check(arm_graph *graph, arm_error *error); /* also fills in `owner` */
+int arm_control_run(arm_graph *graph, int32_t index, arm_clock *clock, arm_error *error);
+
+/* Variants: arm_variants.c. */
+int arm_variants_read(arm_graph *graph, const arm_json *json, arm_error *error);
+void arm_variants_free(arm_graph *graph);
+int arm_variants_uses(const arm_graph *graph, int index);
+
 /* Fill nodes, entries, storages, inputs and heads from graph JSON; memory and calls come later. */
 int arm_plan_read(arm_graph *graph, const char *text, size_t size, arm_error *error);
+
+/* arm_graph.c */
+void arm_graph_point(arm_graph *graph, int32_t storage, void *data);
+int arm_graph_own(arm_graph *graph, int32_t storage, arm_error *error);
+int arm_graph_check_value(const arm_entry *entry, const char *what, const arm_tensor *value, arm_error *error);
+void arm_graph_was_set(arm_graph *graph, int32_t storage);
+void arm_graph_copy_alias(const arm_graph *graph, const arm_node *node);
+
+/* arm_load.c: load-time nodes. After arm_plan_read, find what they read and what may go after they ran. */
+int arm_load_plan(arm_graph *graph, arm_error *error);
+/* Run the load-time nodes whose inputs are all set and some of them fresh; `all`: a missing input is an error. */
+int arm_load_expand(arm_graph *graph, int all, arm_error *error);
 
 #endif

@@ -91,5 +91,13 @@ int arm_bound_failed(const arm_bound *bound, int32_t code, arm_error *error);
 /* Params */
 typedef int (*arm_param_visit)(void *context, const char *name, const arm_tensor *value, arm_error *error);
 int arm_params_read(const void *blob, size_t size, arm_param_visit visit, void *context, arm_error *error);
+#define ARM_PARAMS_MAGIC UINT64_C(0xF7E58D4F05049CB7)
+#define ARM_PARAM_HEAD 32
+int arm_param_head(const unsigned char *head, int32_t *ndim, arm_dtype *dtype); /* -1: damaged, or an unknown type */
+/* Where to put the values of an array (NULL: nowhere), and that they are there. */
+typedef int (*arm_param_place)(void *context, const char *name, const arm_tensor *type, void **where, arm_error *error);
+typedef int (*arm_param_placed)(void *context, arm_error *error);
+int arm_params_stream(int file, int64_t offset, uint64_t size, arm_param_place place, arm_param_placed placed,
+                      void *context, uint32_t *crc, arm_error *error);
 
 #endif

@@ -3,6 +3,12 @@
  * In: bytes, or a tensor. Out: a tensor that points into the bytes, or a file. Invariant: only little-endian, C-ordered
  * arrays of known types are accepted, and the data lies inside the bytes.
  */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +36,27 @@ int arm_file_read(const char *path, arm_blob *out, arm_error *error) {
   if (ok) return 0;
   arm_blob_free(out);
   return arm_fail(error, "%s: cannot be read", path);
+}
+
+int arm_file_map(const char *path, arm_blob *out, int *file, arm_error *error) {
+  struct stat info;
+  *out = (arm_blob){NULL, 0};
+  *file = open(path, O_RDONLY);
+  if (*file < 0) return arm_fail(error, "%s: cannot be opened", path);
+  if (fstat(*file, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
+    void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, *file, 0);
+    if (data != MAP_FAILED) *out = (arm_blob){data, (size_t)info.st_size};
+  }
+  if (out->data != NULL) return 0;
+  close(*file);
+  *file = -1;
+  return arm_fail(error, "%s: is empty or not a regular file", path);
+}
+
+void arm_file_unmap(arm_blob *blob, int file) {
+  if (blob->data != NULL) munmap(blob->data, blob->size);
+  if (file >= 0) close(file);
+  *blob = (arm_blob){NULL, 0};
 }
 
 int arm_file_write(const char *path, const void *data, size_t size, arm_error *error) {

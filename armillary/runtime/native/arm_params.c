@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIST_MAGIC UINT64_C(0xF7E58D4F05049CB7)
 #define ARRAY_MAGIC UINT64_C(0xDD5E40F096B4A13F)
 
 typedef struct { const unsigned char *next; size_t left; } cursor;
@@ -27,15 +26,24 @@ static int skip(cursor *c, uint64_t size) {
   return 0;
 }
 
+int arm_param_head(const unsigned char *head, int32_t *ndim, arm_dtype *dtype) {
+  uint64_t magic;
+  int32_t device;
+  memcpy(&magic, head, 8); /* then 8 bytes reserved, the device's type and number */
+  memcpy(&device, head + 16, 4);
+  memcpy(ndim, head + 24, 4);
+  memcpy(dtype, head + 28, 4);
+  if (magic != ARRAY_MAGIC || device != 1 || *ndim < 0 || *ndim > ARM_MAX_NDIM) return -1;
+  return strcmp(arm_dtype_name(*dtype), "?") == 0 ? -1 : 0;
+}
+
 static int read_array(cursor *c, const char *name, arm_param_visit visit, void *context, arm_error *error) {
-  uint64_t magic, reserved;
-  int32_t device[2], ndim;
+  unsigned char head[ARM_PARAM_HEAD];
+  int32_t ndim;
   int64_t shape[ARM_MAX_NDIM], bytes, wanted;
   arm_dtype dtype;
-  if (take(c, &magic, 8) || take(c, &reserved, 8) || take(c, device, 8) || take(c, &ndim, 4) || take(c, &dtype, 4))
-    return arm_fail(error, "params: truncated in the header of \"%.80s\"", name);
-  if (magic != ARRAY_MAGIC || device[0] != 1 || ndim < 0 || ndim > ARM_MAX_NDIM ||
-      strcmp(arm_dtype_name(dtype), "?") == 0)
+  if (take(c, head, sizeof head)) return arm_fail(error, "params: truncated in the header of \"%.80s\"", name);
+  if (arm_param_head(head, &ndim, &dtype) != 0)
     return arm_fail(error, "params: \"%.80s\" has a damaged header or an unknown type", name);
   if (take(c, shape, 8 * (size_t)ndim) || take(c, &bytes, 8))
     return arm_fail(error, "params: truncated in the shape of \"%.80s\"", name);
@@ -64,7 +72,7 @@ static int read_arrays(cursor *names, cursor *arrays, uint64_t count, arm_param_
 int arm_params_read(const void *blob, size_t size, arm_param_visit visit, void *context, arm_error *error) {
   cursor c = {blob, size};
   uint64_t magic, reserved, count, length, arrays;
-  if (take(&c, &magic, 8) || take(&c, &reserved, 8) || take(&c, &count, 8) || magic != LIST_MAGIC)
+  if (take(&c, &magic, 8) || take(&c, &reserved, 8) || take(&c, &count, 8) || magic != ARM_PARAMS_MAGIC)
     return arm_fail(error, "params: not a params blob (bad magic), or truncated");
   if (count > size / 8) return arm_fail(error, "params: claims %llu arrays", (unsigned long long)count);
   cursor names = c;

@@ -45,11 +45,17 @@ static int read_call(reader *r, int32_t row, arm_node *node, int32_t index) {
     return arm_fail(r->error, "graph: node %d has a bad num_outputs", index);
   node->num_outputs = (int32_t)count;
   const char *name = r->json.values[function].text;
+  int32_t load = arm_json_get(&r->json, attrs, "load_time");
+  node->is_load = load >= 0 && KIND(r, load) == ARM_TEXT && strcmp(r->json.values[load].text, "1") == 0;
   if (strcmp(name, "__nop") == 0) {
     node->kind = ARM_NODE_ALIAS;
     node->function = "__nop";
     if (node->num_inputs < 1 || count != 1) return arm_fail(r->error, "graph: a __nop has inputs and one output");
     return 0;
+  }
+  if (arm_control_kind(name, &node->kind)) {
+    node->function = node->kind == ARM_NODE_IF ? "__if" : node->kind == ARM_NODE_LOOP ? "__loop" : "__yield";
+    return arm_control_read(&r->json, attrs, node, r->error);
   }
   const arm_function *f = arm_module_function(r->graph->module, arm_module_find(r->graph->module, name));
   if (f == NULL) return arm_fail(r->error, "graph: node %d calls %.80s, which the library does not have", index, name);
@@ -222,6 +228,8 @@ int arm_plan_read(arm_graph *graph, const char *text, size_t size, arm_error *er
   }
   if (status == 0) status = read_inputs(&r);
   if (status == 0) status = read_heads(&r);
+  if (status == 0) status = arm_control_check(graph, error);
+  if (status == 0) status = arm_variants_read(graph, &r.json, error);
   arm_json_free(&r.json);
   return status;
 }

@@ -1,8 +1,9 @@
 /* Reading package tars: plain members with exact names, checksums verified.
  *
- * In: bytes. Out: one visit per member. Invariant: links, devices, paths, duplicates and long-name records are refused, so
+ * In: bytes. Out: where the members lie. Invariant: links, devices, paths, duplicates and long-name records are refused, so
  * nothing outside the package can be named.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "arm_files.h"
@@ -31,30 +32,78 @@ static int is_zero(const unsigned char *block) {
   return 1;
 }
 
-int arm_tar_read(const unsigned char *bytes, size_t size, arm_member_visit visit, void *context, arm_error *error) {
-  static const char *const names[] = {"mod.so", "mod.json", "mod.params"};
-  int seen[3] = {0, 0, 0};
-  size_t at = 0;
-  for (; size - at >= BLOCK && !is_zero(bytes + at);) {
-    const unsigned char *block = bytes + at;
+static const char *const names[] = {"mod.so", "mod.json", "mod.params", "mod.crc32"};
+
+/* Lines "<8 hex digits>  <member>", one for each other member. */
+static int read_sums(arm_member members[ARM_MEMBERS], const unsigned char *text, size_t size, arm_error *error) {
+  char line[64];
+  for (size_t at = 0; at < size;) {
+    const unsigned char *end = memchr(text + at, '\n', size - at);
+    size_t length = end ? (size_t)(end - text) - at : size - at;
+    int which = -1, used = 0;
+    unsigned crc;
+    if (length >= sizeof line) break;
+    memcpy(line, text + at, length);
+    line[length] = 0;
+    if (sscanf(line, "%8x  %n", &crc, &used) != 1 || used != 10) break;
+    for (int i = 0; i < ARM_MEMBERS; i++)
+      if (strcmp(line + used, names[i]) == 0 && !members[i].has_crc) which = i;
+    if (which < 0) break;
+    members[which].has_crc = 1;
+    members[which].crc = (uint32_t)crc;
+    at += length + 1;
+  }
+  for (int i = 0; i < ARM_MEMBERS; i++)
+    if (!members[i].has_crc) return arm_fail(error, "tar: mod.crc32 is damaged");
+  return 0;
+}
+
+int arm_member_check(const arm_member *member, const char *name, uint32_t crc, arm_error *error) {
+  if (!member->has_crc || crc == member->crc) return 0;
+  return arm_fail(error, "tar: member %s is damaged: its CRC-32 is %08x, the package records %08x", name, (unsigned)crc,
+                  (unsigned)member->crc);
+}
+
+/* One header: the member it announces (its data begins a block later), or -1 for the folder itself, -2 for damage. */
+static int read_header(const unsigned char *block, uint64_t *length, arm_error *error) {
+  char name[101] = {0};
+  memcpy(name, block, 100);
+  if (!checksum_ok(block) || octal(block + 124, 12, length) != 0) {
+    arm_fail(error, "tar: a header is damaged");
+    return -2;
+  }
+  const char *plain = strncmp(name, "./", 2) == 0 ? name + 2 : name;
+  if (block[156] == '5' && *plain == 0 && *length == 0) return -1; /* "./" itself */
+  for (int i = 0; i <= ARM_MEMBERS && (block[156] == '0' || block[156] == 0) && block[345] == 0; i++)
+    if (strcmp(plain, names[i]) == 0) return i;
+  arm_fail(error, "tar: unexpected member \"%.60s\"; a package holds mod.so, mod.json, mod.params", name);
+  return -2;
+}
+
+int arm_tar_read(const unsigned char *bytes, size_t size, arm_member members[ARM_MEMBERS], arm_error *error) {
+  arm_member found[ARM_MEMBERS + 1] = {{0}};
+  for (size_t at = 0; size - at >= BLOCK && !is_zero(bytes + at);) {
     uint64_t length;
-    char name[101] = {0};
-    int which = -1;
-    memcpy(name, block, 100);
-    if (!checksum_ok(block) || octal(block + 124, 12, &length) != 0)
-      return arm_fail(error, "tar: a header is damaged");
-    const char *plain = strncmp(name, "./", 2) == 0 ? name + 2 : name;
+    int which = read_header(bytes + at, &length, error);
+    if (which == -2) return -1;
     at += BLOCK;
-    if (block[156] == '5' && *plain == 0 && length == 0) continue; /* "./" itself */
-    for (int i = 0; i < 3; i++)
-      if (strcmp(plain, names[i]) == 0) which = i;
-    if ((block[156] != '0' && block[156] != 0) || block[345] != 0 || which < 0 || seen[which]++)
-      return arm_fail(error, "tar: unexpected member \"%.60s\"; a package holds mod.so, mod.json, mod.params", name);
-    if (length > size - at) return arm_fail(error, "tar: %s is truncated", plain);
-    if (visit(context, plain, bytes + at, (size_t)length, error) != 0) return -1;
+    if (which == -1) continue;
+    if (found[which].data != NULL) return arm_fail(error, "tar: member %s occurs twice", names[which]);
+    if (length > size - at) return arm_fail(error, "tar: %s is truncated", names[which]);
+    found[which].data = bytes + at;
+    found[which].size = (size_t)length;
     size_t padded = ((size_t)length + BLOCK - 1) / BLOCK * BLOCK;
     at = padded > size - at ? size : at + padded;
   }
-  if (seen[0] && seen[1] && seen[2]) return 0;
-  return arm_fail(error, "tar: not a package: mod.so, mod.json or mod.params is missing");
+  for (int i = 0; i < ARM_MEMBERS; i++)
+    if (found[i].data == NULL)
+      return arm_fail(error, "tar: not a package: mod.so, mod.json or mod.params is missing");
+  const arm_member *sums = &found[ARM_MEMBERS];
+  if (sums->data != NULL && read_sums(found, sums->data, sums->size, error) != 0) return -1;
+  for (int i = 0; i < ARM_MOD_PARAMS; i++)
+    if (found[i].has_crc &&
+        arm_member_check(&found[i], names[i], arm_crc32(0, found[i].data, found[i].size), error) != 0)
+      return -1;
+  memcpy(members, found, ARM_MEMBERS * sizeof *members);
+  return 0;
 }

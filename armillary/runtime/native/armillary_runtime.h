@@ -87,6 +87,7 @@ ARM_API const char *arm_graph_input_name(const arm_graph *graph, int index);
 ARM_API int arm_graph_input_index(const arm_graph *graph, const char *name); /* -1: no such input */
 ARM_API const char *arm_graph_node_name(const arm_graph *graph, int node);
 ARM_API const char *arm_graph_node_function(const arm_graph *graph, int node); /* "" for inputs */
+ARM_API int arm_graph_node_owner(const arm_graph *graph, int node); /* the branch or loop around it; -1: none */
 ARM_API int arm_graph_node_outputs(const arm_graph *graph, int node);
 ARM_API int arm_graph_input_info(const arm_graph *graph, int index, arm_tensor *out, char *err, size_t err_size);
 /* An input's memory, to be written in place: counts as setting it (to zeros, if it was not set before). */
@@ -101,6 +102,27 @@ ARM_API int arm_graph_set_output_zero_copy(arm_graph *graph, int index, const ar
 /* Set every input that the blob names; returns how many through `count`. Other names are ignored. */
 ARM_API int arm_graph_load_params(arm_graph *graph, const void *blob, size_t size, int *count, char *err,
                                   size_t err_size);
+/* The same from a file: the blob lies at `offset`. Each array is read to where it stays, what depends on parameters alone
+ * is computed as soon as it can be, and what only that needed is given back. `crc` receives the CRC-32 of the blob. */
+ARM_API int arm_graph_read_params(arm_graph *graph, int file, int64_t offset, int64_t size, int *count, uint32_t *crc,
+                                  char *err, size_t err_size);
+/* The same from the library that the module was opened from; its pages are let go after reading. */
+ARM_API int arm_graph_load_embedded(arm_graph *graph, int *count, char *err, size_t err_size);
+/* Compute now what depends on parameters alone (the next run would do it). */
+ARM_API int arm_graph_load(arm_graph *graph, char *err, size_t err_size);
+/* Say that the values just given to an input are stored elsewhere: it may be given back when it was expanded. */
+ARM_API int arm_graph_input_stored(arm_graph *graph, int index);
+/* 1 if the values of an input were given back, because only load-time nodes read them; -1: no such input. */
+ARM_API int arm_graph_input_is_set(const arm_graph *graph, int index); /* -1: no such input */
+ARM_API int arm_graph_input_released(const arm_graph *graph, int index);
+ARM_API int arm_graph_node_is_load(const arm_graph *graph, int node); /* 1: runs when parameters are set */
+/* Variants share everything but inputs, nodes and outputs. Picking finds the input of that name and shape, and makes the
+ * variant current that takes it together with most of what was set last; returns the input's index or -1. */
+ARM_API int arm_graph_num_variants(const arm_graph *graph);
+ARM_API int arm_graph_variant(const arm_graph *graph);
+ARM_API int arm_graph_set_variant(arm_graph *graph, int variant, char *err, size_t err_size);
+ARM_API int arm_graph_pick(arm_graph *graph, const char *name, const arm_tensor *value, char *err, size_t err_size);
+ARM_API int arm_graph_input_used(const arm_graph *graph, int index); /* by the current variant; parameters always are */
 ARM_API int arm_graph_run(arm_graph *graph, char *err, size_t err_size);
 /* Run nodes [begin, end); seconds, if not NULL, receives end - begin durations. */
 ARM_API int arm_graph_run_range(arm_graph *graph, int begin, int end, double *seconds, char *err, size_t err_size);
@@ -108,6 +130,7 @@ ARM_API int arm_graph_time(arm_graph *graph, int64_t number, double *seconds, ch
 
 /* Copy a tensor into another of the same dtype and element count (strided sources are gathered). */
 ARM_API int arm_tensor_copy(const arm_tensor *src, const arm_tensor *dst, char *err, size_t err_size);
+ARM_API uint32_t arm_crc32(uint32_t crc, const void *data, size_t size); /* start with 0; as zlib's */
 ARM_API void *arm_alloc(size_t size); /* 64-byte aligned; 2 MiB pages asked for when large; NULL on failure */
 ARM_API void arm_free(void *pointer);
 

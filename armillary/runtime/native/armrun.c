@@ -4,6 +4,7 @@
  * Out: outputs as .npz, and times. Invariant: damaged input ends with a message and exit code 1; wrong usage with 2.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +22,12 @@ typedef struct {
 } options;
 
 typedef struct {
-  arm_blob package, json_file, params_file;
+  arm_blob package, json_file;
   const char *json;
-  const void *params;
-  size_t json_size, params_size;
+  size_t json_size;
+  int package_handle, params_handle; /* open files, or -1 */
+  int64_t params_offset;
+  arm_member params; /* its data is not looked at here: the graph reads it from the file */
   char library[4096];
   int temporary;
   arm_module *module;
@@ -78,27 +81,29 @@ static int parse_option(options *o, const char *arg) {
 
 /* ---- loading ---- */
 
-static int extract(void *context, const char *name, const unsigned char *data, size_t size, arm_error *error) {
-  model *m = context;
-  if (strcmp(name, "mod.json") == 0) {
-    m->json = (const char *)data;
-    m->json_size = size;
-  } else if (strcmp(name, "mod.params") == 0) {
-    m->params = data;
-    m->params_size = size;
-  } else {
-    const char *folder = getenv("TMPDIR");
-    snprintf(m->library, sizeof m->library, "%s/armrun-XXXXXX", folder && *folder ? folder : "/tmp");
-    int handle = mkstemp(m->library);
-    if (handle < 0) return arm_fail(error, "%s: a temporary file cannot be made", m->library);
-    m->temporary = 1;
-    ssize_t written = 0;
-    for (size_t done = 0; done < size && written >= 0; done += (size_t)written)
-      written = write(handle, data + done, size - done);
-    close(handle);
-    if (written < 0) return arm_fail(error, "%s: cannot be written", m->library);
-  }
-  return 0;
+static int extract(model *m, const arm_member *library, arm_error *error) {
+  const char *folder = getenv("TMPDIR");
+  snprintf(m->library, sizeof m->library, "%s/armrun-XXXXXX", folder && *folder ? folder : "/tmp");
+  int handle = mkstemp(m->library);
+  if (handle < 0) return arm_fail(error, "%s: a temporary file cannot be made", m->library);
+  m->temporary = 1;
+  ssize_t written = 0;
+  for (size_t done = 0; done < library->size && written >= 0; done += (size_t)written)
+    written = write(handle, library->data + done, library->size - done);
+  close(handle);
+  return written < 0 ? arm_fail(error, "%s: cannot be written", m->library) : 0;
+}
+
+static int read_tar(model *m, const char *path, arm_error *error) {
+  arm_member members[ARM_MEMBERS];
+  if (arm_file_map(path, &m->package, &m->package_handle, error) != 0) return -1;
+  if (arm_tar_read(m->package.data, m->package.size, members, error) != 0) return -1;
+  m->json = (const char *)members[ARM_MOD_JSON].data;
+  m->json_size = members[ARM_MOD_JSON].size;
+  m->params = members[ARM_MOD_PARAMS];
+  m->params_offset = m->params.data - m->package.data;
+  m->params_handle = m->package_handle;
+  return extract(m, &members[ARM_MOD_SO], error);
 }
 
 static int has_suffix(const char *text, const char *suffix) {
@@ -112,11 +117,12 @@ static int read_folder(model *m, const char *folder, arm_error *error) {
   snprintf(path, sizeof path, "%s/mod.json", folder);
   if (arm_file_read(path, &m->json_file, error) != 0) return -1;
   snprintf(path, sizeof path, "%s/mod.params", folder);
-  if (arm_file_read(path, &m->params_file, error) != 0) return -1;
+  struct stat info;
+  m->params_handle = open(path, O_RDONLY);
+  if (m->params_handle < 0 || fstat(m->params_handle, &info) != 0) return arm_fail(error, "%s: cannot be opened", path);
+  m->params.size = (size_t)info.st_size;
   m->json = (const char *)m->json_file.data;
   m->json_size = m->json_file.size;
-  m->params = m->params_file.data;
-  m->params_size = m->params_file.size;
   return 0;
 }
 
@@ -125,10 +131,7 @@ static int locate(model *m, const char *path, arm_error *error) {
   if (stat(path, &info) != 0) return arm_fail(error, "%s: there is no such file or folder", path);
   if (strlen(path) > 4000) return arm_fail(error, "the path of the model is too long");
   if (S_ISDIR(info.st_mode)) return read_folder(m, path, error);
-  if (has_suffix(path, ".tar")) {
-    if (arm_file_read(path, &m->package, error) != 0) return -1;
-    return arm_tar_read(m->package.data, m->package.size, extract, m, error);
-  }
+  if (has_suffix(path, ".tar")) return read_tar(m, path, error);
   snprintf(m->library, sizeof m->library, "%s", path);
   return 0;
 }
@@ -138,7 +141,6 @@ static int load_library(model *m, arm_error *error) {
   if (m->temporary) unlink(m->library);
   if (status != 0) return -1;
   if (m->json == NULL) m->json = arm_module_graph_json(m->module, &m->json_size);
-  if (m->params == NULL) m->params = arm_module_params(m->module, &m->params_size);
   return m->json ? 0 : arm_fail(error, "%s: the library holds no graph; give the folder or the tar", m->library);
 }
 
@@ -148,8 +150,17 @@ static double step(const char *label, double since) {
   return now;
 }
 
-static int load(model *m, const options *o, arm_error *error) {
+static int load_params(model *m, arm_error *error) {
   int count = 0;
+  uint32_t crc = 0;
+  if (m->params_handle < 0) return arm_graph_load_embedded(m->graph, &count, error->text, error->size);
+  int status = arm_graph_read_params(m->graph, m->params_handle, m->params_offset, (int64_t)m->params.size, &count, &crc,
+                                     error->text, error->size);
+  if (status != 0 && m->params.has_crc) crc = arm_crc32(0, m->params.data, m->params.size);
+  return arm_member_check(&m->params, "mod.params", crc, error) != 0 ? -1 : status;
+}
+
+static int load(model *m, const options *o, arm_error *error) {
   double begin = arm_now(), t = begin;
   puts("Performance Stats");
   if (locate(m, o->model, error) != 0) return -1;
@@ -161,9 +172,7 @@ static int load(model *m, const options *o, arm_error *error) {
       arm_graph_create(m->json, m->json_size, m->module, m->pool, &m->graph, error->text, error->size) != 0)
     return -1;
   t = step("Graph Runtime Create", t);
-  if (m->params != NULL && m->params_size > 0 &&
-      arm_graph_load_params(m->graph, m->params, m->params_size, &count, error->text, error->size) != 0)
-    return -1;
+  if (load_params(m, error) != 0) return -1;
   step("Params Set", t);
   step("Total Load Time", begin);
   return 0;
@@ -177,9 +186,9 @@ static int set_by_name(void *context, const char *member, const unsigned char *d
   char name[256];
   snprintf(name, sizeof name, "%s", member);
   if (has_suffix(name, ".npy")) name[strlen(name) - 4] = 0;
-  int index = arm_graph_input_index(m->graph, name);
-  if (index < 0) return arm_fail(error, "the model has no input %s", name);
   if (arm_npy_parse(data, size, name, &array, error) != 0) return -1;
+  int index = arm_graph_pick(m->graph, name, &array.tensor, error->text, error->size);
+  if (index < 0) return -1;
   return arm_graph_set_input(m->graph, index, &array.tensor, error->text, error->size);
 }
 
@@ -222,25 +231,17 @@ static void fill_tensor(const arm_tensor *t, const char *fill, uint64_t *seed) {
   }
 }
 
-static int set_inputs(model *m, const options *o, const char *given, arm_error *error) {
+/* What is given says which variant runs; the rest of its inputs is filled. */
+static int set_inputs(model *m, const options *o, arm_error *error) {
   uint64_t seed = 1;
+  for (int i = 0; i < o->num_inputs; i++)
+    if (set_given(m, o->inputs[i], error) != 0) return -1;
   for (int i = 0; i < arm_graph_num_inputs(m->graph); i++) {
     arm_tensor t;
-    if (given[i]) continue;
+    if (arm_graph_input_is_set(m->graph, i) || !arm_graph_input_used(m->graph, i)) continue;
     if (arm_graph_input(m->graph, i, &t, error->text, error->size) != 0) return -1;
     fill_tensor(&t, o->fill, &seed);
   }
-  for (int i = 0; i < o->num_inputs; i++)
-    if (set_given(m, o->inputs[i], error) != 0) return -1;
-  return 0;
-}
-
-static int mark_param(void *context, const char *name, const arm_tensor *value, arm_error *error) {
-  void **pair = context;
-  int index = arm_graph_input_index(pair[0], name);
-  (void)value;
-  (void)error;
-  if (index >= 0) ((char *)pair[1])[index] = 1;
   return 0;
 }
 
@@ -272,6 +273,7 @@ static int dump_meta(model *m, const char *is_param, arm_error *error) {
   }
   printf("parameters: %d\nnodes: %d\nmemory: %zu bytes\n", params, arm_graph_num_nodes(m->graph),
          arm_graph_memory(m->graph));
+  if (arm_graph_num_variants(m->graph) > 1) printf("variants: %d\n", arm_graph_num_variants(m->graph));
   return 0;
 }
 
@@ -330,12 +332,9 @@ static int write_outputs(model *m, const char *path, arm_error *error) {
 static int work(model *m, const options *o, arm_error *error) {
   if (load(m, o, error) != 0) return -1;
   char *is_param = arm_zalloc((size_t)arm_graph_num_inputs(m->graph), 1);
-  void *pair[2] = {m->graph, is_param};
   if (is_param == NULL) return arm_fail(error, "out of memory");
-  int status = 0;
-  if (m->params != NULL && m->params_size > 0)
-    status = arm_params_read(m->params, m->params_size, mark_param, pair, error);
-  if (status == 0) status = set_inputs(m, o, is_param, error);
+  for (int i = 0; i < arm_graph_num_inputs(m->graph); i++) is_param[i] = (char)arm_graph_input_is_set(m->graph, i);
+  int status = set_inputs(m, o, error);
   if (status == 0 && o->dump_meta) status = dump_meta(m, is_param, error);
   free(is_param);
   if (status == 0) status = run(m, o, error);
@@ -354,14 +353,14 @@ int main(int argc, char **argv) {
   if (o.model == NULL ||
       (strcmp(o.fill, "random") != 0 && strcmp(o.fill, "zeros") != 0 && strcmp(o.fill, "ones") != 0))
     return usage();
-  model m = {0};
+  model m = {.package_handle = -1, .params_handle = -1};
   int status = work(&m, &o, &error);
   if (status != 0) fprintf(stderr, "armrun: %s\n", text);
   arm_graph_destroy(m.graph);
   arm_pool_destroy(m.pool);
   arm_module_release(m.module);
-  arm_blob_free(&m.package);
   arm_blob_free(&m.json_file);
-  arm_blob_free(&m.params_file);
+  if (m.params_handle >= 0 && m.params_handle != m.package_handle) close(m.params_handle);
+  arm_file_unmap(&m.package, m.package_handle);
   return status == 0 ? 0 : 1;
 }

@@ -6,6 +6,7 @@ Users: the schedules of this directory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from armillary import te
@@ -14,8 +15,9 @@ from armillary.errors import UnsupportedError
 from armillary.node import Node, post_order
 from armillary.target.cpu import CpuModel
 from armillary.tir import build as T
-from armillary.tir.expr import Call, Div, IterVar
+from armillary.tir.expr import Call, Div, IterVar, ProducerLoad
 
+LONG_SUM = 288  # terms a register may sum up before its partial sum is put aside
 _CHEAP_CALLS = frozenset({
     "if_then_else", "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right", "fabs", "abs",
 })  # fmt: skip
@@ -47,3 +49,44 @@ def fuse_all(stage: te.Stage, axes: Sequence[IterVar]) -> IterVar:
 def is_expensive(body: Node) -> bool:
     """Whether computing it twice costs more than storing it once."""
     return any(isinstance(n, Div) or (isinstance(n, Call) and n.name not in _CHEAP_CALLS) for n in post_order(body))
+
+
+def followers(schedule: te.Schedule, first: te.Tensor, kept: Sequence[te.Tensor]) -> list[te.Tensor]:
+    """Those of `kept` that depend on `first`: if it lives in registers at a tile, they must be computed there too."""
+    found = {id(first.op)}
+    for stage in schedule.stages:  # producers come first
+        if isinstance(stage.op, te.ComputeOp):
+            reads = (n.producer.op for b in stage.op.body for n in post_order(b) if isinstance(n, ProducerLoad))
+            if any(id(op) in found for op in reads):
+                found.add(id(stage.op))
+    return [t for t in kept if id(t.op) in found and t.op is not first.op]
+
+
+def compute_in_tile(schedule: te.Schedule, tensors: Sequence[te.Tensor], stage: te.Stage, at: IterVar) -> None:
+    """Compute elementwise stages at a loop of their reader, in registers, the last axis as a vector if it is one."""
+    for tensor in tensors:
+        inner = schedule[tensor]
+        inner.set_scope("local")
+        inner.compute_at(stage, at)
+        if is_power_of_two(static_extent(inner.op.axis[-1])):
+            inner.vectorize(inner.op.axis[-1])
+
+
+def accumulators(schedule: te.Schedule, local: te.Tensor, longest: int = LONG_SUM) -> list[te.Stage]:
+    """Split a sum into partial sums of at most `longest` terms, computed inside the sum of the partial sums.
+
+    The rounding error of a plain sum of n terms grows with n, of blocks of b terms with b + n / b (Higham, The accuracy
+    of floating point summation, 1993); adding a tile of partial sums costs nothing measurable from 32 terms on. Gives
+    the stages to tile, outermost first: only the sum itself where it is short or nothing near `longest` divides it.
+    """
+    stage = schedule[local]
+    first, *others = (static_extent(axis) for axis in stage.op.reduce_axis)
+    rest = math.prod(others)
+    step = max((d for d in range(1, first) if first % d == 0 and d * rest <= longest), default=1)
+    if first * rest <= longest or first == 1 or not longest / 8 <= step * rest:
+        return [stage]
+    outer, _ = stage.split(stage.op.reduce_axis[0], factor=step)
+    partial = schedule.rfactor(local, outer)
+    schedule[partial].set_scope("local")
+    schedule[partial].compute_at(stage, stage.op.reduce_axis[0])
+    return [stage, schedule[partial]]

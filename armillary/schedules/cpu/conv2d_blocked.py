@@ -8,47 +8,26 @@ Invariant: rows * vectors + vectors + 1 <= vector registers. The tile is chosen 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from armillary import te
 from armillary.ops.nn_conv import result_dtype, window
 from armillary.ops.nn_conv_blocked import output_shape
-from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
+from armillary.schedules.cpu.common import accumulators, compute_in_tile, followers, fuse_all, lanes_of, static_extent
 from armillary.schedules.cpu.default import schedule_injective, schedule_stage
-from armillary.schedules.registry import Fused, implement
+from armillary.schedules.registry import Fused, Workload, implement
+from armillary.target.cost import (
+    SHOWN_INPUT,
+    Explanation,
+    Nest,
+    choose_tile,
+    explained,
+    far,
+    far_weights,
+    weighed_tiles,
+)
+from armillary.target.cost_winograd import TILES, Layer, best_plan, estimate
 from armillary.target.cpu import CpuModel, cpu_model
-
-FMA_CHAINS = 8  # latency 4 x 2 ports: fewer independent accumulators leave the FMA units idle
-
-
-@dataclass(frozen=True)
-class Tile:
-    """`rows` output columns and `vectors` output-channel blocks held in registers together."""
-
-    rows: int
-    vectors: int
-
-
-def choose_tile(width: int, chunks: int, registers: int) -> Tile:
-    """The tile with the least estimated cycles per useful multiply-add for a row of `width` output columns.
-
-    Per reduction step a tile issues rows * vectors FMAs (two per cycle) and rows + vectors loads (two per cycle); it
-    cannot go faster than the FMA latency allows with rows * vectors chains. Columns computed past the end are waste.
-    """
-    best, best_cost = Tile(1, 1), float("inf")
-    for vectors in (v for v in (1, 2, 3, 4, 5, 6, 8) if chunks % v == 0):
-        for rows in range(1, min(width, registers) + 1):
-            if rows * vectors + vectors + 1 > registers:
-                break
-            tiles = -(-width // rows)
-            fma = max(rows * vectors, FMA_CHAINS) / 2
-            loads = (rows + vectors) / 2
-            cycles = max(fma, loads) + 0.05 * loads + 0.5
-            cost = tiles * cycles / (width * vectors)
-            if cost < best_cost - 1e-9:
-                best, best_cost = Tile(rows, vectors), cost
-    return best
 
 
 def _inside(position: Any, size: Any, pads: tuple[int, int]) -> Any:
@@ -82,21 +61,73 @@ def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     return made
 
 
-@implement("nn.contrib_conv2d_NCHWc", family="cpu", name="direct_blocked", compute=direct_compute)
+def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
+    """The convolution as a register-tiled product: lines are output rows, steps are taps times input channels."""
+    weight: Any = workload.types[1]  # Any: tensor types, as inference has checked
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    batch, chunks, height, width, block = result.static
+    _, i_blocks, kh, kw, ci, _ = weight.static
+    wide = max(1, block // lanes_of(cpu, result.dtype))
+    data: Any = workload.types[0]
+    if "depthwise" in workload.op.name:  # little arithmetic: reading data and writing results shows in full
+        moved = (data.nbytes + result.nbytes) / far(data.nbytes + result.nbytes, cpu)
+        lines = batch * chunks * height
+        return Nest(width, lines, 1, kh * kw, 0.0, wide=wide, reread=moved, has_vector_inputs=True)
+    weights = far_weights(cpu)
+    reread = SHOWN_INPUT * data.nbytes / far(data.nbytes, cpu)
+    return Nest(width, batch * height, chunks, i_blocks * kh * kw * ci, weights, wide=wide, reread=reread)
+
+
+def explain_direct(workload: Workload) -> Explanation:
+    """The register tile against the best with other numbers of vectors, and Winograd, or why it does not apply."""
+    cpu = cpu_model(workload.target)
+    nest = nest_of(workload, cpu)
+    tile, rows = weighed_tiles(nest, cpu)
+    if nest.has_vector_inputs:
+        return explained("depthwise convolution", f"{tile}", rows, cpu)
+    reason = _not_winograd(workload)
+    if reason is not None:
+        return explained("direct convolution", f"{tile}", rows, cpu, [f"Winograd: {reason}"])
+    layer = _layer(workload)
+    winograd = [estimate(layer, best_plan(layer, m, cpu), cpu) for m in TILES[:2]]
+    return explained("direct convolution", f"{tile}", rows + winograd, cpu)
+
+
+def _layer(workload: Workload) -> Layer:
+    data: Any = workload.types[0]
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    batch, chunks, height, width, block = result.static
+    return Layer(data.static[1] * data.static[4], chunks * block, batch, height, width, block)
+
+
+def _not_winograd(workload: Workload) -> str | None:
+    """Why Winograd's algorithm cannot compute this convolution; None if it can."""
+    weight: Any = workload.types[1]
+    kernel, attrs = weight.static[2:4], workload.attrs
+    if kernel != (3, 3):
+        return f"the kernel is {kernel[0]}x{kernel[1]}, not 3x3"
+    if set(attrs.strides) != {1} or set(attrs.dilation) != {1}:
+        return "it takes stride 1 and no dilation"
+    return None if attrs.groups == 1 else f"there are {attrs.groups} groups"
+
+
+@implement(
+    "nn.contrib_conv2d_NCHWc", family="cpu", name="direct_blocked", compute=direct_compute, explain=explain_direct
+)
 def direct_blocked(schedule: te.Schedule, fused: Fused) -> None:
     """Register-tiled direct convolution."""
     cpu = cpu_model(fused.workload.target)
-    _schedule(schedule, fused, cpu, depthwise=False)
+    _schedule(schedule, fused, cpu)
 
 
-@implement("nn.contrib_depthwise_conv2d_NCHWc", family="cpu", name="depthwise_blocked")
+@implement("nn.contrib_depthwise_conv2d_NCHWc", family="cpu", name="depthwise_blocked", explain=explain_direct)
 def depthwise_blocked(schedule: te.Schedule, fused: Fused) -> None:
     """Depthwise convolution: one output-channel block per tile, as many columns as registers allow."""
     cpu = cpu_model(fused.workload.target)
-    _schedule(schedule, fused, cpu, depthwise=True)
+    _schedule(schedule, fused, cpu)
 
 
-def _schedule(schedule: te.Schedule, fused: Fused, cpu: CpuModel, *, depthwise: bool) -> None:
+def _schedule(schedule: te.Schedule, fused: Fused, cpu: CpuModel) -> None:
     (conv,) = fused.anchor
     kept = schedule_injective(schedule, fused)
     output = fused.outputs[0]
@@ -104,8 +135,9 @@ def _schedule(schedule: te.Schedule, fused: Fused, cpu: CpuModel, *, depthwise: 
         for tensor in kept:
             schedule_stage(schedule, tensor, cpu)
         return
+    after = [t for t in followers(schedule, conv, kept) if t.op is not output.op]
     for tensor in kept:
-        if tensor.op is not conv.op and tensor.op is not output.op:
+        if tensor.op is not conv.op and tensor.op is not output.op and tensor not in after:
             schedule_stage(schedule, tensor, cpu)
     accumulator = conv
     if output.op is conv.op:
@@ -113,17 +145,17 @@ def _schedule(schedule: te.Schedule, fused: Fused, cpu: CpuModel, *, depthwise: 
         output = fused.outputs[0]
     else:
         schedule[conv].set_scope("local")
-    _tile_output(schedule, output, accumulator, cpu, depthwise)
+    at = _tile_output(schedule, output, accumulator, cpu, nest_of(fused.workload, cpu))
+    compute_in_tile(schedule, after, schedule[output], at)
 
 
 def _tile_output(
-    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, cpu: CpuModel, depthwise: bool
-) -> None:
+    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, cpu: CpuModel, nest: Nest
+) -> te.IterVar:
+    """Tile the output, put the sum inside; gives the loop of a tile."""
     stage = schedule[output]
     batch, chunk, height, width, block = stage.op.axis
-    chunks, columns = static_extent(chunk), static_extent(width)
-    wide = max(1, static_extent(block) // lanes_of(cpu, output.dtype))  # registers one block takes
-    tile = choose_tile(columns, 1 if depthwise else chunks, max(4, cpu.vector_registers // wide))
+    tile = choose_tile(nest, cpu)
     chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
     width_outer, width_inner = stage.split(width, factor=tile.rows)
     stage.reorder(batch, chunk_outer, height, width_outer, chunk_inner, width_inner, block)
@@ -132,16 +164,22 @@ def _tile_output(
     stage.unroll(chunk_inner)
     stage.parallel(fuse_all(stage, [batch, chunk_outer, height]))
     schedule[accumulator].compute_at(stage, width_outer)
-    inside = schedule[accumulator]
-    _, chunk_tile, row_tile, width_tile, block_tile = inside.op.axis
+    for inside in accumulators(schedule, accumulator):
+        _schedule_sum(inside, unroll_all=nest.has_vector_inputs)
+    return width_outer
+
+
+def _schedule_sum(inside: te.Stage, *, unroll_all: bool) -> None:
+    """One tile: its reduction loops outside, all its registers unrolled."""
+    *blocks, _, chunk_tile, row_tile, width_tile, block_tile = inside.op.axis
     reduce_axes = list(inside.op.reduce_axis)
     if len(reduce_axes) == 4 and static_extent(reduce_axes[3]) == 1:  # plain layout: a loop over channels ends each tap
         reduce_axes = [*reduce_axes[1:3], reduce_axes[0], reduce_axes[3]]
     # columns outside channel blocks: one broadcast at a time is live beside the accumulators
-    inside.reorder(row_tile, *reduce_axes, width_tile, chunk_tile, block_tile)
+    inside.reorder(*blocks, row_tile, *reduce_axes, width_tile, chunk_tile, block_tile)
     inside.vectorize(block_tile)
     inside.unroll(width_tile)
     inside.unroll(chunk_tile)
     for axis in reduce_axes:
-        if depthwise or axis.var.name == "kw":
+        if unroll_all or axis.var.name == "kw":
             inside.unroll(axis)

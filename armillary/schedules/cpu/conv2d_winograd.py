@@ -9,44 +9,59 @@ is stored.
 
 from __future__ import annotations
 
+from typing import Any
+
 from armillary import te
-from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
-from armillary.schedules.cpu.conv2d_blocked import choose_tile
-from armillary.schedules.registry import Fused, implement
+from armillary.schedules.cpu.common import accumulators, fuse_all
+from armillary.schedules.registry import Fused, Workload, implement
+from armillary.target.cost import Estimate, Explanation, Tile, choose_tile, explained, far_weights
+from armillary.target.cost_winograd import TILES, Layer, Plan, best_plan, estimate, plans, product_nest
 from armillary.target.cpu import CpuModel, cpu_model
 
 Stages = dict[str, te.Tensor]
+SHORT_SUM = 32  # terms: the transforms back enlarge the rounding error of the products about tenfold
 
 
-@implement("nn.contrib_conv2d_winograd_NCHWc", family="cpu", name="winograd")
+def layer_of(workload: Workload) -> Layer:
+    """The sizes of a Winograd convolution, from its types."""
+    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    batch, chunks, height, width, block = result.static
+    return Layer(data.static[1] * data.static[4], chunks * block, batch, height, width, block)
+
+
+def chosen(workload: Workload, cpu: CpuModel) -> tuple[Plan, Tile]:
+    """The form and the register tile of the products."""
+    layer = layer_of(workload)
+    plan = best_plan(layer, workload.attrs.tile_size, cpu)
+    return plan, choose_tile(product_nest(layer, plan, cpu, far_weights(cpu)), cpu)
+
+
+def explain_winograd(workload: Workload) -> Explanation:
+    """The form against the other forms, the other tile sizes and the direct convolution."""
+    cpu, layer = cpu_model(workload.target), layer_of(workload)
+    plan, tile = chosen(workload, cpu)
+    mine = estimate(layer, plan, cpu)
+    weighed = [p for m in TILES if m <= max(4, plan.tile) for p in plans(layer, m) if p != plan]
+    others: list[Estimate] = [estimate(layer, p, cpu) for p in (Plan(0), *weighed)]
+    return explained(f"Winograd {plan}", f"{tile}", [mine, *others], cpu)
+
+
+@implement("nn.contrib_conv2d_winograd_NCHWc", family="cpu", name="winograd", explain=explain_winograd)
 def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
-    """Strips where the transformed weight and a strip fit the L2 cache together, else phases."""
+    """Strips or phases, as the cost model says."""
     cpu = cpu_model(fused.workload.target)
+    plan, tile = chosen(fused.workload, cpu)
     (conv,) = fused.anchor
     stages = _stages(conv)
     output = fused.outputs[0]
     _inline_others(schedule, fused, {id(t.op) for t in stages.values()})
-    strip = strip_width(stages, cpu)
-    at = _schedule_output(schedule, output, stages, fused.workload.attrs.tile_size, strip)
+    at = _schedule_output(schedule, output, stages, plan.tile, plan.strip)
     if at is not None:
         schedule[stages["data"]].compute_at(schedule[output], at)
         schedule[stages["product"]].compute_at(schedule[output], at)
     _schedule_data(schedule, stages, is_root=at is None)
-    _schedule_product(schedule, stages["product"], cpu, strip)
-
-
-def strip_width(stages: Stages, cpu: CpuModel) -> int:
-    """Tiles of a strip: the widest even part of a row that fits 3/4 of L2 beside all weights; 0: use phases."""
-    side, _, batch, rows, i_blocks, columns, ci = te.static_shape(stages["data"])
-    o_blocks, co = te.static_shape(stages["product"])[4], te.static_shape(stages["product"])[6]
-    channels = i_blocks * ci + o_blocks * co
-    weights = 4 * side * side * i_blocks * ci * o_blocks * co
-    room = 0.75 * max(cpu.l2, 1 << 18) - weights
-    for parts in (p for p in range(1, columns + 1) if columns % p == 0):
-        width = columns // parts
-        if 4 * side * side * width * channels <= room:
-            return width if batch * rows * parts >= 8 and width >= min(columns, 7) else 0
-    return 0
+    _schedule_product(schedule, stages["product"], tile, is_strip=at is not None)
 
 
 def _stages(conv: te.Tensor) -> Stages:
@@ -122,21 +137,15 @@ def _schedule_data(schedule: te.Schedule, stages: Stages, *, is_root: bool) -> N
         _unroll_tile(inside)
 
 
-def _schedule_product(schedule: te.Schedule, product: te.Tensor, cpu: CpuModel, strip: int) -> None:
+def _schedule_product(schedule: te.Schedule, product: te.Tensor, tile: Tile, *, is_strip: bool) -> None:
     """Per point a matrix product of tiles x input channels x output channels, by register tiles."""
     local = schedule.cache_write(product, "local")
     stage = schedule[product]
     u, v, batch, row, chunk, column, lane = stage.op.axis
-    columns, chunks = strip or static_extent(column), static_extent(chunk)
-    rows = 1 if strip else static_extent(row)
-    wide = max(1, static_extent(lane) // lanes_of(cpu, product.dtype))
-    tile = choose_tile(columns, chunks, max(4, cpu.vector_registers // wide))
-    tall = next(r for r in (4, 3, 2, 1) if rows % r == 0 and (tile.rows * r + 1) * tile.vectors < cpu.vector_registers)
-    tall = tall if tile.rows == columns else 1
     chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
     column_outer, column_inner = stage.split(column, factor=tile.rows)
-    row_outer, row_inner = stage.split(row, factor=tall)
-    if not strip:
+    row_outer, row_inner = stage.split(row, factor=tile.tall)
+    if not is_strip:
         stage.reorder(u, v, chunk_outer, batch, row_outer, column_outer, row_inner, chunk_inner, column_inner, lane)
         stage.parallel(stage.fuse(u, v, chunk_outer))
     else:
@@ -144,12 +153,10 @@ def _schedule_product(schedule: te.Schedule, product: te.Tensor, cpu: CpuModel, 
     for axis in (row_inner, chunk_inner, column_inner):
         stage.unroll(axis)
     stage.vectorize(lane)
-    inside = schedule[local]
-    inside.compute_at(stage, column_outer)
-    *_, row_tile, chunk_tile, column_tile, lane_tile = inside.op.axis
-    inside.reorder(*inside.op.reduce_axis, row_tile, column_tile, chunk_tile, lane_tile)
-    for axis in (row_tile, column_tile, chunk_tile):
-        inside.unroll(axis)
-    inside.vectorize(lane_tile)
-
-
+    schedule[local].compute_at(stage, column_outer)
+    for inside in accumulators(schedule, local, SHORT_SUM):
+        *blocks, _, _, _, row_tile, chunk_tile, column_tile, lane_tile = inside.op.axis
+        inside.reorder(*blocks, *inside.op.reduce_axis, row_tile, column_tile, chunk_tile, lane_tile)
+        for axis in (row_tile, column_tile, chunk_tile):
+            inside.unroll(axis)
+        inside.vectorize(lane_tile)

@@ -8,15 +8,24 @@ Invariant: works for every function; operators that earn more have a file of the
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from armillary import te
 from armillary.node import post_order
+from armillary.schedules.cpu.access import contiguous_axis, crossing_axis
 from armillary.schedules.cpu.common import fuse_all, is_expensive, is_power_of_two, lanes_of, static_extent
+from armillary.schedules.cpu.images import is_one_run
+from armillary.schedules.cpu.reduce import reduce_in_lanes
 from armillary.schedules.registry import Fused, default_schedule
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir.expr import ProducerLoad, Reduce
 
 PACKED = "packed"  # the tag of a copy that a schedule wants in memory
+DEAR = 256  # nodes from which on an element that is read twice is stored: x = x + relu(x) doubles with each step
+CACHE_LINE = 16  # float32 of one cache line
+MIN_ROWS = 4  # loops that are shared out by whole rows have at least as many
+SHORT_ROW = 8  # vectors: a longer row may end in a vector that is not full
+MIN_TASKS = 16  # iterations of the outer loops that share the work well enough without the innermost one
 MIN_PARALLEL = 8192  # scalar operations below which a fork-join costs more than it gives
 
 
@@ -32,16 +41,28 @@ def schedule_injective(schedule: te.Schedule, fused: Fused) -> list[te.Tensor]:
     """Inline the injective stages that are not outputs; give the tensors that stay, producers first."""
     outputs = {id(t.op) for t in fused.outputs}
     readers = _reader_counts(schedule)
+    costs: dict[int, int] = {}  # of the stages that were inlined, with all that was inlined into them
     kept = []
     for stage in schedule.stages:
         op = stage.op
         if isinstance(op, te.PlaceholderOp):
             continue
-        if id(op) in outputs or not _can_inline(op, readers.get(id(op), 0)):
+        cost = _cost(op, costs)
+        if id(op) in outputs or not _can_inline(op, readers.get(id(op), 0), cost):
             kept.append(op.output(0))
         else:
+            costs[id(op)] = cost
             schedule[op].compute_inline()
     return kept
+
+
+def _cost(op: te.Operation, inlined: Mapping[int, int]) -> int:
+    """Nodes an element takes to compute, `DEAR` and more if one of them is expensive."""
+    if not isinstance(op, te.ComputeOp):
+        return DEAR
+    nodes = [n for b in op.body for n in post_order(b)]
+    read = sum(inlined.get(id(n.producer.op), 0) for n in nodes if isinstance(n, ProducerLoad))
+    return len(nodes) + read + (DEAR if any(is_expensive(b) for b in op.body) else 0)
 
 
 def _reader_counts(schedule: te.Schedule) -> dict[int, int]:
@@ -58,10 +79,10 @@ def _reader_counts(schedule: te.Schedule) -> dict[int, int]:
     return counts
 
 
-def _can_inline(op: te.Operation, readers: int) -> bool:
+def _can_inline(op: te.Operation, readers: int, cost: int) -> bool:
     if not isinstance(op, te.ComputeOp) or isinstance(op.body[0], Reduce) or op.tag == PACKED:
         return False
-    return readers < 99 and (readers <= 1 or not any(is_expensive(b) for b in op.body))
+    return readers < 99 and (readers <= 1 or cost < DEAR)
 
 
 def schedule_stage(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> None:
@@ -82,13 +103,39 @@ def _schedule_map(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> No
         return
     lanes = lanes_of(cpu, tensor.dtype)
     inner = static_extent(axes[-1])
-    if inner >= lanes:
-        outer, vector = stage.split(axes[-1], factor=lanes)
+    work = math.prod(static_extent(a) for a in axes)
+    if len(axes) > 1 and 1 < inner < SHORT_ROW * lanes and inner % lanes and is_one_run(schedule, tensor):
+        inner *= static_extent(axes[-2])
+        axes[-2:] = [stage.fuse(axes[-2], axes[-1])]
+    if inner >= lanes and len(axes) < len(tensor.op.axis):
+        axes[-1], vector = stage.split(axes[-1], factor=lanes)
         stage.vectorize(vector)
-        axes[-1] = outer
+    elif inner >= lanes:
+        axes = _vectorize_rows(schedule, stage, axes, lanes)
     elif is_power_of_two(inner):
         stage.vectorize(axes.pop())
-    _parallel(stage, axes, math.prod(static_extent(a) for a in tensor.op.axis))
+    elif math.prod(map(static_extent, axes[:-1])) >= MIN_TASKS:
+        axes.pop()  # a loop of its own: fused, every element would cost divisions
+    _parallel(stage, axes, work)
+
+
+def _vectorize_rows(schedule: te.Schedule, stage: te.Stage, axes: list[te.IterVar], lanes: int) -> list[te.IterVar]:
+    """The last axis by vectors; the loops that threads may share.
+
+    Where the last vector of a row is not full, the loop over vectors stays a loop of its own, which loop-partition
+    cuts. In a transposition a block of the axis that crosses the lanes runs inside: a cache line is used up at once.
+    """
+    crossing = crossing_axis(schedule, stage.op)
+    rows, is_ragged = axes[:-1], static_extent(axes[-1]) % lanes != 0
+    outer, vector = stage.split(axes[-1], factor=lanes)
+    stage.vectorize(vector)
+    if crossing is not None:
+        position = next(i for i, axis in enumerate(rows) if axis is crossing)
+        rows[position], inner = stage.split(crossing, factor=CACHE_LINE)
+        stage.reorder(*rows, outer, inner, vector)
+    if is_ragged and math.prod(static_extent(a) for a in rows) >= MIN_ROWS:
+        return rows
+    return [*rows, outer]
 
 
 def _parallel(stage: te.Stage, axes: list[te.IterVar], work: int) -> None:
@@ -104,6 +151,10 @@ def _schedule_reduction(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel)
         _parallel(schedule[tensor], list(op.axis), work)
         return
     lanes = lanes_of(cpu, tensor.dtype)
+    contiguous = contiguous_axis(schedule, op)
+    if contiguous is not None:
+        reduce_in_lanes(schedule, tensor, contiguous, cpu, is_parallel=work >= MIN_PARALLEL)
+        return
     local = schedule.cache_write(tensor, "local")
     stage = schedule[tensor]
     axes = list(stage.op.axis)

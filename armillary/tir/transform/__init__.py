@@ -8,8 +8,8 @@ Order: `tir/lower.py`. Shared helpers: `common.py`. `split_phases` ends the pipe
 from armillary.lazy import lazy_names
 
 _PASSES = {
-    "StorageFlatten": ("flatten_storage", "FlattenStorage"),
-    "FlattenBuffer": ("flatten_storage", "FlattenStorage"),
+    "StorageFlatten": ("storage_flatten", "StorageFlatten"),
+    "FlattenBuffer": ("storage_flatten", "StorageFlatten"),
     "Simplify": ("simplify", "Simplify"),
     "LoopPartition": ("loop_partition", "LoopPartition"),
     "VectorizeLoop": ("vectorize_loop", "VectorizeLoop"),
@@ -21,6 +21,13 @@ _PASSES = {
     "RemoveAssert": ("remove_assert", "RemoveAssert"),
     "RewriteUnsafeSelect": ("rewrite_unsafe_select", "RewriteUnsafeSelect"),
     "HoistIfThenElse": ("hoist_if_then_else", "HoistIfThenElse"),
+    "InjectPrefetch": ("inject_prefetch", "InjectPrefetch"),
+    "CommonSubexprElimTIR": ("common_subexpr_elim_tir", "CommonSubexprElimTIR"),
+    "CompactBufferAllocation": ("compact_buffer_allocation", "CompactBufferAllocation"),
+    "PlanAndUpdateBufferAllocationLocation": (
+        "plan_and_update_buffer_allocation_location", "PlanAndUpdateBufferAllocationLocation",
+    ),
+    "LowerIntrin": ("lower_intrin", "LowerIntrin"),
     "NarrowDataType": ("narrow_data_type", "NarrowDataType"),
     "BF16Legalize": ("bf16_legalize", "BF16Legalize"),
     "InstrumentBoundCheckers": ("instrument_bound_checkers", "InstrumentBoundCheckers"),

@@ -5,7 +5,8 @@ loops over the
 same range: before, main (every such condition is true there) and after. Invariant: the loops cover the range in
 order. Unrolled loops are left alone,
 parallel ones get two versions of their body; a loop is split for a padding condition only when the main part is at
-least half of it and MIN_EXTENT long. Conditions decided by the new ranges are folded at once.
+least half of it and MIN_EXTENT long. Conditions decided by the new ranges are folded at once. Configuration:
+`tir.LoopPartition` {partition_const_loop}.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ from armillary.tir.simplify import Simplifier
 from armillary.tir.substitute import fresh_copy, map_all, map_stmt
 from armillary.tir.transform.common import is_nothing, prim_pass, sequence, with_body
 from armillary.tir.transform.simplify import StatementSimplifier
+from armillary.transform import PassContext, register_config_option
 
+LOOP_PARTITION = register_config_option(
+    "tir.LoopPartition", dict, {"partition_const_loop": True}, "False: loops of constant extent keep their conditions"
+)
 MIN_EXTENT = 8
 _SPLITTABLE = frozenset({S.LoopKind.SERIAL, S.LoopKind.VECTORIZED})
 
@@ -65,6 +70,7 @@ class _Partitioner:
     def __post_init__(self) -> None:
         self.ranges: dict[E.Var, Interval] = {}
         self.dims = frozenset(free_vars(self.func)) | {p for p in self.func.params if isinstance(p, E.Var)}
+        self.splits_constant = PassContext.current().get(LOOP_PARTITION)["partition_const_loop"]
 
     def stmt(self, item: S.Stmt, only_likely: bool) -> S.Stmt:
         if not isinstance(item, S.For):
@@ -151,6 +157,8 @@ class _Partitioner:
         self, item: S.For, lows: list[E.Expr], highs: list[E.Expr], is_likely: bool
     ) -> tuple[E.Expr, E.Expr, E.Expr] | None:
         stop = highs[0]
+        if build.as_int(item.extent) is not None and not self.splits_constant:
+            return None
         constants = [build.as_int(v) for v in (*lows, *highs)]
         if None in constants:
             return self.symbolic(lows, highs) if is_likely and item.kind is S.LoopKind.SERIAL else None

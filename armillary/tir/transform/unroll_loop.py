@@ -8,33 +8,36 @@ that would give more than MAX_STATEMENTS statements stays a loop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from armillary.errors import ConfigError
 from armillary.node import replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.analysis import nodes_of
+from armillary.tir.analysis import nodes_of, uses_var
 from armillary.tir.substitute import fresh_copy, map_stmt, substitute
 from armillary.tir.transform.common import prim_pass, with_body
 from armillary.transform import PassContext, register_config_option
 
-UNROLL_LOOP = register_config_option(
-    "tir.UnrollLoop", dict, {}, "auto_max_step, auto_max_depth, auto_max_extent, explicit_unroll of unroll-loop"
-)
 MAX_STATEMENTS = 16384
 
 
 @dataclass(frozen=True)
 class UnrollOptions:
-    """When a loop that is not marked is unrolled."""
+    """When a loop that is not marked is unrolled: it gives at most `auto_max_step` statements and holds fewer than
+    `auto_max_depth` loops, or it has at most `auto_max_extent` iterations. Without `explicit_unroll` it is only marked,
+    and the code generator unrolls it; `unroll_local_access` unrolls loops that index local buffers, whatever the rest.
+    """
 
     auto_max_step: int = 0
     auto_max_depth: int = 8
     auto_max_extent: int = 0
     explicit_unroll: bool = True
+    unroll_local_access: bool = False
+
+
+UNROLL_LOOP = register_config_option("tir.UnrollLoop", dict, asdict(UnrollOptions()), "which loops unroll-loop unrolls")
 
 
 def unroll_loop(func: S.PrimFunc) -> S.PrimFunc:
@@ -43,18 +46,15 @@ def unroll_loop(func: S.PrimFunc) -> S.PrimFunc:
         for i in range(2) unrolled { B[i] = A[i] }  ->  B[0] = A[0]  B[1] = A[1]
     """
     given: dict[str, Any] = PassContext.current().get(UNROLL_LOOP)
-    unknown = set(given) - set(UnrollOptions.__dataclass_fields__)
-    if unknown:
-        known = ", ".join(UnrollOptions.__dataclass_fields__)
-        raise ConfigError(f"tir.UnrollLoop has no option {sorted(unknown)[0]!r}", hint=f"it has: {known}")
     body, _ = _Unroller().stmt(func.body, UnrollOptions(**given))
     return with_body(func, body)
 
 
 @dataclass(frozen=True)
 class _Size:
-    statements: int
+    statements: int  # that run
     depth: int
+    code: int  # statements that are there, after unrolling
 
 
 class _Unroller:
@@ -74,7 +74,8 @@ class _Unroller:
 
         mapped = map_stmt(item, lambda e: e, visit)
         own = 1 if isinstance(item, S.BufferStore | S.Evaluate) else 0
-        return mapped, _Size(own + sum(s.statements for s in sizes), max((s.depth for s in sizes), default=0))
+        statements, code = own + sum(s.statements for s in sizes), own + sum(s.code for s in sizes)
+        return mapped, _Size(statements, max((s.depth for s in sizes), default=0), code)
 
     def attr(self, item: S.AttrStmt, options: UnrollOptions) -> tuple[S.Stmt, _Size]:
         value = build.as_int(item.value)
@@ -89,19 +90,29 @@ class _Unroller:
         body, inner = self.stmt(item.body, options)
         extent = build.as_int(item.extent)
         total = inner.statements * (extent or 1)
-        size = _Size(total, inner.depth + 1)
+        size = _Size(total, inner.depth + 1, inner.code)
+        repeated = _Size(total, inner.depth + 1, inner.code * (extent or 1))
         is_marked = item.kind is S.LoopKind.UNROLLED
-        if extent is None or total > MAX_STATEMENTS:
+        # an index of registers must be a constant: there the code counts, elsewhere all the statements that would run
+        weight = repeated.code if is_marked and total > MAX_STATEMENTS and _indexes_local(item) else total
+        if extent is None or weight > MAX_STATEMENTS:
             kind = S.LoopKind.SERIAL if is_marked else item.kind
             return replace(item, body=body, kind=kind), size
         if is_marked:
-            return _repeat(item, body, extent), size
+            return _repeat(item, body, extent), repeated
         is_small = total <= options.auto_max_step and inner.depth < options.auto_max_depth
-        if item.kind is S.LoopKind.SERIAL and (is_small or extent <= options.auto_max_extent):
+        is_short = extent <= options.auto_max_extent or (options.unroll_local_access and _indexes_local(item))
+        if item.kind is S.LoopKind.SERIAL and (is_small or is_short):
             if not options.explicit_unroll:
                 return replace(item, body=body, kind=S.LoopKind.UNROLLED), size
-            return _repeat(item, body, extent), size
+            return _repeat(item, body, extent), repeated
         return replace(item, body=body), size
+
+
+def _indexes_local(item: S.For) -> bool:
+    """Whether the loop variable picks an element of a local buffer."""
+    accesses = (n for n in nodes_of(item.body) if isinstance(n, S.BufferStore | E.BufferLoad))
+    return any(n.buffer.scope == "local" and any(uses_var(i, item.var) for i in n.indices) for n in accesses)
 
 
 def _replace_options(options: UnrollOptions, **changes: Any) -> UnrollOptions:

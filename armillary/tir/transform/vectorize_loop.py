@@ -26,18 +26,18 @@ from armillary.transform import PassContext, register_config_option
 DISABLE_VECTORIZE = register_config_option("tir.disable_vectorize", bool, False, "run vectorized loops serially")
 MAX_LANES = 64
 _NOT_ELEMENTWISE = frozenset(
-    {"call_extern", "call_pure_extern", "vector_reduce_add", "prefetch", "thread_sync", "reinterpret"}
+    {"call_extern", "call_pure_extern", "vector_reduce_add", "prefetch", "thread_sync"}
 )
 
 
-def vectorize_loop(func: S.PrimFunc) -> S.PrimFunc:
-    """Turn vectorized loops into vector statements.
+def vectorize_loop(func: S.PrimFunc, enable_vectorize: bool = True) -> S.PrimFunc:
+    """Turn vectorized loops into vector statements, or (`enable_vectorize` False) into serial loops.
 
         for i in range(4) vectorized { B[i] = A[i] + 1.0 }
         ->
         B[ramp(0, 1, 4)] = A[ramp(0, 1, 4)] + broadcast(1.0, 4)
     """
-    is_enabled = not PassContext.current().get(DISABLE_VECTORIZE)
+    is_enabled = enable_vectorize and not PassContext.current().get(DISABLE_VECTORIZE)
 
     def visit(item: S.Stmt) -> S.Stmt:
         if isinstance(item, S.For) and item.kind is S.LoopKind.VECTORIZED:

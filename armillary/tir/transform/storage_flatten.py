@@ -1,8 +1,10 @@
-"""`flatten-storage`: every buffer becomes one-dimensional.
+"""`storage-flatten`: every buffer becomes one-dimensional.
 
 In: accesses by one index per dimension. Out: accesses by one element index (row-major, or by the buffer's strides and
-element offset). Invariant: afterwards every buffer has one dimension, no strides and no offset; the attribute
-`tensor_shapes` of the function keeps the shapes the caller sees. Next: `vectorize_loop.py`.
+element offset). What is allocated is aligned to `cache_line_size` bytes at least; `create_bound_attributes` may be
+given as scripts do: sizes stay with the buffers, where bound checkers find them. Invariant: afterwards every buffer has
+one dimension, no strides and no offset; the attribute `tensor_shapes` of the function keeps the shapes the caller sees.
+Next: `vectorize_loop.py`.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from armillary.tir.substitute import ExprMapper, map_stmt
 from armillary.tir.transform.common import prim_pass
 
 
-def flatten_storage(func: S.PrimFunc) -> S.PrimFunc:
+def storage_flatten(
+    func: S.PrimFunc, cache_line_size: int = 64, create_bound_attributes: bool = False
+) -> S.PrimFunc:
     """Replace N-dimensional accesses by flat ones.
 
         M[n, 3] = 0.0  ->  M[n * 4 + 3] = 0.0      where M is Buffer[(16, 4), float32]
     """
-    flattener = _Flattener()
+    flattener = _Flattener(cache_line_size)
     params = tuple(flattener.buffer(p) if isinstance(p, S.Buffer) else p for p in func.params)
     body = flattener.stmt(func.body)
     flat: S.PrimFunc = replace(func, params=params, body=body)
@@ -57,7 +61,8 @@ def flat_size(buffer: S.Buffer) -> E.Expr:
 
 
 class _Flattener:
-    def __init__(self) -> None:
+    def __init__(self, line: int) -> None:
+        self.line = line
         self.buffers: dict[S.Buffer, S.Buffer] = {}
         self.strides: dict[S.Buffer, tuple[E.Expr, ...]] = {}
         self.mapper = ExprMapper(self.load)
@@ -88,7 +93,10 @@ class _Flattener:
 
     def stmt(self, item: S.Stmt) -> S.Stmt:
         if isinstance(item, S.Allocate):
-            return replace(item, buffer=self.buffer(item.buffer), body=self.stmt(item.body))
+            buffer = self.buffer(item.buffer)
+            if buffer.align < self.line:
+                buffer = self.buffers[item.buffer] = replace(buffer, align=self.line)
+            return replace(item, buffer=buffer, body=self.stmt(item.body))
         mapped = map_stmt(item, self.mapper, self.stmt)
         if isinstance(mapped, S.BufferStore):
             flat = self.buffer(mapped.buffer)
@@ -99,4 +107,4 @@ class _Flattener:
         return mapped
 
 
-FlattenStorage = prim_pass("flatten-storage", "tir.StorageFlatten")(flatten_storage)
+StorageFlatten = prim_pass("storage-flatten", "tir.StorageFlatten")(storage_flatten)

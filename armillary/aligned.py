@@ -1,0 +1,46 @@
+"""Memory of large arrays: starting at a cache line, so that kernels use them where they are, and given back when freed.
+
+In: a shape and a numpy dtype, or an array. Out: a C-contiguous array whose memory starts at a multiple of ALIGNMENT.
+Invariant: `aligned(a)` is `a` itself when it already is such an array; nothing is copied twice.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]  # Any: every shape and dtype
+ALIGNMENT = 64
+
+
+def aligned_empty(shape: Sequence[int], dtype: Any) -> Array:  # Any: a numpy dtype
+    """An uninitialised array."""
+    kind = np.dtype(dtype)
+    size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    result: Array = memory[start : start + size].view(kind).reshape(tuple(shape))
+    return result
+
+
+def aligned_copy(source: Array) -> Array:
+    """A copy."""
+    result = aligned_empty(source.shape, source.dtype)
+    result[...] = source
+    return result
+
+
+def aligned(source: Array) -> Array:
+    """The array, or a copy if it starts elsewhere or is not contiguous."""
+    is_fit = source.ctypes.data % ALIGNMENT == 0 and source.flags.c_contiguous
+    return source if is_fit else aligned_copy(source)
+
+
+def give_back_memory() -> None:
+    """Return what was freed to the system: glibc keeps arrays of up to 32 MB, after ResNet-18's passes 58 MB in all."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none
+    if trim is not None:
+        trim(0)

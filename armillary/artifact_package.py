@@ -1,0 +1,185 @@
+"""The package tar: a compiled network as one file.
+
+In: the bytes of a library, graph JSON, parameters. Out: a tar of `mod.so`, `mod.json`, `mod.params` with their CRC-32s
+in `mod.crc32` - and all of them back, whole (`load_package`) or as places in the file (`open_package`), so that large
+members go where they belong without a copy. Invariant: equal packages give equal files; a damaged or hostile tar raises
+an ArtifactError that names the member. The C twin: `runtime/native/arm_tar.c`.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from armillary.artifact import Array, params_size, write_params, written_atomically
+from armillary.errors import ArtifactError, InternalError
+
+MAX_PACKAGE_MEMBER = 1 << 34
+PACKAGE_MEMBERS = ("mod.so", "mod.json", "mod.params")
+CHECKSUMS = "mod.crc32"  # lines "<8 hex digits>  <member>", as sfv tools write them; packages of old have none
+Write = Callable[[Any], object]  # Any: bytes-like
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """The three members of a package tar that matter, as bytes and text."""
+
+    library: bytes
+    graph_json: str
+    params: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Where a member lies in a package tar, and its CRC-32 (None in packages of old)."""
+
+    name: str
+    offset: int
+    size: int
+    crc: int | None = None
+
+    def check(self, crc: int, path: str | Path) -> None:
+        """Raise ArtifactError if the CRC-32 of what was read is not the recorded one."""
+        if self.crc is not None and crc != self.crc:
+            raise ArtifactError(
+                f"{path}: member {self.name} is damaged: its CRC-32 is {crc:08x}, the package records {self.crc:08x}",
+                hint="copy or export the package again",
+            )
+
+
+def save_package(path: str | Path, package: Package) -> None:
+    """Write `mod.so`, `mod.json`, `mod.params` to a tar; equal packages give equal files, a crash leaves no half."""
+    _write_package(path, package.library, package.graph_json, len(package.params), lambda w: w(package.params))
+
+
+def save_network(path: str | Path, library: bytes, graph_json: str, params: Mapping[str, Array]) -> None:
+    """`save_package` without a copy of the parameters."""
+    _write_package(path, library, graph_json, params_size(params), lambda w: write_params(w, params))
+
+
+def _write_package(
+    path: str | Path, library: bytes, graph_json: str, size: int, write_blob: Callable[[Write], object]
+) -> None:
+    text = graph_json.encode("utf-8")
+    sums: list[str] = []
+    with written_atomically(path) as stream:
+        for name, length, fill in (
+            ("mod.so", len(library), lambda w: w(library)),
+            ("mod.json", len(text), lambda w: w(text)),
+            ("mod.params", size, write_blob),
+        ):
+            crc = _write_member(stream, name, length, fill)
+            sums.append(f"{crc:08x}  {name}\n")
+        lines = "".join(sums).encode()
+        _write_member(stream, CHECKSUMS, len(lines), lambda w: w(lines))
+        stream.write(bytes(-(stream.tell() + 2 * tarfile.BLOCKSIZE) % tarfile.RECORDSIZE + 2 * tarfile.BLOCKSIZE))
+
+
+def _write_member(stream: IO[bytes], name: str, size: int, fill: Callable[[Write], object]) -> int:
+    """Write one member of a tar; returns its CRC-32."""
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = size, 0o755 if name == "mod.so" else 0o644
+    stream.write(info.tobuf(format=tarfile.USTAR_FORMAT))
+    start, crc = stream.tell(), 0
+
+    def write(data: Any) -> None:  # Any: bytes-like
+        nonlocal crc
+        crc = zlib.crc32(data, crc)
+        stream.write(data)
+
+    fill(write)
+    if stream.tell() - start != size:
+        raise InternalError(f"package member {name} has {stream.tell() - start} bytes, announced were {size}")
+    stream.write(bytes(-size % tarfile.BLOCKSIZE))
+    return crc
+
+
+def load_package(path: str | Path) -> Package:
+    """Read a package tar. Links, devices, other names, duplicates, oversized and damaged members are refused."""
+    with open_package(path) as (stream, members):
+        library, text, params = (read_member(stream, members[name], path) for name in PACKAGE_MEMBERS)
+    return Package(library, graph_text(text, path), params)
+
+
+@contextmanager
+def open_package(path: str | Path) -> Iterator[tuple[IO[bytes], dict[str, Member]]]:
+    """A package's file and where its members lie in it; nothing but headers and checksums is read."""
+    with _opened(path) as stream:
+        yield stream, _members(stream, path)
+
+
+def _opened(path: str | Path) -> IO[bytes]:
+    try:
+        return Path(path).open("rb")
+    except OSError as error:
+        raise ArtifactError(f"{path}: not a readable package tar: {error}") from error
+
+
+def _members(stream: IO[bytes], path: str | Path) -> dict[str, Member]:
+    found: dict[str, Member] = {}
+    end = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    try:
+        with tarfile.open(fileobj=stream, mode="r:") as archive:
+            for info in archive:
+                name = info.name.removeprefix("./")
+                if info.isdir() and name in ("", "."):
+                    continue
+                _check_member(path, info, name, found)
+                if info.offset_data + info.size > end:
+                    raise ArtifactError(f"{path}: member {name} is truncated")
+                found[name] = Member(name, info.offset_data, info.size)
+    except (tarfile.TarError, OSError, ValueError, EOFError, OverflowError) as error:
+        raise ArtifactError(f"{path}: not a readable package tar: {error}") from error
+    missing = [name for name in PACKAGE_MEMBERS if name not in found]
+    if missing:
+        raise ArtifactError(f"{path}: the package lacks {', '.join(missing)}")
+    sums = _checksums(read_member(stream, found[CHECKSUMS], path), path) if CHECKSUMS in found else {}
+    return {n: Member(n, m.offset, m.size, sums.get(n)) for n, m in found.items()}
+
+
+def _checksums(text: bytes, path: str | Path) -> dict[str, int]:
+    rows = [line.split(b"  ") for line in text.splitlines()]
+    known = {name.encode(): name for name in PACKAGE_MEMBERS}
+    try:
+        sums = {known[name]: int(value, 16) for value, name in rows}
+    except (ValueError, KeyError) as error:
+        raise ArtifactError(f"{path}: member {CHECKSUMS} is damaged") from error
+    if len(sums) != len(PACKAGE_MEMBERS) or len(rows) != len(sums):
+        raise ArtifactError(f"{path}: member {CHECKSUMS} is damaged: one line for each other member is expected")
+    return sums
+
+
+def read_member(stream: IO[bytes], member: Member, path: str | Path) -> bytes:
+    """The bytes of a member, its checksum verified."""
+    stream.seek(member.offset)
+    data = stream.read(member.size)
+    if len(data) != member.size:
+        raise ArtifactError(f"{path}: member {member.name} is truncated")
+    member.check(zlib.crc32(data), path)
+    return data
+
+
+def graph_text(data: bytes, path: str | Path) -> str:
+    """The text of `mod.json`."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ArtifactError(f"{path}: not a readable package tar: {error}") from error
+
+
+def _check_member(path: str | Path, info: tarfile.TarInfo, name: str, found: Mapping[str, Member]) -> None:
+    if name not in (*PACKAGE_MEMBERS, CHECKSUMS) or name in found:
+        hint = f"a package holds {', '.join(PACKAGE_MEMBERS)}"
+        raise ArtifactError(f"{path}: unexpected member {info.name!r}", hint=hint)
+    if not info.isreg() or info.issparse():
+        raise ArtifactError(f"{path}: member {info.name!r} is not a regular file")
+    limit = 1024 if name == CHECKSUMS else MAX_PACKAGE_MEMBER
+    if not 0 <= info.size <= limit:
+        raise ArtifactError(f"{path}: member {info.name!r} claims {info.size} bytes; the limit is {limit}")

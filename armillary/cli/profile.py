@@ -1,0 +1,148 @@
+"""Show where an inference spends its time, and why each kernel is computed as it is.
+
+Takes a model (.onnx, .relay), which is compiled first, or a package (.so, .tar) that `armc compile` wrote. For each
+kernel: time (median of --runs), share, GFLOP/s, GB/s, percent of this machine's roof (the least time that its measured
+arithmetic and bandwidth allow), algorithm, register tile. --why adds the reasons of the cost model; --html writes a
+page with a bar chart and a timeline, --json the figures. Winograd kernels count the operations they do.
+
+examples:
+  armc profile resnet18.onnx
+  armc profile resnet18.so --threads 2 --top 10 --why
+  armc profile model.onnx --input-shapes "data:[1,3,224,224]" --html profile.html --json profile.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from armillary.cli._console import errors, output, stages, write_text
+from armillary.cli._model import input_shapes, load_model, pass_config
+from armillary.cli._profile_page import page
+from armillary.cli.run import fill_inputs, read_npz
+from armillary.contrib.graph_executor import GraphModule
+from armillary.driver.build import build
+from armillary.driver.profile import KernelProfile, Profile, percent_of_roof, profile_graph, slowest_first
+from armillary.driver.roof import measured_roof
+from armillary.errors import ArtifactError, Span
+from armillary.runtime import cpu, load_module
+from armillary.runtime.threads import config_threadpool
+from armillary.transform import PassContext
+
+PACKAGES = (".so", ".tar")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `armc profile`."""
+    parser.add_argument("FILE", help="a model (.onnx, .relay) or a package (.so, .tar)")
+    parser.add_argument("--threads", type=_count, default=0, help="threads of an inference (default: as the runtime)")
+    parser.add_argument("--runs", type=_count, default=20, help="runs to take the median of (default: 20)")
+    parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name; others are random")
+    parser.add_argument("--top", type=_count, default=0, metavar="N", help="only the N slowest kernels; 0: all")
+    parser.add_argument("--why", action="store_true", help="print the reasons for each kernel")
+    parser.add_argument("--html", metavar="FILE", help="write a page with charts")
+    parser.add_argument("--json", metavar="FILE", help="write the figures")
+    parser.add_argument("--measure-roof", action="store_true", help="measure this machine again")
+    parser.add_argument("--target", default="llvm -mcpu=native", help="of a model (default: llvm -mcpu=native)")
+    parser.add_argument("-O", "--opt-level", type=int, choices=range(4), default=3, help="of a model (default: 3)")
+    parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='of a model: "data:[1,3,224,224]"')
+    parser.add_argument("--pass-config", action="append", default=[], metavar="NAME=VALUE", help="of a model")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Load or compile, run, report."""
+    if args.threads:
+        config_threadpool(0, args.threads)
+    with stages() as progress:
+        progress.start("loading")
+        executor, graph_json = _load(args, progress.advance)
+        module = GraphModule(executor)
+        given = read_npz(args.inputs) if args.inputs else {}
+        for name, value in fill_inputs(module, given, "random").items():
+            module.set_input(name, value)
+        progress.start("measuring this machine")
+        roof = measured_roof(again=args.measure_roof)
+        progress.start("running")
+        profile = profile_graph(executor, graph_json, roof, max(1, args.runs))
+    chosen = slowest_first(profile.kernels)[: args.top or None]
+    output.print(table(profile, chosen))
+    output.print(summary(profile), highlight=False)
+    if args.why:
+        for kernel in chosen:
+            output.print("\n".join(why(kernel)), markup=False, highlight=False)
+    if args.json:
+        write_text(Path(args.json), json.dumps(profile.to_plain(), indent=1) + "\n")
+    if args.html:
+        write_text(Path(args.html), page(profile, Path(args.FILE).name, [short_name(k) for k in profile.kernels]))
+        errors.print(f"{args.html}: written", highlight=False)
+    return 0
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return value
+
+
+def _load(args: argparse.Namespace, progress: Any) -> tuple[Any, str]:  # Any: a progress callback; an executor
+    path = Path(args.FILE)
+    if path.suffix in PACKAGES:
+        package = load_module(path)
+        if package.graph_json is None:
+            raise ArtifactError("the library holds functions but no network", span=Span(str(path)))
+        return package["default"](cpu(0)), package.graph_json
+    module, params = load_model(args.FILE, input_shapes(args.input_shapes))
+    with PassContext(args.opt_level, config=pass_config(args.pass_config)):
+        library = build(module, target=args.target, params=params, progress=progress)
+    return library["default"](cpu(0)), library.get_graph_json()
+
+
+def table(profile: Profile, kernels: list[KernelProfile]) -> Table:
+    """The kernels as rows, as they are given."""
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("#", "kernel"):
+        shown.add_column(heading, justify="right" if heading == "#" else "left", overflow="ellipsis", max_width=36)
+    for heading in ("ms", "share", "GFLOP/s", "GB/s", "% roof"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("bound", "algorithm", "tile"):
+        shown.add_column(heading, no_wrap=True)
+    total = profile.in_kernels or 1.0
+    for k in kernels:
+        shown.add_row(
+            str(k.index), short_name(k), f"{1e3 * k.seconds:.3f}", f"{100 * k.seconds / total:.1f} %",
+            f"{k.gflops:.1f}", f"{k.gbytes:.1f}", f"{k.percent:.0f}", k.bound, k.algorithm, k.tile,
+        )  # fmt: skip
+    return shown
+
+
+def short_name(kernel: KernelProfile) -> str:
+    """The model's name of the node if it has one, else the operators."""
+    name = kernel.name.rpartition("#")[0]
+    if name and name != "node":
+        return name
+    words = kernel.function.removeprefix("fused_").rpartition("_")[0] or kernel.function
+    return words.replace("nn_contrib_", "").replace("nn_", "")
+
+
+def summary(profile: Profile) -> str:
+    """The whole inference, and the machine."""
+    roof = profile.roof
+    whole = (
+        f"inference {1e3 * profile.seconds:.3f} ms, its kernels {1e3 * profile.in_kernels:.3f} ms (medians of "
+        f"{profile.runs} runs); roof {1e3 * profile.least:.3f} ms: {percent_of_roof(profile):.0f} % reached"
+    )
+    machine = (
+        f"{roof.cpu}, {roof.threads} thread{'s' * (roof.threads > 1)}: {roof.gflops:.0f} GFLOP/s, reads "
+        f"L2 {roof.l2:.0f}, L3 {roof.l3:.0f}, memory {roof.memory:.0f} GB/s"
+    )
+    return f"{whole}\n{machine}"
+
+
+def why(kernel: KernelProfile) -> list[str]:
+    """The reasons for one kernel, indented under its name."""
+    return [f"#{kernel.index} {short_name(kernel)}", *(f"    {text}" for text in kernel.reasons())]

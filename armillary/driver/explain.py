@@ -1,0 +1,75 @@
+"""What a build tells about each kernel: its work, and the algorithm and tile chosen for it, with the reasons.
+
+In: kernels (fused functions) and a target. Out: attributes of the graph's nodes, which a package carries, so that
+`armc profile` can show them without the model. Invariant: the same functions choose here and when lowering
+(schedules/registry.py), under the same pass context; nothing here changes code. Reader: driver/profile.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from armillary.driver.graph_codegen import Kernel
+from armillary.driver.lower_fused import find_anchor
+from armillary.errors import ArtifactError
+from armillary.relay.expr import Function
+from armillary.relay.work import function_work
+from armillary.schedules.registry import Workload, explain
+from armillary.target import Target
+from armillary.target.cost import Explanation
+
+FLOPS, DIRECT, CHOICE = "flops", "direct_flops", "choice"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelNotes:
+    """What is known of a kernel: operations done, operations of the plain algorithm, and the choice."""
+
+    flops: int = 0
+    direct: int = 0
+    choice: Explanation | None = None
+
+
+def explain_function(function: Function, target: Target) -> Explanation:
+    """The choice for one fused function, as lowering makes it."""
+    anchor = find_anchor(function)
+    if anchor is None:
+        return Explanation("copy")
+    return explain(Workload(anchor.op, anchor.attrs, tuple(a.checked_type for a in anchor.args), target))
+
+
+def kernel_attrs(kernels: Iterable[Kernel], target: Target) -> dict[str, dict[str, str]]:
+    """Attributes for the nodes that call each kernel, by the kernel's name."""
+    return {kernel.name: _attrs(kernel.function, target) for kernel in kernels}
+
+
+def _attrs(function: Function, target: Target) -> dict[str, str]:
+    work = function_work(function)
+    choice = {name: value for name, value in explain_function(function, target).to_plain().items() if value}
+    attrs = {FLOPS: str(work.flops), CHOICE: json.dumps(choice, ensure_ascii=False)}
+    return attrs if work.direct == work.flops else {**attrs, DIRECT: str(work.direct)}
+
+
+def read_attrs(attrs: Mapping[str, str]) -> KernelNotes:
+    """The notes in a node's attributes; empty ones for a package that has none."""
+    if FLOPS not in attrs:
+        return KernelNotes()
+    try:
+        flops = int(attrs[FLOPS])
+        told = json.loads(attrs.get(CHOICE, "null"))
+        choice = None if told is None else _explanation(told)
+        return KernelNotes(flops, int(attrs.get(DIRECT, flops)), choice)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ArtifactError(f"graph.nodes.attrs: the notes of a kernel are damaged: {error}") from None
+
+
+def _explanation(told: dict[str, Any]) -> Explanation:  # Any: JSON values
+    alternatives = tuple((str(name), float(ms)) for name, ms in told.get("alternatives", ()))
+    objections = tuple(map(str, told.get("objections", ())))
+    return Explanation(
+        str(told["algorithm"]), str(told.get("tile", "")), float(told.get("milliseconds", 0.0)),
+        str(told.get("bound", "")), alternatives, objections,
+    )  # fmt: skip

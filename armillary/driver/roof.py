@@ -1,0 +1,172 @@
+"""What this machine can do: peak of multiply-adds and read bandwidths, measured with our own kernels.
+
+In: a number of threads. Out: a `Roof`, measured once per CPU and number of threads and kept beside the kernel cache.
+Invariant: it is a ceiling for people to compare with (`armc profile`), and never enters a compiler's decision: those
+use the table (target/cpu_table.py), so that a build gives the same everywhere. The kernels: a loop of independent FMAs
+whose operands stay in registers and L1, and sums over arrays of half an L2 per thread, of part of L3, and beyond L3.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from armillary import te
+from armillary.artifact import write_atomic
+from armillary.config import setting
+from armillary.driver.te_build import build as te_build
+from armillary.runtime.threads import num_threads
+from armillary.target import CpuModel, Target, cpu_model
+
+TARGET = "llvm"
+VERSION = 1  # of the measurement; a file of another version is measured again
+RUNS, WINDOW, BUDGET = 60, 4e-4, 0.12  # at most so many measurements, each at least, and all together at most (seconds)
+MB = 1 << 20
+PARTS = 4  # per thread, so that no thread waits long for another
+UNROLL = 8
+SLICES = 16  # of the large array, read in turn: short measurements, and each slice is out of the caches again
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """GFLOP/s (float32) and GB/s of reads, of `threads` threads together."""
+
+    cpu: str
+    threads: int
+    gflops: float
+    l2: float
+    l3: float
+    memory: float
+    version: int = VERSION
+
+    def seconds(self, flops: float, nbytes: dict[str, float]) -> tuple[float, str]:
+        """The least time for arithmetic and bytes by place ("l2", "l3", "memory"), and which of them asks for it."""
+        parts = {"arithmetic": flops / (1e9 * self.gflops)}
+        traffic = {place: amount / (1e9 * getattr(self, place)) for place, amount in nbytes.items()}
+        if traffic:
+            slowest = max(traffic, key=lambda place: traffic[place])
+            parts[{"l2": "L2", "l3": "L3", "memory": "memory"}[slowest]] = sum(traffic.values())
+        bound = max(parts, key=lambda name: parts[name])
+        return parts[bound], bound
+
+
+def measured_roof(*, again: bool = False) -> Roof:
+    """This machine's roof with the threads the runtime uses now; from disk if measured before and not `again`."""
+    count, model = num_threads(), cpu_model(TARGET)
+    path = _path(model, count)
+    found = _read(path)
+    if found is not None and not again:
+        return found
+    roof = _best_of(measure(model, count), found)
+    if setting("ARMILLARY_CACHE"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps(asdict(roof)).encode())
+    return roof
+
+
+def _path(model: CpuModel, threads: int) -> Path:
+    folder: Path = setting("ARMILLARY_CACHE_DIR")
+    return folder / "roof" / f"{re.sub(r'[^A-Za-z0-9.-]', '_', model.name)}-{model.l2}-{model.l3}-{threads}.json"
+
+
+def _read(path: Path) -> Roof | None:
+    """The roof in a file; None if there is none that this version can use."""
+    if not setting("ARMILLARY_CACHE") or not path.exists():
+        return None
+    try:
+        found = Roof(**json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError, TypeError):  # unreadable or of another version: it is measured again
+        return None
+    return found if found.version == VERSION else None
+
+
+def measure(model: CpuModel, threads: int) -> Roof:
+    """Run the kernels; the best of a few runs each."""
+    l2, l3 = model.l2 or MB, max(model.l3, 4 * (model.l2 or MB))
+    read = _read_kernel(model)
+    far = max(4 * l3, 64 * MB)
+    array = np.ones(far // 4, np.float32)  # zeros would all lie in one page, and that in L1
+    near = {"l2": threads * l2 // 2, "l3": min(l3 // 2, threads * 4 * l2)}
+    rates = {name: _bandwidth(read, [array[: size // 4]], model, threads) for name, size in near.items()}
+    memory = _bandwidth(read, np.split(array[: len(array) // SLICES * SLICES], SLICES), model, threads)
+    return Roof(model.name, threads, _peak(model, threads), rates["l2"], rates["l3"], memory)
+
+
+def _best_of(one: Roof, other: Roof | None) -> Roof:
+    """The higher figure of each kind: a ceiling is what was reached once."""
+    if other is None:
+        return one
+    figures = {name: max(getattr(one, name), getattr(other, name)) for name in ("gflops", "l2", "l3", "memory")}
+    return replace(one, **figures)
+
+
+def _parallel(tensor: te.Tensor) -> Any:  # Any: a schedule
+    """Parts in parallel, each with its accumulators in registers."""
+    schedule = te.create_schedule(tensor.op)
+    local = schedule.cache_write(tensor, "local")
+    stage = schedule[tensor]
+    part, unit, lane = stage.op.axis
+    stage.parallel(part)
+    stage.unroll(unit)
+    stage.vectorize(lane)
+    inside = schedule[local]
+    inside.compute_at(stage, part)
+    _, unit, lane = inside.op.axis
+    inside.reorder(*inside.op.reduce_axis, unit, lane)
+    inside.unroll(unit)
+    inside.vectorize(lane)
+    return schedule
+
+
+def _read_kernel(model: CpuModel) -> Any:  # Any: a runtime function
+    """out[p, u, v] = sum over k of a[p, k, u, v]: every element read once, in order."""
+    parts, steps = te.var("parts"), te.var("steps")
+    a = te.placeholder((parts, steps, UNROLL, model.lanes), name="a")
+    k = te.reduce_axis((0, steps), name="k")
+    total = te.compute((parts, UNROLL, model.lanes), lambda p, u, v: te.sum(a[p, k, u, v], axis=k), name="total")
+    return te_build(_parallel(total), [a, total], Target(TARGET), name="read")
+
+
+def _bandwidth(read: Any, arrays: Sequence[np.ndarray[Any, Any]], model: CpuModel, threads: int) -> float:
+    """GB/s of reading the arrays in turn, again and again."""
+    parts = PARTS * threads
+    unit = parts * UNROLL * model.lanes
+    steps = max(1, arrays[0].size // unit)
+    out = np.zeros((parts, UNROLL, model.lanes), np.float32)
+    calls = [read["read"].prepare(a[: steps * unit].reshape(parts, steps, UNROLL, model.lanes), out) for a in arrays]
+    return 4 * steps * unit / _best(calls) / 1e9
+
+
+def _peak(model: CpuModel, threads: int) -> float:
+    """GFLOP/s of chains of FMAs: as many as hide the latency, twice over where registers allow."""
+    chains = min(2 * model.fma_chains, model.vector_registers - 3, 24)
+    chains = max(chains, min(model.fma_chains + 2, model.vector_registers - 3))
+    parts, steps = PARTS * threads, 4_000
+    a = te.placeholder((chains, model.lanes), name="a")
+    b = te.placeholder((parts, model.lanes), name="b")
+    k = te.reduce_axis((0, steps), name="k")
+    total = te.compute((parts, chains, model.lanes), lambda p, u, v: te.sum(a[u, v] * b[p, v], axis=k), name="total")
+    kernel = te_build(_parallel(total), [a, b, total], Target(TARGET), name="peak")
+    arrays = [np.ones(shape, np.float32) for shape in ((chains, model.lanes), (parts, model.lanes))]
+    out = np.zeros((parts, chains, model.lanes), np.float32)
+    return 2 * out.size * steps / _best([kernel["peak"].prepare(*arrays, out)]) / 1e9
+
+
+def _best(calls: Sequence[Any]) -> float:
+    """Seconds of one run, the calls taking turns: the best of many short measurements, which little disturbs."""
+    for call in calls:
+        call.run()
+    number = max(1, int(WINDOW / max(1e-7, min(calls[0].time(1) for _ in range(3))))) if len(calls) == 1 else 1
+    best, spent = float("inf"), 0.0
+    for turn in range(RUNS):
+        if spent > BUDGET:
+            break
+        seconds = calls[turn % len(calls)].time(number)
+        best, spent = min(best, seconds / number), spent + seconds
+    return float(best)

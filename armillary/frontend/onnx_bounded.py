@@ -1,0 +1,208 @@
+"""Operators whose result has as many elements as its values say: NonZero, Compress, Unique, NonMaxSuppression.
+
+In: a node whose deciding input is computed at run time (where it is known, the operator's own rule folds it). Out: the
+result at its largest size, the rest of it zero, with the number of elements that count; the pair is kept in
+`walk.bounded` and comes out of the graph as `<output>` and `<output>.size`. Invariant: only graph outputs may be
+bounded; any other reader is refused (`refuse_bounded`), because it would compute with the padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from armillary.errors import UnsupportedError
+from armillary.frontend.onnx_loops import Walk
+from armillary.ops.nn_common import call
+from armillary.relay.expr import Constant, Expr, Function, Loop, Tuple, TupleGetItem, Var
+from armillary.relay.op import OnnxNode, onnx_rule
+from armillary.relay.types import TensorType, scalar_type
+
+Values = list[Expr]
+Build = Callable[[Walk, OnnxNode], Values]
+
+
+def bounded(decides: int, build: Build) -> Callable[[Walk, OnnxNode, Any, Any], Values]:
+    """An importer: the operator's rule where input `decides` is known, else the bounded form."""
+
+    def importer(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
+        rule = onnx_rule("", view.op_type, view.opset)
+        if rule is not None and walk.folder.value(view.input(decides)) is not None:
+            made = rule(view)
+            return list(made) if isinstance(made, list | tuple) else [made]
+        return build(walk, view)
+
+    return importer
+
+
+def i64(values: Any) -> Constant:  # Any: numbers
+    """An int64 constant."""
+    return Constant(np.array(values, np.int64))
+
+
+def _compacted(mask: Expr) -> tuple[Expr, Expr]:
+    """Of a bool vector: the positions that hold, in order and then zeros, and how many there are."""
+    (count,) = _shape(mask)
+    chosen = call("cast", mask, dtype="int64")
+    places = call("subtract", call("cumsum", chosen, axis=0), i64(1))
+    target = call("where", mask, places, i64(count))  # those that do not hold go to one place more, which is cut off
+    room = Constant(np.zeros(count + 1, np.int64))
+    filled = call("scatter_elements", room, target, i64(np.arange(count)), axis=0)
+    kept = call("strided_slice", filled, begin=(0,), end=(count,), strides=(1,), axes=(0,))
+    return kept, call("sum", chosen, axis=(0,), keepdims=False)
+
+
+def _shape(value: Expr) -> tuple[int, ...]:
+    ty = value.checked_type
+    if not isinstance(ty, TensorType):
+        raise UnsupportedError(f"expected a tensor, got {ty}")
+    return ty.static
+
+
+def _blanked(values: Expr, size: Expr, axis: int) -> Expr:
+    """Zeros from position `size` on."""
+    shape = _shape(values)
+    line = i64(np.arange(shape[axis]).reshape([-1 if k == axis else 1 for k in range(len(shape))]))
+    zero = Constant(np.zeros((), values.checked_type.dtype.numpy))  # type: ignore[attr-defined]
+    return call("where", call("less", line, size), values, zero)
+
+
+def _mark(walk: Walk, values: Expr, axis: int, size: Expr) -> Expr:
+    walk.bounded[id(values)] = (axis, size)
+    return values
+
+
+def non_zero(walk: Walk, view: OnnxNode) -> Values:
+    """NonZero: a column of coordinates per element that is not zero."""
+    data = view.input(0)
+    shape = _shape(data) or (1,)
+    flat = call("reshape", data, newshape=(-1,))
+    zero = Constant(np.zeros((), data.checked_type.dtype.numpy))  # type: ignore[attr-defined]
+    positions, size = _compacted(call("not_equal", flat, zero))
+    rows = []
+    for axis, extent in enumerate(shape):
+        step = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+        part = call("floor_divide", positions, i64(step))
+        rows.append(call("floor_mod", part, i64(extent)))
+    return [_mark(walk, call("stack", tuple(rows), axis=0), 1, size)]
+
+
+def compress(walk: Walk, view: OnnxNode) -> Values:
+    """Compress: the slices whose condition holds."""
+    data, axis = view.input(0), view.int("axis", default=None)
+    condition = call("reshape", view.input(1), newshape=(-1,))
+    if axis is None:
+        axis, data = 0, call("reshape", data, newshape=(-1,))
+    extent = _shape(data)[axis]
+    if _shape(condition)[0] > extent:
+        condition = call("strided_slice", condition, begin=(0,), end=(extent,), strides=(1,), axes=(0,))
+    positions, size = _compacted(condition)
+    axis %= len(_shape(data))
+    return [_mark(walk, _blanked(call("take", data, positions, axis=axis), size, axis), axis, size)]
+
+
+def unique(walk: Walk, view: OnnxNode) -> Values:
+    """Unique: sorted values of the flattened input, where each is first, which it is for each element, how often."""
+    if view.int("axis", default=None) is not None or not view.int("sorted", default=1):
+        walk.ask(view.input(0))
+        raise UnsupportedError("Unique of computed values is supported without axis, and sorted")
+    flat = call("reshape", view.input(0), newshape=(-1,))
+    (count,) = _shape(flat)
+    order = call("argsort", flat, axis=0, is_ascend=True, dtype="int64")
+    values = call("take", flat, order, axis=0)
+    before = call("take", values, i64(np.maximum(np.arange(count) - 1, 0)), axis=0)
+    starts = call("logical_or", call("not_equal", values, before), Constant(np.arange(count) == 0))
+    positions, size = _compacted(starts)
+    rank = call("subtract", call("cumsum", call("cast", starts, dtype="int64"), axis=0), i64(1))
+    inverse = call("scatter_elements", i64(np.zeros(count)), order, rank, axis=0)
+    counts = call("scatter_elements", i64(np.zeros(count)), rank, i64(np.ones(count)), axis=0, reduction="add")
+    found = [call("take", values, positions, axis=0), call("take", order, positions, axis=0)]
+    first, where = (_mark(walk, _blanked(x, size, 0), 0, size) for x in found)
+    return [first, where, inverse, _mark(walk, counts, 0, size)]
+
+
+# --- non-maximum suppression ------------------------------------------------------------------------------------------
+
+
+def non_max_suppression(walk: Walk, view: OnnxNode) -> Values:
+    """NonMaxSuppression: for each batch and class the best boxes, none of which overlaps a better one too much.
+
+    One loop for all batches and classes at once: an iteration picks the best box left and strikes what it covers.
+    """
+    boxes, scores = view.input(0), view.input(1)
+    batch, classes, count = _shape(scores)
+    asked = view.optional_const(2, "largest number of boxes")
+    most = min(count, 0 if asked is None else max(0, int(np.reshape(asked, -1)[0])))
+    covered = _overlaps(boxes, bool(view.int("center_point_box", 0)), _threshold(view, 3, 0.0))
+    alive: Expr = Constant(np.ones((batch, classes, count), bool))
+    if not view.missing(4):
+        alive = call("greater", scores, _threshold(view, 4, 0.0))
+        if walk.folder.value(alive) is None:
+            alive = call("logical_and", alive, Constant(np.ones((batch, classes, count), bool)))
+    if most == 0:
+        return [Constant(np.zeros((0, 3), np.int64))]
+    picks = _picks(walk, view, scores, covered, alive, most)  # (most, batch, classes), -1 where nothing was left
+    chosen = call("reshape", call("transpose", picks, axes=(1, 2, 0)), newshape=(-1,))
+    positions, size = _compacted(call("greater_equal", chosen, i64(0)))
+    rows = [
+        call("floor_divide", positions, i64(classes * most)),
+        call("floor_mod", call("floor_divide", positions, i64(most)), i64(classes)),
+        call("take", chosen, positions, axis=0),
+    ]
+    table = call("stack", tuple(rows), axis=1)
+    return [_mark(walk, _blanked(table, size, 0), 0, size)]
+
+
+def _threshold(view: OnnxNode, index: int, default: float) -> Expr:
+    if view.missing(index):
+        return Constant(np.array(default, np.float32))
+    return call("reshape", view.input(index), newshape=())
+
+
+def _overlaps(boxes: Expr, centred: bool, threshold: Expr) -> Expr:
+    """(batch, n, n) bool: whether the areas of two boxes have more in common than the threshold."""
+    parts = [call("take", boxes, i64(k), axis=2) for k in range(4)]
+    if centred:
+        x, y, w, h = parts
+        half = Constant(np.array(2, np.float32))
+        low = [y - h / half, x - w / half]
+        high = [y + h / half, x + w / half]
+    else:
+        low = [call("minimum", parts[k], parts[k + 2]) for k in range(2)]
+        high = [call("maximum", parts[k], parts[k + 2]) for k in range(2)]
+    zero = Constant(np.array(0, np.float32))
+    area = (high[0] - low[0]) * (high[1] - low[1])
+    common: Expr | None = None
+    for begin, end in zip(low, high, strict=True):
+        start = call("maximum", call("expand_dims", begin, axis=2), call("expand_dims", begin, axis=1))
+        stop = call("minimum", call("expand_dims", end, axis=2), call("expand_dims", end, axis=1))
+        length = call("maximum", stop - start, zero)
+        common = length if common is None else common * length
+    assert common is not None, "boxes have two axes"
+    whole = call("expand_dims", area, axis=2) + call("expand_dims", area, axis=1) - common
+    ratio = common / call("where", call("greater", whole, zero), whole, Constant(np.array(1, np.float32)))
+    return call("greater", ratio, threshold)
+
+
+def _picks(walk: Walk, view: OnnxNode, scores: Expr, covered: Expr, alive: Expr, most: int) -> Expr:
+    number, going = Var("number", scalar_type("int64")), Var("going", scalar_type("bool"))
+    left, points, overlap = (
+        Var(name, value.checked_type) for name, value in (("left", alive), ("scores", scores), ("overlap", covered))
+    )
+    lowest = Constant(np.array(-np.inf, np.float32))
+    best = call("argmax", call("where", left, points, lowest), axis=2, keepdims=True)  # (batch, classes, 1)
+    best = call("cast", best, dtype="int64")
+    batch, classes, count = _shape(scores)
+    line = i64(np.arange(count).reshape(1, 1, count))
+    is_best = call("equal", line, best)
+    some = call("any", left, axis=(2,), keepdims=False)
+    rows = call("take", overlap, call("squeeze", best, axis=(2,)), axis=1, batch_dims=1)  # (batch, classes, n)
+    kept = call("logical_and", left, call("logical_not", call("logical_or", rows, is_best)))
+    row = call("where", some, call("squeeze", best, axis=(2,)), i64(np.full((batch, classes), -1)))
+    body = Function((number, going, left, points, overlap), Tuple((going, kept, row)))
+    loop = Loop(
+        body, i64(most), Constant(np.array(True)), (alive, scores, covered), 1, most, walk.span(view)
+    )  # fmt: skip
+    return TupleGetItem(loop, 1)

@@ -1,0 +1,303 @@
+"""ONNX If, Loop and Scan that stay in the program: what is decided when it runs.
+
+In: a node, and a function that imports its sub-graph for given inputs. Out: expressions around a Relay `If` or `Loop`.
+A body is imported once, with variables in place of the iteration number, the states and what it reads from outside;
+values known when importing stay constants. Invariant: a loop's states keep their types, and a branch's results have the
+types of the other's; anything else is refused with a reason. Rows of a loop that may stop early are `bounded`: their
+number comes along as a value (onnx_bounded.py). What is unrolled instead is decided in onnx_control.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from onnx import GraphProto, ValueInfoProto
+
+from armillary.errors import ModelError, Span, UnsupportedError
+from armillary.frontend.onnx_fold import Folder
+from armillary.frontend.onnx_load import outer_names
+from armillary.ops.broadcast import subtract
+from armillary.ops.indexing import take
+from armillary.ops.shape import reshape, transpose
+from armillary.ops.transform import reverse
+from armillary.relay.expr import Constant, Expr, Function, If, Loop, Tuple, TupleGetItem, Var
+from armillary.relay.op import OnnxNode
+from armillary.relay.types import TensorType, TupleType, Type, scalar_type, tensor_fields
+
+_FOREVER = np.array(np.iinfo(np.int64).max)
+Values = list[Expr]
+Body = Callable[[Sequence[Expr]], Values]
+
+
+class Walk(Protocol):
+    """What control flow needs of the import in progress."""
+
+    folder: Folder
+    calls: list[str]
+    bounded: dict[int, tuple[int, Expr]]  # by id: the axis whose size is a value, and that value
+
+    def body(self, graph: GraphProto, scope: Any, opsets: Any) -> Body:
+        """A function that imports the sub-graph for given inputs."""
+
+    def known(self, view: OnnxNode, value: Expr, what: str) -> Any:
+        """The value of an expression, which must be known when importing."""
+
+    def ask(self, value: Expr) -> Any:  # Any: an array, a tuple of them, or None
+        """The value of an expression where it is known; an error that follows names the inputs it depends on."""
+
+    def span(self, view: OnnxNode) -> Span:
+        """Where the node is."""
+
+
+@dataclass
+class Inside:
+    """Variables of a body for what it reads from outside: by name, and with the outer values in order."""
+
+    scope: dict[str, Expr]
+    variables: list[Var]
+    values: list[Expr]
+
+
+def graph_of(view: OnnxNode, name: str) -> GraphProto:
+    """A sub-graph of a node."""
+    graph = view.attributes.get(name)
+    if not isinstance(graph, GraphProto):
+        raise ModelError(f"{view.op_type} lacks a {name.removesuffix('_branch') if 'branch' in name else name}")
+    return graph
+
+
+# --- If ---------------------------------------------------------------------------------------------------------------
+
+
+def branches(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
+    """If whose condition is computed at run time: both branches, one of which runs."""
+    condition = as_scalar(view.input(0))
+    names = ("then_branch", "else_branch")
+    results = [walk.body(graph_of(view, name), scope, opsets)(()) for name in names]
+    types = [tuple(r.checked_type for r in row) for row in results]
+    if types[0] != types[1] or any(id(r) in walk.bounded for row in results for r in row):
+        walk.ask(condition)
+        texts = [", ".join(map(str, row)) for row in types]
+        raise UnsupportedError(
+            f"If: the condition is computed at run time, and the branches give ({texts[0]}) and ({texts[1]})",
+            hint="fix the inputs that the condition depends on with static_inputs=, or simplify the model",
+        )
+    yes, no = (Tuple(tuple(p for r in row for p in parts_of(r))) for row in results)
+    made = If(condition, yes, no, walk.span(view))
+    return _unpacked(made, types[0])
+
+
+def parts_of(value: Expr) -> list[Expr]:
+    """The tensors of a value: one, or the elements of a sequence."""
+    ty = value.checked_type
+    if not isinstance(ty, TupleType):
+        return [value]
+    fields = value.fields if isinstance(value, Tuple) else [TupleGetItem(value, k) for k in range(len(ty.fields))]
+    return [part for field in fields for part in parts_of(field)]
+
+
+def _unpacked(made: Expr, types: Sequence[Type]) -> Values:
+    """The fields of a tuple of tensors, as values of these types (sequences are tuples of elements)."""
+    found: Values = []
+    used = 0
+    for ty in types:
+        items = [TupleGetItem(made, used + k) for k in range(len(tensor_fields(ty)))]
+        used += len(items)
+        found.append(Tuple(tuple(items)) if isinstance(ty, TupleType) else items[0])
+    return found
+
+
+def as_scalar(value: Expr) -> Expr:
+    """A tensor of one element without dimensions."""
+    ty = value.checked_type
+    if not isinstance(ty, TensorType) or ty.size != 1:
+        raise UnsupportedError(f"a condition or trip count is {ty}, wanted one element")
+    return reshape(value, ()) if ty.ndim else value
+
+
+# --- Loop -------------------------------------------------------------------------------------------------------------
+
+
+def running_loop(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
+    """Loop: its body once, called at run time."""
+    graph = graph_of(view, "body")
+    first = [view.input(k) for k in range(2, len(view.inputs))]
+    limit = None if view.missing(0) else walk.folder.value(view.input(0))
+    number, flag = Var("number", scalar_type("int64")), Var("going", scalar_type("bool"))
+    inside = _stand_ins(walk, outer_names(graph), scope)
+    states, variables = _states(walk, graph.input[2:], first)
+    if len(graph.input) != 2 + len(first) or len(graph.output) < 1 + len(first):
+        raise ModelError(f"Loop: the body has {len(graph.input)} inputs, the node passes {2 + len(first)}")
+    body = walk.body(graph, {**scope, **inside.scope}, opsets)
+    formals = [_as_formal(number, graph.input[0]), _as_formal(flag, graph.input[1])]
+    again, *results = body([*formals, *states])
+    again = flag if view.missing(1) else as_scalar(again)
+    rows = results[len(first) :]
+    if rows and limit is None:
+        raise UnsupportedError(
+            f"Loop: it collects {len(rows)} scan outputs, and its trip count is not known when compiling",
+            hint="make the trip count a constant: it bounds the outputs",
+        )
+    carried = _next_states(walk, view, first, results[: len(first)])
+    params = (number, flag, *variables, *inside.variables)
+    ends = Tuple((again, *carried, *_rows(walk, view, rows)))
+    trips = int(np.reshape(np.asarray(limit), -1)[0]) if rows else -1
+    made = Loop(
+        Function(params, ends), _limit(view, limit),
+        Constant(np.array(True)) if view.missing(1) else as_scalar(view.input(1)),
+        (*(p for v in first for p in parts_of(v)), *inside.values), len(variables), max(trips, 0) if rows else -1,
+        walk.span(view),
+    )  # fmt: skip
+    types = [value.checked_type for value in first]
+    scans = [TupleGetItem(made, len(variables) + k) for k in range(len(rows))]
+    if not _is_steady(walk, view, again, flag):
+        count = TupleGetItem(made, len(variables) + len(rows))
+        walk.bounded.update((id(scan), (0, count)) for scan in scans)
+    return [*_unpacked(made, types), *scans]
+
+
+def _limit(view: OnnxNode, known: Any) -> Expr:  # Any: an array or None
+    if known is not None:
+        return Constant(np.array(int(np.reshape(known, -1)[0]), np.int64))
+    return Constant(_FOREVER) if view.missing(0) else as_scalar(view.input(0))
+
+
+def _is_steady(walk: Walk, view: OnnxNode, again: Expr, flag: Var) -> bool:
+    """Whether only the trip count ends the loop."""
+    if view.missing(1):
+        return True
+    first = walk.folder.value(view.input(1))
+    later = walk.folder.value(again)
+    holds = again is flag or (later is not None and bool(np.all(later)))
+    return holds and first is not None and bool(np.all(first))
+
+
+def _as_formal(value: Expr, formal: ValueInfoProto) -> Expr:
+    """The iteration number or condition as the body declares it: some exporters give it one dimension."""
+    shape = formal.type.tensor_type.shape
+    return reshape(value, (1,)) if len(shape.dim) == 1 else value
+
+
+def _states(walk: Walk, formals: Sequence[ValueInfoProto], first: Values) -> tuple[Values, list[Var]]:
+    """For each state a value made of fresh variables, and the variables."""
+    variables: list[Var] = []
+    values = [_stand_in(walk, formal.name, value, variables) for formal, value in zip(formals, first, strict=False)]
+    return values, variables
+
+
+def _stand_in(walk: Walk, name: str, value: Expr, variables: list[Var]) -> Expr:
+    refuse_bounded(walk, value, "a loop")
+    many = isinstance(value.checked_type, TupleType)
+    made = []
+    for k, part in enumerate(parts_of(value)):
+        var = Var(f"{name}.{k}" if many else name, part.checked_type)
+        walk.folder.stand_ins[id(var)] = (var, part)
+        if id(part) in walk.folder.weights:
+            walk.folder.weights[id(var)] = walk.folder.weights[id(part)]
+        made.append(var)
+    variables.extend(made)
+    return Tuple(tuple(made)) if many else made[0]
+
+
+def _stand_ins(walk: Walk, names: Sequence[str], scope: Any) -> Inside:
+    """Variables for what a body reads from outside and what is not known when importing."""
+    inside = Inside({}, [], [])
+    for name in dict.fromkeys(names):
+        value = scope.get(name)
+        if value is None or walk.folder.is_known(value):
+            continue
+        inside.values += parts_of(value)
+        inside.scope[name] = _stand_in(walk, name, value, inside.variables)
+    return inside
+
+
+def _next_states(walk: Walk, view: OnnxNode, first: Values, results: Values) -> list[Expr]:
+    """The states after an iteration, which must have the types they had before."""
+    for k, (before, after) in enumerate(zip(first, results, strict=True)):
+        refuse_bounded(walk, after, view.op_type)
+        if before.checked_type != after.checked_type:
+            change = f"from {before.checked_type} to {after.checked_type}"
+            raise UnsupportedError(
+                f"{view.op_type}: carried value {k} changes its type {change}",
+                hint="give it its largest size from the start, or a trip count known when importing, to be unrolled",
+            )
+    return [part for value in results for part in parts_of(value)]
+
+
+def _rows(walk: Walk, view: OnnxNode, rows: Values) -> Values:
+    for row in rows:
+        refuse_bounded(walk, row, view.op_type)
+        if not isinstance(row.checked_type, TensorType):
+            raise UnsupportedError(
+                f"{view.op_type}: a scan output of {row.checked_type}; only tensors can be collected"
+            )
+    return rows
+
+
+def refuse_bounded(walk: Walk, value: Expr, what: str) -> None:
+    """Only a graph output may have a size that is a value."""
+    if id(value) in walk.bounded:
+        walk.ask(value)
+        raise UnsupportedError(
+            f"{what} reads a tensor whose size is known only at run time",
+            hint="such a tensor can be an output of the graph; let the caller go on from there",
+        )
+
+
+# --- Scan -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ScanParts:
+    """A Scan node, read: states and scanned inputs, and along which axes and in which directions they are scanned."""
+
+    states: Values
+    scanned: Values
+    axes: Sequence[int]
+    backwards: Sequence[int]
+    out_axes: Sequence[int]
+    out_backwards: Sequence[int]
+    length: int
+
+
+def running_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Any, opsets: Any) -> Values:
+    """Scan: a loop of as many iterations as the scanned inputs are long."""
+    graph = graph_of(view, "body")
+    number, flag = Var("number", scalar_type("int64")), Var("going", scalar_type("bool"))
+    inside = _stand_ins(walk, outer_names(graph), scope)
+    states, variables = _states(walk, graph.input, parts.states)
+    whole, sources = _states(walk, graph.input[len(states) :], parts.scanned)
+    last = Constant(np.array(parts.length - 1, np.int64))
+    slices = [
+        take(x, subtract(last, number) if back else number, axis=axis)
+        for x, axis, back in zip(whole, parts.axes, parts.backwards, strict=True)
+    ]
+    results = walk.body(graph, {**scope, **inside.scope}, opsets)([*states, *slices])
+    carried = _next_states(walk, view, parts.states, results[: len(states)])
+    rows = _rows(walk, view, results[len(states) :])
+    params = (number, flag, *variables, *sources, *inside.variables)
+    made = Loop(
+        Function(params, Tuple((flag, *carried, *rows))), Constant(np.array(parts.length, np.int64)),
+        Constant(np.array(True)), (*parts.states, *parts.scanned, *inside.values), len(variables), parts.length,
+        walk.span(view),
+    )  # fmt: skip
+    scans = [
+        _placed(TupleGetItem(made, len(variables) + k), axis, back)
+        for k, (axis, back) in enumerate(zip(parts.out_axes, parts.out_backwards, strict=True))
+    ]
+    return [*_unpacked(made, [s.checked_type for s in parts.states]), *scans]
+
+
+def _placed(scan: Expr, axis: int, backwards: int) -> Expr:
+    """Rows as the node wants them: in which order, along which axis."""
+    ty = scan.checked_type
+    assert isinstance(ty, TensorType), "rows are tensors"
+    value = reverse(scan, 0) if backwards else scan
+    position = axis % ty.ndim
+    if position == 0:
+        return value
+    order = [*range(1, position + 1), 0, *range(position + 1, ty.ndim)]
+    return transpose(value, tuple(order))

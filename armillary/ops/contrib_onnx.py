@@ -1,0 +1,321 @@
+"""Operators of the domain com.microsoft that exporters and graph optimisers write, as operators of Relay.
+
+In: nodes of that domain (LayerNormalization and SimplifiedLayerNormalization also stand in ONNX's own before opset
+17). Out: the arithmetic their documentation gives; quantised ones go through qnn.quantize and qnn.dequantize.
+Invariant: an input or attribute that would change the result and is not implemented is refused by name. Gelu:
+nn_activation_onnx.py.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.ops.nn_activation_onnx import gelu_of
+from armillary.ops.nn_common import call
+from armillary.ops.nn_dense_onnx import times, transposed, type_of
+from armillary.ops.nn_norm import narrowed, widened
+from armillary.ops.nn_norm_onnx import layer_normalization
+from armillary.ops.qnn_onnx import _product
+from armillary.ops.qnn_quantize import dequantize, quantize
+from armillary.relay.expr import Expr, const
+from armillary.relay.op import Array, OnnxNode, from_onnx, onnx_rule
+
+DOMAIN = "com.microsoft"
+
+
+def _refuse_inputs(node: OnnxNode, numbers: range, what: str) -> None:
+    given = [k for k in numbers if not node.missing(k)]
+    if given:
+        raise UnsupportedError(f"{node.op_type} node {node.name!r}: input {given[0]} ({what}) is not supported")
+
+
+# --- activations and products -----------------------------------------------------------------------------------------
+
+
+@from_onnx("FastGelu", domain=DOMAIN)
+def fast_gelu(node: OnnxNode) -> Expr:
+    """x or x + bias through the tanh form of Gelu."""
+    x = node.input(0)
+    return gelu_of(x if node.missing(1) else x + node.input(1), "tanh")
+
+
+@from_onnx("BiasGelu", domain=DOMAIN)
+def bias_gelu(node: OnnxNode) -> Expr:
+    return gelu_of(node.input(0) + node.input(1))
+
+
+@from_onnx("QuickGelu", domain=DOMAIN)
+def quick_gelu(node: OnnxNode) -> Expr:
+    x = node.input(0)
+    return x * call("sigmoid", x * float(node.float("alpha", 1.702)))
+
+
+@from_onnx("FusedMatMul", domain=DOMAIN)
+def fused_matmul(node: OnnxNode) -> Expr:
+    """alpha * op(A) op(B); transBatch moves the first axis behind the other batch axes."""
+    sides = []
+    for k, letter in enumerate("AB"):
+        x, ndim = node.input(k), node.type_of(k).ndim
+        if node.int(f"transBatch{letter}", 0):
+            x = transposed(x, (*range(1, ndim - 1), 0, ndim - 1))
+        if node.int(f"trans{letter}", 0) and ndim > 1:
+            x = transposed(x, (*range(ndim - 2), ndim - 1, ndim - 2))
+        sides.append(x)
+    alpha: float = node.float("alpha", 1.0)
+    product = times(*sides)
+    return product if alpha == 1.0 else product * alpha
+
+
+def _activated(node: OnnxNode, x: Expr, prefix: str) -> Expr:
+    """The activation that a fused node ends with."""
+    name = node.string("activation", "") or ""
+    params = [float(p) for p in (node.floats("activation_params", default=None) or ())]
+    alpha = node.float(f"{prefix}alpha", None) if prefix else (params[0] if params else None)
+    match name:
+        case "":
+            return x
+        case "Relu":
+            return call("nn.relu", x)
+        case "Sigmoid" | "Tanh":
+            return call(name.lower(), x)
+        case "LeakyRelu":
+            return call("nn.leaky_relu", x, alpha=0.01 if alpha is None else alpha)
+        case "Clip" if len(params) == 2:
+            return call("clip", x, a_min=params[0], a_max=params[1])
+    raise UnsupportedError(f"{node.op_type} node {node.name!r}: activation {name!r} is not supported")
+
+
+@from_onnx("FusedConv", domain=DOMAIN)
+def fused_conv(node: OnnxNode) -> Expr:
+    """Conv, plus an optional further summand, then an activation."""
+    conv = onnx_rule("", "Conv", 11)
+    assert conv is not None, "Conv has a rule"
+    made: Expr = conv(node)
+    return _activated(node, made if node.missing(3) else made + node.input(3), "")
+
+
+@from_onnx("FusedGemm", domain=DOMAIN)
+def fused_gemm(node: OnnxNode) -> Expr:
+    gemm = onnx_rule("", "Gemm", 13)
+    assert gemm is not None, "Gemm has a rule"
+    made: Expr = gemm(node)
+    return _activated(node, made, "activation_")
+
+
+# --- normalisations ---------------------------------------------------------------------------------------------------
+
+
+@from_onnx("LayerNormalization", since=1)
+@from_onnx("LayerNormalization", domain=DOMAIN)
+def old_layer_normalization(node: OnnxNode) -> list[Expr]:
+    made: list[Expr] = layer_normalization(node)
+    return made
+
+
+def _rms(node: OnnxNode, x: Expr, scale: Expr) -> Expr:
+    """x over the root of its mean square along the last axis, scaled."""
+    wide = widened(x)
+    mean = call("mean", wide * wide, axis=(-1,), keepdims=True)
+    return narrowed(wide * call("rsqrt", mean + float(node.float("epsilon", 1e-5))), x) * scale
+
+
+@from_onnx("SimplifiedLayerNormalization", since=1)
+@from_onnx("SimplifiedLayerNormalization", domain=DOMAIN)
+def simplified_layer_normalization(node: OnnxNode) -> list[Expr]:
+    if node.int("axis", -1) not in (-1, node.type_of(0).ndim - 1):
+        raise UnsupportedError(f"{node.op_type} node {node.name!r}: an axis that is not the last")
+    return [_rms(node, node.input(0), node.input(1))]
+
+
+@from_onnx("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=DOMAIN)
+def skip_layer_normalization(node: OnnxNode) -> list[Expr]:
+    """The norm of input + skip (+ bias); the sum is output 3."""
+    simplified = node.op_type.startswith("SkipSimplified")
+    bias = 3 if simplified else 4
+    total = node.input(0) + node.input(1)
+    total = total if node.missing(bias) else total + node.input(bias)
+    if any(node.outputs[1:3]):
+        raise UnsupportedError(f"{node.op_type} node {node.name!r}: mean and deviation as outputs")
+    if simplified:
+        y = _rms(node, total, node.input(2))
+    else:
+        beta = (
+            const(np.zeros(node.type_of(2).static, node.type_of(2).dtype.numpy)) if node.missing(3) else node.input(3)
+        )
+        y = call("nn.layer_norm", total, node.input(2), beta, axis=-1, epsilon=float(node.float("epsilon", 1e-5)))
+    return [y, y, y, total]
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+
+def _heads(x: Expr, count: int) -> Expr:
+    """(batch, length, hidden) as (batch, heads, length, size)."""
+    batch, length, hidden = type_of(x).static
+    return call("transpose", call("reshape", x, newshape=(batch, length, count, hidden // count)), axes=(0, 2, 1, 3))
+
+
+def _attend(node: OnnxNode, q: Expr, k: Expr, v: Expr, bias: Expr | None) -> Expr:
+    """softmax(q kᵀ · scale + bias) v over heads, joined again."""
+    heads = int(node.int("num_heads", 0))
+    if heads < 1 or type_of(q).static[-1] % heads:
+        raise TypeMismatch(f"{node.op_type}: {heads} heads do not divide a hidden size of {type_of(q).shape[-1]}")
+    q, k, v = (_heads(x, heads) for x in (q, k, v))
+    scale = float(node.float("scale", 0.0) or 0.0) or 1 / math.sqrt(type_of(q).static[-1])
+    scores = times(q, call("transpose", k, axes=(0, 1, 3, 2))) * scale
+    weights = call("nn.softmax", scores if bias is None else scores + bias, axis=-1)
+    joined = call("transpose", times(weights, v), axes=(0, 2, 1, 3))
+    batch, length, _, _ = type_of(joined).static
+    return call("reshape", joined, newshape=(batch, length, -1))
+
+
+def _padding_bias(node: OnnxNode, index: int, keys: int) -> Expr | None:
+    """0 where a key counts, a large negative number at padding: from (batch, keys) flags or (batch,) lengths."""
+    if node.missing(index):
+        return None
+    ty, hidden = node.type_of(index), float(node.float("mask_filter_value", -10000.0))
+    if ty.ndim == 2 and ty.shape[1] == keys:
+        counts = call("not_equal", node.input(index), const(0, ty.dtype))
+    elif ty.ndim == 1:
+        line = const(np.arange(keys, dtype=ty.dtype.numpy)[None])
+        counts = call("less", line, call("expand_dims", node.input(index), axis=1))
+    else:
+        raise UnsupportedError(f"{node.op_type} node {node.name!r}: a mask of type {ty}")
+    flat = call("where", counts, const(np.float32(0)), const(np.float32(hidden)))
+    return call("expand_dims", flat, axis=1, num_newaxis=2)
+
+
+@from_onnx("Attention", domain=DOMAIN)
+def attention(node: OnnxNode) -> list[Expr]:
+    """Self-attention with one projection for queries, keys and values."""
+    _refuse_inputs(node, range(4, 7), "a cache of earlier keys and values")
+    if node.int("do_rotary", 0):
+        raise UnsupportedError(f"Attention node {node.name!r}: rotary positions are not supported")
+    projected = times(node.input(0), node.input(1))
+    projected = projected if node.missing(2) else projected + node.input(2)
+    length, width = type_of(projected).static[1:]
+    sizes = [int(n) for n in (node.ints("qkv_hidden_sizes", default=None) or (width // 3,) * 3)]
+    parts = call("split", projected, indices_or_sections=(sizes[0], sizes[0] + sizes[1]), axis=2)
+    bias = _padding_bias(node, 3, length)
+    if node.int("unidirectional", 0):
+        ahead = np.triu(np.full((length, length), -1e30, np.float32), 1)[None, None]
+        bias = const(ahead) if bias is None else bias + const(ahead)
+    return [_attend(node, parts[0], parts[1], parts[2], bias)]
+
+
+@from_onnx("MultiHeadAttention", domain=DOMAIN)
+def multi_head_attention(node: OnnxNode) -> list[Expr]:
+    """Attention of given queries, keys and values, each (batch, length, hidden)."""
+    _refuse_inputs(node, range(6, 10), "a cache of earlier keys and values")
+    if node.int("unidirectional", 0):
+        raise UnsupportedError(f"MultiHeadAttention node {node.name!r}: unidirectional is not supported")
+    parts = [node.input(k) for k in range(3)]
+    if any(type_of(x).ndim != 3 for x in parts):
+        raise UnsupportedError(f"MultiHeadAttention node {node.name!r}: packed queries, keys and values")
+    if not node.missing(3):
+        ends = np.cumsum([type_of(x).static[2] for x in parts])
+        shares = call("split", node.input(3), indices_or_sections=tuple(int(e) for e in ends[:2]), axis=0)
+        parts = [x + shares[k] for k, x in enumerate(parts)]
+    bias = _padding_bias(node, 4, type_of(parts[1]).static[1])
+    if not node.missing(5):
+        bias = node.input(5) if bias is None else bias + node.input(5)
+    return [_attend(node, *parts, bias)]  # type: ignore[call-arg]
+
+
+# --- quantised --------------------------------------------------------------------------------------------------------
+
+
+def _dequantized(node: OnnxNode, first: int) -> Expr:
+    """A tensor that comes as values, scale and zero point."""
+    zero = const(0, "int32") if node.missing(first + 2) else call("cast", node.input(first + 2), dtype="int32")
+    return dequantize(node.input(first), node.input(first + 1), zero)
+
+
+def _quantized(node: OnnxNode, x: Expr, scale: int) -> Expr:
+    dtype = "uint8" if node.missing(scale + 1) else str(node.type_of(scale + 1).dtype)
+    zero = const(0, "int32") if node.missing(scale + 1) else call("cast", node.input(scale + 1), dtype="int32")
+    return quantize(x, node.input(scale), zero, out_dtype=dtype)
+
+
+@from_onnx("QLinearAdd", "QLinearMul", domain=DOMAIN)
+def qlinear_arithmetic(node: OnnxNode) -> Expr:
+    a, b = _dequantized(node, 0), _dequantized(node, 3)
+    return _quantized(node, a + b if node.op_type == "QLinearAdd" else a * b, 6)
+
+
+@from_onnx("QLinearSigmoid", "QLinearLeakyRelu", domain=DOMAIN)
+def qlinear_activation(node: OnnxNode) -> Expr:
+    x = _dequantized(node, 0)
+    alpha = node.float("alpha", 0.01) if node.op_type == "QLinearLeakyRelu" else 0.0
+    return _quantized(node, call("nn.leaky_relu", x, alpha=alpha) if alpha else call("sigmoid", x), 3)
+
+
+@from_onnx("QLinearGlobalAveragePool", domain=DOMAIN)
+def qlinear_global_average_pool(node: OnnxNode) -> Expr:
+    last = bool(node.int("channels_last", 0))
+    axes = tuple(range(1, node.type_of(0).ndim - 1) if last else range(2, node.type_of(0).ndim))
+    return _quantized(node, call("mean", _dequantized(node, 0), axis=axes, keepdims=True), 3)
+
+
+@from_onnx("QLinearConcat", domain=DOMAIN)
+def qlinear_concat(node: OnnxNode) -> Expr:
+    """Output scale and zero point first, then each input with its own."""
+    parts = tuple(_dequantized(node, k) for k in range(2, len(node.inputs), 3))
+    return _quantized(node, call("concatenate", parts, axis=node.int("axis", 0)), 0)
+
+
+@from_onnx("DynamicQuantizeMatMul", domain=DOMAIN)
+def dynamic_quantize_matmul(node: OnnxNode) -> Expr:
+    """A is quantised by its own range, multiplied in integers, and scaled back."""
+    a = node.input(0)
+    everything = tuple(range(type_of(a).ndim))
+    zero = const(np.float32(0))
+    low = call("minimum", call("min", a, axis=everything, keepdims=False), zero)
+    high = call("maximum", call("max", a, axis=everything, keepdims=False), zero)
+    scale = (high - low) / const(np.float32(255))
+    scale = call("where", call("greater", scale, zero), scale, const(np.float32(1)))
+    shift = call("cast", call("clip", call("round", zero - low / scale), a_min=0.0, a_max=255.0), dtype="int32")
+    data = quantize(a, scale, shift, out_dtype="uint8")
+    weight_zero = const(0, "int32") if node.missing(3) else call("cast", node.input(3), dtype="int32")
+    product = call("cast", _product(data, node.input(1), shift, weight_zero), dtype="float32")
+    result = product * (scale * call("reshape", node.input(2), newshape=(-1,)))
+    return result if node.missing(4) else result + node.input(4)
+
+
+@from_onnx("MatMulNBits", domain=DOMAIN)
+def matmul_n_bits(node: OnnxNode) -> Expr:
+    """Weights in blocks of 4 or 8 bits, known when importing: they are expanded here."""
+    _refuse_inputs(node, range(4, 5), "g_idx")
+    weight = _expanded(node, int(node.int("K")), int(node.int("N")), int(node.int("bits", 4)))
+    node.int("accuracy_level", 0)  # how the product may be computed: ours is as exact as the input's type
+    product = times(node.input(0), const(np.ascontiguousarray(weight.T.astype(node.type_of(0).dtype.numpy))))
+    return product if node.missing(5) else product + node.input(5)
+
+
+def _expanded(node: OnnxNode, depth: int, units: int, bits: int) -> Array:
+    """(N, K) floats from packed integers, a scale per block and an optional zero point per block."""
+    block = int(node.int("block_size"))
+    if bits not in (4, 8):
+        raise UnsupportedError(f"MatMulNBits node {node.name!r}: {bits} bits are not supported")
+    count = -(-depth // block)
+    values = _unpacked(node.const(1, "weights"), bits).reshape(units, count, block).astype(np.float32)
+    scales = np.asarray(node.const(2, "scales"), np.float32).reshape(units, count, 1)
+    zeros: Any = 2 ** (bits - 1)
+    given = node.optional_const(3, "zero points")
+    if given is not None:
+        plain = given if given.dtype.kind == "f" else _unpacked(given, bits)
+        zeros = np.asarray(plain, np.float32).reshape(units, -1)[:, :count, None]
+    spread: Array = ((values - zeros) * scales).reshape(units, count * block)[:, :depth]
+    return spread
+
+
+def _unpacked(data: Array, bits: int) -> Array:
+    """Bytes as values; of two in a byte, the low one is first."""
+    if bits == 8:
+        return data.reshape(-1)
+    flat = data.reshape(-1).astype(np.uint8)
+    return np.stack([flat & 15, flat >> 4], axis=-1).reshape(-1)

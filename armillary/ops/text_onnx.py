@@ -1,0 +1,101 @@
+"""ONNX TfIdfVectorizer over numbers, and the operators of ai.onnx.ml that are plain arithmetic.
+
+In: nodes whose pools and keys are integers or floats (strings are refused). Out: comparisons and sums. Invariant: an
+n-gram is counted at each place and with each distance between its items that the attributes allow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from armillary.errors import UnsupportedError
+from armillary.ops.nn_common import call
+from armillary.relay.expr import Expr, const
+from armillary.relay.op import OnnxNode, from_onnx
+
+_ML = "ai.onnx.ml"
+
+
+@from_onnx("TfIdfVectorizer")
+def tf_idf_vectorizer(node: OnnxNode) -> Expr:
+    """How often each n-gram of a pool stands in the input (TF), whether it does (IDF), or the product (TFIDF)."""
+    if node.attributes.get("pool_strings"):
+        raise UnsupportedError(f"TfIdfVectorizer node {node.name!r}: its pool holds strings")
+    mode, skips = node.string("mode"), int(node.int("max_skip_count"))
+    low, high = int(node.int("min_gram_length")), int(node.int("max_gram_length"))
+    weights = node.floats("weights", default=None)
+    shape = node.type_of(0).static
+    x = call("reshape", node.input(0), newshape=(1, -1)) if len(shape) == 1 else node.input(0)
+    places = [int(k) for k in node.ints("ngram_indexes")]
+    width = max(places) + 1
+    columns: list[Expr | None] = [None] * width
+    for number, gram in enumerate(_grams(node)):
+        if low <= len(gram) <= high:
+            count = _occurrences(x, gram, skips)
+            weight = float(weights[number]) if weights else 1.0
+            columns[places[number]] = _weighted(count, str(mode), weight)
+    (rows, _) = (1, shape[0]) if len(shape) == 1 else shape
+    zeros = const(np.zeros(rows, np.float32))
+    table = call("stack", tuple(zeros if c is None else c for c in columns), axis=1)
+    return call("reshape", table, newshape=(width,)) if len(shape) == 1 else table
+
+
+def _grams(node: OnnxNode) -> list[list[int]]:
+    """The pool's n-grams: `ngram_counts` says where those of each length begin."""
+    pool, starts = [int(v) for v in node.ints("pool_int64s")], [int(v) for v in node.ints("ngram_counts")]
+    ends = [*starts[1:], len(pool)]
+    grams = []
+    for size, (begin, end) in enumerate(zip(starts, ends, strict=True), 1):
+        grams += [pool[k : k + size] for k in range(begin, end, size)]
+    return grams
+
+
+def _occurrences(x: Expr, gram: list[int], skips: int) -> Expr:
+    """(rows,) float32: at how many places the items of a gram follow at equal distances of 1 to skips + 1."""
+    rows, length = x.checked_type.static  # type: ignore[attr-defined]
+    total: Expr = const(np.zeros(rows, np.float32))
+    for step in range(1, 2 if len(gram) == 1 else skips + 2):
+        span = (len(gram) - 1) * step + 1
+        if span > length:
+            break
+        found: Expr | None = None
+        for k, item in enumerate(gram):
+            begin, end = k * step, k * step + length - span + 1
+            part = call("strided_slice", x, begin=(begin,), end=(end,), strides=(1,), axes=(1,))
+            same = call("equal", part, const(np.array(item, x.checked_type.dtype.numpy)))  # type: ignore[attr-defined]
+            found = same if found is None else call("logical_and", found, same)
+        assert found is not None, "a gram has an item"
+        total = total + call("sum", call("cast", found, dtype="float32"), axis=(1,), keepdims=False)
+    return total
+
+
+def _weighted(count: Expr, mode: str, weight: float) -> Expr:
+    if mode == "TF":
+        return count
+    if mode == "TFIDF":
+        return count * weight
+    return call("where", call("greater", count, const(np.float32(0))), const(np.float32(weight)), const(np.float32(0)))
+
+
+@from_onnx("Binarizer", domain=_ML)
+def binarizer(node: OnnxNode) -> Expr:
+    x = node.input(0)
+    dtype = node.type_of(0).dtype.numpy
+    above = call("greater", x, const(np.array(node.float("threshold", 0.0)).astype(dtype)))
+    return call("cast", above, dtype=str(node.type_of(0).dtype))
+
+
+@from_onnx("ArrayFeatureExtractor", domain=_ML)
+def array_feature_extractor(node: OnnxNode) -> Expr:
+    x, places = node.input(0), call("reshape", node.input(1), newshape=(-1,))
+    if node.type_of(0).ndim == 1:
+        x = call("expand_dims", x, axis=0)
+    return call("take", x, places, axis=-1)
+
+
+@from_onnx("Scaler", domain=_ML)
+def scaler(node: OnnxNode) -> Expr:
+    """(x - offset) · scale, each one number or one per feature."""
+    parts = [np.asarray(node.floats(name), np.float32) for name in ("offset", "scale")]
+    offset, scale = (const(p.reshape(()) if p.size == 1 else p) for p in parts)
+    return (call("cast", node.input(0), dtype="float32") - offset) * scale

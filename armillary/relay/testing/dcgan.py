@@ -1,0 +1,48 @@
+"""The generator of DCGAN: a random code becomes an image of 64x64 through transposed convolutions.
+
+In: length of the code, image shape, filters. Out: (IRModule, params) by get_workload; the input "data" is the code.
+Each 4x4 transposed convolution doubles the image; batch norm and relu follow all but the last, which ends in tanh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from armillary.errors import UnsupportedError
+from armillary.ir import IRModule
+from armillary.ops.nn_common import call
+from armillary.relay.expr import Expr, Function, var
+from armillary.relay.testing import layers
+from armillary.relay.testing.init import create_workload
+
+
+def _double(data: Expr, channels: int, name: str) -> Expr:
+    return layers.conv2d_transpose(
+        data, channels=channels, kernel_size=(4, 4), strides=(2, 2), padding=(1, 1), output_padding=(0, 0), name=name
+    )
+
+
+def get_net(
+    batch_size: int, random_len: int = 100, oshape: Sequence[int] = (3, 64, 64), ngf: int = 128,
+    code: Expr | None = None, dtype: str = "float32",
+) -> Function:  # fmt: skip
+    """The network as a function; `code` replaces the variable "data"."""
+    if tuple(oshape[-2:]) != (64, 64):
+        raise UnsupportedError(f"dcgan: images are 64x64, got {tuple(oshape)}")
+    data = var("data", shape=(batch_size, random_len), dtype=dtype) if code is None else code
+    body = call("nn.relu", layers.dense(data, units=4 * 4 * ngf * 8, name="dense"))
+    body = call("reshape", body, newshape=(-1, ngf * 8, 4, 4))
+    for prefix, channels in (("g2", ngf * 4), ("g3", ngf * 2), ("g4", ngf)):
+        body = _double(body, channels, f"{prefix}_deconv")
+        body = layers.batch_norm_infer(body, epsilon=1e-5 + 1e-12, scale=False, name=f"{prefix}_batch_norm")
+        body = call("nn.relu", body)
+    return layers.function_of(call("tanh", _double(body, oshape[-3], "g5_deconv")))
+
+
+def get_workload(
+    batch_size: int, oshape: Sequence[int] = (3, 64, 64), ngf: int = 128, random_len: int = 100,
+    dtype: str = "float32",
+) -> tuple[IRModule, dict[str, Any]]:  # fmt: skip
+    """The module and random parameters."""
+    return create_workload(get_net(batch_size, random_len, oshape, ngf, dtype=dtype))

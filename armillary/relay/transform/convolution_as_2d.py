@@ -1,0 +1,123 @@
+"""convolution-as-2d: three-dimensional convolutions, and poolings over one or three axes, as two-dimensional ones.
+
+In: a typed module. Out: one-dimensional pooling works on an image of height 1; nn.conv3d with one group on a batch of
+slices, each with the KD slices it needs side by side as channels; nn.max_pool3d pools each slice, then takes the larger
+of slices. Invariant: same products, same types; weights are constants. What the CPU schedules know of images then
+serves all of them; hoist-elementwise and simplify-expr remove the reshapes and transposes between layers. Convolutions
+over one axis: widen_conv1d.py.
+
+    nn.max_pool1d(%x, pool_size=[2], strides=[2])
+    ->
+    reshape(nn.max_pool2d(reshape(%x), pool_size=[1, 2], strides=[1, 2]))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from armillary.ir import IRModule
+from armillary.ops.nn_common import pad_pairs, per_axis
+from armillary.relay.expr import Call, Constant, Expr
+from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
+from armillary.transform import define_pass
+
+_POOLS = {f"nn.{kind}_pool1d": f"nn.{kind}_pool2d" for kind in ("max", "avg")}
+
+
+@define_pass("convolution-as-2d", opt_level=2)
+def convolution_as_2d(module: IRModule) -> IRModule:
+    """Write convolutions and poolings over one or three axes over two."""
+    return rewrite_module(module, pool1d, conv3d, max_pool3d)
+
+
+def _flat(values: Any) -> list[int]:
+    return [int(v) for v in (values if isinstance(values, tuple | list) else (values,))]
+
+
+def _pads(op: str, padding: Any) -> tuple[int, int, int, int]:
+    ((before, after),) = pad_pairs(op, padding, 1)
+    return (0, before, 0, after)
+
+
+def pool1d(expr: Expr) -> Expr | None:
+    """max_pool1d(x)  ->  reshape(max_pool2d(reshape(x)))"""
+    if op_name(expr) not in _POOLS or not isinstance(expr, Call):
+        return None
+    attrs, data, result = expr.attrs, tensor(expr.args[0]), tensor(expr)
+    if data is None or result is None or (attrs.layout, attrs.out_layout or "NCW") != ("NCW", "NCW"):
+        return None
+    n, c, w = data.static
+    named = {
+        "pool_size": (1, *_flat(attrs.pool_size)), "strides": (1, *_flat(attrs.strides)),
+        "dilation": (1, *_flat(attrs.dilation)), "padding": _pads(op_name(expr), attrs.padding),
+        "ceil_mode": attrs.ceil_mode,
+    }  # fmt: skip
+    if hasattr(attrs, "count_include_pad"):
+        named["count_include_pad"] = attrs.count_include_pad
+    made = call(_POOLS[op_name(expr)], call("reshape", expr.args[0], newshape=(n, c, 1, w)), **named)
+    return call("reshape", made, newshape=result.static) if tensor(made) is not None else None
+
+
+def conv3d(expr: Expr) -> Expr | None:
+    """conv3d(x, w)  ->  conv2d of slices, whose channels are those of the KD slices a result needs"""
+    if op_name(expr) != "nn.conv3d" or not isinstance(expr, Call) or not isinstance(expr.args[1], Constant):
+        return None
+    attrs, weight = expr.attrs, expr.args[1].data
+    data, result = tensor(expr.args[0]), tensor(expr)
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCDHW")
+    if layouts != ("NCDHW", "OIDHW", "NCDHW") or data is None or result is None or attrs.groups != 1 or attrs.out_dtype:
+        return None
+    (front, back), *image_pads = pad_pairs("nn.conv3d", attrs.padding, 3)
+    (stride, *strides), (step, *dilation) = (
+        per_axis("nn.conv3d", name, getattr(attrs, name), 3) for name in ("strides", "dilation")
+    )
+    n, o, depth, oh, ow = result.static
+    _, c, _, h, w = data.static
+    taps = weight.shape[2]
+    slices = call("transpose", expr.args[0], axes=(0, 2, 1, 3, 4))
+    if front or back:
+        slices = call("nn.pad", slices, pad_width=((0, 0), (front, back), (0, 0), (0, 0), (0, 0)))
+    parts = [_every(slices, 1, k * step, depth, stride) for k in range(taps)]
+    stacked = call("concatenate", parts, axis=2) if taps > 1 else parts[0]
+    (top, bottom), (left, right) = image_pads
+    flat = Constant(np.ascontiguousarray(weight.transpose(0, 2, 1, 3, 4).reshape(o, taps * c, *weight.shape[3:])))
+    made = call(
+        "nn.conv2d", call("reshape", stacked, newshape=(n * depth, taps * c, h, w)), flat,
+        strides=tuple(strides), padding=(top, left, bottom, right), dilation=tuple(dilation),
+        channels=o, kernel_size=tuple(weight.shape[3:]),
+    )  # fmt: skip
+    return call("transpose", call("reshape", made, newshape=(n, depth, o, oh, ow)), axes=(0, 2, 1, 3, 4))
+
+
+def _every(value: Expr, axis: int, begin: int, count: int, stride: int) -> Expr:
+    """`count` positions along an axis from `begin` on, `stride` apart."""
+    end = begin + (count - 1) * stride + 1
+    return call("strided_slice", value, begin=(begin,), end=(end,), strides=(stride,), axes=(axis,))
+
+
+def max_pool3d(expr: Expr) -> Expr | None:
+    """max_pool3d(x)  ->  the maximum of slices of max_pool2d(slices of x)"""
+    if op_name(expr) != "nn.max_pool3d" or not isinstance(expr, Call):
+        return None
+    attrs, data, result = expr.attrs, tensor(expr.args[0]), tensor(expr)
+    if data is None or result is None or (attrs.layout, attrs.out_layout or "NCDHW") != ("NCDHW", "NCDHW"):
+        return None
+    (front, back), (top, bottom), (left, right) = pad_pairs("nn.max_pool3d", attrs.padding, 3)
+    sizes = (per_axis("nn.max_pool3d", name, getattr(attrs, name), 3) for name in ("pool_size", "strides", "dilation"))
+    (taps, *size), (stride, *strides), (step, *dilation) = sizes
+    n, c, d, h, w = data.static
+    depth, oh, ow = result.static[2:]
+    if front or back or (depth - 1) * stride + (taps - 1) * step >= d:
+        return None  # windows that leave the data along the depth
+    slices = call("reshape", call("transpose", expr.args[0], axes=(0, 2, 1, 3, 4)), newshape=(n * d, c, h, w))
+    pooled = call(
+        "nn.max_pool2d", slices, pool_size=tuple(size), strides=tuple(strides), dilation=tuple(dilation),
+        padding=(top, left, bottom, right), ceil_mode=attrs.ceil_mode,
+    )  # fmt: skip
+    images = call("reshape", pooled, newshape=(n, d, c, oh, ow))
+    largest = _every(images, 1, 0, depth, stride)
+    for k in range(1, taps):
+        largest = call("maximum", largest, _every(images, 1, k * step, depth, stride))
+    return call("transpose", largest, axes=(0, 2, 1, 3, 4))

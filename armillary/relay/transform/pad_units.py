@@ -1,0 +1,49 @@
+"""pad-units: the outputs of a dense layer rounded up to whole vectors.
+
+In: a typed module. Out: nn.dense with constant weights whose number of outputs has no large enough divisor for blocks
+(196 tokens, 30,522 words on 16 lanes) computes up to a vector more, with zero weights, and a slice takes them off.
+Invariant: values and types stay. Runs before alter-op-layout, which then packs the weights; without it they would be
+packed at each run, or in blocks of a quarter vector.
+
+    nn.dense(%x, weight[30522])
+    ->
+    strided_slice(nn.dense(%x, nn.pad(weight)), begin=[0], end=[30522], axes=[1])
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from armillary.ir import IRModule
+from armillary.relay.expr import Call, Expr
+from armillary.relay.layout import choose_block
+from armillary.relay.transform._rules import call, is_from_constants, op_name, rewrite_module, tensor
+from armillary.relay.transform.alter_op_layout import block_lanes
+from armillary.target import Target
+from armillary.transform import define_pass
+
+MIN_ROWS = 4  # with fewer rows a layer of less than a vector is left to the reductions
+
+
+@define_pass("pad-units", opt_level=3)
+def pad_units(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+    """Round the outputs of dense layers up to whole vectors."""
+    lanes = block_lanes(target if target is not None else Target.current() or Target("llvm"))
+    return rewrite_module(module, lambda expr: _padded(expr, lanes))
+
+
+def _padded(expr: Expr, lanes: int) -> Expr | None:
+    if op_name(expr) != "nn.dense" or not isinstance(expr, Call) or not is_from_constants(expr.args[1]):
+        return None
+    weight, result = tensor(expr.args[1]), tensor(expr)
+    if weight is None or result is None or str(weight.dtype) != "float32":
+        return None
+    units, rows = weight.static[0], result.size // max(1, weight.static[0])
+    if choose_block(units, lanes) in (lanes, max(4, lanes // 2)) or (units < lanes and rows < MIN_ROWS):
+        return None
+    width = -(-units // lanes) * lanes
+    wider = call("nn.pad", expr.args[1], pad_width=((0, width - units), (0, 0)))
+    attrs = dataclasses.replace(expr.attrs, units=None if expr.attrs.units is None else width)
+    made = Call(expr.op, (expr.args[0], wider), attrs, expr.span)
+    return call("strided_slice", made, begin=(0,), end=(units,), strides=(1,), axes=(result.ndim - 1,))

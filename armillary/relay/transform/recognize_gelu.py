@@ -1,0 +1,131 @@
+"""recognize-gelu: the arithmetic of GELU as nn.gelu.
+
+In: a typed module. Out: one where x / 2 * (1 + erf(x / sqrt(2))), and its tanh approximation, is nn.gelu, however
+exporters order and group the factors. Invariant: the constants agree to 1e-4, and the values then do so up to rounding.
+An expression is read as a polynomial in x and in its erf (or tanh); see `polynomial`.
+
+    %0 = multiply(%x, 0.70710678f);
+    %1 = erf(%0);
+    %2 = add(%1, 1f);
+    %3 = multiply(%x, 0.5f);
+    multiply(%3, %2)
+    ->
+    nn.gelu(%x)
+"""
+
+from __future__ import annotations
+
+import math
+
+from armillary.ir import IRModule
+from armillary.relay.expr import Call, Expr
+from armillary.relay.transform._rules import call, op_name, rewrite_module, splat
+from armillary.transform import define_pass
+
+Polynomial = dict[tuple[int, int], float]  # (power of x, power of the function) -> coefficient
+_GELU: Polynomial = {(1, 0): 0.5, (1, 1): 0.5}
+_SCALE = math.sqrt(2 / math.pi)
+_INNER: dict[str, Polynomial] = {
+    "erf": {(1, 0): math.sqrt(0.5)}, "tanh": {(1, 0): _SCALE, (3, 0): 0.044715 * _SCALE},
+}  # fmt: skip
+_DEPTH = 8  # levels of arithmetic above and inside the function
+_TOLERANCE = 1e-4
+
+
+@define_pass("recognize-gelu", opt_level=2)
+def recognize_gelu(module: IRModule) -> IRModule:
+    """Replace the arithmetic by the operator."""
+    return rewrite_module(module, _rule)
+
+
+def _rule(expr: Expr) -> Expr | None:
+    if op_name(expr) not in ("multiply", "divide", "add") or not isinstance(expr, Call):
+        return None
+    function = _function(expr, _DEPTH)
+    if function is None:
+        return None
+    wanted = _INNER[op_name(function)]
+    for x in _bases(function.args[0]):
+        if x.checked_type != expr.checked_type or not _agree(polynomial(function.args[0], x, None, _DEPTH), wanted):
+            continue
+        if _agree(polynomial(expr, x, function, _DEPTH), _GELU):
+            return call("nn.gelu", x, approximate="none" if op_name(function) == "erf" else "tanh")
+    return None
+
+
+def _function(expr: Expr, depth: int) -> Call | None:
+    """The erf or tanh inside products and sums."""
+    name = op_name(expr)
+    if not isinstance(expr, Call) or depth == 0:
+        return None
+    if name in _INNER:
+        return expr
+    if name not in ("multiply", "divide", "add"):
+        return None
+    return next((f for a in expr.args if (f := _function(a, depth - 1)) is not None), None)
+
+
+def _bases(expr: Expr) -> list[Expr]:
+    """What the argument of the function may be a polynomial of: what is left when factors and powers are taken off."""
+    found: list[Expr] = []
+    stack = [(expr, _DEPTH)]
+    while stack:
+        item, depth = stack.pop()
+        if splat(item) is not None:
+            continue
+        if not any(item is f for f in found):
+            found.append(item)
+        if op_name(item) in ("multiply", "divide", "add", "power") and isinstance(item, Call) and depth:
+            stack.extend((a, depth - 1) for a in item.args)
+    return found
+
+
+def polynomial(expr: Expr, x: Expr, function: Expr | None, depth: int) -> Polynomial | None:
+    """The expression as a polynomial in `x` and `function`; None when it is none."""
+    number = splat(expr)
+    if number is not None:
+        return {(0, 0): float(number)}
+    if expr is x:
+        return {(1, 0): 1.0}
+    if expr is function:
+        return {(0, 1): 1.0}
+    name = op_name(expr)
+    if not isinstance(expr, Call) or depth == 0 or name not in ("multiply", "divide", "add", "power"):
+        return None
+    a = polynomial(expr.args[0], x, function, depth - 1)
+    b = polynomial(expr.args[1], x, function, depth - 1)
+    if a is None or b is None:
+        return None
+    if name == "add":
+        return {k: a.get(k, 0.0) + b.get(k, 0.0) for k in {**a, **b}}
+    if name == "multiply":
+        return _product(a, b)
+    constant = b.get((0, 0), 0.0) if set(b) == {(0, 0)} else 0.0
+    if name == "divide":
+        return _product(a, {(0, 0): 1 / constant}) if constant else None
+    return _power(a, constant)
+
+
+def _product(a: Polynomial, b: Polynomial) -> Polynomial:
+    total: Polynomial = {}
+    for (i, j), u in a.items():
+        for (k, n), v in b.items():
+            total[i + k, j + n] = total.get((i + k, j + n), 0.0) + u * v
+    return total
+
+
+def _power(a: Polynomial, exponent: float) -> Polynomial | None:
+    if exponent not in (1, 2, 3):
+        return None
+    result = a
+    for _ in range(int(exponent) - 1):
+        result = _product(result, a)
+    return result
+
+
+def _agree(found: Polynomial | None, wanted: Polynomial) -> bool:
+    """Whether two polynomials have the same coefficients."""
+    if found is None:
+        return False
+    terms = {**found, **wanted}
+    return all(abs(found.get(k, 0.0) - wanted.get(k, 0.0)) <= _TOLERANCE * abs(wanted.get(k, 1.0)) for k in terms)

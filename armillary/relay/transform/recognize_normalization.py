@@ -1,0 +1,122 @@
+"""recognize-normalization: the arithmetic of layer and RMS normalisation as nn.standardize.
+
+In: a typed module. Out: one where (x - mean(x)) / sqrt(mean((x - mean(x))**2) + c) and x / sqrt(mean(x**2) + c), with
+any of the ways to write the inverse root, are nn.standardize. Scale and shift stay as they are; they fuse. Invariant:
+same values up to rounding; only where all statistics run over the same axes and c is one number.
+
+    %0 = multiply(%x, %x);
+    %1 = mean(%0, axis=[1], keepdims=True);
+    %2 = add(%1, 1f);
+    %3 = rsqrt(%2);
+    multiply(%x, %3)
+    ->
+    nn.standardize(%x, axis=[1], epsilon=1, center=False)
+"""
+
+from __future__ import annotations
+
+import math
+
+from armillary.ir import IRModule
+from armillary.ops.reduce import reduced_axes
+from armillary.relay.expr import Call, Expr
+from armillary.relay.transform._rules import call, op_name, rewrite_module, splat, tensor
+from armillary.transform import define_pass
+
+Axes = tuple[int, ...]
+
+
+@define_pass("recognize-normalization", opt_level=2)
+def recognize_normalization(module: IRModule) -> IRModule:
+    """Replace the arithmetic by the operator."""
+    return rewrite_module(module, _rule)
+
+
+def _rule(expr: Expr) -> Expr | None:
+    """y / sqrt(mean(y * y) + c)  ->  nn.standardize(y)   of x instead, if y = x - mean(x)"""
+    for value, spread in _quotients(expr):
+        found = _spread(spread, value)
+        if found is None or value.checked_type != expr.checked_type:
+            continue
+        axes, epsilon = found
+        source = _centred(value, axes)
+        center = source is not None
+        return call("nn.standardize", value if source is None else source, axis=axes, epsilon=epsilon, center=center)
+    return None
+
+
+def _quotients(expr: Expr) -> list[tuple[Expr, Expr]]:
+    """(y, v) wherever the expression is y / sqrt(v)."""
+    name = op_name(expr)
+    if not isinstance(expr, Call) or name not in ("divide", "multiply"):
+        return []
+    if name == "divide":
+        root = expr.args[1]
+        return [(expr.args[0], root.args[0])] if op_name(root) == "sqrt" and isinstance(root, Call) else []
+    pairs = [(expr.args[0], _inverse_root(expr.args[1])), (expr.args[1], _inverse_root(expr.args[0]))]
+    return [(y, v) for y, v in pairs if v is not None]
+
+
+def _inverse_root(expr: Expr) -> Expr | None:
+    """v of rsqrt(v), 1 / sqrt(v) or v ** -0.5."""
+    if not isinstance(expr, Call):
+        return None
+    name, first = op_name(expr), expr.args[0] if expr.args else None
+    if name == "rsqrt":
+        return first
+    if name == "power" and splat(expr.args[1]) == -0.5:
+        return first
+    if name != "divide" or first is None or splat(first) != 1:
+        return None
+    root = expr.args[1]
+    return root.args[0] if op_name(root) == "sqrt" and isinstance(root, Call) else None
+
+
+def _spread(expr: Expr, value: Expr) -> tuple[Axes, float] | None:
+    """(axes, c) of mean(value * value) + c."""
+    if op_name(expr) != "add" or not isinstance(expr, Call):
+        return None
+    for moment, constant in (expr.args, expr.args[::-1]):
+        epsilon, found = splat(constant), _mean(moment)
+        if epsilon is not None and found is not None and _is_square(found[0], value):
+            return found[1], float(epsilon)
+    return None
+
+
+def _is_square(expr: Expr, value: Expr) -> bool:
+    if not isinstance(expr, Call):
+        return False
+    if op_name(expr) == "power":
+        return expr.args[0] is value and splat(expr.args[1]) == 2
+    return op_name(expr) == "multiply" and expr.args[0] is value and expr.args[1] is value
+
+
+def _mean(expr: Expr) -> tuple[Expr, Axes] | None:
+    """(x, axes) of mean(x, axes, keepdims) or of its sum divided by the count."""
+    if not isinstance(expr, Call):
+        return None
+    if op_name(expr) == "mean":
+        return _reduction(expr)
+    if op_name(expr) != "divide" or op_name(expr.args[0]) != "sum" or not isinstance(expr.args[0], Call):
+        return None
+    found = _reduction(expr.args[0])
+    ty = None if found is None else tensor(found[0])
+    if found is None or ty is None:
+        return None
+    return found if splat(expr.args[1]) == math.prod(ty.static[a] for a in found[1]) else None
+
+
+def _reduction(expr: Call) -> tuple[Expr, Axes] | None:
+    ty = tensor(expr.args[0])
+    if ty is None or not expr.attrs.keepdims or not ty.dtype.is_float or ty.dtype.bits < 32:
+        return None
+    axes = reduced_axes(op_name(expr), expr.attrs, ty.ndim)
+    return (expr.args[0], axes) if axes else None
+
+
+def _centred(value: Expr, axes: Axes) -> Expr | None:
+    """x of x - mean(x) over these axes."""
+    if op_name(value) != "subtract" or not isinstance(value, Call):
+        return None
+    found = _mean(value.args[1])
+    return value.args[0] if found is not None and found[0] is value.args[0] and found[1] == axes else None

@@ -1,0 +1,81 @@
+"""widen-conv1d: convolutions over one axis as convolutions over two, the first of size 1.
+
+In: a typed module. Out: one without nn.conv1d on NCW data with OIW weights; elementwise operators between them work
+on four axes too, so that blocked layouts go through. Invariant: same values; the added axes are views. Other layouts
+stay as they are.
+
+    nn.conv1d(%x, %w)
+    ->
+    %0 = expand_dims(%x, axis=2);
+    %1 = expand_dims(%w, axis=2);
+    %2 = nn.conv2d(%0, %1, padding=[0, 0, 0, 0]);
+    squeeze(%2, axis=[2])
+"""
+
+from __future__ import annotations
+
+from armillary.ir import IRModule
+from armillary.relay.expr import Call, Constant, Expr
+from armillary.relay.op import Kind, Op
+from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
+from armillary.transform import define_pass
+
+
+@define_pass("widen-conv1d", opt_level=3)
+def widen_conv1d(module: IRModule) -> IRModule:
+    """Replace nn.conv1d, and carry the new axis through elementwise operators."""
+    return rewrite_module(module, _wider, _carried)
+
+
+def _wider(expr: Expr) -> Expr | None:
+    """nn.conv1d(x, w)  ->  squeeze(nn.conv2d(expand_dims(x), expand_dims(w)))"""
+    if op_name(expr) != "nn.conv1d" or not isinstance(expr, Call) or tensor(expr) is None:
+        return None
+    a = expr.attrs
+    if (a.data_layout, a.kernel_layout) != ("NCW", "OIW") or a.out_layout not in ("", "NCW"):
+        return None
+    before, after = (a.padding * 2)[:2]
+    attrs = {
+        "strides": (1, *a.strides), "padding": (0, before, 0, after), "dilation": (1, *a.dilation), "groups": a.groups,
+        "channels": a.channels, "kernel_size": None if a.kernel_size is None else (1, *a.kernel_size),
+        "out_dtype": a.out_dtype,
+    }  # fmt: skip
+    data, weight = (call("expand_dims", x, axis=2) for x in expr.args)
+    return call("squeeze", call("nn.conv2d", data, weight, **attrs), axis=(2,))
+
+
+def _carried(expr: Expr) -> Expr | None:
+    """op(squeeze(x), y)  ->  squeeze(op(x, expand_dims(y)))   for elementwise and broadcasting operators"""
+    if not isinstance(expr, Call) or not isinstance(expr.op, Op) or expr.op.kind > Kind.BROADCAST:
+        return None
+    ty = tensor(expr)
+    if ty is None or ty.ndim != 3 or not any(_is_narrowed(a) for a in expr.args):
+        return None
+    args = [_four(a) for a in expr.args]
+    if any(a is None for a in args):
+        return None
+    wide = Call(expr.op, tuple(a for a in args if a is not None), expr.attrs, expr.span)
+    return call("squeeze", wide, axis=(2,))
+
+
+def _is_narrowed(expr: Expr) -> bool:
+    """Whether it is the squeeze of a tensor of four axes."""
+    if op_name(expr) != "squeeze" or not isinstance(expr, Call):
+        return False
+    source = tensor(expr.args[0])
+    axes = expr.attrs.axis or ()
+    return source is not None and source.ndim == 4 and tuple(a % 4 for a in axes) == (2,)
+
+
+def _four(expr: Expr) -> Expr | None:
+    """An operand for data of four axes."""
+    if _is_narrowed(expr) and isinstance(expr, Call):
+        return expr.args[0]
+    ty = tensor(expr)
+    if ty is None or ty.ndim > 3:
+        return None
+    if ty.ndim < 2:
+        return expr
+    if isinstance(expr, Constant) and ty.size == 1:
+        return call("reshape", expr, newshape=(1,))
+    return call("expand_dims", expr, axis=ty.ndim - 1)

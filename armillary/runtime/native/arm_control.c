@@ -1,0 +1,216 @@
+/* Control flow of graphs: branches and loops as ranges of the graph's own nodes.
+ *
+ * In: nodes that call `__if`, `__loop` or `__yield`. Out: their fields, checked; and a run of one of them.
+ * The nodes right after an `__if` are its first, then its second region; those after a `__loop` are its body. A region
+ * ends with a `__yield`, whose inputs become the outputs of the node that owns the region. Values from outside are read
+ * as any other: edges point backwards, and the memory plan keeps what a body reads until the loop ends.
+ *
+ *   __if     inputs: condition                 outputs: results
+ *   __loop   inputs: limit, going, states...   outputs: states..., scans..., iterations done, going
+ *   __yield  in a branch: results              in a loop: going, states..., parts (one row of each scan)
+ *
+ * Invariant: regions nest, lie inside the graph and are entered through their owner only; sizes in bytes agree; a loop
+ * never writes more rows than its scans have. Running allocates nothing. Where to look next: arm_graph.c.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "arm_graph.h"
+
+#define MAX_NESTING 64
+
+int arm_control_kind(const char *function, arm_node_kind *kind) {
+  static const struct { const char *name; arm_node_kind kind; } table[] = {
+    {"__if", ARM_NODE_IF}, {"__loop", ARM_NODE_LOOP}, {"__yield", ARM_NODE_YIELD}};
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    if (strcmp(function, table[i].name) != 0) continue;
+    *kind = table[i].kind;
+    return 1;
+  }
+  return 0;
+}
+
+/* ---- reading ---- */
+
+static int read_count(const arm_json *json, int32_t attrs, const char *key, int64_t *out, arm_error *error) {
+  int32_t value = arm_json_need(json, attrs, key, ARM_TEXT, "graph.nodes.attrs", error);
+  if (value < 0) return -1;
+  const char *text = json->values[value].text;
+  char *end;
+  long long number = strtoll(text, &end, 10);
+  if (*text == 0 || *end != 0 || number < -1 || number > ARM_MAX_BYTES)
+    return arm_fail(error, "graph: %s \"%.40s\" is not a count", key, text);
+  *out = number;
+  return 0;
+}
+
+static int read_small(const arm_json *json, int32_t attrs, const char *key, int32_t *out, arm_error *error) {
+  int64_t number;
+  if (read_count(json, attrs, key, &number, error) != 0) return -1;
+  if (number < 0 || number > ARM_MAX_ITEMS) return arm_fail(error, "graph: %s is out of range", key);
+  *out = (int32_t)number;
+  return 0;
+}
+
+int arm_control_read(const arm_json *json, int32_t attrs, arm_node *node, arm_error *error) {
+  arm_control *c = &node->control;
+  int yields = node->kind == ARM_NODE_YIELD;
+  if (yields) return node->num_outputs == 0 ? 0 : arm_fail(error, "graph: a __yield has no outputs");
+  if (read_small(json, attrs, "first_nodes", &c->first, error) != 0 ||
+      read_small(json, attrs, "second_nodes", &c->second, error) != 0)
+    return -1;
+  if (node->kind == ARM_NODE_IF) return 0;
+  if (read_small(json, attrs, "states", &c->states, error) != 0 ||
+      read_small(json, attrs, "scans", &c->scans, error) != 0 ||
+      read_count(json, attrs, "trips", &c->trips, error) != 0)
+    return -1;
+  if (c->scans > 0 && c->trips < 0) return arm_fail(error, "graph: loop %.80s has scans and no trips", node->name);
+  return 0;
+}
+
+/* ---- checking ---- */
+
+static const arm_entry *input_of(const arm_graph *g, const arm_node *node, int32_t index) {
+  return &g->entries[node->inputs[index]];
+}
+
+static const arm_entry *output_of(const arm_graph *g, const arm_node *node, int32_t index) {
+  return &g->entries[node->first_entry + index];
+}
+
+static int is_scalar(const arm_entry *entry, uint8_t bits) {
+  static const arm_dtype number = {0, 64, 1};
+  if (entry->tensor.ndim != 0) return 0;
+  if (bits == 64) return arm_dtype_equal(entry->tensor.dtype, number);
+  return entry->bytes == 1 && arm_dtype_equal(entry->tensor.dtype, (arm_dtype){6, 8, 1});
+}
+
+static int check_owner(const arm_graph *g, const arm_node *node, arm_error *error) {
+  const arm_control *c = &node->control;
+  int is_if = node->kind == ARM_NODE_IF;
+  int fits = is_if ? node->num_inputs == 1 && c->first > 0 && c->second > 0 && is_scalar(input_of(g, node, 0), 1)
+                   : node->num_inputs == 2 + c->states && c->first > 0 && c->second == 0 &&
+                         node->num_outputs == c->states + c->scans + 2 && is_scalar(input_of(g, node, 0), 64) &&
+                         is_scalar(input_of(g, node, 1), 1) &&
+                         is_scalar(output_of(g, node, c->states + c->scans), 64) &&
+                         is_scalar(output_of(g, node, c->states + c->scans + 1), 1);
+  if (!fits) return arm_fail(error, "graph: node %.80s: its inputs and outputs are not those of a %s", node->name,
+                             node->function);
+  for (int32_t k = 0; k < node->num_outputs; k++)
+    if (g->storages[output_of(g, node, k)->storage].is_input)
+      return arm_fail(error, "graph: node %.80s overwrites an input of the graph", node->name);
+  for (int32_t k = 0; !is_if && k < c->states; k++)
+    if (input_of(g, node, 2 + k)->bytes != output_of(g, node, k)->bytes)
+      return arm_fail(error, "graph: loop %.80s: state %d changes its size in bytes", node->name, k);
+  return 0;
+}
+
+static int check_yield(const arm_graph *g, const arm_node *yield, const arm_node *owner, arm_error *error) {
+  const arm_control *c = &owner->control;
+  int is_if = owner->kind == ARM_NODE_IF;
+  if (yield->num_inputs != (is_if ? owner->num_outputs : 1 + c->states + c->scans))
+    return arm_fail(error, "graph: node %.80s yields a wrong number of values", owner->name);
+  if (!is_if && !is_scalar(input_of(g, yield, 0), 1))
+    return arm_fail(error, "graph: loop %.80s does not yield a condition", owner->name);
+  for (int32_t k = is_if ? 0 : 1; k < yield->num_inputs; k++) {
+    int32_t out = is_if ? k : k - 1;
+    int64_t bytes = input_of(g, yield, k)->bytes, wanted = output_of(g, owner, out)->bytes;
+    int is_row = !is_if && out >= c->states;
+    if (is_row ? bytes * c->trips != wanted : bytes != wanted)
+      return arm_fail(error, "graph: node %.80s yields a value of another size", owner->name);
+  }
+  return 0;
+}
+
+typedef struct { int32_t owner, end; } open_region;
+
+/* Close the regions that end at `index`; open what the node there owns. */
+int arm_control_check(arm_graph *g, arm_error *error) {
+  open_region stack[MAX_NESTING];
+  int depth = 0;
+  for (int32_t i = 0; i < g->num_nodes; i++) {
+    arm_node *node = &g->nodes[i];
+    while (depth > 0 && stack[depth - 1].end == i) depth--;
+    node->owner = depth > 0 ? stack[depth - 1].owner : -1;
+    int last = depth > 0 && stack[depth - 1].end == i + 1;
+    if ((node->kind == ARM_NODE_YIELD) != last) return arm_fail(error, "graph: node %d: a region ends with a __yield", i);
+    if (last && check_yield(g, node, &g->nodes[node->owner], error) != 0) return -1;
+    if (node->kind != ARM_NODE_IF && node->kind != ARM_NODE_LOOP) continue;
+    int32_t room = (depth > 0 ? stack[depth - 1].end - 1 : g->num_nodes) - i - 1; /* a region's last is its __yield */
+    const arm_control *c = &node->control;
+    if (c->first > room || c->second > room - c->first)
+      return arm_fail(error, "graph: node %d: its regions leave the graph or the region around it", i);
+    if (check_owner(g, node, error) != 0) return -1;
+    if (depth + 2 > MAX_NESTING) return arm_fail(error, "graph: control flow is nested too deep");
+    if (c->second > 0) stack[depth++] = (open_region){i, i + 1 + c->first + c->second};
+    stack[depth++] = (open_region){i, i + 1 + c->first};
+  }
+  return 0;
+}
+
+/* ---- running ---- */
+
+static void *place(const arm_graph *g, const arm_entry *entry) { return g->storages[entry->storage].data; }
+
+static void move(const arm_graph *g, const arm_entry *from, void *to, int64_t bytes) {
+  void *source = place(g, from);
+  if (source != to) memmove(to, source, (size_t)bytes);
+}
+
+static int run_branch(arm_graph *g, int32_t index, arm_clock *clock, arm_error *error) {
+  const arm_node *node = &g->nodes[index];
+  int taken = *(const uint8_t *)place(g, input_of(g, node, 0)) != 0;
+  int32_t begin = index + 1 + (taken ? 0 : node->control.first);
+  int32_t end = begin + (taken ? node->control.first : node->control.second);
+  if (arm_nodes_run(g, begin, end, index, clock, error) != 0) return -1;
+  const arm_node *yield = &g->nodes[end - 1];
+  for (int32_t k = 0; k < node->num_outputs; k++) {
+    const arm_entry *out = output_of(g, node, k);
+    move(g, input_of(g, yield, k), place(g, out), out->bytes);
+  }
+  return 0;
+}
+
+/* Scan rows first: they may show a state as it was before this iteration. */
+static void take_yield(const arm_graph *g, const arm_node *node, const arm_node *yield, int64_t step) {
+  const arm_control *c = &node->control;
+  for (int32_t k = c->states; k < c->states + c->scans; k++) {
+    const arm_entry *row = input_of(g, yield, 1 + k);
+    move(g, row, (char *)place(g, output_of(g, node, k)) + step * row->bytes, row->bytes);
+  }
+  for (int32_t k = 0; k < c->states; k++)
+    move(g, input_of(g, yield, 1 + k), place(g, output_of(g, node, k)), output_of(g, node, k)->bytes);
+}
+
+static int run_loop(arm_graph *g, int32_t index, arm_clock *clock, arm_error *error) {
+  const arm_node *node = &g->nodes[index];
+  const arm_control *c = &node->control;
+  const arm_node *yield = &g->nodes[index + c->first];
+  int64_t limit = *(const int64_t *)place(g, input_of(g, node, 0));
+  int64_t *count = place(g, output_of(g, node, c->states + c->scans));
+  uint8_t *going = place(g, output_of(g, node, c->states + c->scans + 1));
+  if (c->trips >= 0 && limit > c->trips) limit = c->trips;
+  for (int32_t k = 0; k < c->states; k++)
+    move(g, input_of(g, node, 2 + k), place(g, output_of(g, node, k)), output_of(g, node, k)->bytes);
+  *going = *(const uint8_t *)place(g, input_of(g, node, 1)) != 0;
+  for (*count = 0; *going && *count < limit; ++*count) {
+    if (arm_nodes_run(g, index + 1, index + 1 + c->first, index, clock, error) != 0) return -1;
+    uint8_t again = *(const uint8_t *)place(g, input_of(g, yield, 0)) != 0;
+    take_yield(g, node, yield, *count);
+    *going = again;
+  }
+  for (int32_t k = c->states; k < c->states + c->scans; k++) {
+    const arm_entry *out = output_of(g, node, k);
+    int64_t row = c->trips > 0 ? out->bytes / c->trips : 0;
+    memset((char *)place(g, out) + *count * row, 0, (size_t)(out->bytes - *count * row));
+  }
+  return 0;
+}
+
+int arm_control_run(arm_graph *g, int32_t index, arm_clock *clock, arm_error *error) {
+  switch (g->nodes[index].kind) {
+    case ARM_NODE_IF: return run_branch(g, index, clock, error);
+    case ARM_NODE_LOOP: return run_loop(g, index, clock, error);
+    default: return 0;
+  }
+}

@@ -1,0 +1,55 @@
+"""Reductions along the contiguous axis: partial results in the lanes of a vector, then a tree over the lanes.
+
+In: a reduction stage (sum, max, min, any combiner of te) with an axis that walks contiguous memory (access.py). Out: it
+with that axis split by the lanes of a vector and factored (`rfactor`): one vector accumulates, and halves of it are
+combined until one value is left; everything stays in registers. Invariant: te reductions are commutative and
+associative (te/reduction.py), so the order is free; a float sum rounds differently from a serial one, usually less.
+Users: the default schedule and rows.py. Where the data axis is the contiguous one, lanes go there instead.
+"""
+
+from __future__ import annotations
+
+from armillary import te
+from armillary.schedules.cpu.access import MIN_EXTENT
+from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
+from armillary.target.cpu import CpuModel
+from armillary.tir.expr import IterVar
+
+
+def reduce_in_lanes(
+    schedule: te.Schedule, tensor: te.Tensor, axis: IterVar, cpu: CpuModel, is_parallel: bool = False
+) -> None:
+    """Factor `axis` of the stage into lanes, and the lanes into a tree; the parts are computed at its last data axis.
+
+        t[i] = sum(x[i, k])   ->   p[i, l] = sum(x[i, 16 * k + l]);  q[i, l] = p[i, l] + p[i, l + 8];  …
+    """
+    stage = schedule[tensor]
+    lanes = min(lanes_of(cpu, tensor.dtype), 1 << (static_extent(axis).bit_length() - 1))
+    parts = [_part(schedule, tensor, axis, lanes)]
+    while lanes > 2:
+        lanes //= 2
+        parts.append(_part(schedule, tensor, stage.op.reduce_axis[0], lanes))
+    for rest in stage.op.reduce_axis:
+        stage.unroll(rest)
+    if not stage.op.axis:
+        return
+    at = fuse_all(stage, stage.op.axis) if is_parallel else stage.op.axis[-1]
+    if is_parallel:
+        stage.parallel(at)
+    for part in parts:
+        schedule[part].compute_at(stage, at)
+
+
+def _part(schedule: te.Schedule, tensor: te.Tensor, axis: IterVar, lanes: int) -> te.Tensor:
+    """One vector of partial results of the stage, `lanes` apart along `axis`."""
+    _, inner = schedule[tensor].split(axis, factor=lanes)
+    made: te.Tensor = schedule.rfactor(tensor, inner, factor_axis=-1)
+    part = schedule[made]
+    *data, lane = part.op.axis
+    part.set_scope("local")
+    part.reorder(*data, *part.op.reduce_axis, lane)
+    part.vectorize(lane)
+    for rest in part.op.reduce_axis:
+        if static_extent(rest) <= MIN_EXTENT:
+            part.unroll(rest)
+    return made

@@ -1,0 +1,79 @@
+"""Operators that walk each row of memory several times: softmax, log_softmax, nn.standardize (layer and RMS norm).
+
+In: a fused function whose anchor reduces the last axes and reads them again. Out: one parallel loop over rows; inside
+it every stage of the row, vectorised, while the row is in the first-level cache; reductions in lanes (reduce.py).
+Invariant: works for any number of leading axes; where the reduced axes are not the last ones, the default schedule.
+"""
+
+from __future__ import annotations
+
+import math
+
+from armillary import te
+from armillary.schedules.cpu.access import contiguous_axis
+from armillary.schedules.cpu.common import fuse_all, is_power_of_two, lanes_of, static_extent
+from armillary.schedules.cpu.default import MIN_PARALLEL, schedule_default, schedule_injective
+from armillary.schedules.cpu.reduce import reduce_in_lanes
+from armillary.schedules.registry import Fused, Workload, implement
+from armillary.target.cpu import CpuModel, cpu_model
+
+IN_REGISTERS = 64  # elements of an intermediate that need no memory
+
+
+def _reduced(workload: Workload) -> tuple[int, ...]:
+    """The axes of the row, counted from 0."""
+    axis, ndim = workload.attrs.axis, len(workload.types[0].shape)  # type: ignore[attr-defined]
+    given = (axis,) if isinstance(axis, int) else axis
+    return tuple(sorted(a % ndim for a in given))
+
+
+def _is_last(workload: Workload) -> str | None:
+    """The row is contiguous, and there is more than one."""
+    axes, ndim = _reduced(workload), len(workload.types[0].shape)  # type: ignore[attr-defined]
+    if axes != tuple(range(ndim - len(axes), ndim)):
+        return f"axes {axes} of {ndim} are not the last"
+    return None if len(axes) < ndim else "there is a single row"
+
+
+@implement("nn.softmax", family="cpu", name="softmax_rows", when=_is_last)
+@implement("nn.log_softmax", family="cpu", name="log_softmax_rows", when=_is_last)
+@implement("nn.standardize", family="cpu", name="standardize_rows", when=_is_last)
+def rows(schedule: te.Schedule, fused: Fused) -> None:
+    """Every stage at the loop over rows."""
+    output = fused.outputs[0]
+    leading = len(fused.anchor[0].op.axis) - len(_reduced(fused.workload))
+    if len(fused.outputs) > 1 or len(output.op.axis) != len(fused.anchor[0].op.axis):
+        schedule_default(schedule, fused)
+        return
+    cpu = cpu_model(fused.workload.target)
+    kept = [t for t in schedule_injective(schedule, fused) if t.op is not output.op]
+    stage = schedule[output]
+    axes = list(stage.op.axis)
+    at = fuse_all(stage, axes[:leading])
+    if math.prod(static_extent(axis) for axis in axes) >= MIN_PARALLEL:
+        stage.parallel(at)
+    _vectorize_last(stage, axes[-1], lanes_of(cpu, output.dtype))
+    for tensor in reversed(kept):
+        _schedule_stage(schedule, tensor, leading, cpu)
+        schedule[tensor].compute_at(stage, at)
+
+
+def _schedule_stage(schedule: te.Schedule, tensor: te.Tensor, leading: int, cpu: CpuModel) -> None:
+    """The loops of one intermediate, inside a row."""
+    stage = schedule[tensor]
+    if math.prod(static_extent(axis) for axis in stage.op.axis[leading:]) <= IN_REGISTERS:
+        stage.set_scope("local")
+    contiguous = contiguous_axis(schedule, stage.op)
+    if contiguous is not None:
+        reduce_in_lanes(schedule, tensor, contiguous, cpu)
+    elif len(stage.op.axis) > leading and not stage.op.reduce_axis:
+        _vectorize_last(stage, stage.op.axis[-1], lanes_of(cpu, tensor.dtype))
+
+
+def _vectorize_last(stage: te.Stage, axis: te.IterVar, lanes: int) -> None:
+    extent = static_extent(axis)
+    if extent > lanes:
+        _, axis = stage.split(axis, factor=lanes)
+    elif not is_power_of_two(extent):
+        return
+    stage.vectorize(axis)

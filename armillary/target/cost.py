@@ -1,0 +1,252 @@
+"""Estimated cycles of CPU kernels: which register tile, which algorithm, what the bound is, and why.
+
+In: a `CpuModel` and the sizes of a problem. Out: tiles, `Estimate`s, and for people an `Explanation`. Invariant:
+arithmetic on facts of the target (target/cpu_table.py), no operator and no schedule in sight, so graph passes and
+schedules ask the same model. An estimate is for one thread; parameters come from beyond the L2 cache, as in a network.
+Winograd's algorithm: cost_winograd.py. Measured against search: docs/notes/007-cost-model.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+
+from armillary.errors import ConfigError
+from armillary.target.cpu import CpuModel
+from armillary.transform import PassContext, register_config_option
+
+FORCED_TILE = register_config_option(
+    "cpu.tile", str, "", "register tile ROWSxVECTORS[xLINES] where it fits; by the cost model if empty"
+)
+PARAMETERS = register_config_option(
+    "cpu.parameters", int, 0, "megabytes of parameters of the network a module is a part of; 0: what is known of it"
+)
+FORCED_SHAPE = re.compile(r"([1-9]\d?)x([1-9]\d?)(?:x([1-9]\d?))?")
+VECTORS = (1, 2, 3, 4, 5, 6, 8)  # blocks of outputs side by side in a tile
+L2_SHARE = 0.75  # of the L2 cache that data to be read again may fill
+START, STORE = 10.0, 1.0  # cycles to start a tile's loops, and per vector for its end: bias, activation, store
+SHOWN = {"L1": 0.02, "L2": 0.1, "L3": 0.3, "memory": 0.1}  # of the lesser of arithmetic and loads: what does not hide
+SHOWN_INPUT = 0.3  # of the time to read a direct convolution's data again for other outputs
+SHOWN_LINEAR = 0.05  # the same where weights are read from beyond L2 in one long run: the prefetcher keeps up
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """`rows` output columns times `vectors` output-channel blocks held in registers, of `tall` lines together."""
+
+    rows: int
+    vectors: int
+    tall: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.vectors}{f'x{self.tall}' if self.tall > 1 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A product by register tiles: `lines` times a row of `width` outputs, each of `chunks` blocks of vectors.
+
+    A block takes `wide` registers; a value is a sum over `steps`. `repeats` such products use other weights each.
+    Rates in bytes per cycle: `far` at which weights come the first time (0: they are few), `again` at which each line
+    finds them (None: in the smallest cache that holds a tile's part of them).
+    """
+
+    width: int
+    lines: int
+    chunks: int
+    steps: int
+    far: float
+    again: float | None = None
+    wide: int = 1
+    register_bytes: int = 0  # of weights in one register; 0: a whole vector
+    repeats: int = 1
+    has_vector_inputs: bool = False  # inputs are whole vectors (depthwise), not one number for all lanes
+    reread: float = 0.0  # cycles that show when all inputs are read once more, for the next group of blocks
+    below: int = 1  # lines below one another: a tile as wide as a line may take several of them
+    max_rows: int = 1 << 30
+    max_sums: int = 1 << 30  # sums of a tile
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a way of computing a kernel is expected to take on one thread, and what holds it up."""
+
+    name: str
+    cycles: float
+    bound: str
+
+    def milliseconds(self, cpu: CpuModel) -> float:
+        """At the clock the table gives."""
+        return self.cycles / cpu.memory.ghz * 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a kernel is computed as it is; plain data, so that it fits a package."""
+
+    algorithm: str
+    tile: str = ""
+    milliseconds: float = 0.0  # estimate for one thread; 0: none was made
+    bound: str = ""
+    alternatives: tuple[tuple[str, float], ...] = ()  # what else was weighed: name, milliseconds
+    objections: tuple[str, ...] = ()  # implementations that do not apply, and why
+
+    def to_plain(self) -> dict[str, object]:
+        """As JSON values."""
+        return asdict(self)
+
+    def sentences(self) -> list[str]:
+        """For people: the choice, the alternatives, the objections."""
+        said = [f"{self.algorithm}{', ' + self.tile if self.tile else ''}"]
+        if self.milliseconds:
+            said.append(f"estimated {self.milliseconds:.3g} ms on one thread, bound by {self.bound}")
+        if self.alternatives:
+            said.append("instead of " + "; ".join(f"{n}: {ms:.3g} ms" for n, ms in self.alternatives))
+        return said + [f"not {text}" for text in self.objections]
+
+
+def weighed_tiles(nest: Nest, cpu: CpuModel) -> tuple[Tile, list[Estimate]]:
+    """The tile that is taken; its estimate, then the best ones with other numbers of vectors."""
+    tile = choose_tile(nest, cpu)
+    best: dict[int, Estimate] = {}
+    for other, estimate in ranked_tiles(nest, cpu):
+        best.setdefault(other.vectors, estimate)
+    return tile, [tile_estimate(nest, tile, cpu), *(e for vectors, e in best.items() if vectors != tile.vectors)]
+
+
+def explained(
+    algorithm: str, tile: str, estimates: Sequence[Estimate], cpu: CpuModel, objections: Iterable[str] = ()
+) -> Explanation:
+    """The explanation of `estimates[0]`, with the others as alternatives, best first."""
+    chosen, *others = estimates
+    rest = sorted(others, key=lambda e: e.cycles)[:4]
+    return Explanation(
+        algorithm, tile, round(chosen.milliseconds(cpu), 6), chosen.bound,
+        tuple((e.name, round(e.milliseconds(cpu), 6)) for e in rest), tuple(objections),
+    )  # fmt: skip
+
+
+def forced_tile() -> Tile | None:
+    """The tile that the pass context asks for, if it does."""
+    text: str = PassContext.current().get(FORCED_TILE)
+    if not text:
+        return None
+    match = FORCED_SHAPE.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"cpu.tile={text!r}: expected ROWSxVECTORS or ROWSxVECTORSxLINES", hint='for example "7x4"')
+    return Tile(*(int(n) for n in match.groups("1")))
+
+
+def choose_tile(nest: Nest, cpu: CpuModel) -> Tile:
+    """The tile with the least estimated cycles (or the one the pass context asks for, where it fits)."""
+    forced = forced_tile()
+    if forced is not None and forced in tiles(nest, cpu):
+        return forced
+    return ranked_tiles(nest, cpu)[0][0]
+
+
+@lru_cache(maxsize=4096)
+def ranked_tiles(nest: Nest, cpu: CpuModel) -> tuple[tuple[Tile, Estimate], ...]:
+    """Every tile that fits the registers, the cheapest first; of equal ones the one with most rows."""
+    found = [(tile, tile_estimate(nest, tile, cpu)) for tile in tiles(nest, cpu)]
+    return tuple(sorted(found, key=lambda row: (row[1].cycles, -row[0].rows)))
+
+
+def tiles(nest: Nest, cpu: CpuModel) -> list[Tile]:
+    """The tiles whose accumulators, weights and one input fit the vector registers; at least 1 x 1."""
+    free = cpu.vector_registers - 1
+    if nest.has_vector_inputs:  # a row holds its sum and, from tap to tap, its input; some weights are held too
+        free = (free - 5) // 2
+    room = max(3, free // nest.wide)
+    found = []
+    for vectors in (v for v in VECTORS if nest.chunks % v == 0):
+        tallest = min((room - vectors) // vectors, nest.max_sums // vectors)
+        found += [Tile(rows, vectors) for rows in range(1, min(nest.width, nest.max_rows, tallest) + 1)]
+        talls = range(2, min(nest.below, tallest // nest.width) + 1)
+        found += [Tile(nest.width, vectors, tall) for tall in talls if nest.below % tall == 0]
+    return found or [Tile(1, 1)]
+
+
+def tile_estimate(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
+    """Cycles of the whole nest with a tile, and its bound.
+
+    The first tile of a line fetches weights that the line's other tiles find near; the very first one fetches them from
+    afar. The last tile of a line may be narrower.
+    """
+    part = tile.vectors * nest.wide * (nest.register_bytes or cpu.vector_bits / 8)  # bytes of weights in a step
+    is_linear = tile.vectors == 1 and nest.again is not None
+    near = _rate(part * nest.steps, cpu)
+    again = near if nest.again is None else nest.again
+    # few streams of addresses keep too few lines of memory under way, unless one goes on and on
+    streams = 1.0 if is_linear else min(1.0, 0.5 + 0.2 * tile.vectors)
+    full, rest = divmod(nest.width, tile.rows)
+    rows, lines = tile.rows * tile.tall, nest.lines / tile.tall  # a tall tile is one of a line of several
+    body, bound = _tile(nest, rows, tile, cpu, part, near)
+    line = full * body + (_tile(nest, rest, tile, cpu, part, near)[0] if rest else 0.0)
+    next_tile, again_bound = _tile(nest, rows, tile, cpu, part, again, is_linear)
+    first_tile, far_bound = _tile(nest, rows, tile, cpu, part, nest.far * streams, is_linear)
+    cycles = lines * line + (lines - 1) * (next_tile - body) + first_tile - body
+    if lines * full == 1 or first_tile > cycles / 2:
+        bound = far_bound
+    elif next_tile > 1.5 * body:
+        bound = again_bound
+    groups = nest.chunks / tile.vectors
+    return Estimate(f"tile {tile}", nest.repeats * groups * cycles + groups * nest.reread, bound)
+
+
+def _tile(
+    nest: Nest, rows: int, tile: Tile, cpu: CpuModel, part: float, rate: float, is_linear: bool = False
+) -> tuple[float, str]:
+    """Cycles of a tile of `rows` whose weights come at `rate` bytes per cycle (0: from L1), and its bound."""
+    vectors = tile.vectors * nest.wide
+    busy = rows * vectors / cpu.fma_ports
+    arithmetic = max(busy, float(cpu.fma_latency))
+    inputs = rows / (cpu.loads_per_cycle if nest.has_vector_inputs else cpu.memory.load_ports)
+    loads = vectors / cpu.loads_per_cycle + inputs
+    fetch = part / rate if rate else 0.0
+    place = _place(rate, cpu)
+    shown = SHOWN_LINEAR if is_linear and place in ("L3", "memory") else SHOWN[place]
+    step = max(arithmetic, loads, fetch) + shown * min(arithmetic, fetch) + SHOWN["L1"] * min(arithmetic, loads)
+    if arithmetic >= max(loads, fetch):
+        bound = "FMA units" if busy >= cpu.fma_latency else "FMA latency"
+    else:
+        bound = "load ports" if loads >= fetch else f"{place} bandwidth"
+    return nest.steps * step + START + STORE * rows * vectors, bound
+
+
+def _place(rate: float, cpu: CpuModel) -> str:
+    """Where data lies that comes at `rate` bytes per cycle."""
+    if not rate or rate >= cpu.memory.l2:
+        return "L2" if rate else "L1"
+    return "L3" if rate > cpu.memory.dram else "memory"
+
+
+def _rate(nbytes: float, cpu: CpuModel) -> float:
+    """Bytes per cycle from the smallest cache that keeps `nbytes` between two uses; 0: L1, whose cost is its loads."""
+    return 0.0 if nbytes <= cpu.l1 / 2 else far(nbytes, cpu)
+
+
+def far(nbytes: float, cpu: CpuModel) -> float:
+    """Bytes per cycle from the smallest cache beyond L1 that keeps `nbytes` between two uses."""
+    if nbytes <= L2_SHARE * cpu.l2 or not cpu.l2:
+        return cpu.memory.l2
+    return cpu.memory.l3 if nbytes <= L2_SHARE * cpu.l3 else cpu.memory.dram
+
+
+def far_weights(cpu: CpuModel, network: int = 0) -> float:
+    """Bytes per cycle at which a kernel first finds its weights, in a network with so many bytes of parameters.
+
+    The other layers have pushed them out as far as all parameters together reach; of an unknown network: to memory.
+    """
+    stated: int = PassContext.current().get(PARAMETERS)
+    nbytes = (stated << 20) or network
+    return far(nbytes, cpu) if nbytes else cpu.memory.dram
+
+
+@lru_cache(maxsize=64)
+def crowded(cpu: CpuModel) -> CpuModel:
+    """The CPU as one of two busy cores sees it: a share of the memory's bandwidth."""
+    memory = replace(cpu.memory, dram=min(cpu.memory.dram, cpu.memory.dram_all / 2))
+    return replace(cpu, memory=memory)

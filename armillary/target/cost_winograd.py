@@ -1,0 +1,168 @@
+"""Estimated cycles of 3x3 convolutions: direct, or by Winograd's algorithm with a tile, in strips or in phases.
+
+In: a `Layer`, a `CpuModel`. Out: `Estimate`s and the plans they belong to. Invariant: the terms are those of the
+schedules (schedules/cpu/conv2d_winograd.py): a product per point of the tile, transforms per vector and point, and the
+weights, which come from afar once and then from where a strip or a chunk finds them. Tiles of products: cost.py.
+Who asks: the pass winograd-conv2d for the tile, the schedule for the form, `armc profile` for the reasons.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from armillary.target.cost import (
+    SHOWN_INPUT,
+    Estimate,
+    Nest,
+    Tile,
+    crowded,
+    far,
+    far_weights,
+    ranked_tiles,
+    tile_estimate,
+)
+from armillary.target.cpu import CpuModel
+from armillary.transform import PassContext, register_config_option
+
+FORCED_STRIP = register_config_option(
+    "cpu.winograd.strip", int, -1, "tiles of a strip of Winograd convolution; 0: phases; -1: by the cost model"
+)
+FORCED_WINOGRAD = register_config_option(
+    "relay.WinogradConv2D.tile", int, -1, "Winograd tile for every convolution that can have one; 0: none; -1: by cost"
+)
+TILES = (2, 4, 6)
+DATA_CYCLES, OUTPUT_CYCLES = 9.5, 5.0  # per vector and point: both transforms of it, with loads and stores
+MIN_TASKS = 4  # strips: fewer leave threads without work
+MIN_STRIP = 4  # tiles of a strip: fewer read the weights too often
+TRAFFIC = 1.6  # carried points lie in as many places as a tile has points, which costs more than their bytes
+STRIP_SHARE = 0.85  # of L2, for a strip and all weights
+FLOAT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A 3x3 convolution with stride 1: channels in and out, batch, output height and width, block (0: a vector)."""
+
+    inputs: int
+    outputs: int
+    batch: int
+    height: int
+    width: int
+    block: int = 0
+
+    def chunks(self, cpu: CpuModel) -> int:
+        """Blocks of output channels."""
+        return max(1, self.outputs // (self.block or cpu.lanes))
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of the direct convolution."""
+        return 9 * self.inputs * self.outputs * self.batch * self.height * self.width
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a layer is computed: F(tile, 3) in strips of `strip` tiles (0: in phases); tile 0: directly."""
+
+    tile: int
+    strip: int = 0
+
+    def __str__(self) -> str:
+        if not self.tile:
+            return "direct"
+        return f"F({self.tile},3) in {f'strips of {self.strip} tiles' if self.strip else 'phases'}"
+
+
+def direct_nest(layer: Layer, cpu: CpuModel, weights_far: float) -> Nest:
+    """The direct convolution as a register-tiled product."""
+    data = FLOAT * layer.batch * layer.inputs * layer.height * layer.width
+    reread = SHOWN_INPUT * data / far(data, cpu)
+    lines = layer.batch * layer.height
+    return Nest(layer.width, lines, layer.chunks(cpu), 9 * layer.inputs, weights_far, reread=reread)
+
+
+def product_nest(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) -> Nest:
+    """The products of a Winograd plan: one per point of the tile."""
+    across, down = -(-layer.width // plan.tile), -(-layer.height // plan.tile)
+    points, chunks = (plan.tile + 2) ** 2, layer.chunks(cpu)
+    data, _, rate = _carried(layer, plan, cpu)
+    reread = TRAFFIC * data / rate if rate else 0.0
+    if not plan.strip:
+        lines = layer.batch * down
+        return Nest(across, lines, chunks, layer.inputs, weights_far, repeats=points, reread=reread, below=down)
+    strips = layer.batch * down * (across // plan.strip)
+    again = _again(layer, plan, cpu)
+    return Nest(plan.strip, strips, chunks, layer.inputs, weights_far, again=again, repeats=points, reread=reread)
+
+
+def _again(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
+    """Bytes per cycle at which every strip but the first reads the weights."""
+    points = (plan.tile + 2) ** 2
+    weights = FLOAT * points * layer.inputs * layer.outputs
+    strip = FLOAT * points * plan.strip * (layer.inputs + layer.outputs)
+    if weights + strip <= STRIP_SHARE * max(cpu.l2, 1 << 18):
+        return cpu.memory.l2
+    return cpu.memory.l3 if weights <= cpu.l3 else cpu.memory.dram
+
+
+def estimate(layer: Layer, plan: Plan, cpu: CpuModel, network: int = 0, tile: Tile | None = None) -> Estimate:
+    """Cycles of a plan with its best register tile, or the one given; `network`: bytes of all its parameters."""
+    points = (plan.tile + 2) ** 2
+    rate = far_weights(cpu, network)
+    nest = product_nest(layer, plan, cpu, rate) if plan.tile else direct_nest(layer, cpu, rate)
+    if tile is None:
+        tile, _ = ranked_tiles(nest, cpu)[0]
+    product = tile_estimate(nest, tile, cpu)
+    if not plan.tile:
+        return Estimate(f"direct, tile {tile}", product.cycles, product.bound)
+    tiles = layer.batch * -(-layer.height // plan.tile) * -(-layer.width // plan.tile)
+    vectors = tiles * (layer.inputs * DATA_CYCLES + layer.outputs * OUTPUT_CYCLES) / cpu.lanes
+    data, products, rate = _carried(layer, plan, cpu)
+    transforms = vectors * points + (TRAFFIC * (2 * data + 3 * products) / rate if rate else 0.0)
+    bound = product.bound if product.cycles > transforms else "the transforms"
+    return Estimate(f"{plan}, tile {tile}", product.cycles + transforms, bound)
+
+
+def _carried(layer: Layer, plan: Plan, cpu: CpuModel) -> tuple[float, float, float]:
+    """Bytes of transformed data and of products, and the rate at which they go between the stages.
+
+    The rate is 0 where a strip of both stays in L2. A write costs as much as two reads.
+    """
+    across, down = -(-layer.width // plan.tile), -(-layer.height // plan.tile)
+    points, tiles = (plan.tile + 2) ** 2, layer.batch * down * across
+    data, products = (float(FLOAT * points * tiles * n) for n in (layer.inputs, layer.outputs))
+    held = (data + products) * plan.strip / tiles if plan.strip else data + products
+    if plan.strip and held <= STRIP_SHARE * max(cpu.l2, 1 << 18):
+        return data, products, 0.0
+    return data, products, far(held, cpu)
+
+
+def plans(layer: Layer, tile: int) -> list[Plan]:
+    """The forms F(tile, 3) can take: phases, and strips of a whole or an even part of a row of tiles."""
+    across, down = -(-layer.width // tile), layer.batch * -(-layer.height // tile)
+    strips = [across // parts for parts in range(1, across + 1) if across % parts == 0]
+    return [Plan(tile)] + [
+        Plan(tile, strip)
+        for strip in strips
+        if strip >= min(across, MIN_STRIP) and down * (across // strip) >= MIN_TASKS
+    ]
+
+
+def best_plan(layer: Layer, tile: int, cpu: CpuModel, network: int = 0) -> Plan:
+    """The cheapest form of F(tile, 3), or the one the pass context asks for."""
+    forced: int = PassContext.current().get(FORCED_STRIP)
+    if forced == 0 or (forced > 0 and -(-layer.width // tile) % forced == 0):
+        return Plan(tile, forced)
+    return min(plans(layer, tile), key=lambda plan: _score(layer, plan, cpu, network))
+
+
+def ranked_plans(layer: Layer, cpu: CpuModel, limit: int, network: int = 0) -> list[tuple[Plan, Estimate]]:
+    """Direct and the best form of every allowed tile, the cheapest first."""
+    found = [Plan(0), *(best_plan(layer, tile, cpu, network) for tile in TILES if tile <= limit)]
+    found.sort(key=lambda plan: _score(layer, plan, cpu, network))
+    return [(plan, estimate(layer, plan, cpu, network)) for plan in found]
+
+
+def _score(layer: Layer, plan: Plan, cpu: CpuModel, network: int) -> float:
+    """Alone and beside other busy cores alike: reading four times the weights may pay for one thread, not for two."""
+    return estimate(layer, plan, cpu, network).cycles * estimate(layer, plan, crowded(cpu), network).cycles

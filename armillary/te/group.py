@@ -1,0 +1,69 @@
+"""Groups of stages that move together: `g = s.create_group(outputs=D, inputs=A); g.compute_at(s[E], axis)`.
+
+In: a schedule, output and input tensors. Out: the stages on the paths between them. Invariant: a group is only a name
+for its stages: moving it moves those that are at root, and the schedule records one directive for each, so replaying
+needs no groups.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from armillary.errors import ScheduleError
+from armillary.te.operation import PlaceholderOp
+from armillary.te.stage import Stage
+from armillary.tir.expr import IterVar
+
+if TYPE_CHECKING:
+    from armillary.te.schedule import Schedule
+
+
+class StageGroup:
+    """Stages that `compute_at` and `compute_root` move together; those attached to one another stay so."""
+
+    def __init__(self, stages: list[Stage]) -> None:
+        self.stages = tuple(stages)
+
+    def compute_at(self, parent: Stage, axis: IterVar) -> None:
+        """Compute the members that are at root inside a loop of their consumer `parent`."""
+        if parent in self.stages:
+            raise ScheduleError(f"compute_at on a group: {parent.key} is one of its stages")
+        for stage in self.stages:
+            if stage.attach is None and not stage.is_inline:
+                stage.compute_at(parent, axis)
+
+    def compute_root(self) -> None:
+        """Compute members that are attached outside the group at root again."""
+        for stage in self.stages:
+            if stage.attach is not None and stage.attach[0] not in self.stages:
+                stage.compute_root()
+
+    def __repr__(self) -> str:
+        return f"StageGroup({', '.join(s.key for s in self.stages)})"
+
+
+def create_group(schedule: Schedule, outputs: Any, inputs: Any, include_inputs: bool) -> StageGroup:
+    """The stages between `inputs` and `outputs`: outputs included, inputs if asked for."""
+    ends, starts = _stages(schedule, outputs), set(_stages(schedule, inputs))
+    order = schedule.in_order()
+    after = set(starts)
+    for stage in order:
+        if any(source in after for source in schedule.sources(stage)):
+            after.add(stage)
+    missing = next((s for s in ends if s not in after or s in starts), None)
+    if missing is not None:
+        raise ScheduleError(f"create_group: output {missing.key} does not depend on the inputs")
+    found, stack = set(ends), list(ends)
+    while stack:
+        for source in schedule.sources(stack.pop()):
+            if source in after and source not in found and (include_inputs or source not in starts):
+                found.add(source)
+                stack.extend([source] if source not in starts else [])
+    return StageGroup([s for s in order if s in found and not isinstance(s.op, PlaceholderOp)])
+
+
+def _stages(schedule: Schedule, tensors: Any) -> list[Stage]:
+    given = list(tensors) if isinstance(tensors, tuple | list) else [tensors]
+    if not given:
+        raise ScheduleError("create_group needs inputs and outputs")
+    return [schedule[t] for t in given]
