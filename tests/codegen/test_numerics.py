@@ -204,6 +204,18 @@ def test_our_float32_functions_are_within_three_ulp_over_the_whole_range(name: s
     assert error.max() <= 3, f"{error.max()} ulp at {x[kept][error.argmax()]}"
 
 
+@pytest.mark.parametrize("lanes", [1, 16])
+def test_normcdf_is_within_its_absolute_error(lanes: int) -> None:
+    edges = np.array([math.inf, -math.inf, math.nan, 0.0, 1e-40, -1e-40, 5.2, -5.2, 1e30, -1e30, 6, -6, 4, -4, 1, -1])
+    x = np.concatenate([edges, np.linspace(-6, 6, 16384)]).astype(np.float32)
+    got = np.zeros_like(x)
+    assert run(kernel({"normcdf": lambda a, b: call("normcdf", a)}, "float32", len(x), lanes), "llvm", x, x, got) == 0
+    want = 0.5 * np.vectorize(math.erfc)(-x.astype(np.float64) / math.sqrt(2))
+    assert math.isnan(got[2]) and got[0] == 1.0 and got[1] == 0.0
+    kept = ~np.isnan(x)
+    assert np.abs(got[kept] - want[kept]).max() <= 1.6e-7
+
+
 def test_pow_handles_every_special_case_as_c_does() -> None:
     edges = np.array(
         [0.0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, math.inf, -math.inf, math.nan, 1e-40, 1e30], np.float32

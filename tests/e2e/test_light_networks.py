@@ -1,6 +1,10 @@
-"""The light ONNX networks, compiled, give their stored outputs; with drawn weights, those of onnxruntime."""
+"""The light ONNX networks, compiled, give their stored outputs; with drawn weights those of onnxruntime."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
 
 import e2e_models as models
 import numpy as np
@@ -10,6 +14,7 @@ NAMES = (
     "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19",
     "zfnet512",
 )  # fmt: skip
+QUICK = ("squeezenet", "shufflenet")
 LARGE = ("bvlc_alexnet", "vgg19", "zfnet512")  # hundreds of megabytes of weights
 
 
@@ -27,13 +32,24 @@ def test_stored_output_on_c(name: str) -> None:
     np.testing.assert_allclose(got, models.stored_output(name), rtol=1e-3, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in NAMES]
-)
-def test_output_for_drawn_weights_is_that_of_onnxruntime(name: str) -> None:
+def _levels() -> Iterator[Any]:
+    """(network, opt level): the highest level for the networks of usual size, all levels for two small ones."""
+    for name in NAMES:
+        for level in range(4):
+            usual = name not in LARGE and (level == 3 or name in QUICK)
+            yield pytest.param(name, level, id=f"{name}-{level}", marks=() if usual else pytest.mark.slow)
+
+
+@lru_cache(maxsize=1)
+def _drawn(name: str) -> tuple[Any, models.Arrays, models.Array]:
     model = models.with_random_weights(models.light_model(name))
     inputs = models.light_inputs(model)
-    want = models.by_onnxruntime(model, inputs)
-    error = models.relative_error(models.run(models.compile_light(model), inputs), want)
-    print(f"{name}: relative error {error:.1e} (seed {models.SEED})")
+    return model, inputs, models.by_onnxruntime(model, inputs)
+
+
+@pytest.mark.parametrize(("name", "level"), _levels())
+def test_output_for_drawn_weights_is_that_of_onnxruntime(name: str, level: int) -> None:
+    model, inputs, want = _drawn(name)
+    error = models.relative_error(models.run(models.compile_light(model, level=level), inputs), want)
+    print(f"{name} level {level}: relative error {error:.1e} (seed {models.SEED})")
     assert error < 1e-4

@@ -24,7 +24,7 @@ from armillary.errors import (
 )
 from armillary.ir import IRModule
 from armillary.ops.nn_common import call
-from armillary.relay.expr import Call, Function, If, const, var
+from armillary.relay.expr import Call, Function, const, var
 from armillary.relay.op import Kind, Op
 from armillary.relay.types import ANY_DIM, tensor_type
 
@@ -43,12 +43,6 @@ def _refused(error: type[ArmillaryError], text: str, *args: Any, **options: Any)
 
 def test_unknown_dimension() -> None:
     _refused(TypeMismatch, "the shape (?, 4) is not fully known", _relu(ANY_DIM, 4), "llvm")
-
-
-def test_branch_on_a_computed_condition() -> None:
-    x, c = var("x", shape=(2,), dtype="float32"), var("c", shape=(), dtype="bool")
-    branch = Function((c, x), If(c, call("nn.relu", x), call("negative", x)))
-    _refused(UnsupportedError, "cannot run If", branch, "llvm")
 
 
 @pytest.mark.parametrize(

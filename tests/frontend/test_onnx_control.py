@@ -70,15 +70,28 @@ def test_loop_stops_when_its_known_condition_fails() -> None:
     assert last == 32 and len(seen) == 5
 
 
-def test_loop_beyond_the_bound_is_refused() -> None:
-    made = model(powers_of_two("n"), [value("x", F, [])], OUTPUTS, {"n": np.int64(MAX_ITERATIONS + 1)})
-    with pytest.raises(UnsupportedError, match=f"more than {MAX_ITERATIONS} iterations"):
-        from_onnx(made)
+def growing(steps: int) -> Any:
+    """A loop that cannot run as it is: the state gets longer."""
+    body = helper.make_graph(
+        [node("Concat", ["v", "x"], ["w"], axis=0), node("Identity", ["go"], ["on"])], "body",
+        [value("i", I64, []), value("go", TensorProto.BOOL, []), value("v", F, [None])],
+        [value("on", TensorProto.BOOL, []), value("w", F, [None])],
+    )  # fmt: skip
+    return model(
+        [node("Loop", ["n", "", "x"], ["y"], body=body)], [value("x", F, [1])], [value("y", F, [None])],
+        {"n": np.int64(steps)},
+    )  # fmt: skip
 
 
-def test_loop_whose_condition_is_data_is_refused_and_the_backend_fixes_that_input() -> None:
+def test_a_loop_that_cannot_run_is_unrolled_within_the_bound() -> None:
+    assert len(run(growing(9), np.ones(1, np.float32))) == 10
+    with pytest.raises(UnsupportedError, match="carried value 0 changes its type"):
+        from_onnx(growing(MAX_ITERATIONS + 1))
+
+
+def test_loop_whose_rows_have_no_bound_is_refused_and_the_backend_fixes_its_input() -> None:
     made = model(powers_of_two("", "go", 20.0), [value("x", F, [])], OUTPUTS, {"go": np.array(True)})
-    with pytest.raises(UnsupportedError, match="condition is computed at run time"):
+    with pytest.raises(UnsupportedError, match="its trip count is not known when compiling"):
         from_onnx(made)
     last, _ = prepare(made, engine="reference").run([np.float32(1)])
     assert last == 32

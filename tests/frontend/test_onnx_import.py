@@ -205,17 +205,6 @@ def test_if_with_a_known_condition_becomes_the_branch_taken(condition: bool, exp
     np.testing.assert_array_equal(run(made, np.array([1, 2], np.float32)), expected)
 
 
-def test_if_with_a_condition_of_run_time_is_refused() -> None:
-    branch = helper.make_graph([node("Identity", ["x"], ["o"])], "b", [], [value("o", [2])])
-    made = model(
-        [node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)],
-        [value("x", [2]), value("c", [], BOOL)],
-        ["y"],
-    )
-    with pytest.raises(UnsupportedError, match="condition is computed at run time"):
-        from_onnx(made)
-
-
 def test_all_unknown_operators_are_listed_at_once() -> None:
     nodes = [
         node("Frob", ["x"], ["a"], name="n1"),

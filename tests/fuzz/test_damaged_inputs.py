@@ -10,7 +10,8 @@ from typing import Any
 import corpus
 import pytest
 
-from armillary.artifact import GraphSpec, load_package, load_params
+from armillary.artifact import GraphSpec, load_params
+from armillary.artifact_package import load_package
 from armillary.errors import ArmillaryError, InternalError
 from armillary.frontend import from_onnx
 

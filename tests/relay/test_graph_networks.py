@@ -18,8 +18,8 @@ from armillary.transform import PassContext
 AVX = "llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu"
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 TRANSFORMS = {  # of 6, 2, 7, 2, 2, 57, 2, 2, 6 with one block per operator and no agreement
-    "bvlc_alexnet": 5, "densenet121": 0, "inception_v1": 4, "inception_v2": 0, "resnet50": 0, "shufflenet": 19,
-    "squeezenet": 0, "vgg19": 1, "zfnet512": 5,
+    "bvlc_alexnet": 6, "densenet121": 0, "inception_v1": 4, "inception_v2": 0, "resnet50": 0, "shufflenet": 19,
+    "squeezenet": 0, "vgg19": 2, "zfnet512": 6,  # of these three one runs at load time: a weight too large to fold
 }  # fmt: skip
 
 

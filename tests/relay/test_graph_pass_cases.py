@@ -31,6 +31,7 @@ OPTIONS = {
     "fuse-ops": {"fuse_opt_level": 3},
     "merge-composite": {"pattern_table": [("lib.conv2d", CONV_RELU)]},
     "pad-channels": {"target": AVX},
+    "pad-units": {"target": AVX},
     "winograd-conv2d": {"target": AVX},
 }
 MODULES = sorted(p.stem for p in Path(transform.__file__).parent.glob("[a-z]*.py") if p.stem != "pipeline")

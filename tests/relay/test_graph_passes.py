@@ -46,6 +46,17 @@ PASSES = {
     "FuseOps": T.FuseOps(-1),
     "FuseOpsNone": T.FuseOps(0),
     "Inline": T.Inline(),
+    "Legalize": T.Legalize(),
+    "QnnLegalize": relay.qnn.transform.Legalize(),
+    "QnnCanonicalize": relay.qnn.transform.CanonicalizeOps(),
+    "PlanDevices": T.PlanDevices(),
+    "BackwardFoldScaleAxis": T.BackwardFoldScaleAxis(),
+    "ForwardFoldScaleAxis": T.ForwardFoldScaleAxis(),
+    "ToANormalForm": T.ToANormalForm(),
+    "ToGraphNormalForm": Sequential([T.ToANormalForm(), T.ToGraphNormalForm()]),
+    "DeadCodeElimination": T.DeadCodeElimination(),
+    "DeadCodeEliminationInlining": Sequential([T.ToANormalForm(), T.DeadCodeElimination(inline_once=True)]),
+    "DefuseOps": Sequential([T.FuseOps(3), T.DefuseOps()]),
     "LabelOps": T.LabelOps(),
     "FastMath": T.FastMath(),
     "RemoveUnusedFunctions": T.RemoveUnusedFunctions(["main"]),
@@ -149,7 +160,8 @@ def test_pipeline_keeps_results_at_every_level(level: int, target: str) -> None:
 
 def test_pass_returns_its_input_when_there_is_nothing_to_do() -> None:
     module = T.InferType()(IRModule.from_expr(relay.nn.relu(var("x", shape=(2, 2)))))
-    for name in sorted(n for n in PASSES if not n.startswith(("Fuse", "Annotate", "Merge", "Partition"))):
+    makes_something = ("Fuse", "Annotate", "Merge", "Partition", "ToANormal", "ToGraph", "DeadCodeEliminationI", "Def")
+    for name in sorted(n for n in PASSES if not n.startswith(makes_something)):
         assert PASSES[name](module) is module, name
 
 

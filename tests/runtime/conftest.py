@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from armillary import artifact, runtime
+from armillary import artifact, artifact_package, runtime
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, GraphNode, GraphSpec, PhaseRow, VarRow
 from armillary.contrib.cc import get_cc
 from armillary.runtime import build_native
@@ -81,9 +81,9 @@ def compile_library(folder: Path, compiler: list[str]) -> Path:
     return output
 
 
-def make_package(library: Path) -> artifact.Package:
+def make_package(library: Path) -> artifact_package.Package:
     """The package of a compiled library."""
-    return artifact.Package(library.read_bytes(), graph().to_json(), artifact.save_params({"w": WEIGHT}))
+    return artifact_package.Package(library.read_bytes(), graph().to_json(), artifact.save_params({"w": WEIGHT}))
 
 
 @pytest.fixture(scope="session")
@@ -99,7 +99,7 @@ def module(library: Path) -> runtime.Module:
 @pytest.fixture(scope="session")
 def package(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("package") / "x.tar"
-    artifact.save_package(path, make_package(library))
+    artifact_package.save_package(path, make_package(library))
     return path
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from armillary.artifact import save_package
+from armillary.artifact_package import save_package
 from armillary.runtime import build_native
 
 from .conftest import WEIGHT, compile_library, expected, make_package

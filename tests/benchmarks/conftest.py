@@ -1,0 +1,6 @@
+"""Lets the tests import the benchmarks, which are scripts beside the package."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))

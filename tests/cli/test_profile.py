@@ -1,0 +1,178 @@
+"""armc profile: figures that agree with the model, reasons, and a page that stands alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from armillary import relay
+from armillary.cli.main import main
+from armillary.config import setting
+from armillary.driver import roof
+from armillary.driver.profile import profile_graph
+from armillary.driver.roof import Roof, measured_roof
+from armillary.driver.variants import variants_of
+from armillary.ir import IRModule
+from armillary.runtime import cpu
+
+MODEL = """
+def @main(%x: Tensor[(1, 32, 20, 20), float32], %w: Tensor[(64, 32, 1, 1), float32]) {
+  %0 = nn.conv2d(%x, %w);
+  %1 = nn.relu(%0);
+  nn.max_pool2d(%1, pool_size=[2, 2], strides=[2, 2])
+}
+"""
+VOID = {"meta", "rect", "line", "br", "i"}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The model as text and as both kinds of packages."""
+    folder = tmp_path_factory.mktemp("profile")
+    found = {"relay": folder / "small & <odd>.relay", "so": folder / "small.so", "tar": folder / "small.tar"}
+    found["relay"].write_text(MODEL)
+    for kind in ("so", "tar"):
+        assert main(["compile", str(found["relay"]), "-o", str(found[kind])]) == 0
+    return found
+
+
+@pytest.fixture(autouse=True)
+def known_roof(monkeypatch: pytest.MonkeyPatch) -> Roof:
+    """A machine of round figures; measuring the real one has tests of its own."""
+    machine = Roof("square", 1, 100.0, 80.0, 40.0, 20.0)
+    monkeypatch.setattr("armillary.cli.profile.measured_roof", lambda again: machine)
+    return machine
+
+
+@pytest.mark.parametrize("kind", ["relay", "so", "tar"])
+def test_profile_counts_the_work_of_each_kernel(files: dict[str, Path], tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "profile.json"
+    assert main(["profile", str(files[kind]), "--runs", "3", "--threads", "1", "--json", str(path)]) == 0
+    told = json.loads(path.read_text())
+    rows = [k for k in told["kernels"] if "conv2d" in k["function"]]
+    flops = 2 * 20 * 20 * 64 * 32 + 20 * 20 * 64
+    assert [k["flops"] for k in rows] == [flops] and rows[0]["ms"] > 0
+    assert rows[0]["gflops"] == pytest.approx(1e-6 * flops / rows[0]["ms"])
+    pool = next(k for k in told["kernels"] if "max_pool2d" in k["function"])
+    assert pool["flops"] == 64 * 10 * 10 * 4 and pool["bytes"] == 4 * 64 * (20 * 20 + 10 * 10)
+    assert sum(k["share"] for k in told["kernels"]) == pytest.approx(1)
+    assert told["total"]["in_kernels_ms"] == pytest.approx(sum(k["ms"] for k in told["kernels"]))
+    starts = [k["start_ms"] for k in told["kernels"]]
+    assert starts == sorted(starts) and starts[0] == 0
+
+
+def test_kernels_of_another_variant_are_left_out(known_roof: Roof) -> None:
+    def network(rows: int) -> IRModule:
+        x = relay.var("x", shape=(rows, 16))
+        return IRModule.from_expr(relay.Function([x], relay.nn.softmax(x)))
+
+    library = relay.build(variants_of([network(1), network(8)]), "llvm")
+    graph = library["default"](cpu(0))
+    graph.set_input("x", np.ones((8, 16), np.float32))
+    (kernel,) = profile_graph(graph, library.get_graph_json(), known_roof, runs=2).kernels
+    assert kernel.shape == "8x16" and kernel.seconds > 0
+
+
+def test_the_roof_is_the_longer_of_arithmetic_and_traffic(known_roof: Roof) -> None:
+    assert known_roof.seconds(1e9, {"l2": 1e6}) == (0.01, "arithmetic")
+    least, bound = known_roof.seconds(1e6, {"l3": 4e8, "memory": 1e8})
+    assert least == pytest.approx(0.01 + 0.005) and bound == "L3"
+    assert known_roof.seconds(0, {}) == (0.0, "arithmetic")
+
+
+def test_the_table_names_algorithm_tile_and_reasons(
+    files: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", str(files["relay"]), "--runs", "2", "--why", "--top", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "GFLOP/s" in out and "% reached" in out and "square, 1 thread: 100 GFLOP/s" in out
+    assert main(["profile", str(files["relay"]), "--runs", "2", "--why"]) == 0
+    out = capsys.readouterr().out
+    row = re.search(r"^ *\d+ +conv2d_relu +[\d.]+ +[\d.]+ % +[\d.]+ +[\d.]+ +\d+ +\w+ +(\w.*)$", out, re.MULTILINE)
+    assert row, out
+    lines = r"^#\d+ conv2d_relu\n    (\w.*)\n(?:    .*\n)*?    roof [\d.]+ ms, set by \w+$"
+    reasons = re.search(lines, out, re.MULTILINE)
+    assert reasons, out
+    assert row[1].split()[0] == reasons[1].split()[0].rstrip(","), "table and reasons name the same algorithm"
+
+
+class _Page(HTMLParser):
+    """Collects what a page refers to, and checks that its elements nest."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.references: list[str] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.references += [value for name, value in attrs if name in ("src", "href", "xlink:href")]
+        if tag not in VOID - {"i"}:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.references += [value for name, value in attrs if name in ("src", "href", "xlink:href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_the_page_stands_alone_and_escapes_what_it_shows(files: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    assert main(["profile", str(files["relay"]), "--runs", "2", "--html", str(path)]) == 0
+    text = path.read_text("utf-8")
+    page = _Page()
+    page.feed(text)
+    assert page.open == [] and page.references == [] and "http" not in text and "url(" not in text
+    assert "<odd>" not in text and any("small & <odd>.relay" in t for t in page.texts)
+    assert text.count('class="k"') >= 4, "every kernel is in the timeline and among the bars"
+    assert [t for t in page.texts if t in ("#", "kernel", "% roof", "algorithm, tile, reasons")] == [
+        "#", "kernel", "% roof", "algorithm, tile, reasons",
+    ], "the headings of the table, once"
+    assert "% of the roof" in text and "max_pool2d" in text
+
+
+def test_refusals_say_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", str(tmp_path / "none.so")]) == 4
+    assert "there is no such file" in capsys.readouterr().err
+    assert main(["profile", str(tmp_path / "model.pb")]) == 4
+    assert "use .onnx or .relay" in capsys.readouterr().err
+    for option in ("--runs", "--threads", "--top"):
+        with pytest.raises(SystemExit):
+            main(["profile", "x.so", option, "-1"])
+        assert "must be" in capsys.readouterr().err
+
+
+def test_the_roof_is_measured_once_and_a_damaged_file_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARMILLARY_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(roof, "BUDGET", 0.005)
+    first = measured_roof()
+    assert min(first.gflops, first.l2, first.l3, first.memory) > 0.05 and first.threads >= 1
+    (path,) = (setting("ARMILLARY_CACHE_DIR") / "roof").iterdir()
+    assert measured_roof() == first
+    monkeypatch.setattr(roof, "measure", lambda model, threads: Roof(model.name, threads, 1.0, 2.0, 3.0, 1e9))
+    assert measured_roof() == first, "read from the file"
+    again = measured_roof(again=True)
+    assert (again.gflops, again.memory) == (first.gflops, 1e9), "a ceiling is the best that was reached"
+    path.write_text("{broken")
+    assert measured_roof().gflops == 1.0
+
+
+def test_the_peak_is_near_what_the_facts_of_the_cpu_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ARMILLARY_CACHE_DIR", str(tmp_path))
+    model = roof.cpu_model("llvm")
+    measured = roof._peak(model, 1)
+    stated = 2 * model.lanes * model.fma_ports * model.memory.ghz
+    assert 0.02 * stated < measured < 3 * stated, "a loop that the compiler removed, or one that is not vectorised"
+    assert np.isfinite(measured)

@@ -1,0 +1,159 @@
+"""Convolutions beyond the usual: transposed, odd groups and channel counts, over three axes; slices and resizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from armillary import relay
+from armillary.driver.build import build
+from armillary.relay.evaluate import evaluate
+from armillary.runtime import cpu
+from armillary.transform import PassContext
+
+AVX512 = "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids"
+
+
+class Weights:
+    """Random constants from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def __call__(self, *shape: int) -> Any:
+        return relay.const((self.rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype("float32"))
+
+
+def check(body: Any, x: Any, tolerance: float = 2e-5) -> None:
+    """Compiled and evaluated agree."""
+    function = relay.Function([x], body)
+    value = np.random.default_rng(9).standard_normal(x.checked_type.static).astype("float32")
+    with PassContext(opt_level=3):
+        graph = build(function, "llvm")["default"](cpu(0))
+    graph.set_input("x", value)
+    graph.run()
+    expected = evaluate(function, [value])
+    got = graph.get_output(0).numpy()
+    assert got.shape == expected.shape
+    assert np.abs(got - expected).max() <= tolerance * max(1.0, np.abs(expected).max())
+
+
+def optimized(body: Any, x: Any) -> str:
+    with PassContext(opt_level=3):
+        return str(relay.optimize(relay.Function([x], body), AVX512)[0].astext(False))
+
+
+TRANSPOSED = [
+    (32, 16, (13, 14), 3, 2, (1, 1), (1, 1)),
+    (32, 16, (13, 14), 3, 2, (1, 1), (0, 0)),
+    (32, 32, (9, 9), 4, 2, (1, 1), (0, 0)),
+    (64, 32, (4, 4), 4, 2, (1, 1), (0, 0)),  # several rows in a tile
+    (16, 48, (7, 8), 5, 3, (2, 2), (1, 1)),
+    (16, 16, (6, 6), 2, 2, (0, 0), (0, 0)),
+    (20, 512, (1, 1), 4, 1, (0, 0), (0, 0)),
+    (16, 3, (8, 8), 4, 2, (1, 1), (0, 0)),
+    (6, 5, (5, 6), 3, 2, (0, 1, 2, 1), (1, 1)),
+]
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "image", "kernel", "stride", "padding", "extra"), TRANSPOSED)
+def test_transposed_convolution_agrees_with_the_reference(
+    inputs: int, outputs: int, image: tuple[int, int], kernel: int, stride: int, padding: Any, extra: Any
+) -> None:
+    w, x = Weights(1), relay.var("x", shape=(1, inputs, *image))
+    attrs = {"strides": (stride, stride), "padding": padding, "output_padding": extra}
+    y = relay.nn.conv2d_transpose(x, w(inputs, outputs, kernel, kernel), **attrs)
+    check(relay.nn.relu(y + w(outputs, 1, 1)), x)
+
+
+def test_a_value_read_twice_after_a_transposed_convolution_stays_in_its_tile() -> None:
+    w, x = Weights(2), relay.var("x", shape=(1, 16, 6, 6))
+    y = relay.nn.conv2d_transpose(x, w(16, 16, 4, 4), strides=(2, 2), padding=(1, 1))
+    check(y * relay.sigmoid(y), x)
+
+
+def test_a_transposed_convolution_is_blocked_unless_it_has_groups() -> None:
+    w, x = Weights(3), relay.var("x", shape=(1, 16, 6, 6))
+    text = optimized(relay.nn.conv2d_transpose(x, w(16, 16, 2, 2), strides=(2, 2)), x)
+    assert "nn.contrib_conv2d_transpose_NCHWc" in text
+    text = optimized(relay.nn.conv2d_transpose(x, w(16, 8, 2, 2), strides=(2, 2), groups=2), x)
+    assert "nn.contrib_conv2d_transpose_NCHWc" not in text
+
+
+GROUPED = [
+    (68, 34, 2, (14, 14), 1, 1, 1, 0),
+    (34, 34, 2, (9, 7), 3, 1, 1, 1),
+    (34, 34, 2, (15, 13), 3, 2, 1, 1),
+    (34, 34, 2, (15, 15), 5, 2, 2, 4),
+    (21, 42, 7, (9, 9), 3, 3, 1, 1),
+    (34, 34, 34, (9, 9), 3, 1, 1, 1),
+    (58, 29, 1, (7, 7), 1, 1, 1, 0),
+]
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "groups", "image", "kernel", "stride", "dilation", "pad"), GROUPED)
+def test_groups_that_no_block_divides_agree_with_the_reference(
+    inputs: int, outputs: int, groups: int, image: tuple[int, int], kernel: int, stride: int, dilation: int, pad: int
+) -> None:
+    w, x = Weights(4), relay.var("x", shape=(2, inputs, *image))
+    attrs = {"strides": (stride,) * 2, "padding": (pad,) * 2, "dilation": (dilation,) * 2, "groups": groups}
+    y = relay.nn.conv2d(x, w(outputs, inputs // groups, kernel, kernel), **attrs)
+    check(relay.nn.relu(y + w(outputs, 1, 1)), x)
+    check(y * relay.sigmoid(y), x)  # a value read twice
+
+
+def test_wide_channels_go_through_a_depthwise_convolution_and_end_in_the_next_one() -> None:
+    w, x = Weights(5), relay.var("x", shape=(1, 16, 14, 14))
+    y = relay.nn.relu(relay.nn.conv2d(x, w(58, 16, 1, 1)) + w(58, 1, 1))
+    y = relay.nn.conv2d(y, w(58, 1, 3, 3), padding=(1, 1), groups=58) + w(58, 1, 1)
+    y = y * relay.clip(y + relay.const(np.float32(3)), a_min=0.0, a_max=6.0)
+    y = relay.nn.conv2d(y, w(32, 58, 1, 1))
+    text = optimized(y, x)
+    assert "channels=64" in text and "strided_slice" not in text
+    check(y, x)
+
+
+def test_a_wide_value_is_sliced_for_what_does_not_know_it() -> None:
+    w, x = Weights(6), relay.var("x", shape=(1, 16, 14, 14))
+    y = relay.nn.relu(relay.nn.conv2d(x, w(58, 16, 1, 1)))
+    both = relay.concatenate([y, relay.nn.conv2d(y, w(58, 58, 1, 1))], axis=1)
+    check(relay.nn.max_pool2d(both, pool_size=(2, 2), strides=(2, 2)), x)
+
+
+def test_zero_weights_never_meet_infinite_channels() -> None:
+    """log of an added channel would be -inf, and -inf times a zero weight NaN: it reads a slice instead."""
+    w, x = Weights(7), relay.var("x", shape=(1, 16, 14, 14))
+    y = relay.log(relay.abs(relay.nn.conv2d(x, w(58, 16, 1, 1))))
+    check(relay.nn.conv2d(y, w(32, 58, 1, 1)), x)
+
+
+def test_slices_and_resizes_keep_blocks() -> None:
+    w, x = Weights(8), relay.var("x", shape=(1, 16, 8, 8))
+    y = relay.nn.relu(relay.nn.conv2d(x, w(64, 16, 1, 1)))
+    half = relay.strided_slice(y, begin=[32], end=[64], axes=[1])
+    near = relay.image.resize2d(half, size=(16, 16), method="nearest_neighbor")
+    smooth = relay.image.resize2d(half, size=(16, 16), method="linear")
+    y = relay.nn.conv2d(relay.concatenate([near, smooth], axis=1), w(32, 64, 1, 1))
+    text = optimized(relay.nn.global_avg_pool2d(y), x)
+    assert text.count("layout_transform(") == 1  # the input; a 1x1 image needs none
+    check(y, x)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolution_and_pooling_over_three_axes(stride: int) -> None:
+    w, x = Weights(9), relay.var("x", shape=(2, 3, 5, 9, 10))
+    y = relay.nn.conv3d(x, w(16, 3, 3, 3, 3), strides=(stride, 1, 1), padding=(1, 1, 1))
+    y = relay.nn.relu(y + w(16, 1, 1, 1))
+    y = relay.nn.max_pool3d(y, pool_size=(2, 2, 2), strides=(1, 2, 2))
+    check(relay.nn.conv3d(y, w(8, 16, 1, 3, 3)), x)
+
+
+@pytest.mark.parametrize("shape", [(1, 20, 14, 14), (2, 3, 7, 7), (1, 5, 28, 28), (1, 40, 3, 5)])
+def test_copies_of_images_work_on_the_whole_image(shape: tuple[int, ...]) -> None:
+    x = relay.var("x", shape=shape)
+    n, c, h, w = shape
+    parts = [relay.strided_slice(x, begin=[c // 2], end=[c], axes=[1]), x]
+    y = relay.concatenate(parts, axis=1)
+    check(relay.transpose(relay.reshape(y, (n, 1, -1, h, w)), (0, 2, 1, 3, 4)) * relay.const(np.float32(2)), x)

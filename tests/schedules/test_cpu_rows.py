@@ -1,0 +1,182 @@
+"""Row-wise kernels of the CPU: reductions in lanes, softmax, normalisations and attention agree with float64."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import numpy as np
+import pytest
+
+from armillary import relay, te
+from armillary.driver.build import build
+from armillary.ops.nn_attention import AttentionAttrs, sizes_of
+from armillary.relay.op import get_op
+from armillary.runtime import cpu
+from armillary.schedules.cpu.access import contiguous_axis, crossing_axis
+from armillary.schedules.cpu.attention import plan_of
+from armillary.schedules.cpu.reduce import reduce_in_lanes
+from armillary.target.cpu import cpu_model
+from armillary.te.lower import lower_schedule
+from armillary.tir.lower import lower_function
+from armillary.transform import PassContext
+
+AVX = "llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu"
+
+
+def compiled(body: Any, target: str = "llvm", /, **inputs: np.ndarray) -> np.ndarray:
+    variables = {name: relay.var(name, shape=value.shape) for name, value in inputs.items()}
+    with PassContext(opt_level=3):
+        graph = build(relay.Function(list(variables.values()), body(**variables)), target)["default"](cpu(0))
+    for name, value in inputs.items():
+        graph.set_input(name, value)
+    graph.run()
+    result: np.ndarray = graph.get_output(0).numpy().copy()
+    return result
+
+
+def normal(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+@pytest.mark.parametrize("size", [3, 4, 7, 16, 37, 64, 197])
+@pytest.mark.parametrize("name", ["sum", "max", "min", "mean", "prod"])
+def test_reduction_of_the_last_axis(name: str, size: int) -> None:
+    x = normal(size, 5, size)
+    got = compiled(lambda x: get_op(name)(x, axis=1), x=x)
+    np.testing.assert_allclose(got, getattr(x.astype("float64"), name)(1), rtol=2e-5, atol=1e-6)
+
+
+def test_reduction_keeps_nan_and_infinity() -> None:
+    x = normal(1, 4, 40)
+    x[0, 35], x[1, 3], x[2, 17] = np.nan, np.inf, -np.inf
+    got = compiled(lambda x: relay.max(x, axis=1), x=x)
+    np.testing.assert_array_equal(got, x.max(1))
+
+
+def test_reduction_over_two_axes_and_a_product() -> None:
+    x, y = normal(2, 3, 6, 21), normal(3, 3, 6, 21)
+    got = compiled(lambda x, y: relay.sum(x * y, axis=(1, 2)), x=x, y=y)
+    np.testing.assert_allclose(got, (x.astype("float64") * y).sum((1, 2)), rtol=1e-5, atol=1e-5)
+
+
+def test_partial_sums_live_in_one_vector() -> None:
+    x, k = te.placeholder((8, 101), "float32", "x"), te.reduce_axis((0, 101), "k")
+    total = te.compute((8,), lambda i: te.sum(x[i, k], axis=k), name="t")
+    schedule = te.create_schedule(total.op)
+    axis = contiguous_axis(schedule, total.op)
+    assert axis is not None
+    reduce_in_lanes(schedule, total, axis, cpu_model(AVX))
+    text = str(lower_function(lower_schedule(schedule, [x, total], "f")))
+    assert "t_rf[ramp(0, 1, 16)] + x[ramp(i * 101 + k_outer * 16, 1, 16)]" in text
+    assert "for k_outer in range(6)" in text, "the tail must be outside the loop"
+
+
+def test_lanes_go_to_the_data_axis_where_that_is_contiguous() -> None:
+    x, k = te.placeholder((8, 32), "float32", "x"), te.reduce_axis((0, 8), "k")
+    total = te.compute((32,), lambda i: te.sum(x[k, i], axis=k), name="t")
+    assert contiguous_axis(te.create_schedule(total.op), total.op) is None
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 16), (4, 45), (2, 3, 197), (7,)])
+@pytest.mark.parametrize("name", ["nn.softmax", "nn.log_softmax"])
+def test_softmax(name: str, shape: tuple[int, ...]) -> None:
+    x = 5 * normal(4, *shape)
+    e = np.exp(x.astype("float64") - x.max(-1, keepdims=True))
+    expected = e / e.sum(-1, keepdims=True)
+    got = compiled(lambda x: get_op(name)(x), x=x)
+    np.testing.assert_allclose(np.exp(got) if name == "nn.log_softmax" else got, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (2, 3, 45), (1, 2, 100)])
+def test_layer_norm_with_everything_around_it_is_one_kernel(shape: tuple[int, ...]) -> None:
+    x, g, b = 3 + normal(5, *shape), normal(6, shape[-1]), normal(7, shape[-1])
+    wide = x.astype("float64")
+    y = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
+    got = compiled(lambda x, g, b: relay.nn.relu(relay.nn.layer_norm(x, g, b)), x=x, g=g, b=b)
+    np.testing.assert_allclose(got, np.maximum(y * g + b, 0), rtol=1e-4, atol=1e-5)
+
+
+def test_group_norm() -> None:
+    x, g, b = normal(8, 2, 6, 5, 7), normal(9, 6), normal(10, 6)
+    wide = x.astype("float64").reshape(2, 3, -1)
+    y = ((wide - wide.mean(2, keepdims=True)) / np.sqrt(wide.var(2, keepdims=True) + 1e-5)).reshape(x.shape)
+    got = compiled(lambda x, g, b: relay.nn.group_norm(x, g, b, num_groups=3), x=x, g=g, b=b)
+    np.testing.assert_allclose(got, y * g[:, None, None] + b[:, None, None], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "keys"), [(1, 9), (8, 16), (37, 21), (23, 48)])
+@pytest.mark.parametrize("features", [8, 16, 40])
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention(rows: int, keys: int, features: int, masked: bool) -> None:
+    q, k, v = normal(11, 2, rows, 3, features), normal(12, 2, keys, 3, features), normal(13, 2, keys, 3, features)
+    mask = {"m": normal(14, 2, 1, 1, keys)} if masked else {}
+    scores = np.einsum("bthd,bshd->bhts", q.astype("float64"), k) * 0.3 + mask.get("m", 0)
+    e = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = np.einsum("bhts,bshd->bthd", e / e.sum(-1, keepdims=True), v)
+    op = get_op("nn.masked_attention" if masked else "nn.attention")
+    got = compiled(lambda **x: op(*x.values(), scale=0.3), q=q, k=k, v=v, **mask)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 CPUs")
+@pytest.mark.parametrize("target", ["llvm -mcpu=x86-64", "llvm -mcpu=haswell", "c"])
+@pytest.mark.parametrize("name", ["attention", "norm", "product"])
+def test_other_vector_lengths(name: str, target: str) -> None:
+    x = normal(19, 1, 21, 2, 24)
+    wide = x.astype("float64")
+    scores = np.einsum("bthd,bshd->bhts", wide, wide)
+    e = np.exp(scores - scores.max(-1, keepdims=True))
+    bodies: dict[str, tuple[Any, np.ndarray]] = {
+        "attention": (
+            lambda x: get_op("nn.attention")(x, x, x), np.einsum("bhts,bshd->bthd", e / e.sum(-1, keepdims=True), wide)
+        ),
+        "norm": (lambda x: get_op("nn.standardize")(x), (wide - wide.mean(-1, keepdims=True)) / np.sqrt(
+            wide.var(-1, keepdims=True) + 1e-5)),
+        "product": (
+            lambda x: relay.nn.batch_matmul(relay.reshape(x, (21, 2, 24)), relay.reshape(x, (21, 2, 24))),
+            wide[0] @ wide[0].swapaxes(1, 2),
+        ),
+    }  # fmt: skip
+    body, expected = bodies[name]
+    np.testing.assert_allclose(compiled(body, target, x=x), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("positions", [1, 5, 64, 128, 197, 384])
+def test_attention_tiles_fit_the_registers(positions: int) -> None:
+    model = cpu_model(AVX)
+    plan = plan_of(sizes_of(AttentionAttrs(), [(1, positions, 2, 64)] * 3), model, model.lanes)
+    assert plan.rows * plan.keys + plan.keys + 1 <= model.vector_registers
+    assert plan.rows * plan.features + plan.features + 1 <= model.vector_registers
+    assert -(-positions // plan.rows) * plan.rows < 1.15 * positions + 1
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(197, 16, 197), (12, 40, 13), (9, 8, 33), (5, 3, 4)])
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_batched_product_with_columns_that_fill_no_vector(m: int, k: int, n: int, transpose_b: bool) -> None:
+    a, b = normal(15, 2, m, k), normal(16, 2, *((n, k) if transpose_b else (k, n)))
+    got = compiled(lambda a, b: relay.nn.batch_matmul(a, b, transpose_b=transpose_b) + relay.const(1.0), a=a, b=b)
+    expected = a.astype("float64") @ (b.swapaxes(1, 2) if transpose_b else b) + 1
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((19, 37), (1, 0)), ((2, 33, 48), (0, 2, 1)), ((3, 20, 4, 18), (0, 2, 3, 1)), ((5, 4, 6), (2, 1, 0))],
+)
+def test_transposition(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    x, y = normal(17, *shape), normal(18, *(shape[a] for a in axes))
+    got = compiled(lambda x, y: relay.transpose(x, axes) + y, x=x, y=y)
+    np.testing.assert_array_equal(got, x.transpose(axes) + y)
+
+
+def test_crossing_axis_of_a_transposition_only() -> None:
+    x = te.placeholder((8, 32), "float32", "x")
+    crossed, plain = te.compute((32, 8), lambda i, j: x[j, i]), te.compute((8, 32), lambda i, j: x[i, j] + x[0, j])
+    twice = te.compute((32, 8), lambda i, j: crossed[i, j] * 2.0)
+    schedule = te.create_schedule([twice.op, plain.op])
+    assert crossing_axis(schedule, crossed.op) is crossed.op.axis[0]
+    assert crossing_axis(schedule, twice.op) is None
+    schedule[crossed].compute_inline()
+    assert crossing_axis(schedule, twice.op) is twice.op.axis[0], "what is inlined counts"
+    assert crossing_axis(schedule, plain.op) is None

@@ -1,0 +1,139 @@
+"""The cost model: tiles fit the registers of every CPU, estimates follow the facts, and it says why."""
+
+from __future__ import annotations
+
+import pytest
+
+from armillary.errors import ConfigError
+from armillary.target import CpuModel, cpu_model
+from armillary.target.cost import (
+    Explanation,
+    Nest,
+    Tile,
+    choose_tile,
+    explained,
+    far,
+    ranked_tiles,
+    tile_estimate,
+    tiles,
+)
+from armillary.target.cost_winograd import Layer, Plan, best_plan, estimate, plans, ranked_plans
+from armillary.transform import PassContext
+
+CPUS = {
+    name: cpu_model(f"llvm -mtriple={triple} -mcpu={name}")
+    for triple, names in {
+        "x86_64-linux-gnu": ("x86-64", "haswell", "znver2", "znver4", "skylake-avx512", "sapphirerapids"),
+        "aarch64-linux-gnu": ("cortex-a53", "cortex-a76", "neoverse-v1", "apple-m1"),
+        "armv7-linux-gnueabihf": ("cortex-a9",),
+    }.items()
+    for name in names
+}
+ZEN4, AVX2, NEON = CPUS["znver4"], CPUS["haswell"], CPUS["cortex-a76"]
+
+
+@pytest.mark.parametrize("cpu", CPUS.values(), ids=CPUS)
+@pytest.mark.parametrize("width", [1, 3, 7, 14, 28, 55, 112])
+@pytest.mark.parametrize("chunks", [1, 2, 3, 4, 7, 16])
+def test_the_tile_fits_the_registers_and_hides_the_latency(cpu: CpuModel, width: int, chunks: int) -> None:
+    nest = Nest(width, width, chunks, 9 * 64, far(chunks * 9 * 64 * 64, cpu))
+    tile = choose_tile(nest, cpu)
+    assert tile.rows * tile.vectors + tile.vectors + 1 <= cpu.vector_registers
+    assert chunks % tile.vectors == 0 and tile.rows <= width
+    if width >= 14 and chunks % 2 == 0:
+        enough = min(cpu.fma_chains, cpu.vector_registers // 2)
+        assert tile.rows * tile.vectors >= enough, "too few accumulators to hide the FMA latency"
+
+
+@pytest.mark.parametrize("cpu", CPUS.values(), ids=CPUS)
+def test_tall_tiles_and_wide_blocks_fit_the_registers(cpu: CpuModel) -> None:
+    for nest in (Nest(2, 16, 8, 64, 8.0, below=16), Nest(14, 14, 4, 64, 8.0, wide=2), Nest(4, 4, 4, 64, 8.0, below=4)):
+        for tile in tiles(nest, cpu):
+            assert (tile.rows * tile.tall + 1) * tile.vectors * nest.wide + 1 <= cpu.vector_registers
+            assert nest.below % tile.tall == 0 and (tile.tall == 1 or tile.rows == nest.width)
+
+
+def test_chains_and_loads_come_from_the_facts_of_the_cpu() -> None:
+    assert (ZEN4.fma_chains, ZEN4.loads_per_cycle) == (4, 1.0)  # 512 bits in two halves
+    assert (AVX2.fma_chains, AVX2.loads_per_cycle) == (10, 2.0)
+    assert (NEON.fma_chains, NEON.loads_per_cycle) == (8, 2.0)
+    assert CPUS["apple-m1"].fma_chains == 16 and CPUS["apple-m1"].memory.load_ports == 3
+
+
+def test_every_cpu_has_bandwidths_that_fall_from_cache_to_memory() -> None:
+    for cpu in [*CPUS.values(), cpu_model("llvm")]:
+        memory = cpu.memory
+        assert memory.l2 > memory.l3 > memory.dram > 0 and memory.dram_all >= memory.dram and memory.ghz > 0.5
+
+
+def test_the_bound_is_what_a_person_would_name() -> None:
+    row = Nest(1, 1, 64, 4096, ZEN4.memory.dram)  # one row times a matrix of 16 MB
+    square = Nest(56, 56, 4, 576, ZEN4.memory.l3)
+    assert ranked_tiles(row, ZEN4)[0][1].bound == "memory bandwidth"
+    assert ranked_tiles(square, ZEN4)[0][1].bound == "FMA units"
+    assert tile_estimate(square, Tile(1, 1), ZEN4).bound in ("FMA latency", "load ports")
+    assert tile_estimate(Nest(8, 8, 1, 64, 0.0), Tile(2, 1), AVX2).bound == "FMA latency"
+
+
+def test_estimates_never_beat_the_peak() -> None:
+    for cpu in CPUS.values():
+        nest = Nest(28, 28, 8, 1152, cpu.memory.l3)
+        least = 28 * 28 * 8 * 1152 / cpu.fma_ports
+        assert ranked_tiles(nest, cpu)[0][1].cycles >= least
+
+
+def test_weights_that_come_from_farther_cost_more() -> None:
+    rates = (ZEN4.memory.l2, ZEN4.memory.l3, ZEN4.memory.dram)
+    near, middle, away = (ranked_tiles(Nest(7, 7, 32, 4608, rate), ZEN4)[0][1].cycles for rate in rates)
+    assert near < middle < away
+    assert far(1 << 19, ZEN4) == ZEN4.memory.l2 and far(1 << 23, ZEN4) == ZEN4.memory.l3
+    assert far(1 << 28, ZEN4) == ZEN4.memory.dram
+
+
+def test_winograd_pays_for_large_images_and_reads_too_much_for_small_ones() -> None:
+    large, small = Layer(64, 64, 1, 56, 56), Layer(512, 512, 1, 7, 7)
+    assert ranked_plans(large, ZEN4, 4)[0][0].tile == 4
+    assert estimate(large, best_plan(large, 4, ZEN4), ZEN4).cycles < 0.45 * estimate(large, Plan(0), ZEN4).cycles
+    gain = [estimate(x, Plan(0), ZEN4).cycles / estimate(x, Plan(4), ZEN4).cycles for x in (large, small)]
+    assert gain[0] > 1.3 * gain[1]
+    assert ranked_plans(small, ZEN4, 4)[0][0].tile == 2, "two threads would wait for the weights of F(4,3)"
+    assert ranked_plans(large, ZEN4, 2)[0][0].tile == 2
+    assert ranked_plans(large, ZEN4, 0) == [(Plan(0), estimate(large, Plan(0), ZEN4))]
+
+
+def test_strips_divide_a_row_of_tiles_and_leave_work_for_threads() -> None:
+    layer = Layer(64, 64, 1, 56, 112)
+    for tile in (2, 4, 6):
+        across, down = -(-112 // tile), -(-56 // tile)
+        strips = [plan.strip for plan in plans(layer, tile)]
+        assert strips[0] == 0 and all(across % s == 0 and down * (across // s) >= 4 for s in strips[1:])
+
+
+def test_a_small_network_reads_its_weights_from_l3() -> None:
+    layer = Layer(256, 256, 1, 14, 14)
+    unknown, large, small = (estimate(layer, Plan(4), ZEN4, network=n << 20).cycles for n in (0, 100, 5))
+    assert small < large == unknown
+    with PassContext(config={"cpu.parameters": 5}):
+        assert estimate(layer, Plan(4), ZEN4).cycles == small
+
+
+def test_the_pass_context_can_ask_for_a_tile() -> None:
+    nest = Nest(28, 28, 4, 64, 0.0)
+    with PassContext(config={"cpu.tile": "3x2"}):
+        assert choose_tile(nest, ZEN4) == Tile(3, 2)
+    with PassContext(config={"cpu.tile": "28x4"}):  # does not fit: the model's own
+        assert choose_tile(nest, ZEN4) == ranked_tiles(nest, ZEN4)[0][0]
+    with PassContext(config={"cpu.tile": "wide"}), pytest.raises(ConfigError, match=r"'wide'(.|\n)*ROWSxVECTORS"):
+        choose_tile(nest, ZEN4)
+    with PassContext(config={"cpu.winograd.strip": 7}):
+        assert best_plan(Layer(64, 64, 1, 56, 56), 4, ZEN4) == Plan(4, 7)
+
+
+def test_an_explanation_names_the_choice_the_bound_and_what_was_passed_over() -> None:
+    ranked = [e for _, e in ranked_tiles(Nest(28, 28, 4, 576, ZEN4.memory.l3), ZEN4)]
+    told = explained("direct convolution", "14x2", ranked, ZEN4, ["other: it is Tuesday"])
+    assert told.milliseconds == pytest.approx(ranked[0].milliseconds(ZEN4), rel=1e-3)
+    assert len(told.alternatives) == 4 and told.alternatives[0][1] >= told.milliseconds
+    text = "\n".join(told.sentences())
+    assert "direct convolution, 14x2" in text and "bound by FMA units" in text and "not other: it is Tuesday" in text
+    assert Explanation("copy").sentences() == ["copy"]
