@@ -1,0 +1,157 @@
+"""What an engine costs besides the time of an inference: start, compile time, package size, memory.
+
+Every figure comes from a process of its own, the smallest of `--repeat`:
+  start      a new process until the first output: interpreter, import, load the package, first inference
+  direct     the same from the ONNX file, with compiling (or converting) inside; Armillary's kernel cache is empty
+  compile    making the package from the ONNX file, in a new process; for Armillary with an empty kernel cache
+  cached     the same again: for Armillary with the kernel cache of the run before
+  package    bytes of the package (ONNX Runtime runs the ONNX file itself)
+  memory     peak of a process that loaded the package and ran it; compiling takes the memory named after the slash
+Ratios are to the best other engine: below 1 is better than all others. `floor` is a process that imports numpy and
+reads the inputs. Results are kept as they come: the same command goes on where it was interrupted, `--fresh` starts
+over.
+
+examples:
+  python benchmarks/resources.py
+  python benchmarks/resources.py resnet18 --engines armillary,onnxruntime --threads 2 --repeat 5
+  python benchmarks/resources.py model.onnx --json out.json --fresh
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from compare import ALL
+from networks import FOLDER, NETWORKS, inputs_file, network_file
+from processes import (
+    EngineFailed,
+    Process,
+    Results,
+    Row,
+    chosen,
+    console,
+    environment,
+    package_of,
+    pinned,
+    prepare,
+    progress_bar,
+)  # fmt: skip
+from rich.table import Table
+
+# Column, key of the row, scale, digits.
+_FIGURES = (
+    ("start s", "start_s", 1.0, 2), ("direct s", "direct_s", 1.0, 2), ("compile s", "compile_s", 1.0, 2),
+    ("cached s", "cached_s", 1.0, 2), ("package MB", "bytes", 1e-6, 1), ("memory MB", "peak_mb", 1.0, 0),
+)  # fmt: skip
+_FLOOR = (
+    "import sys; sys.path.insert(0, sys.argv[1]); import engines, numpy as np\n"
+    "with np.load(sys.argv[2]) as a: x = [a[n] for n in a.files]\nprint(engines.peak_megabytes())"
+)
+
+
+def measure(engine: str, model: Path, args: argparse.Namespace) -> Row:
+    """All figures of one engine and network."""
+    row: Row = {"network": model.stem, "engine": engine, "threads": args.threads}
+    inputs = str(inputs_file(model, args.folder))
+    with tempfile.TemporaryDirectory(prefix="resources-") as name:
+        folder = Path(name)
+        cold, warm, peaks = [], [], []
+        for turn in range(args.repeat):
+            cache = {"ARMILLARY_CACHE_DIR": str(folder / f"cache{turn}")}
+            made = prepare(engine, model, folder / f"made{turn}", cache)
+            cold.append(made["process_s"])
+            peaks.append(made["peak_mb"])
+            warm.append(prepare(engine, model, folder / f"again{turn}", cache)["process_s"])
+        row |= {"compile_s": min(cold), "cached_s": min(warm), "compile_peak_mb": min(peaks), "bytes": made["bytes"]}
+        package = str(package_of(engine, model, args.folder))
+        starts = [_started(["run", engine, package, inputs, str(args.threads)], args) for _ in range(args.repeat)]
+        row |= {key: min(s[key] for s in starts) for key in ("start_s", "load_s", "first_s", "peak_mb")}
+        directs = []
+        for turn in range(args.repeat):
+            place = folder / f"direct{turn}"
+            place.mkdir()
+            task = ["direct", engine, str(model), inputs, str(args.threads), str(place)]
+            directs.append(_started(task, args, {"ARMILLARY_CACHE_DIR": str(place / "cache")}))
+        row |= {"direct_s": min(s["start_s"] for s in directs)}
+    return row
+
+
+def _started(task: list[str], args: argparse.Namespace, more: dict[str, str] | None = None) -> Row:
+    """Start a process and stop it after its first output; compiling may use all CPUs."""
+    begin = time.perf_counter()
+    with Process(task, args.threads, more, pin=task[0] == "run") as process:
+        return process.start | {"start_s": time.perf_counter() - begin}
+
+
+def floor(inputs: Path, threads: int) -> float:
+    """Megabytes of a process that only imports numpy and reads the inputs."""
+    command = [sys.executable, "-c", _FLOOR, str(Path(__file__).parent), str(inputs)]
+    done = subprocess.run(
+        command, env=environment(threads), capture_output=True, text=True, check=True, preexec_fn=pinned(threads)
+    )
+    return float(json.loads(done.stdout))
+
+
+def print_table(rows: list[Row], least: float) -> None:
+    """One network: a row for each engine, in each cell the figure and its ratio to the best other engine."""
+    table = Table("engine", *(name for name, *_ in _FIGURES))
+    table.title = f"{rows[0]['network']}, {rows[0]['threads']} thread{'s' * (rows[0]['threads'] > 1)}"
+    good = [row for row in rows if "failed" not in row]
+    for row in good:
+        cells = []
+        for _, key, scale, digits in _FIGURES:
+            others = [r[key] for r in good if r is not row]
+            ratio = f" ({row[key] / min(others):.2f})" if others else ""
+            more = f" / {row['compile_peak_mb']:.0f}" if key == "peak_mb" else ""
+            cells.append(f"{row[key] * scale:.{digits}f}{ratio}{more}")
+        table.add_row(row["engine"], *cells)
+    table.add_row("floor", *[""] * (len(_FIGURES) - 1), f"{least:.0f}")
+    console.print(table)
+    for row in rows:
+        if "failed" in row:
+            console.print(f"{row['engine']}: {row['failed']}", markup=False)
+
+
+def main() -> None:
+    """Measure what the result file lacks, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", default=list(NETWORKS), help=f"ONNX files, or of {', '.join(NETWORKS)}")
+    parser.add_argument("--engines", default=ALL, help=f"default: {ALL}")
+    parser.add_argument("--threads", type=int, default=2, help="of the inference (default: 2)")
+    parser.add_argument("--repeat", type=int, default=3, help="the smallest of so many (default: 3)")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="networks and packages (default: build/benchmarks)")
+    parser.add_argument("--json", type=Path, help="the result file (default: resources.json in the folder)")
+    parser.add_argument("--fresh", action="store_true", help="measure everything anew")
+    args = parser.parse_args()
+    results = Results(args.json or args.folder / "resources.json", ("network", "engine", "threads"), args.fresh)
+    models = [network_file(name, folder=args.folder) for name in args.networks]
+    engines = chosen(args.engines)
+    with progress_bar() as progress:
+        task = progress.add_task("", total=len(models) * len(engines))
+        for model in models:
+            for engine in engines:
+                progress.update(task, description=f"{model.stem} {engine}")
+                if not results.has(network=model.stem, engine=engine, threads=args.threads):
+                    results.add(_row(engine, model, args))
+                progress.advance(task)
+    for model in models:
+        rows = [r for r in results.rows if (r["network"], r["threads"]) == (model.stem, args.threads)]
+        shown = [r for r in rows if r["engine"] in engines]
+        print_table(shown, floor(inputs_file(model, args.folder), args.threads))
+
+
+def _row(engine: str, model: Path, args: argparse.Namespace) -> Row:
+    try:
+        return measure(engine, model, args)
+    except EngineFailed as error:
+        return {"network": model.stem, "engine": engine, "threads": args.threads, "failed": str(error)}
+
+
+if __name__ == "__main__":
+    main()

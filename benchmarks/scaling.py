@@ -1,0 +1,229 @@
+"""How the time of an inference grows: with the batch, with the side of the image, with the threads.
+
+Along each axis the others stay at batch 1, side 224 and the thread counts of `--threads`. Every point is measured as
+benchmarks/compare.py does: one process for each engine, stopped while others run, in turns. Printed per point: ms per
+image of each engine and the ratio to Armillary; then the points where Armillary stands worse against an engine than at
+batch 1 and side 224 by more than `--notable`. An HTML page with plots is written beside the results, which are kept as
+they come: the same command goes on where it was interrupted (`--fresh` starts over).
+
+examples:
+  python benchmarks/scaling.py
+  python benchmarks/scaling.py resnet18 --axes batch --batches 1,8,64 --threads 1,2
+  python benchmarks/scaling.py --axes side,threads --engines armillary,onnxruntime,openvino --html scaling.html
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+from networks import FOLDER, NETWORKS, network_file
+from plots import Panel, Series, page, table
+from processes import (
+    EngineFailed,
+    Process,
+    Results,
+    Row,
+    chosen,
+    console,
+    difference,
+    machine,
+    progress_bar,
+    run_task,
+)  # fmt: skip
+from rich.table import Table
+
+_NETWORKS = ("resnet18", "mobilenet_v1", "squeezenet1_1")
+_KEYS = ("network", "batch", "side", "threads", "engine")
+_SIDE = 224
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network at a batch, side and thread count."""
+
+    network: str
+    batch: int
+    side: int
+    threads: int
+
+    def value(self, axis: str) -> int:
+        """Where the case lies on an axis."""
+        return {"batch": self.batch, "side": self.side, "threads": self.threads}[axis]
+
+
+def cases_of(args: argparse.Namespace) -> dict[tuple[str, str], list[Case]]:
+    """The cases of each network and axis."""
+    counts, every = _numbers(args.threads), range(1, len(os.sched_getaffinity(0)) + 1)
+    found: dict[tuple[str, str], list[Case]] = {}
+    for name in args.networks:
+        for axis in args.axes.split(","):
+            if axis == "batch":
+                cases = [Case(name, b, _SIDE, t) for t in counts for b in _numbers(args.batches)]
+            elif axis == "side":
+                cases = [Case(name, 1, s, t) for t in counts for s in _numbers(args.sides)]
+            elif axis == "threads":
+                cases = [Case(name, 1, _SIDE, t) for t in every]
+            else:
+                raise SystemExit(f"there is no axis {axis!r}: batch, side, threads")
+            found[name, axis] = cases
+    return found
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(item) for item in text.split(",")]
+
+
+def measure(case: Case, engines: list[str], args: argparse.Namespace) -> list[Row]:
+    """The rows of one case: all engines in turns."""
+    model = network_file(case.network, case.batch, case.side, args.folder)
+    base: Row = {"network": case.network, "batch": case.batch, "side": case.side, "threads": case.threads}
+    running, rows = [], []
+    try:
+        for name in engines:
+            try:
+                running.append(Process(run_task(name, model, case.threads, args.folder), case.threads))
+            except EngineFailed as error:
+                rows.append(base | {"engine": name, "failed": str(error)})
+        for index in range(args.rounds):
+            turn = index % max(1, len(running))
+            for process in running[turn:] + running[:turn]:
+                process.turn(args.seconds)
+        for process in running:
+            median = statistics.median(statistics.median(times) for times in process.times)
+            off = difference(process.output, running[0].output)
+            facts = {"median_ms": median, "min_ms": min(map(min, process.times)), "difference": off}
+            rows.append(base | {"engine": process.name, "peak_mb": process.start["peak_mb"], **facts})
+    finally:
+        for process in running:
+            process.close()
+    return rows
+
+
+# --- what it says ---------------------------------------------------------------------------------------------------
+
+
+def per_image(rows: list[Row], case: Case, engine: str) -> float | None:
+    """Milliseconds per image of an engine in a case."""
+    wanted = (case.network, case.batch, case.side, case.threads, engine)
+    for row in rows:
+        if tuple(row[key] for key in _KEYS) == wanted and "failed" not in row:
+            return float(row["median_ms"]) / case.batch
+    return None
+
+
+def table_rows(rows: list[Row], axis: str, cases: list[Case], engines: list[str]) -> list[list[str]]:
+    """Cells: the value on the axis, threads, ms per image of each engine and its ratio to Armillary's."""
+    lines = []
+    for case in cases:
+        own = per_image(rows, case, "armillary")
+        cells = [str(case.value(axis)), *([] if axis == "threads" else [str(case.threads)])]
+        for engine in engines:
+            time = per_image(rows, case, engine)
+            ratio = f" ({time / own:.2f})" if time and own and engine != "armillary" else ""
+            cells.append(f"{time:.3f}{ratio}" if time else "-")
+        lines.append(cells)
+    return lines
+
+
+def notable(rows: list[Row], axis: str, cases: list[Case], engines: list[str], limit: float) -> list[str]:
+    """Where Armillary stands worse against an engine than at batch 1, side 224 with as many threads (or 1 thread)."""
+    found = []
+    for case in cases:
+        alike = [c for c in cases if c.threads == case.threads or axis == "threads"]
+        first = next((c for c in alike if (c.batch, c.side) == (1, _SIDE)), alike[0])
+        for engine in engines:
+            times = [per_image(rows, c, e) for c in (first, case) for e in ("armillary", engine)]
+            if engine == "armillary" or None in times:
+                continue
+            own0, other0, own, other = (t for t in times if t is not None)
+            worse = (own / other) / (own0 / other0)
+            if worse > 1 + limit:
+                where = f"{case.network} {axis} {case.value(axis)}, {case.threads} threads"
+                then = f"at {axis} {first.value(axis)} {own0 / other0:.2f}"
+                times_now = f"{own:.3f} ms per image, {engine} {other:.3f}"
+                found.append(f"{where}: {times_now}; armillary / {engine} is {own / other:.2f}, {then}")
+    return found
+
+
+def panels_of(rows: list[Row], plan: dict[tuple[str, str], list[Case]], engines: list[str]) -> list[Panel]:
+    """A plot for each network and axis."""
+    panels = []
+    for (network, axis), cases in plan.items():
+        panel = Panel(f"{network}: {axis}", axis, "ms per image")
+        counts = sorted({case.threads for case in cases}) if axis != "threads" else [0]
+        for colour, engine in enumerate(engines):
+            for dash, threads in enumerate(counts):
+                mine = [case for case in cases if not threads or case.threads == threads]
+                timed = [(float(c.value(axis)), per_image(rows, c, engine)) for c in mine]
+                points = [(x, y) for x, y in timed if y is not None]
+                name = f"{engine}, {threads} thread{'s' * (threads > 1)}" if threads else engine
+                panel.series += [Series(name, colour, dash, points)] if points else []
+        panels.append(panel)
+    return panels
+
+
+def report(rows: list[Row], plan: dict[tuple[str, str], list[Case]], args: argparse.Namespace) -> None:
+    """Tables and notable cases on the terminal, and the page."""
+    engines = chosen(args.engines)
+    tables: list[str] = []
+    worse: list[str] = []
+    for (network, axis), cases in plan.items():
+        lines = table_rows(rows, axis, cases, engines)
+        heads = [axis, *([] if axis == "threads" else ["threads"]), *(f"{engine} ms" for engine in engines)]
+        shown = Table(*heads, title=f"{network}: ms per image by {axis} (ratio to Armillary)")
+        for cells in lines:
+            shown.add_row(*cells)
+        console.print(shown)
+        tables.append(f"<h3>{network}: {axis}</h3>{table(heads, lines)}")
+        worse += notable(rows, axis, cases, engines, args.notable)
+    console.print(f"\nArmillary scales worse by more than {args.notable:.0%}:" if worse else "\nNothing scales worse.")
+    for line in worse:
+        console.print(f"  {line}", markup=False, highlight=False)
+    facts = machine()
+    title = f"Scaling on {facts['cpu']}, {facts['cpus']} CPUs"
+    path = args.html or args.folder / "scaling.html"
+    partial = path.with_name(path.name + ".part")
+    partial.write_text(page(title, panels_of(rows, plan, engines), "".join(tables)), "utf-8")
+    partial.replace(path)
+    console.print(f"plots: {path}", markup=False, highlight=False)
+
+
+def main() -> None:
+    """Measure what the result file lacks, and report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", default=list(_NETWORKS), help=f"of: {', '.join(NETWORKS)}")
+    parser.add_argument("--axes", default="batch,side,threads", help="default: batch,side,threads")
+    parser.add_argument("--batches", default="1,2,4,8,16,32,64")
+    parser.add_argument("--sides", default="64,128,224,320,512,768,1024")
+    parser.add_argument("--threads", default="1", help="for batch and side (default: 1)")
+    parser.add_argument("--engines", default="armillary,onnxruntime", help="default: armillary,onnxruntime")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each engine in a round")
+    parser.add_argument("--notable", type=float, default=0.1, help="0.1: worse by more than 10 %% (the default)")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="networks and packages (default: build/benchmarks)")
+    parser.add_argument("--json", type=Path, help="the result file (default: scaling.json in the folder)")
+    parser.add_argument("--html", type=Path, help="the page (default: scaling.html in the folder)")
+    parser.add_argument("--fresh", action="store_true", help="measure everything anew")
+    args = parser.parse_args()
+    plan, engines = cases_of(args), chosen(args.engines)
+    results = Results(args.json or args.folder / "scaling.json", _KEYS, args.fresh)
+    todo = list(dict.fromkeys(case for cases in plan.values() for case in cases))
+    with progress_bar() as progress:
+        task = progress.add_task("", total=len(todo))
+        for case in todo:
+            name = f"{case.network} batch {case.batch} side {case.side} threads {case.threads}"
+            progress.update(task, description=name)
+            known = {"network": case.network, "batch": case.batch, "side": case.side, "threads": case.threads}
+            if not all(results.has(**known, engine=engine) for engine in engines):
+                for row in measure(case, engines, args):
+                    results.add(row)
+            progress.advance(task)
+    report(results.rows, plan, args)
+
+
+if __name__ == "__main__":
+    main()
