@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -26,7 +26,7 @@ _UNDEFINED, _ABSOLUTE, _COMMON = 0, 0xFFF1, 0xFFF2
 _STUB = struct.Struct("<6sQ")  # jmp *0(%rip), then the address
 _JUMP = b"\xff\x25\x00\x00\x00\x00"
 _SLOT = 16
-_STATIC_BINDING, _TLS_KIND = 0, 6
+_STATIC_BINDING, _WEAK, _TLS_KIND = 0, 2, 6
 MACHINE = 62  # EM_X86_64
 _LARGEST = 1 << 28  # bytes of one section
 
@@ -54,6 +54,7 @@ class _Symbol:
     section: int
     value: int
     is_global: bool
+    is_weak: bool
 
 
 @dataclass
@@ -124,7 +125,7 @@ class ElfImage:
         if symbol.section != _UNDEFINED:
             return self._base + item.sections[symbol.section].place + symbol.value
         found = self._defined.get(symbol.name) or find(symbol.name)
-        if not found:
+        if not found and not symbol.is_weak:  # the address of a weak one that is missing is 0
             raise NotLoadable(f"{symbol.name} is not in this process")
         return found
 
@@ -148,6 +149,30 @@ class ElfImage:
             raise NotLoadable(f"memory cannot be made executable (error {ctypes.get_errno()})")
 
 
+def foreign_symbols(objects: Sequence[bytes]) -> set[str]:
+    """The names that 64-bit ELF objects use and none of them defines."""
+    wanted, defined = set[str](), set[str]()
+    for data in objects:
+        try:
+            entries = list(_global_symbols(data))
+        except (struct.error, IndexError, ValueError):
+            continue  # not such an object, or a damaged one: whoever loads it says so
+        wanted.update(name for name, section in entries if section == _UNDEFINED)
+        defined.update(name for name, section in entries if section != _UNDEFINED)
+    return wanted - defined - {"_GLOBAL_OFFSET_TABLE_", ""}
+
+
+def _global_symbols(data: bytes) -> Iterator[tuple[str, int]]:
+    """(name, section) of the symbols that other objects see."""
+    sections = _read_sections(data)
+    for table in (s for s in sections if s.kind == _SYMTAB):
+        strings = sections[table.link].offset
+        for at in range(table.offset, table.offset + table.size, _SYMBOL.size):
+            name, info, _, section, _, _ = _SYMBOL.unpack_from(data, at)
+            if info >> 4 != _STATIC_BINDING:
+                yield _text(data, strings + name), section
+
+
 def _parse(data: bytes) -> _Object:
     try:
         return _parsed(data)
@@ -156,15 +181,10 @@ def _parse(data: bytes) -> _Object:
 
 
 def _parsed(data: bytes) -> _Object:
-    ident, kind, machine, *_, flags, _, _, _, size, count, names = _HEADER.unpack_from(data)
-    start = _HEADER.unpack_from(data)[6]
-    if ident[:6] != b"\x7fELF\x02\x01" or kind != 1 or machine != MACHINE or size != _SECTION.size or flags:
+    _, kind, machine, *_, flags, _, _, _, _, _, _ = _HEADER.unpack_from(data)
+    if kind != 1 or machine != MACHINE or flags:
         raise NotLoadable("not a relocatable x86-64 object")
-    rows = [_SECTION.unpack_from(data, start + i * size) for i in range(count)]
-    text = rows[names]
-    sections = [
-        _Section(_text(data, text[4] + r[0]), r[1], r[2], r[4], r[5], r[6], r[7], max(1, r[8])) for r in rows
-    ]
+    sections = _read_sections(data)
     tables = [s for s in sections if s.kind == _SYMTAB]
     symbols = [s for table in tables for s in _read_symbols(data, table, sections)]
     item = _Object(data, sections, symbols)
@@ -177,6 +197,15 @@ def _parsed(data: bytes) -> _Object:
     return item
 
 
+def _read_sections(data: bytes) -> list[_Section]:
+    ident, _, _, _, _, _, start, *_, size, count, names = _HEADER.unpack_from(data)
+    if ident[:6] != b"\x7fELF\x02\x01" or size != _SECTION.size:
+        raise ValueError("not a 64-bit little-endian ELF file")
+    rows = [_SECTION.unpack_from(data, start + i * size) for i in range(count)]
+    text = rows[names][4]
+    return [_Section(_text(data, text + r[0]), r[1], r[2], r[4], r[5], r[6], r[7], max(1, r[8])) for r in rows]
+
+
 def _read_symbols(data: bytes, table: _Section, sections: list[_Section]) -> list[_Symbol]:
     strings = sections[table.link].offset
     found = []
@@ -184,7 +213,8 @@ def _read_symbols(data: bytes, table: _Section, sections: list[_Section]) -> lis
         name, info, _, section, value, _ = _SYMBOL.unpack_from(data, at)
         if info & 15 == _TLS_KIND or section == _COMMON:
             raise NotLoadable("thread-local or common data")
-        found.append(_Symbol(_text(data, strings + name), section, value, info >> 4 != _STATIC_BINDING))
+        binding = info >> 4
+        found.append(_Symbol(_text(data, strings + name), section, value, binding != _STATIC_BINDING, binding == _WEAK))
     return found
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from armillary.codegen.elf_loader import ElfImage, NotLoadable
+from armillary.codegen.elf_loader import ElfImage, NotLoadable, foreign_symbols
 from armillary.errors import ExecutionError
 
 
@@ -48,6 +48,7 @@ def _load(objects: Sequence[bytes]) -> _Image:
 
 
 def _llvm_image(objects: Sequence[bytes]) -> _Image:
+    _check_externs(sorted(foreign_symbols(objects)))  # MCJIT would call address 0
     image: _Image = _llvm_module().LlvmImage(objects)
     return image
 
@@ -66,7 +67,7 @@ def _in_process(name: str) -> int:
 
 
 def _check_externs(names: Iterable[str]) -> None:
-    """LLVM ends the process on an unresolved symbol, so look before."""
+    """LLVM ends the process on an unresolved symbol, or calls address 0, so look before."""
     for name in names:
         if not _in_process(name) and not _llvm_module().address_of(name):
             raise ExecutionError(

@@ -31,6 +31,9 @@ LARGEST_SPLAT = 64  # elements of a constant that may be spelled out inside a ke
 
 def lower_fused(function: Function, target: Target, name: str) -> PrimFunc:
     """The scheduled loops of one fused function, before the TIR passes."""
+    results = tensor_fields(function.body.checked_type)
+    if results and all(0 in ty.shape for ty in results):
+        return _nothing(function, name)
     anchor = find_anchor(function)
     workload = implementation = None
     if anchor is not None:
@@ -43,6 +46,18 @@ def lower_fused(function: Function, target: Target, name: str) -> PrimFunc:
         implementation, _ = choose(fused.workload)
     implementation.schedule(schedule, fused)
     return te.lower_schedule(schedule, [*fused.inputs, *fused.outputs], name)
+
+
+def _nothing(function: Function, name: str) -> PrimFunc:
+    """Results without elements: the loops of no operator run, and no schedule has to divide by their sizes."""
+    inputs: list[te.Tensor] = []
+    for parameter in function.params:
+        _placeholders(parameter.name_hint, parameter.checked_type, inputs)
+    outputs = [
+        te.compute(ty.static, lambda *_, dtype=ty.dtype: T.const(0, dtype), name="empty", tag="injective")
+        for ty in tensor_fields(function.body.checked_type)
+    ]
+    return te.lower_schedule(te.create_schedule([t.op for t in outputs]), [*inputs, *outputs], name)
 
 
 def find_anchor(function: Function) -> Call | None:

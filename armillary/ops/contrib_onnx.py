@@ -15,7 +15,7 @@ import numpy as np
 
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops.nn_activation_onnx import gelu_of
-from armillary.ops.nn_common import call
+from armillary.ops.nn_common import axis_of, call
 from armillary.ops.nn_dense_onnx import times, transposed, type_of
 from armillary.ops.nn_norm import narrowed, widened
 from armillary.ops.nn_norm_onnx import layer_normalization
@@ -116,19 +116,21 @@ def old_layer_normalization(node: OnnxNode) -> list[Expr]:
     return made
 
 
-def _rms(node: OnnxNode, x: Expr, scale: Expr) -> Expr:
-    """x over the root of its mean square along the last axis, scaled."""
+def _rms(node: OnnxNode, x: Expr, scale: Expr, axes: tuple[int, ...] = (-1,)) -> list[Expr]:
+    """x over the root of its mean square along the axes, scaled; and 1 / root."""
     wide = widened(x)
-    mean = call("mean", wide * wide, axis=(-1,), keepdims=True)
-    return narrowed(wide * call("rsqrt", mean + float(node.float("epsilon", 1e-5))), x) * scale
+    mean = call("mean", wide * wide, axis=axes, keepdims=True)
+    inverse = call("rsqrt", mean + float(node.float("epsilon", 1e-5)))
+    return [narrowed(wide * inverse, x) * scale, inverse]
 
 
 @from_onnx("SimplifiedLayerNormalization", since=1)
 @from_onnx("SimplifiedLayerNormalization", domain=DOMAIN)
 def simplified_layer_normalization(node: OnnxNode) -> list[Expr]:
-    if node.int("axis", -1) not in (-1, node.type_of(0).ndim - 1):
-        raise UnsupportedError(f"{node.op_type} node {node.name!r}: an axis that is not the last")
-    return [_rms(node, node.input(0), node.input(1))]
+    """Over `axis` and those that follow; output 1 is the inverse of the root."""
+    ndim = node.type_of(0).ndim
+    first = axis_of(node.op_type, int(node.int("axis", -1)), ndim)
+    return _rms(node, node.input(0), node.input(1), tuple(range(first, ndim)))
 
 
 @from_onnx("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=DOMAIN)
@@ -141,7 +143,7 @@ def skip_layer_normalization(node: OnnxNode) -> list[Expr]:
     if any(node.outputs[1:3]):
         raise UnsupportedError(f"{node.op_type} node {node.name!r}: mean and deviation as outputs")
     if simplified:
-        y = _rms(node, total, node.input(2))
+        y = _rms(node, total, node.input(2))[0]
     else:
         beta = (
             const(np.zeros(node.type_of(2).static, node.type_of(2).dtype.numpy)) if node.missing(3) else node.input(3)
@@ -250,8 +252,9 @@ def qlinear_arithmetic(node: OnnxNode) -> Expr:
 @from_onnx("QLinearSigmoid", "QLinearLeakyRelu", domain=DOMAIN)
 def qlinear_activation(node: OnnxNode) -> Expr:
     x = _dequantized(node, 0)
-    alpha = node.float("alpha", 0.01) if node.op_type == "QLinearLeakyRelu" else 0.0
-    return _quantized(node, call("nn.leaky_relu", x, alpha=alpha) if alpha else call("sigmoid", x), 3)
+    if node.op_type == "QLinearSigmoid":
+        return _quantized(node, call("sigmoid", x), 3)
+    return _quantized(node, call("nn.leaky_relu", x, alpha=node.float("alpha", 0.01)), 3)
 
 
 @from_onnx("QLinearGlobalAveragePool", domain=DOMAIN)

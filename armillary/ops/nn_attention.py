@@ -80,6 +80,8 @@ def _shape(name: str, attrs: AttentionAttrs, query: Type, key: Type, value: Type
     heads = attrs.heads or q["H"]
     if (k["B"], k["D"], v["B"], v["T"]) != (q["B"], q["D"], q["B"], k["T"]):
         raise TypeMismatch(f"{name}: query {given[0]}, key {given[1]} and value {given[2]} do not fit together")
+    if k["T"] == 0:
+        raise TypeMismatch(f"{name}: there are no keys: {given[1]}", hint="a softmax needs at least one score")
     for part, offset, count in zip((q, k, v), attrs.offsets, (heads, *[-(-heads // attrs.shared)] * 2), strict=True):
         if offset + count > part["H"]:
             raise TypeMismatch(f"{name}: heads {offset} to {offset + count} of an operand that has {part['H']}")
@@ -214,6 +216,8 @@ def samples_masked() -> Iterator[Sample]:
 def bad_samples() -> Iterator[BadSample]:
     yield BadSample(AttentionAttrs(), (f32(1, 5, 2, 8), f32(1, 5, 2, 6), f32(1, 5, 2, 8)), "do not fit together")
     yield BadSample(AttentionAttrs(heads=3), (f32(1, 5, 2, 8),) * 3, "heads 0 to 3 of an operand that has 2")
+    none = f32(1, 0, 2, 8)
+    yield BadSample(AttentionAttrs(), (f32(1, 5, 2, 8), none, none), "there are no keys")
     yield BadSample(AttentionAttrs(key_layout="BTHH"), (f32(1, 5, 2, 8),) * 3, "the layout of key is 'BTHH'")
 
 

@@ -32,6 +32,12 @@ def call(name: str, *args: Any, **attrs: Any) -> Expr:  # Any: expressions, numb
     return get_op(name)(*args, **attrs)
 
 
+def reshape_to(x: Expr, shape: Sequence[int]) -> Expr:
+    """`x` in a shape whose sizes are known (-1: what is left); without allowzero, 0 would copy a size."""
+    sizes = tuple(shape)
+    return call("reshape", x, newshape=sizes, allowzero=True) if 0 in sizes else call("reshape", x, newshape=sizes)
+
+
 def f32(*shape: int) -> TensorType:
     """A float32 tensor type."""
     return TensorType(shape, DType("float32"))
@@ -261,4 +267,3 @@ def reduce_axes(sizes: Sequence[Any], names: Sequence[str]) -> list[Any]:
 def placed(layout: str, values: dict[str, Any]) -> list[Any]:
     """Values ordered as the letters of a layout."""
     return [values[c] for c in letters(layout)]
-

@@ -28,6 +28,7 @@ from armillary.ops.nn_common import (
     need_shape,
     need_tensor,
     reduce_axes,
+    reshape_to,
     tensor,
     wide,
 )  # fmt: skip
@@ -311,13 +312,14 @@ def _decompose_group(attrs: GroupNormAttrs, x: Expr, gamma: Expr, beta: Expr) ->
         raise TypeMismatch(f"nn.group_norm: the sizes after the batch must be known, got {shape}")
     batch = -1 if isinstance(shape[0], AnyDim) else shape[0]
     groups = (attrs.num_groups, channels // attrs.num_groups)
+    sizes: tuple[Any, ...] = shape[1:]
     split: tuple[Any, ...] = (batch, *shape[1:axis], *groups, *shape[axis + 1 :])
     axes = tuple(a for a in range(1, len(split)) if a != axis)
-    y = standardise(call("reshape", widened(x), newshape=split), axes, attrs.epsilon)
+    y = standardise(reshape_to(widened(x), split), axes, attrs.epsilon)
     ones = (1,) * (len(shape) - 1 - axis)
-    y = y * call("reshape", widened(gamma), newshape=(*groups, *ones)) if attrs.scale else y
-    y = y + call("reshape", widened(beta), newshape=(*groups, *ones)) if attrs.center else y
-    return narrowed(call("reshape", y, newshape=(batch, *shape[1:])), x)
+    y = y * reshape_to(widened(gamma), (*groups, *ones)) if attrs.scale else y
+    y = y + reshape_to(widened(beta), (*groups, *ones)) if attrs.center else y
+    return narrowed(reshape_to(y, (batch, *sizes)), x)
 
 
 @rms_norm.decompose

@@ -123,6 +123,7 @@ def _flat(at: list[Any], sizes: tuple[int, ...]) -> Any:
 def _column_major(flat: Any, sizes: tuple[int, ...]) -> Any:
     """A row-major place, the last spatial axis fastest, as one with the first fastest. The first of equal maxima is
     the first of the rows, whatever the places are counted by."""
+    sizes = tuple(max(1, size) for size in sizes)  # of padding alone every place is LAST: no size may divide by 0
     plane, rest = math.prod(sizes[2:]), flat
     result = flat - build.floormod(flat, build.const(plane, "int64"))
     axes = []

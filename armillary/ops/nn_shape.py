@@ -316,6 +316,8 @@ def _infer_b2s(attrs: BatchToSpaceAttrs, data: Type) -> TensorType:
         if shape[0] % b:
             raise TypeMismatch(f"{op}: the batch {shape[0]} is not a multiple of {b}")
         shape[n], shape[0] = shape[n] * b - before - after, shape[0] // b
+        if shape[n] < 0:
+            raise TypeMismatch(f"{op}: crops {before} and {after} of an axis of {shape[n] + before + after}")
     return TensorType(tuple(shape), need_tensor(op, data).dtype)
 
 
@@ -430,6 +432,12 @@ def _bad_layout() -> Iterator[BadSample]:
 @depth_to_space.bad_samples
 def _bad_d2s() -> Iterator[BadSample]:
     yield BadSample(DepthToSpaceAttrs(), (f32(1, 6, 4, 4),), "is not a multiple of 4")
+
+
+@batch_to_space_nd.bad_samples
+def _bad_b2s() -> Iterator[BadSample]:
+    attrs = BatchToSpaceAttrs(block_shape=(2,), crops=((2, 1),))
+    yield BadSample(attrs, (f32(2, 1, 3),), "crops 2 and 1 of an axis of 2")
 
 
 @from_onnx("DepthToSpace")

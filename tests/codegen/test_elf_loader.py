@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from armillary.codegen.elf_loader import ElfImage, NotLoadable
+from armillary.codegen.elf_loader import ElfImage, NotLoadable, foreign_symbols
 from armillary.codegen.jit import LoadedObjects, _in_process
 from armillary.codegen.toolchain import compile_c
+from armillary.errors import ExecutionError
 from armillary.target import Target
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,3 +89,23 @@ def test_a_process_that_builds_and_runs_never_loads_llvm(tmp_path: Path) -> None
 
 def test_what_is_loaded_gives_its_symbols(code: bytes) -> None:
     assert LoadedObjects([code], ["sin"]).address("apply") > 0
+
+
+@pytest.mark.parametrize("prefix", ["", "__thread int here;"], ids=["own loader", "loaded by LLVM"])
+def test_a_function_that_is_missing_in_the_process_is_named(prefix: str, tmp_path: Path) -> None:
+    text = f"{prefix} double surely_missing(double); double f(double x) {{ return surely_missing(x); }}"
+    code = compile_c(text, tmp_path / "m.o", Target("c")).read_bytes()
+    with pytest.raises(ExecutionError, match="the code calls 'surely_missing', which is not in this process"):
+        LoadedObjects([code])
+
+
+def test_another_object_may_define_a_function_and_a_weak_one_may_be_missing(tmp_path: Path) -> None:
+    texts = (
+        "int g(int); int h(void) __attribute__((weak)); int f(int x) { return h ? 0 : g(x); }",
+        "#include <math.h>\nint g(int x) { return (int)sqrt(x); }",
+    )
+    codes = [compile_c(t, tmp_path / f"{k}.o", Target("c")).read_bytes() for k, t in enumerate(texts)]
+    assert foreign_symbols(codes) - {"sqrt"} == {"h"} and foreign_symbols(codes[:1]) == {"g", "h"}
+    assert foreign_symbols([b"no object"]) == set()
+    loaded = LoadedObjects(codes)
+    assert ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(loaded.address("f"))(9) == 3

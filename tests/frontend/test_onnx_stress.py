@@ -17,7 +17,7 @@ from armillary.frontend.onnx import from_onnx
 from armillary.relay.evaluate import evaluate
 
 node, value, F, I64 = helper.make_node, helper.make_tensor_value_info, TensorProto.FLOAT, TensorProto.INT64
-MS = "com.microsoft"
+MS, ML = "com.microsoft", "ai.onnx.ml"
 Array = np.ndarray[Any, Any]
 Case = tuple[Any, dict[str, Array]]
 CASES: dict[str, Callable[[], Case]] = {}
@@ -44,6 +44,7 @@ def model(
     for key in ("sparse_initializer",):
         getattr(graph, key).extend(more.pop(key, []))
     imports = [helper.make_opsetid("", opset), helper.make_opsetid(MS, 1), helper.make_opsetid("own", 1)]
+    imports.append(helper.make_opsetid(ML, 3))
     return helper.make_model(graph, opset_imports=imports, ir_version=9, **more)
 
 
@@ -193,14 +194,25 @@ def test_weights_lie_in_a_file_beside_the_model(engine: str, tmp_path: Path) -> 
 # --- operators that exporters and optimisers write --------------------------------------------------------------------
 
 
-def contrib(op: str, inputs: dict[str, Array], outputs: int = 1, **attributes: Any) -> Case:
+def contrib(op: str, inputs: dict[str, Array], outputs: int = 1, domain: str = MS, **attributes: Any) -> Case:
     names = [f"y{k}" for k in range(outputs)]
     kinds = [value(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in inputs.items()]
     results = [helper.make_empty_tensor_value_info(n) for n in names]
-    return model([node(op, list(inputs), names, domain=MS, **attributes)], kinds, results), inputs
+    return model([node(op, list(inputs), names, domain=domain, **attributes)], kinds, results), inputs
 
 
-X = {"x": f32(2, 5, 8)}
+def u8(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def steps(name: str, scale: float, zero: int, dtype: str = "uint8") -> dict[str, Array]:
+    """The scale and zero point of a quantised tensor."""
+    return {f"{name}s": np.array(scale, np.float32), f"{name}z": np.array(zero, dtype)}
+
+
+X = {"x": f32(2, 5, 8)}  # the scales below are such that no exact value lies half-way between two integers
+GEMM = {"a": f32(4, 6), "b": f32(6, 5, seed=1), "c": f32(5, seed=2)}
+Q, S8 = {"x": u8(2, 3, 4, 5), **steps("x", 0.05, 120)}, {"x": u8(3, 7).astype("int8"), **steps("x", 0.03, -9, "int8")}
 CASES.update({
     "Gelu": lambda: contrib("Gelu", X),
     "FastGelu": lambda: contrib("FastGelu", {**X, "b": f32(8)}),
@@ -226,6 +238,40 @@ CASES.update({
         "a": np.arange(12, dtype=np.uint8), "as": np.array(0.1, np.float32), "az": np.array(3, np.uint8),
         "b": np.arange(12, dtype=np.uint8)[::-1].copy(), "bs": np.array(0.2, np.float32), "bz": np.array(5, np.uint8),
         "ys": np.array(0.15, np.float32), "yz": np.array(7, np.uint8)}),
+    "QLinearMul": lambda: contrib("QLinearMul", {
+        "a": u8(3, 7), **steps("a", 0.1, 130), "b": u8(7, seed=1), **steps("b", 0.02, 5), **steps("y", 0.29, 90)}),
+    "QLinearMul_int8": lambda: contrib("QLinearMul", {
+        "a": u8(3, 7).astype("int8"), **steps("a", 0.1, 3, "int8"), "b": u8(3, 1, seed=1).astype("int8"),
+        **steps("b", 0.02, -5, "int8"), **steps("y", 0.29, -20, "int8")}),
+    "QLinearConcat": lambda: contrib("QLinearConcat", {
+        **steps("y", 0.07, 100), "a": u8(2, 3), **steps("a", 0.1, 130), "b": u8(2, 4, seed=1), **steps("b", 0.02, 5),
+        "c": u8(2, 1, seed=2), **steps("c", 0.07, 100)}, axis=1),
+    "QLinearSigmoid": lambda: contrib("QLinearSigmoid", {**Q, **steps("y", 1 / 256, 0)}),
+    "QLinearSigmoid_int8": lambda: contrib("QLinearSigmoid", {**S8, **steps("y", 1 / 256, -128, "int8")}),
+    "QLinearLeakyRelu": lambda: contrib("QLinearLeakyRelu", {**Q, **steps("y", 0.04, 60)}, alpha=0.2),
+    "QLinearLeakyRelu_zero": lambda: contrib("QLinearLeakyRelu", {**S8, **steps("y", 0.02, -100, "int8")}, alpha=0.0),
+    "QLinearGlobalAveragePool": lambda: contrib(
+        "QLinearGlobalAveragePool", {**Q, **steps("y", 0.0175, 110)}, channels_last=0),
+    "QLinearGlobalAveragePool_channels_last": lambda: contrib(
+        "QLinearGlobalAveragePool", {**Q, **steps("y", 0.0175, 110)}, channels_last=1),
+    "FusedGemm": lambda: contrib("FusedGemm", GEMM, activation="Relu", alpha=0.5, beta=2.0),
+    "FusedGemm_leaky": lambda: contrib(
+        "FusedGemm", {"a": f32(6, 4), "b": f32(5, 6), "c": f32(4, 1)}, activation="LeakyRelu", activation_alpha=0.3,
+        transA=1, transB=1),
+    "FusedGemm_tanh": lambda: contrib("FusedGemm", GEMM, activation="Tanh"),
+    "SimplifiedLayerNormalization": lambda: contrib(
+        "SimplifiedLayerNormalization", {**X, "g": f32(8)}, domain="", axis=-1, epsilon=1e-3),
+    "SimplifiedLayerNormalization_by_number": lambda: contrib(
+        "SimplifiedLayerNormalization", {**X, "g": f32(8)}, domain="", axis=2),
+    "SimplifiedLayerNormalization_two_axes": lambda: contrib(
+        "SimplifiedLayerNormalization", {**X, "g": f32(5, 8)}, domain="", axis=1),
+    "SimplifiedLayerNormalization_inverse": lambda: contrib(
+        "SimplifiedLayerNormalization", {**X, "g": f32(8)}, 2, domain="", axis=-1),
+    "Scaler": lambda: contrib("Scaler", {"x": f32(4, 3)}, domain=ML, offset=[0.5, -1.0, 2.0], scale=[2.0, 0.1, 3.0]),
+    "Scaler_one_number": lambda: contrib("Scaler", {"x": f32(4, 3)}, domain=ML, offset=[0.5], scale=[2.0]),
+    "Scaler_integers": lambda: contrib(
+        "Scaler", {"x": np.arange(6, dtype=np.int64).reshape(2, 3)}, domain=ML, offset=[1.0, 2.0, 3.0],
+        scale=[0.5] * 3),
     "DynamicQuantizeMatMul": lambda: contrib("DynamicQuantizeMatMul", {
         "a": f32(3, 8), "b": np.random.default_rng(1).integers(0, 255, (8, 4)).astype(np.uint8),
         "s": np.array([0.02], np.float32), "z": np.array([120], np.uint8)}),

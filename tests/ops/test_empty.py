@@ -12,8 +12,10 @@ import armillary.ops  # noqa: F401  (fills the table of operators)
 from armillary.backend.compiled import Engine
 from armillary.errors import ArmillaryError, UnsupportedError
 from armillary.ir import IRModule
+from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Function, var
 from armillary.relay.op import OPS, Op, Sample
+from armillary.relay.parser import parse
 from armillary.relay.types import TensorType
 
 
@@ -68,3 +70,36 @@ def test_empty_tensors_work(op: Op, attrs: Any, types: list[TensorType]) -> None
     for g, w in zip(got, want, strict=True):
         assert (g.shape, g.dtype) == (w.shape, w.dtype)
         np.testing.assert_array_equal(g, w)
+
+
+GRAPHS = {
+    "pooling over three axes": ("nn.max_pool3d(%x, pool_size=[2, 2, 2], strides=[2, 2, 2])", [(2, 0, 4, 4, 4)]),
+    "pooling over one axis": ("nn.max_pool1d(%x, pool_size=[2], padding=[1, 1])", [(2, 2, 0)]),
+    "groups": ("nn.group_norm(%x, %y, %z, num_groups=2)", [(2, 4, 0, 3), (4,), (4,)]),
+    "pixels to channels": ("nn.space_to_depth(%x, block_size=2)", [(1, 0, 4, 6)]),
+    "two reshapes": (
+        "reshape(reshape(%x, newshape=[6, 0], allowzero=1), newshape=[3, 2, 0, 1], allowzero=1)", [(2, 3, 0)]),
+    "the shape of another": ("reshape_like(%x, %y)", [(2, 0, 3), (3, 0, 2, 2)]),
+    "places in padding alone": (
+        "nn.max_pool_with_indices(%x, pool_size=[2, 2], padding=[1, 1, 1, 1], storage_order=1)", [(1, 2, 0, 3)]),
+    "attention without rows": ("", [(2, 0, 8), (2, 6, 8), (2, 8, 6)]),
+    "attention without keys": ("", [(2, 5, 8), (2, 0, 8), (2, 8, 0)]),
+    "attention without features": ("", [(2, 5, 0), (2, 6, 0), (2, 8, 6)]),
+    "attention without results": ("", [(2, 5, 8), (2, 6, 8), (2, 0, 6)]),
+}  # fmt: skip
+ATTENTION = "nn.batch_matmul(nn.softmax(nn.batch_matmul(%x, %y)), %z)"
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value encountered")
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_passes_and_schedules_work_on_an_axis_of_size_0(name: str, level: int) -> None:
+    body, shapes = GRAPHS[name]
+    names = "xyz"[: len(shapes)]
+    params = ", ".join(f"%{n}: Tensor[{s}, float32]" for n, s in zip(names, shapes, strict=True)).replace(",)", ")")
+    module = parse(f"def @main({params}) {{ {body or ATTENTION} }}")
+    inputs = {n: np.ones(s, np.float32) for n, s in zip(names, shapes, strict=True)}
+    wanted = sampling.flat(evaluate(module["main"], inputs))
+    for got, want in zip(Engine(module, "llvm", level)(inputs), wanted, strict=True):
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        np.testing.assert_array_equal(got, want)

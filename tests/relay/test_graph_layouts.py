@@ -91,6 +91,47 @@ def test_channel_shuffle_between_grouped_convolutions_needs_no_conversion(channe
     assert op_frequency(module).get("layout_transform") <= 2
 
 
+def test_groups_of_34_channels_and_the_sums_between_them_stay_plain_where_images_are_large() -> None:
+    w, x = Weights(5), var("x", shape=(1, 16, 12, 12))
+    y = w.conv(x, 136)
+    for _ in range(2):
+        y = relay.nn.relu(relay.add(y, w.conv(w.conv(y, 136, groups=4), 136, groups=4)))
+    counts = op_frequency(altered(w.conv(y, 32), (1, 16, 12, 12)))
+    assert counts["nn.conv2d"] == 4
+    assert counts["layout_transform"] <= 4  # around the first convolution and around the last one
+    small = var("x", shape=SHAPE)
+    assert "nn.conv2d" not in op_frequency(altered(w.conv(w.conv(small, 80), 80, groups=4)))  # 20 per group
+
+
+def test_means_of_images_without_their_axes_are_taken_on_blocks() -> None:
+    w, x = Weights(8), var("x", shape=SHAPE)
+    module = altered(relay.mean(w.conv(x, 64, 3), axis=(2, 3)))
+    assert op_frequency(module)["layout_transform"] == 1
+    rows = altered(relay.mean(w.conv(x, 64, 3), axis=(2,)))
+    assert op_frequency(rows)["layout_transform"] == 2
+
+
+def test_a_pooling_that_skips_elements_before_plain_readers_works_on_blocks() -> None:
+    w, x = Weights(6), var("x", shape=(1, 16, 24, 24))
+    y = w.conv(w.conv(x, 136), 136, groups=4)
+    y = relay.nn.avg_pool2d(y, pool_size=(3, 3), strides=(2, 2), padding=(1, 1))
+    module = altered(w.conv(y, 136, groups=4), (1, 16, 24, 24))
+    calls = [e for e in post_order(module["main"]) if isinstance(e, Call) and isinstance(e.op, Op)]
+    assert [c.attrs.layout for c in calls if c.op.name == "nn.avg_pool2d"] == ["NCHW8c"]
+
+
+def test_a_convolution_computes_whole_vectors_though_its_reader_asks_for_small_blocks() -> None:
+    w, x = Weights(7), var("x", shape=SHAPE)
+    part = relay.strided_slice(w.conv(x, 128), begin=[0, 0, 0, 0], end=[1, 116, 6, 6])
+    assert blocks(altered(w.conv(part, 32))) == {"NCHW16c"}
+
+
+def test_a_slice_of_1x1_images_asks_for_no_small_block() -> None:
+    w, x = Weights(9), var("x", shape=SHAPE)
+    pooled = relay.nn.global_avg_pool2d(w.conv(x, 112))
+    assert blocks(altered(relay.strided_slice(pooled, begin=[0, 0, 0, 0], end=[1, 104, 1, 1]))) == {"NCHW16c"}
+
+
 def test_reshapes_that_are_no_shuffle_get_plain_tensors() -> None:
     w, x = Weights(3), var("x", shape=SHAPE)
     y = relay.reshape(w.conv(x, 32), (1, 4, 8, 6, 6))

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from armillary import relay
+from armillary import relay, te
 from armillary.driver.build import build
 from armillary.relay.evaluate import evaluate
+from armillary.relay.op import get_op as op
 from armillary.runtime import cpu
+from armillary.schedules.cpu.conv2d_planes import planes_compute
+from armillary.schedules.cpu.default import PACKED
 from armillary.transform import PassContext
 
 AVX512 = "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids"
@@ -49,7 +52,8 @@ TRANSPOSED = [
     (32, 16, (13, 14), 3, 2, (1, 1), (1, 1)),
     (32, 16, (13, 14), 3, 2, (1, 1), (0, 0)),
     (32, 32, (9, 9), 4, 2, (1, 1), (0, 0)),
-    (64, 32, (4, 4), 4, 2, (1, 1), (0, 0)),  # several rows in a tile
+    (64, 32, (4, 4), 4, 2, (1, 1), (0, 0)),
+    (32, 16, (5, 5), 3, 1, (1, 1), (0, 0)),  # several rows in a tile
     (16, 48, (7, 8), 5, 3, (2, 2), (1, 1)),
     (16, 16, (6, 6), 2, 2, (0, 0), (0, 0)),
     (20, 512, (1, 1), 4, 1, (0, 0), (0, 0)),
@@ -74,6 +78,15 @@ def test_a_value_read_twice_after_a_transposed_convolution_stays_in_its_tile() -
     check(y * relay.sigmoid(y), x)
 
 
+def test_three_channels_of_a_transposed_convolution_fill_a_block_of_four() -> None:
+    w, x = Weights(6), relay.var("x", shape=(1, 32, 16, 16))
+    y = relay.tanh(relay.nn.conv2d_transpose(x, w(32, 3, 4, 4), strides=(2, 2), padding=(1, 1)))
+    assert 'out_layout="NCHW4c"' in optimized(y, x)
+    check(y, x)
+    wide = relay.nn.conv2d_transpose(relay.nn.conv2d(x, w(58, 32, 1, 1)), w(58, 3, 2, 2), strides=(2, 2))
+    check(relay.nn.conv2d(relay.nn.relu(wide), w(16, 3, 3, 3)), x)
+
+
 def test_a_transposed_convolution_is_blocked_unless_it_has_groups() -> None:
     w, x = Weights(3), relay.var("x", shape=(1, 16, 6, 6))
     text = optimized(relay.nn.conv2d_transpose(x, w(16, 16, 2, 2), strides=(2, 2)), x)
@@ -90,6 +103,9 @@ GROUPED = [
     (21, 42, 7, (9, 9), 3, 3, 1, 1),
     (34, 34, 34, (9, 9), 3, 1, 1, 1),
     (58, 29, 1, (7, 7), 1, 1, 1, 0),
+    (34, 68, 2, (28, 28), 1, 1, 1, 0),  # whole vectors of the image, but not a multiple of a tile
+    (34, 34, 2, (12, 17), 1, 1, 1, 0),
+    (34, 34, 2, (3, 3), 1, 1, 1, 0),
 ]
 
 
@@ -102,6 +118,21 @@ def test_groups_that_no_block_divides_agree_with_the_reference(
     y = relay.nn.conv2d(x, w(outputs, inputs // groups, kernel, kernel), **attrs)
     check(relay.nn.relu(y + w(outputs, 1, 1)), x)
     check(y * relay.sigmoid(y), x)  # a value read twice
+
+
+def test_a_1x1_convolution_copies_no_more_of_its_image_than_the_end() -> None:
+    w, x = Weights(5), relay.var("x", shape=(1, 136, 14, 14))
+    attrs = op("nn.conv2d").make_attrs((), {"groups": 4, "channels": 136, "kernel_size": (1, 1)})
+    data = te.placeholder((1, 136, 14, 14), "float32", name="data")
+    flat = planes_compute(attrs, data, te.placeholder((136, 34, 1, 1), "float32", name="weight"))
+    assert [te.static_shape(t) for t in copies(flat)] == [(1, 136, 16)]
+    check(relay.nn.conv2d(x, w(136, 34, 1, 1), groups=4), x)
+
+
+def copies(result: te.Tensor) -> list[te.Tensor]:
+    """The stages of a convolution that are copies of its data."""
+    (flat,) = result.op.input_tensors
+    return [t for t in flat.op.input_tensors if t.op.tag == PACKED]
 
 
 def test_wide_channels_go_through_a_depthwise_convolution_and_end_in_the_next_one() -> None:

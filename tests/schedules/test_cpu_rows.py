@@ -119,6 +119,19 @@ def test_attention(rows: int, keys: int, features: int, masked: bool) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "float64"])
+def test_attention_in_front_of_another_type(dtype: str) -> None:
+    q, k, v = normal(11, 2, 5, 3, 8), normal(12, 2, 6, 3, 8), normal(13, 2, 6, 3, 8)
+    op = get_op("nn.attention")
+    plain = compiled(lambda **x: op(*x.values()), q=q, k=k, v=v)
+
+    def changed(**x: Any) -> Any:
+        return op(*x.values()) < relay.const(np.float32(0.1)) if dtype == "bool" else relay.cast(op(*x.values()), dtype)
+
+    got = compiled(changed, q=q, k=k, v=v)
+    np.testing.assert_array_equal(got, plain < np.float32(0.1) if dtype == "bool" else plain.astype(dtype))
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 CPUs")
 @pytest.mark.parametrize("target", ["llvm -mcpu=x86-64", "llvm -mcpu=haswell", "c"])
 @pytest.mark.parametrize("name", ["attention", "norm", "product"])

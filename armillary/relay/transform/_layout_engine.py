@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from armillary.ops.nn_common import reshape_to
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.layout import Layout, layout
 from armillary.relay.op import Op
@@ -164,7 +165,7 @@ def transform(expr: Expr, source: Layout, target: Layout) -> Expr:
     if isinstance(ty, TensorType) and all(isinstance(d, int) for d in ty.shape) and len(ty.shape) == len(source.parts):
         shape = reshape_of(ty.static, source, target)
         if shape is not None:
-            return call("reshape", expr, newshape=shape)
+            return reshape_to(expr, shape)
     return call("layout_transform", expr, src_layout=source.text, dst_layout=target.text)
 
 

@@ -1,10 +1,10 @@
 """Which block sizes suit the producers and the consumers of a tensor: looked up before any layout changes.
 
 In: a function and the lanes of the target's vectors. Out: a `BlockPlan`: for each tensor, a number that its block of
-channels should divide, and the poolings that should start a blocked layout. Invariant: the plan only advises; the rules
-still check each choice. Forward, `limit` collects what the producers of a sum can all give; backward, `need` what every
-consumer can take without a conversion (a grouped convolution: channels per group; a concatenation: each part). The
-rules that ask: _layout_rules.py.
+channels should divide (`PLAIN`: a reader wants none), and the poolings that should start a blocked layout. Invariant:
+the plan only advises; the rules still check each choice. Forward, `limit` collects what the producers of a sum can all
+give; backward, `need` what every consumer can take without a conversion (a grouped convolution: channels per group; a
+concatenation: each part). The rules that ask: _layout_rules.py.
 """
 
 from __future__ import annotations
@@ -14,15 +14,20 @@ from collections.abc import Sequence
 
 from armillary.ops.transform_slice import slices
 from armillary.relay.expr import Call, Constant, Expr, Function
+from armillary.relay.layout import choose_block
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._layout_engine import BlockPlan, flat_arguments, shuffle_source
+from armillary.relay.transform._rules import tensor
 from armillary.relay.types import TensorType
 from armillary.relay.walk import not_primitive, post_order
 
+PLAIN = 1  # asked for by a convolution that is best computed in NCHW
+MIN_VECTORS = 8  # of a plain image: fewer are too ragged
+_POOLS = ("nn.max_pool2d", "nn.avg_pool2d")
 _FOLLOWING = frozenset({"nn.pad", "take", "mean", "sum", "max", "min", "prod"})
 
 
-def plan_blocks(function: Function) -> BlockPlan:
+def plan_blocks(function: Function, lanes: int) -> BlockPlan:
     """Look at every call of a function, forward and backward."""
     calls = [e for e in post_order(function, not_primitive) if isinstance(e, Call) and isinstance(e.op, Op)]
     limit: dict[int, int] = {}
@@ -31,18 +36,35 @@ def plan_blocks(function: Function) -> BlockPlan:
     need: dict[int, int] = {}
     feeds_blocked: set[int] = set()
     for call in reversed(calls):
-        wanted = _demand(call, need.get(id(call), 0), limit[id(call)])
+        wanted = PLAIN if stays_plain(call, lanes) else _demand(call, need.get(id(call), 0), limit[id(call)], lanes)
         for arg in flat_arguments(call)[: _data_inputs(call)]:
             need[id(arg)] = math.gcd(need.get(id(arg), 0), wanted)
         if call.op.name == "nn.conv2d" and isinstance(call.args[1], Constant):
             feeds_blocked.add(id(call.args[0]))
     starts = (c for c in calls if _keeps_size(c) and id(c.args[0]) in feeds_blocked and id(c) in feeds_blocked)
-    return BlockPlan(need, frozenset(map(id, starts)))
+    plain = (c for c in calls if _strides(c) and PLAIN in (need.get(id(c)), need.get(id(c.args[0]))))
+    return BlockPlan(need, frozenset(map(id, (*starts, *plain))))
+
+
+def stays_plain(call: Call, lanes: int) -> bool:
+    """Whether a convolution has groups that only small blocks divide, and images that fill vectors better."""
+    if call.op.name != "nn.conv2d" or call.attrs.groups == 1 or 1 in _per_group(call):
+        return False
+    shape = tensor(call)
+    if shape is None or math.prod(shape.static[2:]) < MIN_VECTORS * lanes:
+        return False
+    _, outside = _per_group(call)
+    return choose_block(outside, lanes) * 2 < lanes
 
 
 def _keeps_size(call: Call) -> bool:
     """A pooling of stride 1, whose input its neighbours want blocked anyway."""
-    return call.op.name in ("nn.max_pool2d", "nn.avg_pool2d") and all(s == 1 for s in call.attrs.strides)
+    return call.op.name in _POOLS and all(s == 1 for s in call.attrs.strides)
+
+
+def _strides(call: Call) -> bool:
+    """A pooling that skips elements, which costs more than two copies where vectors lie along the image."""
+    return call.op.name in _POOLS and any(s != 1 for s in call.attrs.strides)
 
 
 def _channels(expr: Expr) -> int:
@@ -80,7 +102,7 @@ def _limit(call: Call, limit: dict[int, int]) -> int:
     return math.gcd(*(limit.get(id(a), 0) for a in parts if _channels(a) == _channels(call)), 0)
 
 
-def _demand(call: Call, need: int, limit: int) -> int:
+def _demand(call: Call, need: int, limit: int, lanes: int) -> int:
     """What a call asks of its data's block, given what is asked of its own."""
     name = call.op.name
     if name == "nn.conv2d":
@@ -90,8 +112,12 @@ def _demand(call: Call, need: int, limit: int) -> int:
     if name == "concatenate":
         return math.gcd(need, limit)
     if name == "strided_slice":
+        shape = tensor(call)
+        if shape is not None and all(d == 1 for d in shape.static[2:]):
+            return 0  # 1x1 images are copied at no cost
         wanted = math.gcd(need, *_cut(call))
-        return wanted if wanted >= 4 else 0
+        # to compute by whole vectors is worth more than one copy less
+        return wanted if choose_block(wanted, lanes) * 2 >= lanes else 0
     if call.op.kind == Kind.BROADCAST:
         return math.gcd(need, limit)
     return need if _follows(call) else 0

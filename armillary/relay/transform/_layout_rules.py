@@ -16,9 +16,10 @@ from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.layout import Layout, choose_block, layout
 from armillary.relay.op import Kind, Op, get_op
 from armillary.relay.transform._layout_engine import Change, LayoutChoice, LayoutRule, Request, flat_arguments
+from armillary.relay.transform._layout_plan import PLAIN, stays_plain
 from armillary.relay.transform._layout_shuffle import channel_shuffle
 from armillary.relay.transform._layout_views import strided_slice, take
-from armillary.relay.transform._rules import is_from_constants
+from armillary.relay.transform._rules import call, is_from_constants
 from armillary.relay.types import TensorType
 
 Changes = Sequence[Change | None]
@@ -90,7 +91,7 @@ def _conv2d_blocked(
     expr: Call, have: Changes, request: Request, shape: tuple[int, ...], weight: tuple[int, ...]
 ) -> LayoutChoice | None:
     groups = expr.attrs.groups
-    if weight[1] * groups != shape[1]:
+    if weight[1] * groups != shape[1] or stays_plain(expr, request.lanes):
         return None
     current = have[0].new.block("C") if have[0] is not None else 0
     inner = current if current and weight[1] % current == 0 else _agreed(expr.args[0], weight[1], request)
@@ -213,6 +214,8 @@ def broadcast(expr: Call, have: Changes, request: Request) -> LayoutChoice | Non
     """The others follow the first input that was changed, where they broadcast axis by axis."""
     lead = _first(have)
     shape = static(expr)
+    if shape is not None and _is_wanted_plain(expr, have, request):
+        return None
     if lead is None or shape is None or _has_axis(expr) or len(shape) != len(lead.old.axes):
         return None
     wanted: list[Change | None] = []
@@ -224,6 +227,15 @@ def broadcast(expr: Call, have: Changes, request: Request) -> LayoutChoice | Non
         if wanted[-1] is None and not _is_scalar(operand):
             return None
     return LayoutChoice(tuple(wanted), _rebuilt(expr, {}), lead)
+
+
+def _is_wanted_plain(expr: Call, have: Changes, request: Request) -> bool:
+    """Whether a reader wants the result plain, and a part of its size already is."""
+    if request.plan.need.get(id(expr)) != PLAIN or not request.lanes:
+        return False
+    rank = len(static(expr) or ())
+    computed = [(arg, c) for arg, c in zip(flat_arguments(expr), have, strict=True) if not is_from_constants(arg)]
+    return any(change is None and len(static(arg) or ()) == rank for arg, change in computed)
 
 
 def _is_scalar(shape: tuple[int, ...]) -> bool:
@@ -264,6 +276,8 @@ def bias_add(expr: Call, have: Changes, request: Request) -> LayoutChoice | None
 
 def concatenate(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     """Along channels: all inputs in the first one's layout, if its block divides each of them."""
+    if _is_wanted_plain(expr, have, request):
+        return None
     lead = _first(have)
     shapes = [static(arg) for arg in flat_arguments(expr)]
     if lead is None or any(s is None or len(s) != len(lead.old.axes) for s in shapes):
@@ -293,10 +307,10 @@ def _common_block(lead: Change, letter: str, sizes: list[int], request: Request)
 
 
 def reduction(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
-    """Over whole axes, keeping dimensions: the same axes wherever they lie now."""
+    """Over whole axes: the same axes wherever they lie now. Without its image a tensor is plain again."""
     change = have[0]
     attrs = expr.attrs
-    if change is None or not getattr(attrs, "keepdims", False) or getattr(attrs, "exclude", False):
+    if change is None or getattr(attrs, "exclude", False):
         return None
     axes = getattr(attrs, "axis", None)
     axes = (axes,) if isinstance(axes, int) else axes
@@ -306,7 +320,13 @@ def reduction(expr: Call, have: Changes, request: Request) -> LayoutChoice | Non
     if any(change.new.block(letter) for letter in letters):
         return None
     moved = tuple(change.new.index(letter) for letter in letters)
-    return LayoutChoice((change,), _rebuilt(expr, {"axis": moved}), change)
+    build = _rebuilt(expr, {"axis": moved, "keepdims": True})
+    if getattr(attrs, "keepdims", False):
+        return LayoutChoice((change,), build, change)
+    shape = static(expr)
+    if shape is None or change.old.text != "NCHW" or sorted(letters) != ["H", "W"] or change.new.axes[:2] != "NC":
+        return None  # blocks of channels are in order where nothing lies between them
+    return LayoutChoice((change,), lambda args: call("reshape", build(args), newshape=shape), None)
 
 
 def pad(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:

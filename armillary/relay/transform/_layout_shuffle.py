@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from armillary.ops.nn_common import reshape_to
 from armillary.relay.expr import Call, Expr
 from armillary.relay.layout import layout
 from armillary.relay.transform._layout_engine import Change, LayoutChoice, Request, shuffle_source
@@ -38,9 +39,9 @@ def channel_shuffle(expr: Call, have: Sequence[Change | None], request: Request)
     g, k = found.groups, found.per_group
 
     def build(args: Sequence[Expr]) -> Expr:
-        split = call("reshape", args[0], newshape=(n, g, k // block, h, w, block // part, part))
+        split = reshape_to(args[0], (n, g, k // block, h, w, block // part, part))
         moved = call("transpose", split, axes=(0, 2, 5, 3, 4, 6, 1))
-        return call("reshape", moved, newshape=(n, c // (part * g), h, w, part * g))
+        return reshape_to(moved, (n, c // (part * g), h, w, part * g))
 
     return LayoutChoice((change,), build, Change(change.old, layout(f"NCHW{part * g}c")))
 

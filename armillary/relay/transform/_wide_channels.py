@@ -24,6 +24,7 @@ _PER_CHANNEL = frozenset({  # finite for every finite input
     "nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d", "nn.adaptive_max_pool2d", "negative", "abs",
 })  # fmt: skip
 _BINARY = frozenset({"add", "subtract", "multiply", "maximum", "minimum"})
+CHANNEL_AXES = {"nn.conv2d": (0, 1), "nn.conv2d_transpose": (1, 0)}  # of the weight: output, input channels
 _REDUCTIONS = frozenset({"mean", "max", "min"})
 
 
@@ -36,7 +37,7 @@ def find_regions(
     """
     order = post_order(function, not_primitive)
     calls = [e for e in order if isinstance(e, Call) and isinstance(e.op, Op)]
-    chosen = {id(c): n for c in calls if op_name(c) == "nn.conv2d" and (n := extra(c))}
+    chosen = {id(c): n for c in calls if op_name(c) in CHANNEL_AXES and (n := extra(c))}
     weak = {id(c) for c in calls if id(c) in chosen and has_block(c)}
     while True:
         wide, sources = _spread(calls, chosen)
@@ -68,7 +69,7 @@ def _sliced(expr: Expr, wide: Mapping[int, int]) -> list[Expr]:
     """The wide values of which an expression reads a slice."""
     if isinstance(expr, Call):
         read = [a for a in expr.args if id(a) in wide]
-        if id(expr) in wide and op_name(expr) != "nn.conv2d":
+        if id(expr) in wide and op_name(expr) not in CHANNEL_AXES:
             return []
         return [] if read and _absorbs(expr) else read
     fields = getattr(expr, "fields", None) or ([expr.body] if isinstance(expr, Function) else [])
@@ -133,7 +134,7 @@ def _is_depthwise(call: Call) -> bool:
 
 def _absorbs(call: Call) -> bool:
     """Whether it can ignore added channels of its data: an ordinary convolution with constant weights."""
-    if op_name(call) not in ("nn.conv2d", "nn.conv2d_transpose") or not isinstance(call.args[1], Constant):
+    if op_name(call) not in CHANNEL_AXES or not isinstance(call.args[1], Constant):
         return False
     attrs = call.attrs
     kernel = "OIHW" if op_name(call) == "nn.conv2d" else "IOHW"
@@ -174,14 +175,13 @@ class _Widener:
         return self.plain.get(id(expr), expr)
 
     def _absorbed(self, expr: Call) -> Call:
-        axis = 1 if op_name(expr) == "nn.conv2d" else 0
         data = expr.args[0]
-        weight = _padded(expr.args[1], axis, self.extra[id(data)])
+        weight = _padded(expr.args[1], CHANNEL_AXES[op_name(expr)][1], self.extra[id(data)])
         return Call(expr.op, (self.wide[id(data)], weight), expr.attrs, expr.span)
 
     def _wide(self, expr: Call) -> Call:
         extra = self.extra[id(expr)]
-        if op_name(expr) == "nn.conv2d":
+        if op_name(expr) in CHANNEL_AXES:
             return self._wide_convolution(expr, extra)
         args = [self._operand(a, expr, extra) for a in expr.args]
         return Call(expr.op, tuple(args), expr.attrs, expr.span)
@@ -189,17 +189,18 @@ class _Widener:
     def _wide_convolution(self, expr: Call, extra: int) -> Call:
         data, weight = expr.args
         attrs: Any = expr.attrs  # Any: each operator has its own attrs class
-        channels = weight.data.shape[0] + extra  # type: ignore[attr-defined]
+        out_axis, in_axis = CHANNEL_AXES[op_name(expr)]
+        channels = weight.data.shape[out_axis] + extra  # type: ignore[attr-defined]
         changes: dict[str, Any] = {"channels": channels}
         if attrs.groups > 1:
             return Call(
                 expr.op, (self.wide[id(data)], _padded(weight, 0, extra)),
                 dataclasses.replace(attrs, groups=channels, **changes), expr.span,
             )  # fmt: skip
-        weight = _padded(weight, 0, extra)
+        weight = _padded(weight, out_axis, extra)
         source = self._get(data)
         if id(data) in self.wide:
-            source, weight = self.wide[id(data)], _padded(weight, 1, self.extra[id(data)])
+            source, weight = self.wide[id(data)], _padded(weight, in_axis, self.extra[id(data)])
         return Call(expr.op, (source, weight), dataclasses.replace(attrs, **changes), expr.span)
 
     def _operand(self, arg: Expr, reader: Call, extra: int) -> Expr:

@@ -36,7 +36,7 @@ def alter_op_layout(module: IRModule, *, target: Any = None) -> IRModule:  # Any
         return module
 
     def change(function: Function) -> Expr:
-        request = Request(lanes=lanes, plan=plan_blocks(function))
+        request = Request(lanes=lanes, plan=plan_blocks(function, lanes))
         return LayoutEngine(request, find_rule).run(function)
 
     return on_functions(module, change)

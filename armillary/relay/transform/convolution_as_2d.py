@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from armillary.ir import IRModule
-from armillary.ops.nn_common import pad_pairs, per_axis
+from armillary.ops.nn_common import pad_pairs, per_axis, reshape_to
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
 from armillary.transform import define_pass
@@ -56,8 +56,8 @@ def pool1d(expr: Expr) -> Expr | None:
     }  # fmt: skip
     if hasattr(attrs, "count_include_pad"):
         named["count_include_pad"] = attrs.count_include_pad
-    made = call(_POOLS[op_name(expr)], call("reshape", expr.args[0], newshape=(n, c, 1, w)), **named)
-    return call("reshape", made, newshape=result.static) if tensor(made) is not None else None
+    made = call(_POOLS[op_name(expr)], reshape_to(expr.args[0], (n, c, 1, w)), **named)
+    return reshape_to(made, result.static) if tensor(made) is not None else None
 
 
 def conv3d(expr: Expr) -> Expr | None:
@@ -84,11 +84,11 @@ def conv3d(expr: Expr) -> Expr | None:
     (top, bottom), (left, right) = image_pads
     flat = Constant(np.ascontiguousarray(weight.transpose(0, 2, 1, 3, 4).reshape(o, taps * c, *weight.shape[3:])))
     made = call(
-        "nn.conv2d", call("reshape", stacked, newshape=(n * depth, taps * c, h, w)), flat,
+        "nn.conv2d", reshape_to(stacked, (n * depth, taps * c, h, w)), flat,
         strides=tuple(strides), padding=(top, left, bottom, right), dilation=tuple(dilation),
         channels=o, kernel_size=tuple(weight.shape[3:]),
     )  # fmt: skip
-    return call("transpose", call("reshape", made, newshape=(n, depth, o, oh, ow)), axes=(0, 2, 1, 3, 4))
+    return call("transpose", reshape_to(made, (n, depth, o, oh, ow)), axes=(0, 2, 1, 3, 4))
 
 
 def _every(value: Expr, axis: int, begin: int, count: int, stride: int) -> Expr:
@@ -111,12 +111,12 @@ def max_pool3d(expr: Expr) -> Expr | None:
     depth, oh, ow = result.static[2:]
     if front or back or (depth - 1) * stride + (taps - 1) * step >= d:
         return None  # windows that leave the data along the depth
-    slices = call("reshape", call("transpose", expr.args[0], axes=(0, 2, 1, 3, 4)), newshape=(n * d, c, h, w))
+    slices = reshape_to(call("transpose", expr.args[0], axes=(0, 2, 1, 3, 4)), (n * d, c, h, w))
     pooled = call(
         "nn.max_pool2d", slices, pool_size=tuple(size), strides=tuple(strides), dilation=tuple(dilation),
         padding=(top, left, bottom, right), ceil_mode=attrs.ceil_mode,
     )  # fmt: skip
-    images = call("reshape", pooled, newshape=(n, d, c, oh, ow))
+    images = reshape_to(pooled, (n, d, c, oh, ow))
     largest = _every(images, 1, 0, depth, stride)
     for k in range(1, taps):
         largest = call("maximum", largest, _every(images, 1, k * step, depth, stride))

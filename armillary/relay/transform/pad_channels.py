@@ -1,4 +1,4 @@
-"""pad-channels: output channels of a convolution rounded up to whole vectors.
+"""pad-channels: output channels of a convolution (transposed or not) rounded up to whole vectors.
 
 In: a module in NCHW, biases as additions. Out: a convolution whose output channels no good vector length divides (1000
 or 58 on 16 lanes) computes a few channels more, with zero weights. The values stay wide through per-channel operators,
@@ -22,9 +22,8 @@ from typing import Any
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.layout import choose_block
-from armillary.relay.op import is_call
-from armillary.relay.transform._rules import on_functions, tensor
-from armillary.relay.transform._wide_channels import find_regions, widen
+from armillary.relay.transform._rules import on_functions, op_name, tensor
+from armillary.relay.transform._wide_channels import CHANNEL_AXES, find_regions, widen
 from armillary.relay.transform.alter_op_layout import block_lanes
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
@@ -49,7 +48,7 @@ def pad_channels(module: IRModule, *, target: Any = None) -> IRModule:  # Any: w
 
 
 def _outputs(call: Call) -> int:
-    return int(call.args[1].data.shape[0])  # type: ignore[attr-defined]
+    return int(call.args[1].data.shape[CHANNEL_AXES[op_name(call)][0]])  # type: ignore[attr-defined]
 
 
 def _has_block(call: Call, lanes: int) -> bool:
@@ -60,11 +59,12 @@ def _has_block(call: Call, lanes: int) -> bool:
 
 def _extra(call: Call, lanes: int, cpu: CpuModel) -> int:
     """Channels to add to a convolution; 0: none."""
-    if not is_call(call, "nn.conv2d") or not isinstance(call.args[1], Constant):
+    if op_name(call) not in CHANNEL_AXES or not isinstance(call.args[1], Constant):
         return 0
     attrs, result = call.attrs, tensor(call)
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
-    if attrs.groups != 1 or layouts != ("NCHW", "OIHW", "NCHW") or result is None:
+    kernel = "OIHW" if op_name(call) == "nn.conv2d" else "IOHW"
+    if attrs.groups != 1 or layouts != ("NCHW", kernel, "NCHW") or result is None:
         return 0
     channels = _outputs(call)
     whole = -channels % lanes

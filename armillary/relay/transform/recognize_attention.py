@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from armillary.ir import IRModule
+from armillary.ops.nn_common import reshape_to
 from armillary.relay.expr import Call, Constant, Expr, Function, TupleGetItem
 from armillary.relay.transform._rules import call, on_functions, op_name, splat, tensor
 from armillary.relay.transform.simplify_expr import RESHAPES
@@ -87,8 +88,8 @@ def _attention(expr: Call, readers: dict[int, list[Expr]]) -> Expr | None:
     if op_name(weights) != "nn.softmax" or not isinstance(weights, Call) or ty is None or str(ty.dtype) != "float32":
         return None
     shape = ty.static if ty.ndim == 4 else (1, *ty.static)
-    if len(shape) != 4 or weights.attrs.axis not in (-1, ty.ndim - 1):
-        return None
+    if len(shape) != 4 or weights.attrs.axis not in (-1, ty.ndim - 1) or 0 in shape:
+        return None  # without keys the product is 0; there is no maximum of scores
     scores = _scores(weights.args[0], (shape[0], shape[1], shape[2], shape[3]))
     if scores is None or any(len(readers.get(id(e), ())) > 1 for e in (*chain, *scores.between)):
         return None
@@ -116,7 +117,7 @@ def _replacement(expr: Call, scores: Scores, batch: int, heads: int) -> Expr | N
         made = call("nn.attention", *inputs, **attrs)
     else:
         made = call("nn.masked_attention", *inputs, scores.mask, **attrs)
-    return call("reshape", call("transpose", made, axes=(0, 2, 1, 3)), newshape=result.static)
+    return reshape_to(call("transpose", made, axes=(0, 2, 1, 3)), result.static)
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ def _as_mask(mask: Expr, scores: Expr, shape: tuple[int, int, int, int]) -> Expr
     dims = (1,) * (4 - have.ndim) + have.static
     if len(dims) != 4 or any(d not in (1, n) for d, n in zip(dims, shape, strict=True)):
         return None
-    return mask if have.ndim == 4 else call("reshape", mask, newshape=dims)
+    return mask if have.ndim == 4 else reshape_to(mask, dims)
 
 
 def _chosen(expr: Call, shape: tuple[int, int, int, int]) -> Scores | None:
@@ -221,9 +222,9 @@ def operand(expr: Expr, batch: int, heads: int, matrix: str) -> Operand | None:
         source, scale = found[0], scale * found[1]
     inner = tensor(source)
     if inner is None or inner.size != math.prod(shape):
-        return Operand(call("reshape", expr, newshape=shape), "BH" + matrix)
+        return Operand(reshape_to(expr, shape), "BH" + matrix)
     if inner.static != shape:
-        source = call("reshape", source, newshape=shape)
+        source = reshape_to(source, shape)
     return _unmoved(Operand(source, "BH" + matrix, scale=scale))
 
 
@@ -271,7 +272,7 @@ def _part(found: Operand) -> Operand | None:
     elif letters[-2:] != "HD" or axis != shape.ndim - 1 or shape.ndim != 3 or shape.static[:2] != ty.static[:2]:
         return None  # else (B, T, 3 * H * D)
     dims = dict(zip(found.layout, ty.static, strict=True)) | {"H": count * heads}
-    joined = call("reshape", whole, newshape=tuple(dims[c] for c in letters))
+    joined = reshape_to(whole, tuple(dims[c] for c in letters))
     return replace(found, expr=joined, layout=letters, offset=index * heads)
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable
 import numpy as np
 
 from armillary.ir import IRModule
+from armillary.ops.nn_common import reshape_to
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem
 from armillary.relay.transform._rules import Array, call, op_name, rewrite_module, splat, tensor
 from armillary.relay.transform.simplify_inference import pick_field
@@ -163,9 +164,7 @@ def consecutive_reshapes(expr: Call) -> Expr | None:
     inner, result = expr.args[0], tensor(expr)
     if op_name(inner) not in RESHAPES or not isinstance(inner, Call) or result is None or -1 in result.shape:
         return None
-    if 0 in result.shape:
-        return None  # 0 means "as in the input" to reshape
-    return call("reshape", inner.args[0], newshape=result.shape)
+    return reshape_to(inner.args[0], result.static)
 
 
 def noop_transpose(expr: Call) -> Expr | None:
@@ -238,7 +237,7 @@ def _widens(cast: Call) -> bool:
 def like_shape(expr: Call) -> Expr | None:
     """zeros_like(x)  ->  zeros(shape of x), and so for the operators that only read a tensor's shape"""
     ty, name = tensor(expr), op_name(expr)
-    if ty is None or (name == "reshape_like" and 0 in ty.shape):
+    if ty is None:
         return None
     if name == "full_like":
         return call("full", expr.args[1], shape=ty.static, dtype=ty.dtype)
@@ -247,7 +246,7 @@ def like_shape(expr: Call) -> Expr | None:
     if name == "cast_like":
         return call("cast", expr.args[0], dtype=ty.dtype)
     if name == "reshape_like":
-        return call("reshape", expr.args[0], newshape=ty.static)
+        return reshape_to(expr.args[0], ty.static)
     return call("broadcast_to", expr.args[0], shape=ty.static)
 
 

@@ -128,7 +128,7 @@ def attention_rows(schedule: te.Schedule, fused: Fused) -> None:
         return
     cpu = cpu_model(fused.workload.target)
     size = sizes_of(attrs, [ty.static for ty in fused.workload.types[:3]])  # type: ignore[attr-defined]
-    plan = plan_of(size, cpu, lanes_of(cpu, output.dtype))
+    plan = plan_of(size, cpu, lanes_of(cpu, fused.anchor[0].dtype))  # not the output's: a cast may follow
     stages = {s.op.name: s.op.output(0) for s in schedule.stages if isinstance(s.op, te.ComputeOp)}
     if output.op is not fused.anchor[0].op:
         _inline_between(schedule, fused)

@@ -24,6 +24,7 @@ from armillary.target.cpu import CpuModel, cpu_model
 
 LANES = 16  # of the flat image: its length is rounded up to this many elements
 UNROLLED = 25  # taps that are spelled out; of more, only those of a row
+MIN_LYING = 8  # vectors: an image of fewer is copied
 MARGIN = 1.07  # of the flat image, to have it in a multiple of a few vectors
 
 
@@ -95,15 +96,8 @@ def _planes(data: te.Tensor, win: Window, plan: _Plan) -> Callable[..., Any]:
     """Reads element (image, channel, phase of row, phase of column, flat position) of the padded data."""
     n, c, h, w = te.static_shape(data)
     (sy, sx), ((top, _), (left, _)), pitch = win.strides, win.pads, plan.pitch
-    if plan.image == (h, w) and pitch == w and (top, left) == (0, 0):  # 1x1: the data, perhaps with a margin
-
-        def same(b: Any, ch: Any, q: Any) -> Any:
-            return te.if_then_else(q < h * w, data(b, ch, q // w, q % w), te.const(0.0, data.dtype))
-
-        if plan.length == h * w:
-            return lambda b, ch, py, px, q: data(b, ch, q // w, q % w)
-        flat = te.compute((n, c, plan.length), same, name="planes", tag=PACKED)
-        return lambda b, ch, py, px, q: flat(b, ch, q)
+    if plan.image == (h, w) and pitch == w and (top, left) == (0, 0):  # 1x1: the data, as it lies
+        return _in_place(data, plan)
 
     def element(b: Any, ch: Any, py: Any, px: Any, y: Any, x: Any) -> Any:
         row, column = y * sy + py - top, x * sx + px - left
@@ -113,6 +107,30 @@ def _planes(data: te.Tensor, win: Window, plan: _Plan) -> Callable[..., Any]:
     rows = -(-plan.length // pitch)
     split = te.compute((n, c, sy, sx, rows, pitch), element, name="planes", tag=PACKED)
     return lambda b, ch, py, px, q: split(b, ch, py, px, q // pitch, q % pitch)
+
+
+def _in_place(data: te.Tensor, plan: _Plan) -> Callable[..., Any]:
+    """Reads the data of a 1x1 convolution where it lies; only what is beyond its last whole vectors is a copy.
+
+    A small image is copied whole: with few pieces, those that end in the copy are not told from the others.
+    """
+    n, c, h, w = te.static_shape(data)
+    whole = h * w // LANES * LANES
+    start = whole if whole >= MIN_LYING * LANES else 0
+
+    def lying(b: Any, ch: Any, q: Any) -> Any:
+        return data(b, ch, q // w, q % w)
+
+    if plan.length == whole:
+        return lambda b, ch, py, px, q: lying(b, ch, q)
+
+    def rest(b: Any, ch: Any, q: Any) -> Any:
+        return te.if_then_else(te.likely(q < h * w - start), lying(b, ch, q + start), te.const(0.0, data.dtype))
+
+    tail = te.compute((n, c, plan.length - start), rest, name="planes", tag=PACKED)
+    if not start:
+        return lambda b, ch, py, px, q: tail(b, ch, q)
+    return lambda b, ch, py, px, q: te.if_then_else(te.likely(q < start), lying(b, ch, q), tail(b, ch, q - start))
 
 
 @implement("nn.conv2d", family="cpu", name="planes", when=_applies, compute=planes_compute, priority=5)
@@ -126,11 +144,16 @@ def planes(schedule: te.Schedule, fused: Fused) -> None:
     after = [t for t in followers(schedule, whole, kept) if t.op is not output.op]
     tiled = len(fused.outputs) == 1 and len(output.op.axis) == 4 and not after
     for tensor in kept:
-        if tensor.op is not whole.op and not (tiled and tensor.op is output.op):
+        if tensor.op.tag == PACKED and len(tensor.op.axis) == 3:
+            _schedule_rest(schedule, tensor, cpu)
+        elif tensor.op is not whole.op and not (tiled and tensor.op is output.op):
             schedule_stage(schedule, tensor, cpu)
     wide = LANES // min(LANES, lanes_of(cpu, whole.dtype))
     channels, pieces = static_extent(whole.op.axis[1]), static_extent(whole.op.axis[2]) // LANES
-    rows, vectors = _tile(channels // fused.workload.attrs.groups, pieces, cpu.vector_registers // wide)
+    # of a ragged image a tile never takes all pieces: its loops would be as long as the image, not whole vectors
+    is_ragged = pieces * LANES != static_extent(conv.op.axis[2]) * static_extent(conv.op.axis[3])
+    most = max(1, pieces - 1) if is_ragged else pieces
+    rows, vectors = _tile(channels // fused.workload.attrs.groups, pieces, most, cpu.vector_registers // wide)
     at = None
     if tiled:
         at = _schedule_output(schedule, output, rows, cpu)
@@ -138,11 +161,20 @@ def planes(schedule: te.Schedule, fused: Fused) -> None:
     _schedule_product(schedule, whole, rows, vectors, cpu, is_root=not tiled)
 
 
-def _tile(per_group: int, vectors: int, registers: int) -> tuple[int, int]:
+def _schedule_rest(schedule: te.Schedule, rest: te.Tensor, cpu: CpuModel) -> None:
+    """A copy of the ends of rows: the loop over vectors stays a loop, which is cut where the data ends."""
+    stage = schedule[rest]
+    batch, channel, flat = stage.op.axis
+    _, vector = stage.split(flat, factor=lanes_of(cpu, rest.dtype))
+    stage.vectorize(vector)
+    stage.parallel(fuse_all(stage, [batch, channel]))
+
+
+def _tile(per_group: int, vectors: int, most: int, registers: int) -> tuple[int, int]:
     """Channels of a group and vectors of the image in registers together: both divide, few loads for each product."""
     best, best_cost = (1, 1), float("inf")
     for rows in (r for r in range(1, min(per_group, registers) + 1) if per_group % r == 0):
-        for columns in (v for v in (1, 2, 3, 4, 6, 8, 12) if vectors % v == 0):
+        for columns in (v for v in (1, 2, 3, 4, 6, 8, 12) if vectors % v == 0 and v <= most):
             if rows * columns + columns + 1 > registers:
                 break
             cycles = max(rows * columns, 8, rows + columns) + 0.3 * (rows + columns)

@@ -1,9 +1,9 @@
 """Transposed convolution on blocked layouts: a register tile per phase of the output.
 
 In: a fused function anchored at nn.contrib_conv2d_transpose_NCHWc. Out: for each tile - `rows` columns of each phase
-times `vectors` blocks of channels, of `tall` rows where the image is small - one loop nest per phase over its taps with
-all accumulators in registers; elementwise consumers run on the tile before it is stored. Invariant: as for
-conv2d_blocked; no product with an inserted zero is made.
+times `vectors` blocks of channels, of `tall` rows where the image is small and has one phase - one loop nest per phase
+over its taps with all accumulators in registers; elementwise consumers run on the tile before it is stored. Invariant:
+as for conv2d_blocked; no product with an inserted zero is made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from armillary.target.cpu import CpuModel, cpu_model
 from armillary.te import static_shape
 
 NAME = "nn.contrib_conv2d_transpose_NCHWc"
-SMALL = 8  # rows and columns of data up to which a tile takes several rows, so that weights are read fewer times
+SMALL = 8  # rows and columns up to which a tile takes several rows, so that weights are read fewer times; of several
+# phases each row would be tested in the inner loops
+IN_PIECES = 0.2  # of the rate of far weights: those of a phase lie in pieces of one tap, 1 KB of 16 channels each
 
 
 def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
@@ -30,10 +32,11 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     _, i_blocks, kh, kw, ci, _ = weight.static
     lines, columns = -(-height // sy), -(-width // sx)
     wide = max(1, block // lanes_of(cpu, result.dtype))
-    below = lines if max(lines, columns) <= SMALL else 1
+    below = lines if max(lines, columns) <= SMALL and sy * sx == 1 else 1
+    rate = far_weights(cpu) * (IN_PIECES if sy * sx > 1 else 1.0)
     taps = -(-kh // sy) * -(-kw // sx)
     steps, lines = i_blocks * ci * taps, batch * lines * sy * sx
-    return Nest(columns, lines, chunks, steps, far_weights(cpu), wide=wide, below=below)
+    return Nest(columns, lines, chunks, steps, rate, wide=wide, below=below)
 
 
 def _tile(nest: Nest, cpu: CpuModel) -> Tile:
