@@ -21,6 +21,7 @@ from pathlib import Path
 
 from networks import FOLDER, NETWORKS, network_file
 from processes import (
+    ALL,
     EngineFailed,
     Process,
     Results,
@@ -28,12 +29,11 @@ from processes import (
     chosen,
     console,
     difference,
+    print_failures,
     progress_bar,
     run_task,
 )  # fmt: skip
 from rich.table import Table
-
-ALL = "armillary,onnxruntime,openvino,ncnn,mnn"
 
 
 def compare(path: Path, threads: int, args: argparse.Namespace) -> list[Row]:
@@ -75,9 +75,7 @@ def print_table(rows: list[Row], tolerance: float) -> None:
             f"{row['first_s']:.2f}", f"{row['peak_mb']:.0f}", f"{row['difference']:.1e}{wrong}",
         )  # fmt: skip
     console.print(table)
-    for row in rows:
-        if "failed" in row:
-            console.print(f"{row['engine']}: {row['failed']}", markup=False)
+    print_failures(rows)
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 SCRIPT = Path(__file__).with_name("engines.py")
+ALL = ",".join(ENGINES)
 _THREADS = ("ARMILLARY_NUM_THREADS", "OMP_NUM_THREADS")
 console = Console(width=None if sys.stdout.isatty() else 150)
 Row = dict[str, Any]
@@ -172,6 +173,13 @@ def progress_bar() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     stderr = Console(stderr=True)
     return Progress(*columns, console=stderr, disable=not stderr.is_terminal)
+
+
+def print_failures(rows: Sequence[Row]) -> None:
+    """Say which engines gave no figures, and why."""
+    for row in rows:
+        if "failed" in row:
+            console.print(f"{row['engine']}: {row['failed']}", markup=False)
 
 
 def chosen(text: str) -> list[str]:

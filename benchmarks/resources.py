@@ -27,9 +27,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from compare import ALL
 from networks import FOLDER, NETWORKS, inputs_file, network_file
 from processes import (
+    ALL,
     EngineFailed,
     Process,
     Results,
@@ -40,6 +40,7 @@ from processes import (
     package_of,
     pinned,
     prepare,
+    print_failures,
     progress_bar,
 )  # fmt: skip
 from rich.table import Table
@@ -113,9 +114,7 @@ def print_table(rows: list[Row], least: float) -> None:
         table.add_row(row["engine"], *cells)
     table.add_row("floor", *[""] * (len(_FIGURES) - 1), f"{least:.0f}")
     console.print(table)
-    for row in rows:
-        if "failed" in row:
-            console.print(f"{row['engine']}: {row['failed']}", markup=False)
+    print_failures(rows)
 
 
 def main() -> None:

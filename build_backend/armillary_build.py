@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -50,6 +51,15 @@ def get_requires_for_build_wheel(config_settings: dict[str, object] | None = Non
 def get_requires_for_build_editable(config_settings: dict[str, object] | None = None) -> list[str]:
     """As for a wheel."""
     return [*build_meta.get_requires_for_build_editable(config_settings), *_extra_requirements()]
+
+
+def build_editable(
+    wheel_directory: str, config_settings: dict[str, object] | None = None, metadata_directory: str | None = None
+) -> str:
+    """setuptools' editable wheel, without its warning that the checkout holds a folder of the package's name."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"\s*Editable installation")
+        return str(build_meta.build_editable(wheel_directory, config_settings, metadata_directory))
 
 
 class BuildWithNative(build_py):

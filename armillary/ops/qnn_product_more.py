@@ -24,17 +24,7 @@ from armillary.relay.types import TensorType, Type
 
 
 @dataclass(frozen=True)
-class QConv2DTransposeAttrs:
-    strides: tuple[int, ...] = (1, 1)
-    padding: tuple[int, ...] = (0, 0)
-    dilation: tuple[int, ...] = (1, 1)
-    channels: int | None = None
-    kernel_size: tuple[int, ...] | None = None
-    groups: int = 1
-    data_layout: str = "NCHW"
-    kernel_layout: str = "IOHW"
-    out_layout: str = ""
-    output_padding: tuple[int, ...] = (0, 0)
+class QConv2DTransposeAttrs(Conv2DTransposeAttrs):
     out_dtype: str = "int32"
 
 

@@ -7,7 +7,7 @@ The generic walks of `armillary.node` do the same for every language; these know
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from armillary.ir import GlobalVar
@@ -151,6 +151,26 @@ def substitute(root: Expr, values: dict[int, Expr]) -> Expr:
         if id(expr) not in values:
             memo[id(expr)] = map_children(expr, lambda e: memo.get(id(e), e))
     return memo[id(root)]
+
+
+def open_lets(order: Sequence[Expr], lets: Mapping[int, Let], then: Callable[[Expr], Expr] = lambda e: e) -> Expr:
+    """The last of `order` (a post-order) with the variables of `lets` (by id) replaced by their values, once each.
+
+    `then` is applied to every other rebuilt node.
+    """
+    memo: dict[int, Expr] = {}
+
+    def get(expr: Expr) -> Expr:
+        return memo.get(id(expr), expr)
+
+    for expr in order:  # the value of a let comes before its variable, the body after
+        if isinstance(expr, Var) and id(expr) in lets:
+            memo[id(expr)] = get(lets[id(expr)].value)
+        elif isinstance(expr, Let) and id(expr.var) in lets:
+            memo[id(expr)] = get(expr.body)
+        else:
+            memo[id(expr)] = then(map_children(expr, get))
+    return memo[id(order[-1])]
 
 
 def copy_type(new: Expr, old: Expr) -> Expr:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function, Let, Var
 from armillary.relay.transform._rules import on_functions
-from armillary.relay.walk import map_children, not_primitive, post_order, substitute
+from armillary.relay.walk import not_primitive, open_lets, post_order, substitute
 from armillary.transform import define_pass
 
 _ROUNDS = 64  # a function that is given functions shows new calls once it is opened
@@ -45,19 +45,7 @@ def _reduced(function: Function) -> Expr | None:
 def _once(root: Expr) -> Expr:
     order = post_order(root, not_primitive)
     lets = {id(e.var): e for e in order if isinstance(e, Let) and _is_open(e.value) and not _reads(e.value, e.var)}
-    memo: dict[int, Expr] = {}
-
-    def get(expr: Expr) -> Expr:
-        return memo.get(id(expr), expr)
-
-    for expr in order:  # the value of a let comes before its variable, the body after
-        if isinstance(expr, Var) and id(expr) in lets:
-            memo[id(expr)] = get(lets[id(expr)].value)
-        elif isinstance(expr, Let) and id(expr.var) in lets:
-            memo[id(expr)] = get(expr.body)
-        else:
-            memo[id(expr)] = _opened(map_children(expr, get))
-    return memo[id(root)]
+    return open_lets(order, lets, _opened)
 
 
 def _opened(expr: Expr) -> Expr:

@@ -18,9 +18,9 @@ as it is: there a let says which scope computes the value.
 from __future__ import annotations
 
 from armillary.ir import IRModule
-from armillary.relay.expr import Expr, Function, If, Let, Var
+from armillary.relay.expr import Expr, Function, If, Let
 from armillary.relay.transform._rules import on_functions
-from armillary.relay.walk import map_children, not_primitive, post_order
+from armillary.relay.walk import not_primitive, open_lets, post_order
 from armillary.transform import define_pass
 
 
@@ -38,16 +38,4 @@ def _without_lets(function: Function) -> Expr | None:
     lets = {id(e.var): e for e in order if isinstance(e, Let) and not isinstance(e.value, Function)}
     if not lets or any(isinstance(e, If) for e in order):
         return None
-    memo: dict[int, Expr] = {}
-
-    def get(expr: Expr) -> Expr:
-        return memo.get(id(expr), expr)
-
-    for expr in order:  # the value of a let comes before its variable, the body after
-        if isinstance(expr, Var) and id(expr) in lets:
-            memo[id(expr)] = get(lets[id(expr)].value)
-        elif isinstance(expr, Let) and id(expr.var) in lets:
-            memo[id(expr)] = get(expr.body)
-        else:
-            memo[id(expr)] = map_children(expr, get)
-    return memo[id(function)]
+    return open_lets(order, lets)
