@@ -17,7 +17,7 @@ from armillary.codegen.llvm_calls import call
 from armillary.codegen.llvm_expr import cast
 from armillary.codegen.llvm_index import linear, sum_of
 from armillary.codegen.llvm_memory import store
-from armillary.codegen.llvm_registers import elements, is_unrolled, register_plan
+from armillary.codegen.llvm_registers import Shape, elements, is_unrolled, register_plan
 from armillary.codegen.llvm_state import Emitter, RegisterFile
 from armillary.codegen.llvm_types import memory_element, register_type, vector
 from armillary.dtype import DType
@@ -37,7 +37,7 @@ class FunctionEmitter(Emitter):
     def __init__(self, cpu: CpuModel, function: PhasedFunction, touched: Touched, fast_math: str = "") -> None:
         super().__init__(cpu, fast_math)
         self.function, self.touched = function, touched
-        self.plan: dict[S.Buffer, int] = {}
+        self.plan: dict[S.Buffer, Shape] = {}
 
     def stmt(self, item: S.Stmt) -> None:
         """Emit a statement."""
@@ -274,10 +274,11 @@ def _allocate(m: FunctionEmitter, s: S.Allocate) -> None:
     if buffer in m.pointers:  # lives in a workspace
         m.stmt(s.body)
         return
-    lanes = m.plan.get(buffer)
-    if lanes is not None:
-        count = -(-elements(buffer) // lanes)
-        m.files[buffer] = RegisterFile(lanes, buffer.dtype.with_lanes(lanes), ["poison"] * count)
+    shape = m.plan.get(buffer)
+    if shape is not None:
+        count = shape.columns or -(-elements(buffer) // shape.lanes)
+        dtype = buffer.dtype.with_lanes(shape.lanes)
+        m.files[buffer] = RegisterFile(shape.lanes, dtype, ["poison"] * count, shape.columns)
         m.stmt(s.body)
         del m.files[buffer]
         return

@@ -225,6 +225,11 @@ def _never_nan(e: E.Expr) -> bool:
     return isinstance(e, E.Cast) and not e.value.dtype.is_float
 
 
+_X86_EXTREMA = {  # lanes -> instruction, the rounding mode where it takes one
+    4: ("llvm.x86.sse.*.ps",), 8: ("llvm.x86.avx.*.ps.256",), 16: ("llvm.x86.avx512.*.ps.512", "4"),
+}  # fmt: skip
+
+
 def _extremum(is_max: bool) -> Callable[[Emitter, Any], str]:
     def rule(m: Emitter, e: Any) -> str:  # Any: Min or Max
         dtype, a, b = e.dtype, m.value(e.a), m.value(e.b)
@@ -260,12 +265,26 @@ def extremum(m: Emitter, dtype: DType, a: str, b: str, is_max: bool, safe_a: boo
     flag = vector("i1", dtype.lanes)
     if safe_b and not safe_a:
         a, b, safe_a = b, a, True
-    test = binary(m, f"fcmp {'ogt' if is_max else 'olt'}", kind, a, b)
-    chosen = m.pure(f"select {flag} {test}, {kind} {a}, {kind} {b}", test, a, b)
+    chosen = _second_if_unordered(m, dtype, a, b, is_max)
     if safe_a:
         return chosen
     is_nan = binary(m, "fcmp uno", kind, a, a)
     return m.pure(f"select {flag} {is_nan}, {kind} {a}, {kind} {chosen}", is_nan, a, chosen)
+
+
+def _second_if_unordered(m: Emitter, dtype: DType, a: str, b: str, is_max: bool) -> str:
+    """The larger (smaller) float, `b` if either is NaN.
+
+    A whole vector of an x86 is asked for by name: LLVM joins the comparison with the one that restores NaN to two
+    comparisons, an `or` of masks and a blend, four instructions instead of three.
+    """
+    kind, flag = register_type(dtype), vector("i1", dtype.lanes)
+    name, *more = _X86_EXTREMA.get(dtype.lanes if dtype.element == FLOAT32 else 0, ("",))
+    if name and m.cpu.arch == "x86_64" and dtype.lanes * 32 <= m.cpu.vector_bits:
+        full = name.replace("*", "max" if is_max else "min")
+        return m.intrinsic(kind, full, (kind, a), (kind, b), *(("i32", value) for value in more))
+    test = binary(m, f"fcmp {'ogt' if is_max else 'olt'}", kind, a, b)
+    return m.pure(f"select {flag} {test}, {kind} {a}, {kind} {b}", test, a, b)
 
 
 def _comparison(signed: str, unsigned: str, floating: str) -> Callable[[Emitter, Any], str]:

@@ -7,6 +7,7 @@ vector if_then_else) only the chosen lanes are. A buffer in a register file neve
 from __future__ import annotations
 
 from armillary.codegen.base import flat_index, refuse
+from armillary.codegen.llvm_columns import row_part
 from armillary.codegen.llvm_index import Linear, address, linear
 from armillary.codegen.llvm_state import EXPR_RULES, Emitter, RegisterFile
 from armillary.codegen.llvm_types import memory_element, register_element, register_type, suffix, vector
@@ -205,6 +206,10 @@ def _register_load(m: Emitter, buffer: S.Buffer, file: RegisterFile, index: E.Ex
     if isinstance(index, E.Broadcast):
         one = _register_load(m, buffer, file, index.value)
         return splat(m, one, buffer.dtype.with_lanes(index.lanes))
+    if file.columns:
+        start = m.static_int(index.base) if isinstance(index, E.Ramp) else None
+        assert start is not None, "register_plan has looked at every access of a tile"
+        return row_part(m, file.values, file.dtype, start, index.dtype.lanes)
     slot, lane, lanes = _place(m, index, file)
     if not 0 <= slot < len(file.values):
         raise refuse("llvm", f"an access to buffer {buffer.name} outside its bounds")
@@ -217,6 +222,11 @@ def _register_load(m: Emitter, buffer: S.Buffer, file: RegisterFile, index: E.Ex
 
 
 def _register_store(m: Emitter, file: RegisterFile, index: E.Expr, value: str, dtype: DType) -> None:
+    if file.columns:
+        start = m.static_int(index.base) if isinstance(index, E.Ramp) else None
+        assert start is not None, "register_plan has looked at every access of a tile"
+        file.values[start] = value
+        return
     slot, lane, lanes = _place(m, index, file)
     if not 0 <= slot < len(file.values):
         raise refuse("llvm", "a store to a register buffer outside its bounds")

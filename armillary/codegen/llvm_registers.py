@@ -2,12 +2,16 @@
 
 In: the body of a phase. Out: for each buffer that qualifies, the lanes of one register. Invariant: a chosen buffer
 has a small constant extent and every access to it is at an index known once UNROLLED loops are expanded, a scalar or
-a unit-stride Ramp that stays inside one register. The rest lives on the stack.
+a unit-stride Ramp that stays inside one register; or it is a tile that is written by columns and read by rows
+(llvm_columns.py). The rest lives on the stack.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from armillary.codegen.base import flat_index
+from armillary.codegen.llvm_columns import Access, column_shape
 from armillary.node import Node, post_order
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -27,6 +31,14 @@ _ARITHMETIC = (
 Affine = tuple[tuple[int, ...], int]
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a buffer lies in registers: lanes of one, and in a tile of columns how many there are (else 0)."""
+
+    lanes: int
+    columns: int = 0
+
+
 class _Survey:
     """Accesses to local buffers, gathered over one body."""
 
@@ -34,6 +46,8 @@ class _Survey:
         self.lanes: dict[S.Buffer, int] = {}
         self.accesses: list[tuple[S.Buffer, E.Expr]] = []
         self.bad: set[S.Buffer] = set()
+        self.strided: dict[S.Buffer, list[Access]] = {}  # of buffers whose first access is a store of a column
+        self.plain: set[S.Buffer] = set()  # those whose first access is none
         self.unrolled: set[E.Var] = set()
 
     def visit(self, item: S.Stmt) -> None:
@@ -44,7 +58,7 @@ class _Survey:
         elif isinstance(item, S.For):
             self._loop(item)
         elif isinstance(item, S.BufferStore):
-            self._access(item.buffer, item.indices)
+            self._access(item.buffer, item.indices, is_store=True)
             self._expressions(item.value, *item.indices)
         else:
             for child in (getattr(item, name) for name in item._fields):
@@ -68,19 +82,24 @@ class _Survey:
                 if isinstance(part, E.BufferLoad):
                     self._access(part.buffer, part.indices)
 
-    def _access(self, buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> None:
+    def _access(self, buffer: S.Buffer, indices: tuple[E.Expr, ...], *, is_store: bool = False) -> None:
+        if buffer in self.strided:
+            self.strided[buffer].append((is_store, flat_index(buffer, indices)))
         if buffer not in self.lanes or buffer in self.bad:
             return
         index = flat_index(buffer, indices)
         if isinstance(index, E.Broadcast):
             index = index.value
         if isinstance(index, E.Ramp) and not (isinstance(index.stride, E.IntImm) and index.stride.value == 1):
+            if is_store and buffer not in self.plain:
+                self.strided[buffer] = [(True, index)]
             self.bad.add(buffer)
             return
         base = index.base if isinstance(index, E.Ramp) else index
         if base.dtype.lanes > 1 or not self._is_static(base):
             self.bad.add(buffer)
             return
+        self.plain.add(buffer)
         self.lanes[buffer] = max(self.lanes[buffer], index.dtype.lanes)
         self.accesses.append((buffer, index))
 
@@ -112,8 +131,8 @@ def elements(buffer: S.Buffer) -> int:
     return count
 
 
-def register_plan(body: S.Stmt) -> dict[S.Buffer, int]:
-    """The buffers to keep in registers, with the lanes of one register."""
+def register_plan(body: S.Stmt) -> dict[S.Buffer, Shape]:
+    """The buffers to keep in registers, and how."""
     survey = _Survey()
     survey.visit(body)
     plan = {b: n for b, n in survey.lanes.items() if b not in survey.bad and -(-elements(b) // n) <= MAX_REGISTERS}
@@ -121,7 +140,12 @@ def register_plan(body: S.Stmt) -> dict[S.Buffer, int]:
         lanes = plan.get(buffer)
         if lanes is not None and not _stays_inside(index, lanes):
             del plan[buffer]
-    return plan
+    found = {b: Shape(n) for b, n in plan.items()}
+    for buffer, accesses in survey.strided.items():
+        shape = column_shape(accesses, elements(buffer))
+        if shape is not None:
+            found[buffer] = Shape(shape[1], shape[0])
+    return found
 
 
 def _stays_inside(index: E.Expr, lanes: int) -> bool:

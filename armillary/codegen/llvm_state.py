@@ -25,11 +25,15 @@ EXPR_RULES: dict[type, Rule] = {}  # filled by llvm_expr and llvm_memory
 
 @dataclass(slots=True)
 class RegisterFile:
-    """A local buffer kept in SSA values: `values[k]` holds elements [k*lanes, (k+1)*lanes)."""
+    """A local buffer kept in SSA values: `values[k]` holds elements [k*lanes, (k+1)*lanes).
+
+    Of a tile of columns it holds elements k, k + columns, k + 2*columns…
+    """
 
     lanes: int
     dtype: DType  # of one value, lanes included
     values: list[str]
+    columns: int = 0
 
 
 class Emitter(Builder):

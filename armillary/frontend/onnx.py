@@ -78,7 +78,7 @@ def from_onnx(
         known = ", ".join(_CONFIG_KEYS)
         raise ConfigError(f"from_onnx: unknown convert_config key {unknown[0]!r}", hint=f"known: {known}")
     try:
-        loaded = load_model(model, opset)
+        loaded = load_model(model, opset, splits=export_node_renamed_model_path is None)
         if export_node_renamed_model_path is not None:
             _export_renamed(loaded.proto, Path(export_node_renamed_model_path))
         shapes = [shape or {}]
@@ -103,7 +103,7 @@ def _joined(parts: list[tuple[IRModule, dict[str, Array]]]) -> tuple[IRModule, d
 
 def check_operators(model: Any, opset: int | None = None) -> None:
     """Raise UnsupportedError, naming all of them, if the model uses operators that cannot be imported."""
-    loaded = load_model(model, opset)
+    loaded = load_model(model, opset, splits=True)
     walk = _Walk(loaded, InputBinder(loaded.source, {}, "float32", {}), True)
     walk.refuse_unknown(ordered_nodes(loaded.proto.graph, (), loaded.source))
 
@@ -220,9 +220,11 @@ class _Walk:
 
     def _read_weights(self, graph: GraphProto, scope: Scope, top: bool = False) -> None:
         source = self.model.source
-        for tensor in graph.initializer:
+        large = self.model.large if top else {}
+        for number, tensor in enumerate(graph.initializer):
             span = Span(source, tensor.name)
-            self._add_weight(tensor.name, tensor_array(tensor, span, self.model.folder), scope, span, top)
+            array = tensor_array(tensor, span, self.model.folder, large.get(number))
+            self._add_weight(tensor.name, array, scope, span, top)
         for sparse in graph.sparse_initializer:
             span = Span(source, sparse.values.name)
             self._add_weight(sparse.values.name, sparse_array(sparse, span, self.model.folder), scope, span, top)

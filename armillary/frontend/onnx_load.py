@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +19,32 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
+from armillary.aligned import Array
 from armillary.errors import ModelError, Span, UnsupportedError
+from armillary.frontend.onnx_split import split_model
 
 _MAX_NESTING = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A parsed model: `source` is what errors call it, `opsets` maps domains ("" for ONNX's own) to versions."""
+    """A parsed model: `source` is what errors call it, `opsets` maps domains ("" for ONNX's own) to versions.
+
+    `large` holds the bytes of initialisers of the main graph, by number, that `proto` lacks.
+    """
 
     proto: ModelProto
     source: str
     folder: Path | None
     opsets: dict[str, int]
+    large: Mapping[int, Array] = dataclasses.field(default_factory=dict)
 
 
-def load_model(model: Any, opset: int | None = None) -> Model:  # Any: path, bytes or ModelProto
-    """Read a model from a path, its bytes, or a ModelProto. `opset` overrides the version the model declares."""
+def load_model(model: Any, opset: int | None = None, *, splits: bool = False) -> Model:
+    """Read a model from a path, its bytes, or a ModelProto. `opset` overrides the version the model declares.
+
+    With `splits` the bytes of large initialisers may be in `Model.large` alone: see onnx_split.py.
+    """
     if isinstance(model, ModelProto):
         return _checked(model, model.graph.name or "<model>", None, opset)
     if isinstance(model, bytes | bytearray | memoryview):
@@ -43,11 +52,13 @@ def load_model(model: Any, opset: int | None = None) -> Model:  # Any: path, byt
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         try:
-            data = path.read_bytes()
+            parts = split_model(path) if splits else None
+            data = path.read_bytes() if parts is None else parts.proto
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ModelError(f"cannot read the model: {reason}", span=Span(str(path))) from None
-        return _checked(_parse(data, str(path)), str(path), path.parent, opset)
+        checked = _checked(_parse(data, str(path)), str(path), path.parent, opset)
+        return checked if parts is None else dataclasses.replace(checked, large=parts.large)
     raise ModelError(f"a model is a path, bytes or an onnx.ModelProto, got {type(model).__name__}")
 
 

@@ -58,8 +58,13 @@ def elem_dtype(code: int, what: str, span: Span | None = None) -> DType:
     )  # fmt: skip
 
 
-def tensor_array(tensor: TensorProto, span: Span | None = None, folder: Path | None = None) -> Array:
-    """The array of a TensorProto. `folder` is where external data may lie. Raises ModelError on any disagreement."""
+def tensor_array(
+    tensor: TensorProto, span: Span | None = None, folder: Path | None = None, content: Array | None = None
+) -> Array:
+    """The array of a TensorProto. `folder` is where external data may lie. Raises ModelError on any disagreement.
+
+    `content` is the raw data (as bytes in an array) of a tensor that was read without it; the result is a view of it.
+    """
     what = f"tensor {tensor.name!r}" if tensor.name else "a tensor"
     dtype = elem_dtype(tensor.data_type, what, span)
     shape = checked_shape(tensor.dims, dtype, what, span)
@@ -68,12 +73,13 @@ def tensor_array(tensor: TensorProto, span: Span | None = None, folder: Path | N
         raw = _external_bytes(tensor, what, span, folder)
         _expect_bytes(len(raw), count, dtype, what, span)
         inline = TensorProto(data_type=tensor.data_type, dims=shape, raw_data=raw)
-    elif tensor.HasField("raw_data"):
-        raw = tensor.raw_data  # protobuf copies the bytes at each look: look once, and keep a view of that copy
-        _expect_bytes(len(raw), count, dtype, what, span)
+    elif content is not None or tensor.HasField("raw_data"):
+        if content is None:  # protobuf copies the bytes at each look: look once, and keep a view of that copy
+            content = np.frombuffer(tensor.raw_data, np.uint8)
+        _expect_bytes(content.nbytes, count, dtype, what, span)
         if dtype.bits == 8 * dtype.numpy.itemsize and sys.byteorder == "little":
-            return np.frombuffer(raw, dtype.numpy).reshape(shape)
-        inline = tensor
+            return content.view(dtype.numpy).reshape(shape)
+        inline = TensorProto(data_type=tensor.data_type, dims=shape, raw_data=content.tobytes())
     else:
         field = _TYPED_FIELDS.get(dtype, "int32_data")
         have, want = len(getattr(tensor, field)), -(-count * _field_bits(dtype) // 8)

@@ -7,16 +7,16 @@ partition-graph; in a graph that is run as it is, they do nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from armillary import te
 from armillary.ops.nn_common import f32
+from armillary.record import record
 from armillary.relay.op import Kind, Op, Sample
 from armillary.relay.types import Type
 
 
-@dataclass(frozen=True)
+@record
 class CompilerAttrs:
     """The library's name."""
 

@@ -8,24 +8,24 @@ The pass plan-devices turns notes into copies and takes out those that move noth
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import f32
+from armillary.record import record
 from armillary.relay.op import BadSample, Kind, Op, Sample
 from armillary.relay.types import Type
 
 
-@dataclass(frozen=True)
+@record
 class OnDeviceAttrs:
     device_type: int
     constrain_result: bool = False
     constrain_body: bool = True
 
 
-@dataclass(frozen=True)
+@record
 class DeviceCopyAttrs:
     src_dev_type: int
     dst_dev_type: int

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,9 @@ from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, like_const, of_type
 from armillary.ops.creation import one_hot
 from armillary.ops.elementwise_cast import cast
+from armillary.ops.nn_common import reshape_to
 from armillary.ops.reduce import ReduceAttrs, full_index, reduced_axes, reduced_shape
-from armillary.ops.shape import reshape
+from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import AnyDim, TensorType
@@ -28,10 +28,11 @@ from armillary.tir import build as T
 from armillary.tir.expr import Expr as Scalar
 
 LAST = 2**31 - 1
+BEYOND = 2**30  # more than the elements that one position is chosen from
 _LOST = np.array([[1, np.nan, 3, np.nan], [4, 9, -9, 2]], np.float32)  # a sample with NaN
 
 
-@dataclass(frozen=True)
+@record
 class ArgReduceAttrs:
     """The axes (None: all; exclude: all others) and which of equal values wins."""
 
@@ -45,28 +46,50 @@ class ArgReduceAttrs:
         return ReduceAttrs(self.axis, self.keepdims, self.exclude)
 
 
-def _reducer(largest: bool, last: bool) -> Any:  # Any: a function of te expressions
-    """Combine (index, value) pairs; the neutral index loses against every other."""
+def _positions(attrs: ArgReduceAttrs, data: te.Tensor, name: str, largest: bool) -> te.Tensor:
+    """The extreme, then the first (or last) position that has it: two reductions of single values, which fit vectors.
 
-    def combine(x: Sequence[Scalar], y: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
-        better = T.greater(x[1], y[1]) if largest else T.less(x[1], y[1])
-        equal = T.equal(x[1], y[1])
-        if x[1].dtype.is_float:  # NaN is the extreme
-            lost_x, lost_y = T.not_equal(x[1], x[1]), T.not_equal(y[1], y[1])
-            better = T.logical_or(better, T.logical_and(lost_x, T.logical_not(lost_y)))
-            equal = T.logical_or(equal, T.logical_and(lost_x, lost_y))
-        earlier = T.greater(x[0], y[0]) if last else T.less(x[0], y[0])
-        keep = T.logical_or(better, T.logical_and(equal, earlier))
-        return T.select(keep, x[0], y[0]), T.select(keep, x[1], y[1])
+    A NaN is marked by moving its position out of the range of the others, to where it wins.
+    """
+    shape = te.static_shape(data)
+    axes = reduced_axes(name, attrs.plain, len(shape))
+    result, last = reduced_shape(shape, axes, attrs.keepdims), attrs.select_last_index
+    beyond = BEYOND if last else -BEYOND
 
-    def identity(index: str, value: str) -> tuple[Scalar, Scalar]:
-        kind = DType(value)
-        worst: float = -math.inf if largest else math.inf
-        if not kind.is_float:
-            worst = kind.min_value if largest else kind.max_value
-        return T.const(-1 if last else LAST, index), T.const(worst, value)
+    def over(reducer: Any, value: Any, tag: str) -> te.Tensor:  # Any: a te reduction; a function of both indices
+        inner = [te.reduce_axis((0, shape[a]), f"k{a}") for a in axes]
+        outer = result or (1,)  # a schedule has lanes for a reduction with an axis that stays
 
-    return te.comm_reducer(combine, identity, "argmax" if largest else "argmin")
+        def element(*i: Index) -> Scalar:
+            found: Scalar = reducer(value(i[: len(result)], inner), axis=inner)
+            return found
+
+        return elements(outer, element, name=f"{name}_{tag}", tag="comm_reduce")
+
+    def read(i: Sequence[Index], inner: Sequence[Any]) -> Scalar:
+        return T.convert(data(*full_index(i, axes, inner, len(shape), attrs.keepdims)))
+
+    best = over(te.max if largest else te.min, read, "value")
+
+    def position(i: Sequence[Index], inner: Sequence[Any]) -> Scalar:
+        place: Any = 0
+        for axis, k in zip(axes, inner, strict=True):
+            place = T.add(T.mul(place, shape[axis]), k)
+        place, value = T.cast(place, "int32"), read(i, inner)
+        found = T.select(T.equal(value, best(*(i or (0,)))), place, T.const(-1 if last else LAST, "int32"))
+        if not value.dtype.is_float:
+            return found
+        return T.select(T.not_equal(value, value), T.add(place, T.const(beyond, "int32")), found)
+
+    where = over(te.max if last else te.min, position, "position")
+
+    def back(*i: Index) -> Scalar:
+        place = T.convert(where(*(i or (0,))))
+        is_lost = T.greater_equal(place, beyond) if last else T.less(place, 0)
+        return T.select(is_lost, T.sub(place, T.const(beyond, "int32")), place)
+
+    made: te.Tensor = elements(result, back, name=name, tag="elemwise")
+    return made
 
 
 def _add_samples(op: Op, largest: bool) -> None:
@@ -80,12 +103,15 @@ def _add_samples(op: Op, largest: bool) -> None:
         yield Sample(ArgReduceAttrs(0), (np.full((4,), -np.inf if largest else np.inf, np.float32),))
         yield Sample(ArgReduceAttrs(1), (_LOST,))
         yield Sample(ArgReduceAttrs(1, select_last_index=True), (_LOST,))
+        yield Sample(ArgReduceAttrs((1, 3)), (f32(2, 5, 3, 37),))
+        yield Sample(ArgReduceAttrs(1, True), (f32(3, 41, 19),))
 
     @op.bad_samples
     def bad_samples() -> Iterator[BadSample]:
         yield BadSample(ArgReduceAttrs(2), (f32(2, 3),), "axis 2 is out of range")
         yield BadSample(ArgReduceAttrs(1), (f32(2, 0),), "nothing to choose from")
         yield BadSample(ArgReduceAttrs(), (of_type("bool", 2),), "wanted numeric")
+        yield BadSample(ArgReduceAttrs(), (f32(2**15, 2**15),), "too many positions, at most 2^30 - 1")
 
 
 def _define(name: str, largest: bool) -> Op:
@@ -98,6 +124,8 @@ def _define(name: str, largest: bool) -> Op:
         axes = reduced_axes(name, attrs.plain, data.ndim)
         if any(data.shape[a] == 0 for a in axes):
             raise TypeMismatch(f"{name}: there is nothing to choose from along axes {axes} of {data.shape}")
+        if math.prod(d for a in axes if isinstance(d := data.shape[a], int)) >= BEYOND:
+            raise TypeMismatch(f"{name}: axes {axes} of {data.shape} have too many positions, at most 2^30 - 1")
         return TensorType(reduced_shape(data.shape, axes, attrs.keepdims), DType("int32"))
 
     @op.reference
@@ -115,20 +143,9 @@ def _define(name: str, largest: bool) -> Op:
     def compute(attrs: ArgReduceAttrs, data: te.Tensor) -> te.Tensor:
         shape = te.static_shape(data)
         axes = reduced_axes(name, attrs.plain, len(shape))
-        inner = [te.reduce_axis((0, shape[a]), f"k{a}") for a in axes]
-        result = reduced_shape(shape, axes, attrs.keepdims)
-        if not inner:
-            return elements(result, lambda *i: T.const(0, "int32"), name=name)
-        reducer = _reducer(largest, attrs.select_last_index)
-
-        def pair(*i: Index) -> Any:
-            position: Any = 0
-            for axis, k in zip(axes, inner, strict=True):
-                position = T.add(T.mul(position, shape[axis]), k)
-            return reducer((position, data(*full_index(i, axes, inner, len(shape), attrs.keepdims))), axis=inner)
-
-        pairs = elements(result, pair, name=f"{name}_pair", tag="comm_reduce_idx")
-        return elements(result, lambda *i: pairs[0](*i), name=name, tag="elemwise")
+        if not axes:
+            return elements(shape, lambda *i: T.const(0, "int32"), name=name)
+        return _positions(attrs, data, name, largest)
 
     _add_samples(op, largest)
     return op
@@ -166,10 +183,10 @@ def from_onnx_hardmax_2d(node: OnnxNode) -> Expr:
     ty, axis = node.type_of(0), node.int("axis", default=1)
     axis = axis_of("Hardmax", axis, ty.ndim)
     data, rows = node.input(0), math.prod(ty.static[:axis])
-    flat = reshape(data, (rows, math.prod(ty.static[axis:])))
+    flat = reshape_to(data, (rows, math.prod(ty.static[axis:])))
     place = argmax(flat, 1)
     hot = one_hot(place, like_const(1.0, data), like_const(0.0, data), math.prod(ty.static[axis:]), 1, ty.dtype)
-    return reshape(hot, ty.static)
+    return reshape_to(hot, ty.static)
 
 
 @from_onnx("Hardmax", since=13)

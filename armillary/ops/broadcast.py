@@ -8,7 +8,6 @@ sign, as numpy does; no input makes the process trap. To add an operator, add a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from armillary.ops._common import (
     of_type,
     quiet,
 )  # fmt: skip
+from armillary.record import record
 from armillary.relay.expr import ARITHMETIC
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType
@@ -38,7 +38,7 @@ BOOL = DType("bool")
 Binary = Callable[[Scalar, Scalar], Scalar]
 
 
-@dataclass(frozen=True)
+@record
 class Row:
     """One operator. `result` of None: the dtype of the inputs."""
 

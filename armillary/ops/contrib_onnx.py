@@ -15,7 +15,7 @@ import numpy as np
 
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops.nn_activation_onnx import gelu_of
-from armillary.ops.nn_common import axis_of, call
+from armillary.ops.nn_common import axis_of, call, reshape_to
 from armillary.ops.nn_dense_onnx import times, transposed, type_of
 from armillary.ops.nn_norm import narrowed, widened
 from armillary.ops.nn_norm_onnx import layer_normalization
@@ -158,7 +158,7 @@ def skip_layer_normalization(node: OnnxNode) -> list[Expr]:
 def _heads(x: Expr, count: int) -> Expr:
     """(batch, length, hidden) as (batch, heads, length, size)."""
     batch, length, hidden = type_of(x).static
-    return call("transpose", call("reshape", x, newshape=(batch, length, count, hidden // count)), axes=(0, 2, 1, 3))
+    return call("transpose", reshape_to(x, (batch, length, count, hidden // count)), axes=(0, 2, 1, 3))
 
 
 def _attend(node: OnnxNode, q: Expr, k: Expr, v: Expr, bias: Expr | None) -> Expr:
@@ -171,8 +171,8 @@ def _attend(node: OnnxNode, q: Expr, k: Expr, v: Expr, bias: Expr | None) -> Exp
     scores = times(q, call("transpose", k, axes=(0, 1, 3, 2))) * scale
     weights = call("nn.softmax", scores if bias is None else scores + bias, axis=-1)
     joined = call("transpose", times(weights, v), axes=(0, 2, 1, 3))
-    batch, length, _, _ = type_of(joined).static
-    return call("reshape", joined, newshape=(batch, length, -1))
+    batch, length, count, size = type_of(joined).static
+    return reshape_to(joined, (batch, length, count * size))
 
 
 def _padding_bias(node: OnnxNode, index: int, keys: int) -> Expr | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axis_of, check_kind, check_same_dtype, elements, f32, i32, ints, of_type
 from armillary.ops.transform import broadcast_to
+from armillary.record import record
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType
@@ -25,7 +25,7 @@ from armillary.tir import build as T
 from armillary.tir.expr import Expr as Scalar
 
 
-@dataclass(frozen=True)
+@record
 class FullAttrs:
     """Shape and dtype of the result; dtype "" means that of the fill value, or float32."""
 
@@ -178,7 +178,7 @@ def full_like_bad_samples() -> Iterator[BadSample]:
 # --- arange, eye --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class ArangeAttrs:
     """start, start + step, … before stop. Called with one number, that is stop."""
 
@@ -235,7 +235,7 @@ def arange_bad_samples() -> Iterator[BadSample]:
     yield BadSample(ArangeAttrs(1, 10, 0), (), "cannot count from 1 to 10 by 0")
 
 
-@dataclass(frozen=True)
+@record
 class EyeAttrs:
     """A rows × columns matrix with ones on diagonal k."""
 
@@ -283,7 +283,7 @@ def eye_bad_samples() -> Iterator[BadSample]:
 # --- one_hot ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class OneHotAttrs:
     """depth: size of the new axis, put at `axis` of the result."""
 
@@ -346,7 +346,7 @@ def one_hot_bad_samples() -> Iterator[BadSample]:
 # --- trilu --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class TriluAttrs:
     """Keep what is on and above (upper) or below diagonal k of the last two axes."""
 
@@ -397,7 +397,7 @@ def trilu_bad_samples() -> Iterator[BadSample]:
 # --- shape_of, ndarray_size ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class CountAttrs:
     """The dtype of the numbers."""
 

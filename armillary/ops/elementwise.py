@@ -9,7 +9,6 @@ included. To add an operator, add a row. Two inputs: broadcast.py. Conversions a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
+from armillary.record import record
 from armillary.relay.expr import ARITHMETIC, Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType
@@ -28,7 +28,7 @@ from armillary.tir.intrinsics import erf as numpy_erf
 BOOL = DType("bool")
 
 
-@dataclass(frozen=True)
+@record
 class Unary:
     """One row. `result` of None: the dtype of the input."""
 

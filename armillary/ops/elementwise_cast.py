@@ -8,7 +8,6 @@ Table of plain operators: elementwise.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -20,6 +19,7 @@ from armillary.errors import TypeMismatch
 from armillary.ops._common import check_kind, elements, f32, i32, like_const, of_type, onnx_dtype, quiet
 from armillary.ops.broadcast import add, bitwise_and, greater, logical_and, maximum, minimum, right_shift, where
 from armillary.ops.elementwise import check_float, isinf, isnan
+from armillary.record import record
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType
@@ -27,7 +27,7 @@ from armillary.tir import build as T
 from armillary.tir.expr import Expr as Scalar
 
 
-@dataclass(frozen=True)
+@record
 class DTypeAttrs:
     """`dtype` is the name of the result's dtype."""
 
@@ -208,7 +208,7 @@ def from_onnx_bitcast(node: OnnxNode) -> Expr:
 # --- clip ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class ClipAttrs:
     """The interval; where a_min > a_max the result is a_max."""
 

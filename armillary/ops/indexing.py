@@ -7,7 +7,6 @@ outside the data: it wraps (counting from the end once) or is clamped. Writing a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from armillary import te
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints
 from armillary.ops.shape import reshape, transpose
+from armillary.record import record
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import AnyDim, Dim, TensorType
@@ -40,7 +40,7 @@ def numpy_wrapped(position: Array, size: int) -> Array:
 # --- take ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class TakeAttrs:
     """mode: clip (clamp), wrap (modulo the size) or fast (as clip). axis None: of the flattened data."""
 
@@ -86,7 +86,8 @@ def take_reference(attrs: TakeAttrs, data: Array, indices: Array) -> Array:
         take_reference(TakeAttrs(axis - batch, 0, attrs.mode), data[b], indices[b])
         for b in np.ndindex(data.shape[:batch])
     ]
-    return np.stack(inner).reshape(*data.shape[:batch], *inner[0].shape)
+    shape = (*data.shape[:axis], *indices.shape[batch:], *data.shape[axis + 1 :])
+    return np.stack(inner).reshape(shape) if inner else np.zeros(shape, data.dtype)
 
 
 @take.compute
@@ -154,7 +155,7 @@ def from_onnx_gather(node: OnnxNode) -> Expr:
 # --- gather -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class GatherAttrs:
     """The axis along which `indices` gives positions."""
 
@@ -220,7 +221,7 @@ def from_onnx_gather_elements(node: OnnxNode) -> Expr:
 # --- gather_nd ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class GatherNdAttrs:
     """`indices` is (M, Y..): position k of the M leading axes after batch_dims. index_rank is ignored: M is known."""
 
@@ -295,7 +296,7 @@ def from_onnx_gather_nd(node: OnnxNode) -> Expr:
 # --- reverse_sequence ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class ReverseSequenceAttrs:
     """Along seq_axis, the first seq_lengths[b] elements of batch b are reversed."""
 

@@ -8,7 +8,6 @@ negative and is clamped, never outside. Reading: indexing.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,10 @@ from armillary.ops._common import axis_of, check_kind, check_same_dtype, f32, i3
 from armillary.ops._loops import load, nest, rows, store
 from armillary.ops.broadcast import add, floor_mod
 from armillary.ops.indexing import numpy_wrapped, wrapped
-from armillary.ops.shape import reshape, transpose
+from armillary.ops.nn_common import reshape_to
+from armillary.ops.shape import transpose
 from armillary.ops.transform import broadcast_to
+from armillary.record import record
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import AnyDim, TensorType, Type
@@ -85,7 +86,7 @@ def _extern(
 # --- scatter_elements ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class ScatterElementsAttrs:
     """The axis that indices point along; reduction: update, add, mul, min or max."""
 
@@ -171,7 +172,7 @@ def _reduction(onnx_name: str) -> str:
 # --- scatter_nd ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class ScatterNdAttrs:
     """indices is (M, Y..): a position of M leading axes for each of the Y.. slices in updates."""
 
@@ -255,7 +256,7 @@ def from_onnx_tensor_scatter(node: OnnxNode) -> Expr:
     steps = const(np.arange(length).reshape([-1 if i == axis else 1 for i in range(cache.ndim)]), "int64")
     places: Expr = steps
     if not node.missing(2):
-        start = reshape(node.input(2), (batch, *(1,) * (cache.ndim - 1)))
+        start = reshape_to(node.input(2), (batch, *(1,) * (cache.ndim - 1)))
         places = add(start, steps)
     if mode == "circular":
         places = floor_mod(places, const(cache.static[axis], "int64"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,9 +16,11 @@ from armillary.errors import TypeMismatch
 from armillary.ops._common import check_kind, check_same_dtype, f32, i32, tuple_fields
 from armillary.ops.broadcast import multiply, where
 from armillary.ops.creation import eye, zeros
+from armillary.ops.nn_common import reshape_to
 from armillary.ops.reduce import sum_
-from armillary.ops.shape import expand_dims, reshape, transpose
+from armillary.ops.shape import expand_dims, transpose
 from armillary.ops.transform import broadcast_to
+from armillary.record import record
 from armillary.relay.expr import Expr, Tuple, TupleGetItem
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx, get_op
 from armillary.relay.types import TensorType, TupleType, Type
@@ -27,14 +28,14 @@ from armillary.relay.types import TensorType, TupleType, Type
 DOTS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # stand-ins for the axes of "...", taken from the end
 
 
-@dataclass(frozen=True)
+@record
 class EinsumAttrs:
     """`equation`: "ij,jk->ik"; without "->", the result has the letters met once, in alphabetical order."""
 
     equation: str
 
 
-@dataclass(frozen=True)
+@record
 class Plan:
     """Letters of each term and of the result (axes of "..." have letters too), and the size of each letter."""
 
@@ -134,7 +135,7 @@ def _diagonal(expr: Expr, letters: str) -> tuple[Expr, str]:
             second = letters.index(letter, first + 1)
             shape, ty = _shape(expr), expr.checked_type
             assert isinstance(ty, TensorType), "a tensor"
-            mask = reshape(eye(shape[first], shape[second], 0, "bool"), tuple(
+            mask = reshape_to(eye(shape[first], shape[second], 0, "bool"), tuple(
                 d if i in (first, second) else 1 for i, d in enumerate(shape)))  # fmt: skip
             expr = sum_(where(mask, expr, zeros((1,) * len(shape), ty.dtype)), second)
             letters = letters[:second] + letters[second + 1 :]
@@ -165,7 +166,7 @@ def _grouped(expr: Expr, letters: str, groups: Sequence[str], sizes: dict[str, i
     full = tuple(sizes[c] for c in wanted)
     if _shape(arranged) != full:
         arranged = broadcast_to(arranged, full)
-    return reshape(arranged, tuple(math.prod(sizes[c] for c in g) for g in groups), allowzero=True)
+    return reshape_to(arranged, tuple(math.prod(sizes[c] for c in g) for g in groups))
 
 
 def _join(a: tuple[Expr, str], b: tuple[Expr, str], needed: str, sizes: dict[str, int]) -> tuple[Expr, str]:
@@ -183,7 +184,7 @@ def _join(a: tuple[Expr, str], b: tuple[Expr, str], needed: str, sizes: dict[str
     rhs = _grouped(y, ys, (batch, right, summed), sizes)
     result = batch + left + right
     product = get_op("nn.batch_matmul")(lhs, rhs)
-    return reshape(product, tuple(sizes[c] for c in result)), result
+    return reshape_to(product, tuple(sizes[c] for c in result)), result
 
 
 def decomposed(plan: Plan, parts: Sequence[Expr]) -> Expr:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.errors import TypeMismatch
-from armillary.ops.nn_common import call
+from armillary.ops.nn_common import call, reshape_to
 from armillary.ops.nn_dense_onnx import type_of
 from armillary.relay.expr import Expr, Function, Loop, Tuple, TupleGetItem, Var, const
 from armillary.relay.op import OnnxNode, from_onnx
@@ -26,12 +26,12 @@ def determinant(node: OnnxNode) -> Expr:
     if n == 0:
         return const(np.ones(batch, ty.dtype.numpy))
     count = int(np.prod(batch, dtype=np.int64))
-    flat = call("reshape", x, newshape=(count, n, n))
+    flat = reshape_to(x, (count, n, n))
     ones = const(np.ones(count, ty.dtype.numpy))
     loop = Loop(
         _step(TensorType((count, n, n), ty.dtype)), const(np.array(n, np.int64)), const(np.array(True)), (flat, ones), 2
     )
-    return call("reshape", TupleGetItem(loop, 1), newshape=batch)
+    return reshape_to(TupleGetItem(loop, 1), batch)
 
 
 def _step(ty: TensorType) -> Function:

@@ -8,30 +8,30 @@ ONNX activations made of these and of elementwise operators: nn_activation_onnx.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from armillary import te
 from armillary.ops.nn_common import Tensor, axis_of, f32, need_dtype, need_rank, need_shape, need_tensor, tensor
+from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 from armillary.tir import build
 
 
-@dataclass(frozen=True)
+@record
 class LeakyReluAttrs:
     alpha: float = 0.01
 
 
-@dataclass(frozen=True)
+@record
 class AxisAttrs:
     axis: int = 1
 
 
-@dataclass(frozen=True)
+@record
 class DropoutAttrs:
     rate: float = 0.5
 

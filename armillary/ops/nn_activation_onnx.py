@@ -47,7 +47,7 @@ def leaky_relu(node: OnnxNode) -> Expr:
 
 @from_onnx("PRelu")
 def prelu(node: OnnxNode) -> Expr:
-    """The slope is broadcast to the data; one value per channel becomes nn.prelu. Before opset 7 it is (C,)."""
+    """The slope is broadcast to the data; one, or one per channel, becomes nn.prelu. Before opset 7 it is (C,)."""
     x, slope = node.input(0), node.input(1)
     data, ty = node.type_of(0), node.type_of(1)
     if node.opset < 7 and ty.ndim == 1 and data.ndim > 1:
@@ -55,6 +55,8 @@ def prelu(node: OnnxNode) -> Expr:
     channel = data.ndim - ty.ndim == 1 and all(d == 1 for d in ty.shape[1:]) and ty.shape[:1] == data.shape[1:2]
     if channel and not isinstance(ty.shape[0], AnyDim):
         return call("nn.prelu", x, call("reshape", slope, newshape=(-1,)), axis=1)
+    if data.ndim >= ty.ndim and all(d == 1 for d in ty.shape):
+        return call("nn.prelu", x, call("reshape", slope, newshape=(1,)), axis=-1)
     return call("where", x < scalar(0, x), x * slope, x)
 
 

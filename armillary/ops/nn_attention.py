@@ -10,7 +10,6 @@ compute a block of rows at a time (schedules/cpu/attention.py).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,13 @@ import numpy as np
 from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import Tensor, f32, need_dtype, need_float, need_rank, need_tensor, reduce_axes, wide
+from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 from armillary.tir import build as T
 
 
-@dataclass(frozen=True)
+@record
 class AttentionAttrs:
     """`heads` 0: all heads of the query."""
 
@@ -37,7 +37,7 @@ class AttentionAttrs:
     shared: int = 1
 
 
-@dataclass(frozen=True)
+@record
 class Sizes:
     """Batch, query positions, key positions, heads, features of keys and of values."""
 

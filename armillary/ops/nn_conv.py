@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -43,11 +42,12 @@ from armillary.ops.nn_common import (
     window_count,
     windows,
 )  # fmt: skip
+from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import Dim, TensorType, Type
 
 
-@dataclass(frozen=True)
+@record
 class Conv1DAttrs:
     strides: tuple[int, ...] = (1,)
     padding: tuple[int, ...] = (0,)
@@ -61,7 +61,7 @@ class Conv1DAttrs:
     out_dtype: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Conv2DAttrs:
     strides: tuple[int, ...] = (1, 1)
     padding: tuple[int, ...] = (0, 0)
@@ -75,7 +75,7 @@ class Conv2DAttrs:
     out_dtype: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Conv3DAttrs:
     strides: tuple[int, ...] = (1, 1, 1)
     padding: tuple[int, ...] = (0, 0, 0)
@@ -89,7 +89,7 @@ class Conv3DAttrs:
     out_dtype: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Window:
     """The spatial attributes of a convolution in normal form, one entry per spatial axis."""
 

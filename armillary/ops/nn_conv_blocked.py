@@ -8,7 +8,6 @@ strings may leave the numbers out. Made by alter-op-layout from nn.conv2d; same 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,11 +28,12 @@ from armillary.ops.nn_common import (
     window_count,
 )  # fmt: skip
 from armillary.ops.nn_conv import Conv2DAttrs, convolve, result_dtype, window
+from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, Dim, TensorType, Type
 
 
-@dataclass(frozen=True)
+@record
 class BlockedConv2DAttrs(Conv2DAttrs):
     """The attributes of nn.conv2d, with blocked layouts."""
 
@@ -41,7 +41,7 @@ class BlockedConv2DAttrs(Conv2DAttrs):
     kernel_layout: str = "OIHW8i8o"
 
 
-@dataclass(frozen=True)
+@record
 class BlockedDepthwiseAttrs(Conv2DAttrs):
     """The attributes of nn.conv2d, with blocked layouts."""
 

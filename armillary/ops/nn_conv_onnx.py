@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops.nn_common import call, extent, window_count
+from armillary.ops.nn_common import call, extent, reshape_to, window_count
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import AnyDim
@@ -133,7 +133,7 @@ def col2im(node: OnnxNode) -> Expr:
         image[a] - ((counts[a] - 1) * strides[a] + extent(block[a], dilation[a]) - pads[a] - pads[rank + a])
         for a in range(rank)
     ]
-    data = call("reshape", node.input(0), newshape=(batch, rows, *counts))
+    data = reshape_to(node.input(0), (batch, rows, *counts))
     return call(
         f"nn.conv{rank}d_transpose", data, const(weight), strides=strides, padding=pads, dilation=dilation,
         channels=channels, kernel_size=block, groups=channels, output_padding=tuple(extra),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,12 +34,13 @@ from armillary.ops.nn_common import (
     windows,
 )  # fmt: skip
 from armillary.ops.nn_conv import Window, plain, result_dtype, window
+from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
 from armillary.tir import build
 
 
-@dataclass(frozen=True)
+@record
 class Conv1DTransposeAttrs:
     strides: tuple[int, ...] = (1,)
     padding: tuple[int, ...] = (0,)
@@ -55,7 +55,7 @@ class Conv1DTransposeAttrs:
     out_dtype: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Conv2DTransposeAttrs:
     strides: tuple[int, ...] = (1, 1)
     padding: tuple[int, ...] = (0, 0)
@@ -70,7 +70,7 @@ class Conv2DTransposeAttrs:
     out_dtype: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Conv3DTransposeAttrs:
     strides: tuple[int, ...] = (1, 1, 1)
     padding: tuple[int, ...] = (0, 0, 0)
@@ -128,7 +128,7 @@ def _reference(op: str, rank: int, attrs: Any, data: Array, weight: Array) -> Ar
     out = np.zeros((n, g, w.shape[1], *full), x.dtype)
     flat = x.reshape(n, g, c // g, math.prod(x.shape[2:]))
     wg = w.reshape(g, c // g, *w.shape[1:])
-    for offset in itertools.product(*map(range, kernel)):
+    for offset in itertools.product(*map(range, kernel)) if x.size else ():
         starts = [k * d for k, d in zip(offset, win.dilation, strict=True)]
         at: Any = (..., *offset)  # Any: numpy's index types
         factor = wg[at].swapaxes(1, 2)

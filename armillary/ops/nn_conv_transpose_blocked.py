@@ -1,7 +1,8 @@
 """nn.contrib_conv2d_transpose_NCHWc: transposed convolution in blocked layouts, one ordinary convolution per phase.
 
-In: data (N, C/ci, H, W, ci) as NCHW{ci}c; weight (O/co, C/ci, KH, KW, ci, co) as OIHW{ci}i{co}o. Out: (N, O/co, OH, OW,
-co). Attributes as nn.conv2d_transpose, without groups and dilation. TE: output (y, x) belongs to phase (y mod sy, x mod
+In: data (N, C/ci, H, W, ci) as NCHW{ci}c; weight (O/co, KH, KW, C/ci, ci, co) as OHWI{ci}i{co}o: the taps of a phase
+are not neighbours, and so each is one run of memory over all inputs. Out: (N, O/co, OH, OW, co). Attributes as
+nn.conv2d_transpose, without groups and dilation. TE: output (y, x) belongs to phase (y mod sy, x mod
 sx), and each phase reads the taps k = (phase + padding) mod stride + t * stride of one ordinary convolution, so no
 product with an inserted zero is made. Stage "phases" has (quotient, phase) pairs as axes; the result interleaves them.
 Made by alter-op-layout; schedule: schedules/cpu/conv2d_transpose.py.
@@ -10,7 +11,6 @@ Made by alter-op-layout; schedule: schedules/cpu/conv2d_transpose.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,18 +21,19 @@ from armillary.ops.nn_common import Tensor, f32, known, need_dtype, need_rank, n
 from armillary.ops.nn_conv import result_dtype, window
 from armillary.ops.nn_conv_blocked import unblock, unblock_weight
 from armillary.ops.nn_conv_transpose import Conv2DTransposeAttrs, conv2d_transpose, output_size
+from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 
 NAME = "nn.contrib_conv2d_transpose_NCHWc"
 
 
-@dataclass(frozen=True)
+@record
 class BlockedConv2DTransposeAttrs(Conv2DTransposeAttrs):
     """The attributes of nn.conv2d_transpose, with blocked layouts."""
 
     data_layout: str = "NCHW8c"
-    kernel_layout: str = "OIHW8i8o"
+    kernel_layout: str = "OHWI8i8o"
 
 
 transpose_blocked = Op(NAME, kind=Kind.CONTRACTION, inputs=("data", "weight"))
@@ -46,11 +47,11 @@ def _infer(attrs: BlockedConv2DTransposeAttrs, data: Type, weight: Type) -> Tens
     need_dtype(NAME, x, w) if not attrs.out_dtype else None
     if attrs.groups != 1 or set(attrs.dilation) != {1}:
         raise TypeMismatch(f"{NAME}: groups and dilation must be 1, got {attrs.groups} and {attrs.dilation}")
-    have, takes = (known(x.shape[1]), known(x.shape[4])), (known(w.shape[1]), known(w.shape[4]))
+    have, takes = (known(x.shape[1]), known(x.shape[4])), (known(w.shape[3]), known(w.shape[4]))
     if have != takes:
         raise TypeMismatch(f"{NAME}: the weight takes {takes[0]} blocks of {takes[1]} channels, the data has {have}")
     win, extra = window(NAME, attrs, 2), per_axis(NAME, "output_padding", attrs.output_padding, 2, 0)
-    size = [output_size(x.shape[2 + a], win, a, w.shape[2 + a], extra[a]) for a in range(2)]
+    size = [output_size(x.shape[2 + a], win, a, w.shape[1 + a], extra[a]) for a in range(2)]
     return TensorType((x.shape[0], w.shape[0], *size, w.shape[5]), result_dtype(attrs, x))
 
 
@@ -59,7 +60,7 @@ def _reference(attrs: BlockedConv2DTransposeAttrs, data: Array, weight: Array) -
     fields = {f: getattr(attrs, f) for f in Conv2DTransposeAttrs.__dataclass_fields__}
     plain = Conv2DTransposeAttrs(**fields | {"data_layout": "NCHW", "kernel_layout": "OIHW", "out_layout": ""})
     assert conv2d_transpose.reference_rule is not None, "nn.conv2d_transpose has a reference"
-    y: Array = conv2d_transpose.reference_rule(plain, unblock(data), unblock_weight(weight))
+    y: Array = conv2d_transpose.reference_rule(plain, unblock(data), unblock_weight(weight.transpose(0, 3, 1, 2, 4, 5)))
     blocked = y.reshape(y.shape[0], weight.shape[0], weight.shape[5], *y.shape[2:]).transpose(0, 1, 3, 4, 2)
     return np.ascontiguousarray(blocked)
 
@@ -69,7 +70,7 @@ def _compute(attrs: BlockedConv2DTransposeAttrs, data: Tensor, weight: Tensor) -
     win, extra = window(NAME, attrs, 2), per_axis(NAME, "output_padding", attrs.output_padding, 2, 0)
     dtype = result_dtype(attrs, data)
     n, blocks, h, w, ci = te.static_shape(data)
-    o_blocks, _, kh, kw, _, co = te.static_shape(weight)
+    o_blocks, kh, kw, _, _, co = te.static_shape(weight)
     (sy, sx), ((top, _), (left, _)) = win.strides, win.pads
     oh, ow = (output_size(size, win, a, k, extra[a]) for a, (size, k) in enumerate(((h, kh), (w, kw))))
     ico, ici = te.reduce_axis((0, blocks), name="ic_outer"), te.reduce_axis((0, ci), name="ic_inner")
@@ -79,10 +80,10 @@ def _compute(attrs: BlockedConv2DTransposeAttrs, data: Tensor, weight: Tensor) -
     def element(b: Any, ob: Any, y: Any, py: Any, x: Any, px: Any, oi: Any) -> Any:
         tap_y, row, on_row = rows.tap(y, py, ty.var)
         tap_x, column, on_column = columns.tap(x, px, tx.var)
-        lhs = data(b, ico, row, column, ici).astype(dtype) * weight(ob, ico, tap_y, tap_x, ici, oi).astype(dtype)
+        lhs = data(b, ico, row, column, ici).astype(dtype) * weight(ob, tap_y, tap_x, ico, ici, oi).astype(dtype)
         # as in conv2d_blocked: border tiles of a row are peeled, the test of rows stays outside the inner loops
         tests = [*on_row, *map(te.likely, on_column)]
-        return te.sum(lhs, axis=[ico, ty, tx, ici], where=te.all(*tests) if tests else None)
+        return te.sum(lhs, axis=[ty, tx, ico, ici], where=te.all(*tests) if tests else None)
 
     phases = te.compute(
         (n, o_blocks, rows.count, sy, columns.count, sx, co), element, name="phases", tag="conv2d_transpose_phases"
@@ -94,7 +95,7 @@ def _compute(attrs: BlockedConv2DTransposeAttrs, data: Tensor, weight: Tensor) -
     return te.compute((n, o_blocks, oh, ow, co), interleave, name="interleaved", tag="conv2d_transpose_NCHWc")
 
 
-@dataclass(frozen=True)
+@record
 class _Axis:
     """One spatial axis: stride, padding before, kernel, data size, and quotients of output positions by the stride."""
 
@@ -120,14 +121,15 @@ class _Axis:
 def _samples() -> Iterator[Sample]:
     yield Sample(BlockedConv2DTransposeAttrs(strides=(2, 2)), (f32(1, 2, 4, 5, 8), f32(1, 2, 2, 2, 8, 8)))
     uneven = BlockedConv2DTransposeAttrs(strides=(2, 2), padding=(1, 1), output_padding=(1, 0))
-    yield Sample(uneven, (f32(1, 1, 4, 5, 8), f32(2, 1, 3, 3, 8, 8)))
-    yield Sample(BlockedConv2DTransposeAttrs(padding=(1, 0, 2, 1)), (f32(1, 1, 5, 4, 4), f32(1, 1, 4, 3, 4, 8)))
+    yield Sample(uneven, (f32(1, 1, 4, 5, 8), f32(2, 3, 3, 1, 8, 8)))
+    yield Sample(BlockedConv2DTransposeAttrs(padding=(1, 0, 2, 1)), (f32(1, 1, 5, 4, 4), f32(1, 4, 3, 1, 4, 8)))
+    yield Sample(BlockedConv2DTransposeAttrs(strides=(2, 2)), (f32(1, 1, 3, 0, 8), f32(1, 3, 4, 1, 8, 8)))
     wide = BlockedConv2DTransposeAttrs(strides=(3, 2), padding=(0, 1, 1, 2))
-    yield Sample(wide, (f32(2, 1, 4, 4, 4), f32(1, 1, 2, 5, 4, 4)))
+    yield Sample(wide, (f32(2, 1, 4, 4, 4), f32(1, 2, 5, 1, 4, 4)))
 
 
 @transpose_blocked.bad_samples
 def _bad_samples() -> Iterator[BadSample]:
-    yield BadSample(BlockedConv2DTransposeAttrs(), (f32(1, 2, 6, 6, 8), f32(1, 1, 3, 3, 8, 8)), "takes 1 blocks of 8")
+    yield BadSample(BlockedConv2DTransposeAttrs(), (f32(1, 2, 6, 6, 8), f32(1, 3, 3, 1, 8, 8)), "takes 1 blocks of 8")
     grouped = BlockedConv2DTransposeAttrs(groups=2)
-    yield BadSample(grouped, (f32(1, 1, 6, 6, 8), f32(1, 1, 3, 3, 8, 8)), "groups and dilation must be 1")
+    yield BadSample(grouped, (f32(1, 1, 6, 6, 8), f32(1, 3, 3, 1, 8, 8)), "groups and dilation must be 1")

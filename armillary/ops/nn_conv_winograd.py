@@ -12,7 +12,6 @@ Cook-Toom construction. Chosen by relay/transform/winograd_conv2d.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -23,6 +22,7 @@ from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import f32, need_rank, need_tensor, out_dim, reduce_axes
 from armillary.ops.nn_conv import convolve, window
 from armillary.ops.nn_conv_blocked import unblock
+from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 
@@ -31,7 +31,7 @@ _HALF, _TWO = 2**-0.5, 2**0.5
 POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, _HALF, -_HALF, _TWO, -_TWO), 6: (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)}
 
 
-@dataclass(frozen=True)
+@record
 class Matrices:
     """`output` (m x a), `weight` (a x 3) and `data` (a x a): Y = output [(weight g) * (data d)] in one dimension."""
 
@@ -57,12 +57,12 @@ def matrices(tile: int) -> Matrices:
     return Matrices(output, weight, data)
 
 
-@dataclass(frozen=True)
+@record
 class WeightTransformAttrs:
     tile_size: int = 4
 
 
-@dataclass(frozen=True)
+@record
 class WinogradAttrs:
     tile_size: int = 4
     padding: tuple[int, ...] = (0, 0)

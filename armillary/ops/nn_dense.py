@@ -9,7 +9,6 @@ Import of Gemm and MatMul: nn_dense_onnx.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,17 +29,18 @@ from armillary.ops.nn_common import (
     widened_product,
 )  # fmt: skip
 from armillary.ops.nn_conv import result_dtype
+from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
 
 
-@dataclass(frozen=True)
+@record
 class DenseAttrs:
     units: int | None = None
     out_dtype: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class MatmulAttrs:
     units: int | None = None
     out_dtype: str = ""
@@ -48,14 +48,14 @@ class MatmulAttrs:
     transpose_b: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class BatchMatmulAttrs:
     out_dtype: str = ""
     transpose_a: bool = False
     transpose_b: bool = True
 
 
-@dataclass(frozen=True)
+@record
 class DensePackAttrs:
     weight_layout: str = "NC8n"
     units: int | None = None

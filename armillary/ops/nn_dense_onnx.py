@@ -6,10 +6,12 @@ nn.batch_matmul over the flattened batch axes. Invariant: the result has numpy.m
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from armillary.errors import UnsupportedError
-from armillary.ops.nn_common import call
+from armillary.ops.nn_common import call, reshape_to
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, constant_value, from_onnx
 from armillary.relay.types import AnyDim, TensorType
@@ -57,17 +59,19 @@ def _batched(a: Expr, b: Expr) -> Expr:
         raise UnsupportedError("a batched product that broadcasts needs its sizes when importing", hint="pass shape=")
     flat_a, flat_b = _flatten(a, batch_a, batch), _flatten(b, batch_b, batch)
     product = call("nn.batch_matmul", flat_a, flat_b, transpose_b=False)
-    return call("reshape", product, newshape=_dims((*batch, ta.shape[-2], tb.shape[-1])))
+    return reshape_to(product, _dims((*batch, ta.shape[-2], tb.shape[-1])))
 
 
 def _flatten(x: Expr, batch: tuple[object, ...], wanted: tuple[object, ...]) -> Expr:
     """(…batch, m, k) as (b, m, k), broadcast to the wanted batch unless all of its own are 1."""
     matrix = type_of(x).shape[-2:]
     if all(d == 1 for d in batch):
-        return call("reshape", x, newshape=_dims((1, *matrix)))
+        return reshape_to(x, _dims((1, *matrix)))
     if batch != wanted:
         x = call("broadcast_to", x, shape=(*wanted, *matrix))
-    return call("reshape", x, newshape=(-1, *_dims(matrix)) if not _unknown(matrix) else _dims((*wanted, *matrix)))
+    if _unknown(matrix):
+        return reshape_to(x, _dims((*wanted, *matrix)))
+    return reshape_to(x, (-1 if _unknown(wanted) else math.prod(_dims(wanted)), *_dims(matrix)))
 
 
 def _unknown(dims: tuple[object, ...]) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import Tensor, f32, need_float, need_tensor, tensor
+from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 from armillary.tir import build as T
@@ -24,7 +24,7 @@ from armillary.tir import build as T
 TANH_SCALE, TANH_CUBE = math.sqrt(2 / math.pi), 0.044715
 
 
-@dataclass(frozen=True)
+@record
 class GeluAttrs:
     approximate: str = "none"
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import Tensor, call, f32, need_dtype, need_float, need_shape, need_tensor
+from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType, Type
@@ -27,7 +27,7 @@ PADDINGS = ("zeros", "border", "reflection")
 ALPHA = -0.75
 
 
-@dataclass(frozen=True)
+@record
 class GridSampleAttrs:
     method: str = "bilinear"
     layout: str = "NCHW"
@@ -54,7 +54,7 @@ def _infer(attrs: GridSampleAttrs, data: Type, grid: Type) -> TensorType:
     return TensorType((*x.shape[:2], *g.shape[1:-1]), x.dtype)
 
 
-@dataclass(frozen=True)
+@record
 class Arithmetic:
     """The functions the formulas need, in numpy or in TE."""
 

@@ -7,7 +7,6 @@ with those borders. Invariant: widths are not negative (ONNX's negative pads bec
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from armillary import te
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops.nn_common import Tensor, axis_of, call, f32, need_tensor, te_pad, tensor
 from armillary.ops.nn_dense_onnx import type_of
+from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
@@ -24,14 +24,14 @@ from armillary.tir import build
 MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
-@dataclass(frozen=True)
+@record
 class PadAttrs:
     pad_width: tuple[tuple[int, int], ...] = ()
     pad_value: float = 0.0
     pad_mode: str = "constant"
 
 
-@dataclass(frozen=True)
+@record
 class MirrorPadAttrs:
     mode: str = "SYMMETRIC"
     pad_width: tuple[tuple[int, int], ...] = ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, make_dataclass
+from dataclasses import fields, make_dataclass
 from typing import Any
 
 import numpy as np
@@ -38,12 +38,13 @@ from armillary.ops.nn_common import (
     window_count,
     windows,
 )  # fmt: skip
+from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, TensorType, Type
 from armillary.tir import build
 
 
-@dataclass(frozen=True)
+@record
 class Pool:
     """A pooling in normal form: one entry per spatial axis."""
 
@@ -184,8 +185,11 @@ def _compute_max(pool: Pool, attrs: Any, x: Tensor) -> Tensor:
 
 
 def _compute_avg(pool: Pool, attrs: Any, x: Tensor) -> Tensor:
-    total = _reduce(pool, x, 0, te.sum, "pool_sum")
-    include = attrs.count_include_pad
+    return mean_of(pool, attrs.count_include_pad, x, _reduce(pool, x, 0, te.sum, "pool_sum"))
+
+
+def mean_of(pool: Pool, include: bool, x: Tensor, total: Tensor) -> Tensor:
+    """The sums of all windows over the number of their elements, with the padding or without."""
 
     def element(*index: Any) -> Any:
         count: Any = 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import SPATIAL, Tensor, f32, lowest, need_tensor, pad_array, reduce_axes, te_pad, windows
 from armillary.ops.nn_pool import infer_pool, normal, offsets, overhang
+from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
 from armillary.tir import build
@@ -24,7 +24,7 @@ from armillary.tir import build
 LAST = 2**62
 
 
-@dataclass(frozen=True)
+@record
 class MaxPoolIndicesAttrs:
     pool_size: tuple[int, ...] = (1, 1)
     strides: tuple[int, ...] = (1, 1)

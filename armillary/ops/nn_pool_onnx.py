@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import TypeMismatch
-from armillary.ops.nn_common import SPATIAL, call, pad_pairs, window_count
+from armillary.ops.nn_common import SPATIAL, call, pad_pairs, reshape_to, window_count
 from armillary.ops.nn_conv_onnx import spatial_rank, window_attrs
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, from_onnx
@@ -107,7 +107,7 @@ def max_unpool(node: OnnxNode) -> Expr:
     shape = (*ty.static[:2], *spatial)
     values, places = (call("reshape", node.input(k), newshape=(-1,)) for k in (0, 1))
     zeros = const(np.zeros(math.prod(shape), ty.dtype.numpy))
-    result = call("reshape", call("scatter_elements", zeros, places, values, axis=0), newshape=shape)
+    result = reshape_to(call("scatter_elements", zeros, places, values, axis=0), shape)
     wanted = node.optional_const(2, "output_shape")
     if wanted is None:
         return result

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import SPATIAL, call, f32, letters, need_tensor, per_axis, spatial_axes, tensor
 from armillary.ops.nn_dense_onnx import type_of
+from armillary.record import record
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
@@ -31,7 +31,7 @@ MODES = (
 ROUNDINGS = ("round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
-@dataclass(frozen=True)
+@record
 class ResizeAttrs:
     size: tuple[int, ...] = ()
     roi: tuple[float, ...] = ()
@@ -47,7 +47,7 @@ class ResizeAttrs:
     scales: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class UpsamplingAttrs:
     scale_h: float = 1.0
     scale_w: float = 1.0
@@ -56,7 +56,7 @@ class UpsamplingAttrs:
     align_corners: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Axis:
     """One axis of a resize: sizes, exact scale, region of interest, and how to interpolate."""
 

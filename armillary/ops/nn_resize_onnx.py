@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops.nn_common import SPATIAL, axis_of, call
+from armillary.ops.nn_common import SPATIAL, axis_of, call, reshape_to
 from armillary.ops.nn_dense_onnx import type_of
 from armillary.relay.expr import Expr
 from armillary.relay.op import OnnxNode, from_onnx
@@ -31,10 +31,10 @@ def resized(x: Expr, axes: tuple[int, ...], size: tuple[int, ...], scales: tuple
     kept = tuple(shape[a] for a in rest)
     flat = moved
     if len(rest) != 2:
-        flat = call("reshape", moved, newshape=(1, math.prod(kept), *(shape[a] for a in axes)))
+        flat = reshape_to(moved, (1, math.prod(kept), *(shape[a] for a in axes)))
     y = call(f"image.resize{rank}d", flat, size=size, scales=scales, **attrs)
     if len(rest) != 2:
-        y = call("reshape", y, newshape=(*kept, *size))
+        y = reshape_to(y, (*kept, *size))
     return y if order == tuple(range(ndim)) else call("transpose", y, axes=tuple(order.index(a) for a in range(ndim)))
 
 
@@ -88,7 +88,7 @@ def _targets(node: OnnxNode, shape: tuple[int, ...]) -> tuple[list[int], list[fl
 
 
 def _by_sizes(sizes: list[int], shape: tuple[int, ...], policy: str) -> tuple[list[int], list[float]]:
-    ratios = [s / d for s, d in zip(sizes, shape, strict=True)]
+    ratios = [s / d if d else 1.0 for s, d in zip(sizes, shape, strict=True)]  # of no elements nothing is read
     if policy == "stretch":
         return sizes, ratios
     ratio = min(ratios) if policy == "not_larger" else max(ratios)

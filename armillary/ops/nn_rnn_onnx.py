@@ -9,14 +9,14 @@ sequence's length keeps the state and gives zeros.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from armillary.errors import UnsupportedError
 from armillary.ops.nn_activation_onnx import softplus_of
-from armillary.ops.nn_common import call
+from armillary.ops.nn_common import call, reshape_to
 from armillary.ops.nn_dense_onnx import type_of
+from armillary.record import record
 from armillary.relay.expr import Expr, TupleGetItem, const
 from armillary.relay.op import OnnxNode, from_onnx
 
@@ -27,7 +27,7 @@ ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1
 BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
 
 
-@dataclass(frozen=True)
+@record
 class Direction:
     """What one direction needs: weights of its own, initial states, activations."""
 
@@ -151,16 +151,17 @@ class _Recurrent:
         return result[: len(self.node.outputs)]
 
     def _walk(self, d: Direction, reverse: bool) -> tuple[list[Expr], Expr, Expr | None]:
-        flat = call("reshape", self.x, newshape=(self.steps * self.batch, self.features))
+        flat = reshape_to(self.x, (self.steps * self.batch, self.features))
         projected = call("nn.dense", flat, d.w)
         if d.input_bias is not None:
             projected = call("nn.bias_add", projected, d.input_bias, axis=-1)
-        projected = call("reshape", projected, newshape=(self.steps, self.batch, -1))
+        projected = reshape_to(projected, (self.steps, self.batch, type_of(projected).static[-1]))
         step = {"RNN": self._rnn, "GRU": self._gru, "LSTM": self._lstm}[self.kind]
+        is_plain = self._is_plain_lstm()
         h, c = d.hidden, d.cell
         ys: list[Expr | None] = [None] * self.steps
         for t in reversed(range(self.steps)) if reverse else range(self.steps):
-            new_h, new_c = step(d, _row(projected, t), h, c)
+            new_h, new_c = self._cell(d, projected, t, h, c) if is_plain else step(d, _row(projected, t), h, c)
             ys[t] = new_h
             if self.lengths is not None:
                 inside = self.lengths > t
@@ -173,6 +174,19 @@ class _Recurrent:
     def _recur(self, d: Direction, h: Expr) -> Expr:
         product = call("nn.dense", h, d.r)
         return product if d.hidden_bias is None else call("nn.bias_add", product, d.hidden_bias, axis=-1)
+
+    def _is_plain_lstm(self) -> bool:
+        """An LSTM as defined by default, which is one operator behind the product."""
+        node = self.node
+        names = [str(name).lower() for name in node.attributes.get("activations") or ()]
+        usual = not names or names == [name.lower() for name in DEFAULTS["LSTM"]] * len(self.reverse)
+        whole = node.missing(7) and self.clip is None and not node.int("input_forget", 0)
+        return self.kind == "LSTM" and usual and whole and self.dtype.bits >= 32
+
+    def _cell(self, d: Direction, projected: Expr, t: int, h: Expr, c: Expr | None) -> tuple[Expr, Expr]:
+        step = const(np.array([t, self.steps], "int32"))
+        both = call("nn.lstm_cell", self._recur(d, h), projected, step, d.cell if c is None else c)
+        return TupleGetItem(both, 0), TupleGetItem(both, 1)
 
     def _rnn(self, d: Direction, x: Expr, h: Expr, c: Expr | None) -> tuple[Expr, None]:
         return d.activations[0](self.clipped(x + self._recur(d, h))), None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,39 +19,40 @@ from armillary.aligned import aligned
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import Tensor, block_of, call, f32, known, letters, need_rank, need_tensor
 from armillary.ops.nn_dense_onnx import type_of
+from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
 
 
-@dataclass(frozen=True)
+@record
 class DepthToSpaceAttrs:
     block_size: int = 2
     layout: str = "NCHW"
     mode: str = "DCR"
 
 
-@dataclass(frozen=True)
+@record
 class SpaceToDepthAttrs:
     block_size: int = 2
     layout: str = "NCHW"
     mode: str = "DCR"
 
 
-@dataclass(frozen=True)
+@record
 class LayoutTransformAttrs:
     src_layout: str = "NCHW"
     dst_layout: str = "NCHW"
 
 
-@dataclass(frozen=True)
+@record
 class SpaceToBatchAttrs:
     block_shape: tuple[int, ...] = ()
     paddings: tuple[tuple[int, int], ...] = ()
     pad_value: float = 0.0
 
 
-@dataclass(frozen=True)
+@record
 class BatchToSpaceAttrs:
     block_shape: tuple[int, ...] = ()
     crops: tuple[tuple[int, int], ...] = ()

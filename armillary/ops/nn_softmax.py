@@ -8,23 +8,23 @@ can keep a row in cache. ONNX before opset 13 flattens the axes from `axis` on i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from armillary import te
 from armillary.dtype import DType
-from armillary.ops._common import quiet
-from armillary.ops.nn_common import Tensor, axis_of, call, f32, need_float, need_tensor, tensor, wide
+from armillary.ops._common import dims_product, quiet
+from armillary.ops.nn_common import Tensor, axis_of, call, f32, need_float, need_tensor, reshape_to, tensor, wide
 from armillary.ops.nn_dense_onnx import type_of
 from armillary.ops.reduce import accumulator
+from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import AnyDim, TensorType, Type
 
 
-@dataclass(frozen=True)
+@record
 class SoftmaxAttrs:
     axis: int = -1
 
@@ -151,17 +151,14 @@ def softmax_1(node: OnnxNode) -> Expr:
     flat = call(_relay_name(node), flatten_from(x, axis), axis=-1)
     if sum(isinstance(d, AnyDim) for d in ty.shape) > 1:
         return call("reshape_like", flat, x)
-    return call("reshape", flat, newshape=tuple(-1 if isinstance(d, AnyDim) else d for d in ty.shape))
+    return reshape_to(flat, tuple(-1 if isinstance(d, AnyDim) else d for d in ty.shape))
 
 
 def flatten_from(x: Expr, axis: int) -> Expr:
     """A matrix: the axes before `axis`, and those from it on."""
     shape = type_of(x).shape
-    if any(isinstance(d, AnyDim) for d in shape[:axis]):
-        columns = TensorType(shape[axis:], type_of(x).dtype).size
-        return call("reshape", x, newshape=(-1, columns))
-    rows = TensorType(shape[:axis], type_of(x).dtype).size
-    return call("reshape", x, newshape=(rows, -1))
+    sizes = (dims_product(shape[:axis]), dims_product(shape[axis:]))
+    return reshape_to(x, [-1 if isinstance(d, AnyDim) else d for d in sizes])
 
 
 @from_onnx("Flatten")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,13 @@ from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import Tensor, axis_of, f32, need_float, need_tensor, reduce_axes, tensor, wide
 from armillary.ops.reduce import full_index
+from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 from armillary.tir import build as T
 
 
-@dataclass(frozen=True)
+@record
 class StandardizeAttrs:
     axis: int | tuple[int, ...] = -1
     epsilon: float = 1e-5

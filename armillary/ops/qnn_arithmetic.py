@@ -9,7 +9,6 @@ result's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -34,6 +33,7 @@ from armillary.ops.qnn_quantize import (
     tensor_of,
 )
 from armillary.ops.transform import concatenate
+from armillary.record import record
 from armillary.relay.expr import Constant, Expr, Tuple, TupleGetItem, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
@@ -44,13 +44,13 @@ _INPUTS = (
 _NEUTRAL = np.int32(0)
 
 
-@dataclass(frozen=True)
+@record
 class QBinaryAttrs:
     lhs_axis: int = -1
     rhs_axis: int = -1
 
 
-@dataclass(frozen=True)
+@record
 class QConcatenateAttrs:
     axis: int = 0
 

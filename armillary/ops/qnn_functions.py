@@ -10,7 +10,6 @@ qnn_pool.py. Invariant: NaN results (log of a negative number) are the zero poin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from armillary.ops.elementwise import round_half_even
 from armillary.ops.elementwise_cast import cast
 from armillary.ops.indexing import take
 from armillary.ops.qnn_quantize import check_parameters, saturate, tensor_of
+from armillary.record import record
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op
 from armillary.relay.types import TensorType
@@ -120,7 +120,7 @@ FUNCTIONS = {name: _define(name, function) for name, function in _FUNCTIONS.item
 # --- leaky_relu -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class QLeakyReluAttrs:
     alpha: float = 0.01
 
@@ -149,7 +149,7 @@ def leaky_relu_decompose(attrs: QLeakyReluAttrs, x: Expr, *parameters: Expr) -> 
 # --- softmax ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class QSoftmaxAttrs:
     axis: int = -1
 

@@ -8,7 +8,6 @@ integers, exact in float32 up to one rounding; it is rounded half to even, as qn
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,12 +28,13 @@ from armillary.ops.qnn_quantize import (
     quantize,
     tensor_of,
 )
+from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op
 from armillary.relay.types import TensorType, Type
 
 
-@dataclass(frozen=True)
+@record
 class QAvgPool2DAttrs:
     pool_size: tuple[int, ...] = (1, 1)
     strides: tuple[int, ...] = (1, 1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from armillary.ops.elementwise_cast import cast
 from armillary.ops.nn_conv import Conv2DAttrs, conv2d
 from armillary.ops.nn_dense import DenseAttrs, dense
 from armillary.ops.qnn_quantize import centred, check_parameters, is_zero, placed, placed_array, tensor_of
+from armillary.record import record
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
@@ -41,7 +42,7 @@ PRODUCT_INPUTS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@record
 class QConv2DAttrs:
     kernel_size: tuple[int, ...] | None = None
     channels: int | None = None
@@ -55,7 +56,7 @@ class QConv2DAttrs:
     out_dtype: str = "int32"
 
 
-@dataclass(frozen=True)
+@record
 class QDenseAttrs:
     units: int | None = None
     out_dtype: str = "int32"

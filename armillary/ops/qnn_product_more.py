@@ -7,7 +7,7 @@ Out: int32 sums of (x - zero point) * (y - zero point). Invariant: scales do not
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 
@@ -18,17 +18,18 @@ from armillary.ops.nn_conv_transpose import Conv2DTransposeAttrs, conv2d_transpo
 from armillary.ops.nn_dense import BatchMatmulAttrs, batch_matmul
 from armillary.ops.qnn_product import PRODUCT_INPUTS, check_product, moved_array, operand
 from armillary.ops.qnn_quantize import check_parameters
+from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 
 
-@dataclass(frozen=True)
+@record
 class QConv2DTransposeAttrs(Conv2DTransposeAttrs):
     out_dtype: str = "int32"
 
 
-@dataclass(frozen=True)
+@record
 class QBatchMatmulAttrs:
     out_dtype: str = "int32"
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +20,8 @@ from armillary.ops._common import axis_of, check_broadcasts_to, check_kind, f32,
 from armillary.ops.broadcast import add, divide, greater_equal, multiply, right_shift, subtract, where
 from armillary.ops.elementwise import floor, round_half_even
 from armillary.ops.elementwise_cast import cast, clip
-from armillary.ops.shape import reshape
+from armillary.ops.nn_common import reshape_to
+from armillary.record import record
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType
@@ -65,7 +65,7 @@ def placed(parameter: Expr, ndim: int, axis: int) -> Expr:
     wanted = placed_shape(shape, ndim, axis)
     if wanted == shape:
         return parameter
-    return const(parameter.data.reshape(wanted)) if isinstance(parameter, Constant) else reshape(parameter, wanted)
+    return const(parameter.data.reshape(wanted)) if isinstance(parameter, Constant) else reshape_to(parameter, wanted)
 
 
 def placed_array(parameter: Array, ndim: int, axis: int) -> Array:
@@ -118,7 +118,7 @@ def floats(*values: float) -> Array:
 # --- quantize -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class QuantizeAttrs:
     axis: int = -1
     out_dtype: str = "int8"
@@ -190,7 +190,7 @@ def quantize_bad_samples() -> Iterator[BadSample]:
 # --- dequantize -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class DequantizeAttrs:
     axis: int = -1
     out_dtype: str = "float32"
@@ -245,7 +245,7 @@ def dequantize_bad_samples() -> Iterator[BadSample]:
 # --- requantize -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class RequantizeAttrs:
     """rounding: "UPWARD" (halves up; the default), "TONEAREST" (halves away from zero) or "TOEVEN" (real factors)."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from armillary.ops._common import (
 from armillary.ops.broadcast import add, divide, multiply, subtract, where
 from armillary.ops.elementwise import exp, isfinite, log, sqrt
 from armillary.ops.shape import squeeze
+from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import Dim, TensorType
@@ -39,7 +39,7 @@ from armillary.tir import build as T
 from armillary.tir.expr import Expr as Scalar
 
 
-@dataclass(frozen=True)
+@record
 class ReduceAttrs:
     """The axes (None: all); with `exclude`, all others. () reduces nothing."""
 
@@ -79,17 +79,19 @@ def full_index(index: Sequence[Any], axes: Sequence[int], inner: Sequence[Any], 
 def reduce_tensor(
     data: te.Tensor, axes: Sequence[int], keepdims: bool, reducer: Callable[..., Any], dtype: str, name: str
 ) -> te.Tensor:
-    """`reducer` over the axes, accumulated in `dtype`."""
+    """`reducer` over the axes, accumulated in `dtype`; a single value as a vector of one, for which there are lanes."""
     shape = te.static_shape(data)
+    result = reduced_shape(shape, axes, keepdims)
     inner = [te.reduce_axis((0, shape[a]), f"k{a}") for a in axes]
 
     def element(*i: Index) -> Scalar:
-        value = T.cast(data(*full_index(i, axes, inner, len(shape), keepdims)), dtype)
-        result: Scalar = reducer(value, inner) if inner else value
-        return result
+        value = T.cast(data(*full_index(i[: len(result)], axes, inner, len(shape), keepdims)), dtype)
+        reduced: Scalar = reducer(value, inner) if inner else value
+        return reduced
 
-    made: te.Tensor = elements(reduced_shape(shape, axes, keepdims), element, name=name, tag="comm_reduce")
-    return made
+    is_single = not result and bool(inner)
+    made: te.Tensor = elements((1,) if is_single else result, element, name=name, tag="comm_reduce")
+    return elements((), lambda: made(0), name=f"{name}_value", tag="elemwise") if is_single else made
 
 
 def accumulator(dtype: DType) -> DType:
@@ -133,7 +135,7 @@ def _numpy_extreme(ufunc: Any, largest: bool) -> Callable[[Array, tuple[int, ...
     return reduce
 
 
-@dataclass(frozen=True)
+@record
 class Row:
     """One reduction."""
 
@@ -245,7 +247,7 @@ mean, all_, any_ = (REDUCTIONS[n] for n in ("mean", "all", "any"))
 # --- variance -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class VarianceAttrs:
     """As ReduceAttrs; `unbiased` divides by the count less one."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axis_of, check_kind, f32, i32, of_type, quiet
 from armillary.ops._loops import load, loop, nest, rows, store
 from armillary.ops.shape import reshape_compute
+from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType, Type
@@ -27,7 +27,7 @@ from armillary.tir.expr import Expr as Scalar
 from armillary.tir.stmt import Buffer, Stmt, seq
 
 
-@dataclass(frozen=True)
+@record
 class ScanAttrs:
     """exclusive: element k is the total before k. reverse: from the end. dtype None: that of the input."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axes_of, axis_of, dims_product, elements, f32, i32
+from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType
@@ -67,7 +67,7 @@ def reshape_compute(data: te.Tensor, shape: Sequence[int], name: str) -> te.Tens
 # --- reshape ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class ReshapeAttrs:
     """`newshape`: a size, or 0 copy, -1 infer, -2 copy the rest, -3 merge two, -4 split one by the two that follow.
 
@@ -198,7 +198,7 @@ def reshape_bad_samples() -> Iterator[BadSample]:
     yield BadSample(ReshapeAttrs((-7,)), (f32(6),), "bad newshape")
 
 
-@dataclass(frozen=True)
+@record
 class ReshapeLikeAttrs:
     """The dimensions [lhs_begin, lhs_end) of data become those [rhs_begin, rhs_end) of shape_like."""
 
@@ -260,7 +260,7 @@ def reshape_like_bad_samples() -> Iterator[BadSample]:
 # --- expand_dims, squeeze -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class ExpandDimsAttrs:
     """Insert `num_newaxis` axes of size 1 before `axis`."""
 
@@ -307,7 +307,7 @@ def expand_dims_bad_samples() -> Iterator[BadSample]:
     yield BadSample(ExpandDimsAttrs(0, -1), (f32(2),), "wanted at least 0")
 
 
-@dataclass(frozen=True)
+@record
 class SqueezeAttrs:
     """The axes to drop, each of size 1; None: all of them."""
 
@@ -360,7 +360,7 @@ def squeeze_bad_samples() -> Iterator[BadSample]:
 # --- transpose ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class TransposeAttrs:
     """Output axis i is input axis axes[i]; None: reversed."""
 

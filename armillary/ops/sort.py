@@ -8,7 +8,6 @@ elements costs one pass that keeps the best so far.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from armillary.errors import TypeMismatch
 from armillary.ops._common import axis_of, check_kind, f32, i32, ints, of_type
 from armillary.ops._loops import load, loop, rows, scratch, store
 from armillary.ops.transform_slice import strided_slice
+from armillary.record import record
 from armillary.relay.expr import Expr, TupleGetItem
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import Dim, TensorType, TupleType, Type
@@ -151,7 +151,7 @@ def ordered(
 # --- argsort, sort ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class ArgsortAttrs:
     """The axis, the direction and the dtype of the positions."""
 
@@ -202,7 +202,7 @@ def argsort_bad_samples() -> Iterator[BadSample]:
     yield BadSample(ArgsortAttrs(), (f32(),), "no axis to sort along")
 
 
-@dataclass(frozen=True)
+@record
 class SortAttrs:
     """The axis and the direction."""
 
@@ -246,7 +246,7 @@ def sort_bad_samples() -> Iterator[BadSample]:
 # --- topk ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class TopkAttrs:
     """The k first values (k < 1: all) along the axis; ret_type both, values or indices."""
 

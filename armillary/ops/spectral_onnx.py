@@ -14,8 +14,8 @@ from armillary.ops._common import axis_of, ints, onnx_dtype
 from armillary.ops.broadcast import add, multiply, subtract
 from armillary.ops.elementwise_cast import cast
 from armillary.ops.indexing import take
-from armillary.ops.nn_common import call
-from armillary.ops.shape import expand_dims, reshape, squeeze
+from armillary.ops.nn_common import call, reshape_to
+from armillary.ops.shape import expand_dims, squeeze
 from armillary.ops.transform import stack
 from armillary.ops.transform_slice import strided_slice
 from armillary.relay.expr import Constant, Expr, const
@@ -120,7 +120,7 @@ def stft(node: OnnxNode) -> Expr:
     signal = node.input(0) if len(shape) == 3 else expand_dims(node.input(0), -1)
     frames = take(signal, const(ints(starts[:, None] + np.arange(size))), 1)
     if not node.missing(2):
-        frames = multiply(frames, reshape(node.input(2), (size, 1)))
+        frames = multiply(frames, reshape_to(node.input(2), (size, 1)))
     return transform(node, frames, 2, size, False, bool(node.int("onesided", default=1)))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.errors import UnsupportedError
-from armillary.ops.nn_common import call
+from armillary.ops.nn_common import call, reshape_to
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, from_onnx
 
@@ -25,7 +25,7 @@ def tf_idf_vectorizer(node: OnnxNode) -> Expr:
     low, high = int(node.int("min_gram_length")), int(node.int("max_gram_length"))
     weights = node.floats("weights", default=None)
     shape = node.type_of(0).static
-    x = call("reshape", node.input(0), newshape=(1, -1)) if len(shape) == 1 else node.input(0)
+    x = reshape_to(node.input(0), (1, *shape)) if len(shape) == 1 else node.input(0)
     places = [int(k) for k in node.ints("ngram_indexes")]
     width = max(places) + 1
     columns: list[Expr | None] = [None] * width
@@ -37,7 +37,7 @@ def tf_idf_vectorizer(node: OnnxNode) -> Expr:
     (rows, _) = (1, shape[0]) if len(shape) == 1 else shape
     zeros = const(np.zeros(rows, np.float32))
     table = call("stack", tuple(zeros if c is None else c for c in columns), axis=1)
-    return call("reshape", table, newshape=(width,)) if len(shape) == 1 else table
+    return reshape_to(table, (width,)) if len(shape) == 1 else table
 
 
 def _grams(node: OnnxNode) -> list[list[int]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from armillary.ops._common import (
     tuple_fields,
 )  # fmt: skip
 from armillary.ops.shape import reshape_compute
+from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, TupleType, Type
@@ -33,7 +33,7 @@ from armillary.tir import build as T
 from armillary.tir.expr import Expr as Scalar
 
 
-@dataclass(frozen=True)
+@record
 class AxisAttrs:
     """The axis to work along."""
 
@@ -163,7 +163,7 @@ def stack_bad_samples() -> Iterator[BadSample]:
 # --- split --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class SplitAttrs:
     """A number of equal parts, or the positions to cut at."""
 
@@ -239,7 +239,7 @@ def split_bad_samples() -> Iterator[BadSample]:
 # --- tile, repeat, reverse ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class TileAttrs:
     """How often each axis is repeated, aligned to the last axis."""
 
@@ -295,7 +295,7 @@ def tile_bad_samples() -> Iterator[BadSample]:
     yield BadSample(TileAttrs((-1,)), (f32(2),), "negative repetitions")
 
 
-@dataclass(frozen=True)
+@record
 class RepeatAttrs:
     """Each element `repeats` times along `axis`; axis None: of the flattened tensor."""
 
@@ -385,7 +385,7 @@ def reverse_bad_samples() -> Iterator[BadSample]:
 # --- broadcast_to -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class ShapeAttrs:
     """The shape of the result."""
 

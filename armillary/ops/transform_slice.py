@@ -7,13 +7,13 @@ positions count from the end, positions beyond the ends are clamped, a negative 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axes_of, axis_of, elements, f32, i32, int_list
+from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType
@@ -22,7 +22,7 @@ from armillary.tir.expr import Expr as Scalar
 Limits = tuple[int | None, ...]
 
 
-@dataclass(frozen=True)
+@record
 class StridedSliceAttrs:
     """Per axis of `axes` (default: the first ones) begin, end, stride; None as a limit: the end in walking direction.
 
@@ -146,7 +146,7 @@ def from_onnx_slice_inputs(node: OnnxNode) -> Expr:
 # --- slice_like ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class SliceLikeAttrs:
     """The axes to cut; None: all of shape_like."""
 

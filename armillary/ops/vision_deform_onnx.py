@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops.nn_common import call
+from armillary.ops.nn_common import call, reshape_to
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, from_onnx
 
@@ -32,22 +32,22 @@ def deform_conv(node: OnnxNode) -> Expr:
         raise TypeMismatch(f"DeformConv node {node.name!r}: offsets of shape {offset} for {taps} taps, {shared} groups")
     places = _places(node, (n, shared, kh, kw, oh, ow), (_even(h), _even(w)))
     x = call("nn.pad", node.input(0), pad_width=((0, 0), (0, 0), (0, _even(h) - h), (0, _even(w) - w)))
-    x = call("reshape", x, newshape=(n * shared, c // shared, _even(h), _even(w)))
+    x = reshape_to(x, (n * shared, c // shared, _even(h), _even(w)))
     read = call("image.grid_sample", x, places, method="bilinear", padding_mode="zeros", align_corners=False)
-    read = call("reshape", read, newshape=(n, shared, c // shared, taps, oh * ow))
+    read = reshape_to(read, (n, shared, c // shared, taps, oh * ow))
     if not node.missing(4):
-        mask = call("reshape", node.input(4), newshape=(n, shared, 1, taps, oh * ow))
+        mask = reshape_to(node.input(4), (n, shared, 1, taps, oh * ow))
         read = read * mask
-    columns = call("reshape", read, newshape=(n, groups, c // groups * taps, oh * ow))
-    filters = call("reshape", node.input(1), newshape=(groups, units // groups, c // groups * taps))
+    columns = reshape_to(read, (n, groups, c // groups * taps, oh * ow))
+    filters = reshape_to(node.input(1), (groups, units // groups, c // groups * taps))
     spread = call("broadcast_to", filters, shape=(n, groups, units // groups, c // groups * taps))
     product = call(
         "nn.batch_matmul",
-        call("reshape", spread, newshape=(n * groups, units // groups, -1)),
-        call("reshape", columns, newshape=(n * groups, -1, oh * ow)),
+        reshape_to(spread, (n * groups, units // groups, c // groups * taps)),
+        reshape_to(columns, (n * groups, c // groups * taps, oh * ow)),
         transpose_b=False,
     )
-    result = call("reshape", product, newshape=(n, units, oh, ow))
+    result = reshape_to(product, (n, units, oh, ow))
     return result if node.missing(3) else call("nn.bias_add", result, node.input(3), axis=1)
 
 
@@ -61,7 +61,7 @@ def _places(node: OnnxNode, sizes: tuple[int, ...], image: tuple[int, int]) -> E
     n, shared, kh, kw, oh, ow = sizes
     stride, dilation = _pair(node, "strides", (1, 1)), _pair(node, "dilations", (1, 1))
     pads = _pair(node, "pads", (0, 0, 0, 0))
-    moved = call("reshape", node.input(2), newshape=(n * shared, kh * kw, 2, oh, ow))
+    moved = reshape_to(node.input(2), (n * shared, kh * kw, 2, oh, ow))
     axes = []
     for axis, (outer, kernel) in enumerate(((oh, kh), (ow, kw))):
         at = np.arange(outer)[None, :] * stride[axis] + np.arange(kernel)[:, None] * dilation[axis] - pads[axis]
@@ -71,4 +71,4 @@ def _places(node: OnnxNode, sizes: tuple[int, ...], image: tuple[int, int]) -> E
         place = place + const(np.ascontiguousarray(base).astype(np.float32))
         axes.append((place * 2.0 + 1.0) * (1.0 / image[axis]) - 1.0)
     both = call("stack", (axes[1], axes[0]), axis=-1)
-    return call("reshape", both, newshape=(n * shared, kh * kw * oh, ow, 2))
+    return reshape_to(both, (n * shared, kh * kw * oh, ow, 2))

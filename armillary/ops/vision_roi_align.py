@@ -9,7 +9,6 @@ mode "max" the largest single weighted corner wins, as ONNX has it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from armillary.ops.elementwise_cast import cast
 from armillary.ops.nn_common import Tensor, f32, need_dtype, need_float, need_rank, need_tensor, per_axis, reduce_axes
 from armillary.ops.shape import expand_dims
 from armillary.ops.transform import concatenate
+from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType, Type
@@ -28,7 +28,7 @@ from armillary.tir import build as T
 NAME = "vision.roi_align"
 
 
-@dataclass(frozen=True)
+@record
 class RoiAlignAttrs:
     pooled_size: tuple[int, ...] = (1, 1)
     spatial_scale: float = 1.0

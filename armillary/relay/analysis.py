@@ -215,7 +215,7 @@ def count_layers(expr: Expr | IRModule, valid_ops: Sequence[str]) -> int:
 
 
 def get_total_mac_number(expr: Expr | IRModule) -> int:
-    """Multiply-accumulates of all convolutions, dense layers and matrix products, as the operators define them."""
+    """Multiply-accumulates of all convolutions, dense layers, products and attention, as the operators define them."""
     return sum(macs for root in _functions(expr) for _, macs in mac_numbers(root))
 
 
@@ -263,14 +263,24 @@ def _product_macs(call: Call) -> int:
     return _tensor(call).size * _tensor(call.args[0]).static[-2 if transposed else -1]
 
 
+def _attention_macs(call: Call) -> int:
+    """Of both products: each query position of each head with each key position."""
+    attrs = call.attrs
+    letters = (attrs.query_layout, attrs.key_layout, attrs.value_layout)
+    q, k, v = (dict(zip(text, _tensor(a).static, strict=True)) for text, a in zip(letters, call.args, strict=False))
+    return int(q["B"] * q["T"] * (attrs.heads or q["H"]) * k["T"] * (q["D"] + v["D"]))
+
+
 _MACS: dict[str, Callable[[Call], int]] = {
     **{f"nn.conv{n}d": _conv_macs for n in (1, 2, 3)},
     **{f"nn.conv{n}d_transpose": _transposed_macs for n in (1, 2, 3)},
+    "nn.contrib_conv2d_transpose_NCHWc": _transposed_macs,
     **dict.fromkeys(("qnn.conv2d", "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc"), _conv_macs),
     "nn.contrib_conv2d_winograd_NCHWc": _winograd_macs,
     **dict.fromkeys(
         ("nn.dense", "qnn.dense", "nn.contrib_dense_pack", "nn.matmul", "nn.batch_matmul"), _product_macs
     ),
+    **dict.fromkeys(("nn.attention", "nn.masked_attention"), _attention_macs),
 }
 
 

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from armillary.aligned import Array, Deferred
 from armillary.errors import Span, TypeMismatch
 from armillary.ir import BaseFunc
 from armillary.node import Node, node
@@ -127,10 +128,26 @@ class Var(Expr):
 
 @node
 class Constant(Expr):
-    """A tensor known at compile time. `data` is a numpy array, C-contiguous, never written to."""
+    """A tensor known at compile time. `data` is a numpy array, C-contiguous, never written to.
 
-    data: np.ndarray[Any, Any]
+    What is `held` may be Deferred: then each look at `data` computes it, and `nbytes` and the type need no look.
+    """
+
+    __match_args__ = ("data", "span")
+    held: Array | Deferred
     span: Span | None = None
+
+    @property
+    def data(self) -> Array:
+        held = self.held
+        return held.compute() if isinstance(held, Deferred) else held
+
+    @property
+    def nbytes(self) -> int:
+        return self.held.nbytes
+
+
+Constant._fields = Constant.__match_args__  # walks, comparisons and the JSON form see the data
 
 
 @node

@@ -218,7 +218,7 @@ def _type_of_var(expr: Var, walk: _Walk) -> Type:
 
 
 def _type_of_constant(expr: Constant, walk: _Walk) -> Type:
-    return TensorType(tuple(expr.data.shape), dtype_of(expr.data))
+    return TensorType(tuple(expr.held.shape), dtype_of(expr.held))
 
 
 def _type_of_tuple(expr: Tuple, walk: _Walk) -> Type:

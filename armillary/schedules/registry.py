@@ -119,7 +119,7 @@ def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
 def explain(workload: Workload) -> Explanation:
     """Which implementation a workload gets, with what tile, and why; the same choice as `choose`."""
     row, objections = choose(workload)
-    name = "generic loops" if row.name == "default" else row.name
+    name = "generic loops" if row.name == "default" else row.name.replace("_", " ")
     told = row.explain(workload) if row.explain is not None else Explanation(name)
     return replace(told, objections=(*told.objections, *objections))
 

@@ -62,6 +62,7 @@ class Nest:
     wide: int = 1
     register_bytes: int = 0  # of weights in one register; 0: a whole vector
     repeats: int = 1
+    is_narrow: bool = False  # blocks fill at most half a vector
     has_vector_inputs: bool = False  # inputs are whole vectors (depthwise), not one number for all lanes
     reread: float = 0.0  # cycles that show when all inputs are read once more, for the next group of blocks
     below: int = 1  # lines below one another: a tile as wide as a line may take several of them
@@ -201,10 +202,13 @@ def _tile(
 ) -> tuple[float, str]:
     """Cycles of a tile of `rows` whose weights come at `rate` bytes per cycle (0: from L1), and its bound."""
     vectors = tile.vectors * nest.wide
-    busy = rows * vectors / cpu.fma_ports
+    ports, wide_loads = cpu.fma_ports, cpu.loads_per_cycle
+    if nest.is_narrow and cpu.vector_bits == 512:  # half vectors: two ports where one does whole ones, and full loads
+        ports, wide_loads = max(2, ports), cpu.memory.load_ports
+    busy = rows * vectors / ports
     arithmetic = max(busy, float(cpu.fma_latency))
-    inputs = rows / (cpu.loads_per_cycle if nest.has_vector_inputs else cpu.memory.load_ports)
-    loads = vectors / cpu.loads_per_cycle + inputs
+    inputs = rows / (wide_loads if nest.has_vector_inputs else cpu.memory.load_ports)
+    loads = vectors / wide_loads + inputs
     fetch = part / rate if rate else 0.0
     place = _place(rate, cpu)
     shown = SHOWN_LINEAR if is_linear and place in ("L3", "memory") else SHOWN[place]

@@ -149,7 +149,8 @@ def _tensorize(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: 
 
 def _prefetch(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, Any]) -> None:
     at = schedule.stage(stage)
-    at.prefetch(schedule.stage(a["tensor"]).op.output(a["output"]), at.axis(a["axis"]), a["offset"])
+    tensor = schedule.stage(a["tensor"]).op.output(a["output"])
+    at.prefetch(tensor, at.axis(a["axis"]), a["offset"], a.get("locality", 3))
 
 
 _KNOWN: dict[str, Any] = {

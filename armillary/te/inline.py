@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from armillary.node import Node, children
-from armillary.te.operation import ComputeOp
+from armillary.te.operation import ComputeOp, parts
 from armillary.te.stage import Stage
 from armillary.te.tensor import Tensor
 from armillary.tir import expr as E
@@ -110,18 +109,4 @@ class Inliner:
 
 def loads_of(bodies: tuple[Expr, ...]) -> list[ProducerLoad]:
     """The distinct tensor reads of bodies, combiners left out."""
-    found: list[ProducerLoad] = []
-    seen: set[int] = set()
-    stack: list[Node] = list(reversed(bodies))
-    while stack:
-        item = stack.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, ProducerLoad):
-            found.append(item)
-        if isinstance(item, Reduce):
-            stack.extend(reversed((*item.source, item.condition, *item.combiner.identity)))
-        else:
-            stack.extend(reversed(list(children(item))))
-    return found
+    return [item for item in parts(bodies) if isinstance(item, ProducerLoad)]

@@ -249,8 +249,8 @@ class _Nest:
         return For(var, T.const(0, axis.var.dtype), extent, notes.kind, body, tag, tuple(notes.pragmas))
 
     def _with_attached(self, axis: IterVar, body: Stmt) -> Stmt:
-        for tensor, offset in self._notes(axis).prefetch:
-            body = seq(self._prefetch(tensor, axis, offset), body)
+        for tensor, offset, locality in self._notes(axis).prefetch:
+            body = seq(self._prefetch(tensor, axis, offset, locality), body)
         plans = self.plan.attached.get(axis, [])
         for plan in reversed(plans):
             body = seq(self.lowering.statement(plan), body)
@@ -258,7 +258,7 @@ class _Nest:
             body = self.lowering._allocated(plan, body)
         return body
 
-    def _prefetch(self, tensor: Tensor, axis: IterVar, offset: int) -> Stmt:
+    def _prefetch(self, tensor: Tensor, axis: IterVar, offset: int, locality: int) -> Stmt:
         lowering = self.lowering
         source = lowering.schedule.source(self.stage, tensor)
         load = next((x for x in self.plan.loads if x.producer is source), None)
@@ -273,7 +273,8 @@ class _Nest:
             leaves[axis] = leaves[axis].shifted(offset)
             values = derive_values(self.stage.relations, leaves, self.plan.sizes, self.space)
             corners.append(self._read(load, values))
-        return request_region(*corners)
+        first, last = corners
+        return request_region(first, last, locality)
 
     def _read(self, load: ProducerLoad, values: Sizes) -> Expr:
         return self._mover(values)(load)

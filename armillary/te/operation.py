@@ -12,7 +12,7 @@ change; a schedule that rewrites one makes a new operation. Loops for them: `te/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from armillary.dtype import DType
@@ -186,13 +186,7 @@ def _check_body(name: str, body: tuple[Expr, ...]) -> tuple[Tensor, ...]:
 def reads(roots: Sequence[Node], where: str = "") -> tuple[Tensor, ...]:
     """The tensors that expressions read, in order of appearance; with `where`, refuses a Reduce inside them."""
     found: dict[Tensor, None] = {}
-    seen: set[int] = set()
-    stack = list(reversed(roots))
-    while stack:
-        item = stack.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
+    for item in parts(roots):
         if isinstance(item, ProducerLoad):
             found.setdefault(item.producer)
         elif isinstance(item, Reduce) and where:
@@ -200,5 +194,20 @@ def reads(roots: Sequence[Node], where: str = "") -> tuple[Tensor, ...]:
                 f"{where}: a reduction must be the whole body of te.compute",
                 hint="compute the reduction as a tensor of its own, then read that tensor",
             )
-        stack.extend(reversed(list(children(item))))
     return tuple(found)
+
+
+def parts(roots: Sequence[Node]) -> Iterator[Node]:
+    """The distinct nodes of expressions, in order of appearance; of a reduction all but its combiner."""
+    seen: set[int] = set()
+    stack = list(reversed(roots))
+    while stack:
+        item = stack.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        yield item
+        if isinstance(item, Reduce):
+            stack.extend(reversed((*item.source, item.condition, *item.combiner.identity)))
+        else:
+            stack.extend(reversed(list(children(item))))

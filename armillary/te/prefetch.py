@@ -1,8 +1,9 @@
 """The statement that asks for a region of a tensor before it is needed.
 
-In: reads of the region's first and of its last element. Out: loops over the region's rows, each asking for the run of
-elements from its first to its last: `prefetch(A[row, first], A[row, last])`. Invariant: nothing is read; the pass
-`inject-prefetch` turns each run into cache lines. A row count that is not constant asks for the first row only.
+In: reads of the region's first and of its last element, and how near to bring it. Out: loops over the region's rows,
+each asking for the run of elements from its first to its last: `prefetch(A[row, first], A[row, last])`, with the
+locality as a third argument unless it is 3, every cache. Invariant: nothing is read; the pass `inject-prefetch` turns
+each run into cache lines. A row count that is not constant asks for the first row only.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from armillary.tir.expr import INT32, BufferLoad, Call, Expr, Var
 from armillary.tir.simplify import Simplifier
 from armillary.tir.stmt import Evaluate, For, LoopKind, Stmt
 
+EVERY_CACHE = 3
 
-def request_region(first: Expr, last: Expr) -> Stmt:
+
+def request_region(first: Expr, last: Expr, locality: int = EVERY_CACHE) -> Stmt:
     """Ask for everything between two elements of one buffer."""
     assert isinstance(first, BufferLoad) and isinstance(last, BufferLoad), "prefetch reads a tensor in memory"
     lows: list[Expr] = list(first.indices)
@@ -27,7 +30,8 @@ def request_region(first: Expr, last: Expr) -> Stmt:
     ends = _ordered(lows[-1], last.indices[-1]) if lows else ((), ())
     rows = tuple(lows[:-1])
     run = [BufferLoad(first.buffer, (*rows, *end)) for end in ends]
-    body: Stmt = Evaluate(Call(INT32, "prefetch", tuple(run)))
+    asked = () if locality == EVERY_CACHE else (T.const(locality, "int32"),)
+    body: Stmt = Evaluate(Call(INT32, "prefetch", (*run, *asked)))
     for var, extent in reversed(loops):
         body = For(var, T.const(0, var.dtype), T.const(extent, var.dtype), LoopKind.SERIAL, body)
     return body

@@ -51,7 +51,7 @@ class Notes:
     thread: IterVar | None = None
     pragmas: list[tuple[str, Any]] = field(default_factory=list)
     intrinsic: Any = None
-    prefetch: list[tuple[Tensor, int]] = field(default_factory=list)
+    prefetch: list[tuple[Tensor, int, int]] = field(default_factory=list)
 
 
 class Stage:
@@ -299,16 +299,23 @@ class Stage:
         self._record("pragma", axis=self.key_of(axis), pragma_type=pragma_type, pragma_value=value)
         self._note(axis).pragmas.append((f"pragma_{pragma_type}", 1 if value is None else value))
 
-    def prefetch(self, tensor: Tensor, axis: IterVar, offset: int) -> None:
-        """Ask for the data of `tensor` that the loop needs `offset` iterations later."""
+    def prefetch(self, tensor: Tensor, axis: IterVar, offset: int, locality: int = 3) -> None:
+        """Ask for the data of `tensor` that the loop needs `offset` iterations later.
+
+        `locality` 3 brings it to every cache, 2 to all but the first, 1 to the last, 0 for one use.
+        """
         self._check_loops("prefetch")
         self._loop("prefetch", axis)
         source = self.schedule[tensor]
         number = T.as_int(offset)
         if number is None:
             self._refuse("prefetch", f"the offset is {offset!r}, wanted an integer")
-        self._record("prefetch", axis=self.key_of(axis), tensor=source.key, output=tensor.value_index, offset=number)
-        self._note(axis).prefetch.append((tensor, number))
+        if locality not in range(4):
+            self._refuse("prefetch", f"the locality is {locality!r}, wanted 0 to 3")
+        more = {} if locality == 3 else {"locality": locality}
+        place = {"tensor": source.key, "output": tensor.value_index}
+        self._record("prefetch", axis=self.key_of(axis), **place, offset=number, **more)
+        self._note(axis).prefetch.append((tensor, number, locality))
 
     # place and storage
 

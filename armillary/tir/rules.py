@@ -32,6 +32,18 @@ def _divisor(e: Any) -> int:
     return e.b.value if type(e.b) is E.IntImm and e.b.value > 0 and e.dtype in INDEX_TYPES else 0
 
 
+def _divided(s: Simplifier, e: Any) -> tuple[int, Linear, Linear, int | None] | None:
+    """Of an index division: divisor, quotient, rest, and the rest's quotient if it is the same for all values."""
+    c = _divisor(e)
+    form = s.linear(e.a)
+    if c == 0 or not s.is_exact(form, e.dtype):
+        return None
+    quotient, rest = form.split(c)
+    low, high = s.bound_sum(rest, e.dtype) if rest.terms else (rest.constant, rest.constant)
+    is_one = low > -INFINITE and high < INFINITE and low // c == high // c
+    return c, quotient, rest, low // c if is_one else None
+
+
 def floordiv_sum(s: Simplifier, e: E.FloorDiv) -> E.Expr | None:
     """Divide a sum term by term.
 
@@ -42,14 +54,12 @@ def floordiv_sum(s: Simplifier, e: E.FloorDiv) -> E.Expr | None:
     (x * 4 + y) // 16  ->  x // 4   if 0 <= y < 4
     (x * 6 + 4) // 4  ->  x * 3 // 2 + 1
     """
-    c = _divisor(e)
-    form = s.linear(e.a)
-    if c == 0 or not s.is_exact(form, e.dtype):
+    found = _divided(s, e)
+    if found is None:
         return None
-    quotient, rest = form.split(c)
-    low, high = s.bound_sum(rest, e.dtype) if rest.terms else (rest.constant, rest.constant)
-    if low > -INFINITE and high < INFINITE and low // c == high // c:
-        return Linear(quotient.terms, quotient.constant + low // c).expr(e.dtype)
+    c, quotient, rest, whole = found
+    if whole is not None:
+        return Linear(quotient.terms, quotient.constant + whole).expr(e.dtype)
     smaller = _divide_gcd(s, rest, c, e.dtype)
     if smaller is not None:
         return build.add(quotient.expr(e.dtype), smaller)
@@ -132,19 +142,17 @@ def floormod_sum(s: Simplifier, e: E.FloorMod) -> E.Expr | None:
     (x * 32 + y + 17) % 16  ->  (y + 1) % 16
     (x * 4 + y) % 16  ->  x % 4 * 4 + y   if 0 <= y < 4
     """
-    c = _divisor(e)
-    form = s.linear(e.a)
-    if c == 0 or not s.is_exact(form, e.dtype):
+    found = _divided(s, e)
+    if found is None:
         return None
-    quotient, rest = form.split(c)
-    low, high = s.bound_sum(rest, e.dtype) if rest.terms else (rest.constant, rest.constant)
-    if low > -INFINITE and high < INFINITE and low // c == high // c:
-        return Linear(rest.terms, rest.constant - low // c * c).expr(e.dtype)
+    c, quotient, rest, whole = found
+    if whole is not None:
+        return Linear(rest.terms, rest.constant - whole * c).expr(e.dtype)
     for g in sorted({math.gcd(k, c) for k in rest.terms.values()}, reverse=True):
-        whole, small = rest.split(g)
+        large, small = rest.split(g)
         bounds = s.bound_sum(small, e.dtype) if small.terms else (small.constant, small.constant)
-        if 1 < g < c and whole.terms and bounds[0] >= 0 and bounds[1] < g:
-            inner = build.floormod(whole.expr(e.dtype), build.const(c // g, e.dtype))
+        if 1 < g < c and large.terms and bounds[0] >= 0 and bounds[1] < g:
+            inner = build.floormod(large.expr(e.dtype), build.const(c // g, e.dtype))
             return build.add(build.mul(inner, g), small.expr(e.dtype))
     if quotient.terms or quotient.constant:
         return E.FloorMod(rest.expr(e.dtype), e.b)

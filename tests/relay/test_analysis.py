@@ -105,6 +105,18 @@ def test_macs_of_products_and_transposed_convolutions() -> None:
     assert analysis.get_total_mac_number(relay.nn.dense(var("x", shape=(4, 9)), var("w", shape=(6, 9)))) == 4 * 9 * 6
     up = relay.nn.conv2d_transpose(var("d", shape=(1, 4, 5, 5)), var("w", shape=(4, 6, 2, 2)), strides=2)
     assert analysis.get_total_mac_number(up) == 4 * 25 * 6 * 4
+    attrs = {"data_layout": "NCHW4c", "kernel_layout": "OHWI4i2o", "strides": 2}
+    data, weight = var("d", shape=(1, 1, 5, 5, 4)), var("w", shape=(3, 2, 2, 1, 4, 2))
+    blocked = relay.nn.contrib_conv2d_transpose_NCHWc(data, weight, **attrs)
+    assert analysis.get_total_mac_number(blocked) == 4 * 25 * 6 * 4
+
+
+def test_macs_of_attention_count_both_products_of_each_head() -> None:
+    query, joint = var("q", shape=(2, 5, 3, 8)), var("kv", shape=(2, 7, 6, 8))
+    call = relay.nn.attention(query, joint, joint, heads=3, offsets=(0, 0, 3))
+    assert analysis.get_total_mac_number(call) == 2 * 3 * 5 * 7 * (8 + 8)
+    turned = relay.nn.attention(query, var("k", shape=(2, 3, 8, 7)), joint, key_layout="BHDT", offsets=(0, 0, 3))
+    assert analysis.get_total_mac_number(turned) == 2 * 3 * 5 * 7 * (8 + 8)
 
 
 def test_macs_are_the_same_after_layouts_were_chosen() -> None:

@@ -32,6 +32,8 @@ OPTIONS = {
     "merge-composite": {"pattern_table": [("lib.conv2d", CONV_RELU)]},
     "pad-channels": {"target": AVX},
     "pad-units": {"target": AVX},
+    "split-kernels": {"target": AVX},
+    "transpose-as-shuffle": {"target": AVX},
     "winograd-conv2d": {"target": AVX},
 }
 MODULES = sorted(p.stem for p in Path(transform.__file__).parent.glob("[a-z]*.py") if p.stem != "pipeline")

@@ -12,6 +12,7 @@ from armillary.driver.build import build
 from armillary.relay.evaluate import evaluate
 from armillary.relay.transform.winograd_conv2d import best_tile
 from armillary.runtime import cpu
+from armillary.runtime.threads import config_threadpool
 from armillary.target import Target, cpu_model
 from armillary.target.cost_winograd import Layer, Plan, estimate
 from armillary.transform import PassContext
@@ -117,3 +118,84 @@ def test_two_rounded_convolutions_one_after_another_agree_with_the_reference() -
     function = relay.Function([x], relay.tanh(second * relay.const(0.01)))
     value = rng.standard_normal((1, 16, 5, 5)).astype("float32")
     np.testing.assert_allclose(compiled(function, value), evaluate(function, [value]), rtol=1e-4, atol=1e-5)
+
+
+AHEAD = [
+    ((1, 256, 14, 14), 256, 3, {"padding": (1, 1)}, {"relay.WinogradConv2D.tile": 4, "cpu.winograd.strip": 0}),
+    ((1, 256, 13, 11), 240, 3, {"padding": (1, 1)}, {"relay.WinogradConv2D.tile": 4, "cpu.winograd.strip": 0}),
+    ((2, 384, 7, 7), 384, 3, {"padding": (1, 1)}, {"relay.WinogradConv2D.tile": 2, "cpu.winograd.strip": 0}),
+    ((1, 256, 13, 15), 256, 3, {"padding": (1, 1), "strides": (2, 2)}, {}),
+    ((1, 512, 7, 7), 272, 1, {}, {}),
+]
+
+
+@pytest.mark.parametrize(("shape", "channels", "kernel", "attrs", "config"), AHEAD)
+def test_weights_asked_for_ahead_change_no_result(
+    shape: tuple[int, ...], channels: int, kernel: int, attrs: dict[str, Any], config: dict[str, Any]
+) -> None:
+    function, x = conv(shape, channels, kernel, 4, **attrs)
+    text = assembly(function, config)
+    assert "prefetch" in text
+    expected = evaluate(function, [x])
+    for threads in (1, 2, 3, 4):
+        try:
+            config_threadpool(0, threads)
+            got = compiled(function, x, **config)
+        finally:
+            config_threadpool(0, 2)
+        assert np.abs(got - expected).max() < 2e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "kernel", "config"),
+    [
+        ((1, 16, 14, 14), 16, 3, {"relay.WinogradConv2D.tile": 4, "cpu.winograd.strip": 0}),  # few weights
+        ((1, 512, 4, 4), 512, 3, {"relay.WinogradConv2D.tile": 4, "cpu.winograd.strip": 0}),  # one tile: memory-bound
+        ((1, 64, 56, 56), 64, 1, {}),
+    ],
+)
+def test_weights_that_are_near_or_used_by_few_tiles_are_not_asked_for(
+    shape: tuple[int, ...], channels: int, kernel: int, config: dict[str, Any]
+) -> None:
+    function, _ = conv(shape, channels, kernel, 4, padding=(kernel // 2, kernel // 2))
+    assert "prefetch" not in assembly(function, config)
+
+
+def assembly(function: Any, config: dict[str, Any]) -> str:
+    """LLVM text of the kernels, for a CPU with AVX-512."""
+    with PassContext(opt_level=3, config=config):
+        library = build(function, "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4")
+    return str(library.get_lib().get_source("ll"))
+
+
+DEPTHWISE = [
+    ((1, 32, 14, 14), 32, 3, {"padding": (1, 1)}),
+    ((2, 48, 9, 23), 48, 3, {"padding": (1, 1)}),
+    ((1, 16, 13, 1), 16, 3, {"padding": (1, 1)}),
+    ((1, 32, 15, 28), 32, 5, {"padding": (2, 2), "strides": (2, 2)}),
+    ((1, 16, 11, 17), 16, 3, {"padding": (2, 2), "dilation": (2, 2)}),
+    ((1, 16, 8, 20), 16, 3, {"padding": (0, 1, 2, 0)}),
+    ((1, 16, 10, 10), 32, 3, {"padding": (1, 1)}),
+    ((1, 24, 7, 7), 24, 3, {"padding": (1, 1), "strides": (1, 2)}),
+]
+
+
+@pytest.mark.parametrize(("shape", "channels", "kernel", "attrs"), DEPTHWISE)
+def test_depthwise_convolution_agrees_with_the_reference(
+    shape: tuple[int, ...], channels: int, kernel: int, attrs: dict[str, Any]
+) -> None:
+    function, x = conv(shape, channels, kernel, 7, groups=shape[1], **attrs)
+    for threads in (1, 2, 3):
+        try:
+            config_threadpool(0, threads)
+            got = compiled(function, x)
+        finally:
+            config_threadpool(0, 2)
+        np.testing.assert_allclose(got, evaluate(function, [x]), rtol=1e-4, atol=1e-4)
+
+
+def test_depthwise_tiles_divide_the_row() -> None:
+    function, _ = conv((1, 512, 14, 14), 512, 3, 7, groups=512, padding=(1, 1))
+    text = assembly(function, {})
+    body = text[text.index("depthwise_conv2d") :]
+    assert body.count("br i1") < 60, "columns of a tile ask whether they exist"

@@ -42,7 +42,7 @@ def test_batched_product(
     np.testing.assert_allclose(got, np.maximum(expected, 0), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("rows", [(1,), (5,), (64,), (2, 9), (2, 3, 4)])
+@pytest.mark.parametrize("rows", [(1,), (5,), (64,), (2, 9), (2, 3, 4), (21, 1), (19, 3), (2, 17, 5), (1, 3)])
 @pytest.mark.parametrize("units", [16, 40, 1000, 13])
 @pytest.mark.parametrize("constant", [True, False])
 def test_dense(rows: tuple[int, ...], units: int, constant: bool) -> None:

@@ -53,6 +53,15 @@ def test_tall_tiles_and_wide_blocks_fit_the_registers(cpu: CpuModel) -> None:
             assert nest.below % tile.tall == 0 and (tile.tall == 1 or tile.rows == nest.width)
 
 
+def test_half_vectors_take_both_ports_and_so_several_blocks() -> None:
+    nest = Nest(48, 64, 3, 9 * 64, far(9 * 64 * 24 * 4, ZEN4))
+    narrow = Nest(48, 64, 3, 9 * 64, far(9 * 64 * 24 * 4, ZEN4), is_narrow=True)
+    whole, half = (ranked_tiles(n, ZEN4)[0][1].cycles for n in (nest, narrow))
+    assert half < 0.65 * whole, "two ports do half vectors"
+    assert choose_tile(narrow, ZEN4).vectors == 3, "one block would load a number for each of its products"
+    assert choose_tile(narrow, AVX2) == choose_tile(nest, AVX2), "nothing changes where vectors have 256 bits"
+
+
 def test_chains_and_loads_come_from_the_facts_of_the_cpu() -> None:
     assert (ZEN4.fma_chains, ZEN4.loads_per_cycle) == (4, 1.0)  # 512 bits in two halves
     assert (AVX2.fma_chains, AVX2.loads_per_cycle) == (10, 2.0)

@@ -8,6 +8,7 @@ import pytest
 import armillary as tvm
 from armillary import te
 from armillary.errors import ScheduleError
+from armillary.te.directives import apply_directives, from_json, to_json
 from armillary.te.schedule import Schedule
 from armillary.te.tensor import Tensor
 from armillary.tir.interpreter import interpret
@@ -138,6 +139,20 @@ def test_a_prefetch_is_an_instruction_per_cache_line() -> None:
     assert "ARMILLARY_PREFETCH(&A[" in source.get_source()
     source(value, result)
     np.testing.assert_array_equal(result.numpy(), value.numpy() * 2)
+
+
+def test_a_prefetch_names_the_cache_it_is_for_and_survives_a_replay() -> None:
+    a = te.placeholder((64, 64), name="A")
+    b = te.compute((64, 64), lambda i, j: a(i, j) + 1.0, name="B")
+    s = te.create_schedule(b.op)
+    s[b].prefetch(a, s[b].op.axis[0], 2, locality=2)
+    assert "eval prefetch:int32(A[i + 2, 0], A[i + 2, 63], 2)" in str(te.lower_schedule(s, [a, b]))
+    assert "prefetch:int32(A[i * 64 + line * 16 + 128], 0, 2, 1)" in str(tvm.lower(s, [a, b]))
+    again = te.create_schedule(b.op)
+    apply_directives(again, from_json(to_json(s.directives())))
+    assert str(te.lower_schedule(again, [a, b])) == str(te.lower_schedule(s, [a, b]))
+    with pytest.raises(ScheduleError, match="the locality is 4, wanted 0 to 3"):
+        s[b].prefetch(a, s[b].op.axis[0], 2, locality=4)
 
 
 def test_a_prefetch_of_a_tile_asks_for_each_of_its_rows() -> None:

@@ -6,7 +6,8 @@ looking at its immediate post-dominator P (the node all of its consumers' paths 
 - round 0: a contraction joins P if it reaches it elementwise only, through nodes no more than broadcast;
 - rounds 0 and 1: an elementwise or broadcast node joins P if all between is at most injective, and P is broadcast,
   injective, a reduction, or in the group of a contraction;
-- round 1: an injective node or tuple joins P if everything up to and with P is at most injective;
+- round 1: an injective node or tuple joins P if everything up to and with P is at most injective (a transposition stays
+  alone before a reshape that nothing follows: the reshape is a view then, and the loops of one axis more are faster);
 - round 2: an at most injective node joins a tuple that is itself part of an injective kernel.
 
 Invariant: a group has one node (its root) whose value leaves it, no group spans two scopes, none exceeds `max_depth`
@@ -20,6 +21,9 @@ from dataclasses import dataclass, field
 from armillary.relay.expr import Call, Expr, Tuple, TupleGetItem
 from armillary.relay.op import Kind, Op
 from armillary.relay.walk import Scope, children
+
+TRANSPOSITIONS = ("layout_transform", "transpose")
+VIEWS = ("reshape", "expand_dims", "squeeze", "nn.batch_flatten")
 
 
 @dataclass(eq=False)
@@ -163,8 +167,21 @@ def _consider(groups: Groups, k: int, phase: int) -> None:
     elif kind <= Kind.BROADCAST:
         if node.reach <= Kind.REDUCE:
             _try(groups, k, node.parent, Kind.INJECTIVE, Kind.REDUCE, True)
-    elif kind in (Kind.INJECTIVE, Kind.TUPLE) and phase == 1:
+    elif kind in (Kind.INJECTIVE, Kind.TUPLE) and phase == 1 and not _is_before_a_view(groups, node):
         _try(groups, k, node.parent, Kind.INJECTIVE, Kind.INJECTIVE, False)
+
+
+def _is_before_a_view(groups: Groups, node: FusionNode) -> bool:
+    """Whether a transposition is all that a reshape reads which no map of elements follows."""
+    after = None if node.parent is None else groups.nodes[node.parent]
+    if after is None or _name(node) not in TRANSPOSITIONS or _name(after) not in VIEWS or len(node.users) > 1:
+        return False
+    return node.users[0][0] == node.parent and all(kind > Kind.INJECTIVE for _, kind in after.users)
+
+
+def _name(node: FusionNode) -> str:
+    expr = node.expr
+    return expr.op.name if isinstance(expr, Call) and isinstance(expr.op, Op) else ""
 
 
 def _try(groups: Groups, source: int, sink: int, between: Kind, last: Kind, contraction: bool) -> None:

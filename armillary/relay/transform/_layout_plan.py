@@ -110,17 +110,24 @@ def _demand(call: Call, need: int, limit: int, lanes: int) -> int:
         depthwise = call.attrs.groups > 1 and inside == 1
         return need if depthwise else 0 if call.attrs.groups == 1 else inside
     if name == "concatenate":
-        return math.gcd(need, limit)
+        wanted = math.gcd(need, limit)
+        return 0 if _is_odd(wanted, lanes) else wanted
     if name == "strided_slice":
         shape = tensor(call)
         if shape is not None and all(d == 1 for d in shape.static[2:]):
             return 0  # 1x1 images are copied at no cost
         wanted = math.gcd(need, *_cut(call))
         # to compute by whole vectors is worth more than one copy less
-        return wanted if choose_block(wanted, lanes) * 2 >= lanes else 0
+        return wanted if choose_block(wanted, lanes) * 2 >= lanes and not _is_odd(wanted, lanes) else 0
     if call.op.kind == Kind.BROADCAST:
         return math.gcd(need, limit)
     return need if _follows(call) else 0
+
+
+def _is_odd(wanted: int, lanes: int) -> bool:
+    """Whether the block is no power of two (9 or 6 for 18 channels): it costs each convolution more than one copy."""
+    block = choose_block(wanted, lanes)
+    return block & (block - 1) != 0
 
 
 def _cut(call: Call) -> tuple[int, ...]:

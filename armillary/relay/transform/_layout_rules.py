@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from armillary.ops.nn_common import reshape_to
 from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.layout import Layout, choose_block, layout
 from armillary.relay.op import Kind, Op, get_op
@@ -19,10 +20,11 @@ from armillary.relay.transform._layout_engine import Change, LayoutChoice, Layou
 from armillary.relay.transform._layout_plan import PLAIN, stays_plain
 from armillary.relay.transform._layout_shuffle import channel_shuffle
 from armillary.relay.transform._layout_views import strided_slice, take
-from armillary.relay.transform._rules import call, is_from_constants
+from armillary.relay.transform._rules import is_from_constants
 from armillary.relay.types import TensorType
 
 Changes = Sequence[Change | None]
+WINOGRAD_IMAGE = 1024  # pixels
 _KERNEL_OF = {  # the weight layout that goes with a data layout by default
     ("nn.conv2d", "NCHW"): "OIHW",
     ("nn.conv2d", "NHWC"): "HWIO",
@@ -98,9 +100,18 @@ def _conv2d_blocked(
     if groups == 1 and not inner:
         inner = 1  # blocks of one are the plain layout: nothing is copied
     outer = _agreed(expr, weight[0] // groups, request)
+    if inner * 2 == outer == request.lanes and _is_winograd(expr, weight):
+        outer = inner
     if not inner or not outer or (outer < 4 and weight[0] > 4):
         return None
     return _blocked("nn.contrib_conv2d_NCHWc", expr, inner, outer, f"OIHW{inner}i{outer}o")
+
+
+def _is_winograd(expr: Call, weight: tuple[int, ...]) -> bool:
+    """Whether Winograd's algorithm pays for half vectors: it wants one block before and after. Small images do not."""
+    attrs, result = expr.attrs, static(expr)
+    plain = attrs.groups == 1 and set(attrs.strides) == {1} and set(attrs.dilation) == {1}
+    return plain and weight[2:] == (3, 3) and result is not None and result[2] * result[3] >= WINOGRAD_IMAGE
 
 
 def _agreed(expr: Expr, channels: int, request: Request) -> int:
@@ -157,7 +168,7 @@ def conv2d_transpose(expr: Call, have: Changes, request: Request) -> LayoutChoic
     inner, outer = current or _agreed(expr.args[0], shape[1], request) or 1, _agreed(expr, weight[1], request)
     if not outer:
         return None
-    return _blocked("nn.contrib_conv2d_transpose_NCHWc", expr, inner, outer, f"OIHW{inner}i{outer}o", "IOHW")
+    return _blocked("nn.contrib_conv2d_transpose_NCHWc", expr, inner, outer, f"OHWI{inner}i{outer}o", "IOHW")
 
 
 def conv2d_relative(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
@@ -326,7 +337,7 @@ def reduction(expr: Call, have: Changes, request: Request) -> LayoutChoice | Non
     shape = static(expr)
     if shape is None or change.old.text != "NCHW" or sorted(letters) != ["H", "W"] or change.new.axes[:2] != "NC":
         return None  # blocks of channels are in order where nothing lies between them
-    return LayoutChoice((change,), lambda args: call("reshape", build(args), newshape=shape), None)
+    return LayoutChoice((change,), lambda args: reshape_to(build(args), shape), None)
 
 
 def pad(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:

@@ -69,7 +69,7 @@ def _sliced(expr: Expr, wide: Mapping[int, int]) -> list[Expr]:
     """The wide values of which an expression reads a slice."""
     if isinstance(expr, Call):
         read = [a for a in expr.args if id(a) in wide]
-        if id(expr) in wide and op_name(expr) not in CHANNEL_AXES:
+        if id(expr) in wide and (op_name(expr) not in CHANNEL_AXES or _is_depthwise(expr)):
             return []
         return [] if read and _absorbs(expr) else read
     fields = getattr(expr, "fields", None) or ([expr.body] if isinstance(expr, Function) else [])
@@ -129,7 +129,7 @@ def _carries_binary(call: Call, wide: Mapping[int, int]) -> bool:
 
 def _is_depthwise(call: Call) -> bool:
     weight = call.args[1]
-    return isinstance(weight, Constant) and call.attrs.groups == weight.data.shape[0] and weight.data.shape[1] == 1
+    return isinstance(weight, Constant) and call.attrs.groups == weight.held.shape[0] and weight.held.shape[1] == 1
 
 
 def _absorbs(call: Call) -> bool:
@@ -190,7 +190,7 @@ class _Widener:
         data, weight = expr.args
         attrs: Any = expr.attrs  # Any: each operator has its own attrs class
         out_axis, in_axis = CHANNEL_AXES[op_name(expr)]
-        channels = weight.data.shape[out_axis] + extra  # type: ignore[attr-defined]
+        channels = weight.held.shape[out_axis] + extra  # type: ignore[attr-defined]
         changes: dict[str, Any] = {"channels": channels}
         if attrs.groups > 1:
             return Call(

@@ -1,6 +1,7 @@
 """canonicalize-ops: fewer ways to say the same.
 
-In: a module. Out: one where adding a bias is a plain broadcast addition, so that folding and fusion see one form.
+In: a module. Out: one where adding a bias is a plain broadcast addition and a leaky activation with a slope per
+channel is made of broadcasts, so that folding, layouts and fusion see one form.
 
     def @main(%x: Tensor[(1, 4, 2, 2), float32], %b: Tensor[(4,), float32]) { nn.bias_add(%x, %b) }
     ->
@@ -12,8 +13,10 @@ In: a module. Out: one where adding a bias is a plain broadcast addition, so tha
 
 from __future__ import annotations
 
+import numpy as np
+
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Expr
+from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.transform._rules import call, op_name, rewrite_module
 from armillary.relay.types import TensorType
 from armillary.transform import define_pass
@@ -21,8 +24,8 @@ from armillary.transform import define_pass
 
 @define_pass("canonicalize-ops", opt_level=3)
 def canonicalize_ops(module: IRModule) -> IRModule:
-    """Write bias_add as expand_dims and add."""
-    return rewrite_module(module, bias_add)
+    """Write bias_add as expand_dims and add, prelu as relu, minimum, multiply and add."""
+    return rewrite_module(module, bias_add, prelu)
 
 
 def bias_add(expr: Expr) -> Expr | None:
@@ -33,8 +36,28 @@ def bias_add(expr: Expr) -> Expr | None:
     ty = data.checked_type
     if not isinstance(ty, TensorType):
         return None
-    after = ty.ndim - 1 - expr.attrs.axis % ty.ndim
-    if after:
-        bias = call("expand_dims", bias, axis=1, num_newaxis=after)
-    made = call("add", data, bias)
+    made = call("add", data, _along(bias, ty, expr.attrs.axis))
     return Call(made.op, made.args, made.attrs, expr.span)
+
+
+def prelu(expr: Expr) -> Expr | None:
+    """nn.prelu(x, a, axis)  ->  add(nn.relu(x), multiply(minimum(x, 0), expand_dims(a)))
+
+    Unlike a maximum of x and a * x it holds for slopes above 1, and for an infinity with a slope of 0.
+    """
+    if op_name(expr) != "nn.prelu" or not isinstance(expr, Call):
+        return None
+    data, slope = expr.args
+    ty, of = data.checked_type, slope.checked_type
+    if not isinstance(ty, TensorType) or not isinstance(of, TensorType):
+        return None
+    slope = slope if of.shape == (1,) else _along(slope, ty, expr.attrs.axis)
+    below = call("minimum", data, Constant(np.zeros((), ty.dtype.numpy)))
+    made = call("add", call("nn.relu", data), call("multiply", below, slope))
+    return Call(made.op, made.args, made.attrs, expr.span)
+
+
+def _along(vector: Expr, data: TensorType, axis: int) -> Expr:
+    """A vector with the axes it needs to broadcast along one axis of the data."""
+    after = data.ndim - 1 - axis % data.ndim
+    return call("expand_dims", vector, axis=1, num_newaxis=after) if after else vector

@@ -76,11 +76,13 @@ def conv3d(expr: Expr) -> Expr | None:
     n, o, depth, oh, ow = result.static
     _, c, _, h, w = data.static
     taps = weight.shape[2]
-    slices = call("transpose", expr.args[0], axes=(0, 2, 1, 3, 4))
+    slices, axis = _slices(expr.args[0], data.static)
     if front or back:
-        slices = call("nn.pad", slices, pad_width=((0, 0), (front, back), (0, 0), (0, 0), (0, 0)))
-    parts = [_every(slices, 1, k * step, depth, stride) for k in range(taps)]
-    stacked = call("concatenate", parts, axis=2) if taps > 1 else parts[0]
+        width = [(0, 0)] * (4 + axis)
+        width[axis] = (front, back)
+        slices = call("nn.pad", slices, pad_width=tuple(width))
+    parts = [_every(slices, axis, k * step, depth, stride) for k in range(taps)]
+    stacked = call("concatenate", parts, axis=axis + 1) if taps > 1 else parts[0]
     (top, bottom), (left, right) = image_pads
     flat = Constant(np.ascontiguousarray(weight.transpose(0, 2, 1, 3, 4).reshape(o, taps * c, *weight.shape[3:])))
     made = call(
@@ -91,8 +93,21 @@ def conv3d(expr: Expr) -> Expr | None:
     return call("transpose", reshape_to(made, (n, depth, o, oh, ow)), axes=(0, 2, 1, 3, 4))
 
 
+def _slices(data: Expr, shape: tuple[int, ...]) -> tuple[Expr, int]:
+    """The slices (n, d, c, h, w) and the axis of the depth; of a single volume images (d, c, h, w).
+
+    What follows then works on four axes and stays in the blocked layout of its neighbours.
+    """
+    n, c, d, h, w = shape
+    moved = call("transpose", data, axes=(0, 2, 1, 3, 4))
+    return (reshape_to(moved, (d, c, h, w)), 0) if n == 1 else (moved, 1)
+
+
 def _every(value: Expr, axis: int, begin: int, count: int, stride: int) -> Expr:
     """`count` positions along an axis from `begin` on, `stride` apart."""
+    ty = tensor(value)
+    if ty is not None and stride == 1 and ty.shape[axis] == count:
+        return value
     end = begin + (count - 1) * stride + 1
     return call("strided_slice", value, begin=(begin,), end=(end,), strides=(stride,), axes=(axis,))
 
@@ -111,13 +126,14 @@ def max_pool3d(expr: Expr) -> Expr | None:
     depth, oh, ow = result.static[2:]
     if front or back or (depth - 1) * stride + (taps - 1) * step >= d:
         return None  # windows that leave the data along the depth
-    slices = reshape_to(call("transpose", expr.args[0], axes=(0, 2, 1, 3, 4)), (n * d, c, h, w))
+    slices = reshape_to(_slices(expr.args[0], data.static)[0], (n * d, c, h, w))
     pooled = call(
         "nn.max_pool2d", slices, pool_size=tuple(size), strides=tuple(strides), dilation=tuple(dilation),
         padding=(top, left, bottom, right), ceil_mode=attrs.ceil_mode,
     )  # fmt: skip
-    images = reshape_to(pooled, (n, d, c, oh, ow))
-    largest = _every(images, 1, 0, depth, stride)
+    axis = 0 if n == 1 else 1
+    images = pooled if n == 1 else reshape_to(pooled, (n, d, c, oh, ow))
+    largest = _every(images, axis, 0, depth, stride)
     for k in range(1, taps):
-        largest = call("maximum", largest, _every(images, 1, k * step, depth, stride))
-    return call("transpose", largest, axes=(0, 2, 1, 3, 4))
+        largest = call("maximum", largest, _every(images, axis, k * step, depth, stride))
+    return call("transpose", reshape_to(largest, (n, depth, c, oh, ow)), axes=(0, 2, 1, 3, 4))

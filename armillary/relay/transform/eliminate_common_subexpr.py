@@ -50,6 +50,6 @@ def _key(expr: Expr) -> Hashable | None:
             return ("()", *map(id, fields))
         case TupleGetItem(value, index):
             return (".", id(value), index)
-        case Constant(data) if data.nbytes <= _SMALL:
-            return ("const", data.dtype.name, data.shape, data.tobytes())
+        case Constant() if expr.nbytes <= _SMALL:
+            return ("const", expr.data.dtype.name, expr.data.shape, expr.data.tobytes())
     return None

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.aligned import aligned, give_back_memory
+from armillary.aligned import Deferred, aligned, give_back_memory
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
@@ -63,7 +63,16 @@ def _fold(root: Expr, fold_qnn: bool, max_bytes: int) -> Expr:
             case _:
                 return pick_field(expr)
 
-    return rewrite(root, rule, not_primitive, memo)
+    folded = rewrite(root, rule, not_primitive, memo)
+    is_waiting = any(isinstance(e, Constant) and isinstance(e.held, Deferred) for e in post_order(folded))
+    return rewrite(folded, settled, not_primitive) if is_waiting else folded
+
+
+def settled(expr: Expr) -> Expr | None:
+    """deferred const  ->  const: what no fold has used is looked at once, here"""
+    if not isinstance(expr, Constant) or not isinstance(expr.held, Deferred):
+        return None
+    return copy_type(Constant(aligned(expr.data), expr.span), expr)
 
 
 def _fold_call(call: Call, max_bytes: int) -> Expr | None:
@@ -96,10 +105,10 @@ def _fold_shape(call: Call) -> Expr | None:
 def _constant_bytes(expr: Expr) -> int | None:
     """The bytes of a constant or of a tuple of constants; None for anything else."""
     if isinstance(expr, Constant):
-        return int(expr.data.nbytes)
+        return expr.nbytes
     if isinstance(expr, Tuple):
-        sizes = [f.data.nbytes if isinstance(f, Constant) else None for f in expr.fields]
-        known = [int(s) for s in sizes if s is not None]
+        sizes = [f.nbytes if isinstance(f, Constant) else None for f in expr.fields]
+        known = [s for s in sizes if s is not None]
         return sum(known) if len(known) == len(sizes) else None
     return None
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from armillary.aligned import Deferred
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.layout import layout
@@ -22,6 +23,7 @@ from armillary.relay.transform._rules import Array, call, on_functions, op_name,
 from armillary.relay.walk import not_primitive, post_order, rewrite, users
 from armillary.transform import define_pass
 
+_LARGE = 1 << 16  # bytes
 _REACH = 16  # how many nodes a factor may pass; keeps the search linear
 _POSITIVE = ("nn.relu", "nn.leaky_relu", "nn.max_pool2d", "nn.global_max_pool2d")
 _LINEAR = ("nn.avg_pool2d", "nn.global_avg_pool2d")
@@ -138,7 +140,7 @@ def _push_sum(expr: Call, factor: Array, once: SingleUse, reach: int) -> Expr | 
 
 def _scale_outputs(expr: Call, factor: Array) -> Expr | None:
     weight, ty = expr.args[1], tensor(expr)
-    if not isinstance(weight, Constant) or ty is None or not np.issubdtype(weight.data.dtype, np.floating):
+    if not isinstance(weight, Constant) or ty is None or not np.issubdtype(weight.held.dtype, np.floating):
         return None
     if op_name(expr) == "nn.dense":
         axis, out_axis = ty.ndim - 1, 0
@@ -149,16 +151,23 @@ def _scale_outputs(expr: Call, factor: Array) -> Expr | None:
         out_axis = layout(expr.attrs.kernel_layout).index("O")
     size = ty.static[axis]
     vector = _vector(factor, ty.ndim, axis, size)
-    if vector is None or weight.data.shape[out_axis] != size:
+    if vector is None or weight.held.shape[out_axis] != size:
         return None
     return _with_weight(expr, weight, vector, out_axis)
 
 
 def _with_weight(expr: Call, weight: Constant, vector: Array, axis: int) -> Expr:
-    shape = [1] * weight.data.ndim
-    shape[axis] = -1
-    scaled = (weight.data * vector.reshape(shape)).astype(weight.data.dtype, copy=False)
-    return Call(expr.op, (expr.args[0], Constant(scaled, weight.span)), expr.attrs, expr.span)
+    """A large weight is scaled when it is looked at: that is when it is packed, and the scaled form needs no memory."""
+    size, dtype = weight.held.shape, weight.held.dtype
+    shape = tuple(-1 if k == axis else 1 for k in range(len(size)))
+
+    def scaled() -> Array:
+        product: Array = (weight.data * vector.reshape(shape)).astype(dtype, copy=False)
+        return product
+
+    waits = weight.nbytes >= _LARGE and size[axis] == vector.size
+    held = Deferred(size, dtype, scaled) if waits else scaled()
+    return Call(expr.op, (expr.args[0], Constant(held, weight.span)), expr.attrs, expr.span)
 
 
 def _vector(factor: Array, ndim: int, axis: int, size: int) -> Array | None:
@@ -184,7 +193,7 @@ def _forward(expr: Call, once: SingleUse) -> Expr | None:
         return None
     weight = expr.args[1]
     taken = _take(expr.args[0], once)
-    if taken is None or not np.issubdtype(weight.data.dtype, np.floating):
+    if taken is None or not np.issubdtype(weight.held.dtype, np.floating):
         return None
     data, factor = taken
     ty = tensor(data)
@@ -206,7 +215,7 @@ def _input_axis(expr: Call, channels: int, weight: Constant) -> int | None:
         return None
     if expr.attrs.groups == 1:
         return kernel.index("I")
-    depthwise = expr.attrs.groups == channels == weight.data.shape[kernel.index("O")]
+    depthwise = expr.attrs.groups == channels == weight.held.shape[kernel.index("O")]
     return kernel.index("O") if depthwise else None
 
 

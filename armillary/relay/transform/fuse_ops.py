@@ -83,7 +83,7 @@ class _Builder:
         inside = {id(e) for e in members}
 
         def local(expr: Expr) -> Expr:
-            if id(expr) in inner or (isinstance(expr, Constant) and expr.data.size == 1):
+            if id(expr) in inner or (isinstance(expr, Constant) and expr.nbytes <= 16 and expr.data.size == 1):
                 return inner.get(id(expr), expr)
             if id(expr) in inside:
                 raise AssertionError("members of a group are in post order")

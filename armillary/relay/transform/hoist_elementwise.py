@@ -13,6 +13,7 @@ axes is one axis of the other shape.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -99,8 +100,15 @@ def _constant_before(moved: Call, data: Array, source: tuple[int, ...], result: 
     before = [a for a, d in enumerate(source) if d != 1]
     after = [a for a, d in enumerate(result) if d != 1]
     if [source[a] for a in before] != [result[a] for a in after]:
-        return None
+        return _constant_of_last_axes(full, source, result)
     shape = [1] * len(source)
     for a, b in zip(before, after, strict=True):
         shape[a] = full.shape[b]
     return full.reshape(shape)
+
+
+def _constant_of_last_axes(full: Array, source: tuple[int, ...], result: tuple[int, ...]) -> Array | None:
+    """A constant that is the same along all axes which a reshape merges or splits, if those are the first ones."""
+    same = next((k for k in range(min(len(source), len(result))) if source[-1 - k] != result[-1 - k]), 0)
+    lead = len(full.shape) - same
+    return full.reshape((1,) * (len(source) - same) + full.shape[lead:]) if math.prod(full.shape[:lead]) == 1 else None

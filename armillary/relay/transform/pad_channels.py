@@ -16,6 +16,7 @@ How far a region reaches: _wide_channels.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +49,7 @@ def pad_channels(module: IRModule, *, target: Any = None) -> IRModule:  # Any: w
 
 
 def _outputs(call: Call) -> int:
-    return int(call.args[1].data.shape[CHANNEL_AXES[op_name(call)][0]])  # type: ignore[attr-defined]
+    return int(call.args[1].held.shape[CHANNEL_AXES[op_name(call)][0]])  # type: ignore[attr-defined]
 
 
 def _has_block(call: Call, lanes: int) -> bool:
@@ -70,7 +71,7 @@ def _extra(call: Call, lanes: int, cpu: CpuModel) -> int:
     whole = -channels % lanes
     if channels >= 4 and 0 < whole <= WASTE * channels:
         return whole
-    work = call.args[1].data.size * result.static[0] * result.static[2] * result.static[3]
+    work = math.prod(call.args[1].held.shape) * result.static[0] * result.static[2] * result.static[3]
     if work < FEW:
         return 0
     return _cheapest(channels, lanes, _operations(lanes, cpu)) - channels

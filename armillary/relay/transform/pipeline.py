@@ -42,13 +42,16 @@ from armillary.relay.transform.qnn_canonicalize import qnn_canonicalize
 from armillary.relay.transform.qnn_legalize import qnn_legalize
 from armillary.relay.transform.recognize_attention import recognize_attention
 from armillary.relay.transform.recognize_gelu import recognize_gelu
+from armillary.relay.transform.recognize_lrn import recognize_lrn
 from armillary.relay.transform.recognize_normalization import recognize_normalization
 from armillary.relay.transform.remove_unused_functions import remove_unused_functions
 from armillary.relay.transform.simplify_expr import simplify_expr
 from armillary.relay.transform.simplify_expr_post_alter_op import simplify_expr_post_alter_op
 from armillary.relay.transform.simplify_inference import simplify_inference
+from armillary.relay.transform.split_kernels import split_kernels
 from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
 from armillary.relay.transform.to_graph_normal_form import to_graph_normal_form
+from armillary.relay.transform.transpose_as_shuffle import transpose_as_shuffle
 from armillary.relay.transform.widen_conv1d import widen_conv1d
 from armillary.relay.transform.winograd_conv2d import winograd_conv2d
 from armillary.transform import Pass, Sequential
@@ -83,6 +86,7 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         # What exporters spell out is one operator.
         recognize_gelu.bind(),
         recognize_normalization.bind(),
+        recognize_lrn.bind(),
         combine_parallel_conv2d.bind(3),
         combine_parallel_dense.bind(3),
         combine_parallel_batch_matmul.bind(3),
@@ -92,6 +96,7 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         # Convolutions and poolings are over two axes; what acts on elements of a contraction's result is next to it.
         widen_conv1d.bind(),
         convolution_as_2d.bind(),
+        fold_constant.bind(),  # a bias that was given axes is a constant that can be moved
         hoist_elementwise.bind(),
         fold_constant.bind(),
         fold_scale_axis.bind(),
@@ -108,6 +113,9 @@ def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
     """From there to layouts, algorithms and kernels."""
     return [
         # Channels in blocks of a vector; weights packed: the last change of layout.
+        infer_type.bind(),
+        transpose_as_shuffle.bind(target=target),
+        split_kernels.bind(target=target),
         infer_type.bind(),
         pad_channels.bind(target=target),
         pad_units.bind(target=target),

@@ -136,6 +136,26 @@ def _scaled(product: Call, offset: Array, factor: Array) -> Expr | None:
     return None
 
 
+def small_power(expr: Call) -> Expr | None:
+    """x ** 1  ->  x;  x ** 2  ->  x * x;  x ** 3  ->  x * x * x;  x ** -1  ->  1 / x;  x ** 0.5  ->  sqrt(x)
+
+    if x is float32 or float64: the cube of a narrower type would be rounded twice, and integers saturate. A product
+    takes a twentieth of the time of pow. As numpy's power, the root of -infinity is NaN, which for C's pow is infinity.
+    """
+    x, (ty,), exponent = expr.args[0], tensor_fields(expr.args[0].checked_type), splat(expr.args[1])
+    if not ty.dtype.is_float or ty.dtype.bits < 32:
+        return None
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return call("multiply", x, x)
+    if exponent == 3:
+        return call("multiply", call("multiply", x, x), x)
+    if exponent == -1:
+        return call("divide", Constant(np.ones((), ty.dtype.numpy)), x)
+    return call("sqrt", x) if exponent == 0.5 else None
+
+
 def same_cast(expr: Call) -> Expr | None:
     """cast(x, dtype of x)  ->  x"""
     ty, result = expr.args[0].checked_type, expr.checked_type
@@ -266,6 +286,7 @@ _RULES: dict[str, tuple[Callable[[Call], Expr | None], ...]] = {
     "subtract": (subtract_zero,),
     "multiply": (multiply_one, _reassociate, affine_twice),
     "divide": (divide_one,),
+    "power": (small_power,),
     "cast": (same_cast, widening_casts),
     "transpose": (noop_transpose, consecutive_transposes),
     "layout_transform": (consecutive_layouts,),

@@ -41,7 +41,7 @@ def winograd_conv2d(module: IRModule, *, target: Any = None) -> IRModule:  # Any
     cpu = cpu_model(Target(target if target is not None else Target.current() or "llvm"))
 
     def change(function: Function) -> Expr:
-        network = sum(e.data.nbytes for e in post_order(function, not_primitive) if isinstance(e, Constant))
+        network = sum(e.nbytes for e in post_order(function, not_primitive) if isinstance(e, Constant))
 
         def rule(expr: Expr) -> Expr | None:
             layer = _eligible(expr)
@@ -68,7 +68,7 @@ def _eligible(expr: Expr) -> Layer | None:
     plain = attrs.groups == 1 and set(attrs.strides) == {1} and set(attrs.dilation) == {1}
     if not plain or weight.shape[2:4] != (3, 3) or result.dtype != "float32" or not _is_constant(call.args[1]):
         return None
-    if _is_whole(call.args[1]):
+    if is_whole(call.args[1]):
         return None
     batch, chunks, height, width, block = result.static
     _, i_blocks, _, _, i_block, _ = weight.static
@@ -82,7 +82,7 @@ def _is_constant(expr: Expr) -> bool:
     return isinstance(expr, Constant)
 
 
-def _is_whole(expr: Expr) -> bool:
+def is_whole(expr: Expr) -> bool:
     """Whether the weights are whole numbers: of a quantised network, whose sums are exact only without fractions."""
     while is_call(expr, "layout_transform"):
         expr = expr.args[0]  # type: ignore[attr-defined]

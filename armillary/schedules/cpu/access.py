@@ -12,9 +12,12 @@ from armillary.node import Node, post_order
 from armillary.schedules.cpu.common import static_extent
 from armillary.te.affine import Linear, Space
 from armillary.te.inline import rewriter
+from armillary.tir.build import as_int
 from armillary.tir.expr import Expr, IterVar, ProducerLoad, Reduce, Var
 
 MIN_EXTENT = 4  # shorter reductions are written out
+STRETCHES = (16, 8, 4)  # lengths of the blocks of channels, longest first
+MIN_STRETCH = 4
 MOST_LOADS = 64  # of one stage that are looked at
 
 
@@ -86,3 +89,69 @@ def crossing_axis(schedule: te.Schedule, op: te.Operation) -> IterVar | None:
             if _step(space, last, axis) == 1 and static_extent(axis) > 1:
                 return axis
     return None
+
+
+def transposed_axis(schedule: te.Schedule, op: te.Operation) -> tuple[IterVar, int] | None:
+    """The output axis along which a load is contiguous in aligned stretches, and their length.
+
+    There the last output axis moves the load across memory. None where another load that reads along the last axis
+    would then be the one to jump.
+    """
+    if not isinstance(op, te.ComputeOp) or len(op.axis) < 2 or len(op.body) > 1 or isinstance(op.body[0], Reduce):
+        return None
+    loads = _loads(schedule, op)
+    if len(loads) >= MOST_LOADS:
+        return None
+    found = (
+        (axis, min(length, static_extent(axis)))
+        for axis in reversed(op.axis[:-1])
+        for length in STRETCHES
+        if static_extent(axis) >= MIN_EXTENT and static_extent(axis) >= min(length, MIN_STRETCH)
+        and _crosses(loads, op.axis, axis, length)
+    )  # fmt: skip
+    return next(found, None)
+
+
+def _crosses(loads: list[ProducerLoad], axes: tuple[IterVar, ...], axis: IterVar, length: int) -> bool:
+    """Whether some load is contiguous along stretches of an axis, and none moves along the last axis instead."""
+    outer, inner = Var("outer", axis.var.dtype), Var("inner", axis.var.dtype)
+    space, last = Space(), axes[-1]
+    for one in axes:
+        space.low[one.var], space.high[one.var] = Linear(0), Linear(static_extent(one) - 1)
+    space.low[inner], space.high[inner] = Linear(0), Linear(min(length, static_extent(axis)) - 1)
+    space.low[outer], space.high[outer] = Linear(0), Linear((static_extent(axis) - 1) // length)
+    place = Linear(0, {outer: length, inner: 1} if static_extent(axis) > length else {inner: 1})
+    environment, found = {axis.var: place}, False
+    for load in loads:
+        indices = _outer_indices(load)
+        if not indices:
+            continue
+        across = _moves(space, indices[-1], (last.var,), environment)
+        along = _moves(space, indices[-1], (inner, axis.var), environment)
+        if along not in (0, 1) or any(_moves(space, i, (inner, axis.var), environment) != 0 for i in indices[:-1]):
+            return False
+        if along == 1 and across != 0:
+            return False
+        found = found or (along == 1 and _reads(indices[:-1], {last.var}))
+    return found
+
+
+def _outer_indices(load: ProducerLoad) -> tuple[Expr, ...]:
+    """The indices of a load without those along trailing axes of length 1."""
+    count = len(load.indices)
+    while count and as_int(load.producer.shape[count - 1]) == 1:
+        count -= 1
+    return load.indices[:count]
+
+
+def _moves(space: Space, index: Expr, variables: tuple[Var, ...], environment: dict[Var, Linear]) -> int | None:
+    """How far an index moves when the first variable moves by one; None when that is not known or not constant.
+
+    The others are what it is called in the index itself.
+    """
+    value = space.evaluate(index, environment)
+    if value is None:
+        return None if _reads((index,), set(variables)) else 0
+    if any(not isinstance(atom, Var) and variables[0] in atom.vars for atom in value.terms):
+        return None
+    return value.terms.get(variables[0], 0)

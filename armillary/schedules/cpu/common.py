@@ -18,6 +18,7 @@ from armillary.tir import build as T
 from armillary.tir.expr import Call, Div, IterVar, ProducerLoad
 
 LONG_SUM = 288  # terms a register may sum up before its partial sum is put aside
+WEIGHT_AXES = 6  # of the blocked weights of convolutions
 _CHEAP_CALLS = frozenset({
     "if_then_else", "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right", "fabs", "abs",
 })  # fmt: skip
@@ -90,3 +91,15 @@ def accumulators(schedule: te.Schedule, local: te.Tensor, longest: int = LONG_SU
     schedule[partial].set_scope("local")
     schedule[partial].compute_at(stage, stage.op.reduce_axis[0])
     return [stage, schedule[partial]]
+
+
+def ask_ahead(inside: te.Stage, steps: int) -> None:
+    """In each step of a sum of products, ask for the weights `steps` later: those of the next group of outputs.
+
+    The weight is the last tensor of the product, with the axes of the sum innermost but for one vector of outputs, so
+    that one group follows another in memory. Behind the last group nothing is read: to ask is no access. They go to the
+    second-level cache: a group is as large as the first one, and would drive out what is in use (measured: no gain).
+    """
+    weight = inside.op.input_tensors[-1]
+    if isinstance(weight.op, te.PlaceholderOp) and len(weight.shape) == WEIGHT_AXES:
+        inside.prefetch(weight, inside.op.reduce_axis[-1], steps, locality=2)

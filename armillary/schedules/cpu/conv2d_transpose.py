@@ -19,9 +19,8 @@ from armillary.target.cpu import CpuModel, cpu_model
 from armillary.te import static_shape
 
 NAME = "nn.contrib_conv2d_transpose_NCHWc"
-SMALL = 8  # rows and columns up to which a tile takes several rows, so that weights are read fewer times; of several
-# phases each row would be tested in the inner loops
-IN_PIECES = 0.2  # of the rate of far weights: those of a phase lie in pieces of one tap, 1 KB of 16 channels each
+SMALL = 8  # rows and columns up to which a tile takes several rows, so that weights are read fewer times; the sums of
+# several phases of several rows would not fit the registers
 
 
 def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
@@ -29,14 +28,13 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     weight: Any = workload.types[1]  # Any: tensor types, as inference has checked
     result: Any = workload.op.infer_type(workload.attrs, workload.types)
     (sy, sx), (batch, chunks, height, width, block) = workload.attrs.strides, result.static
-    _, i_blocks, kh, kw, ci, _ = weight.static
+    _, kh, kw, i_blocks, ci, _ = weight.static
     lines, columns = -(-height // sy), -(-width // sx)
     wide = max(1, block // lanes_of(cpu, result.dtype))
     below = lines if max(lines, columns) <= SMALL and sy * sx == 1 else 1
-    rate = far_weights(cpu) * (IN_PIECES if sy * sx > 1 else 1.0)
     taps = -(-kh // sy) * -(-kw // sx)
     steps, lines = i_blocks * ci * taps, batch * lines * sy * sx
-    return Nest(columns, lines, chunks, steps, rate, wide=wide, below=below)
+    return Nest(columns, lines, chunks, steps, far_weights(cpu), wide=wide, below=below)
 
 
 def _tile(nest: Nest, cpu: CpuModel) -> Tile:

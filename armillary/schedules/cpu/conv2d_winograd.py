@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from armillary import te
-from armillary.schedules.cpu.common import accumulators, fuse_all
+from armillary.schedules.cpu.common import accumulators, ask_ahead, fuse_all
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target.cost import Estimate, Explanation, Tile, choose_tile, explained, far_weights
-from armillary.target.cost_winograd import TILES, Layer, Plan, best_plan, estimate, plans, product_nest
+from armillary.target.cost_winograd import TILES, Layer, Plan, asks_ahead, best_plan, estimate, plans, product_nest
 from armillary.target.cpu import CpuModel, cpu_model
 
 Stages = dict[str, te.Tensor]
@@ -61,7 +61,9 @@ def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
         schedule[stages["data"]].compute_at(schedule[output], at)
         schedule[stages["product"]].compute_at(schedule[output], at)
     _schedule_data(schedule, stages, is_root=at is None)
-    _schedule_product(schedule, stages["product"], tile, is_strip=at is not None)
+    inner = _schedule_product(schedule, stages["product"], tile, is_strip=at is not None)
+    if asks_ahead(layer_of(fused.workload), plan, cpu):
+        ask_ahead(inner, tile.vectors * layer_of(fused.workload).inputs)
 
 
 def _stages(conv: te.Tensor) -> Stages:
@@ -137,8 +139,8 @@ def _schedule_data(schedule: te.Schedule, stages: Stages, *, is_root: bool) -> N
         _unroll_tile(inside)
 
 
-def _schedule_product(schedule: te.Schedule, product: te.Tensor, tile: Tile, *, is_strip: bool) -> None:
-    """Per point a matrix product of tiles x input channels x output channels, by register tiles."""
+def _schedule_product(schedule: te.Schedule, product: te.Tensor, tile: Tile, *, is_strip: bool) -> te.Stage:
+    """Per point a product of tiles x input channels x output channels, by register tiles; gives the inner sum."""
     local = schedule.cache_write(product, "local")
     stage = schedule[product]
     u, v, batch, row, chunk, column, lane = stage.op.axis
@@ -154,9 +156,12 @@ def _schedule_product(schedule: te.Schedule, product: te.Tensor, tile: Tile, *, 
         stage.unroll(axis)
     stage.vectorize(lane)
     schedule[local].compute_at(stage, column_outer)
-    for inside in accumulators(schedule, local, SHORT_SUM):
+    sums = accumulators(schedule, local, SHORT_SUM)
+    for inside in sums:
         *blocks, _, _, _, row_tile, chunk_tile, column_tile, lane_tile = inside.op.axis
         inside.reorder(*blocks, *inside.op.reduce_axis, row_tile, column_tile, chunk_tile, lane_tile)
         for axis in (row_tile, column_tile, chunk_tile):
             inside.unroll(axis)
         inside.vectorize(lane_tile)
+    return sums[-1]
+

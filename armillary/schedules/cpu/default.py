@@ -8,11 +8,11 @@ Invariant: works for every function; operators that earn more have a file of the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from armillary import te
 from armillary.node import post_order
-from armillary.schedules.cpu.access import contiguous_axis, crossing_axis
+from armillary.schedules.cpu.access import contiguous_axis, crossing_axis, transposed_axis
 from armillary.schedules.cpu.common import fuse_all, is_expensive, is_power_of_two, lanes_of, static_extent
 from armillary.schedules.cpu.images import is_one_run
 from armillary.schedules.cpu.reduce import reduce_in_lanes
@@ -24,6 +24,7 @@ PACKED = "packed"  # the tag of a copy that a schedule wants in memory
 DEAR = 256  # nodes from which on an element that is read twice is stored: x = x + relu(x) doubles with each step
 CACHE_LINE = 16  # float32 of one cache line
 MIN_ROWS = 4  # loops that are shared out by whole rows have at least as many
+MIN_TILED = 1024  # elements below which a transposition by tiles is more code than it saves
 SHORT_ROW = 8  # vectors: a longer row may end in a vector that is not full
 MIN_TASKS = 16  # iterations of the outer loops that share the work well enough without the innermost one
 MIN_PARALLEL = 8192  # scalar operations below which a fork-join costs more than it gives
@@ -33,8 +34,44 @@ MIN_PARALLEL = 8192  # scalar operations below which a fork-join costs more than
 def schedule_default(schedule: te.Schedule, fused: Fused) -> None:
     """Inline what is cheap to recompute, then schedule each remaining stage on its own."""
     cpu = cpu_model(fused.workload.target)
-    for tensor in schedule_injective(schedule, fused):
+    for tensor in keep_transpositions(schedule, schedule_injective(schedule, fused)):
         schedule_stage(schedule, tensor, cpu)
+
+
+def keep_transpositions(schedule: te.Schedule, kept: Sequence[te.Tensor]) -> list[te.Tensor]:
+    """Store what a stage reads across memory, if that can be transposed by tiles and the stage as a whole cannot.
+
+    Gives the stages that stay, producers first. A concatenation of blocked and plain channels is one: its elements
+    would be collected one by one, at 39 cycles a vector; to transpose a part first takes 6.
+    """
+    found: list[te.Tensor] = []
+    for tensor in kept:
+        if isinstance(tensor.op, te.ComputeOp) and transposed_axis(schedule, tensor.op) is None:
+            found += [part for part in _crossing_parts(schedule, tensor.op) if part not in found]
+        found.append(tensor)
+    for tensor in found:
+        if schedule[tensor].is_inline:
+            schedule[tensor].compute_root()
+    return found
+
+
+def _crossing_parts(schedule: te.Schedule, op: te.ComputeOp) -> list[te.Tensor]:
+    """The inlined stages nearest to a stage that are transpositions of some size."""
+    found: list[te.Tensor] = []
+    stack, seen = [op], {id(op)}
+    while stack:
+        reads = (n.producer for b in stack.pop().body for n in post_order(b) if isinstance(n, ProducerLoad))
+        for tensor in reads:
+            source = tensor.op
+            if id(source) in seen or not isinstance(source, te.ComputeOp) or not schedule[source].is_inline:
+                continue
+            seen.add(id(source))
+            work = math.prod(static_extent(a) for a in source.axis)
+            if work >= MIN_TILED and transposed_axis(schedule, source) is not None:
+                found.append(source.output(0))
+            else:
+                stack.append(source)
+    return found
 
 
 def schedule_injective(schedule: te.Schedule, fused: Fused) -> list[te.Tensor]:
@@ -104,12 +141,16 @@ def _schedule_map(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> No
     lanes = lanes_of(cpu, tensor.dtype)
     inner = static_extent(axes[-1])
     work = math.prod(static_extent(a) for a in axes)
+    if work >= MIN_TILED and tensor.dtype.bits == 32 and _transpose_in_tiles(schedule, tensor, lanes, work):
+        return
     if len(axes) > 1 and 1 < inner < SHORT_ROW * lanes and inner % lanes and is_one_run(schedule, tensor):
         inner *= static_extent(axes[-2])
         axes[-2:] = [stage.fuse(axes[-2], axes[-1])]
     if inner >= lanes and len(axes) < len(tensor.op.axis):
         axes[-1], vector = stage.split(axes[-1], factor=lanes)
         stage.vectorize(vector)
+        if inner % lanes and math.prod(map(static_extent, axes[:-1])) >= MIN_ROWS:
+            axes.pop()  # as in _vectorize_rows
     elif inner >= lanes:
         axes = _vectorize_rows(schedule, stage, axes, lanes)
     elif is_power_of_two(inner):
@@ -117,6 +158,42 @@ def _schedule_map(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> No
     elif math.prod(map(static_extent, axes[:-1])) >= MIN_TASKS:
         axes.pop()  # a loop of its own: fused, every element would cost divisions
     _parallel(stage, axes, work)
+
+
+def _transpose_in_tiles(schedule: te.Schedule, tensor: te.Tensor, lanes: int, work: int) -> bool:
+    """A map that reads along another axis than it writes: vectors as they are read, turned in registers.
+
+    A tile is one vector of the last axis times a stretch of the other. Where the axes do not end with a tile, the loops
+    over tiles stay loops of their own, which loop-partition cuts.
+    """
+    found = transposed_axis(schedule, tensor.op)
+    if found is None:
+        return False
+    crossing, length = found
+    position = next(i for i, axis in enumerate(tensor.op.axis) if axis is crossing)
+    local = schedule.cache_write(tensor, "local")
+    stage = schedule[tensor]
+    *rows, last = stage.op.axis
+    width = min(lanes, static_extent(last))
+    is_even = static_extent(rows[position]) % length == 0
+    columns, column = stage.split(rows.pop(position), factor=length)
+    pieces, piece = stage.split(last, factor=width)
+    if is_even:
+        rows.insert(position, columns)
+        stage.reorder(*rows, pieces, column, piece)
+    else:
+        stage.reorder(*rows, columns, pieces, column, piece)
+    stage.vectorize(piece)
+    stage.unroll(column)
+    inside = schedule[local]
+    inside.compute_at(stage, pieces)
+    *others, along = inside.op.axis
+    across = others.pop(position)
+    inside.reorder(*others, along, across)
+    inside.unroll(along)
+    inside.vectorize(across)
+    _parallel(stage, rows, work)
+    return True
 
 
 def _vectorize_rows(schedule: te.Schedule, stage: te.Stage, axes: list[te.IterVar], lanes: int) -> list[te.IterVar]:

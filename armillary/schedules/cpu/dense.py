@@ -35,6 +35,7 @@ MIN_TASKS = 8  # parts below which rows are shared out among threads too
 # Blocks of columns are pages apart too. On ten shapes a tile of 8 x 2 vectors is within 2.4 % of the best; 14 x 2 loses
 # up to 23 %, 6 x 4 up to 31 %. One row reads its weights in four streams: eight are up to 20 % slower.
 MAX_ROWS, MAX_SUMS, MAX_VECTOR_SUMS = 8, 16, 4
+SHARED_WEIGHTS = ("nn.contrib_dense_pack", "nn.dense")  # one right-hand side for all leading axes
 MIN_ROWS = 4  # rows below which packing the right-hand side costs more than it gives
 
 
@@ -137,7 +138,8 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     """The product as register tiles: rows x vectors of columns; each matrix of a batch has its own right-hand side."""
     data: Any = workload.types[0]  # Any: tensor types, as inference has checked
     result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    *outer, rows, columns = (max(1, n) for n in result.static)  # an empty product gets the tile of one element
+    *outer, columns = (max(1, n) for n in result.static)  # an empty product gets the tile of one element
+    rows = outer.pop(row_axis(workload) + 1)
     columns = columns if workload.op.name == "nn.contrib_dense_pack" else padded_columns(columns)
     lanes = min(lanes_of(cpu, result.dtype), _block(workload))
     inner = data.static[-2 if getattr(workload.attrs, "transpose_a", False) else -1]
@@ -149,6 +151,19 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         rows, shared, chunks, inner, weights, register_bytes=register, repeats=batch, reread=reread,
         max_rows=MAX_ROWS, max_sums=MAX_SUMS if rows > 1 else MAX_VECTOR_SUMS,
     )  # fmt: skip
+
+
+def row_axis(workload: Workload) -> int:
+    """The axis that gives a tile its rows, counted from the end: -2, or a longer one if that is shorter than a tile.
+
+    Rows of one matrix may lie along any axis but the last: sequences that come first are (positions, 1, features).
+    """
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)  # Any: a tensor type, as inference has checked
+    leading = result.static[:-1]
+    if workload.op.name not in SHARED_WEIGHTS or leading[-1] >= MAX_ROWS:
+        return -2
+    longest: int = max(range(len(leading)), key=lambda n: (leading[n], n))
+    return longest - len(leading) - 1
 
 
 def explain_product(workload: Workload) -> Explanation:
@@ -195,8 +210,9 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
         accumulator = schedule.cache_write(product, "local")
     else:
         schedule[product].set_scope("local")
-    stage = schedule[output]
-    *outer, row, column = stage.op.axis
+    stage, at_row = schedule[output], row_axis(fused.workload)
+    *outer, column = stage.op.axis
+    row = outer.pop(at_row + 1)
     lanes = min(lanes_of(cpu, output.dtype), _block(fused.workload))
     columns = static_extent(column)
     tile = choose_tile(nest_of(fused.workload, cpu), cpu)
@@ -217,7 +233,8 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     schedule[accumulator].compute_at(stage, at)
     compute_in_tile(schedule, after, stage, at)
     for inside in accumulators(schedule, accumulator):
-        *blocks, inner_row, inner_column = inside.op.axis
+        *blocks, inner_column = inside.op.axis
+        inner_row = blocks.pop(at_row + 1)
         sub, lane = inside.split(inner_column, factor=min(columns, lanes))
         inside.reorder(*blocks, *inside.op.reduce_axis, inner_row, sub, lane)
         inside.vectorize(lane)

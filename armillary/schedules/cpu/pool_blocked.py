@@ -1,0 +1,112 @@
+"""Pooling in blocked layouts (NCHW16c…): tiles of neighbouring outputs in registers, the window spelled out.
+
+In: a fused function anchored at nn.max_pool2d or nn.avg_pool2d. Out: one parallel loop over images, channel blocks and
+rows; in it some columns at a time, each a vector of channels that stays in a register while the window passes.
+Invariant: elements of a window that lie outside the data are left out, not read as padding; loop partition cuts off
+the border tiles, so that the others test nothing. In the plain layout: pool_planes.py. Windows of a whole image (global
+pooling) keep the default schedule.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+
+from armillary import te
+from armillary.ops.nn_common import lowest, reduce_axes
+from armillary.ops.nn_pool import infer_pool, mean_of, normal
+from armillary.relay.types import TensorType
+from armillary.schedules.cpu.common import compute_in_tile, followers, fuse_all, is_power_of_two, static_extent
+from armillary.schedules.cpu.default import schedule_default, schedule_injective
+from armillary.schedules.registry import Fused, Workload, implement
+
+BLOCKED = re.compile(r"NCHW\d+c")
+MAX_WINDOW = 25  # elements of a window that are spelled out
+MAX_ELEMENTS = 72  # of all windows of a tile
+# the element first: whether it is NaN is then asked once, however many windows it lies in
+_larger = te.comm_reducer(lambda found, element: te.max(element, found), lowest, name="max")
+MAX_COLUMNS = 8  # of a tile: enough that columns of overlapping windows are loaded once
+
+
+def _applies(workload: Workload) -> str | None:
+    """Blocked float32 of known shape, small windows."""
+    (data,), attrs = workload.types, workload.attrs
+    if not isinstance(data, TensorType) or data.dtype != "float32" or not BLOCKED.fullmatch(attrs.layout):
+        return "only float32 in NCHW[n]c"
+    if not all(isinstance(d, int) and d > 0 for d in data.shape):
+        return "shapes are not known"
+    height, width = normal(workload.op.name, attrs, 2, data).kernel
+    return None if height * width <= MAX_WINDOW else f"a window of {height} x {width}"
+
+
+def _compute(op: str, attrs: Any, x: te.Tensor) -> te.Tensor:
+    """Sums or maxima of the elements of each window that exist; a mean divides in a stage of its own."""
+    average = op == "nn.avg_pool2d"
+    given = TensorType(te.static_shape(x), x.dtype)
+    pool, result = normal(op, attrs, 2, given), infer_pool(op, attrs, 2, given)
+    axes = reduce_axes(pool.kernel, ["ky", "kx"])
+
+    def element(b: Any, ch: Any, y: Any, z: Any, i: Any) -> Any:
+        places, tests = [], []
+        for n, at in enumerate((y, z)):
+            place = at * pool.strides[n] + axes[n].var * pool.dilation[n] - pool.pads[n][0]
+            size, count = given.static[2 + n], result.static[2 + n]
+            last = (count - 1) * pool.strides[n] + (pool.kernel[n] - 1) * pool.dilation[n] - pool.pads[n][0]
+            found = ([place >= 0] if pool.pads[n][0] else []) + ([place < size] if last >= size else [])
+            tests.append(te.all(*found) if n == 0 else te.likely(te.all(*found)))
+            places.append(place)
+        return (te.sum if average else _larger)(x(b, ch, *places, i), axis=axes, where=te.all(*tests))
+
+    windows: te.Tensor = te.compute(result.static, element, name="pool_windows", tag="pool_windows")
+    return mean_of(pool, attrs.count_include_pad, x, windows) if average else windows
+
+
+@implement("nn.avg_pool2d", family="cpu", name="mean_blocks", when=_applies, compute=partial(_compute, "nn.avg_pool2d"))
+@implement("nn.max_pool2d", family="cpu", name="max_blocks", when=_applies, compute=partial(_compute, "nn.max_pool2d"))
+def pool_blocked(schedule: te.Schedule, fused: Fused) -> None:
+    """A tile of columns at a time."""
+    (anchor,), output = fused.anchor, fused.outputs[0]
+    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(anchor):
+        schedule_default(schedule, fused)
+        return
+    windows = next(s.op.output(0) for s in schedule.stages if s.op.name == "pool_windows")
+    kept = schedule_injective(schedule, fused)
+    if windows.op is output.op:
+        windows = schedule.cache_write(windows, "local")
+        output = fused.outputs[0]
+    else:
+        schedule[windows].set_scope("local")
+    after = [t for t in followers(schedule, windows, kept) if t.op is not output.op]
+    for tensor in kept:
+        if tensor.op not in (windows.op, output.op) and tensor not in after:
+            schedule[tensor].compute_inline()
+    stage = schedule[output]
+    batch, chunk, row, column, block = stage.op.axis
+    at, inner = stage.split(column, factor=_columns(schedule[windows]))
+    stage.unroll(inner)
+    if is_power_of_two(static_extent(block)):
+        stage.vectorize(block)
+    stage.parallel(fuse_all(stage, [batch, chunk, row]))
+    compute_in_tile(schedule, after, stage, at)
+    _schedule_windows(schedule[windows])
+    schedule[windows].compute_at(stage, at)
+
+
+def _columns(windows: te.Stage) -> int:
+    """Of a tile: all windows of it are spelled out; a divisor of the row if there is one near."""
+    taps = 1
+    for axis in windows.op.reduce_axis:
+        taps *= static_extent(axis)
+    width = static_extent(windows.op.axis[3])
+    most = min(width, MAX_COLUMNS, max(1, MAX_ELEMENTS // taps))
+    return next((n for n in range(most, most // 2, -1) if width % n == 0), most)
+
+
+def _schedule_windows(inside: te.Stage) -> None:
+    *outer, column, block = inside.op.axis
+    inside.reorder(*outer, *inside.op.reduce_axis, column, block)
+    if is_power_of_two(static_extent(block)):
+        inside.vectorize(block)
+    for axis in (*inside.op.reduce_axis, column):
+        inside.unroll(axis)

@@ -1,0 +1,189 @@
+"""Kernels taken apart, transposed convolutions as shuffled channels, odd channel counts: same results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import armillary.ops  # noqa: F401  (fills the table of operators)
+from armillary import cpu, relay
+from armillary.contrib.graph_executor import GraphModule
+from armillary.ir import IRModule
+from armillary.relay.evaluate import evaluate
+from armillary.relay.expr import Expr, Function, const, var
+from armillary.relay.transform.split_kernels import kernel_parts, split_kernels
+from armillary.relay.transform.transpose_as_shuffle import transpose_as_shuffle
+from armillary.transform import PassContext, Sequential
+
+AVX = "llvm -mcpu=znver4 -mtriple=x86_64-linux-gnu"
+T = relay.transform
+Array = np.ndarray[Any, Any]
+
+
+def random(seed: int, *shape: int) -> Array:
+    scale = 1 / np.sqrt(max(1, np.prod(shape[1:])))
+    return (scale * np.random.default_rng(seed).standard_normal(shape)).astype("float32")
+
+
+def typed(body: Expr) -> IRModule:
+    module: IRModule = T.InferType()(IRModule.from_expr(body))
+    return module
+
+
+def check(before: IRModule, after: IRModule, *shape: int) -> None:
+    data = random(7, *shape) * np.float32(np.sqrt(np.prod(shape[1:])))
+    want, got = evaluate(before, [data]), evaluate(after, [data])
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    result = GraphModule(relay.build(before, target="llvm")["default"](cpu(0)))
+    result.run(x=data)
+    np.testing.assert_allclose(result.get_output(0).numpy(), want, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "step", "padding", "more", "outputs"),
+    [
+        (9, 3, 4, 2, 1),
+        (4, 2, 1, 0, 1),
+        (2, 2, 0, 0, 2),
+        (3, 2, 1, 1, 2),
+        (3, 2, 0, 0, 1),
+        (5, 2, 4, 1, 1),
+        (16, 8, 4, 0, 1),
+    ],
+)
+def test_few_channels_of_a_transposed_convolution_become_pixels(
+    kernel: int, step: int, padding: int, more: int, outputs: int
+) -> None:
+    x = var("x", shape=(2, 8, 5, 7))
+    y = relay.nn.conv2d_transpose(
+        x, const(random(1, 8, outputs, kernel, kernel)), strides=(step, step), padding=(padding, padding),
+        output_padding=(more, more), channels=outputs, kernel_size=(kernel, kernel),
+    )  # fmt: skip
+    before = typed(y)
+    after = T.InferType()(transpose_as_shuffle.bind(target=AVX)(before))
+    assert "nn.depth_to_space" in after.astext() and "conv2d_transpose" not in after.astext()
+    check(before, after, 2, 8, 5, 7)
+
+
+def test_pads_that_differ_and_kernels_that_are_not_square_become_pixels() -> None:
+    x = var("x", shape=(1, 9, 4, 6))
+    y = relay.nn.conv2d_transpose(x, const(random(1, 9, 1, 7, 5)), strides=(3, 3), padding=(1, 4, 5, 0))
+    before = typed(y)
+    after = T.InferType()(transpose_as_shuffle.bind(target=AVX)(before))
+    assert "nn.depth_to_space" in after.astext()
+    check(before, after, 1, 9, 4, 6)
+
+
+@pytest.mark.parametrize(
+    "attrs", [{"strides": (1, 1)}, {"strides": (2, 2), "groups": 2}, {"strides": (2, 2), "dilation": (2, 2)}]
+)
+def test_other_transposed_convolutions_stay(attrs: dict[str, Any]) -> None:
+    x = var("x", shape=(1, 8, 5, 7))
+    before = typed(relay.nn.conv2d_transpose(x, const(random(1, 8, 1, 3, 3)), **attrs))
+    assert transpose_as_shuffle.bind(target=AVX)(before).astext() == before.astext()
+
+
+def test_many_channels_of_a_transposed_convolution_stay() -> None:
+    x = var("x", shape=(1, 16, 5, 7))
+    before = typed(relay.nn.conv2d_transpose(x, const(random(1, 16, 32, 4, 4)), strides=(2, 2), padding=(1, 1)))
+    assert transpose_as_shuffle.bind(target=AVX)(before).astext() == before.astext()
+
+
+def beside_parameters(body: Expr) -> Expr:
+    """The network with enough other parameters that a few zeros are little."""
+    for _ in range(4):
+        body = relay.nn.relu(relay.nn.conv2d(body, const(random(2, 64, 64, 3, 3)), padding=(1, 1)))
+    return body
+
+
+@pytest.mark.parametrize(("kernel", "padding"), [((5, 5), (2, 2)), ((4, 5), (1, 0, 2, 3)), ((5, 6), (0, 0))])
+def test_a_large_kernel_is_taken_apart(kernel: tuple[int, int], padding: tuple[int, ...]) -> None:
+    x = var("x", shape=(1, 16, 25, 31))
+    y = relay.nn.conv2d(x, const(random(1, 64, 16, *kernel)), padding=padding)
+    before = typed(beside_parameters(relay.nn.relu(y)))
+    after = T.InferType()(split_kernels.bind(target=AVX)(before))
+    assert after.astext().count("strided_slice(") == 4 and "kernel_size=[3, 3]" in after.astext()
+    check(before, after, 1, 16, 25, 31)
+
+
+def test_kernels_are_split_while_the_package_stays_small_and_winograd_is_allowed() -> None:
+    x = var("x", shape=(1, 64, 28, 28))
+    alone = typed(relay.nn.conv2d(x, const(random(1, 64, 64, 5, 5)), padding=(2, 2)))
+    assert split_kernels.bind(target=AVX)(alone).astext() == alone.astext()
+    first = var("x", shape=(1, 16, 28, 28))
+    among = typed(beside_parameters(relay.nn.conv2d(first, const(random(1, 64, 16, 5, 5)), padding=(2, 2))))
+    assert split_kernels.bind(target=AVX)(among).astext() != among.astext()
+    with PassContext(opt_level=3, config={"relay.WinogradConv2D.max_tile": 0}):
+        assert split_kernels.bind(target=AVX)(among).astext() == among.astext()
+
+
+def test_parts_of_a_kernel_lie_row_by_row() -> None:
+    weight = np.arange(2 * 3 * 5 * 4, dtype="float32").reshape(2, 3, 5, 4)
+    parts = kernel_parts(weight)
+    assert parts.shape == (2, 12, 3, 3)
+    np.testing.assert_array_equal(parts[:, 0:3], weight[:, :, :3, :3])
+    np.testing.assert_array_equal(parts[:, 6:9, :2], weight[:, :, 3:, :3])
+    assert not parts[:, 9:12, 2].any() and not parts[:, 3:6, :, 1:].any()
+
+
+@pytest.mark.parametrize("slopes", [(0.25, 2.0, -0.5, 0.0), (0.3,)])
+def test_slopes_per_channel_are_fused_into_the_convolution(slopes: tuple[float, ...]) -> None:
+    x = var("x", shape=(1, 16, 6, 7))
+    alpha = np.resize(np.asarray(slopes, "float32"), 16 if len(slopes) > 1 else 1)
+    y = relay.nn.conv2d(x, const(random(1, 16, 16, 3, 3)), padding=(1, 1))
+    y = relay.nn.conv2d(relay.nn.prelu(y, const(alpha), axis=1), const(random(2, 16, 16, 1, 1)))
+    before = typed(y)
+    after = T.InferType()(T.CanonicalizeOps()(before))
+    assert "prelu" not in after.astext()
+    check(before, after, 1, 16, 6, 7)
+    kernels = relay.optimize(before, AVX)[0].astext()
+    assert kernels.count("layout_transform") <= 2, "only what enters and leaves the network changes its layout"
+
+
+def test_infinities_keep_their_slope() -> None:
+    x = var("x", shape=(1, 2, 1, 2))
+    before = typed(relay.nn.prelu(x, const(np.float32([0.0, 2.0])), axis=1))
+    data = np.float32([np.inf, -1, -np.inf, 3]).reshape(1, 2, 1, 2)
+    after = T.InferType()(T.CanonicalizeOps()(before))
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(evaluate(after, [data]), evaluate(before, [data]))
+
+
+def test_a_concatenation_of_odd_channels_does_not_break_the_blocks_of_its_inputs() -> None:
+    x = var("x", shape=(1, 16, 9, 8))
+    parts = []
+    for channels in (18, 36):
+        y = relay.nn.relu(relay.nn.conv2d(x, const(random(channels, channels, 16, 3, 3)), padding=(1, 1)))
+        parts.append(relay.nn.conv2d(y, const(random(channels, channels, channels, 3, 3)), padding=(1, 1)))
+    before = typed(relay.nn.conv2d(relay.concatenate(parts, axis=1), const(random(4, 16, 54, 1, 1))))
+    passes = Sequential([T.PadChannels(AVX), T.InferType(), T.AlterOpLayout(AVX), T.InferType()])
+    after = passes(before)
+    made = [line for line in after.astext().splitlines() if "kernel_size=[3, 3]" in line or "padding=[1, 1" in line]
+    assert len(made) == 4 and not any(odd in line for line in made for odd in ("NCHW9c", "NCHW6c", "6o", "9o"))
+    check(before, after, 1, 16, 9, 8)
+
+
+@pytest.mark.parametrize(("side", "block"), [(32, 8), (12, 16)])
+def test_half_vectors_stay_where_winograd_pays(side: int, block: int) -> None:
+    x = var("x", shape=(1, 24, side, side))
+    before = typed(relay.nn.conv2d(x, const(random(1, 16, 24, 3, 3)), padding=(1, 1)))
+    after = T.InferType()(T.AlterOpLayout(AVX)(before))
+    assert f'out_layout="NCHW{block}c"' in after.astext()
+    check(before, after, 1, 24, side, side)
+
+
+def test_a_depthwise_convolution_carries_added_channels() -> None:
+    x = var("x", shape=(1, 16, 6, 6))
+    y = relay.nn.relu(relay.nn.conv2d(x, const(random(1, 120, 16, 1, 1))))
+    y = relay.nn.conv2d(y, const(random(2, 120, 1, 3, 3)), padding=(1, 1), groups=120)
+    before = typed(relay.nn.conv2d(y, const(random(3, 16, 120, 1, 1))))
+    after = T.InferType()(T.PadChannels(AVX)(before))
+    assert "groups=128" in after.astext() and "strided_slice" not in after.astext()
+    check(before, after, 1, 16, 6, 6)
+
+
+def test_functions_that_need_nothing_are_returned_as_they_are() -> None:
+    module = typed(Function([x := var("x", shape=(1, 3, 4, 4))], relay.nn.relu(x)))
+    assert split_kernels.bind(target=AVX)(module) is module
