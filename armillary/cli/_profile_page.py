@@ -1,23 +1,24 @@
-"""A profile as one HTML page: figures, a timeline, a bar chart, a table; no other file is needed.
+"""A profile as one HTML page: figures, a timeline of the threads, a bar chart, a table; no other file is needed.
 
 In: a `Profile` and a title. Out: the page's text. Invariant: everything from the model is escaped; without scripts the
-page still shows all of it (hover texts are also `<title>`s). Bars have two parts: what the roof allows, and the rest.
+page still shows all of it (hover texts are titles too). Bars have two parts: what the roof allows, and the rest.
 """
 
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Sequence
 
+from armillary.cli._profile_timeline import SCRIPT, STYLE, timeline
 from armillary.driver.profile import KernelProfile, Profile, percent_of_roof
 
 CLASSES = (
     ("winograd", "Winograd convolution", "#2f6db3"), ("direct", "direct convolution", "#3d9b8f"),
     ("depthwise", "depthwise convolution", "#7a5aa6"), ("product", "matrix product", "#d07a2d"),
-    ("", "other", "#8b929c"),
+    ("attention", "attention", "#b3476b"), ("", "other", "#8b929c"),
 )  # fmt: skip
-WIDTH, TIMELINE, BAR, LABEL = 1080, 64, 20, 300
+DIVISION = ("#3d9b8f", "#d8a13a", "#b3476b", "#7a5aa6", "#8b929c")  # colours of Profile.division
+WIDTH, BAR, LABEL, LETTERS = 1080, 20, 300, 42
 
 _STYLE = """
 :root{--ink:#1d2430;--soft:#5b6573;--line:#e3e7ec;--paper:#fff;--page:#f6f7f9}
@@ -30,12 +31,14 @@ overflow-x:auto}.cards{display:flex;gap:12px;flex-wrap:wrap;margin:0 0 18px}
 .card b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.card span{color:var(--soft);font-size:13px}
 svg{display:block;width:100%;height:auto;font:12px system-ui,sans-serif}svg text{fill:var(--ink)}
 svg .soft{fill:var(--soft)}.k:hover .body{stroke:#1d2430;stroke-width:1.5}
+.division{display:flex;height:22px;margin:0 0 10px;border-radius:4px;overflow:hidden}.division .k{height:100%}
 .legend{display:flex;gap:16px;flex-wrap:wrap;color:var(--soft);font-size:13px;margin:0 0 10px}
 .legend i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:6px;vertical-align:-1px}
 table{border-collapse:collapse;width:100%;font-size:13px}th,td{padding:5px 8px;border-bottom:1px solid var(--line);
 text-align:left;white-space:nowrap}th{color:var(--soft);font-weight:600;cursor:pointer}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 td{vertical-align:top}td.w{white-space:normal;min-width:400px}
+td.name{white-space:normal;overflow-wrap:anywhere;min-width:160px}
 td.w small{display:block;color:var(--soft);font-size:12px;line-height:1.4}
 #tip{position:fixed;display:none;max-width:520px;background:#1d2430;color:#fff;padding:9px 12px;border-radius:8px;
 font-size:13px;line-height:1.45;pointer-events:none;white-space:pre-line;z-index:9;box-shadow:0 4px 18px #0003}
@@ -43,8 +46,8 @@ font-size:13px;line-height:1.45;pointer-events:none;white-space:pre-line;z-index
 
 _SCRIPT = """
 const tip=document.getElementById('tip');
-document.querySelectorAll('.k').forEach(g=>{const t=g.querySelector('title');if(!t)return;
-const s=t.textContent;t.remove();
+document.querySelectorAll('.k').forEach(g=>{const t=g.querySelector('title'),s=t?t.textContent:g.title;
+if(t)t.remove();else g.removeAttribute('title');
 g.addEventListener('mousemove',e=>{tip.textContent=s;tip.style.display='block';
 const x=Math.min(e.clientX+14,innerWidth-tip.offsetWidth-10),low=e.clientY+16+tip.offsetHeight>innerHeight;
 tip.style.left=x+'px';tip.style.top=(low?e.clientY-tip.offsetHeight-12:e.clientY+16)+'px'});
@@ -60,18 +63,20 @@ def page(profile: Profile, title: str, names: Sequence[str]) -> str:
     """The page; `names` label the kernels, in the order of the profile."""
     rows = list(zip(profile.kernels, names, strict=True))
     ordered = sorted(rows, key=lambda row: -row[0].seconds)
+    labels = {kernel.index: name for kernel, name in rows}
+    lanes = timeline(profile, labels, {kernel.index: _color(kernel) for kernel in profile.kernels})
     sections = (
-        f"<section><h2>Timeline of one inference</h2>{_legend()}{_timeline(profile, rows)}</section>",
-        "<section><h2>Kernels by time: the dark part is what the roof allows</h2>"
-        f"{_bars(ordered)}</section>",
+        f"<section><h2>Timeline of the fastest run</h2>{_legend()}{lanes}</section>",
+        f"<section><h2>Where the threads' time goes</h2>{_division(profile)}</section>",
+        f"<section><h2>Kernels by time: the dark part is what the roof allows</h2>{_bars(ordered)}</section>",
         f"<section><h2>All kernels</h2>{_table(profile, rows)}</section>",
     )
-    head = f"<title>Profile of {_text(title)}</title><style>{_STYLE}</style>"
+    head = f"<title>Profile of {_text(title)}</title><style>{_STYLE}{STYLE}</style>"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width">{head}</head><body><main>'
         f"<h1>{_text(title)}</h1>{_subtitle(profile)}{_cards(profile)}{''.join(sections)}</main>"
-        f'<div id="tip"></div><script>{_SCRIPT}</script></body></html>\n'
+        f'<div id="tip"></div><script>{_SCRIPT}{SCRIPT}</script></body></html>\n'
     )
 
 
@@ -101,9 +106,25 @@ def _cards(profile: Profile) -> str:
     return f'<div class="cards">{inside}</div>'
 
 
+def _division(profile: Profile) -> str:
+    """One bar for a whole inference, and its parts in words."""
+    parts = [(name, max(0.0, seconds)) for name, seconds in profile.division()]
+    total = sum(seconds for _, seconds in parts) or 1.0
+    bar = "".join(
+        f'<div class="k" title="{name}: {1e3 * seconds:.4f} ms" style="width:{100 * seconds / total:.3f}%;'
+        f'background:{color}"></div>'
+        for (name, seconds), color in zip(parts, DIVISION, strict=True)
+    )
+    told = "".join(
+        f'<span><i style="background:{color}"></i>{name} {1e3 * seconds:.3f} ms, {100 * seconds / total:.1f} %</span>'
+        for (name, seconds), color in zip(parts, DIVISION, strict=True)
+    )
+    return f'<div class="division">{bar}</div><div class="legend">{told}</div>'
+
+
 def _legend() -> str:
     items = "".join(f'<span><i style="background:{color}"></i>{name}</span>' for _, name, color in CLASSES)
-    return f'<div class="legend">{items}</div>'
+    return f'<div class="legend">{items}<span><i class="i-wait"></i>waiting</span></div>'
 
 
 def _color(kernel: KernelProfile) -> str:
@@ -119,36 +140,6 @@ def _hover(kernel: KernelProfile, name: str) -> str:
     return f"<title>{_text(chr(10).join([head, *kernel.reasons()]))}</title>"
 
 
-def _timeline(profile: Profile, rows: Sequence[tuple[KernelProfile, str]]) -> str:
-    total = profile.in_kernels or 1.0
-    scale = (WIDTH - 2) / total
-    parts = []
-    for kernel, name in rows:
-        x, width = 1 + kernel.start * scale, max(0.6, kernel.seconds * scale - 0.6)
-        label = ""
-        if width > 7.2 * len(name) * 0.9 + 8:
-            label = f'<text x="{x + 5:.1f}" y="36" style="fill:#fff">{_text(name)}</text>'
-        parts.append(
-            f'<g class="k">{_hover(kernel, name)}<rect class="body" x="{x:.2f}" y="8" width="{width:.2f}" height="46" '
-            f'rx="2" fill="{_color(kernel)}"/>{label}</g>'
-        )
-    ticks = "".join(
-        f'<line x1="{1 + t / 1e3 * scale:.1f}" x2="{1 + t / 1e3 * scale:.1f}" y1="56" y2="62" stroke="#9aa3ae"/>'
-        f'<text class="soft" x="{1 + t / 1e3 * scale:.1f}" y="76" text-anchor="{anchor}">{t:g} ms</text>'
-        for t, anchor in _ticks(1e3 * total)
-    )
-    return f'<svg viewBox="0 0 {WIDTH} {TIMELINE + 18}" role="img">{"".join(parts)}{ticks}</svg>'
-
-
-def _ticks(milliseconds: float) -> list[tuple[float, str]]:
-    """Round times along the axis, and how their labels are set."""
-    raw = milliseconds / 8
-    unit: float = 10.0 ** math.floor(math.log10(raw)) if raw > 0 else 1.0
-    step = next(unit * m for m in (1, 2, 5, 10) if unit * m >= raw)
-    last = int(0.97 * milliseconds / step)
-    return [(round(step * i, 10), "start" if i == 0 else "middle") for i in range(last + 1)]
-
-
 def _bars(rows: Sequence[tuple[KernelProfile, str]]) -> str:
     longest = max((k.seconds for k, _ in rows), default=1.0)
     room = WIDTH - LABEL - 190
@@ -158,7 +149,7 @@ def _bars(rows: Sequence[tuple[KernelProfile, str]]) -> str:
         roof = min(width, room * kernel.least / longest)
         color = _color(kernel)
         text = f"{1e3 * kernel.seconds:.3f} ms · {kernel.percent:.0f} %"
-        shown = name if len(name) <= 44 else name[:43] + "…"
+        shown = name if len(name) <= LETTERS else "…" + name[1 - LETTERS :]
         parts.append(
             f'<g class="k">{_hover(kernel, name)}<rect x="0" y="{y}" width="{WIDTH}" height="{BAR}" fill="#fff0"/>'
             f'<text x="{LABEL - 8}" y="{y + 14}" text-anchor="end">{_text(shown)}</text>'
@@ -172,17 +163,20 @@ def _bars(rows: Sequence[tuple[KernelProfile, str]]) -> str:
 
 def _table(profile: Profile, rows: Sequence[tuple[KernelProfile, str]]) -> str:
     total = profile.in_kernels or 1.0
-    heads = ("#", "kernel", "output", "ms", "share", "GFLOP/s", "GB/s", "% roof", "bound", "algorithm, tile, reasons")
-    numbers = {"#", "ms", "share", "GFLOP/s", "GB/s", "% roof"}
-    head = "".join(f'<th{" class=n" if h in numbers else ""}>{h}</th>' for h in heads)
+    numbers = ("ms", "share", "waits", "GFLOP/s", "GB/s", "% roof")
+    heads = ("#", "kernel", "output", *numbers, "bound", "algorithm, tile, reasons")
+    head = "".join(f"<th{' class=n' if h in ('#', *numbers) else ''}>{h}</th>" for h in heads)
     lines = []
     for k, name in rows:
-        figures = (1e3 * k.seconds, 100 * k.seconds / total, k.gflops, k.gbytes, k.percent)
-        shown = (f"{figures[0]:.3f}", f"{figures[1]:.1f} %", f"{k.gflops:.1f}", f"{k.gbytes:.1f}", f"{k.percent:.0f}")
-        cells = "".join(f'<td class="n" data-v="{v:.6g}">{t}</td>' for v, t in zip(figures, shown, strict=True))
+        figures = (
+            (1e3 * k.seconds, ".3f", ""), (100 * k.seconds / total, ".1f", " %"), (k.waiting, ".0f", " %"),
+            (k.gflops, ".1f", ""), (k.gbytes, ".1f", ""), (k.percent, ".0f", ""),
+        )  # fmt: skip
+        cells = "".join(f'<td class="n" data-v="{v:.6g}">{v:{form}}{unit}</td>' for v, form, unit in figures)
         choice, *reasons = map(_text, k.reasons())
+        told = f'<td class="w">{choice}<small>{"<br>".join(reasons)}</small></td>'
         lines.append(
-            f'<tr><td class="n" data-v="{k.index}">{k.index}</td><td>{_text(name)}</td><td>{_text(k.shape)}</td>{cells}'
-            f'<td>{_text(k.bound)}</td><td class="w">{choice}<small>{"<br>".join(reasons)}</small></td></tr>'
+            f'<tr><td class="n" data-v="{k.index}">{k.index}</td><td class="name">{_text(name)}</td>'
+            f"<td>{_text(k.shape)}</td>{cells}<td>{_text(k.bound)}</td>{told}</tr>"
         )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"

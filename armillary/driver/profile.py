@@ -1,46 +1,67 @@
 """Measure a graph kernel by kernel and set each beside this machine's roof.
 
 In: a graph executor with its inputs set, its graph JSON (with the notes of driver/explain.py) and a `Roof`. Out: a
-`Profile`: per kernel the median time, arithmetic, bytes, the least time the roof allows, and the reasons for its
-schedule. Invariant: kernels run as in an inference, one after another, so their times add up to it; what runs when the
-network is loaded is left out. Bytes count every input and output of a kernel once: parameters come from where all
-parameters of the network fit, other values from where the kernel's own values fit. Shown by cli/profile.py.
+`Profile`: per kernel the median time and what its threads did in it, arithmetic, bytes, the least time the roof allows,
+and the reasons for its schedule; and a timeline. Invariant: kernels run as in an inference, one after another on the
+same threads, so their times add up to it; what runs when the network is loaded is left out. Bytes count every input and
+output of a kernel once: parameters come from where all parameters of the network fit, other values from where the
+kernel's own values fit. Shown by cli/profile.py.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from armillary.artifact import GraphNode, GraphSpec, tensor_bytes
 from armillary.driver.explain import KernelNotes, read_attrs
 from armillary.driver.load_time import LOAD_TIME
 from armillary.driver.roof import Roof
+from armillary.driver.trace import Share, joined, shares
 from armillary.runtime import GraphExecutor
-from armillary.runtime.executor import NodeTime
+from armillary.runtime.executor import Span
+from armillary.runtime.threads import num_threads
 from armillary.target import CpuModel, cpu_model
 
 PLACES = ("l2", "l3", "memory")
+TOLERANCE = 1.05  # a kernel that exceeds its roof by more says that the roof was measured on a busy machine
+DISTURBED = 1.3
 
 
 @dataclass(frozen=True, slots=True)
 class KernelProfile:
-    """One kernel call: when it starts and how long it takes (seconds, medians), its work, its roof, its reasons."""
+    """One kernel: when it starts and how long it takes (seconds, medians), its work, its roof, its reasons.
+
+    `moved` is bytes by the place they come from. In a loop, times and work are those of all its iterations.
+    """
 
     index: int
     name: str
     function: str
     start: float
-    seconds: float
+    share: Share
     flops: int
     direct: int
-    nbytes: int
+    moved: Mapping[str, float]
     least: float
     bound: str
     shape: str
     notes: KernelNotes
+
+    @property
+    def seconds(self) -> float:
+        return self.share.seconds
+
+    @property
+    def nbytes(self) -> int:
+        return round(sum(self.moved.values()))
+
+    @property
+    def waiting(self) -> float:
+        """Percent of the threads' time in which they do not compute."""
+        return 100 * (1 - self.share.computing / self.seconds) if self.seconds else 0.0
 
     @property
     def gflops(self) -> float:
@@ -76,12 +97,21 @@ class KernelProfile:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A measured network: its kernels in order, the median time of a whole inference, the machine."""
+    """A measured network: its kernels in order, the median time of a whole inference, the machine.
+
+    `between` is the time of an inference that is in no kernel, `call` what a call from Python adds (seconds). The
+    `timeline` holds the spans of the fastest run, which took `traced` seconds.
+    """
 
     kernels: tuple[KernelProfile, ...]
     seconds: float
+    between: float
+    call: float
     runs: int
     roof: Roof
+    timeline: tuple[Span, ...]
+    traced: float
+    threads: int = 1
 
     @property
     def in_kernels(self) -> float:
@@ -93,58 +123,130 @@ class Profile:
         """Seconds that the roof allows for all kernels."""
         return sum(k.least for k in self.kernels)
 
+    @property
+    def total(self) -> Share:
+        """What the threads do in all kernels together."""
+        found = Share()
+        for kernel in self.kernels:
+            found = found.plus(kernel.share)
+        return found
+
+    def division(self) -> tuple[tuple[str, float], ...]:
+        """The seconds of an inference called from Python, by what they are spent on."""
+        total = self.total
+        return (
+            ("computing", total.computing), ("waiting for the slowest thread", total.uneven),
+            ("fork and join", total.overhead), ("between kernels", self.between), ("call from Python", self.call),
+        )  # fmt: skip
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether half of all inferences took far longer than the fastest one: the CPUs had other work to do."""
+        return self.seconds > DISTURBED * self.traced
+
+    @property
+    def is_above_roof(self) -> bool:
+        """Whether a kernel computes faster than the machine was measured to."""
+        return any(k.bound == "arithmetic" and k.least > TOLERANCE * k.seconds for k in self.kernels)
+
+    def under(self, roof: Roof) -> Profile:
+        """The same measurements beside another roof."""
+        rows = []
+        for kernel in self.kernels:
+            least, bound = roof.seconds(kernel.flops, kernel.moved)
+            rows.append(replace(kernel, least=least, bound=bound))
+        return replace(self, kernels=tuple(rows), roof=roof)
+
     def to_plain(self) -> dict[str, Any]:  # Any: JSON values
         """As JSON values; times in milliseconds."""
         rows = [
             {
-                "index": k.index, "name": k.name, "function": k.function, "start_ms": 1e3 * k.start,
-                "ms": 1e3 * k.seconds, "share": k.seconds / (self.in_kernels or 1.0), "gflops": k.gflops,
-                "gbytes_per_s": k.gbytes, "flops": k.flops, "direct_flops": k.direct, "bytes": k.nbytes,
-                "roof_ms": 1e3 * k.least, "percent_of_roof": k.percent, "bound": k.bound, "output": k.shape,
-                "algorithm": k.algorithm, "tile": k.tile, "why": k.reasons(),
+                "index": k.index, "name": k.name, "function": k.function, "calls": k.share.calls,
+                "start_ms": 1e3 * k.start, "ms": 1e3 * k.seconds, **_thread_times(k.share),
+                "share": k.seconds / (self.in_kernels or 1.0), "gflops": k.gflops, "gbytes_per_s": k.gbytes,
+                "flops": k.flops, "direct_flops": k.direct, "bytes": k.nbytes, "roof_ms": 1e3 * k.least,
+                "percent_of_roof": k.percent, "bound": k.bound, "output": k.shape, "algorithm": k.algorithm,
+                "tile": k.tile, "why": k.reasons(),
             }
             for k in self.kernels
         ]  # fmt: skip
-        total = {"ms": 1e3 * self.seconds, "in_kernels_ms": 1e3 * self.in_kernels, "roof_ms": 1e3 * self.least}
-        return {"total": total, "runs": self.runs, "machine": asdict(self.roof), "kernels": rows}
+        total = {
+            "ms": 1e3 * self.seconds, "in_kernels_ms": 1e3 * self.in_kernels, **_thread_times(self.total),
+            "between_kernels_ms": 1e3 * self.between, "call_ms": 1e3 * self.call, "roof_ms": 1e3 * self.least,
+        }  # fmt: skip
+        spans = [
+            {"index": s.node, "thread": s.thread, "start_ms": 1e3 * s.begin, "end_ms": 1e3 * s.end}
+            for s in self.timeline
+        ]
+        timeline = {"ms": 1e3 * self.traced, "spans": spans}
+        machine = asdict(self.roof)
+        return {"total": total, "runs": self.runs, "machine": machine, "kernels": rows, "timeline": timeline}
+
+
+def _thread_times(share: Share) -> dict[str, float]:
+    """In milliseconds, as JSON values."""
+    computing, uneven, overhead = 1e3 * share.computing, 1e3 * share.uneven, 1e3 * share.overhead
+    return {"computing_ms": computing, "uneven_ms": uneven, "fork_join_ms": overhead}
 
 
 def profile_graph(executor: GraphExecutor, graph_json: str, roof: Roof, runs: int = 20) -> Profile:
-    """Run the graph `runs` times kernel by kernel, and as often as a whole; inputs must be set."""
+    """Run the graph `runs` times with a trace, and as often without; inputs must be set."""
     spec = GraphSpec.from_json(graph_json)
     executor.run()
     executor.run()
-    steps: list[list[NodeTime]] = []
+    traces: list[tuple[float, list[Span]]] = []
     wholes: list[float] = []
     for _ in range(runs):
-        steps.append(executor.run_nodes(0, executor.num_nodes()))
+        traces.append(executor.trace())
         wholes.append(executor.time(1))
+    threads = max([num_threads(), *(1 + span.thread for _, spans in traces for span in spans)])
+    taken = [shares(spans, threads) for _, spans in traces]
+    between = [
+        seconds - sum(s.seconds for s in steps.values()) for (seconds, _), steps in zip(traces, taken, strict=True)
+    ]
+    traced, spans = min(traces, key=lambda trace: trace[0])
+    rows = _rows(spec, taken, executor, roof)
+    return Profile(
+        tuple(rows), statistics.median(wholes), statistics.median(between), executor.call_seconds(), runs, roof,
+        joined(spans, traced), traced, threads,
+    )  # fmt: skip
+
+
+def _rows(
+    spec: GraphSpec, taken: Sequence[Mapping[int, Share]], executor: GraphExecutor, roof: Roof
+) -> list[KernelProfile]:
+    """The kernels that ran, each with the medians of its times."""
     sizes = _Sizes(spec, set(executor.free_inputs), cpu_model("llvm"))
     rows: list[KernelProfile] = []
     start = 0.0
     for index, node in enumerate(spec.nodes):
         if not _is_kernel(node):
             continue
-        seconds = statistics.median(step[index].seconds for step in steps)
-        if not seconds:  # of another shape variant, or in a branch that is not taken
+        share = _median([steps.get(index, Share()) for steps in taken])
+        if not share.seconds:  # of another shape variant, or in a branch that is not taken
             continue
-        rows.append(_row(index, node, start, seconds, sizes, roof))
-        start += seconds
-    return Profile(tuple(rows), statistics.median(wholes), runs, roof)
+        rows.append(_row(index, node, start, share, sizes, roof))
+        start += share.seconds
+    return rows
+
+
+def _median(found: Sequence[Share]) -> Share:
+    """Of the time the median; its parts are as in the run that is there, so that they add up."""
+    return sorted(found, key=lambda share: share.seconds)[(len(found) - 1) // 2]
 
 
 def _is_kernel(node: GraphNode) -> bool:
     return node.op != "null" and not node.func_name.startswith("__") and LOAD_TIME not in node.attrs
 
 
-def _row(index: int, node: GraphNode, start: float, seconds: float, sizes: _Sizes, roof: Roof) -> KernelProfile:
+def _row(index: int, node: GraphNode, start: float, share: Share, sizes: _Sizes, roof: Roof) -> KernelProfile:
     notes = read_attrs(node.attrs)
-    moved = sizes.moved(index, node)
-    least, bound = roof.seconds(notes.flops, moved)
+    flops, direct = notes.flops * share.calls, notes.direct * share.calls
+    moved = {place: amount * share.calls for place, amount in sizes.moved(index, node).items()}
+    shape = "x".join(map(str, sizes.spec.shapes[sizes.rows[index]]))
     return KernelProfile(
-        index, node.name, node.func_name, start, seconds, notes.flops, notes.direct, round(sum(moved.values())), least,
-        bound, "x".join(map(str, sizes.spec.shapes[sizes.rows[index]])), notes,
-    )  # fmt: skip
+        index, node.name, node.func_name, start, share, flops, direct, moved, *roof.seconds(flops, moved), shape, notes
+    )
 
 
 class _Sizes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class Roof:
     memory: float
     version: int = VERSION
 
-    def seconds(self, flops: float, nbytes: dict[str, float]) -> tuple[float, str]:
+    def seconds(self, flops: float, nbytes: Mapping[str, float]) -> tuple[float, str]:
         """The least time for arithmetic and bytes by place ("l2", "l3", "memory"), and which of them asks for it."""
         parts = {"arithmetic": flops / (1e9 * self.gflops)}
         traffic = {place: amount / (1e9 * getattr(self, place)) for place, amount in nbytes.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from ctypes import byref, c_double, c_int, c_void_p
+from ctypes import POINTER, byref, c_double, c_int, c_int64, c_void_p, cast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,16 @@ from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device, cpu, require
 from armillary.runtime.dlpack import Array, tensor_dtype, view
-from armillary.runtime.native_library import CTensor, ErrorText, Handle, native
+from armillary.runtime.native_library import CSpan, CTensor, ErrorText, Handle, native
 from armillary.runtime.ndarray import NDArray, from_dlpack
 from armillary.runtime.stored_params import EmbeddedParams, StoredParams
 from armillary.runtime.threads import pool
 
 if TYPE_CHECKING:
     from armillary.runtime.module import Module
+
+
+SPANS = 1 << 13  # room for the spans of a trace at first; a run that has more is run again
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,20 @@ class NodeTime:
     name: str
     function: str
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From `begin` to `end` (seconds since the run began) a thread was in a phase of a node's kernel.
+
+    Thread -1 stands for the phase as a whole, as its caller sees it: with the fork and the join of the threads.
+    """
+
+    begin: float
+    end: float
+    node: int
+    phase: int
+    thread: int
 
 
 class GraphExecutor:
@@ -281,6 +298,28 @@ class GraphExecutor:
         rows = self.run_nodes(0, self.num_nodes())
         calls = [(i, row) for i, row in enumerate(rows) if row.function and not row.function.startswith("__")]
         return [row for i, row in calls if not self.is_load_time(i)]
+
+    def trace(self) -> tuple[float, list[Span]]:
+        """Run once; the seconds it took, and when each thread was in which kernel, in order of the beginnings."""
+        room, found = 0, SPANS
+        seconds, count = c_double(), c_int64()
+        while found > room:
+            room = found
+            spans = np.empty(room, CSpan)
+            place = cast(spans.ctypes.data, POINTER(CSpan))
+            status = native().arm_graph_trace(self._graph, place, room, byref(count), byref(seconds), *self._error.args)
+            self._error.check(status)
+            found = count.value
+        rows = [Span(*row[:5]) for row in spans[:found].tolist()]
+        return seconds.value, sorted(rows, key=lambda span: (span.begin, span.thread))
+
+    def call_seconds(self, number: int = 1000) -> float:
+        """What a call from Python costs beside the kernels: the mean of `number` calls that run no node."""
+        run = native().arm_graph_run_range
+        start = time.perf_counter()
+        for _ in range(number):
+            run(self._graph, 0, 0, None, *self._error.args)
+        return (time.perf_counter() - start) / number
 
     def is_load_time(self, index: int) -> bool:
         """Whether a node depends on parameters alone, and so runs when they are set."""

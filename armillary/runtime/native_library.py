@@ -48,6 +48,19 @@ class CTensor(ctypes.Structure):
 
 
 Resolver = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_char_p)
+class CSpan(ctypes.Structure):
+    """A stretch of time that a thread spent in a phase of a node's kernel; seconds since the run began."""
+
+    _fields_ = (
+        ("begin", c_double),
+        ("end", c_double),
+        ("node", c_int32),
+        ("phase", c_int32),
+        ("thread", c_int32),
+        ("unused", c_int32),
+    )
+
+
 _ERR = (c_void_p, c_size_t)
 _T = POINTER(CTensor)
 _OUT = POINTER(c_void_p)
@@ -105,6 +118,8 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_graph_input_used", c_int, (c_void_p, c_int)),
     ("arm_graph_run", c_int, (c_void_p, *_ERR)),
     ("arm_graph_run_range", c_int, (c_void_p, c_int, c_int, POINTER(c_double), *_ERR)),
+    ("arm_graph_trace", c_int,
+     (c_void_p, POINTER(CSpan), c_int64, POINTER(c_int64), POINTER(c_double), *_ERR)),
     ("arm_graph_time", c_int, (c_void_p, c_int64, POINTER(c_double), *_ERR)),
 )
 

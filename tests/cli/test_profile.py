@@ -13,12 +13,14 @@ import pytest
 
 from armillary import relay
 from armillary.cli.main import main
+from armillary.cli.profile import short_name
 from armillary.config import setting
 from armillary.driver import roof
 from armillary.driver.profile import profile_graph
 from armillary.driver.roof import Roof, measured_roof
 from armillary.driver.variants import variants_of
 from armillary.ir import IRModule
+from armillary.relay.parser import parse
 from armillary.runtime import cpu
 
 MODEL = """
@@ -62,9 +64,65 @@ def test_profile_counts_the_work_of_each_kernel(files: dict[str, Path], tmp_path
     pool = next(k for k in told["kernels"] if "max_pool2d" in k["function"])
     assert pool["flops"] == 64 * 10 * 10 * 4 and pool["bytes"] == 4 * 64 * (20 * 20 + 10 * 10)
     assert sum(k["share"] for k in told["kernels"]) == pytest.approx(1)
+    assert all(k["calls"] == 1 for k in told["kernels"])
     assert told["total"]["in_kernels_ms"] == pytest.approx(sum(k["ms"] for k in told["kernels"]))
     starts = [k["start_ms"] for k in told["kernels"]]
     assert starts == sorted(starts) and starts[0] == 0
+
+
+def test_the_time_of_the_threads_is_divided_without_rest(files: dict[str, Path], tmp_path: Path) -> None:
+    path, html = tmp_path / "profile.json", tmp_path / "page.html"
+    arguments = ["profile", str(files["so"]), "--runs", "5", "--json", str(path), "--html", str(html)]
+    assert main([*arguments, "--threads", "2"]) == 0
+    told = json.loads(path.read_text())
+    for row in [told["total"], *told["kernels"]]:
+        parts = [row[f"{name}_ms"] for name in ("computing", "uneven", "fork_join")]
+        assert min(parts) > -1e-6 and parts[0] > 0
+        assert sum(parts) == pytest.approx(row.get("in_kernels_ms", row["ms"]))
+    assert 0 < told["total"]["call_ms"] < 1 and told["total"]["between_kernels_ms"] >= 0
+    spans, kernels = told["timeline"]["spans"], {k["index"] for k in told["kernels"]}
+    assert {-1, 0} <= {s["thread"] for s in spans} <= {-1, 0, 1} and {s["index"] for s in spans} == kernels
+    assert all(0 <= s["start_ms"] <= s["end_ms"] <= told["timeline"]["ms"] for s in spans)
+    lanes = re.findall(r"<div>(in kernels|thread \d computes) (\d+) %</div>", html.read_text("utf-8"))
+    assert [name for name, _ in lanes] == ["in kernels", "thread 0 computes", "thread 1 computes"]
+
+
+def test_the_work_of_a_loop_is_that_of_all_its_iterations(known_roof: Roof) -> None:
+    module = parse("""def @main(%n: Tensor[(), int64], %x: Tensor[(8, 16), float32]) {
+      %1 = fn (%i: Tensor[(), int64], %going: Tensor[(), bool], %s: Tensor[(8, 16), float32]) {
+        %0 = multiply(%s, 2f);
+        (%going, %0)
+      };
+      loop(%1, %n, True, %x, states=1, trips=10)
+    }""")
+    library = relay.build(module, "llvm")
+    graph = library["default"](cpu(0))
+    graph.set_input("n", np.int64(7))
+    graph.set_input("x", np.ones((8, 16), np.float32))
+    profile = profile_graph(graph, library.get_graph_json(), known_roof, runs=2)
+    (kernel,) = (k for k in profile.kernels if "multiply" in k.function)
+    assert (kernel.share.calls, kernel.flops, kernel.nbytes) == (7, 7 * 8 * 16, 7 * 2 * 4 * 8 * 16)
+    assert short_name(kernel).endswith(" ×7") and kernel.seconds < profile.traced
+    np.testing.assert_array_equal(graph.get_output(0).numpy(), np.full((8, 16), 2.0**7, np.float32))
+
+
+def test_a_faster_kernel_than_the_roof_has_the_machine_measured_again(
+    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines = [Roof("slow", 1, 1e-6, 80.0, 40.0, 20.0), Roof("rested", 1, 200.0, 80.0, 40.0, 20.0)]
+    asked: list[bool] = []
+
+    def measured(again: bool) -> Roof:
+        asked.append(again)
+        return machines[len(asked) - 1]
+
+    monkeypatch.setattr("armillary.cli.profile.measured_roof", measured)
+    path = tmp_path / "profile.json"
+    assert main(["profile", str(files["so"]), "--runs", "2", "--json", str(path)]) == 0
+    told = json.loads(path.read_text())
+    assert asked == [False, True] and told["machine"]["gflops"] == 200.0
+    row = next(k for k in told["kernels"] if "conv2d" in k["function"])
+    assert row["roof_ms"] == pytest.approx(1e3 * max(row["flops"] / 2e11, row["bytes"] / 8e10), rel=0.01)
 
 
 def test_kernels_of_another_variant_are_left_out(known_roof: Roof) -> None:
@@ -89,10 +147,11 @@ def test_the_roof_is_the_longer_of_arithmetic_and_traffic(known_roof: Roof) -> N
 def test_the_table_names_algorithm_tile_and_reasons(
     files: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["profile", str(files["relay"]), "--runs", "2", "--why", "--top", "1"]) == 0
+    assert main(["profile", str(files["relay"]), "--runs", "2", "--why", "--top", "1", "--threads", "2"]) == 0
     out = capsys.readouterr().out
-    assert "GFLOP/s" in out and "% reached" in out and "square, 1 thread: 100 GFLOP/s" in out
-    assert main(["profile", str(files["relay"]), "--runs", "2", "--why"]) == 0
+    assert re.search(r"share +waits +GFLOP/s", out) and "waiting for the slowest thread" in out
+    assert "% reached" in out and "square, 1 thread: 100 GFLOP/s" in out
+    assert main(["profile", str(files["relay"]), "--runs", "2", "--why", "--threads", "1"]) == 0
     out = capsys.readouterr().out
     row = re.search(r"^ *\d+ +conv2d_relu +[\d.]+ +[\d.]+ % +[\d.]+ +[\d.]+ +\d+ +\w+ +(\w.*)$", out, re.MULTILINE)
     assert row, out

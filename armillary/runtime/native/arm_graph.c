@@ -374,7 +374,7 @@ void arm_graph_copy_alias(const arm_graph *g, const arm_node *node) {
 }
 
 static void tick(arm_clock *clock, int node) {
-  if (clock == NULL) return;
+  if (clock == NULL || clock->seconds == NULL) return;
   double now = arm_now();
   if (node >= clock->begin && node < clock->end) clock->seconds[node - clock->begin] += now - clock->last;
   clock->last = now;
@@ -385,7 +385,9 @@ int arm_nodes_run(arm_graph *g, int begin, int end, int32_t owner, arm_clock *cl
     const arm_node *node = &g->nodes[i];
     if (node->owner != owner || node->is_load) continue; /* run by its branch or loop; run when loading */
     if (node->kind == ARM_NODE_CALL) {
-      int32_t code = arm_bound_run(&node->bound, g->pool, g->max_threads);
+      int32_t code = clock != NULL && clock->trace != NULL
+                         ? arm_bound_trace(&node->bound, g->pool, g->max_threads, clock->trace, i)
+                         : arm_bound_run(&node->bound, g->pool, g->max_threads);
       if (code != 0) return arm_bound_failed(&node->bound, code, error);
     } else if (node->kind == ARM_NODE_ALIAS) {
       arm_graph_copy_alias(g, node);
@@ -405,20 +407,36 @@ static void copy_heads(const arm_graph *g) {
   }
 }
 
-int arm_graph_run_range(arm_graph *g, int begin, int end, double *seconds, char *err, size_t err_size) {
-  arm_error error = {err, err_size};
+static int run_range(arm_graph *g, int begin, int end, double *seconds, arm_trace *trace, arm_error *error) {
   if (begin < 0 || end > g->num_nodes || begin > end)
-    return arm_fail(&error, "nodes [%d, %d) are not a part of the graph's %d nodes", begin, end, g->num_nodes);
-  if (atomic_exchange(&g->running, 1)) return arm_fail(&error, "the graph is already running in another thread");
-  int status = check_inputs(g, &error);
-  if (status == 0 && g->is_stale) status = arm_load_expand(g, 1, &error);
+    return arm_fail(error, "nodes [%d, %d) are not a part of the graph's %d nodes", begin, end, g->num_nodes);
+  if (atomic_exchange(&g->running, 1)) return arm_fail(error, "the graph is already running in another thread");
+  int status = check_inputs(g, error);
+  if (status == 0 && g->is_stale) status = arm_load_expand(g, 1, error);
   if (seconds != NULL) memset(seconds, 0, sizeof *seconds * (size_t)(end - begin));
-  arm_clock clock = {seconds, seconds ? arm_now() : 0, begin, end};
+  arm_clock clock = {seconds, seconds || trace ? arm_now() : 0, begin, end, trace};
+  if (trace != NULL) trace->start = clock.last;
   const arm_variant *v = &g->variants[g->active];
   if (begin < v->begin) begin = v->begin;
-  if (status == 0) status = arm_nodes_run(g, begin, end < v->end ? end : v->end, -1, seconds ? &clock : NULL, &error);
+  arm_clock *noting = seconds != NULL || trace != NULL ? &clock : NULL;
+  if (status == 0) status = arm_nodes_run(g, begin, end < v->end ? end : v->end, -1, noting, error);
   if (status == 0 && end >= v->end) copy_heads(g);
   atomic_store(&g->running, 0);
+  return status;
+}
+
+int arm_graph_run_range(arm_graph *g, int begin, int end, double *seconds, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  return run_range(g, begin, end, seconds, NULL, &error);
+}
+
+int arm_graph_trace(arm_graph *g, arm_span *spans, int64_t capacity, int64_t *count, double *seconds, char *err,
+                    size_t err_size) {
+  arm_error error = {err, err_size};
+  arm_trace trace = {spans, capacity, 0, 0};
+  int status = run_range(g, 0, g->num_nodes, NULL, &trace, &error);
+  *seconds = arm_now() - trace.start;
+  *count = atomic_load(&trace.count);
   return status;
 }
 

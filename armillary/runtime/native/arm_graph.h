@@ -74,8 +74,17 @@ struct arm_graph {
   _Atomic int running;
 };
 
-/* Times of nodes [begin, end), added up; `last` is when the latest node was done. */
-typedef struct { double *seconds, last; int begin, end; } arm_clock;
+/* Where the spans of a traced run go: arm_trace.c. */
+typedef struct {
+  arm_span *spans;
+  int64_t capacity;
+  double start;
+  _Atomic int64_t count;
+} arm_trace;
+int32_t arm_bound_trace(const arm_bound *bound, arm_pool *pool, int max_threads, arm_trace *trace, int32_t node);
+
+/* Times of nodes [begin, end), added up; `last` is when the latest node was done. With a trace, the spans of threads. */
+typedef struct { double *seconds, last; int begin, end; arm_trace *trace; } arm_clock;
 
 /* Run those of nodes [begin, end) that lie directly in `owner`'s region. */
 int arm_nodes_run(arm_graph *graph, int begin, int end, int32_t owner, arm_clock *clock, arm_error *error);

@@ -215,14 +215,24 @@ static void drop_pages(const void *data, size_t size) {
 #endif
 }
 
+/* Copy out of a library: its pages go as the copy grows, else a parameter of 400 MB is there twice for a while. */
+static void move_out(char *to, const char *from, size_t size) {
+  const size_t step = (size_t)4 << 20;
+  for (size_t done = 0; done < size; done += step) {
+    size_t part = size - done < step ? size - done : step;
+    memcpy(to + done, from + done, part);
+    drop_pages(from + done, part);
+  }
+}
+
 static int copy_param(void *context, const char *name, const arm_tensor *value, arm_error *error) {
   loading *l = context;
   void *where;
   int64_t bytes = 0;
   if (place(context, name, value, &where, error) != 0) return -1;
   (void)arm_tensor_bytes(value->shape, value->ndim, value->dtype, &bytes);
-  if (where != NULL && bytes > 0) memcpy(where, arm_tensor_data(value), (size_t)bytes);
-  if (l->is_embedded) drop_pages(value->data, (size_t)bytes);
+  if (where != NULL && bytes > 0 && l->is_embedded) move_out(where, arm_tensor_data(value), (size_t)bytes);
+  if (where != NULL && bytes > 0 && !l->is_embedded) memcpy(where, arm_tensor_data(value), (size_t)bytes);
   return placed(context, error);
 }
 

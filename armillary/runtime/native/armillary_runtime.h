@@ -126,6 +126,16 @@ ARM_API int arm_graph_input_used(const arm_graph *graph, int index); /* by the c
 ARM_API int arm_graph_run(arm_graph *graph, char *err, size_t err_size);
 /* Run nodes [begin, end); seconds, if not NULL, receives end - begin durations. */
 ARM_API int arm_graph_run_range(arm_graph *graph, int begin, int end, double *seconds, char *err, size_t err_size);
+/* Run once and note when each thread was inside kernels: rows of `spans`, times in seconds since the start, in no order.
+ * `count` receives how many there were; those past `capacity` are not kept. `seconds` receives the time of the run. */
+#define ARM_WHOLE_PHASE (-1)
+typedef struct {
+  double begin, end;
+  int32_t node, phase, thread; /* thread ARM_WHOLE_PHASE: the phase as the caller sees it, with fork and join */
+  int32_t unused;
+} arm_span;
+ARM_API int arm_graph_trace(arm_graph *graph, arm_span *spans, int64_t capacity, int64_t *count, double *seconds,
+                            char *err, size_t err_size);
 ARM_API int arm_graph_time(arm_graph *graph, int64_t number, double *seconds, char *err, size_t err_size);
 
 /* Copy a tensor into another of the same dtype and element count (strided sources are gathered). */
