@@ -1,19 +1,34 @@
 """Memory of large arrays: starting at a cache line, so that kernels use them where they are, and given back when freed.
 
 In: a shape and a numpy dtype, or an array. Out: a C-contiguous array whose memory starts at a multiple of ALIGNMENT.
-Invariant: `aligned(a)` is `a` itself when it already is such an array; nothing is copied twice.
+Invariant: `aligned(a)` is `a` itself when it already is such an array; nothing is copied twice. `Deferred` stands for
+an array that takes no memory at all until somebody looks.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]  # Any: every shape and dtype
 ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deferred:
+    """An array that is computed anew at each look: between two steps that need it, it takes no memory."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]  # Any: as in Array
+    compute: Callable[[], Array]
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
 def aligned_empty(shape: Sequence[int], dtype: Any) -> Array:  # Any: a numpy dtype

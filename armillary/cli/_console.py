@@ -1,7 +1,8 @@
 """Where the sub-commands print: results to stdout, progress and errors to stderr.
 
 In: text and tables. Out: rich output on a terminal, plain text in a pipe. Invariant: nothing but results goes to
-stdout, so output can be piped.
+stdout, so output can be piped; rich is imported when something is shown with it, since that takes as long as the
+passes of a small network.
 """
 
 from __future__ import annotations
@@ -10,19 +11,48 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
-
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from armillary.errors import ArtifactError, Span
 from armillary.ir import IRModule
+from armillary.lazy import find
 from armillary.transform import PassInfo, PassInstrument
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
 _PIPE_WIDTH = 200  # tables in a pipe are not folded to 80 columns
-output = Console(soft_wrap=True, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
-errors = Console(stderr=True, soft_wrap=True)
+
+
+class _Deferred:
+    """Stands for a rich Console that is made when it is first used."""
+
+    def __init__(self, **options: Any) -> None:  # Any: options of the Console
+        self._options = options
+
+    @cached_property
+    def console(self) -> Console:
+        made: Console = find("rich.console:Console")(soft_wrap=True, **self._options)
+        return made
+
+    def __getattr__(self, name: str) -> Any:  # Any: whatever a Console has
+        return getattr(self.console, name)
+
+
+_errors = _Deferred(stderr=True)
+output = cast("Console", _Deferred(width=None if sys.stdout.isatty() else _PIPE_WIDTH))
+errors = cast("Console", _errors)
+
+
+def note(text: str) -> None:
+    """A plain line on stderr."""
+    if sys.stderr.isatty():
+        errors.print(text, markup=False, highlight=False)
+    else:
+        print(text, file=sys.stderr)
 
 
 class Stages(PassInstrument):
@@ -30,31 +60,39 @@ class Stages(PassInstrument):
 
     needs_kernels: ClassVar[bool] = False
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress | None = None) -> None:
         self.progress = progress
-        self.task = progress.add_task("starting", total=None)
+        self.task = progress.add_task("starting", total=None) if progress is not None else None
         self.stage = ""
+
+    def _show(self, text: str) -> None:
+        if self.progress is not None and self.task is not None:
+            self.progress.update(self.task, description=text)
 
     def start(self, stage: str) -> None:
         """Say that `stage` begins."""
         self.stage = stage
-        self.progress.update(self.task, description=stage)
+        self._show(stage)
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Say how far a stage of the build has come."""
         self.stage = stage
-        self.progress.update(self.task, description=f"{stage} {done}/{total}" if total > 1 else stage)
+        self._show(f"{stage} {done}/{total}" if total > 1 else stage)
 
     def run_before_pass(self, module: IRModule, info: PassInfo) -> None:
         """Name the pass."""
-        self.progress.update(self.task, description=f"{self.stage}: {info.spec}")
+        self._show(f"{self.stage}: {info.spec}")
 
 
 @contextmanager
 def stages() -> Iterator[Stages]:
     """Show progress on stderr while the block runs (nothing when stderr is no terminal)."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
+    if not sys.stderr.isatty():
+        yield Stages()
+        return
+    rich = find("rich.progress")
+    columns = (rich.SpinnerColumn(), rich.TextColumn("{task.description}"), rich.TimeElapsedColumn())
+    with rich.Progress(*columns, console=_errors.console, transient=True) as progress:
         yield Stages(progress)
 
 

@@ -19,7 +19,7 @@ import argparse
 import time
 from pathlib import Path
 
-from armillary.cli._console import Stages, atomic, errors, stages, write_text
+from armillary.cli._console import Stages, atomic, note, stages, write_text
 from armillary.cli._model import comma_list, input_shapes, load_model, variants
 from armillary.cli._passes import add_pass_arguments, pass_context, print_times
 from armillary.driver.build import build
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         _compile(args, path, forms, progress, timing)
     print_times(args, timing)
     size = path.stat().st_size
-    errors.print(f"{path}: {size / 1e6:.2f} MB in {time.perf_counter() - start:.1f} s", highlight=False)
+    note(f"{path}: {size / 1e6:.2f} MB in {time.perf_counter() - start:.1f} s")
     return 0
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import inspect
 import os
 import sys
 import traceback
@@ -74,14 +75,16 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser.set_defaults(verbose=0)
     chosen = next((a for a in arguments if not a.startswith("-")), "")
     subparsers = parser.add_subparsers(metavar="COMMAND", parser_class=_Parser)
-    for name, file in commands().items():
-        summary, _, description = _docstring(file).partition("\n")
+    files = commands()
+    is_first = chosen in files and arguments[0] == chosen  # the others are not read then: it takes long
+    for name in [chosen] if is_first else files:
+        module = importlib.import_module(f"armillary.cli.{files[name].stem}") if name == chosen else None
+        text = _docstring(files[name]) if module is None else inspect.cleandoc(module.__doc__ or name)
         sub = subparsers.add_parser(
-            name, help=summary.rstrip("."), description=f"{summary}\n{description}", parents=[shared],
+            name, help=text.partition("\n")[0].rstrip("."), description=text, parents=[shared],
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
-        if name == chosen:
-            module = importlib.import_module(f"armillary.cli.{file.stem}")
+        if module is not None:
             module.add_arguments(sub)
             sub.set_defaults(run=module.run)
     return parser

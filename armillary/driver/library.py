@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from armillary.aligned import aligned
-from armillary.artifact import Descriptor, params_size, write_atomic, write_params
+from armillary.artifact import Descriptor, params_size, write_atomic, write_params, written_atomically
 from armillary.artifact_package import save_network
+from armillary.codegen.elf_append import head_for_blob
 from armillary.codegen.jit import LoadedObjects
 from armillary.codegen.toolchain import compile_c, is_cross, link_shared
 from armillary.errors import ConfigError, ExecutionError, TargetError
@@ -30,6 +31,8 @@ from armillary.target import Target
 Array = np.ndarray[Any, Any]
 Compiler = Callable[..., Any] | str | Sequence[str] | None
 Data = bytes | Mapping[str, Array]  # what a data symbol holds: bytes, or parameters
+_PARAMS = "armillary_params"
+_PLACE_HOLDER = b"\0" * 64
 
 
 class FunctionLibrary:
@@ -113,15 +116,19 @@ class FunctionLibrary:
         return {"armillary_descriptor": self.descriptor.to_json().encode() + b"\0"}
 
     def _link(self, output: Path, data: Mapping[str, Data], cc: Compiler, options: Sequence[str]) -> None:
-        with tempfile.TemporaryDirectory(prefix="armillary-") as folder:
-            blob = Path(folder, "data.o")
-            compiler = None if callable(cc) else cc
-            compile_c(_data_source(data, Path(folder)), blob, self.target, cc=compiler)
-            if callable(cc):
-                paths = [_written(Path(folder, f"part{i}.o"), code) for i, code in enumerate(self.objects)]
-                cc(str(output), [*map(str, paths), str(blob)], list(options))
-            else:
-                link_shared([*self.objects, blob], output, self.target, list(options), cc=cc)
+        _check_folder(output)
+        with tempfile.TemporaryDirectory(prefix="armillary-") as name:
+            folder = Path(name)
+            lines = _data_lines(data, folder)
+            if not callable(cc):
+                text = folder / "data.s"  # the compiler that links assembles it too: one process less
+                text.write_text("\n".join(lines) + "\n")
+                link_shared([*self.objects, text], output, self.target, list(options), cc=cc)
+                return
+            source = "__asm__(" + _quoted("\n".join(lines)) + ");\n"
+            blob = compile_c(source, folder / "data.o", self.target)
+            paths = [_written(folder / f"part{i}.o", code) for i, code in enumerate(self.objects)]
+            cc(str(output), [*map(str, paths), str(blob)], list(options))
 
     def export_library(
         self,
@@ -204,14 +211,31 @@ class GraphLibrary(FunctionLibrary):
                 self._link(library, self._data(), cc, options)
                 save_network(path, library.read_bytes(), self.graph_json, self.params)
             return
-        graph = self.graph_json.encode()
-        extra: dict[str, Data] = {
+        graph, size = self.graph_json.encode(), params_size(self.params)
+        data: dict[str, Data] = self._data() | {
             "armillary_graph_json": graph + b"\0",
             "armillary_graph_json_size": len(graph).to_bytes(8, "little"),
-            "armillary_params": self.params,
-            "armillary_params_size": params_size(self.params).to_bytes(8, "little"),
+            "armillary_params_size": size.to_bytes(8, "little"),
         }
-        self._link(path, self._data() | extra, cc, options)
+        if callable(cc) or not self._append_params(path, data, size, cc, options):
+            self._link(path, data | {_PARAMS: self.params}, cc, options)
+
+    def _append_params(
+        self, path: Path, data: Mapping[str, Data], size: int, cc: Compiler, options: Sequence[str]
+    ) -> bool:
+        """Link with a place holder and write the parameters behind; False where the library does not allow it."""
+        _check_folder(path)
+        with tempfile.TemporaryDirectory(prefix="armillary-") as folder:
+            linked = Path(folder, "mod.so")
+            self._link(linked, {**data, _PARAMS: _PLACE_HOLDER}, cc, options)
+            head = head_for_blob(linked.read_bytes(), _PARAMS, size)
+            mode = linked.stat().st_mode & 0o777
+        if head is None:
+            return False
+        with written_atomically(path, mode) as stream:
+            stream.write(head)
+            write_params(stream.write, self.params)
+        return True
 
 
 def _param_of(library: GraphLibrary | None, name: str) -> Array:
@@ -221,17 +245,30 @@ def _param_of(library: GraphLibrary | None, name: str) -> Array:
     return library.params[name]
 
 
-def _data_source(data: Mapping[str, Data], folder: Path) -> str:
-    """C text that defines each symbol from a file, through the assembler: constant time for any size."""
-    lines = []
+def _check_folder(output: Path) -> None:
+    if not output.parent.is_dir():
+        raise TargetError(f"cannot write {output}: there is no directory {output.parent}")
+
+
+def _data_lines(data: Mapping[str, Data], folder: Path) -> list[str]:
+    """Lines of assembly that define each symbol from a file: constant time for any size. They add a note, too.
+
+    The place holder is in a section of its own, and the program header of the notes is for `elf_append.py` to take.
+    """
+    lines = ['.section .note.armillary,"a",%note', ".balign 4", ".long 10, 0, 1", '.asciz "armillary"', ".balign 4"]
     for name, value in data.items():
         path = _written(folder / f"{name}.bin", value)
-        quoted = str(path).replace("\\", "\\\\").replace('"', '\\"')
-        lines.append(
-            f'__asm__(".section .rodata\\n.balign 64\\n.globl {name}\\n.type {name}, %object\\n'
-            f'{name}:\\n.incbin \\"{quoted}\\"\\n.size {name}, {path.stat().st_size}\\n.previous\\n");'
-        )
-    return "\n".join(lines) + "\n"
+        section = '.section .armillary.params,"a",%progbits' if value is _PLACE_HOLDER else ".section .rodata"
+        lines += [
+            section, ".balign 64", f".globl {name}", f".type {name}, %object", f"{name}:",
+            f".incbin {_quoted(str(path))}", f".size {name}, {path.stat().st_size}",
+        ]  # fmt: skip
+    return [*lines, '.section .note.GNU-stack,"",%progbits', ".text"]
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
 def _written(path: Path, data: Data) -> Path:
