@@ -7,14 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from armillary import relay
+import armillary
+from armillary import relay, te
 from armillary.driver.build import build
+from armillary.node import post_order
 from armillary.relay.evaluate import evaluate
 from armillary.relay.transform.winograd_conv2d import best_tile
 from armillary.runtime import cpu
 from armillary.runtime.threads import config_threadpool
+from armillary.schedules.cpu.common import in_bands
 from armillary.target import Target, cpu_model
 from armillary.target.cost_winograd import Layer, Plan, estimate
+from armillary.tir.stmt import For
 from armillary.transform import PassContext
 
 AVX512 = cpu_model(Target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids"))
@@ -48,6 +52,8 @@ DIRECT = [
     ((1, 32, 11, 11), 64, 3, {"padding": (1, 1), "groups": 2}),
     ((1, 16, 8, 8), 16, 3, {"padding": (0, 1, 2, 1)}),
     ((1, 16, 5, 40), 20, 5, {"padding": (2, 2)}),
+    ((2, 64, 16, 9), 64, 3, {"padding": (1, 1), "groups": 64}),
+    ((2, 48, 28, 11), 80, 1, {}),
 ]
 
 
@@ -58,6 +64,16 @@ def test_direct_convolution_agrees_with_the_reference(
     function, x = conv(shape, channels, kernel, 1, **attrs)
     got = compiled(function, x, **{"relay.WinogradConv2D.max_tile": 0})
     np.testing.assert_allclose(got, evaluate(function, [x]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("rows", "lines"), [(28, [4, 3, 7]), (14, [2, 3, 7]), (7, [3, 7]), (6, [3, 6])])
+def test_threads_share_an_image_by_bands_of_rows(rows: int, lines: list[int]) -> None:
+    x = te.placeholder((3, rows), name="x")
+    y = te.compute((3, rows), lambda c, r: x(c, r) + 1.0, name="y")
+    schedule = te.create_schedule(y.op)
+    schedule[y].reorder(*in_bands(schedule[y], *schedule[y].op.axis))
+    (function,) = armillary.lower(schedule, [x, y]).functions.values()
+    assert [int(loop.extent.value) for loop in post_order(function.body) if isinstance(loop, For)][::-1] == lines
 
 
 @pytest.mark.parametrize("padding", [(0, 0), (1, 1), (2, 0, 1, 1)])

@@ -20,6 +20,7 @@ from armillary.schedules.cpu.common import (
     compute_in_tile,
     followers,
     fuse_all,
+    in_bands,
     lanes_of,
     static_extent,
 )
@@ -41,6 +42,7 @@ from armillary.target.cost_winograd import TILES, Layer, best_plan, estimate
 from armillary.target.cpu import CpuModel, cpu_model
 
 FLOAT = 4
+WEIGHTS_PER_DATA = 4
 MIN_TILES, MAX_TILES = 4, 32  # that use the same weights: fewer are bound by memory, more hide it by themselves
 
 
@@ -192,12 +194,13 @@ def _schedule(schedule: te.Schedule, fused: Fused, cpu: CpuModel) -> None:
         output = fused.outputs[0]
     else:
         schedule[conv].set_scope("local")
-    at = _tile_output(schedule, output, accumulator, cpu, nest_of(fused.workload, cpu))
+    nest, is_banded = nest_of(fused.workload, cpu), _is_banded(fused.workload)
+    at = _tile_output(schedule, output, accumulator, cpu, nest, is_banded=is_banded)
     compute_in_tile(schedule, after, schedule[output], at)
 
 
 def _tile_output(
-    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, cpu: CpuModel, nest: Nest
+    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, cpu: CpuModel, nest: Nest, *, is_banded: bool
 ) -> te.IterVar:
     """Tile the output, put the sum inside; gives the loop of a tile."""
     stage = schedule[output]
@@ -207,11 +210,12 @@ def _tile_output(
         tile = _even(tile, nest.width)
     chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
     width_outer, width_inner = stage.split(width, factor=tile.rows)
-    stage.reorder(batch, chunk_outer, height, width_outer, chunk_inner, width_inner, block)
+    lines = in_bands(stage, chunk_outer, height) if is_banded else [chunk_outer, height]
+    stage.reorder(batch, *lines, width_outer, chunk_inner, width_inner, block)
     stage.vectorize(block)
     stage.unroll(width_inner)
     stage.unroll(chunk_inner)
-    stage.parallel(fuse_all(stage, [batch, chunk_outer, height]))
+    stage.parallel(fuse_all(stage, [batch, *lines]))
     schedule[accumulator].compute_at(stage, width_outer)
     sums = accumulators(schedule, accumulator)
     if _asks_ahead(nest, tile, cpu):
@@ -219,6 +223,15 @@ def _tile_output(
     for inside in sums:
         _schedule_sum(inside, unroll_all=nest.has_vector_inputs)
     return width_outer
+
+
+def _is_banded(workload: Workload) -> bool:
+    """Whether threads share the rows, and each reads all weights, or the channels, and each reads all data.
+
+    A line of data from the other core's cache takes about as long as four lines of weights from memory.
+    """
+    data, weight = (t.nbytes for t in workload.types[:2])  # type: ignore[attr-defined]
+    return bool(weight <= WEIGHTS_PER_DATA * data)
 
 
 def _even(tile: Tile, width: int) -> Tile:

@@ -17,7 +17,14 @@ from armillary import te
 from armillary.ops.nn_common import lowest, reduce_axes
 from armillary.ops.nn_pool import infer_pool, mean_of, normal
 from armillary.relay.types import TensorType
-from armillary.schedules.cpu.common import compute_in_tile, followers, fuse_all, is_power_of_two, static_extent
+from armillary.schedules.cpu.common import (
+    compute_in_tile,
+    followers,
+    fuse_all,
+    in_bands,
+    is_power_of_two,
+    static_extent,
+)
 from armillary.schedules.cpu.default import schedule_default, schedule_injective
 from armillary.schedules.registry import Fused, Workload, implement
 
@@ -87,7 +94,9 @@ def pool_blocked(schedule: te.Schedule, fused: Fused) -> None:
     stage.unroll(inner)
     if is_power_of_two(static_extent(block)):
         stage.vectorize(block)
-    stage.parallel(fuse_all(stage, [batch, chunk, row]))
+    lines = in_bands(stage, chunk, row)
+    stage.reorder(batch, *lines, at)
+    stage.parallel(fuse_all(stage, [batch, *lines]))
     compute_in_tile(schedule, after, stage, at)
     _schedule_windows(schedule[windows])
     schedule[windows].compute_at(stage, at)
