@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _PIPE_WIDTH = 200  # tables in a pipe are not folded to 80 columns
 
 
-class _Deferred:
+class _LateConsole:
     """Stands for a rich Console that is made when it is first used."""
 
     def __init__(self, **options: Any) -> None:  # Any: options of the Console
@@ -42,8 +42,8 @@ class _Deferred:
         return getattr(self.console, name)
 
 
-_errors = _Deferred(stderr=True)
-output = cast("Console", _Deferred(width=None if sys.stdout.isatty() else _PIPE_WIDTH))
+_errors = _LateConsole(stderr=True)
+output = cast("Console", _LateConsole(width=None if sys.stdout.isatty() else _PIPE_WIDTH))
 errors = cast("Console", _errors)
 
 

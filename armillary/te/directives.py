@@ -150,7 +150,8 @@ def _tensorize(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: 
 def _prefetch(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, Any]) -> None:
     at = schedule.stage(stage)
     tensor = schedule.stage(a["tensor"]).op.output(a["output"])
-    at.prefetch(tensor, at.axis(a["axis"]), a["offset"], a.get("locality", 3))
+    more = {"locality": a["locality"]} if "locality" in a else {}
+    at.prefetch(tensor, at.axis(a["axis"]), a["offset"], **more)
 
 
 _KNOWN: dict[str, Any] = {

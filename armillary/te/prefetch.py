@@ -13,10 +13,8 @@ from armillary.tir.expr import INT32, BufferLoad, Call, Expr, Var
 from armillary.tir.simplify import Simplifier
 from armillary.tir.stmt import Evaluate, For, LoopKind, Stmt
 
-EVERY_CACHE = 3
 
-
-def request_region(first: Expr, last: Expr, locality: int = EVERY_CACHE) -> Stmt:
+def request_region(first: Expr, last: Expr, locality: int) -> Stmt:
     """Ask for everything between two elements of one buffer."""
     assert isinstance(first, BufferLoad) and isinstance(last, BufferLoad), "prefetch reads a tensor in memory"
     lows: list[Expr] = list(first.indices)
@@ -30,7 +28,7 @@ def request_region(first: Expr, last: Expr, locality: int = EVERY_CACHE) -> Stmt
     ends = _ordered(lows[-1], last.indices[-1]) if lows else ((), ())
     rows = tuple(lows[:-1])
     run = [BufferLoad(first.buffer, (*rows, *end)) for end in ends]
-    asked = () if locality == EVERY_CACHE else (T.const(locality, "int32"),)
+    asked = () if locality == T.EVERY_CACHE else (T.const(locality, "int32"),)
     body: Stmt = Evaluate(Call(INT32, "prefetch", (*run, *asked)))
     for var, extent in reversed(loops):
         body = For(var, T.const(0, var.dtype), T.const(extent, var.dtype), LoopKind.SERIAL, body)

@@ -299,7 +299,7 @@ class Stage:
         self._record("pragma", axis=self.key_of(axis), pragma_type=pragma_type, pragma_value=value)
         self._note(axis).pragmas.append((f"pragma_{pragma_type}", 1 if value is None else value))
 
-    def prefetch(self, tensor: Tensor, axis: IterVar, offset: int, locality: int = 3) -> None:
+    def prefetch(self, tensor: Tensor, axis: IterVar, offset: int, locality: int = T.EVERY_CACHE) -> None:
         """Ask for the data of `tensor` that the loop needs `offset` iterations later.
 
         `locality` 3 brings it to every cache, 2 to all but the first, 1 to the last, 0 for one use.
@@ -312,7 +312,7 @@ class Stage:
             self._refuse("prefetch", f"the offset is {offset!r}, wanted an integer")
         if locality not in range(4):
             self._refuse("prefetch", f"the locality is {locality!r}, wanted 0 to 3")
-        more = {} if locality == 3 else {"locality": locality}
+        more = {} if locality == T.EVERY_CACHE else {"locality": locality}
         place = {"tensor": source.key, "output": tensor.value_index}
         self._record("prefetch", axis=self.key_of(axis), **place, offset=number, **more)
         self._note(axis).prefetch.append((tensor, number, locality))

@@ -18,6 +18,8 @@ from armillary.errors import TypeMismatch
 from armillary.tir import expr as E
 from armillary.tir.expr import BOOL, INT32, Call, Cast, Expr, FloatImm, IntImm, IterVar, StringImm, Var
 
+EVERY_CACHE = 3  # the locality of a prefetch that says none
+
 Value = Any  # what user code may pass for an expression: Expr, int, float, bool, str, numpy scalar, tensors of rank 0
 
 

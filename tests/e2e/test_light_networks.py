@@ -47,7 +47,7 @@ def _drawn(name: str) -> tuple[Any, models.Arrays, models.Array]:
     return model, inputs, models.by_onnxruntime(model, inputs)
 
 
-@pytest.mark.parametrize(("name", "level"), _levels())
+@pytest.mark.parametrize(("name", "level"), list(_levels()))
 def test_output_for_drawn_weights_is_that_of_onnxruntime(name: str, level: int) -> None:
     model, inputs, want = _drawn(name)
     error = models.relative_error(models.run(models.compile_light(model, level=level), inputs), want)

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.aligned import Deferred
 from armillary.ir import IRModule
 from armillary.ops.nn_conv import result_dtype, window
 from armillary.relay.expr import Call, Constant, Expr, Function
@@ -48,12 +49,12 @@ def split_kernels(module: IRModule, *, target: Any = None) -> IRModule:  # Any: 
 
     def change(function: Function) -> Expr | None:
         order = post_order(function, not_primitive)
-        network = sum(e.data.nbytes for e in order if isinstance(e, Constant))
+        network = sum(e.nbytes for e in order if isinstance(e, Constant))
         found = [e for e in order if isinstance(e, Call) and _can_split(e, lanes)]
         gains = {id(e): _gain(e, lanes, cpu, limit, network) for e in found}
         room, taken = ADDED * network, set[int]()
         for expr in sorted(found, key=lambda e: gains[id(e)]):
-            added = _parts_bytes(expr) - expr.args[1].data.nbytes  # type: ignore[attr-defined]
+            added = _parts_bytes(expr) - expr.args[1].nbytes  # type: ignore[attr-defined]
             if gains[id(expr)] < GAIN and added <= room:
                 taken.add(id(expr))
                 room -= added
@@ -76,12 +77,12 @@ def _can_split(expr: Call, lanes: int) -> bool:
     """Whether it is a convolution whose kernel can be taken apart and whose channels share a good block."""
     if op_name(expr) != "nn.conv2d" or not isinstance(expr.args[1], Constant):
         return False
-    attrs, data, weight, result = expr.attrs, tensor(expr.args[0]), expr.args[1].data, tensor(expr)
+    attrs, data, kernel, result = expr.attrs, tensor(expr.args[0]), expr.args[1].held.shape[2:], tensor(expr)
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
     if layouts != ("NCHW", "OIHW", "NCHW") or attrs.groups != 1 or data is None or result is None:
         return False
     win = window("nn.conv2d", attrs, 2)
-    if set(win.strides) != {1} or set(win.dilation) != {1} or not all(k in KERNELS for k in weight.shape[2:]):
+    if set(win.strides) != {1} or set(win.dilation) != {1} or not all(k in KERNELS for k in kernel):
         return False
     if data.dtype != "float32" or result_dtype(attrs, data) != data.dtype or is_whole(expr.args[1]):
         return False
@@ -89,20 +90,20 @@ def _can_split(expr: Call, lanes: int) -> bool:
     return inner == outer and inner >= min(8, lanes) and inner & (inner - 1) == 0
 
 
-def _counts(weight: Array) -> tuple[int, int]:
+def _counts(weight: Array | Deferred) -> tuple[int, int]:
     """Parts of a kernel from top to bottom and from left to right."""
     return -(-weight.shape[2] // PART), -(-weight.shape[3] // PART)
 
 
 def _parts_bytes(expr: Call) -> int:
-    weight: Array = expr.args[1].data  # type: ignore[attr-defined]
+    weight: Array | Deferred = expr.args[1].held  # type: ignore[attr-defined]
     down, across = _counts(weight)
-    return int(weight.shape[0] * weight.shape[1] * down * across * PART * PART * weight.itemsize)
+    return int(weight.shape[0] * weight.shape[1] * down * across * PART * PART * weight.dtype.itemsize)
 
 
 def _gain(expr: Call, lanes: int, cpu: CpuModel, limit: int, network: int) -> float:
     """Estimated time with the kernel split over the time without; above 1 if Winograd's algorithm is switched off."""
-    weight: Array = expr.args[1].data  # type: ignore[attr-defined]
+    weight: Array | Deferred = expr.args[1].held  # type: ignore[attr-defined]
     result = tensor(expr)
     assert result is not None, "_can_split asks for it"
     (batch, outputs, height, width), inputs = result.static, weight.shape[1]
@@ -116,7 +117,7 @@ def _gain(expr: Call, lanes: int, cpu: CpuModel, limit: int, network: int) -> fl
         width, batch * height, outputs // block, inputs * weight.shape[2] * weight.shape[3],
         far_weights(cpu, network), is_narrow=layer.is_narrow(cpu),
     )  # fmt: skip
-    copied = 2.0 * batch * layer.inputs * (height + PART - 1) * (width + PART - 1) * weight.itemsize
+    copied = 2.0 * batch * layer.inputs * (height + PART - 1) * (width + PART - 1) * weight.dtype.itemsize
     best = min(estimate(layer, best_plan(layer, tile, cpu, network), cpu, network).cycles for tile in allowed)
     return (best + copied / far(copied / 2, cpu)) / ranked_tiles(nest, cpu)[0][1].cycles
 

@@ -50,7 +50,7 @@ def _applies(expr: Call, lanes: int) -> bool:
     if not isinstance(weight, Constant) or layouts != ("NCHW", "IOHW", "NCHW") or data is None or result is None:
         return False
     win = window("nn.conv2d_transpose", attrs, 2)
-    (step, other), (inputs, outputs, *kernel) = win.strides, weight.data.shape
+    (step, other), (inputs, outputs, *kernel) = win.strides, weight.held.shape
     if attrs.groups != 1 or set(win.dilation) != {1} or step != other or step == 1:
         return False
     if inputs < FEW_INPUTS or outputs > MOST_OUTPUTS:

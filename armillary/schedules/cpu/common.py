@@ -44,6 +44,11 @@ def static_extent(axis: IterVar) -> int:
     return 1 << 30 if extent is None else extent
 
 
+def dividing(most: int, extent: int) -> int:
+    """The largest tile up to `most` that divides an axis, if one of more than half of `most` does; else `most`."""
+    return next((n for n in range(most, most // 2, -1) if extent % n == 0), most)
+
+
 def fuse_all(stage: te.Stage, axes: Sequence[IterVar]) -> IterVar:
     """The (adjacent) axes fused into one."""
     return axes[0] if len(axes) == 1 else stage.fuse(*axes)

@@ -3,6 +3,7 @@
 In: a fused function whose anchor is nn.contrib_conv2d_NCHWc (tag "conv2d_NCHWc") or its depthwise form. Out: for each
 tile of the output - `rows` neighbouring columns times `vectors` blocks of output channels - one loop nest over the
 reduction whose accumulators all stay in registers; the elementwise consumers run on the tile before it is stored.
+Threads share the rows of an image where its weights are few (`_is_banded`), else the channels.
 Invariant: rows * vectors + vectors + 1 <= vector registers. The tile is chosen by `choose_tile`.
 """
 
@@ -18,6 +19,7 @@ from armillary.schedules.cpu.common import (
     accumulators,
     ask_ahead,
     compute_in_tile,
+    dividing,
     followers,
     fuse_all,
     in_bands,
@@ -242,8 +244,7 @@ def _even(tile: Tile, width: int) -> Tile:
     """
     if forced_tile() is not None:
         return tile
-    rows = next((n for n in range(tile.rows, tile.rows // 2, -1) if width % n == 0), tile.rows)
-    return replace(tile, rows=rows)
+    return replace(tile, rows=dividing(tile.rows, width))
 
 
 def _asks_ahead(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:

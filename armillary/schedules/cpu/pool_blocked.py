@@ -19,6 +19,7 @@ from armillary.ops.nn_pool import infer_pool, mean_of, normal
 from armillary.relay.types import TensorType
 from armillary.schedules.cpu.common import (
     compute_in_tile,
+    dividing,
     followers,
     fuse_all,
     in_bands,
@@ -31,9 +32,9 @@ from armillary.schedules.registry import Fused, Workload, implement
 BLOCKED = re.compile(r"NCHW\d+c")
 MAX_WINDOW = 25  # elements of a window that are spelled out
 MAX_ELEMENTS = 72  # of all windows of a tile
+MAX_COLUMNS = 8  # of a tile: enough that columns of overlapping windows are loaded once
 # the element first: whether it is NaN is then asked once, however many windows it lies in
 _larger = te.comm_reducer(lambda found, element: te.max(element, found), lowest, name="max")
-MAX_COLUMNS = 8  # of a tile: enough that columns of overlapping windows are loaded once
 
 
 def _applies(workload: Workload) -> str | None:
@@ -108,8 +109,7 @@ def _columns(windows: te.Stage) -> int:
     for axis in windows.op.reduce_axis:
         taps *= static_extent(axis)
     width = static_extent(windows.op.axis[3])
-    most = min(width, MAX_COLUMNS, max(1, MAX_ELEMENTS // taps))
-    return next((n for n in range(most, most // 2, -1) if width % n == 0), most)
+    return dividing(min(width, MAX_COLUMNS, max(1, MAX_ELEMENTS // taps)), width)
 
 
 def _schedule_windows(inside: te.Stage) -> None:

@@ -18,7 +18,6 @@ from armillary.tir.transform.common import prim_pass, with_body
 
 LINE_BYTES = 64
 MAX_LINES = 64
-_EVERY_CACHE = 3
 
 
 def inject_prefetch(func: S.PrimFunc) -> S.PrimFunc:
@@ -41,7 +40,7 @@ def _lines(item: S.Stmt, call: E.Call) -> S.Stmt:
     if len(call.args) > 3:
         return item
     loads = [a for a in call.args if isinstance(a, E.BufferLoad)]
-    locality = build.as_int(call.args[-1]) if len(call.args) > len(loads) else _EVERY_CACHE
+    locality = build.as_int(call.args[-1]) if len(call.args) > len(loads) else build.EVERY_CACHE
     if not loads or locality is None:
         return item
     first, last = loads[0], loads[-1]
