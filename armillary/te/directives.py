@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from armillary.errors import ScheduleError
+from armillary.te.prefetch import Sharer
 
 if TYPE_CHECKING:
     from armillary.te.schedule import Schedule
@@ -151,7 +152,8 @@ def _prefetch(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: M
     at = schedule.stage(stage)
     tensor = schedule.stage(a["tensor"]).op.output(a["output"])
     more = {"locality": a["locality"]} if "locality" in a else {}
-    at.prefetch(tensor, at.axis(a["axis"]), a["offset"], **more)
+    shared = [Sharer(at.axis(key), step, count) for key, step, count in a.get("shared", ())]
+    at.prefetch(tensor, at.axis(a["axis"]), a["offset"], shared=shared, **more)
 
 
 _KNOWN: dict[str, Any] = {

@@ -17,7 +17,7 @@ from armillary.te.affine import ZERO, Linear, to_expr
 from armillary.te.bounds import Plan, infer_bounds
 from armillary.te.inline import rewriter
 from armillary.te.operation import ComputeOp, ExternOp, PlaceholderOp, ScanOp
-from armillary.te.prefetch import request_region
+from armillary.te.prefetch import Request, request_region
 from armillary.te.relations import Guard, Sizes, derive_values, relations_of, split_guards
 from armillary.te.scan import copy_start, update_of
 from armillary.te.stage import Notes, Stage
@@ -249,8 +249,8 @@ class _Nest:
         return For(var, T.const(0, axis.var.dtype), extent, notes.kind, body, tag, tuple(notes.pragmas))
 
     def _with_attached(self, axis: IterVar, body: Stmt) -> Stmt:
-        for tensor, offset, locality in self._notes(axis).prefetch:
-            body = seq(self._prefetch(tensor, axis, offset, locality), body)
+        for request in self._notes(axis).prefetch:
+            body = seq(self._prefetch(request, axis), body)
         plans = self.plan.attached.get(axis, [])
         for plan in reversed(plans):
             body = seq(self.lowering.statement(plan), body)
@@ -258,23 +258,31 @@ class _Nest:
             body = self.lowering._allocated(plan, body)
         return body
 
-    def _prefetch(self, tensor: Tensor, axis: IterVar, offset: int, locality: int) -> Stmt:
+    def _prefetch(self, request: Request, axis: IterVar) -> Stmt:
         lowering = self.lowering
-        source = lowering.schedule.source(self.stage, tensor)
+        source = lowering.schedule.source(self.stage, request.tensor)
         load = next((x for x in self.plan.loads if x.producer is source), None)
         if load is None:
-            raise ScheduleError(f"prefetch on stage {self.stage.key}: it does not read {tensor.name}")
+            raise ScheduleError(f"prefetch on stage {self.stage.key}: it does not read {request.tensor.name}")
         position = next(i for i, a in enumerate(self.leaf) if a is axis)
         corners = []
         for is_last in (False, True):
             leaves = dict(self.plan.leaves)
             for inner in self.leaf[position + 1 :]:
                 leaves[inner] = self.plan.sizes[inner].shifted(-1) if is_last else ZERO
-            leaves[axis] = leaves[axis].shifted(offset)
+            leaves[axis] = leaves[axis].shifted(request.offset)
             values = derive_values(self.stage.relations, leaves, self.plan.sizes, self.space)
             corners.append(self._read(load, values))
         first, last = corners
-        return request_region(first, last, locality)
+        return request_region(first, last, request, self._sharing_tile(request))
+
+    def _sharing_tile(self, request: Request) -> Expr | None:
+        """Which of the tiles that share a request this one is, by where its elements start."""
+        tile: Expr | None = None
+        for sharer in request.shared:
+            along = T.floordiv(to_expr(self.plan.low[sharer.axis], sharer.axis.var.dtype), sharer.step)
+            tile = along if tile is None else T.add(T.mul(tile, sharer.count), along)
+        return tile
 
     def _read(self, load: ProducerLoad, values: Sizes) -> Expr:
         return self._mover(values)(load)

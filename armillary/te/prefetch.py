@@ -1,37 +1,83 @@
 """The statement that asks for a region of a tensor before it is needed.
 
-In: reads of the region's first and of its last element, and how near to bring it. Out: loops over the region's rows,
-each asking for the run of elements from its first to its last: `prefetch(A[row, first], A[row, last])`, with the
-locality as a third argument unless it is 3, every cache. Invariant: nothing is read; the pass `inject-prefetch` turns
-each run into cache lines. A row count that is not constant asks for the first row only.
+In: a `Request`, reads of the region's first and of its last element, and, where tiles share the request, which of them
+this is. Out: loops over the region's rows, each asking for the run of elements from its first to its last:
+`prefetch(A[row, first], A[row, last])`, with the locality as a third argument unless it is 3, every cache. Invariant:
+nothing is read; the pass `inject-prefetch` turns each run into cache lines. A row count that is not constant asks for
+the first row only.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
+from armillary.te.tensor import Tensor
 from armillary.tir import build as T
-from armillary.tir.expr import INT32, BufferLoad, Call, Expr, Var
+from armillary.tir.expr import INT32, BufferLoad, Call, Expr, IterVar, Var
 from armillary.tir.simplify import Simplifier
 from armillary.tir.stmt import Evaluate, For, LoopKind, Stmt
 
+FEW_ROWS = 32  # that are asked for one after another, without a loop
 
-def request_region(first: Expr, last: Expr, locality: int) -> Stmt:
-    """Ask for everything between two elements of one buffer."""
+
+@dataclass(frozen=True, slots=True)
+class Sharer:
+    """Tiles that share a request: `count` of them follow one another along an axis, `step` elements apart."""
+
+    axis: IterVar
+    step: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a loop asks for: the data of `tensor` it needs `offset` iterations later; see `Stage.prefetch`."""
+
+    tensor: Tensor
+    offset: int
+    locality: int = T.EVERY_CACHE
+    shared: tuple[Sharer, ...] = ()
+
+    @property
+    def tiles(self) -> int:
+        """How many share it."""
+        return math.prod(sharer.count for sharer in self.shared)
+
+
+def request_region(first: Expr, last: Expr, request: Request, tile: Expr | None = None) -> Stmt:
+    """Ask for everything between two elements of one buffer, or for the share of it that is this tile's.
+
+    Of a shared region, tile k of n asks for rows k * m to k * m + m - 1, m being the n-th part rounded up; counting
+    goes on at the first row after the last.
+    """
     assert isinstance(first, BufferLoad) and isinstance(last, BufferLoad), "prefetch reads a tensor in memory"
     lows: list[Expr] = list(first.indices)
-    loops: list[tuple[Var, int]] = []
+    spans: list[tuple[int, int]] = []  # dimensions with several rows, and how many
     for place, (low, high) in enumerate(zip(first.indices[:-1], last.indices[:-1], strict=True)):
         span = T.as_int(Simplifier()(T.sub(high, low)))
         if span:
-            row = Var(f"row{place}", low.dtype)
-            loops.append((row, abs(span) + 1))
-            lows[place] = T.add(low if span > 0 else high, row)
+            spans.append((place, abs(span) + 1))
+            lows[place] = low if span > 0 else high
     ends = _ordered(lows[-1], last.indices[-1]) if lows else ((), ())
-    rows = tuple(lows[:-1])
-    run = [BufferLoad(first.buffer, (*rows, *end)) for end in ends]
-    asked = () if locality == T.EVERY_CACHE else (T.const(locality, "int32"),)
+    rows = math.prod(count for _, count in spans)
+    if tile is None:
+        loops = [(Var(f"row{place}", lows[place].dtype), count) for place, count in spans]
+        for (place, _), (var, _) in zip(spans, loops, strict=True):
+            lows[place] = T.add(lows[place], var)
+    else:
+        part = -(-rows // request.tiles)
+        loops = [(Var("row", tile.dtype), part)]
+        row = T.floormod(T.add(T.mul(tile, part), loops[0][0]), rows)
+        for place, count in reversed(spans):
+            lows[place] = T.add(lows[place], T.cast(T.floormod(row, count), lows[place].dtype))
+            row = T.floordiv(row, count)
+    run = [BufferLoad(first.buffer, (*lows[:-1], *end)) for end in ends]
+    asked = () if request.locality == T.EVERY_CACHE else (T.const(request.locality, "int32"),)
     body: Stmt = Evaluate(Call(INT32, "prefetch", (*run, *asked)))
+    kind = LoopKind.UNROLLED if math.prod(count for _, count in loops) <= FEW_ROWS else LoopKind.SERIAL
     for var, extent in reversed(loops):
-        body = For(var, T.const(0, var.dtype), T.const(extent, var.dtype), LoopKind.SERIAL, body)
+        body = For(var, T.const(0, var.dtype), T.const(extent, var.dtype), kind, body)
     return body
 
 

@@ -8,12 +8,14 @@ by `te/bounds.py` and `te/lower.py`. Several stages together: `te/schedule.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from armillary.errors import ScheduleError
 from armillary.te.directives import Directive
 from armillary.te.operation import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp
+from armillary.te.prefetch import Request, Sharer
 from armillary.te.tensor import Tensor
 from armillary.tir import build as T
 from armillary.tir.expr import Expr, IterVar, Range, Var
@@ -51,7 +53,7 @@ class Notes:
     thread: IterVar | None = None
     pragmas: list[tuple[str, Any]] = field(default_factory=list)
     intrinsic: Any = None
-    prefetch: list[tuple[Tensor, int, int]] = field(default_factory=list)
+    prefetch: list[Request] = field(default_factory=list)
 
 
 class Stage:
@@ -299,10 +301,14 @@ class Stage:
         self._record("pragma", axis=self.key_of(axis), pragma_type=pragma_type, pragma_value=value)
         self._note(axis).pragmas.append((f"pragma_{pragma_type}", 1 if value is None else value))
 
-    def prefetch(self, tensor: Tensor, axis: IterVar, offset: int, locality: int = T.EVERY_CACHE) -> None:
+    def prefetch(
+        self, tensor: Tensor, axis: IterVar, offset: int, locality: int = T.EVERY_CACHE, shared: Sequence[Sharer] = ()
+    ) -> None:
         """Ask for the data of `tensor` that the loop needs `offset` iterations later.
 
-        `locality` 3 brings it to every cache, 2 to all but the first, 1 to the last, 0 for one use.
+        `locality` 3 brings it to every cache, 2 to all but the first, 1 to the last, 0 for one use. Where several tiles
+        run this loop over the same data, `shared` says along which of the stage's own axes, which tiles follow one
+        another; each asks for its part only.
         """
         self._check_loops("prefetch")
         self._loop("prefetch", axis)
@@ -312,10 +318,17 @@ class Stage:
             self._refuse("prefetch", f"the offset is {offset!r}, wanted an integer")
         if locality not in range(4):
             self._refuse("prefetch", f"the locality is {locality!r}, wanted 0 to 3")
-        more = {} if locality == T.EVERY_CACHE else {"locality": locality}
+        own = getattr(self.op, "axis", ())
+        for sharer in shared:
+            if not any(sharer.axis is a for a in own) or min(sharer.step, sharer.count) < 1:
+                hint = "name an axis of the operation, a step and a count from 1 on"
+                self._refuse("prefetch", f"{sharer} is no sharer", hint)
+        more: dict[str, Any] = {} if locality == T.EVERY_CACHE else {"locality": locality}
+        if shared:
+            more["shared"] = tuple((self.key_of(s.axis), s.step, s.count) for s in shared)
         place = {"tensor": source.key, "output": tensor.value_index}
         self._record("prefetch", axis=self.key_of(axis), **place, offset=number, **more)
-        self._note(axis).prefetch.append((tensor, number, locality))
+        self._note(axis).prefetch.append(Request(tensor, number, locality, tuple(shared)))
 
     # place and storage
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -162,7 +164,30 @@ def test_a_prefetch_of_a_tile_asks_for_each_of_its_rows() -> None:
     _, outer, _, _ = s[b].tile(*s[b].op.axis, 8, 8)
     s[b].prefetch(a, outer, 1)
     text = str(tvm.lower(s, [a, b]))
-    assert "for row0 in range(8) {\n        eval prefetch:int32(A[j_outer * 512 + row0 * 64" in text
+    assert all(f"eval prefetch:int32(A[j_outer * 512 + i_outer * 8 + {512 + 64 * row}]" in text for row in range(8))
+
+
+def test_tiles_that_share_a_prefetch_ask_for_every_row_once_together() -> None:
+    a, w = te.placeholder((12, 10), name="A"), te.placeholder((10, 3, 16), name="W")
+    c, k = te.reduce_axis((0, 10), name="c"), te.reduce_axis((0, 3), name="k")
+    b = te.compute((12, 16), lambda i, j: te.sum(a[i, c] * w[c, k, j], axis=[c, k]), name="B")
+    s = te.create_schedule(b.op)
+    local = s.cache_write(b, "local")
+    outer, _ = s[b].split(s[b].op.axis[0], factor=6)
+    s[local].compute_at(s[b], outer)
+    i, j = s[local].op.axis
+    s[local].reorder(*s[local].op.reduce_axis, i, j)
+    s[local].prefetch(w, s[local].op.reduce_axis[0], 1, shared=[te.Sharer(i, 6, 2)])
+    again = te.create_schedule(b.op)
+    apply_directives(again, from_json(to_json(s.directives())))
+    assert str(te.lower_schedule(again, [a, w, b])) == str(te.lower_schedule(s, [a, w, b]))
+    text = str(tvm.lower(s, [a, w, b]))
+    asked = [found[1] for found in re.finditer(r"prefetch:int32\(W\[(.*?)\], 0, 3, 1\)", text)]
+    assert len(asked) == 2  # of three rows, so the second tile's last one is the first row again
+    rows = [eval(e.replace("/", "//"), {"i_outer": tile, "c": 0}) // 16 - 3 for tile in (0, 1) for e in asked]
+    assert sorted(rows) == [0, 0, 1, 2]
+    with pytest.raises(ScheduleError, match="name an axis of the operation, a step and a count from 1 on"):
+        s[local].prefetch(w, s[local].op.reduce_axis[0], 1, shared=[te.Sharer(outer, 6, 2)])
 
 
 def test_injective_stages_are_inlined_unless_their_storage_is_asked_for() -> None:
