@@ -27,7 +27,7 @@ FORCED_SHAPE = re.compile(r"([1-9]\d?)x([1-9]\d?)(?:x([1-9]\d?))?")
 VECTORS = (1, 2, 3, 4, 5, 6, 8)  # blocks of outputs side by side in a tile
 L2_SHARE = 0.75  # of the L2 cache that data to be read again may fill
 START, STORE = 10.0, 1.0  # cycles to start a tile's loops, and per vector for its end: bias, activation, store
-SHOWN = {"L1": 0.02, "L2": 0.1, "L3": 0.3, "memory": 0.1}  # of the lesser of arithmetic and loads: what does not hide
+SHOWN = {"L1": 0.0, "L2": 0.1, "L3": 0.3, "memory": 0.1}  # of the lesser of arithmetic and fetching: what does not hide
 SHOWN_INPUT = 0.3  # of the time to read a direct convolution's data again for other outputs
 SHOWN_LINEAR = 0.05  # the same where weights are read from beyond L2 in one long run: the prefetcher keeps up
 
@@ -66,6 +66,7 @@ class Nest:
     has_vector_inputs: bool = False  # inputs are whole vectors (depthwise), not one number for all lanes
     reread: float = 0.0  # cycles that show when all inputs are read once more, for the next group of blocks
     below: int = 1  # lines below one another: a tile as wide as a line may take several of them
+    is_ragged: bool = False  # the lowest such tile may take fewer
     max_rows: int = 1 << 30
     max_sums: int = 1 << 30  # sums of a tile
 
@@ -166,7 +167,7 @@ def tiles(nest: Nest, cpu: CpuModel) -> list[Tile]:
         tallest = min((room - vectors) // vectors, nest.max_sums // vectors)
         found += [Tile(rows, vectors) for rows in range(1, min(nest.width, nest.max_rows, tallest) + 1)]
         talls = range(2, min(nest.below, tallest // nest.width) + 1)
-        found += [Tile(nest.width, vectors, tall) for tall in talls if nest.below % tall == 0]
+        found += [Tile(nest.width, vectors, tall) for tall in talls if nest.is_ragged or nest.below % tall == 0]
     return found or [Tile(1, 1)]
 
 
@@ -183,12 +184,16 @@ def tile_estimate(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
     # few streams of addresses keep too few lines of memory under way, unless one goes on and on
     streams = 1.0 if is_linear else min(1.0, 0.5 + 0.2 * tile.vectors)
     full, rest = divmod(nest.width, tile.rows)
-    rows, lines = tile.rows * tile.tall, nest.lines / tile.tall  # a tall tile is one of a line of several
+    rows = tile.rows * tile.tall
+    images, (tall, low) = nest.lines / nest.below, divmod(nest.below, tile.tall)  # a tall tile is a line of several
     body, bound = _tile(nest, rows, tile, cpu, part, near)
     line = full * body + (_tile(nest, rest, tile, cpu, part, near)[0] if rest else 0.0)
+    lines = images * (tall + (low > 0))
     next_tile, again_bound = _tile(nest, rows, tile, cpu, part, again, is_linear)
     first_tile, far_bound = _tile(nest, rows, tile, cpu, part, nest.far * streams, is_linear)
-    cycles = lines * line + (lines - 1) * (next_tile - body) + first_tile - body
+    cycles = images * tall * line + (lines - 1) * (next_tile - body) + first_tile - body
+    if low:
+        cycles += images * _tile(nest, tile.rows * low, tile, cpu, part, near)[0]
     if lines * full == 1 or first_tile > cycles / 2:
         bound = far_bound
     elif next_tile > 1.5 * body:
@@ -212,7 +217,7 @@ def _tile(
     fetch = part / rate if rate else 0.0
     place = _place(rate, cpu)
     shown = SHOWN_LINEAR if is_linear and place in ("L3", "memory") else SHOWN[place]
-    step = max(arithmetic, loads, fetch) + shown * min(arithmetic, fetch) + SHOWN["L1"] * min(arithmetic, loads)
+    step = max(arithmetic, loads, fetch) + shown * min(arithmetic, fetch) + cpu.memory.beside * min(arithmetic, loads)
     if arithmetic >= max(loads, fetch):
         bound = "FMA units" if busy >= cpu.fma_latency else "FMA latency"
     else:

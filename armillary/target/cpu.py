@@ -16,7 +16,7 @@ import re
 from typing import Any
 
 from armillary.errors import TargetError, UnsupportedError
-from armillary.target.cpu_table import BASELINE, OTHER, TABLES, CpuRow, MemoryRow, memory_row
+from armillary.target.cpu_table import BASELINE, OTHER, TABLES, CpuRow, MemoryRow, memory_row, true_name
 from armillary.target.kinds.llvm import FAST_MATH
 from armillary.target.target import Target, as_target
 
@@ -123,15 +123,14 @@ def _model(target: Target) -> CpuModel:
 def _native_model() -> CpuModel:
     host = _host()
     arch = architecture(host.machine())
-    row = _row(arch, host.cpu_name())
-    features = frozenset(name for name, present in host.features().items() if present) or row.features
+    reported = frozenset(name for name, present in host.features().items() if present)
+    name = true_name(arch, host.cpu_name(), reported)
+    row = _row(arch, name)
+    features = reported or row.features
     caches = {level: size for level, size in host.caches().items() if size}
-    ports = row.ports
-    if arch == "x86_64" and features & {"amx-tile", "avx512fp16"}:
-        ports = 2  # server cores; LLVM may know them by a client core's name
     l1, l2, l3 = (caches.get(level, size) for level, size in ((1, row.l1), (2, row.l2), (3, row.l3)))
-    row = CpuRow(features, row.bits, ports, row.latency, l1, l2, l3)
-    return _model_of(arch, host.cpu_name(), row, native=True)
+    row = CpuRow(features, row.bits, row.ports, row.latency, l1, l2, l3)
+    return _model_of(arch, name, row, native=True)
 
 
 def _named_model(target: Target) -> CpuModel:
