@@ -3,7 +3,7 @@
 In: a number of threads. Out: a `Roof`, measured once per CPU and number of threads and kept beside the kernel cache.
 Invariant: it is a ceiling for people to compare with (`armc profile`), and never enters a compiler's decision: those
 use the table (target/cpu_table.py), so that a build gives the same everywhere. The kernels: a loop of independent FMAs
-whose operands stay in registers and L1, and sums over arrays of half an L2 per thread, of part of L3, and beyond L3.
+whose operands stay in registers, and sums over arrays of half an L2 per thread, of part of L3, and beyond L3.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from armillary.runtime.threads import num_threads
 from armillary.target import CpuModel, Target, cpu_model
 
 TARGET = "llvm"
-VERSION = 1  # of the measurement; a file of another version is measured again
+VERSION = 2  # of the measurement; a file of another version is measured again
 RUNS, WINDOW, BUDGET = 60, 4e-4, 0.12  # at most so many measurements, each at least, and all together at most (seconds)
 MB = 1 << 20
 PARTS = 4  # per thread, so that no thread waits long for another
@@ -144,18 +144,26 @@ def _bandwidth(read: Any, arrays: Sequence[np.ndarray[Any, Any]], model: CpuMode
 
 
 def _peak(model: CpuModel, threads: int) -> float:
-    """GFLOP/s of chains of FMAs: as many as hide the latency, twice over where registers allow."""
-    chains = min(2 * model.fma_chains, model.vector_registers - 3, 24)
-    chains = max(chains, min(model.fma_chains + 2, model.vector_registers - 3))
+    """GFLOP/s of chains of FMAs of values in registers; loads beside them would take their share on some CPUs."""
+    rows, columns = _chains(model.vector_registers)
     parts, steps = PARTS * threads, 4_000
-    a = te.placeholder((chains, model.lanes), name="a")
-    b = te.placeholder((parts, model.lanes), name="b")
+    a = te.placeholder((rows, model.lanes), name="a")
+    b = te.placeholder((columns, model.lanes), name="b")
     k = te.reduce_axis((0, steps), name="k")
-    total = te.compute((parts, chains, model.lanes), lambda p, u, v: te.sum(a[u, v] * b[p, v], axis=k), name="total")
+    total = te.compute(
+        (parts, rows * columns, model.lanes), lambda _, u, v: te.sum(a[u // columns, v] * b[u % columns, v], axis=k),
+        name="total",
+    )  # fmt: skip
     kernel = te_build(_parallel(total), [a, b, total], Target(TARGET), name="peak")
-    arrays = [np.ones(shape, np.float32) for shape in ((chains, model.lanes), (parts, model.lanes))]
-    out = np.zeros((parts, chains, model.lanes), np.float32)
+    arrays = [np.ones(shape, np.float32) for shape in ((rows, model.lanes), (columns, model.lanes))]
+    out = np.zeros((parts, rows * columns, model.lanes), np.float32)
     return 2 * out.size * steps / _best([kernel["peak"].prepare(*arrays, out)]) / 1e9
+
+
+def _chains(registers: int) -> tuple[int, int]:
+    """The most sums of products of each of some values with each of some others, all of them in registers."""
+    pairs = [(r, c) for c in range(1, registers) for r in range(c, registers) if r * c + r + c < registers]
+    return max(pairs, key=lambda pair: pair[0] * pair[1], default=(1, 1))
 
 
 def _best(calls: Sequence[Any]) -> float:
