@@ -45,7 +45,7 @@ from armillary.target.cpu import CpuModel, cpu_model
 
 FLOAT = 4
 WEIGHTS_PER_DATA = 4
-MIN_TILES, MAX_TILES = 4, 32  # that use the same weights: fewer are bound by memory, more hide it by themselves
+MIN_TILES, MAX_TILES = 2, 32  # that use the same weights: one is bound by memory, more hide it by themselves
 
 
 def _inside(position: Any, size: Any, pads: tuple[int, int]) -> Any:
@@ -123,7 +123,11 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     weights = far_weights(cpu)
     reread = SHOWN_INPUT * data.nbytes / far(data.nbytes, cpu)
     steps = i_blocks * kh * kw * ci
-    return Nest(width, batch * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow)
+    below = 1 if any(window(workload.op.name, workload.attrs, 2).pads[0]) or _is_banded(workload) else height
+    return Nest(
+        width, batch * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow,
+        below=below, is_ragged=True,
+    )  # fmt: skip
 
 
 def explain_direct(workload: Workload) -> Explanation:
@@ -212,18 +216,28 @@ def _tile_output(
         tile = _even(tile, nest.width)
     chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
     width_outer, width_inner = stage.split(width, factor=tile.rows)
-    lines = in_bands(stage, chunk_outer, height) if is_banded else [chunk_outer, height]
-    stage.reorder(batch, *lines, width_outer, chunk_inner, width_inner, block)
+    tiles_below, tiles_beside = -(-static_extent(height) // tile.tall), -(-static_extent(width) // tile.rows)
+    if tile.tall > 1:  # the loop over lines stays by itself, so that loop partition can peel a lower last tile
+        height, height_inner = stage.split(height, factor=tile.tall)
+        stage.reorder(batch, chunk_outer, height, width_outer, chunk_inner, height_inner, width_inner, block)
+        stage.unroll(height_inner)
+        stage.parallel(fuse_all(stage, [batch, chunk_outer]))
+    else:
+        lines = in_bands(stage, chunk_outer, height) if is_banded else [chunk_outer, height]
+        tiles_below //= static_extent(lines[0]) if len(lines) == 3 else 1
+        stage.reorder(batch, *lines, width_outer, chunk_inner, width_inner, block)
+        stage.parallel(fuse_all(stage, [batch, *lines]))
     stage.vectorize(block)
     stage.unroll(width_inner)
     stage.unroll(chunk_inner)
-    stage.parallel(fuse_all(stage, [batch, *lines]))
     schedule[accumulator].compute_at(stage, width_outer)
     sums = accumulators(schedule, accumulator)
     if _asks_ahead(nest, tile, cpu):
-        ask_ahead(sums[-1], tile.vectors * nest.steps)
+        _, _, row, column, _ = sums[-1].op.axis[-5:]
+        sharers = [te.Sharer(row, tile.tall, tiles_below), te.Sharer(column, tile.rows, tiles_beside)]
+        ask_ahead(sums[-1], tile.vectors * nest.steps, sharers)
     for inside in sums:
-        _schedule_sum(inside, unroll_all=nest.has_vector_inputs)
+        _schedule_sum(inside, is_tall=tile.tall > 1, unroll_all=nest.has_vector_inputs)
     return width_outer
 
 
@@ -253,21 +267,24 @@ def _asks_ahead(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
     3x3 with stride 2 and 512 channels to 7x7: 1.88 ms, not 2.29; 1x1 with 1024 channels on 7x7: 0.91, not 0.92.
     """
     weights = FLOAT * nest.chunks * nest.wide * cpu.lanes * nest.steps
-    tiles = nest.lines * -(-nest.width // tile.rows)
+    tiles = nest.lines / nest.below * -(-nest.below // tile.tall) * -(-nest.width // tile.rows)
     return not nest.has_vector_inputs and weights > cpu.l2 // 4 and MIN_TILES <= tiles <= MAX_TILES
 
 
-def _schedule_sum(inside: te.Stage, *, unroll_all: bool) -> None:
+def _schedule_sum(inside: te.Stage, *, is_tall: bool, unroll_all: bool) -> None:
     """One tile: its reduction loops outside, all its registers unrolled."""
     *blocks, _, chunk_tile, row_tile, width_tile, block_tile = inside.op.axis
     reduce_axes = list(inside.op.reduce_axis)
     if len(reduce_axes) == 4 and static_extent(reduce_axes[3]) == 1:  # plain layout: a loop over channels ends each tap
         reduce_axes = [*reduce_axes[1:3], reduce_axes[0], reduce_axes[3]]
     # columns outside channel blocks: one broadcast at a time is live beside the accumulators
-    inside.reorder(*blocks, row_tile, *reduce_axes, width_tile, chunk_tile, block_tile)
+    lines = [*reduce_axes, row_tile] if is_tall else [row_tile, *reduce_axes]
+    inside.reorder(*blocks, *lines, width_tile, chunk_tile, block_tile)
     inside.vectorize(block_tile)
     inside.unroll(width_tile)
     inside.unroll(chunk_tile)
+    if is_tall:
+        inside.unroll(row_tile)
     for axis in reduce_axes:
         if unroll_all or axis.var.name == "kw":
             inside.unroll(axis)
