@@ -44,6 +44,7 @@ from armillary.target.cost_winograd import TILES, Layer, best_plan, estimate
 from armillary.target.cpu import CpuModel, cpu_model
 
 FLOAT = 4
+MAX_SPELLED = 12  # tiles of a row that are spelled out where many reach into the padding
 WEIGHTS_PER_DATA = 4
 MIN_TILES, MAX_TILES = 2, 32  # that use the same weights: one is bound by memory, more hide it by themselves
 
@@ -200,17 +201,17 @@ def _schedule(schedule: te.Schedule, fused: Fused, cpu: CpuModel) -> None:
         output = fused.outputs[0]
     else:
         schedule[conv].set_scope("local")
-    nest, is_banded = nest_of(fused.workload, cpu), _is_banded(fused.workload)
-    at = _tile_output(schedule, output, accumulator, cpu, nest, is_banded=is_banded)
+    at = _tile_output(schedule, output, accumulator, cpu, fused.workload)
     compute_in_tile(schedule, after, schedule[output], at)
 
 
 def _tile_output(
-    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, cpu: CpuModel, nest: Nest, *, is_banded: bool
+    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, cpu: CpuModel, workload: Workload
 ) -> te.IterVar:
     """Tile the output, put the sum inside; gives the loop of a tile."""
     stage = schedule[output]
     batch, chunk, height, width, block = stage.op.axis
+    nest = nest_of(workload, cpu)
     tile = choose_tile(nest, cpu)
     if nest.has_vector_inputs:
         tile = _even(tile, nest.width)
@@ -223,13 +224,15 @@ def _tile_output(
         stage.unroll(height_inner)
         stage.parallel(fuse_all(stage, [batch, chunk_outer]))
     else:
-        lines = in_bands(stage, chunk_outer, height) if is_banded else [chunk_outer, height]
+        lines = in_bands(stage, chunk_outer, height) if _is_banded(workload) else [chunk_outer, height]
         tiles_below //= static_extent(lines[0]) if len(lines) == 3 else 1
         stage.reorder(batch, *lines, width_outer, chunk_inner, width_inner, block)
         stage.parallel(fuse_all(stage, [batch, *lines]))
     stage.vectorize(block)
     stage.unroll(width_inner)
     stage.unroll(chunk_inner)
+    if tiles_beside <= MAX_SPELLED and _has_wide_border(workload, tile.rows):
+        stage.unroll(width_outer)
     schedule[accumulator].compute_at(stage, width_outer)
     sums = accumulators(schedule, accumulator)
     if _asks_ahead(nest, tile, cpu):
@@ -248,6 +251,21 @@ def _is_banded(workload: Workload) -> bool:
     """
     data, weight = (t.nbytes for t in workload.types[:2])  # type: ignore[attr-defined]
     return bool(weight <= WEIGHTS_PER_DATA * data)
+
+
+def _has_wide_border(workload: Workload, columns: int) -> bool:
+    """Whether padding reaches into more than one tile on a side of a row, or into all, as dilated windows have it.
+
+    Loop partition peels one tile on each side. Spelled out, each tile knows which columns lie on the data.
+    """
+    data, weight = (t.static for t in workload.types[:2])  # type: ignore[attr-defined]
+    win = window(workload.op.name, workload.attrs, 2)
+    step, (left, right) = win.strides[1] * columns, win.pads[1]
+    reach = (weight[3] - 1) * win.dilation[1] + 1
+    width = (data[3] + left + right - reach) // win.strides[1] + 1
+    tiles, before = -(-width // columns), -(-left // step)
+    whole = max(0, data[3] + left - reach + win.strides[1]) // step  # tiles that end before the padding on the right
+    return bool(max(before, tiles - whole) > 1 or (whole <= before and tiles > 1))
 
 
 def _even(tile: Tile, width: int) -> Tile:

@@ -93,8 +93,10 @@ class _Unroller:
         size = _Size(total, inner.depth + 1, inner.code)
         repeated = _Size(total, inner.depth + 1, inner.code * (extent or 1))
         is_marked = item.kind is S.LoopKind.UNROLLED
-        # an index of registers must be a constant: there the code counts, elsewhere all the statements that would run
-        weight = repeated.code if is_marked and total > MAX_STATEMENTS and _indexes_local(item) else total
+        # an index of registers must be a constant, and a border be known: there the code counts, elsewhere all the
+        # statements that would run
+        is_needed = is_marked and total > MAX_STATEMENTS and (_indexes_local(item) or _decides(item))
+        weight = repeated.code if is_needed else total
         if extent is None or weight > MAX_STATEMENTS:
             kind = S.LoopKind.SERIAL if is_marked else item.kind
             return replace(item, body=body, kind=kind), size
@@ -113,6 +115,12 @@ def _indexes_local(item: S.For) -> bool:
     """Whether the loop variable picks an element of a local buffer."""
     accesses = (n for n in nodes_of(item.body) if isinstance(n, S.BufferStore | E.BufferLoad))
     return any(n.buffer.scope == "local" and any(uses_var(i, item.var) for i in n.indices) for n in accesses)
+
+
+def _decides(item: S.For) -> bool:
+    """Whether a `likely` condition asks for the loop variable."""
+    calls = (n for n in nodes_of(item.body) if isinstance(n, E.Call) and n.name == "likely")
+    return any(uses_var(a, item.var) for n in calls for a in n.args)
 
 
 def _replace_options(options: UnrollOptions, **changes: Any) -> UnrollOptions:
