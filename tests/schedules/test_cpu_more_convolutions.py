@@ -181,6 +181,23 @@ def test_convolution_and_pooling_over_three_axes(stride: int) -> None:
     check(relay.nn.conv3d(y, w(8, 16, 1, 3, 3)), x)
 
 
+@pytest.mark.parametrize(
+    ("batch", "kernel", "attrs"),
+    [
+        (1, (2, 2, 2), {"strides": (2, 2, 2)}),
+        (2, (3, 3, 3), {"strides": (2, 2, 1), "padding": (1, 1, 1), "output_padding": (1, 1, 0)}),
+        (1, (4, 3, 2), {"strides": (3, 2, 2), "padding": (2, 0, 1), "dilation": (2, 1, 1)}),
+        (1, (5, 1, 1), {"strides": (1, 1, 1), "padding": (4, 0, 0)}),
+        (2, (1, 2, 2), {"strides": (3, 1, 2), "output_padding": (2, 0, 1)}),
+    ],
+)
+def test_transposed_convolution_over_three_axes(batch: int, kernel: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    w, x = Weights(10), relay.var("x", shape=(batch, 6, 5, 7, 6))
+    y = relay.nn.conv3d_transpose(x, w(6, 16, *kernel), **attrs)
+    assert "conv3d_transpose" not in optimized(y, x)
+    check(relay.nn.relu(y + w(16, 1, 1, 1)), x)
+
+
 @pytest.mark.parametrize("shape", [(1, 20, 14, 14), (2, 3, 7, 7), (1, 5, 28, 28), (1, 40, 3, 5)])
 def test_copies_of_images_work_on_the_whole_image(shape: tuple[int, ...]) -> None:
     x = relay.var("x", shape=shape)

@@ -1,10 +1,11 @@
 """convolution-as-2d: three-dimensional convolutions, and poolings over one or three axes, as two-dimensional ones.
 
 In: a typed module. Out: one-dimensional pooling works on an image of height 1; nn.conv3d with one group on a batch of
-slices, each with the KD slices it needs side by side as channels; nn.max_pool3d pools each slice, then takes the larger
-of slices. Invariant: same products, same types; weights are constants. What the CPU schedules know of images then
-serves all of them; hoist-elementwise and simplify-expr remove the reshapes and transposes between layers. Convolutions
-over one axis: widen_conv1d.py.
+slices, each with the KD slices it needs side by side as channels; nn.conv3d_transpose the same, the slices between two
+of the data's as further output channels; nn.max_pool3d pools each slice, then takes the larger of slices. Invariant:
+same products, same types; weights are constants. What the CPU schedules know of images then serves all of them;
+hoist-elementwise and simplify-expr remove the reshapes and transposes between layers. Convolutions over one axis:
+widen_conv1d.py.
 
     nn.max_pool1d(%x, pool_size=[2], strides=[2])
     ->
@@ -29,7 +30,7 @@ _POOLS = {f"nn.{kind}_pool1d": f"nn.{kind}_pool2d" for kind in ("max", "avg")}
 @define_pass("convolution-as-2d", opt_level=2)
 def convolution_as_2d(module: IRModule) -> IRModule:
     """Write convolutions and poolings over one or three axes over two."""
-    return rewrite_module(module, pool1d, conv3d, max_pool3d)
+    return rewrite_module(module, pool1d, conv3d, conv3d_transpose, max_pool3d)
 
 
 def _flat(values: Any) -> list[int]:
@@ -76,13 +77,8 @@ def conv3d(expr: Expr) -> Expr | None:
     n, o, depth, oh, ow = result.static
     _, c, _, h, w = data.static
     taps = weight.shape[2]
-    slices, axis = _slices(expr.args[0], data.static)
-    if front or back:
-        width = [(0, 0)] * (4 + axis)
-        width[axis] = (front, back)
-        slices = call("nn.pad", slices, pad_width=tuple(width))
-    parts = [_every(slices, axis, k * step, depth, stride) for k in range(taps)]
-    stacked = call("concatenate", parts, axis=axis + 1) if taps > 1 else parts[0]
+    slices, axis = _padded_slices(expr.args[0], data.static, front, back)
+    stacked = _side_by_side([_every(slices, axis, k * step, depth, stride) for k in range(taps)], axis)
     (top, bottom), (left, right) = image_pads
     flat = Constant(np.ascontiguousarray(weight.transpose(0, 2, 1, 3, 4).reshape(o, taps * c, *weight.shape[3:])))
     made = call(
@@ -91,6 +87,57 @@ def conv3d(expr: Expr) -> Expr | None:
         channels=o, kernel_size=tuple(weight.shape[3:]),
     )  # fmt: skip
     return call("transpose", reshape_to(made, (n, depth, o, oh, ow)), axes=(0, 2, 1, 3, 4))
+
+
+def conv3d_transpose(expr: Expr) -> Expr | None:
+    """conv3d_transpose(x, w)  ->  conv2d_transpose of slices; what lies between two slices are further channels
+
+    With stride s along the depth, result slice s * q + r - pad is the sum over taps k = s * j + r of slice q - j of the
+    data times tap k: for each q one image of the slices q, q - 1, ..., with s times the outputs.
+    """
+    if op_name(expr) != "nn.conv3d_transpose" or not isinstance(expr, Call) or not isinstance(expr.args[1], Constant):
+        return None
+    attrs, weight = expr.attrs, expr.args[1].data
+    data, result = tensor(expr.args[0]), tensor(expr)
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCDHW")
+    if layouts != ("NCDHW", "IODHW", "NCDHW") or data is None or result is None or attrs.groups != 1 or attrs.out_dtype:
+        return None
+    (front, _), (top, bottom), (left, right) = pad_pairs("nn.conv3d_transpose", attrs.padding, 3)
+    (stride, *strides), (step, *dilation), (_, *more) = (
+        per_axis("nn.conv3d_transpose", name, getattr(attrs, name), 3, least)
+        for name, least in (("strides", 1), ("dilation", 1), ("output_padding", 0))
+    )
+    (n, o, depth, oh, ow), (_, c, have, h, w) = result.static, data.static
+    reach = (weight.shape[2] - 1) * step // stride + 1  # slices of the data that a group of results takes
+    groups = -(-(depth + front) // stride)
+    slices, axis = _padded_slices(expr.args[0], data.static, reach - 1, max(0, groups - have))
+    stacked = _side_by_side([_every(slices, axis, reach - 1 - j, groups, 1) for j in range(reach)], axis)
+    flat = np.zeros((reach, c, stride, o, *weight.shape[3:]), weight.dtype)
+    for k in range(weight.shape[2]):
+        flat[k * step // stride, :, k * step % stride] = weight[:, :, k]
+    made = call(
+        "nn.conv2d_transpose", reshape_to(stacked, (n * groups, reach * c, h, w)),
+        Constant(flat.reshape(reach * c, stride * o, *weight.shape[3:])),
+        strides=tuple(strides), padding=(top, left, bottom, right), dilation=tuple(dilation),
+        output_padding=tuple(more), channels=stride * o, kernel_size=tuple(weight.shape[3:]),
+    )  # fmt: skip
+    images = reshape_to(made, (n, groups * stride, o, oh, ow))
+    return call("transpose", _every(images, 1, front, depth, 1), axes=(0, 2, 1, 3, 4))
+
+
+def _padded_slices(data: Expr, shape: tuple[int, ...], front: int, back: int) -> tuple[Expr, int]:
+    """The slices with so many of zeros before and behind them, and the axis of the depth."""
+    slices, axis = _slices(data, shape)
+    if not front and not back:
+        return slices, axis
+    width = [(0, 0)] * (4 + axis)
+    width[axis] = (front, back)
+    return call("nn.pad", slices, pad_width=tuple(width)), axis
+
+
+def _side_by_side(parts: list[Expr], axis: int) -> Expr:
+    """Slices as channels of one image; `axis` is that of the depth."""
+    return call("concatenate", parts, axis=axis + 1) if len(parts) > 1 else parts[0]
 
 
 def _slices(data: Expr, shape: tuple[int, ...]) -> tuple[Expr, int]:
