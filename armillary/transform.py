@@ -51,6 +51,9 @@ def register_config_option(name: str, kind: type | tuple[type, ...], default: An
     return option
 
 
+ADD_LOWER_PASS = register_config_option("tir.add_lower_pass", (list, tuple), (), "user passes: [[phase, pass], ...]")
+
+
 class PassInstrument:
     """Watches passes. Override any hook; `should_run` False skips a pass that is not required.
 

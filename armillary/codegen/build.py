@@ -17,7 +17,7 @@ from typing import Any
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, PhaseRow, VarRow
 from armillary.codegen import base, c, llvm
 from armillary.codegen.cache import Cache, cache_key, default_cache
-from armillary.codegen.llvm_target import VERSION, check_target, emit_assembly, request
+from armillary.codegen.llvm_target import VERSION, check_target, emit_assembly, machine_text, request
 from armillary.codegen.pool import compile_many
 from armillary.codegen.toolchain import compile_c, find_toolchain
 from armillary.errors import InternalError, TargetError, UnsupportedError
@@ -79,14 +79,6 @@ def build_functions(
     externs = sorted({name for text in sources for name in _EXTERN.findall(text)})
     named = {function.name: text for function, text in zip(functions, sources, strict=True)}
     return CompiledModule(where, tuple(objects), descriptor, named, tuple(functions), dict(tir or {}), tuple(externs))
-
-
-def machine_text(target: Target) -> str:
-    """What a target means on this machine, for cache keys: a native target is another CPU elsewhere."""
-    model = cpu_model(target)
-    caches = (model.l1, model.l2, model.l3)
-    sizes = (model.vector_bits, model.vector_registers, model.fma_ports, model.fma_latency, *caches)
-    return repr((str(target), llvm_cpu(target), sizes, sorted(model.features), VERSION))
 
 
 def _compile_llvm(

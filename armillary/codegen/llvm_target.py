@@ -20,7 +20,7 @@ import llvmlite
 
 from armillary.codegen.pool import Request
 from armillary.errors import InternalError, TargetError
-from armillary.target.cpu import LlvmCpu, architecture, is_native, llvm_cpu
+from armillary.target.cpu import LlvmCpu, architecture, cpu_model, is_native, llvm_cpu
 from armillary.target.cpu_table import OTHER, TABLES
 from armillary.target.target import Target, as_target
 
@@ -34,6 +34,14 @@ _PROBE = (
 
 def _machine() -> Any:  # Any: the module armillary.codegen.machine, loaded late because it loads LLVM (50 MB)
     return importlib.import_module("armillary.codegen.machine")
+
+
+def machine_text(target: Target) -> str:
+    """What a target means on this machine, for cache keys: a native target is another CPU elsewhere."""
+    model = cpu_model(target)
+    caches = (model.l1, model.l2, model.l3)
+    sizes = (model.vector_bits, model.vector_registers, model.fma_ports, model.fma_latency, *caches)
+    return repr((str(target), llvm_cpu(target), sizes, sorted(model.features), VERSION))
 
 
 def request(ir: str, target: Target, form: str = "object") -> Request:

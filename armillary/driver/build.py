@@ -15,7 +15,6 @@ import numpy as np
 from armillary.aligned import give_back_memory
 from armillary.artifact import GraphNode, GraphSpec
 from armillary.driver.control_flow import COPY
-from armillary.driver.explain import kernel_attrs
 from armillary.driver.graph_codegen import NOP, GraphPlan, plan_graph
 from armillary.driver.kernels import Progress, compile_kernels, kernel_sources, merge_rows, no_progress
 from armillary.driver.library import GraphLibrary
@@ -72,7 +71,7 @@ def build(
     externs = sorted({name for kernel in compiled.values() for name in kernel.externs})
     objects = [kernel.code for kernel in compiled.values()]
     descriptor = merge_rows(compiled, where)
-    spec = _graph_spec(plan, kernel_attrs(kernels, where))
+    spec = _graph_spec(plan, {name: kernel.notes for name, kernel in compiled.items()})
     return GraphLibrary(where, objects, descriptor, externs, source, spec.to_json(), plan.params, mod_name)
 
 

@@ -8,11 +8,10 @@ In: kernels (fused functions) and a target. Out: attributes of the graph's nodes
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from armillary.driver.graph_codegen import Kernel
 from armillary.driver.lower_fused import find_anchor
 from armillary.errors import ArtifactError
 from armillary.relay.expr import Function
@@ -41,12 +40,8 @@ def explain_function(function: Function, target: Target) -> Explanation:
     return explain(Workload(anchor.op, anchor.attrs, tuple(a.checked_type for a in anchor.args), target))
 
 
-def kernel_attrs(kernels: Iterable[Kernel], target: Target) -> dict[str, dict[str, str]]:
-    """Attributes for the nodes that call each kernel, by the kernel's name."""
-    return {kernel.name: _attrs(kernel.function, target) for kernel in kernels}
-
-
-def _attrs(function: Function, target: Target) -> dict[str, str]:
+def kernel_attrs(function: Function, target: Target) -> dict[str, str]:
+    """Attributes for the nodes that call a kernel."""
     work = function_work(function)
     choice = {name: value for name, value in explain_function(function, target).to_plain().items() if value}
     attrs = {FLOPS: str(work.flops), CHOICE: json.dumps(choice, ensure_ascii=False)}

@@ -1,9 +1,9 @@
 """From fused functions to object code, through the disk cache.
 
-In: named kernels (fused Relay functions with their text) and a target. Out: `CompiledKernels`: one object and one
-descriptor row per kernel. Invariant: an entry of the cache is found again by the text of the function, the target, the
-pass configuration and the compiler's own sources, so nobody ever clears it by hand. Lowering runs here, one kernel
-after another, while worker processes turn earlier ones into objects.
+In: named kernels (fused Relay functions with their text) and a target. Out: `CompiledKernel`s: one object, one
+descriptor row and notes (explain.py) per kernel. Invariant: an entry of the cache is found again by the text of the function, the target, the
+pass configuration and the compiler's own sources, so nobody ever clears it by hand. Lowering (kernel_code.py)
+runs here, one kernel after another, while worker processes turn earlier ones into objects.
 """
 
 from __future__ import annotations
@@ -12,26 +12,23 @@ import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from armillary.artifact import Descriptor, FunctionRow
-from armillary.codegen.build import CompiledModule, build_functions, machine_text
 from armillary.codegen.cache import Cache, cache_key, default_cache
+from armillary.codegen.llvm_target import machine_text
 from armillary.config import setting
 from armillary.driver.graph_codegen import Kernel
-from armillary.driver.lower_fused import lower_fused
-from armillary.errors import ArmillaryError
-from armillary.relay.types import tensor_fields
+from armillary.lazy import find
 from armillary.target import Target
-from armillary.tir.lower import ADD_LOWER_PASS, lower_function
-from armillary.tir.phases import PhasedFunction
-from armillary.tir.printer import print_function
-from armillary.tir.stmt import PrimFunc
-from armillary.tir.transform.split_phases import split_phases
-from armillary.transform import PassContext
+from armillary.transform import ADD_LOWER_PASS, PassContext
+
+if TYPE_CHECKING:
+    from armillary.codegen.build import CompiledModule
 
 Progress = Callable[[str, int, int], None]  # stage, done, total
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -39,11 +36,12 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """One kernel's machine code, its descriptor row and the C symbols it needs from elsewhere."""
+    """One kernel's machine code, its descriptor row, the C symbols it needs from elsewhere, and what is told of it."""
 
     row: FunctionRow
     code: bytes
     externs: tuple[str, ...]
+    notes: Mapping[str, str]
 
 
 def no_progress(stage: str, done: int, total: int) -> None:
@@ -66,44 +64,24 @@ def compile_kernels(
     with ThreadPoolExecutor(max_workers=max(1, setting("ARMILLARY_COMPILE_JOBS"))) as pool:
         futures: list[tuple[Kernel, Future[CompiledModule]]] = []
         for kernel in missing:
-            phased, _ = lower_kernel(kernel, target)
-            futures.append((kernel, pool.submit(_compile_one, phased, target)))
+            phased, _ = _code().lower_kernel(kernel, target)
+            futures.append((kernel, pool.submit(_code().compile_phased, phased, target)))
         for kernel, future in futures:
-            done[kernel.name] = _store(store, keys[kernel.name], future.result())
+            notes = _code().kernel_attrs(kernel.function, target)
+            done[kernel.name] = _store(store, keys[kernel.name], future.result(), notes)
             progress("compile", len(done), len(kernels))
     if missing and store is not None:
         store.trim_at_times()
     return {k.name: done[k.name] for k in kernels}
 
 
-def lower_kernel(kernel: Kernel, target: Target) -> tuple[PhasedFunction, PrimFunc]:
-    """The phases of a kernel, and the loops they were cut from; errors say which kernel."""
-    try:
-        loops = lower_function(lower_fused(kernel.function, target, kernel.name), target)
-        phased = split_phases(loops, kernel.name)
-        count = len(tensor_fields(kernel.function.body.checked_type))
-        return replace(phased, outputs=phased.params[len(phased.params) - count :]), loops
-    except ArmillaryError:
-        raise
-    except Exception as error:
-        error.args = (f"{error} (while lowering kernel {kernel.name}:\n{kernel.text})",)
-        raise
-
-
 def kernel_sources(kernels: Sequence[Kernel], target: Target, form: str) -> str:
-    """The text of all kernels: tir, ll, asm or c. Lowers them again: the cache keeps no text."""
-    parts = []
-    for kernel in kernels:
-        phased, loops = lower_kernel(kernel, target)
-        if form == "tir":
-            parts.append(print_function(loops, kernel.name))
-        else:
-            parts.append(build_functions([phased], target, cache=None).get_source(form))
-    return "\n".join(parts)
+    """The text of all kernels: tir, ll, asm or c."""
+    return str(_code().kernel_sources(kernels, target, form))
 
 
-def _compile_one(phased: PhasedFunction, target: Target) -> CompiledModule:
-    return build_functions([phased], target, jobs=0, cache=None)  # in a worker: LLVM takes 50 MB, kept for good
+def _code() -> Any:  # Any: the module kernel_code, loaded late: it loads the loop language and the emitters
+    return find("armillary.driver.kernel_code")
 
 
 def _context_text() -> str:
@@ -121,12 +99,13 @@ def compiler_fingerprint() -> str:
     return digest.hexdigest()
 
 
-def _store(store: Cache | None, key: str, module: CompiledModule) -> CompiledKernel:
+def _store(store: Cache | None, key: str, module: CompiledModule, notes: Mapping[str, str]) -> CompiledKernel:
     (code,) = module.objects
     (row,) = module.rows.values()
-    kernel = CompiledKernel(row, code, module.externs)
+    kernel = CompiledKernel(row, code, module.externs, notes)
     if store is not None:
-        head = json.dumps({"descriptor": module.descriptor.to_json(), "externs": kernel.externs}).encode()
+        told = {"descriptor": module.descriptor.to_json(), "externs": kernel.externs, "notes": notes}
+        head = json.dumps(told).encode()
         store.put(key, struct.pack("<I", len(head)) + head + code)
     return kernel
 
@@ -138,7 +117,7 @@ def _read(store: Cache | None, key: str, name: str) -> CompiledKernel | None:
     (size,) = struct.unpack_from("<I", payload)
     head = json.loads(payload[4 : 4 + size])
     row = Descriptor.from_json(head["descriptor"]).functions[name]
-    return CompiledKernel(row, payload[4 + size :], tuple(head["externs"]))
+    return CompiledKernel(row, payload[4 + size :], tuple(head["externs"]), head["notes"])
 
 
 def merge_rows(kernels: Mapping[str, CompiledKernel], target: Target) -> Descriptor:

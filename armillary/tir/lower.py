@@ -34,9 +34,8 @@ from armillary.tir.transform.storage_rewrite import StorageRewrite
 from armillary.tir.transform.unroll_loop import UnrollLoop
 from armillary.tir.transform.vectorize_loop import VectorizeLoop
 from armillary.tir.verifier import verify
-from armillary.transform import Pass, PassContext, register_config_option
+from armillary.transform import ADD_LOWER_PASS, Pass, PassContext, register_config_option
 
-ADD_LOWER_PASS = register_config_option("tir.add_lower_pass", (list, tuple), (), "user passes: [[phase, pass], ...]")
 NOALIAS = register_config_option("tir.noalias", bool, True, "arguments of a kernel never overlap")
 BARRIER = register_config_option(
     "tir.detect_global_barrier", bool, False, "barriers where phases need them; they are always there, so True and "

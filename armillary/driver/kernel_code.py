@@ -1,0 +1,55 @@
+"""Code for the kernels that the cache lacks: lowering, machine code, notes.
+
+In: kernels (fused Relay functions) and a target. Out: loops, phases, a `CompiledModule` for one kernel, or the text of
+all. Invariant: kernels.py imports this file when the first kernel is missing, so a build that finds all of them in the
+cache reads no emitter and no pass over loops, a third of all modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from armillary.codegen.build import CompiledModule, build_functions
+from armillary.driver.explain import kernel_attrs as kernel_attrs
+from armillary.driver.graph_codegen import Kernel
+from armillary.driver.lower_fused import lower_fused
+from armillary.errors import ArmillaryError
+from armillary.relay.types import tensor_fields
+from armillary.target import Target
+from armillary.tir.lower import lower_function
+from armillary.tir.phases import PhasedFunction
+from armillary.tir.printer import print_function
+from armillary.tir.stmt import PrimFunc
+from armillary.tir.transform.split_phases import split_phases
+
+
+def lower_kernel(kernel: Kernel, target: Target) -> tuple[PhasedFunction, PrimFunc]:
+    """The phases of a kernel, and the loops they were cut from; errors say which kernel."""
+    try:
+        loops = lower_function(lower_fused(kernel.function, target, kernel.name), target)
+        phased = split_phases(loops, kernel.name)
+        count = len(tensor_fields(kernel.function.body.checked_type))
+        return replace(phased, outputs=phased.params[len(phased.params) - count :]), loops
+    except ArmillaryError:
+        raise
+    except Exception as error:
+        error.args = (f"{error} (while lowering kernel {kernel.name}:\n{kernel.text})",)
+        raise
+
+
+def compile_phased(phased: PhasedFunction, target: Target) -> CompiledModule:
+    """Machine code of one kernel, made in a worker process: LLVM takes 50 MB, and a process keeps them for good."""
+    return build_functions([phased], target, jobs=0, cache=None)
+
+
+def kernel_sources(kernels: Sequence[Kernel], target: Target, form: str) -> str:
+    """The text of all kernels: tir, ll, asm or c. Lowers them again: the cache keeps no text."""
+    parts = []
+    for kernel in kernels:
+        phased, loops = lower_kernel(kernel, target)
+        if form == "tir":
+            parts.append(print_function(loops, kernel.name))
+        else:
+            parts.append(build_functions([phased], target, cache=None).get_source(form))
+    return "\n".join(parts)
