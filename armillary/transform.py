@@ -41,7 +41,7 @@ class ConfigOption:
 
 
 CONFIG_OPTIONS: dict[str, ConfigOption] = {}
-_PASS_PACKAGES = ("armillary.relay.transform", "armillary.tir.lower")  # imported when a name is not known yet
+_PASS_PACKAGES = ("armillary.relay.transform", "armillary.tir.lower")  # asked when a name is not known yet
 
 
 def register_config_option(name: str, kind: type | tuple[type, ...], default: Any, doc: str) -> ConfigOption:
@@ -238,8 +238,8 @@ def known_names() -> frozenset[str]:
 
 def _load_passes() -> None:
     """Import every pass: each registers itself and its options."""
-    for place in _PASS_PACKAGES:
-        find(place)
+    graph_passes, _ = map(find, _PASS_PACKAGES)
+    graph_passes.load_all()
 
 
 def _checked(key: str, value: Any) -> Any:

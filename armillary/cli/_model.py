@@ -16,9 +16,10 @@ from typing import Any
 from armillary.errors import ConfigError, ModelError, Span
 from armillary.frontend.onnx import from_onnx
 from armillary.ir import IRModule
-from armillary.relay.parser import parse as parse_relay
+from armillary.lazy import late
 from armillary.transform import CONFIG_OPTIONS, find_pass
 
+parse_relay = late("armillary.relay.parser:parse")
 _SHAPE = re.compile(r"\s*(?P<name>[^\s\[\]]+?)\s*:\s*\[(?P<dims>[-\d,\s]*)\]\s*,?")
 
 
@@ -61,7 +62,8 @@ def load_model(
     if many:
         raise ConfigError("--variants is for ONNX models", hint="in Relay text, mark further functions Variant=1")
     if suffix in (".relay", ".txt") or file == "-":
-        return parse_relay(read_text(file)), {}
+        module: IRModule = parse_relay(read_text(file))
+        return module, {}
     raise ModelError(
         f"the form of the model is not known from its suffix {suffix!r}", span=Span(file), hint="use .onnx or .relay"
     )

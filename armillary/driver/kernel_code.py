@@ -1,17 +1,19 @@
 """Code for the kernels that the cache lacks: lowering, machine code, notes.
 
-In: kernels (fused Relay functions) and a target. Out: loops, phases, a `CompiledModule` for one kernel, or the text of
-all. Invariant: kernels.py imports this file when the first kernel is missing, so a build that finds all of them in the
-cache reads no emitter and no pass over loops, a third of all modules.
+In: kernels (fused Relay functions) and a target. Out: a `CompiledModule` and notes for each, or the text of all.
+Invariant: kernels.py imports this file when the first kernel is missing, so a build that finds all of them in the cache
+reads no schedule, no emitter and no pass over loops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from armillary.codegen.build import CompiledModule, build_functions
-from armillary.driver.explain import kernel_attrs as kernel_attrs
+from armillary.config import setting
+from armillary.driver.explain import kernel_attrs
 from armillary.driver.graph_codegen import Kernel
 from armillary.driver.lower_fused import lower_fused
 from armillary.errors import ArmillaryError
@@ -38,9 +40,22 @@ def lower_kernel(kernel: Kernel, target: Target) -> tuple[PhasedFunction, PrimFu
         raise
 
 
-def compile_phased(phased: PhasedFunction, target: Target) -> CompiledModule:
-    """Machine code of one kernel, made in a worker process: LLVM takes 50 MB, and a process keeps them for good."""
-    return build_functions([phased], target, jobs=0, cache=None)
+def compile_missing(
+    kernels: Sequence[Kernel], target: Target
+) -> Iterator[tuple[Kernel, CompiledModule, dict[str, str]]]:
+    """Machine code and notes of each kernel: lowered here, one after another, while workers compile earlier ones."""
+    with ThreadPoolExecutor(max_workers=max(1, setting("ARMILLARY_COMPILE_JOBS"))) as pool:
+        futures: list[tuple[Kernel, Future[CompiledModule]]] = []
+        for kernel in kernels:
+            phased, _ = lower_kernel(kernel, target)
+            futures.append((kernel, pool.submit(_compile_phased, phased, target)))
+        for kernel, future in futures:
+            notes = kernel_attrs(kernel.function, target)
+            yield kernel, future.result(), notes
+
+
+def _compile_phased(phased: PhasedFunction, target: Target) -> CompiledModule:
+    return build_functions([phased], target, jobs=0, cache=None)  # in a worker: LLVM takes 50 MB, kept for good
 
 
 def kernel_sources(kernels: Sequence[Kernel], target: Target, form: str) -> str:

@@ -1,9 +1,10 @@
 """From fused functions to object code, through the disk cache.
 
 In: named kernels (fused Relay functions with their text) and a target. Out: `CompiledKernel`s: one object, one
-descriptor row and notes (explain.py) per kernel. Invariant: an entry of the cache is found again by the text of the function, the target, the
-pass configuration and the compiler's own sources, so nobody ever clears it by hand. Lowering (kernel_code.py)
-runs here, one kernel after another, while worker processes turn earlier ones into objects.
+descriptor row and notes (explain.py) per kernel. Invariant: an entry of the cache is found
+again by the text of the function, the target, the pass configuration and the compiler's own sources, so nobody ever
+clears it by hand. Lowering (kernel_code.py) runs here, one kernel after another, while worker processes turn earlier
+ones into objects.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -61,15 +61,9 @@ def compile_kernels(
     missing = [k for k in kernels if found[k.name] is None]
     done = {name: kernel for name, kernel in found.items() if kernel is not None}
     progress("compile", len(done), len(kernels))
-    with ThreadPoolExecutor(max_workers=max(1, setting("ARMILLARY_COMPILE_JOBS"))) as pool:
-        futures: list[tuple[Kernel, Future[CompiledModule]]] = []
-        for kernel in missing:
-            phased, _ = _code().lower_kernel(kernel, target)
-            futures.append((kernel, pool.submit(_code().compile_phased, phased, target)))
-        for kernel, future in futures:
-            notes = _code().kernel_attrs(kernel.function, target)
-            done[kernel.name] = _store(store, keys[kernel.name], future.result(), notes)
-            progress("compile", len(done), len(kernels))
+    for kernel, module, notes in _code().compile_missing(missing, target) if missing else ():
+        done[kernel.name] = _store(store, keys[kernel.name], module, notes)
+        progress("compile", len(done), len(kernels))
     if missing and store is not None:
         store.trim_at_times()
     return {k.name: done[k.name] for k in kernels}

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.ops._late import te
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, OnnxNode
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, TupleType, Type

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from armillary.dtype import DType
-from armillary.tir import build as T
-from armillary.tir.expr import BufferLoad, Expr, Var
-from armillary.tir.stmt import Buffer, BufferStore, For, LoopKind, Stmt
+from armillary.ops._late import E, S, T
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr, Var
+    from armillary.tir.stmt import Buffer, LoopKind, Stmt
 
 Index = Any  # Any: int or expression
 
 
-def loop(name: str, extent: Index, body: Callable[[Var], Stmt], kind: LoopKind = LoopKind.SERIAL) -> Stmt:
-    """for name in [0, extent): body."""
-    variable = Var(name, DType("int32"))
-    return For(variable, T.const(0), T.convert(extent), kind, body(variable))
+def loop(name: str, extent: Index, body: Callable[[Var], Stmt], kind: LoopKind | None = None) -> Stmt:
+    """for name in [0, extent): body. The loop is serial unless `kind` says otherwise."""
+    variable = E.Var(name, DType("int32"))
+    return S.For(variable, T.const(0), T.convert(extent), kind or S.LoopKind.SERIAL, body(variable))
 
 
 def rows(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
@@ -39,7 +41,7 @@ def rows(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
             rest = T.floordiv(rest, max(size, 1))
         return body(index)
 
-    return loop("row", count, row, LoopKind.PARALLEL)
+    return loop("row", count, row, S.LoopKind.PARALLEL)
 
 
 def nest(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
@@ -55,14 +57,14 @@ def nest(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
 
 def load(buffer: Buffer, *index: Index) -> Expr:
     """An element."""
-    return BufferLoad(buffer, tuple(T.convert(i) for i in index))
+    return E.BufferLoad(buffer, tuple(T.convert(i) for i in index))
 
 
 def store(buffer: Buffer, value: Any, *index: Index) -> Stmt:  # Any: number or expression
     """Write an element."""
-    return BufferStore(buffer, T.cast(value, buffer.dtype), tuple(T.convert(i) for i in index))
+    return S.BufferStore(buffer, T.cast(value, buffer.dtype), tuple(T.convert(i) for i in index))
 
 
 def scratch(name: str, size: int, dtype: str, scope: str = "global") -> Buffer:
     """Memory for one row."""
-    return Buffer(name, (T.const(max(1, size)),), DType(dtype), scope)
+    return S.Buffer(name, (T.const(max(1, size)),), DType(dtype), scope)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, like_const, of_type
+from armillary.ops._late import T, te
 from armillary.ops.creation import one_hot
 from armillary.ops.elementwise_cast import cast
 from armillary.ops.nn_common import reshape_to
@@ -24,8 +24,9 @@ from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import AnyDim, TensorType
-from armillary.tir import build as T
-from armillary.tir.expr import Expr as Scalar
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
 
 LAST = 2**31 - 1
 BEYOND = 2**30  # more than the elements that one position is chosen from

@@ -8,11 +8,10 @@ sign, as numpy does; no input makes the process trap. To add an operator, add a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary import te
 from armillary.dtype import DType
 from armillary.ops._common import (
     Index,
@@ -27,15 +26,17 @@ from armillary.ops._common import (
     of_type,
     quiet,
 )  # fmt: skip
+from armillary.ops._late import T, scalar, te
 from armillary.record import record
 from armillary.relay.expr import ARITHMETIC
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType
-from armillary.tir import build as T
-from armillary.tir.expr import Expr as Scalar
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
 
 BOOL = DType("bool")
-Binary = Callable[[Scalar, Scalar], Scalar]
+Binary = Callable[[Any, Any], Any]  # Any: scalar expressions
 
 
 @record
@@ -55,7 +56,8 @@ def _guarded(divide: Binary, by_minus_one: Binary, floats: Binary) -> Binary:
 
     def build(a: Scalar, b: Scalar) -> Scalar:
         if a.dtype.is_float:
-            return floats(a, b)
+            quotient: Scalar = floats(a, b)
+            return quotient
         zero, one = T.const(0, b.dtype), T.const(1, b.dtype)
         special = T.equal(b, zero)
         if b.dtype.code == "int":
@@ -128,28 +130,28 @@ def _numpy_power(a: Array, b: Array) -> Array:
 
 
 _TABLE = (
-    Row("add", "numeric", T.add, np.add),
-    Row("subtract", "numeric", T.sub, np.subtract),
-    Row("multiply", "numeric", T.mul, np.multiply),
-    Row("divide", "numeric", _guarded(T.truncdiv, _negate, T.div), _numpy_divide),
-    Row("floor_divide", "numeric", _guarded(T.floordiv, _negate, _floor_of_quotient), _numpy_floor_divide),
-    Row("mod", "numeric", _guarded(T.truncmod, _zero, _fmod), np.fmod),
-    Row("floor_mod", "numeric", _guarded(T.floormod, _zero, _float_floormod), np.mod),
+    Row("add", "numeric", scalar("add"), np.add),
+    Row("subtract", "numeric", scalar("sub"), np.subtract),
+    Row("multiply", "numeric", scalar("mul"), np.multiply),
+    Row("divide", "numeric", _guarded(scalar("truncdiv"), _negate, scalar("div")), _numpy_divide),
+    Row("floor_divide", "numeric", _guarded(scalar("floordiv"), _negate, _floor_of_quotient), _numpy_floor_divide),
+    Row("mod", "numeric", _guarded(scalar("truncmod"), _zero, _fmod), np.fmod),
+    Row("floor_mod", "numeric", _guarded(scalar("floormod"), _zero, _float_floormod), np.mod),
     Row("power", "numeric", _power, _numpy_power, domain=(0.1, 2.0)),
-    Row("maximum", "numeric", T.maximum, np.maximum),
-    Row("minimum", "numeric", T.minimum, np.minimum),
-    Row("equal", "any", T.equal, np.equal, BOOL),
-    Row("not_equal", "any", T.not_equal, np.not_equal, BOOL),
-    Row("less", "numeric", T.less, np.less, BOOL),
-    Row("less_equal", "numeric", T.less_equal, np.less_equal, BOOL),
-    Row("greater", "numeric", T.greater, np.greater, BOOL),
-    Row("greater_equal", "numeric", T.greater_equal, np.greater_equal, BOOL),
-    Row("logical_and", "bool", T.logical_and, np.logical_and),
-    Row("logical_or", "bool", T.logical_or, np.logical_or),
-    Row("logical_xor", "bool", T.not_equal, np.logical_xor),
-    Row("bitwise_and", "integer or bool", T.bitwise_and, np.bitwise_and),
-    Row("bitwise_or", "integer or bool", T.bitwise_or, np.bitwise_or),
-    Row("bitwise_xor", "integer or bool", T.bitwise_xor, np.bitwise_xor),
+    Row("maximum", "numeric", scalar("maximum"), np.maximum),
+    Row("minimum", "numeric", scalar("minimum"), np.minimum),
+    Row("equal", "any", scalar("equal"), np.equal, BOOL),
+    Row("not_equal", "any", scalar("not_equal"), np.not_equal, BOOL),
+    Row("less", "numeric", scalar("less"), np.less, BOOL),
+    Row("less_equal", "numeric", scalar("less_equal"), np.less_equal, BOOL),
+    Row("greater", "numeric", scalar("greater"), np.greater, BOOL),
+    Row("greater_equal", "numeric", scalar("greater_equal"), np.greater_equal, BOOL),
+    Row("logical_and", "bool", scalar("logical_and"), np.logical_and),
+    Row("logical_or", "bool", scalar("logical_or"), np.logical_or),
+    Row("logical_xor", "bool", scalar("not_equal"), np.logical_xor),
+    Row("bitwise_and", "integer or bool", scalar("bitwise_and"), np.bitwise_and),
+    Row("bitwise_or", "integer or bool", scalar("bitwise_or"), np.bitwise_or),
+    Row("bitwise_xor", "integer or bool", scalar("bitwise_xor"), np.bitwise_xor),
     Row("left_shift", "integer", _shift(True), np.left_shift),
     Row("right_shift", "integer", _shift(False), np.right_shift),
     Row("atan2", "float", lambda a, b: T.call("atan2", a, b), np.arctan2),

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axis_of, check_kind, check_same_dtype, elements, f32, i32, ints, of_type
+from armillary.ops._late import T, te
 from armillary.ops.transform import broadcast_to
 from armillary.record import record
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType
-from armillary.tir import build as T
-from armillary.tir.expr import Expr as Scalar
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
 
 
 @record

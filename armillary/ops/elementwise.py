@@ -9,21 +9,22 @@ included. To add an operator, add a row. Two inputs: broadcast.py. Conversions a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
+from armillary.ops._late import T, scalar, te
+from armillary.ops._late import erf as numpy_erf
 from armillary.record import record
 from armillary.relay.expr import ARITHMETIC, Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType
-from armillary.tir import build as T
-from armillary.tir.expr import Expr as Scalar
-from armillary.tir.intrinsics import erf as numpy_erf
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
 
 BOOL = DType("bool")
 
@@ -109,9 +110,9 @@ _TABLE = (
     Unary("round", "numeric", _rounding("nearbyint"), _numpy_round, ("Round",), doc="To nearest, halves to even."),
     Unary("sign", "numeric", _sign, _numpy_sign, ("Sign",)),
     Unary("abs", "numeric", _abs, np.abs, ("Abs",)),
-    Unary("negative", "numeric", T.neg, np.negative, ("Neg",)),
-    Unary("logical_not", "bool", T.logical_not, np.logical_not, ("Not",)),
-    Unary("bitwise_not", "integer or bool", T.bitwise_not, np.bitwise_not, ("BitwiseNot",)),
+    Unary("negative", "numeric", scalar("neg"), np.negative, ("Neg",)),
+    Unary("logical_not", "bool", scalar("logical_not"), np.logical_not, ("Not",)),
+    Unary("bitwise_not", "integer or bool", scalar("bitwise_not"), np.bitwise_not, ("BitwiseNot",)),
     Unary("isnan", "float", _test("isnan"), np.isnan, ("IsNaN",), result=BOOL),
     Unary("isinf", "float", _test("isinf"), np.isinf, result=BOOL),
     Unary("isfinite", "float", _test("isfinite"), np.isfinite, result=BOOL),

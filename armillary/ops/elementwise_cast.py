@@ -8,23 +8,24 @@ Table of plain operators: elementwise.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
-from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._common import check_kind, elements, f32, i32, like_const, of_type, onnx_dtype, quiet
+from armillary.ops._late import T, te
 from armillary.ops.broadcast import add, bitwise_and, greater, logical_and, maximum, minimum, right_shift, where
 from armillary.ops.elementwise import check_float, isinf, isnan
 from armillary.record import record
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType
-from armillary.tir import build as T
-from armillary.tir.expr import Expr as Scalar
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
 
 
 @record

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import log2
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary import te
 from armillary.dtype import DType
 from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
+from armillary.ops._late import T, te
+from armillary.ops._late import erf as numpy_erf
 from armillary.ops.nn_softmax import SoftmaxAttrs, softmax
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType
-from armillary.tir import build as T
-from armillary.tir.expr import Expr as Scalar
-from armillary.tir.intrinsics import erf as numpy_erf
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
 
 # 2**f, |f| <= 1/2
 _EXP2 = (0.9999992847442627, 0.6931218504905701, 0.2402474582195282, 0.05591755360364914, 0.009569920599460602)

@@ -7,19 +7,21 @@ outside the data: it wraps (counting from the end once) or is clamped. Writing a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints
+from armillary.ops._late import T, te
 from armillary.ops.shape import reshape, transpose
 from armillary.record import record
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import AnyDim, Dim, TensorType
-from armillary.tir import build as T
-from armillary.tir.expr import Expr as Scalar
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
 
 
 def wrapped(position: Scalar, size: int) -> Scalar:

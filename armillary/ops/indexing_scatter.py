@@ -8,13 +8,13 @@ negative and is clamped, never outside. Reading: indexing.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops._common import axis_of, check_kind, check_same_dtype, f32, i32, ints
+from armillary.ops._late import S, scalar, te
 from armillary.ops._loops import load, nest, rows, store
 from armillary.ops.broadcast import add, floor_mod
 from armillary.ops.indexing import numpy_wrapped, wrapped
@@ -25,17 +25,18 @@ from armillary.record import record
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import AnyDim, TensorType, Type
-from armillary.tir import build as T
-from armillary.tir.expr import Expr as Scalar
-from armillary.tir.stmt import Buffer, Stmt, seq
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
+    from armillary.tir.stmt import Buffer, Stmt
 
 Combine = Callable[[Any, Any], Any]
 _COMBINE: dict[str, tuple[Combine, Any]] = {
     "update": (lambda old, new: new, None),
-    "add": (T.add, np.add),
-    "mul": (T.mul, np.multiply),
-    "min": (T.minimum, np.minimum),
-    "max": (T.maximum, np.maximum),
+    "add": (scalar("add"), np.add),
+    "mul": (scalar("mul"), np.multiply),
+    "min": (scalar("minimum"), np.minimum),
+    "max": (scalar("maximum"), np.maximum),
 }
 
 
@@ -77,7 +78,7 @@ def _extern(
         def copy_row(i: list[Scalar]) -> Stmt:
             return nest(shape[head:], lambda j: store(outs[0], load(ins[0], *i, *j), *i, *j))
 
-        return seq(rows(shape[:head], copy_row), update(ins, outs[0]))
+        return S.seq(rows(shape[:head], copy_row), update(ins, outs[0]))
 
     made: te.Tensor = te.extern([shape], [data, *inputs], body, name=name, dtype=[data.dtype])
     return made

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
+from armillary.ops._late import T, te
 from armillary.ops.nn_common import Tensor, axis_of, f32, need_dtype, need_rank, need_shape, need_tensor, tensor
 from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
-from armillary.tir import build
 
 
 @record
@@ -93,24 +92,24 @@ def _reference_bias(attrs: AxisAttrs, x: Array, bias: Array) -> Array:
 
 @relu.compute
 def _compute_relu(attrs: None, x: Tensor) -> Tensor:
-    zero = build.const(0, x.dtype)
-    return te.compute(x.shape, lambda *i: build.maximum(x(*i), zero), name="relu", tag="elemwise")
+    zero = T.const(0, x.dtype)
+    return te.compute(x.shape, lambda *i: T.maximum(x(*i), zero), name="relu", tag="elemwise")
 
 
 @leaky_relu.compute
 def _compute_leaky(attrs: LeakyReluAttrs, x: Tensor) -> Tensor:
-    zero, alpha = build.const(0, x.dtype), build.const(attrs.alpha, x.dtype)
+    zero, alpha = T.const(0, x.dtype), T.const(attrs.alpha, x.dtype)
     return te.compute(
-        x.shape, lambda *i: build.select(x(*i) > zero, x(*i), x(*i) * alpha), name="leaky_relu", tag="elemwise"
+        x.shape, lambda *i: T.select(x(*i) > zero, x(*i), x(*i) * alpha), name="leaky_relu", tag="elemwise"
     )
 
 
 @prelu.compute
 def _compute_prelu(attrs: AxisAttrs, x: Tensor, alpha: Tensor) -> Tensor:
-    axis, zero, one = attrs.axis % len(x.shape), build.const(0, x.dtype), te.static_shape(alpha) == (1,)
+    axis, zero, one = attrs.axis % len(x.shape), T.const(0, x.dtype), te.static_shape(alpha) == (1,)
 
     def element(*i: Any) -> Any:
-        return build.select(x(*i) > zero, x(*i), x(*i) * alpha(0 if one else i[axis]))
+        return T.select(x(*i) > zero, x(*i), x(*i) * alpha(0 if one else i[axis]))
 
     return te.compute(x.shape, element, name="prelu", tag="broadcast")
 

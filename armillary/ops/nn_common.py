@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.ops._late import T, te
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Array, Op, get_op
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
-from armillary.tir import build
 
 Pairs = tuple[tuple[int, int], ...]
 Tensor = Any  # Any: TE tensors; the operators of their elements are installed at run time
@@ -248,7 +247,7 @@ def te_pad(
             source.append(i - before)
             inside += [i >= before] if before else []
             inside += [i < d + before] if after else []
-        return te.if_then_else(build.all_of(*inside), x(*source), build.const(value, x.dtype))
+        return te.if_then_else(T.all_of(*inside), x(*source), T.const(value, x.dtype))
 
     return te.compute(shape, element, name=name, tag="pad")
 

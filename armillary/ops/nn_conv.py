@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
+from armillary.ops._late import te
 from armillary.ops.nn_common import (
     SPATIAL,
     Pairs,

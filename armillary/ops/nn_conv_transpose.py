@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch
+from armillary.ops._late import T, te
 from armillary.ops.nn_common import (
     SPATIAL,
     Tensor,
@@ -37,7 +37,6 @@ from armillary.ops.nn_conv import Window, plain, result_dtype, window
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
-from armillary.tir import build
 
 
 @record
@@ -152,9 +151,9 @@ def _dilate(
             shifted = at[a] - before[axis]
             inside += [shifted >= 0, shifted < (d[a] - 1) * strides[axis] + 1]
             if strides[axis] > 1:
-                inside.append(build.equal(build.floormod(shifted, strides[axis]), 0))
+                inside.append(T.equal(T.floormod(shifted, strides[axis]), 0))
             at[a] = shifted // strides[axis]
-        return te.if_then_else(build.all_of(*inside), data(*placed(layout, at)), build.const(0, data.dtype))
+        return te.if_then_else(T.all_of(*inside), data(*placed(layout, at)), T.const(0, data.dtype))
 
     return te.compute(shape, element, name="data_dilate", tag="dilate")
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch
+from armillary.ops._late import te
 from armillary.ops.nn_common import Tensor, f32, known, need_dtype, need_rank, need_tensor, per_axis
 from armillary.ops.nn_conv import result_dtype, window
 from armillary.ops.nn_conv_blocked import unblock, unblock_weight

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch
+from armillary.ops._late import te
 from armillary.ops.nn_common import (
     Tensor,
     f32,

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch
+from armillary.ops._late import T, te
 from armillary.ops.nn_common import Tensor, f32, need_float, need_tensor, tensor
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
-from armillary.tir import build as T
 
 TANH_SCALE, TANH_CUBE = math.sqrt(2 / math.pi), 0.044715
 

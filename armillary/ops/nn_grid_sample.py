@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch
+from armillary.ops._late import T, te
 from armillary.ops.nn_common import Tensor, call, f32, need_dtype, need_float, need_shape, need_tensor
 from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType, Type
-from armillary.tir import build
 
 METHODS = ("nearest", "bilinear", "bicubic")
 PADDINGS = ("zeros", "border", "reflection")
@@ -153,7 +152,7 @@ def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
     sizes = te.static_shape(x)[2:]
     rank = len(sizes)
     m = Arithmetic(
-        te.floor, te.nearbyint, build.minimum, build.maximum, build.select, lambda v: build.maximum(v, -v)
+        te.floor, te.nearbyint, T.minimum, T.maximum, T.select, lambda v: T.maximum(v, -v)
     )
 
     def element(n: Any, c: Any, *at: Any) -> Any:
@@ -161,8 +160,8 @@ def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
 
         def read(where: list[Any]) -> Any:
             inside = [cond for p, s in zip(where, sizes, strict=True) for cond in (p >= 0.0, p <= float(s - 1))]
-            index = [build.cast(p, "int32") for p in where]
-            return te.if_then_else(build.all_of(*inside), x(n, c, *index), build.const(0, x.dtype))
+            index = [T.cast(p, "int32") for p in where]
+            return te.if_then_else(T.all_of(*inside), x(n, c, *index), T.const(0, x.dtype))
 
         return _sampled(m, places, [float(s) for s in sizes], attrs, read)
 

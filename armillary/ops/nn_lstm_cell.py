@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch
+from armillary.ops._late import T, te
 from armillary.ops.nn_common import (
     Tensor,
     f32,
@@ -30,7 +30,6 @@ from armillary.ops.nn_common import (
 )  # fmt: skip
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, Dim, TupleType, Type
-from armillary.tir import build
 
 NAME = "nn.lstm_cell"
 GATES = 4
@@ -69,7 +68,7 @@ def _sigmoid(x: Array) -> Array:
 @lstm_cell.compute
 def _compute(attrs: None, gates: Tensor, inputs: Tensor, step: Tensor, cell: Tensor) -> list[Tensor]:
     size = cell.shape[1]
-    at = build.maximum(build.minimum(step(0), build.cast(inputs.shape[0] - 1, step.dtype)), build.const(0, step.dtype))
+    at = T.maximum(T.minimum(step(0), T.cast(inputs.shape[0] - 1, step.dtype)), T.const(0, step.dtype))
 
     def gate(b: Any, j: Any, n: int) -> Any:
         column = j + size * n

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch
+from armillary.ops._late import T, te
 from armillary.ops.nn_activation import along
 from armillary.ops.nn_common import (
     Tensor,
@@ -36,7 +36,6 @@ from armillary.record import record
 from armillary.relay.expr import Expr, Tuple
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import AnyDim, TensorType, TupleType, Type
-from armillary.tir import build
 
 
 @record
@@ -235,13 +234,13 @@ def _compute_lrn(attrs: LrnAttrs, x: Tensor) -> Tensor:
     def square_sum(*index: Any) -> Any:
         at = list(index)
         at[axis] = index[axis] + k - before
-        inside = build.all_of(te.likely(at[axis] >= 0), te.likely(at[axis] < x.shape[axis]))
-        return te.sum(te.if_then_else(inside, x(*at) * x(*at), build.const(0, x.dtype)), axis=[k])
+        inside = T.all_of(te.likely(at[axis] >= 0), te.likely(at[axis] < x.shape[axis]))
+        return te.sum(te.if_then_else(inside, x(*at) * x(*at), T.const(0, x.dtype)), axis=[k])
 
     total = te.compute(x.shape, square_sum, name="lrn_sum", tag="lrn_sum")
 
     def element(*index: Any) -> Any:
-        base = total(*index) * build.const(attrs.alpha / attrs.size, x.dtype) + build.const(attrs.bias, x.dtype)
+        base = total(*index) * T.const(attrs.alpha / attrs.size, x.dtype) + T.const(attrs.bias, x.dtype)
         return x(*index) / _power(base, attrs.beta)
 
     return te.compute(x.shape, element, name="lrn", tag="lrn")
@@ -256,7 +255,7 @@ def _power(base: Any, exponent: float) -> Any:
         return root
     if exponent == 0.75:
         return root * te.sqrt(root)
-    return te.power(base, build.const(exponent, base.dtype))
+    return te.power(base, T.const(exponent, base.dtype))
 
 
 # --- decompositions --------------------------------------------------------------------------------------------------

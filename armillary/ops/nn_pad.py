@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.ops._late import T, te
 from armillary.ops.nn_common import Tensor, axis_of, call, f32, need_tensor, te_pad, tensor
 from armillary.ops.nn_dense_onnx import type_of
 from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
-from armillary.tir import build
 
 MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
@@ -86,13 +85,13 @@ def source_index(mode: str, i: Any, size: Any, width: tuple[int, int]) -> Any:  
     if width == (0, 0):
         return i
     if mode == "edge":
-        return build.minimum(build.maximum(i, 0), size - 1)
+        return T.minimum(T.maximum(i, 0), size - 1)
     if mode == "wrap":
         return i % size
     period = size * 2 if mode == "symmetric" else size * 2 - 2
     folded = i % period
     last = period - 1 if mode == "symmetric" else period
-    return build.select(folded < size, folded, last - folded)
+    return T.select(folded < size, folded, last - folded)
 
 
 def _mirrored(mode: str, width: Any, x: Tensor) -> Tensor:

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch
+from armillary.ops._late import T, te
 from armillary.ops.nn_common import (
     SPATIAL,
     Pairs,
@@ -41,7 +41,6 @@ from armillary.ops.nn_common import (
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, TensorType, Type
-from armillary.tir import build
 
 
 @record
@@ -200,12 +199,12 @@ def mean_of(pool: Pool, include: bool, x: Tensor, total: Tensor) -> Tensor:
                 count = count * kernel
                 continue
             start: Any = index[a] * stride - before
-            first: Any = 0 if include else build.maximum((dilation - 1 - start) // dilation, 0)
+            first: Any = 0 if include else T.maximum((dilation - 1 - start) // dilation, 0)
             end = x.shape[a] + (after if include else 0)
-            last: Any = build.minimum((end - start + (dilation - 1)) // dilation, kernel)
+            last: Any = T.minimum((end - start + (dilation - 1)) // dilation, kernel)
             count = count * (last - first)
-        divisor = count if isinstance(count, int) else build.maximum(count, 1)
-        return build.div(total(*index), build.cast(build.convert(divisor), x.dtype))
+        divisor = count if isinstance(count, int) else T.maximum(count, 1)
+        return T.div(total(*index), T.cast(T.convert(divisor), x.dtype))
 
     return te.compute(total.shape, element, name="pool_avg", tag="pool_avg")
 
@@ -315,7 +314,7 @@ def _compute_bins(op: str, attrs: Any, rank: int, x: Tensor, average: bool) -> T
                 inside.append(at[a] < end)
         value = x(*at)
         if inside:
-            value = te.if_then_else(build.all_of(*inside), value, build.const(fill, x.dtype))
+            value = te.if_then_else(T.all_of(*inside), value, T.const(fill, x.dtype))
         return combine(value, axis=rk)
 
     total = te.compute(shape, element, name=tag, tag=tag)
@@ -327,7 +326,7 @@ def _compute_bins(op: str, attrs: Any, rank: int, x: Tensor, average: bool) -> T
         for n, a in enumerate(axes):
             begin, end = bounds(index[a], n)
             count = count * (x.shape[a] if sizes[n] == 1 else end - begin)
-        return build.div(total(*index), build.cast(count, x.dtype))
+        return T.div(total(*index), T.cast(count, x.dtype))
 
     return te.compute(shape, divided, name="pool_avg", tag="pool_avg")
 

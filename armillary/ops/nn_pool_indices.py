@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch
+from armillary.ops._late import T, te
 from armillary.ops.nn_common import SPATIAL, Tensor, f32, lowest, need_tensor, pad_array, reduce_axes, te_pad, windows
 from armillary.ops.nn_pool import infer_pool, normal, offsets, overhang
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
-from armillary.tir import build
 
 LAST = 2**62
 
@@ -104,8 +103,8 @@ def _compute(attrs: MaxPoolIndicesAttrs, x: Tensor) -> list[Tensor]:
         source = [i - before for i, (before, _) in zip(here[2:], pool.pads, strict=True)]
         inside = [c for i, size in zip(source, sizes[2:], strict=True) for c in (i >= 0, i < size)]
         flat = _flat([*index[:2], *source], sizes)
-        found = build.all_of(build.equal(padded(*here), best(*index)), *inside)
-        return te.min(te.if_then_else(found, flat, build.const(LAST, "int64")), axis=k_index)
+        found = T.all_of(T.equal(padded(*here), best(*index)), *inside)
+        return te.min(te.if_then_else(found, flat, T.const(LAST, "int64")), axis=k_index)
 
     first = te.compute(shape, place, name="pool_index", tag="pool_index")
     if not attrs.storage_order:
@@ -114,9 +113,9 @@ def _compute(attrs: MaxPoolIndicesAttrs, x: Tensor) -> list[Tensor]:
 
 
 def _flat(at: list[Any], sizes: tuple[int, ...]) -> Any:
-    flat = build.const(0, "int64")
+    flat = T.const(0, "int64")
     for index, size in zip(at, sizes, strict=True):
-        flat = flat * size + build.cast(index, "int64")
+        flat = flat * size + T.cast(index, "int64")
     return flat
 
 
@@ -125,15 +124,15 @@ def _column_major(flat: Any, sizes: tuple[int, ...]) -> Any:
     the first of the rows, whatever the places are counted by."""
     sizes = tuple(max(1, size) for size in sizes)  # of padding alone every place is LAST: no size may divide by 0
     plane, rest = math.prod(sizes[2:]), flat
-    result = flat - build.floormod(flat, build.const(plane, "int64"))
+    result = flat - T.floormod(flat, T.const(plane, "int64"))
     axes = []
     for size in reversed(sizes[2:]):
-        axes.append(build.floormod(rest, build.const(size, "int64")))
-        rest = build.floordiv(rest, build.const(size, "int64"))
-    inside = build.const(0, "int64")
+        axes.append(T.floormod(rest, T.const(size, "int64")))
+        rest = T.floordiv(rest, T.const(size, "int64"))
+    inside = T.const(0, "int64")
     for index, size in zip(axes, reversed(sizes[2:]), strict=True):
         inside = inside * size + index
-    return build.select(build.equal(flat, build.const(LAST, "int64")), flat, result + inside)
+    return T.select(T.equal(flat, T.const(LAST, "int64")), flat, result + inside)
 
 
 @max_pool_with_indices.samples

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.aligned import aligned
 from armillary.errors import TypeMismatch
+from armillary.ops._late import te
 from armillary.ops.nn_common import Tensor, block_of, call, f32, known, letters, need_rank, need_tensor
 from armillary.ops.nn_dense_onnx import type_of
 from armillary.record import record

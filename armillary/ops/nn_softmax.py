@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.dtype import DType
 from armillary.ops._common import dims_product, quiet
+from armillary.ops._late import te
 from armillary.ops.nn_common import Tensor, axis_of, call, f32, need_float, need_tensor, reshape_to, tensor, wide
 from armillary.ops.nn_dense_onnx import type_of
 from armillary.ops.reduce import accumulator

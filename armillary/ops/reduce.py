@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary import te
 from armillary.dtype import DType
 from armillary.ops._common import (
     Index,
@@ -28,6 +27,7 @@ from armillary.ops._common import (
     of_type,
     quiet,
 )  # fmt: skip
+from armillary.ops._late import T, reduction, te
 from armillary.ops.broadcast import add, divide, multiply, subtract, where
 from armillary.ops.elementwise import exp, isfinite, log, sqrt
 from armillary.ops.shape import squeeze
@@ -35,8 +35,9 @@ from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import Dim, TensorType
-from armillary.tir import build as T
-from armillary.tir.expr import Expr as Scalar
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
 
 
 @record
@@ -147,10 +148,10 @@ class Row:
 
 
 _TABLE = (
-    Row("sum", "numeric", te.sum, _numpy_sum, wide=True),
-    Row("prod", "numeric", te.prod, _numpy_prod, wide=True),
-    Row("max", "numeric", te.max, _numpy_extreme(np.maximum, True)),
-    Row("min", "numeric", te.min, _numpy_extreme(np.minimum, False)),
+    Row("sum", "numeric", reduction("sum"), _numpy_sum, wide=True),
+    Row("prod", "numeric", reduction("prod"), _numpy_prod, wide=True),
+    Row("max", "numeric", reduction("max"), _numpy_extreme(np.maximum, True)),
+    Row("min", "numeric", reduction("min"), _numpy_extreme(np.minimum, False)),
     Row(
         "all",
         "bool",
@@ -163,7 +164,7 @@ _TABLE = (
         lambda value, axes: te.any(value, axis=axes),
         lambda x, a, k: np.asarray(np.any(x, a, keepdims=k)),
     ),
-    Row("mean", "numeric", te.sum, _numpy_mean, wide=True),
+    Row("mean", "numeric", reduction("sum"), _numpy_mean, wide=True),
 )
 _TYPES = {"numeric": ("float32", "int32"), "bool": ("bool", "bool")}
 _USES = (

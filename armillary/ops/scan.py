@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axis_of, check_kind, f32, i32, of_type, quiet
+from armillary.ops._late import S, T, scalar, te
 from armillary.ops._loops import load, loop, nest, rows, store
 from armillary.ops.shape import reshape_compute
 from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType, Type
-from armillary.tir import build as T
-from armillary.tir.expr import Expr as Scalar
-from armillary.tir.stmt import Buffer, Stmt, seq
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
+    from armillary.tir.stmt import Buffer, Stmt
 
 
 @record
@@ -115,15 +116,15 @@ def _scan(
             value = T.cast(load(data, *(before if attrs.exclusive else at)), out.dtype)
             return store(out, combine(load(out, *before), value), *at)
 
-        return seq(nest(tail, first), loop("k", last, lambda step: nest(tail, lambda i: later(step, i))))
+        return S.seq(nest(tail, first), loop("k", last, lambda step: nest(tail, lambda i: later(step, i))))
 
     if 0 in shape:
         return nest(shape, lambda i: store(out, T.const(neutral, out.dtype), *i))
     return rows(shape[:axis], row)
 
 
-cumsum = _define("cumsum", T.add, np.cumsum, 0)
-cumprod = _define("cumprod", T.mul, np.cumprod, 1)
+cumsum = _define("cumsum", scalar("add"), np.cumsum, 0)
+cumprod = _define("cumprod", scalar("mul"), np.cumprod, 1)
 
 
 def _from_onnx(op: Op, node: OnnxNode) -> Expr:

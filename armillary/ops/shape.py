@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axes_of, axis_of, dims_product, elements, f32, i32
+from armillary.ops._late import T, te
 from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType
-from armillary.tir import build as T
-from armillary.tir.expr import Expr as Scalar
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
 
 
 def reshape_groups(a: Sequence[int], b: Sequence[int]) -> list[tuple[range, range]]:

@@ -8,23 +8,24 @@ elements costs one pass that keeps the best so far.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary import te
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._common import axis_of, check_kind, f32, i32, ints, of_type
+from armillary.ops._late import S, T, te
 from armillary.ops._loops import load, loop, rows, scratch, store
 from armillary.ops.transform_slice import strided_slice
 from armillary.record import record
 from armillary.relay.expr import Expr, TupleGetItem
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import Dim, TensorType, TupleType, Type
-from armillary.tir import build as T
-from armillary.tir.expr import Expr as Scalar
-from armillary.tir.stmt import Allocate, Buffer, IfThenElse, Stmt, seq
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
+    from armillary.tir.stmt import Buffer, Stmt
 
 FEW = 16  # up to this k, keeping the best k beats sorting
 
@@ -64,7 +65,7 @@ def _merge_sort(data: Buffer, order: Buffer, spare: Buffer, size: int, at: At, a
     while width < size:
         steps.append(_merge_pass(data, source, target, size, width, at, ascending))
         source, target, width = target, source, width * 2
-    return seq(*steps), source
+    return S.seq(*steps), source
 
 
 def _merge_pass(
@@ -80,14 +81,14 @@ def _merge_pass(
             i, j = load(left, 0), load(right, 0)
             take_right = _before(load(data, *at(load(source, j))), load(data, *at(load(source, i))), ascending)
             choose = T.if_then_else(T.greater_equal(i, middle), True, T.if_then_else(T.less(j, end), take_right, False))
-            from_right = seq(store(target, load(source, j), T.add(start, k)), store(right, T.add(j, 1), 0))
-            from_left = seq(store(target, load(source, i), T.add(start, k)), store(left, T.add(i, 1), 0))
-            return IfThenElse(choose, from_right, from_left)
+            from_right = S.seq(store(target, load(source, j), T.add(start, k)), store(right, T.add(j, 1), 0))
+            from_left = S.seq(store(target, load(source, i), T.add(start, k)), store(left, T.add(i, 1), 0))
+            return S.IfThenElse(choose, from_right, from_left)
 
-        return seq(store(left, start, 0), store(right, middle, 0), loop("k", T.sub(end, start), one))
+        return S.seq(store(left, start, 0), store(right, middle, 0), loop("k", T.sub(end, start), one))
 
     blocks = -(-size // (2 * width))
-    return Allocate(left, Allocate(right, loop("block", blocks, run)))
+    return S.Allocate(left, S.Allocate(right, loop("block", blocks, run)))
 
 
 def _keep_best(data: Buffer, best: Buffer, size: int, k: int, at: At, ascending: bool) -> Stmt:
@@ -101,16 +102,16 @@ def _keep_best(data: Buffer, best: Buffer, size: int, k: int, at: At, ascending:
             filled = T.less_equal(slot, i)
             moves = T.logical_and(filled, T.greater_equal(load(open_place, 0), slot))
             goes = T.if_then_else(moves, _before(load(data, *at(i)), load(data, *at(previous)), ascending), False)
-            return IfThenElse(goes, seq(store(best, previous, slot), store(open_place, T.sub(slot, 1), 0)))
+            return S.IfThenElse(goes, S.seq(store(best, previous, slot), store(open_place, T.sub(slot, 1), 0)))
 
         last = load(data, *at(load(best, k - 1)))
         enters = T.if_then_else(T.less(i, k), True, _before(load(data, *at(i)), last, ascending))
-        insert = seq(
+        insert = S.seq(
             store(open_place, T.minimum(i, k - 1), 0), loop("step", k - 1, shift), store(best, i, load(open_place, 0))
         )
-        return IfThenElse(enters, insert)
+        return S.IfThenElse(enters, insert)
 
-    return Allocate(open_place, loop("i", size, one))
+    return S.Allocate(open_place, loop("i", size, one))
 
 
 def ordered(
@@ -134,14 +135,14 @@ def ordered(
                     place = load(source, j)
                     values = (load(ins[0], *at(place)), place) if wanted == "both" else (
                         (load(ins[0], *at(place)),) if wanted == "values" else (place,))  # fmt: skip
-                    return seq(*(store(out, value, *at(j)) for out, value in zip(outs, values, strict=True)))
+                    return S.seq(*(store(out, value, *at(j)) for out, value in zip(outs, values, strict=True)))
 
                 return loop("j", k, one)
 
             if 0 < k <= FEW < size:
-                return Allocate(order, seq(_keep_best(ins[0], order, size, k, at, ascending), emit(order)))
+                return S.Allocate(order, S.seq(_keep_best(ins[0], order, size, k, at, ascending), emit(order)))
             sort_rows, sorted_in = _merge_sort(ins[0], order, spare, size, at, ascending)
-            return Allocate(order, Allocate(spare, seq(sort_rows, emit(sorted_in))))
+            return S.Allocate(order, S.Allocate(spare, S.seq(sort_rows, emit(sorted_in))))
 
         return rows([*shape[:axis], *shape[axis + 1 :]], row)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops._common import (
     Index,
@@ -24,13 +24,15 @@ from armillary.ops._common import (
     i32,
     tuple_fields,
 )  # fmt: skip
+from armillary.ops._late import T, te
 from armillary.ops.shape import reshape_compute
 from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, TupleType, Type
-from armillary.tir import build as T
-from armillary.tir.expr import Expr as Scalar
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
 
 
 @record

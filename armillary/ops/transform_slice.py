@@ -7,17 +7,20 @@ positions count from the end, positions beyond the ends are clamped, a negative 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axes_of, axis_of, elements, f32, i32, int_list
+from armillary.ops._late import te
 from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType
-from armillary.tir.expr import Expr as Scalar
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
 
 Limits = tuple[int | None, ...]
 

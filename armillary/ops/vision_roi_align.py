@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.ops._late import T, te
 from armillary.ops.elementwise_cast import cast
 from armillary.ops.nn_common import Tensor, f32, need_dtype, need_float, need_rank, need_tensor, per_axis, reduce_axes
 from armillary.ops.shape import expand_dims
@@ -23,7 +23,6 @@ from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType, Type
-from armillary.tir import build as T
 
 NAME = "vision.roi_align"
 

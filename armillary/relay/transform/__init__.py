@@ -1,15 +1,16 @@
 """Graph passes, one file each, found by being here.
 
 In: a Relay-era name such as `FoldConstant`. Out: a maker of that pass: `FoldConstant()`, `CombineParallelConv2D(3)`,
-`ConvertLayout({"nn.conv2d": ["NHWC", "default"]})`. Invariant: there is no list of passes to keep; importing the
-package imports its files in sorted order, and each file registers its pass in `transform.PASSES`. The order in which
-the build runs them is in pipeline.py.
+`ConvertLayout({"nn.conv2d": ["NHWC", "default"]})`. Invariant: there is no list of passes to keep; `load_all`
+imports its files in sorted order, and each file registers its pass in `transform.PASSES`. It runs when a pass is asked
+for by name: a build imports only those it runs, in the order that pipeline.py says.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from armillary.transform import (
     PASSES,
     Pass,
     PassContext,
+    PassDefinition,
     PassInfo,
     PassInstrument,
     Sequential,
@@ -30,18 +32,22 @@ __all__ = [
     "function_pass", "module_pass",
 ]  # fmt: skip
 
-for _path in sorted(Path(__file__).parent.glob("*.py")):
-    if not _path.name.startswith("_"):
-        importlib.import_module(f"{__name__}.{_path.stem}")
 
-_HERE = [p for p in PASSES.values() if p.function.__module__.startswith(__name__ + ".")]
-_BY_NAME = {name: p for p in _HERE for name in (p.info.name, *p.info.aliases)}
+@cache
+def load_all() -> dict[str, PassDefinition]:
+    """Import every pass of this package; they are given by each of their names."""
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        if not path.name.startswith("_"):
+            importlib.import_module(f"{__name__}.{path.stem}")
+    here = [p for p in PASSES.values() if p.function.__module__.startswith(__name__ + ".")]
+    return {name: p for p in here for name in (p.info.name, *p.info.aliases)}
 
 
 def __getattr__(name: str) -> Callable[..., Pass]:
-    if name not in _BY_NAME:
-        raise AttributeError(f"module {__name__!r} has no pass {name!r}; it has: {', '.join(sorted(_BY_NAME))}")
-    definition = _BY_NAME[name]
+    by_name = {} if name.startswith("__") else load_all()
+    if name not in by_name:
+        raise AttributeError(f"module {__name__!r} has no pass {name!r}; it has: {', '.join(sorted(by_name))}")
+    definition = by_name[name]
 
     def make(*args: Any, **options: Any) -> Pass:  # Any: the pass's own options
         return definition.bind(*args, **options)
@@ -52,4 +58,4 @@ def __getattr__(name: str) -> Callable[..., Pass]:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_BY_NAME})
+    return sorted({*__all__, *load_all()})
