@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.aligned import aligned
+from armillary.aligned import aligned, give_back_memory
 from armillary.artifact import load_params
 from armillary.dtype import DType
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
@@ -230,6 +230,7 @@ class GraphExecutor:
         for index in [key for key in self._held if isinstance(key, int)]:
             if native().arm_graph_input_released(self._graph, index) == 1:
                 del self._held[index]
+        give_back_memory()  # the compact forms, before the arena takes its own
 
     def share_params(self, other: GraphExecutor, blob: bytes) -> None:
         """Use the memory of another executor for the parameters that the blob names."""
@@ -271,6 +272,7 @@ class GraphExecutor:
     def run(self) -> None:
         """Run the graph once."""
         if not self._has_run:
+            give_back_memory()  # of the build, before the arena and the expanded weights take theirs
             self.finish_loading()
             self._has_run = True
         if self._run(self._graph, *self._error.args):
