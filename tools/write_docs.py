@@ -1,7 +1,7 @@
-"""Write the reference pages that follow from tables in the code: docs/operators.md
-(Relay's operators and ONNX's) and docs/environment.md.
+"""Write what follows from tables: docs/operators.md (Relay's operators and
+ONNX's), docs/environment.md, and armillary/frontend/onnx_operators.txt.
 
-In: the operator records (`relay/op.py`), the import rules of ONNX, `config.SETTINGS`. Out: the files; with
+In: the operator records (`relay/op.py`), the import rules of ONNX, `onnx.defs`, `config.SETTINGS`. Out: the files; with
 `--check` nothing is written, and the exit code is 1 if a file is stale. Invariant: output is deterministic.
 
     python tools/write_docs.py
@@ -17,9 +17,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import onnx  # noqa: E402
+
 import armillary.ops  # noqa: E402, F401  (fills the tables)
 from armillary.config import SETTINGS  # noqa: E402
 from armillary.frontend import onnx_table  # noqa: E402
+from armillary.frontend.onnx_signature import table_text  # noqa: E402
 from armillary.relay.op import OPS, Op  # noqa: E402
 
 NOTE = "<!-- Written by tools/write_docs.py; do not edit. -->\n"
@@ -75,24 +78,33 @@ def environment_page() -> str:
     return "\n".join(lines)
 
 
-PAGES = {"operators.md": operators_page, "environment.md": environment_page}
+def signatures() -> str:
+    """What the installed onnx package says of every version of every operator."""
+    return table_text(onnx.defs.get_all_schemas_with_history(), onnx.defs.onnx_opset_version())
+
+
+PAGES = {
+    "docs/operators.md": operators_page,
+    "docs/environment.md": environment_page,
+    "armillary/frontend/onnx_operators.txt": signatures,
+}
 
 
 def main() -> int:
-    """Write the pages, or check them."""
-    parser = argparse.ArgumentParser(description="Write the generated pages of docs/.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is stale")
+    """Write the files, or check them."""
+    parser = argparse.ArgumentParser(description="Write the generated files.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is stale")
     check = parser.parse_args().check
     stale = []
     for name, page in PAGES.items():
-        path, text = ROOT / "docs" / name, page()
+        path, text = ROOT / name, page()
         if path.exists() and path.read_text("utf-8") == text:
             continue
         stale.append(name)
         if not check:
             path.write_text(text, "utf-8")
     for name in stale:
-        print(f"docs/{name} {'is stale: run python tools/write_docs.py' if check else 'written'}")
+        print(f"{name} {'is stale: run python tools/write_docs.py' if check else 'written'}")
     return 1 if check and stale else 0
 
 

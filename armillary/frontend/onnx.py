@@ -37,6 +37,7 @@ from armillary.frontend.onnx_load import (
     plain_domain,
 )
 from armillary.frontend.onnx_loops import Body, refuse_bounded
+from armillary.frontend.onnx_signature import Signature, signature_of
 from armillary.frontend.onnx_tensor import Array, attribute_value, sparse_array, tensor_array
 from armillary.frontend.onnx_variants import variant_shapes
 from armillary.ir import IRModule
@@ -277,9 +278,9 @@ class _Walk:
         if local is not None:
             return self._expand(node, local, scope, opsets, {})
         version = opsets.get(domain, 1)
-        schema = schema_of(node, domain, version)
-        if schema is not None:
-            _check_node(node, schema)
+        signature = signature_of(node.op_type, domain, version)
+        if signature is not None:
+            _check_node(node, signature)
         special = _SPECIAL.get((domain, node.op_type))
         if special is not None:
             made: list[Expr] = special(self, self._view(node, domain, version, scope, span), scope, opsets)
@@ -288,10 +289,11 @@ class _Walk:
         if rule is not None:
             view = self._view(node, domain, version, scope, span)
             values = self._fields(rule(view), span, len(node.output))
-            refuse_unread(view, schema)
+            refuse_unread(view)
             return values
         inputs = [scope[name] if name else None for name in node.input]
         body = schema_function(node, domain, version, call_types(inputs))
+        schema = schema_of(node.op_type, domain, version)
         if body is None or schema is None:
             raise UnsupportedError(f"operator {node.op_type} cannot be imported at opset {version}")
         defaults = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
@@ -454,19 +456,20 @@ def _without(node: NodeProto, absent: set[str]) -> NodeProto:
     return node
 
 
-def _check_node(node: NodeProto, schema: Any) -> None:  # Any: onnx.defs.OpSchema
+def _check_node(node: NodeProto, standard: Signature) -> None:
     """Compare the node with the standard: number of inputs, attributes' names and types."""
-    if not schema.min_input <= len(node.input) <= schema.max_input:
-        raise ModelError(f"{node.op_type} takes {schema.min_input} to {schema.max_input} inputs, got {len(node.input)}")
+    least, most = standard.min_input, standard.max_input
+    if not least <= len(node.input) <= most:
+        raise ModelError(f"{node.op_type} takes {least} to {most} inputs, got {len(node.input)}")
     given = {a.name: a for a in node.attribute}
     if len(given) != len(node.attribute):
         raise ModelError(f"{node.op_type} has an attribute twice")
-    for name, attribute in schema.attributes.items():
-        if name not in given and attribute.required:
+    for name, (kind, is_required) in standard.attributes.items():
+        if name not in given and is_required:
             raise ModelError(f"{node.op_type} lacks the required attribute {name!r}")
-        if name in given and given[name].type and given[name].type != int(attribute.type.value):
+        if name in given and given[name].type and AttributeProto.AttributeType.Name(given[name].type) != kind:
             got = AttributeProto.AttributeType.Name(given[name].type)
-            raise ModelError(f"{node.op_type}: attribute {name!r} is {got}, the standard says {attribute.type.name}")
+            raise ModelError(f"{node.op_type}: attribute {name!r} is {got}, the standard says {kind}")
 
 
 def _summary(node: NodeProto, scope: Scope) -> str:

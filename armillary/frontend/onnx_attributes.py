@@ -13,8 +13,10 @@ import numpy as np
 import onnx
 
 from armillary.errors import UnsupportedError
+from armillary.lazy import late
 from armillary.relay.op import OnnxNode
 
+_schema = late("armillary.frontend.onnx_functions:schema_of")
 _HARMLESS = frozenset({"consumed_inputs", "kernel_shape", "seed", "is_test"})  # hints, or what shapes say as well
 _HARMLESS_IN = {  # training only, or said by shapes as well
     "BatchNormalization": {"momentum"}, "Dropout": {"ratio"}, "Gemm": {"broadcast"},
@@ -48,13 +50,17 @@ class Attributes(dict[str, Any]):
         return super().items()
 
 
-def refuse_unread(view: OnnxNode, schema: Any) -> None:  # Any: onnx.defs.OpSchema or None
+def refuse_unread(view: OnnxNode) -> None:
     """Raise UnsupportedError if an attribute that matters was not looked at."""
     attributes = view.attributes
-    if schema is None or not isinstance(attributes, Attributes):
+    if not isinstance(attributes, Attributes):
         return
     harmless = _HARMLESS | _HARMLESS_IN.get(view.op_type, set())
-    for name in [n for n in dict.keys(attributes) if n not in attributes.read and n not in harmless]:
+    unread = [n for n in dict.keys(attributes) if n not in attributes.read and n not in harmless]
+    schema: Any = _schema(view.op_type, view.domain, view.opset) if unread else None  # Any: onnx.defs.OpSchema
+    if schema is None:
+        return
+    for name in unread:
         declared = schema.attributes.get(name)
         value = dict.__getitem__(attributes, name)
         if declared is None or not _is_default(value, declared.default_value):

@@ -24,10 +24,10 @@ def function_key(function: FunctionProto) -> tuple[str, str, str]:
     return plain_domain(function.domain), function.name, function.overload
 
 
-def schema_of(node: NodeProto, domain: str, version: int) -> Any:  # Any: onnx.defs.OpSchema or None
-    """The standard's description of the node's operator, or None."""
+def schema_of(op_type: str, domain: str, version: int) -> Any:  # Any: onnx.defs.OpSchema or None
+    """The standard's description of an operator, or None."""
     try:
-        return onnx.defs.get_schema(node.op_type, version, domain)
+        return onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
         return None
 
@@ -47,7 +47,7 @@ def _type_proto(value: Expr | None) -> TypeProto:
 
 def schema_function(node: NodeProto, domain: str, version: int, types: list[bytes] | None) -> FunctionProto | None:
     """The standard's function body for this node, or None. Without `types`, one that depends on them comes empty."""
-    schema = schema_of(node, domain, version)
+    schema = schema_of(node.op_type, domain, version)
     if schema is None or any(kind.startswith("seq(") for formal in schema.inputs for kind in formal.types):
         return None  # sequences are refused; the builders of their functions do not check what they are given
     if types is None and not schema.has_function and schema.has_context_dependent_function:

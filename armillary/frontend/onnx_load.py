@@ -21,6 +21,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from armillary.aligned import Array
 from armillary.errors import ModelError, Span, UnsupportedError
+from armillary.frontend.onnx_signature import newest_opset
 from armillary.frontend.onnx_split import split_model
 
 _MAX_NESTING = 32
@@ -87,7 +88,9 @@ def _checked(proto: ModelProto, source: str, folder: Path | None, opset: int | N
         if proto.ir_version >= 3 and not opsets:
             raise ModelError("the model does not say which operator set it uses", span=span, hint="pass opset=")
         opsets[""] = 1
-    newest = onnx.defs.onnx_opset_version()
+    newest = newest_opset()
+    if opsets[""] > newest:
+        newest = max(newest, onnx.defs.onnx_opset_version())
     if not 1 <= opsets[""] <= newest:
         raise UnsupportedError(f"operator set {opsets['']} is not known (1 to {newest} are)", span=span)
     return Model(proto, source, folder, opsets)
