@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import tarfile
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from armillary.errors import ArtifactError, InternalError
 MAX_PACKAGE_MEMBER = 1 << 34
 PACKAGE_MEMBERS = ("mod.so", "mod.json", "mod.params")
 CHECKSUMS = "mod.crc32"  # lines "<8 hex digits>  <member>", as sfv tools write them; packages of old have none
-Write = Callable[[Any], object]  # Any: bytes-like
+Fill = Callable[[Callable[[Any], object]], object]  # writes a member by what it is given; Any: bytes-like
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,51 +54,74 @@ class Member:
             )
 
 
+class Checksum:
+    """The CRC-32 of what `fill` writes, computed aside: zlib lets other threads run."""
+
+    def __init__(self, fill: Fill) -> None:
+        self._fill, self._crc = fill, 0
+        self._errors: list[Exception] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._fill(self._add)
+        except Exception as error:  # raised by `result`
+            self._errors.append(error)
+
+    def _add(self, data: Any) -> None:  # Any: bytes-like
+        self._crc = zlib.crc32(data, self._crc)
+
+    def result(self) -> int:
+        """The sum, as soon as it is known."""
+        self._thread.join()
+        if self._errors:
+            raise self._errors[0]
+        return self._crc
+
+
 def save_package(path: str | Path, package: Package) -> None:
     """Write `mod.so`, `mod.json`, `mod.params` to a tar; equal packages give equal files, a crash leaves no half."""
-    _write_package(path, package.library, package.graph_json, len(package.params), lambda w: w(package.params))
+    _write_package(path, lambda: package.library, package.graph_json, len(package.params), _whole(package.params))
 
 
-def save_network(path: str | Path, library: bytes, graph_json: str, params: Mapping[str, Array]) -> None:
-    """`save_package` without a copy of the parameters."""
-    _write_package(path, library, graph_json, params_size(params), lambda w: write_params(w, params))
+def save_network(
+    path: str | Path, make_library: Callable[[], bytes], graph_json: str, params: Mapping[str, Array]
+) -> None:
+    """`save_package` without a copy of the parameters; the library is made while their checksum is computed."""
+    _write_package(path, make_library, graph_json, params_size(params), lambda w: write_params(w, params))
 
 
 def _write_package(
-    path: str | Path, library: bytes, graph_json: str, size: int, write_blob: Callable[[Write], object]
+    path: str | Path, make_library: Callable[[], bytes], graph_json: str, size: int, write_blob: Fill
 ) -> None:
-    text = graph_json.encode("utf-8")
-    sums: list[str] = []
+    blob_sum = Checksum(write_blob)
+    library, text = make_library(), graph_json.encode("utf-8")
+    sums = []
     with written_atomically(path) as stream:
-        for name, length, fill in (
-            ("mod.so", len(library), lambda w: w(library)),
-            ("mod.json", len(text), lambda w: w(text)),
-            ("mod.params", size, write_blob),
-        ):
-            crc = _write_member(stream, name, length, fill)
-            sums.append(f"{crc:08x}  {name}\n")
-        lines = "".join(sums).encode()
-        _write_member(stream, CHECKSUMS, len(lines), lambda w: w(lines))
+        for name, data in (("mod.so", library), ("mod.json", text)):
+            _write_member(stream, name, len(data), _whole(data))
+            sums.append((zlib.crc32(data), name))
+        _write_member(stream, "mod.params", size, write_blob)
+        sums.append((blob_sum.result(), "mod.params"))
+        lines = "".join(f"{crc:08x}  {name}\n" for crc, name in sums).encode()
+        _write_member(stream, CHECKSUMS, len(lines), _whole(lines))
         stream.write(bytes(-(stream.tell() + 2 * tarfile.BLOCKSIZE) % tarfile.RECORDSIZE + 2 * tarfile.BLOCKSIZE))
 
 
-def _write_member(stream: IO[bytes], name: str, size: int, fill: Callable[[Write], object]) -> int:
-    """Write one member of a tar; returns its CRC-32."""
+def _whole(data: bytes) -> Fill:
+    return lambda write: write(data)
+
+
+def _write_member(stream: IO[bytes], name: str, size: int, fill: Fill) -> None:
     info = tarfile.TarInfo(name)
     info.size, info.mode = size, 0o755 if name == "mod.so" else 0o644
     stream.write(info.tobuf(format=tarfile.USTAR_FORMAT))
-    start, crc = stream.tell(), 0
-
-    def write(data: Any) -> None:  # Any: bytes-like
-        nonlocal crc
-        crc = zlib.crc32(data, crc)
-        stream.write(data)
-
-    fill(write)
+    start = stream.tell()
+    fill(stream.write)
     if stream.tell() - start != size:
         raise InternalError(f"package member {name} has {stream.tell() - start} bytes, announced were {size}")
     stream.write(bytes(-size % tarfile.BLOCKSIZE))
-    return crc
 
 
 def load_package(path: str | Path) -> Package:

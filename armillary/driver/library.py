@@ -206,10 +206,7 @@ class GraphLibrary(FunctionLibrary):
 
     def _export(self, path: Path, cc: Compiler, options: Sequence[str]) -> None:
         if path.suffix == ".tar":
-            with tempfile.TemporaryDirectory(prefix="armillary-") as folder:
-                library = Path(folder, "mod.so")
-                self._link(library, self._data(), cc, options)
-                save_network(path, library.read_bytes(), self.graph_json, self.params)
+            save_network(path, lambda: self._linked(cc, options), self.graph_json, self.params)
             return
         graph, size = self.graph_json.encode(), params_size(self.params)
         data: dict[str, Data] = self._data() | {
@@ -219,6 +216,12 @@ class GraphLibrary(FunctionLibrary):
         }
         if callable(cc) or not self._append_params(path, data, size, cc, options):
             self._link(path, data | {_PARAMS: self.params}, cc, options)
+
+    def _linked(self, cc: Compiler, options: Sequence[str]) -> bytes:
+        with tempfile.TemporaryDirectory(prefix="armillary-") as folder:
+            library = Path(folder, "mod.so")
+            self._link(library, self._data(), cc, options)
+            return library.read_bytes()
 
     def _append_params(
         self, path: Path, data: Mapping[str, Data], size: int, cc: Compiler, options: Sequence[str]
