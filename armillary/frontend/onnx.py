@@ -13,11 +13,9 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
 import armillary.ops  # noqa: F401  (fills the table of import rules)
 from armillary.errors import ArmillaryError, ConfigError, ModelError, Span, UnsupportedError
@@ -37,6 +35,7 @@ from armillary.frontend.onnx_load import (
     plain_domain,
 )
 from armillary.frontend.onnx_loops import Body, refuse_bounded
+from armillary.frontend.onnx_proto import AttributeType, onnx
 from armillary.frontend.onnx_signature import Signature, signature_of
 from armillary.frontend.onnx_tensor import Array, attribute_value, sparse_array, tensor_array
 from armillary.frontend.onnx_variants import variant_shapes
@@ -46,6 +45,9 @@ from armillary.ops.sequence_onnx import NOTHING
 from armillary.relay.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import OnnxNode, onnx_rule
 from armillary.relay.types import AnyDim, TensorType, TupleType
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError)
 _CONFIG_KEYS = ("use_nt_batch_matmul",)  # chooses between forms that our passes choose between by themselves
@@ -79,7 +81,7 @@ def from_onnx(
         known = ", ".join(_CONFIG_KEYS)
         raise ConfigError(f"from_onnx: unknown convert_config key {unknown[0]!r}", hint=f"known: {known}")
     try:
-        loaded = load_model(model, opset, splits=export_node_renamed_model_path is None)
+        loaded = load_model(model, opset, importable=importable if export_node_renamed_model_path is None else None)
         if export_node_renamed_model_path is not None:
             _export_renamed(loaded.proto, Path(export_node_renamed_model_path))
         shapes = [shape or {}]
@@ -104,14 +106,14 @@ def _joined(parts: list[tuple[IRModule, dict[str, Array]]]) -> tuple[IRModule, d
 
 def check_operators(model: Any, opset: int | None = None) -> None:
     """Raise UnsupportedError, naming all of them, if the model uses operators that cannot be imported."""
-    loaded = load_model(model, opset, splits=True)
+    loaded = load_model(model, opset, importable=importable)
     walk = _Walk(loaded, InputBinder(loaded.source, {}, "float32", {}), True)
     walk.refuse_unknown(ordered_nodes(loaded.proto.graph, (), loaded.source))
 
 
 def _export_renamed(proto: ModelProto, path: Path) -> None:
     """Save a copy in which every node has a name."""
-    renamed = ModelProto()
+    renamed = onnx.ModelProto()
     renamed.CopyFrom(proto)
     for index, node in enumerate(renamed.graph.node):
         node.name = node.name or f"{node.op_type}_{index}"
@@ -336,7 +338,7 @@ class _Walk:
         scope = {formal: outer[actual] for formal, actual in zip(body.input, node.input, strict=False) if actual}
         absent = set(body.input) - set(scope)
         versions = {**opsets, **opset_versions(body.opset_import, self.model.source)}
-        graph = GraphProto(name=body.name, node=[_without(bind_attributes(n, values), absent) for n in body.node])
+        graph = onnx.GraphProto(name=body.name, node=[_without(bind_attributes(n, values), absent) for n in body.node])
         formals = [formal if actual else "" for formal, actual in zip(body.output, node.output, strict=False)]
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in formals if name)
         self.calls.append(body.name)
@@ -467,8 +469,8 @@ def _check_node(node: NodeProto, standard: Signature) -> None:
     for name, (kind, is_required) in standard.attributes.items():
         if name not in given and is_required:
             raise ModelError(f"{node.op_type} lacks the required attribute {name!r}")
-        if name in given and given[name].type and AttributeProto.AttributeType.Name(given[name].type) != kind:
-            got = AttributeProto.AttributeType.Name(given[name].type)
+        got = AttributeType(given[name].type).name if name in given and given[name].type else kind
+        if got != kind:
             raise ModelError(f"{node.op_type}: attribute {name!r} is {got}, the standard says {kind}")
 
 

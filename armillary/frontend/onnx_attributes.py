@@ -7,14 +7,17 @@ ignore it would be a wrong answer.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 
 from armillary.errors import UnsupportedError
+from armillary.frontend.onnx_proto import onnx
 from armillary.lazy import late
 from armillary.relay.op import OnnxNode
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto
 
 _schema = late("armillary.frontend.onnx_functions:schema_of")
 _HARMLESS = frozenset({"consumed_inputs", "kernel_shape", "seed", "is_test"})  # hints, or what shapes say as well
@@ -67,7 +70,7 @@ def refuse_unread(view: OnnxNode) -> None:
             raise UnsupportedError(f"{view.op_type}: attribute {name!r} with value {value!r} is not supported")
 
 
-def _is_default(value: Any, default: onnx.AttributeProto) -> bool:
+def _is_default(value: Any, default: AttributeProto) -> bool:
     if not default.name:
         return False
     standard = onnx.helper.get_attribute_value(default)

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import GraphProto
 
 from armillary.errors import ModelError, UnsupportedError
 from armillary.frontend.onnx_fold import NeedsValue
@@ -37,6 +36,9 @@ from armillary.ops.transform_slice import strided_slice
 from armillary.relay.expr import Constant, Expr, Tuple
 from armillary.relay.op import OnnxNode
 from armillary.relay.types import TensorType, TupleType
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
 
 MAX_ITERATIONS = 256
 SHORT = 8  # iterations: as many are unrolled though they could run, docs/notes/011-control-flow-and-variants.md

@@ -7,16 +7,16 @@ place, or None. Invariant: nothing is expanded here; onnx.py imports the body wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
-from onnx import FunctionProto, NodeProto, TypeProto
+from typing import TYPE_CHECKING, Any
 
 from armillary.frontend.onnx_load import plain_domain
+from armillary.frontend.onnx_proto import onnx, protobuf
 from armillary.frontend.onnx_tensor import ELEM_TYPES
 from armillary.relay.expr import Expr
 from armillary.relay.types import TensorType
+
+if TYPE_CHECKING:
+    from onnx import FunctionProto, NodeProto, TypeProto
 
 
 def function_key(function: FunctionProto) -> tuple[str, str, str]:
@@ -40,7 +40,7 @@ def call_types(inputs: Sequence[Expr | None]) -> list[bytes]:
 def _type_proto(value: Expr | None) -> TypeProto:
     ty = value.checked_type if value is not None else None
     if not isinstance(ty, TensorType):
-        return TypeProto()
+        return onnx.TypeProto()
     made: TypeProto = onnx.helper.make_tensor_type_proto(ELEM_TYPES[str(ty.dtype)], ty.static)
     return made
 
@@ -51,8 +51,8 @@ def schema_function(node: NodeProto, domain: str, version: int, types: list[byte
     if schema is None or any(kind.startswith("seq(") for formal in schema.inputs for kind in formal.types):
         return None  # sequences are refused; the builders of their functions do not check what they are given
     if types is None and not schema.has_function and schema.has_context_dependent_function:
-        return FunctionProto(name=node.op_type)
-    body = FunctionProto()
+        return onnx.FunctionProto(name=node.op_type)
+    body = onnx.FunctionProto()
     try:
         if schema.has_function:
             best = _at_most(schema.function_opset_versions, version)
@@ -63,7 +63,7 @@ def schema_function(node: NodeProto, domain: str, version: int, types: list[byte
             body.ParseFromString(data)
         else:
             return None
-    except (RuntimeError, ValueError, DecodeError):
+    except (RuntimeError, ValueError, protobuf.DecodeError):
         return None
     return body if body.node else None
 

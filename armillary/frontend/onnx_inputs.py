@@ -8,10 +8,9 @@ cannot be typed is refused by name, with what to pass.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import ValueInfoProto
 
 from armillary.dtype import DType, dtype_of
 from armillary.errors import ModelError, Span, TypeMismatch, UnsupportedError
@@ -19,6 +18,9 @@ from armillary.frontend.onnx_tensor import checked_shape, elem_dtype
 from armillary.ops.sequence_onnx import NOTHING
 from armillary.relay.expr import Constant, Expr, Tuple, Var
 from armillary.relay.types import TensorType
+
+if TYPE_CHECKING:
+    from onnx import ValueInfoProto
 
 
 class InputBinder:

@@ -11,25 +11,29 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
-
-import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+from typing import TYPE_CHECKING, Any
 
 from armillary.aligned import Array
 from armillary.errors import ModelError, Span, UnsupportedError
+from armillary.frontend.onnx_plain import PlainModel, plain_model
+from armillary.frontend.onnx_proto import onnx, protobuf
 from armillary.frontend.onnx_signature import newest_opset
 from armillary.frontend.onnx_split import split_model
 
+if TYPE_CHECKING:
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+
 _MAX_NESTING = 32
+Importable = Callable[[str, str, int], bool]  # domain, operator, version
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
     """A parsed model: `source` is what errors call it, `opsets` maps domains ("" for ONNX's own) to versions.
+
+    `proto` is a ModelProto, or a PlainModel, which looks like one.
 
     `large` holds the bytes of initialisers of the main graph, by number, that `proto` lacks.
     """
@@ -41,33 +45,47 @@ class Model:
     large: Mapping[int, Array] = dataclasses.field(default_factory=dict)
 
 
-def load_model(model: Any, opset: int | None = None, *, splits: bool = False) -> Model:
+def load_model(model: Any, opset: int | None = None, *, importable: Importable | None = None) -> Model:
     """Read a model from a path, its bytes, or a ModelProto. `opset` overrides the version the model declares.
 
-    With `splits` the bytes of large initialisers may be in `Model.large` alone: see onnx_split.py.
+    With `importable` the bytes of large initialisers may be in `Model.large` alone (onnx_split.py), and a file whose
+    operators it accepts may be read without the onnx package (onnx_plain.py).
     """
-    if isinstance(model, ModelProto):
-        return _checked(model, model.graph.name or "<model>", None, opset)
     if isinstance(model, bytes | bytearray | memoryview):
         return _checked(_parse(bytes(model), "<bytes>"), "<bytes>", None, opset)
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         try:
-            parts = split_model(path) if splits else None
+            parts = split_model(path) if importable is not None else None
             data = path.read_bytes() if parts is None else parts.proto
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ModelError(f"cannot read the model: {reason}", span=Span(str(path))) from None
-        checked = _checked(_parse(data, str(path)), str(path), path.parent, opset)
+        proto: Any = _plain(data, opset, importable) if importable is not None else None
+        checked = _checked(proto or _parse(data, str(path)), str(path), path.parent, opset)
         return checked if parts is None else dataclasses.replace(checked, large=parts.large)
+    if isinstance(model, onnx.ModelProto):
+        return _checked(model, model.graph.name or "<model>", None, opset)
     raise ModelError(f"a model is a path, bytes or an onnx.ModelProto, got {type(model).__name__}")
 
 
+def _plain(data: bytes, opset: int | None, importable: Importable) -> PlainModel | None:
+    """The model if it is plain, and its operators are imported one by one: functions need onnx's messages."""
+    model = plain_model(data)
+    if model is None:
+        return None
+    versions = {plain_domain(entry.domain): entry.version for entry in model.opset_import}
+    if opset is not None:
+        versions[""] = int(opset)
+    kinds = {(plain_domain(node.domain), node.op_type) for node in model.graph.node}
+    return model if all(importable(d, name, versions.get(d, 1)) for d, name in kinds) else None
+
+
 def _parse(data: bytes, source: str) -> ModelProto:
-    proto = ModelProto()
+    proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)
-    except (DecodeError, ValueError, RuntimeError) as error:
+    except (protobuf.DecodeError, ValueError, RuntimeError) as error:
         raise ModelError(
             f"not a readable ONNX file ({len(data)} bytes): {error}",
             span=Span(source), hint="the file is damaged, cut short, or of another format",
@@ -225,7 +243,7 @@ def node_span(source: str, node: NodeProto) -> Span:
 
 def bind_attributes(node: NodeProto, values: dict[str, AttributeProto]) -> NodeProto:
     """A function-body node with `ref_attr_name` attributes replaced by the caller's values (or left out)."""
-    bound = NodeProto()
+    bound = onnx.NodeProto()
     bound.CopyFrom(node)
     del bound.attribute[:]
     for attribute in node.attribute:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from onnx import GraphProto, ValueInfoProto
 
 from armillary.errors import ModelError, Span, UnsupportedError
 from armillary.frontend.onnx_fold import Folder
 from armillary.frontend.onnx_load import outer_names
+from armillary.frontend.onnx_proto import onnx
 from armillary.ops.broadcast import subtract
 from armillary.ops.indexing import take
 from armillary.ops.shape import reshape, transpose
@@ -26,6 +26,9 @@ from armillary.ops.transform import reverse
 from armillary.relay.expr import Constant, Expr, Function, If, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.op import OnnxNode
 from armillary.relay.types import TensorType, TupleType, Type, scalar_type, tensor_fields
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ValueInfoProto
 
 _FOREVER = np.array(np.iinfo(np.int64).max)
 Values = list[Expr]
@@ -64,7 +67,7 @@ class Inside:
 def graph_of(view: OnnxNode, name: str) -> GraphProto:
     """A sub-graph of a node."""
     graph = view.attributes.get(name)
-    if not isinstance(graph, GraphProto):
+    if not isinstance(graph, onnx.GraphProto):
         raise ModelError(f"{view.op_type} lacks a {name.removesuffix('_branch') if 'branch' in name else name}")
     return graph
 

@@ -21,12 +21,12 @@ from armillary.aligned import Array, aligned_empty
 
 LARGE = 1 << 14  # bytes of a tensor that is read apart
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _LONGEST_HEADER = 20  # two varints
 _READ_AT_ONCE = 1 << 30  # the system refuses 2 GB and more
 
 
-class _Unusual(Exception):
+class Unusual(Exception):
     """Not the plain encoding of a model."""
 
 
@@ -55,7 +55,7 @@ def split_model(path: Path) -> SplitModel | None:
         if not stat.S_ISREG(status.st_mode) or status.st_size < LARGE:
             return None
         return _split(file, status.st_size)
-    except _Unusual:
+    except Unusual:
         return None
     finally:
         os.close(file)
@@ -64,8 +64,8 @@ def split_model(path: Path) -> SplitModel | None:
 def _split(file: int, size: int) -> SplitModel:
     top = list(_fields(file, 0, size))
     graphs = [field for field in top if field.number == _MODEL_GRAPH]
-    if len(graphs) != 1 or graphs[0].wire != _BYTES:
-        raise _Unusual
+    if len(graphs) != 1 or graphs[0].wire != BYTES:
+        raise Unusual
     (graph,) = graphs
     pieces: list[bytes] = []
     large: dict[int, Array] = {}
@@ -87,13 +87,13 @@ def _split(file: int, size: int) -> SplitModel:
 
 def _large_content(file: int, tensor: _Field) -> _Field | None:
     """The raw data of a tensor, if there is much of it."""
-    if tensor.wire != _BYTES:
-        raise _Unusual
+    if tensor.wire != BYTES:
+        raise Unusual
     if tensor.end - tensor.begin < LARGE:
         return None
     found = [field for field in _fields(file, tensor.begin, tensor.end) if field.number == _TENSOR_RAW_DATA]
-    if len(found) > 1 or any(field.wire != _BYTES for field in found):
-        raise _Unusual
+    if len(found) > 1 or any(field.wire != BYTES for field in found):
+        raise Unusual
     return next((field for field in found if field.end - field.begin >= LARGE), None)
 
 
@@ -101,24 +101,24 @@ def _fields(file: int, at: int, end: int) -> Iterator[_Field]:
     """The fields of a message that lies at [at, end)."""
     while at < end:
         head = os.pread(file, _LONGEST_HEADER, at)
-        tag, begin = _varint(head, 0)
+        tag, begin = varint(head, 0)
         number, wire = tag >> 3, tag & 7
-        if wire == _BYTES:
-            length, begin = _varint(head, begin)
-        elif wire == _VARINT:
-            length = _varint(head, begin)[1] - begin
-        elif wire in (_FIXED64, _FIXED32):
-            length = 8 if wire == _FIXED64 else 4
+        if wire == BYTES:
+            length, begin = varint(head, begin)
+        elif wire == VARINT:
+            length = varint(head, begin)[1] - begin
+        elif wire in (FIXED64, FIXED32):
+            length = 8 if wire == FIXED64 else 4
         else:
-            raise _Unusual
+            raise Unusual
         field = _Field(number, wire, at, at + begin, at + begin + length)
         if field.end > end or number == 0:
-            raise _Unusual
+            raise Unusual
         yield field
         at = field.end
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def varint(data: bytes, at: int) -> tuple[int, int]:
     """A number, and where the next thing starts."""
     value = 0
     for shift in range(0, 70, 7):
@@ -128,11 +128,11 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         at += 1
         if data[at - 1] < 128:
             return value, at
-    raise _Unusual
+    raise Unusual
 
 
 def _message(number: int, content: bytes) -> bytes:
-    head, size = bytearray([number << 3 | _BYTES]), len(content)
+    head, size = bytearray([number << 3 | BYTES]), len(content)
     while size > 127:
         head.append(size & 127 | 128)
         size >>= 7
@@ -157,5 +157,5 @@ def _read_into(file: int, memory: memoryview, at: int) -> None:
     while done < len(memory):
         count = os.preadv(file, [memory[done : done + _READ_AT_ONCE]], at + done)
         if count == 0:  # the file has become shorter
-            raise _Unusual
+            raise Unusual
         done += count

@@ -11,31 +11,33 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
-from onnx import AttributeProto, TensorProto, numpy_helper
 
 from armillary.dtype import DType
 from armillary.errors import ModelError, Span, UnsupportedError
+from armillary.frontend.onnx_proto import AttributeType, ElementType, onnx
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, SparseTensorProto, TensorProto
 
 Array = np.ndarray[Any, Any]
+_EXTERNAL = 1  # TensorProto.DataLocation
 MAX_BYTES = 1 << 40  # no tensor of a network we could run is larger
 
 DTYPES: dict[int, str] = {
-    TensorProto.FLOAT: "float32", TensorProto.DOUBLE: "float64", TensorProto.FLOAT16: "float16",
-    TensorProto.BFLOAT16: "bfloat16", TensorProto.BOOL: "bool",
-    TensorProto.INT8: "int8", TensorProto.INT16: "int16", TensorProto.INT32: "int32", TensorProto.INT64: "int64",
-    TensorProto.UINT8: "uint8", TensorProto.UINT16: "uint16", TensorProto.UINT32: "uint32",
-    TensorProto.UINT64: "uint64",
-    TensorProto.INT4: "int4", TensorProto.UINT4: "uint4", TensorProto.FLOAT8E4M3FN: "float8_e4m3fn",
-    TensorProto.FLOAT8E4M3FNUZ: "float8_e4m3fnuz", TensorProto.FLOAT8E5M2: "float8_e5m2",
-    TensorProto.FLOAT8E5M2FNUZ: "float8_e5m2fnuz",
+    ElementType.FLOAT: "float32", ElementType.DOUBLE: "float64", ElementType.FLOAT16: "float16",
+    ElementType.BFLOAT16: "bfloat16", ElementType.BOOL: "bool",
+    ElementType.INT8: "int8", ElementType.INT16: "int16", ElementType.INT32: "int32", ElementType.INT64: "int64",
+    ElementType.UINT8: "uint8", ElementType.UINT16: "uint16", ElementType.UINT32: "uint32",
+    ElementType.UINT64: "uint64",
+    ElementType.INT4: "int4", ElementType.UINT4: "uint4", ElementType.FLOAT8E4M3FN: "float8_e4m3fn",
+    ElementType.FLOAT8E4M3FNUZ: "float8_e4m3fnuz", ElementType.FLOAT8E5M2: "float8_e5m2",
+    ElementType.FLOAT8E5M2FNUZ: "float8_e5m2fnuz", ElementType.FLOAT4E2M1: "float4_e2m1fn",
+    ElementType.FLOAT8E8M0: "float8_e8m0fnu", ElementType.UINT2: "uint2", ElementType.INT2: "int2",
 }  # fmt: skip
-_RECENT = {"FLOAT4E2M1": "float4_e2m1fn", "FLOAT8E8M0": "float8_e8m0fnu", "UINT2": "uint2", "INT2": "int2"}
-DTYPES.update({getattr(TensorProto, k): v for k, v in _RECENT.items() if hasattr(TensorProto, k)})
-ELEM_TYPES = {dtype: code for code, dtype in DTYPES.items()}
+ELEM_TYPES = {dtype: int(code) for code, dtype in DTYPES.items()}
 _TYPED_FIELDS = {
     "float32": "float_data", "float64": "double_data", "int64": "int64_data", "uint32": "uint64_data",
     "uint64": "uint64_data",
@@ -47,10 +49,10 @@ def elem_dtype(code: int, what: str, span: Span | None = None) -> DType:
     if code in DTYPES:
         return DType(DTYPES[code])
     try:
-        name = TensorProto.DataType.Name(code).lower()  # type: ignore[attr-defined, unused-ignore]
+        name = onnx.TensorProto.DataType.Name(code).lower()  # type: ignore[attr-defined, unused-ignore]
     except ValueError:
         raise ModelError(f"{what} has the unknown element type {code}", span=span) from None
-    if code == TensorProto.UNDEFINED:
+    if code == 0:
         raise ModelError(f"{what} has no element type", span=span)
     raise UnsupportedError(
         f"{what} holds {name} values, which are not supported",
@@ -69,17 +71,15 @@ def tensor_array(
     dtype = elem_dtype(tensor.data_type, what, span)
     shape = checked_shape(tensor.dims, dtype, what, span)
     count = math.prod(shape)
-    if tensor.data_location == TensorProto.EXTERNAL:
-        raw = _external_bytes(tensor, what, span, folder)
-        _expect_bytes(len(raw), count, dtype, what, span)
-        inline = TensorProto(data_type=tensor.data_type, dims=shape, raw_data=raw)
-    elif content is not None or tensor.HasField("raw_data"):
+    if tensor.data_location == _EXTERNAL:
+        content = np.frombuffer(_external_bytes(tensor, what, span, folder), np.uint8)
+    if content is not None or tensor.HasField("raw_data"):
         if content is None:  # protobuf copies the bytes at each look: look once, and keep a view of that copy
             content = np.frombuffer(tensor.raw_data, np.uint8)
         _expect_bytes(content.nbytes, count, dtype, what, span)
         if dtype.bits == 8 * dtype.numpy.itemsize and sys.byteorder == "little":
             return content.view(dtype.numpy).reshape(shape)
-        inline = TensorProto(data_type=tensor.data_type, dims=shape, raw_data=content.tobytes())
+        inline = onnx.TensorProto(data_type=tensor.data_type, dims=shape, raw_data=content.tobytes())
     else:
         field = _TYPED_FIELDS.get(dtype, "int32_data")
         have, want = len(getattr(tensor, field)), -(-count * _field_bits(dtype) // 8)
@@ -87,7 +87,7 @@ def tensor_array(
             raise ModelError(f"{what}: shape {list(shape)} wants {want} values in {field}, got {have}", span=span)
         inline = tensor
     try:
-        array = numpy_helper.to_array(inline)
+        array = onnx.numpy_helper.to_array(inline)
     except (ValueError, TypeError, OverflowError) as error:
         raise ModelError(f"{what}: its data cannot be read as {dtype}: {error}", span=span) from None
     return np.ascontiguousarray(array.astype(dtype.numpy, copy=False)).reshape(shape)
@@ -144,7 +144,7 @@ def _external_bytes(tensor: TensorProto, what: str, span: Span | None, folder: P
     return data
 
 
-def sparse_array(sparse: onnx.SparseTensorProto, span: Span | None = None, folder: Path | None = None) -> Array:
+def sparse_array(sparse: SparseTensorProto, span: Span | None = None, folder: Path | None = None) -> Array:
     """The dense form of a sparse tensor (linear or coordinate indices)."""
     values = tensor_array(sparse.values, span, folder)
     indices = tensor_array(sparse.indices, span, folder)
@@ -177,7 +177,7 @@ def attribute_value(attribute: AttributeProto, span: Span | None = None, folder:
 
 def _guess_type(attribute: AttributeProto) -> int:
     """Models of IR version 1 leave the type out: take the field that is set."""
-    kinds = AttributeProto
+    kinds = AttributeType
     single = {"f": kinds.FLOAT, "i": kinds.INT, "s": kinds.STRING, "t": kinds.TENSOR, "g": kinds.GRAPH}
     for field, kind in single.items():
         if attribute.HasField(field):  # type: ignore[arg-type, unused-ignore]
@@ -190,20 +190,20 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", errors="replace")
 
 
-_Reader = Callable[[AttributeProto, Span | None, Path | None], Any]
+_Reader = Callable[[Any, Span | None, Path | None], Any]  # Any: an AttributeProto, and its value
 _ATTRIBUTES: dict[int, _Reader] = {
-    AttributeProto.FLOAT: lambda a, s, d: float(a.f),
-    AttributeProto.INT: lambda a, s, d: int(a.i),
-    AttributeProto.STRING: lambda a, s, d: _text(a.s),
-    AttributeProto.TENSOR: lambda a, s, d: tensor_array(a.t, s, d),
-    AttributeProto.SPARSE_TENSOR: lambda a, s, d: sparse_array(a.sparse_tensor, s, d),
-    AttributeProto.FLOATS: lambda a, s, d: tuple(float(f) for f in a.floats),
-    AttributeProto.INTS: lambda a, s, d: tuple(int(i) for i in a.ints),
-    AttributeProto.STRINGS: lambda a, s, d: tuple(_text(t) for t in a.strings),
-    AttributeProto.TENSORS: lambda a, s, d: tuple(tensor_array(t, s, d) for t in a.tensors),
-    AttributeProto.GRAPH: lambda a, s, d: a.g,
-    AttributeProto.GRAPHS: lambda a, s, d: tuple(a.graphs),
-    AttributeProto.TYPE_PROTO: lambda a, s, d: a.tp,
-    AttributeProto.TYPE_PROTOS: lambda a, s, d: tuple(a.type_protos),
-    AttributeProto.SPARSE_TENSORS: lambda a, s, d: tuple(sparse_array(t, s, d) for t in a.sparse_tensors),
+    AttributeType.FLOAT: lambda a, s, d: float(a.f),
+    AttributeType.INT: lambda a, s, d: int(a.i),
+    AttributeType.STRING: lambda a, s, d: _text(a.s),
+    AttributeType.TENSOR: lambda a, s, d: tensor_array(a.t, s, d),
+    AttributeType.SPARSE_TENSOR: lambda a, s, d: sparse_array(a.sparse_tensor, s, d),
+    AttributeType.FLOATS: lambda a, s, d: tuple(float(f) for f in a.floats),
+    AttributeType.INTS: lambda a, s, d: tuple(int(i) for i in a.ints),
+    AttributeType.STRINGS: lambda a, s, d: tuple(_text(t) for t in a.strings),
+    AttributeType.TENSORS: lambda a, s, d: tuple(tensor_array(t, s, d) for t in a.tensors),
+    AttributeType.GRAPH: lambda a, s, d: a.g,
+    AttributeType.GRAPHS: lambda a, s, d: tuple(a.graphs),
+    AttributeType.TYPE_PROTO: lambda a, s, d: a.tp,
+    AttributeType.TYPE_PROTOS: lambda a, s, d: tuple(a.type_protos),
+    AttributeType.SPARSE_TENSORS: lambda a, s, d: tuple(sparse_array(t, s, d) for t in a.sparse_tensors),
 }

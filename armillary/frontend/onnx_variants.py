@@ -8,11 +8,12 @@ out has numbers only; a name that is neither an input nor a dimension is refused
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from onnx import ValueInfoProto
+from typing import TYPE_CHECKING, Any
 
 from armillary.errors import ModelError, TypeMismatch
+
+if TYPE_CHECKING:
+    from onnx import ValueInfoProto
 
 Shapes = dict[str, Any]  # Any: numbers, or for sequences lists of shapes
 
