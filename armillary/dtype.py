@@ -10,19 +10,16 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-import ml_dtypes
 import numpy as np
 
 from armillary.errors import TypeMismatch
+from armillary.lazy import find
 
 _PATTERN = re.compile(r"^(int|uint|float|bfloat|bool|handle|void|string)(\d*)(_[a-z0-9]+?)?(?:x(\d+))?$")
-_SPECIAL: dict[str, Any] = {  # names numpy does not know; ml_dtypes provides them
-    name: np.dtype(getattr(ml_dtypes, name))
-    for name in (
-        "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
-        "float4_e2m1fn", "int4", "uint4", "int2", "uint2",
-    )
-}  # fmt: skip
+_SPECIAL = frozenset({  # names numpy does not know; ml_dtypes, imported for the first of them, provides them
+    "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+    "float4_e2m1fn", "int4", "uint4", "int2", "uint2",
+})  # fmt: skip
 _VARIANTS = {name for name in _SPECIAL if "_" in name}
 
 
@@ -71,7 +68,7 @@ class DType(str):
         """The numpy dtype of one lane; raises TypeMismatch for handle, void and string."""
         element = str.__str__(self.element)
         if element in _SPECIAL:
-            special: np.dtype[Any] = np.dtype(_SPECIAL[element])
+            special: np.dtype[Any] = np.dtype(find(f"ml_dtypes:{element}"))
             return special
         if self.code in ("handle", "void", "string"):
             raise TypeMismatch(f"dtype {self} has no array form")

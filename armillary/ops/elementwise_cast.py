@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
+from armillary.lazy import late
 from armillary.ops._common import check_kind, elements, f32, i32, like_const, of_type, onnx_dtype, quiet
 from armillary.ops._late import T, te
 from armillary.ops.broadcast import add, bitwise_and, greater, logical_and, maximum, minimum, right_shift, where
@@ -139,14 +139,17 @@ def cast_for_onnx(node: OnnxNode, data: Expr, dtype: str) -> Expr:
     return cast_saturated(data, dtype)
 
 
+_finfo = late("ml_dtypes:finfo")
+
+
 def cast_saturated(data: Expr, dtype: str) -> Expr:
     """A cast to a small float type that brings finite values beyond its range to the nearest it has."""
     ty = data.checked_type
     assert isinstance(ty, TensorType), "a cast has a tensor"
     source = ty.dtype
-    info = ml_dtypes.finfo(DType(dtype).numpy)  # type: ignore[no-untyped-call, unused-ignore]
+    info = _finfo(DType(dtype).numpy)
     low, high = float(info.min), float(info.max)
-    wide = float(ml_dtypes.finfo(source.numpy).max)  # type: ignore[no-untyped-call, unused-ignore]
+    wide = float(_finfo(source.numpy).max)
     return cast(clip(data, low, high) if high < wide else data, dtype)
 
 

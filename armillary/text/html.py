@@ -6,10 +6,12 @@ every notebook. Invariant: everything from outside is escaped; no scripts, nothi
 
 from __future__ import annotations
 
-import html
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from armillary.lazy import late
+
+_escape: Callable[[str], str] = late("html:escape")  # the module brings a table of 500 KB
 _FOLD = 60  # lines of text that are shown unfolded
 _LONGEST = 4000  # lines after which the rest is left out
 _TOKEN = re.compile(
@@ -37,11 +39,11 @@ def coloured(text: str) -> str:
     """The text escaped, with names, words, types, numbers and comments in colours."""
     parts, position = [], 0
     for match in _TOKEN.finditer(text):
-        parts.append(html.escape(text[position : match.start()]))
+        parts.append(_escape(text[position : match.start()]))
         colour = _COLOURS[match.lastgroup or "name"]
-        parts.append(f'<span style="color:{colour}">{html.escape(match[0])}</span>')
+        parts.append(f'<span style="color:{colour}">{_escape(match[0])}</span>')
         position = match.end()
-    return "".join(parts) + html.escape(text[position:])
+    return "".join(parts) + _escape(text[position:])
 
 
 def source_html(text: str, title: str) -> str:
@@ -50,8 +52,8 @@ def source_html(text: str, title: str) -> str:
     shown = "\n".join(lines[:_LONGEST])
     rest = f"\n… {len(lines) - _LONGEST} more lines" if len(lines) > _LONGEST else ""
     is_open = " open" if len(lines) <= _FOLD else ""
-    head = f"{html.escape(title)}, {len(lines)} line{'s' * (len(lines) != 1)}"
-    body = f'<pre style="{_PRE}">{coloured(shown)}{html.escape(rest)}</pre>'
+    head = f"{_escape(title)}, {len(lines)} line{'s' * (len(lines) != 1)}"
+    body = f'<pre style="{_PRE}">{coloured(shown)}{_escape(rest)}</pre>'
     return f'<details{is_open}><summary style="font:13px sans-serif">{head}</summary>{body}</details>'
 
 
@@ -67,7 +69,7 @@ def table_html(heads: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequen
 
 def _row(tag: str, cells: Sequence[str]) -> str:
     made = (
-        f'<{tag} style="{_CELL};text-align:{"right" if _is_number(cell) else "left"}">{html.escape(cell)}</{tag}>'
+        f'<{tag} style="{_CELL};text-align:{"right" if _is_number(cell) else "left"}">{_escape(cell)}</{tag}>'
         for cell in cells
     )
     return f"<tr>{''.join(made)}</tr>"
