@@ -126,16 +126,21 @@ def test_importing_the_package_takes_less_than_300_ms() -> None:
     assert best < IMPORT_SECONDS, f"import armillary took {best:.3f} s (best of 5, including the interpreter's start)"
 
 
-_HEAVY = ("onnx", "llvmlite", "numpy", "armillary.ops", "armillary.runtime")
+_HEAVY = (
+    "onnx", "llvmlite", "ml_dtypes", "numpy", "armillary.codegen.build", "armillary.ops", "armillary.runtime",
+    "armillary.schedules", "armillary.te",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("code", "loaded"),
-    [("import armillary", ""), ("from armillary import relay", "numpy"), ("from armillary import te, tir", "numpy"),
+    [("import armillary", ""), ("from armillary import relay", "numpy"),
+     ("from armillary import te, tir", "armillary.te numpy"),
      ("from armillary import relay; relay.nn.relu", "armillary.ops numpy"),
      ("from armillary import target; target.Target('llvm')", ""),
      ("import armillary.runtime", "armillary.runtime numpy"),
-     ("from armillary import relay; relay.frontend.from_onnx", "armillary.ops numpy")],
+     ("from armillary import relay; relay.frontend.from_onnx", "armillary.ops numpy"),
+     ("from armillary import relay; relay.build", "armillary.ops armillary.runtime llvmlite numpy")],
 )  # fmt: skip
 def test_an_import_loads_what_it_needs_and_no_more(code: str, loaded: str) -> None:
     done = subprocess.run(
