@@ -1,0 +1,157 @@
+"""The schedule of nn.contrib_conv2d_fourier_NCHWc: where the stages of convolution by Fourier transforms run.
+
+In: a fused function anchored at that convolution. Out: three phases with a barrier between: tiles to points; products,
+for which a thread first transforms the weights of a group of output channels for an eighth of the points, into its own
+cache; products to outputs. Invariant: a row or a column stays in registers, a tile between rows and columns in L1;
+consumers of the convolution run on the output row before it is stored. Which tile: target/cost_fourier.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from armillary import te
+from armillary.schedules.cpu.common import accumulators, fuse_all
+from armillary.schedules.registry import Fused, Workload, implement
+from armillary.target.cost import Tile, choose_tile
+from armillary.target.cost_fourier import FourierLayer, product_nest
+from armillary.target.cpu import cpu_model
+
+Stages = dict[str, te.Tensor]
+STEPS = range(3)  # of a transform
+
+
+def layer_of(workload: Workload) -> FourierLayer:
+    """The sizes of a convolution by Fourier transforms, from its types."""
+    data, weight = workload.types[:2]
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)  # Any: a tensor type, as inference has checked
+    batch, chunks, height, width, block = result.static
+    return FourierLayer(data.static[1] * data.static[4], chunks, block, batch, height, width, weight.static[2:4])
+
+
+@implement("nn.contrib_conv2d_fourier_NCHWc", family="cpu", name="fourier")
+def schedule_fourier(schedule: te.Schedule, fused: Fused) -> None:
+    """Three phases."""
+    cpu = cpu_model(fused.workload.target)
+    layer = layer_of(fused.workload)
+    tile = choose_tile(product_nest(layer, cpu), cpu)
+    (conv,) = fused.anchor
+    stages = _stages(conv)
+    output = fused.outputs[0]
+    _inline_others(schedule, fused, {id(t.op) for t in stages.values()})
+    _schedule_output(schedule, output, stages, layer)
+    _schedule_data(schedule, stages)
+    _schedule_product(schedule, stages, tile)
+
+
+def _stages(conv: te.Tensor) -> Stages:
+    """The stages of the computation by their tags."""
+    found: Stages = {}
+    todo = [conv]
+    while todo:
+        op = todo.pop().op
+        if isinstance(op, te.ComputeOp) and op.tag.startswith(("fourier_", "conv2d_fourier")):
+            found[op.tag.removeprefix("fourier_")] = op.output(0)
+            todo.extend(op.input_tensors)
+    return found
+
+
+def _inline_others(schedule: te.Schedule, fused: Fused, own: set[int]) -> None:
+    outputs = {id(t.op) for t in fused.outputs}
+    conv = fused.anchor[0].op
+    for stage in schedule.stages:
+        op = stage.op
+        if isinstance(op, te.ComputeOp) and id(op) not in outputs and (id(op) not in own or op is conv):
+            schedule[op].compute_inline()
+
+
+def _in_registers(schedule: te.Schedule, tensors: list[te.Tensor], stage: te.Stage, at: te.IterVar) -> None:
+    """Compute transforms at a loop of their reader, every element and the lanes unrolled."""
+    for tensor in tensors:
+        inside = schedule[tensor]
+        inside.set_scope("local")
+        inside.compute_at(stage, at)
+        inside.unroll(inside.op.axis[-2])
+        inside.vectorize(inside.op.axis[-1])
+
+
+def _schedule_data(schedule: te.Schedule, stages: Stages) -> None:
+    """A tile of a block of channels: each row to eight complex numbers, then each column of those to points."""
+    stage = schedule[stages["data"]]
+    v, u, f, chunk, tile, lane = stage.op.axis
+    stage.reorder(tile, chunk, v, u, f, lane)
+    at = stage.fuse(tile, chunk)
+    stage.parallel(at)
+    stage.unroll(u)
+    stage.unroll(f)
+    stage.vectorize(lane)
+    _in_registers(schedule, [stages[f"data_columns_{n}"] for n in STEPS], stage, v)
+    held = schedule[stages["data_held"]]
+    held.compute_at(stage, at)
+    *_, y, s, lane = held.op.axis
+    held.unroll(s)
+    held.vectorize(lane)
+    _in_registers(schedule, [stages[n] for n in ("tile", "data_twist", *(f"data_rows_{n}" for n in STEPS))], held, y)
+
+
+def _schedule_product(schedule: te.Schedule, stages: Stages, tile: Tile) -> None:
+    """Groups of output channels, for each the eighths of the points: transform weights, then products by tiles."""
+    product = stages["product"]
+    local = schedule.cache_write(product, "local")
+    stage = schedule[product]
+    v, u, f, chunk, spot, lane = stage.op.axis
+    group, chunk_inner = stage.split(chunk, factor=tile.vectors)
+    spot_outer, spot_inner = stage.split(spot, factor=tile.rows)
+    stage.reorder(group, v, u, f, spot_outer, chunk_inner, spot_inner, lane)
+    at = stage.fuse(group, v)
+    stage.parallel(at)
+    for axis in (chunk_inner, spot_inner):
+        stage.unroll(axis)
+    stage.vectorize(lane)
+    schedule[local].compute_at(stage, spot_outer)
+    for inside in accumulators(schedule, local, SHORT_SUM):
+        *blocks, _, _, _, chunk_tile, spot_tile, lane_tile = inside.op.axis
+        inside.reorder(*blocks, *inside.op.reduce_axis, spot_tile, chunk_tile, lane_tile)
+        inside.unroll(spot_tile)
+        inside.unroll(chunk_tile)
+        inside.vectorize(lane_tile)
+    _schedule_weights(schedule, stages, stage, at)
+
+
+SHORT_SUM = 32
+
+
+def _schedule_weights(schedule: te.Schedule, stages: Stages, stage: te.Stage, at: te.IterVar) -> None:
+    weights = schedule[stages["weight"]]
+    weights.compute_at(stage, at)
+    v, u, f, o, c, p, q = weights.op.axis
+    weights.reorder(v, o, c, p, u, f, q)
+    weights.unroll(u)
+    weights.unroll(f)
+    weights.vectorize(q)
+    names = ["weight_rows", *(f"weight_columns_{n}" for n in STEPS)]
+    _in_registers(schedule, [stages[n] for n in names], weights, p)
+    roots = schedule[stages["roots"]]
+    roots.unroll(roots.op.axis[0])
+
+
+def _schedule_output(schedule: te.Schedule, output: te.Tensor, stages: Stages, layer: FourierLayer) -> None:
+    """A tile of a block of channels: columns back, then each row back, its consumers, and the store."""
+    stage = schedule[output]
+    batch, chunk, row, column, block = stage.op.axis
+    m_h, m_w = layer.outputs
+    row_tile, row_inner = stage.split(row, factor=m_h)
+    column_tile, column_inner = stage.split(column, factor=m_w)
+    stage.reorder(batch, chunk, row_tile, column_tile, row_inner, column_inner, block)
+    stage.parallel(fuse_all(stage, [batch, chunk, row_tile]))
+    stage.unroll(column_inner)
+    stage.vectorize(block)
+    held = schedule[stages["output_held"]]
+    held.compute_at(stage, column_tile)
+    _, _, v, y, part, lane = held.op.axis
+    held.unroll(y)
+    held.unroll(part)
+    held.vectorize(lane)
+    _in_registers(schedule, [stages[n] for n in ("sums", *(f"output_columns_{n}" for n in STEPS))], held, v)
+    names = [*(f"output_rows_{n}" for n in STEPS), "output"]
+    _in_registers(schedule, [stages[n] for n in names], stage, row_inner)
