@@ -26,7 +26,7 @@ def layer_of(workload: Workload) -> FourierLayer:
     data, weight = workload.types[:2]
     result: Any = workload.op.infer_type(workload.attrs, workload.types)  # Any: a tensor type, as inference has checked
     batch, chunks, height, width, block = result.static
-    return FourierLayer(data.static[1] * data.static[4], chunks, block, batch, height, width, weight.static[2:4])
+    return FourierLayer(data.static[1] * data.static[4], chunks, block, batch, height, width, weight.static[3:5])
 
 
 @implement("nn.contrib_conv2d_fourier_NCHWc", family="cpu", name="fourier")
@@ -102,23 +102,20 @@ def _schedule_product(schedule: te.Schedule, stages: Stages, tile: Tile) -> None
     v, u, f, chunk, spot, lane = stage.op.axis
     group, chunk_inner = stage.split(chunk, factor=tile.vectors)
     spot_outer, spot_inner = stage.split(spot, factor=tile.rows)
-    stage.reorder(group, v, u, f, spot_outer, chunk_inner, spot_inner, lane)
-    at = stage.fuse(group, v)
+    stage.reorder(v, group, u, f, spot_outer, chunk_inner, spot_inner, lane)
+    at = stage.fuse(v, group)
     stage.parallel(at)
     for axis in (chunk_inner, spot_inner):
         stage.unroll(axis)
     stage.vectorize(lane)
     schedule[local].compute_at(stage, spot_outer)
-    for inside in accumulators(schedule, local, SHORT_SUM):
+    for inside in accumulators(schedule, local):
         *blocks, _, _, _, chunk_tile, spot_tile, lane_tile = inside.op.axis
         inside.reorder(*blocks, *inside.op.reduce_axis, spot_tile, chunk_tile, lane_tile)
         inside.unroll(spot_tile)
         inside.unroll(chunk_tile)
         inside.vectorize(lane_tile)
     _schedule_weights(schedule, stages, stage, at)
-
-
-SHORT_SUM = 32
 
 
 def _schedule_weights(schedule: te.Schedule, stages: Stages, stage: te.Stage, at: te.IterVar) -> None:
