@@ -28,6 +28,7 @@ from armillary.relay.transform.fast_math import fast_math
 from armillary.relay.transform.flatten_atrous_conv import flatten_atrous_conv
 from armillary.relay.transform.fold_constant import fold_constant
 from armillary.relay.transform.fold_scale_axis import fold_scale_axis
+from armillary.relay.transform.fourier_conv2d import fourier_conv2d
 from armillary.relay.transform.fuse_ops import fuse_ops
 from armillary.relay.transform.hoist_elementwise import hoist_elementwise
 from armillary.relay.transform.infer_type import infer_type
@@ -48,7 +49,6 @@ from armillary.relay.transform.remove_unused_functions import remove_unused_func
 from armillary.relay.transform.simplify_expr import simplify_expr
 from armillary.relay.transform.simplify_expr_post_alter_op import simplify_expr_post_alter_op
 from armillary.relay.transform.simplify_inference import simplify_inference
-from armillary.relay.transform.split_kernels import split_kernels
 from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
 from armillary.relay.transform.to_graph_normal_form import to_graph_normal_form
 from armillary.relay.transform.transpose_as_shuffle import transpose_as_shuffle
@@ -115,12 +115,12 @@ def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
         # Channels in blocks of a vector; weights packed: the last change of layout.
         infer_type.bind(),
         transpose_as_shuffle.bind(target=target),
-        split_kernels.bind(target=target),
         infer_type.bind(),
         pad_channels.bind(target=target),
         pad_units.bind(target=target),
         alter_op_layout.bind(target=target),
-        # Each 3x3 convolution has its algorithm.
+        # Each convolution has its algorithm.
+        fourier_conv2d.bind(target=target),
         winograd_conv2d.bind(target=target),
         fold_constant.bind(),
         simplify_expr_post_alter_op.bind(),

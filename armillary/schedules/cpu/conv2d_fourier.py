@@ -13,8 +13,8 @@ from typing import Any
 from armillary import te
 from armillary.schedules.cpu.common import accumulators, fuse_all
 from armillary.schedules.registry import Fused, Workload, implement
-from armillary.target.cost import Tile, choose_tile
-from armillary.target.cost_fourier import FourierLayer, product_nest
+from armillary.target.cost import Explanation, Tile, explained, far_weights
+from armillary.target.cost_fourier import FourierLayer, direct_estimate, estimate, product_tile
 from armillary.target.cpu import cpu_model
 
 Stages = dict[str, te.Tensor]
@@ -29,12 +29,21 @@ def layer_of(workload: Workload) -> FourierLayer:
     return FourierLayer(data.static[1] * data.static[4], chunks, block, batch, height, width, weight.static[3:5])
 
 
-@implement("nn.contrib_conv2d_fourier_NCHWc", family="cpu", name="fourier")
+def explain_fourier(workload: Workload) -> Explanation:
+    """The transforms against the direct convolution."""
+    cpu, layer = cpu_model(workload.target), layer_of(workload)
+    tile, _ = product_tile(layer, cpu)
+    rate = far_weights(cpu)
+    rows = [estimate(layer, cpu, rate), direct_estimate(layer, cpu, rate)]
+    return explained("Fourier transforms of 16x16 tiles", f"{tile}", rows, cpu)
+
+
+@implement("nn.contrib_conv2d_fourier_NCHWc", family="cpu", name="fourier", explain=explain_fourier)
 def schedule_fourier(schedule: te.Schedule, fused: Fused) -> None:
     """Three phases."""
     cpu = cpu_model(fused.workload.target)
     layer = layer_of(fused.workload)
-    tile = choose_tile(product_nest(layer, cpu), cpu)
+    tile, _ = product_tile(layer, cpu)
     (conv,) = fused.anchor
     stages = _stages(conv)
     output = fused.outputs[0]
