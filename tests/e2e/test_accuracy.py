@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 def conv64(x: Array, w: Array) -> Array:
-    """3x3 (or 1x1) convolution that keeps the image's size, in float64."""
+    """Convolution that keeps the image's size, in float64."""
     k = w.shape[2]
     pad = k // 2
     windows = np.lib.stride_tricks.sliding_window_view(
@@ -58,8 +58,9 @@ def network(channels: list[int], kernel: int, side: int, units: int) -> tuple[on
 
 @pytest.mark.parametrize(
     ("channels", "kernel", "side"),
-    [([64, 64, 64, 64], 3, 56), ([256, 256, 256], 3, 28), ([512, 512, 512], 3, 14), ([1024, 256, 1024], 1, 14)],
-    ids=["64x56", "256x28", "512x14", "pointwise"],
+    [([64, 64, 64, 64], 3, 56), ([256, 256, 256], 3, 28), ([512, 512, 512], 3, 14), ([1024, 256, 1024], 1, 14),
+     ([64, 64, 64, 64], 7, 40), ([32, 64, 64], 5, 36)],
+    ids=["64x56", "256x28", "512x14", "pointwise", "7x7", "5x5"],
 )
 def test_error_against_float64_is_at_most_twice_onnx_runtimes(channels: list[int], kernel: int, side: int) -> None:
     model, weights = network(channels, kernel, side, 64)

@@ -28,11 +28,11 @@ OPTIONS = {
     "combine-parallel-conv2d": {"min_num_branches": 2},
     "combine-parallel-dense": {"min_num_branches": 2},
     "convert-layout": {"desired_layouts": {"nn.conv2d": ["NHWC", "default"]}},
+    "fourier-conv2d": {"target": AVX},
     "fuse-ops": {"fuse_opt_level": 3},
     "merge-composite": {"pattern_table": [("lib.conv2d", CONV_RELU)]},
     "pad-channels": {"target": AVX},
     "pad-units": {"target": AVX},
-    "split-kernels": {"target": AVX},
     "transpose-as-shuffle": {"target": AVX},
     "winograd-conv2d": {"target": AVX},
 }

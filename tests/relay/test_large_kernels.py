@@ -1,4 +1,4 @@
-"""Kernels taken apart, transposed convolutions as shuffled channels, odd channel counts: same results."""
+"""Large kernels by Fourier transforms, transposed convolutions as shuffled channels, odd channel counts: same results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from armillary.contrib.graph_executor import GraphModule
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Expr, Function, const, var
-from armillary.relay.transform.split_kernels import kernel_parts, split_kernels
+from armillary.relay.transform.fourier_conv2d import fourier_conv2d
 from armillary.relay.transform.transpose_as_shuffle import transpose_as_shuffle
 from armillary.transform import PassContext, Sequential
 
@@ -91,41 +91,71 @@ def test_many_channels_of_a_transposed_convolution_stay() -> None:
     assert transpose_as_shuffle.bind(target=AVX)(before).astext() == before.astext()
 
 
-def beside_parameters(body: Expr) -> Expr:
-    """The network with enough other parameters that a few zeros are little."""
-    for _ in range(4):
-        body = relay.nn.relu(relay.nn.conv2d(body, const(random(2, 64, 64, 3, 3)), padding=(1, 1)))
-    return body
+def blocked(body: Expr, target: str = AVX) -> IRModule:
+    """What fourier-conv2d gets."""
+    with PassContext(opt_level=3):
+        module: IRModule = Sequential([T.AlterOpLayout(target), T.InferType()])(typed(body))
+        return module
 
 
-@pytest.mark.parametrize(("kernel", "padding"), [((5, 5), (2, 2)), ((4, 5), (1, 0, 2, 3)), ((5, 6), (0, 0))])
-def test_a_large_kernel_is_taken_apart(kernel: tuple[int, int], padding: tuple[int, ...]) -> None:
-    x = var("x", shape=(1, 16, 25, 31))
-    y = relay.nn.conv2d(x, const(random(1, 64, 16, *kernel)), padding=padding)
-    before = typed(beside_parameters(relay.nn.relu(y)))
-    after = T.InferType()(split_kernels.bind(target=AVX)(before))
-    assert after.astext().count("strided_slice(") == 4 and "kernel_size=[3, 3]" in after.astext()
-    check(before, after, 1, 16, 25, 31)
+def convolution(inputs: int, outputs: int, side: int, kernel: int, **attrs: Any) -> Expr:
+    """A convolution that keeps the size of its image, with random weights."""
+    x = var("x", shape=(1, inputs, side, side))
+    weight = const(random(1, outputs, inputs, kernel, kernel))
+    return relay.nn.conv2d(x, weight, **({"padding": (kernel // 2, kernel // 2)} | attrs))
 
 
-def test_kernels_are_split_while_the_package_stays_small_and_winograd_is_allowed() -> None:
-    x = var("x", shape=(1, 64, 28, 28))
-    alone = typed(relay.nn.conv2d(x, const(random(1, 64, 64, 5, 5)), padding=(2, 2)))
-    assert split_kernels.bind(target=AVX)(alone).astext() == alone.astext()
-    first = var("x", shape=(1, 16, 28, 28))
-    among = typed(beside_parameters(relay.nn.conv2d(first, const(random(1, 64, 16, 5, 5)), padding=(2, 2))))
-    assert split_kernels.bind(target=AVX)(among).astext() != among.astext()
-    with PassContext(opt_level=3, config={"relay.WinogradConv2D.max_tile": 0}):
-        assert split_kernels.bind(target=AVX)(among).astext() == among.astext()
+@pytest.mark.parametrize(
+    ("kernel", "padding", "shape", "outputs"),
+    [
+        ((7, 7), (3, 3), (1, 32, 23, 11), 16),  # several tiles, and a part of one
+        ((5, 5), (2, 2), (2, 16, 12, 12), 32),  # a tile for each image
+        ((4, 9), (1, 0, 2, 3), (1, 8, 9, 17), 16),  # not square, uneven padding, blocks that differ
+        ((15, 11), (0, 0), (1, 16, 17, 20), 8),  # the largest; imaginary parts of the weights of a row
+    ],
+)
+def test_a_large_kernel_is_computed_by_fourier_transforms(
+    kernel: tuple[int, int], padding: tuple[int, ...], shape: tuple[int, ...], outputs: int
+) -> None:
+    y = relay.nn.conv2d(var("x", shape=shape), const(random(1, outputs, shape[1], *kernel)), padding=padding)
+    before = typed(relay.nn.relu(relay.add(y, const(random(2, outputs, 1, 1)))))
+    with PassContext(opt_level=3, config={"relay.FourierConv2D.use": 1}):
+        assert "conv2d_fourier" in relay.optimize(before, "llvm")[0].astext(False)
+        check(before, before, *shape)
 
 
-def test_parts_of_a_kernel_lie_row_by_row() -> None:
-    weight = np.arange(2 * 3 * 5 * 4, dtype="float32").reshape(2, 3, 5, 4)
-    parts = kernel_parts(weight)
-    assert parts.shape == (2, 12, 3, 3)
-    np.testing.assert_array_equal(parts[:, 0:3], weight[:, :, :3, :3])
-    np.testing.assert_array_equal(parts[:, 6:9, :2], weight[:, :, 3:, :3])
-    assert not parts[:, 9:12, 2].any() and not parts[:, 3:6, :, 1:].any()
+@pytest.mark.parametrize("target", [AVX, "llvm -mcpu=haswell -mtriple=x86_64-linux-gnu"])
+def test_fourier_transforms_are_chosen_where_an_image_has_tiles_for_its_weights(target: str) -> None:
+    for body in (convolution(128, 128, 46, 7), convolution(48, 64, 35, 5)):
+        found = fourier_conv2d.bind(target=target)(blocked(body, target)).astext(False)
+        assert "conv2d_fourier" in found and "contrib_conv2d_NCHWc" not in found
+    few = blocked(convolution(128, 128, 7, 7), target)
+    assert fourier_conv2d.bind(target=target)(few).astext() == few.astext()
+    with PassContext(opt_level=3, config={"relay.FourierConv2D.use": 0}):
+        many = blocked(convolution(128, 128, 46, 7), target)
+        assert fourier_conv2d.bind(target=target)(many) is many
+
+
+@pytest.mark.parametrize("attrs", [{"strides": (2, 2)}, {"dilation": (2, 2)}])
+def test_large_kernels_with_strides_or_dilation_stay(attrs: dict[str, Any]) -> None:
+    before = blocked(convolution(16, 16, 30, 5, **attrs))
+    with PassContext(opt_level=3, config={"relay.FourierConv2D.use": 1}):
+        assert fourier_conv2d.bind(target=AVX)(before).astext() == before.astext()
+
+
+def test_weights_of_whole_numbers_keep_their_exact_sums() -> None:
+    x = var("x", shape=(1, 16, 30, 30))
+    whole = np.rint(100 * random(1, 16, 16, 5, 5))
+    before = blocked(relay.nn.conv2d(x, const(whole), padding=(2, 2)))
+    with PassContext(opt_level=3, config={"relay.FourierConv2D.use": 1}):
+        assert fourier_conv2d.bind(target=AVX)(before).astext() == before.astext()
+
+
+def test_a_package_holds_a_large_kernel_once_as_it_is() -> None:
+    with PassContext(opt_level=3, config={"relay.FourierConv2D.use": 1}):
+        library = relay.build(typed(convolution(16, 16, 30, 7)), target="llvm")
+    assert "fourier" in library.get_graph_json()
+    assert sum(p.nbytes for p in library.get_params().values()) == 4 * 16 * 16 * 7 * 7
 
 
 @pytest.mark.parametrize("slopes", [(0.25, 2.0, -0.5, 0.0), (0.3,)])
@@ -186,4 +216,4 @@ def test_a_depthwise_convolution_carries_added_channels() -> None:
 
 def test_functions_that_need_nothing_are_returned_as_they_are() -> None:
     module = typed(Function([x := var("x", shape=(1, 3, 4, 4))], relay.nn.relu(x)))
-    assert split_kernels.bind(target=AVX)(module) is module
+    assert fourier_conv2d.bind(target=AVX)(module).astext() == module.astext()
