@@ -14,6 +14,7 @@ from armillary.driver.profile import KernelProfile, Profile, percent_of_roof
 
 CLASSES = (
     ("winograd", "Winograd convolution", "#2f6db3"), ("direct", "direct convolution", "#3d9b8f"),
+    ("fourier", "convolution by Fourier transforms", "#8aa62b"),
     ("depthwise", "depthwise convolution", "#7a5aa6"), ("product", "matrix product", "#d07a2d"),
     ("attention", "attention", "#b3476b"), ("", "other", "#8b929c"),
 )  # fmt: skip

@@ -31,11 +31,10 @@ from armillary.ops.nn_conv_blocked import unblock, unblock_weight
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
+from armillary.target.cost_fourier import POINTS, SIDE
 
-SIDE = 16  # of a tile
 HALF = SIDE // 2
 FORMS = 3  # products for a complex one
-POINTS = HALF * SIDE * FORMS
 TRANSFORM = 3000.0  # additions and multiplications of a tile or a kernel, about
 RADIX = 4
 KERNELS = range(RADIX, SIDE)
@@ -112,14 +111,13 @@ def _radix(size: int, radix: int, sign: int, present: int) -> tuple[Row, ...]:
 @cache
 def _twiddle(size: int, radix: int, sign: int) -> tuple[Row, ...]:
     """Second step: place r * radix + k is turned by r k / size."""
-    return _complex_rows([
-        [(r * radix + k, cmath.exp(sign * 2j * math.pi * r * k / size))] for r in range(size // radix) for k in range(radix)
-    ])  # fmt: skip
+    places = [(r, k) for r in range(size // radix) for k in range(radix)]
+    return _complex_rows([[(r * radix + k, cmath.exp(sign * 2j * math.pi * r * k / size))] for r, k in places])
 
 
 @cache
 def _last(size: int, radix: int, sign: int) -> tuple[Row, ...]:
-    """Third step: element k + radix * l is the sum over r of the places r * radix + k, turned by r l / (size / radix)."""
+    """Third step: element k + radix * l is the sum over r of the places r * radix + k, turned by r l radix / size."""
     rest = size // radix
     return _complex_rows([
         [(r * radix + n % radix, cmath.exp(sign * 2j * math.pi * r * (n // radix) / rest)) for r in range(rest)]
@@ -144,30 +142,23 @@ def _apply(rows: Sequence[Row], row: Any, value: Value) -> Any:
 
 def _sum(terms: Row, value: Value) -> Any:
     """First with third terms, second with fourth: rows that differ in signs then share the partial sums."""
-    pairs = [_signed(terms[start::2], value) for start in range(min(2, len(terms)))]
-    return _joined(pairs)
+    halves = [terms[start::2] for start in range(min(2, len(terms)))]
+    total, is_negative = _joined([_joined([_term(*t, value) for t in half]) for half in halves])
+    return total * -1.0 if is_negative else total
 
 
-def _signed(terms: Row, value: Value) -> tuple[Any, bool]:
-    """The sum of the terms or its opposite, whichever starts with a plus, and whether it is the opposite."""
-    parts = []
-    for index, factor in terms:
-        size = abs(factor)
-        parts.append((value(index) if abs(size - 1) < 1e-12 else value(index) * size, factor < 0))
-    return _joined_signed(parts)
+def _term(index: int, factor: float, value: Value) -> tuple[Any, bool]:
+    """The value times the size of its factor, and whether that is negative."""
+    size = abs(factor)
+    return (value(index) if abs(size - 1) < 1e-12 else value(index) * size), factor < 0
 
 
-def _joined_signed(parts: Sequence[tuple[Any, bool]]) -> tuple[Any, bool]:
+def _joined(parts: Sequence[tuple[Any, bool]]) -> tuple[Any, bool]:
+    """The sum of signed parts or its opposite, whichever starts with a plus, and whether it is the opposite."""
     (total, is_negative), *others = parts
     for part, minus in others:
         total = total + part if minus == is_negative else total - part
     return total, is_negative
-
-
-def _joined(parts: Sequence[tuple[Any, bool]]) -> Any:
-    plus_first = sorted(parts, key=lambda part: part[1])
-    total, is_negative = _joined_signed(plus_first)
-    return total * -1.0 if is_negative else total
 
 
 # --- the stages -------------------------------------------------------------------------------------------------------
@@ -188,7 +179,9 @@ def fourier_stages(attrs: FourierAttrs, data: te.Tensor, weight: te.Tensor) -> t
     ico, ici = reduce_axes([i_blocks, ci], ["ic_outer", "ic_inner"])
     product = te.compute(
         (HALF, SIDE, FORMS, o_blocks, tiles, co),
-        lambda v, u, f, o, t, j: te.sum(points(v, u, f, ico, t, ici) * weights(v, u, f, o, ico, ici, j), axis=[ico, ici]),
+        lambda v, u, f, o, t, j: te.sum(
+            points(v, u, f, ico, t, ici) * weights(v, u, f, o, ico, ici, j), axis=[ico, ici]
+        ),
         name="products", tag="fourier_product",
     )  # fmt: skip
     block = _output_tiles(product, (kh, kw))
@@ -201,7 +194,7 @@ def fourier_stages(attrs: FourierAttrs, data: te.Tensor, weight: te.Tensor) -> t
 
 
 def _stage(shape: Sequence[int], rows: Sequence[Row], value: Callable[..., Any], name: str, tag: str) -> te.Tensor:
-    """A matrix applied along the axis before the last; `value(axes, index)` is element `index` of what it is applied to."""
+    """A matrix applied along the axis before the last; `value(axes, k)` is element k of what it is applied to."""
     made: te.Tensor = te.compute(
         tuple(shape),
         lambda *axes: _apply(rows, axes[-2], lambda index: value(axes, index)),

@@ -257,6 +257,12 @@ def _winograd_macs(call: Call) -> int:
     return _tensor(call).size * data[1] * data[-1] * 9
 
 
+def _fourier_macs(call: Call) -> int:
+    """As the direct convolution."""
+    weight = _tensor(call.args[1]).static
+    return _tensor(call).size * math.prod(weight[1:-1])
+
+
 def _product_macs(call: Call) -> int:
     """Each output element is a sum over the inner axis of the left operand."""
     transposed = getattr(call.attrs, "transpose_a", False)
@@ -277,6 +283,7 @@ _MACS: dict[str, Callable[[Call], int]] = {
     "nn.contrib_conv2d_transpose_NCHWc": _transposed_macs,
     **dict.fromkeys(("qnn.conv2d", "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc"), _conv_macs),
     "nn.contrib_conv2d_winograd_NCHWc": _winograd_macs,
+    "nn.contrib_conv2d_fourier_NCHWc": _fourier_macs,
     **dict.fromkeys(
         ("nn.dense", "qnn.dense", "nn.contrib_dense_pack", "nn.matmul", "nn.batch_matmul"), _product_macs
     ),

@@ -31,7 +31,7 @@ class FourierLayer:
     batch: int
     height: int
     width: int
-    kernel: tuple[int, int]
+    kernel: tuple[int, ...]
 
     @property
     def outputs(self) -> tuple[int, int]:

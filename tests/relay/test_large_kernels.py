@@ -1,4 +1,4 @@
-"""Large kernels by Fourier transforms, transposed convolutions as shuffled channels, odd channel counts: same results."""
+"""Large kernels by Fourier transforms, transposed convolutions as shuffles, odd channel counts: same results."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from armillary.ops.nn_conv_fourier import KERNELS
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import get_op, is_call
 from armillary.relay.transform._rules import on_functions, tensor
-from armillary.relay.transform.winograd_conv2d import is_whole
+from armillary.relay.transform.winograd_conv2d import is_constant, is_whole
 from armillary.relay.walk import not_primitive, post_order, rewrite
 from armillary.target import Target
 from armillary.target.cost import far_weights
@@ -70,19 +70,12 @@ def _eligible(expr: Expr) -> FourierLayer | None:
         return None
     plain = attrs.groups == 1 and set(attrs.strides) == {1} and set(attrs.dilation) == {1}
     kernel = weight.static[2:4]
-    if not plain or not all(k in KERNELS for k in kernel) or not _is_constant(call.args[1]) or is_whole(call.args[1]):
+    if not plain or not all(k in KERNELS for k in kernel) or not is_constant(call.args[1]) or is_whole(call.args[1]):
         return None
     batch, chunks, height, width, block = result.static
     if block < 4 or weight.static[4] < 4:
         return None  # planes and blocks of an odd size have schedules of their own
     return FourierLayer(weight.static[1] * weight.static[4], chunks, block, batch, height, width, kernel)
-
-
-def _is_constant(expr: Expr) -> bool:
-    """Whether fold-constant will evaluate it: a constant, perhaps behind changes of layout."""
-    while is_call(expr, "layout_transform"):
-        expr = expr.args[0]  # type: ignore[attr-defined]
-    return isinstance(expr, Constant)
 
 
 def _replaced(expr: Any) -> Call:  # Any: a Call, as tested

@@ -66,7 +66,7 @@ def _eligible(expr: Expr) -> Layer | None:
     if weight is None or result is None:
         return None
     plain = attrs.groups == 1 and set(attrs.strides) == {1} and set(attrs.dilation) == {1}
-    if not plain or weight.shape[2:4] != (3, 3) or result.dtype != "float32" or not _is_constant(call.args[1]):
+    if not plain or weight.shape[2:4] != (3, 3) or result.dtype != "float32" or not is_constant(call.args[1]):
         return None
     if is_whole(call.args[1]):
         return None
@@ -75,7 +75,7 @@ def _eligible(expr: Expr) -> Layer | None:
     return Layer(i_blocks * i_block, chunks * block, batch, height, width, block) if i_block == block else None
 
 
-def _is_constant(expr: Expr) -> bool:
+def is_constant(expr: Expr) -> bool:
     """Whether fold-constant will evaluate it: a constant, perhaps behind changes of layout."""
     while is_call(expr, "layout_transform"):
         expr = expr.args[0]  # type: ignore[attr-defined]

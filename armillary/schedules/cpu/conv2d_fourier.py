@@ -23,8 +23,9 @@ STEPS = range(3)  # of a transform
 
 def layer_of(workload: Workload) -> FourierLayer:
     """The sizes of a convolution by Fourier transforms, from its types."""
-    data, weight = workload.types[:2]
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)  # Any: a tensor type, as inference has checked
+    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
+    weight: Any = workload.types[1]
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
     batch, chunks, height, width, block = result.static
     return FourierLayer(data.static[1] * data.static[4], chunks, block, batch, height, width, weight.static[3:5])
 
