@@ -18,6 +18,8 @@ POINTS = PARTS * PART
 DATA_CYCLES, OUTPUT_CYCLES = 3000.0, 2500.0  # of a tile of a vector of channels, without memory
 WEIGHT_CYCLES = 280.0  # of a vector of kernels, for a part of the points
 TRAFFIC = 1.6  # points lie in as many places as there are points, which costs more than their bytes
+ROOM = 24 << 20  # bytes that the points of data and products may take together
+STRIP = 48  # tiles of a strip, at least: for fewer the transforms of weights would take too long
 FLOAT = 4
 
 
@@ -39,10 +41,33 @@ class FourierLayer:
         return SIDE - self.kernel[0] + 1, SIDE - self.kernel[1] + 1
 
     @property
+    def grid(self) -> tuple[int, int]:
+        """Tiles of an image, down and across."""
+        down, across = self.outputs
+        return -(-self.height // down), -(-self.width // across)
+
+    @property
     def tiles(self) -> int:
         """Tiles of all images."""
-        down, across = self.outputs
-        return self.batch * -(-self.height // down) * -(-self.width // across)
+        return self.batch * self.grid[0] * self.grid[1]
+
+    @property
+    def strip(self) -> int:
+        """Rows of tiles that a thread takes through all steps; 0: all tiles go through each, if they take little."""
+        if FLOAT * POINTS * self.tiles * (self.inputs + self.chunks * self.block) <= ROOM:
+            return 0
+        down, across = self.grid
+        return min(down, -(-STRIP // across))
+
+    @property
+    def strips(self) -> int:
+        """How often the weights are transformed."""
+        return self.batch * -(-self.grid[0] // self.strip) if self.strip else 1
+
+    @property
+    def together(self) -> int:
+        """Tiles that are multiplied together."""
+        return self.strip * self.grid[1] if self.strip else self.tiles
 
     def is_narrow(self, cpu: CpuModel) -> bool:
         """Whether a block fills at most half a vector."""
@@ -65,11 +90,12 @@ def direct_nest(layer: FourierLayer, cpu: CpuModel, weights_far: float) -> Nest:
 
 def product_nest(layer: FourierLayer, cpu: CpuModel) -> Nest:
     """The products, one for each point; the data of a part of the points is near for all groups of outputs."""
-    data = FLOAT * PART * layer.tiles * layer.inputs
+    data = FLOAT * PART * layer.together * layer.inputs
+    reread = SHOWN_INPUT * layer.strips * PARTS * data / far(data + layer.part_bytes(1), cpu)
+    repeats, narrow = POINTS * layer.strips, layer.is_narrow(cpu)
     return Nest(
-        layer.tiles, 1, layer.chunks, layer.inputs, cpu.memory.l2, repeats=POINTS, is_narrow=layer.is_narrow(cpu),
-        reread=PARTS * data / far(data + layer.part_bytes(1), cpu) * SHOWN_INPUT,
-    )  # fmt: skip
+        layer.together, 1, layer.chunks, layer.inputs, cpu.memory.l2, repeats=repeats, reread=reread, is_narrow=narrow
+    )
 
 
 def product_tile(layer: FourierLayer, cpu: CpuModel) -> tuple[Tile, Estimate]:
@@ -88,14 +114,14 @@ def estimate(layer: FourierLayer, cpu: CpuModel, weights_far: float) -> Estimate
     tile, product = product_tile(layer, cpu)
     outputs = layer.chunks * layer.block
     vector = float(FLOAT * max(layer.block, 1))
-    points = float(FLOAT * POINTS * layer.tiles * (layer.inputs + outputs))
+    points = float(FLOAT * POINTS * layer.together * (layer.inputs + outputs))
     rate, lanes = far(points, cpu) / TRAFFIC, max(layer.block, 1)
     data = layer.tiles * layer.inputs / lanes * (DATA_CYCLES + 2 * POINTS * vector / rate)
     back = layer.tiles * layer.chunks * (OUTPUT_CYCLES + POINTS * vector / rate)
     raw = float(FLOAT * layer.kernel[0] * layer.kernel[1] * layer.inputs * outputs)
     near = far(layer.part_bytes(tile.vectors), cpu)
     kernels = PARTS * layer.inputs * layer.chunks * (WEIGHT_CYCLES + 3 * PART * vector / near)
-    weights = kernels + raw / weights_far + (PARTS - 1) * raw / far(raw, cpu)
+    weights = layer.strips * (kernels + PARTS * raw / far(raw, cpu)) + raw / weights_far
     parts = {product.bound: product.cycles, "the transforms": data + back, "the transforms of weights": weights}
     return Estimate(f"Fourier, tile {tile}", sum(parts.values()), max(parts, key=lambda name: parts[name]))
 

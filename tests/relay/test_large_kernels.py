@@ -111,6 +111,7 @@ def convolution(inputs: int, outputs: int, side: int, kernel: int, **attrs: Any)
         ((7, 7), (3, 3), (1, 32, 23, 11), 16),  # several tiles, and a part of one
         ((5, 5), (2, 2), (2, 16, 12, 12), 32),  # a tile for each image
         ((4, 9), (1, 0, 2, 3), (1, 8, 9, 17), 16),  # not square, uneven padding, blocks that differ
+        ((5, 5), (2, 2), (2, 64, 107, 95), 64),  # in strips
         ((15, 11), (0, 0), (1, 16, 17, 20), 8),  # the largest; imaginary parts of the weights of a row
     ],
 )

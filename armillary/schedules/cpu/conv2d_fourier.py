@@ -2,7 +2,8 @@
 
 In: a fused function anchored at that convolution. Out: three phases with a barrier between: tiles to points; products,
 for which a thread first transforms the weights of a group of output channels for an eighth of the points, into its own
-cache; products to outputs. Invariant: a row or a column stays in registers, a tile between rows and columns in L1;
+cache; products to outputs. Where the points of all tiles would take much memory, a thread takes a strip of rows of
+tiles through all three. Invariant: a row or a column stays in registers, a tile between rows and columns in L1;
 consumers of the convolution run on the output row before it is stored. Which tile: target/cost_fourier.py.
 """
 
@@ -41,7 +42,7 @@ def explain_fourier(workload: Workload) -> Explanation:
 
 @implement("nn.contrib_conv2d_fourier_NCHWc", family="cpu", name="fourier", explain=explain_fourier)
 def schedule_fourier(schedule: te.Schedule, fused: Fused) -> None:
-    """Three phases."""
+    """Three phases, or strips."""
     cpu = cpu_model(fused.workload.target)
     layer = layer_of(fused.workload)
     tile, _ = product_tile(layer, cpu)
@@ -49,9 +50,12 @@ def schedule_fourier(schedule: te.Schedule, fused: Fused) -> None:
     stages = _stages(conv)
     output = fused.outputs[0]
     _inline_others(schedule, fused, {id(t.op) for t in stages.values()})
-    _schedule_output(schedule, output, stages, layer)
-    _schedule_data(schedule, stages)
-    _schedule_product(schedule, stages, tile)
+    strip = _schedule_output(schedule, output, stages, layer)
+    if strip is not None:
+        schedule[stages["data"]].compute_at(schedule[output], strip)
+        schedule[stages["product"]].compute_at(schedule[output], strip)
+    _schedule_data(schedule, stages, is_root=strip is None)
+    _schedule_product(schedule, stages, tile, is_root=strip is None)
 
 
 def _stages(conv: te.Tensor) -> Stages:
@@ -85,13 +89,14 @@ def _in_registers(schedule: te.Schedule, tensors: list[te.Tensor], stage: te.Sta
         inside.vectorize(inside.op.axis[-1])
 
 
-def _schedule_data(schedule: te.Schedule, stages: Stages) -> None:
+def _schedule_data(schedule: te.Schedule, stages: Stages, *, is_root: bool) -> None:
     """A tile of a block of channels: each row to eight complex numbers, then each column of those to points."""
     stage = schedule[stages["data"]]
     v, u, f, chunk, tile, lane = stage.op.axis
     stage.reorder(tile, chunk, v, u, f, lane)
     at = stage.fuse(tile, chunk)
-    stage.parallel(at)
+    if is_root:
+        stage.parallel(at)
     stage.unroll(u)
     stage.unroll(f)
     stage.vectorize(lane)
@@ -104,8 +109,8 @@ def _schedule_data(schedule: te.Schedule, stages: Stages) -> None:
     _in_registers(schedule, [stages[n] for n in ("tile", "data_twist", *(f"data_rows_{n}" for n in STEPS))], held, y)
 
 
-def _schedule_product(schedule: te.Schedule, stages: Stages, tile: Tile) -> None:
-    """Groups of output channels, for each the eighths of the points: transform weights, then products by tiles."""
+def _schedule_product(schedule: te.Schedule, stages: Stages, tile: Tile, *, is_root: bool) -> None:
+    """Eighths of the points, for each groups of output channels: transform weights, then products by tiles."""
     product = stages["product"]
     local = schedule.cache_write(product, "local")
     stage = schedule[product]
@@ -114,7 +119,8 @@ def _schedule_product(schedule: te.Schedule, stages: Stages, tile: Tile) -> None
     spot_outer, spot_inner = stage.split(spot, factor=tile.rows)
     stage.reorder(v, group, u, f, spot_outer, chunk_inner, spot_inner, lane)
     at = stage.fuse(v, group)
-    stage.parallel(at)
+    if is_root:
+        stage.parallel(at)
     for axis in (chunk_inner, spot_inner):
         stage.unroll(axis)
     stage.vectorize(lane)
@@ -142,15 +148,27 @@ def _schedule_weights(schedule: te.Schedule, stages: Stages, stage: te.Stage, at
     roots.unroll(roots.op.axis[0])
 
 
-def _schedule_output(schedule: te.Schedule, output: te.Tensor, stages: Stages, layer: FourierLayer) -> None:
-    """A tile of a block of channels: columns back, then each row back, its consumers, and the store."""
+def _schedule_output(
+    schedule: te.Schedule, output: te.Tensor, stages: Stages, layer: FourierLayer
+) -> te.IterVar | None:
+    """A tile of a block of channels: columns back, then each row back, its consumers, and the store.
+
+    Gives the axis of a strip, if there is one.
+    """
     stage = schedule[output]
     batch, chunk, row, column, block = stage.op.axis
     m_h, m_w = layer.outputs
     row_tile, row_inner = stage.split(row, factor=m_h)
     column_tile, column_inner = stage.split(column, factor=m_w)
-    stage.reorder(batch, chunk, row_tile, column_tile, row_inner, column_inner, block)
-    stage.parallel(fuse_all(stage, [batch, chunk, row_tile]))
+    at = None
+    if layer.strip:
+        row_strip, row_tile = stage.split(row_tile, factor=layer.strip)
+        stage.reorder(batch, row_strip, chunk, row_tile, column_tile, row_inner, column_inner, block)
+        at = stage.fuse(batch, row_strip)
+        stage.parallel(at)
+    else:
+        stage.reorder(batch, chunk, row_tile, column_tile, row_inner, column_inner, block)
+        stage.parallel(fuse_all(stage, [batch, chunk, row_tile]))
     stage.unroll(column_inner)
     stage.vectorize(block)
     held = schedule[stages["output_held"]]
@@ -162,3 +180,4 @@ def _schedule_output(schedule: te.Schedule, output: te.Tensor, stages: Stages, l
     _in_registers(schedule, [stages[n] for n in ("sums", *(f"output_columns_{n}" for n in STEPS))], held, v)
     names = [*(f"output_rows_{n}" for n in STEPS), "output"]
     _in_registers(schedule, [stages[n] for n in names], stage, row_inner)
+    return at
