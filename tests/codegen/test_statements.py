@@ -66,6 +66,12 @@ def test_register_tile_never_touches_the_stack(target: str) -> None:
     assert "rsp" not in body[first:last] and "[sp" not in body[first:last]
 
 
+def test_spilled_vectors_are_aligned_on_the_stack() -> None:
+    text = compiled([tile(40)], "llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").get_source("asm")
+    spills = [line for line in text.splitlines() if "(%rsp)" in line and "%zmm" in line and "vmov" in line]
+    assert spills and all("vmovaps" in line for line in spills), "40 sums in 32 registers"
+
+
 def test_relu_is_one_instruction_on_x86() -> None:
     text = compiled([tile(2)], "llvm -mcpu=skylake-avx512").get_source("asm")
     assert text.count("vmaxps") == 2 and "vcmp" not in text
