@@ -182,7 +182,7 @@ def tile_estimate(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
     near = _rate(part * nest.steps, cpu)
     again = near if nest.again is None else nest.again
     # few streams of addresses keep too few lines of memory under way, unless one goes on and on
-    streams = 1.0 if is_linear else min(1.0, 0.5 + 0.2 * tile.vectors)
+    streams = 1.0 if is_linear or _is_run(nest, tile, cpu) else min(1.0, 0.5 + 0.2 * tile.vectors)
     full, rest = divmod(nest.width, tile.rows)
     rows = tile.rows * tile.tall
     images, (tall, low) = nest.lines / nest.below, divmod(nest.below, tile.tall)  # a tall tile is a line of several
@@ -202,6 +202,12 @@ def tile_estimate(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
     return Estimate(f"tile {tile}", nest.repeats * groups * cycles + groups * nest.reread, bound)
 
 
+def _is_run(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
+    """Whether a tile holds all outputs, one block after another, so that weights are one run, and it waits for them."""
+    holds_all = tile.vectors == 1 and tile.rows == nest.width and tile.tall == nest.lines
+    return holds_all and nest.far * tile.rows * tile.tall < cpu.fma_ports * cpu.vector_bits / 8
+
+
 def _tile(
     nest: Nest, rows: int, tile: Tile, cpu: CpuModel, part: float, rate: float, is_linear: bool = False
 ) -> tuple[float, str]:
@@ -216,7 +222,9 @@ def _tile(
     loads = vectors / wide_loads + inputs
     fetch = part / rate if rate else 0.0
     place = _place(rate, cpu)
-    shown = SHOWN_LINEAR if is_linear and place in ("L3", "memory") else SHOWN[place]
+    keeps_up = is_linear and place in ("L3", "memory") and fetch <= arithmetic
+    # two ports leave half the time to hide it in: 7x2 loses 11 % to weights from L2, 6x4 7 %, 14x2 1 %
+    shown = SHOWN_LINEAR if keeps_up else SHOWN[place] * (cpu.fma_ports if place == "L2" else 1)
     step = max(arithmetic, loads, fetch) + shown * min(arithmetic, fetch) + cpu.memory.beside * min(arithmetic, loads)
     if arithmetic >= max(loads, fetch):
         bound = "FMA units" if busy >= cpu.fma_latency else "FMA latency"

@@ -17,7 +17,7 @@ from armillary.target.cost import (
     tile_estimate,
     tiles,
 )
-from armillary.target.cost_winograd import Layer, Plan, best_plan, estimate, plans, ranked_plans
+from armillary.target.cost_winograd import Layer, Plan, best_plan, estimate, plans, product_nest, ranked_plans
 from armillary.transform import PassContext
 
 CPUS = {
@@ -29,6 +29,7 @@ CPUS = {
     }.items()
     for name in names
 }
+SERVER = CPUS["sapphirerapids"]
 ZEN4, AVX2, NEON = CPUS["znver4"], CPUS["haswell"], CPUS["cortex-a76"]
 
 
@@ -108,6 +109,39 @@ def test_winograd_pays_for_large_images_and_reads_too_much_for_small_ones() -> N
     assert ranked_plans(small, ZEN4, 4)[0][0].tile == 2, "two threads would wait for the weights of F(4,3)"
     assert ranked_plans(large, ZEN4, 2)[0][0].tile == 2
     assert ranked_plans(large, ZEN4, 0) == [(Plan(0), estimate(large, Plan(0), ZEN4))]
+
+
+def product_tile(layer: Layer, cpu: CpuModel) -> tuple[Plan, Tile]:
+    """Form and register tile of the products, as the schedule asks for them."""
+    plan = best_plan(layer, 4, cpu)
+    return plan, choose_tile(product_nest(layer, plan, cpu, cpu.memory.dram), cpu)
+
+
+def test_weights_beyond_a_slow_l3_are_read_once_not_by_every_strip() -> None:
+    layer = Layer(128, 128, 1, 28, 28)  # 2.4 MB of weights: beyond both L2 caches, from L3 at 26 and 9 bytes per cycle
+    assert product_tile(layer, ZEN4) == (Plan(4, 7), Tile(7, 1))
+    assert product_tile(layer, SERVER) == (Plan(4), Tile(7, 2))
+
+
+def test_two_ports_take_two_blocks_where_one_waits_for_its_loads() -> None:
+    layer = Layer(256, 256, 1, 56, 56)
+    assert product_tile(layer, ZEN4)[1].vectors == 1
+    assert product_tile(layer, SERVER) == (Plan(4, 14), Tile(14, 2))
+
+
+def test_products_that_wait_for_weights_read_them_in_one_run() -> None:
+    assert product_tile(Layer(256, 256, 1, 14, 14), SERVER) == (Plan(4), Tile(4, 1, 4))
+    assert product_tile(Layer(256, 256, 1, 14, 14), ZEN4) == (Plan(4), Tile(4, 2, 2))
+
+
+def test_carrying_points_costs_only_what_l2_does_not_keep() -> None:
+    small, large = (Layer(128, 128, 1, side, side) for side in (28, 112))
+    per_tile = [
+        (estimate(x, Plan(4), SERVER, tile=Tile(7, 2)).cycles - estimate(x, Plan(4, 7), SERVER, tile=Tile(7, 2)).cycles)
+        / (x.height * x.width)
+        for x in (small, large)
+    ]
+    assert per_tile[0] < per_tile[1]
 
 
 def test_strips_divide_a_row_of_tiles_and_leave_work_for_threads() -> None:
