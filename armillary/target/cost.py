@@ -182,7 +182,8 @@ def tile_estimate(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
     near = _rate(part * nest.steps, cpu)
     again = near if nest.again is None else nest.again
     # few streams of addresses keep too few lines of memory under way, unless one goes on and on
-    streams = 1.0 if is_linear or _is_run(nest, tile, cpu) else min(1.0, 0.5 + 0.2 * tile.vectors)
+    few = min(1.0, 0.5 + 0.2 * tile.vectors)
+    streams = 1.0 if is_linear or _is_run(nest, tile, cpu, nest.far * few) else few
     full, rest = divmod(nest.width, tile.rows)
     rows = tile.rows * tile.tall
     images, (tall, low) = nest.lines / nest.below, divmod(nest.below, tile.tall)  # a tall tile is a line of several
@@ -202,10 +203,10 @@ def tile_estimate(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
     return Estimate(f"tile {tile}", nest.repeats * groups * cycles + groups * nest.reread, bound)
 
 
-def _is_run(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
-    """Whether a tile holds all outputs, one block after another, so that weights are one run, and it waits for them."""
+def _is_run(nest: Nest, tile: Tile, cpu: CpuModel, rate: float) -> bool:
+    """Whether a tile holds all outputs of a block, so that weights are one run, and would wait for them at `rate`."""
     holds_all = tile.vectors == 1 and tile.rows == nest.width and tile.tall == nest.lines
-    return holds_all and nest.far * tile.rows * tile.tall < cpu.fma_ports * cpu.vector_bits / 8
+    return holds_all and rate * tile.rows * tile.tall < cpu.fma_ports * cpu.vector_bits / 8
 
 
 def _tile(
