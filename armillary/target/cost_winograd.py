@@ -111,10 +111,12 @@ def _products(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) -> Ne
     across, down = -(-layer.width // plan.tile), -(-layer.height // plan.tile)
     points, chunks = (plan.tile + 2) ** 2, layer.chunks(cpu)
     data, _, rate = _carried(layer, plan, cpu)
-    if not plan.strip:  # the data of one point are read once more; behind the sums of few tiles they do not hide
+    if not plan.strip:
         lines = layer.batch * down
-        shown = TRAFFIC if lines * across <= cpu.vector_registers else SHOWN_INPUT
-        reread = shown * data / far(data / points, cpu)
+        reread = TRAFFIC * data / rate
+        if cpu.fma_ports > 1:  # those of one point, from near; they hide behind the sums of many tiles. Fitted by ports
+            shown = SHOWN_INPUT if lines * across > cpu.vector_registers else TRAFFIC
+            reread = shown * data / far(data / points, cpu)
         return Nest(across, lines, chunks, layer.inputs, weights_far, repeats=points, reread=reread, below=down)
     reread = TRAFFIC * data / rate if rate else 0.0
     strips = layer.batch * down * (across // plan.strip)
@@ -168,17 +170,19 @@ def _carried(layer: Layer, plan: Plan, cpu: CpuModel) -> tuple[float, float, flo
 
 
 def _carrying(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
-    """Cycles to write data and products and to read them again, beyond those of the same in L2.
+    """Cycles to write data and products and to read them again, beyond those of a strip that stays in L2.
 
-    Only what L2 does not keep goes farther. Measured on two machines with an L3 that gives 26 and 9 bytes per cycle: 20
-    and 25 to 35 cycles for a line of each. Writes and reads of one line wait side by side, so the rate is a small part.
+    What L2 keeps comes at its rate, a write as dear as two reads. Of the rest, lines on their way to L3 and back wait
+    side by side, so its rate is a small part: with 26 and 9 bytes per cycle a line of each took 20 and 25 to 35 cycles.
     """
     data, products, rate = _carried(layer, plan, cpu)
     if not rate:
         return 0.0
     beyond = max(0.0, 1.0 - STRIP_SHARE * cpu.l2 / (data + products))
     own, reads = CARRIED
-    return beyond * (data + products) / LINE * (own + reads * LINE / min(rate, cpu.memory.l3))
+    kept = TRAFFIC * (2 * data + 3 * products) / cpu.memory.l2
+    gone = (data + products) / LINE * (own + reads * LINE / min(rate, cpu.memory.l3))
+    return (1.0 - beyond) * kept + beyond * gone
 
 
 def plans(layer: Layer, tile: int) -> list[Plan]:
