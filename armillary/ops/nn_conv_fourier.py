@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch
+from armillary.ops._late import te
 from armillary.ops.nn_common import f32, need_rank, need_tensor, out_dim, reduce_axes
 from armillary.ops.nn_conv import convolve, window
 from armillary.ops.nn_conv_blocked import unblock, unblock_weight

@@ -32,7 +32,7 @@ from armillary.transform import PassContext, define_pass, register_config_option
 USE = register_config_option(
     "relay.FourierConv2D.use", int, -1, "large kernels by Fourier transforms: 0: none, 1: all that can be, -1: by cost"
 )
-GAIN = 0.85  # of the estimated time of the direct convolution
+GAIN = 0.8  # of the estimated time of the direct convolution
 
 
 @define_pass("fourier-conv2d", opt_level=3)
