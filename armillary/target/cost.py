@@ -69,6 +69,7 @@ class Nest:
     is_ragged: bool = False  # the lowest such tile may take fewer
     max_rows: int = 1 << 30
     max_sums: int = 1 << 30  # sums of a tile
+    max_vectors: int = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def tiles(nest: Nest, cpu: CpuModel) -> list[Tile]:
         free = (free - 5) // 2
     room = max(3, free // nest.wide)
     found = []
-    for vectors in (v for v in VECTORS if nest.chunks % v == 0):
+    for vectors in (v for v in VECTORS if nest.chunks % v == 0 and v <= nest.max_vectors):
         tallest = min((room - vectors) // vectors, nest.max_sums // vectors)
         found += [Tile(rows, vectors) for rows in range(1, min(nest.width, nest.max_rows, tallest) + 1)]
         talls = range(2, min(nest.below, tallest // nest.width) + 1)

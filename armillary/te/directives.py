@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from armillary.errors import ScheduleError
-from armillary.te.prefetch import Sharer
+from armillary.te.prefetch import Sharer, Spread
 
 if TYPE_CHECKING:
     from armillary.te.schedule import Schedule
@@ -151,7 +151,10 @@ def _tensorize(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: 
 def _prefetch(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: Mapping[str, Any]) -> None:
     at = schedule.stage(stage)
     tensor = schedule.stage(a["tensor"]).op.output(a["output"])
-    more = {"locality": a["locality"]} if "locality" in a else {}
+    more: dict[str, Any] = {"locality": a["locality"]} if "locality" in a else {}
+    if "spread" in a:
+        terms, parts = a["spread"]
+        more["spread"] = Spread(tuple((at.axis(key), by) for key, by in terms), parts)
     shared = [Sharer(at.axis(key), step, count) for key, step, count in a.get("shared", ())]
     at.prefetch(tensor, at.axis(a["axis"]), a["offset"], shared=shared, **more)
 

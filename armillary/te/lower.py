@@ -17,7 +17,7 @@ from armillary.te.affine import ZERO, Linear, to_expr
 from armillary.te.bounds import Plan, infer_bounds
 from armillary.te.inline import rewriter
 from armillary.te.operation import ComputeOp, ExternOp, PlaceholderOp, ScanOp
-from armillary.te.prefetch import Request, request_region
+from armillary.te.prefetch import Request, Spread, request_further, request_region
 from armillary.te.relations import Guard, Sizes, derive_values, relations_of, split_guards
 from armillary.te.scan import copy_start, update_of
 from armillary.te.stage import Notes, Stage
@@ -274,7 +274,20 @@ class _Nest:
             values = derive_values(self.stage.relations, leaves, self.plan.sizes, self.space)
             corners.append(self._read(load, values))
         first, last = corners
+        if request.spread is not None:
+            return request_further(first, self._further(request.spread, axis), request)
         return request_region(first, last, request, self._sharing_tile(request))
+
+    def _further(self, spread: Spread, axis: IterVar) -> Expr:
+        """How many elements on an iteration of a loop asks; loops inside it are at their start."""
+        inner = self.leaf[next(i for i, a in enumerate(self.leaf) if a is axis) + 1 :]
+        leaves = {**self.plan.leaves, **dict.fromkeys(inner, ZERO)}
+        values = derive_values(self.stage.relations, leaves, self.plan.sizes, self.space)
+        total = ZERO
+        for term, by in spread.terms:
+            value = self.plan.leaves[axis] if term is axis else self.plan.low[term].plus(values[term])
+            total = total.plus(value.scaled(by))
+        return to_expr(self.space.divide(total, Linear(spread.parts)), axis.var.dtype)
 
     def _sharing_tile(self, request: Request) -> Expr | None:
         """Which of the tiles that share a request this one is, by where its elements start."""

@@ -31,6 +31,17 @@ class Sharer:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """How many elements further on an iteration asks: floor(sum of coefficient * axis / parts).
+
+    The axes are data axes of the stage, or the loop that asks.
+    """
+
+    terms: tuple[tuple[IterVar, int], ...]
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What a loop asks for: the data of `tensor` it needs `offset` iterations later; see `Stage.prefetch`."""
 
@@ -38,6 +49,7 @@ class Request:
     offset: int
     locality: int = T.EVERY_CACHE
     shared: tuple[Sharer, ...] = ()
+    spread: Spread | None = None
 
     @property
     def tiles(self) -> int:
@@ -79,6 +91,13 @@ def request_region(first: Expr, last: Expr, request: Request, tile: Expr | None 
     for var, extent in reversed(loops):
         body = For(var, T.const(0, var.dtype), T.const(extent, var.dtype), kind, body)
     return body
+
+
+def request_further(first: Expr, elements: Expr, request: Request) -> Stmt:
+    """Ask for the element so many behind another along the last dimension, perhaps in a row further on."""
+    assert isinstance(first, BufferLoad), "prefetch reads a tensor in memory"
+    asked = BufferLoad(first.buffer, (*first.indices[:-1], T.add(first.indices[-1], elements)))
+    return request_region(asked, asked, request)
 
 
 def _ordered(low: Expr, high: Expr) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:

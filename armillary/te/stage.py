@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from armillary.errors import ScheduleError
 from armillary.te.directives import Directive
 from armillary.te.operation import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp
-from armillary.te.prefetch import Request, Sharer
+from armillary.te.prefetch import Request, Sharer, Spread
 from armillary.te.tensor import Tensor
 from armillary.tir import build as T
 from armillary.tir.expr import Expr, IterVar, Range, Var
@@ -302,13 +302,15 @@ class Stage:
         self._note(axis).pragmas.append((f"pragma_{pragma_type}", 1 if value is None else value))
 
     def prefetch(
-        self, tensor: Tensor, axis: IterVar, offset: int, locality: int = T.EVERY_CACHE, shared: Sequence[Sharer] = ()
-    ) -> None:
+        self, tensor: Tensor, axis: IterVar, offset: int, locality: int = T.EVERY_CACHE, shared: Sequence[Sharer] = (),
+        spread: Spread | None = None,
+    ) -> None:  # fmt: skip
         """Ask for the data of `tensor` that the loop needs `offset` iterations later.
 
         `locality` 3 brings it to every cache, 2 to all but the first, 1 to the last, 0 for one use. Where several tiles
         run this loop over the same data, `shared` says along which of the stage's own axes, which tiles follow one
-        another; each asks for its part only.
+        another; each asks for its part only. With `spread` an iteration asks for one element, so many behind the
+        first of those: tiles then share a run of memory evenly over their iterations, an instruction each.
         """
         self._check_loops("prefetch")
         self._loop("prefetch", axis)
@@ -326,9 +328,14 @@ class Stage:
         more: dict[str, Any] = {} if locality == T.EVERY_CACHE else {"locality": locality}
         if shared:
             more["shared"] = tuple((self.key_of(s.axis), s.step, s.count) for s in shared)
+        if spread is not None:
+            known = (*own, axis)
+            if shared or spread.parts < 1 or not all(any(term is a for a in known) for term, _ in spread.terms):
+                self._refuse("prefetch", f"the spread is {spread}", "wanted data axes and the loop, one part at least")
+            more["spread"] = (tuple((self.key_of(term), by) for term, by in spread.terms), spread.parts)
         place = {"tensor": source.key, "output": tensor.value_index}
         self._record("prefetch", axis=self.key_of(axis), **place, offset=number, **more)
-        self._note(axis).prefetch.append(Request(tensor, number, locality, tuple(shared)))
+        self._note(axis).prefetch.append(Request(tensor, number, locality, tuple(shared), spread))
 
     # place and storage
 
