@@ -14,6 +14,7 @@ from typing import Any
 from armillary.codegen.base import LIBM, Range, integer_range, refuse
 from armillary.dtype import DType
 from armillary.tir import expr as E
+from armillary.tir.intrinsics import FLUSHED_BELOW
 
 HELPERS = {
     "floordiv": "static inline int64_t armillary_floordiv(int64_t a, int64_t b) {\n"
@@ -434,6 +435,7 @@ CALLS: dict[str, Rule] = {
         ("floor", "floor"), ("ceil", "ceil"), ("trunc", "trunc"), ("round", "round"), ("nearbyint", "rint"),
     )},
     "normcdf": _template("(0.5f * erfcf({0} * -0.70710678f))", "(0.5 * erfc({0} * -0.7071067811865476))"),
+    "exp_flushed": _template(f"({{0}} < {FLUSHED_BELOW}f ? 0.0f : expf({{0}}))", "exp({0})"),
     "sigmoid": _template("(1.0f / (1.0f + expf(-{0})))", "(1.0 / (1.0 + exp(-{0})))"),
     "rsqrt": _template("(1.0f / sqrtf({0}))", "(1.0 / sqrt({0}))"),
     "fma": _template("({0} * {1} + {2})", "({0} * {1} + {2})"), "fabs": _abs, "abs": _abs,

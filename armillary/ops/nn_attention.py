@@ -162,7 +162,7 @@ def softmax_stages(size: Sizes, scores: Any, rows: int, keys: int) -> tuple[Tens
     shape = (size.b, size.h, rows)
     (k,), (j,) = reduce_axes([keys], ["s"]), reduce_axes([keys], ["s"])
     top = te.compute(shape, lambda *i: te.max(scores(*i, k), axis=[k]), name="attention_max")
-    powers = te.compute((*shape, keys), lambda *i: te.exp(scores(*i) - top(*i[:3])), name="attention_exp")
+    powers = te.compute((*shape, keys), lambda *i: te.exp_flushed(scores(*i) - top(*i[:3])), name="attention_exp")
     total = te.compute(shape, lambda *i: te.sum(powers(*i, j), axis=[j]), name="attention_sum")
     return powers, total
 

@@ -81,7 +81,7 @@ def _stages(attrs: SoftmaxAttrs, x: Tensor) -> tuple[Any, Any, Any, Any]:
         rest, lambda *i: te.max(x(*with_axis(i, k_max)), axis=[k_max]), name="softmax_max", tag="softmax_max"
     )
     powers = te.compute(
-        x.shape, lambda *i: te.exp(x(*i) - top(*without(i))), name="softmax_exp", tag="softmax_exp"
+        x.shape, lambda *i: te.exp_flushed(x(*i) - top(*without(i))), name="softmax_exp", tag="softmax_exp"
     )
     dtype = accumulator(DType(x.dtype))
     total = te.compute(

@@ -34,6 +34,7 @@ exp, exp2, exp10 = unary("exp"), unary("exp2"), lambda x: T.call("pow", T.cast(1
 log, log2, log10, log1p, expm1 = unary("log"), unary("log2"), unary("log10"), unary("log1p"), unary("expm1")
 sqrt, rsqrt, sigmoid, erf = unary("sqrt"), unary("rsqrt"), unary("sigmoid"), unary("erf")
 normcdf = unary("normcdf")
+exp_flushed = unary("exp_flushed")  # 0 where exp is next to subnormal; of arguments up to 88
 sin, cos, tan, sinh, cosh, tanh = (unary(n) for n in ("sin", "cos", "tan", "sinh", "cosh", "tanh"))
 asin, acos, atan, asinh, acosh, atanh = (unary(n) for n in ("asin", "acos", "atan", "asinh", "acosh", "atanh"))
 
@@ -156,6 +157,7 @@ __all__ = [
     "exp",
     "exp2",
     "exp10",
+    "exp_flushed",
     "expm1",
     "floor",
     "floordiv",

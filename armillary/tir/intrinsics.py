@@ -19,6 +19,8 @@ from armillary.errors import TypeMismatch
 from armillary.tir import build
 from armillary.tir.expr import BOOL, Expr
 
+FLUSHED_BELOW = -87.0  # where exp_flushed is 0: in float32 exp is subnormal from -87.34 on
+
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
@@ -43,6 +45,11 @@ def _clz(x: Any) -> Any:
     return np.vectorize(lambda v: bits - (int(v) & ((1 << bits) - 1)).bit_length())(x)
 
 
+def _exp_flushed(x: Any) -> Any:
+    powers, dtype = np.exp(x), np.asarray(x).dtype
+    return powers if dtype.itemsize == 8 else np.where(x < FLUSHED_BELOW, 0.0, powers).astype(dtype)[()]
+
+
 erf = np.vectorize(_erf, otypes=[np.float64])
 
 _ROWS = (
@@ -58,6 +65,7 @@ _ROWS = (
     _row("rsqrt", 1, lambda x: 1 / np.sqrt(x)),
     _row("round", 1, lambda x: np.trunc(x + np.copysign(0.5, x))),  # half away from zero, as C's round
     _row("sigmoid", 1, lambda x: 1 / (1 + np.exp(-x))),
+    _row("exp_flushed", 1, _exp_flushed),
     _row("erf", 1, lambda x: erf(x).astype(np.asarray(x).dtype)),
     _row("normcdf", 1, lambda x: (0.5 + 0.5 * erf(x * 0.7071067811865476)).astype(np.asarray(x).dtype)),
     # binary and ternary float functions

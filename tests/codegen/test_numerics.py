@@ -204,6 +204,22 @@ def test_our_float32_functions_are_within_three_ulp_over_the_whole_range(name: s
     assert error.max() <= 3, f"{error.max()} ulp at {x[kept][error.argmax()]}"
 
 
+@pytest.mark.parametrize("target", ["llvm", "c"])
+@pytest.mark.parametrize("lanes", [1, 16])
+def test_exp_flushed_is_exact_to_three_ulp_and_never_subnormal(lanes: int, target: str) -> None:
+    edges = [math.nan, -math.inf, 0.0, -0.0, 1e-40, -87.1, -87.4, -100.0, -1e30]
+    x = np.concatenate([edges, np.linspace(-87, 88, 16375)]).astype(np.float32)
+    got = np.zeros_like(x)
+    made = kernel({"exp_flushed": lambda a, b: call("exp_flushed", a)}, "float32", len(x), lanes)
+    assert run(made, target, x, x, got) == 0
+    assert math.isnan(got[0])
+    assert not got[x < -87].any()
+    kept = x >= -87
+    want = np.exp(x[kept].astype(np.float64))
+    assert (np.abs(got[kept] - want) <= 3 * np.spacing(want.astype(np.float32))).all()
+    assert got[kept].min() >= np.finfo(np.float32).tiny
+
+
 @pytest.mark.parametrize("lanes", [1, 16])
 def test_normcdf_is_within_its_absolute_error(lanes: int) -> None:
     edges = np.array([math.inf, -math.inf, math.nan, 0.0, 1e-40, -1e-40, 5.2, -5.2, 1e30, -1e30, 6, -6, 4, -4, 1, -1])

@@ -11,6 +11,7 @@ import armillary as tvm
 from armillary import te
 from armillary.errors import ScheduleError
 from armillary.te.directives import apply_directives, from_json, to_json
+from armillary.te.prefetch import Spread
 from armillary.te.schedule import Schedule
 from armillary.te.tensor import Tensor
 from armillary.tir.interpreter import interpret
@@ -155,6 +156,42 @@ def test_a_prefetch_names_the_cache_it_is_for_and_survives_a_replay() -> None:
     assert str(te.lower_schedule(again, [a, b])) == str(te.lower_schedule(s, [a, b]))
     with pytest.raises(ScheduleError, match="the locality is 4, wanted 0 to 3"):
         s[b].prefetch(a, s[b].op.axis[0], 2, locality=4)
+
+
+def spread_product() -> tuple[Schedule, list[Tensor], Tensor, te.IterVar, te.IterVar]:
+    """x (4, 8) times w in 4 blocks of 4 columns, rows two at a time; the schedule, arguments, product, row and step."""
+    x, w = te.placeholder((4, 8), name="X"), te.placeholder((4, 8, 4), name="W")
+    k = te.reduce_axis((0, 8), name="k")
+    y = te.compute((4, 16), lambda i, j: te.sum(x[i, k] * w[j // 4, k, j % 4], axis=[k]), name="Y")
+    s = te.create_schedule(y.op)
+    row, column = s[y].op.axis
+    outer, inner = s[y].split(row, factor=2)
+    block, lane = s[y].split(column, factor=4)
+    s[y].reorder(block, outer, k, inner, lane)
+    return s, [x, w, y], w, row, k
+
+
+def test_a_spread_prefetch_shares_the_next_block_among_the_loops_further_out() -> None:
+    s, arguments, w, row, k = spread_product()
+    y = arguments[-1]
+    # one block is 8 lines of 4; two tiles of rows with 8 steps each ask for half a line each time
+    s[y].prefetch(w, k, 8, 2, spread=Spread(((row, 8 * 4), (k, 4 * (1 - 2) * 2)), 2 * 2))
+    text = str(te.lower_schedule(s, arguments))
+    (asked,) = (line.strip() for line in text.splitlines() if "prefetch" in line)
+    found = re.fullmatch(r"eval prefetch:int32\(W\[(.*), (.*), (.*)\], W\[.*\], 2\)", asked)
+    assert found is not None, asked
+    places = set()
+    for outer in range(2):
+        for step in range(8):
+            names = {"j_outer": 1, "i_outer": outer, "k": step}
+            block, line, lane = (eval(text, {}, names) for text in found.groups())
+            places.add(block * 32 + line * 4 + lane)
+    assert places == {2 * 32 + n * 2 for n in range(16)}
+    again = spread_product()
+    apply_directives(fresh := te.create_schedule(again[1][-1].op), from_json(to_json(s.directives())))
+    assert str(te.lower_schedule(fresh, again[1])) == text
+    with pytest.raises(ScheduleError, match="wanted data axes and the loop"):
+        again[0][again[1][-1]].prefetch(again[2], again[4], 8, 2, spread=Spread(((again[4], 1),), 0))
 
 
 def test_a_prefetch_of_a_tile_asks_for_each_of_its_rows() -> None:

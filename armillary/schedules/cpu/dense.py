@@ -37,8 +37,8 @@ MIN_TASKS = 8  # parts below which rows are shared out among threads too
 # Rows a page apart share one set of the L1 cache, which has 8 ways: 29 rows of 512 floats run at a third of the peak.
 # Blocks of columns are pages apart too. On ten shapes a tile of 8 x 2 vectors is within 2.4 % of the best; 14 x 2 loses
 # up to 23 %, 6 x 4 up to 31 %. One row reads its weights in four streams: eight are up to 20 % slower.
-# With two FMA ports that tile takes 8 cycles a step, and fetches 20 bytes a cycle from L2, nearly all it gives: 8 x 3 is
-# 5 to 12 % faster; four vectors are slower there (6 x 4 down to two thirds).
+# With two FMA ports a step of that tile takes 8 cycles and fetches 20 bytes in each, most of what L2 gives: 8 x 3 is 5
+# to 12 % faster; four vectors are slower again (6 x 4 takes up to 1.5 times as long as 8 x 2).
 MAX_ROWS, MAX_SUMS, MAX_VECTOR_SUMS = 8, 16, 4
 MAX_SUMS_OF_TWO_PORTS, MAX_VECTORS_OF_TWO_PORTS = 24, 3
 SHARED_WEIGHTS = ("nn.contrib_dense_pack", "nn.dense")  # one right-hand side for all leading axes
@@ -261,13 +261,13 @@ def _ask_ahead(inside: te.Stage, product: te.Tensor, at_row: int, tile: Tile, ro
     A group's weights follow one another in memory, `tile.vectors` vectors for each step of the sum. They come to the
     second-level cache; behind the last group nothing is read.
     """
-    weight = inside.op.input_tensors[-1]
-    (*_, step), count = inside.op.reduce_axis, -(-rows // tile.rows)
+    weight, count = inside.op.input_tensors[-1], -(-rows // tile.rows)
     if len(inside.op.reduce_axis) > 1 or count < 2 or not isinstance(weight.op, te.PlaceholderOp):
         return
-    lanes, steps, asking = te.static_shape(weight)[-1], static_extent(product.op.reduce_axis[0]), 1 << (count.bit_length() - 1)
-    parts = asking * tile.rows
-    terms = [(inside.op.axis[at_row], steps * tile.vectors * lanes), (step, lanes * (tile.vectors - asking) * tile.rows)]
+    (step,), steps = inside.op.reduce_axis, static_extent(product.op.reduce_axis[0])
+    lanes, sharing = te.static_shape(weight)[-1], 1 << (count.bit_length() - 1)  # no division in the loop
+    per_step = lanes * (tile.vectors - sharing) * tile.rows
+    terms = [(inside.op.axis[at_row], steps * tile.vectors * lanes), (step, per_step)]
     if len(inside.op.axis) > len(product.op.axis):  # the sum is in parts, the first axis says which
-        terms.append((inside.op.axis[0], terms[1][1] * static_extent(step)))
-    inside.prefetch(weight, step, steps * tile.vectors, MOST_CACHES, spread=Spread(tuple(terms), parts))
+        terms.append((inside.op.axis[0], per_step * static_extent(step)))
+    inside.prefetch(weight, step, steps * tile.vectors, MOST_CACHES, spread=Spread(tuple(terms), sharing * tile.rows))
