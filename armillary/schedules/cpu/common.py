@@ -19,6 +19,7 @@ from armillary.tir.expr import Call, Div, IterVar, ProducerLoad
 
 LONG_SUM = 288  # terms a register may sum up before its partial sum is put aside
 WEIGHT_AXES = 6  # of the blocked weights of convolutions
+MOST_CACHES = 2  # the locality of a request that leaves the first cache alone
 BANDS = (4, 2)  # into which the rows of an image may be divided
 MIN_BAND = 4  # rows
 _CHEAP_CALLS = frozenset({
@@ -130,6 +131,6 @@ def ask_ahead(inside: te.Stage, steps: int, shared: Sequence[te.Sharer] = ()) ->
         return
     *_, outer, inner = inside.op.reduce_axis
     if shared:
-        inside.prefetch(weight, outer, steps // static_extent(inner), locality=2, shared=shared)
+        inside.prefetch(weight, outer, steps // static_extent(inner), locality=MOST_CACHES, shared=shared)
     else:
-        inside.prefetch(weight, inner, steps, locality=2)
+        inside.prefetch(weight, inner, steps, locality=MOST_CACHES)

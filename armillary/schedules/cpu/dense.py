@@ -14,7 +14,15 @@ from typing import Any
 
 from armillary import te
 from armillary.relay.types import TensorType
-from armillary.schedules.cpu.common import accumulators, compute_in_tile, followers, fuse_all, lanes_of, static_extent
+from armillary.schedules.cpu.common import (
+    MOST_CACHES,
+    accumulators,
+    compute_in_tile,
+    followers,
+    fuse_all,
+    lanes_of,
+    static_extent,
+)
 from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target.cost import (
@@ -42,7 +50,6 @@ MIN_TASKS = 8  # parts below which rows are shared out among threads too
 MAX_ROWS, MAX_SUMS, MAX_VECTOR_SUMS = 8, 16, 4
 MAX_SUMS_OF_TWO_PORTS, MAX_VECTORS_OF_TWO_PORTS = 24, 3
 SHARED_WEIGHTS = ("nn.contrib_dense_pack", "nn.dense")  # one right-hand side for all leading axes
-MOST_CACHES = 2  # the locality of a request that leaves the first cache alone
 MIN_ROWS = 4  # rows below which packing the right-hand side costs more than it gives
 
 
