@@ -81,7 +81,7 @@ def take_reference(attrs: TakeAttrs, data: Array, indices: Array) -> Array:
     data = data.reshape(-1) if attrs.axis is None else data
     size = max(data.shape[axis], 1)
     positions = indices.astype(np.int64) % size if attrs.mode == "wrap" else np.clip(indices, 0, size - 1)
-    batch = _batch_dims(attrs, indices.ndim)
+    batch = 0 if attrs.axis is None else _batch_dims(attrs, indices.ndim)
     if batch == 0:
         return np.asarray(np.take(data, positions.astype(np.int64), axis=axis))
     inner = [

@@ -8,6 +8,7 @@ import pytest
 import armillary.ops
 from armillary.errors import TypeMismatch
 from armillary.ops.broadcast import add, multiply
+from armillary.ops.indexing import TakeAttrs, take_reference
 from armillary.ops.linalg import einsum
 from armillary.ops.reduce import sum_
 from armillary.ops.shape import reshape, squeeze, transpose
@@ -94,3 +95,8 @@ def test_reduction_without_axes_of_an_einsum_sums_everything() -> None:
 
 def test_operator_names_are_lower_case() -> None:
     assert [name for name in OPS if name != name.lower() and not name.endswith("NCHWc")] == []
+
+
+def test_take_of_flattened_data_has_no_batch_axes() -> None:
+    data, indices = np.arange(6.0, dtype="float32").reshape(2, 3), np.array([4, 0], "int32")
+    assert take_reference(TakeAttrs(batch_dims=1), data, indices).tolist() == [4.0, 0.0]
