@@ -1,7 +1,8 @@
 """canonicalize-ops: fewer ways to say the same.
 
-In: a module. Out: one where adding a bias is a plain broadcast addition and a leaky activation with a slope per
-channel is made of broadcasts, so that folding, layouts and fusion see one form.
+In: a module. Out: one where adding a bias is a plain broadcast addition, a leaky activation with a slope per channel is
+made of broadcasts, and parts of a split of an image's channels are slices, so that folding, layouts and fusion see one
+form.
 
     def @main(%x: Tensor[(1, 4, 2, 2), float32], %b: Tensor[(4,), float32]) { nn.bias_add(%x, %b) }
     ->
@@ -13,19 +14,21 @@ channel is made of broadcasts, so that folding, layouts and fusion see one form.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Constant, Expr
-from armillary.relay.transform._rules import call, op_name, rewrite_module
+from armillary.relay.expr import Call, Constant, Expr, TupleGetItem
+from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
 from armillary.relay.types import TensorType
 from armillary.transform import define_pass
 
 
 @define_pass("canonicalize-ops", opt_level=3)
 def canonicalize_ops(module: IRModule) -> IRModule:
-    """Write bias_add as expand_dims and add, prelu as relu, minimum, multiply and add."""
-    return rewrite_module(module, bias_add, prelu)
+    """Write bias_add as expand_dims and add, prelu as relu, minimum, multiply and add, parts of channels as slices."""
+    return rewrite_module(module, bias_add, prelu, split_channels)
 
 
 def bias_add(expr: Expr) -> Expr | None:
@@ -55,6 +58,19 @@ def prelu(expr: Expr) -> Expr | None:
     below = call("minimum", data, Constant(np.zeros((), ty.dtype.numpy)))
     made = call("add", call("nn.relu", data), call("multiply", below, slope))
     return Call(made.op, made.args, made.attrs, expr.span)
+
+
+def split_channels(expr: Expr) -> Expr | None:
+    """split(x, axis=1)[i]  ->  strided_slice(x, axes=[1])   if x has four axes: slices keep blocked layouts"""
+    if not isinstance(expr, TupleGetItem) or op_name(expr.tuple_value) != "split":
+        return None
+    whole: Any = expr.tuple_value  # Any: a Call, as just tested
+    data, part = tensor(whole.args[0]), tensor(expr)
+    if data is None or part is None or data.ndim != 4 or whole.attrs.axis % 4 != 1:
+        return None
+    cuts = whole.attrs.indices_or_sections
+    begin = expr.index * part.static[1] if isinstance(cuts, int) else (0, *cuts)[expr.index]
+    return call("strided_slice", whole.args[0], begin=(begin,), end=(begin + part.static[1],), axes=(1,))
 
 
 def _along(vector: Expr, data: TensorType, axis: int) -> Expr:
