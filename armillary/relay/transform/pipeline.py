@@ -52,6 +52,7 @@ from armillary.relay.transform.simplify_inference import simplify_inference
 from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
 from armillary.relay.transform.to_graph_normal_form import to_graph_normal_form
 from armillary.relay.transform.transpose_as_shuffle import transpose_as_shuffle
+from armillary.relay.transform.trim_weights import trim_weights
 from armillary.relay.transform.widen_conv1d import widen_conv1d
 from armillary.relay.transform.winograd_conv2d import winograd_conv2d
 from armillary.transform import Pass, Sequential
@@ -126,6 +127,8 @@ def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
         simplify_expr_post_alter_op.bind(),
         fast_math.bind(),
         fold_constant.bind(),
+        # Zeros that fill up channels are made when weights are loaded, where they are many.
+        trim_weights.bind(),
         # No duplicate, except the casts that fuse into their readers.
         eliminate_common_subexpr.bind(fskip=is_cast),
         # Whatever is switched off: no let that a folded branch left, each operator one that kernels can compute.
