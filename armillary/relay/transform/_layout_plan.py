@@ -27,8 +27,9 @@ _POOLS = ("nn.max_pool2d", "nn.avg_pool2d")
 _FOLLOWING = frozenset({"nn.pad", "take", "mean", "sum", "max", "min", "prod"})
 
 
-def plan_blocks(function: Function, lanes: int) -> BlockPlan:
-    """Look at every call of a function, forward and backward."""
+def plan_blocks(function: Function, lanes: int, sliced: int = 0) -> BlockPlan:
+    """Look at every call of a function, forward and backward; `sliced`: the least block that a slice may ask for."""
+    sliced = sliced or -(-lanes // 2)
     calls = [e for e in post_order(function, not_primitive) if isinstance(e, Call) and isinstance(e.op, Op)]
     limit: dict[int, int] = {}
     for call in calls:
@@ -36,7 +37,8 @@ def plan_blocks(function: Function, lanes: int) -> BlockPlan:
     need: dict[int, int] = {}
     feeds_blocked: set[int] = set()
     for call in reversed(calls):
-        wanted = PLAIN if stays_plain(call, lanes) else _demand(call, need.get(id(call), 0), limit[id(call)], lanes)
+        asked = (need.get(id(call), 0), limit[id(call)])
+        wanted = PLAIN if stays_plain(call, lanes) else _demand(call, *asked, lanes, sliced)
         for arg in flat_arguments(call)[: _data_inputs(call)]:
             need[id(arg)] = math.gcd(need.get(id(arg), 0), wanted)
         if call.op.name == "nn.conv2d" and isinstance(call.args[1], Constant):
@@ -102,7 +104,7 @@ def _limit(call: Call, limit: dict[int, int]) -> int:
     return math.gcd(*(limit.get(id(a), 0) for a in parts if _channels(a) == _channels(call)), 0)
 
 
-def _demand(call: Call, need: int, limit: int, lanes: int) -> int:
+def _demand(call: Call, need: int, limit: int, lanes: int, sliced: int) -> int:
     """What a call asks of its data's block, given what is asked of its own."""
     name = call.op.name
     if name == "nn.conv2d":
@@ -118,7 +120,7 @@ def _demand(call: Call, need: int, limit: int, lanes: int) -> int:
             return 0  # 1x1 images are copied at no cost
         wanted = math.gcd(need, *_cut(call))
         # to compute by whole vectors is worth more than one copy less
-        return wanted if choose_block(wanted, lanes) * 2 >= lanes and not _is_odd(wanted, lanes) else 0
+        return wanted if choose_block(wanted, lanes) >= sliced and not _is_odd(wanted, lanes) else 0
     if call.op.kind == Kind.BROADCAST:
         return math.gcd(need, limit)
     return need if _follows(call) else 0

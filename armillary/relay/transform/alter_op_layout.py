@@ -24,19 +24,21 @@ from armillary.relay.transform._layout_plan import plan_blocks
 from armillary.relay.transform._layout_rules import find_rule
 from armillary.relay.transform._rules import on_functions
 from armillary.target import Target
-from armillary.target.cpu import cpu_model
+from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import define_pass
 
 
 @define_pass("alter-op-layout", opt_level=3)
 def alter_op_layout(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
     """Use blocked layouts that suit the target's vectors (the current target, or this machine, by default)."""
-    lanes = block_lanes(target if target is not None else Target.current() or Target("llvm"))
+    chosen = Target(target if target is not None else Target.current() or "llvm")
+    lanes = block_lanes(chosen)
     if lanes < 2:
         return module
+    sliced = lanes // 2 if has_fast_halves(cpu_model(chosen)) else lanes
 
     def change(function: Function) -> Expr:
-        request = Request(lanes=lanes, plan=plan_blocks(function, lanes))
+        request = Request(lanes=lanes, plan=plan_blocks(function, lanes, sliced))
         return LayoutEngine(request, find_rule).run(function)
 
     return on_functions(module, change)
@@ -45,3 +47,8 @@ def alter_op_layout(module: IRModule, *, target: Any = None) -> IRModule:  # Any
 def block_lanes(target: Any) -> int:  # Any: whatever Target accepts
     """float32 lanes of the target's vectors (never below 4, so that narrow machines still get contiguous channels)."""
     return max(4, cpu_model(Target(target)).lanes)
+
+
+def has_fast_halves(cpu: CpuModel) -> bool:
+    """Whether half a vector takes half the time: where one port does the widest ones, two do halves of them."""
+    return cpu.fma_ports == 1 and cpu.vector_bits == 512

@@ -3,15 +3,18 @@
 In: a module in NCHW, biases as additions. Out: a convolution whose output channels no good vector length divides (1000
 or 58 on 16 lanes) computes a few channels more, with zero weights. The values stay wide through per-channel operators,
 pooling and depthwise convolutions up to the next convolution, whose weights get zeros for the channels it ignores;
-anything else reads a slice. Invariant: values and types outside such a region stay; channels added are finite wherever
-the others are; a convolution is widened only where its own arithmetic gains and no image must be sliced for it, unless
-no vector fits its channels at all. Runs before alter-op-layout, which then finds whole blocks.
+anything else reads a slice. Where channels meet in concatenations or are cut apart, each part is rounded up, so that
+whole blocks meet; the zeros then lie between the parts. Invariant: values and types outside such a region stay;
+channels added are finite wherever the others are; a convolution is widened only where its own arithmetic gains and no
+image must be sliced for it, unless no vector fits its channels at all, or where all that meets gains together. Runs
+before alter-op-layout, which then finds whole blocks.
 
     nn.relu(add(nn.conv2d(%x, weight[1000]), bias))
     ->
     strided_slice(nn.relu(add(nn.conv2d(%x, padded[1008]), padded bias)), begin=[0, 0], end=[.., 1000])
 
-How far a region reaches: _wide_channels.py.
+How far a region reaches: _wide_channels.py. What meets and what is cut: _ragged_channels.py. Zeros that would make a
+package large are left out of it by trim-weights.
 """
 
 from __future__ import annotations
@@ -23,9 +26,10 @@ from typing import Any
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.layout import choose_block
+from armillary.relay.transform._ragged_channels import ragged_channels
 from armillary.relay.transform._rules import on_functions, op_name, tensor
-from armillary.relay.transform._wide_channels import CHANNEL_AXES, find_regions, widen
-from armillary.relay.transform.alter_op_layout import block_lanes
+from armillary.relay.transform._wide_channels import CHANNEL_AXES, Channels, find_regions, widen
+from armillary.relay.transform.alter_op_layout import block_lanes, has_fast_halves
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import define_pass
@@ -42,8 +46,13 @@ def pad_channels(module: IRModule, *, target: Any = None) -> IRModule:  # Any: w
     lanes, cpu = block_lanes(chosen), cpu_model(Target(chosen))
 
     def change(function: Function) -> Expr | None:
-        extra = find_regions(function, lambda call: _extra(call, lanes, cpu), lambda call: _has_block(call, lanes))
-        return widen(function, extra) if extra else None
+        alone = find_regions(function, lambda c: _wider(c, lanes, cpu), lambda c: _has_block(c, lanes), ())
+        ragged = ragged_channels(function, alone, lanes, cpu)
+        wide = alone if not ragged else find_regions(
+            function, lambda c: ragged.get(id(c)) or _wider(c, lanes, cpu),
+            lambda c: id(c) not in ragged and _has_block(c, lanes), ragged.keys(),
+        )  # fmt: skip
+        return widen(function, wide) if wide else None
 
     return on_functions(module, change)
 
@@ -56,6 +65,12 @@ def _has_block(call: Call, lanes: int) -> bool:
     """Whether the channels can be in blocks of at least half a vector, and of no odd length, as they are."""
     block = choose_block(_outputs(call), lanes)
     return block >= min(8, lanes) and block & (block - 1) == 0
+
+
+def _wider(call: Call, lanes: int, cpu: CpuModel) -> Channels | None:
+    """The channels of a convolution by itself, if it should have more."""
+    extra = _extra(call, lanes, cpu)
+    return Channels(((_outputs(call), extra),)) if extra else None
 
 
 def _extra(call: Call, lanes: int, cpu: CpuModel) -> int:
@@ -89,8 +104,7 @@ def _cheapest(channels: int, lanes: int, operations: Callable[[int], float]) -> 
 
 def _operations(lanes: int, cpu: CpuModel) -> Callable[[int], float]:
     """Time for one element of each channel, in whole-vector operations."""
-    # where one port does the widest vectors, two do halves of them
-    half = 0.55 if cpu.fma_ports == 1 and cpu.vector_bits == 512 else 1.0
+    half = 0.55 if has_fast_halves(cpu) else 1.0
 
     def cost(channels: int) -> float:
         block = choose_block(channels, lanes)
