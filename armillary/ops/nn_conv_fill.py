@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary import te
 from armillary.errors import TypeMismatch
+from armillary.ops._late import te
 from armillary.ops.nn_common import Tensor, f32, need_rank, need_tensor
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
