@@ -76,6 +76,9 @@ def _shape(name: str, attrs: AttentionAttrs, query: Type, key: Type, value: Type
         if sorted(text) != sorted(LETTERS):
             raise TypeMismatch(f"{name}: the layout of {what} is {text!r}", hint="an order of B, T, H, D")
     q, k, v = (dict(zip(text, ty.static, strict=True)) for text, ty in zip(layouts(attrs), given, strict=True))
+    if min(attrs.heads, attrs.shared - 1, *attrs.offsets) < 0:
+        wanted = "heads and offsets from 0 on, at least 1 shared"
+        raise TypeMismatch(f"{name}: {attrs.heads} heads at {attrs.offsets}, {attrs.shared} shared: wanted {wanted}")
     heads = attrs.heads or q["H"]
     if (k["B"], k["D"], v["B"], v["T"]) != (q["B"], q["D"], q["B"], k["T"]):
         raise TypeMismatch(f"{name}: query {given[0]}, key {given[1]} and value {given[2]} do not fit together")
@@ -215,6 +218,7 @@ def samples_masked() -> Iterator[Sample]:
 def bad_samples() -> Iterator[BadSample]:
     yield BadSample(AttentionAttrs(), (f32(1, 5, 2, 8), f32(1, 5, 2, 6), f32(1, 5, 2, 8)), "do not fit together")
     yield BadSample(AttentionAttrs(heads=3), (f32(1, 5, 2, 8),) * 3, "heads 0 to 3 of an operand that has 2")
+    yield BadSample(AttentionAttrs(heads=-1), (f32(1, 5, 2, 8),) * 3, "-1 heads at (0, 0, 0), 1 shared: wanted")
     none = f32(1, 0, 2, 8)
     yield BadSample(AttentionAttrs(), (f32(1, 5, 2, 8), none, none), "there are no keys")
     yield BadSample(AttentionAttrs(key_layout="BTHH"), (f32(1, 5, 2, 8),) * 3, "the layout of key is 'BTHH'")

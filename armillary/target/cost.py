@@ -167,7 +167,7 @@ def tiles(nest: Nest, cpu: CpuModel) -> list[Tile]:
     for vectors in (v for v in VECTORS if nest.chunks % v == 0 and v <= nest.max_vectors):
         tallest = min((room - vectors) // vectors, nest.max_sums // vectors)
         found += [Tile(rows, vectors) for rows in range(1, min(nest.width, nest.max_rows, tallest) + 1)]
-        talls = range(2, min(nest.below, tallest // nest.width) + 1)
+        talls = range(2, min(nest.below, tallest // max(1, nest.width)) + 1)
         found += [Tile(nest.width, vectors, tall) for tall in talls if nest.is_ragged or nest.below % tall == 0]
     return found or [Tile(1, 1)]
 

@@ -176,7 +176,7 @@ def _carrying(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
     side by side, so its rate is a small part: with 26 and 9 bytes per cycle a line of each took 20 and 25 to 35 cycles.
     """
     data, products, rate = _carried(layer, plan, cpu)
-    if not rate:
+    if not rate or not data:
         return 0.0
     beyond = max(0.0, 1.0 - STRIP_SHARE * cpu.l2 / (data + products))
     own, reads = CARRIED
