@@ -355,7 +355,7 @@ class TriluAttrs:
     upper: bool = True
 
 
-trilu = Op("trilu", kind=Kind.ELEMENTWISE, doc="The upper or lower triangle of the last two axes; zeros elsewhere.")
+trilu = Op("trilu", kind=Kind.INJECTIVE, doc="The upper or lower triangle of the last two axes; zeros elsewhere.")
 trilu.attrs(TriluAttrs)
 
 
