@@ -173,7 +173,8 @@ def _carrying(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
     """Cycles to write data and products and to read them again, beyond those of a strip that stays in L2.
 
     What L2 keeps comes at its rate, a write as dear as two reads. Of the rest, lines on their way to L3 and back wait
-    side by side, so its rate is a small part: at 9 bytes per cycle a line of each took 25 to 35 cycles, at 26 it is estimated at 20.
+    side by side, so its rate is a small part: at 9 bytes per cycle a line of each took 25 to 35 cycles, at 26 some 20
+    are assumed.
     """
     data, products, rate = _carried(layer, plan, cpu)
     if not rate or not data:

@@ -61,15 +61,13 @@ def pool1d(expr: Expr) -> Expr | None:
     return reshape_to(made, result.static) if tensor(made) is not None else None
 
 
-def conv3d(expr: Expr) -> Expr | None:
+def conv3d(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it is known to be plain
     """conv3d(x, w)  ->  conv2d of slices, whose channels are those of the KD slices a result needs"""
-    if op_name(expr) != "nn.conv3d" or not isinstance(expr, Call) or not isinstance(expr.args[1], Constant):
+    if not _is_plain(expr, "nn.conv3d", "OIDHW"):
         return None
     attrs, weight = expr.attrs, expr.args[1].data
-    data, result = tensor(expr.args[0]), tensor(expr)
-    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCDHW")
-    if layouts != ("NCDHW", "OIDHW", "NCDHW") or data is None or result is None or attrs.groups != 1 or attrs.out_dtype:
-        return None
+    data: Any = tensor(expr.args[0])  # Any: tensor types, as tested
+    result: Any = tensor(expr)
     (front, back), *image_pads = pad_pairs("nn.conv3d", attrs.padding, 3)
     (stride, *strides), (step, *dilation) = (
         per_axis("nn.conv3d", name, getattr(attrs, name), 3) for name in ("strides", "dilation")
@@ -89,19 +87,17 @@ def conv3d(expr: Expr) -> Expr | None:
     return call("transpose", reshape_to(made, (n, depth, o, oh, ow)), axes=(0, 2, 1, 3, 4))
 
 
-def conv3d_transpose(expr: Expr) -> Expr | None:
+def conv3d_transpose(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it is known to be plain
     """conv3d_transpose(x, w)  ->  conv2d_transpose of slices; what lies between two slices are further channels
 
     With stride s along the depth, result slice s * q + r - pad is the sum over taps k = s * j + r of slice q - j of the
     data times tap k: for each q one image of the slices q, q - 1, ..., with s times the outputs.
     """
-    if op_name(expr) != "nn.conv3d_transpose" or not isinstance(expr, Call) or not isinstance(expr.args[1], Constant):
+    if not _is_plain(expr, "nn.conv3d_transpose", "IODHW"):
         return None
     attrs, weight = expr.attrs, expr.args[1].data
-    data, result = tensor(expr.args[0]), tensor(expr)
-    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCDHW")
-    if layouts != ("NCDHW", "IODHW", "NCDHW") or data is None or result is None or attrs.groups != 1 or attrs.out_dtype:
-        return None
+    data: Any = tensor(expr.args[0])  # Any: tensor types, as tested
+    result: Any = tensor(expr)
     (front, _), (top, bottom), (left, right) = pad_pairs("nn.conv3d_transpose", attrs.padding, 3)
     (stride, *strides), (step, *dilation), (_, *more) = (
         per_axis("nn.conv3d_transpose", name, getattr(attrs, name), 3, least)
@@ -123,6 +119,16 @@ def conv3d_transpose(expr: Expr) -> Expr | None:
     )  # fmt: skip
     images = reshape_to(made, (n, groups * stride, o, oh, ow))
     return call("transpose", _every(images, 1, front, depth, 1), axes=(0, 2, 1, 3, 4))
+
+
+def _is_plain(expr: Expr, name: str, kernel_layout: str) -> bool:
+    """Whether it is that convolution over three axes, with one group, constant weights, known types, usual layouts."""
+    if op_name(expr) != name or not isinstance(expr, Call) or not isinstance(expr.args[1], Constant):
+        return False
+    attrs = expr.attrs
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCDHW")
+    is_known = tensor(expr.args[0]) is not None and tensor(expr) is not None
+    return is_known and layouts == ("NCDHW", kernel_layout, "NCDHW") and attrs.groups == 1 and not attrs.out_dtype
 
 
 def _padded_slices(data: Expr, shape: tuple[int, ...], front: int, back: int) -> tuple[Expr, int]:

@@ -7,12 +7,13 @@ Users: the schedules of this directory.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from armillary import te
 from armillary.dtype import DType
 from armillary.errors import UnsupportedError
 from armillary.node import Node, post_order
+from armillary.schedules.registry import Fused
 from armillary.target.cpu import CpuModel
 from armillary.tir import build as T
 from armillary.tir.expr import Call, Div, IterVar, ProducerLoad
@@ -22,6 +23,7 @@ WEIGHT_AXES = 6  # of the blocked weights of convolutions
 MOST_CACHES = 2  # the locality of a request that leaves the first cache alone
 BANDS = (4, 2)  # into which the rows of an image may be divided
 MIN_BAND = 4  # rows
+Stages = dict[str, te.Tensor]  # by tag
 _CHEAP_CALLS = frozenset({
     "if_then_else", "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right", "fabs", "abs",
 })  # fmt: skip
@@ -94,6 +96,28 @@ def compute_in_tile(schedule: te.Schedule, tensors: Sequence[te.Tensor], stage: 
         inner.compute_at(stage, at)
         if is_power_of_two(static_extent(inner.op.axis[-1])):
             inner.vectorize(inner.op.axis[-1])
+
+
+def tagged_stages(last: te.Tensor, family: str) -> Stages:
+    """The stages of a computation in several, by their tags without `family`; the last one under its whole tag."""
+    found: Stages = {}
+    todo = [last]
+    while todo:
+        op = todo.pop().op
+        if isinstance(op, te.ComputeOp) and op.tag.startswith((f"{family}_", f"conv2d_{family}")):
+            found[op.tag.removeprefix(f"{family}_")] = op.output(0)
+            todo.extend(op.input_tensors)
+    return found
+
+
+def inline_others(schedule: te.Schedule, fused: Fused, own: Iterable[te.Tensor]) -> None:
+    """Inline all but the outputs and the stages of the anchor's computation, of which the last is inlined too."""
+    kept, outputs = {id(t.op) for t in own}, {id(t.op) for t in fused.outputs}
+    last = fused.anchor[0].op
+    for stage in schedule.stages:
+        op = stage.op
+        if isinstance(op, te.ComputeOp) and id(op) not in outputs and (id(op) not in kept or op is last):
+            schedule[op].compute_inline()
 
 
 def accumulators(schedule: te.Schedule, local: te.Tensor, longest: int = LONG_SUM) -> list[te.Stage]:

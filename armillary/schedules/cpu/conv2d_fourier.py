@@ -12,13 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 from armillary import te
-from armillary.schedules.cpu.common import accumulators, fuse_all
+from armillary.schedules.cpu.common import Stages, accumulators, fuse_all, inline_others, tagged_stages
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target.cost import Explanation, Tile, explained, far_weights
 from armillary.target.cost_fourier import FourierLayer, direct_estimate, estimate, product_tile
 from armillary.target.cpu import cpu_model
 
-Stages = dict[str, te.Tensor]
 STEPS = range(3)  # of a transform
 
 
@@ -47,36 +46,15 @@ def schedule_fourier(schedule: te.Schedule, fused: Fused) -> None:
     layer = layer_of(fused.workload)
     tile, _ = product_tile(layer, cpu)
     (conv,) = fused.anchor
-    stages = _stages(conv)
+    stages = tagged_stages(conv, "fourier")
     output = fused.outputs[0]
-    _inline_others(schedule, fused, {id(t.op) for t in stages.values()})
+    inline_others(schedule, fused, stages.values())
     strip = _schedule_output(schedule, output, stages, layer)
     if strip is not None:
         schedule[stages["data"]].compute_at(schedule[output], strip)
         schedule[stages["product"]].compute_at(schedule[output], strip)
     _schedule_data(schedule, stages, is_root=strip is None)
     _schedule_product(schedule, stages, tile, is_root=strip is None)
-
-
-def _stages(conv: te.Tensor) -> Stages:
-    """The stages of the computation by their tags."""
-    found: Stages = {}
-    todo = [conv]
-    while todo:
-        op = todo.pop().op
-        if isinstance(op, te.ComputeOp) and op.tag.startswith(("fourier_", "conv2d_fourier")):
-            found[op.tag.removeprefix("fourier_")] = op.output(0)
-            todo.extend(op.input_tensors)
-    return found
-
-
-def _inline_others(schedule: te.Schedule, fused: Fused, own: set[int]) -> None:
-    outputs = {id(t.op) for t in fused.outputs}
-    conv = fused.anchor[0].op
-    for stage in schedule.stages:
-        op = stage.op
-        if isinstance(op, te.ComputeOp) and id(op) not in outputs and (id(op) not in own or op is conv):
-            schedule[op].compute_inline()
 
 
 def _in_registers(schedule: te.Schedule, tensors: list[te.Tensor], stage: te.Stage, at: te.IterVar) -> None:

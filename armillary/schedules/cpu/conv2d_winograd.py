@@ -12,13 +12,19 @@ from __future__ import annotations
 from typing import Any
 
 from armillary import te
-from armillary.schedules.cpu.common import accumulators, ask_ahead, fuse_all
+from armillary.schedules.cpu.common import (
+    Stages,
+    accumulators,
+    ask_ahead,
+    fuse_all,
+    inline_others,
+    tagged_stages,
+)
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target.cost import Estimate, Explanation, Tile, choose_tile, explained, far_weights
 from armillary.target.cost_winograd import TILES, Layer, Plan, asks_ahead, best_plan, estimate, plans, product_nest
 from armillary.target.cpu import CpuModel, cpu_model
 
-Stages = dict[str, te.Tensor]
 SHORT_SUM = 32  # terms: the transforms back enlarge the rounding error of the products about tenfold
 
 
@@ -53,9 +59,9 @@ def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
     cpu = cpu_model(fused.workload.target)
     plan, tile = chosen(fused.workload, cpu)
     (conv,) = fused.anchor
-    stages = _stages(conv)
+    stages = tagged_stages(conv, "winograd")
     output = fused.outputs[0]
-    _inline_others(schedule, fused, {id(t.op) for t in stages.values()})
+    inline_others(schedule, fused, stages.values())
     at = _schedule_output(schedule, output, stages, plan.tile, plan.strip)
     if at is not None:
         schedule[stages["data"]].compute_at(schedule[output], at)
@@ -64,27 +70,6 @@ def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
     inner = _schedule_product(schedule, stages["product"], tile, is_strip=at is not None)
     if asks_ahead(layer_of(fused.workload), plan, cpu):
         ask_ahead(inner, tile.vectors * layer_of(fused.workload).inputs)
-
-
-def _stages(conv: te.Tensor) -> Stages:
-    """The stages of the computation by their tags."""
-    found: Stages = {}
-    todo = [conv]
-    while todo:
-        op = todo.pop().op
-        if isinstance(op, te.ComputeOp) and op.tag.startswith(("winograd_", "conv2d_winograd")):
-            found[op.tag.removeprefix("winograd_")] = op.output(0)
-            todo.extend(op.input_tensors)
-    return found
-
-
-def _inline_others(schedule: te.Schedule, fused: Fused, own: set[int]) -> None:
-    outputs = {id(t.op) for t in fused.outputs}
-    conv = fused.anchor[0].op
-    for stage in schedule.stages:
-        op = stage.op
-        if isinstance(op, te.ComputeOp) and id(op) not in outputs and (id(op) not in own or op is conv):
-            schedule[op].compute_inline()
 
 
 def _schedule_output(
