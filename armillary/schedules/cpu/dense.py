@@ -37,7 +37,6 @@ from armillary.target.cost import (
     weighed_tiles,
 )  # fmt: skip
 from armillary.target.cpu import CpuModel, cpu_model
-from armillary.te.prefetch import Spread
 
 MIN_TASKS = 8  # parts below which rows are shared out among threads too
 
@@ -277,4 +276,5 @@ def _ask_ahead(inside: te.Stage, product: te.Tensor, at_row: int, tile: Tile, ro
     terms = [(inside.op.axis[at_row], steps * tile.vectors * lanes), (step, per_step)]
     if len(inside.op.axis) > len(product.op.axis):  # the sum is in parts, the first axis says which
         terms.append((inside.op.axis[0], per_step * static_extent(step)))
-    inside.prefetch(weight, step, steps * tile.vectors, MOST_CACHES, spread=Spread(tuple(terms), sharing * tile.rows))
+    spread = te.Spread(tuple(terms), sharing * tile.rows)
+    inside.prefetch(weight, step, steps * tile.vectors, MOST_CACHES, spread=spread)
