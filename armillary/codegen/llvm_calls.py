@@ -16,6 +16,7 @@ from armillary.codegen.llvm_expr import (
     cast,
     fused_multiply_add,
     in_float32,
+    nearest,
     select,
     truncated,
 )
@@ -38,8 +39,8 @@ from armillary.tir.analysis import is_unsafe
 
 Rule = Callable[[Emitter, E.Call], str]
 _LLVM = {
-    "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "round", "nearbyint": "rint", "fabs": "fabs",
-    "sqrt": "sqrt", "copysign": "copysign",
+    "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "round", "fabs": "fabs", "sqrt": "sqrt",
+    "copysign": "copysign",
 }  # fmt: skip
 
 
@@ -104,7 +105,8 @@ def _unary_llvm(m: Emitter, e: E.Call) -> str:
 
     def rule(m: Emitter, kind: DType, *operands: str) -> str:
         text = register_type(kind)
-        return m.intrinsic(text, f"llvm.{_LLVM[e.name]}.{suffix(kind)}", *((text, v) for v in operands))
+        name = nearest(kind) if e.name == "nearbyint" else _LLVM[e.name]
+        return m.intrinsic(text, f"llvm.{name}.{suffix(kind)}", *((text, v) for v in operands))
 
     return in_float32(m, dtype, rule, *values) if m.soft(dtype) else rule(m, dtype, *values)
 
@@ -326,8 +328,8 @@ def _fmod_like(m: Emitter, e: E.Call) -> str:
 
 
 CALLS: dict[str, Rule] = {
-    **dict.fromkeys(LIBM, _libm), **dict.fromkeys(_LLVM, _unary_llvm), "sigmoid": _libm, "normcdf": _libm,
-    "exp_flushed": _libm, "rsqrt": _rsqrt, "fma": _fma,
+    **dict.fromkeys(LIBM, _libm), **dict.fromkeys((*_LLVM, "nearbyint"), _unary_llvm),
+    "sigmoid": _libm, "normcdf": _libm, "exp_flushed": _libm, "rsqrt": _rsqrt, "fma": _fma,
     "fmod": _fmod_like, "ldexp": _ldexp, "isnan": _float_test("isnan"), "isinf": _float_test("isinf"),
     "isfinite": _float_test("isfinite"), "abs": _abs, "bitwise_and": _bitwise("and"), "bitwise_or": _bitwise("or"),
     "bitwise_xor": _bitwise("xor"), "shift_left": _bitwise("shl"), "shift_right": _bitwise("ashr"),

@@ -173,7 +173,16 @@ def float_division(m: Emitter, dtype: DType, a: str, b: str, how: str) -> str:
     if how == "mod":
         return modulus
     quotient = binary(m, "fdiv", kind, binary(m, "fsub", kind, a, modulus), b)
-    return m.intrinsic(kind, f"llvm.rint.{suffix(dtype)}", (kind, quotient))
+    return m.intrinsic(kind, f"llvm.{nearest(dtype)}.{suffix(dtype)}", (kind, quotient))
+
+
+def nearest(dtype: DType) -> str:
+    """Which of LLVM's intrinsics rounds to nearest, halves to even.
+
+    For float16 it is not `rint`: LLVM 22 turns a scalar `rint` before a conversion to integers into a truncating
+    `vcvttsh2si` on CPUs with avx512fp16.
+    """
+    return "nearbyint" if dtype.bits == 16 else "rint"
 
 
 def _floor_rule(is_mod: bool) -> Callable[[Emitter, Any], str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import run
+from harness import compiled, run
 
 from armillary.dtype import DType
 from armillary.tir import build as B
@@ -279,3 +279,22 @@ def test_casts_agree_with_the_interpreter(source: str, to: str, lanes: int, targ
     if DType(source).is_float and not DType(to).is_float:
         a = np.where(np.isfinite(a), a, 0).astype(source)
     compare({"cast": lambda x, y: E.Cast(DType(to).with_lanes(lanes), x)}, source, target, lanes, [a, b], 0.0, to)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("lanes", [1, 16])
+@pytest.mark.parametrize("to", ["int8", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("source", FLOATS)
+def test_a_rounding_before_a_cast_is_kept(source: str, to: str, lanes: int, target: str) -> None:
+    a = np.arange(64, dtype=np.float64).astype(DType(source).numpy) / np.asarray(2, DType(source).numpy)
+    rows: dict[str, Make] = {
+        name: (lambda x, y, name=name: E.Cast(DType(to).with_lanes(lanes), call(name, x)))
+        for name in ("nearbyint", "round", "floor", "ceil", "trunc")
+    }
+    compare(rows, source, target, lanes, [a, a], 0.0, to)
+
+
+def test_a_float16_rounding_stays_an_instruction_on_cpus_with_avx512fp16() -> None:
+    function = kernel({"r": lambda a, b: E.Cast(DType("int8"), call("nearbyint", a))}, "float16", 3, 1, "int8")
+    module = compiled([function], "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")
+    assert "vrndscalesh" in module.get_source("asm")
