@@ -22,7 +22,7 @@
 #define ACTIVE_MASK UINT64_C(0xFFFF)
 #define OPEN_BIT (UINT64_C(1) << 16)
 #define GENERATION (UINT64_C(1) << 17)
-#define SPIN_SECONDS 60e-6
+#define SPIN_SECONDS 200e-6 /* longer than most callers take between two runs; waking a worker costs 20 us and more */
 #define WINDOWS_PER_RANGE 4
 #define STACK_BYTES ((size_t)8 << 20)
 

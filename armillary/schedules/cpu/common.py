@@ -65,7 +65,7 @@ def in_bands(stage: te.Stage, chunk: IterVar, row: IterVar) -> list[IterVar]:
     on two threads that way, 5.9 by bands, and more the farther the cores are apart. One thread is as fast either way.
     """
     extent = static_extent(row)
-    bands = next((n for n in BANDS if extent % n == 0 and extent >= n * MIN_BAND), 1)
+    bands = next((n for n in BANDS if -extent % n <= 1 and extent >= n * MIN_BAND), 1)  # the last may lack a row
     if bands == 1:
         return [chunk, row]
     band, inside = stage.split(row, nparts=bands)
