@@ -1,20 +1,20 @@
 """`loop-partition`: split loops so that their main part needs no condition.
 
-In: loops whose bodies test `likely(…)` conditions (tails of splits) or padding conditions. Out: up to three
-loops over the
-same range: before, main (every such condition is true there) and after. Invariant: the loops cover the range in
-order. Unrolled loops are left alone,
-parallel ones get two versions of their body; a loop is split for a padding condition only when the main part is at
-least half of it and MIN_EXTENT long. Conditions decided by the new ranges are folded at once. Configuration:
-`tir.LoopPartition` {partition_const_loop}.
+In: loops whose bodies test `likely(…)` conditions (tails of splits) or padding conditions. Out: up to three loops over
+the same range: before, main (every such condition is true there) and after. Invariant: the loops cover the range in
+order. Unrolled loops are left alone. Parallel ones get versions of their body: a main one and careful ones, told apart
+by the loop's variable or, where it was fused from several, by terms of it such as `i // 7 % 3`. A loop is split for a
+padding condition only when the main part is at least half of it and MIN_EXTENT long. Conditions decided by the new
+ranges are folded at once. Configuration: `tir.LoopPartition` {partition_const_loop}.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
-from armillary.node import post_order, replace
+from armillary.node import post_order, replace, structural_equal
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -23,7 +23,7 @@ from armillary.tir.bounds import INFINITE, Interval, add_intervals, scale_interv
 from armillary.tir.linear import Linear
 from armillary.tir.rules import INDEX_TYPES, TRUE
 from armillary.tir.simplify import Simplifier
-from armillary.tir.substitute import fresh_copy, map_all, map_stmt
+from armillary.tir.substitute import fresh_copy, map_all, map_stmt, substitute
 from armillary.tir.transform.common import is_nothing, prim_pass, sequence, with_body
 from armillary.tir.transform.simplify import StatementSimplifier
 from armillary.transform import PassContext, register_config_option
@@ -32,6 +32,7 @@ LOOP_PARTITION = register_config_option(
     "tir.LoopPartition", dict, {"partition_const_loop": True}, "False: loops of constant extent keep their conditions"
 )
 MIN_EXTENT = 8
+MAX_VERSIONS = 12  # of the body of a parallel loop, beside the main one
 _SPLITTABLE = frozenset({S.LoopKind.SERIAL, S.LoopKind.VECTORIZED})
 
 
@@ -84,14 +85,35 @@ class _Partitioner:
         return sequence(done)
 
     def versions(self, item: S.For, only_likely: bool) -> S.Stmt:
-        """A parallel loop stays one loop: its body becomes a test between the main version and the careful one."""
+        """A parallel loop stays one loop: its body becomes a test between a main version and careful ones."""
         decided: set[int] = set()
-        found = self.main_range(item, True, decided)
-        if found is None or build.as_int(found[0]) is None or build.as_int(found[1]) is None:
+        terms = self.terms(item, decided) if build.as_int(item.extent) is None or self.splits_constant else []
+        if not terms:
             return self.inside(item, only_likely)
-        test = build.logical_and(build.greater_equal(item.var, found[0]), build.less(item.var, found[1]))
         main = map_all(item.body, lambda e: TRUE if id(e) in decided else None)
-        return self.piece(replace(item, body=S.IfThenElse(test, main, fresh_copy(item.body))), only_likely)
+        test = reduce(build.logical_and, (test for term in terms for test in term.tests()))
+        return self.piece(replace(item, body=S.IfThenElse(test, main, _careful(item.body, terms))), only_likely)
+
+    def terms(self, item: S.For, decided: set[int]) -> list[_Term]:
+        """What the likely conditions ask of a parallel loop's variable or of terms of it, where that is constant.
+
+            if likely(v % 63 * 8 + r < 500)   ->   v % 63 < 62, for every r in range(8)
+        """
+        simplifier = Simplifier({**self.ranges, **_inner_ranges(item.body), item.var: _loop_range(item)})
+        found: dict[E.Expr, Interval] = {}
+        for node in post_order(item.body):
+            tested = _condition_of(node)
+            for comparison in _conjuncts(tested[0]) if tested is not None and tested[1] else ():
+                term = _term_of(comparison, item.var, simplifier)
+                bound = None if term is None else self.solve(comparison, item, simplifier, term)
+                value = None if bound is None else build.as_int(bound[1])
+                if term is None or bound is None or value is None:
+                    continue
+                decided.add(id(comparison))
+                low, high = found.get(term, simplifier.bound(term))
+                found[term] = (max(low, value), high) if bound[0] else (low, min(high, value - 1))
+        terms = [_Term(term, simplifier.bound(term), main) for term, main in found.items()]
+        return [] if any(t.main[0] > t.main[1] for t in terms) else [t for t in terms if t.main != t.all]
 
     def inside(self, item: S.For, only_likely: bool) -> S.Stmt:
         self.ranges[item.var] = _loop_range(item)
@@ -180,16 +202,17 @@ class _Partitioner:
             high = build.maximum(build.minimum(high, value), low)
         return low, high, stop
 
-    def solve(self, item: Any, loop: S.For, s: Simplifier) -> tuple[bool, E.Expr] | None:
-        """`v >= bound` (True, bound) or `v < bound` (False, bound) that makes a comparison hold; None: cannot say."""
-        if type(item) not in (E.LT, E.LE, E.GT, E.GE) or item.a.dtype not in INDEX_TYPES:
+    def solve(
+        self, item: Any, loop: S.For, s: Simplifier, unknown: E.Expr | None = None
+    ) -> tuple[bool, E.Expr] | None:
+        """`v >= bound` (True, bound) or `v < bound` (False, bound) that makes a comparison hold; None: cannot say.
+
+        `v` is the loop's variable, or `unknown`, a term of it.
+        """
+        form = _below_zero(item, s)
+        if form is None:
             return None
-        form = s.linear(item.a).minus(s.linear(item.b))
-        if type(item) in (E.GT, E.GE):
-            form = Linear({a: -k for a, k in form.terms.items()}, -form.constant)
-        if type(item) in (E.LE, E.GE):
-            form.constant -= 1
-        factor = form.terms.pop(loop.var, 0)  # now: factor * v + form < 0 is wanted
+        factor = form.terms.pop(loop.var if unknown is None else unknown, 0)  # factor * v + form < 0 is wanted
         if factor == 0 or any(loop.var in free_vars(atom) for atom in form.terms):
             return None
         known = self.worst(form, s)
@@ -214,6 +237,76 @@ class _Partitioner:
             else:
                 total = add_intervals(total, scale_interval(s.bound(atom), k))
         return Linear(kept, total[1]) if total[1] < INFINITE else None
+
+
+@dataclass(frozen=True)
+class _Term:
+    """A parallel loop's variable or a term of it: its values, and those for which all likely conditions hold."""
+
+    expr: E.Expr
+    all: Interval
+    main: Interval
+
+    def tests(self) -> list[E.Expr]:
+        """That the term has one of the main values."""
+        (first, last), (low, high) = self.all, self.main
+        above = [build.greater_equal(self.expr, low)] if low > first else []
+        return above + ([build.less(self.expr, high + 1)] if high < last else [])
+
+    def others(self) -> list[int]:
+        """The values that are not main ones, if they are few."""
+        (first, last), (low, high) = self.all, self.main
+        if not 0 < last - high + low - first <= MAX_VERSIONS:
+            return []
+        return [*range(first, low), *range(high + 1, last + 1)]
+
+
+def _careful(body: S.Stmt, terms: list[_Term]) -> S.Stmt:
+    """The body where a condition may fail: one version for each value of the term, where there are few, that knows it.
+
+        for i in parallel(9) { if likely(i >= 1) {…} }  ->  if i >= 1 {…} else { if likely(0 >= 1) {…} }
+    """
+    places = terms[0].others() if len(terms) == 1 else []
+    if not places:
+        return fresh_copy(body)
+    term = terms[0].expr
+    *earlier, made = (fresh_copy(_with_value(body, term, place)) for place in places)
+    for place, version in zip(places[-2::-1], reversed(earlier), strict=True):
+        made = S.IfThenElse(build.equal(term, place), version, made)
+    return made
+
+
+def _with_value(body: S.Stmt, term: E.Expr, place: int) -> S.Stmt:
+    value = build.const(place, term.dtype)
+    if isinstance(term, E.Var):
+        return substitute(body, {term: value})
+    return map_all(body, lambda e: value if type(e) is type(term) and _is_same(e, term) else None)
+
+
+def _is_same(left: E.Expr, right: E.Expr) -> bool:
+    """Whether two terms are equal; `structural_equal` lets variables differ."""
+    return structural_equal(left, right) and free_vars(left) == free_vars(right)
+
+
+def _term_of(item: Any, var: E.Var, s: Simplifier) -> E.Expr | None:
+    """The variable, or the quotient or rest of it, that alone of its terms decides a comparison."""
+    form = _below_zero(item, s)
+    found = [] if form is None else [atom for atom in form.terms if var in free_vars(atom)]
+    if len(found) != 1 or free_vars(found[0]) != (var,):
+        return None
+    return found[0] if isinstance(found[0], E.Var | E.FloorDiv | E.FloorMod) else None
+
+
+def _below_zero(item: Any, s: Simplifier) -> Linear | None:
+    """A comparison as the sum that is negative where it holds; None for other conditions."""
+    if type(item) not in (E.LT, E.LE, E.GT, E.GE) or item.a.dtype not in INDEX_TYPES:
+        return None
+    form = s.linear(item.a).minus(s.linear(item.b))
+    if type(item) in (E.GT, E.GE):
+        form = Linear({a: -k for a, k in form.terms.items()}, -form.constant)
+    if type(item) in (E.LE, E.GE):
+        form.constant -= 1
+    return form
 
 
 def _conjuncts(item: E.Expr) -> list[E.Expr]:
