@@ -1,13 +1,12 @@
 """Compiled kernels kept on disk between runs.
 
-In: keys (sha256 over everything the object depends on) and objects. Out: the object, or None. Invariant: an entry is
+In: keys (a digest of everything the object depends on) and objects. Out: the object, or None. Invariant: an entry is
 written whole or not at all (temporary name, then rename) and carries a checksum; a damaged entry is a miss and is
 removed; the oldest used entries go first once the directory exceeds its limit. Safe with several processes at once.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 import time
@@ -15,20 +14,26 @@ import warnings
 from pathlib import Path
 
 from armillary.config import setting
+from armillary.digest import blake2b
 
 MAX_BYTES = 1 << 30
 TRIM_SECONDS = 600
-_MAGIC = b"ARMOBJ1\n"
+_MAGIC = b"ARMOBJ2\n"
+_DIGEST = 32
 
 
 def cache_key(*parts: str | bytes) -> str:
     """The key of an entry: every part counts, and so does where one ends."""
-    digest = hashlib.sha256()
+    digest = blake2b(digest_size=_DIGEST)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.hexdigest()
+
+
+def _digest(payload: bytes) -> bytes:
+    return blake2b(payload, digest_size=_DIGEST).digest()
 
 
 class Cache:
@@ -48,9 +53,9 @@ class Cache:
             data = path.read_bytes()
         except OSError:
             return None
-        start = len(_MAGIC) + 32
+        start = len(_MAGIC) + _DIGEST
         payload = data[start:]
-        if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(payload).digest() != data[len(_MAGIC) : start]:
+        if data[: len(_MAGIC)] != _MAGIC or _digest(payload) != data[len(_MAGIC) : start]:
             path.unlink(missing_ok=True)
             return None
         try:
@@ -68,7 +73,7 @@ class Cache:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp")
             with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
+                file.write(_MAGIC + _digest(payload) + payload)
             os.replace(name, path)
         except OSError as error:
             self._is_unwritable = True

@@ -8,7 +8,6 @@ JSON form: artifact.py.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from armillary.artifact import VariantRow
+from armillary.digest import sha256
 from armillary.driver.control_flow import emit, enclosing_loops, has_control, last_use, last_write
 from armillary.driver.load_time import is_load_time, is_pure, mark_load_time
 from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory
@@ -221,7 +221,7 @@ class _Builder:
             text = print_function("kernel", function)
             found = self.by_text.get(text)
             if found is None:
-                digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+                digest = sha256(text.encode()).hexdigest()[:8]
                 found = Kernel(f"{_words(function)}_{digest}", function, text)
                 self.by_text[text] = self.plan.kernels[found.name] = found
             self.by_function[id(function)] = found

@@ -14,7 +14,6 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from armillary.artifact import Descriptor, FunctionRow
 from armillary.codegen.cache import Cache, cache_key, default_cache
 from armillary.codegen.llvm_target import machine_text
 from armillary.config import setting
+from armillary.digest import blake2b
 from armillary.driver.graph_codegen import Kernel
 from armillary.lazy import find
 from armillary.target import Target
@@ -87,7 +87,7 @@ def _context_text() -> str:
 @cache
 def compiler_fingerprint() -> str:
     """A hash of the package's own Python sources."""
-    digest = sha256()
+    digest = blake2b()
     for path in sorted(_PACKAGE.rglob("*.py")):
         digest.update(path.relative_to(_PACKAGE).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()

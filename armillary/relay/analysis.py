@@ -8,11 +8,11 @@ and cache entries. The language has no type variables, so the functions that lis
 from __future__ import annotations
 
 import enum
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from armillary.digest import blake2b
 from armillary.errors import TypeMismatch
 from armillary.ir import FROM_EXPR, BaseFunc, GlobalVar, IRModule
 from armillary.node import structural_equal
@@ -311,8 +311,8 @@ def structural_hash(expr: Expr | BaseFunc) -> str:
         if isinstance(node, Var):
             numbers.setdefault(id(node), len(numbers))
         parts = [type(node).__name__.encode(), _own(node, numbers), *(digests[id(c)] for c in children(node))]
-        digests[id(node)] = hashlib.blake2b(b"\0".join(parts), digest_size=16).digest()
-    return digests[id(expr)].hex() if order else hashlib.blake2b(repr(expr).encode(), digest_size=16).hexdigest()
+        digests[id(node)] = blake2b(b"\0".join(parts), digest_size=16).digest()
+    return digests[id(expr)].hex() if order else blake2b(repr(expr).encode(), digest_size=16).hexdigest()
 
 
 def _own(node: Expr, numbers: dict[int, int]) -> bytes:
@@ -322,7 +322,7 @@ def _own(node: Expr, numbers: dict[int, int]) -> bytes:
             text = f"{numbers[id(node)]}:{node.type_annotation}"
         case Constant():
             header = f"{node.data.dtype.name}:{node.data.shape}:".encode()
-            return header + hashlib.blake2b(node.data.tobytes(), digest_size=16).digest()
+            return header + blake2b(node.data.tobytes(), digest_size=16).digest()
         case Call():
             callee = node.op.name if isinstance(node.op, Op) else ""
             callee = f"@{node.op.name_hint}" if isinstance(node.op, GlobalVar) else callee

@@ -8,11 +8,11 @@ runs this file before anything is installed.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from armillary.c_compiler import run_compiler
+from armillary.digest import blake2b
 
 NATIVE_DIR = Path(__file__).resolve().parent / "native"
 LIBRARY_SOURCES = (
@@ -27,7 +27,7 @@ _LIBRARIES = ("-lpthread", "-ldl", "-lm")
 
 def source_key() -> str:
     """Twelve hex digits that change with any C source or header."""
-    digest = hashlib.sha256()
+    digest = blake2b()
     for path in sorted(NATIVE_DIR.glob("*.[ch]")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]

@@ -9,7 +9,6 @@ says of the processor.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import platform
 import subprocess
@@ -22,6 +21,7 @@ import llvmlite
 
 from armillary.artifact import write_atomic
 from armillary.config import setting
+from armillary.digest import blake2b
 from armillary.errors import TargetError
 
 _PROBE = """
@@ -78,7 +78,7 @@ def _key() -> str:
     except OSError:
         lines = [platform.processor()]
     told = sorted(line for line in lines if line.partition(":")[0].strip() in _TELLING or ":" not in line)
-    return hashlib.sha256(repr((llvmlite.__version__, platform.machine(), told)).encode()).hexdigest()[:16]
+    return blake2b(repr((llvmlite.__version__, platform.machine(), told)).encode()).hexdigest()[:16]
 
 
 def _read(path: Path | None) -> dict[str, Any] | None:
