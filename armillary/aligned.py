@@ -2,13 +2,13 @@
 
 In: a shape and a numpy dtype, or an array. Out: a C-contiguous array whose memory starts at a multiple of ALIGNMENT.
 Invariant: `aligned(a)` is `a` itself when it already is such an array; nothing is copied twice. `Deferred` stands for
-an array that takes no memory at all until somebody looks.
+an array that takes no memory at all until somebody looks, or writes it somewhere piece by piece.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,19 +16,47 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]  # Any: every shape and dtype
 ALIGNMENT = 64
+_PIECE = 1 << 20  # bytes: what is read, packed and written in turn stays in L2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deferred:
-    """An array that is computed anew at each look: between two steps that need it, it takes no memory."""
+    """An array that is computed anew at each look: between two steps that need it, it takes no memory.
+
+    One whose numbers come from a file has `rows`: `rows(begin, end)` gives those of the outermost axis, where both are
+    multiples of `step`. It stays deferred until it is used or written; others should be looked at by the end of a pass.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]  # Any: as in Array
     compute: Callable[[], Array]
+    rows: Callable[[int, int], Array] | None = None
+    step: int = 1
+
+    def pieces(self, limit: int = _PIECE) -> Iterator[Array]:
+        """All rows in order, about `limit` bytes at a time."""
+        rows, count = self.rows, self.shape[0]
+        assert rows is not None, "only what has rows is read in pieces"
+        most = max(limit * count // self.nbytes // self.step, 1) * self.step
+        return (rows(begin, min(begin + most, count)) for begin in range(0, count, most))
 
     @property
     def nbytes(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+def in_rows(shape: tuple[int, ...], dtype: np.dtype[Any], rows: Callable[[int, int], Array], step: int) -> Deferred:
+    """An array by its rows; a look puts them together."""
+
+    def compute() -> Array:
+        whole, begin = aligned_empty(shape, dtype), 0
+        for piece in made.pieces():
+            whole[begin : begin + len(piece)] = piece
+            begin += len(piece)
+        return whole
+
+    made = Deferred(shape, dtype, compute, rows, step)
+    return made
 
 
 def aligned_empty(shape: Sequence[int], dtype: Any) -> Array:  # Any: a numpy dtype

@@ -21,6 +21,7 @@ from typing import IO, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from armillary.aligned import Deferred
 from armillary.artifact_json import Reader, dump, parse
 from armillary.dtype import DType, dtype_of
 from armillary.errors import ArtifactError, TypeMismatch
@@ -406,32 +407,36 @@ def type_code(dtype: str) -> tuple[int, int, int]:
     return code, kind.bits, kind.lanes
 
 
-def save_params(params: Mapping[str, Array]) -> bytes:
+def save_params(params: Mapping[str, Array | Deferred]) -> bytes:
     """Write named arrays as a params blob; the order of the mapping is kept."""
     out = io.BytesIO()
     write_params(out.write, params)
     return out.getvalue()
 
 
-def params_size(params: Mapping[str, Array]) -> int:
+def params_size(params: Mapping[str, Array | Deferred]) -> int:
     """Bytes of the blob that `write_params` writes."""
     names = sum(8 + len(name.encode("utf-8")) for name in params)
-    return 32 + names + sum(_ARRAY_HEAD.size + 8 * (np.ndim(v) + 1) + np.asarray(v).nbytes for v in params.values())
+    return 32 + names + sum(_ARRAY_HEAD.size + 8 * (len(v.shape) + 1) + v.nbytes for v in map(_held, params.values()))
 
 
-def write_params(write: Callable[[Any], object], params: Mapping[str, Array]) -> None:
-    """Write a params blob piece by piece (Any: bytes, or a view of an array's own memory)."""
+def _held(value: Any) -> Array | Deferred:  # Any: array-likes
+    return value if isinstance(value, Deferred) else np.asarray(value)
+
+
+def write_params(write: Callable[[Any], object], params: Mapping[str, Array | Deferred]) -> None:
+    """Write a params blob piece by piece (Any: bytes, or a view of memory that nobody writes to)."""
     write(struct.pack("<QQQ", _LIST_MAGIC, 0, len(params)))
     for name in params:
         encoded = name.encode("utf-8")
         write(struct.pack("<Q", len(encoded)) + encoded)
     write(struct.pack("<Q", len(params)))
-    for value in params.values():
-        array = np.ascontiguousarray(value).reshape(np.shape(value))
-        code, bits, lanes = type_code(dtype_of(array))
-        write(_ARRAY_HEAD.pack(_ARRAY_MAGIC, 0, 1, 0, array.ndim, code, bits, lanes))
-        write(struct.pack(f"<{array.ndim + 1}q", *array.shape, array.nbytes))
-        write(array.reshape(-1).view(np.uint8).data)
+    for value in map(_held, params.values()):
+        code, bits, lanes = type_code(dtype_of(value))
+        write(_ARRAY_HEAD.pack(_ARRAY_MAGIC, 0, 1, 0, len(value.shape), code, bits, lanes))
+        write(struct.pack(f"<{len(value.shape) + 1}q", *value.shape, value.nbytes))
+        for piece in value.pieces() if isinstance(value, Deferred) else (value,):
+            write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
 
 
 def load_params(blob: bytes | bytearray | memoryview) -> dict[str, Array]:

@@ -16,14 +16,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, Any
 
+from armillary.aligned import Deferred
 from armillary.artifact import Array, params_size, write_params, written_atomically
 from armillary.errors import ArtifactError, InternalError
 
 MAX_PACKAGE_MEMBER = 1 << 34
 PACKAGE_MEMBERS = ("mod.so", "mod.json", "mod.params")
 CHECKSUMS = "mod.crc32"  # lines "<8 hex digits>  <member>", as sfv tools write them; packages of old have none
+_WAITING = 4  # pieces that are written but not summed
 Fill = Callable[[Callable[[Any], object]], object]  # writes a member by what it is given; Any: bytes-like
 
 
@@ -55,29 +58,32 @@ class Member:
 
 
 class Checksum:
-    """The CRC-32 of what `fill` writes, computed aside: zlib lets other threads run."""
+    """`crc` is the CRC-32 of the pieces that were added, once the block has ended; computed aside: zlib lets us run."""
 
-    def __init__(self, fill: Fill) -> None:
-        self._fill, self._crc = fill, 0
-        self._errors: list[Exception] = []
+    def __init__(self) -> None:
+        self.crc = 0
+        self._pieces: SimpleQueue[Any] = SimpleQueue()  # Any: bytes-like, None at the end
+        self._room = threading.Semaphore(_WAITING)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    def add(self, piece: Any) -> None:  # Any: bytes-like, which nobody writes to any more
+        """The next piece."""
+        self._room.acquire()
+        self._pieces.put(piece)
+
     def _run(self) -> None:
-        try:
-            self._fill(self._add)
-        except Exception as error:  # raised by `result`
-            self._errors.append(error)
+        while (piece := self._pieces.get()) is not None:
+            self.crc = zlib.crc32(piece, self.crc)
+            del piece  # its memory is for the next one
+            self._room.release()
 
-    def _add(self, data: Any) -> None:  # Any: bytes-like
-        self._crc = zlib.crc32(data, self._crc)
+    def __enter__(self) -> Checksum:
+        return self
 
-    def result(self) -> int:
-        """The sum, as soon as it is known."""
+    def __exit__(self, *_: object) -> None:
+        self._pieces.put(None)  # whatever happened, the thread ends
         self._thread.join()
-        if self._errors:
-            raise self._errors[0]
-        return self._crc
 
 
 def save_package(path: str | Path, package: Package) -> None:
@@ -86,25 +92,22 @@ def save_package(path: str | Path, package: Package) -> None:
 
 
 def save_network(
-    path: str | Path, make_library: Callable[[], bytes], graph_json: str, params: Mapping[str, Array]
+    path: str | Path, make_library: Callable[[], bytes], graph_json: str, params: Mapping[str, Array | Deferred]
 ) -> None:
-    """`save_package` without a copy of the parameters; the library is made while their checksum is computed."""
+    """`save_package` without a copy of the parameters: they are read, packed, summed and written piece by piece."""
     _write_package(path, make_library, graph_json, params_size(params), lambda w: write_params(w, params))
 
 
 def _write_package(
     path: str | Path, make_library: Callable[[], bytes], graph_json: str, size: int, write_blob: Fill
 ) -> None:
-    blob_sum = Checksum(write_blob)
     library, text = make_library(), graph_json.encode("utf-8")
+    members = (("mod.so", len(library), _whole(library)), ("mod.json", len(text), _whole(text)))
     sums = []
     with written_atomically(path) as stream:
-        for name, data in (("mod.so", library), ("mod.json", text)):
-            _write_member(stream, name, len(data), _whole(data))
-            sums.append((zlib.crc32(data), name))
-        _write_member(stream, "mod.params", size, write_blob)
-        sums.append((blob_sum.result(), "mod.params"))
-        lines = "".join(f"{crc:08x}  {name}\n" for crc, name in sums).encode()
+        for name, count, fill in (*members, ("mod.params", size, write_blob)):
+            sums.append(f"{_write_member(stream, name, count, fill):08x}  {name}\n")
+        lines = "".join(sums).encode()
         _write_member(stream, CHECKSUMS, len(lines), _whole(lines))
         stream.write(bytes(-(stream.tell() + 2 * tarfile.BLOCKSIZE) % tarfile.RECORDSIZE + 2 * tarfile.BLOCKSIZE))
 
@@ -113,15 +116,23 @@ def _whole(data: bytes) -> Fill:
     return lambda write: write(data)
 
 
-def _write_member(stream: IO[bytes], name: str, size: int, fill: Fill) -> None:
+def _write_member(stream: IO[bytes], name: str, size: int, fill: Fill) -> int:
+    """Write header and content; the CRC-32 of the content."""
     info = tarfile.TarInfo(name)
     info.size, info.mode = size, 0o755 if name == "mod.so" else 0o644
     stream.write(info.tobuf(format=tarfile.USTAR_FORMAT))
     start = stream.tell()
-    fill(stream.write)
+    with Checksum() as checksum:
+
+        def write(piece: Any) -> None:  # Any: bytes-like
+            checksum.add(piece)
+            stream.write(piece)
+
+        fill(write)
     if stream.tell() - start != size:
         raise InternalError(f"package member {name} has {stream.tell() - start} bytes, announced were {size}")
     stream.write(bytes(-size % tarfile.BLOCKSIZE))
+    return checksum.crc
 
 
 def load_package(path: str | Path) -> Package:

@@ -34,12 +34,13 @@ class Node:
     """Base of all IR nodes.
 
     `_fields` names the constructor's arguments in order. `_binds` is True for names (variables, buffers), which
-    `structural_equal` matches up to renaming.
+    `structural_equal` matches up to renaming. `_is_leaf` is True where no field ever holds a node: walks do not look.
     """
 
     __slots__ = ("__weakref__",)
     _fields: ClassVar[tuple[str, ...]] = ()
     _binds: ClassVar[bool] = False
+    _is_leaf: ClassVar[bool] = False
     _printer: ClassVar[str] = ""  # "module:function" that gives a node's text; nodes without one print their fields
 
 
@@ -106,7 +107,7 @@ def default_repr(self: Node) -> str:
 
 def children(item: Node) -> Iterator[Node]:
     """The nodes directly inside `item`: its fields, and the elements of tuple fields, in field order."""
-    for name in item._fields:
+    for name in () if item._is_leaf else item._fields:
         value = getattr(item, name)
         if isinstance(value, Node):
             yield value
@@ -155,7 +156,7 @@ def rewrite(root: Node, rule: Callable[[Node], Node | None], enter: Callable[[No
 def map_children(item: Node, function: Callable[[Node], Node]) -> Node:
     """`item` with `function` applied to each direct child; `item` itself when nothing changed."""
     changes: dict[str, Any] = {}
-    for name in item._fields:
+    for name in () if item._is_leaf else item._fields:
         value = getattr(item, name)
         if isinstance(value, Node):
             new = function(value)

@@ -19,7 +19,8 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from armillary.dtype import dtype_of
 from armillary.errors import ConfigError, ExecutionError, UnsupportedError
-from armillary.frontend.onnx import check_operators, from_onnx
+from armillary.frontend import from_onnx
+from armillary.frontend.onnx import check_operators
 from armillary.frontend.onnx_fold import NeedsValue
 from armillary.frontend.onnx_inputs import part_names
 from armillary.frontend.onnx_tensor import ELEM_TYPES

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import ConfigError, ModelError, Span
-from armillary.frontend.onnx import from_onnx
+from armillary.frontend.onnx_entry import from_file
 from armillary.ir import IRModule
 from armillary.lazy import late
 from armillary.transform import CONFIG_OPTIONS, find_pass
@@ -58,7 +58,7 @@ def load_model(
     """A model by its suffix: .onnx, or .relay/.txt for Relay text; "-" reads Relay text from stdin."""
     suffix = Path(file).suffix.lower()
     if suffix == ".onnx":
-        return from_onnx(file, shape=shapes, variants=many)
+        return from_file(file, shapes, many)
     if many:
         raise ConfigError("--variants is for ONNX models", hint="in Relay text, mark further functions Variant=1")
     if suffix in (".relay", ".txt") or file == "-":

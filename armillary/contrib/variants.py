@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-import armillary.frontend.onnx
+import armillary.frontend
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
 from armillary.errors import ExecutionError
@@ -41,7 +41,7 @@ class JitModule:
         """A JitModule of an ONNX model (path, bytes or ModelProto)."""
 
         def compiled(shapes: Shapes) -> GraphModule:
-            module, params = armillary.frontend.onnx.from_onnx(model, shapes)
+            module, params = armillary.frontend.from_onnx(model, shapes)
             return GraphModule(build(module, target, params=params)["default"](device or cpu(0)))
 
         return JitModule(compiled, most)

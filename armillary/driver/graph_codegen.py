@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.aligned import Deferred
 from armillary.artifact import VariantRow
 from armillary.digest import sha256
 from armillary.driver.control_flow import emit, enclosing_loops, has_control, last_use, last_write
@@ -31,6 +32,7 @@ from armillary.relay.printer import print_function
 from armillary.relay.types import TensorType, tensor_fields
 
 Array = np.ndarray[Any, Any]
+Weight = Array | Deferred
 NOP = "__nop"
 _VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten", "copy"})
 _MOVES = frozenset({"transpose", "layout_transform"})
@@ -67,7 +69,7 @@ class GraphPlan:
     inputs: list[int] = field(default_factory=list)
     heads: list[tuple[int, int]] = field(default_factory=list)
     kernels: dict[str, Kernel] = field(default_factory=dict)
-    params: dict[str, Array] = field(default_factory=dict)
+    params: dict[str, Weight] = field(default_factory=dict)
     arena_offsets: list[int] = field(default_factory=list)  # per storage id; -1: not in the arena
     arena_bytes: int = 0
     variants: list[VariantRow] = field(default_factory=list)  # empty: there is one
@@ -96,7 +98,7 @@ class _Builder:
         self.values: dict[int, list[tuple[int, int]]] = {}
         self.by_text: dict[str, Kernel] = {}
         self.by_function: dict[int, Kernel] = {}
-        self.constants: dict[tuple[str, tuple[int, ...], bytes], list[tuple[Array, list[tuple[int, int]]]]] = {}
+        self.constants: dict[tuple[str, tuple[int, ...], bytes], list[tuple[Weight, list[tuple[int, int]]]]] = {}
         self.inputs: dict[tuple[str, TensorType], tuple[int, int]] = {}
         self.early: dict[int, bool] = {}  # nodes that depend on parameters alone, for load_time.py
         self.shared: dict[Any, int] = {}  # those that variants share, by kernel, inputs and types
@@ -135,8 +137,8 @@ class _Builder:
 
     def visit(self, item: Any) -> None:
         match item:
-            case Constant(data):
-                self.values[id(item)] = self._constant(item, data)
+            case Constant():
+                self.values[id(item)] = self._constant(item)
             case Tuple(fields):
                 self.values[id(item)] = [v for f in fields for v in self.values[id(f)]]
             case TupleGetItem(of, index):
@@ -159,18 +161,19 @@ class _Builder:
         start = sum(widths[:index])
         return self.values[id(of)][start : start + widths[index]]
 
-    def _constant(self, item: Constant, data: Array) -> list[tuple[int, int]]:
-        content = np.ascontiguousarray(data).reshape(-1).view(np.uint8)  # no copy: weights may be half of memory
-        known = self.constants.setdefault((data.dtype.name, data.shape, content[:_PROBE].tobytes()), [])
+    def _constant(self, item: Constant) -> list[tuple[int, int]]:
+        data = item.held
+        begin = _content(item.some)[:_PROBE].tobytes()
+        known = self.constants.setdefault((data.dtype.name, data.shape, begin), [])
         for other, values in known:  # compared when they begin alike: hashing all took a tenth of a cached compile
-            if np.array_equal(other, content):
+            if other is data or np.array_equal(_content(other), _content(data)):
                 return values
         name = f"p{len(self.plan.params)}"
         (ty,) = tensor_fields(item.checked_type)
         self.plan.params[name] = data
         values = [self._leaf(name, ty)]
         self.early[values[0][0]] = True
-        known.append((content, values))
+        known.append((data, values))
         return values
 
     def _call(self, call: Call) -> list[tuple[int, int]]:
@@ -226,6 +229,12 @@ class _Builder:
                 self.by_text[text] = self.plan.kernels[found.name] = found
             self.by_function[id(function)] = found
         return found
+
+
+def _content(data: Weight) -> Array:
+    """The bytes; no copy of an array, as weights may be half of memory."""
+    array = data.compute() if isinstance(data, Deferred) else data
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _is_view(function: Function) -> bool:

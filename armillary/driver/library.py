@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.aligned import aligned
+from armillary.aligned import Deferred, aligned
 from armillary.artifact import Descriptor, params_size, write_atomic, write_params, written_atomically
 from armillary.artifact_package import save_network
 from armillary.codegen.elf_append import head_for_blob
@@ -30,7 +30,8 @@ from armillary.target import Target
 
 Array = np.ndarray[Any, Any]
 Compiler = Callable[..., Any] | str | Sequence[str] | None
-Data = bytes | Mapping[str, Array]  # what a data symbol holds: bytes, or parameters
+Weight = Array | Deferred
+Data = bytes | Mapping[str, Weight]  # what a data symbol holds: bytes, or parameters
 _PARAMS = "armillary_params"
 _PLACE_HOLDER = b"\0" * 64
 
@@ -153,6 +154,29 @@ class FunctionLibrary:
         self._link(path, self._data(), cc, options)
 
 
+class Weights(Mapping[str, Array]):
+    """Parameters by name. `held` has them as they are kept; what lies in a file is in memory while somebody uses it."""
+
+    def __init__(self, params: Mapping[str, Weight]) -> None:
+        self.held = {n: v if isinstance(v, Deferred) else aligned(np.asarray(v)) for n, v in params.items()}
+        self._read: weakref.WeakValueDictionary[str, Array] = weakref.WeakValueDictionary()
+
+    def __getitem__(self, name: str) -> Array:
+        held = self.held[name]
+        if not isinstance(held, Deferred):
+            return held
+        found = self._read.get(name)
+        if found is None:
+            found = self._read[name] = held.compute()
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.held)
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+
 class GraphLibrary(FunctionLibrary):
     """A compiled network: `lib["default"](device)` is an executor; iterating gives (graph JSON, lib, params)."""
 
@@ -166,12 +190,12 @@ class GraphLibrary(FunctionLibrary):
         externs: Sequence[str],
         source: Callable[[str], str],
         graph_json: str,
-        params: Mapping[str, Array],
+        params: Mapping[str, Weight],
         name: str = "default",
     ) -> None:
         super().__init__(target, objects, descriptor, externs, source)
         self.graph_json, self.libmod_name = graph_json, name
-        self.params = {key: aligned(np.asarray(value)) for key, value in params.items()}
+        self.params = Weights(params)
 
     def __getitem__(self, name: str) -> Any:  # Any: an executor factory, or a runtime Function
         if name in (self.libmod_name, "default"):
@@ -202,20 +226,20 @@ class GraphLibrary(FunctionLibrary):
     def __iter__(self) -> Iterator[Any]:  # Any: the three parts
         told = "unpacking a build into (graph, lib, params) is the old form; use the library itself"
         warnings.warn(told, DeprecationWarning, 2)
-        return iter((self.graph_json, self.get_lib(), self.params))
+        return iter((self.graph_json, self.get_lib(), self.get_params()))
 
     def _export(self, path: Path, cc: Compiler, options: Sequence[str]) -> None:
         if path.suffix == ".tar":
-            save_network(path, lambda: self._linked(cc, options), self.graph_json, self.params)
+            save_network(path, lambda: self._linked(cc, options), self.graph_json, self.params.held)
             return
-        graph, size = self.graph_json.encode(), params_size(self.params)
+        graph, size = self.graph_json.encode(), params_size(self.params.held)
         data: dict[str, Data] = self._data() | {
             "armillary_graph_json": graph + b"\0",
             "armillary_graph_json_size": len(graph).to_bytes(8, "little"),
             "armillary_params_size": size.to_bytes(8, "little"),
         }
         if callable(cc) or not self._append_params(path, data, size, cc, options):
-            self._link(path, data | {_PARAMS: self.params}, cc, options)
+            self._link(path, data | {_PARAMS: self.params.held}, cc, options)
 
     def _linked(self, cc: Compiler, options: Sequence[str]) -> bytes:
         with tempfile.TemporaryDirectory(prefix="armillary-") as folder:
@@ -237,7 +261,7 @@ class GraphLibrary(FunctionLibrary):
             return False
         with written_atomically(path, mode) as stream:
             stream.write(head)
-            write_params(stream.write, self.params)
+            write_params(stream.write, self.params.held)
         return True
 
 

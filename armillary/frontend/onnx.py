@@ -9,15 +9,18 @@ once, for the whole model, before anything is built.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import armillary.ops  # noqa: F401  (fills the table of import rules)
+from armillary.aligned import Deferred
 from armillary.errors import ArmillaryError, ConfigError, ModelError, Span, UnsupportedError
 from armillary.frontend.onnx_attributes import Attributes, refuse_unread
 from armillary.frontend.onnx_bounded import bounded, compress, non_max_suppression, non_zero, unique
@@ -37,7 +40,8 @@ from armillary.frontend.onnx_load import (
 from armillary.frontend.onnx_loops import Body, refuse_bounded
 from armillary.frontend.onnx_proto import AttributeType, onnx
 from armillary.frontend.onnx_signature import Signature, signature_of
-from armillary.frontend.onnx_tensor import Array, attribute_value, sparse_array, tensor_array
+from armillary.frontend.onnx_split import LARGE
+from armillary.frontend.onnx_tensor import Array, attribute_value, sparse_array, stored_tensor, tensor_array
 from armillary.frontend.onnx_variants import variant_shapes
 from armillary.ir import IRModule
 from armillary.node import post_order
@@ -45,9 +49,10 @@ from armillary.ops.sequence_onnx import NOTHING
 from armillary.relay.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import OnnxNode, onnx_rule
 from armillary.relay.types import AnyDim, TensorType, TupleType
+from armillary.stored import FilePart
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
+    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError)
 _CONFIG_KEYS = ("use_nt_batch_matmul",)  # chooses between forms that our passes choose between by themselves
@@ -56,40 +61,33 @@ _SMALL_INDEX = 64
 Scope = dict[str, Expr]
 
 
-def from_onnx(
+def import_model(
     model: Any,  # Any: a path, bytes or an onnx.ModelProto
-    shape: Mapping[str, Any] | None = None,
+    shape: Mapping[str, Any],
     dtype: str | Mapping[str, str] = "float32",
     opset: int | None = None,
-    freeze_params: bool = True,
-    convert_config: Mapping[str, Any] | None = None,
-    export_node_renamed_model_path: str | os.PathLike[str] | None = None,
-    *,
-    static_inputs: Mapping[str, Any] | None = None,
+    freeze: bool = True,
+    config: Mapping[str, Any] = MappingProxyType({}),
+    renamed: str | os.PathLike[str] | None = None,
+    static_inputs: Mapping[str, Any] = MappingProxyType({}),
     variants: Sequence[Mapping[str, Any]] | None = None,
+    waits: bool = False,
 ) -> tuple[IRModule, dict[str, Array]]:
-    """Import an ONNX model.
-
-    `shape` binds input shapes (needed for symbolic dimensions), `dtype` says the type of inputs that declare none,
-    `static_inputs` fixes inputs to values. `variants` lists numbers for symbolic dimensions (of the model, or named in
-    `shape`), or shapes: the module then has a main and, for all but the first, a function marked `Variant=1`. With
-    `freeze_params` weights are constants and params is empty.
-    Raises ModelError for a damaged model and UnsupportedError, naming all of them, for unknown operators.
-    """
-    unknown = sorted(set(convert_config or {}) - set(_CONFIG_KEYS))
+    """What onnx_entry.py says of `from_onnx` and, with `waits`, of `from_file`."""
+    unknown = sorted(set(config) - set(_CONFIG_KEYS))
     if unknown:
         known = ", ".join(_CONFIG_KEYS)
         raise ConfigError(f"from_onnx: unknown convert_config key {unknown[0]!r}", hint=f"known: {known}")
     try:
-        loaded = load_model(model, opset, importable=importable if export_node_renamed_model_path is None else None)
-        if export_node_renamed_model_path is not None:
-            _export_renamed(loaded.proto, Path(export_node_renamed_model_path))
-        shapes = [shape or {}]
+        loaded = load_model(model, opset, importable=importable if renamed is None else None, waits=waits)
+        if renamed is not None:
+            _export_renamed(loaded.proto, Path(renamed))
+        shapes = [shape]
         if variants is not None:
             held = {t.name for t in loaded.proto.graph.initializer}
             free = [value for value in loaded.proto.graph.input if value.name not in held]
-            shapes = list(variant_shapes(free, shape or {}, variants))
-        made = [_Walk(loaded, InputBinder(loaded.source, s, dtype, static_inputs or {}), freeze_params) for s in shapes]
+            shapes = list(variant_shapes(free, shape, variants))
+        made = [_Walk(loaded, InputBinder(loaded.source, s, dtype, static_inputs), freeze) for s in shapes]
         return _joined([walk.run() for walk in made])
     except UnicodeDecodeError as error:
         raise ModelError(f"a name in the model is not valid UTF-8: {error}", span=Span(str(model)[:200])) from None
@@ -226,19 +224,25 @@ class _Walk:
         large = self.model.large if top else {}
         for number, tensor in enumerate(graph.initializer):
             span = Span(source, tensor.name)
-            array = tensor_array(tensor, span, self.model.folder, large.get(number))
-            self._add_weight(tensor.name, array, scope, span, top)
+            self._add_weight(tensor.name, self._array(tensor, span, large.get(number)), scope, span, top)
         for sparse in graph.sparse_initializer:
             span = Span(source, sparse.values.name)
             self._add_weight(sparse.values.name, sparse_array(sparse, span, self.model.folder), scope, span, top)
 
-    def _add_weight(self, name: str, array: Array, scope: Scope, span: Span, top: bool) -> None:
+    def _array(self, tensor: TensorProto, span: Span, content: Array | FilePart | None) -> Array | Deferred:
+        if isinstance(content, FilePart):
+            return stored_tensor(tensor, content, span)
+        array = tensor_array(tensor, span, self.model.folder, content)
+        aside = self.model.aside if self.freeze and array.nbytes >= LARGE else None
+        return array if aside is None else aside.put(array)
+
+    def _add_weight(self, name: str, array: Array | Deferred, scope: Scope, span: Span, top: bool) -> None:
         if not name:
             raise ModelError("an initialiser has no name", span=span)
-        is_index = array.dtype.kind in "iub" and array.size <= _SMALL_INDEX
-        if self.freeze or is_index or not top:
+        if self.freeze or not top or _is_index(array):
             scope[name] = self.folder.settle(Constant(array, span), span)
             return
+        array = array.compute() if isinstance(array, Deferred) else array
         var = Var(name, TensorType(array.shape, Constant(array).checked_type.dtype), span)  # type: ignore[attr-defined]
         self.weights[name] = (var, array)
         self.folder.weights[id(var)] = array
@@ -429,6 +433,10 @@ _SPECIAL: dict[tuple[str, str], Any] = {  # Any: functions (walk, view, scope, o
 def importable(domain: str, op_type: str, version: int) -> bool:
     """Whether a rule imports the operator (others may be functions of such operators)."""
     return (domain, op_type) in _SPECIAL or onnx_rule(domain, op_type, version) is not None
+
+
+def _is_index(array: Array | Deferred) -> bool:
+    return array.dtype.kind in "iub" and math.prod(array.shape) <= _SMALL_INDEX
 
 
 def _is_many(value: Expr) -> bool:

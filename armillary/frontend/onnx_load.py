@@ -21,6 +21,7 @@ from armillary.frontend.onnx_plain import PlainModel, plain_model
 from armillary.frontend.onnx_proto import onnx, protobuf
 from armillary.frontend.onnx_signature import newest_opset
 from armillary.frontend.onnx_split import split_model
+from armillary.stored import Aside, FilePart
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
@@ -35,28 +36,33 @@ class Model:
 
     `proto` is a ModelProto, or a PlainModel, which looks like one.
 
-    `large` holds the bytes of initialisers of the main graph, by number, that `proto` lacks.
+    `large` holds the bytes of initialisers of the main graph, by number, that `proto` lacks. `aside` takes large
+    weights of a message that somebody else may hold, so that they are not in memory twice.
     """
 
     proto: ModelProto
     source: str
     folder: Path | None
     opsets: dict[str, int]
-    large: Mapping[int, Array] = dataclasses.field(default_factory=dict)
+    large: Mapping[int, Array | FilePart] = dataclasses.field(default_factory=dict)
+    aside: Aside | None = None
 
 
-def load_model(model: Any, opset: int | None = None, *, importable: Importable | None = None) -> Model:
+def load_model(
+    model: Any, opset: int | None = None, *, importable: Importable | None = None, waits: bool = False
+) -> Model:
     """Read a model from a path, its bytes, or a ModelProto. `opset` overrides the version the model declares.
 
     With `importable` the bytes of large initialisers may be in `Model.large` alone (onnx_split.py), and a file whose
-    operators it accepts may be read without the onnx package (onnx_plain.py).
+    operators it accepts may be read without the onnx package (onnx_plain.py). With `waits` too, the large initialisers
+    of a file are read when they are needed.
     """
     if isinstance(model, bytes | bytearray | memoryview):
         return _checked(_parse(bytes(model), "<bytes>"), "<bytes>", None, opset)
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         try:
-            parts = split_model(path) if importable is not None else None
+            parts = split_model(path, waits) if importable is not None else None
             data = path.read_bytes() if parts is None else parts.proto
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -65,7 +71,8 @@ def load_model(model: Any, opset: int | None = None, *, importable: Importable |
         checked = _checked(proto or _parse(data, str(path)), str(path), path.parent, opset)
         return checked if parts is None else dataclasses.replace(checked, large=parts.large)
     if isinstance(model, onnx.ModelProto):
-        return _checked(model, model.graph.name or "<model>", None, opset)
+        checked = _checked(model, model.graph.name or "<model>", None, opset)
+        return dataclasses.replace(checked, aside=Aside())
     raise ModelError(f"a model is a path, bytes or an onnx.ModelProto, got {type(model).__name__}")
 
 

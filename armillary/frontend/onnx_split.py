@@ -1,9 +1,9 @@
 """An ONNX file read in two parts: the model without the contents of its large tensors, and those, each into its place.
 
 In: a path. Out: the bytes of a ModelProto in which large initialisers lack their `raw_data`, and these by the number of
-the initialiser, in aligned memory. Invariant: both parts together say what the file says; a file whose wire format is
-unusual in any way (or damaged) is not split (None), and the parser of protobuf has the word. Parsing a whole file holds
-the weights three times: the file, the message, and the copy that a look at `raw_data` makes.
+the initialiser, in aligned memory or still in the file. Invariant: both parts together say what the file says; a file
+whose wire format is unusual in any way (or damaged) is not split (None), and the parser of protobuf has the word.
+Parsing a whole file holds the weights three times: the file, the message, and the copy that a look at `raw_data` makes.
 Source: the protobuf encoding; the field numbers of ModelProto, GraphProto and TensorProto.
 """
 
@@ -15,15 +15,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from armillary.aligned import Array, aligned_empty
+from armillary.aligned import Array
+from armillary.errors import ModelError
+from armillary.stored import FilePart, HeldFile
 
 LARGE = 1 << 14  # bytes of a tensor that is read apart
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _LONGEST_HEADER = 20  # two varints
-_READ_AT_ONCE = 1 << 30  # the system refuses 2 GB and more
 
 
 class Unusual(Exception):
@@ -44,45 +43,48 @@ class SplitModel:
     """`proto`: the serialised model without what is in `large` (bytes, by the number of the initialiser)."""
 
     proto: bytes
-    large: dict[int, Array]
+    large: dict[int, Array | FilePart]
 
 
-def split_model(path: Path) -> SplitModel | None:
-    """Read a model file; None where it has to be read as a whole. OSError where it cannot be read."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode) or status.st_size < LARGE:
-            return None
-        return _split(file, status.st_size)
-    except Unusual:
+def split_model(path: Path, waits: bool = False) -> SplitModel | None:
+    """Read a model file; None where it has to be read as a whole. OSError where it cannot be read.
+
+    With `waits` the large tensors stay in the file, which nobody may write to then, until each is looked at.
+    """
+    held = HeldFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), str(path))
+    status = os.fstat(held.handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_size < LARGE:
         return None
-    finally:
-        os.close(file)
+    try:
+        return _split(held, status.st_size, waits)
+    except (Unusual, ModelError):  # an unusual file, or one that has become shorter
+        return None
 
 
-def _split(file: int, size: int) -> SplitModel:
+def _split(held: HeldFile, size: int, waits: bool) -> SplitModel:
+    file = held.handle
     top = list(_fields(file, 0, size))
     graphs = [field for field in top if field.number == _MODEL_GRAPH]
     if len(graphs) != 1 or graphs[0].wire != BYTES:
         raise Unusual
     (graph,) = graphs
     pieces: list[bytes] = []
-    large: dict[int, Array] = {}
+    large: dict[int, Array | FilePart] = {}
     kept, number = graph.begin, 0
     for field in _fields(file, graph.begin, graph.end):
         if field.number != _GRAPH_INITIALIZER:
             continue
         raw = _large_content(file, field)
         if raw is not None:
-            large[number] = _array(file, raw)
-            rest = _read(file, field.begin, raw.start) + _read(file, raw.end, field.end)
-            pieces += [_read(file, kept, field.start), _message(_GRAPH_INITIALIZER, rest)]
+            content = FilePart(held, raw.begin, raw.end - raw.begin)
+            large[number] = content if waits else content.read()
+            rest = _read(held, field.begin, raw.start) + _read(held, raw.end, field.end)
+            pieces += [_read(held, kept, field.start), _message(_GRAPH_INITIALIZER, rest)]
             kept = field.end
         number += 1
-    pieces.append(_read(file, kept, graph.end))
+    pieces.append(_read(held, kept, graph.end))
     inside = _message(_MODEL_GRAPH, b"".join(pieces))
-    return SplitModel(_read(file, 0, graph.start) + inside + _read(file, graph.end, size), large)
+    return SplitModel(_read(held, 0, graph.start) + inside + _read(held, graph.end, size), large)
 
 
 def _large_content(file: int, tensor: _Field) -> _Field | None:
@@ -139,23 +141,7 @@ def _message(number: int, content: bytes) -> bytes:
     return bytes(head) + bytes([size]) + content
 
 
-def _read(file: int, begin: int, end: int) -> bytes:
+def _read(held: HeldFile, begin: int, end: int) -> bytes:
     data = bytearray(end - begin)
-    _read_into(file, memoryview(data), begin)
+    held.read_into(memoryview(data), begin)
     return bytes(data)
-
-
-def _array(file: int, field: _Field) -> Array:
-    array = aligned_empty((field.end - field.begin,), np.uint8)
-    _read_into(file, array.data, field.begin)
-    array.flags.writeable = False
-    return array
-
-
-def _read_into(file: int, memory: memoryview, at: int) -> None:
-    done = 0
-    while done < len(memory):
-        count = os.preadv(file, [memory[done : done + _READ_AT_ONCE]], at + done)
-        if count == 0:  # the file has become shorter
-            raise Unusual
-        done += count

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.aligned import Deferred
 from armillary.dtype import DType
 from armillary.errors import ModelError, Span, UnsupportedError
 from armillary.frontend.onnx_proto import AttributeType, ElementType, onnx
+from armillary.stored import FilePart
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, SparseTensorProto, TensorProto
@@ -77,7 +79,7 @@ def tensor_array(
         if content is None:  # protobuf copies the bytes at each look: look once, and keep a view of that copy
             content = np.frombuffer(tensor.raw_data, np.uint8)
         _expect_bytes(content.nbytes, count, dtype, what, span)
-        if dtype.bits == 8 * dtype.numpy.itemsize and sys.byteorder == "little":
+        if _is_as_in_memory(dtype):
             return content.view(dtype.numpy).reshape(shape)
         inline = onnx.TensorProto(data_type=tensor.data_type, dims=shape, raw_data=content.tobytes())
     else:
@@ -91,6 +93,21 @@ def tensor_array(
     except (ValueError, TypeError, OverflowError) as error:
         raise ModelError(f"{what}: its data cannot be read as {dtype}: {error}", span=span) from None
     return np.ascontiguousarray(array.astype(dtype.numpy, copy=False)).reshape(shape)
+
+
+def stored_tensor(tensor: TensorProto, content: FilePart, span: Span | None = None) -> Array | Deferred:
+    """`tensor_array` of a tensor whose raw data is `content`; its numbers stay in the file if they lie as in memory."""
+    what = f"tensor {tensor.name!r}"
+    dtype = elem_dtype(tensor.data_type, what, span)
+    if not _is_as_in_memory(dtype) or tensor.data_location == _EXTERNAL:
+        return tensor_array(tensor, span, None, content.read())
+    shape = checked_shape(tensor.dims, dtype, what, span)
+    _expect_bytes(content.nbytes, math.prod(shape), dtype, what, span)
+    return content.stored(shape, dtype.numpy)
+
+
+def _is_as_in_memory(dtype: DType) -> bool:
+    return dtype.bits == 8 * dtype.numpy.itemsize and sys.byteorder == "little"
 
 
 def _field_bits(dtype: DType) -> int:

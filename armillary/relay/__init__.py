@@ -54,7 +54,8 @@ _resolve, _listing = lazy_names(__name__, _NAMES)
 
 def __getattr__(name: str) -> typing.Any:  # Any: a module, class, function or operator
     if name in _NAMES:
-        load_operators()  # so that `a + b` and texts find their operators
+        if name != "frontend":  # an importer loads them when it is called
+            load_operators()  # so that `a + b` and texts find their operators
         return _resolve(name)
     found = find_operator(name)
     if found is None:

@@ -134,6 +134,7 @@ class Constant(Expr):
     """
 
     __match_args__ = ("data", "span")
+    _is_leaf: ClassVar[bool] = True
     held: Array | Deferred
     span: Span | None = None
 
@@ -141,6 +142,12 @@ class Constant(Expr):
     def data(self) -> Array:
         held = self.held
         return held.compute() if isinstance(held, Deferred) else held
+
+    @property
+    def some(self) -> Array:
+        """The first of its numbers, or all: a look that reads little of a file."""
+        held = self.held
+        return next(held.pieces(1)) if isinstance(held, Deferred) and held.rows is not None else self.data
 
     @property
     def nbytes(self) -> int:

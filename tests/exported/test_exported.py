@@ -17,7 +17,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from armillary.frontend.onnx import from_onnx
+from armillary.frontend import from_onnx
 
 FOLDER = Path(__file__).parent / "models"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.onnx"))

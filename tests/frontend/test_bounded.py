@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from armillary.backend import prepare
 from armillary.errors import UnsupportedError
-from armillary.frontend.onnx import from_onnx
+from armillary.frontend import from_onnx
 from armillary.relay.evaluate import evaluate
 
 node, value, F, I64, B = (

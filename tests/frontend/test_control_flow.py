@@ -14,7 +14,7 @@ import armillary
 from armillary import relay
 from armillary.contrib.graph_executor import GraphModule
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.frontend.onnx import from_onnx
+from armillary.frontend import from_onnx
 from armillary.ir import IRModule
 from armillary.node import post_order
 from armillary.relay.evaluate import evaluate

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from armillary.backend import prepare
 from armillary.errors import ModelError, UnsupportedError
-from armillary.frontend.onnx import from_onnx
+from armillary.frontend import from_onnx
 from armillary.frontend.onnx_control import MAX_ITERATIONS
 from armillary.relay.evaluate import evaluate
 

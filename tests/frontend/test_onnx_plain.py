@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from armillary.frontend.onnx import from_onnx
+from armillary.frontend import from_onnx
 from armillary.frontend.onnx_plain import Message, plain_model
 from armillary.frontend.onnx_proto import AttributeType, ElementType
 from armillary.ir import IRModule

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from armillary.errors import ModelError
-from armillary.frontend.onnx import from_onnx
+from armillary.frontend import from_onnx
 from armillary.frontend.onnx_split import LARGE, split_model
 from armillary.node import post_order, structural_equal
 from armillary.relay.expr import Constant
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(5)
 PEAK = """
 import sys
-from armillary.frontend.onnx import from_onnx
+from armillary.frontend import from_onnx
 def peak():
     with open("/proc/self/status") as lines:
         return {l.split(":")[0]: int(l.split()[1]) for l in lines if l.startswith("Vm")}["VmHWM"]

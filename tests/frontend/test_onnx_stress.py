@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from armillary.backend import prepare
-from armillary.frontend.onnx import from_onnx
+from armillary.frontend import from_onnx
 from armillary.relay.evaluate import evaluate
 
 node, value, F, I64 = helper.make_node, helper.make_tensor_value_info, TensorProto.FLOAT, TensorProto.INT64

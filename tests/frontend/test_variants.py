@@ -21,7 +21,7 @@ from armillary.contrib.cc import get_cc
 from armillary.contrib.graph_executor import GraphModule
 from armillary.contrib.variants import JitModule
 from armillary.errors import ArtifactError, ConfigError, ExecutionError, ModelError, TypeMismatch, UnsupportedError
-from armillary.frontend.onnx import from_onnx
+from armillary.frontend import from_onnx
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
 from armillary.relay.parser import parse

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from armillary.frontend.onnx import from_onnx
+from armillary.frontend import from_onnx
 from armillary.relay.evaluate import evaluate
 
 ort = pytest.importorskip("onnxruntime")

@@ -11,7 +11,7 @@ import pytest
 from onnx.backend.test.case.node import collect_testcases
 
 from armillary.errors import UnsupportedError
-from armillary.frontend.onnx import from_onnx
+from armillary.frontend import from_onnx
 from armillary.relay.evaluate import evaluate
 
 PREFIXES = (

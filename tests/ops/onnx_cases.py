@@ -13,7 +13,7 @@ import sampling
 from onnx import TensorProto
 from onnx.backend.test.case.node import collect_testcases
 
-from armillary.frontend.onnx import from_onnx
+from armillary.frontend import from_onnx
 from armillary.frontend.onnx_tensor import tensor_array
 from armillary.node import post_order
 from armillary.relay.evaluate import evaluate

@@ -74,10 +74,12 @@ def _is_pure(item: Call) -> bool:
 
 def splat(expr: Expr) -> float | int | None:
     """The value of a constant whose elements are all equal."""
-    if not isinstance(expr, Constant) or expr.data.size == 0:
+    if not isinstance(expr, Constant) or expr.nbytes == 0:
         return None
-    first = expr.data.reshape(-1)[0]
-    if expr.data.size > 1 and not bool((expr.data == first).all()):
+    some = expr.some
+    first = some.reshape(-1)[0]
+    is_one = expr.nbytes == some.itemsize
+    if not is_one and not bool((some == first).all() and (expr.data == first).all()):
         return None
     value: float | int = first.item()
     return value

@@ -12,15 +12,17 @@ broadcast to a gigabyte stays a call, and so do operators that expand weights. S
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from armillary.aligned import Deferred, aligned, give_back_memory
+from armillary.aligned import Array, Deferred, aligned, give_back_memory, in_rows
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
+from armillary.relay.layout import layout
 from armillary.relay.op import Op
 from armillary.relay.transform._rules import on_functions
 from armillary.relay.transform.simplify_inference import pick_field
@@ -64,13 +66,16 @@ def _fold(root: Expr, fold_qnn: bool, max_bytes: int) -> Expr:
                 return pick_field(expr)
 
     folded = rewrite(root, rule, not_primitive, memo)
-    is_waiting = any(isinstance(e, Constant) and isinstance(e.held, Deferred) for e in post_order(folded))
-    return rewrite(folded, settled, not_primitive) if is_waiting else folded
+    return rewrite(folded, settled, not_primitive) if any(map(_is_waiting, post_order(folded))) else folded
+
+
+def _is_waiting(expr: Expr) -> bool:
+    return isinstance(expr, Constant) and isinstance(expr.held, Deferred) and expr.held.rows is None
 
 
 def settled(expr: Expr) -> Expr | None:
-    """deferred const  ->  const: what no fold has used is looked at once, here"""
-    if not isinstance(expr, Constant) or not isinstance(expr.held, Deferred):
+    """deferred const  ->  const: what no fold has used is looked at once, here; what lies in a file stays there"""
+    if not isinstance(expr, Constant) or not _is_waiting(expr):
         return None
     return copy_type(Constant(aligned(expr.data), expr.span), expr)
 
@@ -89,7 +94,27 @@ def _fold_call(call: Call, max_bytes: int) -> Expr | None:
     size = _result_bytes(call.checked_type)
     if size is None or size > max(max_bytes, _GROWTH * inputs):
         return None
-    return as_constant(evaluate_call(call), call)
+    late = _relaid(call) if call.op.name == "layout_transform" else None
+    return as_constant(evaluate_call(call), call) if late is None else late
+
+
+def _relaid(call: Call) -> Expr | None:
+    """Numbers that are in a file stay there, if the new layout has the same outermost axis: they are packed by rows."""
+    source, attrs = call.args[0], call.attrs
+    src, dst = layout(attrs.src_layout), layout(attrs.dst_layout)
+    axis = dst.axes[0]
+    is_kept = isinstance(source, Constant) and src.axes[0] == axis and not src.block(axis)
+    held = source.held if is_kept else None  # type: ignore[attr-defined]
+    if not isinstance(held, Deferred) or held.rows is None or not isinstance(call.checked_type, TensorType):
+        return None
+    read, factor = held.rows, dst.block(axis) or 1
+
+    def rows(begin: int, end: int) -> Array:
+        result: Array = call.op.evaluate(attrs, [read(begin * factor, end * factor)])
+        return result
+
+    packed = in_rows(call.checked_type.static, held.dtype, rows, math.lcm(factor, held.step) // factor)
+    return copy_type(Constant(packed, call.span), call)
 
 
 def _fold_shape(call: Call) -> Expr | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from armillary.aligned import Deferred
+from armillary.aligned import Deferred, in_rows
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.layout import layout
@@ -162,11 +162,20 @@ def _with_weight(expr: Call, weight: Constant, vector: Array, axis: int) -> Expr
     shape = tuple(-1 if k == axis else 1 for k in range(len(size)))
 
     def scaled() -> Array:
-        product: Array = (weight.data * vector.reshape(shape)).astype(dtype, copy=False)
+        return times(weight.data, vector)
+
+    def times(numbers: Array, factors: Array) -> Array:
+        product: Array = (numbers * factors.reshape(shape)).astype(dtype, copy=False)
         return product
 
-    waits = weight.nbytes >= _LARGE and size[axis] == vector.size
-    held = Deferred(size, dtype, scaled) if waits else scaled()
+    source = weight.held
+    if weight.nbytes < _LARGE or size[axis] != vector.size:
+        held: Array | Deferred = scaled()
+    elif isinstance(source, Deferred) and source.rows is not None:
+        read = source.rows
+        held = in_rows(size, dtype, lambda b, e: times(read(b, e), vector if axis else vector[b:e]), source.step)
+    else:
+        held = Deferred(size, dtype, scaled)
     return Call(expr.op, (expr.args[0], Constant(held, weight.span)), expr.attrs, expr.span)
 
 

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from armillary.aligned import Deferred
 from armillary.ir import IRModule
 from armillary.ops.nn_conv_fill import Runs
 from armillary.relay.expr import Call, Constant, Expr, Function
@@ -68,6 +69,8 @@ def _weight(expr: Expr) -> Constant | None:
 
 
 def _trim(weight: Constant) -> _Trimmed | None:
+    if isinstance(weight.held, Deferred):
+        return None  # as the model's file has it: nothing was filled up
     data = weight.data
     some = data[:, 0, 0, 0, 0].all() and data[0, :, 0, 0, :, 0].all()  # most weights: one look is enough
     if some or data.ndim != 6:

@@ -1,0 +1,58 @@
+"""The functions that users call to read an ONNX model.
+
+In: a path, bytes or a ModelProto. Out: `(IRModule, params)`. Invariant: the importer (onnx.py) and the operators are
+loaded by the first call, after its arguments are made: `from_onnx(onnx.load(path))` has the file in memory twice while
+protobuf reads it, and a small network's peak is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from armillary.aligned import Array
+from armillary.lazy import late
+
+if TYPE_CHECKING:
+    from armillary.ir import IRModule
+
+_import_model = late("armillary.frontend.onnx:import_model")
+
+
+def from_onnx(
+    model: Any,  # Any: a path, bytes or an onnx.ModelProto
+    shape: Mapping[str, Any] | None = None,
+    dtype: str | Mapping[str, str] = "float32",
+    opset: int | None = None,
+    freeze_params: bool = True,
+    convert_config: Mapping[str, Any] | None = None,
+    export_node_renamed_model_path: str | os.PathLike[str] | None = None,
+    *,
+    static_inputs: Mapping[str, Any] | None = None,
+    variants: Sequence[Mapping[str, Any]] | None = None,
+) -> tuple[IRModule, dict[str, Array]]:
+    """Import an ONNX model.
+
+    `shape` binds input shapes (needed for symbolic dimensions), `dtype` says the type of inputs that declare none,
+    `static_inputs` fixes inputs to values. `variants` lists numbers for symbolic dimensions (of the model, or named in
+    `shape`), or shapes: the module then has a main and, for all but the first, a function marked `Variant=1`. With
+    `freeze_params` weights are constants and params is empty.
+    Raises ModelError for a damaged model and UnsupportedError, naming all of them, for unknown operators.
+    """
+    result: tuple[IRModule, dict[str, Array]] = _import_model(
+        model, shape or {}, dtype, opset, freeze_params, convert_config or {}, export_node_renamed_model_path,
+        static_inputs or {}, variants,
+    )  # fmt: skip
+    return result
+
+
+def from_file(
+    path: str, shape: Mapping[str, Any] | None = None, variants: Sequence[Mapping[str, Any]] | None = None
+) -> tuple[IRModule, dict[str, Array]]:
+    """`from_onnx` for a program that compiles the model at once: large weights are read when they are needed.
+
+    A file that is written to in the meantime is refused (ModelError) at the next look.
+    """
+    result: tuple[IRModule, dict[str, Array]] = _import_model(path, shape or {}, variants=variants, waits=True)
+    return result
