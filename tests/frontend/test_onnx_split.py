@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(5)
 PEAK = """
 import sys
+import armillary.frontend.onnx
 from armillary.frontend import from_onnx
 def peak():
     with open("/proc/self/status") as lines:

@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import corpus
+import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from armillary.runtime import load_module
 
@@ -48,3 +50,43 @@ def test_kill_9_leaves_the_old_package_or_none(tmp_path: Path, suffix: str) -> N
         assert package.exists() or not old
         if package.exists():
             load_module(package)  # refuses anything partial
+
+
+@pytest.mark.parametrize("old", [b"", b"an older package"])
+def test_kill_9_while_the_weights_are_written(tmp_path: Path, old: bytes) -> None:
+    model, package = tmp_path / "m.onnx", tmp_path / "out" / "m.tar"
+    package.parent.mkdir()
+    if old:
+        package.write_bytes(old)
+    _save_wide(model)
+    process = _compile(model, package)
+    while process.poll() is None and not any(f.stat().st_size for f in package.parent.glob(".*")):
+        time.sleep(0.0005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(60) == -signal.SIGKILL  # it had not ended: the file was half there
+    assert (package.read_bytes() if package.exists() else b"") == old
+
+
+@pytest.mark.parametrize("suffix", ["so", "tar"])
+def test_a_file_that_cannot_grow_is_said_and_not_left(tmp_path: Path, suffix: str) -> None:
+    model, package = tmp_path / "m.onnx", tmp_path / "out" / f"m.{suffix}"
+    package.parent.mkdir()
+    _save_wide(model, 1024)
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)); "  # as on a full disk
+        "from armillary.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "compile", str(model), "-o", str(package)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert "cannot write: File too large" in done.stderr and str(package) in done.stderr
+    assert list(package.parent.iterdir()) == []
+
+
+def _save_wide(path: Path, units: int = 1 << 14) -> None:
+    """A product with 64 MB of weights (4 MB for 1024 units)."""
+    weight = numpy_helper.from_array(np.random.default_rng(3).random((units, 1024), np.float32), "w")
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, s)) for n, s in (("x", 1024), ("y", units))]
+    node = helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)
+    graph = helper.make_graph([node], "wide", values[:1], values[1:], [weight])
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
