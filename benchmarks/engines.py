@@ -191,10 +191,19 @@ def process_age() -> float:
     return uptime - ticks / os.sysconf("SC_CLK_TCK")
 
 
-def peak_megabytes() -> float:
-    """The most memory this process has held (of its own: the resource module also counts what its parent held)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+def peak_megabytes(process: int | str = "self") -> float:
+    """The most memory a process has held (of its own: the resource module also counts what its parent held)."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
+
+
+def peak_with_children() -> float:
+    """The most that this process, or one it started, has held: converters and compile workers are such."""
+    import resource
+
+    children = [int(p) for f in Path("/proc/self/task").glob("*/children") for p in f.read_text().split()]
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    return max(ended, *(peak_megabytes(p) for p in (os.getpid(), *children)))
 
 
 def _prepare(engine: Engine, model: Path, folder: Path) -> dict[str, Any]:
@@ -202,7 +211,7 @@ def _prepare(engine: Engine, model: Path, folder: Path) -> dict[str, Any]:
     package = engine.prepare(model, folder)
     files = engine.files(package)
     seconds, size = time.perf_counter() - start, sum(f.stat().st_size for f in files)
-    times = {"prepare_s": seconds, "process_s": process_age(), "peak_mb": peak_megabytes()}
+    times = {"prepare_s": seconds, "process_s": process_age(), "peak_mb": peak_with_children()}
     return {"package": str(package), "bytes": size, **times}
 
 

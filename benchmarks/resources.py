@@ -6,10 +6,12 @@ Every figure comes from a process of its own, the smallest of `--repeat`:
   compile    making the package from the ONNX file, in a new process; for Armillary with an empty kernel cache
   cached     the same again: for Armillary with the kernel cache of the run before
   package    bytes of the package (ONNX Runtime runs the ONNX file itself)
-  memory     peak of a process that loaded the package and ran it; compiling takes the memory named after the slash
+  run MB     peak memory of the process of `start`
+  direct MB  peak memory of the process of `direct`, without the processes it starts
+  compile MB peak memory of the largest process of `compile`: converters and compile workers count
 Ratios are to the best other engine: below 1 is better than all others. `floor` is a process that imports numpy and
-reads the inputs. Results are kept as they come: the same command goes on where it was interrupted, `--fresh` starts
-over.
+reads the inputs; no Python process that runs a network takes less. Times are wall times: other load shows in them.
+Results are kept as they come: the same command goes on where it was interrupted, `--fresh` starts over.
 
 examples:
   python benchmarks/resources.py
@@ -48,8 +50,14 @@ from rich.table import Table
 # Column, key of the row, scale, digits.
 _FIGURES = (
     ("start s", "start_s", 1.0, 2), ("direct s", "direct_s", 1.0, 2), ("compile s", "compile_s", 1.0, 2),
-    ("cached s", "cached_s", 1.0, 2), ("package MB", "bytes", 1e-6, 1), ("memory MB", "peak_mb", 1.0, 0),
+    ("cached s", "cached_s", 1.0, 2), ("package MB", "bytes", 1e-6, 1), ("run MB", "peak_mb", 1.0, 0),
+    ("direct MB", "direct_peak_mb", 1.0, 0), ("compile MB", "compile_peak_mb", 1.0, 0),
 )  # fmt: skip
+_CAPTION = (
+    "start: a new process until its first output, from the package; direct: from the ONNX file, nothing cached; "
+    "compile: making the package, nothing cached; cached: the same again. MB: peak memory. In brackets: the ratio to "
+    "the best other engine, below 1 is better; --help says more."
+)
 _FLOOR = (
     "import sys; sys.path.insert(0, sys.argv[1]); import engines, numpy as np\n"
     "with np.load(sys.argv[2]) as a: x = [a[n] for n in a.files]\nprint(engines.peak_megabytes())"
@@ -79,7 +87,7 @@ def measure(engine: str, model: Path, args: argparse.Namespace) -> Row:
             place.mkdir()
             task = ["direct", engine, str(model), inputs, str(args.threads), str(place)]
             directs.append(_started(task, args, {"ARMILLARY_CACHE_DIR": str(place / "cache")}))
-        row |= {"direct_s": min(s["start_s"] for s in directs)}
+        row |= {"direct_s": min(s["start_s"] for s in directs), "direct_peak_mb": min(s["peak_mb"] for s in directs)}
     return row
 
 
@@ -105,16 +113,20 @@ def print_table(rows: list[Row], least: float) -> None:
     table.title = f"{rows[0]['network']}, {rows[0]['threads']} thread{'s' * (rows[0]['threads'] > 1)}"
     good = [row for row in rows if "failed" not in row]
     for row in good:
-        cells = []
-        for _, key, scale, digits in _FIGURES:
-            others = [r[key] for r in good if r is not row]
-            ratio = f" ({row[key] / min(others):.2f})" if others else ""
-            more = f" / {row['compile_peak_mb']:.0f}" if key == "peak_mb" else ""
-            cells.append(f"{row[key] * scale:.{digits}f}{ratio}{more}")
-        table.add_row(row["engine"], *cells)
-    table.add_row("floor", *[""] * (len(_FIGURES) - 1), f"{least:.0f}")
+        others = [r for r in good if r is not row]
+        table.add_row(row["engine"], *(_cell(row, others, *figure) for _, *figure in _FIGURES))
+    table.add_row("floor", *(f"{least:.0f}" if key == "peak_mb" else "" for _, key, *_ in _FIGURES))
+    table.caption = _CAPTION
     console.print(table)
     print_failures(rows)
+
+
+def _cell(row: Row, others: list[Row], key: str, scale: float, digits: int) -> str:
+    """A figure and its ratio to the best other; a dash for one that a result file of old does not have."""
+    if key not in row:
+        return "-"
+    best = min((r[key] for r in others if key in r), default=0)
+    return f"{row[key] * scale:.{digits}f}" + (f" ({row[key] / best:.2f})" if best else "")
 
 
 def main() -> None:
