@@ -18,7 +18,7 @@ from armillary.aligned import Array, Deferred, aligned_empty
 from armillary.errors import ModelError, Span
 
 _READ_AT_ONCE = 1 << 30  # the system refuses 2 GB and more
-_ASIDE_AT_MOST = 1 << 28  # bytes: what protobuf takes to read a larger model is more than putting it aside spares
+_ASIDE_AT_MOST = 1 << 27  # bytes: writing them takes time, which the leanness of a large network is not worth
 
 
 class HeldFile:
@@ -82,26 +82,36 @@ class Aside:
 
     def __init__(self) -> None:
         self._file: HeldFile | None = None
-        self._size = 0
-        self._is_full = False
+        self._size, self._room = 0, _ASIDE_AT_MOST
 
     def put(self, array: Array) -> Array | Deferred:
         """A large array in the file; the array itself where the file takes no more (a full disk, a limit)."""
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        if self._is_full or self._size + len(data) > _ASIDE_AT_MOST:
-            return array
         try:
-            self._file = self._file or _nameless()
-            begin, done = self._size, 0
-            while done < len(data):
-                done += os.pwrite(self._file.handle, data[done:], begin + done)
+            if self._file is None and self._room:
+                self._file = _nameless()
+                self._room = min(self._room, _free(self._file) // 2)
+            if self._file is None or len(data) > self._room:
+                return array
+            self._write(self._file, data)
         except OSError:
-            self._is_full = True
+            self._room = 0
             return array
-        self._size = begin + len(data)
-        return FilePart(self._file, begin, len(data)).stored(array.shape, array.dtype)
+        part = FilePart(self._file, self._size, len(data))
+        self._size, self._room = self._size + len(data), self._room - len(data)
+        return part.stored(array.shape, array.dtype)
+
+    def _write(self, file: HeldFile, data: memoryview) -> None:
+        done = 0
+        while done < len(data):
+            done += os.pwrite(file.handle, data[done:], self._size + done)
 
 
 def _nameless() -> HeldFile:
     with tempfile.TemporaryFile(buffering=0) as stream:
         return HeldFile(os.dup(stream.fileno()))
+
+
+def _free(file: HeldFile) -> int:
+    status = os.fstatvfs(file.handle)
+    return status.f_bavail * status.f_frsize

@@ -35,6 +35,7 @@ class Engine:
     prepare: Callable[[Path, Path], Path]
     load: Callable[[Path, Inputs, int], Run]
     files: Callable[[Path], list[Path]] = lambda package: [package]  # what a package consists of
+    makes_package: bool = True
 
 
 # --- Armillary ------------------------------------------------------------------------------------------------------
@@ -174,7 +175,7 @@ def _mnn_load(package: Path, inputs: Inputs, threads: int) -> Run:
 
 ENGINES = {
     "armillary": Engine(_armillary_prepare, _armillary_load),
-    "onnxruntime": Engine(lambda model, folder: model, _onnxruntime_load),
+    "onnxruntime": Engine(lambda model, folder: model, _onnxruntime_load, makes_package=False),
     "openvino": Engine(_openvino_prepare, _openvino_load, lambda p: [p, p.with_suffix(".bin")]),
     "ncnn": Engine(_ncnn_prepare, _ncnn_load, lambda p: [p, p.with_suffix(".bin")]),
     "mnn": Engine(_mnn_prepare, _mnn_load),

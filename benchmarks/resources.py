@@ -29,6 +29,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from engines import ENGINES
 from networks import FOLDER, NETWORKS, inputs_file, network_file
 from processes import (
     ALL,
@@ -53,10 +54,11 @@ _FIGURES = (
     ("cached s", "cached_s", 1.0, 2), ("package MB", "bytes", 1e-6, 1), ("run MB", "peak_mb", 1.0, 0),
     ("direct MB", "direct_peak_mb", 1.0, 0), ("compile MB", "compile_peak_mb", 1.0, 0),
 )  # fmt: skip
+_OF_PACKAGES = ("compile_s", "cached_s", "compile_peak_mb")  # what making a package costs, where one is made
 _CAPTION = (
     "start: a new process until its first output, from the package; direct: from the ONNX file, nothing cached; "
-    "compile: making the package, nothing cached; cached: the same again. MB: peak memory. In brackets: the ratio to "
-    "the best other engine, below 1 is better; --help says more."
+    "compile: making the package, nothing cached; cached: the same again (ONNX Runtime makes none). MB: peak memory. "
+    "In brackets: the ratio to the best other engine, below 1 is better; --help says more."
 )
 _FLOOR = (
     "import sys; sys.path.insert(0, sys.argv[1]); import engines, numpy as np\n"
@@ -122,11 +124,15 @@ def print_table(rows: list[Row], least: float) -> None:
 
 
 def _cell(row: Row, others: list[Row], key: str, scale: float, digits: int) -> str:
-    """A figure and its ratio to the best other; a dash for one that a result file of old does not have."""
-    if key not in row:
+    """A figure and its ratio to the best other; a dash where an engine, or a result file of old, has none."""
+    if not _has(row, key):
         return "-"
-    best = min((r[key] for r in others if key in r), default=0)
+    best = min((r[key] for r in others if _has(r, key)), default=0)
     return f"{row[key] * scale:.{digits}f}" + (f" ({row[key] / best:.2f})" if best else "")
+
+
+def _has(row: Row, key: str) -> bool:
+    return key in row and (key not in _OF_PACKAGES or ENGINES[row["engine"]].makes_package)
 
 
 def main() -> None:

@@ -221,18 +221,21 @@ class _Walk:
 
     def _read_weights(self, graph: GraphProto, scope: Scope, top: bool = False) -> None:
         source = self.model.source
-        large = self.model.large if top else {}
+        large, read = (self.model.large, self.model.read) if top else ({}, {})
         for number, tensor in enumerate(graph.initializer):
             span = Span(source, tensor.name)
-            self._add_weight(tensor.name, self._array(tensor, span, large.get(number)), scope, span, top)
+            array = read.get(number)
+            if array is None:
+                array = read[number] = self._array(tensor, span, large.get(number))
+            self._add_weight(tensor.name, array, scope, span, top)
         for sparse in graph.sparse_initializer:
             span = Span(source, sparse.values.name)
             self._add_weight(sparse.values.name, sparse_array(sparse, span, self.model.folder), scope, span, top)
 
-    def _array(self, tensor: TensorProto, span: Span, content: Array | FilePart | None) -> Array | Deferred:
-        if isinstance(content, FilePart):
+    def _array(self, tensor: TensorProto, span: Span, content: FilePart | None) -> Array | Deferred:
+        if content is not None and self.model.aside is None:
             return stored_tensor(tensor, content, span)
-        array = tensor_array(tensor, span, self.model.folder, content)
+        array = tensor_array(tensor, span, self.model.folder, None if content is None else content.read())
         aside = self.model.aside if self.freeze and array.nbytes >= LARGE else None
         return array if aside is None else aside.put(array)
 

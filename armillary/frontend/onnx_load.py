@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from armillary.aligned import Array
+from armillary.aligned import Array, Deferred
 from armillary.errors import ModelError, Span, UnsupportedError
 from armillary.frontend.onnx_plain import PlainModel, plain_model
 from armillary.frontend.onnx_proto import onnx, protobuf
@@ -36,16 +36,18 @@ class Model:
 
     `proto` is a ModelProto, or a PlainModel, which looks like one.
 
-    `large` holds the bytes of initialisers of the main graph, by number, that `proto` lacks. `aside` takes large
-    weights of a message that somebody else may hold, so that they are not in memory twice.
+    `large` has the bytes of initialisers of the main graph, by number, that `proto` lacks. `aside` takes large weights
+    of a message or file that somebody may change, so that they are not in memory while others are packed. `read` keeps
+    initialisers of the main graph for the next variant.
     """
 
     proto: ModelProto
     source: str
     folder: Path | None
     opsets: dict[str, int]
-    large: Mapping[int, Array | FilePart] = dataclasses.field(default_factory=dict)
+    large: Mapping[int, FilePart] = dataclasses.field(default_factory=dict)
     aside: Aside | None = None
+    read: dict[int, Array | Deferred] = dataclasses.field(default_factory=dict)
 
 
 def load_model(
@@ -58,18 +60,20 @@ def load_model(
     of a file are read when they are needed.
     """
     if isinstance(model, bytes | bytearray | memoryview):
-        return _checked(_parse(bytes(model), "<bytes>"), "<bytes>", None, opset)
+        checked = _checked(_parse(bytes(model), "<bytes>"), "<bytes>", None, opset)
+        return dataclasses.replace(checked, aside=Aside())
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         try:
-            parts = split_model(path, waits) if importable is not None else None
+            parts = split_model(path) if importable is not None else None
             data = path.read_bytes() if parts is None else parts.proto
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ModelError(f"cannot read the model: {reason}", span=Span(str(path))) from None
         proto: Any = _plain(data, opset, importable) if importable is not None else None
         checked = _checked(proto or _parse(data, str(path)), str(path), path.parent, opset)
-        return checked if parts is None else dataclasses.replace(checked, large=parts.large)
+        large = {} if parts is None else parts.large
+        return dataclasses.replace(checked, large=large, aside=None if waits else Aside())
     if isinstance(model, onnx.ModelProto):
         checked = _checked(model, model.graph.name or "<model>", None, opset)
         return dataclasses.replace(checked, aside=Aside())

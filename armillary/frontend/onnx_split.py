@@ -1,7 +1,7 @@
 """An ONNX file read in two parts: the model without the contents of its large tensors, and those, each into its place.
 
 In: a path. Out: the bytes of a ModelProto in which large initialisers lack their `raw_data`, and these by the number of
-the initialiser, in aligned memory or still in the file. Invariant: both parts together say what the file says; a file
+the initialiser, still in the file. Invariant: both parts together say what the file says; a file
 whose wire format is unusual in any way (or damaged) is not split (None), and the parser of protobuf has the word.
 Parsing a whole file holds the weights three times: the file, the message, and the copy that a look at `raw_data` makes.
 Source: the protobuf encoding; the field numbers of ModelProto, GraphProto and TensorProto.
@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from armillary.aligned import Array
 from armillary.errors import ModelError
 from armillary.stored import FilePart, HeldFile
 
@@ -40,28 +39,25 @@ class _Field:
 
 @dataclass(frozen=True)
 class SplitModel:
-    """`proto`: the serialised model without what is in `large` (bytes, by the number of the initialiser)."""
+    """`proto`: the serialised model without what is in `large`, by the number of the initialiser."""
 
     proto: bytes
-    large: dict[int, Array | FilePart]
+    large: dict[int, FilePart]
 
 
-def split_model(path: Path, waits: bool = False) -> SplitModel | None:
-    """Read a model file; None where it has to be read as a whole. OSError where it cannot be read.
-
-    With `waits` the large tensors stay in the file, which nobody may write to then, until each is looked at.
-    """
+def split_model(path: Path) -> SplitModel | None:
+    """Read a model file; None where it has to be read as a whole. OSError where it cannot be read."""
     held = HeldFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), str(path))
     status = os.fstat(held.handle)
     if not stat.S_ISREG(status.st_mode) or status.st_size < LARGE:
         return None
     try:
-        return _split(held, status.st_size, waits)
+        return _split(held, status.st_size)
     except (Unusual, ModelError):  # an unusual file, or one that has become shorter
         return None
 
 
-def _split(held: HeldFile, size: int, waits: bool) -> SplitModel:
+def _split(held: HeldFile, size: int) -> SplitModel:
     file = held.handle
     top = list(_fields(file, 0, size))
     graphs = [field for field in top if field.number == _MODEL_GRAPH]
@@ -69,15 +65,14 @@ def _split(held: HeldFile, size: int, waits: bool) -> SplitModel:
         raise Unusual
     (graph,) = graphs
     pieces: list[bytes] = []
-    large: dict[int, Array | FilePart] = {}
+    large: dict[int, FilePart] = {}
     kept, number = graph.begin, 0
     for field in _fields(file, graph.begin, graph.end):
         if field.number != _GRAPH_INITIALIZER:
             continue
         raw = _large_content(file, field)
         if raw is not None:
-            content = FilePart(held, raw.begin, raw.end - raw.begin)
-            large[number] = content if waits else content.read()
+            large[number] = FilePart(held, raw.begin, raw.end - raw.begin)
             rest = _read(held, field.begin, raw.start) + _read(held, raw.end, field.end)
             pieces += [_read(held, kept, field.start), _message(_GRAPH_INITIALIZER, rest)]
             kept = field.end
