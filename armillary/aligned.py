@@ -33,6 +33,10 @@ class Deferred:
     rows: Callable[[int, int], Array] | None = None
     step: int = 1
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle or a deep copy has the numbers."""
+        return np.asarray, (self.compute(),)
+
     def pieces(self, limit: int = _PIECE) -> Iterator[Array]:
         """All rows in order, about `limit` bytes at a time."""
         rows, count = self.rows, self.shape[0]

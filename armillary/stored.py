@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ class HeldFile:
     def __init__(self, handle: int, name: str = "") -> None:
         self.handle, self.name = handle, name
         self._state = _state(handle)
+        weakref.finalize(self, os.close, handle)
 
     def read_into(self, memory: memoryview, at: int) -> None:
         """Fill `memory` from byte `at` on."""
@@ -38,9 +40,6 @@ class HeldFile:
             raise ModelError(
                 "the file was written to while it was being compiled", span=Span(self.name), hint="compile it again"
             )
-
-    def __del__(self) -> None:
-        os.close(self.handle)
 
 
 def _state(handle: int) -> tuple[int, int]:

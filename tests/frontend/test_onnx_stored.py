@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +113,28 @@ def test_a_message_may_change_after_it_was_imported() -> None:
     after = {c.span.name: c.data for c in post_order(module["main"]) if isinstance(c, Constant) and c.span}
     assert all(np.array_equal(before[n], after[n]) for n in before)
     assert any(v.any() for v in after.values())
+
+
+def test_a_pickle_and_a_deep_copy_have_the_numbers() -> None:
+    module, _ = from_onnx(_network())
+    held = next(c.held for c in post_order(module["main"]) if isinstance(c, Constant) and c.nbytes >= LARGE)
+    assert not isinstance(held, np.ndarray)
+    for copied in (pickle.loads(pickle.dumps(held)), copy.deepcopy(held)):
+        np.testing.assert_array_equal(copied, held.compute())
+
+
+def test_files_are_closed_with_the_last_weight(tmp_path: Path) -> None:
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    path = _saved(_network(), tmp_path / "net.onnx")
+    gc.collect()  # modules of other tests
+    before = opened()
+    modules = [from_onnx(path)[0], from_file(str(path))[0]]
+    assert opened() == before + 2
+    modules.clear()
+    gc.collect()
+    assert opened() == before
 
 
 def test_a_full_disk_leaves_the_weights_of_a_message_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
