@@ -16,6 +16,7 @@ from armillary.schedules.cpu.access import contiguous_axis, crossing_axis, trans
 from armillary.schedules.cpu.common import fuse_all, is_expensive, is_power_of_two, lanes_of, static_extent
 from armillary.schedules.cpu.images import is_one_run
 from armillary.schedules.cpu.reduce import reduce_in_lanes
+from armillary.schedules.cpu.turn import turn_tiles
 from armillary.schedules.registry import Fused, default_schedule
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir.expr import ProducerLoad, Reduce
@@ -161,38 +162,16 @@ def _schedule_map(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> No
 
 
 def _transpose_in_tiles(schedule: te.Schedule, tensor: te.Tensor, lanes: int, work: int) -> bool:
-    """A map that reads along another axis than it writes: vectors as they are read, turned in registers.
-
-    A tile is one vector of the last axis times a stretch of the other. Where the axes do not end with a tile, the loops
-    over tiles stay loops of their own, which loop-partition cuts.
-    """
+    """A map that reads along another axis than it writes: vectors as they are read, turned in registers."""
     found = transposed_axis(schedule, tensor.op)
     if found is None:
         return False
     crossing, length = found
     position = next(i for i, axis in enumerate(tensor.op.axis) if axis is crossing)
-    local = schedule.cache_write(tensor, "local")
-    stage = schedule[tensor]
-    *rows, last = stage.op.axis
-    width = min(lanes, static_extent(last))
-    is_even = static_extent(rows[position]) % length == 0
-    columns, column = stage.split(rows.pop(position), factor=length)
-    pieces, piece = stage.split(last, factor=width)
-    if is_even:
-        rows.insert(position, columns)
-        stage.reorder(*rows, pieces, column, piece)
-    else:
-        stage.reorder(*rows, columns, pieces, column, piece)
-    stage.vectorize(piece)
-    stage.unroll(column)
-    inside = schedule[local]
-    inside.compute_at(stage, pieces)
-    *others, along = inside.op.axis
-    across = others.pop(position)
-    inside.reorder(*others, along, across)
-    inside.unroll(along)
-    inside.vectorize(across)
-    _parallel(stage, rows, work)
+    outer = turn_tiles(schedule, tensor, position, length, lanes)
+    if static_extent(crossing) % length:
+        outer.pop()  # as in _vectorize_rows
+    _parallel(schedule[tensor], outer, work)
     return True
 
 
