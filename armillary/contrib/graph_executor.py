@@ -47,9 +47,10 @@ class GraphModule:
 
     def set_input(self, key: str | int | None = None, value: Any = None, **params: Any) -> None:  # Any: array-likes
         """Copy in one input by name or index, and parameters by name (largest first; unknown names are ignored)."""
-        if key is not None:
+        if key is not None and not self.module.fill(key, value):
             self.module.set_input(key, value)
-        known = {name: data for name, data in params.items() if self.module.get_input_index(name) >= 0}
+        others = [name for name, data in params.items() if not self.module.fill(name, data)] if params else ()
+        known = {name: params[name] for name in others if self.module.get_input_index(name) >= 0}
         for name in sorted(known, key=lambda k: -_size(known[k])):
             self.module.set_input(name, known[name])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from ctypes import POINTER, byref, c_double, c_int, c_int64, c_void_p, cast
+from ctypes import POINTER, byref, c_double, c_int, c_int64, c_size_t, c_void_p, cast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +78,11 @@ class GraphExecutor:
         self._handle = Handle(pointer.value or 0, native().arm_graph_destroy)
         self._graph = self._handle.pointer
         self._run, self._set = native().arm_graph_run, native().arm_graph_set_input
+        error, size = self._error.args
+        self._run_args = c_void_p(self._graph), c_void_p(error), c_size_t(size)  # converted once: 0.2 us a call
         self._types: dict[int, tuple[tuple[int, ...], Any, CTensor]] = {}  # by input; Any: a numpy dtype
+        # memory, shape and dtype of inputs that only need their values written there; Any: a numpy dtype
+        self._places: dict[str | int, tuple[Array, tuple[int, ...], Any]] = {}
         self._outputs: dict[int, NDArray] = {}  # views that were handed out
         self._names = [native().arm_graph_input_name(self._graph, i).decode() for i in range(self.get_num_inputs())]
         self._index = {name: i for i, name in enumerate(self._names)}
@@ -150,6 +154,8 @@ class GraphExecutor:
 
         Of a graph with variants, the one that takes the shape is chosen.
         """
+        if self.fill(key, value):
+            return
         index = self._picked(key, value) if self._variants else self._input(key)
         tensor = self._as_it_is(index, value)
         if tensor is None:
@@ -160,6 +166,17 @@ class GraphExecutor:
             self._error.check(status, TypeMismatch)
         if self._held.pop(index, None) is not None:
             self._outputs.clear()
+        if native().arm_graph_input_is_plain(self._graph, index) == 1:
+            memory = self._view(native().arm_graph_input, index).memory
+            self._places[key] = memory, memory.shape, memory.dtype
+
+    def fill(self, key: str | int, value: Any) -> bool:  # Any: as in set_input
+        """Set an input that was set before to a numpy array that fits as it is, in 0.3 us; False for anything else."""
+        place = self._places.get(key)
+        if place is None or type(value) is not np.ndarray or value.shape != place[1] or value.dtype != place[2]:
+            return False
+        place[0][...] = value
+        return True
 
     def _as_it_is(self, index: int, value: Any) -> CTensor | None:  # Any: as in set_input
         """The native view of a numpy array that fits as it is; None for anything else. Saves 14 of 17 us."""
@@ -194,6 +211,7 @@ class GraphExecutor:
         self._error.check(status, TypeMismatch)
         self._held[index] = value
         self._outputs.clear()
+        self._places.clear()
 
     def set_params(self, params: Mapping[str, Any]) -> None:  # Any: arrays
         """Bind parameters; aligned arrays are used where they are, others copied. Unknown names are refused."""
@@ -275,7 +293,7 @@ class GraphExecutor:
             give_back_memory()  # of the build, before the arena and the expanded weights take theirs
             self.finish_loading()
             self._has_run = True
-        if self._run(self._graph, *self._error.args):
+        if self._run(*self._run_args):
             self._error.check(-1, ExecutionError)
 
     def time(self, number: int) -> float:

@@ -84,6 +84,27 @@ def test_zero_copy_reads_and_writes_the_users_memory(executor: graph_executor.Gr
     assert (source.numpy() == x + 1).all()
 
 
+@pytest.mark.parametrize("key", ["x", 0])
+def test_input_set_again_takes_the_short_way_only_where_that_is_all(
+    executor: graph_executor.GraphModule, x: np.ndarray, key: str | int
+) -> None:
+    assert not executor.module.fill(key, x), "not before it was set once: somebody has to check it"
+    executor.set_input(key, x)
+    assert executor.module.fill(key, np.asfortranarray(x + 1))
+    executor.run()
+    np.testing.assert_allclose(executor.get_output(0).numpy(), expected(x + 1), rtol=1e-5, atol=1e-5)
+    assert not any(executor.module.fill(key, v) for v in (x[:1], x.astype(np.float64), x.tolist(), runtime.array(x)))
+    source = runtime.array(x)
+    executor.set_input_zero_copy(key, source)
+    assert not executor.module.fill(key, x), "its memory is the user's now"
+    executor.set_input(key, x + 2)
+    executor.run()
+    np.testing.assert_allclose(executor.get_output(0).numpy(), expected(x + 2), rtol=1e-5, atol=1e-5)
+    assert (source.numpy() == x).all()
+    with pytest.raises(TypeMismatch, match=re.escape("x: shape (6, 7) given, (6, 8) wanted")):
+        executor.set_input(key, np.zeros((6, 7), np.float32))
+
+
 def test_output_in_shared_memory_is_copied_to_the_users(module: Module, x: np.ndarray) -> None:
     planned = dataclasses.replace(graph(), arena_offsets=(-1, -1, 0, 192))
     made = graph_executor.create(planned.to_json(), module, runtime.cpu())

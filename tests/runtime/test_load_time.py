@@ -70,6 +70,16 @@ def test_setting_a_parameter_again_runs_its_load_time_nodes_again(package: Path)
     np.testing.assert_array_equal(graph.get_input("w").numpy(), OTHER)
 
 
+def test_parameter_with_load_time_nodes_is_never_just_filled_in(package: Path) -> None:
+    graph = load_module(package)["default"]()
+    graph.set_input("x", X)
+    for box in (OTHER, BOX, OTHER):
+        graph.set_input("w", box)
+        assert not graph.fill("w", box)
+        graph.run()
+        np.testing.assert_allclose(graph.get_output(0).numpy(), want(box), rtol=1e-6, atol=1e-6)
+
+
 def test_parameter_that_was_given_back_is_read_again_when_asked_for(package: Path) -> None:
     graph = load_module(package)["default"]()
     graph.set_input("x", X)

@@ -114,6 +114,8 @@ ARM_API int arm_graph_load(arm_graph *graph, char *err, size_t err_size);
 ARM_API int arm_graph_input_stored(arm_graph *graph, int index);
 /* 1 if the values of an input were given back, because only load-time nodes read them; -1: no such input. */
 ARM_API int arm_graph_input_is_set(const arm_graph *graph, int index); /* -1: no such input */
+/* Whether to set it is to write to its memory, and no more: no load-time node reads it, it is not the caller's memory. */
+ARM_API int arm_graph_input_is_plain(const arm_graph *graph, int index);
 ARM_API int arm_graph_input_released(const arm_graph *graph, int index);
 ARM_API int arm_graph_node_is_load(const arm_graph *graph, int node); /* 1: runs when parameters are set */
 /* Variants share everything but inputs, nodes and outputs. Picking finds the input of that name and shape, and makes the
