@@ -1,8 +1,8 @@
 """nn.softmax and nn.log_softmax: normalised exponentials along one axis.
 
 In: floating-point data, an axis. Out: the same type; 16-bit formats are summed in float32, all else rounds at each
-step. TE: stages softmax_max, softmax_exp, softmax_sum and the result, tagged softmax or log_softmax, so that a schedule
-can keep a row in cache. ONNX before opset 13 flattens the axes from `axis` on into one.
+step. TE: stages softmax_max, softmax_exp, softmax_sum, its inverse or logarithm and the result, tagged softmax or
+log_softmax, so that a schedule can keep a row in cache. ONNX before opset 13 flattens the axes from `axis` on into one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from armillary.dtype import DType
 from armillary.ops._common import dims_product, quiet
-from armillary.ops._late import te
+from armillary.ops._late import T, te
 from armillary.ops.nn_common import Tensor, axis_of, call, f32, need_float, need_tensor, reshape_to, tensor, wide
 from armillary.ops.nn_dense_onnx import type_of
 from armillary.ops.reduce import accumulator
@@ -94,19 +94,24 @@ def _stages(attrs: SoftmaxAttrs, x: Tensor) -> tuple[Any, Any, Any, Any]:
 @softmax.compute
 def _compute(attrs: SoftmaxAttrs, x: Tensor) -> Tensor:
     _, powers, total, without = _stages(attrs, x)
-    return te.compute(
-        x.shape, lambda *i: powers(*i) / total(*without(i)).astype(x.dtype), name="softmax", tag="softmax"
+    if total.dtype != x.dtype:
+        return te.compute(
+            x.shape, lambda *i: powers(*i) / total(*without(i)).astype(x.dtype), name="softmax", tag="softmax"
+        )
+    inverse = te.compute(
+        total.shape, lambda *i: T.const(1.0, x.dtype) / total(*i), name="softmax_inverse", tag="softmax_inverse"
     )
+    return te.compute(x.shape, lambda *i: powers(*i) * inverse(*without(i)), name="softmax", tag="softmax")
 
 
 @log_softmax.compute
 def _compute_log(attrs: SoftmaxAttrs, x: Tensor) -> Tensor:
     top, _, total, without = _stages(attrs, x)
+    logarithm = te.compute(
+        total.shape, lambda *i: te.log(total(*i).astype(x.dtype)), name="softmax_log", tag="softmax_log"
+    )
     return te.compute(
-        x.shape,
-        lambda *i: x(*i) - top(*without(i)) - te.log(total(*without(i)).astype(x.dtype)),
-        name="log_softmax",
-        tag="log_softmax",
+        x.shape, lambda *i: x(*i) - top(*without(i)) - logarithm(*without(i)), name="log_softmax", tag="log_softmax"
     )
 
 

@@ -12,10 +12,13 @@ from armillary import relay, te
 from armillary.driver.build import build
 from armillary.ops.nn_attention import AttentionAttrs, sizes_of
 from armillary.relay.op import get_op
+from armillary.relay.types import TensorType
 from armillary.runtime import cpu
 from armillary.schedules.cpu.access import contiguous_axis, crossing_axis
 from armillary.schedules.cpu.attention import plan_of
 from armillary.schedules.cpu.reduce import reduce_in_lanes
+from armillary.schedules.registry import Workload, choose
+from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.te.lower import lower_schedule
 from armillary.tir.lower import lower_function
@@ -60,16 +63,21 @@ def test_reduction_over_two_axes_and_a_product() -> None:
     np.testing.assert_allclose(got, (x.astype("float64") * y).sum((1, 2)), rtol=1e-5, atol=1e-5)
 
 
-def test_partial_sums_live_in_one_vector() -> None:
-    x, k = te.placeholder((8, 101), "float32", "x"), te.reduce_axis((0, 101), "k")
+@pytest.mark.parametrize(
+    ("extent", "lanes", "count"), [(45, 16, 2), (101, 32, 3), (256, 64, 4), (3000, 16, 187)],
+    ids=["short", "two-vectors-side-by-side", "four", "what-is-left-over-is-no-full-vector"],
+)  # fmt: skip
+def test_partial_sums_live_in_vectors(extent: int, lanes: int, count: int) -> None:
+    x, k = te.placeholder((8, extent), "float32", "x"), te.reduce_axis((0, extent), "k")
     total = te.compute((8,), lambda i: te.sum(x[i, k], axis=k), name="t")
     schedule = te.create_schedule(total.op)
     axis = contiguous_axis(schedule, total.op)
     assert axis is not None
     reduce_in_lanes(schedule, total, axis, cpu_model(AVX))
     text = str(lower_function(lower_schedule(schedule, [x, total], "f")))
-    assert "t_rf[ramp(0, 1, 16)] + x[ramp(i * 101 + k_outer * 16, 1, 16)]" in text
-    assert "for k_outer in range(6)" in text, "the tail must be outside the loop"
+    if count > 4:
+        assert f"for k_outer in range({count})" in text, "the tail must be outside the loop"
+    assert f"t_rf[ramp(0, 1, {lanes})] + x[ramp(i * {extent}" in text
 
 
 def test_lanes_go_to_the_data_axis_where_that_is_contiguous() -> None:
@@ -86,6 +94,42 @@ def test_softmax(name: str, shape: tuple[int, ...]) -> None:
     expected = e / e.sum(-1, keepdims=True)
     got = compiled(lambda x: get_op(name)(x), x=x)
     np.testing.assert_allclose(np.exp(got) if name == "nn.log_softmax" else got, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64", "c"])
+@pytest.mark.parametrize("shape", [(500, 7), (2, 33, 17), (16, 2), (3, 2, 19, 31), (20, 16), (600, 24)])
+@pytest.mark.parametrize("name", ["nn.softmax", "nn.log_softmax", "nn.standardize"])
+def test_short_rows_a_vector_at_a_time(name: str, shape: tuple[int, ...], target: str) -> None:
+    if target.startswith("llvm -m") and platform.machine() != "x86_64":
+        pytest.skip("names of x86 CPUs")
+    x, y = 5 * normal(20, *shape), normal(21, shape[-1])
+    wide = x.astype("float64") - x.max(-1, keepdims=True)
+    total, deviation = np.exp(wide).sum(-1, keepdims=True), wide - wide.mean(-1, keepdims=True)
+    expected = {
+        "nn.softmax": np.exp(wide) / total,
+        "nn.log_softmax": wide - np.log(total),
+        "nn.standardize": deviation / np.sqrt(wide.var(-1, keepdims=True) + 1e-5),
+    }[name]
+    got = compiled(lambda x, y: get_op(name)(relay.negative(x)) * y, target, x=-x, y=y)
+    np.testing.assert_allclose(got, expected * y, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "attrs", "reason"),
+    [
+        ((500, 7), {}, None),
+        ((500, 17), {}, None),
+        ((500, 32), {}, "rows of 32 fill vectors of 16"),
+        ((500, 33), {}, "rows of 33 fill vectors of 16"),
+        ((100, 12, 7), {}, "12 rows in a run are fewer than 16 lanes"),
+        ((7, 500), {"axis": 0}, "not the last axis alone"),
+    ],
+)
+def test_rows_are_short_where_they_leave_lanes_empty(shape: tuple[int, ...], attrs: Any, reason: str | None) -> None:
+    op = get_op("nn.softmax")
+    row, reasons = choose(Workload(op, op.attrs_class(**attrs), (TensorType(shape, "float32"),), Target(AVX)))
+    assert (row.name == "softmax_short") == (reason is None)
+    assert reasons[:1] == (() if reason is None else (f"softmax_short: {reason}",))
 
 
 @pytest.mark.parametrize("shape", [(5, 8), (2, 3, 45), (1, 2, 100)])

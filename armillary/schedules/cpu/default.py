@@ -75,6 +75,19 @@ def _crossing_parts(schedule: te.Schedule, op: te.ComputeOp) -> list[te.Tensor]:
     return found
 
 
+def keep_row_values(schedule: te.Schedule, kept: Sequence[te.Tensor]) -> list[te.Tensor]:
+    """Store what is dear and the same for a whole row: an inverse, a logarithm. Gives the stages that stay."""
+    last = max((len(t.op.axis) for t in kept), default=0)
+    found = []
+    for stage in schedule.stages:  # producers come first
+        op = stage.op
+        if isinstance(op, te.ComputeOp) and stage.is_inline and len(op.axis) < last and is_expensive(op.body[0]):
+            stage.compute_root()
+        if isinstance(op, te.ComputeOp) and not stage.is_inline:
+            found.append(op.output(0))
+    return found
+
+
 def schedule_injective(schedule: te.Schedule, fused: Fused) -> list[te.Tensor]:
     """Inline the injective stages that are not outputs; give the tensors that stay, producers first."""
     outputs = {id(t.op) for t in fused.outputs}

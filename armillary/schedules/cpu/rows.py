@@ -12,7 +12,7 @@ import math
 from armillary import te
 from armillary.schedules.cpu.access import contiguous_axis
 from armillary.schedules.cpu.common import fuse_all, is_power_of_two, lanes_of, static_extent
-from armillary.schedules.cpu.default import MIN_PARALLEL, schedule_default, schedule_injective
+from armillary.schedules.cpu.default import MIN_PARALLEL, keep_row_values, schedule_default, schedule_injective
 from armillary.schedules.cpu.reduce import reduce_in_lanes
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target.cpu import CpuModel, cpu_model
@@ -46,7 +46,7 @@ def rows(schedule: te.Schedule, fused: Fused) -> None:
         schedule_default(schedule, fused)
         return
     cpu = cpu_model(fused.workload.target)
-    kept = [t for t in schedule_injective(schedule, fused) if t.op is not output.op]
+    kept = [t for t in keep_row_values(schedule, schedule_injective(schedule, fused)) if t.op is not output.op]
     stage = schedule[output]
     axes = list(stage.op.axis)
     at = fuse_all(stage, axes[:leading])
