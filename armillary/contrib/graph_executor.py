@@ -49,10 +49,19 @@ class GraphModule:
         """Copy in one input by name or index, and parameters by name (largest first; unknown names are ignored)."""
         if key is not None and not self.module.fill(key, value):
             self.module.set_input(key, value)
-        others = [name for name, data in params.items() if not self.module.fill(name, data)] if params else ()
-        known = {name: params[name] for name in others if self.module.get_input_index(name) >= 0}
-        for name in sorted(known, key=lambda k: -_size(known[k])):
-            self.module.set_input(name, known[name])
+        if params:
+            self._set_known(params)
+
+    def _set_known(self, params: dict[str, Any]) -> None:  # Any: array-likes
+        module = self.module
+        others: list[str] = []
+        for name, data in params.items():
+            if not module.fill(name, data):
+                others.append(name)
+        if others:
+            known = [name for name in others if module.get_input_index(name) >= 0]
+            for name in sorted(known, key=lambda k: -_size(params[k])):
+                module.set_input(name, params[name])
 
     def set_input_zero_copy(self, key: str | int | None = None, value: Any = None, **params: Any) -> None:
         """Bind inputs to the memory of NDArrays."""
@@ -69,7 +78,7 @@ class GraphModule:
     def run(self, **input_dict: Any) -> None:  # Any: array-likes
         """Set the given inputs, then run once."""
         if input_dict:
-            self.set_input(**input_dict)
+            self._set_known(input_dict)
         self.module.run()
 
     def get_num_outputs(self) -> int:
