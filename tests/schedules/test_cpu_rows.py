@@ -17,7 +17,7 @@ from armillary.runtime import cpu
 from armillary.schedules.cpu.access import contiguous_axis, crossing_axis
 from armillary.schedules.cpu.attention import plan_of
 from armillary.schedules.cpu.reduce import reduce_in_lanes
-from armillary.schedules.registry import Workload, choose
+from armillary.schedules.registry import Fused, Workload, choose
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.te.lower import lower_schedule
@@ -149,7 +149,7 @@ def test_group_norm() -> None:
     np.testing.assert_allclose(got, y * g[:, None, None] + b[:, None, None], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("rows", "keys"), [(1, 9), (8, 16), (37, 21), (23, 48)])
+@pytest.mark.parametrize(("rows", "keys"), [(1, 9), (8, 16), (37, 21), (23, 48), (12, 60)])
 @pytest.mark.parametrize("features", [8, 16, 40])
 @pytest.mark.parametrize("masked", [False, True])
 def test_attention(rows: int, keys: int, features: int, masked: bool) -> None:
@@ -237,3 +237,19 @@ def test_crossing_axis_of_a_transposition_only() -> None:
     schedule[crossed].compute_inline()
     assert crossing_axis(schedule, twice.op) is twice.op.axis[0], "what is inlined counts"
     assert crossing_axis(schedule, plain.op) is None
+
+
+def test_attention_over_keys_that_fill_no_vector_has_no_condition_in_its_vectors() -> None:
+    op, shape = get_op("nn.attention"), TensorType((1, 6, 2, 16), "float32")
+    query = [te.placeholder((1, keys, 2, 16), "float32", "x") for keys in (6, 60, 60)]
+    types = (shape, *[TensorType((1, 60, 2, 16), "float32")] * 2)
+    workload = Workload(op, op.attrs_class(), types, Target(AVX))
+    row, _ = choose(workload)
+    assert row.compute is not None
+    with workload.target:
+        result = row.compute(workload.attrs, *query)
+    schedule = te.create_schedule(result.op)
+    row.schedule(schedule, Fused(workload, (result,), (result,), tuple(query)))
+    text = str(lower_function(lower_schedule(schedule, [*query, result], "f")))
+    inside = text[text.index("attention_scores_local") :]
+    assert "select" not in inside and "if " not in inside

@@ -101,11 +101,16 @@ def tiled(attrs: AttentionAttrs, size: Sizes, plan: Plan, query: Any, key: Any, 
 
     products = te.compute((size.b, size.h, rows, keys), product, name="attention_scores")
 
+    def limit(j: Any) -> Any:
+        return te.select(j < size.s, T.const(0.0, "float32"), T.const(-math.inf, "float32"))
+
+    end = te.compute((keys,), limit, name="attention_end", tag=PACKED)  # added, so that no vector has a condition
+
     def scores(b: Any, h: Any, t: Any, j: Any) -> Any:
         scaled = products(b, h, t, j) * T.const(attrs.scale, "float32")
         if bias is not None:
             return scaled + bias(b, h, row(t), j)
-        return scaled if keys == size.s else te.select(j < size.s, scaled, T.const(-math.inf, "float32"))
+        return scaled if keys == size.s else scaled + end(j)
 
     # a padded key has no weight; with a mask, which cannot be read past its end, the softmax stops at the last key
     powers, total = softmax_stages(size, scores, rows, keys if bias is None else size.s)
@@ -133,6 +138,8 @@ def attention_rows(schedule: te.Schedule, fused: Fused) -> None:
     if output.op is not fused.anchor[0].op:
         _inline_between(schedule, fused)
     _pack_keys(schedule[stages["attention_keys"]])
+    if "attention_end" in stages:
+        _vectorize(schedule[stages["attention_end"]], plan.lanes)
     stage = schedule[output]
     axis = dict(zip(attrs.out_layout, stage.op.axis, strict=True))
     block, row = stage.split(axis["T"], factor=plan.rows)
@@ -165,7 +172,7 @@ def _pack_keys(stage: te.Stage) -> None:
 
 def _inline_between(schedule: te.Schedule, fused: Fused) -> None:
     """The result and what reads it, up to the output."""
-    known = {"attention_keys", "attention_scores", "attention_max", "attention_exp", "attention_sum", "attention_mix"}
+    known = {f"attention_{name}" for name in ("keys", "end", "scores", "max", "exp", "sum", "mix")}
     for stage in schedule.stages:
         if isinstance(stage.op, te.ComputeOp) and stage.op.name not in known and stage.op is not fused.outputs[0].op:
             stage.compute_inline()
@@ -175,7 +182,7 @@ def _reduce(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> None:
     schedule[tensor].set_scope("local")
     axis = contiguous_axis(schedule, schedule[tensor].op)
     if axis is not None:
-        reduce_in_lanes(schedule, tensor, axis, cpu)
+        reduce_in_lanes(schedule, tensor, axis, cpu, is_alone=False)
 
 
 def _vectorize(stage: te.Stage, lanes: int) -> None:

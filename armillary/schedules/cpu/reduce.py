@@ -17,15 +17,19 @@ from armillary.tir.expr import IterVar
 
 
 def reduce_in_lanes(
-    schedule: te.Schedule, tensor: te.Tensor, axis: IterVar, cpu: CpuModel, is_parallel: bool = False
-) -> None:
+    schedule: te.Schedule, tensor: te.Tensor, axis: IterVar, cpu: CpuModel, is_parallel: bool = False,
+    is_alone: bool = True,
+) -> None:  # fmt: skip
     """Factor `axis` of the stage into lanes, and the lanes into a tree; the parts are computed at its last data axis.
 
         t[i] = sum(x[i, k])   ->   p[i, l] = sum(x[i, 16 * k + l]);  q[i, l] = p[i, l] + p[i, l + 8];  …
+
+    One that is not alone has others beside it, a short loop of them: the processor then waits for none of its sums.
     """
     stage = schedule[tensor]
     extent, vector = static_extent(axis), lanes_of(cpu, tensor.dtype)
-    lanes = min(vector * _chains(extent, vector, cpu), 1 << (extent.bit_length() - 1))
+    chains = _chains(extent, vector, cpu) if is_alone else 1
+    lanes = min(vector * chains, 1 << (extent.bit_length() - 1))
     parts = [_part(schedule, tensor, axis, lanes)]
     while lanes > 2:
         lanes //= 2
