@@ -45,9 +45,29 @@ def _scalar(m: Emitter, pointer: str, dtype: DType) -> str:
 
 def _from_memory(m: Emitter, pointer: str, dtype: DType, align: int) -> str:
     """Load a scalar or contiguous vector at element alignment, and bring it to its register type."""
+    if _is_odd(m, dtype):
+        return _odd_load(m, pointer, dtype)
     element = memory_element(dtype.element)
     raw = m.here(f"load {vector(element, dtype.lanes)}, ptr {pointer}, align {align or dtype.element.bytes}")
     return to_register(m, raw, dtype)
+
+
+def _is_odd(m: Emitter, dtype: DType) -> bool:
+    """Whether a vector would be put together from three pieces or more, and one load with a mask can do."""
+    has_masks = {"avx512f", "avx512vl"} <= m.cpu.features
+    return has_masks and dtype.bits == 32 and dtype.lanes < 16 and dtype.lanes.bit_count() > 2
+
+
+def _odd_load(m: Emitter, pointer: str, dtype: DType) -> str:
+    """The lanes of a vector whose length is no power of two, by a load of the next longer one that skips the rest."""
+    width = 1 << dtype.lanes.bit_length()
+    wide = dtype.with_lanes(width)
+    kind, name = register_type(wide), f"llvm.masked.load.v{width}{suffix(dtype.element)}.p0"
+    m.declare(kind, name, f"ptr, i32, <{width} x i1>, {kind}")
+    mask = ", ".join("i1 true" if k < dtype.lanes else "i1 false" for k in range(width))
+    flags = f"<{width} x i1> <{mask}>"
+    raw = m.here(f"call {kind} @{name}(ptr {pointer}, i32 {dtype.element.bytes}, {flags}, {kind} zeroinitializer)")
+    return shuffle(m, raw, raw, wide, list(range(dtype.lanes)))
 
 
 def to_register(m: Emitter, raw: str, dtype: DType) -> str:
@@ -231,14 +251,18 @@ def _register_store(m: Emitter, file: RegisterFile, index: E.Expr, value: str, d
     if not 0 <= slot < len(file.values):
         raise refuse("llvm", "a store to a register buffer outside its bounds")
     if lanes != file.lanes:
-        kind = register_type(file.dtype)
-        old = file.values[slot]
-        for k in range(lanes):
-            one = value if lanes == 1 else m.pure(f"extractelement {register_type(dtype)} {value}, i64 {k}", value)
-            element = register_element(dtype.element)
-            old = m.pure(f"insertelement {kind} {old}, {element} {one}, i64 {lane + k}", old, one)
-        value = old
+        value = _blend(m, file.values[slot], value, file.dtype, dtype, lane)
     file.values[slot] = value
+
+
+def _blend(m: Emitter, old: str, part: str, whole: DType, dtype: DType, first: int) -> str:
+    """A register with some of its lanes, from `first` on, replaced by a shorter vector or a scalar."""
+    kind = register_type(whole)
+    if dtype.lanes == 1:
+        return m.pure(f"insertelement {kind} {old}, {register_element(dtype.element)} {part}, i64 {first}", old, part)
+    inside = range(first, first + dtype.lanes)
+    wide = shuffle(m, part, part, dtype, [k - first if k in inside else 0 for k in range(whole.lanes)])
+    return shuffle(m, old, wide, whole, [whole.lanes + k if k in inside else k for k in range(whole.lanes)])
 
 
 EXPR_RULES[E.BufferLoad] = load

@@ -153,7 +153,8 @@ def _stays_inside(index: E.Expr, lanes: int) -> bool:
     width = index.dtype.lanes
     if width == 1:
         return True
-    return lanes % width == 0 and isinstance(index, E.Ramp) and multiple_of(index.base, width)
+    step = width if lanes % width == 0 else lanes  # of any length from the start of a register on
+    return width <= lanes and isinstance(index, E.Ramp) and multiple_of(index.base, step)
 
 
 def multiple_of(item: E.Expr, factor: int) -> bool:
