@@ -16,6 +16,7 @@ from armillary.relay.types import TensorType
 from armillary.runtime import cpu
 from armillary.schedules.cpu.access import contiguous_axis, crossing_axis
 from armillary.schedules.cpu.attention import plan_of
+from armillary.schedules.cpu.dense import packed_product
 from armillary.schedules.cpu.reduce import reduce_in_lanes
 from armillary.schedules.registry import Fused, Workload, choose
 from armillary.target import Target
@@ -215,6 +216,27 @@ def test_batched_product_with_columns_that_fill_no_vector(m: int, k: int, n: int
     got = compiled(lambda a, b: relay.nn.batch_matmul(a, b, transpose_b=transpose_b) + relay.const(1.0), a=a, b=b)
     expected = a.astype("float64") @ (b.swapaxes(1, 2) if transpose_b else b) + 1
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "copies"),
+    [(8, 24, 512, False), (16, 24, 512, False), (17, 24, 512, True), (100, 24, 64, False), (9, 8, 33, True)],
+)
+def test_right_hand_side_is_read_where_it_lies(m: int, k: int, n: int, copies: bool) -> None:
+    a, b = normal(22, 2, m, k), normal(23, 2, k, n)
+    expected = np.maximum(a.astype("float64") @ b, 0)
+    batch_matmul = get_op("nn.batch_matmul")
+
+    def body(a: Any, b: Any) -> Any:
+        return relay.nn.relu(batch_matmul(a, b, transpose_b=False))
+
+    np.testing.assert_allclose(compiled(body, a=a, b=b), expected, rtol=1e-4, atol=1e-5)
+    negative = compiled(lambda a, b: body(a, relay.negative(b)), a=a, b=-b)
+    np.testing.assert_allclose(negative, expected, rtol=1e-4, atol=1e-5)
+    attrs = batch_matmul.attrs_class(transpose_b=False)
+    product = packed_product(attrs, *(te.placeholder(x.shape, "float32", "x") for x in (a, b)))
+    schedule = te.create_schedule(product.op)
+    assert any(stage.op.name == "packed" for stage in schedule.stages) == copies
 
 
 @pytest.mark.parametrize(
