@@ -355,6 +355,14 @@ int arm_graph_set_input(arm_graph *g, int index, const arm_tensor *value, char *
   return entry < 0 ? -1 : set_entry(g, entry, arm_graph_input_name(g, index), value, &error);
 }
 
+int arm_graph_input_is_plain(const arm_graph *g, int index) {
+  if (index < 0 || index >= g->num_inputs) return -1;
+  const arm_entry *entry = &g->entries[g->nodes[g->inputs[index]].first_entry];
+  const arm_storage *storage = &g->storages[entry->storage];
+  int is_shared = entry->bytes >= MIN_SHARED_BYTES && g->max_threads > 1; /* copied by all threads */
+  return g->num_variants == 1 && !is_shared && storage->last_load < 0 && storage->owned && storage->data == storage->owned;
+}
+
 int arm_graph_set_input_zero_copy(arm_graph *g, int index, const arm_tensor *value, char *err, size_t err_size) {
   arm_error error = {err, err_size};
   int32_t entry = input_entry(g, index, &error);

@@ -287,12 +287,6 @@ int arm_graph_input_released(const arm_graph *g, int index) {
   return storage->is_released && storage->data == NULL;
 }
 
-int arm_graph_input_is_plain(const arm_graph *g, int index) {
-  if (index < 0 || index >= g->num_inputs) return -1;
-  const arm_storage *storage = &g->storages[g->entries[g->nodes[g->inputs[index]].first_entry].storage];
-  return g->num_variants == 1 && storage->last_load < 0 && storage->owned != NULL && storage->data == storage->owned;
-}
-
 int arm_graph_input_is_set(const arm_graph *g, int index) {
   if (index < 0 || index >= g->num_inputs) return -1;
   return g->storages[g->entries[g->nodes[g->inputs[index]].first_entry].storage].is_set;

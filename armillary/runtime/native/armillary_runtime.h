@@ -114,7 +114,8 @@ ARM_API int arm_graph_load(arm_graph *graph, char *err, size_t err_size);
 ARM_API int arm_graph_input_stored(arm_graph *graph, int index);
 /* 1 if the values of an input were given back, because only load-time nodes read them; -1: no such input. */
 ARM_API int arm_graph_input_is_set(const arm_graph *graph, int index); /* -1: no such input */
-/* Whether to set it is to write to its memory, and no more: no load-time node reads it, it is not the caller's memory. */
+/* Whether the caller may set it by writing to its memory: it is the graph's own, no load-time node reads it, and it is
+ * not so large that all threads copy it. */
 ARM_API int arm_graph_input_is_plain(const arm_graph *graph, int index);
 ARM_API int arm_graph_input_released(const arm_graph *graph, int index);
 ARM_API int arm_graph_node_is_load(const arm_graph *graph, int node); /* 1: runs when parameters are set */
