@@ -67,6 +67,7 @@ class Nest:
     reread: float = 0.0  # cycles that show when all inputs are read once more, for the next group of blocks
     below: int = 1  # lines below one another: a tile as wide as a line may take several of them
     is_ragged: bool = False  # the lowest such tile may take fewer
+    has_rest: bool = False  # the last tile of blocks may take fewer
     max_rows: int = 1 << 30
     max_sums: int = 1 << 30  # sums of a tile
     max_vectors: int = 1 << 30
@@ -164,7 +165,8 @@ def tiles(nest: Nest, cpu: CpuModel) -> list[Tile]:
         free = (free - 5) // 2
     room = max(3, free // nest.wide)
     found = []
-    for vectors in (v for v in VECTORS if nest.chunks % v == 0 and v <= nest.max_vectors):
+    most = min(nest.max_vectors, nest.chunks)
+    for vectors in (v for v in VECTORS if v <= most and (nest.has_rest or nest.chunks % v == 0)):
         tallest = min((room - vectors) // vectors, nest.max_sums // vectors)
         found += [Tile(rows, vectors) for rows in range(1, min(nest.width, nest.max_rows, tallest) + 1)]
         talls = range(2, min(nest.below, tallest // max(1, nest.width)) + 1)
@@ -178,6 +180,10 @@ def tile_estimate(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
     The first tile of a line fetches weights that the line's other tiles find near; the very first one fetches them from
     afar. The last tile of a line may be narrower.
     """
+    if rest := nest.chunks % tile.vectors:
+        parts = ((nest.chunks - rest, tile), (rest, replace(tile, vectors=rest)))
+        whole, last = (tile_estimate(replace(nest, chunks=chunks), part, cpu) for chunks, part in parts)
+        return Estimate(whole.name, whole.cycles + last.cycles, whole.bound)
     part = tile.vectors * nest.wide * (nest.register_bytes or cpu.vector_bits / 8)  # bytes of weights in a step
     is_linear = tile.vectors == 1 and nest.again is not None
     near = _rate(part * nest.steps, cpu)

@@ -71,6 +71,35 @@ def test_direct_convolution_agrees_with_the_reference(
     np.testing.assert_allclose(got, evaluate(function, [x]), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.skipif(not cpu_model(Target("llvm")).has("avx2"), reason="runs code for Haswell")
+@pytest.mark.parametrize("tile", ["4x2", "3x3", "7x1x2", "2x4", "7x2"])
+@pytest.mark.parametrize(
+    ("shape", "channels", "kernel", "attrs"),
+    [
+        ((1, 16, 9, 9), 40, 3, {"padding": (1, 1)}), ((2, 8, 16, 14), 56, 1, {}),
+        ((1, 64, 7, 7), 104, 1, {}), ((2, 16, 7, 7), 40, 1, {}), ((1, 16, 1, 1), 56, 1, {}),
+    ],
+)  # fmt: skip
+def test_the_last_tile_of_blocks_may_be_narrower(
+    shape: tuple[int, ...], channels: int, kernel: int, attrs: dict[str, Any], tile: str
+) -> None:
+    function, x = conv(shape, channels, kernel, 1, **attrs)
+    with PassContext(opt_level=3, config={"relay.WinogradConv2D.max_tile": 0, "cpu.tile": tile}):
+        graph = build(function, "llvm -mcpu=haswell")["default"](cpu(0))
+    graph.set_input("x", x)
+    graph.run()
+    np.testing.assert_allclose(graph.get_output(0).numpy(), evaluate(function, [x]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("cpu_name", "vectors"), [("sapphirerapids", 2), ("znver4", 1)])
+def test_blocks_that_two_do_not_divide_share_loads_where_two_ports_wait_for_them(cpu_name: str, vectors: int) -> None:
+    model = cpu_model(Target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu_name}"))
+    function, _ = conv((1, 208, 14, 14), 208, 1, 1)
+    with PassContext(opt_level=3):
+        library = build(function, f"llvm -mtriple=x86_64-linux-gnu -mcpu={cpu_name}")
+    assert f"14x{vectors}" in library.get_graph_json(), model
+
+
 @pytest.mark.parametrize(
     ("rows", "lines"),
     [(28, [4, 3, 7]), (14, [2, 3, 7]), (27, [4, 3, 7]), (13, [2, 3, 7]), (17, [2, 3, 9]), (7, [3, 7]), (6, [3, 6])],

@@ -128,7 +128,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     below = 1 if any(window(workload.op.name, workload.attrs, 2).pads[0]) or _is_banded(workload) else height
     return Nest(
         width, batch * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow,
-        below=below, is_ragged=True,
+        below=below, is_ragged=True, has_rest=workload.attrs.groups == 1 and cpu.fma_ports > 1,
     )  # fmt: skip
 
 
