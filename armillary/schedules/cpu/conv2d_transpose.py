@@ -85,16 +85,16 @@ def _tile_output(schedule: te.Schedule, output: te.Tensor, phases: te.Tensor, ti
     column_outer, column_inner = stage.split(column, factor=tile.rows)
     # all phases of a stretch of columns (and rows) together: the bounds of x % stride inside a tile are not narrower
     inner = [chunk_inner, column_inner, column_phase]
+    lines = [row_phase, row]  # all rows of one phase, whose weights stay near, then those of the next
     if tile.tall > 1:
         row, row_inner = stage.split(row, factor=tile.tall)
         inner = [chunk_inner, row_inner, row_phase, column_inner, column_phase]
-        stage.reorder(batch, chunk_outer, row, column_outer, *inner, block)
-    else:
-        stage.reorder(batch, chunk_outer, row, row_phase, column_outer, *inner, block)
+        lines = [row]
+    stage.reorder(batch, chunk_outer, *lines, column_outer, *inner, block)
     stage.vectorize(block)
     for axis in inner:
         stage.unroll(axis)
-    stage.parallel(fuse_all(stage, [batch, chunk_outer, row]))
+    stage.parallel(fuse_all(stage, [batch, chunk_outer, *lines]))
     _schedule_sums(schedule[phases], stage, column_outer, is_tall=tile.tall > 1)
     return column_outer
 
