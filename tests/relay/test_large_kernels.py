@@ -91,6 +91,16 @@ def test_many_channels_of_a_transposed_convolution_stay() -> None:
     assert transpose_as_shuffle.bind(target=AVX)(before).astext() == before.astext()
 
 
+@pytest.mark.parametrize(("name", "fires"), [("skylake-avx512", True), ("znver4", False)])
+def test_three_channels_become_pixels_where_parts_of_vectors_are_not_faster(name: str, fires: bool) -> None:
+    x = var("x", shape=(1, 16, 5, 7))
+    y = relay.nn.conv2d_transpose(x, const(random(1, 16, 3, 4, 4)), strides=(2, 2), padding=(1, 1))
+    before = typed(y)
+    after = T.InferType()(transpose_as_shuffle.bind(target=f"llvm -mcpu={name} -mtriple=x86_64-linux-gnu")(before))
+    assert ("nn.depth_to_space" in after.astext()) == fires
+    check(before, after, 1, 16, 5, 7)
+
+
 def blocked(body: Expr, target: str = AVX) -> IRModule:
     """What fourier-conv2d gets."""
     with PassContext(opt_level=3):
