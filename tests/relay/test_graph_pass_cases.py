@@ -30,6 +30,7 @@ OPTIONS = {
     "convert-layout": {"desired_layouts": {"nn.conv2d": ["NHWC", "default"]}},
     "fourier-conv2d": {"target": AVX},
     "fuse-ops": {"fuse_opt_level": 3},
+    "merge-groups": {"target": AVX},
     "merge-composite": {"pattern_table": [("lib.conv2d", CONV_RELU)]},
     "pad-channels": {"target": AVX},
     "pad-units": {"target": AVX},

@@ -89,18 +89,20 @@ def find_regions(
     extra: Callable[[Call], Channels | None],
     has_block: Callable[[Call], bool],
     joined: Collection[int],
+    merged: Callable[[Call], int],
 ) -> dict[int, Channels]:
     """The channels, by id, of each value that becomes wide.
 
     Those of convolutions in `joined` (ids) stay so through concatenations and slices. A convolution that `has_block`
-    already gains little: it is left alone if an image would have to be sliced for it.
+    already gains little: it is left alone if an image would have to be sliced for it. `merged`: how many of a
+    convolution's groups should become one, which whole groups of zeros may help them to.
     """
     calls = calls_of(function)
     readers = _readers(function)
     chosen = {id(c): found for c in calls if op_name(c) in CHANNEL_AXES and (found := extra(c)) is not None}
     weak = {id(c) for c in calls if id(c) in chosen and has_block(c)}
     while True:
-        wide, sources = spread(calls, chosen, joined)
+        wide, sources = spread(calls, chosen, joined, merged)
         bad = set[int]()
         for expr in readers:
             for child in sliced_reads(expr, wide):
@@ -124,7 +126,10 @@ def calls_of(function: Function) -> list[Call]:
 
 
 def spread(
-    calls: Sequence[Call], chosen: Mapping[int, Channels], joined: Collection[int]
+    calls: Sequence[Call],
+    chosen: Mapping[int, Channels],
+    joined: Collection[int],
+    merged: Callable[[Call], int] = lambda call: 1,
 ) -> tuple[dict[int, Channels], dict[int, frozenset[int]]]:
     """Which values become wide, and which convolutions they come from."""
     wide: dict[int, Channels] = {}
@@ -137,7 +142,7 @@ def spread(
             wide[id(expr)], sources[id(expr)] = chosen[id(expr)], frozenset({id(expr)})
             continue
         passes = op_name(expr) not in JOINTS or (id(expr) in read and all(key in joined for key in origin))
-        found = _carried(expr, wide) if parts and passes else None
+        found = _carried(expr, wide, merged) if parts and passes else None
         if found is not None:
             wide[id(expr)], sources[id(expr)] = found, origin
     return wide, sources
@@ -161,7 +166,7 @@ def sliced_reads(expr: Expr, wide: Mapping[int, Channels]) -> list[Expr]:
     """The wide values of which an expression reads a slice."""
     if isinstance(expr, Call):
         read = [a for a in flat_arguments(expr) if id(a) in wide and wide[id(a)].added]
-        if id(expr) in wide and (op_name(expr) not in CHANNEL_AXES or is_depthwise(expr)):
+        if id(expr) in wide and (op_name(expr) not in CHANNEL_AXES or expr.attrs.groups > 1):
             return []
         return [] if read and absorbs(expr) else read
     left = [expr.body] if isinstance(expr, Function) else [*getattr(expr, "fields", ())]
@@ -180,7 +185,7 @@ def _is_nchw(call: Call) -> bool:
     return all(text in ("", "NCHW") for text in texts) and getattr(attrs, "kernel_layout", "OIHW") == "OIHW"
 
 
-def _carried(expr: Call, wide: Mapping[int, Channels]) -> Channels | None:
+def _carried(expr: Call, wide: Mapping[int, Channels], merged: Callable[[Call], int]) -> Channels | None:
     """The channels of the result if the call of a wide value may itself be wide."""
     name, result = op_name(expr), tensor(expr)
     if result is None or result.ndim != 4 or not _is_nchw(expr):
@@ -200,7 +205,15 @@ def _carried(expr: Call, wide: Mapping[int, Channels]) -> Channels | None:
     if name == "take":  # a resize, along the image
         is_image = expr.attrs.axis is not None and expr.attrs.axis % 4 >= 2 and not expr.attrs.batch_dims
         return data if is_image else None
-    return data if name in _PER_CHANNEL or (name == "nn.conv2d" and is_depthwise(expr)) else None
+    return data if name in _PER_CHANNEL or is_depthwise(expr) or _completes(expr, data, merged(expr)) else None
+
+
+def _completes(expr: Call, data: Channels, merged: int) -> bool:
+    """Whether what is added to the data of a convolution is whole groups, and makes so many that they merge."""
+    if merged == 1:
+        return False
+    size = data.real // expr.attrs.groups
+    return data.width % (size * merged) == 0 and not any(n % size for run in data.runs for n in run)
 
 
 def _joined(expr: Call, wide: Mapping[int, Channels]) -> Channels | None:
@@ -344,7 +357,8 @@ class _Widener:
         changes: dict[str, Any] = {"channels": channels.width}
         weight = _padded(weight, out_axis, channels)
         if attrs.groups > 1:
-            changed = dataclasses.replace(attrs, groups=channels.width, **changes)
+            groups = channels.width * attrs.groups // channels.real
+            changed = dataclasses.replace(attrs, groups=groups, **changes)
             return Call(expr.op, (self.wide[id(data)], weight), changed, expr.span)
         source = self._get(data)
         if id(data) in self.wide:

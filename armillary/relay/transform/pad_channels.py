@@ -2,12 +2,12 @@
 
 In: a module in NCHW, biases as additions. Out: a convolution whose output channels no good vector length divides (1000
 or 58 on 16 lanes) computes a few channels more, with zero weights. The values stay wide through per-channel operators,
-pooling and depthwise convolutions up to the next convolution, whose weights get zeros for the channels it ignores;
-anything else reads a slice. Where channels meet in concatenations or are cut apart, each part is rounded up, so that
-whole blocks meet; the zeros then lie between the parts. Invariant: values and types outside such a region stay;
-channels added are finite wherever the others are; a convolution is widened only where its own arithmetic gains and no
-image must be sliced for it, unless no vector fits its channels at all, or where all that meets gains together. Runs
-before alter-op-layout, which then finds whole blocks.
+pooling, depthwise convolutions and groups that merge-groups will merge, up to the next convolution, whose weights get
+zeros for the channels it ignores; anything else reads a slice. Where channels meet in concatenations or are cut apart,
+each part is rounded up, so that whole blocks meet; the zeros then lie between the parts. Invariant: values and types
+outside such a region stay; channels added are finite wherever the others are; a convolution is widened only where its
+own arithmetic gains and no image must be sliced for it, unless no vector fits its channels at all, or where all that
+meets gains together. Runs before alter-op-layout, which then finds whole blocks.
 
     nn.relu(add(nn.conv2d(%x, weight[1000]), bias))
     ->
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from armillary.ir import IRModule
@@ -30,6 +31,7 @@ from armillary.relay.transform._ragged_channels import ragged_channels
 from armillary.relay.transform._rules import on_functions, op_name, tensor
 from armillary.relay.transform._wide_channels import CHANNEL_AXES, Channels, find_regions, widen
 from armillary.relay.transform.alter_op_layout import block_lanes, has_fast_halves
+from armillary.relay.transform.merge_groups import mergeable_lanes, merged
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import define_pass
@@ -43,14 +45,15 @@ FEW = 1 << 16  # multiply-adds below which a layer is not worth it
 def pad_channels(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
     """Round output channels up to whole vectors where that wastes little."""
     chosen = target if target is not None else Target.current() or Target("llvm")
-    lanes, cpu = block_lanes(chosen), cpu_model(Target(chosen))
+    lanes, cpu, merging = block_lanes(chosen), cpu_model(Target(chosen)), mergeable_lanes(Target(chosen))
 
     def change(function: Function) -> Expr | None:
-        alone = find_regions(function, lambda c: _wider(c, lanes, cpu), lambda c: _has_block(c, lanes), ())
+        merges = partial(merged, lanes=merging)
+        alone = find_regions(function, lambda c: _wider(c, lanes, cpu), lambda c: _has_block(c, lanes), (), merges)
         ragged = ragged_channels(function, alone, lanes, cpu)
         wide = alone if not ragged else find_regions(
             function, lambda c: ragged.get(id(c)) or _wider(c, lanes, cpu),
-            lambda c: id(c) not in ragged and _has_block(c, lanes), ragged.keys(),
+            lambda c: id(c) not in ragged and _has_block(c, lanes), ragged.keys(), merges,
         )  # fmt: skip
         return widen(function, wide) if wide else None
 

@@ -36,6 +36,7 @@ from armillary.relay.transform.inline import inline
 from armillary.relay.transform.kernel_per_call import kernel_per_call
 from armillary.relay.transform.label_ops import label_ops
 from armillary.relay.transform.legalize import legalize
+from armillary.relay.transform.merge_groups import merge_groups
 from armillary.relay.transform.pad_channels import pad_channels
 from armillary.relay.transform.pad_units import pad_units
 from armillary.relay.transform.plan_devices import plan_devices
@@ -118,6 +119,7 @@ def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
         transpose_as_shuffle.bind(target=target),
         infer_type.bind(),
         pad_channels.bind(target=target),
+        merge_groups.bind(target=target),
         pad_units.bind(target=target),
         alter_op_layout.bind(target=target),
         # Each convolution has its algorithm.
