@@ -117,7 +117,10 @@ def _products(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) -> Ne
         if cpu.fma_ports > 1:  # those of one point, from near; they hide behind the sums of many tiles. Fitted by ports
             shown = SHOWN_INPUT if lines * across > cpu.vector_registers else TRAFFIC
             reread = shown * data / far(data / points, cpu)
-        return Nest(across, lines, chunks, layer.inputs, weights_far, repeats=points, reread=reread, below=down)
+        return Nest(
+            across, lines, chunks, layer.inputs, weights_far, repeats=points, reread=reread, below=down,
+            is_ragged=cpu.fma_ports > 1,
+        )  # fmt: skip
     reread = TRAFFIC * data / rate if rate else 0.0
     strips = layer.batch * down * (across // plan.strip)
     again = _again(layer, plan, cpu)

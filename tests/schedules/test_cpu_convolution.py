@@ -128,6 +128,29 @@ def test_winograd_agrees_with_the_reference(padding: tuple[int, ...], height: in
     assert np.abs(got - expected).max() < 2e-5 * np.abs(expected).max(), text
 
 
+@pytest.mark.skipif(not cpu_model(Target("llvm")).has("avx2"), reason="runs code for Haswell")
+@pytest.mark.parametrize(("tile", "batch"), [("7x1x2", 1), ("7x1x2", 2), ("7x1", 1)])
+def test_winograd_products_of_several_lines_of_tiles_may_leave_a_rest(tile: str, batch: int) -> None:
+    function, x = conv((batch, 16, 28, 28), 16, 3, 2, padding=(1, 1))
+    config = {"relay.WinogradConv2D.tile": 4, "cpu.winograd.strip": 0, "cpu.tile": tile}
+    with PassContext(opt_level=3, config=config):
+        library = build(function, "llvm -mcpu=haswell")
+    assert f'"{tile}' in library.get_graph_json().replace("\\", "")
+    graph = library["default"](cpu(0))
+    graph.set_input("x", x)
+    graph.run()
+    expected = evaluate(function, [x])
+    assert np.abs(graph.get_output(0).numpy() - expected).max() < 2e-5 * np.abs(expected).max()
+
+
+def test_a_plain_image_of_few_channels_is_summed_whole_so_that_no_column_spills() -> None:
+    function, _ = conv((1, 3, 64, 64), 64, 11, 1, strides=(4, 4), padding=(2, 2))
+    with PassContext(opt_level=3):
+        library = build(function, "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")
+    text = str(library.get_lib().get_source("asm"))
+    assert sum("(%rsp)" in line and "zmm" in line for line in text.splitlines()) < 64  # in parts: hundreds
+
+
 def test_a_convolution_that_pays_is_done_by_winograd_and_the_option_forbids_it() -> None:
     function, _ = conv((1, 64, 56, 56), 64, 3, 3, padding=(1, 1))
     target = "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids"
