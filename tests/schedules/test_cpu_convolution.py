@@ -72,15 +72,17 @@ def test_direct_convolution_agrees_with_the_reference(
 
 
 @pytest.mark.skipif(not cpu_model(Target("llvm")).has("avx2"), reason="runs code for Haswell")
-@pytest.mark.parametrize("tile", ["4x2", "3x3", "7x1x2", "2x4", "7x2"])
+@pytest.mark.parametrize("tile", ["4x2", "3x3", "7x1x2", "2x4", "4x1x3"])
 @pytest.mark.parametrize(
     ("shape", "channels", "kernel", "attrs"),
     [
         ((1, 16, 9, 9), 40, 3, {"padding": (1, 1)}), ((2, 8, 16, 14), 56, 1, {}),
         ((1, 64, 7, 7), 104, 1, {}), ((2, 16, 7, 7), 40, 1, {}), ((1, 16, 1, 1), 56, 1, {}),
+        ((1, 16, 14, 14), 136, 3, {"padding": (1, 1), "strides": (2, 2)}),
+        ((2, 16, 8, 8), 72, 4, {"padding": (1, 2, 1, 1), "strides": (2, 2)}),
     ],
 )  # fmt: skip
-def test_the_last_tile_of_blocks_may_be_narrower(
+def test_last_tiles_may_be_narrower_and_tall_ones_reach_into_the_padding(
     shape: tuple[int, ...], channels: int, kernel: int, attrs: dict[str, Any], tile: str
 ) -> None:
     function, x = conv(shape, channels, kernel, 1, **attrs)
