@@ -120,7 +120,7 @@ def product_tile(layer: Layer, cpu: CpuModel) -> tuple[Plan, Tile]:
 def test_weights_beyond_a_slow_l3_are_read_once_not_by_every_strip() -> None:
     layer = Layer(128, 128, 1, 28, 28)  # 2.4 MB of weights: beyond both L2 caches, from L3 at 26 and 9 bytes per cycle
     assert product_tile(layer, ZEN4) == (Plan(4, 7), Tile(7, 1))
-    assert product_tile(layer, SERVER) == (Plan(4), Tile(7, 2))
+    assert product_tile(layer, SERVER) == (Plan(4), Tile(7, 2, 2))
 
 
 def test_two_ports_take_two_blocks_where_one_waits_for_its_loads() -> None:

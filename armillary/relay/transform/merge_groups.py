@@ -28,6 +28,8 @@ from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.transform import define_pass
 
+WIDE = 2  # vectors: merging wider groups costs more (a third for 136 channels, 1x1) than their neighbours gain
+
 
 @define_pass("merge-groups", opt_level=3)
 def merge_groups(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
@@ -58,7 +60,7 @@ def merged(expr: Call, lanes: int) -> int:
     if layouts != ("NCHW", "OIHW", "NCHW") or inside == 1 or outputs != inside * attrs.groups:
         return 1
     block = choose_block(inside, lanes)
-    if block < 4 or block & (block - 1) or stays_plain(expr, lanes):
+    if inside >= WIDE * lanes or block < 4 or block & (block - 1) or stays_plain(expr, lanes):
         return 1
     return lanes // block
 
