@@ -63,7 +63,6 @@ class Nest:
     register_bytes: int = 0  # of weights in one register; 0: a whole vector
     repeats: int = 1
     is_narrow: bool = False  # blocks fill at most half a vector
-    has_vector_inputs: bool = False  # inputs are whole vectors (depthwise), not one number for all lanes
     reread: float = 0.0  # cycles that show when all inputs are read once more, for the next group of blocks
     below: int = 1  # lines below one another: a tile as wide as a line may take several of them
     is_ragged: bool = False  # the lowest such tile may take fewer
@@ -161,8 +160,6 @@ def ranked_tiles(nest: Nest, cpu: CpuModel) -> tuple[tuple[Tile, Estimate], ...]
 def tiles(nest: Nest, cpu: CpuModel) -> list[Tile]:
     """The tiles whose accumulators, weights and one input fit the vector registers; at least 1 x 1."""
     free = cpu.vector_registers - 1
-    if nest.has_vector_inputs:  # a row holds its sum and, from tap to tap, its input; some weights are held too
-        free = (free - 5) // 2
     room = max(3, free // nest.wide)
     found = []
     most = min(nest.max_vectors, nest.chunks)
@@ -226,7 +223,7 @@ def _tile(
         ports, wide_loads = max(2, ports), cpu.memory.load_ports
     busy = rows * vectors / ports
     arithmetic = max(busy, float(cpu.fma_latency))
-    inputs = rows / (wide_loads if nest.has_vector_inputs else cpu.memory.load_ports)
+    inputs = rows / cpu.memory.load_ports
     loads = vectors / wide_loads + inputs
     fetch = part / rate if rate else 0.0
     place = _place(rate, cpu)

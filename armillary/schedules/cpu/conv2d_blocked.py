@@ -1,16 +1,17 @@
 """Direct convolution on blocked layouts (NCHW[v]c data, OIHW[i]i[o]o weights), with a register tile.
 
-In: a fused function whose anchor is nn.contrib_conv2d_NCHWc (tag "conv2d_NCHWc") or its depthwise form. Out: for each
+In: a fused function whose anchor is nn.contrib_conv2d_NCHWc (tag "conv2d_NCHWc"). Out: for each
 tile of the output - `rows` neighbouring columns, of `tall` lines, times `vectors` blocks of channels - one loop nest
 over the reduction whose accumulators all stay in registers; the elementwise consumers run on the tile before it is
 stored.
-Threads share the rows of an image where its weights are few (`_is_banded`), else the channels.
-Invariant: rows * tall * vectors + vectors + 1 <= vector registers. The tile is chosen by `choose_tile`.
+Threads share the rows of an image where its weights are few (`is_banded`), else the channels.
+Invariant: rows * tall * vectors + vectors + 1 <= vector registers. The tile is chosen by `choose_tile`. Depthwise
+convolutions: conv2d_depthwise.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 from armillary import te
@@ -20,7 +21,6 @@ from armillary.schedules.cpu.common import (
     accumulators,
     ask_ahead,
     compute_in_tile,
-    dividing,
     followers,
     fuse_all,
     in_bands,
@@ -38,20 +38,20 @@ from armillary.target.cost import (
     explained,
     far,
     far_weights,
-    forced_tile,
     weighed_tiles,
 )
 from armillary.target.cost_winograd import TILES, Layer, best_plan, estimate
 from armillary.target.cpu import CpuModel, cpu_model
 
 FLOAT = 4
+TileRule = Callable[[te.Schedule, te.Tensor, te.Tensor, CpuModel, Workload], te.IterVar]
 MAX_SPELLED = 12  # tiles of a row that are spelled out where many reach into the padding
 MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
 WEIGHTS_PER_DATA = 4
 MIN_TILES, MAX_TILES = 2, 32  # that use the same weights: one is bound by memory, more hide it by themselves
 
 
-def _inside(position: Any, size: Any, pads: tuple[int, int]) -> Any:
+def lies_inside(position: Any, size: Any, pads: tuple[int, int]) -> Any:
     """The condition that a tap of the window lies on the data."""
     before, after = pads
     tests = ([position >= before] if before else []) + ([position < size + before] if after else [])
@@ -74,39 +74,11 @@ def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
         row, column = y * sy + ry * dy, x * sx + rx * dx
         lhs = data(n, block, row - top, column - left, ici).astype(dtype)
         # `likely` asks loop partition to peel the border tiles of a row; the test of rows stays outside the inner loops
-        on_row, on_column = (_inside(at, data.shape[2 + a], win.pads[a]) for a, at in enumerate((row, column)))
+        on_row, on_column = (lies_inside(at, data.shape[2 + a], win.pads[a]) for a, at in enumerate((row, column)))
         inside = te.all(on_row, te.likely(on_column))
         return te.sum(lhs * weight(ob, ico, ry, rx, ici, oi).astype(dtype), axis=axes, where=inside)
 
     made: te.Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d", tag="conv2d_NCHWc")
-    return made
-
-
-def depthwise_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
-    """The depthwise convolution; as in the direct one, taps outside the data are left out of the sum."""
-    win, dtype = window("nn.contrib_depthwise_conv2d_NCHWc", attrs, 2), result_dtype(attrs, data)
-    blocks, ci = te.static_shape(data)[1], te.static_shape(data)[4]
-    o_blocks, _, kh, kw, _, co = te.static_shape(weight)
-    multiplier = o_blocks * co // (blocks * ci)
-    axes = [te.reduce_axis((0, n), name=name) for name, n in (("kh", kh), ("kw", kw))]
-    places: list[Any] = [axis.var for axis in axes]  # Any: the operators of variables are installed by tir.build
-    ry, rx = places
-    (sy, sx), (dy, dx) = win.strides, win.dilation
-    (top, _), (left, _) = win.pads
-
-    def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
-        block, lane = ob, oi
-        if multiplier > 1 or ci != co:
-            channel = (ob * co + oi) // multiplier
-            block, lane = channel // ci, channel % ci
-        row, column = y * sy + ry * dy, x * sx + rx * dx
-        lhs = data(n, block, row - top, column - left, lane).astype(dtype)
-        on_row, on_column = (_inside(at, data.shape[2 + a], win.pads[a]) for a, at in enumerate((row, column)))
-        weighted = lhs * weight(ob, 0, ry, rx, 0, oi).astype(dtype)
-        return te.sum(weighted, axis=axes, where=te.all(on_row, te.likely(on_column)))
-
-    shape, tag = output_shape(attrs, data, weight), "depthwise_conv2d_NCHWc"
-    made: te.Tensor = te.compute(shape, element, name=tag, tag=tag)
     return made
 
 
@@ -119,16 +91,12 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     lanes = lanes_of(cpu, result.dtype)
     wide, narrow = max(1, block // lanes), 2 * block <= lanes
     data: Any = workload.types[0]
-    if "depthwise" in workload.op.name:  # little arithmetic: reading data and writing results shows in full
-        moved = (data.nbytes + result.nbytes) / far(data.nbytes + result.nbytes, cpu)
-        lines = batch * chunks * height
-        return Nest(width, lines, 1, kh * kw, 0.0, wide=wide, reread=moved, is_narrow=narrow, has_vector_inputs=True)
     weights = far_weights(cpu)
     reread = SHOWN_INPUT * data.nbytes / far(data.nbytes, cpu)
     steps = i_blocks * kh * kw * ci
     # 32 blocks by threes took 2 to 8 % longer than by twos
     has_rest = chunks % 2 == 1 and workload.attrs.groups == 1 and cpu.fma_ports > 1
-    below = 1 if _is_banded(workload) or (_has_padded_rows(workload) and not _spells_rows(height, cpu)) else height
+    below = 1 if is_banded(workload) or (_has_padded_rows(workload) and not _spells_rows(height, cpu)) else height
     return Nest(
         width, batch * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow,
         below=below, is_ragged=True, has_rest=has_rest,
@@ -152,8 +120,6 @@ def explain_direct(workload: Workload) -> Explanation:
     cpu = cpu_model(workload.target)
     nest = nest_of(workload, cpu)
     tile, rows = weighed_tiles(nest, cpu)
-    if nest.has_vector_inputs:
-        return explained("depthwise convolution", f"{_even(tile, nest.width)}", rows, cpu)
     reason = _not_winograd(workload)
     if reason is not None:
         return explained("direct convolution", f"{tile}", rows, cpu, [f"Winograd: {reason}"])
@@ -185,22 +151,13 @@ def _not_winograd(workload: Workload) -> str | None:
 )
 def direct_blocked(schedule: te.Schedule, fused: Fused) -> None:
     """Register-tiled direct convolution."""
-    cpu = cpu_model(fused.workload.target)
-    _schedule(schedule, fused, cpu)
+    schedule_in_tiles(schedule, fused, _tile_output)
 
 
-@implement(
-    "nn.contrib_depthwise_conv2d_NCHWc", family="cpu", name="depthwise_blocked", compute=depthwise_compute,
-    explain=explain_direct,
-)  # fmt: skip
-def depthwise_blocked(schedule: te.Schedule, fused: Fused) -> None:
-    """Depthwise convolution: one output-channel block per tile, as many columns as registers allow."""
-    cpu = cpu_model(fused.workload.target)
-    _schedule(schedule, fused, cpu)
-
-
-def _schedule(schedule: te.Schedule, fused: Fused, cpu: CpuModel) -> None:
+def schedule_in_tiles(schedule: te.Schedule, fused: Fused, tile_output: TileRule) -> None:
+    """The sum in registers at a tile of the output, as `tile_output` makes it; consumers between the two there too."""
     (conv,) = fused.anchor
+    cpu = cpu_model(fused.workload.target)
     kept = schedule_injective(schedule, fused)
     output = fused.outputs[0]
     if len(fused.outputs) != 1 or len(output.op.axis) != len(conv.op.axis):
@@ -217,7 +174,7 @@ def _schedule(schedule: te.Schedule, fused: Fused, cpu: CpuModel) -> None:
         output = fused.outputs[0]
     else:
         schedule[conv].set_scope("local")
-    at = _tile_output(schedule, output, accumulator, cpu, fused.workload)
+    at = tile_output(schedule, output, accumulator, cpu, fused.workload)
     compute_in_tile(schedule, after, schedule[output], at)
 
 
@@ -229,8 +186,6 @@ def _tile_output(
     batch, chunk, height, width, block = stage.op.axis
     nest = nest_of(workload, cpu)
     tile = choose_tile(nest, cpu)
-    if nest.has_vector_inputs:
-        tile = _even(tile, nest.width)
     chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
     width_outer, width_inner = stage.split(width, factor=tile.rows)
     tiles_below, tiles_beside = -(-static_extent(height) // tile.tall), -(-static_extent(width) // tile.rows)
@@ -242,14 +197,14 @@ def _tile_output(
             stage.unroll(height)
         stage.parallel(fuse_all(stage, [batch, chunk_outer]))
     else:
-        lines = in_bands(stage, chunk_outer, height) if _is_banded(workload) else [chunk_outer, height]
+        lines = in_bands(stage, chunk_outer, height) if is_banded(workload) else [chunk_outer, height]
         tiles_below //= static_extent(lines[0]) if len(lines) == 3 else 1
         stage.reorder(batch, *lines, width_outer, chunk_inner, width_inner, block)
         stage.parallel(fuse_all(stage, [batch, *lines]))
     stage.vectorize(block)
     stage.unroll(width_inner)
     stage.unroll(chunk_inner)
-    if tiles_beside <= MAX_SPELLED and _has_wide_border(workload, tile.rows):
+    if tiles_beside <= MAX_SPELLED and has_wide_border(workload, tile.rows):
         stage.unroll(width_outer)
     schedule[accumulator].compute_at(stage, width_outer)
     sums = accumulators(schedule, accumulator)
@@ -259,11 +214,11 @@ def _tile_output(
         ask_ahead(sums[-1], tile.vectors * nest.steps, sharers)
     for inside in sums:
         spelled = ("kh", "kw") if tile.tall > 1 and _has_padded_rows(workload) else ("kw",)
-        _schedule_sum(inside, spelled, is_tall=tile.tall > 1, unroll_all=nest.has_vector_inputs)
+        _schedule_sum(inside, spelled, is_tall=tile.tall > 1)
     return width_outer
 
 
-def _is_banded(workload: Workload) -> bool:
+def is_banded(workload: Workload) -> bool:
     """Whether threads share the rows, and each reads all weights, or the channels, and each reads all data.
 
     A line of data from the other core's cache takes about as long as four lines of weights from memory.
@@ -272,7 +227,7 @@ def _is_banded(workload: Workload) -> bool:
     return bool(weight <= WEIGHTS_PER_DATA * data)
 
 
-def _has_wide_border(workload: Workload, columns: int) -> bool:
+def has_wide_border(workload: Workload, columns: int) -> bool:
     """Whether padding reaches into more than one tile on a side of a row, or into all, as dilated windows have it.
 
     Loop partition peels one tile on each side. Spelled out, each tile knows which columns lie on the data.
@@ -287,17 +242,6 @@ def _has_wide_border(workload: Workload, columns: int) -> bool:
     return bool(max(before, tiles - whole) > 1 or (whole <= before and tiles > 1))
 
 
-def _even(tile: Tile, width: int) -> Tile:
-    """A depthwise tile that divides the row, if one of half its columns or more does.
-
-    The columns of a last, narrower tile would each ask whether they exist: 512 channels on 14x14 take 15 us by tiles of
-    7 columns, 26 by 10 and 4.
-    """
-    if forced_tile() is not None:
-        return tile
-    return replace(tile, rows=dividing(tile.rows, width))
-
-
 def _asks_ahead(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
     """Whether to ask for the weights of the next blocks while the last ones are in use, as few tiles use them.
 
@@ -305,10 +249,10 @@ def _asks_ahead(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
     """
     weights = FLOAT * nest.chunks * nest.wide * cpu.lanes * nest.steps
     tiles = nest.lines / nest.below * -(-nest.below // tile.tall) * -(-nest.width // tile.rows)
-    return not nest.has_vector_inputs and weights > cpu.l2 // 4 and MIN_TILES <= tiles <= MAX_TILES
+    return weights > cpu.l2 // 4 and MIN_TILES <= tiles <= MAX_TILES
 
 
-def _schedule_sum(inside: te.Stage, spelled: tuple[str, ...], *, is_tall: bool, unroll_all: bool) -> None:
+def _schedule_sum(inside: te.Stage, spelled: tuple[str, ...], *, is_tall: bool) -> None:
     """One tile: its reduction loops outside, all its registers and the loops over `spelled` taps unrolled."""
     *blocks, _, chunk_tile, row_tile, width_tile, block_tile = inside.op.axis
     reduce_axes = list(inside.op.reduce_axis)
@@ -323,5 +267,5 @@ def _schedule_sum(inside: te.Stage, spelled: tuple[str, ...], *, is_tall: bool, 
     if is_tall:
         inside.unroll(row_tile)
     for axis in reduce_axes:
-        if unroll_all or axis.var.name in spelled:
+        if axis.var.name in spelled:
             inside.unroll(axis)
