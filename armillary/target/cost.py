@@ -29,6 +29,7 @@ L2_SHARE = 0.75  # of the L2 cache that data to be read again may fill
 START, STORE = 10.0, 1.0  # cycles to start a tile's loops, and per vector for its end: bias, activation, store
 SHOWN = {"L1": 0.0, "L2": 0.1, "L3": 0.3, "memory": 0.1}  # of the lesser of arithmetic and fetching: what does not hide
 SHOWN_INPUT = 0.3  # of the time to read a direct convolution's data again for other outputs
+THREADS, EVENER = (2, 4, 8, 16), 0.95  # the numbers of threads to divide work for; what a division must gain
 SHOWN_LINEAR = 0.05  # the same where weights are read from beyond L2 in one long run: the prefetcher keeps up
 
 
@@ -236,6 +237,26 @@ def _tile(
     else:
         bound = "load ports" if loads >= fetch else f"{place} bandwidth"
     return nest.steps * step + START + STORE * rows * vectors, bound
+
+
+def shares_tiles(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
+    """Whether threads share the tiles of a single line, all blocks each, rather than the blocks.
+
+    Each tile then reads all weights, which must be near; note 017: from L2 they cost 1 to 7 %.
+    """
+    weights = nest.chunks * nest.wide * nest.steps * (nest.register_bytes or cpu.vector_bits // 8)
+    if nest.lines > 1 or weights > cpu.l2 // 4:
+        return False
+    return is_more_even(-(-nest.width // tile.rows), nest.chunks // tile.vectors)
+
+
+def is_more_even(units: int, others: int) -> bool:
+    """Whether threads divide so many units of work more evenly than so many others, with 2 to 16 threads."""
+
+    def largest_shares(count: int) -> float:
+        return sum(-(-count // threads) / count for threads in THREADS)
+
+    return largest_shares(units) < EVENER * largest_shares(others)
 
 
 def _place(rate: float, cpu: CpuModel) -> str:

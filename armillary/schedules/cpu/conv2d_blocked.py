@@ -38,6 +38,7 @@ from armillary.target.cost import (
     explained,
     far,
     far_weights,
+    shares_tiles,
     weighed_tiles,
 )
 from armillary.target.cost_winograd import TILES, Layer, best_plan, estimate
@@ -188,6 +189,7 @@ def _tile_output(
     tile = choose_tile(nest, cpu)
     chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
     width_outer, width_inner = stage.split(width, factor=tile.rows)
+    at = chunk_outer if shares_tiles(nest, tile, cpu) else width_outer
     tiles_below, tiles_beside = -(-static_extent(height) // tile.tall), -(-static_extent(width) // tile.rows)
     if tile.tall > 1:  # the loop over lines stays by itself, so that loop partition can peel a lower last tile
         height, height_inner = stage.split(height, factor=tile.tall)
@@ -196,6 +198,9 @@ def _tile_output(
         if _has_padded_rows(workload):
             stage.unroll(height)
         stage.parallel(fuse_all(stage, [batch, chunk_outer]))
+    elif at is not width_outer:  # the loop over tiles stays by itself: loop partition tells those without padding
+        stage.reorder(width_outer, batch, height, chunk_outer, chunk_inner, width_inner, block)
+        stage.parallel(width_outer)
     else:
         lines = in_bands(stage, chunk_outer, height) if is_banded(workload) else [chunk_outer, height]
         tiles_below //= static_extent(lines[0]) if len(lines) == 3 else 1
@@ -204,9 +209,9 @@ def _tile_output(
     stage.vectorize(block)
     stage.unroll(width_inner)
     stage.unroll(chunk_inner)
-    if tiles_beside <= MAX_SPELLED and has_wide_border(workload, tile.rows):
+    if at is width_outer and tiles_beside <= MAX_SPELLED and has_wide_border(workload, tile.rows):
         stage.unroll(width_outer)
-    schedule[accumulator].compute_at(stage, width_outer)
+    schedule[accumulator].compute_at(stage, at)
     sums = accumulators(schedule, accumulator)
     if _asks_ahead(nest, tile, cpu):
         _, _, row, column, _ = sums[-1].op.axis[-5:]
@@ -215,7 +220,7 @@ def _tile_output(
     for inside in sums:
         spelled = ("kh", "kw") if tile.tall > 1 and _has_padded_rows(workload) else ("kw",)
         _schedule_sum(inside, spelled, is_tall=tile.tall > 1)
-    return width_outer
+    return at
 
 
 def is_banded(workload: Workload) -> bool:
