@@ -1,6 +1,6 @@
 """widen-conv1d: convolutions over one axis as convolutions over two, the first of size 1.
 
-In: a typed module. Out: one without nn.conv1d on NCW data with OIW weights; elementwise operators between them work
+In: a typed module. Out: one without nn.conv1d and nn.conv1d_transpose on NCW data with the usual weights; elementwise operators between them work
 on four axes too, so that blocked layouts go through. Invariant: same values; the added axes are views. Other layouts
 stay as they are.
 
@@ -21,18 +21,22 @@ from armillary.relay.transform._rules import call, op_name, rewrite_module, tens
 from armillary.transform import define_pass
 
 
+_KERNELS = {"nn.conv1d": ("nn.conv2d", "OIW"), "nn.conv1d_transpose": ("nn.conv2d_transpose", "IOW")}
+
+
 @define_pass("widen-conv1d", opt_level=3)
 def widen_conv1d(module: IRModule) -> IRModule:
-    """Replace nn.conv1d, and carry the new axis through elementwise operators."""
+    """Replace convolutions over one axis, and carry the new axis through elementwise operators."""
     return rewrite_module(module, _wider, _carried)
 
 
 def _wider(expr: Expr) -> Expr | None:
     """nn.conv1d(x, w)  ->  squeeze(nn.conv2d(expand_dims(x), expand_dims(w)))"""
-    if op_name(expr) != "nn.conv1d" or not isinstance(expr, Call) or tensor(expr) is None:
+    if op_name(expr) not in _KERNELS or not isinstance(expr, Call) or tensor(expr) is None:
         return None
+    name, kernel_layout = _KERNELS[op_name(expr)]
     a = expr.attrs
-    if (a.data_layout, a.kernel_layout) != ("NCW", "OIW") or a.out_layout not in ("", "NCW"):
+    if (a.data_layout, a.kernel_layout) != ("NCW", kernel_layout) or a.out_layout not in ("", "NCW"):
         return None
     before, after = (a.padding * 2)[:2]
     attrs = {
@@ -40,8 +44,10 @@ def _wider(expr: Expr) -> Expr | None:
         "channels": a.channels, "kernel_size": None if a.kernel_size is None else (1, *a.kernel_size),
         "out_dtype": a.out_dtype,
     }  # fmt: skip
+    if hasattr(a, "output_padding"):
+        attrs["output_padding"] = (0, *a.output_padding)
     data, weight = (call("expand_dims", x, axis=2) for x in expr.args)
-    return call("squeeze", call("nn.conv2d", data, weight, **attrs), axis=(2,))
+    return call("squeeze", call(name, data, weight, **attrs), axis=(2,))
 
 
 def _carried(expr: Expr) -> Expr | None:
