@@ -50,9 +50,13 @@ def plan_blocks(function: Function, lanes: int, sliced: int = 0) -> BlockPlan:
 
 def stays_plain(call: Call, lanes: int) -> bool:
     """Whether a convolution has groups that only small blocks divide, and images that fill vectors better."""
-    if call.op.name != "nn.conv2d" or call.attrs.groups == 1 or 1 in _per_group(call):
+    if call.op.name != "nn.conv2d":
         return False
     shape = tensor(call)
+    if call.attrs.groups == 1 and shape is not None and shape.static[1] == 1:
+        return math.prod(shape.static[2:]) >= MIN_VECTORS * lanes
+    if call.attrs.groups == 1 or 1 in _per_group(call):
+        return False
     if shape is None or math.prod(shape.static[2:]) < MIN_VECTORS * lanes:
         return False
     _, outside = _per_group(call)

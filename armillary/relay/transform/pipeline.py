@@ -27,6 +27,7 @@ from armillary.relay.transform.eliminate_common_subexpr import eliminate_common_
 from armillary.relay.transform.fast_math import fast_math
 from armillary.relay.transform.flatten_atrous_conv import flatten_atrous_conv
 from armillary.relay.transform.fold_constant import fold_constant
+from armillary.relay.transform.fold_margins import fold_margins
 from armillary.relay.transform.fold_scale_axis import fold_scale_axis
 from armillary.relay.transform.fourier_conv2d import fourier_conv2d
 from armillary.relay.transform.fuse_ops import fuse_ops
@@ -52,6 +53,7 @@ from armillary.relay.transform.simplify_expr_post_alter_op import simplify_expr_
 from armillary.relay.transform.simplify_inference import simplify_inference
 from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
 from armillary.relay.transform.to_graph_normal_form import to_graph_normal_form
+from armillary.relay.transform.transpose1d_as_shuffle import transpose1d_as_shuffle
 from armillary.relay.transform.transpose_as_shuffle import transpose_as_shuffle
 from armillary.relay.transform.trim_weights import trim_weights
 from armillary.relay.transform.widen_conv1d import widen_conv1d
@@ -93,9 +95,13 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         combine_parallel_dense.bind(3),
         combine_parallel_batch_matmul.bind(3),
         fold_constant.bind(),
+        # Convolutions compute what is read of them, from data without margins.
+        fold_margins.bind(),
         # bias_add is add, so the scale of a normalisation reaches the weights.
         canonicalize_ops.bind(),
         # Convolutions and poolings are over two axes; what acts on elements of a contraction's result is next to it.
+        transpose1d_as_shuffle.bind(target=target),
+        infer_type.bind(),
         widen_conv1d.bind(),
         convolution_as_2d.bind(),
         fold_constant.bind(),  # a bias that was given axes is a constant that can be moved

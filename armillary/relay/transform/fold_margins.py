@@ -1,0 +1,141 @@
+"""fold-margins: zeros around the data of a convolution, and a slice of its result, as its padding.
+
+In: a typed module. Out: a convolution over one or two axes reads data that nn.pad had surrounded by zeros itself; where
+all that is read of its result, perhaps after constants and activations, is a part without stride of the rows or columns,
+it computes that part alone (of a transposed convolution: it crops more). Invariant: same values, each of the same sum.
+Causal convolutions are exported in both ways; the columns that a slice drops would be computed, and the slice would keep
+what follows from fusing.
+
+    def @main(%x: Tensor[(1, 3, 10), float32], %w: Tensor[(4, 3, 3), float32]) {
+      %0 = nn.conv1d(%x, %w, padding=(2, 2));
+      strided_slice(%0, begin=(0,), end=(-2,), axes=(2,))
+    }
+    ->
+    def @main(%x: Tensor[(1, 3, 10), float32], %w: Tensor[(4, 3, 3), float32]) {
+      nn.conv1d(%x, %w, padding=(2, 0))
+    }
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from armillary.ir import IRModule
+from armillary.ops.nn_common import extent
+from armillary.ops.nn_conv import window
+from armillary.ops.transform_slice import slices
+from armillary.relay.expr import Call, Constant, Expr, Function
+from armillary.relay.op import Kind, Op
+from armillary.relay.transform._rules import on_functions, op_name, splat, tensor
+from armillary.relay.walk import map_children, not_primitive, post_order, users
+from armillary.transform import define_pass
+
+_RANKS = {f"nn.conv{rank}d{kind}": rank for rank in (1, 2) for kind in ("", "_transpose")}
+_LAYOUTS = {1: "NCW", 2: "NCHW"}
+_BINARY = frozenset({"add", "subtract", "multiply", "maximum", "minimum"})
+
+
+@define_pass("fold-margins", opt_level=2)
+def fold_margins(module: IRModule) -> IRModule:
+    """Fold zeros before convolutions and slices behind them into their padding."""
+    return on_functions(module, _folded)
+
+
+def _folded(function: Function) -> Expr:
+    order = list(post_order(function, not_primitive))
+    readers = users(order)
+    sole = {key for key, found in readers.items() if len(found) == 1}
+    memo: dict[int, Expr] = {}
+    for expr in order:
+        rebuilt = map_children(expr, lambda e: memo.get(id(e), e))
+        made = _padded(rebuilt)
+        if made is None and op_name(expr) == "strided_slice" and _is_own(expr.args[0], sole):  # type: ignore[attr-defined]
+            made = _cropped(rebuilt)
+        memo[id(expr)] = rebuilt if made is None else made
+    return memo[id(function)]
+
+
+def _padded(expr: Any) -> Expr | None:  # Any: an Expr, a Call once its operator is known
+    """conv(pad(x), w)  ->  conv(x, w, more padding)   where the padding is zeros around rows and columns"""
+    rank = _RANKS.get(op_name(expr), 0)
+    if not rank or "transpose" in op_name(expr) or expr.attrs.data_layout != _LAYOUTS[rank]:
+        return None
+    pad, result = expr.args[0], tensor(expr)
+    if op_name(pad) != "nn.pad" or result is None or tensor(pad) is None:
+        return None
+    width, value = pad.attrs.pad_width, pad.attrs.pad_value
+    if len(pad.args) > 1:
+        value = splat(pad.args[1])
+    if value != 0 or pad.attrs.pad_mode != "constant" or any(map(any, width[:2])) or min(map(min, width)) < 0:
+        return None
+    own = window(op_name(expr), expr.attrs, rank).pads
+    both = [(q[0] + w[0], q[1] + w[1]) for q, w in zip(own, width[2:], strict=True)]
+    return _with_pads(expr, pad.args[0], both)
+
+
+def _cropped(expr: Any) -> Expr | None:  # Any: a Call of strided_slice
+    """slice(relu(add(conv(x, w), bias)))  ->  relu(add(conv(x, w, less padding), bias))"""
+    chain, source = [], expr.args[0]
+    while op_name(source) not in _RANKS:
+        chain.append(source)
+        source = source.args[_data(source)]
+    data, whole, taken = tensor(source.args[0]), tensor(source), tensor(expr)
+    if data is None or whole is None or taken is None or source.attrs.data_layout != _LAYOUTS[_RANKS[op_name(source)]]:
+        return None
+    places = slices(expr.attrs, whole.static)
+    if any(step != 1 for _, step, _ in places) or taken.static[:2] != whole.static[:2]:
+        return None
+    pads = [_pads(source, axis, begin, int(count)) for axis, (begin, _, count) in enumerate(places[2:])]  # type: ignore[call-overload]
+    if any(min(pair) < 0 for pair in pads):
+        return None
+    made: Any = _with_pads(source, source.args[0], pads)
+    for call in reversed(chain):
+        args = list(call.args)
+        args[_data(call)] = made
+        made = Call(call.op, tuple(args), call.attrs, call.span)
+    return made if made.checked_type == expr.checked_type else None
+
+
+def _pads(conv: Any, axis: int, begin: int, count: int) -> tuple[int, int]:  # Any: a Call of a convolution
+    """The padding with which a convolution gives `count` elements of an axis from `begin` on; negative: none does."""
+    name, attrs = op_name(conv), conv.attrs
+    win = window(name, attrs, _RANKS[name])
+    (before, after), stride = win.pads[axis], win.strides[axis]
+    have, gives, taps = (tensor(t).static[2 + axis] for t in (conv.args[0], conv, conv.args[1]))  # type: ignore[union-attr]
+    if "transpose" in name:
+        return before + begin, after + gives - begin - count
+    reach = extent(taps, win.dilation[axis])
+    before -= begin * stride
+    return before, (count - 1) * stride + reach - have - before
+
+
+def _with_pads(conv: Any, data: Expr, pads: Any) -> Call:  # Any: a Call; (before, after) per axis
+    attrs = dataclasses.replace(conv.attrs, padding=tuple(p for side in zip(*pads, strict=True) for p in side))
+    return Call(conv.op, (data, *conv.args[1:]), attrs, conv.span)
+
+
+def _is_own(expr: Any, sole: set[int]) -> bool:  # Any: as in _padded
+    """Whether it is a convolution, perhaps under elementwise operators, of which nothing else is read."""
+    while id(expr) in sole and isinstance(expr, Call) and isinstance(expr.op, Op):
+        if op_name(expr) in _RANKS:
+            return True
+        position = _data(expr)
+        if position is None:
+            return False
+        expr = expr.args[position]
+    return False
+
+
+def _data(expr: Any) -> Any:  # Any: a Call; the position of an argument, or None
+    """Which argument an elementwise operator works on, beside constants that are the same along rows and columns."""
+    if expr.op.kind == Kind.ELEMENTWISE and len(expr.args) == 1:
+        return 0
+    if op_name(expr) == "nn.bias_add":
+        return 0 if isinstance(expr.args[1], Constant) and expr.attrs.axis == 1 else None
+    result = tensor(expr)
+    if op_name(expr) not in _BINARY or result is None or sum(isinstance(a, Constant) for a in expr.args) != 1:
+        return None
+    position = 0 if isinstance(expr.args[1], Constant) else 1
+    shape = expr.args[1 - position].held.shape
+    return position if all(d == 1 for d in shape[len(shape) - result.ndim + 2 :]) or not shape else None
