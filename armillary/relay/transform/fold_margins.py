@@ -1,10 +1,10 @@
 """fold-margins: zeros around the data of a convolution, and a slice of its result, as its padding.
 
-In: a typed module. Out: a convolution over one or two axes reads data that nn.pad had surrounded by zeros itself; where
-all that is read of its result, perhaps after constants and activations, is a part without stride of the rows or columns,
-it computes that part alone (of a transposed convolution: it crops more). Invariant: same values, each of the same sum.
-Causal convolutions are exported in both ways; the columns that a slice drops would be computed, and the slice would keep
-what follows from fusing.
+In: a typed module. Out: a convolution over one or two axes itself reads the data that nn.pad had surrounded by zeros;
+where all that is read of its result, perhaps after constants and activations, is a part of the rows or columns without
+stride, it computes that part alone (of a transposed convolution: it crops more). Invariant: same values, each of the
+same sum. Causal convolutions are exported in both ways; the columns that a slice drops would be computed, and the slice
+would keep what follows from fusing.
 
     def @main(%x: Tensor[(1, 3, 10), float32], %w: Tensor[(4, 3, 3), float32]) {
       %0 = nn.conv1d(%x, %w, padding=(2, 2));
@@ -86,7 +86,8 @@ def _cropped(expr: Any) -> Expr | None:  # Any: a Call of strided_slice
     places = slices(expr.attrs, whole.static)
     if any(step != 1 for _, step, _ in places) or taken.static[:2] != whole.static[:2]:
         return None
-    pads = [_pads(source, axis, begin, int(count)) for axis, (begin, _, count) in enumerate(places[2:])]  # type: ignore[call-overload]
+    counts = taken.static[2:]
+    pads = [_pads(source, axis, begin, counts[axis]) for axis, (begin, _, _) in enumerate(places[2:])]
     if any(min(pair) < 0 for pair in pads):
         return None
     made: Any = _with_pads(source, source.args[0], pads)

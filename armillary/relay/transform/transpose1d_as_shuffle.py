@@ -1,7 +1,7 @@
 """transpose1d-as-shuffle: transposed convolutions over one axis with few output channels as convolutions.
 
-In: a typed module in NCW, constant weights. Out: a strided nn.conv1d_transpose with one group, whose few output channels
-fill few lanes, is a convolution with a channel per output channel and phase of the stride, a transposition and a slice.
+In: a typed module in NCW, constant weights. Out: a strided nn.conv1d_transpose with one group, whose few output
+channels fill few lanes, is a convolution with a channel per output channel and phase, a transposition and a slice.
 Invariant: same products (and some with zeros, where the stride does not divide the kernel), same types; only where that
 takes clearly fewer vector operations. One channel by a kernel of 64 with stride 32: 4 vectors instead of 64 in a lane.
 Over two axes: transpose_as_shuffle.py.
@@ -20,7 +20,7 @@ import numpy as np
 from armillary.ir import IRModule
 from armillary.ops.nn_common import reshape_to
 from armillary.ops.nn_conv import result_dtype, window
-from armillary.relay.expr import Call, Constant, Expr
+from armillary.relay.expr import Constant, Expr
 from armillary.relay.transform._rules import Array, call, op_name, rewrite_module, tensor
 from armillary.relay.transform.alter_op_layout import block_lanes
 from armillary.target import Target

@@ -1,8 +1,8 @@
 """widen-conv1d: convolutions over one axis as convolutions over two, the first of size 1.
 
-In: a typed module. Out: one without nn.conv1d and nn.conv1d_transpose on NCW data with the usual weights; elementwise operators between them work
-on four axes too, so that blocked layouts go through. Invariant: same values; the added axes are views. Other layouts
-stay as they are.
+In: a typed module. Out: one without nn.conv1d and nn.conv1d_transpose on NCW data with OIW and IOW weights; elementwise
+operators between them work on four axes too, so that blocked layouts go through. Invariant: same values; the added axes
+are views. Other layouts stay as they are.
 
     nn.conv1d(%x, %w)
     ->
@@ -19,7 +19,6 @@ from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
 from armillary.transform import define_pass
-
 
 _KERNELS = {"nn.conv1d": ("nn.conv2d", "OIW"), "nn.conv1d_transpose": ("nn.conv2d_transpose", "IOW")}
 

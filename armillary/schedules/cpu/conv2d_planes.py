@@ -142,19 +142,19 @@ def planes(schedule: te.Schedule, fused: Fused) -> None:
     kept = schedule_injective(schedule, fused)
     output = fused.outputs[0]
     after = [t for t in followers(schedule, whole, kept) if t.op is not output.op]
-    tiled = len(fused.outputs) == 1 and len(output.op.axis) == 4 and not after
-    for tensor in kept:
-        if tensor.op.tag == PACKED and len(tensor.op.axis) == 3:
-            _schedule_rest(schedule, tensor, cpu)
-        elif tensor.op is not whole.op and not (tiled and tensor.op is output.op):
-            schedule_stage(schedule, tensor, cpu)
     wide = LANES // min(LANES, lanes_of(cpu, whole.dtype))
     channels, pieces = static_extent(whole.op.axis[1]), static_extent(whole.op.axis[2]) // LANES
     # of a ragged image a tile never takes all pieces: its loops would be as long as the image, not whole vectors
     is_ragged = pieces * LANES != static_extent(conv.op.axis[2]) * static_extent(conv.op.axis[3])
     most = max(1, pieces - 1) if is_ragged else pieces
     rows, vectors = _tile(channels // fused.workload.attrs.groups, pieces, most, cpu.vector_registers // wide)
-    at = None
+    is_one = static_extent(whole.op.axis[0]) * channels == rows  # one tile of channels: threads share the image
+    tiled = len(fused.outputs) == 1 and len(output.op.axis) == 4 and not after and not is_one
+    for tensor in kept:
+        if tensor.op.tag == PACKED and len(tensor.op.axis) == 3:
+            _schedule_rest(schedule, tensor, cpu)
+        elif tensor.op is not whole.op and not (tiled and tensor.op is output.op):
+            schedule_stage(schedule, tensor, cpu)
     if tiled:
         at = _schedule_output(schedule, output, rows, cpu)
         schedule[whole].compute_at(schedule[output], at)
@@ -218,7 +218,8 @@ def _schedule_product(
     for axis in (inner, sub):
         stage.unroll(axis)
     if is_root:
-        stage.parallel(fuse_all(stage, [batch, outer]))
+        piece = fuse_all(stage, [batch, outer, piece])
+        stage.parallel(piece)
     accumulators = schedule[local]
     accumulators.compute_at(stage, piece)
     _, channel_tile, flat_tile = accumulators.op.axis
