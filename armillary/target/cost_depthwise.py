@@ -103,4 +103,4 @@ def _tile(nest: DepthwiseNest, rows: int, vectors: int, cpu: CpuModel) -> tuple[
     loads = registers * (columns + taps) / loads_per_cycle
     line = max(busy, latency, loads)
     bound = "load ports" if loads == line else "FMA units" if busy == line else "FMA latency"
-    return nest.met[0] * line + START + STORE * rows * registers, bound
+    return nest.met[0] * line + START * vectors + STORE * rows * registers, bound

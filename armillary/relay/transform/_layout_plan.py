@@ -23,6 +23,7 @@ from armillary.relay.walk import not_primitive, post_order
 
 PLAIN = 1  # asked for by a convolution that is best computed in NCHW
 MIN_VECTORS = 8  # of a plain image: fewer are too ragged
+FEW_OF_A_LINE = 4  # output channels of an image of one row; of a larger one, a single channel
 _POOLS = ("nn.max_pool2d", "nn.avg_pool2d")
 _FOLLOWING = frozenset({"nn.pad", "take", "mean", "sum", "max", "min", "prod"})
 
@@ -49,15 +50,15 @@ def plan_blocks(function: Function, lanes: int, sliced: int = 0) -> BlockPlan:
 
 
 def stays_plain(call: Call, lanes: int) -> bool:
-    """Whether a convolution has groups that only small blocks divide, and images that fill vectors better."""
+    """Whether few output channels, or groups that only small blocks divide, fill vectors worse than images do."""
     if call.op.name != "nn.conv2d":
         return False
     shape = tensor(call)
-    if call.attrs.groups == 1 and shape is not None and shape.static[1] == 1:
-        return math.prod(shape.static[2:]) >= MIN_VECTORS * lanes
-    if call.attrs.groups == 1 or 1 in _per_group(call):
-        return False
     if shape is None or math.prod(shape.static[2:]) < MIN_VECTORS * lanes:
+        return False
+    if call.attrs.groups == 1:
+        return bool(shape.static[1] <= (FEW_OF_A_LINE if shape.static[2] == 1 else 1))
+    if 1 in _per_group(call):
         return False
     _, outside = _per_group(call)
     return choose_block(outside, lanes) * 2 < lanes

@@ -64,6 +64,8 @@ def _plan(attrs: Any, size: tuple[int, int], kernel: tuple[int, int]) -> _Plan:
     count = -(-((image[0] - 1) * pitch + image[1]) // LANES)
     even = next(m for m in (4, 3, 2, 1) if -(-count // m) * m <= MARGIN * count)
     flat = -(-count // even) * even * LANES
+    if image[0] == 1 and reach_y == 0 and reach_x:  # one row: all that is read, and no second one
+        pitch = flat + reach_x
     return _Plan((image[0], image[1]), pitch, flat, flat + reach_y * pitch + reach_x)
 
 
