@@ -77,7 +77,9 @@ def test_transposed_convolutions_over_one_axis_agree_with_the_reference(
 
 
 @pytest.mark.parametrize(("outputs", "strides", "is_shuffle"), [(1, 32, True), (4, 8, True), (64, 8, False)])
-def test_few_channels_of_a_transposed_convolution_are_phases_of_one(outputs: int, strides: int, is_shuffle: bool) -> None:
+def test_few_channels_of_a_transposed_one_are_phases_of_a_convolution(
+    outputs: int, strides: int, is_shuffle: bool
+) -> None:
     attrs = {"strides": (strides,), "padding": (strides // 2, strides // 2)}
     function = line(64, outputs, 40, (64, outputs, 2 * strides), relay.nn.conv1d_transpose, attrs)
     with PassContext(opt_level=3):
