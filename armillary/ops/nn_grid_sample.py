@@ -187,8 +187,11 @@ def _bad_samples() -> Iterator[BadSample]:
 def from_onnx_grid_sample(node: OnnxNode) -> Expr:
     names = {"linear": "bilinear", "cubic": "bicubic"}
     mode = node.string("mode", "linear") or "linear"
+    grid = node.input(1)
+    if node.type_of(1).dtype != node.type_of(0).dtype:  # the standard lets them differ; the result has the data's
+        grid = call("cast", grid, dtype=str(node.type_of(0).dtype))
     return call(
-        NAME, node.input(0), node.input(1), method=names.get(mode, mode),
+        NAME, node.input(0), grid, method=names.get(mode, mode),
         layout="NCDHW" if node.type_of(0).ndim == 5 else "NCHW",
         padding_mode=node.string("padding_mode", "zeros") or "zeros",
         align_corners=bool(node.int("align_corners", 0)),

@@ -53,6 +53,15 @@ def resize(node: OnnxNode) -> Expr:
     method = node.string("mode", "nearest") or "nearest"
     if method not in _METHODS:
         raise TypeMismatch(f"Resize node {node.name!r}: unknown mode {method!r}")
+    attrs = {  # read even where nothing changes: exporters write them all
+        "method": _METHODS[method],
+        "coordinate_transformation_mode": mode,
+        "rounding_method": node.string("nearest_mode", "round_prefer_floor") or "round_prefer_floor",
+        "cubic_alpha": node.float("cubic_coeff_a", -0.75),
+        "cubic_exclude": node.int("exclude_outside", 0),
+        "extrapolation_value": node.float("extrapolation_value", 0.0),
+        "antialias": bool(node.int("antialias", 0)),
+    }
     changing = [
         n for n, a in enumerate(axes)
         if size[n] != shape[a] or scales[n] != 1.0 or (roi[n], roi[n + len(axes)]) != (0.0, 1.0)
@@ -65,13 +74,7 @@ def resize(node: OnnxNode) -> Expr:
         tuple(size[n] for n in changing),
         tuple(scales[n] for n in changing),
         roi=tuple(roi[n] for n in changing) + tuple(roi[n + len(axes)] for n in changing),
-        method=_METHODS[method],
-        coordinate_transformation_mode=mode,
-        rounding_method=node.string("nearest_mode", "round_prefer_floor") or "round_prefer_floor",
-        cubic_alpha=node.float("cubic_coeff_a", -0.75),
-        cubic_exclude=node.int("exclude_outside", 0),
-        extrapolation_value=node.float("extrapolation_value", 0.0),
-        antialias=bool(node.int("antialias", 0)),
+        **attrs,
     )
 
 
@@ -108,11 +111,12 @@ def upsample(node: OnnxNode) -> Expr:
         scales = [float(s) for s in node.const(1, "scales").reshape(-1)]
     if len(scales) != len(shape):
         raise TypeMismatch(f"{node.op_type} node {node.name!r}: {len(scales)} scales for {len(shape)} axes")
+    method = _METHODS[node.string("mode", "nearest") or "nearest"]
     axes = tuple(n for n, s in enumerate(scales) if s != 1.0)
     if not axes:
         return x
     size = tuple(math.floor(shape[a] * scales[a]) for a in axes)
     return resized(
-        x, axes, size, tuple(scales[a] for a in axes), method=_METHODS[node.string("mode", "nearest") or "nearest"],
+        x, axes, size, tuple(scales[a] for a in axes), method=method,
         coordinate_transformation_mode="asymmetric", rounding_method="floor",
     )  # fmt: skip

@@ -298,7 +298,39 @@ def layer_normalization_before_opset_17() -> Case:
     return made, {"x": f32(2, 8)}
 
 
+@case
+def a_resize_to_the_same_size_names_every_attribute() -> Case:
+    attrs = dict(mode="linear", coordinate_transformation_mode="half_pixel", cubic_coeff_a=-0.75, nearest_mode="floor")
+    nodes = [node("Resize", ["x", "", "", "sizes"], ["a"], **attrs), node("Relu", ["a"], ["y"])]
+    made = model(
+        nodes, [value("x", F, [1, 2, 4, 6])], [value("y", F, [1, 2, 4, 6])], {"sizes": np.array([1, 2, 4, 6])}, 13
+    )
+    return made, {"x": f32(1, 2, 4, 6)}
+
+
+@case
+def an_upsampling_by_one_names_its_mode() -> Case:
+    nodes = [node("Upsample", ["x", "scales"], ["a"], mode="linear"), node("Relu", ["a"], ["y"])]
+    made = model(nodes, [value("x", F, [1, 2, 4])], [value("y", F, [1, 2, 4])], {"scales": np.ones(3, np.float32)}, 9)
+    return made, {"x": f32(1, 2, 4)}
+
+
 @pytest.mark.parametrize("engine", ["reference", "armillary"])
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_it_is_the_same_as_onnx_runtime(name: str, engine: str) -> None:
     check(*CASES[name](), engine)
+
+
+def test_the_places_of_a_grid_sample_may_be_of_another_type() -> None:
+    def sampled(grid: Any) -> Any:
+        kind = helper.np_dtype_to_tensor_dtype(grid.dtype)
+        made = model(
+            [node("GridSample", ["x", "g"], ["y"])], [value("x", F, [1, 2, 4, 5]), value("g", kind, grid.shape)],
+            [value("y", F, [1, 2, 3, 3])],
+        )  # fmt: skip
+        return prepare(made).run({"x": f32(1, 2, 4, 5), "g": grid})[0]
+
+    places = np.random.default_rng(3).uniform(-1, 1, (1, 3, 3, 2)).astype(np.float32)
+    wanted, got = sampled(places), sampled(places.astype(np.float64))
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got, wanted)
