@@ -2,7 +2,8 @@
 
 In: one tensor, an axis. Out: positions and values in order. Invariant: sorting is stable (of equal values the earlier
 comes first, ascending or descending), NaN counts as the largest value, and every row costs n log n; a topk of few
-elements costs one pass that keeps the best so far.
+elements costs one pass that keeps the best so far, one of more a pass that collects what beats the k-th best and sorts
+that now and then.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
     from armillary.tir.stmt import Buffer, Stmt
 
-FEW = 16  # up to this k, keeping the best k beats sorting
+FEW = 16  # up to this k, keeping the best k in order beats sorting
+_POOL = 3  # a pool of candidates holds at least this many times k, so that it is sorted seldom
+_LONG = 4  # rows of this many pools are worth one
 
 At = Callable[[Any], list[Any]]  # position along the axis -> index
 
@@ -69,8 +72,9 @@ def _merge_sort(data: Buffer, order: Buffer, spare: Buffer, size: int, at: At, a
 
 
 def _merge_pass(
-    data: Buffer, source: Buffer, target: Buffer, size: int, width: int, at: At, ascending: bool
+    data: Buffer, source: Buffer, target: Buffer, size: int | Scalar, width: int, at: At, ascending: bool, most: int = 0
 ) -> Stmt:  # fmt: skip
+    """Merge pairs of runs of `width`. A size that is no number is at most `most`."""
     left, right = (scratch(n, 1, "int32", "local") for n in ("left", "right"))
 
     def run(block: Scalar) -> Stmt:
@@ -85,9 +89,10 @@ def _merge_pass(
             from_left = S.seq(store(target, load(source, i), T.add(start, k)), store(left, T.add(i, 1), 0))
             return S.IfThenElse(choose, from_right, from_left)
 
-        return S.seq(store(left, start, 0), store(right, middle, 0), loop("k", T.sub(end, start), one))
+        count = T.sub(end, start) if isinstance(size, int) else T.maximum(T.sub(end, start), 0)
+        return S.seq(store(left, start, 0), store(right, middle, 0), loop("k", count, one))
 
-    blocks = -(-size // (2 * width))
+    blocks = -(-(size if isinstance(size, int) else most) // (2 * width))
     return S.Allocate(left, S.Allocate(right, loop("block", blocks, run)))
 
 
@@ -114,6 +119,38 @@ def _keep_best(data: Buffer, best: Buffer, size: int, k: int, at: At, ascending:
     return S.Allocate(open_place, loop("i", size, one))
 
 
+def _pool_size(k: int) -> int:
+    return 1 << (_POOL * k - 1).bit_length()
+
+
+def _keep_pool(data: Buffer, pool: Buffer, spare: Buffer, size: int, k: int, at: At, ascending: bool) -> Stmt:
+    """Fill pool[:k] with the positions of the k first values in order.
+
+    Positions of values before the k-th best so far are collected; a full pool is sorted and cut to k. What is kept is
+    left of what is added, so equal values stay in order.
+    """
+    most = _pool_size(k)
+    count, worst = scratch("count", 1, "int32", "local"), scratch("worst", 1, str(data.dtype), "local")
+
+    def one(i: Scalar) -> Stmt:
+        value = load(data, *at(i))
+        enters = T.if_then_else(T.less(i, most), True, _before(value, load(worst, 0), ascending))
+        added = S.IfThenElse(
+            enters, S.seq(store(pool, i, load(count, 0)), store(count, T.add(load(count, 0), 1), 0))
+        )  # fmt: skip
+        ends = T.logical_or(T.equal(load(count, 0), most), T.equal(i, size - 1))
+        return S.seq(added, S.IfThenElse(ends, cut))
+
+    steps, source, target, width = [], pool, spare, 1
+    while width < most:
+        steps.append(_merge_pass(data, source, target, load(count, 0), width, at, ascending, most))
+        source, target, width = target, source, width * 2
+    if source is not pool:
+        steps.append(loop("j", k, lambda j: store(pool, load(source, j), j)))
+    cut = S.seq(*steps, store(worst, load(data, *at(load(pool, k - 1))), 0), store(count, k, 0))
+    return S.Allocate(count, S.Allocate(worst, S.seq(store(count, 0, 0), loop("i", size, one))))
+
+
 def ordered(
     data: te.Tensor, axis: int, k: int, ascending: bool, index_dtype: str, wanted: str, name: str
 ) -> Any:  # Any: a tensor, or a list of them
@@ -128,7 +165,9 @@ def ordered(
             def at(position: Any) -> list[Any]:
                 return [*i[:axis], position, *i[axis:]]
 
-            order, spare = scratch("order", size, "int32"), scratch("spare", size, "int32")
+            pooled = k > FEW and size >= _LONG * _pool_size(k)
+            entries = _pool_size(k) if pooled else size
+            order, spare = scratch("order", entries, "int32"), scratch("spare", entries, "int32")
 
             def emit(source: Buffer) -> Stmt:
                 def one(j: Scalar) -> Stmt:
@@ -141,6 +180,9 @@ def ordered(
 
             if 0 < k <= FEW < size:
                 return S.Allocate(order, S.seq(_keep_best(ins[0], order, size, k, at, ascending), emit(order)))
+            if pooled:
+                kept = _keep_pool(ins[0], order, spare, size, k, at, ascending)
+                return S.Allocate(order, S.Allocate(spare, S.seq(kept, emit(order))))
             sort_rows, sorted_in = _merge_sort(ins[0], order, spare, size, at, ascending)
             return S.Allocate(order, S.Allocate(spare, S.seq(sort_rows, emit(sorted_in))))
 
@@ -305,6 +347,8 @@ def topk_samples() -> Iterator[Sample]:
     yield Sample(TopkAttrs(5), (f32(2, 40),))
     yield Sample(TopkAttrs(16, is_ascend=True), (np.tile(_TIES, (1, 4)),))
     yield Sample(TopkAttrs(1), (f32(3, 20),))
+    yield Sample(TopkAttrs(17), (f32(2, 300),))
+    yield Sample(TopkAttrs(20, 0, "indices", True, "int64"), (np.tile(_TIES.T, (37, 1)),))
 
 
 @topk.bad_samples

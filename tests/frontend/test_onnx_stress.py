@@ -300,7 +300,8 @@ def layer_normalization_before_opset_17() -> Case:
 
 @case
 def a_resize_to_the_same_size_names_every_attribute() -> Case:
-    attrs = dict(mode="linear", coordinate_transformation_mode="half_pixel", cubic_coeff_a=-0.75, nearest_mode="floor")
+    attrs = {"mode": "linear", "coordinate_transformation_mode": "half_pixel", "cubic_coeff_a": -0.75}
+    attrs["nearest_mode"] = "floor"
     nodes = [node("Resize", ["x", "", "", "sizes"], ["a"], **attrs), node("Relu", ["a"], ["y"])]
     made = model(
         nodes, [value("x", F, [1, 2, 4, 6])], [value("y", F, [1, 2, 4, 6])], {"sizes": np.array([1, 2, 4, 6])}, 13
