@@ -38,7 +38,7 @@ def hoist(expr: Expr) -> Expr | None:
     """relu(transpose(dense(x)))  ->  transpose(relu(dense(x)))"""
     if not isinstance(expr, Call) or not isinstance(expr.op, Op):
         return None
-    position = _data(expr)
+    position = elementwise_data(expr)
     if position is None:
         return None
     moved = expr.args[position]
@@ -66,7 +66,7 @@ def _pushed(expr: Call, position: int, moved: Call) -> Expr | None:
     return Call(moved.op, (deeper if deeper is not None else inner,), moved.attrs, moved.span)
 
 
-def _data(expr: Call) -> int | None:
+def elementwise_data(expr: Call) -> int | None:
     """Which argument of an operator that works on each element is not a constant; None: it is no such operator."""
     if expr.op.kind == Kind.ELEMENTWISE and len(expr.args) == 1:
         fields = dataclasses.fields(expr.attrs) if expr.attrs is not None else ()
@@ -81,7 +81,7 @@ def _is_epilogue(expr: Expr) -> bool:
     while isinstance(expr, Call) and isinstance(expr.op, Op):
         if expr.op.kind == Kind.CONTRACTION:
             return True
-        position = 0 if op_name(expr) in _MOVES else _data(expr)
+        position = 0 if op_name(expr) in _MOVES else elementwise_data(expr)
         if position is None:
             return False
         expr = expr.args[position]

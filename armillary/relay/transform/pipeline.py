@@ -22,6 +22,7 @@ from armillary.relay.transform.combine_parallel_batch_matmul import combine_para
 from armillary.relay.transform.combine_parallel_conv2d import combine_parallel_conv2d
 from armillary.relay.transform.combine_parallel_dense import combine_parallel_dense
 from armillary.relay.transform.convolution_as_2d import convolution_as_2d
+from armillary.relay.transform.dense_as_conv2d import dense_as_conv2d
 from armillary.relay.transform.dynamic_to_static import dynamic_to_static
 from armillary.relay.transform.eliminate_common_subexpr import eliminate_common_subexpr
 from armillary.relay.transform.fast_math import fast_math
@@ -105,6 +106,8 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         widen_conv1d.bind(),
         convolution_as_2d.bind(),
         fold_constant.bind(),  # a bias that was given axes is a constant that can be moved
+        hoist_elementwise.bind(),
+        dense_as_conv2d.bind(),
         hoist_elementwise.bind(),
         fold_constant.bind(),
         fold_scale_axis.bind(),
