@@ -21,6 +21,7 @@ from armillary.relay.transform.canonicalize_ops import canonicalize_ops
 from armillary.relay.transform.combine_parallel_batch_matmul import combine_parallel_batch_matmul
 from armillary.relay.transform.combine_parallel_conv2d import combine_parallel_conv2d
 from armillary.relay.transform.combine_parallel_dense import combine_parallel_dense
+from armillary.relay.transform.conv2d_before_resize import conv2d_before_resize
 from armillary.relay.transform.convolution_as_2d import convolution_as_2d
 from armillary.relay.transform.dense_as_conv2d import dense_as_conv2d
 from armillary.relay.transform.dynamic_to_static import dynamic_to_static
@@ -117,6 +118,7 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         simplify_expr.bind(),
         canonicalize_cast.bind(),
         flatten_atrous_conv.bind(),
+        conv2d_before_resize.bind(),
     ]
 
 
