@@ -2,10 +2,10 @@
 
 In: a typed module. Out: one-dimensional pooling works on an image of height 1; nn.conv3d with one group on a batch of
 slices, each with the KD slices it needs side by side as channels; nn.conv3d_transpose the same, the slices between two
-of the data's as further output channels; nn.max_pool3d pools each slice, then takes the larger of slices. Invariant:
-same products, same types; weights are constants. What the CPU schedules know of images then serves all of them;
-hoist-elementwise and simplify-expr remove the reshapes and transposes between layers. Convolutions over one axis:
-widen_conv1d.py.
+of the data's as further output channels; nn.max_pool3d pools each slice, then takes the larger of slices, the edge
+again for what is beyond it. Invariant: same products, same types; weights are constants. What the CPU schedules know
+of images then serves all of them; hoist-elementwise and simplify-expr remove the reshapes and transposes between
+layers. Convolutions over one axis: widen_conv1d.py.
 
     nn.max_pool1d(%x, pool_size=[2], strides=[2])
     ->
@@ -177,8 +177,9 @@ def max_pool3d(expr: Expr) -> Expr | None:
     (taps, *size), (stride, *strides), (step, *dilation) = sizes
     n, c, d, h, w = data.static
     depth, oh, ow = result.static[2:]
-    if front or back or (depth - 1) * stride + (taps - 1) * step >= d:
-        return None  # windows that leave the data along the depth
+    leaves = bool(front or back) or (depth - 1) * stride + (taps - 1) * step >= d
+    if leaves and (step != 1 or front >= taps or (depth - 1) * stride - front >= d):
+        return None  # windows that leave the data along the depth and may not hold its edge
     slices = reshape_to(_slices(expr.args[0], data.static)[0], (n * d, c, h, w))
     pooled = call(
         "nn.max_pool2d", slices, pool_size=tuple(size), strides=tuple(strides), dilation=tuple(dilation),
@@ -186,7 +187,13 @@ def max_pool3d(expr: Expr) -> Expr | None:
     )  # fmt: skip
     axis = 0 if n == 1 else 1
     images = pooled if n == 1 else reshape_to(pooled, (n, d, c, oh, ow))
-    largest = _every(images, axis, 0, depth, stride)
-    for k in range(1, taps):
-        largest = call("maximum", largest, _every(images, axis, k * step, depth, stride))
+    largest: Expr | None = None
+    for k in range(taps):
+        if leaves:  # the edge again instead of what is outside: it is in each such window
+            places = np.clip(np.arange(depth) * stride + k - front, 0, d - 1).astype(np.int32)
+            tap: Expr = call("take", images, Constant(places), axis=axis)
+        else:
+            tap = _every(images, axis, k * step, depth, stride)
+        largest = tap if largest is None else call("maximum", largest, tap)
+    assert largest is not None, "a window holds something"
     return call("transpose", reshape_to(largest, (n, depth, c, oh, ow)), axes=(0, 2, 1, 3, 4))
