@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from random_net import Net
 
 import armillary.ops  # noqa: F401  (fills the table of operators)
 from armillary import relay
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
-from armillary.relay.expr import Call, Expr, const, var
+from armillary.relay.expr import Call, var
 from armillary.relay.op import Op
 from armillary.relay.transform.merge_groups import merge_groups
 from armillary.relay.transform.pad_channels import pad_channels
@@ -22,29 +23,13 @@ HASWELL = "llvm -mcpu=haswell -mtriple=x86_64-linux-gnu"
 T = relay.transform
 
 
-class Net:
-    """Convolutions with random weights from a seed, scaled so that values stay near one."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-
-    def weight(self, *shape: int) -> Expr:
-        scale = 1 / np.sqrt(max(1, np.prod(shape[1:])))
-        return const((scale * self.rng.standard_normal(shape)).astype("float32"))
-
-    def conv(self, x: Expr, out: int, kernel: int = 1, groups: int = 1, stride: int = 1) -> Expr:
-        weight, pad = self.weight(out, x.checked_type.shape[1] // groups, kernel, kernel), kernel // 2
-        attrs = {"padding": (pad, pad), "strides": (stride, stride), "groups": groups}
-        return relay.nn.relu(relay.add(relay.nn.conv2d(x, weight, **attrs), self.weight(out, 1, 1)))
-
-
 def block(channels: int, groups: int, size: int = 14, seed: int = 1) -> tuple[IRModule, tuple[int, ...]]:
     """1x1, grouped 3x3, gate, 1x1, as in RegNet-Y."""
     net, shape = Net(seed), (1, 32, size, size)
     x = var("x", shape=shape)
-    y = net.conv(net.conv(x, channels), channels, 3, groups, stride=2)
-    gate = relay.sigmoid(net.conv(net.conv(relay.nn.global_avg_pool2d(y), 8), channels))
-    return T.InferType()(IRModule.from_expr(net.conv(relay.multiply(y, gate), 32))), shape
+    y = net.conv(net.conv(x, channels, 1), channels, stride=2, groups=groups)
+    gate = relay.sigmoid(net.conv(net.conv(relay.nn.global_avg_pool2d(y), 8, 1), channels, 1))
+    return T.InferType()(IRModule.from_expr(net.conv(relay.multiply(y, gate), 32, 1))), shape
 
 
 def merged(module: IRModule, target: str) -> IRModule:

@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+from random_net import Net
 
 import armillary.ops  # noqa: F401  (fills the table of operators)
 from armillary import relay
@@ -25,22 +26,6 @@ AVX512 = "llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu"
 ZEN4 = "llvm -mcpu=znver4 -mtriple=x86_64-linux-gnu"
 T = relay.transform
 WIDE = 28
-
-
-class Net:
-    """Convolutions with random weights from a seed, scaled so that values stay near one."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-
-    def weight(self, *shape: int) -> Expr:
-        scale = 1 / np.sqrt(max(1, np.prod(shape[1:])))
-        return const((scale * self.rng.standard_normal(shape)).astype("float32"))
-
-    def conv(self, x: Expr, out: int, kernel: int = 3, stride: int = 1) -> Expr:
-        weight, pad = self.weight(out, x.checked_type.shape[1], kernel, kernel), kernel // 2
-        made = relay.nn.conv2d(x, weight, padding=(pad, pad), strides=(stride, stride))
-        return relay.nn.relu(relay.add(made, self.weight(out, 1, 1)))
 
 
 def join(*parts: Expr) -> Expr:

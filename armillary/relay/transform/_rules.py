@@ -7,6 +7,7 @@ left alone; a module in which no rule fired is returned as it is.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, get_op
 from armillary.relay.types import TensorType
-from armillary.relay.walk import not_primitive, post_order, rewrite
+from armillary.relay.walk import map_children, not_primitive, post_order, rewrite, users
 
 Array = np.ndarray[Any, Any]
+Readers = dict[int, list[Expr]]  # of each expression, by its id
 
 
 def on_functions(module: IRModule, change: Callable[[Function], Expr | None]) -> IRModule:
@@ -44,6 +46,34 @@ def rewrite_module(module: IRModule, *rules: Callable[[Expr], Expr | None]) -> I
         return next((new for r in rules if (new := r(expr)) is not None), None)
 
     return on_functions(module, lambda function: rewrite(function, rule, not_primitive))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What takes an expression's place: `make` of the new forms of `sources`, which lie further up."""
+
+    sources: tuple[Expr, ...]
+    make: Callable[..., Expr]
+
+
+def rewrite_found(module: IRModule, find: Callable[[Expr, Readers], Found | None]) -> IRModule:
+    """Rewrite every function by what `find` says of its expressions as they were, with their readers."""
+
+    def change(function: Function) -> Expr | None:
+        order = post_order(function, not_primitive)
+        readers = users(order)
+        plans = {id(e): plan for e in order if (plan := find(e, readers)) is not None}
+        memo: dict[int, Expr] = {}
+
+        def new(expr: Expr) -> Expr:
+            return memo.get(id(expr), expr)
+
+        for expr in order if plans else ():
+            plan = plans.get(id(expr))
+            memo[id(expr)] = map_children(expr, new) if plan is None else plan.make(*map(new, plan.sources))
+        return memo.get(id(function))
+
+    return on_functions(module, change)
 
 
 def call(name: str, *args: Any, **attrs: Any) -> Call:  # Any: expressions or numbers; attribute values

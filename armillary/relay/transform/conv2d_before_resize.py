@@ -20,42 +20,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
-from armillary.relay.transform._rules import Array, call, on_functions, op_name, tensor
-from armillary.relay.walk import map_children, not_primitive, post_order, substitute, users
+from armillary.relay.expr import Call, Constant, Expr, Tuple
+from armillary.relay.transform._rules import Array, Found, Readers, call, op_name, rewrite_found, tensor
+from armillary.relay.walk import substitute
 from armillary.transform import define_pass
 
 LEFT = 0.45  # of the products at most: at 0.5, necks of detectors, nothing is gained; at 0.33, SegFormer's head, a lot
 LEAST = 1 << 20  # products saved: a few microseconds, against a kernel more
 WIDER = 2  # a result has at most that many times the channels of an image that is no longer enlarged
 
-Readers = dict[int, list[Expr]]
-
 
 @define_pass("conv2d-before-resize", opt_level=3)
 def conv2d_before_resize(module: IRModule) -> IRModule:
     """Move the convolutions."""
-    return on_functions(module, _all)
+    return rewrite_found(module, _moved)
 
 
-def _all(function: Function) -> Expr | None:
-    order = post_order(function, not_primitive)
-    readers = users(order)
-    found = {id(e): moved for e in order if (moved := _parts(e, readers))}
-    if not found:
+def _moved(expr: Expr, readers: Readers) -> Found | None:
+    parts = _parts(expr, readers)
+    if not parts or not isinstance(expr, Call):
         return None
-    memo: dict[int, Expr] = {}
-
-    def new(expr: Expr) -> Expr:
-        return memo.get(id(expr), expr)
-
-    for expr in order:
-        parts = found.get(id(expr))
-        if parts is None or not isinstance(expr, Call):
-            memo[id(expr)] = map_children(expr, new)
-        else:
-            memo[id(expr)] = _sum(expr, parts, [new(_source(p)) for p in parts])
-    return memo[id(function)]
+    return Found(tuple(_source(p) for p in parts), lambda *sources: _sum(expr, parts, sources))
 
 
 def _parts(expr: Expr, readers: Readers) -> list[Expr]:

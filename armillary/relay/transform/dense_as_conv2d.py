@@ -14,52 +14,20 @@ cancel. A feed-forward network with a depthwise convolution moves its narrow end
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from armillary.ir import IRModule
 from armillary.ops.nn_common import reshape_to
-from armillary.relay.expr import Call, Constant, Expr, Function
-from armillary.relay.transform._rules import call, is_from_constants, on_functions, op_name, tensor
+from armillary.relay.expr import Call, Constant, Expr
+from armillary.relay.transform._rules import Found, Readers, call, is_from_constants, op_name, rewrite_found, tensor
 from armillary.relay.transform.hoist_elementwise import elementwise_data
-from armillary.relay.walk import map_children, not_primitive, post_order, users
 from armillary.transform import define_pass
 
 FEW_PIXELS = 16  # with fewer rows the weight is what takes time, and products read it best
 _CONVOLUTIONS = ("nn.conv2d", "nn.conv2d_transpose")
 
-Readers = dict[int, list[Expr]]
-
-
-@dataclass(frozen=True)
-class Found:
-    """What takes an expression's place: `make` of the new form of `source`."""
-
-    source: Expr
-    make: Callable[[Expr], Expr]
-
-
 @define_pass("dense-as-conv2d", opt_level=3)
 def dense_as_conv2d(module: IRModule) -> IRModule:
     """Replace the products and move what they read or write."""
-    return on_functions(module, _all)
-
-
-def _all(function: Function) -> Expr | None:
-    order = post_order(function, not_primitive)
-    readers = users(order)
-    found = {id(e): f for e in order if (f := _to_image(e, readers) or _from_image(e, readers)) is not None}
-    if not found:
-        return None
-    memo: dict[int, Expr] = {}
-
-    def new(expr: Expr) -> Expr:
-        return memo.get(id(expr), expr)
-
-    for expr in order:
-        plan = found.get(id(expr))
-        memo[id(expr)] = map_children(expr, new) if plan is None else plan.make(new(plan.source))
-    return memo[id(function)]
+    return rewrite_found(module, lambda expr, readers: _to_image(expr, readers) or _from_image(expr, readers))
 
 
 def _to_image(expr: Expr, readers: Readers) -> Found | None:
@@ -92,7 +60,7 @@ def _to_image(expr: Expr, readers: Readers) -> Found | None:
             made = Call(op.op, tuple(args), op.attrs, op.span)
         return made
 
-    return Found(source, make)
+    return Found((source,), make)
 
 
 def _from_image(expr: Expr, readers: Readers) -> Found | None:
@@ -116,7 +84,7 @@ def _from_image(expr: Expr, readers: Readers) -> Found | None:
         moved = call("transpose", made, axes=(0, 2, 3, 1))
         return moved if result.ndim == 4 else reshape_to(moved, result.static)
 
-    return Found(image, make)
+    return Found((image,), make)
 
 
 def rows_of(expr: Expr) -> Expr | None:
