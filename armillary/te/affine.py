@@ -195,6 +195,16 @@ class Space:
                 return self.remainder(upper, Linear(divisor // step)).scaled(step).plus(small)
         return self.atom("mod", rest, b)
 
+    def joined(self, value: Linear) -> Linear:
+        """With each quotient and its remainder as what was divided: x // 3 * 3 + x % 3 is x."""
+        for atom, c in value.terms.items():
+            if isinstance(atom, Atom) and atom.kind == "mod" and atom.args[1].value is not None:
+                quotient = self.atom("div", *atom.args)
+                both = quotient.scaled(c * atom.args[1].value).plus(Linear(0, {atom: c}))
+                if both.terms.items() <= value.terms.items():
+                    return self.joined(value.minus(both).plus(atom.args[0].scaled(c)))
+        return value
+
     def _steps(self, rest: Linear, divisor: int) -> list[int]:
         return sorted({g for c in rest.terms.values() if 1 < (g := gcd(c, divisor)) < divisor}, reverse=True)
 
@@ -365,7 +375,7 @@ _RULES: dict[type, Callable[..., Linear | None]] = {
     IntImm: lambda space, item, environment: Linear(item.value),
     Var: _of_var,
     E.IterVar: lambda space, item, environment: _of_var(space, item.var, environment),
-    E.Add: _of_pair(lambda space, a, b: a.plus(b)),
+    E.Add: _of_pair(lambda space, a, b: space.joined(a.plus(b))),
     E.Sub: _of_pair(lambda space, a, b: a.minus(b)),
     E.Mul: _of_pair(lambda space, a, b: space.multiply(a, b)),
     E.FloorDiv: _of_pair(_positive(Space.divide)),

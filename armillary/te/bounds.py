@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import gcd
 from typing import TYPE_CHECKING
 
 from armillary.errors import ScheduleError
@@ -222,7 +223,9 @@ class _Inference:
             high = Linear(min(high.value, first.value + size.value - 1 - still.value))
         elif not any(v in space.high for v in still.vars) and high.value is None:
             high = first.plus(size).shifted(-1).minus(still)
-        return still.plus(space.ranged(axis.var.name, low, high))
+        step = gcd(*rest.terms.values()) if low.value is not None and high.value is not None else 1
+        moved = space.ranged(axis.var.name, space.divide(low, Linear(step)), space.divide(high, Linear(step)))
+        return still.plus(moved.scaled(step))
 
     def _span(self, index: Expr, environment: dict[Var, Linear]) -> Span | None:
         value = self.space.evaluate(index, environment)

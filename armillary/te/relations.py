@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from armillary.te.affine import ONE, ZERO, Linear, Space
-from armillary.te.stage import Fuse, Split, Stage
+from armillary.te.stage import Fuse, Split, Stage, outer_count
 from armillary.tir.expr import Expr, IterVar
 
 Sizes = dict[IterVar, Linear]
@@ -45,8 +45,11 @@ def derive_extents(stage: Stage, roots: Mapping[IterVar, Linear], space: Space) 
         assert known is not None, "a split has a factor or nparts"
         size = size_of(known, space)
         if extent.value is not None and size.value is not None:
-            size = Linear(max(1, min(size.value, extent.value)))
-        rest = space.divide(extent.plus(size).shifted(-1), size)
+            number = max(1, min(size.value, -(-extent.value // relation.step)))
+            size, rest = Linear(number), Linear(outer_count(extent.value, number, relation.step))
+        else:
+            group = size.scaled(relation.step)
+            rest = space.divide(extent.plus(group).shifted(-1), group).scaled(relation.step)
         sizes[relation.outer], sizes[relation.inner] = (rest, size) if relation.nparts is None else (size, rest)
     return sizes
 
@@ -58,8 +61,10 @@ def derive_values(
     values: Sizes = dict(leaves)
     for relation in reversed(relations):
         if isinstance(relation, Split):
-            outer = space.multiply(values[relation.outer], sizes[relation.inner])
-            values[relation.parent] = outer.plus(values[relation.inner])
+            outer, step = values[relation.outer], relation.step
+            group = space.multiply(space.divide(outer, Linear(step)).scaled(step), sizes[relation.inner])
+            inner = values[relation.inner].scaled(step).plus(space.remainder(outer, Linear(step)))
+            values[relation.parent] = group.plus(inner)
         else:
             fused, inner = values[relation.fused], sizes[relation.inner]
             if sizes[relation.outer].key == ONE.key or inner.value == 0:  # no iteration: nothing to divide by

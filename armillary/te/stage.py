@@ -27,13 +27,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """parent = outer * extent(inner) + inner; one of `factor` and `nparts` is given."""
+    """parent = outer * extent(inner) + inner; one of `factor` and `nparts` is given.
+
+    With a `step` the inner ones lie that far apart, and as many outer ones interleave:
+    parent = (outer // step) * step * extent(inner) + inner * step + outer % step.
+    """
 
     parent: IterVar
     outer: IterVar
     inner: IterVar
     factor: Expr | None
     nparts: Expr | None
+    step: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +169,12 @@ class Stage:
 
     # loop structure
 
-    def split(self, parent: IterVar, factor: Any = None, nparts: Any = None) -> tuple[IterVar, IterVar]:
-        """`for i: …` becomes `for i.outer: for i.inner: …` with `factor` inner (or `nparts` outer) iterations."""
+    def split(self, parent: IterVar, factor: Any = None, nparts: Any = None, step: int = 1) -> tuple[IterVar, IterVar]:
+        """`for i: …` becomes `for i.outer: for i.inner: …` with `factor` inner (or `nparts` outer) iterations.
+
+        With a `step` an outer iteration takes every step-th element: by factor 2 and step 3 the six iterations are
+        0 3, 1 4, 2 5; what starts beyond the end is left out.
+        """
         self._check_loops("split")
         position = self._loop("split", parent, reshaping=True)
         if (factor is None) == (nparts is None):
@@ -175,15 +184,18 @@ class Stage:
         if not given.dtype.is_int or (number is not None and number <= 0):
             self._refuse("split", f"axis {parent.var.name}: the {'factor' if nparts is None else 'nparts'} is "
                                   f"{number if number is not None else given.dtype}, wanted a positive integer")  # fmt: skip  # noqa: E501
+        if not isinstance(step, int) or step < 1 or (step > 1 and nparts is not None):
+            self._refuse("split", f"axis {parent.var.name}: the step is {step!r}, wanted 1, or more beside a factor")
         extent = static_extent(parent)
-        outer_extent, inner_extent = _split_extents(extent, number, nparts is None)
+        outer_extent, inner_extent = _split_extents(extent, number, nparts is None, step)
         name, kind = parent.var.name, parent.kind
         outer = _derived_axis(f"{name}.outer", parent, outer_extent, kind)
         inner = _derived_axis(f"{name}.inner", parent, inner_extent, kind)
-        made = Split(parent, outer, inner, given if nparts is None else None, given if nparts is not None else None)
+        by_factor, by_parts = (given, None) if nparts is None else (None, given)
+        more = {"step": step} if step > 1 else {}
         self._record("split", axis=self.key_of(parent),
-                     **{"factor" if nparts is None else "nparts": number if number is not None else str(given)})  # fmt: skip  # noqa: E501
-        self.relations.append(made)
+                     **{"factor" if nparts is None else "nparts": number if number is not None else str(given)}, **more)  # fmt: skip  # noqa: E501
+        self.relations.append(Split(parent, outer, inner, by_factor, by_parts, step))
         self.leaf[position : position + 1] = [outer, inner]
         self._name(outer)
         self._name(inner)
@@ -403,12 +415,18 @@ def static_extent(axis: IterVar) -> int | None:
     return None if axis.dom is None else T.as_int(axis.dom.extent)
 
 
-def _split_extents(extent: int | None, number: int | None, by_factor: bool) -> tuple[int | None, int | None]:
+def _split_extents(extent: int | None, number: int | None, by_factor: bool, step: int) -> tuple[int | None, int | None]:
     if number is None:
         return None, None
-    known = number if extent is None else max(1, min(number, extent))
-    other = None if extent is None else -(-extent // known)
+    known = number if extent is None else max(1, min(number, -(-extent // step)))
+    other = None if extent is None else outer_count(extent, known, step)
     return (other, known) if by_factor else (known, other)
+
+
+def outer_count(extent: int, size: int, step: int) -> int:
+    """How many outer iterations of `size` elements, `step` apart, start inside the extent."""
+    whole = max(0, -(-extent // (size * step)) - 1) * step  # all but the last group of interleaved ones
+    return whole + min(step, extent - whole * size)
 
 
 def _derived_axis(name: str, parent: IterVar, extent: int | None, kind: str) -> IterVar:

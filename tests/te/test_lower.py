@@ -7,6 +7,8 @@ import pytest
 from common import matmul, randoms, run
 
 from armillary import te
+from armillary.target.cost_winograd import tiles_along
+from armillary.te.stage import static_extent
 from armillary.tir.build import const
 from armillary.tir.expr import BufferLoad
 from armillary.tir.stmt import BufferStore, For, LoopKind
@@ -25,6 +27,35 @@ def test_split_by_factor_keeps_the_tail(factor):
     s[c].split(c.op.axis[1], factor=factor)
     s[c].split(c.op.reduce_axis[0], factor=factor)
     check_matmul(s, [a, b, c])
+
+
+@pytest.mark.parametrize(("extent", "factor", "step", "outer"), [
+    (6, 2, 3, 3), (24, 4, 3, 6), (28, 4, 4, 8), (65, 4, 4, 17), (13, 4, 2, 4), (7, 4, 4, 4), (2, 4, 3, 2), (9, 3, 1, 3),
+])  # fmt: skip
+def test_split_by_a_step_visits_each_element_once(extent, factor, step, outer):
+    a = te.placeholder((extent,), name="A")
+    b = te.compute((extent,), lambda i: a(i) + 1.0, name="B")
+    s = te.create_schedule(b.op)
+    o, i = s[b].split(b.op.axis[0], factor=factor, step=step)
+    assert static_extent(o) == outer == tiles_along(extent, factor, step)
+    visited = [(t // step) * step * static_extent(i) + k * step + t % step for t in range(outer) for k in range(factor)]
+    assert sorted(v for v in set(visited) if v < extent) == list(range(extent))
+    (x,) = randoms((extent,))
+    np.testing.assert_allclose(run(s, [a, b], [x])[0], x + 1)
+
+
+def test_a_stage_at_interleaved_tiles_computes_just_those():
+    a = te.placeholder((24,), name="A")
+    b = te.compute((6, 4), lambda t, k: a(t // 3 * 12 + t % 3 + k * 3) * 2.0, name="B")
+    c = te.compute((24,), lambda i: b(i // 12 * 3 + i % 3, i % 12 // 3) + 1.0, name="C")
+    (x,) = randoms((24,))
+    for strip, rows in ((1, 1), (3, 3), (6, 6)):
+        s = te.create_schedule(c.op)
+        tile, _ = s[c].split(c.op.axis[0], factor=4, step=3)
+        at, _ = s[c].split(tile, factor=strip)
+        s[b].compute_at(s[c], at)
+        assert f"compute B[{rows}, 4]" in str(s), s
+        np.testing.assert_allclose(run(s, [a, c], [x])[0], x * 2 + 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("nparts", [1, 3, 4, 16])

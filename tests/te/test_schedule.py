@@ -24,6 +24,8 @@ MISUSE = {
     "split already": (lambda s, a, b, c: (s[c].split(c.op.axis[0], 2), s[c].split(c.op.axis[0], 2)), "already split"),
     "split zero": (lambda s, a, b, c: s[c].split(c.op.axis[0], 0), "wanted a positive integer"),
     "split both": (lambda s, a, b, c: s[c].split(c.op.axis[0], 2, 2), "one of factor and nparts"),
+    "split by no step": (lambda s, a, b, c: s[c].split(c.op.axis[0], 2, step=0), "step is 0, wanted 1, or more beside"),
+    "steps of parts": (lambda s, a, b, c: s[c].split(c.op.axis[0], nparts=2, step=2), "step is 2, wanted 1, or more"),
     "foreign axis": (lambda s, a, b, c: s[c].unroll(b.op.axis[0]), "axis i is not a loop"),
     "reorder twice": (lambda s, a, b, c: s[c].reorder(c.op.axis[0], c.op.axis[0]), "axis i is given twice"),
     "fuse order": (lambda s, a, b, c: s[c].fuse(c.op.axis[1], c.op.axis[0]), "not neighbouring"),
@@ -126,7 +128,7 @@ def test_random_legal_schedules_keep_results(seed):
             continue
         for _ in range(pick.randrange(4)):
             if pick.random() < 0.7:
-                stage.split(pick.choice(stage.leaf), factor=pick.randint(1, 6))
+                stage.split(pick.choice(stage.leaf), factor=pick.randint(1, 6), step=pick.choice((1, 1, 2, 3)))
             else:
                 at = pick.randrange(len(stage.leaf) - 1)
                 if (stage.leaf[at].kind == "reduce") == (stage.leaf[at + 1].kind == "reduce"):
