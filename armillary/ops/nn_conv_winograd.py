@@ -1,4 +1,4 @@
-"""Winograd convolution in blocked layouts: 3x3 kernels, stride 1.
+"""Winograd convolution in blocked layouts: 3x3 kernels, stride 1, any dilation.
 
 In: data (N, C/ci, H, W, ci) and a transformed weight (a, a, O/co, C/ci, ci, co), where a = m + 2 and each tile gives m
 x m outputs. Out: (N, O/co, OH, OW, co). Operators: nn.contrib_conv2d_winograd_weight_transform (run when weights are
@@ -7,10 +7,14 @@ F(4,3) are 0, +-1/sqrt(2), +-sqrt(2), infinity, which keep the largest matrix en
 at about 5 times that of the direct sum (with +-1, +-2: 13 times). Source: S. Winograd, "Arithmetic Complexity of
 Computations" (1980); A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks" (2015); matrices by the
 Cook-Toom construction. Chosen by relay/transform/winograd_conv2d.py.
+
+With dilation d the outputs of a tile lie d apart, in rows and in columns, and so do the inputs they need: d x d tiles
+interleave, and their products are those of any other tiles.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -19,12 +23,13 @@ import numpy as np
 
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
-from armillary.ops.nn_common import f32, need_rank, need_tensor, out_dim, reduce_axes
+from armillary.ops.nn_common import f32, need_rank, need_tensor, out_dim, reduce_axes, window_count
 from armillary.ops.nn_conv import convolve, window
 from armillary.ops.nn_conv_blocked import unblock
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
+from armillary.target.cost_winograd import Layer, tiles_along
 
 KERNEL = 3
 _HALF, _TWO = 2**-0.5, 2**0.5
@@ -135,10 +140,10 @@ def _infer(attrs: WinogradAttrs, data: Type, weight: Type) -> TensorType:
             f"{op}: for data {x.shape} and tile {attrs.tile_size} the weight must be "
             f"({side}, {side}, O/o, {x.shape[1]}, {x.shape[4]}, o), got {w.shape}"
         )
-    if {*attrs.strides, *attrs.dilation} != {1}:
-        raise TypeMismatch(f"{op}: strides and dilation must be 1, got {attrs.strides} and {attrs.dilation}")
-    pads = window(op, attrs, 2).pads
-    size = [out_dim(op, x.shape[2 + a], pads[a], KERNEL, 1, 1) for a in range(2)]
+    if set(attrs.strides) != {1}:
+        raise TypeMismatch(f"{op}: strides must be 1, got {attrs.strides}")
+    win = window(op, attrs, 2)
+    size = [out_dim(op, x.shape[2 + a], win.pads[a], KERNEL, 1, win.dilation[a]) for a in range(2)]
     return TensorType((x.shape[0], w.shape[2], *size, w.shape[5]), x.dtype)
 
 
@@ -152,6 +157,23 @@ def _reference(attrs: WinogradAttrs, data: Array, weight: Array) -> Array:
     y = convolve(unblock(data).astype(np.float64), full, window(winograd.name, attrs, 2), 1)
     n, _, h, w = y.shape
     return np.ascontiguousarray(y.reshape(n, o, q, h, w).transpose(0, 1, 3, 4, 2)).astype(data.dtype)
+
+
+def layer_of(attrs: Any, data: TensorType, result: TensorType) -> Layer:
+    """The sizes of a blocked 3x3 convolution with stride 1, as the cost model takes them."""
+    win = window(winograd.name, attrs, 2)
+    batch, chunks, height, width, block = result.static
+    _, blocks, *sizes, inner = data.static
+    taps = math.prod(_taps_inside(*axis) for axis in zip(sizes, (height, width), win.pads, win.dilation, strict=True))
+    return Layer(blocks * inner, chunks * block, batch, height, width, block, win.dilation, taps)
+
+
+def _taps_inside(size: int, outputs: int, pads: tuple[int, int], dilation: int) -> float:
+    """How many taps lie on the data, of an average output; the cost model was fitted with all for dilation 1."""
+    if dilation == 1:
+        return float(KERNEL)
+    starts = range(-pads[0], KERNEL * dilation - pads[0], dilation)
+    return sum(len(range(max(0, s), min(size, s + outputs))) for s in starts) / outputs
 
 
 def _pick(row: Any, matrix: Array, value: Callable[[int], Any]) -> Any:
@@ -187,19 +209,37 @@ def _leading(coefficients: Sequence[float], start: int) -> float:
     return next(float(c) for c in list(coefficients)[start::2][::-1] if abs(c) >= 1e-12)
 
 
+def _place(tile: Any, index: Any, m: int, dilation: int) -> Any:
+    """The row or column of an element of a tile."""
+    if dilation == 1:
+        return tile * m + index
+    return tile // dilation * (m * dilation) + tile % dilation + index * dilation
+
+
+def _tile_of(place: Any, m: int, dilation: int) -> tuple[Any, Any]:
+    """The tile of a row or column, and its index there: the inverse of `_place`."""
+    if dilation == 1:
+        return place // m, place % m
+    group, rest = place // (m * dilation), place % (m * dilation)
+    return group * dilation + place % dilation, rest // dilation
+
+
 @winograd.compute
 def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """Tile, transform along each axis, multiply per point, transform back: every step a stage with a tag."""
     m, found = attrs.tile_size, matrices(attrs.tile_size)
-    side = m + KERNEL - 1
-    (top, bottom), (left, right) = window(winograd.name, attrs, 2).pads
+    side, win = m + KERNEL - 1, window(winograd.name, attrs, 2)
+    ((top, _), (left, _)), (dy, dx) = win.pads, win.dilation
     n, i_blocks, height, width, ci = te.static_shape(data)
     _, _, o_blocks, _, _, co = te.static_shape(weight)
-    out_h, out_w = height + top + bottom - 2, width + left + right - 2
-    th, tw = -(-out_h // m), -(-out_w // m)
+    out_h, out_w = (
+        window_count(size, pad, KERNEL, 1, d)
+        for size, pad, d in zip((height, width), win.pads, win.dilation, strict=True)
+    )
+    th, tw = tiles_along(out_h, m, dy), tiles_along(out_w, m, dx)
 
     def read(b: Any, c: Any, p: Any, q: Any, y: Any, x: Any, i: Any) -> Any:
-        row, column = p * m + y - top, q * m + x - left
+        row, column = _place(p, y, m, dy) - top, _place(q, x, m, dx) - left
         inside = te.all(row >= 0, row < height, column >= 0, column < width)
         return te.if_then_else(inside, data(b, c, row, column, i), te.const(0.0, data.dtype))
 
@@ -232,11 +272,12 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
         lambda b, o, p, q, y, x, j: _pick(x, found.output, lambda v: back(b, o, p, q, y, v, j)),
         name="output_tile", tag="winograd_output",
     )  # fmt: skip
-    made: te.Tensor = te.compute(
-        (n, o_blocks, out_h, out_w, co),
-        lambda b, o, y, x, j: block(b, o, y // m, x // m, y % m, x % m, j),
-        name="conv2d_winograd", tag="conv2d_winograd",
-    )  # fmt: skip
+
+    def pick(b: Any, o: Any, y: Any, x: Any, j: Any) -> Any:
+        (p, v), (q, w) = _tile_of(y, m, dy), _tile_of(x, m, dx)
+        return block(b, o, p, q, v, w, j)
+
+    made: te.Tensor = te.compute((n, o_blocks, out_h, out_w, co), pick, name="conv2d_winograd", tag="conv2d_winograd")
     return made
 
 
@@ -246,7 +287,8 @@ def _flops(attrs: WinogradAttrs, types: Sequence[TensorType], result: TensorType
     batch, chunks, height, width, block = result.static
     channels, outputs, m = types[0].static[1] * types[0].static[4], chunks * block, attrs.tile_size
     side, found = m + KERNEL - 1, matrices(m)
-    tiles = batch * -(-height // m) * -(-width // m)
+    (dy, dx) = window(winograd.name, attrs, 2).dilation
+    tiles = batch * tiles_along(height, m, dy) * tiles_along(width, m, dx)
     data, back = (int(np.count_nonzero(np.abs(x) > 1e-12)) for x in (found.data, found.output))
     transforms = channels * 2 * side * data + outputs * (side + m) * back
     return 2.0 * tiles * (side * side * channels * outputs + transforms)
@@ -274,11 +316,14 @@ def _transformed(tile: int, *shape: int) -> Array:
 def _samples() -> Iterator[Sample]:
     yield Sample(WinogradAttrs(2, (1, 1)), (f32(1, 1, 4, 5, 4), _transformed(2, 1, 1, 3, 3, 4, 4)), atol=1e-4)
     yield Sample(WinogradAttrs(4, (1, 1)), (f32(1, 2, 8, 7, 4), _transformed(4, 1, 2, 3, 3, 4, 4)), atol=1e-4)
+    yield Sample(
+        WinogradAttrs(2, (2, 1), dilation=(3, 2)), (f32(1, 1, 8, 7, 4), _transformed(2, 1, 1, 3, 3, 4, 4)), atol=1e-4
+    )
     yield Sample(WinogradAttrs(4, (0, 0)), (f32(2, 1, 14, 14, 16), _transformed(4, 2, 1, 3, 3, 16, 16)), atol=3e-4)
 
 
 @winograd.bad_samples
 def _bad() -> Iterator[BadSample]:
     yield BadSample(WinogradAttrs(), (f32(1, 1, 8, 8, 4), f32(4, 4, 1, 1, 4, 4)), "the weight must be")
-    wide = WinogradAttrs(dilation=(2, 2))
-    yield BadSample(wide, (f32(1, 1, 8, 8, 4), f32(6, 6, 1, 1, 4, 4)), "strides and dilation must be 1")
+    strided = WinogradAttrs(strides=(2, 2))
+    yield BadSample(strided, (f32(1, 1, 8, 8, 4), f32(6, 6, 1, 1, 4, 4)), "strides must be 1")

@@ -42,9 +42,19 @@ STRIP_SHARE = 0.85  # of L2, for a strip and all weights
 FLOAT = 4
 
 
+def tiles_along(outputs: int, tile: int, dilation: int) -> int:
+    """Tiles along an axis: each has up to `tile` outputs `dilation` apart, and so many begin side by side."""
+    whole = (-(-outputs // (tile * dilation)) - 1) * dilation
+    return whole + min(dilation, outputs - whole * tile)
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A 3x3 convolution with stride 1: channels in and out, batch, output height and width, block (0: a vector)."""
+    """A 3x3 convolution with stride 1: channels in and out, batch, output height and width, block (0: a vector).
+
+    With a dilation a tile's outputs lie so far apart, and tiles interleave; of the direct convolution's 9 taps `taps`
+    lie on the data, on average.
+    """
 
     inputs: int
     outputs: int
@@ -52,6 +62,20 @@ class Layer:
     height: int
     width: int
     block: int = 0
+    dilation: tuple[int, ...] = (1, 1)
+    taps: float = 9.0
+
+    def beside(self, tile: int) -> int:
+        """Tiles of F(tile, 3) in a row of them."""
+        return tiles_along(self.width, tile, self.dilation[1])
+
+    def below(self, tile: int) -> int:
+        """Rows of tiles of F(tile, 3) in an image."""
+        return tiles_along(self.height, tile, self.dilation[0])
+
+    def tiles(self, tile: int) -> int:
+        """Tiles of F(tile, 3) in all images."""
+        return self.batch * self.below(tile) * self.beside(tile)
 
     def chunks(self, cpu: CpuModel) -> int:
         """Blocks of output channels."""
@@ -60,11 +84,6 @@ class Layer:
     def is_narrow(self, cpu: CpuModel) -> bool:
         """Whether a block fills at most half a vector."""
         return 0 < 2 * self.block <= cpu.lanes
-
-    @property
-    def macs(self) -> int:
-        """Multiply-adds of the direct convolution."""
-        return 9 * self.inputs * self.outputs * self.batch * self.height * self.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +104,8 @@ def direct_nest(layer: Layer, cpu: CpuModel, weights_far: float) -> Nest:
     data = FLOAT * layer.batch * layer.inputs * layer.height * layer.width
     reread = SHOWN_INPUT * data / far(data, cpu)
     lines = layer.batch * layer.height
-    narrow = layer.is_narrow(cpu)
-    return Nest(layer.width, lines, layer.chunks(cpu), 9 * layer.inputs, weights_far, reread=reread, is_narrow=narrow)
+    narrow, steps = layer.is_narrow(cpu), round(layer.taps * layer.inputs)
+    return Nest(layer.width, lines, layer.chunks(cpu), steps, weights_far, reread=reread, is_narrow=narrow)
 
 
 def asks_ahead(layer: Layer, plan: Plan, cpu: CpuModel) -> bool:
@@ -98,7 +117,7 @@ def asks_ahead(layer: Layer, plan: Plan, cpu: CpuModel) -> bool:
     if not plan.tile or plan.strip:
         return False
     weights = FLOAT * (plan.tile + 2) ** 2 * layer.inputs * layer.outputs
-    tiles = layer.batch * -(-layer.height // plan.tile) * -(-layer.width // plan.tile)
+    tiles = layer.tiles(plan.tile)
     return AHEAD[0] <= tiles <= AHEAD[1] and weights > max(cpu.l2, 1 << 18)
 
 
@@ -108,7 +127,7 @@ def product_nest(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) ->
 
 
 def _products(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) -> Nest:
-    across, down = -(-layer.width // plan.tile), -(-layer.height // plan.tile)
+    across, down = layer.beside(plan.tile), layer.below(plan.tile)
     points, chunks = (plan.tile + 2) ** 2, layer.chunks(cpu)
     data, _, rate = _carried(layer, plan, cpu)
     if not plan.strip:
@@ -151,8 +170,7 @@ def estimate(layer: Layer, plan: Plan, cpu: CpuModel, network: int = 0, tile: Ti
     weights = FLOAT * points * layer.inputs * layer.outputs / rate
     if ahead and weights > product.cycles:
         product = Estimate(product.name, weights, "memory bandwidth")
-    tiles = layer.batch * -(-layer.height // plan.tile) * -(-layer.width // plan.tile)
-    vectors = tiles * (layer.inputs * DATA_CYCLES + layer.outputs * OUTPUT_CYCLES) / cpu.lanes
+    vectors = layer.tiles(plan.tile) * (layer.inputs * DATA_CYCLES + layer.outputs * OUTPUT_CYCLES) / cpu.lanes
     transforms = vectors * points + _carrying(layer, plan, cpu)
     bound = product.bound if product.cycles > transforms else "the transforms"
     return Estimate(f"{plan}, tile {tile}", product.cycles + transforms, bound)
@@ -163,8 +181,7 @@ def _carried(layer: Layer, plan: Plan, cpu: CpuModel) -> tuple[float, float, flo
 
     The rate is 0 where a strip of both stays in L2.
     """
-    across, down = -(-layer.width // plan.tile), -(-layer.height // plan.tile)
-    points, tiles = (plan.tile + 2) ** 2, layer.batch * down * across
+    points, tiles = (plan.tile + 2) ** 2, layer.tiles(plan.tile)
     data, products = (float(FLOAT * points * tiles * n) for n in (layer.inputs, layer.outputs))
     held = (data + products) * plan.strip / tiles if plan.strip else data + products
     if plan.strip and held <= STRIP_SHARE * max(cpu.l2, 1 << 18):
@@ -191,19 +208,24 @@ def _carrying(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
 
 def plans(layer: Layer, tile: int) -> list[Plan]:
     """The forms F(tile, 3) can take: phases, and strips of a whole or an even part of a row of tiles."""
-    across, down = -(-layer.width // tile), layer.batch * -(-layer.height // tile)
-    strips = [across // parts for parts in range(1, across + 1) if across % parts == 0]
+    across, down = layer.beside(tile), layer.batch * layer.below(tile)
     return [Plan(tile)] + [
         Plan(tile, strip)
-        for strip in strips
-        if strip >= min(across, MIN_STRIP) and down * (across // strip) >= MIN_TASKS
+        for strip in reversed(range(min(across, MIN_STRIP), across + 1))
+        if _is_strip(layer, tile, strip) and down * (across // strip) >= MIN_TASKS
     ]
+
+
+def _is_strip(layer: Layer, tile: int, strip: int) -> bool:
+    """Whether so many tiles are an even part of a row of them, with all that interleave."""
+    across = layer.beside(tile)
+    return strip == across or (across % strip == 0 and strip % layer.dilation[1] == 0)
 
 
 def best_plan(layer: Layer, tile: int, cpu: CpuModel, network: int = 0) -> Plan:
     """The cheapest form of F(tile, 3), or the one the pass context asks for."""
     forced: int = PassContext.current().get(FORCED_STRIP)
-    if forced == 0 or (forced > 0 and -(-layer.width // tile) % forced == 0):
+    if forced == 0 or (forced > 0 and _is_strip(layer, tile, forced)):
         return Plan(tile, forced)
     return min(plans(layer, tile), key=lambda plan: _score(layer, plan, cpu, network))
 

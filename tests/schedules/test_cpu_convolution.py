@@ -130,6 +130,52 @@ def test_winograd_agrees_with_the_reference(padding: tuple[int, ...], height: in
     assert np.abs(got - expected).max() < 2e-5 * np.abs(expected).max(), text
 
 
+DILATED = [
+    ((1, 32, 28, 28), {"padding": (2, 2), "dilation": (2, 2)}),
+    ((2, 32, 13, 29), {"padding": (3, 3), "dilation": (3, 3)}),
+    ((1, 16, 33, 17), {"padding": (1, 4, 0, 2), "dilation": (4, 4)}),
+    ((2, 16, 19, 22), {"padding": (1, 2), "dilation": (1, 2)}),
+    ((1, 16, 11, 24), {"padding": (0, 0), "dilation": (5, 3)}),
+]
+
+
+@pytest.mark.parametrize("strip", [-1, 0, 8])
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(("shape", "attrs"), DILATED)
+def test_dilated_winograd_agrees_with_the_reference(
+    shape: tuple[int, ...], attrs: dict[str, Any], tile: int, strip: int
+) -> None:
+    rng = np.random.default_rng(8)
+    function, x = conv(shape, 32, 3, 8, **attrs)
+    result = evaluate(function, [x])
+    shortcut = relay.const(rng.standard_normal(result.shape).astype("float32"))
+    function = relay.Function(function.params, relay.nn.relu(function.body - shortcut))
+    expected = np.maximum(result - shortcut.data, 0)
+    with PassContext(opt_level=3, config={"relay.WinogradConv2D.tile": tile, "cpu.winograd.strip": strip}):
+        library = build(function, "llvm")
+    assert f"Winograd F({tile},3)" in library.get_graph_json()
+    for threads in (1, 2):
+        try:
+            config_threadpool(0, threads)
+            graph = library["default"](cpu(0))
+            graph.set_input("x", x)
+            graph.run()
+        finally:
+            config_threadpool(0, 2)
+        assert np.abs(graph.get_output(0).numpy() - expected).max() < 2e-5 * np.abs(result).max()
+
+
+def test_dilated_layers_of_segmentation_networks_are_done_by_winograd_where_phases_are_large() -> None:
+    for name in ("sapphirerapids", "znver4"):
+        target = f"llvm -mtriple=x86_64-linux-gnu -mcpu={name}"
+        for side, channels, dilation, pays in ((28, 256, 2, True), (28, 512, 4, True), (12, 512, 6, False)):
+            pads = (dilation, dilation)
+            function, _ = conv((1, channels, side, side), channels, 3, 3, padding=pads, dilation=pads)
+            with PassContext(opt_level=3):
+                text = relay.optimize(function, target)[0].astext(False)
+            assert ("winograd_NCHWc" in text) == pays, (name, side, dilation)
+
+
 @pytest.mark.skipif(not cpu_model(Target("llvm")).has("avx2"), reason="runs code for Haswell")
 @pytest.mark.parametrize(("tile", "batch"), [("7x1x2", 1), ("7x1x2", 2), ("7x1", 1)])
 def test_winograd_products_of_several_lines_of_tiles_may_leave_a_rest(tile: str, batch: int) -> None:

@@ -51,7 +51,9 @@ def test_convolutions_products_and_plain_loops_name_their_algorithm() -> None:
     assert direct.milliseconds > 0 and direct.bound and "x" in direct.tile and len(direct.alternatives) >= 2
     assert direct.objections == ("Winograd: the kernel is 1x1, not 3x3",)
     strided = explained_as(conv(64, 64, 28, 3, strides=(2, 2)), "direct convolution")
-    assert "not Winograd: it takes stride 1 and no dilation" in strided.sentences()
+    assert "not Winograd: the strides are 2x2, not 1x1" in strided.sentences()
+    dilated = explained_as(conv(512, 512, 12, 3, padding=(6, 6), dilation=(6, 6)), "direct convolution")
+    assert not dilated.objections and any("F(2,3)" in name for name, _ in dilated.alternatives)
     assert explained_as(conv(64, 64, 28, 3, groups=64, padding=(1, 1)), "depthwise").tile
     winograd = explained_as(conv(64, 64, 56, 3, padding=(1, 1)), "Winograd F(4,3)")
     names = " ".join(name for name, _ in winograd.alternatives)

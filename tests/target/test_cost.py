@@ -17,7 +17,16 @@ from armillary.target.cost import (
     tile_estimate,
     tiles,
 )
-from armillary.target.cost_winograd import Layer, Plan, best_plan, estimate, plans, product_nest, ranked_plans
+from armillary.target.cost_winograd import (
+    Layer,
+    Plan,
+    best_plan,
+    estimate,
+    plans,
+    product_nest,
+    ranked_plans,
+    tiles_along,
+)
 from armillary.transform import PassContext
 
 CPUS = {
@@ -150,6 +159,28 @@ def test_strips_divide_a_row_of_tiles_and_leave_work_for_threads() -> None:
         across, down = -(-112 // tile), -(-56 // tile)
         strips = [plan.strip for plan in plans(layer, tile)]
         assert strips[0] == 0 and all(across % s == 0 and down * (across // s) >= 4 for s in strips[1:])
+
+
+def test_tiles_of_a_dilated_layer_interleave_and_large_dilations_leave_them_empty() -> None:
+    assert [tiles_along(28, 4, d) for d in (1, 2, 4, 12)] == [7, 8, 8, 12]
+    assert [tiles_along(65, 4, d) for d in (1, 2, 4)] == [17, 17, 17]  # all phases alike would take 18 and 20
+    assert [tiles_along(5, 4, d) for d in (1, 3, 8)] == [2, 3, 5]
+    for cpu in (ZEN4, SERVER):
+        plain = estimate(Layer(256, 256, 1, 32, 32), Plan(4), cpu).cycles
+        assert estimate(Layer(256, 256, 1, 32, 32, 0, (4, 4)), Plan(4), cpu).cycles == plain
+        assert estimate(Layer(256, 256, 1, 28, 28, 0, (14, 14)), Plan(2), cpu).cycles > 2 * plain / 3
+
+
+def test_strips_of_a_dilated_layer_hold_whole_groups_of_tiles() -> None:
+    strips = [plan.strip for plan in plans(Layer(64, 64, 1, 48, 48, 0, (1, 3)), 2)]
+    assert strips == [0, 24, 12, 6]
+    with PassContext(config={"cpu.winograd.strip": 8}):
+        assert best_plan(Layer(64, 64, 1, 48, 48, 0, (1, 3)), 2, ZEN4).strip in strips
+
+
+def test_direct_convolution_does_not_pay_for_taps_outside_the_data() -> None:
+    near, wide = Layer(64, 64, 1, 24, 24, 0, (12, 12), 9.0), Layer(64, 64, 1, 24, 24, 0, (12, 12), 4.0)
+    assert estimate(wide, Plan(0), SERVER).cycles < 0.5 * estimate(near, Plan(0), SERVER).cycles
 
 
 def test_a_small_network_reads_its_weights_from_l3() -> None:

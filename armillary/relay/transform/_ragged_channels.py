@@ -229,14 +229,14 @@ class _Group:
         inner, outer = self._block(data, wide), self._own_block(expr, wide)
         kernel = math.prod(weight.shape[2:])
         outputs = -(-self._width(expr, wide) // outer) * outer
-        layer = Layer(inputs, outputs, batch, height, width, outer)
+        win = window("nn.conv2d", expr.attrs, 2)
+        layer = Layer(inputs, outputs, batch, height, width, outer, win.dilation)
         nest = Nest(
             width, batch * height, outputs // outer, inputs * kernel, far_weights(self.cpu, self.network),
             is_narrow=layer.is_narrow(self.cpu),
         )  # fmt: skip
         direct = ranked_tiles(nest, self.cpu)[0][1].cycles
-        win = window("nn.conv2d", expr.attrs, 2)
-        if inner != outer or weight.shape[2:] != (3, 3) or set(win.strides) | set(win.dilation) != {1}:
+        if inner != outer or weight.shape[2:] != (3, 3) or set(win.strides) != {1}:
             return direct
         tiles = [tile for tile in TILES if tile <= PassContext.current().get(MAX_TILE)]
         plans = [best_plan(layer, tile, self.cpu, self.network) for tile in tiles]

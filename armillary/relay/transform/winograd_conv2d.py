@@ -1,7 +1,8 @@
 """winograd-conv2d: blocked 3x3 convolutions by Winograd's algorithm, where the cost model says it is faster.
 
-In: a module after alter-op-layout. Out: nn.contrib_conv2d_NCHWc calls with a constant 3x3 float32 kernel, stride 1 and
-one group become nn.contrib_conv2d_winograd_NCHWc; their weights go through a transform that runs when they are loaded.
+In: a module after alter-op-layout. Out: nn.contrib_conv2d_NCHWc calls with a constant 3x3 float32 kernel, stride 1,
+any dilation and one group become nn.contrib_conv2d_winograd_NCHWc; their weights go through a transform that runs when
+they are loaded.
 Invariant: the result agrees with the direct convolution to a few units of its rounding error; tiles above
 `relay.WinogradConv2D.max_tile` (default 4; 0 switches the pass off) are never used, since F(6,3) is ten times less
 exact.
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from armillary.ir import IRModule
+from armillary.ops.nn_conv_winograd import layer_of
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import get_op, is_call
 from armillary.relay.transform._rules import on_functions, tensor
@@ -62,17 +64,15 @@ def _eligible(expr: Expr) -> Layer | None:
     if not is_call(expr, "nn.contrib_conv2d_NCHWc"):
         return None
     call: Any = expr  # Any: a Call, as just tested
-    weight, attrs, result = tensor(call.args[1]), call.attrs, tensor(call)
-    if weight is None or result is None:
+    (data, weight), attrs, result = map(tensor, call.args), call.attrs, tensor(call)
+    if data is None or weight is None or result is None:
         return None
-    plain = attrs.groups == 1 and set(attrs.strides) == {1} and set(attrs.dilation) == {1}
+    plain = attrs.groups == 1 and set(attrs.strides) == {1}
     if not plain or weight.shape[2:4] != (3, 3) or result.dtype != "float32" or not is_constant(call.args[1]):
         return None
     if is_whole(call.args[1]):
         return None
-    batch, chunks, height, width, block = result.static
-    _, i_blocks, _, _, i_block, _ = weight.static
-    return Layer(i_blocks * i_block, chunks * block, batch, height, width, block) if i_block == block else None
+    return layer_of(attrs, data, result) if weight.static[4] == result.static[4] else None
 
 
 def is_constant(expr: Expr) -> bool:
@@ -96,5 +96,6 @@ def _replaced(expr: Any, tile: int) -> Call:
     data, weight = expr.args
     transformed = get_op("nn.contrib_conv2d_winograd_weight_transform")(weight, tile_size=tile)
     op = get_op("nn.contrib_conv2d_winograd_NCHWc")
-    attrs = op.make_attrs(named={"tile_size": tile, "padding": expr.attrs.padding, "channels": expr.attrs.channels})
+    kept = {name: getattr(expr.attrs, name) for name in ("padding", "channels", "dilation")}
+    attrs = op.make_attrs(named={"tile_size": tile, **kept})
     return Call(op, (data, transformed), attrs, expr.span)

@@ -17,6 +17,7 @@ from typing import Any
 from armillary import te
 from armillary.ops.nn_conv import result_dtype, window
 from armillary.ops.nn_conv_blocked import output_shape
+from armillary.ops.nn_conv_winograd import layer_of
 from armillary.schedules.cpu.common import (
     accumulators,
     ask_ahead,
@@ -41,7 +42,7 @@ from armillary.target.cost import (
     shares_tiles,
     weighed_tiles,
 )
-from armillary.target.cost_winograd import TILES, Layer, best_plan, estimate
+from armillary.target.cost_winograd import TILES, best_plan, estimate
 from armillary.target.cpu import CpuModel, cpu_model
 
 FLOAT = 4
@@ -124,16 +125,10 @@ def explain_direct(workload: Workload) -> Explanation:
     reason = _not_winograd(workload)
     if reason is not None:
         return explained("direct convolution", f"{tile}", rows, cpu, [f"Winograd: {reason}"])
-    layer = _layer(workload)
+    data, result = workload.types[0], workload.op.infer_type(workload.attrs, workload.types)
+    layer = layer_of(workload.attrs, data, result)  # type: ignore[arg-type]  # tensor types, as inference has checked
     winograd = [estimate(layer, best_plan(layer, m, cpu), cpu) for m in TILES[:2]]
     return explained("direct convolution", f"{tile}", rows + winograd, cpu)
-
-
-def _layer(workload: Workload) -> Layer:
-    data: Any = workload.types[0]
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    batch, chunks, height, width, block = result.static
-    return Layer(data.static[1] * data.static[4], chunks * block, batch, height, width, block)
 
 
 def _not_winograd(workload: Workload) -> str | None:
@@ -142,8 +137,8 @@ def _not_winograd(workload: Workload) -> str | None:
     kernel, attrs = weight.static[2:4], workload.attrs
     if kernel != (3, 3):
         return f"the kernel is {kernel[0]}x{kernel[1]}, not 3x3"
-    if set(attrs.strides) != {1} or set(attrs.dilation) != {1}:
-        return "it takes stride 1 and no dilation"
+    if set(attrs.strides) != {1}:
+        return f"the strides are {attrs.strides[0]}x{attrs.strides[1]}, not 1x1"
     return None if attrs.groups == 1 else f"there are {attrs.groups} groups"
 
 

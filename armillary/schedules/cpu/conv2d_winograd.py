@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from armillary import te
+from armillary.ops.nn_conv_winograd import layer_of
 from armillary.schedules.cpu.common import (
     Stages,
     accumulators,
@@ -28,24 +29,22 @@ from armillary.target.cpu import CpuModel, cpu_model
 SHORT_SUM = 32  # terms: the transforms back enlarge the rounding error of the products about tenfold
 
 
-def layer_of(workload: Workload) -> Layer:
-    """The sizes of a Winograd convolution, from its types."""
+def _layer(workload: Workload) -> Layer:
     data: Any = workload.types[0]  # Any: tensor types, as inference has checked
     result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    batch, chunks, height, width, block = result.static
-    return Layer(data.static[1] * data.static[4], chunks * block, batch, height, width, block)
+    return layer_of(workload.attrs, data, result)
 
 
 def chosen(workload: Workload, cpu: CpuModel) -> tuple[Plan, Tile]:
     """The form and the register tile of the products."""
-    layer = layer_of(workload)
+    layer = _layer(workload)
     plan = best_plan(layer, workload.attrs.tile_size, cpu)
     return plan, choose_tile(product_nest(layer, plan, cpu, far_weights(cpu)), cpu)
 
 
 def explain_winograd(workload: Workload) -> Explanation:
     """The form against the other forms, the other tile sizes and the direct convolution."""
-    cpu, layer = cpu_model(workload.target), layer_of(workload)
+    cpu, layer = cpu_model(workload.target), _layer(workload)
     plan, tile = chosen(workload, cpu)
     mine = estimate(layer, plan, cpu)
     weighed = [p for m in TILES if m <= max(4, plan.tile) for p in plans(layer, m) if p != plan]
@@ -56,33 +55,33 @@ def explain_winograd(workload: Workload) -> Explanation:
 @implement("nn.contrib_conv2d_winograd_NCHWc", family="cpu", name="winograd", explain=explain_winograd)
 def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
     """Strips or phases, as the cost model says."""
-    cpu = cpu_model(fused.workload.target)
+    cpu, layer = cpu_model(fused.workload.target), _layer(fused.workload)
     plan, tile = chosen(fused.workload, cpu)
     (conv,) = fused.anchor
     stages = tagged_stages(conv, "winograd")
     output = fused.outputs[0]
     inline_others(schedule, fused, stages.values())
-    at = _schedule_output(schedule, output, stages, plan.tile, plan.strip)
+    at = _schedule_output(schedule, output, stages, plan, layer.dilation)
     if at is not None:
         schedule[stages["data"]].compute_at(schedule[output], at)
         schedule[stages["product"]].compute_at(schedule[output], at)
     _schedule_data(schedule, stages, is_root=at is None)
     inner = _schedule_product(schedule, stages["product"], tile, is_strip=at is not None)
-    if asks_ahead(layer_of(fused.workload), plan, cpu):
-        ask_ahead(inner, tile.vectors * layer_of(fused.workload).inputs)
+    if asks_ahead(layer, plan, cpu):
+        ask_ahead(inner, tile.vectors * layer.inputs)
 
 
 def _schedule_output(
-    schedule: te.Schedule, output: te.Tensor, stages: Stages, tile: int, strip: int
+    schedule: te.Schedule, output: te.Tensor, stages: Stages, plan: Plan, dilation: tuple[int, ...]
 ) -> te.IterVar | None:
     """Tiles of m x m outputs; the inverse transforms attach to a tile. Gives the axis of a strip, if there is one."""
     stage = schedule[output]
     batch, chunk, row, column, block = stage.op.axis
-    row_tile, row_inner = stage.split(row, factor=tile)
-    column_tile, column_inner = stage.split(column, factor=tile)
+    row_tile, row_inner = stage.split(row, factor=plan.tile, step=dilation[0])
+    column_tile, column_inner = stage.split(column, factor=plan.tile, step=dilation[1])
     at = None
-    if strip:
-        column_strip, column_tile = stage.split(column_tile, factor=strip)
+    if plan.strip:
+        column_strip, column_tile = stage.split(column_tile, factor=plan.strip)
         stage.reorder(batch, row_tile, column_strip, chunk, column_tile, row_inner, column_inner, block)
         at = stage.fuse(batch, row_tile, column_strip)
         stage.parallel(at)
@@ -149,4 +148,3 @@ def _schedule_product(schedule: te.Schedule, product: te.Tensor, tile: Tile, *, 
             inside.unroll(axis)
         inside.vectorize(lane_tile)
     return sums[-1]
-
