@@ -1,12 +1,12 @@
-"""Winograd convolution in blocked layouts: 3x3 kernels, stride 1, any dilation.
+"""Winograd convolution in blocked layouts: 3x3 kernels, stride 1, any dilation, groups of whole blocks.
 
-In: data (N, C/ci, H, W, ci) and a transformed weight (a, a, O/co, C/ci, ci, co), where a = m + 2 and each tile gives m
-x m outputs. Out: (N, O/co, OH, OW, co). Operators: nn.contrib_conv2d_winograd_weight_transform (run when weights are
-loaded) and nn.contrib_conv2d_winograd_NCHWc. Invariant: equal to the direct convolution up to rounding; the points of
-F(4,3) are 0, +-1/sqrt(2), +-sqrt(2), infinity, which keep the largest matrix entry at 2.83 and a single layer's error
-at about 5 times that of the direct sum (with +-1, +-2: 13 times). Source: S. Winograd, "Arithmetic Complexity of
-Computations" (1980); A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks" (2015); matrices by the
-Cook-Toom construction. Chosen by relay/transform/winograd_conv2d.py.
+In: data (N, C/ci, H, W, ci) and a transformed weight (a, a, O/co, C/groups/ci, ci, co), where a = m + 2 and each tile
+gives m x m outputs. Out: (N, O/co, OH, OW, co). Operators: nn.contrib_conv2d_winograd_weight_transform (run when
+weights are loaded) and nn.contrib_conv2d_winograd_NCHWc. Invariant: equal to the direct convolution up to rounding; the
+points of F(4,3) are 0, +-1/sqrt(2), +-sqrt(2), infinity, which keep the largest matrix entry at 2.83 and a single
+layer's error at about 5 times that of the direct sum (with +-1, +-2: 13 times). Source: S. Winograd, "Arithmetic
+Complexity of Computations" (1980); A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks" (2015);
+matrices by the Cook-Toom construction. Chosen by relay/transform/winograd_conv2d.py.
 
 With dilation d the outputs of a tile lie d apart, in rows and in columns, and so do the inputs they need: d x d tiles
 interleave, and their products are those of any other tiles.
@@ -74,6 +74,7 @@ class WinogradAttrs:
     channels: int | None = None
     strides: tuple[int, ...] = (1, 1)
     dilation: tuple[int, ...] = (1, 1)
+    groups: int = 1
 
 
 _PART = 1 << 15  # kernels transformed together
@@ -135,10 +136,15 @@ def _infer(attrs: WinogradAttrs, data: Type, weight: Type) -> TensorType:
     w = need_rank(op, need_tensor(op, weight, "weight"), 6, "weight")
     _check_tile(op, attrs.tile_size)
     side = attrs.tile_size + KERNEL - 1
-    if w.shape[:2] != (side, side) or (w.shape[3], w.shape[4]) != (x.shape[1], x.shape[4]):
+    blocks, rest = divmod(x.static[1], attrs.groups)
+    if rest or w.static[2] % attrs.groups:
         raise TypeMismatch(
-            f"{op}: for data {x.shape} and tile {attrs.tile_size} the weight must be "
-            f"({side}, {side}, O/o, {x.shape[1]}, {x.shape[4]}, o), got {w.shape}"
+            f"{op}: {x.shape[1]} input and {w.shape[2]} output blocks cannot be divided into {attrs.groups} groups"
+        )
+    if (*w.shape[:2], *w.shape[3:5]) != (side, side, blocks, x.shape[4]):
+        raise TypeMismatch(
+            f"{op}: for data {x.shape}, {attrs.groups} group(s) and tile {attrs.tile_size} the weight must be "
+            f"({side}, {side}, O/o, {blocks}, {x.shape[4]}, o), got {w.shape}"
         )
     if set(attrs.strides) != {1}:
         raise TypeMismatch(f"{op}: strides must be 1, got {attrs.strides}")
@@ -154,7 +160,7 @@ def _reference(attrs: WinogradAttrs, data: Array, weight: Array) -> Array:
     kernel = np.einsum("ya,aboipq,xb->oqipyx", inverse, weight.astype(np.float64), inverse, optimize=True)
     o, q, i, p, *_ = kernel.shape
     full = kernel.reshape(o * q, i * p, KERNEL, KERNEL)
-    y = convolve(unblock(data).astype(np.float64), full, window(winograd.name, attrs, 2), 1)
+    y = convolve(unblock(data).astype(np.float64), full, window(winograd.name, attrs, 2), attrs.groups)
     n, _, h, w = y.shape
     return np.ascontiguousarray(y.reshape(n, o, q, h, w).transpose(0, 1, 3, 4, 2)).astype(data.dtype)
 
@@ -165,7 +171,7 @@ def layer_of(attrs: Any, data: TensorType, result: TensorType) -> Layer:
     batch, chunks, height, width, block = result.static
     _, blocks, *sizes, inner = data.static
     taps = math.prod(_taps_inside(*axis) for axis in zip(sizes, (height, width), win.pads, win.dilation, strict=True))
-    return Layer(blocks * inner, chunks * block, batch, height, width, block, win.dilation, taps)
+    return Layer(blocks * inner, chunks * block, batch, height, width, block, win.dilation, taps, attrs.groups)
 
 
 def _taps_inside(size: int, outputs: int, pads: tuple[int, int], dilation: int) -> float:
@@ -231,7 +237,7 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     side, win = m + KERNEL - 1, window(winograd.name, attrs, 2)
     ((top, _), (left, _)), (dy, dx) = win.pads, win.dilation
     n, i_blocks, height, width, ci = te.static_shape(data)
-    _, _, o_blocks, _, _, co = te.static_shape(weight)
+    _, _, o_blocks, inside, _, co = te.static_shape(weight)
     out_h, out_w = (
         window_count(size, pad, KERNEL, 1, d)
         for size, pad, d in zip((height, width), win.pads, win.dilation, strict=True)
@@ -254,14 +260,13 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
         lambda u, v, b, p, c, q, i: _pick(u, found.data, lambda y: half(b, c, p, q, y, v, i)),
         name="data_points", tag="winograd_data",
     )  # fmt: skip
-    ico, ici = reduce_axes([i_blocks, ci], ["ic_outer", "ic_inner"])
-    product = te.compute(
-        (side, side, n, th, o_blocks, tw, co),
-        lambda u, v, b, p, o, q, j: te.sum(
-            packed(u, v, b, p, ico, q, ici) * weight(u, v, o, ico, ici, j), axis=[ico, ici]
-        ),
-        name="products", tag="winograd_product",
-    )  # fmt: skip
+    ico, ici = reduce_axes([inside, ci], ["ic_outer", "ic_inner"])
+
+    def multiply(u: Any, v: Any, b: Any, p: Any, o: Any, q: Any, j: Any) -> Any:
+        block = ico if attrs.groups == 1 else o // (o_blocks // attrs.groups) * inside + ico
+        return te.sum(packed(u, v, b, p, block, q, ici) * weight(u, v, o, ico, ici, j), axis=[ico, ici])
+
+    product = te.compute((side, side, n, th, o_blocks, tw, co), multiply, name="products", tag="winograd_product")
     back = te.compute(
         (n, o_blocks, th, tw, m, side, co),
         lambda b, o, p, q, y, v, j: _pick(y, found.output, lambda u: product(u, v, b, p, o, q, j)),
@@ -291,7 +296,7 @@ def _flops(attrs: WinogradAttrs, types: Sequence[TensorType], result: TensorType
     tiles = batch * tiles_along(height, m, dy) * tiles_along(width, m, dx)
     data, back = (int(np.count_nonzero(np.abs(x) > 1e-12)) for x in (found.data, found.output))
     transforms = channels * 2 * side * data + outputs * (side + m) * back
-    return 2.0 * tiles * (side * side * channels * outputs + transforms)
+    return 2.0 * tiles * (side * side * channels * outputs / attrs.groups + transforms)
 
 
 @weight_transform.samples
@@ -319,6 +324,8 @@ def _samples() -> Iterator[Sample]:
     yield Sample(
         WinogradAttrs(2, (2, 1), dilation=(3, 2)), (f32(1, 1, 8, 7, 4), _transformed(2, 1, 1, 3, 3, 4, 4)), atol=1e-4
     )
+    grouped = WinogradAttrs(2, (1, 1), groups=2)
+    yield Sample(grouped, (f32(1, 4, 5, 6, 4), _transformed(2, 6, 2, 3, 3, 4, 4)), atol=1e-4)
     yield Sample(WinogradAttrs(4, (0, 0)), (f32(2, 1, 14, 14, 16), _transformed(4, 2, 1, 3, 3, 16, 16)), atol=3e-4)
 
 
@@ -327,3 +334,6 @@ def _bad() -> Iterator[BadSample]:
     yield BadSample(WinogradAttrs(), (f32(1, 1, 8, 8, 4), f32(4, 4, 1, 1, 4, 4)), "the weight must be")
     strided = WinogradAttrs(strides=(2, 2))
     yield BadSample(strided, (f32(1, 1, 8, 8, 4), f32(6, 6, 1, 1, 4, 4)), "strides must be 1")
+    grouped = WinogradAttrs(2, groups=2)
+    yield BadSample(grouped, (f32(1, 4, 8, 8, 4), f32(4, 4, 2, 4, 4, 4)), "the weight must be")
+    yield BadSample(grouped, (f32(1, 4, 8, 8, 4), f32(4, 4, 3, 2, 4, 4)), "cannot be divided into 2 groups")

@@ -64,6 +64,7 @@ class Layer:
     block: int = 0
     dilation: tuple[int, ...] = (1, 1)
     taps: float = 9.0
+    groups: int = 1
 
     def beside(self, tile: int) -> int:
         """Tiles of F(tile, 3) in a row of them."""
@@ -77,9 +78,13 @@ class Layer:
         """Tiles of F(tile, 3) in all images."""
         return self.batch * self.below(tile) * self.beside(tile)
 
+    def weights(self, tile: int) -> int:
+        """Bytes of the transformed weights of F(tile, 3)."""
+        return FLOAT * (tile + 2) ** 2 * self.inputs * self.outputs // self.groups
+
     def chunks(self, cpu: CpuModel) -> int:
-        """Blocks of output channels."""
-        return max(1, self.outputs // (self.block or cpu.lanes))
+        """Blocks of a group's output channels."""
+        return max(1, self.outputs // self.groups // (self.block or cpu.lanes))
 
     def is_narrow(self, cpu: CpuModel) -> bool:
         """Whether a block fills at most half a vector."""
@@ -104,8 +109,10 @@ def direct_nest(layer: Layer, cpu: CpuModel, weights_far: float) -> Nest:
     data = FLOAT * layer.batch * layer.inputs * layer.height * layer.width
     reread = SHOWN_INPUT * data / far(data, cpu)
     lines = layer.batch * layer.height
-    narrow, steps = layer.is_narrow(cpu), round(layer.taps * layer.inputs)
-    return Nest(layer.width, lines, layer.chunks(cpu), steps, weights_far, reread=reread, is_narrow=narrow)
+    narrow, steps = layer.is_narrow(cpu), round(layer.taps * layer.inputs / layer.groups)
+    return Nest(
+        layer.width, lines, layer.chunks(cpu), steps, weights_far, repeats=layer.groups, reread=reread, is_narrow=narrow
+    )
 
 
 def asks_ahead(layer: Layer, plan: Plan, cpu: CpuModel) -> bool:
@@ -116,9 +123,8 @@ def asks_ahead(layer: Layer, plan: Plan, cpu: CpuModel) -> bool:
     """
     if not plan.tile or plan.strip:
         return False
-    weights = FLOAT * (plan.tile + 2) ** 2 * layer.inputs * layer.outputs
     tiles = layer.tiles(plan.tile)
-    return AHEAD[0] <= tiles <= AHEAD[1] and weights > max(cpu.l2, 1 << 18)
+    return AHEAD[0] <= tiles <= AHEAD[1] and layer.weights(plan.tile) > max(cpu.l2, 1 << 18)
 
 
 def product_nest(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) -> Nest:
@@ -128,7 +134,7 @@ def product_nest(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) ->
 
 def _products(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) -> Nest:
     across, down = layer.beside(plan.tile), layer.below(plan.tile)
-    points, chunks = (plan.tile + 2) ** 2, layer.chunks(cpu)
+    points, chunks, steps = (plan.tile + 2) ** 2, layer.chunks(cpu), layer.inputs // layer.groups
     data, _, rate = _carried(layer, plan, cpu)
     if not plan.strip:
         lines = layer.batch * down
@@ -137,20 +143,20 @@ def _products(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) -> Ne
             shown = SHOWN_INPUT if lines * across > cpu.vector_registers else TRAFFIC
             reread = shown * data / far(data / points, cpu)
         return Nest(
-            across, lines, chunks, layer.inputs, weights_far, repeats=points, reread=reread, below=down,
+            across, lines, chunks, steps, weights_far, repeats=points * layer.groups, reread=reread, below=down,
             is_ragged=cpu.fma_ports > 1,
         )  # fmt: skip
     reread = TRAFFIC * data / rate if rate else 0.0
     strips = layer.batch * down * (across // plan.strip)
     again = _again(layer, plan, cpu)
-    return Nest(plan.strip, strips, chunks, layer.inputs, weights_far, again=again, repeats=points, reread=reread)
+    repeats = points * layer.groups
+    return Nest(plan.strip, strips, chunks, steps, weights_far, again=again, repeats=repeats, reread=reread)
 
 
 def _again(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
     """Bytes per cycle at which every strip but the first reads the weights."""
-    points = (plan.tile + 2) ** 2
-    weights = FLOAT * points * layer.inputs * layer.outputs
-    strip = FLOAT * points * plan.strip * (layer.inputs + layer.outputs)
+    points, weights = (plan.tile + 2) ** 2, layer.weights(plan.tile) / layer.groups
+    strip = FLOAT * points * plan.strip * (layer.inputs + layer.outputs) / layer.groups
     if weights + strip <= STRIP_SHARE * max(cpu.l2, 1 << 18):
         return cpu.memory.l2
     return cpu.memory.l3 if weights <= cpu.l3 else cpu.memory.dram
@@ -167,7 +173,7 @@ def estimate(layer: Layer, plan: Plan, cpu: CpuModel, network: int = 0, tile: Ti
     product = tile_estimate(replace(nest, far=max(rate, cpu.memory.l2)) if ahead else nest, tile, cpu)
     if not plan.tile:
         return Estimate(f"direct, tile {tile}", product.cycles, product.bound)
-    weights = FLOAT * points * layer.inputs * layer.outputs / rate
+    weights = layer.weights(plan.tile) / rate
     if ahead and weights > product.cycles:
         product = Estimate(product.name, weights, "memory bandwidth")
     vectors = layer.tiles(plan.tile) * (layer.inputs * DATA_CYCLES + layer.outputs * OUTPUT_CYCLES) / cpu.lanes
@@ -183,7 +189,7 @@ def _carried(layer: Layer, plan: Plan, cpu: CpuModel) -> tuple[float, float, flo
     """
     points, tiles = (plan.tile + 2) ** 2, layer.tiles(plan.tile)
     data, products = (float(FLOAT * points * tiles * n) for n in (layer.inputs, layer.outputs))
-    held = (data + products) * plan.strip / tiles if plan.strip else data + products
+    held = (data + products) * plan.strip / tiles / layer.groups if plan.strip else data + products
     if plan.strip and held <= STRIP_SHARE * max(cpu.l2, 1 << 18):
         return data, products, 0.0
     return data, products, far(held, cpu)
@@ -208,7 +214,7 @@ def _carrying(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
 
 def plans(layer: Layer, tile: int) -> list[Plan]:
     """The forms F(tile, 3) can take: phases, and strips of a whole or an even part of a row of tiles."""
-    across, down = layer.beside(tile), layer.batch * layer.below(tile)
+    across, down = layer.beside(tile), layer.batch * layer.groups * layer.below(tile)
     return [Plan(tile)] + [
         Plan(tile, strip)
         for strip in reversed(range(min(across, MIN_STRIP), across + 1))

@@ -165,6 +165,32 @@ def test_dilated_winograd_agrees_with_the_reference(
         assert np.abs(graph.get_output(0).numpy() - expected).max() < 2e-5 * np.abs(result).max()
 
 
+@pytest.mark.parametrize("strip", [-1, 0, 4])
+@pytest.mark.parametrize(
+    ("shape", "channels", "groups"), [((1, 96, 14, 14), 96, 2), ((2, 64, 9, 17), 128, 4), ((1, 48, 12, 16), 48, 3)]
+)
+def test_winograd_of_groups_agrees_with_the_reference(
+    shape: tuple[int, ...], channels: int, groups: int, strip: int
+) -> None:
+    function, x = conv(shape, channels, 3, 9, padding=(1, 1), groups=groups)
+    expected = evaluate(function, [x])
+    with PassContext(opt_level=3, config={"relay.WinogradConv2D.tile": 4, "cpu.winograd.strip": strip}):
+        library = build(function, "llvm")
+    assert "Winograd F(4,3)" in library.get_graph_json()
+    graph = library["default"](cpu(0))
+    graph.set_input("x", x)
+    graph.run()
+    assert np.abs(graph.get_output(0).numpy() - expected).max() < 2e-5 * np.abs(expected).max()
+
+
+def test_groups_of_whole_vectors_are_done_by_winograd_where_they_are_wide() -> None:
+    for inside, pays in ((48, True), (8, False)):
+        function, _ = conv((1, 9 * inside, 14, 14), 9 * inside, 3, 9, padding=(1, 1), groups=9)
+        with PassContext(opt_level=3):
+            text = relay.optimize(function, "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4")[0].astext(False)
+        assert ("winograd_NCHWc" in text) == pays, inside
+
+
 def test_dilated_layers_of_segmentation_networks_are_done_by_winograd_where_phases_are_large() -> None:
     for name in ("sapphirerapids", "znver4"):
         target = f"llvm -mtriple=x86_64-linux-gnu -mcpu={name}"

@@ -1,11 +1,10 @@
 """winograd-conv2d: blocked 3x3 convolutions by Winograd's algorithm, where the cost model says it is faster.
 
-In: a module after alter-op-layout. Out: nn.contrib_conv2d_NCHWc calls with a constant 3x3 float32 kernel, stride 1,
-any dilation and one group become nn.contrib_conv2d_winograd_NCHWc; their weights go through a transform that runs when
-they are loaded.
-Invariant: the result agrees with the direct convolution to a few units of its rounding error; tiles above
-`relay.WinogradConv2D.max_tile` (default 4; 0 switches the pass off) are never used, since F(6,3) is ten times less
-exact.
+In: a module after alter-op-layout. Out: nn.contrib_conv2d_NCHWc calls with a constant 3x3 float32 kernel, stride 1, any
+dilation and groups of whole blocks become nn.contrib_conv2d_winograd_NCHWc; their weights go through a transform that
+runs when they are loaded. Invariant: the result agrees with the direct convolution to a few units of its rounding
+error; tiles above `relay.WinogradConv2D.max_tile` (default 4; 0 switches the pass off) are never used, since F(6,3) is
+ten times less exact.
 
     nn.contrib_conv2d_NCHWc(%x, weight)
     ->
@@ -67,10 +66,9 @@ def _eligible(expr: Expr) -> Layer | None:
     (data, weight), attrs, result = map(tensor, call.args), call.attrs, tensor(call)
     if data is None or weight is None or result is None:
         return None
-    plain = attrs.groups == 1 and set(attrs.strides) == {1}
-    if not plain or weight.shape[2:4] != (3, 3) or result.dtype != "float32" or not is_constant(call.args[1]):
+    if set(attrs.strides) != {1} or weight.shape[2:4] != (3, 3) or result.dtype != "float32":
         return None
-    if is_whole(call.args[1]):
+    if not is_constant(call.args[1]) or is_whole(call.args[1]):
         return None
     return layer_of(attrs, data, result) if weight.static[4] == result.static[4] else None
 
@@ -96,6 +94,6 @@ def _replaced(expr: Any, tile: int) -> Call:
     data, weight = expr.args
     transformed = get_op("nn.contrib_conv2d_winograd_weight_transform")(weight, tile_size=tile)
     op = get_op("nn.contrib_conv2d_winograd_NCHWc")
-    kept = {name: getattr(expr.attrs, name) for name in ("padding", "channels", "dilation")}
+    kept = {name: getattr(expr.attrs, name) for name in ("padding", "channels", "dilation", "groups")}
     attrs = op.make_attrs(named={"tile_size": tile, **kept})
     return Call(op, (data, transformed), attrs, expr.span)

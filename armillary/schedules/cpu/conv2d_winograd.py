@@ -1,10 +1,10 @@
 """Schedules of nn.contrib_conv2d_winograd_NCHWc: where the stages of Winograd convolution run.
 
 In: a fused function anchored at the Winograd convolution. Out: one of two forms. *Strips*: a thread takes a row of
-tiles, transforms it, multiplies it and transforms it back while all of it sits in its L2 cache. *Phases*: all tiles are
-transformed, then multiplied, then transformed back, with a barrier between, so that each transformed weight is read
-once. Invariant: the tile stages stay in registers or L1; consumers of the convolution run on the output tile before it
-is stored.
+tiles of a group, transforms it, multiplies it and transforms it back while all of it sits in its L2 cache. *Phases*:
+all tiles are transformed, then multiplied, then transformed back, with a barrier between, so that each transformed
+weight is read once. Invariant: the tile stages stay in registers or L1; consumers of the convolution run on the output
+tile before it is stored.
 """
 
 from __future__ import annotations
@@ -61,29 +61,30 @@ def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
     stages = tagged_stages(conv, "winograd")
     output = fused.outputs[0]
     inline_others(schedule, fused, stages.values())
-    at = _schedule_output(schedule, output, stages, plan, layer.dilation)
+    at = _schedule_output(schedule, output, stages, plan, layer)
     if at is not None:
         schedule[stages["data"]].compute_at(schedule[output], at)
         schedule[stages["product"]].compute_at(schedule[output], at)
     _schedule_data(schedule, stages, is_root=at is None)
     inner = _schedule_product(schedule, stages["product"], tile, is_strip=at is not None)
     if asks_ahead(layer, plan, cpu):
-        ask_ahead(inner, tile.vectors * layer.inputs)
+        ask_ahead(inner, tile.vectors * (layer.inputs // layer.groups))
 
 
 def _schedule_output(
-    schedule: te.Schedule, output: te.Tensor, stages: Stages, plan: Plan, dilation: tuple[int, ...]
+    schedule: te.Schedule, output: te.Tensor, stages: Stages, plan: Plan, layer: Layer
 ) -> te.IterVar | None:
     """Tiles of m x m outputs; the inverse transforms attach to a tile. Gives the axis of a strip, if there is one."""
     stage = schedule[output]
     batch, chunk, row, column, block = stage.op.axis
-    row_tile, row_inner = stage.split(row, factor=plan.tile, step=dilation[0])
-    column_tile, column_inner = stage.split(column, factor=plan.tile, step=dilation[1])
+    row_tile, row_inner = stage.split(row, factor=plan.tile, step=layer.dilation[0])
+    column_tile, column_inner = stage.split(column, factor=plan.tile, step=layer.dilation[1])
     at = None
     if plan.strip:
         column_strip, column_tile = stage.split(column_tile, factor=plan.strip)
-        stage.reorder(batch, row_tile, column_strip, chunk, column_tile, row_inner, column_inner, block)
-        at = stage.fuse(batch, row_tile, column_strip)
+        group, chunk = stage.split(chunk, nparts=layer.groups)
+        stage.reorder(batch, group, row_tile, column_strip, chunk, column_tile, row_inner, column_inner, block)
+        at = fuse_all(stage, [batch, group, row_tile, column_strip])
         stage.parallel(at)
     else:
         stage.reorder(batch, chunk, row_tile, column_tile, row_inner, column_inner, block)
