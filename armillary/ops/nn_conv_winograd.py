@@ -14,7 +14,6 @@ interleave, and their products are those of any other tiles.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -29,9 +28,8 @@ from armillary.ops.nn_conv_blocked import unblock
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
-from armillary.target.cost_winograd import Layer, tiles_along
+from armillary.target.cost_winograd import KERNEL, Layer, tiles_along
 
-KERNEL = 3
 _HALF, _TWO = 2**-0.5, 2**0.5
 POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, _HALF, -_HALF, _TWO, -_TWO), 6: (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)}
 
@@ -170,7 +168,7 @@ def layer_of(attrs: Any, data: TensorType, result: TensorType) -> Layer:
     win = window(winograd.name, attrs, 2)
     batch, chunks, height, width, block = result.static
     _, blocks, *sizes, inner = data.static
-    taps = math.prod(_taps_inside(*axis) for axis in zip(sizes, (height, width), win.pads, win.dilation, strict=True))
+    taps = tuple(_taps_inside(*axis) for axis in zip(sizes, (height, width), win.pads, win.dilation, strict=True))
     return Layer(blocks * inner, chunks * block, batch, height, width, block, win.dilation, taps, attrs.groups)
 
 

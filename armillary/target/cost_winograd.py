@@ -31,6 +31,7 @@ FORCED_WINOGRAD = register_config_option(
     "relay.WinogradConv2D.tile", int, -1, "Winograd tile for every convolution that can have one; 0: none; -1: by cost"
 )
 TILES = (2, 4, 6)
+KERNEL = 3
 DATA_CYCLES, OUTPUT_CYCLES = 9.5, 5.0  # per vector and point: both transforms of it, with loads and stores
 MIN_TASKS = 4  # strips: fewer leave threads without work
 MIN_STRIP = 4  # tiles of a strip: fewer read the weights too often
@@ -52,8 +53,8 @@ def tiles_along(outputs: int, tile: int, dilation: int) -> int:
 class Layer:
     """A 3x3 convolution with stride 1: channels in and out, batch, output height and width, block (0: a vector).
 
-    With a dilation a tile's outputs lie so far apart, and tiles interleave; of the direct convolution's 9 taps `taps`
-    lie on the data, on average.
+    With a dilation a tile's outputs lie so far apart, and tiles interleave. Of the direct convolution's 3 rows and 3
+    columns of taps, so many lie on the data, on average: `taps`.
     """
 
     inputs: int
@@ -63,7 +64,7 @@ class Layer:
     width: int
     block: int = 0
     dilation: tuple[int, ...] = (1, 1)
-    taps: float = 9.0
+    taps: tuple[float, ...] = (3.0, 3.0)
     groups: int = 1
 
     def beside(self, tile: int) -> int:
@@ -105,11 +106,17 @@ class Plan:
 
 
 def direct_nest(layer: Layer, cpu: CpuModel, weights_far: float) -> Nest:
-    """The direct convolution as a register-tiled product."""
+    """The direct convolution as a register-tiled product.
+
+    It leaves out taps beside the data. Where data comes from L3, a tile waits for it however few columns it multiplies:
+    2048 to 256 channels on 28x28 with dilation 12 take 110 million cycles, for products that would fit into 65.
+    """
     data = FLOAT * layer.batch * layer.inputs * layer.height * layer.width
     reread = SHOWN_INPUT * data / far(data, cpu)
     lines = layer.batch * layer.height
-    narrow, steps = layer.is_narrow(cpu), round(layer.taps * layer.inputs / layer.groups)
+    rows, columns = layer.taps
+    steps = round(rows * (columns if far(data, cpu) == cpu.memory.l2 else KERNEL) * layer.inputs / layer.groups)
+    narrow = layer.is_narrow(cpu)
     return Nest(
         layer.width, lines, layer.chunks(cpu), steps, weights_far, repeats=layer.groups, reread=reread, is_narrow=narrow
     )
