@@ -25,7 +25,7 @@ from armillary.te.lower import lower_schedule
 from armillary.te.math import *  # noqa: F403  (scalar functions: exp, floordiv, select…; listed there)
 from armillary.te.math import __all__ as _functions
 from armillary.te.operation import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp
-from armillary.te.prefetch import Sharer, Spread
+from armillary.te.prefetch import Sharer, Spread, Term
 from armillary.te.reduction import all, any, comm_reducer, max, min, prod, sum
 from armillary.te.schedule import Schedule, create_prim_func, create_schedule
 from armillary.te.stage import Stage
@@ -38,7 +38,7 @@ from armillary.tir.ir_builder import decl_buffer
 
 __all__ = [
     "ComputeOp", "Directive", "Expr", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Range", "Reduce", "ScanOp",
-    "Schedule", "Sharer", "Spread", "Stage", "Tensor", "TensorIntrin", "TensorSlice", "Var", "all", "any", "apply_directives", "cast",  # noqa: E501
+    "Schedule", "Sharer", "Spread", "Stage", "Tensor", "TensorIntrin", "TensorSlice", "Term", "Var", "all", "any", "apply_directives", "cast",  # noqa: E501
     "comm_reducer", "compute", "const_tuple", "create_prim_func", "create_schedule", "decl_buffer", "decl_tensor_intrin",  # noqa: E501
     "extern", "ir_builder", "lower_schedule", "max", "min", "placeholder", "prod", "reduce_axis", "scan", "schedule",
     "size_var", "static_shape", "sum", "tag_scope", "tensor", "thread_axis", "var",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from armillary.errors import ScheduleError
-from armillary.te.prefetch import Sharer, Spread
+from armillary.te.prefetch import Sharer, Spread, Term
 
 if TYPE_CHECKING:
     from armillary.te.schedule import Schedule
@@ -153,8 +153,9 @@ def _prefetch(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: M
     tensor = schedule.stage(a["tensor"]).op.output(a["output"])
     more: dict[str, Any] = {"locality": a["locality"]} if "locality" in a else {}
     if "spread" in a:
-        terms, parts = a["spread"]
-        more["spread"] = Spread(tuple((at.axis(key), by) for key, by in terms), parts)
+        more["spread"] = Spread(
+            tuple(Term(tuple((at.axis(key), times) for key, times in of), *rest) for of, *rest in a["spread"])
+        )
     shared = [Sharer(at.axis(key), step, count) for key, step, count in a.get("shared", ())]
     at.prefetch(tensor, at.axis(a["axis"]), a["offset"], shared=shared, **more)
 

@@ -249,20 +249,22 @@ class _Nest:
         return For(var, T.const(0, axis.var.dtype), extent, notes.kind, body, tag, tuple(notes.pragmas))
 
     def _with_attached(self, axis: IterVar, body: Stmt) -> Stmt:
-        for request in self._notes(axis).prefetch:
-            body = seq(self._prefetch(request, axis), body)
+        requests = self._notes(axis).prefetch
+        for request in requests:
+            body = seq(self._prefetch(request, axis), body) if request.tensor.op is not self.op else body
         plans = self.plan.attached.get(axis, [])
         for plan in reversed(plans):
             body = seq(self.lowering.statement(plan), body)
+        for request in requests:  # what is written is asked for before it is computed
+            body = seq(self._prefetch(request, axis), body) if request.tensor.op is self.op else body
         for plan in reversed(plans):
             body = self.lowering._allocated(plan, body)
         return body
 
     def _prefetch(self, request: Request, axis: IterVar) -> Stmt:
-        lowering = self.lowering
-        source = lowering.schedule.source(self.stage, request.tensor)
+        is_own, source = request.tensor.op is self.op, self.lowering.schedule.source(self.stage, request.tensor)
         load = next((x for x in self.plan.loads if x.producer is source), None)
-        if load is None:
+        if load is None and not is_own:
             raise ScheduleError(f"prefetch on stage {self.stage.key}: it does not read {request.tensor.name}")
         position = next(i for i, a in enumerate(self.leaf) if a is axis)
         corners = []
@@ -272,7 +274,7 @@ class _Nest:
                 leaves[inner] = self.plan.sizes[inner].shifted(-1) if is_last else ZERO
             leaves[axis] = leaves[axis].shifted(request.offset)
             values = derive_values(self.stage.relations, leaves, self.plan.sizes, self.space)
-            corners.append(self._read(load, values))
+            corners.append(self._written(request.tensor, values) if load is None else self._mover(values)(load))
         first, last = corners
         if request.spread is not None:
             return request_further(first, self._further(request.spread, axis), request)
@@ -284,10 +286,13 @@ class _Nest:
         leaves = {**self.plan.leaves, **dict.fromkeys(inner, ZERO)}
         values = derive_values(self.stage.relations, leaves, self.plan.sizes, self.space)
         total = ZERO
-        for term, by in spread.terms:
-            value = self.plan.leaves[axis] if term is axis else self.plan.low[term].plus(values[term])
-            total = total.plus(value.scaled(by))
-        return to_expr(self.space.divide(total, Linear(spread.parts)), axis.var.dtype)
+        for term in spread.terms:
+            value = Linear(term.shift)
+            for a, times in term.of:
+                at = self.plan.leaves[a] if a is axis else self.plan.low[a].plus(values[a])
+                value = value.plus(at.scaled(times))
+            total = total.plus(self.space.divide(value, Linear(term.parts)).scaled(term.by))
+        return to_expr(total, axis.var.dtype)
 
     def _sharing_tile(self, request: Request) -> Expr | None:
         """Which of the tiles that share a request this one is, by where its elements start."""
@@ -297,8 +302,8 @@ class _Nest:
             tile = along if tile is None else T.add(T.mul(tile, sharer.count), along)
         return tile
 
-    def _read(self, load: ProducerLoad, values: Sizes) -> Expr:
-        return self._mover(values)(load)
+    def _written(self, tensor: Tensor, values: Sizes) -> Expr:
+        return BufferLoad(self.lowering.buffers[tensor], self._target(values))
 
     # element statements
 

@@ -31,14 +31,23 @@ class Sharer:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """How many elements further on an iteration asks: floor(sum of coefficient * axis / parts).
+class Term:
+    """`by * floor((sum + shift) / parts)` elements, of a sum of axes times integers.
 
-    The axes are data axes of the stage, or the loop that asks.
+    An axis is a data axis of the stage, or the loop that asks.
     """
 
-    terms: tuple[tuple[IterVar, int], ...]
-    parts: int
+    of: tuple[tuple[IterVar, int], ...]
+    by: int
+    parts: int = 1
+    shift: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How many elements further on an iteration asks: the sum of the terms."""
+
+    terms: tuple[Term, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -342,9 +342,12 @@ class Stage:
             more["shared"] = tuple((self.key_of(s.axis), s.step, s.count) for s in shared)
         if spread is not None:
             known = (*own, axis)
-            if shared or spread.parts < 1 or not all(any(term is a for a in known) for term, _ in spread.terms):
+            asked = [(x, t.parts) for t in spread.terms for x, _ in t.of]
+            if shared or not all(parts >= 1 and any(x is a for a in known) for x, parts in asked):
                 self._refuse("prefetch", f"the spread is {spread}", "wanted data axes and the loop, one part at least")
-            more["spread"] = (tuple((self.key_of(term), by) for term, by in spread.terms), spread.parts)
+            more["spread"] = tuple(
+                (tuple((self.key_of(x), times) for x, times in t.of), t.by, t.parts, t.shift) for t in spread.terms
+            )
         place = {"tensor": source.key, "output": tensor.value_index}
         self._record("prefetch", axis=self.key_of(axis), **place, offset=number, **more)
         self._note(axis).prefetch.append(Request(tensor, number, locality, tuple(shared), spread))

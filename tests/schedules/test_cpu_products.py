@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,13 @@ def compiled(function: Any, **inputs: np.ndarray) -> np.ndarray:
         graph.set_input(name, value)
     graph.run()
     return graph.get_output(0).numpy().copy()
+
+
+def text_of(function: Any, target: str) -> str:
+    """The loops of the one kernel that has a sum."""
+    with PassContext(opt_level=3):
+        text: str = build(function, target).get_lib().get_source("tir")
+    return text
 
 
 def normal(seed: int, *shape: int) -> np.ndarray:
@@ -52,6 +60,32 @@ def test_dense(rows: tuple[int, ...], units: int, constant: bool) -> None:
     function = relay.Function([data] if constant else [data, weight], layer)
     got = compiled(function, x=x, **({} if constant else {"w": w}))
     np.testing.assert_allclose(got, x @ w.T + normal(5, units), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [(20,), (16,), (1, 3, 7), (3, 1, 8), (17, 1), (700,)],
+    ids=["last-tile-not-full", "fewer-tiles-than-vectors", "short-lines", "one-row-lines", "rows-first", "row-blocks"],
+)
+def test_a_sum_too_long_for_the_second_cache_goes_part_by_part(rows: tuple[int, ...]) -> None:
+    x, w, bias = normal(8, *rows, 3072), normal(9, 384, 3072), normal(10, 384)
+    data = relay.var("x", shape=x.shape)
+    function = relay.Function([data], relay.nn.relu(relay.nn.dense(data, relay.const(w)) + relay.const(bias)))
+    np.testing.assert_allclose(compiled(function, x=x), np.maximum(x @ w.T + bias, 0), rtol=1e-4, atol=1e-3)
+    loops = text_of(function, "llvm -mcpu=sapphirerapids")
+    part, tile = re.search(r"for k_outer\w* in range\(12\)", loops), re.search(r"alloc \w+_rf: ", loops)
+    assert part and tile and part.start() < tile.start()
+    between = loops[part.end() : tile.start()]
+    assert "for i" in between, "the tiles of rows are inside the parts of the sum"
+    assert "prefetch" in loops
+
+
+def test_short_lines_read_a_group_of_weights_together() -> None:
+    data = relay.var("x", shape=(1, 7, 7, 768))
+    function = relay.Function([data], relay.nn.dense(data, relay.const(normal(11, 1536, 768))))
+    assert re.search(
+        r"for i3_outer in range\(32\) parallel \{\n +for i1 in", text_of(function, "llvm -mcpu=sapphirerapids")
+    )
 
 
 def test_a_product_whose_reader_has_another_shape_is_stored_first() -> None:

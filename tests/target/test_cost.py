@@ -14,8 +14,10 @@ from armillary.target.cost import (
     explained,
     far,
     ranked_tiles,
+    sums_by_parts,
     tile_estimate,
     tiles,
+    weights_stay,
 )
 from armillary.target.cost_winograd import (
     Layer,
@@ -136,6 +138,29 @@ def test_two_ports_take_two_blocks_where_one_waits_for_its_loads() -> None:
     layer = Layer(256, 256, 1, 56, 56)
     assert product_tile(layer, ZEN4)[1].vectors == 1
     assert product_tile(layer, SERVER) == (Plan(4, 14), Tile(14, 2))
+
+
+def product(rows: int, steps: int, columns: int, lines: int = 1) -> Nest:
+    return Nest(rows, lines, columns // 16, steps, 4.5, register_bytes=64, part=256)
+
+
+def test_a_sum_goes_part_by_part_where_its_weights_crowd_l2_and_l3_is_too_slow() -> None:
+    long, tile = product(64, 12544, 1024), Tile(8, 2)
+    assert sums_by_parts(long, tile, SERVER)
+    assert not sums_by_parts(product(64, 1536, 1024), tile, SERVER)
+    assert not sums_by_parts(product(8, 12544, 1024), tile, SERVER), "one tile of rows reads each weight once"
+    assert sums_by_parts(product(8, 12544, 1024, lines=4), tile, SERVER), "four lines of one tile each do not"
+    assert not sums_by_parts(long, tile, ZEN4), "26 bytes a cycle from L3 are more than the 8 that a tile takes"
+    whole = Nest(64, 1, 64, 12544, 4.5, register_bytes=64)
+    assert tile_estimate(long, tile, SERVER).cycles < 0.8 * tile_estimate(whole, tile, SERVER).cycles
+
+
+def test_weights_stay_where_lines_are_short_or_the_data_stays_too() -> None:
+    assert weights_stay(product(7, 768, 3072, lines=7), Tile(7, 3), SERVER)
+    assert weights_stay(product(14, 384, 1536, lines=14), Tile(7, 3), ZEN4)
+    assert not weights_stay(product(28, 192, 768, lines=28), Tile(7, 3), SERVER), "all weights stay in L2"
+    assert not weights_stay(product(128, 768, 3072, lines=8), Tile(8, 3), SERVER), "3 MB of data do not stay"
+    assert weights_stay(product(16, 768, 3072, lines=64), Tile(8, 3), SERVER), "16 rows take more weights than data"
 
 
 def test_products_that_wait_for_weights_read_them_in_one_run() -> None:

@@ -11,7 +11,7 @@ import armillary as tvm
 from armillary import te
 from armillary.errors import ScheduleError
 from armillary.te.directives import apply_directives, from_json, to_json
-from armillary.te.prefetch import Spread
+from armillary.te.prefetch import Spread, Term
 from armillary.te.schedule import Schedule
 from armillary.te.tensor import Tensor
 from armillary.tir.interpreter import interpret
@@ -175,7 +175,7 @@ def test_a_spread_prefetch_shares_the_next_block_among_the_loops_further_out() -
     s, arguments, w, row, k = spread_product()
     y = arguments[-1]
     # one block is 8 lines of 4; two tiles of rows with 8 steps each ask for half a line each time
-    s[y].prefetch(w, k, 8, 2, spread=Spread(((row, 8 * 4), (k, 4 * (1 - 2) * 2)), 2 * 2))
+    s[y].prefetch(w, k, 8, 2, spread=Spread((Term(((row, 1),), 8 * 2, 2), Term(((k, 1),), 2 - 4))))
     text = str(te.lower_schedule(s, arguments))
     (asked,) = (line.strip() for line in text.splitlines() if "prefetch" in line)
     found = re.fullmatch(r"eval prefetch:int32\(W\[(.*), (.*), (.*)\], W\[.*\], 2\)", asked)
@@ -191,7 +191,7 @@ def test_a_spread_prefetch_shares_the_next_block_among_the_loops_further_out() -
     apply_directives(fresh := te.create_schedule(again[1][-1].op), from_json(to_json(s.directives())))
     assert str(te.lower_schedule(fresh, again[1])) == text
     with pytest.raises(ScheduleError, match="wanted data axes and the loop"):
-        again[0][again[1][-1]].prefetch(again[2], again[4], 8, 2, spread=Spread(((again[4], 1),), 0))
+        again[0][again[1][-1]].prefetch(again[2], again[4], 8, 2, spread=Spread((Term(((again[4], 1),), 1, 0),)))
 
 
 def test_a_prefetch_of_a_tile_asks_for_each_of_its_rows() -> None:

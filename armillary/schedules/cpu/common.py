@@ -121,6 +121,12 @@ def inline_others(schedule: te.Schedule, fused: Fused, own: Iterable[te.Tensor])
             schedule[op].compute_inline()
 
 
+def longest_part(first: int, rest: int, longest: int = LONG_SUM) -> int:
+    """Steps of the outermost of two axes of a sum that one partial sum takes; 0 if the sum stays whole."""
+    step = max((d for d in range(1, first) if first % d == 0 and d * rest <= longest), default=1)
+    return 0 if first * rest <= longest or first == 1 or not longest / 8 <= step * rest else step
+
+
 def accumulators(schedule: te.Schedule, local: te.Tensor, longest: int = LONG_SUM) -> list[te.Stage]:
     """Split a sum into partial sums of at most `longest` terms, computed inside the sum of the partial sums.
 
@@ -132,11 +138,10 @@ def accumulators(schedule: te.Schedule, local: te.Tensor, longest: int = LONG_SU
     """
     stage = schedule[local]
     first, *others = (static_extent(axis) for axis in stage.op.reduce_axis)
-    rest = math.prod(others)
-    step = max((d for d in range(1, first) if first % d == 0 and d * rest <= longest), default=1)
-    if first * rest <= longest or first == 1 or not longest / 8 <= step * rest:
+    step = longest_part(first, math.prod(others), longest)
+    if not step:
         return [stage]
-    if step == 1 and others[-1:] == [1] and first * rest <= PLAIN_SUM:
+    if step == 1 and others[-1:] == [1] and first * math.prod(others) <= PLAIN_SUM:
         return [stage]
     outer, _ = stage.split(stage.op.reduce_axis[0], factor=step)
     partial = schedule.rfactor(local, outer)

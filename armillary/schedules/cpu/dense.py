@@ -9,6 +9,7 @@ registers.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from armillary.schedules.cpu.common import (
     followers,
     fuse_all,
     lanes_of,
+    longest_part,
     static_extent,
 )
 from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
@@ -35,11 +37,14 @@ from armillary.target.cost import (
     explained,
     far,
     far_weights,
+    sums_by_parts,
     weighed_tiles,
+    weights_stay,
 )  # fmt: skip
 from armillary.target.cpu import CpuModel, cpu_model
 
 MIN_TASKS = 8  # parts below which rows are shared out among threads too
+MAX_SUMS_BYTES = 128 * 1024  # of the sums of a block of rows that wait in memory for the next part
 
 
 # Rows a page apart share one set of the L1 cache, which has 8 ways: 29 rows of 512 floats run at a third of the peak.
@@ -48,7 +53,7 @@ MIN_TASKS = 8  # parts below which rows are shared out among threads too
 # With two FMA ports a step of that tile takes 8 cycles and fetches 20 bytes in each, most of what L2 gives: 8 x 3 is 5
 # to 12 % faster; four vectors are slower again (6 x 4 takes up to 1.5 times as long as 8 x 2).
 MAX_ROWS, MAX_SUMS, MAX_VECTOR_SUMS = 8, 16, 4
-MAX_SUMS_OF_TWO_PORTS, MAX_VECTORS_OF_TWO_PORTS = 24, 3
+MAX_SUMS_OF_TWO_PORTS, MAX_VECTORS_OF_TWO_PORTS = 24, 4
 SHARED_WEIGHTS = ("nn.contrib_dense_pack", "nn.dense")  # one right-hand side for all leading axes
 MIN_ROWS = 4  # rows below which packing the right-hand side costs more than it gives
 # A copy of the right-hand side is read, written and read again; in place it is read once for each tile of rows. With
@@ -175,11 +180,13 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     chunks, register = max(1, columns // lanes), lanes * result.dtype.bytes
     nest = Nest(
         rows, shared, chunks, inner, weights, register_bytes=register, repeats=batch, reread=reread,
-        max_rows=MAX_ROWS, max_sums=MAX_SUMS if rows > 1 else MAX_VECTOR_SUMS,
+        max_rows=MAX_ROWS, max_sums=MAX_SUMS if rows > 1 else MAX_VECTOR_SUMS, part=longest_part(inner, 1),
     )  # fmt: skip
     if rows == 1 or cpu.fma_ports == 1:
         return nest
-    return replace(nest, max_sums=MAX_SUMS_OF_TWO_PORTS, max_vectors=MAX_VECTORS_OF_TWO_PORTS)
+    groups = math.prod(outer) * chunks // MAX_VECTORS_OF_TWO_PORTS  # of the widest tile: enough to share them out?
+    widest = MAX_VECTORS_OF_TWO_PORTS - (groups < MIN_TASKS)
+    return replace(nest, max_sums=MAX_SUMS_OF_TWO_PORTS, max_vectors=widest)
 
 
 def row_axis(workload: Workload) -> int:
@@ -247,7 +254,8 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     row = outer.pop(at_row + 1)
     lanes = min(lanes_of(cpu, output.dtype), _block(fused.workload))
     columns = static_extent(column)
-    tile = choose_tile(nest_of(fused.workload, cpu), cpu)
+    nest = nest_of(fused.workload, cpu)
+    tile = choose_tile(nest, cpu)
     row_outer, row_inner = stage.split(row, factor=tile.rows)
     column_outer, column_inner = stage.split(column, factor=min(columns, tile.vectors * lanes))
     column_sub, vector = stage.split(column_inner, factor=min(columns, lanes))
@@ -255,43 +263,117 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     stage.vectorize(vector)
     stage.unroll(row_inner)
     stage.unroll(column_sub)
-    tasks = math.prod(static_extent(axis) for axis in outer) * -(-columns // (tile.vectors * lanes))
-    if tasks >= MIN_TASKS:  # a serial loop over rows can be split where the last tile is not full; a fused one cannot
-        stage.parallel(fuse_all(stage, [*outer, column_outer]))
-        at = row_outer
-    else:
-        at = fuse_all(stage, [*outer, column_outer, row_outer])
-        stage.parallel(at)
-    schedule[accumulator].compute_at(stage, at)
+    groups, lines = -(-columns // (tile.vectors * lanes)), math.prod(static_extent(axis) for axis in outer)
+    asks = groups * lines >= MIN_TASKS and _is_weight(product)
+    by_columns = groups >= MIN_TASKS and asks and weights_stay(nest, tile, cpu)
+    loops = [column_outer, *outer] if by_columns else [*outer, column_outer]
+    at = _share_out(stage, loops, row_outer, groups if by_columns else groups * lines, by_columns)
     compute_in_tile(schedule, after, stage, at)
     sums = accumulators(schedule, accumulator)
-    if at is row_outer:
-        _ask_ahead(sums[-1], product, at_row, tile, static_extent(row))
+    asking = _Asking(at_row, tile, product, -(-static_extent(row) // tile.rows), by_columns)
+    if asks and len(sums) > 1 and sums_by_parts(nest, tile, cpu) and (by_columns or lines == 1):
+        _sum_by_parts(sums.pop(0), sums[0], stage, asking, min(columns, lanes))
+        asking.for_next_part(sums[0])
+    else:
+        schedule[accumulator].compute_at(stage, at)
+        if asks and asking.tiles > 1:
+            asking.for_next_group(sums[-1])
+        if asks and lines * static_extent(row) * columns * DType(output.dtype).bytes > cpu.l2 // 4:
+            stage.prefetch(stage.op.output(0), row_outer, 0, MOST_CACHES)  # 384 to 1536, 197 rows: 0.94 of the time
     for inside in sums:
-        *blocks, inner_column = inside.op.axis
-        inner_row = blocks.pop(at_row + 1)
-        sub, lane = inside.split(inner_column, factor=min(columns, lanes))
-        inside.reorder(*blocks, *inside.op.reduce_axis, inner_row, sub, lane)
-        inside.vectorize(lane)
-        inside.unroll(inner_row)
-        inside.unroll(sub)
+        _write_out(inside, at_row, min(columns, lanes), inside.op.axis[at_row])
 
 
-def _ask_ahead(inside: te.Stage, product: te.Tensor, at_row: int, tile: Tile, rows: int) -> None:
-    """The tiles of a group of columns ask for the weights of the next group, each for its share.
+def _share_out(stage: te.Stage, loops: list[te.IterVar], rows: te.IterVar, tasks: int, by_columns: bool) -> te.IterVar:
+    """Divide the tiles among threads, by all loops or by the first alone; gives the loop that makes a tile."""
+    if tasks < MIN_TASKS:
+        stage.parallel(fused := fuse_all(stage, [*loops, rows]))
+        return fused
+    stage.reorder(*loops)
+    stage.parallel(loops[0] if by_columns else fuse_all(stage, loops))
+    return rows  # a serial loop over rows can be split where the last tile is not full; a fused one cannot
 
-    A group's weights follow one another in memory, `tile.vectors` vectors for each step of the sum. They come to the
-    second-level cache; behind the last group nothing is read.
+
+def _write_out(stage: te.Stage, at_row: int, lanes: int, row: te.IterVar, outer: Sequence[te.IterVar] = ()) -> None:
+    """The loops of a register tile, rows and vectors unrolled, inside the sum and the tiles of rows in `outer`."""
+    *blocks, column = stage.op.axis
+    blocks.pop(at_row + 1)
+    sub, lane = stage.split(column, factor=lanes)
+    stage.reorder(*stage.op.reduce_axis, *blocks, *outer, row, sub, lane)
+    stage.vectorize(lane)
+    stage.unroll(row)
+    stage.unroll(sub)
+
+
+def _is_weight(product: te.Tensor) -> bool:
+    """Whether the right-hand side is a constant, stored in groups of columns."""
+    return product.op.tag != "packed_product" and isinstance(product.op.input_tensors[-1].op, te.PlaceholderOp)
+
+
+def _sum_by_parts(whole: te.Stage, part: te.Stage, stage: te.Stage, asking: _Asking, lanes: int) -> None:
+    """The sums of a group of columns lie in memory: a part of the sum for all rows, then the next part for all rows.
+
+    Many rows come in blocks, so that these sums stay near.
     """
-    weight, count = inside.op.input_tensors[-1], -(-rows // tile.rows)
-    is_weight = isinstance(weight.op, te.PlaceholderOp) and product.op.tag != "packed_product"
-    if len(inside.op.reduce_axis) > 1 or count < 2 or not is_weight:
-        return
-    (step,), steps = inside.op.reduce_axis, static_extent(product.op.reduce_axis[0])
-    lanes, sharing = te.static_shape(weight)[-1], 1 << (count.bit_length() - 1)  # no division in the loop
-    per_step = lanes * (tile.vectors - sharing) * tile.rows
-    terms = [(inside.op.axis[at_row], steps * tile.vectors * lanes), (step, per_step)]
-    if len(inside.op.axis) > len(product.op.axis):  # the sum is in parts, the first axis says which
-        terms.append((inside.op.axis[0], per_step * static_extent(step)))
-    spread = te.Spread(tuple(terms), sharing * tile.rows)
-    inside.prefetch(weight, step, steps * tile.vectors, MOST_CACHES, spread=spread)
+    group, outermost, *_, sub, vector = stage.leaf_iter_vars
+    tile = asking.tile.rows * static_extent(sub) * static_extent(vector) * whole.op.output(0).dtype.bytes
+    inner = asking.tiles // static_extent(outermost)  # tiles of one of the outermost rows
+    most = max(1, MAX_SUMS_BYTES // (tile * inner))
+    if static_extent(outermost) > most:
+        group, _ = stage.split(outermost, factor=most)
+    whole.set_scope("local")
+    whole.compute_at(stage, group)
+    outer, row = whole.split(whole.op.axis[asking.at_row], factor=asking.tile.rows)
+    _write_out(whole, asking.at_row, lanes, row, (outer,))
+    part.compute_at(whole, outer)
+
+
+class _Asking:
+    """The tiles of rows that share a group of columns ask for the weights that come next, each for its share.
+
+    They come to the second-level cache; behind the last group nothing is read.
+    """
+
+    def __init__(self, at_row: int, tile: Tile, product: te.Tensor, tiles: int, by_columns: bool) -> None:
+        self.at_row, self.tile, self.rank = at_row, tile, len(product.op.axis)
+        self.steps, self.axes = static_extent(product.op.reduce_axis[0]), {at_row: 1}
+        self.tiles = tiles
+        for axis in reversed(range(-self.rank, -1)):
+            if axis != at_row and by_columns:
+                self.axes[axis] = self.tiles * tile.rows
+                self.tiles *= static_extent(product.op.axis[axis])
+
+    def tile_of(self, inside: te.Stage) -> tuple[tuple[te.IterVar, int], ...]:
+        """Which tile it is, times the rows of a tile."""
+        return tuple((inside.op.axis[axis], times) for axis, times in self.axes.items())
+
+    def for_next_group(self, inside: te.Stage) -> None:
+        """A group's weights follow one another in memory, `tile.vectors` vectors for each step of the sum."""
+        weight, (step,) = inside.op.input_tensors[-1], inside.op.reduce_axis
+        lanes, tile = te.static_shape(weight)[-1], self.tile
+        share = -(-tile.vectors * lanes // self.tiles)  # elements for each step of each tile
+        terms = [te.Term(self.tile_of(inside), self.steps * share, tile.rows), te.Term(((step, 1),), share - lanes)]
+        if len(inside.op.axis) > self.rank:  # the sum is in parts, the first axis says which
+            terms.append(te.Term(((inside.op.axis[0], 1),), static_extent(step) * (share - lanes)))
+        inside.prefetch(weight, step, self.steps * tile.vectors, MOST_CACHES, spread=te.Spread(tuple(terms)))
+
+    def for_next_part(self, inside: te.Stage) -> None:
+        """A part's weights are a run of memory for each vector. Behind the last part: the first one of the next group.
+
+        With fewer tiles than vectors each tile asks for several runs.
+        """
+        weight, (step,) = inside.op.input_tensors[-1], inside.op.reduce_axis
+        part, lanes, tile = static_extent(step), te.static_shape(weight)[-1], self.tile
+        run, which = self.steps * lanes, self.tile_of(inside)
+        wrap = te.Term(((inside.op.axis[0], 1),), (tile.vectors - 1) * run, self.steps // part, 1)
+        if self.tiles < tile.vectors:
+            calls = -(-tile.vectors // self.tiles)
+            for call in range(calls):
+                spread = te.Spread((te.Term(which, calls * run, tile.rows), wrap))
+                inside.prefetch(weight, step, part + call * self.steps, MOST_CACHES, spread=spread)
+            return
+        sharing = self.tiles // tile.vectors  # tiles that share one run
+        share = -(-lanes // sharing)
+        run_of_tile = te.Term(which, run - sharing * part * share, tile.rows * sharing)
+        terms = (run_of_tile, te.Term(which, part * share, tile.rows), te.Term(((step, 1),), share - lanes), wrap)
+        inside.prefetch(weight, step, part, MOST_CACHES, spread=te.Spread(terms))
