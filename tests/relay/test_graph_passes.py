@@ -257,6 +257,17 @@ def test_fold_constant_leaves_huge_results_alone() -> None:
     assert T.FoldConstant()(module) is module
 
 
+def test_fold_constant_leaves_nothing_subnormal_of_what_vanishes() -> None:
+    scores = np.array([0, -80, -90, -95, -200], np.float32)
+    product = relay.multiply(relay.const(np.array([-1e-30, 1e-30, 2], np.float32)), const(1e-9))
+    row, scaled = (
+        T.FoldConstant()(IRModule.from_expr(call))["main"].body.data
+        for call in (relay.nn.softmax(const(scores)), product)
+    )
+    assert row[1] > 0 and list(row[2:]) == [0, 0, 0]
+    assert list(scaled[:2]) == [0, 0] and np.signbit(scaled[0]) and scaled[2] == np.float32(2) * np.float32(1e-9)
+
+
 def test_fold_constant_takes_branches_and_lets_of_constants() -> None:
     x, v = var("x", shape=()), Var("v")
     body = Let(v, const(2.0), If(relay.greater(v, const(1.0)), relay.multiply(x, relay.add(v, v)), x))
