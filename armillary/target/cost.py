@@ -71,6 +71,7 @@ class Nest:
     max_rows: int = 1 << 30
     max_sums: int = 1 << 30  # sums of a tile
     max_vectors: int = 1 << 30
+    is_asked_for: bool = False  # weights are in L2 when a group needs them; that they would fit L1 is no gain
     part: int = 0  # steps of a partial sum that all rows of a line may take before the next; 0: the sum is whole
 
 
@@ -185,7 +186,8 @@ def tile_estimate(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
         return Estimate(whole.name, whole.cycles + last.cycles, whole.bound)
     part = tile.vectors * nest.wide * (nest.register_bytes or cpu.vector_bits / 8)  # bytes of weights in a step
     is_linear = tile.vectors == 1 and nest.again is not None
-    near = _rate(part * (nest.part if sums_by_parts(nest, tile, cpu) else nest.steps), cpu)
+    held = part * (nest.part if sums_by_parts(nest, tile, cpu) else nest.steps)
+    near = far(held, cpu) if nest.is_asked_for else _rate(held, cpu)
     again = near if nest.again is None else nest.again
     # few streams of addresses keep too few lines of memory under way, unless one goes on and on
     few = min(1.0, 0.5 + 0.2 * tile.vectors)

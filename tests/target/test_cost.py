@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from armillary.errors import ConfigError
@@ -153,6 +155,12 @@ def test_a_sum_goes_part_by_part_where_its_weights_crowd_l2_and_l3_is_too_slow()
     assert not sums_by_parts(long, tile, ZEN4), "26 bytes a cycle from L3 are more than the 8 that a tile takes"
     whole = Nest(64, 1, 64, 12544, 4.5, register_bytes=64)
     assert tile_estimate(long, tile, SERVER).cycles < 0.8 * tile_estimate(whole, tile, SERVER).cycles
+
+
+def test_weights_that_are_asked_for_gain_nothing_from_l1() -> None:
+    nest = Nest(197, 1, 48, 192, 4.5, register_bytes=64, max_rows=8, max_sums=24, max_vectors=3)
+    asked = replace(nest, is_asked_for=True)  # two vectors of 192 steps fit half of L1, three do not
+    assert [choose_tile(n, SERVER) for n in (nest, asked)] == [Tile(8, 2), Tile(8, 3)]
 
 
 def test_weights_stay_where_lines_are_short_or_the_data_stays_too() -> None:

@@ -186,7 +186,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         return nest
     groups = math.prod(outer) * chunks // MAX_VECTORS_OF_TWO_PORTS  # of the widest tile: enough to share them out?
     widest = MAX_VECTORS_OF_TWO_PORTS - (groups < MIN_TASKS)
-    return replace(nest, max_sums=MAX_SUMS_OF_TWO_PORTS, max_vectors=widest)
+    return replace(nest, max_sums=MAX_SUMS_OF_TWO_PORTS, max_vectors=widest, is_asked_for=True)
 
 
 def row_axis(workload: Workload) -> int:
