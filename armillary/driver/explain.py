@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from armillary.driver.lower_fused import find_anchor
+from armillary.driver.one_row import with_one_row
 from armillary.errors import ArtifactError
 from armillary.relay.expr import Function
 from armillary.relay.work import function_work
@@ -34,7 +35,7 @@ class KernelNotes:
 
 def explain_function(function: Function, target: Target) -> Explanation:
     """The choice for one fused function, as lowering makes it."""
-    anchor = find_anchor(function)
+    anchor = find_anchor(with_one_row(function, target))
     if anchor is None:
         return Explanation("copy")
     return explain(Workload(anchor.op, anchor.attrs, tuple(a.checked_type for a in anchor.args), target))

@@ -16,9 +16,14 @@ from armillary.config import setting
 from armillary.driver.explain import kernel_attrs
 from armillary.driver.graph_codegen import Kernel
 from armillary.driver.lower_fused import lower_fused
+from armillary.driver.one_row import with_one_row
+from armillary.dtype import DType
 from armillary.errors import ArmillaryError
+from armillary.relay.expr import Function
 from armillary.relay.types import tensor_fields
 from armillary.target import Target
+from armillary.tir import build
+from armillary.tir.expr import Expr
 from armillary.tir.lower import lower_function
 from armillary.tir.phases import PhasedFunction
 from armillary.tir.printer import print_function
@@ -29,15 +34,23 @@ from armillary.tir.transform.split_phases import split_phases
 def lower_kernel(kernel: Kernel, target: Target) -> tuple[PhasedFunction, PrimFunc]:
     """The phases of a kernel, and the loops they were cut from; errors say which kernel."""
     try:
-        loops = lower_function(lower_fused(kernel.function, target, kernel.name), target)
+        function = with_one_row(kernel.function, target)
+        loops = lower_function(lower_fused(function, target, kernel.name), target)
         phased = split_phases(loops, kernel.name)
         count = len(tensor_fields(kernel.function.body.checked_type))
-        return replace(phased, outputs=phased.params[len(phased.params) - count :]), loops
+        shapes = phased.shapes if function is kernel.function else _shapes(kernel.function)
+        return replace(phased, outputs=phased.params[len(phased.params) - count :], shapes=shapes), loops
     except ArmillaryError:
         raise
     except Exception as error:
         error.args = (f"{error} (while lowering kernel {kernel.name}:\n{kernel.text})",)
         raise
+
+
+def _shapes(function: Function) -> tuple[tuple[Expr, ...], ...]:
+    """The shapes of a function's tensors, inputs first; all are known numbers."""
+    types = [ty for e in (*function.params, function.body) for ty in tensor_fields(e.checked_type)]
+    return tuple(tuple(build.const(n, DType("int64")) for n in ty.static) for ty in types)
 
 
 def compile_missing(

@@ -6,6 +6,7 @@ left alone; a module in which no rule fired is returned as it is.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from armillary.relay.walk import map_children, not_primitive, post_order, rewrit
 
 Array = np.ndarray[Any, Any]
 Readers = dict[int, list[Expr]]  # of each expression, by its id
+_SHAPES = frozenset({"shape", "newshape", "axes", "layout"})  # attributes that count axes
 
 
 def on_functions(module: IRModule, change: Callable[[Function], Expr | None]) -> IRModule:
@@ -113,3 +115,9 @@ def splat(expr: Expr) -> float | int | None:
         return None
     value: float | int = first.item()
     return value
+
+
+def names_places(expr: Call) -> bool:
+    """Whether attributes would say something else of four axes: a shape, or an axis behind the channels."""
+    attrs = {} if expr.attrs is None else {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
+    return not _SHAPES.isdisjoint(attrs) or attrs.get("axis", 1) not in (0, 1)

@@ -14,16 +14,13 @@ are views. Other layouts stay as they are.
 
 from __future__ import annotations
 
-import dataclasses
-
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.op import Kind, Op
-from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
+from armillary.relay.transform._rules import call, names_places, op_name, rewrite_module, tensor
 from armillary.transform import define_pass
 
 _KERNELS = {"nn.conv1d": ("nn.conv2d", "OIW"), "nn.conv1d_transpose": ("nn.conv2d_transpose", "IOW")}
-_SHAPES = frozenset({"shape", "newshape", "axes", "layout"})  # attributes that count axes
 
 
 @define_pass("widen-conv1d", opt_level=3)
@@ -57,19 +54,13 @@ def _carried(expr: Expr) -> Expr | None:
     if not isinstance(expr, Call) or not isinstance(expr.op, Op) or expr.op.kind > Kind.BROADCAST:
         return None
     ty = tensor(expr)
-    if ty is None or ty.ndim != 3 or not any(_is_narrowed(a) for a in expr.args) or _names_places(expr):
+    if ty is None or ty.ndim != 3 or not any(_is_narrowed(a) for a in expr.args) or names_places(expr):
         return None
     args = [_four(a) for a in expr.args]
     if any(a is None for a in args):
         return None
     wide = Call(expr.op, tuple(a for a in args if a is not None), expr.attrs, expr.span)
     return call("squeeze", wide, axis=(2,))
-
-
-def _names_places(expr: Call) -> bool:
-    """Whether attributes would say something else of four axes: a shape, or an axis behind the channels."""
-    attrs = {} if expr.attrs is None else {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
-    return not _SHAPES.isdisjoint(attrs) or attrs.get("axis", 1) not in (0, 1)
 
 
 def _is_narrowed(expr: Expr) -> bool:

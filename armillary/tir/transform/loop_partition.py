@@ -10,8 +10,10 @@ ranges are folded at once. Configuration: `tir.LoopPartition` {partition_const_l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import product
 from typing import Any
 
 from armillary.node import post_order, replace, structural_equal
@@ -86,21 +88,21 @@ class _Partitioner:
 
     def versions(self, item: S.For, only_likely: bool) -> S.Stmt:
         """A parallel loop stays one loop: its body becomes a test between a main version and careful ones."""
-        decided: set[int] = set()
-        terms = self.terms(item, decided) if build.as_int(item.extent) is None or self.splits_constant else []
+        terms = self.terms(item) if build.as_int(item.extent) is None or self.splits_constant else []
         if not terms:
             return self.inside(item, only_likely)
-        main = map_all(item.body, lambda e: TRUE if id(e) in decided else None)
+        main = _decided(item.body, terms)
         test = reduce(build.logical_and, (test for term in terms for test in term.tests()))
         return self.piece(replace(item, body=S.IfThenElse(test, main, _careful(item.body, terms))), only_likely)
 
-    def terms(self, item: S.For, decided: set[int]) -> list[_Term]:
+    def terms(self, item: S.For) -> list[_Term]:
         """What the likely conditions ask of a parallel loop's variable or of terms of it, where that is constant.
 
             if likely(v % 63 * 8 + r < 500)   ->   v % 63 < 62, for every r in range(8)
         """
         simplifier = Simplifier({**self.ranges, **_inner_ranges(item.body), item.var: _loop_range(item)})
         found: dict[E.Expr, Interval] = {}
+        decided: dict[E.Expr, set[int]] = {}
         for node in post_order(item.body):
             tested = _condition_of(node)
             for comparison in _conjuncts(tested[0]) if tested is not None and tested[1] else ():
@@ -109,10 +111,10 @@ class _Partitioner:
                 value = None if bound is None else build.as_int(bound[1])
                 if term is None or bound is None or value is None:
                     continue
-                decided.add(id(comparison))
+                decided.setdefault(term, set()).add(id(comparison))
                 low, high = found.get(term, simplifier.bound(term))
                 found[term] = (max(low, value), high) if bound[0] else (low, min(high, value - 1))
-        terms = [_Term(term, simplifier.bound(term), main) for term, main in found.items()]
+        terms = [_Term(t, simplifier.bound(t), main, frozenset(decided[t])) for t, main in found.items()]
         return [] if any(t.main[0] > t.main[1] for t in terms) else [t for t in terms if t.main != t.all]
 
     def inside(self, item: S.For, only_likely: bool) -> S.Stmt:
@@ -241,11 +243,15 @@ class _Partitioner:
 
 @dataclass(frozen=True)
 class _Term:
-    """A parallel loop's variable or a term of it: its values, and those for which all likely conditions hold."""
+    """A parallel loop's variable or a term of it: its values, and those for which all likely conditions hold.
+
+    `decided` are the conditions (their ids) that hold for the main values.
+    """
 
     expr: E.Expr
     all: Interval
     main: Interval
+    decided: frozenset[int]
 
     def tests(self) -> list[E.Expr]:
         """That the term has one of the main values."""
@@ -261,19 +267,39 @@ class _Term:
         return [*range(first, low), *range(high + 1, last + 1)]
 
 
+def _decided(body: S.Stmt, terms: Sequence[_Term]) -> S.Stmt:
+    """The body where these terms have main values."""
+    known = frozenset[int]().union(*(t.decided for t in terms))
+    return map_all(body, lambda e: TRUE if id(e) in known else None)
+
+
 def _careful(body: S.Stmt, terms: list[_Term]) -> S.Stmt:
-    """The body where a condition may fail: one version for each value of the term, where there are few, that knows it.
+    """The body where a condition may fail: one version for each value of the terms, where there are few, that knows it.
 
         for i in parallel(9) { if likely(i >= 1) {…} }  ->  if i >= 1 {…} else { if likely(0 >= 1) {…} }
     """
-    places = terms[0].others() if len(terms) == 1 else []
-    if not places:
+    cells = list(product(*([None, *t.others()] for t in terms)))[1:]  # None: a main value
+    if len(cells) > MAX_VERSIONS or not all(t.others() for t in terms):
         return fresh_copy(body)
-    term = terms[0].expr
-    *earlier, made = (fresh_copy(_with_value(body, term, place)) for place in places)
-    for place, version in zip(places[-2::-1], reversed(earlier), strict=True):
-        made = S.IfThenElse(build.equal(term, place), version, made)
+    *earlier, made = (_cell(body, terms, cell) for cell in cells)
+    for cell, version in zip(cells[-2::-1], reversed(earlier), strict=True):
+        tests = [
+            test
+            for term, place in zip(terms, cell, strict=True)
+            for test in (term.tests() if place is None else [build.equal(term.expr, place)])
+        ]
+        made = S.IfThenElse(reduce(build.logical_and, tests), version, made)
     return made
+
+
+def _cell(body: S.Stmt, terms: list[_Term], cell: tuple[int | None, ...]) -> S.Stmt:
+    """The body for some values of the terms, None for any main one."""
+    pairs = list(zip(terms, cell, strict=True))
+    body = _decided(body, [term for term, place in pairs if place is None])
+    for term, place in pairs:
+        if place is not None:
+            body = _with_value(body, term.expr, place)
+    return fresh_copy(body)
 
 
 def _with_value(body: S.Stmt, term: E.Expr, place: int) -> S.Stmt:
