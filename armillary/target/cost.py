@@ -8,6 +8,7 @@ Winograd's algorithm: cost_winograd.py. Measured against search: docs/notes/007-
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -68,11 +69,16 @@ class Nest:
     below: int = 1  # lines below one another: a tile as wide as a line may take several of them
     is_ragged: bool = False  # the lowest such tile may take fewer
     has_rest: bool = False  # the last tile of blocks may take fewer
+    group: int = 0  # neighbouring blocks that are of the same inputs; 0: all are
     max_rows: int = 1 << 30
     max_sums: int = 1 << 30  # sums of a tile
     max_vectors: int = 1 << 30
     is_asked_for: bool = False  # weights are in L2 when a group needs them; that they would fit L1 is no gain
     part: int = 0  # steps of a partial sum that all rows of a line may take before the next; 0: the sum is whole
+
+    def inputs_of(self, vectors: int) -> int:
+        """Inputs that a step of a tile of so many blocks reads in each row: one for all blocks known to be of a group."""
+        return vectors // math.gcd(vectors, self.group) if self.group else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +258,7 @@ def _tile(
         ports, wide_loads = max(2, ports), cpu.memory.load_ports
     busy = rows * vectors / ports
     arithmetic = max(busy, float(cpu.fma_latency))
-    inputs = rows / cpu.memory.load_ports
+    inputs = rows * nest.inputs_of(tile.vectors) / cpu.memory.load_ports
     loads = vectors / wide_loads + inputs
     fetch = part / rate if rate else 0.0
     place = _place(rate, cpu)
