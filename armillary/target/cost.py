@@ -77,7 +77,7 @@ class Nest:
     part: int = 0  # steps of a partial sum that all rows of a line may take before the next; 0: the sum is whole
 
     def inputs_of(self, vectors: int) -> int:
-        """Inputs that a step of a tile of so many blocks reads in each row: one for all blocks known to be of a group."""
+        """Inputs that a step reads in each row of a tile of so many blocks: one for blocks known to be of a group."""
         return vectors // math.gcd(vectors, self.group) if self.group else 1
 
 

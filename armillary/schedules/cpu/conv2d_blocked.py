@@ -97,12 +97,12 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     wide, narrow = max(1, block // lanes), 2 * block <= lanes
     data: Any = workload.types[0]
     weights = far_weights(cpu)
-    reread = SHOWN_INPUT * data.nbytes / far(data.nbytes, cpu)
+    groups = workload.attrs.groups if cpu.fma_ports > 1 else 1  # one port has time for each group's inputs
+    reread = SHOWN_INPUT * data.nbytes / groups / far(data.nbytes, cpu)
     steps = i_blocks * kh * kw * ci
     # 32 blocks by threes took 2 to 8 % longer than by twos
     has_rest = (chunks % 2 == 1 or _is_flat(workload, cpu)) and workload.attrs.groups == 1 and cpu.fma_ports > 1
     below = 1 if is_banded(workload) or (_has_padded_rows(workload) and not _spells_rows(height, cpu)) else height
-    groups = workload.attrs.groups
     return Nest(
         width, batch * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow,
         below=below, is_ragged=True, has_rest=has_rest, group=chunks // groups if groups > 1 else 0,
