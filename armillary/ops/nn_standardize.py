@@ -74,11 +74,16 @@ def compute(attrs: StandardizeAttrs, x: Tensor) -> Tensor:
     def outside(index: Any) -> list[Any]:
         return [v for n, v in enumerate(index) if n not in axes]
 
-    total = over(lambda index: x(*index).astype(dtype), "sum") if attrs.center else None
+    def centre() -> Tensor:
+        total = over(lambda index: x(*index).astype(dtype), "sum")
+        name = "standardize_mean"
+        return te.compute(rest, lambda *i: total(*i) / count, name=name, tag=name)
+
+    mean = centre() if attrs.center else None
 
     def centred(index: Any) -> Any:
         value = x(*index).astype(dtype)
-        return value if total is None else value - total(*outside(index)) / count
+        return value if mean is None else value - mean(*outside(index))
 
     squares = over(lambda index: centred(index) * centred(index), "squares")
     inverse = te.compute(

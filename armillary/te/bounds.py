@@ -14,7 +14,7 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from armillary.errors import ScheduleError
-from armillary.te.affine import ZERO, Linear, Space
+from armillary.te.affine import ZERO, Linear, Space, reunited
 from armillary.te.inline import Inliner, loads_of
 from armillary.te.operation import ComputeOp, ExternOp, PlaceholderOp, ScanOp
 from armillary.te.relations import Guard, Sizes, derive_extents, derive_values, size_of, split_guards
@@ -195,10 +195,23 @@ class _Inference:
                 )
             if reader not in environments:
                 environments[reader] = self._environment(reader, fixed)
-            new = [self._span(i, environments[reader]) for i in load.indices]
+            new = [
+                self._fused_span(i, reader, fixed) or self._span(i, environments[reader]) for i in load.indices
+            ]
             spans = new if spans is None else [self._union(a, b) for a, b in zip(spans, new, strict=True)]
         assert spans is not None, "stages without readers are skipped"
         return spans
+
+    def _fused_span(self, index: Expr, reader: Plan, fixed: frozenset[Var]) -> Span | None:
+        """The span of an index that counts over axes which the reader fuses, one after the other; else None.
+
+        Each axis alone would range over its whole dimension: h * 7 + w, where h = x // 7 and w = x % 7.
+        """
+        axes = (*reader.stage.op.axis, *reader.stage.op.reduce_axis)
+        value = self.space.evaluate(index, {a.var: reader.low[a].plus(reader.values[a]) for a in axes})
+        if value is None or (united := reunited(value)) is value:
+            return None
+        return self.space.interval(united, frozenset(v for v in united.vars if v in self.space.high and v not in fixed))
 
     def _environment(self, reader: Plan, fixed: frozenset[Var]) -> dict[Var, Linear]:
         """Axes of the reader as values of the fixed loops plus one variable for all that moves."""

@@ -98,7 +98,7 @@ def test_softmax(name: str, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64", "c"])
-@pytest.mark.parametrize("shape", [(500, 7), (2, 33, 17), (16, 2), (3, 2, 19, 31), (20, 16), (600, 24)])
+@pytest.mark.parametrize("shape", [(500, 7), (2, 33, 17), (16, 2), (3, 2, 19, 31), (20, 16), (600, 24), (9, 12, 12)])
 @pytest.mark.parametrize("name", ["nn.softmax", "nn.log_softmax", "nn.standardize"])
 def test_short_rows_a_vector_at_a_time(name: str, shape: tuple[int, ...], target: str) -> None:
     if target.startswith("llvm -m") and platform.machine() != "x86_64":
@@ -122,7 +122,8 @@ def test_short_rows_a_vector_at_a_time(name: str, shape: tuple[int, ...], target
         ((500, 17), {}, None),
         ((500, 32), {}, "rows of 32 fill vectors of 16"),
         ((500, 33), {}, "rows of 33 fill vectors of 16"),
-        ((100, 12, 7), {}, "12 rows in a run are fewer than 16 lanes"),
+        ((100, 12, 7), {}, None),
+        ((100, 7, 7), {}, "7 rows in a run are fewer than half of 16 lanes"),
         ((7, 500), {"axis": 0}, "not the last axis alone"),
     ],
 )
@@ -131,6 +132,50 @@ def test_rows_are_short_where_they_leave_lanes_empty(shape: tuple[int, ...], att
     row, reasons = choose(Workload(op, op.attrs_class(**attrs), (TensorType(shape, "float32"),), Target(AVX)))
     assert (row.name == "softmax_short") == (reason is None)
     assert reasons[:1] == (() if reason is None else (f"softmax_short: {reason}",))
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell"])
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((1, 21, 8, 16), 1), ((2, 16, 4, 25), 1), ((12, 30, 8), 1), ((9, 20, 3), 1), ((40, 33), 0), ((3, 5, 7, 11, 13), 2),
+     ((30, 17, 1), 1), ((6, 40, 1, 1), 1)],
+    ids=["channels", "fused-axes-a-tile-cuts", "half-a-vector", "less", "first", "three-behind", "one", "two-ones"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["nn.softmax", "nn.log_softmax", "nn.standardize"])
+def test_rows_that_lie_across_memory(name: str, shape: tuple[int, ...], axis: int, target: str) -> None:
+    if target.startswith("llvm -m") and platform.machine() != "x86_64":
+        pytest.skip("names of x86 CPUs")
+    x, y = 5 * normal(22, *shape), normal(23, *shape[1:])
+    wide = x.astype("float64") - x.max(axis, keepdims=True)
+    total, deviation = np.exp(wide).sum(axis, keepdims=True), wide - wide.mean(axis, keepdims=True)
+    expected = {
+        "nn.softmax": np.exp(wide) / total,
+        "nn.log_softmax": wide - np.log(total),
+        "nn.standardize": deviation / np.sqrt(wide.var(axis, keepdims=True) + 1e-5),
+    }[name]
+    got = compiled(lambda x, y: get_op(name)(relay.negative(x), axis=axis) * y, target, x=-x, y=y)
+    np.testing.assert_allclose(got, expected * y, rtol=2e-5, atol=2e-5)
+
+
+def test_standardize_over_axes_in_the_middle() -> None:
+    x = 3 + normal(24, 3, 4, 5, 40)
+    wide = x.astype("float64")
+    expected = (wide - wide.mean((1, 2), keepdims=True)) / np.sqrt(wide.var((1, 2), keepdims=True) + 1e-5)
+    got = compiled(lambda x: relay.nn.standardize(x, axis=(1, 2)), x=x)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_tile_of_columns_is_as_wide_as_its_readers_ask() -> None:
+    """Axes behind the sum are fused and cut where no axis ends: what the tile computes is no wider for that."""
+    op = get_op("nn.softmax")
+    x = te.placeholder((1, 16, 4, 2100), "float32", "x")
+    workload = Workload(op, op.attrs_class(axis=1), (TensorType((1, 16, 4, 2100), "float32"),), Target(AVX))
+    row, _ = choose(workload)
+    assert row.name == "softmax_across" and row.compute is not None
+    y = row.compute(workload.attrs, x)
+    schedule = te.create_schedule(y.op)
+    row.schedule(schedule, Fused(workload, (y,), (y,), (x,)))
+    assert "alloc softmax_max: Buffer[(1, 112)" in str(lower_schedule(schedule, [x, y], "f"))
 
 
 @pytest.mark.parametrize("shape", [(5, 8), (2, 3, 45), (1, 2, 100)])

@@ -68,8 +68,8 @@ def contiguous_axis(schedule: te.Schedule, op: te.Operation) -> IterVar | None:
     for load in _loads(schedule, op):
         if not _reads(load.indices, reduced):
             continue  # a value for the whole row
-        last = load.indices[-1]
-        if op.axis and _step(space, last, op.axis[-1]) == 1:
+        last = (_outer_indices(load) or load.indices)[-1]
+        if op.axis and _step(space, last, op.axis[-1]) == 1 and static_extent(op.axis[-1]) > 1:
             return None
         if found is None:
             found = next((a for a in op.reduce_axis if _step(space, last, a) == 1), None)

@@ -14,7 +14,7 @@ from armillary import te
 from armillary.node import post_order
 from armillary.schedules.cpu.access import contiguous_axis, crossing_axis, transposed_axis
 from armillary.schedules.cpu.common import fuse_all, is_expensive, is_power_of_two, lanes_of, static_extent
-from armillary.schedules.cpu.images import is_one_run
+from armillary.schedules.cpu.images import axes_of_run
 from armillary.schedules.cpu.reduce import reduce_in_lanes
 from armillary.schedules.cpu.turn import turn_tiles
 from armillary.schedules.registry import Fused, default_schedule
@@ -157,9 +157,8 @@ def _schedule_map(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> No
     work = math.prod(static_extent(a) for a in axes)
     if work >= MIN_TILED and tensor.dtype.bits == 32 and _transpose_in_tiles(schedule, tensor, lanes, work):
         return
-    if len(axes) > 1 and 1 < inner < SHORT_ROW * lanes and inner % lanes and is_one_run(schedule, tensor):
-        inner *= static_extent(axes[-2])
-        axes[-2:] = [stage.fuse(axes[-2], axes[-1])]
+    if len(axes) > 1 and inner < SHORT_ROW * lanes and inner % lanes:
+        inner = _fuse_run(stage, axes, axes_of_run(schedule, tensor), lanes)
     if inner >= lanes and len(axes) < len(tensor.op.axis):
         axes[-1], vector = stage.split(axes[-1], factor=lanes)
         stage.vectorize(vector)
@@ -172,6 +171,20 @@ def _schedule_map(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> No
     elif math.prod(map(static_extent, axes[:-1])) >= MIN_TASKS:
         axes.pop()  # a loop of its own: fused, every element would cost divisions
     _parallel(stage, axes, work)
+
+
+def _fuse_run(stage: te.Stage, axes: list[te.IterVar], count: int, lanes: int) -> int:
+    """Fuse the last axes, which are one run of `count` axes, until a row of them fills its vectors; gives its length.
+
+    With the row go axes of length 1 behind it.
+    """
+    inner = static_extent(axes[-1])
+    for _ in range(count - 1):
+        if inner >= SHORT_ROW * lanes or (inner > 1 and inner % lanes == 0):
+            break
+        inner *= static_extent(axes[-2])
+        axes[-2:] = [stage.fuse(axes[-2], axes[-1])]
+    return inner
 
 
 def _transpose_in_tiles(schedule: te.Schedule, tensor: te.Tensor, lanes: int, work: int) -> bool:

@@ -1,8 +1,8 @@
-"""Whether the last two axes of a stage are one run in memory, so that they can be looped over as one.
+"""Whether the last axes of a stage are one run in memory, so that they can be looped over as one.
 
-In: a stage of a schedule whose injective producers are already inlined. Out: `is_one_run(schedule, tensor)`: every
-tensor it reads is read at h * W * step + w * step + (something without h and w). Invariant: a yes is exact; a doubt is
-a no. Rows of 7, 14 or 28 elements fill vectors badly, images of 49, 196 or 784 do well.
+In: a stage of a schedule whose injective producers are already inlined. Out: how many axes: of two, every tensor that
+is read is read at h * W * step + w * step + (something without h and w). Invariant: a yes is exact; a doubt is a no.
+Rows of 7, 14 or 28 elements fill vectors badly, images of 49, 196 or 784 do well.
 """
 
 from __future__ import annotations
@@ -19,20 +19,35 @@ from armillary.tir.expr import Expr, IntImm, ProducerLoad, Var
 
 def is_one_run(schedule: te.Schedule, tensor: te.Tensor) -> bool:
     """Whether reads of a stage keep its last two axes together, and nothing but reads depends on them."""
+    return axes_of_run(schedule, tensor) > 1
+
+
+def axes_of_run(schedule: te.Schedule, tensor: te.Tensor) -> int:
+    """How many of the last axes of a stage are one run in memory, at least 1: the body may count with none of more.
+
+    Axes of length 1 belong to any run.
+    """
     op = tensor.op
     if not isinstance(op, te.ComputeOp) or len(op.axis) < 2 or op.reduce_axis:
-        return False
-    row, column = op.axis[-2].var, op.axis[-1].var
+        return 1
     space = Space()
     for axis in op.axis:
         space.low[axis.var], space.high[axis.var] = Linear(0), Linear(static_extent(axis) - 1)
     environment = {axis.var: Linear(0, {axis.var: 1}) for axis in op.axis}
     bodies = Inliner(schedule).bodies(schedule[tensor])
     inside = _outside_indices(bodies)
-    if row in inside or column in inside:
-        return False
-    width = static_extent(op.axis[-1])
-    return all(_keeps(load, space, environment, row, column, width) for load in loads_of(bodies))
+    flat = [_flat(load, space, environment) for load in loads_of(bodies)]
+    count, length, inner = 0, 1, None  # the run so far: its axes, its elements, its last axis longer than 1
+    for axis in reversed(op.axis):
+        extent = static_extent(axis)
+        if extent > 1:
+            if inner is not None and (axis.var in inside or inner in inside):
+                break
+            if inner is not None and not all(_keeps(value, axis.var, inner, length) for value in flat):
+                break
+            inner = axis.var if inner is None else inner
+        count, length = count + 1, length * extent
+    return max(count, 1)
 
 
 def _outside_indices(bodies: Sequence[Expr]) -> set[Expr]:
@@ -52,16 +67,22 @@ def _outside_indices(bodies: Sequence[Expr]) -> set[Expr]:
     return found
 
 
-def _keeps(
-    load: ProducerLoad, space: Space, environment: dict[Var, Linear], row: Var, column: Var, width: int
-) -> bool:
+def _flat(load: ProducerLoad, space: Space, environment: dict[Var, Linear]) -> Linear | None:
+    """The place of a load in memory; None where it is not index arithmetic."""
     flat = Linear(0)
     for index, extent in zip(load.indices, load.producer.shape, strict=True):
         value = space.evaluate(index, environment)
         if value is None or not isinstance(extent, IntImm):
-            return False
+            return None
         flat = flat.scaled(extent.value).plus(value)
+    return flat
+
+
+def _keeps(flat: Linear | None, outer: Var, inner: Var, length: int) -> bool:
+    """Whether a step of one axis moves a load as far as `length` steps of the last."""
+    if flat is None:
+        return False
     for atom in flat.terms:
-        if not isinstance(atom, Var) and (row in atom.vars or column in atom.vars):
+        if not isinstance(atom, Var) and (outer in atom.vars or inner in atom.vars):
             return False
-    return flat.terms.get(row, 0) == width * flat.terms.get(column, 0)
+    return flat.terms.get(outer, 0) == length * flat.terms.get(inner, 0)

@@ -8,6 +8,7 @@ Invariant: works for any number of leading axes; where the reduced axes are not 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from armillary import te
 from armillary.schedules.cpu.access import contiguous_axis
@@ -20,7 +21,7 @@ from armillary.target.cpu import CpuModel, cpu_model
 IN_REGISTERS = 64  # elements of an intermediate that need no memory
 
 
-def _reduced(workload: Workload) -> tuple[int, ...]:
+def reduced_axes(workload: Workload) -> tuple[int, ...]:
     """The axes of the row, counted from 0."""
     axis, ndim = workload.attrs.axis, len(workload.types[0].shape)  # type: ignore[attr-defined]
     given = (axis,) if isinstance(axis, int) else axis
@@ -29,7 +30,10 @@ def _reduced(workload: Workload) -> tuple[int, ...]:
 
 def _is_last(workload: Workload) -> str | None:
     """The row is contiguous, and there is more than one."""
-    axes, ndim = _reduced(workload), len(workload.types[0].shape)  # type: ignore[attr-defined]
+    axes, sizes = reduced_axes(workload), workload.types[0].static  # type: ignore[attr-defined]
+    ndim = len(sizes)
+    while ndim > 1 and sizes[ndim - 1] == 1 and ndim - 1 not in axes:
+        ndim -= 1
     if axes != tuple(range(ndim - len(axes), ndim)):
         return f"axes {axes} of {ndim} are not the last"
     return None if len(axes) < ndim else "there is a single row"
@@ -41,7 +45,7 @@ def _is_last(workload: Workload) -> str | None:
 def rows(schedule: te.Schedule, fused: Fused) -> None:
     """Every stage at the loop over rows."""
     output = fused.outputs[0]
-    leading = len(fused.anchor[0].op.axis) - len(_reduced(fused.workload))
+    leading = reduced_axes(fused.workload)[0]
     if len(fused.outputs) > 1 or len(output.op.axis) != len(fused.anchor[0].op.axis):
         schedule_default(schedule, fused)
         return
@@ -52,7 +56,7 @@ def rows(schedule: te.Schedule, fused: Fused) -> None:
     at = fuse_all(stage, axes[:leading])
     if math.prod(static_extent(axis) for axis in axes) >= MIN_PARALLEL:
         stage.parallel(at)
-    _vectorize_last(stage, axes[-1], lanes_of(cpu, output.dtype))
+    _vectorize_last(stage, axes[leading:], lanes_of(cpu, output.dtype))
     for tensor in reversed(kept):
         _schedule_stage(schedule, tensor, leading, cpu)
         schedule[tensor].compute_at(stage, at)
@@ -67,10 +71,12 @@ def _schedule_stage(schedule: te.Schedule, tensor: te.Tensor, leading: int, cpu:
     if contiguous is not None:
         reduce_in_lanes(schedule, tensor, contiguous, cpu)
     elif len(stage.op.axis) > leading and not stage.op.reduce_axis:
-        _vectorize_last(stage, stage.op.axis[-1], lanes_of(cpu, tensor.dtype))
+        _vectorize_last(stage, stage.op.axis[leading:], lanes_of(cpu, tensor.dtype))
 
 
-def _vectorize_last(stage: te.Stage, axis: te.IterVar, lanes: int) -> None:
+def _vectorize_last(stage: te.Stage, axes: Sequence[te.IterVar], lanes: int) -> None:
+    """The last axis of a row that is longer than 1, by vectors."""
+    axis = next((axis for axis in reversed(axes) if static_extent(axis) > 1), axes[-1])
     extent = static_extent(axis)
     if extent > lanes:
         _, axis = stage.split(axis, factor=lanes)

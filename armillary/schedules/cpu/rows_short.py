@@ -48,7 +48,7 @@ def _is_short(workload: Workload) -> str | None:
         return "not the last axis alone"
     if not 1 < length <= MAX_VECTORS * lanes or (length > lanes and length % lanes == 0):
         return f"rows of {length} fill vectors of {lanes}"
-    return None if rows >= lanes > 1 else f"{rows} rows in a run are fewer than {lanes} lanes"
+    return None if 2 * rows >= lanes > 1 else f"{rows} rows in a run are fewer than half of {lanes} lanes"
 
 
 def _turned(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:

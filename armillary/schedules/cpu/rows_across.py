@@ -1,0 +1,153 @@
+"""Softmax, log_softmax and nn.standardize along axes that are not the last: channels of an image, keys before heads.
+
+In: a fused function whose anchor reduces a run of axes with others behind it. Out: a parallel loop over tiles of what
+lies behind; a tile is a few vectors wide and as long as the reduced axes, and every stage of it runs while it is in the
+first-level cache, with the reductions in registers. The reduced axes are seen as one, and so are those behind them.
+Invariant: no vector holds two elements of one sum, so that nothing is added across lanes. The last axis: rows.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from armillary import te
+from armillary.ops.nn_softmax import log_softmax, softmax
+from armillary.ops.nn_standardize import standardize
+from armillary.relay.op import Op
+from armillary.relay.types import TensorType
+from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
+from armillary.schedules.cpu.default import MIN_PARALLEL, keep_row_values, schedule_default, schedule_injective
+from armillary.schedules.cpu.rows import reduced_axes
+from armillary.schedules.registry import Fused, Workload, implement
+from armillary.target.cpu import CpuModel, cpu_model
+
+MOST_VECTORS = 8  # of a tile: its sums stay in registers
+MOST_CHAINS = 4  # sums side by side that keep the adders busy
+COPIES = 2  # of a tile that are in use at a time: what is read and what was made of it
+
+
+def _is_across(workload: Workload) -> str | None:
+    (data,) = workload.types
+    if not isinstance(data, TensorType) or str(data.dtype) != "float32":
+        return "only columns of float32 are walked by tiles"
+    axes, sizes = reduced_axes(workload), data.static
+    if axes != tuple(range(axes[0], axes[-1] + 1)):
+        return f"axes {axes} are not one run"
+    return None if math.prod(sizes[axes[-1] + 1 :]) > 1 else f"nothing lies behind axes {axes}"
+
+
+def _flattened(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
+    """The operator over (before, reduced, behind), in the shape of the data."""
+    shape, given = te.static_shape(data), (attrs.axis,) if isinstance(attrs.axis, int) else attrs.axis
+    axes = sorted(a % len(shape) for a in given)
+    groups = (shape[: axes[0]], shape[axes[0] : axes[-1] + 1], shape[axes[-1] + 1 :])
+    flat = te.compute(
+        tuple(map(math.prod, groups)),
+        lambda *i: data(*(v for one, sizes in zip(i, groups, strict=True) for v in _unravelled(one, sizes))),
+        name="flat", tag="injective",
+    )  # fmt: skip
+    assert op.compute_rule is not None, f"{op.name} is computed by te"
+    result = op.compute_rule(replace(attrs, axis=1), flat)
+
+    def back(*i: Any) -> Any:
+        parts = (i[: axes[0]], i[axes[0] : axes[-1] + 1], i[axes[-1] + 1 :])
+        return result(*(_raveled(part, sizes) for part, sizes in zip(parts, groups, strict=True)))
+
+    made: te.Tensor = te.compute(shape, back, name="columns", tag="injective")
+    return made
+
+
+def _unravelled(index: Any, sizes: Sequence[int]) -> list[Any]:
+    """The indices along axes of these sizes that one index over all of them stands for."""
+    found = []
+    for position, size in enumerate(sizes):
+        rest = math.prod(sizes[position + 1 :])
+        one = index // rest if rest > 1 else index
+        found.append(one % size if position else one)
+    return found
+
+
+def _raveled(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
+    total: Any = 0
+    for index, size in zip(indices, sizes, strict=True):
+        total = total * size + index
+    return total
+
+
+def _for(op: Op) -> Callable[..., te.Tensor]:
+    return partial(_flattened, op)
+
+
+@implement("nn.softmax", family="cpu", name="softmax_across", when=_is_across, compute=_for(softmax), priority=9)
+@implement(
+    "nn.log_softmax", family="cpu", name="log_softmax_across", when=_is_across, compute=_for(log_softmax), priority=9
+)
+@implement(
+    "nn.standardize", family="cpu", name="standardize_across", when=_is_across, compute=_for(standardize), priority=9
+)
+def columns(schedule: te.Schedule, fused: Fused) -> None:
+    """Every stage at the loop over tiles."""
+    output, axes = fused.outputs[0], reduced_axes(fused.workload)
+    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(fused.anchor[0]):
+        schedule_default(schedule, fused)
+        return
+    cpu = cpu_model(fused.workload.target)
+    lanes = lanes_of(cpu, output.dtype)
+    kept = [t for t in keep_row_values(schedule, schedule_injective(schedule, fused)) if t.op is not output.op]
+    stage = schedule[output]
+    own = list(stage.op.axis)
+    work = math.prod(map(static_extent, own))
+    behind = fuse_all(stage, own[axes[-1] + 1 :])
+    length = math.prod(static_extent(own[a]) for a in axes)
+    width = _width(static_extent(behind), length, lanes, cpu)
+    tiles, inside = stage.split(behind, factor=width)
+    before: Sequence[te.IterVar] = ()
+    if axes[0]:
+        fused_rows = fuse_all(stage, own[: axes[0]])
+        before = stage.split(fused_rows, factor=_rows(static_extent(fused_rows), -(-width // lanes)))
+    stage.reorder(*before[:1], tiles, *(own[a] for a in axes), *before[1:], inside)
+    at = fuse_all(stage, [*before[:1], tiles])
+    if work >= MIN_PARALLEL:
+        stage.parallel(at)
+    for row in before[1:]:
+        stage.unroll(row)
+    _by_vectors(stage, inside, lanes)
+    for tensor in reversed(kept):
+        _schedule_stage(schedule[tensor], lanes)
+        schedule[tensor].compute_at(stage, at)
+
+
+def _width(behind: int, length: int, lanes: int, cpu: CpuModel) -> int:
+    """Elements a tile is wide: whole vectors that leave no rest, as many as the first-level cache holds."""
+    room = cpu.l1 // 2 // (COPIES * length * 4 * lanes)
+    most = lanes * max(1, min(MOST_VECTORS, room))
+    if behind <= most:
+        return behind
+    return next((n for n in range(most, 0, -lanes) if behind % n == 0), most)
+
+
+def _rows(before: int, vectors: int) -> int:
+    """Tiles that are walked together, so that a sum of one need not wait for the one before."""
+    return next((n for n in (4, 2) if n * vectors <= MOST_CHAINS and before % n == 0), 1)
+
+
+def _schedule_stage(stage: te.Stage, lanes: int) -> None:
+    """The loops of one intermediate: its last axis is the width of the tile."""
+    *others, last = stage.op.axis
+    if len(others) < 2:
+        stage.set_scope("local")
+    stage.reorder(*others[1:], *stage.op.reduce_axis, others[0], last)
+    stage.unroll(others[0])
+    _by_vectors(stage, last, lanes)
+
+
+def _by_vectors(stage: te.Stage, axis: te.IterVar, lanes: int) -> None:
+    extent = static_extent(axis)
+    if extent > lanes:
+        chunk, axis = stage.split(axis, factor=lanes)
+        stage.unroll(chunk)
+    stage.vectorize(axis)
