@@ -2,12 +2,15 @@
 
 In: data (N, C, spatial…) and grid (N, out spatial…, rank), whose last axis holds x, y[, z] in [-1, 1].
 Out: (N, C, out spatial…). Methods nearest, bilinear (linear in 3-D too) and bicubic (2-D); padding zeros, border or
-reflection. Out of range is decided per element read. TE: one injective stage; every read is guarded.
+reflection. Out of range is decided per element read. TE: one stage whose every read is guarded; `sampled_rows` is the
+same in stages: where each output reads and with what weight, once for all channels, from rows of channels.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,11 +18,12 @@ import numpy as np
 
 from armillary.errors import TypeMismatch
 from armillary.ops._late import T, te
-from armillary.ops.nn_common import Tensor, call, f32, need_dtype, need_float, need_shape, need_tensor
+from armillary.ops.nn_common import Tensor, call, f32, need_dtype, need_float, need_shape, need_tensor, reshape_to
+from armillary.ops.nn_dense_onnx import type_of
 from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
-from armillary.relay.types import TensorType, Type
+from armillary.relay.types import AnyDim, TensorType, Type
 
 METHODS = ("nearest", "bilinear", "bicubic")
 PADDINGS = ("zeros", "border", "reflection")
@@ -35,7 +39,7 @@ class GridSampleAttrs:
 
 
 NAME = "image.grid_sample"
-grid_sample = Op(NAME, kind=Kind.INJECTIVE, inputs=("data", "grid"), doc="Interpolation at given places.")
+grid_sample = Op(NAME, kind=Kind.CONTRACTION, inputs=("data", "grid"), doc="Interpolation at given places.")
 grid_sample.attrs(GridSampleAttrs)
 
 
@@ -147,13 +151,15 @@ def _reference(attrs: GridSampleAttrs, x: Array, grid: Array) -> Array:
     return result
 
 
+def _te_arithmetic() -> Arithmetic:
+    return Arithmetic(te.floor, te.nearbyint, T.minimum, T.maximum, T.select, lambda v: T.maximum(v, -v))
+
+
 @grid_sample.compute
 def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
     sizes = te.static_shape(x)[2:]
     rank = len(sizes)
-    m = Arithmetic(
-        te.floor, te.nearbyint, T.minimum, T.maximum, T.select, lambda v: T.maximum(v, -v)
-    )
+    m = _te_arithmetic()
 
     def element(n: Any, c: Any, *at: Any) -> Any:
         places = [grid(n, *at, k) for k in reversed(range(rank))]
@@ -167,6 +173,52 @@ def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
 
     shape = [x.shape[0], x.shape[1], *grid.shape[1:-1]]
     return te.compute(shape, element, name="grid_sample", tag="injective")
+
+
+def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
+    """Rows of the channels of each element (and one of zeros, which is what lies outside), and weighted sums of them.
+
+    Stages: `grid_rows` (N, elements + 1, C); of each neighbour `grid_place`, its row, and `grid_weight`.
+    """
+    batch, channels, *sizes = te.static_shape(x)
+    m, elements, spots = _te_arithmetic(), math.prod(sizes), te.static_shape(grid)[:-1]
+
+    def row(n: Any, r: Any, c: Any) -> Any:
+        at = [r // math.prod(sizes[k + 1 :]) % size for k, size in enumerate(sizes)]
+        return te.if_then_else(r < elements, x(n, c, *at), T.const(0, x.dtype))
+
+    def neighbours(*at: Any) -> list[list[tuple[Any, Any]]]:
+        given = [grid(*at, k) for k in reversed(range(len(sizes)))]
+        along = [
+            _neighbours(m, _unnormalised(p, float(s), attrs.align_corners), float(s), attrs)
+            for p, s in zip(given, sizes, strict=True)
+        ]
+        return [list(corner) for corner in itertools.product(*along)]
+
+    def place(k: int, *at: Any) -> Any:
+        index: Any = T.const(0, "int32")
+        corner = neighbours(*at)[k]
+        inside = T.all_of(*(c for (p, _), s in zip(corner, sizes, strict=True) for c in (p >= 0.0, p <= float(s - 1))))
+        for (p, _), size in zip(corner, sizes, strict=True):
+            index = index * size + T.cast(T.select(inside, p, T.const(0, p.dtype)), "int32")
+        return T.select(inside, index, T.const(elements))
+
+    def weight(k: int, *at: Any) -> Any:
+        return functools.reduce(T.mul, [w for _, w in neighbours(*at)[k]])
+
+    rows = te.compute((batch, elements + 1, channels), row, name="grid_rows", tag="packed")
+    corners = range({"nearest": 1, "bilinear": 2, "bicubic": 4}[attrs.method] ** len(sizes))
+    places = [te.compute(spots, functools.partial(place, k), name="grid_place", tag="grid_place") for k in corners]
+    weights: list[Tensor] = []
+    if attrs.method != "nearest":
+        tag = "grid_weight"
+        weights = [te.compute(spots, functools.partial(weight, k), name=tag, tag=tag) for k in corners]
+
+    def element(n: Any, c: Any, *at: Any) -> Any:
+        values = [rows(n, p(n, *at), c) for p in places]
+        return functools.reduce(T.add, [v * w(n, *at) for v, w in zip(values, weights, strict=False)] or values)
+
+    return te.compute((batch, channels, *spots[1:]), element, name="grid_sample", tag="grid_sample")
 
 
 @grid_sample.samples
@@ -190,9 +242,15 @@ def from_onnx_grid_sample(node: OnnxNode) -> Expr:
     grid = node.input(1)
     if node.type_of(1).dtype != node.type_of(0).dtype:  # the standard lets them differ; the result has the data's
         grid = call("cast", grid, dtype=str(node.type_of(0).dtype))
-    return call(
+    data, places = node.type_of(0), type_of(grid)
+    is_known = not any(isinstance(d, AnyDim) for d in (*data.shape, *places.shape))
+    if is_known:  # one row of places: no vector of them ends with a line of the image
+        batch, *spots, rank = places.static
+        grid = reshape_to(grid, (batch, *(1,) * (len(spots) - 1), math.prod(spots), rank))
+    result = call(
         NAME, node.input(0), grid, method=names.get(mode, mode),
-        layout="NCDHW" if node.type_of(0).ndim == 5 else "NCHW",
+        layout="NCDHW" if data.ndim == 5 else "NCHW",
         padding_mode=node.string("padding_mode", "zeros") or "zeros",
         align_corners=bool(node.int("align_corners", 0)),
     )  # fmt: skip
+    return reshape_to(result, (*data.static[:2], *places.static[1:-1])) if is_known else result

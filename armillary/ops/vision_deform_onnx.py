@@ -57,7 +57,7 @@ def _even(size: int) -> int:
 
 
 def _places(node: OnnxNode, sizes: tuple[int, ...], image: tuple[int, int]) -> Expr:
-    """Where each tap reads, as image.grid_sample wants it: (n·g, taps·oh, ow, 2), x before y, -1 to 1 edge to edge."""
+    """Where each tap reads, for image.grid_sample: (n·g, 1, taps·oh·ow, 2), x before y, -1 to 1 edge to edge."""
     n, shared, kh, kw, oh, ow = sizes
     stride, dilation = _pair(node, "strides", (1, 1)), _pair(node, "dilations", (1, 1))
     pads = _pair(node, "pads", (0, 0, 0, 0))
@@ -71,4 +71,4 @@ def _places(node: OnnxNode, sizes: tuple[int, ...], image: tuple[int, int]) -> E
         place = place + const(np.ascontiguousarray(base).astype(np.float32))
         axes.append((place * 2.0 + 1.0) * (1.0 / image[axis]) - 1.0)
     both = call("stack", (axes[1], axes[0]), axis=-1)
-    return reshape_to(both, (n * shared, kh * kw * oh, ow, 2))
+    return reshape_to(both, (n * shared, 1, kh * kw * oh * ow, 2))

@@ -94,43 +94,63 @@ def _corners(at: Array, size: int) -> list[tuple[Array, Array]]:
 
 @roi_align.compute
 def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
+    """Where each sample reads along an axis and with what weight, once for all channels; then sums of rows of channels.
+
+    Stages: `roi_rows` (N, H * W, C), `roi_place` and `roi_weight` (R, cells, samples, 2) of each axis, `roi_align`.
+    """
     count, channels, height, width = te.static_shape(data)
     rows, columns = per_axis(NAME, "pooled_size", attrs.pooled_size, 2)
-    inner = reduce_axes([attrs.sample_ratio, attrs.sample_ratio], ["sy", "sx"])
+    regions, samples = te.static_shape(rois)[0], attrs.sample_ratio
 
-    def corners(at: Any, size: int) -> tuple[Any, list[tuple[Any, Any]]]:
-        after, before = T.const(-1.0, "float32"), T.const(float(size), "float32")
-        inside = T.logical_and(T.greater_equal(at, after), T.less_equal(at, before))
-        at = T.minimum(T.maximum(at, T.const(0.0, "float32")), T.const(size - 1.0, "float32"))
-        low = T.cast(T.call("floor", at), "int32")
-        fraction = at - T.cast(low, "float32")
-        one = T.const(1.0, "float32")
-        return inside, [(low, one - fraction), (T.minimum(low + 1, T.const(size - 1)), fraction)]
-
-    def element(r: Any, c: Any, i: Any, j: Any) -> Any:
-        def along(first: int, cell: Any, sample: Any, cells: int, size: int) -> Any:
+    def along(first: int, cells: int, size: int, pitch: int) -> tuple[Tensor, Tensor]:
+        def at(r: Any, cell: Any, sample: Any) -> Any:
             ends = tuple(rois(r, k).astype("float32") for k in (first, first + 2))
-            return corners(_places(T, attrs, ends, cell.astype("float32"), sample.astype("float32"), cells), size)
+            return _places(T, attrs, ends, cell.astype("float32"), sample.astype("float32"), cells)
 
-        y_inside, ys = along(2, i, inner[0], rows, height)
-        x_inside, xs = along(1, j, inner[1], columns, width)
+        def place(r: Any, cell: Any, sample: Any, side: Any) -> Any:
+            return T.minimum(_low(at(r, cell, sample), size) + side, T.const(size - 1)) * pitch
+
+        def weight(r: Any, cell: Any, sample: Any, side: Any) -> Any:
+            value, one = at(r, cell, sample), T.const(1.0, "float32")
+            is_inside = T.logical_and(value >= -1.0, value <= float(size))
+            fraction = _clamped(value, size) - T.cast(_low(value, size), "float32")
+            chosen = T.select(T.equal(side, T.const(0)), one - fraction, fraction)
+            return T.select(is_inside, chosen, T.const(0.0, "float32"))
+
+        shape = (regions, cells, samples, 2)
+        return (te.compute(shape, place, name="roi_place", tag="roi_place"),
+                te.compute(shape, weight, name="roi_weight", tag="roi_weight"))  # fmt: skip
+
+    flat = te.compute(
+        (count, height * width, channels), lambda n, p, c: data(n, c, p // width, p % width).astype("float32"),
+        name="roi_rows", tag="packed",
+    )  # fmt: skip
+    (y_place, y_weight), (x_place, x_weight) = along(2, rows, height, width), along(1, columns, width, 1)
+    inner = reduce_axes([samples, samples, 2, 2], ["sy", "sx", "ky", "kx"])
+    sy, sx, ky, kx = inner
+
+    def pooled(r: Any, p: Any, c: Any) -> Any:
         image = T.minimum(T.maximum(T.cast(rois(r, 0), "int32"), T.const(0)), T.const(count - 1))
-        values = [data(image, c, y, x).astype("float32") * (wy * wx) for y, wy in ys for x, wx in xs]
-        value = values[0]
-        for other in values[1:]:
-            value = T.maximum(value, other) if attrs.mode == "max" else value + other
-        value = T.select(T.logical_and(y_inside, x_inside), value, T.const(0.0, "float32"))
+        i, j = p // columns, p % columns
+        value = flat(image, y_place(r, i, sy, ky) + x_place(r, j, sx, kx), c)
+        value = value * (y_weight(r, i, sy, ky) * x_weight(r, j, sx, kx))
         return te.max(value, axis=inner) if attrs.mode == "max" else te.sum(value, axis=inner)
 
-    shape = (te.static_shape(rois)[0], channels, rows, columns)
-    pooled = te.compute(shape, element, name="roi_align", tag="roi_align")
-    scale = 1.0 if attrs.mode == "max" else 1.0 / attrs.sample_ratio**2
-
-    def scaled(*i: Any) -> Any:
-        return T.cast(pooled(*i) * T.const(scale, "float32"), data.dtype)
-
-    made: Tensor = te.compute(pooled.shape, scaled, name="pooled")
+    cells = te.compute((regions, rows * columns, channels), pooled, name="roi_align", tag="roi_align")
+    scale = 1.0 if attrs.mode == "max" else 1.0 / samples**2
+    made: Tensor = te.compute(
+        (regions, channels, rows, columns),
+        lambda r, c, i, j: T.cast(cells(r, i * columns + j, c) * T.const(scale, "float32"), data.dtype), name="pooled",
+    )  # fmt: skip
     return made
+
+
+def _clamped(at: Any, size: int) -> Any:
+    return T.minimum(T.maximum(at, T.const(0.0, "float32")), T.const(size - 1.0, "float32"))
+
+
+def _low(at: Any, size: int) -> Any:
+    return T.cast(T.call("floor", _clamped(at, size)), "int32")
 
 
 @roi_align.samples

@@ -10,7 +10,7 @@ from __future__ import annotations
 from armillary import te
 from armillary.node import Node, post_order
 from armillary.schedules.cpu.common import static_extent
-from armillary.te.affine import Linear, Space
+from armillary.te.affine import Linear, Space, reunited
 from armillary.te.inline import rewriter
 from armillary.tir.build import as_int
 from armillary.tir.expr import Expr, IterVar, ProducerLoad, Reduce, Var
@@ -32,9 +32,7 @@ def _space(axes: tuple[IterVar, ...]) -> Space:
 def _step(space: Space, index: Expr, axis: IterVar) -> int | None:
     """How far `index` moves when the axis moves by one; None when that is not constant."""
     value = space.evaluate(index, {})
-    if value is None or any(not isinstance(atom, Var) and axis.var in atom.vars for atom in value.terms):
-        return None
-    return value.terms.get(axis.var, 0)
+    return None if value is None else _step_of(value, axis.var)
 
 
 def _reads(indices: tuple[Expr, ...], variables: set[Var]) -> bool:
@@ -129,6 +127,8 @@ def _crosses(loads: list[ProducerLoad], axes: tuple[IterVar, ...], axis: IterVar
         across = _moves(space, indices[-1], (last.var,), environment)
         along = _moves(space, indices[-1], (inner, axis.var), environment)
         if along not in (0, 1) or any(_moves(space, i, (inner, axis.var), environment) != 0 for i in indices[:-1]):
+            along = _moves_in_memory(space, load, (inner, axis.var), environment)
+        if along not in (0, 1):
             return False
         if along == 1 and across != 0:
             return False
@@ -144,6 +144,19 @@ def _outer_indices(load: ProducerLoad) -> tuple[Expr, ...]:
     return load.indices[:count]
 
 
+def _moves_in_memory(
+    space: Space, load: ProducerLoad, variables: tuple[Var, ...], environment: dict[Var, Linear]
+) -> int | None:
+    """`_moves` of the place in memory: of an axis that is cut into the last ones of what is read, x // 7 and x % 7."""
+    flat = Linear(0)
+    for index, extent in zip(load.indices, load.producer.shape, strict=True):
+        value, size = space.evaluate(index, environment), as_int(extent)
+        if value is None or size is None:
+            return None
+        flat = flat.scaled(size).plus(value)
+    return _step_of(reunited(flat), variables[0])
+
+
 def _moves(space: Space, index: Expr, variables: tuple[Var, ...], environment: dict[Var, Linear]) -> int | None:
     """How far an index moves when the first variable moves by one; None when that is not known or not constant.
 
@@ -152,6 +165,11 @@ def _moves(space: Space, index: Expr, variables: tuple[Var, ...], environment: d
     value = space.evaluate(index, environment)
     if value is None:
         return None if _reads((index,), set(variables)) else 0
-    if any(not isinstance(atom, Var) and variables[0] in atom.vars for atom in value.terms):
+    return _step_of(value, variables[0])
+
+
+def _step_of(value: Linear, variable: Var) -> int | None:
+    """How far a value moves with a variable; None when that is not constant."""
+    if any(not isinstance(atom, Var) and variable in atom.vars for atom in value.terms):
         return None
-    return value.terms.get(variables[0], 0)
+    return value.terms.get(variable, 0)

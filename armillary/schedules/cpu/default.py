@@ -195,8 +195,6 @@ def _transpose_in_tiles(schedule: te.Schedule, tensor: te.Tensor, lanes: int, wo
     crossing, length = found
     position = next(i for i, axis in enumerate(tensor.op.axis) if axis is crossing)
     outer = turn_tiles(schedule, tensor, position, length, lanes)
-    if static_extent(crossing) % length:
-        outer.pop()  # as in _vectorize_rows
     _parallel(schedule[tensor], outer, work)
     return True
 

@@ -115,7 +115,7 @@ def columns(schedule: te.Schedule, fused: Fused) -> None:
         stage.parallel(at)
     for row in before[1:]:
         stage.unroll(row)
-    _by_vectors(stage, inside, lanes)
+    by_vectors(stage, inside, lanes)
     for tensor in reversed(kept):
         _schedule_stage(schedule[tensor], lanes)
         schedule[tensor].compute_at(stage, at)
@@ -142,10 +142,11 @@ def _schedule_stage(stage: te.Stage, lanes: int) -> None:
         stage.set_scope("local")
     stage.reorder(*others[1:], *stage.op.reduce_axis, others[0], last)
     stage.unroll(others[0])
-    _by_vectors(stage, last, lanes)
+    by_vectors(stage, last, lanes)
 
 
-def _by_vectors(stage: te.Stage, axis: te.IterVar, lanes: int) -> None:
+def by_vectors(stage: te.Stage, axis: te.IterVar, lanes: int) -> None:
+    """An innermost loop as a few vectors side by side."""
     extent = static_extent(axis)
     if extent > lanes:
         chunk, axis = stage.split(axis, factor=lanes)

@@ -25,11 +25,15 @@ def turn_tiles(schedule: te.Schedule, tensor: te.Tensor, position: int, length: 
     stage.reorder(*rows, pieces, column, piece)
     stage.vectorize(piece)
     stage.unroll(column)
-    inside = schedule[local]
-    inside.compute_at(stage, pieces)
-    *others, along = inside.op.axis
-    across = others.pop(position)
-    inside.reorder(*others, along, across)
-    inside.unroll(along)
-    inside.vectorize(across)
+    turn_at(schedule[local], stage, pieces, position)
     return rows
+
+
+def turn_at(tile: te.Stage, stage: te.Stage, at: te.IterVar, position: int = 1) -> None:
+    """Compute a local stage at a loop of its reader: a vector of axis `position` for every element of the last one."""
+    tile.compute_at(stage, at)
+    *others, along = tile.op.axis
+    across = others.pop(position)
+    tile.reorder(*others, along, across)
+    tile.unroll(along)
+    tile.vectorize(across)
