@@ -310,26 +310,42 @@ def _same_sum(a: Any, b: Any) -> bool:
 
 
 def _recombine(s: Simplifier, form: Linear) -> Linear:
-    """x // c * c + x % c  ->  x, for every pair of such terms."""
+    """x // c * c + x % c  ->  x and x // c % d * c + x % c  ->  x % (c * d), for every pair of such terms."""
     for atom, coefficient in list(form.terms.items()):
         if type(atom) is not E.FloorMod or atom not in form.terms:
             continue
-        quotient = s.intern(E.FloorDiv(atom.a, atom.b))
-        if type(atom.b) is E.IntImm:
-            partner: E.Expr = quotient
-            wanted = coefficient * atom.b.value
-        else:
-            partner = s.intern(E.Mul(quotient, atom.b))
-            wanted = coefficient
-            if partner not in form.terms:
-                partner = s.intern(E.Mul(atom.b, quotient))
-        if form.terms.get(partner) != wanted:
+        found = _partner(s, form, atom)
+        if found is None:
             continue
+        partner, whole = found
         terms = dict(form.terms)
         del terms[atom], terms[partner]
-        extra = s.collect(atom.a, coefficient, terms)
+        extra = s.collect(whole, coefficient, terms)
         return _recombine(s, Linear(terms, form.constant + extra).drop_zeros())
     return form
+
+
+def _partner(s: Simplifier, form: Linear, rest: E.FloorMod) -> tuple[E.Expr, E.Expr] | None:
+    """The term that makes one number with the remainder `rest`, and that number."""
+    coefficient = form.terms[rest]
+    if type(rest.b) is not E.IntImm:
+        quotient = s.intern(E.FloorDiv(rest.a, rest.b))
+        products = (s.intern(E.Mul(quotient, rest.b)), s.intern(E.Mul(rest.b, quotient)))
+        return next(((p, rest.a) for p in products if form.terms.get(p) == coefficient), None)
+    for other, factor in form.terms.items():
+        if factor != coefficient * rest.b.value:
+            continue
+        is_rest = type(other) is E.FloorMod and type(other.b) is E.IntImm
+        quotient = other.a if is_rest else other  # type: ignore[attr-defined]
+        if type(quotient) is not E.FloorDiv or quotient.b is not rest.b:
+            continue
+        if quotient.a is not rest.a and s(s.intern(E.FloorMod(quotient.a, rest.b))) is not rest:
+            continue  # the remainder of (x % 12) by 4 is written x % 4
+        if not is_rest:
+            return other, quotient.a
+        size = E.IntImm(rest.b.dtype, rest.b.value * other.b.value)  # type: ignore[attr-defined]
+        return other, s.intern(E.FloorMod(quotient.a, s.intern(size)))
+    return None
 
 
 def simplify(item: E.Expr, ranges: Mapping[E.Var, Interval] | None = None) -> E.Expr:

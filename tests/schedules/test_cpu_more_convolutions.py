@@ -97,6 +97,15 @@ def test_a_transposed_convolution_is_blocked_unless_it_has_groups() -> None:
     assert "nn.contrib_conv2d_transpose_NCHWc" not in text
 
 
+def test_weights_of_a_transposed_convolution_that_are_computed_are_packed() -> None:
+    """StyleGAN2 scales them by a style."""
+    w, x = Weights(7), relay.var("x", shape=(1, 32, 5, 6))
+    style = relay.reshape(relay.mean(x, axis=(0, 2, 3)), (32, 1, 1, 1))
+    y = relay.nn.conv2d_transpose(x, w(32, 32, 3, 3) * style, strides=(2, 2))
+    assert "nn.contrib_conv2d_transpose_NCHWc" in optimized(y, x)
+    check(y, x)
+
+
 GROUPED = [
     (68, 34, 2, (14, 14), 1, 1, 1, 0),
     (34, 34, 2, (9, 7), 3, 1, 1, 1),

@@ -54,6 +54,26 @@ def test_arrow_line_is_what_the_rules_do(before: str, after: str, condition: str
     assert evaluates_alike(left, right, list(variables.values()), ranges, seed=7)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("x // 9 * 9 + x // 3 % 3 * 3 + x % 3", "x"),
+        ("x % 72 // 9 * 18 + x % 72 // 3 % 3 * 6 + x % 3 * 2", "x % 72 * 2"),
+        ("x // 6 % 5 * 6 + x % 6", "x % 30"),
+        ("x // 3 * 3 + y % 3", "x // 3 * 3 + y % 3"),
+        ("x // 6 % 5 * 12 + x % 6", "x // 6 % 5 * 12 + x % 6"),
+    ],
+    ids=["three-axes", "of-a-rest", "a-longer-rest", "not-of-one-number", "not-next-to-each-other"],
+)
+def test_the_parts_of_a_fused_index_make_the_whole_again(before: str, after: str) -> None:
+    variables = names()
+    left, right = parse_expr(before, variables), parse_expr(after, variables)
+    simplifier = Simplifier({})
+    result = simplifier(left)
+    assert result is simplifier(right), f"{before} became {result!r}, not {right!r}"
+    assert evaluates_alike(left, result, list(variables.values()), {}, seed=11)
+
+
 def evaluates_alike(
     left: E.Expr, right: E.Expr, variables: list[E.Var], ranges: dict[E.Var, tuple[int, int]], seed: int
 ) -> bool:

@@ -178,12 +178,11 @@ def _fuse_run(stage: te.Stage, axes: list[te.IterVar], count: int, lanes: int) -
 
     With the row go axes of length 1 behind it.
     """
-    inner = static_extent(axes[-1])
-    for _ in range(count - 1):
-        if inner >= SHORT_ROW * lanes or (inner > 1 and inner % lanes == 0):
-            break
-        inner *= static_extent(axes[-2])
-        axes[-2:] = [stage.fuse(axes[-2], axes[-1])]
+    taken, inner = 1, static_extent(axes[-1])
+    while taken < count and inner < SHORT_ROW * lanes and (inner == 1 or inner % lanes):
+        taken += 1
+        inner *= static_extent(axes[-taken])
+    axes[-taken:] = [fuse_all(stage, axes[-taken:])]
     return inner
 
 

@@ -1,0 +1,72 @@
+"""Elementwise kernels: axes that are one run in memory are one loop, whatever their lengths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from armillary import relay, te
+from armillary.driver.build import build
+from armillary.relay.evaluate import evaluate
+from armillary.runtime import cpu
+from armillary.schedules.cpu.default import schedule_stage
+from armillary.schedules.cpu.images import axes_of_run
+from armillary.target.cpu import cpu_model
+from armillary.te.lower import lower_schedule
+from armillary.tir.lower import lower_function
+from armillary.transform import PassContext
+
+AVX = "llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu"
+
+
+def check(body: Any, *inputs: Any) -> None:
+    """Compiled and evaluated agree."""
+    function = relay.Function(list(inputs), body)
+    rng = np.random.default_rng(3)
+    values = [rng.standard_normal(x.checked_type.static).astype("float32") for x in inputs]
+    with PassContext(opt_level=3):
+        graph = build(function, "llvm")["default"](cpu(0))
+    for x, value in zip(inputs, values, strict=True):
+        graph.set_input(x.name_hint, value)
+    graph.run()
+    np.testing.assert_allclose(graph.get_output(0).numpy(), evaluate(function, values), rtol=1e-5, atol=1e-6)
+
+
+SIDES = [
+    ((300, 30, 1), (300, 30, 1)),
+    ((64, 5, 3, 3), (64, 1, 1, 1)),
+    ((64, 5, 3, 3), (5, 3, 3)),
+    ((7, 1, 9, 1), (7, 1, 9, 1)),
+    ((40, 7, 7), (40, 7, 1)),
+    ((4, 3, 50), (4, 3, 1)),
+    ((128, 128, 3, 3), (128, 1, 1, 1)),
+]
+
+
+@pytest.mark.parametrize(("shape", "other"), SIDES)
+def test_maps_of_short_rows(shape: tuple[int, ...], other: tuple[int, ...]) -> None:
+    x, y = relay.var("x", shape=shape), relay.var("y", shape=other)
+    check(relay.tanh(x * y) + x, x, y)
+
+
+@pytest.mark.parametrize(
+    ("shape", "other", "count"),
+    [((8, 5, 3, 3), (8, 5, 3, 3), 4), ((8, 5, 3, 3), (8, 1, 1, 1), 3), ((8, 5, 3, 3), (8, 5, 1, 3), 1),
+     ((8, 30, 1), (8, 30, 1), 3), ((8, 30, 1), (8, 1, 1), 2), ((8, 1, 3), (1, 1, 3), 2)],
+)  # fmt: skip
+def test_a_run_ends_where_a_reader_is_broadcast(shape: tuple[int, ...], other: tuple[int, ...], count: int) -> None:
+    x, y = te.placeholder(shape, "float32", "x"), te.placeholder(other, "float32", "y")
+    made = te.compute(shape, lambda *i: x(*i) + y(*(v if d > 1 else 0 for v, d in zip(i, other, strict=True))))
+    assert axes_of_run(te.create_schedule(made.op), made) == count
+
+
+def test_a_run_of_several_axes_is_stored_by_whole_vectors() -> None:
+    """Scaled weights of 3x3: an index over three fused axes is simple again."""
+    x, y = te.placeholder((128, 128, 3, 3), "float32", "x"), te.placeholder((128,), "float32", "y")
+    made = te.compute(x.shape, lambda o, *i: x(o, *i) * y(o), name="z")
+    schedule = te.create_schedule(made.op)
+    schedule_stage(schedule, made, cpu_model(AVX))
+    text = str(lower_function(lower_schedule(schedule, [x, y, made], "f")))
+    assert "fused * 16, 1, 16)] = x[ramp(" in text
