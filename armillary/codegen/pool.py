@@ -1,9 +1,9 @@
 """Parallel compilation in worker processes (LLVM behind llvmlite holds one lock per process, so threads do not help).
 
-In: many `Request`s. Out: their objects, in order. Invariant: workers start on first use, are reused, and end with
-this process (their input pipe closes) or after some idle seconds; with one job, or one request, `compile_many` compiles
-in this process, unless told not to. A worker that dies makes the call fail with its exit status; the next call starts a
-new one. The other side: `worker.py`.
+In: many requests. Out: their answers. Invariant: workers start on first use, are reused, and end with this process
+(their input pipe closes) or after some idle seconds. A worker that dies makes the call fail with its exit status; the
+next call starts a new one. `compile_many` turns LLVM IR into objects: with one job, or one request, in this process,
+unless told not to. The other side: `worker.py`. Whole kernels: `driver/kernel_worker.py`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from armillary.codegen.wire import LENGTH, REPLY
 from armillary.config import setting
-from armillary.errors import ArmillaryError, ExecutionError, InternalError
+from armillary.errors import ExecutionError, InternalError
 
 _ROOT = str(Path(__file__).resolve().parents[2])
-_START = f"import sys; sys.path.insert(0, {_ROOT!r}); from armillary.codegen.worker import main; sys.exit(main())"
+_START = "import sys; sys.path.insert(0, {root!r}); from {module} import main; sys.exit(main())"
+_COMPILER = "armillary.codegen.worker"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,18 +47,18 @@ class _WentIdle(ExecutionError):
 
 
 class Worker:
-    """One process and its pipes."""
+    """One process and its pipes; `module` has its `main`."""
 
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _START], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+    def __init__(self, module: str = _COMPILER) -> None:
+        command = [sys.executable, "-c", _START.format(root=_ROOT, module=module)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
 
-    def compile(self, request: Request) -> bytes:
-        """Send one request and wait for its object."""
+    def ask(self, request: Mapping[str, Any]) -> bytes:  # Any: JSON
+        """Send one request and wait for the answer; InternalError with the reason for a refusal."""
         incoming, outgoing = self.process.stdout, self.process.stdin
         assert incoming is not None and outgoing is not None, "the pipes were asked for"
-        payload = json.dumps(dataclasses.asdict(request)).encode()
+        payload = json.dumps(request).encode()
         try:
             outgoing.write(LENGTH.pack(len(payload)) + payload)
             outgoing.flush()
@@ -103,52 +105,64 @@ class Worker:
 
 
 class Pool:
-    """A growing set of workers."""
+    """A growing set of workers of one kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = _COMPILER) -> None:
+        self.module = module
         self.idle: list[Worker] = []
         self.lock = threading.Lock()
 
-    def compile_many(self, requests: Sequence[Request], jobs: int) -> list[bytes]:
-        """Objects of `requests`, by up to `jobs` workers; raises the first failure."""
+    def ask_all(
+        self, requests: Sequence[Mapping[str, Any]], jobs: int  # Any: JSON
+    ) -> Iterator[tuple[int, bytes | BaseException]]:
+        """(its number, the answer or what went wrong) for each request, as they come, by up to `jobs` workers.
+
+        Requests are sent in their order; those that were not sent yet are not, once nobody wants more answers.
+        """
         todo: SimpleQueue[int] = SimpleQueue()
-        for index in sorted(range(len(requests)), key=lambda i: -len(requests[i].ir)):  # the longest first
+        done: SimpleQueue[tuple[int, bytes | BaseException]] = SimpleQueue()
+        for index in range(len(requests)):
             todo.put(index)
-        results: list[bytes] = [b""] * len(requests)
-        failures: list[BaseException] = []
 
         def serve() -> None:
-            try:
-                self._drain(requests, todo, results, failures)
-            except (ArmillaryError, OSError) as error:
-                failures.append(error)
+            for index in _taken(todo):
+                try:
+                    done.put((index, self._ask(requests[index])))
+                except BaseException as error:  # whoever waits for the answer raises it
+                    done.put((index, error))
 
         threads = [threading.Thread(target=serve, daemon=True) for _ in range(min(jobs, len(requests)))]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
-        if failures:
-            raise failures[0]
-        return results
+        try:
+            for _ in requests:
+                yield done.get()
+        finally:
+            for _ in _taken(todo):
+                pass
+            for thread in threads:
+                thread.join()
 
-    def _drain(
-        self, requests: Sequence[Request], todo: SimpleQueue[int], results: list[bytes], failures: list[BaseException]
-    ) -> None:
+    def _ask(self, request: Mapping[str, Any]) -> bytes:  # Any: JSON
         worker = self._take()
         try:
-            while not failures:
-                index = todo.get_nowait()
-                try:
-                    results[index] = worker.compile(requests[index])
-                except _WentIdle:
-                    worker.stop()
-                    worker = Worker()
-                    results[index] = worker.compile(requests[index])
-        except Empty:
-            pass
+            return worker.ask(request)
+        except _WentIdle:
+            worker.stop()
+            worker = Worker(self.module)
+            return worker.ask(request)
         finally:
             self._give(worker)
+
+    def compile_many(self, requests: Sequence[Request], jobs: int) -> list[bytes]:
+        """Objects of `requests`, by up to `jobs` workers; raises the first failure."""
+        order = sorted(range(len(requests)), key=lambda i: -len(requests[i].ir))  # the longest first
+        results: list[bytes] = [b""] * len(requests)
+        for number, answer in self.ask_all([dataclasses.asdict(requests[i]) for i in order], jobs):
+            if isinstance(answer, BaseException):
+                raise answer
+            results[order[number]] = answer
+        return results
 
     def _take(self) -> Worker:
         with self.lock:
@@ -157,7 +171,7 @@ class Pool:
                 if worker.is_alive:
                     return worker
                 worker.stop()
-        return Worker()
+        return Worker(self.module)
 
     def _give(self, worker: Worker) -> None:
         if not worker.is_alive:
@@ -172,6 +186,15 @@ class Pool:
             workers, self.idle = self.idle, []
         for worker in workers:
             worker.stop()
+
+
+def _taken(queue: SimpleQueue[int]) -> Iterator[int]:
+    """What is in a queue that nobody fills any more."""
+    while True:
+        try:
+            yield queue.get_nowait()
+        except Empty:
+            return
 
 
 POOL = Pool()

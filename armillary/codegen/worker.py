@@ -1,9 +1,10 @@
-"""A compile worker: a process that turns LLVM IR into objects until its input ends.
+"""A compile worker: a process that answers requests until its input ends.
 
-In: on stdin, requests: 8 bytes of length, then JSON of `pool.Request`. Out: on stdout, replies: one
-byte (0 fine, 1 refused), 8 bytes of length, then the object or the reason. Invariant: imports only llvmlite through
-`machine.py`; ends when the pipe closes, so no worker outlives its parent, and after IDLE_SECONDS without a request, so
-that its 100 MB do not stay while networks run. The other side: `pool.py`.
+In: on stdin, requests: 8 bytes of length, then JSON. Out: on stdout, replies: one byte (0 fine, 1 refused), 8 bytes of
+length, then the answer or the reason. Invariant: ends when the pipe closes, so no worker outlives its parent, and after
+IDLE_SECONDS without a request, so that its 100 MB do not stay while networks run. Here `main` turns LLVM IR
+(`pool.Request`) into objects, and nothing but llvmlite is imported; `driver/kernel_worker.py` is the other kind of
+worker. The other side: `pool.py`.
 """
 
 from __future__ import annotations
@@ -12,13 +13,21 @@ import io
 import json
 import os
 import select
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from armillary.codegen.machine import compile_ir
 from armillary.codegen.wire import IDLE_SECONDS, LENGTH, REPLY
 
+Answer = Callable[[dict[str, Any]], bytes]  # Any: JSON; raises ValueError with the reason for a refusal
+
 
 def main() -> int:
+    """Compile LLVM IR."""
+    return serve(lambda request: compile_ir(**request))
+
+
+def serve(answer: Answer) -> int:
     """Serve requests on stdin and stdout."""
     incoming = os.fdopen(os.dup(0), "rb", buffering=0)  # unbuffered: select must see what is there
     outgoing = os.fdopen(os.dup(1), "wb")
@@ -27,7 +36,7 @@ def main() -> int:
         header = _exactly(incoming, LENGTH.size)
         if not header:
             break
-        _serve(json.loads(_exactly(incoming, LENGTH.unpack(header)[0])), outgoing)
+        _reply(answer, json.loads(_exactly(incoming, LENGTH.unpack(header)[0])), outgoing)
     return 0
 
 
@@ -43,9 +52,9 @@ def _exactly(incoming: BinaryIO | io.FileIO, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _serve(request: dict[str, Any], outgoing: BinaryIO) -> None:  # Any: the fields of `pool.Request`
+def _reply(answer: Answer, request: dict[str, Any], outgoing: BinaryIO) -> None:  # Any: JSON
     try:
-        status, payload = 0, compile_ir(**request)
+        status, payload = 0, answer(request)
     except ValueError as error:
         status, payload = 1, str(error).encode()
     outgoing.write(REPLY.pack(status, len(payload)))

@@ -1,20 +1,19 @@
 """Code for the kernels that the cache lacks: lowering, machine code, notes.
 
-In: kernels (fused Relay functions) and a target. Out: a `CompiledModule` and notes for each, or the text of all.
-Invariant: kernels.py imports this file when the first kernel is missing, so a build that finds all of them in the cache
-reads no schedule, no emitter and no pass over loops.
+In: a kernel (a fused Relay function) and a target. Out: a `CompiledKernel`, or the text of many. Invariant: a process
+that only orders kernels imports nothing of this: no schedule, no emitter and no pass over loops (`kernel_worker.py`
+does).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import replace
 
-from armillary.codegen.build import CompiledModule, build_functions
-from armillary.config import setting
+from armillary.codegen.build import build_functions
 from armillary.driver.explain import kernel_attrs
 from armillary.driver.graph_codegen import Kernel
+from armillary.driver.kernels import CompiledKernel
 from armillary.driver.lower_fused import lower_fused
 from armillary.driver.one_row import with_one_row
 from armillary.dtype import DType
@@ -53,22 +52,12 @@ def _shapes(function: Function) -> tuple[tuple[Expr, ...], ...]:
     return tuple(tuple(build.const(n, DType("int64")) for n in ty.static) for ty in types)
 
 
-def compile_missing(
-    kernels: Sequence[Kernel], target: Target
-) -> Iterator[tuple[Kernel, CompiledModule, dict[str, str]]]:
-    """Machine code and notes of each kernel: lowered here, one after another, while workers compile earlier ones."""
-    with ThreadPoolExecutor(max_workers=max(1, setting("ARMILLARY_COMPILE_JOBS"))) as pool:
-        futures: list[tuple[Kernel, Future[CompiledModule]]] = []
-        for kernel in kernels:
-            phased, _ = lower_kernel(kernel, target)
-            futures.append((kernel, pool.submit(_compile_phased, phased, target)))
-        for kernel, future in futures:
-            notes = kernel_attrs(kernel.function, target)
-            yield kernel, future.result(), notes
-
-
-def _compile_phased(phased: PhasedFunction, target: Target) -> CompiledModule:
-    return build_functions([phased], target, jobs=0, cache=None)  # in a worker: LLVM takes 50 MB, kept for good
+def compile_kernel(kernel: Kernel, target: Target, jobs: int) -> CompiledKernel:
+    """Machine code and notes of a kernel; LLVM runs as `compile_many` says of `jobs`."""
+    phased, _ = lower_kernel(kernel, target)
+    module = build_functions([phased], target, jobs=jobs, cache=None)
+    ((code,), (row,)) = module.objects, module.rows.values()
+    return CompiledKernel(row, code, module.externs, kernel_attrs(kernel.function, target))
 
 
 def kernel_sources(kernels: Sequence[Kernel], target: Target, form: str) -> str:

@@ -1,37 +1,42 @@
 """From fused functions to object code, through the disk cache.
 
 In: named kernels (fused Relay functions with their text) and a target. Out: `CompiledKernel`s: one object, one
-descriptor row and notes (explain.py) per kernel. Invariant: an entry of the cache is found
-again by the text of the function, the target, the pass configuration and the compiler's own sources, so nobody ever
-clears it by hand. Lowering (kernel_code.py) runs here, one kernel after another, while worker processes turn earlier
-ones into objects.
+descriptor row and notes (explain.py) per kernel. Invariant: an entry of the cache is found again by the text of the
+function, the target, the pass configuration and the compiler's own sources, so nobody ever clears it by hand. What is
+missing is lowered and compiled in worker processes (kernel_worker.py), which get the same text: loops, emitters and
+LLVM take 100 MB that this process need not have. Where a worker cannot do it, this process does (kernel_code.py).
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from armillary.artifact import Descriptor, FunctionRow
 from armillary.codegen.cache import Cache, cache_key, default_cache
 from armillary.codegen.llvm_target import machine_text
+from armillary.codegen.pool import Pool
 from armillary.config import setting
 from armillary.digest import blake2b
 from armillary.driver.graph_codegen import Kernel
+from armillary.errors import InternalError
 from armillary.lazy import find
+from armillary.node import post_order
+from armillary.relay.expr import Call, Function
+from armillary.relay.op import Op
 from armillary.target import Target
 from armillary.transform import ADD_LOWER_PASS, PassContext
 
-if TYPE_CHECKING:
-    from armillary.codegen.build import CompiledModule
-
 Progress = Callable[[str, int, int], None]  # stage, done, total
 _PACKAGE = Path(__file__).resolve().parents[1]
+_WORKERS = Pool("armillary.driver.kernel_worker")
+atexit.register(_WORKERS.close)
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,20 @@ class CompiledKernel:
     externs: tuple[str, ...]
     notes: Mapping[str, str]
 
+    def to_bytes(self, target: Target) -> bytes:
+        """What the cache keeps and a worker answers."""
+        descriptor = Descriptor(str(target), {self.row.name: self.row}).to_json()
+        head = json.dumps({"descriptor": descriptor, "externs": self.externs, "notes": dict(self.notes)}).encode()
+        return struct.pack("<I", len(head)) + head + self.code
+
+    @staticmethod
+    def from_bytes(payload: bytes) -> CompiledKernel:
+        """The kernel that `to_bytes` wrote."""
+        (size,) = struct.unpack_from("<I", payload)
+        head = json.loads(payload[4 : 4 + size])
+        (row,) = Descriptor.from_json(head["descriptor"]).functions.values()
+        return CompiledKernel(row, payload[4 + size :], tuple(head["externs"]), head["notes"])
+
 
 def no_progress(stage: str, done: int, total: int) -> None:
     """The progress callback that shows nothing."""
@@ -53,20 +72,61 @@ def compile_kernels(
 ) -> dict[str, CompiledKernel]:
     """Compile every kernel, reading what the cache has and writing what it lacks."""
     context = PassContext.current()
-    store = None if context.get(ADD_LOWER_PASS) else default_cache()  # code of the user's is no part of the key
+    is_custom = bool(context.get(ADD_LOWER_PASS))  # code of the user's: no part of the key, unknown to a worker
     is_watched = any(i.needs_kernels for i in context.instruments)
-    common = (machine_text(target), setting("ARMILLARY_CC"), _context_text(), compiler_fingerprint())
-    keys = {k.name: cache_key("kernel", k.text, *common) for k in kernels}
-    found = {k.name: None if is_watched else _read(store, keys[k.name], k.name) for k in kernels}
+    store = None if is_custom else default_cache()
+    keys = dict(zip((k.name for k in kernels), kernel_keys([k.text for k in kernels], target), strict=True))
+    found = {k.name: None if is_watched else _read(store, keys[k.name]) for k in kernels}
     missing = [k for k in kernels if found[k.name] is None]
     done = {name: kernel for name, kernel in found.items() if kernel is not None}
     progress("compile", len(done), len(kernels))
-    for kernel, module, notes in _code().compile_missing(missing, target) if missing else ():
-        done[kernel.name] = _store(store, keys[kernel.name], module, notes)
+    make = _compile_here if is_custom or is_watched else _compile_in_workers
+    for kernel, made in make(missing, keys, target):
+        done[kernel.name] = made
+        if store is not None:
+            store.put(keys[kernel.name], made.to_bytes(target))
         progress("compile", len(done), len(kernels))
     if missing and store is not None:
         store.trim_at_times()
     return {k.name: done[k.name] for k in kernels}
+
+
+def kernel_keys(texts: Sequence[str], target: Target) -> list[str]:
+    """Everything that machine code of these texts depends on, in the current pass context."""
+    common = (machine_text(target), setting("ARMILLARY_CC"), context_text(), compiler_fingerprint())
+    return [cache_key("kernel", text, *common) for text in texts]
+
+
+Made = Iterator[tuple[Kernel, CompiledKernel]]
+
+
+def _compile_here(kernels: Sequence[Kernel], keys: Mapping[str, str], target: Target) -> Made:
+    del keys  # as in _compile_in_workers
+    for kernel in kernels:
+        yield kernel, _code().compile_kernel(kernel, target, jobs=0)  # in a worker: LLVM takes 50 MB, kept for good
+
+
+def _compile_in_workers(kernels: Sequence[Kernel], keys: Mapping[str, str], target: Target) -> Made:
+    """What a script changed is compiled here, and what a worker refuses: errors are raised where the build is."""
+    yield from _compile_here([k for k in kernels if not _is_ours(k.function)], keys, target)
+    ours = [k for k in kernels if _is_ours(k.function)]
+    common = {"target": target.to_json(), "context": context_text()}
+    requests = [{"name": k.name, "text": k.text, "key": keys[k.name], **common} for k in ours]
+    for number, answer in _WORKERS.ask_all(requests, setting("ARMILLARY_COMPILE_JOBS")):
+        kernel = ours[number]
+        if isinstance(answer, InternalError):
+            yield from _compile_here([kernel], keys, target)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            yield kernel, CompiledKernel.from_bytes(answer)
+
+
+def _is_ours(function: Function) -> bool:
+    """Whether a worker knows the operators of a kernel: a script may define some, or give them another meaning."""
+    calls: list[Any] = [n.op for n in post_order(function.body) if isinstance(n, Call)]
+    rules = (op.compute_rule for op in calls if isinstance(op, Op))
+    return all(rule is None or rule.__module__.partition(".")[0] == _PACKAGE.name for rule in rules)
 
 
 def kernel_sources(kernels: Sequence[Kernel], target: Target, form: str) -> str:
@@ -78,7 +138,8 @@ def _code() -> Any:  # Any: the module kernel_code, loaded late: it loads the lo
     return find("armillary.driver.kernel_code")
 
 
-def _context_text() -> str:
+def context_text() -> str:
+    """The part of the pass context that code depends on; `ast.literal_eval` reads it."""
     context = PassContext.current()
     config = sorted(context.config.items(), key=str)
     return repr((context.opt_level, context.disabled_pass, context.required_pass, config))
@@ -93,25 +154,9 @@ def compiler_fingerprint() -> str:
     return digest.hexdigest()
 
 
-def _store(store: Cache | None, key: str, module: CompiledModule, notes: Mapping[str, str]) -> CompiledKernel:
-    (code,) = module.objects
-    (row,) = module.rows.values()
-    kernel = CompiledKernel(row, code, module.externs, notes)
-    if store is not None:
-        told = {"descriptor": module.descriptor.to_json(), "externs": kernel.externs, "notes": notes}
-        head = json.dumps(told).encode()
-        store.put(key, struct.pack("<I", len(head)) + head + code)
-    return kernel
-
-
-def _read(store: Cache | None, key: str, name: str) -> CompiledKernel | None:
+def _read(store: Cache | None, key: str) -> CompiledKernel | None:
     payload = store.get(key) if store is not None else None
-    if payload is None:
-        return None
-    (size,) = struct.unpack_from("<I", payload)
-    head = json.loads(payload[4 : 4 + size])
-    row = Descriptor.from_json(head["descriptor"]).functions[name]
-    return CompiledKernel(row, payload[4 + size :], tuple(head["externs"]), head["notes"])
+    return None if payload is None else CompiledKernel.from_bytes(payload)
 
 
 def merge_rows(kernels: Mapping[str, CompiledKernel], target: Target) -> Descriptor:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -100,11 +101,11 @@ def test_workers_compile_in_order_and_are_reused() -> None:
 def test_killed_worker_is_a_clear_error_and_the_next_call_works() -> None:
     worker, pool = Worker(), Pool()
     good = request(ADD, Target("llvm"))
-    assert worker.compile(good)
+    assert worker.ask(asdict(good))
     worker.process.send_signal(signal.SIGKILL)
     worker.process.wait()
     with pytest.raises(ExecutionError, match=r"worker died .exit status -9"):
-        worker.compile(good)
+        worker.ask(asdict(good))
     worker.stop()
     pool.idle.append(worker)
     assert len(pool.compile_many([good, good], 2)) == 2

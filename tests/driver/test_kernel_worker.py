@@ -1,0 +1,114 @@
+"""Kernels that the cache lacks are made in workers: the same code, and this process stays as small as with a cache."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import armillary
+from armillary import relay
+from armillary.driver import kernel_worker, kernels
+from armillary.driver.build import optimized
+from armillary.driver.graph_codegen import Kernel, plan_graph
+from armillary.driver.kernel_code import compile_kernel
+from armillary.driver.library import GraphLibrary
+from armillary.errors import InternalError, UnsupportedError
+from armillary.relay.op import OPS, Kind, Op
+from armillary.target import Target
+from armillary.transform import PassContext
+
+TARGET = Target("llvm")
+BUILD = """
+import sys, armillary
+from armillary import relay
+x = relay.var("x", shape=(1, 16, 8, 8))
+w = relay.var("w", shape=(16, 16, 3, 3))
+module = armillary.IRModule.from_expr(relay.Function([x, w], relay.nn.conv2d(x, w, padding=(1, 1))))
+library = relay.build(module, target="llvm")
+print(len(library.kernels), *sorted(sys.modules))
+"""
+
+
+def kernel_of(*calls: str) -> Kernel:
+    """The kernel of unary operators, one after another."""
+    x = relay.var("x", shape=(5, 7))
+    body: relay.Expr = x
+    for name in calls:
+        body = OPS[name](body)
+    module = optimized(armillary.IRModule.from_expr(relay.Function([x], body)), TARGET)
+    (made,) = plan_graph(module["main"]).kernels.values()
+    return made
+
+
+def request(kernel: Kernel) -> dict[str, str]:
+    (key,) = kernels.kernel_keys([kernel.text], TARGET)
+    common = {"target": TARGET.to_json(), "context": kernels.context_text()}
+    return {"name": kernel.name, "text": kernel.text, "key": key, **common}
+
+
+@pytest.fixture
+def odd_operator(monkeypatch: pytest.MonkeyPatch) -> Iterator[Op]:
+    """An operator that a script defines: workers do not know it."""
+    monkeypatch.setenv("ARMILLARY_CACHE", "0")
+    op = Op("test.twice", kind=Kind.ELEMENTWISE)
+    op.infer(lambda attrs, x: x)
+    op.compute(lambda attrs, x: armillary.te.compute(x.shape, lambda *i: x(*i) * 2.0, tag="elemwise"))
+    yield op
+    del OPS[op.name]
+
+
+def build_one(op: Op) -> GraphLibrary:
+    x = relay.var("x", shape=(3, 4))
+    made: GraphLibrary = relay.build(relay.Function([x], op(x)), target="llvm")
+    return made
+
+
+def test_worker_makes_the_code_that_this_process_would() -> None:
+    kernel = kernel_of("exp", "sqrt")
+    with PassContext(opt_level=3, config={"tir.disable_vectorize": True}):
+        plain = kernel_worker.make(**request(kernel))
+        assert plain == compile_kernel(kernel, TARGET, jobs=1).to_bytes(TARGET)
+    assert kernels.CompiledKernel.from_bytes(kernel_worker.make(**request(kernel))).code not in plain
+
+
+def test_process_that_builds_loads_neither_loops_nor_llvm(tmp_path: Path) -> None:
+    env = {"ARMILLARY_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(armillary.__file__).parents[1])}
+    count, *modules = subprocess.check_output([sys.executable, "-c", BUILD], env=env, text=True).split()
+    assert int(count) == 1 and "armillary.driver.kernels" in modules
+    late = {"armillary.driver.kernel_code", "armillary.codegen.llvm", "armillary.codegen.machine", "llvmlite.binding"}
+    assert late.isdisjoint(modules)
+
+
+def test_worker_refuses_a_kernel_of_another_compiler() -> None:
+    with pytest.raises(InternalError, match="its key is another one"):
+        kernel_worker.make(**{**request(kernel_of("exp")), "key": "0" * 64})
+
+
+def test_operator_of_a_script_is_compiled_in_the_process_that_has_it(odd_operator: Op) -> None:
+    executor = build_one(odd_operator)["default"]()
+    executor.set_input("x", np.ones((3, 4), np.float32))
+    executor.run()
+    np.testing.assert_array_equal(executor.get_output(0).numpy(), np.full((3, 4), 2, np.float32))
+
+
+def test_operator_that_a_script_changed_is_compiled_as_it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARMILLARY_CACHE", "0")
+    monkeypatch.setattr(OPS["tanh"], "compute_rule", lambda attrs, x: armillary.te.compute(x.shape, lambda *i: x(*i)))
+    executor = build_one(OPS["tanh"])["default"]()
+    executor.set_input("x", np.full((3, 4), 5, np.float32))
+    executor.run()
+    np.testing.assert_array_equal(executor.get_output(0).numpy(), np.full((3, 4), 5, np.float32))
+
+
+def test_error_of_lowering_is_raised_where_the_build_was_asked_for(odd_operator: Op) -> None:
+    def refuse(attrs: None, x: object) -> None:
+        raise UnsupportedError("no such loops today")
+
+    odd_operator.compute(refuse)
+    with pytest.raises(UnsupportedError, match="no such loops today"):
+        build_one(odd_operator)
