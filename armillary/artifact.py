@@ -8,6 +8,7 @@ Parsing helpers are in `artifact_json.py`; the C twins of these readers in `runt
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import struct
@@ -31,6 +32,9 @@ MAX_NDIM = 32
 MAX_NODES = 1 << 20
 MAX_BYTES = 1 << 42  # one tensor, or one plan: 4 TiB
 MAX_JSON = 1 << 28
+
+_LARGE_FILE = 1 << 24
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 
 Array = NDArray[Any]  # Any: parameters come in every dtype
 
@@ -504,15 +508,30 @@ def write_atomic(path: str | os.PathLike[str], data: bytes | memoryview, mode: i
 
 
 @contextmanager
-def written_atomically(path: str | os.PathLike[str], mode: int = 0o644) -> Iterator[IO[bytes]]:
-    """A stream that becomes the file when the block ends well; readers see the old content or the new."""
+def written_atomically(path: str | os.PathLike[str], mode: int = 0o644, size: int = 0) -> Iterator[IO[bytes]]:
+    """A stream that becomes the file when the block ends well; readers see the old content or the new.
+
+    `size` says how many bytes will come at most. With room for all reserved ext4 has nothing to allocate when the file
+    replaces another one: else renaming 550 MB takes 0.3 s.
+    """
     target = Path(path)
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
+            if size >= _LARGE_FILE:
+                _reserve(handle, size)
             yield stream
+            if size >= _LARGE_FILE:
+                stream.truncate()  # gives back what was reserved too much
         os.chmod(temporary, mode)
         os.replace(temporary, target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _reserve(handle: int, size: int) -> None:
+    """Ask for blocks, where the system and the file system know how; the size of the file stays as it is."""
+    fallocate = getattr(ctypes.CDLL(None), "fallocate64", None)  # os.posix_fallocate writes zeros where it is unknown
+    if fallocate is not None:
+        fallocate(handle, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size))

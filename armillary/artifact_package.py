@@ -26,7 +26,8 @@ from armillary.errors import ArtifactError, InternalError
 MAX_PACKAGE_MEMBER = 1 << 34
 PACKAGE_MEMBERS = ("mod.so", "mod.json", "mod.params")
 CHECKSUMS = "mod.crc32"  # lines "<8 hex digits>  <member>", as sfv tools write them; packages of old have none
-_WAITING = 4  # pieces that are written but not summed
+_WAITING = 4  # pieces that are made but not written
+_SMALL = 1 << 16  # bytes: pieces of less are put together, for each costs 10 us
 Fill = Callable[[Callable[[Any], object]], object]  # writes a member by what it is given; Any: bytes-like
 
 
@@ -57,33 +58,88 @@ class Member:
             )
 
 
-class Checksum:
-    """`crc` is the CRC-32 of the pieces that were added, once the block has ended; computed aside: zlib lets us run."""
+class WriteBehind:
+    """Writes to a stream in a thread of its own, in order: the system copies while the next piece is made.
 
-    def __init__(self) -> None:
-        self.crc = 0
-        self._pieces: SimpleQueue[Any] = SimpleQueue()  # Any: bytes-like, None at the end
+    That thread adds up, too: `section` ends a section of the stream and begins the next one, `sums` gives the CRC-32 of
+    each that has ended.
+    """
+
+    def __init__(self, stream: IO[bytes], sums: bool = False) -> None:
+        self.count = 0  # bytes given to `write`
+        self._stream, self._adds = stream, sums
+        self._crc, self._sums = 0, list[int]()
+        self._small, self._small_size = list[bytes](), 0
+        self._failure: BaseException | None = None
+        self._pieces: SimpleQueue[Any] = SimpleQueue()  # Any: bytes-like, an Event (a section ends), None (the end)
         self._room = threading.Semaphore(_WAITING)
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
 
-    def add(self, piece: Any) -> None:  # Any: bytes-like, which nobody writes to any more
-        """The next piece."""
+    def write(self, piece: Any) -> None:  # Any: bytes-like, which nobody writes to any more
+        """The next piece. What went wrong with an earlier one is raised here, by `section` or at the end."""
+        size = memoryview(piece).nbytes
+        self.count += size
+        if size < _SMALL:
+            self._small.append(bytes(piece))
+            self._small_size += size
+        if size >= _SMALL or self._small_size >= _SMALL:
+            self._flush()
+        if size >= _SMALL:
+            self._put(piece)
+
+    def section(self) -> list[int]:
+        """End a section, and wait until everything is written; the sums of all sections."""
+        self._flush()
+        done = threading.Event()
+        self._put(done)
+        done.wait()
+        if self._failure is not None:
+            raise self._failure
+        return self._sums
+
+    def _flush(self) -> None:
+        if self._small:
+            self._put(b"".join(self._small))
+            self._small, self._small_size = [], 0
+
+    def _put(self, piece: Any) -> None:  # Any: bytes-like, or an Event
+        if self._failure is not None:
+            raise self._failure
         self._room.acquire()
         self._pieces.put(piece)
 
     def _run(self) -> None:
         while (piece := self._pieces.get()) is not None:
-            self.crc = zlib.crc32(piece, self.crc)
+            if isinstance(piece, threading.Event):
+                self._sums.append(self._crc)
+                self._crc = 0
+                piece.set()
+            elif self._failure is None:
+                self._take(piece)
             del piece  # its memory is for the next one
             self._room.release()
 
-    def __enter__(self) -> Checksum:
+    def _take(self, piece: Any) -> None:  # Any: bytes-like
+        try:
+            self._stream.write(piece)
+        except BaseException as error:  # raised where the pieces come from
+            self._failure = error
+        if self._adds:
+            self._crc = zlib.crc32(piece, self._crc)
+
+    def __enter__(self) -> WriteBehind:
+        self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._pieces.put(None)  # whatever happened, the thread ends
-        self._thread.join()
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                self._flush()
+        finally:
+            self._pieces.put(None)  # whatever happened, the thread ends
+            self._thread.join()
+        if kind is None and self._failure is not None:
+            raise self._failure
 
 
 def save_package(path: str | Path, package: Package) -> None:
@@ -102,37 +158,36 @@ def _write_package(
     path: str | Path, make_library: Callable[[], bytes], graph_json: str, size: int, write_blob: Fill
 ) -> None:
     library, text = make_library(), graph_json.encode("utf-8")
-    members = (("mod.so", len(library), _whole(library)), ("mod.json", len(text), _whole(text)))
-    sums = []
-    with written_atomically(path) as stream:
-        for name, count, fill in (*members, ("mod.params", size, write_blob)):
-            sums.append(f"{_write_member(stream, name, count, fill):08x}  {name}\n")
+    members = (
+        ("mod.so", len(library), _whole(library)),
+        ("mod.json", len(text), _whole(text)),
+        ("mod.params", size, write_blob),
+    )
+    most = size + len(library) + len(text) + 4 * tarfile.RECORDSIZE  # headers, sums and what rounds up
+    with written_atomically(path, size=most) as file, WriteBehind(file, sums=True) as stream:
+        sums = [f"{_write_member(stream, *member):08x}  {member[0]}\n" for member in members]
         lines = "".join(sums).encode()
         _write_member(stream, CHECKSUMS, len(lines), _whole(lines))
-        stream.write(bytes(-(stream.tell() + 2 * tarfile.BLOCKSIZE) % tarfile.RECORDSIZE + 2 * tarfile.BLOCKSIZE))
+        stream.write(bytes(-(stream.count + 2 * tarfile.BLOCKSIZE) % tarfile.RECORDSIZE + 2 * tarfile.BLOCKSIZE))
 
 
 def _whole(data: bytes) -> Fill:
     return lambda write: write(data)
 
 
-def _write_member(stream: IO[bytes], name: str, size: int, fill: Fill) -> int:
+def _write_member(stream: WriteBehind, name: str, size: int, fill: Fill) -> int:
     """Write header and content; the CRC-32 of the content."""
     info = tarfile.TarInfo(name)
     info.size, info.mode = size, 0o755 if name == "mod.so" else 0o644
     stream.write(info.tobuf(format=tarfile.USTAR_FORMAT))
-    start = stream.tell()
-    with Checksum() as checksum:
-
-        def write(piece: Any) -> None:  # Any: bytes-like
-            checksum.add(piece)
-            stream.write(piece)
-
-        fill(write)
-    if stream.tell() - start != size:
-        raise InternalError(f"package member {name} has {stream.tell() - start} bytes, announced were {size}")
+    stream.section()
+    start = stream.count
+    fill(stream.write)
+    if stream.count - start != size:
+        raise InternalError(f"package member {name} has {stream.count - start} bytes, announced were {size}")
+    crc = stream.section()[-1]
     stream.write(bytes(-size % tarfile.BLOCKSIZE))
-    return checksum.crc
+    return crc
 
 
 def load_package(path: str | Path) -> Package:

@@ -20,7 +20,7 @@ import numpy as np
 
 from armillary.aligned import Deferred, aligned
 from armillary.artifact import Descriptor, params_size, write_atomic, write_params, written_atomically
-from armillary.artifact_package import save_network
+from armillary.artifact_package import WriteBehind, save_network
 from armillary.codegen.elf_append import head_for_blob
 from armillary.codegen.jit import LoadedObjects
 from armillary.codegen.toolchain import compile_c, is_cross, link_shared
@@ -259,7 +259,7 @@ class GraphLibrary(FunctionLibrary):
             mode = linked.stat().st_mode & 0o777
         if head is None:
             return False
-        with written_atomically(path, mode) as stream:
+        with written_atomically(path, mode, size + len(head)) as file, WriteBehind(file) as stream:
             stream.write(head)
             write_params(stream.write, self.params.held)
         return True
