@@ -10,7 +10,9 @@ from random_net import Net
 
 import armillary.ops  # noqa: F401  (fills the table of operators)
 from armillary import relay
+from armillary.aligned import Deferred
 from armillary.ir import IRModule
+from armillary.node import structural_equal
 from armillary.relay.analysis import op_frequency
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function, const, var
@@ -195,11 +197,13 @@ def blocked(outputs: int, inputs: int, real: tuple[int, int]) -> np.ndarray:
     return np.ascontiguousarray(parts.transpose(0, 2, 4, 5, 3, 1))
 
 
-def network(*weights: np.ndarray) -> IRModule:
-    value = var("x", shape=(1, weights[0].shape[1], 5, 5, 16))
+def network(*weights: np.ndarray | Constant) -> IRModule:
+    first = weights[0]
+    value = var("x", shape=(1, (first.held if isinstance(first, Constant) else first).shape[1], 5, 5, 16))
     for weight in weights:
         attrs = {"data_layout": "NCHW16c", "kernel_layout": "OIHW16i16o", "out_layout": "NCHW16c", "padding": (1, 1)}
-        value = get_op("nn.contrib_conv2d_NCHWc")(value, const(weight), **attrs)
+        constant = weight if isinstance(weight, Constant) else const(weight)
+        value = get_op("nn.contrib_conv2d_NCHWc")(value, constant, **attrs)
     return T.InferType()(IRModule.from_expr(value))
 
 
@@ -221,6 +225,46 @@ def test_only_the_largest_are_trimmed_until_the_zeros_are_few() -> None:
     assert stored(module) - stored(after) == 4 * 9 * 24 * 64
     assert zeros <= SHARE * stored(module)
     assert "nn.contrib_fill_channels" not in op_frequency(trim_weights(network(full, small, full, full)))
+
+
+class InFile:
+    """A weight as if in a file: how much of it was read at a time, and in all."""
+
+    def __init__(self, data: np.ndarray) -> None:
+        self.data, self.largest, self.read = data, 0, 0
+
+    def held(self, step: int = 1) -> Deferred:
+        return Deferred(self.data.shape, self.data.dtype, lambda: self.data, self.rows, step)
+
+    def rows(self, begin: int, end: int) -> np.ndarray:
+        part = self.data[begin:end]
+        self.largest, self.read = max(self.largest, part.nbytes), self.read + part.nbytes
+        return part
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_weights_in_a_file_are_trimmed_as_others_are_piece_by_piece(step: int) -> None:
+    weights = [blocked(512, 512, (300, 490)), blocked(512, 512, (512, 512))]
+    weights[0][[3, 9], :, :, :, :, 5] = 0  # pruned: zeros amid the others
+    files = [InFile(w) for w in weights]
+    after, wanted = (
+        T.InferType()(trim_weights(network(*ws))) for ws in ([Constant(f.held(step)) for f in files], weights)
+    )
+    assert op_frequency(after)["nn.contrib_fill_channels"] == 1
+    assert [f.largest <= 1 << 20 for f in files] == [True, True]
+    assert files[1].read < weights[1].nbytes / 4, "what is full at both ends is not read"
+    (compact,) = (e for e in post_order(after["main"]) if isinstance(e, Constant) and len(e.held.shape) == 4)
+    assert isinstance(compact.held, Deferred) and stored(after) == stored(wanted)
+    (written,) = compact.held.pieces()
+    np.testing.assert_array_equal(written, compact.data)
+    assert structural_equal(after["main"], wanted["main"])
+
+
+def test_weight_in_a_file_with_one_odd_zero_is_left_as_it_is() -> None:
+    data = blocked(64, 64, (64, 64))
+    data[0, 0, 0, 0, 0, :] = 0
+    module = network(Constant(InFile(data).held()))
+    assert trim_weights(module) is module
 
 
 def test_a_package_of_ragged_weights_is_hardly_larger_than_they_are() -> None:
