@@ -4,13 +4,15 @@ Each engine runs in a process of its own (benchmarks/engines.py), stopped while 
 of one do not slow another. A round runs every engine for `--seconds`; the order rotates, so drift of the machine hits
 all alike. Printed per engine: minimum and median in ms, the ratio of its median to the fastest other engine's (below 1
 is faster than all others), seconds to load the package and to run it first, peak memory, and the largest difference
-from ONNX Runtime's output relative to its largest value. An engine whose output is off by more than `--tolerance` is
-marked and not counted. Networks are made on the spot (benchmarks/networks.py), or ONNX files.
+from ONNX Runtime's outputs (or the first engine's, where it is not among them) relative to their largest values. An
+engine whose output is off by more than `--tolerance` is marked and not counted. Networks are made on the spot
+(benchmarks/networks.py), or ONNX files, with any number of inputs and outputs.
 
 examples:
   python benchmarks/compare.py
   python benchmarks/compare.py resnet18 mobilenet_v1 --threads 1 --rounds 3
   python benchmarks/compare.py model.onnx --engines armillary,onnxruntime --json out.json
+  python benchmarks/compare.py bert.onnx --input-shapes "input_ids:[1,128]" --inputs sentence.npz
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import argparse
 import statistics
 from pathlib import Path
 
-from networks import FOLDER, NETWORKS, network_file
+from models import Model, add_arguments, models_of
 from processes import (
     ALL,
     EngineFailed,
@@ -28,50 +30,63 @@ from processes import (
     Row,
     chosen,
     console,
+    count,
     difference,
     print_failures,
     progress_bar,
     run_task,
+    seconds,
+    take_turns,
+    thread_counts,
 )  # fmt: skip
 from rich.table import Table
 
 
-def compare(path: Path, threads: int, args: argparse.Namespace) -> list[Row]:
+def compare(model: Model, threads: int, args: argparse.Namespace) -> list[Row]:
     """Rows of one network and thread count, one per engine."""
-    running, rows = [], []
+    running: list[Process] = []
+    base: Row = {"network": model.name, "file": str(model.path.resolve()), "threads": threads}
+    rows: list[Row] = []
     try:
-        for name in chosen(args.engines):
+        for name in args.engines:
             try:
-                running.append(Process(run_task(name, path, threads, args.folder), threads))
+                running.append(Process(run_task(name, model, threads, args.folder), threads))
             except EngineFailed as error:
-                rows.append({"network": path.stem, "threads": threads, "engine": name, "failed": str(error)})
-        for index in range(args.rounds):
-            turn = index % max(1, len(running))
-            for process in running[turn:] + running[:turn]:
-                process.turn(args.seconds)
-        truth = next((p.output for p in running if p.name == "onnxruntime"), running[0].output if running else None)
+                rows.append(base | {"engine": name, "failed": str(error)})
+        take_turns(running, args.rounds, args.seconds)
+        truth = next((p for p in running if p.name == "onnxruntime"), running[0] if running else None)
         for process in running:
             medians = [statistics.median(times) for times in process.times]
-            row: Row = {"network": path.stem, "threads": threads, "engine": process.name}
+            row: Row = base | {"engine": process.name}
             row |= {"median_ms": statistics.median(medians), "min_ms": min(min(times) for times in process.times)}
-            rows.append(row | process.start | {"difference": difference(process.output, truth)})
+            off = difference(process.outputs, truth.outputs if truth else [])
+            rows.append(row | process.start | {"difference": off, "truth": truth.name if truth else ""})
     finally:
         for process in running:
             process.close()
     return rows
 
 
+def milliseconds(value: float) -> str:
+    """Two digits behind the point, or four below a millisecond."""
+    return f"{value:.2f}" if value >= 1 else f"{value:.4f}"
+
+
 def print_table(rows: list[Row], tolerance: float) -> None:
-    """One network at one thread count, fastest first."""
+    """One network at one thread count, fastest first; then why others have no figures."""
+    if all("failed" in row for row in rows):
+        console.print(f"{rows[0]['network']}: no engine ran it", markup=False, highlight=False)
+        print_failures(rows)
+        return
     table = Table("engine", "min ms", "median ms", "/ best other", "load s", "first s", "peak MB", "difference")
     table.title = f"{rows[0]['network']}, {rows[0]['threads']} thread{'s' * (rows[0]['threads'] > 1)}"
     right = {r["engine"]: r["median_ms"] for r in rows if "failed" not in r and r["difference"] <= tolerance}
     for row in sorted((r for r in rows if "failed" not in r), key=lambda r: float(r["median_ms"])):
         others = [ms for engine, ms in right.items() if engine != row["engine"]]
-        ratio = f"{row['median_ms'] / min(others):.2f}" if others else ""
+        ratio = f"{row['median_ms'] / min(others):.2f}" if others and row["engine"] in right else ""
         wrong = "" if row["engine"] in right else " WRONG"
         table.add_row(
-            row["engine"], f"{row['min_ms']:.2f}", f"{row['median_ms']:.2f}", ratio, f"{row['load_s']:.2f}",
+            row["engine"], milliseconds(row["min_ms"]), milliseconds(row["median_ms"]), ratio, f"{row['load_s']:.2f}",
             f"{row['first_s']:.2f}", f"{row['peak_mb']:.0f}", f"{row['difference']:.1e}{wrong}",
         )  # fmt: skip
     console.print(table)
@@ -81,26 +96,26 @@ def print_table(rows: list[Row], tolerance: float) -> None:
 def main() -> None:
     """Measure what the result file lacks, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", default=list(NETWORKS), help=f"ONNX files, or of {', '.join(NETWORKS)}")
-    parser.add_argument("--engines", default=ALL, help=f"default: {ALL}")
-    parser.add_argument("--threads", default="1,2", help="default: 1,2")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each engine in a round")
-    parser.add_argument("--tolerance", type=float, default=2e-3, help="largest difference that counts as right")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="networks and packages (default: build/benchmarks)")
+    add_arguments(parser)
+    parser.add_argument("--engines", type=chosen, default=ALL, help=f"default: {ALL}")
+    parser.add_argument("--threads", type=thread_counts, default="1,2", help="default: 1,2")
+    parser.add_argument("--rounds", type=count, default=5, help="turns of each engine (default: 5)")
+    parser.add_argument("--seconds", type=seconds, default=1.0, help="of each engine in a round (default: 1)")
+    parser.add_argument("--tolerance", type=float, default=2e-3, help="largest right difference (default: 0.002)")
     parser.add_argument("--json", type=Path, help="keep the rows here; what is there is not measured again")
     args = parser.parse_args()
-    results = Results(args.json or args.folder / "compare.json", ("network", "threads", "engine"), args.json is None)
-    cases = [(name, int(threads)) for name in args.networks for threads in args.threads.split(",")]
-    for name, threads in cases:
-        path = network_file(name, folder=args.folder)
-        if not all(results.has(network=path.stem, threads=threads, engine=e) for e in chosen(args.engines)):
-            with progress_bar() as progress:
-                progress.add_task(f"{path.stem}, {threads} threads", total=None)
-                for row in compare(path, threads, args):
-                    results.add(row)
-        rows = [r for r in results.rows if (r["network"], r["threads"]) == (path.stem, threads)]
-        print_table(rows, args.tolerance)
+    keys = ("file", "threads", "engine")
+    results = Results(args.json or args.folder / "compare.json", keys, args.json is None)
+    for model in models_of(args):
+        for threads in args.threads:
+            if not all(results.measured(engine, model, threads=threads) for engine in args.engines):
+                with progress_bar() as progress:
+                    progress.add_task(f"{model.name}, {threads} threads", total=None)
+                    for row in compare(model, threads, args):
+                        results.add(row)
+            key = (str(model.path.resolve()), threads)
+            rows = [r for r in results.rows if (r.get("file"), r["threads"]) == key]
+            print_table([r for r in rows if r["engine"] in args.engines], args.tolerance)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 
 import onnx
+from models import add_arguments, models_of
+from processes import count
 
 _LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 _SCRIPT = """
@@ -40,40 +42,44 @@ def compile_once(model: Path, folder: Path, cache: bool) -> float:
     """Seconds of one `armc compile` process, interpreter start included."""
     command = [sys.executable, "-m", "armillary.cli", "compile", str(model), "-o", str(folder / "out.so")]
     start = time.perf_counter()
-    subprocess.run(command, env=_environment(folder, cache), check=True, stderr=subprocess.DEVNULL)
+    _output(command, folder, cache)
     return time.perf_counter() - start
 
 
 def build_once(model: Path, folder: Path) -> float:
     """Seconds of importing and building in a script of its own, with the cache."""
     command = [sys.executable, "-c", _SCRIPT, str(model)]
-    done = subprocess.run(command, env=_environment(folder, True), check=True, stdout=subprocess.PIPE, text=True)
-    return float(done.stdout)
+    return float(_output(command, folder, True))
 
 
-def _environment(folder: Path, cache: bool) -> dict[str, str]:
+def _output(command: list[str], folder: Path, cache: bool) -> str:
+    """What a command prints; one that fails ends the benchmark with what it said."""
     settings = {"ARMILLARY_CACHE": "1" if cache else "0", "ARMILLARY_CACHE_DIR": str(folder / "cache")}
-    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | settings
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | settings
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command[:4])} failed:\n{done.stderr.strip()[-2000:]}")
+    return done.stdout
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", type=Path)
-    parser.add_argument("--repeat", type=int, default=2)
+    add_arguments(parser, [str(_LIGHT / f"{name}.onnx") for name in _DEFAULT])
+    parser.add_argument("--repeat", type=count, default=2, help="the smallest of so many (default: 2)")
     args = parser.parse_args()
-    models = args.models or [_LIGHT / f"{name}.onnx" for name in _DEFAULT]
+    models = models_of(args)
     print("seconds: cold, warm: a whole `armc compile` process without and with a kernel cache; script: from_onnx and")
     print(f"relay.build alone, with the cache; the best of {args.repeat}")
     print(f"{'model':32} {'cold':>8} {'warm':>8} {'script':>8}")
     for model in models:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            cold = min(compile_once(model, folder, cache=False) for _ in range(args.repeat))
-            compile_once(model, folder, cache=True)
-            warm = min(compile_once(model, folder, cache=True) for _ in range(args.repeat))
-            script = min(build_once(model, folder) for _ in range(args.repeat))
-        print(f"{model.stem:32} {cold:8.2f} {warm:8.2f} {script:8.2f}", flush=True)
+            cold = min(compile_once(model.path, folder, cache=False) for _ in range(args.repeat))
+            compile_once(model.path, folder, cache=True)
+            warm = min(compile_once(model.path, folder, cache=True) for _ in range(args.repeat))
+            script = min(build_once(model.path, folder) for _ in range(args.repeat))
+        print(f"{model.name:32} {cold:8.2f} {warm:8.2f} {script:8.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """Compare the cost model's choice of algorithm and register tile with the best found by search.
 
-    python benchmarks/cost_model.py [--only TEXT] [--threads 1] [--rounds 12] [--keep DIR [--build | --time]]
-        [--json FILE]
+    python benchmarks/cost_model.py
+    python benchmarks/cost_model.py --only mobilenet --rounds 6 --json losses.json
+    python benchmarks/cost_model.py --keep build/tiles --build
+    python benchmarks/cost_model.py --keep build/tiles --time
 
 For each kernel (layers of ResNet, MobileNet, SqueezeNet and VGG, products) the compiler's own choice and every
 algorithm and tile of a sensible neighbourhood are built and timed, interleaved; printed are the choice, the best, and
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from processes import count, thread_count
 from rich.console import Console
 from rich.table import Table
 
@@ -226,15 +229,24 @@ def report(results: dict[str, dict[str, float]]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="kernels whose name holds this text")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--keep", type=Path, help="folder of the packages")
-    parser.add_argument("--build", action="store_true", help="build only")
-    parser.add_argument("--time", action="store_true", help="time only")
-    parser.add_argument("--jobs", type=int, default=2, help="processes that build")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--threads", type=thread_count, default=1, help="of a kernel (default: 1)")
+    parser.add_argument("--rounds", type=count, default=12, help="turns of the good candidates (default: 12)")
+    parser.add_argument("--keep", type=Path, help="folder of the packages (default: one that is removed)")
+    alone = parser.add_mutually_exclusive_group()
+    alone.add_argument("--build", action="store_true", help="build only, into --keep")
+    alone.add_argument("--time", action="store_true", help="time only, what is in --keep")
+    parser.add_argument("--jobs", type=count, default=2, help="processes that build (default: 2)")
+    parser.add_argument("--json", type=Path, help="write the milliseconds of each candidate")
     args = parser.parse_args()
     problems = [p for p in PROBLEMS if args.only in p.name]
+    if not problems:
+        parser.error(f"--only: no kernel's name holds {args.only!r}; they are {', '.join(p.name for p in PROBLEMS)}")
+    if (args.build or args.time) and args.keep is None:
+        parser.error("--build and --time need --keep, the folder that holds the packages in between")
+    if args.time:
+        absent = [p.name for p in problems if not package(args.keep, p, MODEL).exists()]
+        if absent:
+            parser.error(f"--time: {args.keep} holds no packages of {', '.join(absent)}: run with --build first")
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

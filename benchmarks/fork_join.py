@@ -14,6 +14,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from processes import count, thread_count
+
 from armillary.contrib.cc import get_cc
 from armillary.runtime.native_library import ErrorText, library_path, native
 
@@ -41,9 +43,9 @@ double measure(run_fn run, void *pool, int64_t extent, int threads, int64_t coun
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--calls", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=thread_count, default=2, help="default: 2")
+    parser.add_argument("--calls", type=count, default=20_000, help="of each case in a round (default: 20000)")
+    parser.add_argument("--rounds", type=count, default=15, help="default: 15")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder) / "body.c", Path(folder) / "body.so"
@@ -64,8 +66,8 @@ def main() -> None:
     results: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(options.rounds):
         for name, (extent, threads, work) in cases.items():
-            count = options.calls // 20 if work else options.calls
-            results[name].append(body.measure(run, pool, extent, threads, count, work))
+            calls = options.calls // 20 if work else options.calls
+            results[name].append(body.measure(run, pool, extent, threads, calls, work))
     for name, times in results.items():
         print(f"{name:36s} median {statistics.median(times):8.3f} us   best {min(times):8.3f} us")
     base, forked = (statistics.median(list(results.values())[i]) for i in (2, 3))

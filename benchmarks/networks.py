@@ -1,8 +1,8 @@
 """The benchmarks' networks as ONNX files, made here: nothing is downloaded.
 
 In: a name, a batch size, an image side. Out: an ONNX file with seeded He-initialised weights and unfolded batch norms,
-as a training framework would export it, and beside it an .npz file with inputs. Invariant: the same name and sizes
-give the same bytes; parameter counts are those of the published architectures (a test checks them).
+as a training framework would export it. Invariant: the same name and sizes give the same bytes; parameter counts are
+those of the published architectures (a test checks them).
 
     python benchmarks/networks.py resnet18 --side 224 --folder build/benchmarks
 """
@@ -22,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
 _OPSET, _IR_VERSION, _CLASSES = 17, 8, 1000
+_FILE_LIMIT = 1.5e9  # bytes of one layer; protobuf holds 2 GiB at most
 _MOBILE = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
 _VGG = [64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0]
 
@@ -159,7 +160,11 @@ def _squeezenet(net: Builder, x: Flow, _side: int) -> Flow:
 def _vgg(net: Builder, x: Flow, side: int) -> Flow:
     for out in _VGG:
         x = net.relu(net.conv(x, out, 3, 1, 1, bias=True)) if out else net.max_pool(x, 2, 2)
-    x = net.flat(x, x.channels * (side // 32) ** 2)
+    flat = x.channels * (side // 32) ** 2
+    if not 0 < flat * 4096 * 4 < _FILE_LIMIT:
+        gigabytes = f"the first dense layer of vgg16 would take {flat * 4096 * 4 / 1e9:.1f} GB"
+        raise SystemExit(f"vgg16 at side {side}: {gigabytes}; sides from 32 to 415 fit an ONNX file")
+    x = net.flat(x, flat)
     return net.dense(net.relu(net.dense(net.relu(net.dense(x, 4096)), 4096)), _CLASSES)
 
 
@@ -186,9 +191,7 @@ def build(name: str, batch: int = 1, side: int = 224) -> onnx.ModelProto:
 
 
 def network_file(name: str, batch: int = 1, side: int = 224, folder: Path = FOLDER) -> Path:
-    """The file of a network, written now if it is not there; a path to an ONNX file is taken as it is."""
-    if name.endswith(".onnx"):
-        return Path(name)
+    """The file of a network, written now if it is not there."""
     if name not in NETWORKS:
         raise SystemExit(f"there is no network {name!r}: give an .onnx file or one of {', '.join(NETWORKS)}")
     path = folder / f"{name}_b{batch}_s{side}.onnx"
@@ -200,30 +203,16 @@ def network_file(name: str, batch: int = 1, side: int = 224, folder: Path = FOLD
     return path
 
 
-def inputs_file(model: Path, folder: Path = FOLDER) -> Path:
-    """Seeded normal inputs for every input of a model that is no weight, as an .npz file."""
-    path = folder / f"{model.stem}.inputs.npz"
-    if not path.exists() or path.stat().st_mtime < model.stat().st_mtime:
-        folder.mkdir(parents=True, exist_ok=True)
-        graph = onnx.load(str(model), load_external_data=False).graph
-        weights = {i.name for i in graph.initializer}
-        shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in graph.input}
-        random = np.random.default_rng(0)
-        arrays = {n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items() if n not in weights}
-        partial = path.with_name(path.name.replace(".npz", ".part.npz"))
-        np.savez(partial, **arrays)  # type: ignore[arg-type, unused-ignore]
-        partial.replace(path)
-    return path
-
-
 def main() -> None:
     """Write networks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", default=list(NETWORKS), help=f"of: {', '.join(NETWORKS)}")
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--side", type=int, default=224)
-    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--batch", type=int, default=1, help="default: 1")
+    parser.add_argument("--side", type=int, default=224, help="default: 224")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="default: build/benchmarks")
     args = parser.parse_args()
+    if args.batch < 1 or args.side < 1:
+        parser.error(f"--batch {args.batch} --side {args.side}: both must be at least 1")
     for name in args.networks:
         path = network_file(name, args.batch, args.side, args.folder)
         print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")

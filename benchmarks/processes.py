@@ -7,32 +7,41 @@ moment (written beside, then renamed), so an interrupted benchmark continues whe
 
 from __future__ import annotations
 
+import argparse
+import functools
 import importlib.util
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from engines import ENGINES
-from networks import FOLDER, inputs_file
+from models import Array, Model
+from networks import FOLDER
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 SCRIPT = Path(__file__).with_name("engines.py")
 ALL = ",".join(ENGINES)
 _THREADS = ("ARMILLARY_NUM_THREADS", "OMP_NUM_THREADS")
+PATIENCE = 600.0  # seconds for making a package, or for loading and running it once
+MAX_THREADS = 1024
 console = Console(width=None if sys.stdout.isatty() else 150)
 Row = dict[str, Any]
 
 
 class EngineFailed(Exception):
-    """An engine's process ended without an answer: it is not installed, or cannot take the network."""
+    """An engine is not installed, cannot take the network, or gave no answer."""
 
 
 def environment(threads: int, more: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -45,45 +54,77 @@ def pinned(threads: int) -> Callable[[], None] | None:
     return (lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})) if threads == 1 else None
 
 
-class Process:
+class Task:
+    """A process of engines.py, in a group of its own so that what it starts ends with it."""
+
+    def __init__(self, task: Sequence[str], env: Mapping[str, str], first: Callable[[], None] | None = None) -> None:
+        self.name, pipe = task[1], subprocess.PIPE
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - a pipe would fill up and stop a talkative engine
+        self.process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), *task], env=dict(env), stdin=pipe, stdout=pipe, stderr=self.errors, text=True,
+            preexec_fn=first, start_new_session=True,
+        )  # fmt: skip
+
+    def answer(self, patience: float = PATIENCE) -> Any:  # Any: JSON
+        """The next answer; an EngineFailed says why there is none."""
+        assert self.process.stdout is not None, "the pipe was asked for"
+        late = threading.Timer(patience, self.kill)
+        late.start()
+        line = self.process.stdout.readline()
+        was_late = late.finished.is_set()
+        late.cancel()
+        facts = json.loads(line) if line else {"failed": self._ending(patience, was_late)}
+        if isinstance(facts, dict) and "failed" in facts:
+            raise EngineFailed(f"{self.name}: {' '.join(facts['failed'].split())[:600]}")
+        return facts
+
+    def _ending(self, patience: float, was_late: bool) -> str:
+        status = self.process.wait()
+        self.errors.seek(0)
+        said = "; ".join(self.errors.read().strip().splitlines()[-3:])
+        if was_late and status == -signal.SIGKILL:
+            return f"no answer within {patience:.0f} seconds"
+        ending = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+        return f"the process ended with {ending}" + (f" after saying {said}" if said else "")
+
+    def kill(self) -> None:
+        """End the process and what it started."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def close(self) -> None:
+        """End the process, and wait for it."""
+        self.kill()
+        self.process.wait()
+        self.errors.close()
+
+
+class Process(Task):
     """An engine that has loaded a network, stopped between its turns."""
 
     def __init__(
         self, task: list[str], threads: int, more: Mapping[str, str] | None = None, *, pin: bool = True
     ) -> None:
-        self.name = task[1]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), *task], env=environment(threads, more), stdin=pipe, stdout=pipe, stderr=pipe,
-            text=True, preexec_fn=pinned(threads) if pin else None,
-        )  # fmt: skip
+        super().__init__(task, environment(threads, more), pinned(threads) if pin else None)
         self.times: list[list[float]] = []
-        self.start: Row = self._answer()
-        self.output = np.array(self.start.pop("output", [0.0]))
+        try:
+            self.start: Row = self.answer()
+            self.outputs = _taken(Path(self.start.pop("outputs")))
+        except BaseException:
+            self.close()
+            raise
         self.process.send_signal(signal.SIGSTOP)
-
-    def _answer(self) -> Any:  # Any: JSON
-        assert self.process.stdout is not None and self.process.stderr is not None, "the pipes were asked for"
-        line = self.process.stdout.readline()
-        if not line:
-            tail = self.process.stderr.read().strip().splitlines()[-1:]
-            status = self.process.wait()
-            raise EngineFailed(f"{self.name} ended with status {status}: {' '.join(tail)[:300]}")
-        return json.loads(line)
 
     def turn(self, seconds: float) -> list[float]:
         """Run for a while; the milliseconds of every run."""
         assert self.process.stdin is not None, "the pipe was asked for"
         self.process.send_signal(signal.SIGCONT)
         print(seconds, file=self.process.stdin, flush=True)
-        self.times.append(self._answer())
+        self.times.append(self.answer(PATIENCE + seconds))
         self.process.send_signal(signal.SIGSTOP)
         return self.times[-1]
-
-    def close(self) -> None:
-        """End the process."""
-        self.process.kill()
-        self.process.wait()
 
     def __enter__(self) -> Process:
         return self
@@ -92,29 +133,50 @@ class Process:
         self.close()
 
 
-def prepare(engine: str, model: Path, folder: Path, more: Mapping[str, str] | None = None, cpus: int = 0) -> Row:
+def _taken(file: Path) -> list[Array]:
+    """The arrays of a file that is not needed any more."""
+    with np.load(file) as archive:
+        arrays = [archive[name] for name in archive.files]
+    file.unlink()
+    return arrays
+
+
+def take_turns(processes: Sequence[Process], rounds: int, seconds: float) -> None:
+    """Time all for so many rounds; the order rotates, so that drift of the machine hits all alike."""
+    for index in range(rounds):
+        turn = index % max(1, len(processes))
+        for process in (*processes[turn:], *processes[:turn]):
+            process.turn(seconds)
+
+
+def prepare(engine: str, model: Path, folder: Path, more: Mapping[str, str] | None = None) -> Row:
     """Make an engine's package in a process of its own; the facts of it."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, str(SCRIPT), "prepare", engine, str(model), str(folder)]
-    done = subprocess.run(command, env={**os.environ, **(more or {})}, capture_output=True, text=True, check=False)
-    if done.returncode:
-        tail = " ".join(done.stderr.strip().splitlines()[-1:])[:300]
-        raise EngineFailed(f"{engine} cannot prepare {model.name}: {tail}")
-    facts: Row = json.loads(done.stdout.splitlines()[-1])
+    task = Task(["prepare", engine, str(model), str(folder)], {**os.environ, **(more or {})})
+    try:
+        facts: Row = task.answer()
+    finally:
+        task.close()
     return facts
 
 
-def package_of(engine: str, model: Path, folder: Path = FOLDER) -> Path:
+def package_of(engine: str, model: Model, folder: Path = FOLDER) -> Path:
     """The package of a network, made unless it is there and newer than the model (and than Armillary's sources)."""
-    place = folder / engine
-    facts = place / f"{model.stem}.json"
-    newest = max(model.stat().st_mtime, _sources_changed() if engine == "armillary" else 0.0)
-    if not facts.exists() or facts.stat().st_mtime < newest:
-        write_json(facts, prepare(engine, model, place))
+    place = folder / engine / model.key
+    facts = place / "facts.json"
+    if not facts.exists() or facts.stat().st_mtime < newest(engine, model):
+        shutil.rmtree(place, ignore_errors=True)
+        write_json(facts, prepare(engine, model.path, place))
     return Path(json.loads(facts.read_text())["package"])
 
 
-def _sources_changed() -> float:
+def newest(engine: str, model: Model) -> float:
+    """When what an engine runs was last changed: the model, and Armillary's sources."""
+    return max(model.changed, sources_changed() if engine == "armillary" else 0.0)
+
+
+@functools.cache
+def sources_changed() -> float:
     """When a source file of the installed compiler was last written."""
     found = importlib.util.find_spec("armillary")
     folders = list(found.submodule_search_locations or ()) if found is not None else []
@@ -122,16 +184,25 @@ def _sources_changed() -> float:
     return max((file.stat().st_mtime for file in files), default=0.0)
 
 
-def run_task(engine: str, model: Path, threads: int, folder: Path = FOLDER) -> list[str]:
+def run_task(engine: str, model: Model, threads: int, folder: Path = FOLDER) -> list[str]:
     """The arguments of a process that loads a network's package."""
-    return ["run", engine, str(package_of(engine, model, folder)), str(inputs_file(model, folder)), str(threads)]
+    return ["run", engine, str(package_of(engine, model, folder)), str(model.inputs), str(threads)]
 
 
-def difference(output: Any, truth: Any) -> float:  # Any: arrays
-    """The largest difference from the truth, relative to its largest value."""
-    if output.shape != truth.shape:
+def difference(outputs: Sequence[Array], truths: Sequence[Array]) -> float:
+    """The largest difference of any output from the truth, relative to that output's largest value."""
+    if len(outputs) != len(truths) or any(o.size != t.size for o, t in zip(outputs, truths, strict=True)):
         return float("inf")
-    return float(np.abs(output - truth).max() / max(float(np.abs(truth).max()), 1e-30))
+    return max((_difference(o.ravel(), t.ravel()) for o, t in zip(outputs, truths, strict=True)), default=0.0)
+
+
+def _difference(output: Array, truth: Array) -> float:
+    got, want = output.astype(np.float64), truth.astype(np.float64)
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    if same.all():
+        return 0.0
+    off = np.abs(got[~same] - want[~same]).max()
+    return float(off / max(float(np.abs(want[np.isfinite(want)]).max(initial=0.0)), 1e-30))
 
 
 def write_json(path: Path, content: Any) -> None:  # Any: JSON
@@ -147,17 +218,32 @@ class Results:
 
     def __init__(self, path: Path, keys: tuple[str, ...], fresh: bool = False) -> None:
         self.path, self.keys = path, keys
-        self.rows: list[Row] = [] if fresh or not path.exists() else json.loads(path.read_text())["rows"]
+        self.rows: list[Row] = [] if fresh or not path.exists() else _read_rows(path)
 
     def has(self, **values: Any) -> bool:  # Any: JSON values
         """Whether there is a row with these values."""
         return any(all(row.get(key) == value for key, value in values.items()) for row in self.rows)
 
+    def measured(self, engine: str, model: Model, **values: Any) -> bool:  # Any: JSON values
+        """Whether there is a row of an engine that is younger than what it ran."""
+        since, wanted = newest(engine, model), {"engine": engine, "file": str(model.path.resolve()), **values}
+        rows = [row for row in self.rows if all(row.get(key) == value for key, value in wanted.items())]
+        return any(row.get("at", 0.0) >= since for row in rows)
+
     def add(self, row: Row) -> None:
         """Keep a row in place of an older one with the same keys."""
+        row = {**row, "at": time.time()}
         same = [all(old.get(k) == row.get(k) for k in self.keys) for old in self.rows]
         self.rows = [old for old, is_same in zip(self.rows, same, strict=True) if not is_same] + [row]
         write_json(self.path, {"machine": machine(), "rows": self.rows})
+
+
+def _read_rows(path: Path) -> list[Row]:
+    try:
+        rows: list[Row] = json.loads(path.read_text())["rows"]
+        return rows
+    except (ValueError, KeyError, TypeError):
+        raise SystemExit(f"{path}: not a result file of these benchmarks: name another, or remove it") from None
 
 
 def machine() -> Row:
@@ -179,13 +265,59 @@ def print_failures(rows: Sequence[Row]) -> None:
     """Say which engines gave no figures, and why."""
     for row in rows:
         if "failed" in row:
-            console.print(f"{row['engine']}: {row['failed']}", markup=False)
+            console.print(row["failed"], markup=False, highlight=False)
 
 
 def chosen(text: str) -> list[str]:
     """Engines by name, from a comma list."""
-    names = [name for name in text.split(",") if name]
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     unknown = [name for name in names if name not in ENGINES]
     if unknown:
-        raise SystemExit(f"there is no engine {unknown[0]!r}; known: {', '.join(ENGINES)}")
+        raise argparse.ArgumentTypeError(f"there is no engine {unknown[0]!r}; known: {', '.join(ENGINES)}")
+    if not names:
+        raise argparse.ArgumentTypeError(f"name at least one engine of {', '.join(ENGINES)}")
     return names
+
+
+def counts(text: str) -> list[int]:
+    """Numbers from 1 on, from a comma list."""
+    items = [item.strip() for item in text.split(",")]
+    if not all(item.isdigit() and int(item) > 0 for item in items):
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted whole numbers from 1 on, such as 1,2")
+    return list(dict.fromkeys(map(int, items)))
+
+
+def count(text: str) -> int:
+    """One number from 1 on."""
+    return only(counts(text), text)
+
+
+def thread_counts(text: str) -> list[int]:
+    """Thread counts that every engine takes, from a comma list."""
+    found = counts(text)
+    if max(found) > MAX_THREADS:
+        raise argparse.ArgumentTypeError(f"{max(found)} threads; at most {MAX_THREADS}")
+    return found
+
+
+def thread_count(text: str) -> int:
+    """One thread count."""
+    return only(thread_counts(text), text)
+
+
+def only(found: list[int], text: str) -> int:
+    """The one number of a list of one."""
+    if len(found) != 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted one whole number")
+    return found[0]
+
+
+def seconds(text: str) -> float:
+    """A time above zero."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < PATIENCE:
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted seconds above 0 and below {PATIENCE:.0f}")
+    return value

@@ -11,7 +11,8 @@ Every figure comes from a process of its own, the smallest of `--repeat`:
   compile MB peak memory of the largest process of `compile`: converters and compile workers count
 Ratios are to the best other engine: below 1 is better than all others. `floor` is a process that imports numpy and
 reads the inputs; no Python process that runs a network takes less. Times are wall times: other load shows in them.
-Results are kept as they come: the same command goes on where it was interrupted, `--fresh` starts over.
+Results are kept as they come: the same command goes on where it was interrupted, and measures again what has changed
+since (the model, Armillary's sources); `--fresh` starts over.
 
 examples:
   python benchmarks/resources.py
@@ -30,7 +31,7 @@ import time
 from pathlib import Path
 
 from engines import ENGINES
-from networks import FOLDER, NETWORKS, inputs_file, network_file
+from models import Model, add_arguments, models_of
 from processes import (
     ALL,
     EngineFailed,
@@ -39,12 +40,14 @@ from processes import (
     Row,
     chosen,
     console,
+    count,
     environment,
     package_of,
     pinned,
     prepare,
     print_failures,
     progress_bar,
+    thread_count,
 )  # fmt: skip
 from rich.table import Table
 
@@ -66,19 +69,19 @@ _FLOOR = (
 )
 
 
-def measure(engine: str, model: Path, args: argparse.Namespace) -> Row:
+def measure(engine: str, model: Model, args: argparse.Namespace) -> Row:
     """All figures of one engine and network."""
-    row: Row = {"network": model.stem, "engine": engine, "threads": args.threads}
-    inputs = str(inputs_file(model, args.folder))
+    row: Row = {}
+    inputs = str(model.inputs)
     with tempfile.TemporaryDirectory(prefix="resources-") as name:
         folder = Path(name)
         cold, warm, peaks = [], [], []
         for turn in range(args.repeat):
             cache = {"ARMILLARY_CACHE_DIR": str(folder / f"cache{turn}")}
-            made = prepare(engine, model, folder / f"made{turn}", cache)
+            made = prepare(engine, model.path, folder / f"made{turn}", cache)
             cold.append(made["process_s"])
             peaks.append(made["peak_mb"])
-            warm.append(prepare(engine, model, folder / f"again{turn}", cache)["process_s"])
+            warm.append(prepare(engine, model.path, folder / f"again{turn}", cache)["process_s"])
         row |= {"compile_s": min(cold), "cached_s": min(warm), "compile_peak_mb": min(peaks), "bytes": made["bytes"]}
         package = str(package_of(engine, model, args.folder))
         starts = [_started(["run", engine, package, inputs, str(args.threads)], args) for _ in range(args.repeat)]
@@ -87,7 +90,7 @@ def measure(engine: str, model: Path, args: argparse.Namespace) -> Row:
         for turn in range(args.repeat):
             place = folder / f"direct{turn}"
             place.mkdir()
-            task = ["direct", engine, str(model), inputs, str(args.threads), str(place)]
+            task = ["direct", engine, str(model.path), inputs, str(args.threads), str(place)]
             directs.append(_started(task, args, {"ARMILLARY_CACHE_DIR": str(place / "cache")}))
         row |= {"direct_s": min(s["start_s"] for s in directs), "direct_peak_mb": min(s["peak_mb"] for s in directs)}
     return row
@@ -138,36 +141,35 @@ def _has(row: Row, key: str) -> bool:
 def main() -> None:
     """Measure what the result file lacks, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", default=list(NETWORKS), help=f"ONNX files, or of {', '.join(NETWORKS)}")
-    parser.add_argument("--engines", default=ALL, help=f"default: {ALL}")
-    parser.add_argument("--threads", type=int, default=2, help="of the inference (default: 2)")
-    parser.add_argument("--repeat", type=int, default=3, help="the smallest of so many (default: 3)")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="networks and packages (default: build/benchmarks)")
+    add_arguments(parser)
+    parser.add_argument("--engines", type=chosen, default=ALL, help=f"default: {ALL}")
+    parser.add_argument("--threads", type=thread_count, default=2, help="of the inference (default: 2)")
+    parser.add_argument("--repeat", type=count, default=3, help="the smallest of so many (default: 3)")
     parser.add_argument("--json", type=Path, help="the result file (default: resources.json in the folder)")
     parser.add_argument("--fresh", action="store_true", help="measure everything anew")
     args = parser.parse_args()
-    results = Results(args.json or args.folder / "resources.json", ("network", "engine", "threads"), args.fresh)
-    models = [network_file(name, folder=args.folder) for name in args.networks]
-    engines = chosen(args.engines)
+    results = Results(args.json or args.folder / "resources.json", ("file", "engine", "threads"), args.fresh)
+    models = models_of(args)
     with progress_bar() as progress:
-        task = progress.add_task("", total=len(models) * len(engines))
+        task = progress.add_task("", total=len(models) * len(args.engines))
         for model in models:
-            for engine in engines:
-                progress.update(task, description=f"{model.stem} {engine}")
-                if not results.has(network=model.stem, engine=engine, threads=args.threads):
+            for engine in args.engines:
+                progress.update(task, description=f"{model.name} {engine}")
+                if not results.measured(engine, model, threads=args.threads):
                     results.add(_row(engine, model, args))
                 progress.advance(task)
     for model in models:
-        rows = [r for r in results.rows if (r["network"], r["threads"]) == (model.stem, args.threads)]
-        shown = [r for r in rows if r["engine"] in engines]
-        print_table(shown, floor(inputs_file(model, args.folder), args.threads))
+        key = (str(model.path.resolve()), args.threads)
+        rows = [r for r in results.rows if (r.get("file"), r["threads"]) == key]
+        print_table([r for r in rows if r["engine"] in args.engines], floor(model.inputs, args.threads))
 
 
-def _row(engine: str, model: Path, args: argparse.Namespace) -> Row:
+def _row(engine: str, model: Model, args: argparse.Namespace) -> Row:
+    row = {"network": model.name, "file": str(model.path.resolve()), "engine": engine, "threads": args.threads}
     try:
-        return measure(engine, model, args)
+        return row | measure(engine, model, args)
     except EngineFailed as error:
-        return {"network": model.stem, "engine": engine, "threads": args.threads, "failed": str(error)}
+        return row | {"failed": str(error)}
 
 
 if __name__ == "__main__":

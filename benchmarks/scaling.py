@@ -4,12 +4,14 @@ Along each axis the others stay at batch 1, side 224 and the thread counts of `-
 benchmarks/compare.py does: one process for each engine, stopped while others run, in turns. Printed per point: ms per
 image of each engine and the ratio to Armillary; then the points where Armillary stands worse against an engine than at
 batch 1 and side 224 by more than `--notable`. An HTML page with plots is written beside the results, which are kept as
-they come: the same command goes on where it was interrupted (`--fresh` starts over).
+they come: the same command goes on where it was interrupted, and measures again what changed since (`--fresh` starts
+over). ONNX files are taken too if they have one input, a picture whose batch and sides are open.
 
 examples:
   python benchmarks/scaling.py
   python benchmarks/scaling.py resnet18 --axes batch --batches 1,8,64 --threads 1,2
   python benchmarks/scaling.py --axes side,threads --engines armillary,onnxruntime,openvino --html scaling.html
+  python benchmarks/scaling.py network.onnx --axes side --sides 224,225,256,333
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
+from models import Model, fixed_file, inputs_file, inputs_of, read_model, sizes
 from networks import FOLDER, NETWORKS, network_file
 from plots import Panel, Series, page, table
 from processes import (
@@ -29,16 +32,24 @@ from processes import (
     Row,
     chosen,
     console,
+    count,
+    counts,
     difference,
     machine,
+    print_failures,
     progress_bar,
     run_task,
+    seconds,
+    take_turns,
+    thread_counts,
 )  # fmt: skip
 from rich.table import Table
 
+_AXES = ("batch", "side", "threads")
 _NETWORKS = ("resnet18", "mobilenet_v1", "squeezenet1_1")
 _KEYS = ("network", "batch", "side", "threads", "engine")
 _SIDE = 224
+_TOLERANCE = 2e-3  # largest difference from the first engine's outputs that counts as right
 
 
 @dataclass(frozen=True)
@@ -57,44 +68,68 @@ class Case:
 
 def cases_of(args: argparse.Namespace) -> dict[tuple[str, str], list[Case]]:
     """The cases of each network and axis."""
-    counts, every = _numbers(args.threads), range(1, len(os.sched_getaffinity(0)) + 1)
+    every = range(1, len(os.sched_getaffinity(0)) + 1)
     found: dict[tuple[str, str], list[Case]] = {}
     for name in args.networks:
-        for axis in args.axes.split(","):
+        for axis in args.axes:
             if axis == "batch":
-                cases = [Case(name, b, _SIDE, t) for t in counts for b in _numbers(args.batches)]
+                cases = [Case(name, b, _SIDE, t) for t in args.threads for b in args.batches]
             elif axis == "side":
-                cases = [Case(name, 1, s, t) for t in counts for s in _numbers(args.sides)]
-            elif axis == "threads":
-                cases = [Case(name, 1, _SIDE, t) for t in every]
+                cases = [Case(name, 1, s, t) for t in args.threads for s in args.sides]
             else:
-                raise SystemExit(f"there is no axis {axis!r}: batch, side, threads")
+                cases = [Case(name, 1, _SIDE, t) for t in every]
             found[name, axis] = cases
     return found
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(item) for item in text.split(",")]
+def _axes(text: str) -> list[str]:
+    axes = list(dict.fromkeys(item.strip() for item in text.split(",")))
+    unknown = [axis for axis in axes if axis not in _AXES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"there is no axis {unknown[0]!r}; known: {', '.join(_AXES)}")
+    return axes
 
 
-def measure(case: Case, engines: list[str], args: argparse.Namespace) -> list[Row]:
+def model_of(case: Case, folder: Path) -> Model:
+    """The file of a case, and its inputs."""
+    if case.network.endswith(".onnx"):
+        path = fixed_file(case.network, folder, shapes_of(case))
+    else:
+        path = network_file(case.network, case.batch, case.side, folder)
+    return Model(case.network, path, inputs_file(path, folder))
+
+
+def shapes_of(case: Case) -> dict[str, tuple[int, ...]]:
+    """The input shape of a case for an ONNX file, or a refusal."""
+    shapes = {name: sizes(value) for name, value in inputs_of(read_model(Path(case.network)).graph).items()}
+    shown = ", ".join(f"{name} [{','.join(map(str, shape))}]" for name, shape in shapes.items())
+    (name, shape), *others = shapes.items() or [("", ())]
+    if others or len(shape) != 4 or not isinstance(shape[1], int):
+        wanted = "scaling takes one picture, [batch,channels,side,side] with a known number of channels"
+        raise SystemExit(f"{case.network}: has the inputs {shown or 'none'}; {wanted}")
+    given = (case.batch, shape[1], case.side, case.side)
+    if any(isinstance(size, int) and size != got for size, got in zip(shape, given, strict=True)):
+        wanted = f"batch {case.batch} and side {case.side}"
+        raise SystemExit(f"{case.network}: {shown} cannot take {wanted}: export it with open batch and sides")
+    return {name: given}
+
+
+def measure(case: Case, model: Model, args: argparse.Namespace) -> list[Row]:
     """The rows of one case: all engines in turns."""
-    model = network_file(case.network, case.batch, case.side, args.folder)
     base: Row = {"network": case.network, "batch": case.batch, "side": case.side, "threads": case.threads}
-    running, rows = [], []
+    base["file"] = str(model.path.resolve())
+    running: list[Process] = []
+    rows: list[Row] = []
     try:
-        for name in engines:
+        for name in args.engines:
             try:
                 running.append(Process(run_task(name, model, case.threads, args.folder), case.threads))
             except EngineFailed as error:
                 rows.append(base | {"engine": name, "failed": str(error)})
-        for index in range(args.rounds):
-            turn = index % max(1, len(running))
-            for process in running[turn:] + running[:turn]:
-                process.turn(args.seconds)
+        take_turns(running, args.rounds, args.seconds)
         for process in running:
             median = statistics.median(statistics.median(times) for times in process.times)
-            off = difference(process.output, running[0].output)
+            off = difference(process.outputs, running[0].outputs)
             facts = {"median_ms": median, "min_ms": min(map(min, process.times)), "difference": off}
             rows.append(base | {"engine": process.name, "peak_mb": process.start["peak_mb"], **facts})
     finally:
@@ -106,13 +141,17 @@ def measure(case: Case, engines: list[str], args: argparse.Namespace) -> list[Ro
 # --- what it says ---------------------------------------------------------------------------------------------------
 
 
+def _row(rows: list[Row], case: Case, engine: str) -> Row:
+    """The row of an engine in a case; an empty one if it has no figures."""
+    wanted = (case.network, case.batch, case.side, case.threads, engine)
+    found = (row for row in rows if tuple(row[key] for key in _KEYS) == wanted and "failed" not in row)
+    return next(found, {})
+
+
 def per_image(rows: list[Row], case: Case, engine: str) -> float | None:
     """Milliseconds per image of an engine in a case."""
-    wanted = (case.network, case.batch, case.side, case.threads, engine)
-    for row in rows:
-        if tuple(row[key] for key in _KEYS) == wanted and "failed" not in row:
-            return float(row["median_ms"]) / case.batch
-    return None
+    row = _row(rows, case, engine)
+    return float(row["median_ms"]) / case.batch if row else None
 
 
 def table_rows(rows: list[Row], axis: str, cases: list[Case], engines: list[str]) -> list[list[str]]:
@@ -124,7 +163,8 @@ def table_rows(rows: list[Row], axis: str, cases: list[Case], engines: list[str]
         for engine in engines:
             time = per_image(rows, case, engine)
             ratio = f" ({time / own:.2f})" if time and own and engine != "armillary" else ""
-            cells.append(f"{time:.3f}{ratio}" if time else "-")
+            wrong = "" if time is None or _row(rows, case, engine).get("difference", 0.0) <= _TOLERANCE else " WRONG"
+            cells.append(f"{time:.3f}{ratio}{wrong}" if time else "-")
         lines.append(cells)
     return lines
 
@@ -142,7 +182,7 @@ def notable(rows: list[Row], axis: str, cases: list[Case], engines: list[str], l
             own0, other0, own, other = (t for t in times if t is not None)
             worse = (own / other) / (own0 / other0)
             if worse > 1 + limit:
-                where = f"{case.network} {axis} {case.value(axis)}, {case.threads} threads"
+                where = f"{case.network} {axis} {case.value(axis)}, {case.threads} thread{'s' * (case.threads > 1)}"
                 then = f"at {axis} {first.value(axis)} {own0 / other0:.2f}"
                 times_now = f"{own:.3f} ms per image, {engine} {other:.3f}"
                 found.append(f"{where}: {times_now}; armillary / {engine} is {own / other:.2f}, {then}")
@@ -168,13 +208,13 @@ def panels_of(rows: list[Row], plan: dict[tuple[str, str], list[Case]], engines:
 
 def report(rows: list[Row], plan: dict[tuple[str, str], list[Case]], args: argparse.Namespace) -> None:
     """Tables and notable cases on the terminal, and the page."""
-    engines = chosen(args.engines)
+    engines = args.engines
     tables: list[str] = []
     worse: list[str] = []
     for (network, axis), cases in plan.items():
         lines = table_rows(rows, axis, cases, engines)
         heads = [axis, *([] if axis == "threads" else ["threads"]), *(f"{engine} ms" for engine in engines)]
-        shown = Table(*heads, title=f"{network}: ms per image by {axis} (ratio to Armillary)")
+        shown = Table(*heads, title=f"{Path(network).stem}: ms per image by {axis} (ratio to Armillary)")
         for cells in lines:
             shown.add_row(*cells)
         console.print(shown)
@@ -183,6 +223,10 @@ def report(rows: list[Row], plan: dict[tuple[str, str], list[Case]], args: argpa
     console.print(f"\nArmillary scales worse by more than {args.notable:.0%}:" if worse else "\nNothing scales worse.")
     for line in worse:
         console.print(f"  {line}", markup=False, highlight=False)
+    shown_cases = {(c.network, c.batch, c.side, c.threads) for planned in plan.values() for c in planned}
+    failed = [r for r in rows if tuple(r[key] for key in _KEYS[:4]) in shown_cases and r["engine"] in engines]
+    print_failures([r | {"failed": f"{r['network']} batch {r['batch']} side {r['side']}: {r['failed']}"}
+                    for r in failed if "failed" in r])  # fmt: skip
     facts = machine()
     title = f"Scaling on {facts['cpu']}, {facts['cpus']} CPUs"
     path = args.html or args.folder / "scaling.html"
@@ -195,31 +239,37 @@ def report(rows: list[Row], plan: dict[tuple[str, str], list[Case]], args: argpa
 def main() -> None:
     """Measure what the result file lacks, and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", default=list(_NETWORKS), help=f"of: {', '.join(NETWORKS)}")
-    parser.add_argument("--axes", default="batch,side,threads", help="default: batch,side,threads")
-    parser.add_argument("--batches", default="1,2,4,8,16,32,64")
-    parser.add_argument("--sides", default="64,128,224,320,512,768,1024")
-    parser.add_argument("--threads", default="1", help="for batch and side (default: 1)")
-    parser.add_argument("--engines", default="armillary,onnxruntime", help="default: armillary,onnxruntime")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each engine in a round")
+    known = f"of {', '.join(NETWORKS)}, or .onnx files"
+    parser.add_argument("networks", nargs="*", default=list(_NETWORKS), help=known)
+    parser.add_argument("--axes", type=_axes, default=",".join(_AXES), help="default: batch,side,threads")
+    parser.add_argument("--batches", type=counts, default="1,2,4,8,16,32,64", help="default: 1,2,4,8,16,32,64")
+    parser.add_argument("--sides", type=counts, default="64,128,224,320,512,768,1024", help="default: 64 to 1024")
+    parser.add_argument("--threads", type=thread_counts, default="1", help="for batch and side (default: 1)")
+    engines = "armillary,onnxruntime"
+    parser.add_argument("--engines", type=chosen, default=engines, help=f"default: {engines}")
+    parser.add_argument("--rounds", type=count, default=3, help="turns of each engine (default: 3)")
+    parser.add_argument("--seconds", type=seconds, default=0.5, help="of each engine in a round (default: 0.5)")
     parser.add_argument("--notable", type=float, default=0.1, help="0.1: worse by more than 10 %% (the default)")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="networks and packages (default: build/benchmarks)")
     parser.add_argument("--json", type=Path, help="the result file (default: scaling.json in the folder)")
     parser.add_argument("--html", type=Path, help="the page (default: scaling.html in the folder)")
     parser.add_argument("--fresh", action="store_true", help="measure everything anew")
     args = parser.parse_args()
-    plan, engines = cases_of(args), chosen(args.engines)
+    plan = cases_of(args)
     results = Results(args.json or args.folder / "scaling.json", _KEYS, args.fresh)
     todo = list(dict.fromkeys(case for cases in plan.values() for case in cases))
+    for case in todo:
+        if case.network.endswith(".onnx"):
+            shapes_of(case)  # refused before hours of measuring
     with progress_bar() as progress:
         task = progress.add_task("", total=len(todo))
         for case in todo:
+            model = model_of(case, args.folder)
             name = f"{case.network} batch {case.batch} side {case.side} threads {case.threads}"
             progress.update(task, description=name)
-            known = {"network": case.network, "batch": case.batch, "side": case.side, "threads": case.threads}
-            if not all(results.has(**known, engine=engine) for engine in engines):
-                for row in measure(case, engines, args):
+            same = {"network": case.network, "batch": case.batch, "side": case.side, "threads": case.threads}
+            if not all(results.measured(engine, model, **same) for engine in args.engines):
+                for row in measure(case, model, args):
                     results.add(row)
             progress.advance(task)
     report(results.rows, plan, args)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,10 +15,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from networks import NETWORKS, build, inputs_file, network_file
+from models import Model, fixed_file, inputs_file
+from networks import NETWORKS, build, network_file
 from onnx import TensorProto, helper, numpy_helper
 from plots import Panel, Series, svg
-from processes import EngineFailed, Process, Results, difference, prepare, run_task
+from processes import EngineFailed, Process, Results, Task, difference, package_of, prepare, run_task
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 PARAMETERS = {"resnet18": 11_689_512, "resnet50": 25_557_032, "mobilenet_v1": 4_231_976, "squeezenet1_1": 1_235_496}
@@ -77,22 +80,132 @@ def test_an_unknown_network_is_refused_by_name() -> None:
 
 
 def test_processes_load_packages_answer_in_turns_and_agree(model: Path, tmp_path: Path) -> None:
-    outputs = []
+    outputs, tiny = [], Model("tiny", model, inputs_file(model, tmp_path))
     for engine in ("armillary", "onnxruntime"):
-        with Process(run_task(engine, model, 1, tmp_path), 1) as process:
-            outputs.append(process.output)
+        with Process(run_task(engine, tiny, 1, tmp_path), 1) as process:
+            outputs.append(process.outputs)
             assert all(ms > 0 for ms in process.turn(0.01))
             assert 10 < process.start["peak_mb"] < 1000 and process.start["process_s"] >= process.start["first_s"]
     assert difference(outputs[0], outputs[1]) < 1e-5
-    with pytest.raises(EngineFailed, match="onnxruntime ended with status 1"):
-        Process(["run", "onnxruntime", str(tmp_path / "none.onnx"), str(inputs_file(model, tmp_path)), "1"], 1)
-    with pytest.raises(EngineFailed, match=r"armillary cannot prepare none\.onnx"):
+    assert not list(tmp_path.glob("outputs-*"))
+    with pytest.raises(EngineFailed, match=r"onnxruntime: NoSuchFile: .*none\.onnx"):
+        Process(["run", "onnxruntime", str(tmp_path / "none.onnx"), str(tiny.inputs), "1"], 1)
+    with pytest.raises(EngineFailed, match=r"armillary: ModelError: .*none\.onnx"):
         prepare("armillary", tmp_path / "none.onnx", tmp_path)
 
 
-def test_differences_are_relative_to_the_largest_value() -> None:
-    assert difference(np.array([1.0, 4.0]), np.array([1.0, 5.0])) == 0.2
-    assert difference(np.zeros(3), np.zeros(4)) == math.inf
+def test_an_engine_that_dies_or_says_nothing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "engine.py"
+    monkeypatch.setattr("processes.SCRIPT", script)
+    script.write_text("import os, sys\nprint('no such kernel', file=sys.stderr, flush=True)\nos.abort()")
+    task = Task(["run", "mnn"], {})
+    with pytest.raises(EngineFailed, match="mnn: the process ended with signal SIGABRT after saying no such kernel"):
+        task.answer()
+    task.close()
+    script.write_text("import sys, time\nsys.stderr.write('x' * 1_000_000)\ntime.sleep(100)")
+    task = Task(["run", "mnn"], {})
+    with pytest.raises(EngineFailed, match="mnn: no answer within 1 seconds"):
+        task.answer(patience=1.0)
+    task.close()
+
+
+def test_an_engine_that_is_not_installed_says_what_to_install() -> None:
+    from engines import Engine
+
+    engine = Engine(lambda model, folder: model, lambda *_: list, ("numpy", "no_such_engine"))
+    assert engine.missing().startswith("not installed: pip install no_such_engine (for ")
+
+
+def save_gather(path: Path, length: int | str = "S", inner: int = 4) -> Path:
+    """A table look-up of integers times a mask: two inputs, two outputs, one open size."""
+    table = numpy_helper.from_array(np.arange(8 * inner, dtype=np.float32).reshape(8, inner), "t")
+    nodes = [helper.make_node("Gather", ["t", "ids"], ["e"]), helper.make_node("Mul", ["e", "mask"], ["y"]),
+             helper.make_node("ReduceSum", ["y"], ["z"], keepdims=0)]  # fmt: skip
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [1, length])
+    mask = helper.make_tensor_value_info("mask", TensorProto.FLOAT, [1, length, 1])
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, length, inner]),
+               helper.make_tensor_value_info("z", TensorProto.FLOAT, [])]  # fmt: skip
+    made = helper.make_model(helper.make_graph(nodes, "g", [ids, mask], outputs, [table]))
+    made.opset_import[0].version, made.ir_version = 17, 8
+    path.parent.mkdir(exist_ok=True)
+    onnx.save(made, str(path))
+    return path
+
+
+def test_open_sizes_are_fixed_in_a_copy_that_runs_everywhere(tmp_path: Path) -> None:
+    path = save_gather(tmp_path / "gather.onnx")
+    with pytest.raises(SystemExit, match=r"'ids' has the open shape \[1,S\]; .* --input-shapes \"ids:\[1,1\]\""):
+        fixed_file(str(path), tmp_path)
+    with pytest.raises(SystemExit, match=r"the size 'S' cannot be both 5 and 6"):
+        fixed_file(str(path), tmp_path, {"ids": (1, 5), "mask": (1, 6, 1)})
+    with pytest.raises(SystemExit, match=r"there is no input 'x'; the inputs are ids, mask"):
+        fixed_file(str(path), tmp_path, {"x": (1, 5)})
+    with pytest.raises(SystemExit, match=r"'ids' has the shape \[1,S\], got \[2, 5\]"):
+        fixed_file(str(path), tmp_path, {"ids": (2, 5), "mask": (1, 5, 1)})
+    fixed = fixed_file(str(path), tmp_path, {"ids": (1, 5), "mask": (1, 5, 1)})
+    assert fixed_file(str(fixed), tmp_path) == fixed != path
+    with np.load(inputs_file(fixed, tmp_path)) as inputs:
+        assert inputs["ids"].dtype == np.int64 and set(inputs["ids"].ravel()) <= {0, 1}
+        assert inputs["mask"].dtype == np.float32 and inputs["mask"].shape == (1, 5, 1)
+    gather = Model("gather", fixed, inputs_file(fixed, tmp_path))
+    tasks = [run_task(engine, gather, 1, tmp_path) for engine in ("armillary", "onnxruntime")]
+    with Process(tasks[0], 1) as own, Process(tasks[1], 1) as other:
+        assert [o.size for o in own.outputs] == [20, 1] and difference(own.outputs, other.outputs) < 1e-6
+
+
+def test_given_inputs_are_checked_by_name_type_and_shape(tmp_path: Path) -> None:
+    path = save_gather(tmp_path / "gather.onnx", 3)
+    given = tmp_path / "given.npz"
+    np.savez(given, ids=np.array([[7, 0, 3]]))
+    with np.load(inputs_file(path, tmp_path, given)) as inputs:
+        assert inputs["ids"].tolist() == [[7, 0, 3]] and inputs["mask"].shape == (1, 3, 1)
+    np.savez(given, ids=np.array([7, 0, 3]))
+    with pytest.raises(SystemExit, match=r"'ids' is int64 \[3\]; the model takes int64 \[1, 3\]"):
+        inputs_file(path, tmp_path, given)
+    np.savez(given, idx=np.array([[7, 0, 3]]))
+    with pytest.raises(SystemExit, match=r"there is no input 'idx'"):
+        inputs_file(path, tmp_path, given)
+    given.write_bytes(b"x")
+    with pytest.raises(SystemExit, match=r"given\.npz: cannot be read as \.npz"):
+        inputs_file(path, tmp_path, given)
+
+
+@pytest.mark.parametrize("script", ["compare.py", "resources.py", "compile_time.py"])
+def test_a_broken_or_missing_model_is_refused_by_name(script: str, model: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(model.read_bytes()[:300])
+    for path, why in ((broken, "cannot be read as ONNX"), (tmp_path / "none.onnx", "there is no file")):
+        done = subprocess.run(
+            [sys.executable, str(BENCHMARKS / script), str(path)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode and why in done.stderr and path.name in done.stderr and "Traceback" not in done.stderr
+
+
+def test_two_models_of_one_name_have_packages_of_their_own(tmp_path: Path) -> None:
+    paths = [save_gather(tmp_path / folder / "model.onnx", 3, inner) for folder, inner in (("a", 4), ("b", 6))]
+    models = [Model("model", path, inputs_file(path, tmp_path)) for path in paths]
+    assert len({m.inputs for m in models}) == len({package_of("armillary", m, tmp_path) for m in models}) == 2
+
+
+def test_differences_are_relative_to_the_largest_value_of_each_output() -> None:
+    assert difference([np.array([1.0, 4.0])], [np.array([1.0, 5.0])]) == 0.2
+    assert difference([np.array([1.0]), np.array([3])], [np.array([1.0]), np.array([4])]) == 0.25
+    assert difference([np.zeros(3)], [np.zeros(4)]) == difference([np.zeros(3)], []) == math.inf
+    odd = np.array([np.nan, np.inf, 2.0])
+    assert difference([odd], [odd]) == 0.0 and difference([np.array([True])], [np.array([True])]) == 0.0
+    assert math.isnan(difference([odd], [np.array([1.0, np.inf, 2.0])]))
+
+
+def test_a_row_older_than_what_it_ran_is_measured_again(model: Path, tmp_path: Path) -> None:
+    tiny = Model("tiny", model, inputs_file(model, tmp_path))
+    results = Results(tmp_path / "r.json", ("file", "engine"))
+    results.add({"file": str(model.resolve()), "engine": "onnxruntime"})
+    assert results.measured("onnxruntime", tiny) and not results.measured("openvino", tiny)
+    os.utime(model, (time.time() + 10, time.time() + 10))
+    assert not results.measured("onnxruntime", tiny)
+    (tmp_path / "other.json").write_text("[]")
+    with pytest.raises(SystemExit, match=r"other\.json: not a result file"):
+        Results(tmp_path / "other.json", ("file",))
 
 
 def test_results_are_complete_at_every_moment(tmp_path: Path) -> None:
@@ -139,6 +252,37 @@ def test_scaling_writes_a_page_and_names_what_grows_faster(tmp_path: Path) -> No
     assert "http" not in page.replace("http://www.w3.org", "")
 
 
+def test_scaling_takes_an_onnx_file_whose_batch_and_sides_are_open(tmp_path: Path) -> None:
+    weight = numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, "H", "W"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    made = helper.make_model(helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "g", [x], [y], [weight]))
+    made.opset_import[0].version, made.ir_version = 17, 8
+    onnx.save(made, str(tmp_path / "open.onnx"))
+    arguments = [
+        str(tmp_path / "open.onnx"),
+        "--axes",
+        "side",
+        "--sides",
+        "32,33",
+        "--rounds",
+        "1",
+        "--seconds",
+        "0.01",
+    ]
+    assert "WRONG" not in run("scaling.py", *arguments, "--folder", str(tmp_path))
+    rows = json.loads((tmp_path / "scaling.json").read_text())["rows"]
+    assert {(row["side"], row["engine"]) for row in rows} == {(s, e) for s in (32, 33) for e in rows_engines(rows)}
+    assert all(row["difference"] < 1e-5 for row in rows)
+
+
+def rows_engines(rows: list[dict[str, str]]) -> set[str]:
+    """The engines of a result file: both that were asked for."""
+    engines = {row["engine"] for row in rows}
+    assert engines == {"armillary", "onnxruntime"}
+    return engines
+
+
 def test_growth_is_judged_against_batch_1() -> None:
     from scaling import Case, notable
 
@@ -151,7 +295,7 @@ def test_growth_is_judged_against_batch_1() -> None:
     engines = ["armillary", "onnxruntime"]
     assert notable([*rows, row("armillary", 8, 42.0)], "batch", cases, engines, 0.1) == []
     (line,) = notable([*rows, row("armillary", 8, 64.0)], "batch", cases, engines, 0.1)
-    assert "n batch 8, 1 threads: 8.000 ms per image, onnxruntime 10.000" in line and "0.80, at batch 1 0.50" in line
+    assert "n batch 8, 1 thread: 8.000 ms per image, onnxruntime 10.000" in line and "0.80, at batch 1 0.50" in line
 
 
 def test_plots_are_well_formed_and_keep_points_inside() -> None:
