@@ -81,6 +81,11 @@ def page(profile: Profile, title: str, names: Sequence[str]) -> str:
     )
 
 
+def tail(name: str, letters: int) -> str:
+    """The last letters of a long name: the first ones are the same for a whole block of a model."""
+    return name if len(name) <= letters else f"…{name[1 - letters :]}"
+
+
 def _text(value: str) -> str:
     return html.escape(value, quote=True)
 
@@ -89,7 +94,8 @@ def _subtitle(profile: Profile) -> str:
     roof = profile.roof
     text = (
         f"{roof.cpu}, {roof.threads} thread{'s' * (roof.threads > 1)} · measured roof: {roof.gflops:.0f} GFLOP/s, "
-        f"reads L2 {roof.l2:.0f}, L3 {roof.l3:.0f}, memory {roof.memory:.0f} GB/s · medians of {profile.runs} runs"
+        f"reads L1 {roof.l1:.0f}, L2 {roof.l2:.0f}, L3 {roof.l3:.0f}, memory {roof.memory:.0f} GB/s · "
+        f"medians of {profile.runs} runs"
     )
     return f'<p class="sub">{_text(text)}</p>'
 
@@ -150,7 +156,7 @@ def _bars(rows: Sequence[tuple[KernelProfile, str]]) -> str:
         roof = min(width, room * kernel.least / longest)
         color = _color(kernel)
         text = f"{1e3 * kernel.seconds:.3f} ms · {kernel.percent:.0f} %"
-        shown = name if len(name) <= LETTERS else "…" + name[1 - LETTERS :]
+        shown = tail(name, LETTERS)
         parts.append(
             f'<g class="k">{_hover(kernel, name)}<rect x="0" y="{y}" width="{WIDTH}" height="{BAR}" fill="#fff0"/>'
             f'<text x="{LABEL - 8}" y="{y + 14}" text-anchor="end">{_text(shown)}</text>'

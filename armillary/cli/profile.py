@@ -24,7 +24,7 @@ from rich.table import Table
 
 from armillary.cli._console import errors, output, stages, write_text
 from armillary.cli._model import input_shapes, load_model, pass_config
-from armillary.cli._profile_page import page
+from armillary.cli._profile_page import page, tail
 from armillary.cli.run import fill_inputs, read_npz
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
@@ -36,6 +36,7 @@ from armillary.runtime.threads import config_threadpool
 from armillary.transform import PassContext
 
 PACKAGES = (".so", ".tar")
+NAME = 36  # letters of a kernel's name in the table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -111,7 +112,7 @@ def table(profile: Profile, kernels: list[KernelProfile]) -> Table:
     """The kernels as rows, as they are given."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("#", "kernel"):
-        shown.add_column(heading, justify="right" if heading == "#" else "left", overflow="ellipsis", max_width=36)
+        shown.add_column(heading, justify="right" if heading == "#" else "left", no_wrap=True)
     waits = ("waits",) if profile.threads > 1 else ()
     for heading in ("ms", "share", *waits, "GFLOP/s", "GB/s", "% roof"):
         shown.add_column(heading, justify="right", no_wrap=True)
@@ -120,8 +121,8 @@ def table(profile: Profile, kernels: list[KernelProfile]) -> Table:
     total = profile.in_kernels or 1.0
     for k in kernels:
         shown.add_row(
-            str(k.index), escape(short_name(k)), f"{1e3 * k.seconds:.3f}", f"{100 * k.seconds / total:.1f} %",
-            *(f"{k.waiting:.0f} %" for _ in waits), f"{k.gflops:.1f}",
+            str(k.index), escape(tail(short_name(k), NAME)), f"{1e3 * k.seconds:.3f}",
+            f"{100 * k.seconds / total:.1f} %", *(f"{k.waiting:.0f} %" for _ in waits), f"{k.gflops:.1f}",
             f"{k.gbytes:.1f}", f"{k.percent:.0f}", k.bound, k.algorithm, k.tile,
         )  # fmt: skip
     return shown
@@ -149,7 +150,7 @@ def summary(profile: Profile) -> str:
     )
     machine = (
         f"{roof.cpu}, {roof.threads} thread{'s' * (roof.threads > 1)}: {roof.gflops:.0f} GFLOP/s, reads "
-        f"L2 {roof.l2:.0f}, L3 {roof.l3:.0f}, memory {roof.memory:.0f} GB/s"
+        f"L1 {roof.l1:.0f}, L2 {roof.l2:.0f}, L3 {roof.l3:.0f}, memory {roof.memory:.0f} GB/s"
     )
     return f"{whole}\n{division}\n{machine}"
 

@@ -9,28 +9,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from armillary.driver.lower_fused import find_anchor
 from armillary.driver.one_row import with_one_row
 from armillary.errors import ArtifactError
 from armillary.relay.expr import Function
-from armillary.relay.work import function_work
+from armillary.relay.work import argument_reads, function_work
 from armillary.schedules.registry import Workload, explain
 from armillary.target import Target
 from armillary.target.cost import Explanation
 
-FLOPS, DIRECT, CHOICE = "flops", "direct_flops", "choice"
+FLOPS, DIRECT, READS, CHOICE = "flops", "direct_flops", "reads", "choice"
 
 
 @dataclass(frozen=True, slots=True)
 class KernelNotes:
-    """What is known of a kernel: operations done, operations of the plain algorithm, and the choice."""
+    """What is known of a kernel: operations done, operations of the plain algorithm, and the choice; and how many bytes
+    it reads of those arguments of which it needs a part, by position."""
 
     flops: int = 0
     direct: int = 0
     choice: Explanation | None = None
+    reads: Mapping[int, int] = field(default_factory=dict)
 
 
 def explain_function(function: Function, target: Target) -> Explanation:
@@ -46,6 +48,9 @@ def kernel_attrs(function: Function, target: Target) -> dict[str, str]:
     work = function_work(function)
     choice = {name: value for name, value in explain_function(function, target).to_plain().items() if value}
     attrs = {FLOPS: str(work.flops), CHOICE: json.dumps(choice, ensure_ascii=False)}
+    reads = argument_reads(function)
+    if reads:
+        attrs[READS] = json.dumps(reads)
     return attrs if work.direct == work.flops else {**attrs, DIRECT: str(work.direct)}
 
 
@@ -57,8 +62,9 @@ def read_attrs(attrs: Mapping[str, str]) -> KernelNotes:
         flops = int(attrs[FLOPS])
         told = json.loads(attrs.get(CHOICE, "null"))
         choice = None if told is None else _explanation(told)
-        return KernelNotes(flops, int(attrs.get(DIRECT, flops)), choice)
-    except (ValueError, TypeError, KeyError) as error:
+        reads = {int(place): int(count) for place, count in json.loads(attrs.get(READS, "{}")).items()}
+        return KernelNotes(flops, int(attrs.get(DIRECT, flops)), choice, reads)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ArtifactError(f"graph.nodes.attrs: the notes of a kernel are damaged: {error}") from None
 
 

@@ -3,9 +3,10 @@
 In: a graph executor with its inputs set, its graph JSON (with the notes of driver/explain.py) and a `Roof`. Out: a
 `Profile`: per kernel the median time and what its threads did in it, arithmetic, bytes, the least time the roof allows,
 and the reasons for its schedule; and a timeline. Invariant: kernels run as in an inference, one after another on the
-same threads, so their times add up to it; what runs when the network is loaded is left out. Bytes count every input and
-output of a kernel once: parameters come from where all parameters of the network fit, other values from where the
-kernel's own values fit. Shown by cli/profile.py.
+same threads, so their times add up to it; what runs when the network is loaded is left out. Bytes count every output
+of a kernel once, and of every input what is read of it. They come from where an ideal cache would have them: parameters
+among what was touched since their last use (all parameters of the network, if a run uses them once), other values among
+the kernel's own. Shown by cli/profile.py.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from typing import Any
 from armillary.artifact import GraphNode, GraphSpec, tensor_bytes
 from armillary.driver.explain import KernelNotes, read_attrs
 from armillary.driver.load_time import LOAD_TIME
-from armillary.driver.roof import Roof
+from armillary.driver.roof import PLACES, Roof
 from armillary.driver.trace import Share, joined, shares
 from armillary.runtime import GraphExecutor
 from armillary.runtime.executor import Span
 from armillary.runtime.threads import num_threads
 from armillary.target import CpuModel, cpu_model
 
-PLACES = ("l2", "l3", "memory")
 TOLERANCE = 1.05  # a kernel that exceeds its roof by more says that the roof was measured on a busy machine
+LONG = 1e-5  # seconds; of shorter kernels the clock tells too little
 DISTURBED = 1.3
 
 
@@ -141,13 +142,14 @@ class Profile:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether half of all inferences took far longer than the fastest one: the CPUs had other work to do."""
-        return self.seconds > DISTURBED * self.traced
+        """Whether half of all inferences took far longer than the fastest one, or than the kernels and what is between
+        them, each at its median: the CPUs had other work to do."""
+        return self.seconds > DISTURBED * min(self.traced, self.in_kernels + self.between)
 
     @property
     def is_above_roof(self) -> bool:
-        """Whether a kernel computes faster than the machine was measured to."""
-        return any(k.bound == "arithmetic" and k.least > TOLERANCE * k.seconds for k in self.kernels)
+        """Whether a kernel computes or reads faster than the machine was measured to."""
+        return any(k.seconds > LONG * k.share.calls and k.least > TOLERANCE * k.seconds for k in self.kernels)
 
     def under(self, roof: Roof) -> Profile:
         """The same measurements beside another roof."""
@@ -216,7 +218,7 @@ def _rows(
     spec: GraphSpec, taken: Sequence[Mapping[int, Share]], executor: GraphExecutor, roof: Roof
 ) -> list[KernelProfile]:
     """The kernels that ran, each with the medians of its times."""
-    sizes = _Sizes(spec, set(executor.free_inputs), cpu_model("llvm"))
+    sizes = _Sizes(spec, executor, cpu_model("llvm"), roof.threads)
     rows: list[KernelProfile] = []
     start = 0.0
     for index, node in enumerate(spec.nodes):
@@ -242,7 +244,7 @@ def _is_kernel(node: GraphNode) -> bool:
 def _row(index: int, node: GraphNode, start: float, share: Share, sizes: _Sizes, roof: Roof) -> KernelProfile:
     notes = read_attrs(node.attrs)
     flops, direct = notes.flops * share.calls, notes.direct * share.calls
-    moved = {place: amount * share.calls for place, amount in sizes.moved(index, node).items()}
+    moved = {place: amount * share.calls for place, amount in sizes.moved(index, node, share.calls).items()}
     shape = "x".join(map(str, sizes.spec.shapes[sizes.rows[index]]))
     return KernelProfile(
         index, node.name, node.func_name, start, share, flops, direct, moved, *roof.seconds(flops, moved), shape, notes
@@ -252,31 +254,68 @@ def _row(index: int, node: GraphNode, start: float, share: Share, sizes: _Sizes,
 class _Sizes:
     """Bytes that kernels move, by where they come from."""
 
-    def __init__(self, spec: GraphSpec, inputs: set[str], cpu: CpuModel) -> None:
-        self.spec, self.cpu = spec, cpu
+    def __init__(self, spec: GraphSpec, executor: GraphExecutor, cpu: CpuModel, threads: int) -> None:
+        self.spec = spec
+        self.held = {"l1": threads * cpu.l1, "l2": threads * cpu.l2, "l3": cpu.l3}
         self.rows = spec.node_row_ptr
+        inputs = set(executor.free_inputs)
         self.sizes = [tensor_bytes(shape, dtype) for shape, dtype in zip(spec.shapes, spec.dltypes, strict=True)]
         self.is_param = [
             LOAD_TIME in node.attrs or (node.op == "null" and node.name not in inputs) for node in spec.nodes
         ]
-        read = {(n, o) for node in spec.nodes if _is_kernel(node) for n, o, _ in node.inputs if self.is_param[n]}
-        self.params = sum(self.sizes[self.rows[n] + o] for n, o in read)
+        kernels = [index for index, node in enumerate(spec.nodes) if _is_kernel(node)]
+        self.owners = {index: executor.node_owner(index) for index in kernels}
+        self.readers: dict[tuple[int, int], list[int]] = {}
+        self.touched = dict.fromkeys(kernels, 0)
+        for index in kernels:
+            read = self._read(spec.nodes[index])
+            self.touched[index] = sum(read.values()) + self._written(index)
+            for edge in read:
+                self.readers.setdefault(edge, []).append(index)
+        self.params = sum(self.sizes[self.rows[n] + o] for n, o in self.readers if self.is_param[n])
 
-    def moved(self, index: int, node: GraphNode) -> dict[str, float]:
-        """Bytes by place."""
-        edges = {(n, o) for n, o, _ in node.inputs}
-        params = sum(self.sizes[self.rows[n] + o] for n, o in edges if self.is_param[n])
-        values = sum(self.sizes[self.rows[n] + o] for n, o in edges if not self.is_param[n])
-        values += sum(self.sizes[self.rows[index] : self.rows[index + 1]])
+    def moved(self, index: int, node: GraphNode, calls: int) -> dict[str, float]:
+        """Bytes of one call by place."""
         found = dict.fromkeys(PLACES, 0.0)
-        found[self._place(self.params)] += params
-        found[self._place(values)] += values
+        values, parts = self._written(index), list[tuple[str, float]]()
+        for edge, amount in self._read(node).items():
+            if self.is_param[edge[0]]:
+                parts += self._places(amount, self._since(edge, index, calls))
+            else:
+                values += amount
+        for place, part in parts + self._places(values, values):
+            found[place] += part
         return {place: amount for place, amount in found.items() if amount}
 
-    def _place(self, nbytes: int) -> str:
-        if nbytes <= self.cpu.l2:
-            return "l2"
-        return "l3" if nbytes <= self.cpu.l3 else "memory"
+    def _read(self, node: GraphNode) -> dict[tuple[int, int], int]:
+        """Bytes that a kernel reads, by where they were made."""
+        notes = read_attrs(node.attrs)
+        read: dict[tuple[int, int], int] = {}
+        for position, (n, o, _) in enumerate(node.inputs):
+            whole = self.sizes[self.rows[n] + o]
+            read[n, o] = max(read.get((n, o), 0), min(whole, notes.reads.get(position, whole)))
+        return read
+
+    def _written(self, index: int) -> int:
+        return sum(self.sizes[self.rows[index] : self.rows[index + 1]])
+
+    def _since(self, edge: tuple[int, int], index: int, calls: int) -> int:
+        """Bytes that went through the caches since a parameter was read last: in a loop those of an iteration."""
+        if calls > 1:
+            return sum(self.touched[i] for i, owner in self.owners.items() if owner == self.owners[index])
+        before = [reader for reader in self.readers[edge] if reader < index]
+        if not before:
+            return self.params
+        return min(self.params, sum(self.touched[i] for i in self.touched if before[-1] <= i < index))
+
+    def _places(self, amount: int, among: int) -> list[tuple[str, float]]:
+        """An amount by place, where `among` bytes are in use: of these an ideal cache keeps what it can hold."""
+        kept, found = 0, []
+        for place in PLACES:
+            held = max(kept, min(among, self.held.get(place, among)))
+            found.append((place, amount * (held - kept) / max(1, among)))
+            kept = held
+        return found
 
 
 def slowest_first(kernels: Sequence[KernelProfile]) -> list[KernelProfile]:

@@ -3,7 +3,8 @@
 In: a number of threads. Out: a `Roof`, measured once per CPU and number of threads and kept beside the kernel cache.
 Invariant: it is a ceiling for people to compare with (`armc profile`), and never enters a compiler's decision: those
 use the table (target/cpu_table.py), so that a build gives the same everywhere. The kernels: a loop of independent FMAs
-whose operands stay in registers, and sums over arrays of half an L2 per thread, of part of L3, and beyond L3.
+whose operands stay in registers, and sums over arrays of half an L1 and half an L2 per thread, of part of L3, and
+beyond L3.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from armillary import te
+from armillary.aligned import aligned
 from armillary.artifact import write_atomic
 from armillary.config import setting
 from armillary.driver.te_build import build as te_build
@@ -25,11 +27,14 @@ from armillary.runtime.threads import num_threads
 from armillary.target import CpuModel, Target, cpu_model
 
 TARGET = "llvm"
-VERSION = 2  # of the measurement; a file of another version is measured again
+VERSION = 3  # of the measurement; a file of another version is measured again
 RUNS, WINDOW, BUDGET = 60, 4e-4, 0.12  # at most so many measurements, each at least, and all together at most (seconds)
-MB = 1 << 20
+KB, MB = 1 << 10, 1 << 20
 PARTS = 4  # per thread, so that no thread waits long for another
 UNROLL = 8
+CACHES = ("l1", "l2", "l3")
+PLACES = (*CACHES, "memory")
+TIMES = 16  # over an array in L1 or L2: one time takes no longer than calling
 SLICES = 16  # of the large array, read in turn: short measurements, and each slice is out of the caches again
 
 
@@ -40,18 +45,19 @@ class Roof:
     cpu: str
     threads: int
     gflops: float
+    l1: float
     l2: float
     l3: float
     memory: float
     version: int = VERSION
 
     def seconds(self, flops: float, nbytes: Mapping[str, float]) -> tuple[float, str]:
-        """The least time for arithmetic and bytes by place ("l2", "l3", "memory"), and which of them asks for it."""
+        """The least time for arithmetic and bytes by place ("l1" to "memory"), and which of them asks for it."""
         parts = {"arithmetic": flops / (1e9 * self.gflops)}
         traffic = {place: amount / (1e9 * getattr(self, place)) for place, amount in nbytes.items()}
         if traffic:
             slowest = max(traffic, key=lambda place: traffic[place])
-            parts[{"l2": "L2", "l3": "L3", "memory": "memory"}[slowest]] = sum(traffic.values())
+            parts[slowest.upper() if slowest in CACHES else slowest] = sum(traffic.values())
         bound = max(parts, key=lambda name: parts[name])
         return parts[bound], bound
 
@@ -88,21 +94,25 @@ def _read(path: Path) -> Roof | None:
 
 def measure(model: CpuModel, threads: int) -> Roof:
     """Run the kernels; the best of a few runs each."""
-    l2, l3 = model.l2 or MB, max(model.l3, 4 * (model.l2 or MB))
-    read = _read_kernel(model)
+    l1, l2, l3 = model.l1 or 32 * KB, model.l2 or MB, max(model.l3, 4 * (model.l2 or MB))
+    once, often = (_read_kernel(model, times) for times in (1, TIMES))
     far = max(4 * l3, 64 * MB)
-    array = np.ones(far // 4, np.float32)  # zeros would all lie in one page, and that in L1
-    near = {"l2": threads * l2 // 2, "l3": min(l3 // 2, threads * 4 * l2)}
-    rates = {name: _bandwidth(read, [array[: size // 4]], model, threads) for name, size in near.items()}
-    memory = _bandwidth(read, np.split(array[: len(array) // SLICES * SLICES], SLICES), model, threads)
-    return Roof(model.name, threads, _peak(model, threads), rates["l2"], rates["l3"], memory)
+    array = aligned(np.ones(far // 4, np.float32))  # zeros would all lie in one page, and that in L1
+    inner = {"l1": (l1 // 2,), "l2": (4 * l1, l2 // 2)}  # of L2 a small part: fewer pages than the table of them holds
+    rates = {
+        name: max(TIMES * _bandwidth(often, [array[: threads * size // 4]], model, threads) for size in parts)
+        for name, parts in inner.items()
+    }
+    rates["l3"] = _bandwidth(once, [array[: min(l3 // 2, threads * 4 * l2) // 4]], model, threads)
+    memory = _bandwidth(once, np.split(array[: len(array) // SLICES * SLICES], SLICES), model, threads)
+    return Roof(model.name, threads, _peak(model, threads), rates["l1"], rates["l2"], rates["l3"], memory)
 
 
 def _best_of(one: Roof, other: Roof | None) -> Roof:
     """The higher figure of each kind: a ceiling is what was reached once."""
     if other is None:
         return one
-    figures = {name: max(getattr(one, name), getattr(other, name)) for name in ("gflops", "l2", "l3", "memory")}
+    figures = {name: max(getattr(one, name), getattr(other, name)) for name in ("gflops", *PLACES)}
     return replace(one, **figures)
 
 
@@ -124,12 +134,14 @@ def _parallel(tensor: te.Tensor) -> Any:  # Any: a schedule
     return schedule
 
 
-def _read_kernel(model: CpuModel) -> Any:  # Any: a runtime function
-    """out[p, u, v] = sum over k of a[p, k, u, v]: every element read once, in order."""
+def _read_kernel(model: CpuModel, times: int) -> Any:  # Any: a runtime function
+    """out[p, u, v] = sum over k of a[p, k, u, v], so many times: every element read in order."""
     parts, steps = te.var("parts"), te.var("steps")
     a = te.placeholder((parts, steps, UNROLL, model.lanes), name="a")
-    k = te.reduce_axis((0, steps), name="k")
-    total = te.compute((parts, UNROLL, model.lanes), lambda p, u, v: te.sum(a[p, k, u, v], axis=k), name="total")
+    axes = (te.reduce_axis((0, times), name="t"), te.reduce_axis((0, steps), name="k"))
+    total = te.compute(
+        (parts, UNROLL, model.lanes), lambda p, u, v: te.sum(a[p, axes[1], u, v], axis=axes), name="total"
+    )
     return te_build(_parallel(total), [a, total], Target(TARGET), name="read")
 
 

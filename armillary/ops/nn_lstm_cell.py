@@ -9,7 +9,7 @@ Import: nn_rnn_onnx.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from armillary.ops.nn_common import (
     wide,
 )  # fmt: skip
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
-from armillary.relay.types import ANY_DIM, Dim, TupleType, Type
+from armillary.relay.types import ANY_DIM, Dim, TensorType, TupleType, Type
 
 NAME = "nn.lstm_cell"
 GATES = 4
@@ -82,6 +82,13 @@ def _compute(attrs: None, gates: Tensor, inputs: Tensor, step: Tensor, cell: Ten
         cell.shape, lambda b, j: te.sigmoid(gate(b, j, 1)) * te.tanh(new(b, j)), name="lstm_hidden", tag="injective"
     )
     return [hidden, new]
+
+
+@lstm_cell.reads
+def _reads(attrs: None, types: Sequence[TensorType], result: Type) -> list[int]:
+    """Of the inputs of all steps those of one, which are as large as the gates."""
+    gates, _, step, cell = (t.nbytes for t in types)
+    return [gates, gates, step, cell]
 
 
 @lstm_cell.samples

@@ -68,7 +68,8 @@ class Op(Expr):
 
     __slots__ = (
         "arity", "attrs_class", "bad_sample_source", "compute_rule", "decompose_rule", "doc", "expands", "flops_rule",
-        "infer_rule", "inputs", "kind", "layout_rule", "name", "reference_rule", "sample_source", "stateful",
+        "infer_rule", "inputs", "kind", "layout_rule", "name", "reads_rule", "reference_rule", "sample_source",
+        "stateful",
     )  # fmt: skip
 
     def __init__(self, name: str, *, kind: Kind, inputs: Sequence[str] = ("data",), doc: str = "") -> None:
@@ -82,6 +83,7 @@ class Op(Expr):
         self.decompose_rule: Callable[..., Expr | None] | None = None
         self.layout_rule: Callable[..., Any] | None = None
         self.flops_rule: Callable[..., float] | None = None
+        self.reads_rule: Callable[..., Sequence[int]] | None = None
         self.sample_source: Callable[[], Iterator[Sample]] | None = None
         self.bad_sample_source: Callable[[], Iterator[BadSample]] | None = None
         self.stateful = False
@@ -132,6 +134,11 @@ class Op(Expr):
     def flops(self, rule: Callable[..., float]) -> Callable[..., float]:
         """Facet: (attrs, input types, result type) -> operations done, where they differ from two per multiply-add."""
         self.flops_rule = rule
+        return rule
+
+    def reads(self, rule: Callable[..., Sequence[int]]) -> Callable[..., Sequence[int]]:
+        """Facet: (attrs, input types, result type) -> bytes read of each input, where it is not all of it."""
+        self.reads_rule = rule
         return rule
 
     def samples(self, source: Callable[[], Iterator[Sample]]) -> Callable[[], Iterator[Sample]]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from armillary.relay.analysis import mac_numbers
-from armillary.relay.expr import Call, Function
+from armillary.relay.expr import Call, Expr, Function, Tuple
 from armillary.relay.op import Kind, Op
-from armillary.relay.types import tensor_fields
+from armillary.relay.types import TensorType, tensor_fields
 from armillary.relay.walk import post_order
 
 
@@ -36,6 +36,51 @@ def function_work(function: Function) -> Work:
             flops += _stated(item, plain)
     moved = [*(p.checked_type for p in function.params), function.body.checked_type]
     return Work(flops, direct, sum(t.nbytes for ty in moved for t in tensor_fields(ty)))
+
+
+def argument_reads(function: Function) -> dict[int, int]:
+    """Bytes read at most of those tensor arguments of which a kernel needs a part, by position.
+
+    An injective operator reads one element of its input for each of its result: a look-up reads rows of its table.
+    """
+    if not all(isinstance(p.checked_type, TensorType) for p in function.params):
+        return {}  # the fields of a tuple are arguments of their own
+    readers = {id(p): i for i, p in enumerate(function.params)}
+    needed: dict[int, int] = {}
+    for item in post_order(function.body):
+        for argument, most in zip(_operands(item), _most_read(item), strict=True):
+            place = readers.get(id(argument))
+            if place is not None:
+                needed[place] = needed.get(place, 0) + most
+    whole = [_bytes(p) for p in function.params]
+    return {place: count for place, count in sorted(needed.items()) if count < whole[place]}
+
+
+def _operands(item: Expr) -> tuple[Expr, ...]:
+    if isinstance(item, Call):
+        return item.args
+    return item.fields if isinstance(item, Tuple) else ()
+
+
+def _most_read(item: Expr) -> list[int]:
+    """Bytes that an expression reads of each operand at most."""
+    whole = [_bytes(operand) for operand in _operands(item)]
+    if not (isinstance(item, Call) and isinstance(item.op, Op)):
+        return whole
+    if item.op.reads_rule is not None:
+        return list(item.op.reads_rule(item.attrs, [a.checked_type for a in item.args], item.checked_type))
+    if item.op.kind is not Kind.INJECTIVE:
+        return whole
+    result = _size(item)
+    return [min(count, result * count // max(1, _size(a))) for a, count in zip(item.args, whole, strict=True)]
+
+
+def _bytes(item: Expr) -> int:
+    return sum(t.nbytes for t in tensor_fields(item.checked_type))
+
+
+def _size(item: Expr) -> int:
+    return sum(t.size for t in tensor_fields(item.checked_type))
 
 
 def _stated(call: Call, plain: int) -> int:
