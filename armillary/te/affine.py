@@ -196,7 +196,7 @@ class Space:
         return self.atom("mod", rest, b)
 
     def joined(self, value: Linear) -> Linear:
-        """With each quotient and its remainder as what was divided: x // 3 * 3 + x % 3 is x."""
+        """With each quotient and its remainder as what was divided, as over fused axes: x // 3 * 3 + x % 3 is x."""
         for atom, c in value.terms.items():
             if isinstance(atom, Atom) and atom.kind == "mod" and atom.args[1].value is not None:
                 quotient = self.atom("div", *atom.args)
@@ -315,27 +315,6 @@ class Space:
     def _pair(self, item: E.Add, environment: Environment) -> tuple[Linear, Linear] | None:
         a, b = self.evaluate(item.a, environment), self.evaluate(item.b, environment)
         return None if a is None or b is None else (a, b)
-
-
-def reunited(value: Linear) -> Linear:
-    """The value with quotients and remainders of one number put together: an index over fused axes.
-
-        (x // 7) * 7 + x % 7  ->  x
-    """
-    for atom, c in value.terms.items():
-        if not isinstance(atom, Atom) or atom.kind != "mod":
-            continue
-        for other, factor in value.terms.items():
-            if isinstance(other, Atom) and other.kind == "div" and _is_rest_of(atom, other, c, factor):
-                rest = {x: n for x, n in value.terms.items() if x is not atom and x is not other}
-                return reunited(Linear(value.const, rest).plus(atom.args[0].scaled(c)))
-    return value
-
-
-def _is_rest_of(mod: Atom, div: Atom, c: int, factor: int) -> bool:
-    """Whether a remainder taken c times and a quotient taken `factor` times are c times what was divided."""
-    divisor = mod.args[1].value
-    return divisor is not None and factor == c * divisor and [a.key for a in mod.args] == [a.key for a in div.args]
 
 
 def _by_step(value: Linear, step: int) -> tuple[Linear, Linear]:

@@ -14,7 +14,7 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from armillary.errors import ScheduleError
-from armillary.te.affine import ZERO, Linear, Space, reunited
+from armillary.te.affine import ZERO, Atom, Linear, Space
 from armillary.te.inline import Inliner, loads_of
 from armillary.te.operation import ComputeOp, ExternOp, PlaceholderOp, ScanOp
 from armillary.te.relations import Guard, Sizes, derive_extents, derive_values, size_of, split_guards
@@ -208,10 +208,11 @@ class _Inference:
         Each axis alone would range over its whole dimension: h * 7 + w, where h = x // 7 and w = x % 7.
         """
         axes = (*reader.stage.op.axis, *reader.stage.op.reduce_axis)
-        value = self.space.evaluate(index, {a.var: reader.low[a].plus(reader.values[a]) for a in axes})
-        if value is None or (united := reunited(value)) is value:
+        values = {a.var: reader.low[a].plus(reader.values[a]) for a in axes}
+        value = self.space.evaluate(index, values)
+        if value is None or _is_cut(value) or not any(map(_is_cut, values.values())):
             return None
-        return self.space.interval(united, frozenset(v for v in united.vars if v in self.space.high and v not in fixed))
+        return self.space.interval(value, frozenset(v for v in value.vars if v in self.space.high and v not in fixed))
 
     def _environment(self, reader: Plan, fixed: frozenset[Var]) -> dict[Var, Linear]:
         """Axes of the reader as values of the fixed loops plus one variable for all that moves."""
@@ -358,3 +359,8 @@ def _threads_of(plan: Plan, leaves: Iterable[IterVar]) -> dict[str, tuple[Var, L
 
 def _is_tensorized(stage: Stage, position: int) -> bool:
     return any((n := stage.notes.get(a)) is not None and n.intrinsic is not None for a in stage.leaf[: position + 1])
+
+
+def _is_cut(value: Linear) -> bool:
+    """Whether it takes quotients or remainders."""
+    return any(isinstance(term, Atom) for term in value.terms)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from armillary import te
 from armillary.node import Node, post_order
 from armillary.schedules.cpu.common import static_extent
-from armillary.te.affine import Linear, Space, reunited
+from armillary.te.affine import Linear, Space
 from armillary.te.inline import rewriter
 from armillary.tir.build import as_int
 from armillary.tir.expr import Expr, IterVar, ProducerLoad, Reduce, Var
@@ -154,7 +154,7 @@ def _moves_in_memory(
         if value is None or size is None:
             return None
         flat = flat.scaled(size).plus(value)
-    return _step_of(reunited(flat), variables[0])
+    return _step_of(space.joined(flat), variables[0])
 
 
 def _moves(space: Space, index: Expr, variables: tuple[Var, ...], environment: dict[Var, Linear]) -> int | None:
