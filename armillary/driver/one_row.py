@@ -18,7 +18,7 @@ from armillary.relay.walk import post_order, substitute
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 
-CONVOLUTION = "nn.contrib_conv2d_NCHWc"
+CONVOLUTIONS = ("nn.contrib_conv2d_NCHWc", "nn.contrib_conv2d_frames_NCHWc")
 ROWS, COLUMNS = -3, -2  # axes of blocked data
 
 
@@ -57,7 +57,7 @@ def _only_convolution(function: Function) -> Call | None:
         if not isinstance(item, Call) or not isinstance(item.op, Op):
             return None
         if item.op.kind > Kind.BROADCAST:
-            if found is not None or item.op.name != CONVOLUTION:
+            if found is not None or item.op.name not in CONVOLUTIONS:
                 return None
             found = item
         elif names_places(item):

@@ -282,6 +282,7 @@ _MACS: dict[str, Callable[[Call], int]] = {
     **{f"nn.conv{n}d_transpose": _transposed_macs for n in (1, 2, 3)},
     "nn.contrib_conv2d_transpose_NCHWc": _transposed_macs,
     **dict.fromkeys(("qnn.conv2d", "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc"), _conv_macs),
+    "nn.contrib_conv2d_frames_NCHWc": _conv_macs,
     "nn.contrib_conv2d_winograd_NCHWc": _winograd_macs,
     "nn.contrib_conv2d_fourier_NCHWc": _fourier_macs,
     **dict.fromkeys(

@@ -32,6 +32,7 @@ from armillary.relay.transform.fold_constant import fold_constant
 from armillary.relay.transform.fold_margins import fold_margins
 from armillary.relay.transform.fold_scale_axis import fold_scale_axis
 from armillary.relay.transform.fourier_conv2d import fourier_conv2d
+from armillary.relay.transform.frames_conv2d import frames_conv2d
 from armillary.relay.transform.fuse_ops import fuse_ops
 from armillary.relay.transform.hoist_elementwise import hoist_elementwise
 from armillary.relay.transform.infer_type import infer_type
@@ -147,6 +148,9 @@ def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
         # Whatever is switched off: no let that a folded branch left, each operator one that kernels can compute.
         to_graph_normal_form.bind(),
         legalize.bind(legalize_map_attr_name="", target=target),
+        # Convolutions over three axes read frames where they lie.
+        infer_type.bind(),
+        frames_conv2d.bind(),
         # Every call is the call of a kernel.
         infer_type.bind(),
         fuse_ops.bind(),

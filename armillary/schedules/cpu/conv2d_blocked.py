@@ -1,10 +1,11 @@
 """Direct convolution on blocked layouts (NCHW[v]c data, OIHW[i]i[o]o weights), with a register tile.
 
-In: a fused function whose anchor is nn.contrib_conv2d_NCHWc (tag "conv2d_NCHWc"). Out: for each
-tile of the output - `rows` neighbouring columns, of `tall` lines, times `vectors` blocks of channels - one loop nest
-over the reduction whose accumulators all stay in registers; the elementwise consumers run on the tile before it is
-stored.
-Threads share the rows of an image where its weights are few (`is_banded`), else the channels.
+In: a fused function whose anchor is nn.contrib_conv2d_NCHWc or nn.contrib_conv2d_frames_NCHWc (tag "conv2d_NCHWc").
+Out: for each tile of the output - `rows` neighbouring columns, of `tall` lines, times `vectors` blocks of channels -
+one loop nest over the reduction whose accumulators all stay in registers; the elementwise consumers run on the tile
+before it is stored.
+Threads share the rows of an image where its weights are few (`is_banded`), else the channels; of a flat image, whose
+pixels are one row (driver/one_row.py), bands of tiles.
 Invariant: rows * tall * vectors + vectors + 1 <= vector registers. The tile is chosen by `choose_tile`. Depthwise
 convolutions: conv2d_depthwise.py.
 """
@@ -17,6 +18,7 @@ from typing import Any
 from armillary import te
 from armillary.ops.nn_conv import result_dtype, window
 from armillary.ops.nn_conv_blocked import output_shape
+from armillary.ops.nn_conv_frames import FramesConv2DAttrs, frame_count
 from armillary.ops.nn_conv_winograd import layer_of
 from armillary.schedules.cpu.common import (
     MIN_BAND,
@@ -73,17 +75,25 @@ def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     ico, ry, rx, ici = places
     (sy, sx), (dy, dx) = win.strides, win.dilation
     (top, _), (left, _) = win.pads
+    is_film = isinstance(attrs, FramesConv2DAttrs)
 
     def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
         block = ico if attrs.groups == 1 else ob // (o_blocks // attrs.groups) * i_blocks + ico
+        image, on_film = n, te.all()
+        if is_film:
+            frame, block = n * attrs.frame_stride + block // data.shape[1] * attrs.frame_dilation, block % data.shape[1]
+            image, on_film = frame - attrs.frame_padding[0], lies_inside(frame, data.shape[0], attrs.frame_padding)
         row, column = y * sy + ry * dy, x * sx + rx * dx
-        lhs = data(n, block, row - top, column - left, ici).astype(dtype)
+        lhs = data(image, block, row - top, column - left, ici).astype(dtype)
         # `likely` asks loop partition to peel the border tiles of a row; the test of rows stays outside the inner loops
         on_row, on_column = (lies_inside(at, data.shape[2 + a], win.pads[a]) for a, at in enumerate((row, column)))
-        inside = te.all(on_row, te.likely(on_column))
+        inside = te.all(on_film, on_row, te.likely(on_column))
         return te.sum(lhs * weight(ob, ico, ry, rx, ici, oi).astype(dtype), axis=axes, where=inside)
 
-    made: te.Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d", tag="conv2d_NCHWc")
+    shape = output_shape(attrs, data, weight)
+    if is_film:
+        shape = (frame_count(attrs, data), *shape[1:])
+    made: te.Tensor = te.compute(shape, element, name="conv2d", tag="conv2d_NCHWc")
     return made
 
 
@@ -139,6 +149,8 @@ def _not_winograd(workload: Workload) -> str | None:
     """Why Winograd's algorithm cannot compute this convolution; None if it can."""
     weight: Any = workload.types[1]
     kernel, attrs = weight.static[2:4], workload.attrs
+    if isinstance(attrs, FramesConv2DAttrs):
+        return f"it reads {attrs.frames} frames for a result"
     if kernel != (3, 3):
         return f"the kernel is {kernel[0]}x{kernel[1]}, not 3x3"
     if set(attrs.strides) != {1}:
@@ -146,6 +158,9 @@ def _not_winograd(workload: Workload) -> str | None:
     return None
 
 
+@implement(
+    "nn.contrib_conv2d_frames_NCHWc", family="cpu", name="direct_frames", compute=direct_compute, explain=explain_direct
+)
 @implement(
     "nn.contrib_conv2d_NCHWc", family="cpu", name="direct_blocked", compute=direct_compute, explain=explain_direct
 )
