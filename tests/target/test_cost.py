@@ -146,6 +146,16 @@ def product(rows: int, steps: int, columns: int, lines: int = 1) -> Nest:
     return Nest(rows, lines, columns // 16, steps, 4.5, register_bytes=64, part=256)
 
 
+def test_tiles_of_grouped_convolutions_stay_within_a_group() -> None:
+    """Of 48 channels in and out: blocks 2 and 3 of a tile of two would be of different groups, with inputs of each."""
+    grouped = Nest(56, 56, 6, 432, far(1 << 20, SERVER), group=3)
+    assert [grouped.inputs_of(v) for v in (1, 2, 3, 6)] == [1, 2, 1, 2]
+    assert choose_tile(grouped, SERVER).vectors == 3
+    two, three = (tile_estimate(grouped, tile, SERVER) for tile in (Tile(14, 2), Tile(8, 3)))
+    assert two.cycles > three.cycles
+    assert two.cycles > tile_estimate(replace(grouped, group=0), Tile(14, 2), SERVER).cycles
+
+
 def test_a_sum_goes_part_by_part_where_its_weights_crowd_l2_and_l3_is_too_slow() -> None:
     long, tile = product(64, 12544, 1024), Tile(8, 2)
     assert sums_by_parts(long, tile, SERVER)
