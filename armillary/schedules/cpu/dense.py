@@ -43,7 +43,7 @@ from armillary.target.cost import (
 )  # fmt: skip
 from armillary.target.cpu import CpuModel, cpu_model
 
-MIN_TASKS = 8  # parts below which rows are shared out among threads too
+MIN_TASKS = 8  # groups of columns below which threads share rows too
 MAX_SUMS_BYTES = 128 * 1024  # of the sums of a block of rows that wait in memory for the next part
 
 
@@ -51,7 +51,7 @@ MAX_SUMS_BYTES = 128 * 1024  # of the sums of a block of rows that wait in memor
 # Blocks of columns are pages apart too. On ten shapes a tile of 8 x 2 vectors is within 2.4 % of the best; 14 x 2 loses
 # up to 23 %, 6 x 4 up to 31 %. One row reads its weights in four streams: eight are up to 20 % slower.
 # With two FMA ports a step of that tile takes 8 cycles and fetches 20 bytes in each, most of what L2 gives: 8 x 3 is 5
-# to 12 % faster; four vectors are slower again (6 x 4 takes up to 1.5 times as long as 8 x 2).
+# to 20 % faster, with a narrower last tile too; 6 x 4 is 2 to 4 % slower than it.
 MAX_ROWS, MAX_SUMS, MAX_VECTOR_SUMS = 8, 16, 4
 MAX_SUMS_OF_TWO_PORTS, MAX_VECTORS_OF_TWO_PORTS = 24, 4
 SHARED_WEIGHTS = ("nn.contrib_dense_pack", "nn.dense")  # one right-hand side for all leading axes
@@ -184,9 +184,12 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     )  # fmt: skip
     if rows == 1 or cpu.fma_ports == 1:
         return nest
-    groups = math.prod(outer) * chunks // MAX_VECTORS_OF_TWO_PORTS  # of the widest tile: enough to share them out?
-    widest = MAX_VECTORS_OF_TWO_PORTS - (groups < MIN_TASKS)
-    return replace(nest, max_sums=MAX_SUMS_OF_TWO_PORTS, max_vectors=widest, is_asked_for=True)
+    all_chunks, widest = math.prod(outer) * chunks, MAX_VECTORS_OF_TWO_PORTS
+    if all_chunks < MIN_TASKS * widest:  # too few groups of the widest tile to share them out
+        widest -= 1
+    # two tails at once, of rows and of columns, where rows are shared out too, are slower than narrow tiles
+    has_rest = all_chunks >= MIN_TASKS * widest or (chunks % 2 > 0 and chunks % 3 > 0 and rows % MAX_ROWS == 0)
+    return replace(nest, max_sums=MAX_SUMS_OF_TWO_PORTS, max_vectors=widest, is_asked_for=True, has_rest=has_rest)
 
 
 def row_axis(workload: Workload) -> int:
@@ -264,14 +267,15 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     stage.unroll(row_inner)
     stage.unroll(column_sub)
     groups, lines = -(-columns // (tile.vectors * lanes)), math.prod(static_extent(axis) for axis in outer)
-    asks = groups * lines >= MIN_TASKS and _is_weight(product)
+    asks = _is_weight(product)
     by_columns = groups >= MIN_TASKS and asks and weights_stay(nest, tile, cpu)
     loops = [column_outer, *outer] if by_columns else [*outer, column_outer]
     at = _share_out(stage, loops, row_outer, groups if by_columns else groups * lines, by_columns)
     compute_in_tile(schedule, after, stage, at)
     sums = accumulators(schedule, accumulator)
     asking = _Asking(at_row, tile, product, -(-static_extent(row) // tile.rows), by_columns)
-    if asks and len(sums) > 1 and sums_by_parts(nest, tile, cpu) and (by_columns or lines == 1):
+    is_whole = by_columns or (lines == 1 and groups >= MIN_TASKS)  # a task has all rows
+    if asks and is_whole and len(sums) > 1 and sums_by_parts(nest, tile, cpu):
         _sum_by_parts(sums.pop(0), sums[0], stage, asking, min(columns, lanes))
         asking.for_next_part(sums[0])
     else:
@@ -286,9 +290,13 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
 
 def _share_out(stage: te.Stage, loops: list[te.IterVar], rows: te.IterVar, tasks: int, by_columns: bool) -> te.IterVar:
     """Divide the tiles among threads, by all loops or by the first alone; gives the loop that makes a tile."""
-    if tasks < MIN_TASKS:
-        stage.parallel(fused := fuse_all(stage, [*loops, rows]))
-        return fused
+    if tasks < MIN_TASKS:  # too few: by blocks of rows too, all alike but for the last tile of the last one
+        tiles = static_extent(rows)
+        blocks = next(n for n in range(1, tiles + 1) if tiles % n == 0 and (n * tasks >= 2 * MIN_TASKS or n == tiles))
+        block, rows = stage.split(rows, nparts=blocks)
+        stage.reorder(*loops, block, rows)
+        stage.parallel(fuse_all(stage, [*loops, block]))
+        return rows
     stage.reorder(*loops)
     stage.parallel(loops[0] if by_columns else fuse_all(stage, loops))
     return rows  # a serial loop over rows can be split where the last tile is not full; a fused one cannot
@@ -315,10 +323,9 @@ def _sum_by_parts(whole: te.Stage, part: te.Stage, stage: te.Stage, asking: _Ask
 
     Many rows come in blocks, so that these sums stay near.
     """
-    group, outermost, *_, sub, vector = stage.leaf_iter_vars
-    tile = asking.tile.rows * static_extent(sub) * static_extent(vector) * whole.op.output(0).dtype.bytes
-    inner = asking.tiles // static_extent(outermost)  # tiles of one of the outermost rows
-    most = max(1, MAX_SUMS_BYTES // (tile * inner))
+    group, outermost, *inner = stage.leaf_iter_vars
+    size = math.prod(map(static_extent, inner)) * whole.op.output(0).dtype.bytes
+    most = max(1, MAX_SUMS_BYTES // size)
     if static_extent(outermost) > most:
         group, _ = stage.split(outermost, factor=most)
     whole.set_scope("local")
