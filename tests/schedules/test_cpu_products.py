@@ -80,6 +80,17 @@ def test_a_sum_too_long_for_the_second_cache_goes_part_by_part(rows: tuple[int, 
     assert "prefetch" in loops
 
 
+@pytest.mark.parametrize(("rows", "units"), [(2700, 64), (203, 208), (96, 208), (197, 192), (5000, 16)])
+def test_few_columns_are_shared_out_by_blocks_of_rows(rows: int, units: int) -> None:
+    x, w = normal(12, rows, 40), normal(13, units, 40)
+    data = relay.var("x", shape=x.shape)
+    function = relay.Function([data], relay.nn.dense(data, relay.const(w)))
+    np.testing.assert_allclose(compiled(function, x=x), x @ w.T, rtol=1e-4, atol=1e-4)
+    loops = text_of(function, "llvm -mcpu=sapphirerapids")
+    (tasks,) = re.findall(r"in range\((\d+)\) parallel", loops)
+    assert int(tasks) >= 8
+
+
 def test_short_lines_read_a_group_of_weights_together() -> None:
     data = relay.var("x", shape=(1, 7, 7, 768))
     function = relay.Function([data], relay.nn.dense(data, relay.const(normal(11, 1536, 768))))
