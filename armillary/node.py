@@ -135,6 +135,9 @@ def post_order(root: Node, enter: Callable[[Node], bool] | None = None) -> Itera
         if id(item) in seen:
             continue
         seen.add(id(item))
+        if item._is_leaf:
+            yield item
+            continue
         stack.append((item, True))
         if enter is None or enter(item):
             stack.extend((child, False) for child in reversed(list(children(item))) if id(child) not in seen)

@@ -21,6 +21,37 @@ def nodes_of(root: Node) -> Iterator[Node]:
     return post_order(root)
 
 
+def all_statements(root: S.Stmt) -> Iterator[S.Stmt]:
+    """Every statement under `root` once, children first, without a look at expressions."""
+    seen: set[int] = set()
+    stack: list[tuple[S.Stmt, bool]] = [(root, False)]
+    while stack:
+        item, done = stack.pop()
+        if done:
+            yield item
+        elif id(item) not in seen:
+            seen.add(id(item))
+            parts = _parts(item)
+            if parts:
+                stack.append((item, True))
+                stack.extend((part, False) for part in reversed(parts))
+            else:
+                yield item
+
+
+def _parts(item: S.Stmt) -> tuple[S.Stmt, ...]:
+    """The statements directly inside a statement, in order."""
+    match item:
+        case S.SeqStmt(statements):
+            return statements
+        case S.IfThenElse(_, then_body, else_body):
+            return (then_body,) if else_body is None else (then_body, else_body)
+        case S.BufferStore() | S.Evaluate():
+            return ()
+        case _:
+            return (item.body,)  # type: ignore[attr-defined]
+
+
 def free_vars(root: Node) -> tuple[E.Var, ...]:
     """Variables used but not bound under `root`, in order of appearance (a function's scalar params are bound).
 

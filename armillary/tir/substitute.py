@@ -73,6 +73,16 @@ def _select(e: E.Select, f: Mapper) -> E.Expr:
     return e if c is e.condition and x is e.true_value and y is e.false_value else E.Select(c, x, y)
 
 
+def _ramp(e: E.Ramp, f: Mapper) -> E.Expr:
+    base, stride = f(e.base), f(e.stride)
+    return e if base is e.base and stride is e.stride else E.Ramp(base, stride, e.lanes)
+
+
+def _broadcast(e: E.Broadcast, f: Mapper) -> E.Expr:
+    value = f(e.value)
+    return e if value is e.value else E.Broadcast(value, e.lanes)
+
+
 def _load(e: E.BufferLoad, f: Mapper) -> E.Expr:
     indices = tuple([f(i) for i in e.indices])
     return e if all(a is b for a, b in zip(indices, e.indices)) else E.BufferLoad(e.buffer, indices)
@@ -90,7 +100,9 @@ def _call(e: E.Call, f: Mapper) -> E.Expr:
 REBUILD: dict[type, Callable[[Any, Mapper], E.Expr]] = {
     **dict.fromkeys((E.Var, E.IntImm, E.FloatImm, E.StringImm), _leaf),
     **dict.fromkeys((*_BUILDERS, *_DIVISIONS), _binary),
-    **dict.fromkeys((E.IterVar, E.ProducerLoad, E.Ramp, E.Broadcast, E.Let, E.Reduce), _generic),
+    **dict.fromkeys((E.IterVar, E.ProducerLoad, E.Let, E.Reduce), _generic),
+    E.Ramp: _ramp,
+    E.Broadcast: _broadcast,
     E.Cast: _cast,
     E.Not: _not,
     E.Select: _select,
@@ -127,6 +139,8 @@ def map_stmt(item: S.Stmt, on_expr: Mapper, on_stmt: Callable[[S.Stmt], S.Stmt])
         parts = tuple([on_stmt(s) for s in item.statements])  # type: ignore[attr-defined]
         same = all(a is b for a, b in zip(parts, item.statements))  # type: ignore[attr-defined]
         return item if same else S.seq(*parts)
+    if kind is S.BufferStore:
+        return _store(item, on_expr)  # type: ignore[arg-type]
     changes: dict[str, Any] = {}
     for name in item._fields:
         value = getattr(item, name)
@@ -134,10 +148,14 @@ def map_stmt(item: S.Stmt, on_expr: Mapper, on_stmt: Callable[[S.Stmt], S.Stmt])
             changes[name] = on_stmt(value)
         elif isinstance(value, E.Expr) and name not in ("var", "node"):
             changes[name] = on_expr(value)
-        elif name == "indices":
-            indices = tuple([on_expr(i) for i in value])
-            changes[name] = value if all(a is b for a, b in zip(indices, value)) else indices
     return replace(item, **changes)
+
+
+def _store(item: S.BufferStore, on_expr: Mapper) -> S.BufferStore:
+    value, indices = on_expr(item.value), tuple([on_expr(i) for i in item.indices])
+    if value is item.value and all(a is b for a, b in zip(indices, item.indices)):
+        return item
+    return S.BufferStore(item.buffer, value, indices)
 
 
 def substitute_expr(item: E.Expr, mapping: Mapping[E.Var, E.Expr]) -> E.Expr:
@@ -200,9 +218,12 @@ def rename_buffers(item: S.Stmt, mapping: Mapping[S.Buffer, S.Buffer]) -> S.Stmt
     return visit(item)
 
 
-def fresh_copy(item: S.Stmt) -> S.Stmt:
-    """A copy whose bound variables and allocated buffers are new (needed when a body is repeated)."""
-    variables: dict[E.Var, E.Expr] = {}
+def fresh_copy(item: S.Stmt, mapping: Mapping[E.Var, E.Expr] | None = None) -> S.Stmt:
+    """A copy whose bound variables and allocated buffers are new (needed when a body is repeated).
+
+    Variables of the mapping are replaced on the way.
+    """
+    variables: dict[E.Var, E.Expr] = dict(mapping or {})
     buffers: dict[S.Buffer, S.Buffer] = {}
 
     def expr_rule(e: E.Expr) -> E.Expr | None:

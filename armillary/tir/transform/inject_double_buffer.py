@@ -16,6 +16,7 @@ from armillary.node import post_order, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.analysis import all_statements
 from armillary.tir.substitute import ExprMapper, fresh_copy, map_stmt, substitute
 from armillary.tir.transform.common import prim_pass, statements_of, with_body
 from armillary.transform import PassContext, register_config_option
@@ -198,11 +199,11 @@ def _guarded(item: S.Stmt, extent: E.Expr) -> S.Stmt:
 
 
 def _written(item: S.Stmt) -> set[S.Buffer]:
-    return {n.buffer for n in post_order(item) if isinstance(n, S.BufferStore)}
+    return {n.buffer for n in all_statements(item) if isinstance(n, S.BufferStore)}
 
 
 def _allocated(item: S.Stmt) -> list[S.Buffer]:
-    return [n.buffer for n in post_order(item) if isinstance(n, S.Allocate)]
+    return [n.buffer for n in all_statements(item) if isinstance(n, S.Allocate)]
 
 
 def _without_notes(item: S.Stmt) -> S.Stmt:

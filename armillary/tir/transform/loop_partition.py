@@ -2,10 +2,11 @@
 
 In: loops whose bodies test `likely(…)` conditions (tails of splits) or padding conditions. Out: up to three loops over
 the same range: before, main (every such condition is true there) and after. Invariant: the loops cover the range in
-order. Unrolled loops are left alone. Parallel ones get versions of their body: a main one and careful ones, told apart
-by the loop's variable or, where it was fused from several, by terms of it such as `i // 7 % 3`. A loop is split for a
-padding condition only when the main part is at least half of it and MIN_EXTENT long. Conditions decided by the new
-ranges are folded at once. Configuration: `tir.LoopPartition` {partition_const_loop}.
+order. Unrolled loops are left alone unless there is a loop inside: the taps of a convolution. Parallel ones get
+versions of their body: a main one and careful ones, told apart by the loop's variable or, where it was fused from
+several, by terms of it such as `i // 7 % 3`. A loop is split for a padding condition only when the main part is at
+least half of it and MIN_EXTENT long. Conditions decided by the new ranges are folded at once. Configuration:
+`tir.LoopPartition` {partition_const_loop}.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from armillary.node import post_order, replace, structural_equal
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.analysis import free_vars
+from armillary.tir.analysis import all_statements, free_vars
 from armillary.tir.bounds import INFINITE, Interval, add_intervals, scale_interval
 from armillary.tir.linear import Linear
 from armillary.tir.rules import INDEX_TYPES, TRUE
@@ -46,6 +47,12 @@ def loop_partition(func: S.PrimFunc) -> S.PrimFunc:
     if not any(True for n in post_order(func.body) if _condition_of(n) is not None):
         return func
     return with_body(func, _Partitioner(func).stmt(func.body, False))
+
+
+def _is_around_a_loop(item: S.For) -> bool:
+    return item.kind is S.LoopKind.UNROLLED and any(
+        isinstance(n, S.For) and n.kind is S.LoopKind.SERIAL for n in all_statements(item.body)
+    )
 
 
 def _condition_of(item: Any) -> tuple[E.Expr, bool] | None:
@@ -80,7 +87,7 @@ class _Partitioner:
             return map_stmt(item, lambda e: e, lambda s: self.stmt(s, only_likely))
         if item.kind is S.LoopKind.PARALLEL:
             return self.versions(item, only_likely)
-        parts = self.split(item, only_likely) if item.kind in _SPLITTABLE else None
+        parts = self.split(item, only_likely) if item.kind in _SPLITTABLE or _is_around_a_loop(item) else None
         if parts is None:
             return self.inside(item, only_likely)
         done = [self.piece(part, only_likely or not is_main) for part, is_main in parts]
@@ -351,7 +358,7 @@ def _loop_range(item: S.For) -> Interval:
 
 def _inner_ranges(body: S.Stmt) -> dict[E.Var, Interval]:
     found: dict[E.Var, Interval] = {}
-    for item in post_order(body):
+    for item in all_statements(body):
         if isinstance(item, S.For):
             low, high = _loop_range(item)
             known = found.get(item.var, (low, high))

@@ -17,7 +17,7 @@ from armillary.node import post_order, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.analysis import free_vars, has_loads
+from armillary.tir.analysis import all_statements, free_vars, has_loads
 from armillary.tir.phases import Phase, PhasedFunction
 from armillary.tir.substitute import fresh_copy, map_stmt, substitute
 from armillary.tir.transform.common import NOTHING
@@ -61,7 +61,7 @@ def split_phases(func: S.PrimFunc, name: str = "") -> PhasedFunction:
 
 
 def _in_order(body: S.Stmt) -> list[S.Stmt]:
-    return [n for n in post_order(body) if isinstance(n, S.Stmt)]
+    return list(all_statements(body))
 
 
 @dataclass
@@ -143,7 +143,7 @@ class _Splitter:
 
 
 def _has_parallel(item: S.Stmt) -> bool:
-    return any(isinstance(n, S.For) and n.kind is S.LoopKind.PARALLEL for n in post_order(item))
+    return any(isinstance(n, S.For) and n.kind is S.LoopKind.PARALLEL for n in all_statements(item))
 
 
 def _without_parallel(item: S.Stmt) -> S.Stmt:
@@ -221,7 +221,7 @@ def _lives(
     """First and last phase that touches each shared buffer."""
     wanted = set(shared)
     lives: dict[S.Buffer, tuple[int, int]] = {b: (k, k) for b, k in serial.items()}
-    for index, phase in enumerate(phases):
+    for index, phase in enumerate(phases if wanted else ()):
         for item in post_order(phase.body):
             if isinstance(item, S.Buffer) and item in wanted:
                 lives[item] = (lives.get(item, (index, index))[0], index)

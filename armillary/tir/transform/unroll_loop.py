@@ -3,7 +3,8 @@
 In: For(kind=UNROLLED), `attr pragma_auto_unroll_max_step = n`, `attr pragma_unroll_explicit = 0|1`, the configuration
 `tir.UnrollLoop`. Out: the body once per iteration with the index a folded constant. Invariant: no UNROLLED loop of
 constant extent is left unless unrolling was asked to be implicit (then the emitter is told by the loop kind); a loop
-that would give more than MAX_STATEMENTS statements stays a loop.
+that would give more than MAX_STATEMENTS statements stays a loop, and so does a long one around another loop that only
+moves what that one reads and writes.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from armillary.node import replace
+from armillary.node import Node, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.analysis import nodes_of, uses_var
+from armillary.tir.analysis import all_statements, nodes_of, uses_var
 from armillary.tir.substitute import fresh_copy, map_stmt, substitute
 from armillary.tir.transform.common import prim_pass, with_body
 from armillary.transform import PassContext, register_config_option
 
 MAX_STATEMENTS = 16384
+IDLE_CODE = 128  # statements up to which a loop is unrolled on request, whatever it is for
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class _Unroller:
         if extent is None or weight > MAX_STATEMENTS:
             kind = S.LoopKind.SERIAL if is_marked else item.kind
             return replace(item, body=body, kind=kind), size
+        if is_marked and inner.code * extent > IDLE_CODE and _is_idle(item):
+            return replace(item, body=body, kind=S.LoopKind.SERIAL), size
         if is_marked:
             return _repeat(item, body, extent), repeated
         is_small = total <= options.auto_max_step and inner.depth < options.auto_max_depth
@@ -117,6 +121,21 @@ def _indexes_local(item: S.For) -> bool:
     return any(n.buffer.scope == "local" and any(uses_var(i, item.var) for i in n.indices) for n in accesses)
 
 
+def _is_idle(item: S.For) -> bool:
+    """Whether nothing but places in memory depends on the loop variable, and the work is in a loop inside."""
+    has_loop = any(isinstance(n, S.For) and n.kind is S.LoopKind.SERIAL for n in all_statements(item.body))
+    return has_loop and not _indexes_local(item) and not any(
+        uses_var(tested, item.var) for n in nodes_of(item.body) for tested in _tests(n)
+    )
+
+
+def _tests(item: Node) -> tuple[E.Expr, ...]:
+    """What a node decides by."""
+    if isinstance(item, S.IfThenElse | E.Select):
+        return (item.condition,)
+    return item.args[:1] if isinstance(item, E.Call) and item.name in ("likely", "if_then_else") else ()
+
+
 def _decides(item: S.For) -> bool:
     """Whether a `likely` condition asks for the loop variable."""
     calls = (n for n in nodes_of(item.body) if isinstance(n, E.Call) and n.name == "likely")
@@ -130,12 +149,11 @@ def _replace_options(options: UnrollOptions, **changes: Any) -> UnrollOptions:
 def _repeat(item: S.For, body: S.Stmt, extent: int) -> S.Stmt:
     if extent <= 0:
         return S.Evaluate(build.const(0))
-    has_names = any(isinstance(n, S.Allocate | S.For | S.LetStmt) for n in nodes_of(body))
+    has_names = any(isinstance(n, S.Allocate | S.For | S.LetStmt) for n in all_statements(body))
     parts = []
     for k in range(extent):
-        copy = fresh_copy(body) if has_names and k else body
-        value: E.Expr = build.add(item.min, build.const(k, item.var.dtype))
-        parts.append(substitute(copy, {item.var: value}))
+        chosen: dict[E.Var, E.Expr] = {item.var: build.add(item.min, build.const(k, item.var.dtype))}
+        parts.append(fresh_copy(body, chosen) if has_names and k else substitute(body, chosen))
     return S.seq(*parts)
 
 
