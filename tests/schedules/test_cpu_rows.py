@@ -51,6 +51,15 @@ def test_reduction_of_the_last_axis(name: str, size: int) -> None:
     np.testing.assert_allclose(got, getattr(x.astype("float64"), name)(1), rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(1, 20, 7, 7), (2, 9, 14, 14), (3, 5, 3, 5, 7), (1, 30, 1, 9), (40, 6, 8)])
+@pytest.mark.parametrize("name", ["sum", "max", "mean"])
+def test_reduction_before_short_axes(name: str, shape: tuple[int, ...]) -> None:
+    x = normal(sum(shape), *shape)
+    got = compiled(lambda x: get_op(name)(x, axis=1, keepdims=True), x=x)
+    expected = getattr(x.astype("float64"), name)(1, keepdims=True)
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=1e-6)
+
+
 def test_reduction_keeps_nan_and_infinity() -> None:
     x = normal(1, 4, 40)
     x[0, 35], x[1, 3], x[2, 17] = np.nan, np.inf, -np.inf

@@ -234,11 +234,14 @@ def _schedule_reduction(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel)
     if contiguous is not None:
         reduce_in_lanes(schedule, tensor, contiguous, cpu, is_parallel=work >= MIN_PARALLEL)
         return
+    inner, count = static_extent(op.axis[-1]), axes_of_run(schedule, tensor)
+    if inner % lanes and math.prod(map(static_extent, op.axis[-count:])) > inner:
+        _reduce_run(schedule[tensor], count, lanes, work)
+        return
     local = schedule.cache_write(tensor, "local")
     stage = schedule[tensor]
     axes = list(stage.op.axis)
     vector = None
-    inner = static_extent(axes[-1])
     if inner >= lanes:
         axes[-1], vector = stage.split(axes[-1], factor=lanes)
         stage.vectorize(vector)
@@ -255,3 +258,15 @@ def _schedule_reduction(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel)
         last = inside.op.axis[-1]
         inside.reorder(*inside.op.axis[:-1], *inside.op.reduce_axis, last)
         inside.vectorize(last)
+
+
+def _reduce_run(stage: te.Stage, count: int, lanes: int, work: int) -> None:
+    """A reduction whose last `count` data axes are one run in memory: by vectors of the run, which may end inside one.
+
+    The sums stay where they are stored: a register file of a part of a run would be as large as the axes it touches.
+    """
+    *outer, run = [*stage.op.axis[:-count], fuse_all(stage, stage.op.axis[-count:])]
+    tiles, vector = stage.split(run, factor=lanes)
+    stage.reorder(*outer, tiles, *stage.op.reduce_axis, vector)
+    stage.vectorize(vector)
+    _parallel(stage, [*outer, tiles], work)

@@ -25,10 +25,10 @@ def is_one_run(schedule: te.Schedule, tensor: te.Tensor) -> bool:
 def axes_of_run(schedule: te.Schedule, tensor: te.Tensor) -> int:
     """How many of the last axes of a stage are one run in memory, at least 1: the body may count with none of more.
 
-    Axes of length 1 belong to any run.
+    Axes of length 1 belong to any run. Of a reduction the data axes count.
     """
     op = tensor.op
-    if not isinstance(op, te.ComputeOp) or len(op.axis) < 2 or op.reduce_axis:
+    if not isinstance(op, te.ComputeOp) or len(op.axis) < 2:
         return 1
     space = Space()
     for axis in op.axis:
