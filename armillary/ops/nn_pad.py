@@ -97,8 +97,15 @@ def source_index(mode: str, i: Any, size: Any, width: tuple[int, int]) -> Any:  
 def _mirrored(mode: str, width: Any, x: Tensor) -> Tensor:
     shape = [d + (b + a) for d, (b, a) in zip(x.shape, width, strict=True)]
 
+    before, after = width[-1] if width else (0, 0)
+
     def element(*index: Any) -> Any:
-        return x(*(source_index(mode, i - w[0], d, w) for i, d, w in zip(index, x.shape, width, strict=True)))
+        places = [i - w[0] for i, w in zip(index, width, strict=True)]
+        rows = [source_index(mode, p, d, w) for p, d, w in zip(places, x.shape, width, strict=True)]
+        inside = ([places[-1] >= 0] if before else []) + ([places[-1] < x.shape[-1]] if after else [])
+        if not inside:
+            return x(*rows)
+        return te.if_then_else(T.all_of(*inside), x(*rows[:-1], places[-1]), x(*rows))  # vectors inside the row
 
     return te.compute(shape, element, name="pad", tag="injective")
 

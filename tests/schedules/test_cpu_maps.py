@@ -10,6 +10,7 @@ import pytest
 from armillary import relay, te
 from armillary.driver.build import build
 from armillary.relay.evaluate import evaluate
+from armillary.relay.op import get_op
 from armillary.runtime import cpu
 from armillary.schedules.cpu.default import schedule_stage
 from armillary.schedules.cpu.images import axes_of_run
@@ -70,3 +71,20 @@ def test_a_run_of_several_axes_is_stored_by_whole_vectors() -> None:
     schedule_stage(schedule, made, cpu_model(AVX))
     text = str(lower_function(lower_schedule(schedule, [x, y, made], "f")))
     assert "fused * 16, 1, 16)] = x[ramp(" in text
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "symmetric", "wrap"])
+@pytest.mark.parametrize("pads", [(3, 2), (1, 0), (0, 5)])
+def test_borders_of_long_rows(mode: str, pads: tuple[int, int]) -> None:
+    x = relay.var("x", shape=(2, 6, 53))
+    check(relay.nn.pad(x, ((0, 0), (2, 1), pads), 0.0, mode), x)
+
+
+def test_a_mirrored_row_is_copied_by_vectors_inside() -> None:
+    pad = get_op("nn.pad")
+    assert pad.compute_rule is not None
+    x = te.placeholder((8, 100), "float32", "x")
+    made = pad.compute_rule(pad.make_attrs((), {"pad_width": ((0, 0), (2, 3)), "pad_mode": "reflect"}), x)
+    schedule = te.create_schedule(made.op)
+    schedule_stage(schedule, made, cpu_model(AVX))
+    assert "= x[ramp(" in str(lower_function(lower_schedule(schedule, [x, made], "f")))
