@@ -7,7 +7,9 @@ an array that takes no memory at all until somebody looks, or writes it somewher
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,9 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]  # Any: every shape and dtype
 ALIGNMENT = 64
+_HUGE_PAGE = 1 << 21
+_LARGE = 1 << 22  # bytes: as in runtime/native/arm_util.c
+_HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 _PIECE = 1 << 20  # bytes: what is read, packed and written in turn stays in L2
 
 
@@ -67,10 +72,23 @@ def aligned_empty(shape: Sequence[int], dtype: Any) -> Array:  # Any: a numpy dt
     """An uninitialised array."""
     kind = np.dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-    memory = np.empty(size + ALIGNMENT, np.uint8)
+    if size >= _LARGE and _HUGE_PAGES is not None:
+        memory = _mapped(size, _HUGE_PAGES)
+    else:
+        memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     result: Array = memory[start : start + size].view(kind).reshape(tuple(shape))
     return result
+
+
+def _mapped(size: int, advice: int) -> Array:
+    """Bytes of a mapping of their own, in huge pages but for the last part of one: no more memory than they need."""
+    mapping = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = np.frombuffer(mapping, np.uint8)
+    start = -memory.ctypes.data % _HUGE_PAGE
+    with contextlib.suppress(OSError):  # a hint: this kernel has none
+        mapping.madvise(advice, start, size // _HUGE_PAGE * _HUGE_PAGE)
+    return memory[start : start + size]
 
 
 def aligned_copy(source: Array) -> Array:
