@@ -26,6 +26,7 @@ from armillary.codegen.jit import LoadedObjects
 from armillary.codegen.toolchain import compile_c, is_cross, link_shared
 from armillary.errors import ConfigError, ExecutionError, TargetError
 from armillary.runtime import Device, GraphExecutor, Module, create_graph_module
+from armillary.runtime.executor import LoadedOnce
 from armillary.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -195,7 +196,7 @@ class GraphLibrary(FunctionLibrary):
     ) -> None:
         super().__init__(target, objects, descriptor, externs, source)
         self.graph_json, self.libmod_name = graph_json, name
-        self.params = Weights(params)
+        self.params, self._loaded = Weights(params), LoadedOnce()
 
     def __getitem__(self, name: str) -> Any:  # Any: an executor factory, or a runtime Function
         if name in (self.libmod_name, "default"):
@@ -208,7 +209,7 @@ class GraphLibrary(FunctionLibrary):
         def restore(name: str) -> Array:
             return _param_of(library(), name)
 
-        return create_graph_module(self.graph_json, self.params, self.module, device, restore)
+        return create_graph_module(self.graph_json, self.params, self.module, device, restore, self._loaded)
 
     def get_lib(self) -> FunctionLibrary:
         """The compiled functions without the graph."""

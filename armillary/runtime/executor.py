@@ -7,7 +7,9 @@ Invariant: one native call per `run()`; whatever memory the graph points at stay
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from ctypes import POINTER, byref, c_double, c_int, c_int64, c_size_t, c_void_p, cast
 from dataclasses import dataclass
@@ -87,6 +89,7 @@ class GraphExecutor:
         self._names = [native().arm_graph_input_name(self._graph, i).decode() for i in range(self.get_num_inputs())]
         self._index = {name: i for i, name in enumerate(self._names)}
         self._variants = native().arm_graph_num_variants(self._graph) > 1
+        self._shared: SharedWeights | None = None  # what other executors may take while this one lives
 
     # ---- inputs
 
@@ -145,6 +148,7 @@ class GraphExecutor:
         What load-time nodes make of a parameter follows at the next run; later writes need a call of their own.
         """
         index = self._input(key)
+        self._unshare(index)
         if native().arm_graph_input_released(self._graph, index) == 1 and self.restore is not None:
             self.set_input(index, self.restore(self._names[index]))
         return self._view(native().arm_graph_input, index)
@@ -157,6 +161,7 @@ class GraphExecutor:
         if self.fill(key, value):
             return
         index = self._picked(key, value) if self._variants else self._input(key)
+        self._unshare(index)
         tensor = self._as_it_is(index, value)
         if tensor is None:
             source = self._source(index, value)  # held until the values are copied
@@ -207,6 +212,7 @@ class GraphExecutor:
     def set_input_zero_copy(self, key: str | int, value: NDArray) -> None:
         """Let an input use the memory of `value` from now on."""
         index = self._picked(key, value) if self._variants else self._input(key)
+        self._unshare(index)
         status = native().arm_graph_set_input_zero_copy(self._graph, index, byref(value.tensor), *self._error.args)
         self._error.check(status, TypeMismatch)
         self._held[index] = value
@@ -229,6 +235,7 @@ class GraphExecutor:
         What depends on parameters alone is computed at once. Compact forms that only this needed are given back if they
         are stored where they can be read again, in a package or a library.
         """
+        self._shared = None
         if isinstance(blob, StoredParams | EmbeddedParams):
             count = blob.load(self._graph, self._error)
             self._params.update(n for i, n in enumerate(self._names) if native().arm_graph_input_is_set(self._graph, i))
@@ -249,6 +256,41 @@ class GraphExecutor:
             if native().arm_graph_input_released(self._graph, index) == 1:
                 del self._held[index]
         give_back_memory()  # the compact forms, before the arena takes its own
+
+    def bind(self, params: Mapping[str, Any] | bytes | StoredParams | EmbeddedParams) -> None:  # Any: arrays
+        """Set parameters, however they are held."""
+        if isinstance(params, bytes | bytearray | StoredParams | EmbeddedParams):
+            self.load_params(params)
+        else:
+            self.set_params(params)
+
+    def publish(self) -> SharedWeights | None:
+        """Finish loading, and let other executors use the memory; None if parameters are missing."""
+        give_back_memory()  # of the build, before the expanded weights take theirs
+        self.finish_loading()
+        pointer = native().arm_graph_publish(self._graph)
+        if pointer is None:
+            return None
+        inputs = [(name, i) for i, name in enumerate(self._names) if name in self._params]
+        gone = frozenset(n for n, i in inputs if native().arm_graph_input_released(self._graph, i) == 1)
+        self._shared = SharedWeights(Handle(pointer, native().arm_weights_release), frozenset(self._params), gone)
+        return self._shared
+
+    def adopt(self, weights: SharedWeights, params: Mapping[str, Any] | StoredParams | EmbeddedParams) -> None:
+        """Take the parameters that another executor of the same graph has loaded (Any: arrays)."""
+        if isinstance(params, StoredParams | EmbeddedParams):
+            self.restore = params.array
+        else:
+            self.set_params({name: params[name] for name in params if name not in weights.released})
+        status = native().arm_graph_adopt(self._graph, weights.handle.pointer, *self._error.args)
+        self._error.check(status, ArtifactError)
+        self._params |= weights.params
+        self._shared = weights
+
+    def _unshare(self, index: int) -> None:
+        """Before a parameter is set or handed out: what this executor has is no longer what others would load."""
+        if self._shared is not None and self._names[index] in self._params:
+            self._shared = None
 
     def share_params(self, other: GraphExecutor, blob: bytes) -> None:
         """Use the memory of another executor for the parameters that the blob names."""
@@ -416,21 +458,51 @@ _FUNCTIONS = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True, eq=False)
+class SharedWeights:
+    """What an executor has loaded, for others of the same graph: which parameters, and which it has let go of since."""
+
+    handle: Handle
+    params: frozenset[str]
+    released: frozenset[str]
+
+
+class LoadedOnce:
+    """Gives executors of one graph the same loaded parameters; they stay as long as one of these executors does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._weights: weakref.ref[SharedWeights] | None = None
+
+    def bind(self, executor: GraphExecutor, params: Mapping[str, Any] | StoredParams | EmbeddedParams) -> None:
+        """Set the parameters of a new executor (Any: arrays). Another thread's waits until they are loaded."""
+        with self._lock:
+            found = self._weights() if self._weights is not None else None
+            if found is not None:
+                executor.adopt(found, params)
+                return
+            executor.bind(params)
+            made = executor.publish()
+            self._weights = weakref.ref(made) if made is not None else None
+
+
 def create_graph_module(
     graph_json: str | bytes,
     params: Mapping[str, Array] | bytes | StoredParams | EmbeddedParams | None,
     module: Module,
     device: Device | None = None,
     restore: Callable[[str], Array] | None = None,
+    loaded: LoadedOnce | None = None,
 ) -> GraphExecutor:
     """A graph executor with its parameters set; parameters that the graph does not have are refused.
 
     `restore` gives the values of a parameter again, so that the executor need not keep those that it has expanded.
+    Executors with the same `loaded`, graph and parameters have them in memory once.
     """
     executor = GraphExecutor(graph_json, module, device)
     executor.restore = restore
-    if isinstance(params, bytes | bytearray | StoredParams | EmbeddedParams):
-        executor.load_params(params)
+    if params and loaded is not None and not isinstance(params, bytes | bytearray):
+        loaded.bind(executor, params)
     elif params:
-        executor.set_params(params)
+        executor.bind(params)
     return executor

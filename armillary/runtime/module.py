@@ -22,7 +22,7 @@ from armillary.artifact_package import Package, graph_text, open_package, read_m
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device
-from armillary.runtime.executor import GraphExecutor, create_graph_module
+from armillary.runtime.executor import GraphExecutor, LoadedOnce, create_graph_module
 from armillary.runtime.native_library import CTensor, ErrorText, Handle, Resolver, native
 from armillary.runtime.ndarray import NDArray, from_dlpack
 from armillary.runtime.stored_params import EmbeddedParams, StoredParams
@@ -114,6 +114,7 @@ class Module:
         self.handle = handle
         self.path = path
         self._keep_alive = keep_alive
+        self._loaded = LoadedOnce()
         text = _native_bytes(native().arm_module_descriptor, handle)
         self.descriptor = Descriptor.from_json(text or b"")
         graph = _native_bytes(native().arm_module_graph_json, handle)
@@ -180,7 +181,7 @@ class Module:
         """A graph executor over the module's own graph and parameters."""
         if self.graph_json is None:
             raise ExecutionError("the module holds no graph", hint="export it from relay.build")
-        return create_graph_module(self.graph_json, self.stored, self, device)
+        return create_graph_module(self.graph_json, self.stored, self, device, loaded=self._loaded)
 
     def time_evaluator(
         self, func_name: str, dev: Device, number: int = 10, repeat: int = 1, **options: Any

@@ -166,7 +166,7 @@ void arm_graph_destroy(arm_graph *g) {
     free(g->nodes[i].name);
     free(g->nodes[i].inputs);
   }
-  for (int32_t s = 0; g->storages != NULL && s < g->num_storages; s++) arm_free(g->storages[s].owned);
+  for (int32_t s = 0; g->storages != NULL && s < g->num_storages; s++) arm_storage_drop(&g->storages[s]);
   arm_variants_free(g);
   arm_free(g->arena);
   arm_free(g->workspace);
@@ -225,6 +225,7 @@ static int32_t input_entry(const arm_graph *g, int index, arm_error *error) {
 
 int arm_graph_own(arm_graph *g, int32_t storage, arm_error *error) {
   arm_storage *s = &g->storages[storage];
+  if (arm_storage_unshare(g, storage, 0, error) != 0) return -1;
   if (s->owned == NULL) {
     s->owned = arm_alloc((size_t)s->bytes);
     if (s->owned == NULL) return arm_fail(error, "graph: out of memory: %lld bytes of input", (long long)s->bytes);
@@ -257,6 +258,7 @@ int arm_graph_input(arm_graph *g, int index, arm_tensor *out, char *err, size_t 
   if (g->storages[storage].is_released)
     return arm_fail(&error, "input %s was given back after loading: only its expanded form is kept",
                     arm_graph_input_name(g, index));
+  if (arm_storage_unshare(g, storage, 1, &error) != 0) return -1;
   if (g->storages[storage].data == NULL && arm_graph_own(g, storage, &error) != 0) return -1;
   g->storages[storage].is_kept = 1; /* the caller has a view */
   arm_graph_was_set(g, storage);
@@ -360,7 +362,8 @@ int arm_graph_input_is_plain(const arm_graph *g, int index) {
   const arm_entry *entry = &g->entries[g->nodes[g->inputs[index]].first_entry];
   const arm_storage *storage = &g->storages[entry->storage];
   int is_shared = entry->bytes >= MIN_SHARED_BYTES && g->max_threads > 1; /* copied by all threads */
-  return g->num_variants == 1 && !is_shared && storage->last_load < 0 && storage->owned && storage->data == storage->owned;
+  return g->num_variants == 1 && !is_shared && storage->last_load < 0 && storage->owned && !storage->users &&
+         storage->data == storage->owned;
 }
 
 int arm_graph_set_input_zero_copy(arm_graph *g, int index, const arm_tensor *value, char *err, size_t err_size) {

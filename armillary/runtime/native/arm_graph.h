@@ -42,6 +42,7 @@ typedef struct { int32_t node, arg, next; } arm_slot;
 
 typedef struct {
   void *data, *owned;
+  _Atomic int *users;    /* of `owned`, where other graphs may use it too (arm_share.c): nobody writes to it then */
   int64_t bytes, offset; /* offset < 0: not in the arena */
   int32_t first_slot, is_input, is_set, heads;
   int32_t is_load;                 /* written by a load-time node */
@@ -109,6 +110,11 @@ int arm_graph_own(arm_graph *graph, int32_t storage, arm_error *error);
 int arm_graph_check_value(const arm_entry *entry, const char *what, const arm_tensor *value, arm_error *error);
 void arm_graph_was_set(arm_graph *graph, int32_t storage);
 void arm_graph_copy_alias(const arm_graph *graph, const arm_node *node);
+
+/* arm_share.c: memory of storages. Let go of what is owned; the last user frees it. */
+void arm_storage_drop(arm_storage *storage);
+/* Before somebody writes: if others use the memory, forget it, so that new memory is taken; `copy` keeps the values. */
+int arm_storage_unshare(arm_graph *graph, int32_t storage, int copy, arm_error *error);
 
 /* arm_load.c: load-time nodes. After arm_plan_read, find what they read and what may go after they ran. */
 int arm_load_plan(arm_graph *graph, arm_error *error);

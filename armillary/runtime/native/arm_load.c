@@ -114,6 +114,7 @@ static int run_node(arm_graph *g, arm_node *node, arm_error *error) {
     int32_t s = g->entries[node->first_entry + k].storage;
     arm_storage *to = &g->storages[s];
     if (!to->is_load) continue; /* a view of an input */
+    if (arm_storage_unshare(g, s, 0, error) != 0) return -1;
     if (to->data == NULL) {
       to->owned = arm_alloc((size_t)to->bytes);
       if (to->owned == NULL)
@@ -138,8 +139,7 @@ static void release(arm_graph *g, int32_t s) {
   if (storage->owned != NULL) {
     if (storage->is_load) g->memory -= (size_t)storage->bytes;
     arm_graph_point(g, s, NULL);
-    arm_free(storage->owned);
-    storage->owned = NULL;
+    arm_storage_drop(storage);
   } else if (storage->is_input) {
     arm_graph_point(g, s, NULL);
   }
@@ -185,6 +185,7 @@ static int place(void *context, const char *name, const arm_tensor *value, void 
   typed.data = l->graph; /* only has to be there: the values follow */
   if (arm_graph_check_value(&l->graph->entries[entry], name, &typed, error) != 0) return -1;
   arm_storage *storage = &l->graph->storages[l->storage];
+  if (arm_storage_unshare(l->graph, l->storage, 0, error) != 0) return -1;
   if (storage->owned == NULL) storage->owned = arm_alloc((size_t)storage->bytes);
   if (storage->owned == NULL)
     return arm_fail(error, "graph: out of memory: %lld bytes of parameter %s", (long long)storage->bytes, name);

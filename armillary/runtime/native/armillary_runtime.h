@@ -42,6 +42,7 @@ typedef struct arm_pool arm_pool;
 typedef struct arm_module arm_module;
 typedef struct arm_call arm_call;
 typedef struct arm_graph arm_graph;
+typedef struct arm_weights arm_weights;
 
 ARM_API int arm_abi_version(void);
 
@@ -107,6 +108,11 @@ ARM_API int arm_graph_load_params(arm_graph *graph, const void *blob, size_t siz
 ARM_API int arm_graph_read_params(arm_graph *graph, int file, int64_t offset, int64_t size, int *count, uint32_t *crc,
                                   char *err, size_t err_size);
 /* The same from the library that the module was opened from; its pages are let go after reading. */
+/* What a graph has loaded, for others of the same JSON to take (adopt) instead of loading it: arm_share.c. NULL: it has
+ * not loaded everything, or memory ran out. Release it when no other graph is to come. */
+ARM_API arm_weights *arm_graph_publish(arm_graph *graph);
+ARM_API int arm_graph_adopt(arm_graph *graph, const arm_weights *weights, char *err, size_t err_size);
+ARM_API void arm_weights_release(arm_weights *weights);
 ARM_API int arm_graph_load_embedded(arm_graph *graph, int *count, char *err, size_t err_size);
 /* Compute now what depends on parameters alone (the next run would do it). */
 ARM_API int arm_graph_load(arm_graph *graph, char *err, size_t err_size);
