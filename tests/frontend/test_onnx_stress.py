@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from armillary.backend import prepare
+from armillary.errors import TypeMismatch
 from armillary.frontend import from_onnx
 from armillary.relay.evaluate import evaluate
 
@@ -316,10 +317,37 @@ def an_upsampling_by_one_names_its_mode() -> Case:
     return made, {"x": f32(1, 2, 4)}
 
 
+@case
+def a_grid_for_one_picture_to_its_edges() -> Case:
+    return affine_grid((1, 2, 5, 4), align_corners=0)
+
+
+@case
+def a_grid_for_one_volume_to_its_corners() -> Case:
+    return affine_grid((1, 2, 3, 5, 4), align_corners=1)
+
+
+def affine_grid(size: tuple[int, ...], align_corners: int) -> Case:
+    axes = len(size) - 2
+    made = model(
+        [node("AffineGrid", ["theta", "size"], ["y"], align_corners=align_corners)],
+        [value("theta", F, [1, axes, axes + 1])], [value("y", F, [1, *size[2:], axes])], {"size": np.array(size)}, 20,
+    )  # fmt: skip
+    return made, {"theta": f32(1, axes, axes + 1)}
+
+
 @pytest.mark.parametrize("engine", ["reference", "armillary"])
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_it_is_the_same_as_onnx_runtime(name: str, engine: str) -> None:
     check(*CASES[name](), engine)
+
+
+def test_a_grid_for_another_number_of_axes_is_refused() -> None:
+    nodes = [node("AffineGrid", ["theta", "size"], ["y"])]
+    sizes = {"size": np.array([2, 3, 8, 8])}
+    made = model(nodes, [value("theta", F, [2, 3, 4])], [value("y", F, [2, 8, 8, 2])], sizes, 20)
+    with pytest.raises(TypeMismatch, match=r"got theta \(2, 3, 4\) for the size .* wanted theta \(N, 2, 3\) or"):
+        from_onnx(made)
 
 
 def test_the_places_of_a_grid_sample_may_be_of_another_type() -> None:
