@@ -23,6 +23,7 @@ from armillary.relay.transform.alter_op_layout import block_lanes
 from armillary.target import Target
 from armillary.transform import define_pass
 
+_DTYPES = ("float32", "float64")  # those that alter-op-layout packs
 MIN_ROWS = 4  # with fewer rows a layer of less than a vector is left to the reductions
 
 
@@ -37,7 +38,7 @@ def _padded(expr: Expr, lanes: int) -> Expr | None:
     if op_name(expr) != "nn.dense" or not isinstance(expr, Call) or not is_from_constants(expr.args[1]):
         return None
     weight, result = tensor(expr.args[1]), tensor(expr)
-    if weight is None or result is None or str(weight.dtype) != "float32":
+    if weight is None or result is None or str(weight.dtype) not in _DTYPES:
         return None
     units, rows = weight.static[0], result.size // max(1, weight.static[0])
     if choose_block(units, lanes) in (lanes, max(4, lanes // 2)) or (units < lanes and rows < MIN_ROWS):
