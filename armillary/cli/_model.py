@@ -6,6 +6,7 @@ that quotes the text and says what form it should have.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
 import sys
@@ -114,6 +115,18 @@ def _value(text: str, kind: Any) -> Any:  # Any: a type or a tuple of types
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
+
+
+def count(text: str, least: int = 0) -> int:
+    """A whole number of an option, for argparse."""
+    if not text.strip().isdigit() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a whole number that is at least {least}")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on."""
+    return count(text, 1)
 
 
 def comma_list(text: str) -> list[str]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from armillary.cli._console import errors, output, stages, write_text
-from armillary.cli._model import input_shapes, load_model, pass_config
+from armillary.cli._model import count, input_shapes, load_model, pass_config, positive
 from armillary.cli._profile_page import page, tail
 from armillary.cli.run import fill_inputs, read_npz
 from armillary.contrib.graph_executor import GraphModule
@@ -42,10 +43,10 @@ NAME = 36  # letters of a kernel's name in the table
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc profile`."""
     parser.add_argument("FILE", help="a model (.onnx, .relay) or a package (.so, .tar)")
-    parser.add_argument("--threads", type=_count, default=0, help="threads of an inference (default: as the runtime)")
-    parser.add_argument("--runs", type=_count, default=20, help="runs to take the median of (default: 20)")
+    parser.add_argument("--threads", type=count, default=0, help="threads of an inference (default: as the runtime)")
+    parser.add_argument("--runs", type=positive, default=20, help="runs to take the median of (default: 20)")
     parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name; others are random")
-    parser.add_argument("--top", type=_count, default=0, metavar="N", help="only the N slowest kernels; 0: all")
+    parser.add_argument("--top", type=count, default=0, metavar="N", help="only the N slowest kernels; 0: all")
     parser.add_argument("--why", action="store_true", help="print the reasons for each kernel")
     parser.add_argument("--html", metavar="FILE", help="write a page with charts")
     parser.add_argument("--json", metavar="FILE", help="write the figures")
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         progress.start("measuring this machine")
         roof = measured_roof(again=args.measure_roof)
         progress.start("running")
-        profile = profile_graph(executor, graph_json, roof, max(1, args.runs))
+        profile = profile_graph(executor, graph_json, roof, args.runs)
         if profile.is_above_roof:  # the machine was busy when it was measured
             progress.start("measuring this machine again")
             profile = profile.under(measured_roof(again=True))
@@ -86,13 +87,6 @@ def run(args: argparse.Namespace) -> int:
         write_text(Path(args.html), page(profile, Path(args.FILE).name, [short_name(k) for k in profile.kernels]))
         errors.print(f"{args.html}: written", highlight=False)
     return 0
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError("must be 0 or more")
-    return value
 
 
 def _load(args: argparse.Namespace, progress: Any) -> tuple[Any, str]:  # Any: a progress callback; an executor
@@ -121,11 +115,16 @@ def table(profile: Profile, kernels: list[KernelProfile]) -> Table:
     total = profile.in_kernels or 1.0
     for k in kernels:
         shown.add_row(
-            str(k.index), escape(tail(short_name(k), NAME)), f"{1e3 * k.seconds:.3f}",
+            str(k.index), escape(tail(short_name(k), NAME)), milliseconds(k.seconds, profile),
             f"{100 * k.seconds / total:.1f} %", *(f"{k.waiting:.0f} %" for _ in waits), f"{k.gflops:.1f}",
             f"{k.gbytes:.1f}", f"{k.percent:.0f}", k.bound, k.algorithm, k.tile,
         )  # fmt: skip
     return shown
+
+
+def milliseconds(seconds: float, profile: Profile) -> str:
+    """With more digits for networks that take less than one."""
+    return f"{1e3 * seconds:.{3 if profile.in_kernels > 1e-3 else 5}f}"
 
 
 def short_name(kernel: KernelProfile) -> str:
@@ -141,12 +140,13 @@ def summary(profile: Profile) -> str:
     """The whole inference, where the time of its threads goes, and the machine."""
     roof, parts = profile.roof, profile.division()
     total = sum(seconds for _, seconds in parts) or 1.0
-    division = "of it " + ", ".join(f"{name} {1e3 * s:.3f} ms ({100 * s / total:.1f} %)" for name, s in parts)
+    ms = partial(milliseconds, profile=profile)
+    division = "of it " + ", ".join(f"{name} {ms(s)} ms ({100 * s / total:.1f} %)" for name, s in parts)
     if profile.is_disturbed:
         division += "\nother programs took processor time meanwhile: times are longer than they need be"
     whole = (
-        f"inference {1e3 * profile.seconds:.3f} ms, its kernels {1e3 * profile.in_kernels:.3f} ms (medians of "
-        f"{profile.runs} runs); roof {1e3 * profile.least:.3f} ms: {percent_of_roof(profile):.0f} % reached"
+        f"inference {ms(profile.seconds)} ms, its kernels {ms(profile.in_kernels)} ms (medians of "
+        f"{profile.runs} runs); roof {ms(profile.least)} ms: {percent_of_roof(profile):.0f} % reached"
     )
     machine = (
         f"{roof.cpu}, {roof.threads} thread{'s' * (roof.threads > 1)}: {roof.gflops:.0f} GFLOP/s, reads "

@@ -22,6 +22,7 @@ import numpy as np
 from rich.table import Table
 
 from armillary.cli._console import atomic, output
+from armillary.cli._model import positive
 from armillary.contrib.graph_executor import GraphModule
 from armillary.dtype import DType
 from armillary.errors import ExecutionError, Span, UnsupportedError
@@ -39,10 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name")
     parser.add_argument("-o", "--outputs", metavar="NPZ", help="write the output arrays here")
     parser.add_argument("--print-time", action="store_true", help="time it and print mean, median, max, min, std")
-    parser.add_argument("--repeat", type=_positive, default=1, help="timed runs: this many results (default: 1)")
-    parser.add_argument("--number", type=_positive, default=1, help="each the mean of this many runs (default: 1)")
+    parser.add_argument("--repeat", type=positive, default=1, help="timed runs: this many results (default: 1)")
+    parser.add_argument("--number", type=positive, default=1, help="each the mean of this many runs (default: 1)")
     parser.add_argument("--end-to-end", action="store_true", help="time copies of inputs and outputs too")
-    parser.add_argument("--print-top", type=_positive, metavar="N", help="the N largest of output_0 and their places")
+    parser.add_argument("--print-top", type=positive, metavar="N", help="the N largest of output_0 and their places")
     parser.add_argument("--profile", action="store_true", help="time of each kernel")
 
 
@@ -69,13 +70,6 @@ def run(args: argparse.Namespace) -> int:
     if args.profile:
         output.print(profile_table(executor))
     return 0
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
 
 
 def fill_inputs(module: GraphModule, given: dict[str, Array], mode: str) -> dict[str, Array]:
@@ -106,9 +100,9 @@ def made_input(shape: Sequence[int], dtype: DType, mode: str, random: np.random.
 def read_npz(file: str) -> dict[str, Array]:
     """The arrays of an .npz file; pickled objects are refused."""
     try:
+        if Path(file).is_file() and not zipfile.is_zipfile(file):
+            raise ExecutionError("expected an .npz archive", span=Span(file), hint="numpy.savez makes one")
         with np.load(file, allow_pickle=False) as archive:
-            if not hasattr(archive, "files"):
-                raise ExecutionError("expected an .npz archive, got a single array", span=Span(file))
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ExecutionError(f"cannot read the inputs: {error}", span=Span(file)) from None

@@ -131,7 +131,8 @@ class InputBinder:
         shown = ", ".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims)
         raise UnsupportedError(
             f"input {value.name!r}: dimension {index} is {label} in [{shown}]; shapes must be known when compiling",
-            span=span, hint=f"pass shape={{{value.name!r}: ({shown})}} with numbers, or variants= to compile several",
+            span=span, hint=f"pass shape={{{value.name!r}: ({shown})}} with numbers, or variants= to compile several "
+            f"(armc: --input-shapes \"{value.name}:[{shown}]\", or compile with --variants)",
         )  # fmt: skip
 
     def _fixed(self, name: str, ty: TensorType, span: Span) -> Constant:

@@ -34,4 +34,6 @@ def config_threadpool(affinity_mode: int = 0, nthreads: int = 0) -> None:
     """Set the number of threads (0: the setting's default); a non-zero `affinity_mode` pins workers to CPUs."""
     error = ErrorText()
     threads = nthreads or setting("ARMILLARY_NUM_THREADS")
+    if not isinstance(threads, int):
+        raise ExecutionError(f"config_threadpool: {threads!r} threads; wanted a whole number, or 0 for the default")
     error.check(native().arm_pool_configure(pool(), threads, int(affinity_mode != 0), *error.args))

@@ -241,7 +241,10 @@ def test_refusals_say_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     for option in ("--runs", "--threads", "--top"):
         with pytest.raises(SystemExit):
             main(["profile", "x.so", option, "-1"])
-        assert "must be" in capsys.readouterr().err
+        assert f"{option}: got '-1', wanted a whole number that is at least" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["profile", "x.so", "--runs", "0"])
+    assert "at least 1" in capsys.readouterr().err
 
 
 def test_the_roof_is_measured_once_and_a_damaged_file_is_measured_again(
