@@ -1,8 +1,8 @@
 """ONNX AffineGrid: where a picture or volume is read when it is turned, moved or scaled.
 
-In: theta (N, 2, 3) or (N, 3, 4), the size (N, C, H, W) or (N, C, D, H, W), known when importing. Out: points (N, H, W, 2)
-or (N, D, H, W, 3), x first. Invariant: one product of theta with a constant, the homogeneous coordinates of the
-unmoved points. A rule of its own, since the standard's function squeezes away a batch of one.
+In: theta (N, 2, 3) or (N, 3, 4), the size (N, C, H, W) or (N, C, D, H, W), known when importing. Out: points
+(N, H, W, 2) or (N, D, H, W, 3), x first. Invariant: one product of theta with a constant, the homogeneous coordinates
+of the unmoved points. A rule of its own, since the standard's function squeezes away a batch of one.
 """
 
 from __future__ import annotations

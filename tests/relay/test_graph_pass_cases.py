@@ -35,7 +35,6 @@ OPTIONS = {
     "pad-channels": {"target": AVX},
     "pad-units": {"target": AVX},
     "transpose-as-shuffle": {"target": AVX},
-    "transpose1d-as-shuffle": {"target": AVX},
     "winograd-conv2d": {"target": AVX},
 }
 MODULES = sorted(p.stem for p in Path(transform.__file__).parent.glob("[a-z]*.py") if p.stem != "pipeline")

@@ -56,7 +56,6 @@ from armillary.relay.transform.simplify_expr_post_alter_op import simplify_expr_
 from armillary.relay.transform.simplify_inference import simplify_inference
 from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
 from armillary.relay.transform.to_graph_normal_form import to_graph_normal_form
-from armillary.relay.transform.transpose1d_as_shuffle import transpose1d_as_shuffle
 from armillary.relay.transform.transpose_as_shuffle import transpose_as_shuffle
 from armillary.relay.transform.trim_weights import trim_weights
 from armillary.relay.transform.widen_conv1d import widen_conv1d
@@ -103,7 +102,7 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         # bias_add is add, so the scale of a normalisation reaches the weights.
         canonicalize_ops.bind(),
         # Convolutions and poolings are over two axes; what acts on elements of a contraction's result is next to it.
-        transpose1d_as_shuffle.bind(target=target),
+        transpose_as_shuffle.bind(target=target, axes=(1,)),
         infer_type.bind(),
         widen_conv1d.bind(),
         convolution_as_2d.bind(),
@@ -128,7 +127,7 @@ def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
     return [
         # Channels in blocks of a vector; weights packed: the last change of layout.
         infer_type.bind(),
-        transpose_as_shuffle.bind(target=target),
+        transpose_as_shuffle.bind(target=target, axes=(2,)),
         infer_type.bind(),
         pad_channels.bind(target=target),
         merge_groups.bind(target=target),

@@ -1,22 +1,30 @@
-"""transpose-as-shuffle: transposed convolutions with few output channels as convolutions whose channels become pixels.
+"""transpose-as-shuffle: transposed convolutions with few output channels as convolutions whose channels become places.
 
-In: a typed module in NCHW, constant weights. Out: a strided nn.conv2d_transpose with one group whose output channels
-fill few lanes is a convolution with a channel per output channel and phase, nn.depth_to_space and a slice.
-Invariant: same products (and some with zeros, where the stride does not divide the kernel), same types; only where that
-takes clearly fewer vector operations. A 9x9 kernel with stride 3 and one channel: 9 vectors instead of 81 in 4 lanes.
+In: a typed module in NCW or NCHW, constant weights. Out: a strided transposed convolution over one axis or two (`axes`)
+with one group, whose output channels fill few lanes, is a convolution with a channel per output channel and phase, a
+shuffle (nn.depth_to_space of images) and a slice. Invariant: same products (and some with zeros, where the stride does
+not divide the kernel), same types; only where that takes clearly fewer vector operations. A 9x9 kernel with stride 3
+and one channel: 9 vectors instead of 81 in 4 lanes; a kernel of 64 with stride 32: 4 instead of 64 in a lane.
 
     nn.conv2d_transpose(%x, weight[I, 1, 9, 9], strides=[3, 3], padding=[4, 4])
     ->
     strided_slice(nn.depth_to_space(nn.conv2d(%x, phases[9, I, 3, 3]), block_size=3, mode="CRD"))
+
+    nn.conv1d_transpose(%x, weight[I, 1, 64], strides=[32], padding=[16])
+    ->
+    strided_slice(reshape(transpose(nn.conv1d(%x, phases[32, I, 2], padding=[1, 1]))))
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from armillary.ir import IRModule
+from armillary.ops.nn_common import reshape_to
 from armillary.ops.nn_conv import result_dtype, window
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.transform._rules import Array, call, op_name, rewrite_module, tensor
@@ -26,45 +34,49 @@ from armillary.target.cpu import cpu_model
 from armillary.transform import define_pass
 
 GAIN = 0.7  # of the vector operations: what pays for moving the result once more
-FEW_INPUTS = 8  # channels below which the moving shows
-MOST_OUTPUTS = 2  # three fill a block of four well enough where half vectors are fast: measured alike
-NARROW = 0.55  # an operation on at most half a vector, in whole ones, where half vectors are fast
+FEW_INPUTS = 8  # channels of images below which the moving shows
+MOST_OUTPUTS = 2  # of images: three fill a block of four well enough where half vectors are fast: measured alike
+NARROW = 0.55  # an operation on at most half a vector of images, in whole ones, where half vectors are fast
 
 
 @define_pass("transpose-as-shuffle", opt_level=3)
-def transpose_as_shuffle(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
-    """Compute all phases of an output pixel as channels of one convolution."""
+def transpose_as_shuffle(
+    module: IRModule, *, target: Any = None, axes: Sequence[int] = (1, 2)  # Any: whatever Target accepts
+) -> IRModule:
+    """Compute all phases of an output element as channels of one convolution."""
     chosen = Target(target if target is not None else Target.current() or "llvm")
     lanes, narrow = block_lanes(chosen), NARROW if has_fast_halves(cpu_model(chosen)) else 1.0
+    counts = {f"nn.conv{count}d_transpose": count for count in axes}
 
     def rule(expr: Expr) -> Expr | None:
-        if op_name(expr) != "nn.conv2d_transpose" or not isinstance(expr, Call) or not _applies(expr, lanes, narrow):
+        count = counts.get(op_name(expr))
+        if count is None or not isinstance(expr, Call) or not _applies(expr, count, lanes, narrow):
             return None
-        return _shuffled(expr)
+        return _shuffled(expr, count)
 
     return rewrite_module(module, rule)
 
 
-def _applies(expr: Call, lanes: int, narrow: float) -> bool:
+def _applies(expr: Call, axes: int, lanes: int, narrow: float) -> bool:
     """Whether layouts, sizes and the count of operations allow it; `narrow`: the time of half a vector."""
     attrs, data, weight, result = expr.attrs, tensor(expr.args[0]), expr.args[1], tensor(expr)
-    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
-    if not isinstance(weight, Constant) or layouts != ("NCHW", "IOHW", "NCHW") or data is None or result is None:
+    places = "HW"[-axes:]
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or f"NC{places}")
+    if layouts != (f"NC{places}", f"IO{places}", f"NC{places}") or not isinstance(weight, Constant):
         return False
-    win = window("nn.conv2d_transpose", attrs, 2)
-    (step, other), (inputs, outputs, *kernel) = win.strides, weight.held.shape
-    if attrs.groups != 1 or set(win.dilation) != {1} or step != other or step == 1:
+    if data is None or result is None or data.dtype != "float32" or result_dtype(attrs, data) != data.dtype:
         return False
-    if inputs < FEW_INPUTS or (outputs > MOST_OUTPUTS and narrow < 1.0):
+    win, (inputs, outputs, *kernel) = window(op_name(expr), attrs, axes), weight.held.shape
+    if attrs.groups != 1 or set(win.dilation) != {1} or len(set(win.strides)) != 1 or win.strides[0] == 1:
         return False
-    if data.dtype != "float32" or result_dtype(attrs, data) != data.dtype:
+    narrow = narrow if axes == 2 else 1.0
+    if axes == 2 and (inputs < FEW_INPUTS or (outputs > MOST_OUTPUTS and narrow < 1.0)):
         return False
-    if any(pad >= size for size, pads in zip(kernel, win.pads, strict=True) for pad in pads):
+    if any(max(pads) >= size for size, pads in zip(kernel, win.pads, strict=True)):
         return False
-    spread = outputs * step * step
-    before = kernel[0] * kernel[1] * _operations(outputs, lanes, narrow)
-    after = -(-kernel[0] // step) * -(-kernel[1] // step) * _operations(spread, lanes, narrow)
-    return bool(after < GAIN * before)
+    taps = math.prod(_taps(kernel, win.strides))
+    before = math.prod(kernel) * _operations(outputs, lanes, narrow)
+    return bool(taps * _operations(outputs * math.prod(win.strides), lanes, narrow) < GAIN * before)
 
 
 def _operations(channels: int, lanes: int, narrow: float) -> float:
@@ -72,37 +84,51 @@ def _operations(channels: int, lanes: int, narrow: float) -> float:
     return min(float(-(-channels // lanes)), narrow * -(-channels // max(1, lanes // 2)))
 
 
-def _shuffled(expr: Call) -> Expr | None:
+def _taps(kernel: Sequence[int], steps: Sequence[int]) -> list[int]:
+    """Taps of a phase along each axis."""
+    return [-(-size // step) for size, step in zip(kernel, steps, strict=True)]
+
+
+def _shuffled(expr: Call, axes: int) -> Expr:
     """The convolution, the shuffle and the slice: output y, counted without padding, is phase y % s at y // s."""
-    data, result = tensor(expr.args[0]), tensor(expr)
+    data, result, name = tensor(expr.args[0]), tensor(expr), op_name(expr)
     assert data is not None and result is not None, "_applies asks for both"
-    win, weight = window("nn.conv2d_transpose", expr.attrs, 2), expr.args[1].data  # type: ignore[attr-defined]
-    step = win.strides[0]
-    taps = [-(-size // step) for size in weight.shape[2:]]
-    padding: list[list[int]] = [[], []]
-    begin, end = [0, 0], [result.static[0], result.static[1]]
-    for axis in range(2):
-        size, ahead = result.static[2 + axis], win.pads[axis][0]
-        first, last = ahead // step, (ahead + size - 1) // step
-        padding[0].append(taps[axis] - 1 - first)
-        padding[1].append(max(0, last - (data.static[2 + axis] - 1)))
-        begin.append(ahead - first * step)
-        end.append(ahead - first * step + size)
+    win, weight = window(name, expr.attrs, axes), expr.args[1].data  # type: ignore[attr-defined]
+    steps, taps, sizes = win.strides, _taps(weight.shape[2:], win.strides), result.static[2:]
+    begin, ahead, behind, grown = [], [], [], []
+    for step, count, size, have, (pad, _) in zip(steps, taps, sizes, data.static[2:], win.pads, strict=True):
+        first, last = pad // step, (pad + size - 1) // step
+        begin.append(pad - first * step)
+        ahead.append(count - 1 - first)
+        behind.append(max(0, last - (have - 1)))
+        grown.append(have + ahead[-1] + behind[-1] - count + 1)
+    channels = weight.shape[1] * math.prod(steps)
     phases = call(
-        "nn.conv2d", expr.args[0], Constant(phase_weights(weight, step)), padding=(*padding[0], *padding[1]),
-        channels=weight.shape[1] * step * step, kernel_size=tuple(taps),
+        name.removesuffix("_transpose"), expr.args[0], Constant(phase_weights(weight, steps)),
+        padding=(*ahead, *behind), channels=channels, kernel_size=tuple(taps),
     )  # fmt: skip
-    pixels = call("nn.depth_to_space", phases, block_size=step, mode="CRD")
-    grown = (data.static[2 + a] + padding[0][a] + padding[1][a] - taps[a] + 1 for a in range(2))
-    is_all = tuple(step * size for size in grown) == result.static[2:]
-    return pixels if is_all else call("strided_slice", pixels, begin=begin, end=end)
+    whole = _spread(phases, (result.static[0], weight.shape[1]), steps, grown)
+    if all(size == step * count for size, step, count in zip(sizes, steps, grown, strict=True)):
+        return whole
+    end = [b + size for b, size in zip(begin, sizes, strict=True)]
+    return call("strided_slice", whole, begin=begin, end=end, strides=(1,) * axes, axes=tuple(range(2, 2 + axes)))
 
 
-def phase_weights(weight: Array, step: int) -> Array:
-    """Weights (O * step * step, I, taps, taps) of the convolution: the taps of each phase, in reverse, filled up."""
-    inputs, outputs, height, width = weight.shape
-    rows, columns = -(-height // step), -(-width // step)
-    full = np.zeros((inputs, outputs, rows * step, columns * step), weight.dtype)
-    full[:, :, :height, :width] = weight
-    parts = full.reshape(inputs, outputs, rows, step, columns, step)[:, :, ::-1, :, ::-1]
-    return np.ascontiguousarray(parts.transpose(1, 3, 5, 0, 2, 4).reshape(outputs * step * step, inputs, rows, columns))
+def _spread(phases: Expr, outer: tuple[int, int], steps: Sequence[int], grown: Sequence[int]) -> Expr:
+    """Channels of phases as places: those of an element lie side by side."""
+    if len(steps) == 2:
+        return call("nn.depth_to_space", phases, block_size=steps[0], mode="CRD")
+    beside = call("transpose", reshape_to(phases, (*outer, *steps, *grown)), axes=(0, 1, 3, 2))
+    return reshape_to(beside, (*outer, steps[0] * grown[0]))
+
+
+def phase_weights(weight: Array, steps: Sequence[int]) -> Array:
+    """Weights (O * steps, I, taps) of the convolution: the taps of each phase, in reverse, filled up with zeros."""
+    (inputs, outputs, *kernel), axes = weight.shape, len(steps)
+    taps = _taps(kernel, steps)
+    full = np.zeros((inputs, outputs, *(t * s for t, s in zip(taps, steps, strict=True))), weight.dtype)
+    full[(slice(None), slice(None), *map(slice, kernel))] = weight
+    split = full.reshape(inputs, outputs, *(size for pair in zip(taps, steps, strict=True) for size in pair))
+    parts = np.flip(split, tuple(range(2, 2 + 2 * axes, 2)))  # (I, O, taps, step, taps, step)
+    order = (1, *range(3, 3 + 2 * axes, 2), 0, *range(2, 2 + 2 * axes, 2))
+    return np.ascontiguousarray(parts.transpose(order).reshape(outputs * math.prod(steps), inputs, *taps))
