@@ -18,53 +18,23 @@ examples:
 from __future__ import annotations
 
 import argparse
-import statistics
 from pathlib import Path
 
-from models import Model, add_arguments, models_of
+from models import add_arguments, models_of
 from processes import (
     ALL,
-    EngineFailed,
-    Process,
     Results,
     Row,
     chosen,
     console,
     count,
-    difference,
     print_failures,
     progress_bar,
-    run_task,
+    race,
     seconds,
-    take_turns,
     thread_counts,
 )  # fmt: skip
 from rich.table import Table
-
-
-def compare(model: Model, threads: int, args: argparse.Namespace) -> list[Row]:
-    """Rows of one network and thread count, one per engine."""
-    running: list[Process] = []
-    base: Row = {"network": model.name, "file": str(model.path.resolve()), "threads": threads}
-    rows: list[Row] = []
-    try:
-        for name in args.engines:
-            try:
-                running.append(Process(run_task(name, model, threads, args.folder), threads))
-            except EngineFailed as error:
-                rows.append(base | {"engine": name, "failed": str(error)})
-        take_turns(running, args.rounds, args.seconds)
-        truth = next((p for p in running if p.name == "onnxruntime"), running[0] if running else None)
-        for process in running:
-            medians = [statistics.median(times) for times in process.times]
-            row: Row = base | {"engine": process.name}
-            row |= {"median_ms": statistics.median(medians), "min_ms": min(min(times) for times in process.times)}
-            off = difference(process.outputs, truth.outputs if truth else [])
-            rows.append(row | process.start | {"difference": off, "truth": truth.name if truth else ""})
-    finally:
-        for process in running:
-            process.close()
-    return rows
 
 
 def milliseconds(value: float) -> str:
@@ -111,8 +81,8 @@ def main() -> None:
             if not all(results.measured(engine, model, threads=threads) for engine in args.engines):
                 with progress_bar() as progress:
                     progress.add_task(f"{model.name}, {threads} threads", total=None)
-                    for row in compare(model, threads, args):
-                        results.add(row)
+                    for row in race(model, args.engines, threads, args):
+                        results.add({"network": model.name, **row})
             key = (str(model.path.resolve()), threads)
             rows = [r for r in results.rows if (r.get("file"), r["threads"]) == key]
             print_table([r for r in rows if r["engine"] in args.engines], args.tolerance)

@@ -15,6 +15,7 @@ import os
 import platform
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -141,12 +142,35 @@ def _taken(file: Path) -> list[Array]:
     return arrays
 
 
-def take_turns(processes: Sequence[Process], rounds: int, seconds: float) -> None:
-    """Time all for so many rounds; the order rotates, so that drift of the machine hits all alike."""
-    for index in range(rounds):
-        turn = index % max(1, len(processes))
-        for process in (*processes[turn:], *processes[:turn]):
-            process.turn(seconds)
+def race(model: Model, engines: Sequence[str], threads: int, args: argparse.Namespace) -> list[Row]:
+    """A row for each engine: its figures, or why it has none. `args` has rounds, seconds and a folder.
+
+    The order rotates from round to round, so that drift of the machine hits all alike. Outputs are compared with those
+    of ONNX Runtime, or of the first engine where it is not among them.
+    """
+    base: Row = {"file": str(model.path.resolve()), "threads": threads}
+    running: list[Process] = []
+    rows: list[Row] = []
+    try:
+        for name in engines:
+            try:
+                running.append(Process(run_task(name, model, threads, args.folder), threads))
+            except EngineFailed as error:
+                rows.append(base | {"engine": name, "failed": str(error)})
+        for index in range(args.rounds):
+            turn = index % max(1, len(running))
+            for process in running[turn:] + running[:turn]:
+                process.turn(args.seconds)
+        truth = next((p for p in running if p.name == "onnxruntime"), running[0] if running else None)
+        for process in running:
+            median = statistics.median(statistics.median(times) for times in process.times)
+            times = {"median_ms": median, "min_ms": min(map(min, process.times))}
+            off = {"difference": difference(process.outputs, truth.outputs if truth else [])}
+            rows.append(base | {"engine": process.name} | times | process.start | off)
+    finally:
+        for process in running:
+            process.close()
+    return rows
 
 
 def prepare(engine: str, model: Path, folder: Path, more: Mapping[str, str] | None = None) -> Row:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,21 +25,17 @@ from models import Model, fixed_file, inputs_file, inputs_of, read_model, sizes
 from networks import FOLDER, NETWORKS, network_file
 from plots import Panel, Series, page, table
 from processes import (
-    EngineFailed,
-    Process,
     Results,
     Row,
     chosen,
     console,
     count,
     counts,
-    difference,
     machine,
     print_failures,
     progress_bar,
-    run_task,
+    race,
     seconds,
-    take_turns,
     thread_counts,
 )  # fmt: skip
 from rich.table import Table
@@ -49,7 +44,7 @@ _AXES = ("batch", "side", "threads")
 _NETWORKS = ("resnet18", "mobilenet_v1", "squeezenet1_1")
 _KEYS = ("network", "batch", "side", "threads", "engine")
 _SIDE = 224
-_TOLERANCE = 2e-3  # largest difference from the first engine's outputs that counts as right
+_TOLERANCE = 2e-3  # largest difference from ONNX Runtime's outputs (the first engine's without it) that counts as right
 
 
 @dataclass(frozen=True)
@@ -112,30 +107,6 @@ def shapes_of(case: Case) -> dict[str, tuple[int, ...]]:
         wanted = f"batch {case.batch} and side {case.side}"
         raise SystemExit(f"{case.network}: {shown} cannot take {wanted}: export it with open batch and sides")
     return {name: given}
-
-
-def measure(case: Case, model: Model, args: argparse.Namespace) -> list[Row]:
-    """The rows of one case: all engines in turns."""
-    base: Row = {"network": case.network, "batch": case.batch, "side": case.side, "threads": case.threads}
-    base["file"] = str(model.path.resolve())
-    running: list[Process] = []
-    rows: list[Row] = []
-    try:
-        for name in args.engines:
-            try:
-                running.append(Process(run_task(name, model, case.threads, args.folder), case.threads))
-            except EngineFailed as error:
-                rows.append(base | {"engine": name, "failed": str(error)})
-        take_turns(running, args.rounds, args.seconds)
-        for process in running:
-            median = statistics.median(statistics.median(times) for times in process.times)
-            off = difference(process.outputs, running[0].outputs)
-            facts = {"median_ms": median, "min_ms": min(map(min, process.times)), "difference": off}
-            rows.append(base | {"engine": process.name, "peak_mb": process.start["peak_mb"], **facts})
-    finally:
-        for process in running:
-            process.close()
-    return rows
 
 
 # --- what it says ---------------------------------------------------------------------------------------------------
@@ -269,8 +240,8 @@ def main() -> None:
             progress.update(task, description=name)
             same = {"network": case.network, "batch": case.batch, "side": case.side, "threads": case.threads}
             if not all(results.measured(engine, model, **same) for engine in args.engines):
-                for row in measure(case, model, args):
-                    results.add(row)
+                for row in race(model, args.engines, case.threads, args):
+                    results.add(same | row)
             progress.advance(task)
     report(results.rows, plan, args)
 
