@@ -1,4 +1,4 @@
-"""ONNX Conv, ConvTranspose and Col2Im: from auto_pad, pads and output_shape to nn.conv* and nn.conv*_transpose.
+"""ONNX Conv and ConvTranspose: from auto_pad, pads and output_shape to nn.conv* and nn.conv*_transpose.
 
 In: nodes of any opset (the meaning has not changed). Out: a convolution, plus nn.bias_add when there is a bias.
 Invariant: paddings are never negative; SAME_UPPER and SAME_LOWER need the spatial sizes when importing.
@@ -6,14 +6,11 @@ Invariant: paddings are never negative; SAME_UPPER and SAME_LOWER need the spati
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
-
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops.nn_common import call, extent, reshape_to, window_count
-from armillary.relay.expr import Expr, const
+from armillary.ops.nn_common import call, extent
+from armillary.relay.expr import Expr
 from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import AnyDim
 
@@ -108,33 +105,3 @@ def conv_transpose(node: OnnxNode) -> Expr:
         output_padding=tuple(extra),
     )  # fmt: skip
     return _with_bias(node, result)
-
-
-@from_onnx("Col2Im", since=18)
-def col2im(node: OnnxNode) -> Expr:
-    """Blocks added into an image: a transposed convolution whose weights pick one element of the block each."""
-    ty = node.type_of(0)
-    image = tuple(int(v) for v in node.const(1, "image_shape").reshape(-1))
-    block = tuple(int(v) for v in node.const(2, "block_shape").reshape(-1))
-    rank, taps = len(image), math.prod(block)
-    if rank not in (1, 2, 3) or ty.ndim != 3 or ty.static[1] % taps:
-        raise UnsupportedError(f"Col2Im node {node.name!r}: blocks {block} of {rank} axes in data {ty}")
-    strides, dilation = (tuple(node.ints(n) or (1,) * rank) for n in ("strides", "dilations"))
-    pads = tuple(node.ints("pads") or (0,) * 2 * rank)
-    counts = [
-        window_count(image[a], (pads[a], pads[rank + a]), block[a], strides[a], dilation[a]) for a in range(rank)
-    ]
-    batch, rows, columns = ty.static
-    if math.prod(counts) != columns:
-        raise TypeMismatch(f"Col2Im node {node.name!r}: expected {math.prod(counts)} blocks, got {columns}")
-    channels = rows // taps
-    weight = np.tile(np.eye(taps, dtype=ty.dtype.numpy), (channels, 1)).reshape(rows, 1, *block)
-    extra = [
-        image[a] - ((counts[a] - 1) * strides[a] + extent(block[a], dilation[a]) - pads[a] - pads[rank + a])
-        for a in range(rank)
-    ]
-    data = reshape_to(node.input(0), (batch, rows, *counts))
-    return call(
-        f"nn.conv{rank}d_transpose", data, const(weight), strides=strides, padding=pads, dilation=dilation,
-        channels=channels, kernel_size=block, groups=channels, output_padding=tuple(extra),
-    )  # fmt: skip

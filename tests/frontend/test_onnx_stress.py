@@ -336,6 +336,45 @@ def affine_grid(size: tuple[int, ...], align_corners: int) -> Case:
     return made, {"theta": f32(1, axes, axes + 1)}
 
 
+def blocks_to_image(image: tuple[int, ...], block: tuple[int, ...], strides: tuple[int, ...], **more: Any) -> Case:
+    rank = len(image)
+    pads, dilations = more.get("pads", (0,) * 2 * rank), more.get("dilations", (1,) * rank)
+    counts = [
+        (image[a] + pads[a] + pads[rank + a] - dilations[a] * (block[a] - 1) - 1) // strides[a] + 1 for a in range(rank)
+    ]
+    shape = (2, 3 * int(np.prod(block)), int(np.prod(counts)))
+    made = model(
+        [node("Col2Im", ["x", "image", "block"], ["y"], strides=strides, **more)], [value("x", F, list(shape))],
+        [value("y", F, [2, 3, *image])], {"image": np.array(image), "block": np.array(block)}, 18,
+    )  # fmt: skip
+    return made, {"x": f32(*shape)}
+
+
+@case
+def blocks_that_overlap_by_half() -> Case:
+    return blocks_to_image((10, 12), (4, 4), (2, 2), pads=(1, 1, 1, 1))
+
+
+@case
+def blocks_with_gaps_and_an_image_that_goes_on() -> Case:
+    return blocks_to_image((8, 9), (2, 3), (3, 2), pads=(0, 0, 1, 2))
+
+
+@case
+def blocks_that_do_not_divide_by_their_step() -> Case:
+    return blocks_to_image((5, 6, 7), (2, 2, 3), (2, 1, 3), pads=(0, 1, 0, 0, 0, 2))
+
+
+@case
+def blocks_that_are_dilated() -> Case:
+    return blocks_to_image((11, 10), (3, 3), (1, 2), pads=(2, 1, 2, 1), dilations=(2, 1))
+
+
+@case
+def blocks_that_overlap_more_than_is_added_up() -> Case:
+    return blocks_to_image((12, 12), (9, 9), (1, 1))
+
+
 @pytest.mark.parametrize("engine", ["reference", "armillary"])
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_it_is_the_same_as_onnx_runtime(name: str, engine: str) -> None:

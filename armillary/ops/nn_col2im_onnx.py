@@ -1,0 +1,132 @@
+"""ONNX Col2Im: blocks added into an image where they lie.
+
+In: (batch, channels * taps, blocks), the sizes of image and block, known when importing. Out: (batch, channels,
+*image). Blocks that are `stride` apart put tap `s * j + p` on places of phase p, j steps further on: so each phase is a
+sum of as many shifted planes as blocks overlap, and the phases are shuffled into the image. Dilated blocks, and more
+than MOST planes, are a transposed convolution whose weights pick one tap each. Invariant: every element of a block is
+added once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.ops.nn_common import call, extent, reshape_to, window_count
+from armillary.record import record
+from armillary.relay.expr import Expr, const
+from armillary.relay.op import OnnxNode, from_onnx
+
+MOST = 64  # planes that are added: as many loads as one kernel should have
+
+
+@record
+class _Blocks:
+    """Sizes by spatial axis."""
+
+    image: tuple[int, ...]
+    block: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    pads: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+@from_onnx("Col2Im", since=18)
+def col2im(node: OnnxNode) -> Expr:
+    ty = node.type_of(0)
+    image = tuple(int(v) for v in node.const(1, "image_shape").reshape(-1))
+    block = tuple(int(v) for v in node.const(2, "block_shape").reshape(-1))
+    rank, taps = len(image), math.prod(block)
+    if rank not in (1, 2, 3) or ty.ndim != 3 or ty.static[1] % taps:
+        raise UnsupportedError(f"Col2Im node {node.name!r}: blocks {block} of {rank} axes in data {ty}")
+    strides, dilation = (tuple(node.ints(n) or (1,) * rank) for n in ("strides", "dilations"))
+    pads = tuple(node.ints("pads") or (0,) * 2 * rank)
+    counts = tuple(
+        window_count(image[a], (pads[a], pads[rank + a]), block[a], strides[a], dilation[a]) for a in range(rank)
+    )
+    batch, rows, columns = ty.static
+    if math.prod(counts) != columns:
+        raise TypeMismatch(f"Col2Im node {node.name!r}: expected {math.prod(counts)} blocks, got {columns}")
+    blocks = _Blocks(image, block, strides, dilation, pads, counts)
+    if set(dilation) == {1} and math.prod(_overlaps(blocks)) <= MOST:
+        return _by_phases(node.input(0), (batch, rows // taps), blocks)
+    data = reshape_to(node.input(0), (batch, rows, *counts))
+    return _by_transposed_convolution(data, rows // taps, blocks, str(ty.dtype))
+
+
+def _overlaps(found: _Blocks) -> list[int]:
+    """Blocks that overlap along each axis."""
+    return [-(-size // step) for size, step in zip(found.block, found.strides, strict=True)]
+
+
+def _sum(terms: list[Expr]) -> Expr:
+    """Pair by pair, so that no chain is long."""
+    while len(terms) > 1:
+        pairs = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)]
+        terms = pairs + terms[2 * len(pairs) :]
+    return terms[0]
+
+
+def _by_phases(x: Expr, outer: tuple[int, int], found: _Blocks) -> Expr:
+    """Sums of shifted planes, one for each phase, then the phases side by side."""
+    rank = len(found.image)
+    steps = _overlaps(found)
+    grown = [count + more - 1 for count, more in zip(found.counts, steps, strict=True)]
+    data = reshape_to(x, (*outer, *found.block, *found.counts))
+    fill = [(0, m * s - size) for m, s, size in zip(steps, found.strides, found.block, strict=True)]
+    if any(more for _, more in fill):
+        data = call("nn.pad", data, pad_width=((0, 0), (0, 0), *fill, *((0, 0),) * rank))
+    planes = [_shifted(data, place, outer, steps, found) for place in itertools.product(*map(range, steps))]
+    beside = call(
+        "transpose", _sum(planes),
+        axes=(0, 1, *(axis for a in range(rank) for axis in (2 + rank + a, 2 + a))),
+    )  # fmt: skip
+    sizes = [g * s for g, s in zip(grown, found.strides, strict=True)]
+    return _cut(reshape_to(beside, (*outer, *sizes)), sizes, found)
+
+
+def _shifted(
+    data: Expr, place: Sequence[int], outer: tuple[int, int], steps: Sequence[int], found: _Blocks
+) -> Expr:
+    """The taps of all phases that lie `place` steps further on, among zeros: (batch, channels, *phases, *grown)."""
+    rank = len(place)
+    begin = [at * step for at, step in zip(place, found.strides, strict=True)]
+    end = [b + step for b, step in zip(begin, found.strides, strict=True)]
+    axes = tuple(range(2, 2 + rank))
+    taps = call("strided_slice", data, begin=tuple(begin), end=tuple(end), strides=(1,) * rank, axes=axes)
+    if all(more == 1 for more in steps):
+        return taps
+    around = [(at, more - 1 - at) for at, more in zip(place, steps, strict=True)]
+    return call("nn.pad", taps, pad_width=((0, 0),) * (2 + rank) + tuple(around))
+
+
+def _cut(whole: Expr, sizes: Sequence[int], found: _Blocks) -> Expr:
+    """The image without its padding; zeros where it goes on behind the last block."""
+    rank = len(sizes)
+    ends = [pad + size for pad, size in zip(found.pads, found.image, strict=False)]
+    more = [max(0, end - size) for end, size in zip(ends, sizes, strict=True)]
+    if any(more):
+        whole = call("nn.pad", whole, pad_width=((0, 0), (0, 0), *((0, m) for m in more)))
+    if list(found.image) == [size + m for size, m in zip(sizes, more, strict=True)]:
+        return whole
+    begin, axes = found.pads[:rank], tuple(range(2, 2 + rank))
+    return call("strided_slice", whole, begin=begin, end=tuple(ends), strides=(1,) * rank, axes=axes)
+
+
+def _by_transposed_convolution(data: Expr, channels: int, found: _Blocks, dtype: str) -> Expr:
+    rank, taps = len(found.image), math.prod(found.block)
+    weight = np.tile(np.eye(taps, dtype=dtype), (channels, 1)).reshape(channels * taps, 1, *found.block)
+    extra = tuple(
+        found.image[a] + found.pads[a] + found.pads[rank + a]
+        - (found.counts[a] - 1) * found.strides[a] - extent(found.block[a], found.dilation[a])
+        for a in range(rank)
+    )  # fmt: skip
+    return call(
+        f"nn.conv{rank}d_transpose", data, const(weight), strides=found.strides, padding=found.pads,
+        dilation=found.dilation, channels=channels, kernel_size=found.block, groups=channels, output_padding=extra,
+    )  # fmt: skip
