@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,7 @@ from armillary.relay.parser import parse
 from armillary.relay.pattern import is_op, wildcard
 from armillary.relay.transform.pipeline import optimize
 from armillary.relay.walk import not_primitive, post_order
+from armillary.runtime import cpu
 from armillary.transform import Pass, PassContext, Sequential
 
 AVX = "llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu"
@@ -191,6 +194,20 @@ def test_pass_survives_5000_lets(name: str) -> None:
         body = Let(names[k], relay.negative(names[k - 1] if k else x), body)
     module = PASSES[name](IRModule.from_expr(Function((x,), body)))
     np.testing.assert_array_equal(evaluate(module, [np.ones(2, "float32")]), np.ones(2, "float32"))
+
+
+@pytest.mark.parametrize("step", [lambda x: x + relay.const(1.0), lambda x: relay.tanh(x) * relay.const(2.0)])
+def test_a_long_chain_of_elementwise_calls_becomes_kernels_that_can_be_lowered(step: Callable[[Expr], Expr]) -> None:
+    x = relay.var("x", shape=(2, 5))
+    y: Expr = x
+    for _ in range(160):
+        y = step(y) - x
+    values = np.linspace(-1, 1, 10, dtype=np.float32).reshape(2, 5)
+    module = IRModule.from_expr(relay.Function([x], y))
+    graph = relay.build(module, "llvm")["default"](cpu(0))
+    graph.set_input("x", values)
+    graph.run()
+    np.testing.assert_allclose(graph.get_output(0).numpy(), evaluate(module, {"x": values}), rtol=1e-4, atol=1e-4)
 
 
 def test_fused_kernels_respect_max_depth() -> None:

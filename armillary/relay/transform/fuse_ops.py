@@ -29,6 +29,7 @@ from armillary.relay.walk import copy_type, map_children, not_primitive, post_or
 from armillary.transform import PassContext, define_pass, register_config_option
 
 MAX_DEPTH = register_config_option("relay.FuseOps.max_depth", int, 256, "largest number of calls in one kernel")
+DEEPEST = 96  # calls of a kernel: lowering a chain of them walks as many expressions deep, in Python's stack
 
 
 @define_pass("fuse-ops")
@@ -36,7 +37,7 @@ def fuse_ops(module: IRModule, *, fuse_opt_level: int = -1) -> IRModule:
     """Group calls into primitive functions; `fuse_opt_level` -1 means that of the PassContext."""
     context = PassContext.current()
     level = context.opt_level if fuse_opt_level < 0 else fuse_opt_level
-    depth = context.get(MAX_DEPTH) if level > 0 else 1
+    depth = min(context.get(MAX_DEPTH), DEEPEST) if level > 0 else 1
     return on_functions(module, partial(_fuse, max_depth=depth if level > 0 else 0))
 
 
