@@ -210,9 +210,10 @@ class _Inference:
         axes = (*reader.stage.op.axis, *reader.stage.op.reduce_axis)
         values = {a.var: reader.low[a].plus(reader.values[a]) for a in axes}
         value = self.space.evaluate(index, values)
-        if value is None or _is_cut(value) or not any(map(_is_cut, values.values())):
+        moving = frozenset(v for v in self.space.high if v not in fixed)
+        if value is None or _is_cut(value, moving) or not any(_is_cut(v, moving) for v in values.values()):
             return None
-        return self.space.interval(value, frozenset(v for v in value.vars if v in self.space.high and v not in fixed))
+        return self.space.interval(value, value.vars & moving)
 
     def _environment(self, reader: Plan, fixed: frozenset[Var]) -> dict[Var, Linear]:
         """Axes of the reader as values of the fixed loops plus one variable for all that moves."""
@@ -361,6 +362,6 @@ def _is_tensorized(stage: Stage, position: int) -> bool:
     return any((n := stage.notes.get(a)) is not None and n.intrinsic is not None for a in stage.leaf[: position + 1])
 
 
-def _is_cut(value: Linear) -> bool:
-    """Whether it takes quotients or remainders."""
-    return any(isinstance(term, Atom) for term in value.terms)
+def _is_cut(value: Linear, moving: frozenset[Var]) -> bool:
+    """Whether it takes quotients or remainders of what moves."""
+    return any(isinstance(term, Atom) and term.vars & moving for term in value.terms)

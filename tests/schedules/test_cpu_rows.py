@@ -174,17 +174,20 @@ def test_standardize_over_axes_in_the_middle() -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_tile_of_columns_is_as_wide_as_its_readers_ask() -> None:
+@pytest.mark.parametrize(
+    ("shape", "width"), [((1, 16, 4, 2100), 112), ((3, 16, 4, 2100), 112), ((3, 5, 16, 30, 35), 128)]
+)
+def test_a_tile_of_columns_is_as_wide_as_its_readers_ask(shape: tuple[int, ...], width: int) -> None:
     """Axes behind the sum are fused and cut where no axis ends: what the tile computes is no wider for that."""
     op = get_op("nn.softmax")
-    x = te.placeholder((1, 16, 4, 2100), "float32", "x")
-    workload = Workload(op, op.attrs_class(axis=1), (TensorType((1, 16, 4, 2100), "float32"),), Target(AVX))
+    x, axis = te.placeholder(shape, "float32", "x"), shape.index(16)
+    workload = Workload(op, op.attrs_class(axis=axis), (TensorType(shape, "float32"),), Target(AVX))
     row, _ = choose(workload)
     assert row.name == "softmax_across" and row.compute is not None
     y = row.compute(workload.attrs, x)
     schedule = te.create_schedule(y.op)
     row.schedule(schedule, Fused(workload, (y,), (y,), (x,)))
-    assert "alloc softmax_max: Buffer[(1, 112)" in str(lower_schedule(schedule, [x, y], "f"))
+    assert f"alloc softmax_max: Buffer[(1, {width})" in str(lower_schedule(schedule, [x, y], "f"))
 
 
 @pytest.mark.parametrize("shape", [(5, 8), (2, 3, 45), (1, 2, 100)])
