@@ -36,7 +36,9 @@ DATA_CYCLES, OUTPUT_CYCLES = 9.5, 5.0  # per vector and point: both transforms o
 MIN_TASKS = 4  # strips: fewer leave threads without work
 MIN_STRIP = 4  # tiles of a strip: fewer read the weights too often
 TRAFFIC = 1.6  # carried points lie in as many places as a tile has points, which costs more than their bytes
-CARRIED = (13.6, 2.6)  # cycles to carry a cache line through L3: for itself, and times those of reading one from there
+# Cycles to carry a cache line through L3: for itself, and times those of reading one from there; with two FMA ports
+CARRIED, CARRIED_BESIDE_TWO_PORTS = (13.6, 2.6), (4.0, 1.0)
+SHOWN_AGAIN = 0.4  # of the time to read the weights again for each strip, beyond what its first tiles show: two ports
 LINE = 64
 AHEAD = (8, 64)  # tiles in phases: fewer are bound by memory, of more the arithmetic hides the weights by itself
 STRIP_SHARE = 0.85  # of L2, for a strip and all weights
@@ -184,7 +186,7 @@ def estimate(layer: Layer, plan: Plan, cpu: CpuModel, network: int = 0, tile: Ti
     if ahead and weights > product.cycles:
         product = Estimate(product.name, weights, "memory bandwidth")
     vectors = layer.tiles(plan.tile) * (layer.inputs * DATA_CYCLES + layer.outputs * OUTPUT_CYCLES) / cpu.lanes
-    transforms = vectors * points + _carrying(layer, plan, cpu)
+    transforms = vectors * points + _carrying(layer, plan, cpu) + _rereading(layer, plan, cpu)
     bound = product.bound if product.cycles > transforms else "the transforms"
     return Estimate(f"{plan}, tile {tile}", product.cycles + transforms, bound)
 
@@ -206,17 +208,30 @@ def _carrying(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
     """Cycles to write data and products and to read them again, beyond those of a strip that stays in L2.
 
     What L2 keeps comes at its rate, a write as dear as two reads. Of the rest, lines on their way to L3 and back wait
-    side by side, so its rate is a small part: at 9 bytes per cycle a line of each took 25 to 35 cycles, at 26 some 20
-    are assumed.
+    side by side, so its rate is a small part. At 9 bytes per cycle a line took 25 to 35 cycles on a busy host, 3 to 23 on
+    a quiet one; at 26 bytes and one port some 20 are assumed.
     """
     data, products, rate = _carried(layer, plan, cpu)
     if not rate or not data:
         return 0.0
     beyond = max(0.0, 1.0 - STRIP_SHARE * cpu.l2 / (data + products))
-    own, reads = CARRIED
+    own, reads = CARRIED if cpu.fma_ports == 1 else CARRIED_BESIDE_TWO_PORTS
     kept = TRAFFIC * (2 * data + 3 * products) / cpu.memory.l2
     gone = (data + products) / LINE * (own + reads * LINE / min(rate, cpu.memory.l3))
     return (1.0 - beyond) * kept + beyond * gone
+
+
+def _rereading(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
+    """Cycles by which strips whose weights do not stay in L2 are slower than their tiles say; seen with two FMA ports.
+
+    At 9 bytes per cycle 256 channels on 56x56 take 8.5 ms in strips and 7.2 in phases, on 80x80 17.8 and 14.3, 128
+    channels on 112x112 8.7 and 8.2; 64 channels, whose weights stay, 0.48 and 0.54 on 56x56.
+    """
+    rate = _again(layer, plan, cpu) if plan.strip else cpu.memory.l2
+    if cpu.fma_ports == 1 or rate >= cpu.memory.l2:
+        return 0.0
+    strips = layer.batch * layer.below(plan.tile) * (layer.beside(plan.tile) // plan.strip)
+    return SHOWN_AGAIN * (strips - 1) * layer.weights(plan.tile) / rate
 
 
 def plans(layer: Layer, tile: int) -> list[Plan]:
