@@ -208,8 +208,8 @@ def _carrying(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
     """Cycles to write data and products and to read them again, beyond those of a strip that stays in L2.
 
     What L2 keeps comes at its rate, a write as dear as two reads. Of the rest, lines on their way to L3 and back wait
-    side by side, so its rate is a small part. At 9 bytes per cycle a line took 25 to 35 cycles on a busy host, 3 to 23 on
-    a quiet one; at 26 bytes and one port some 20 are assumed.
+    side by side, so its rate is a small part. At 9 bytes per cycle a line took 25 to 35 cycles on a busy host, 3 to 23
+    on a quiet one; at 26 bytes and one port some 20 are assumed.
     """
     data, products, rate = _carried(layer, plan, cpu)
     if not rate or not data:
