@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from armillary.driver.lower_fused import find_anchor
+from armillary.driver.lower_fused import find_anchor, workload_of
 from armillary.driver.one_row import with_one_row
 from armillary.errors import ArtifactError
 from armillary.relay.expr import Function
 from armillary.relay.work import argument_reads, function_work
-from armillary.schedules.registry import Workload, explain
+from armillary.schedules.registry import explain
 from armillary.target import Target
 from armillary.target.cost import Explanation
 
@@ -37,10 +37,11 @@ class KernelNotes:
 
 def explain_function(function: Function, target: Target) -> Explanation:
     """The choice for one fused function, as lowering makes it."""
-    anchor = find_anchor(with_one_row(function, target))
+    seen = with_one_row(function, target)
+    anchor = find_anchor(seen)
     if anchor is None:
         return Explanation("copy")
-    return explain(Workload(anchor.op, anchor.attrs, tuple(a.checked_type for a in anchor.args), target))
+    return explain(workload_of(seen, anchor, target))
 
 
 def kernel_attrs(function: Function, target: Target) -> dict[str, str]:

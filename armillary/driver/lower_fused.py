@@ -9,6 +9,7 @@ highest kind, the last one among equals; it chooses the schedule (schedules/regi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from armillary.node import post_order
 from armillary.relay.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Kind, Op, get_op
 from armillary.relay.types import TupleType, Type, tensor_fields
-from armillary.schedules.registry import Fused, Implementation, Workload, choose
+from armillary.schedules.registry import Fused, Workload, choose, is_implemented
 from armillary.target import Target
 from armillary.tir import build as T
 from armillary.tir.stmt import PrimFunc
@@ -35,12 +36,9 @@ def lower_fused(function: Function, target: Target, name: str) -> PrimFunc:
     if results and all(0 in ty.shape for ty in results):
         return _nothing(function, name)
     anchor = find_anchor(function)
-    workload = implementation = None
-    if anchor is not None:
-        workload = Workload(anchor.op, anchor.attrs, tuple(a.checked_type for a in anchor.args), target)
-        implementation, _ = choose(workload)
+    implementation = None if anchor is None else choose(workload_of(function, anchor, target))[0]
     with target:  # a compute may depend on the vectors and registers it is compiled for
-        fused = _compose(function, anchor, workload, implementation, target)
+        fused = _compose(function, anchor, target)
     schedule = te.create_schedule([t.op for t in fused.outputs])
     if implementation is None:
         implementation, _ = choose(fused.workload)
@@ -69,15 +67,33 @@ def find_anchor(function: Function) -> Call | None:
     return best
 
 
+def workload_of(function: Function, anchor: Call, target: Target) -> Workload:
+    """What the choice of the function's schedule depends on."""
+    alone = _workload(anchor, target)
+    together = replace(alone, inner=tuple(_workload(c, target) for c in _contractions(function) if c is not anchor))
+    return together if is_implemented(together) else alone
+
+
+def _workload(call: Call, target: Target) -> Workload:
+    return Workload(call.op, call.attrs, tuple(a.checked_type for a in call.args), target)
+
+
+def _contractions(function: Function) -> list[Call]:
+    calls = [e for e in post_order(function.body) if isinstance(e, Call) and isinstance(e.op, Op)]
+    return [call for call in calls if call.op.kind == Kind.CONTRACTION]
+
+
 def _rank(call: Call) -> int:
     kind = call.op.kind
     return -1 if kind >= Kind.TUPLE else int(kind)
 
 
-def _compose(
-    function: Function, anchor: Call | None, workload: Workload | None, chosen: Implementation | None, target: Target
-) -> Fused:
+def _compose(function: Function, anchor: Call | None, target: Target) -> Fused:
     """Evaluate the body over TE tensors."""
+    workload = None if anchor is None else workload_of(function, anchor, target)
+    chosen = {} if workload is None else {id(anchor): choose(workload)[0]}
+    inner = [c for c in _contractions(function) if c is not anchor] if workload is not None and workload.inner else []
+    chosen |= {id(call): choose(_workload(call, target))[0] for call in inner}
     inputs: list[te.Tensor] = []
     values: dict[int, Value] = {}
     for parameter in function.params:
@@ -86,7 +102,7 @@ def _compose(
     for item in post_order(function.body, lambda n: not isinstance(n, Op)):
         match item:
             case Call():
-                rule = chosen.compute if item is anchor and chosen is not None and chosen.compute else None
+                rule = chosen[id(item)].compute if id(item) in chosen else None
                 values[id(item)] = _call(item, [values[id(a)] for a in item.args], rule)
                 if item is anchor:
                     anchor_tensors = _flat(values[id(item)])
@@ -101,7 +117,8 @@ def _compose(
     outputs = _distinct(_flat(values[id(function.body)]), inputs)
     if workload is None:
         workload = Workload(get_op("copy"), None, tuple(p.checked_type for p in function.params), target)
-    return Fused(workload, anchor_tensors, outputs, tuple(inputs))
+    first = tuple(t for call in inner for t in _flat(values[id(call)]))
+    return Fused(workload, anchor_tensors, outputs, tuple(inputs), first)
 
 
 def _placeholders(name: str, ty: Type, inputs: list[te.Tensor]) -> Value:

@@ -31,6 +31,7 @@ from armillary.ops.nn_conv import Conv2DAttrs, convolve, result_dtype, window
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, Dim, TensorType, Type
+from armillary.target.cost_separable import Separable
 
 
 @record
@@ -197,3 +198,9 @@ def _bad_samples() -> Iterator[BadSample]:
 @depthwise_blocked.bad_samples
 def _bad_depthwise() -> Iterator[BadSample]:
     yield BadSample(BlockedDepthwiseAttrs(), (f32(1, 2, 6, 6, 8), f32(2, 1, 3, 3, 8, 8)), "must be (O/co, 1, KH, KW")
+
+
+def separable_of(data: TensorType, result: TensorType) -> Separable:
+    """The sizes of a 1x1 convolution behind a depthwise one: of its blocked data and result."""
+    (batch, blocks, height, width, block), (_, chunks, _, _, lanes) = data.static, result.static
+    return Separable(batch, blocks * block, chunks * lanes, height, width)

@@ -29,22 +29,35 @@ ComputeRule = Callable[..., Any]  # (attrs, *tensors) -> te tensor or list
 
 @dataclass(frozen=True)
 class Workload:
-    """What a choice may depend on: one operator call, by attributes and types, on a target."""
+    """What a choice may depend on: one operator call, by attributes and types, on a target.
+
+    `inner`: the contractions that its kernel computes first, of which it reads the results.
+    """
 
     op: Op
     attrs: Any  # Any: each Op has its own attrs class
     types: tuple[Type, ...]
     target: Target
+    inner: tuple[Workload, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The operators, as `implement` names them: in the order they are computed, with plus signs between."""
+        return " + ".join((*(w.op.name for w in self.inner), self.op.name))
 
 
 @dataclass(frozen=True)
 class Fused:
-    """A fused function as tensors: `anchor` is the anchor operator's result, `outputs` the function's results."""
+    """A fused function as tensors: `anchor` is the anchor operator's result, `outputs` the function's results.
+
+    `inner`: the results of the workload's inner contractions.
+    """
 
     workload: Workload
     anchor: tuple[te.Tensor, ...]
     outputs: tuple[te.Tensor, ...]
     inputs: tuple[te.Tensor, ...]
+    inner: tuple[te.Tensor, ...] = ()
 
 
 ScheduleRule = Callable[[te.Schedule, Fused], None]
@@ -79,7 +92,10 @@ def implement(
     priority: int = 10,
     explain: ExplainRule | None = None,
 ) -> Callable[[ScheduleRule], ScheduleRule]:
-    """Decorator: register a schedule (and perhaps a compute, and a rule that explains its choices) for an operator."""
+    """Decorator: register a schedule (and perhaps a compute, and a rule that explains its choices) for an operator.
+
+    `op` is the operator's name, or those of a kernel of several contractions with " + " between, the anchor last.
+    """
 
     def register(rule: ScheduleRule) -> ScheduleRule:
         row = Implementation(name or rule.__name__, op, family, rule, compute, when, priority, explain)
@@ -108,12 +124,18 @@ def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
     family = workload.target.kind.family
     _load(family)
     reasons: list[str] = []
-    for row in _ROWS.get((family, workload.op.name), ()):
+    for row in _ROWS.get((family, workload.name), ()):
         reason = row.when(workload)
         if reason is None:
             return row, tuple(reasons)
         reasons.append(f"{row.name}: {reason}")
-    return Implementation("default", workload.op.name, family, DEFAULTS[family]), tuple(reasons)
+    return Implementation("default", workload.name, family, DEFAULTS[family]), tuple(reasons)
+
+
+def is_implemented(workload: Workload) -> bool:
+    """Whether some schedule is made for its operators together."""
+    _load(workload.target.kind.family)
+    return (workload.target.kind.family, workload.name) in _ROWS
 
 
 def explain(workload: Workload) -> Explanation:

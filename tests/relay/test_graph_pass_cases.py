@@ -29,6 +29,7 @@ OPTIONS = {
     "combine-parallel-dense": {"min_num_branches": 2},
     "convert-layout": {"desired_layouts": {"nn.conv2d": ["NHWC", "default"]}},
     "fourier-conv2d": {"target": AVX},
+    "fuse-depthwise": {"target": AVX},
     "fuse-ops": {"fuse_opt_level": 3},
     "merge-groups": {"target": AVX},
     "merge-composite": {"pattern_table": [("lib.conv2d", CONV_RELU)]},

@@ -33,6 +33,7 @@ from armillary.relay.transform.fold_margins import fold_margins
 from armillary.relay.transform.fold_scale_axis import fold_scale_axis
 from armillary.relay.transform.fourier_conv2d import fourier_conv2d
 from armillary.relay.transform.frames_conv2d import frames_conv2d
+from armillary.relay.transform.fuse_depthwise import fuse_depthwise
 from armillary.relay.transform.fuse_ops import fuse_ops
 from armillary.relay.transform.hoist_elementwise import hoist_elementwise
 from armillary.relay.transform.infer_type import infer_type
@@ -153,6 +154,7 @@ def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
         # Every call is the call of a kernel.
         infer_type.bind(),
         fuse_ops.bind(),
+        fuse_depthwise.bind(target=target),
         kernel_per_call.bind(),
         inline.bind(),
         infer_type.bind(),

@@ -183,14 +183,18 @@ def schedule_in_tiles(schedule: te.Schedule, fused: Fused, tile_output: TileRule
     for tensor in kept:
         if tensor.op is not conv.op and tensor.op is not output.op and tensor not in after:
             schedule_stage(schedule, tensor, cpu)
-    accumulator = conv
-    if output.op is conv.op:
-        accumulator = schedule.cache_write(conv, "local")
-        output = fused.outputs[0]
-    else:
-        schedule[conv].set_scope("local")
+    accumulator = accumulator_of(schedule, conv, output)
     at = tile_output(schedule, output, accumulator, cpu, fused.workload)
     compute_in_tile(schedule, after, schedule[output], at)
+
+
+def accumulator_of(schedule: te.Schedule, conv: te.Tensor, output: te.Tensor) -> te.Tensor:
+    """The sum in registers: of its own, where nothing follows it and it is what is written."""
+    if output.op is not conv.op:
+        schedule[conv].set_scope("local")
+        return conv
+    made: te.Tensor = schedule.cache_write(conv, "local")
+    return made
 
 
 def _tile_output(
@@ -243,7 +247,7 @@ def _tile_output(
         ask_ahead(sums[-1], tile.vectors * nest.steps, sharers)
     for inside in sums:
         spelled = ("kh", "kw") if tile.tall > 1 and _has_padded_rows(workload) else ("kw",)
-        _schedule_sum(inside, spelled, is_tall=tile.tall > 1)
+        schedule_sum(inside, spelled, is_tall=tile.tall > 1)
     return at
 
 
@@ -299,7 +303,7 @@ def _asks_ahead(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
     return weights > cpu.l2 // 4 and MIN_TILES <= tiles <= most
 
 
-def _schedule_sum(inside: te.Stage, spelled: tuple[str, ...], *, is_tall: bool) -> None:
+def schedule_sum(inside: te.Stage, spelled: tuple[str, ...], *, is_tall: bool) -> None:
     """One tile: its reduction loops outside, all its registers and the loops over `spelled` taps unrolled."""
     *blocks, _, chunk_tile, row_tile, width_tile, block_tile = inside.op.axis
     reduce_axes = list(inside.op.reduce_axis)

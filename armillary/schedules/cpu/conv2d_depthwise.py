@@ -102,7 +102,15 @@ def depthwise_blocked(schedule: te.Schedule, fused: Fused) -> None:
 def _tile_output(
     schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, cpu: CpuModel, workload: Workload
 ) -> te.IterVar:
-    """Tile the output, put the sum inside; gives the loop of a tile."""
+    """Tile the output, put the sum inside; threads share lines. Gives the loop of a tile."""
+    return tile_depthwise(schedule, output, accumulator, cpu, workload, is_shared=True)
+
+
+def tile_depthwise(
+    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, cpu: CpuModel, workload: Workload, *,
+    is_shared: bool,
+) -> te.IterVar:  # fmt: skip
+    """Tile the output, put the sum inside; gives the loop of a tile. `is_shared`: threads share its lines."""
     stage = schedule[output]
     batch, chunk, height, width, block = stage.op.axis
     nest = depthwise_nest(workload, cpu)
@@ -110,9 +118,10 @@ def _tile_output(
     tiles = -(-static_extent(width) // tile.rows)
     chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
     width_outer, width_inner = stage.split(width, factor=tile.rows)
-    lines = in_bands(stage, chunk_outer, height) if is_banded(workload) else [chunk_outer, height]
+    lines = in_bands(stage, chunk_outer, height) if is_shared and is_banded(workload) else [chunk_outer, height]
     stage.reorder(batch, *lines, width_outer, chunk_inner, width_inner, block)
-    stage.parallel(fuse_all(stage, [batch, *lines]))
+    if is_shared:
+        stage.parallel(fuse_all(stage, [batch, *lines]))
     stage.vectorize(block)
     stage.unroll(width_inner)
     stage.unroll(chunk_inner)

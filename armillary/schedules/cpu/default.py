@@ -88,9 +88,9 @@ def keep_row_values(schedule: te.Schedule, kept: Sequence[te.Tensor]) -> list[te
     return found
 
 
-def schedule_injective(schedule: te.Schedule, fused: Fused) -> list[te.Tensor]:
-    """Inline the injective stages that are not outputs; give the tensors that stay, producers first."""
-    outputs = {id(t.op) for t in fused.outputs}
+def schedule_injective(schedule: te.Schedule, fused: Fused, stay: Sequence[te.Tensor] = ()) -> list[te.Tensor]:
+    """Inline the injective stages but the outputs and those of `stay`; give the tensors left, producers first."""
+    outputs = {id(t.op) for t in (*fused.outputs, *stay)}
     readers = _reader_counts(schedule)
     costs: dict[int, int] = {}  # of the stages that were inlined, with all that was inlined into them
     kept = []

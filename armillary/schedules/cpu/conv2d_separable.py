@@ -1,0 +1,87 @@
+"""A depthwise convolution and the 1x1 convolution that reads it, band by band of rows.
+
+In: a fused function with both, as the pass fuse-depthwise makes it. Out: for each band of rows, in one thread, all
+channels of the depthwise convolution and of what is elementwise behind it, into memory that stays in L2; then the 1x1
+convolution of these rows. Invariant: nothing is computed twice, since a row of the one needs a row of the other; each
+part has the register tile it would have alone. How many rows: target/cost_separable.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from armillary import te
+from armillary.ops.nn_conv_blocked import separable_of
+from armillary.schedules.cpu.common import accumulators, compute_in_tile, followers, fuse_all
+from armillary.schedules.cpu.conv2d_blocked import accumulator_of, direct_compute, nest_of, schedule_sum
+from armillary.schedules.cpu.conv2d_depthwise import depthwise_nest, tile_depthwise
+from armillary.schedules.cpu.default import schedule_injective, schedule_stage
+from armillary.schedules.registry import Fused, Workload, implement
+from armillary.target.cost import Estimate, Explanation, choose_tile, explained, tile_estimate
+from armillary.target.cost_depthwise import choose_depthwise, depthwise_estimate
+from armillary.target.cost_separable import Separable, band_rows
+from armillary.target.cpu import CpuModel, cpu_model
+
+
+def explain_separable(workload: Workload) -> Explanation:
+    """Both parts, each with its tile, against nothing: the pass that joins them weighs it."""
+    cpu = cpu_model(workload.target)
+    nest, inner = nest_of(workload, cpu), depthwise_nest(workload.inner[0], cpu)
+    tile, first = choose_tile(nest, cpu), choose_depthwise(inner, cpu)
+    parts = depthwise_estimate(inner, first, cpu), tile_estimate(nest, tile, cpu)
+    longer = max(parts, key=lambda part: part.cycles)
+    name = f"depthwise and 1x1 convolution in bands of {band_rows(_sizes(workload), cpu)} rows"
+    return explained(name, f"{first}, {tile}", [Estimate(name, sum(p.cycles for p in parts), longer.bound)], cpu)
+
+
+@implement(
+    "nn.contrib_depthwise_conv2d_NCHWc + nn.contrib_conv2d_NCHWc", family="cpu", name="separable",
+    compute=direct_compute, explain=explain_separable,
+)  # fmt: skip
+def separable(schedule: te.Schedule, fused: Fused) -> None:
+    """Both convolutions in bands."""
+    (conv,), (depthwise,), (output,) = fused.anchor, fused.inner, fused.outputs
+    workload, cpu = fused.workload, cpu_model(fused.workload.target)
+    middle = conv.op.input_tensors[0]
+    kept = schedule_injective(schedule, fused, stay=[middle])
+    behind, after = followers(schedule, depthwise, kept), followers(schedule, conv, kept)
+    between = [t for t in behind if t.op not in {a.op for a in (*after, conv, middle, output)}]
+    for tensor in kept:
+        if tensor.op not in {t.op for t in (*behind, depthwise)}:
+            schedule_stage(schedule, tensor, cpu)
+    band = _tile_bands(schedule, output, accumulator_of(schedule, conv, output), after, cpu, workload)
+    accumulator = accumulator_of(schedule, depthwise, middle)
+    at = tile_depthwise(schedule, middle, accumulator, cpu, workload.inner[0], is_shared=False)
+    compute_in_tile(schedule, between, schedule[middle], at)
+    schedule[middle].compute_at(schedule[output], band)
+
+
+def _tile_bands(
+    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, after: Sequence[te.Tensor], cpu: CpuModel,
+    workload: Workload,
+) -> te.IterVar:  # fmt: skip
+    """Tile the 1x1 convolution in bands, which threads share; gives the loop over them."""
+    stage = schedule[output]
+    batch, chunk, height, width, block = stage.op.axis
+    tile = choose_tile(nest_of(workload, cpu), cpu)
+    chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
+    width_outer, width_inner = stage.split(width, factor=tile.rows)
+    band, row = stage.split(height, factor=band_rows(_sizes(workload), cpu))
+    stage.reorder(batch, band, chunk_outer, row, width_outer, chunk_inner, width_inner, block)
+    at = fuse_all(stage, [batch, band])
+    stage.parallel(at)
+    stage.vectorize(block)
+    stage.unroll(width_inner)
+    stage.unroll(chunk_inner)
+    schedule[accumulator].compute_at(stage, width_outer)
+    for inside in accumulators(schedule, accumulator):
+        schedule_sum(inside, ("kw",), is_tall=False)
+    compute_in_tile(schedule, [t for t in after if t.op is not output.op], stage, width_outer)
+    return at
+
+
+def _sizes(workload: Workload) -> Separable:
+    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    return separable_of(data, result)

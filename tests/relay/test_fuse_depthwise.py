@@ -1,0 +1,163 @@
+"""fuse-depthwise: which kernels become one, what is left alone, and that values stay; the rows of a band."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import armillary
+from armillary import relay
+from armillary.contrib import graph_executor
+from armillary.driver.explain import explain_function
+from armillary.relay.evaluate import evaluate
+from armillary.relay.expr import Call, Function
+from armillary.relay.op import is_primitive
+from armillary.relay.walk import post_order
+from armillary.runtime.threads import config_threadpool
+from armillary.target import Target
+from armillary.target.cost_separable import Separable, band_rows
+from armillary.target.cpu import cpu_model
+from armillary.transform import PassContext
+
+ZEN4 = Target("llvm -mtriple=x86_64-linux-gnu -mcpu=znver4")
+RNG = np.random.default_rng(3)
+Between = Callable[[Any], Any]
+
+
+def const(*shape: int) -> Any:
+    return relay.const((RNG.standard_normal(shape) / np.sqrt(max(1, np.prod(shape[1:])))).astype("float32"))
+
+
+def swish(y: Any) -> Any:
+    return relay.multiply(y, relay.sigmoid(y))
+
+
+def as_it_is(y: Any) -> Any:
+    return y
+
+
+def separable(
+    shape: tuple[int, ...], outputs: int, *, kernel: int = 3, stride: int = 1, dilation: int = 1,
+    between: Between = relay.nn.relu, is_joined: bool = False, pointwise: int = 1,
+) -> tuple[Function, Any]:  # fmt: skip
+    """relu(conv(between(depthwise(relu(x)) + bias)) + bias), with something added where it is joined; and an input."""
+    channels = shape[1]
+    x = relay.var("x", shape=shape)
+    margin = dilation * (kernel // 2)
+    depthwise = relay.nn.conv2d(
+        relay.nn.relu(x), const(channels, 1, kernel, kernel), groups=channels, channels=channels,
+        kernel_size=(kernel, kernel), strides=(stride, stride), padding=(margin, margin), dilation=(dilation, dilation),
+    )  # fmt: skip
+    middle = between(relay.add(depthwise, const(channels, 1, 1)) if between is not as_it_is else depthwise)
+    weight, padding = const(outputs, channels, pointwise, pointwise), (pointwise // 2, pointwise // 2)
+    y = relay.add(relay.nn.conv2d(middle, weight, padding=padding), const(outputs, 1, 1))
+    joined = relay.add(y, x) if is_joined else y
+    return relay.Function([x], relay.nn.relu(joined)), RNG.standard_normal(shape).astype("float32")
+
+
+def kernels(function: Function, target: Target = ZEN4, rows: int = 2) -> list[list[str]]:
+    """The convolutions of each kernel."""
+    with PassContext(opt_level=3, config={"cpu.separable.rows": rows}):
+        main = relay.optimize(function, target)[0]["main"]
+    made = [e.op for e in post_order(main) if isinstance(e, Call) and is_primitive(e.op)]
+    return [found for f in made if (found := convolutions(f))]
+
+
+def convolutions(kernel: Function) -> list[str]:
+    calls = [e.op.name for e in post_order(kernel.body) if isinstance(e, Call)]  # type: ignore[attr-defined]
+    return [name for name in calls if "conv2d" in name]
+
+
+TOGETHER = ["nn.contrib_depthwise_conv2d_NCHWc", "nn.contrib_conv2d_NCHWc"]
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3", "c"])
+@pytest.mark.parametrize(
+    ("shape", "outputs", "rows", "options"),
+    [
+        ((1, 32, 12, 20), 64, 3, {}),
+        ((2, 48, 10, 17), 40, 5, {"stride": 2}),
+        ((1, 16, 14, 9), 96, 2, {"kernel": 5, "between": swish}),
+        ((1, 64, 8, 31), 64, 4, {"is_joined": True}),
+        ((3, 24, 6, 11), 24, 1, {"between": as_it_is}),
+        ((1, 32, 18, 18), 16, 6, {"dilation": 3, "between": lambda y: relay.clip(y, 0.0, 6.0)}),
+    ],
+)
+def test_values_stay(
+    shape: tuple[int, ...], outputs: int, rows: int, options: dict[str, Any], target: str
+) -> None:  # fmt: skip
+    """Strides, kernels, dilations, batches, nothing or much in between, blocks that are not full; 1 to 3 threads."""
+    function, image = separable(shape, outputs, **options)
+    assert TOGETHER in kernels(function, Target(target), rows)
+    expected = np.asarray(evaluate(function, [image]))
+    with PassContext(opt_level=3, config={"cpu.separable.rows": rows}):
+        library = relay.build(function, target=target)
+    executor = graph_executor.GraphModule(library["default"](armillary.cpu()))
+    try:
+        for threads in (1, 2, 3):
+            config_threadpool(0, threads)
+            executor.run(x=image)
+            np.testing.assert_allclose(executor.get_output(0).numpy(), expected, rtol=2e-4, atol=2e-4)
+    finally:
+        config_threadpool(0, 2)
+
+
+def test_chains_become_pairs() -> None:
+    x = relay.var("x", shape=(1, 32, 16, 16))
+    y = x
+    for _ in range(2):
+        y = relay.nn.conv2d(y, const(32, 1, 3, 3), groups=32, channels=32, kernel_size=(3, 3), padding=(1, 1))
+        y = relay.nn.relu(relay.nn.conv2d(relay.nn.relu(y), const(32, 32, 1, 1)))
+    assert kernels(relay.Function([x], y)) == [TOGETHER, TOGETHER]
+
+
+def test_a_result_that_others_read_stays_a_kernel() -> None:
+    x = relay.var("x", shape=(1, 32, 16, 16))
+    middle = relay.nn.relu(
+        relay.nn.conv2d(x, const(32, 1, 3, 3), groups=32, channels=32, kernel_size=(3, 3), padding=(1, 1))
+    )
+    y = relay.nn.conv2d(middle, const(32, 32, 1, 1))
+    assert TOGETHER not in kernels(relay.Function([x], relay.Tuple([y, relay.nn.max_pool2d(middle, (2, 2))])))
+    assert TOGETHER not in kernels(relay.Function([x], relay.add(y, middle)))
+
+
+def test_wider_windows_behind_it_stay_kernels() -> None:
+    function, _ = separable((1, 32, 16, 16), 32, pointwise=3)
+    assert TOGETHER not in kernels(function)
+
+
+def test_rows_that_do_not_divide_the_image_are_refused() -> None:
+    function, _ = separable((1, 32, 16, 16), 32)
+    assert TOGETHER not in kernels(function, rows=3) and TOGETHER not in kernels(function, rows=0)
+
+
+def test_by_default_what_lies_beyond_the_second_cache_is_joined() -> None:
+    small, large = (separable((1, 64, side, side), 64)[0] for side in (56, 256))
+    assert TOGETHER not in kernels(small, rows=-1)
+    assert TOGETHER in kernels(large, rows=-1)
+
+
+@pytest.mark.parametrize("name", ["znver4", "graniterapids"])
+def test_bands_have_work_and_fit(name: str) -> None:
+    cpu = cpu_model(Target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={name}"))
+    for side, channels, outputs in ((256, 32, 64), (128, 128, 256), (160, 96, 24), (96, 144, 1024)):
+        layer = Separable(1, channels, outputs, side, side)
+        rows = band_rows(layer, cpu)
+        assert rows > 0 and side % rows == 0
+        assert layer.between(rows) <= cpu.l2 / 2 and rows * side >= max(512, outputs / 2)
+    assert band_rows(Separable(1, 64, 64, 251, 251), cpu) == 0  # a prime: bands of one row have too few pixels
+    assert band_rows(Separable(1, 4096, 64, 64, 64), cpu) == 0  # as many rows as have work do not fit
+
+
+def test_the_explanation_names_both() -> None:
+    function, _ = separable((1, 64, 256, 256), 64)
+    with PassContext(opt_level=3):
+        main = relay.optimize(function, ZEN4)[0]["main"]
+        made = [e.op for e in post_order(main) if isinstance(e, Call) and is_primitive(e.op)]
+        (kernel,) = [f for f in made if convolutions(f) == TOGETHER]
+        told = explain_function(kernel, ZEN4)
+    assert told.algorithm == "depthwise and 1x1 convolution in bands of 2 rows"
+    assert told.milliseconds > 0 and told.tile.count("x") == 2
