@@ -16,8 +16,9 @@ FORCED = register_config_option(
     "cpu.separable.rows", int, -1, "rows of a band of fused depthwise and 1x1 convolutions; 0: two kernels; -1: by cost"
 )
 FLOAT = 4
-MIN_PIXELS = 512  # of a band: with 28 to 128 both convolutions took up to 7 % longer than by themselves
-PIXELS_PER_OUTPUT = 0.5  # of a band, so that weights that do not stay in L2 cost less than what is spared
+ROWS = 4  # of a band at least: with two both convolutions took 3 % longer; fewer only where four do not fit
+MIN_PIXELS = 128  # of a band: with 28 to 64 both convolutions took up to 7 % longer than by themselves
+PIXELS_PER_OUTPUT = 0.25  # of a band, so that weights that do not stay in L2 cost less than what is spared
 BAND_SHARE = 0.5  # of L2, for what lies between the two
 MIN_BANDS = 16  # of fewer, an even number, so that two threads have as many
 
@@ -42,20 +43,21 @@ class Separable:
 
 
 def band_rows(layer: Separable, cpu: CpuModel) -> int:
-    """Rows of a band: the fewest with work enough. 0 where L2 holds all that lies between the two, or no such band.
+    """Rows of a band; 0 where the near caches hold what lies between the two, or no rows fit.
 
-    Beyond L2 what lies between is written, with its lines read before, and read again: on a machine with 10 GB/s a core
-    MobileNet v1 spends two fifths of its time so at 1024x1024, a fifth at 512x512.
+    Beyond L2 what lies between is written, with its lines read before, and read again. On a machine with 20 GB/s a core
+    MobileNet v1 so spends two fifths of its time at 1024x1024, a fifth at 512x512; on one with 30, next to none.
     """
     forced: int = PassContext.current().get(FORCED)
     if forced >= 0:
         return forced if forced and layer.height % forced == 0 else 0
-    if layer.batch * layer.between(layer.height) <= cpu.l2:
+    is_fast = 2 * cpu.memory.l3 >= cpu.memory.l2  # the next cache: then little is lost until it is full, too
+    if layer.batch * layer.between(layer.height) < (max(cpu.l2, cpu.l3 // 4) if is_fast else cpu.l2):
         return 0
     pixels = max(MIN_PIXELS, PIXELS_PER_OUTPUT * layer.outputs)
     fitting = (
         rows
-        for rows in range(1, layer.height)
+        for rows in (*range(ROWS, layer.height), *reversed(range(1, min(ROWS, layer.height))))
         if layer.height % rows == 0
         and rows * layer.width >= pixels
         and layer.between(rows) <= BAND_SHARE * cpu.l2

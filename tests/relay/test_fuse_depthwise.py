@@ -143,12 +143,12 @@ def test_by_default_what_lies_beyond_the_second_cache_is_joined() -> None:
 @pytest.mark.parametrize("name", ["znver4", "graniterapids"])
 def test_bands_have_work_and_fit(name: str) -> None:
     cpu = cpu_model(Target(f"llvm -mtriple=x86_64-linux-gnu -mcpu={name}"))
-    for side, channels, outputs in ((256, 32, 64), (128, 128, 256), (160, 96, 24), (96, 144, 1024)):
+    for side, channels, outputs in ((512, 32, 64), (256, 128, 256), (320, 96, 24), (192, 144, 1024)):
         layer = Separable(1, channels, outputs, side, side)
         rows = band_rows(layer, cpu)
         assert rows > 0 and side % rows == 0
-        assert layer.between(rows) <= cpu.l2 / 2 and rows * side >= max(512, outputs / 2)
-    assert band_rows(Separable(1, 64, 64, 251, 251), cpu) == 0  # a prime: bands of one row have too few pixels
+        assert layer.between(rows) <= cpu.l2 / 2 and rows * side >= max(128, outputs / 4)
+    assert band_rows(Separable(1, 512, 64, 127, 127), cpu) == 0  # a prime: bands of one row have too few pixels
     assert band_rows(Separable(1, 4096, 64, 64, 64), cpu) == 0  # as many rows as have work do not fit
 
 
@@ -159,5 +159,5 @@ def test_the_explanation_names_both() -> None:
         made = [e.op for e in post_order(main) if isinstance(e, Call) and is_primitive(e.op)]
         (kernel,) = [f for f in made if convolutions(f) == TOGETHER]
         told = explain_function(kernel, ZEN4)
-    assert told.algorithm == "depthwise and 1x1 convolution in bands of 2 rows"
+    assert told.algorithm == "depthwise and 1x1 convolution in bands of 4 rows"
     assert told.milliseconds > 0 and told.tile.count("x") == 2

@@ -9,6 +9,7 @@ part has the register tile it would have alone. How many rows: target/cost_separ
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from armillary import te
@@ -18,7 +19,7 @@ from armillary.schedules.cpu.conv2d_blocked import accumulator_of, direct_comput
 from armillary.schedules.cpu.conv2d_depthwise import depthwise_nest, tile_depthwise
 from armillary.schedules.cpu.default import schedule_injective, schedule_stage
 from armillary.schedules.registry import Fused, Workload, implement
-from armillary.target.cost import Estimate, Explanation, choose_tile, explained, tile_estimate
+from armillary.target.cost import Estimate, Explanation, Nest, choose_tile, explained, tile_estimate
 from armillary.target.cost_depthwise import choose_depthwise, depthwise_estimate
 from armillary.target.cost_separable import Separable, band_rows
 from armillary.target.cpu import CpuModel, cpu_model
@@ -27,7 +28,7 @@ from armillary.target.cpu import CpuModel, cpu_model
 def explain_separable(workload: Workload) -> Explanation:
     """Both parts, each with its tile, against nothing: the pass that joins them weighs it."""
     cpu = cpu_model(workload.target)
-    nest, inner = nest_of(workload, cpu), depthwise_nest(workload.inner[0], cpu)
+    nest, inner = _nest(workload, cpu), depthwise_nest(workload.inner[0], cpu)
     tile, first = choose_tile(nest, cpu), choose_depthwise(inner, cpu)
     parts = depthwise_estimate(inner, first, cpu), tile_estimate(nest, tile, cpu)
     longer = max(parts, key=lambda part: part.cycles)
@@ -64,7 +65,7 @@ def _tile_bands(
     """Tile the 1x1 convolution in bands, which threads share; gives the loop over them."""
     stage = schedule[output]
     batch, chunk, height, width, block = stage.op.axis
-    tile = choose_tile(nest_of(workload, cpu), cpu)
+    tile = choose_tile(_nest(workload, cpu), cpu)
     chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
     width_outer, width_inner = stage.split(width, factor=tile.rows)
     band, row = stage.split(height, factor=band_rows(_sizes(workload), cpu))
@@ -79,6 +80,11 @@ def _tile_bands(
         schedule_sum(inside, ("kw",), is_tall=False)
     compute_in_tile(schedule, [t for t in after if t.op is not output.op], stage, width_outer)
     return at
+
+
+def _nest(workload: Workload, cpu: CpuModel) -> Nest:
+    """The 1x1 convolution as a product whose blocks need not divide: widths are often powers of two, as 8x3 likes."""
+    return replace(nest_of(workload, cpu), has_rest=cpu.fma_ports > 1)
 
 
 def _sizes(workload: Workload) -> Separable:
