@@ -109,10 +109,26 @@ def written_params(function: PhasedFunction) -> frozenset[S.Buffer]:
     return (written & frozenset(function.params)).union(function.outputs)
 
 
-def integer_range(item: E.Expr, known: Mapping[E.Var, Range]) -> Range:
-    """Bounds of an integer expression from bounds of its variables; None where there is none."""
-    rule = _RANGES.get(type(item))
-    return rule(item, known) if rule is not None else _dtype_range(item.dtype)
+class RangeOf:
+    """Bounds of integer expressions from those of their variables; None where there is none. Each is asked once."""
+
+    def __init__(self, known: Mapping[E.Var, Range]) -> None:
+        self.known = known
+        self._memo: dict[int, tuple[E.Expr, Range]] = {}  # the nodes are kept alive
+
+    def forget(self) -> None:
+        """Ask again: the bounds of variables have changed."""
+        self._memo.clear()
+
+    def __call__(self, item: E.Expr) -> Range:
+        if isinstance(item, E.Var):
+            found = self.known.get(item)
+            return found if found is not None else _dtype_range(item.dtype)
+        memo = self._memo.get(id(item))
+        if memo is None:
+            rule = _RANGES.get(type(item))
+            memo = self._memo[id(item)] = (item, rule(item, self) if rule is not None else _dtype_range(item.dtype))
+        return memo[1]
 
 
 def _dtype_range(dtype: DType) -> Range:
@@ -145,18 +161,18 @@ def _mod(a: Range, b: Range) -> Range:
     return 0, (None if b[1] is None else b[1] - 1)
 
 
-RangeRule = Callable[[Any, Mapping[E.Var, Range]], Range]  # Any: the node type of the row
+RangeRule = Callable[[Any, RangeOf], Range]  # Any: the node type of the row
 
 
 def _binary_range(function: Callable[[Range, Range], Range]) -> RangeRule:
-    def rule(item: Any, known: Mapping[E.Var, Range]) -> Range:
-        return function(integer_range(item.a, known), integer_range(item.b, known))
+    def rule(item: Any, bound: RangeOf) -> Range:
+        return function(bound(item.a), bound(item.b))
 
     return rule
 
 
-def _trunc_range(item: E.TruncDiv, known: Mapping[E.Var, Range]) -> Range:
-    a, b = integer_range(item.a, known), integer_range(item.b, known)
+def _trunc_range(item: E.TruncDiv, bound: RangeOf) -> Range:
+    a, b = bound(item.a), bound(item.b)
     if a[0] is None or a[0] < 0:
         return UNKNOWN
     return _div(a, b) if isinstance(item, E.TruncDiv) else _mod(a, b)
@@ -173,11 +189,11 @@ def _max_range(a: Range, b: Range) -> Range:
     return (max(lows) if lows else None), (None if a[1] is None or b[1] is None else max(a[1], b[1]))
 
 
-def _cast_range(item: E.Cast, known: Mapping[E.Var, Range]) -> Range:
+def _cast_range(item: E.Cast, bound: RangeOf) -> Range:
     source = item.value.dtype
     if not (source.is_int or source.is_bool) or not item.dtype.is_int:
         return _dtype_range(item.dtype)
-    low, high = integer_range(item.value, known)
+    low, high = bound(item.value)
     fits = low is not None and high is not None and item.dtype.min_value <= low and high <= item.dtype.max_value
     if fits or (source.code == item.dtype.code == "int" and item.dtype.bits >= source.bits):
         return low, high
@@ -185,8 +201,7 @@ def _cast_range(item: E.Cast, known: Mapping[E.Var, Range]) -> Range:
 
 
 _RANGES: dict[type, RangeRule] = {
-    E.IntImm: lambda item, known: (item.value, item.value),
-    E.Var: lambda item, known: known.get(item, _dtype_range(item.dtype)),
+    E.IntImm: lambda item, bound: (item.value, item.value),
     E.Add: _binary_range(_add),
     E.Sub: _binary_range(lambda a, b: _add(a, (None if b[1] is None else -b[1], None if b[0] is None else -b[0]))),
     E.Mul: _binary_range(_mul),
@@ -197,5 +212,5 @@ _RANGES: dict[type, RangeRule] = {
     E.Min: _binary_range(_min_range),
     E.Max: _binary_range(_max_range),
     E.Cast: _cast_range,
-    E.Broadcast: lambda item, known: integer_range(item.value, known),
+    E.Broadcast: lambda item, bound: bound(item.value),
 }

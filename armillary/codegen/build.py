@@ -25,6 +25,8 @@ from armillary.target.cpu import cpu_model, fast_math_flags, llvm_cpu
 from armillary.target.target import Target, as_target, check_attributes
 from armillary.tir import expr as E
 from armillary.tir.phases import PhasedFunction
+from armillary.tir.printer import print_function
+from armillary.tir.stmt import PrimFunc
 
 _EXTERN = re.compile(r"^declare .*@(?!llvm\.)([\w.]+)\(", re.MULTILINE)
 FORMATS = ("ll", "asm", "c", "tir")
@@ -39,7 +41,7 @@ class CompiledModule:
     descriptor: Descriptor
     sources: Mapping[str, str]  # by function: LLVM IR, or C for the kind c
     functions: tuple[PhasedFunction, ...] = ()
-    tir: Mapping[str, str] = field(default_factory=dict)
+    tir: Mapping[str, PrimFunc] = field(default_factory=dict)  # the loops they were cut from, where they are kept
     externs: tuple[str, ...] = ()
 
     @property
@@ -57,15 +59,15 @@ class CompiledModule:
         if form == "c":
             return "\n".join(c.emit_source(function) for function in self.functions)
         if form == "tir":
-            return "\n".join(self.tir.values())
+            return "\n".join(print_function(loops, name) for name, loops in self.tir.items())
         raise TargetError(f"no source of form {form!r} for target {self.target}", hint=f"forms: {', '.join(FORMATS)}")
 
 
 def build_functions(
     functions: Sequence[PhasedFunction], target: Any, *, jobs: int | None = None, cache: Cache | None = None,
-    tir: Mapping[str, str] | None = None,
+    tir: Mapping[str, PrimFunc] | None = None,
 ) -> CompiledModule:  # fmt: skip
-    """Compile functions for a target (Any: whatever Target accepts); `tir` is text kept for get_source."""
+    """Compile functions for a target (Any: whatever Target accepts); `tir` is kept for get_source."""
     where = as_target(target)
     check_attributes(where)
     symbols = [base.symbol(function.name) for function in functions]

@@ -62,16 +62,36 @@ class CEmitter(ExprEmitter):
 
     def flush(self) -> None:
         """Write the statements that expressions asked for."""
-        for text in self.before:
+        self.write(self.scopes[0].lines)
+        self.scopes[0].lines.clear()
+
+    def write(self, lines: list[str]) -> None:
+        for text in lines:
             self.writer.line(text)
-        self.before.clear()
+
+    def for_lanes(self, lanes: int, lines: list[str], last: str) -> None:
+        """A loop over the lanes of a vector: `lines`, then `last`."""
+        head = f"for (int lane = 0; lane < {lanes}; ++lane)"
+        if not lines:
+            self.writer.line(f"{head} {last}")
+            return
+        with self.writer.block(f"{head} {{"):
+            self.write([*lines, last])
 
     def stmt(self, item: S.Stmt) -> None:
         """Emit a statement."""
         rule = _STMTS.get(type(item))
         if rule is None:
             raise refuse("c", f"a statement of type {type(item).__name__}")
+        self.begin_statement(*_own_expressions(item))
         rule(self, item)
+
+
+def _own_expressions(item: S.Stmt) -> list[E.Expr]:
+    """The expressions of a statement, without those of statements inside it."""
+    values = (getattr(item, name) for name in item._fields)
+    parts = (part for value in values for part in (value if isinstance(value, tuple) else (value,)))
+    return [part for part in parts if isinstance(part, E.Expr)]
 
 
 def emit_source(function: PhasedFunction) -> str:
@@ -176,10 +196,11 @@ def _store(m: CEmitter, s: S.BufferStore) -> None:
     elif _may_overlap(s):
         _staged_store(m, s, lanes)
     else:
-        text = f"{m._element(s, 'lane')} = {_stored(m, s, 'lane')};"
+        with m.scope() as lines:
+            text = f"{m._element(s, 'lane')} = {_stored(m, s, 'lane')};"
         m.flush()
         m.writer.line("#pragma GCC ivdep")
-        m.writer.line(f"for (int lane = 0; lane < {lanes}; ++lane) {text}")
+        m.for_lanes(lanes, lines, text)
 
 
 def _stored(m: CEmitter, s: S.BufferStore, lane: str | None) -> str:
@@ -199,13 +220,16 @@ def _may_overlap(s: S.BufferStore) -> bool:
 
 
 def _staged_store(m: CEmitter, s: S.BufferStore, lanes: int) -> None:
-    value, place = _stored(m, s, "lane"), m._element(s, "lane")
+    with m.scope() as lines:
+        value = _stored(m, s, "lane")
+    with m.scope() as more:
+        place = m._element(s, "lane")
     name = m.labels.fresh("staged")
     with m.writer.block("{"):
         m.flush()
         m.writer.line(f"{memory_type(s.buffer.dtype)} {name}[{lanes}];")
-        m.writer.line(f"for (int lane = 0; lane < {lanes}; ++lane) {name}[lane] = {value};")
-        m.writer.line(f"for (int lane = 0; lane < {lanes}; ++lane) {place} = {name}[lane];")
+        m.for_lanes(lanes, lines, f"{name}[lane] = {value};")
+        m.for_lanes(lanes, more, f"{place} = {name}[lane];")
 
 
 def _allocate(m: CEmitter, s: S.Allocate) -> None:

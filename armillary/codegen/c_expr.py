@@ -2,19 +2,28 @@
 
 In: expression nodes, and for vector values the text of the lane wanted. Out: C text of one scalar. Invariant:
 integers wrap (value arithmetic goes through unsigned types; index arithmetic is int64_t and taken not to overflow);
-Min and Max give NaN if either side is; x / 0 of integers is 0. A dialect overrides rows. Statements: `c.py`.
+Min and Max give NaN if either side is; x / 0 of integers is 0. A text that is written more than once is short: a long
+one becomes a constant, so that text stays linear in the size of what is shared. A dialect overrides rows.
+Statements: `c.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
-from armillary.codegen.base import LIBM, Range, integer_range, refuse
+from armillary.codegen.base import LIBM, Range, RangeOf, refuse
 from armillary.dtype import DType
+from armillary.node import children, post_order
 from armillary.tir import expr as E
+from armillary.tir.analysis import evaluated_by_both
 from armillary.tir.intrinsics import FLUSHED_BELOW
+
+SHORT = 80  # characters of a text that may be written more than once
 
 HELPERS = {
     "floordiv": "static inline int64_t armillary_floordiv(int64_t a, int64_t b) {\n"
@@ -63,6 +72,14 @@ HELPERS = {
 }
 
 
+@dataclass(slots=True)
+class Scope:
+    """Statements that must run before what is being written, and the texts of shared expressions that hold here."""
+
+    lines: list[str] = field(default_factory=list)
+    known: dict[tuple[int, str | None, bool], str] = field(default_factory=dict)  # by id, lane, whether an index
+
+
 class ExprEmitter:
     """State of the expressions of one function: names, constants, ranges, helpers used."""
 
@@ -72,11 +89,46 @@ class ExprEmitter:
         self.names: dict[E.Var, str] = {}  # int64_t for loop variables, the C type of the dtype otherwise
         self.is_wide: set[E.Var] = set()
         self.ranges: dict[E.Var, Range] = {}
+        self.range = RangeOf(self.ranges)
         self.helpers: set[str] = set()
         self.externs: dict[str, str] = {}
         self.index_of: Callable[[Any, str | None], str] = lambda load, lane: ""  # set by the statement emitter
-        self.before: list[str] = []  # statements that must run before the current one
+        self.scopes = [Scope()]  # of the statement, of its loop over lanes, of guarded sides
+        self.readers: Counter[int] = Counter()  # how often the statement reads each of its expressions, by id
+        self.effects = 0  # calls so far that must not be shared
         self.temporaries = 0
+
+    def begin_statement(self, *roots: E.Expr) -> None:
+        """Forget what held in the last statement; `roots` are the expressions of this one."""
+        self.scopes = [Scope()]
+        self.range.forget()
+        self.readers.clear()
+        seen: set[int] = set()
+        for root in roots:
+            for item in post_order(root):
+                if id(item) not in seen:
+                    seen.add(id(item))
+                    self.readers.update(id(c) for c in children(item))
+
+    @contextmanager
+    def scope(self) -> Iterator[list[str]]:
+        """Inside, statements are gathered that the caller places: in a loop, or behind a guard."""
+        made = Scope()
+        self.scopes.append(made)
+        yield made.lines
+        self.scopes.pop()
+
+    def fresh(self, name: str) -> str:
+        self.temporaries += 1
+        return f"{name}__{self.temporaries}"
+
+    def once(self, text: str, kind: str) -> str:
+        """A text that may be written again: itself, or the name of a constant of C type `kind`."""
+        if len(text) <= SHORT:
+            return text
+        name = self.fresh("v")
+        self.scopes[-1].lines.append(f"const {kind} {name} = {text};")
+        return name
 
     def helper(self, name: str) -> str:
         self.helpers.add(name)
@@ -84,13 +136,34 @@ class ExprEmitter:
 
     def value(self, item: E.Expr, lane: str | None = None) -> str:
         """The text of a scalar, or of lane `lane` of a vector. 16-bit floats are floats between operations."""
+        return self._shared(item, lane, False)
+
+    def index(self, item: E.Expr, lane: str | None = None) -> str:
+        """An integer expression in int64_t, for indices and loop bounds."""
+        return self._shared(item, lane, True)
+
+    def _shared(self, item: E.Expr, lane: str | None, is_index: bool) -> str:
+        if self.readers[id(item)] < 2:
+            return self._index(item, lane) if is_index else self._value(item, lane)
+        key = (id(item), lane, is_index)
+        for scope in reversed(self.scopes):
+            found = scope.known.get(key)
+            if found is not None:
+                return found
+        effects = self.effects
+        text = self._index(item, lane) if is_index else self._value(item, lane)
+        if self.effects == effects:
+            text = self.once(text, "int64_t" if is_index else c_type(item.dtype))
+            self.scopes[-1].known[key] = text
+        return text
+
+    def _value(self, item: E.Expr, lane: str | None) -> str:
         rule = self.rules.get(type(item))
         if rule is None:
             raise refuse(self.dialect, f"an expression of type {type(item).__name__}")
         return rule(self, item, lane)
 
-    def index(self, item: E.Expr, lane: str | None = None) -> str:
-        """An integer expression in int64_t, for indices and loop bounds."""
+    def _index(self, item: E.Expr, lane: str | None) -> str:
         kind = type(item)
         if kind is E.Var and item in self.is_wide:
             return self.names[item]
@@ -119,7 +192,7 @@ class ExprEmitter:
         return f"{self.helper('floordiv' if is_div else 'floormod')}({a}, {b})"
 
     def is_non_negative(self, item: E.Expr) -> bool:
-        low = integer_range(item, self.ranges)[0]
+        low = self.range(item)[0]
         return low is not None and low >= 0
 
     @property
@@ -240,6 +313,7 @@ def _float_division(m: ExprEmitter, name: str, dtype: DType, a: str, b: str) -> 
     elif name == "truncmod":
         text = f"fmod{f}({a}, {b})"
     else:
+        a, b = m.once(a, c_type(dtype)), m.once(b, c_type(dtype))
         text = f"{m.helper('mod' + f)}({a}, {b})"
         if name == "floordiv":
             text = f"rint{f}(({a} - {text}) / {b})"
@@ -251,6 +325,7 @@ def _extremum(name: str, symbol: str) -> Rule:
         a, b, dtype = m.value(e.a, lane), m.value(e.b, lane), e.dtype
         if dtype.is_float:
             return rounded(m, dtype, f"{m.helper(name + ('' if dtype.bits == 64 else 'f'))}({a}, {b})")
+        a, b = m.once(a, c_type(dtype)), m.once(b, c_type(dtype))
         return f"({a} {symbol} {b} ? {a} : {b})"
 
     return rule
@@ -268,12 +343,8 @@ def _not(m: ExprEmitter, e: E.Not, lane: str | None) -> str:
 
 
 def _select(m: ExprEmitter, e: E.Select, lane: str | None) -> str:
-    return _ternary(m, e.condition, e.true_value, e.false_value, lane)
-
-
-def _ternary(m: ExprEmitter, test: E.Expr, yes: E.Expr, no: E.Expr, lane: str | None) -> str:
-    condition = m.value(test, lane if test.dtype.lanes > 1 else None)
-    return f"({condition} ? {m.value(yes, lane)} : {m.value(no, lane)})"
+    condition = m.value(e.condition, lane if e.condition.dtype.lanes > 1 else None)
+    return f"({condition} ? {m.value(e.true_value, lane)} : {m.value(e.false_value, lane)})"
 
 
 def _cast(m: ExprEmitter, e: E.Cast, lane: str | None) -> str:
@@ -300,7 +371,8 @@ def _broadcast(m: ExprEmitter, e: E.Broadcast, lane: str | None) -> str:
 
 
 def _let(m: ExprEmitter, e: E.Let, lane: str | None) -> str:
-    m.names[e.var] = m.value(e.value, lane if e.value.dtype.lanes > 1 else None)
+    value = m.value(e.value, lane if e.value.dtype.lanes > 1 else None)
+    m.names[e.var] = m.once(value, c_type(e.var.dtype))
     return m.value(e.body, lane)
 
 
@@ -323,7 +395,10 @@ def _template(text32: str, text64: str) -> Rule:
         values = [m.value(a, lane) for a in e.args]
         if not dtype.is_float:
             raise refuse(m.dialect, f"{e.name} of {dtype}", "cast to a float type first")
-        return rounded(m, dtype, (text64 if dtype.bits == 64 else text32).format(*values))
+        text = text64 if dtype.bits == 64 else text32
+        if text.count("{0}") > 1:
+            values[0] = m.once(values[0], c_type(dtype))
+        return rounded(m, dtype, text.format(*values))
 
     return rule
 
@@ -341,7 +416,7 @@ def _abs(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     dtype, text = e.dtype.element, m.value(e.args[0], lane)
     if dtype.is_float:
         return rounded(m, dtype, f"fabs{'' if dtype.bits == 64 else 'f'}({text})")
-    wide = "uint64_t" if dtype.bits > 32 else "uint32_t"
+    wide, text = "uint64_t" if dtype.bits > 32 else "uint32_t", m.once(text, c_type(dtype))
     return wrapped(dtype, f"{text} < 0 ? 0 - ({wide}){text} : ({wide}){text}") if dtype.code == "int" else text
 
 
@@ -376,8 +451,26 @@ def _bit_count(name: str) -> Rule:
 
 
 def _if_then_else(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    """Only the chosen side runs: as an expression, or as a statement where a side needs statements."""
     test, yes, no = e.args
-    return _ternary(m, test, yes, no, lane)
+    condition = m.value(test, lane if test.dtype.lanes > 1 else None)
+    for part in evaluated_by_both(yes, no):
+        if part.dtype.lanes in (1, e.dtype.lanes):
+            m.value(part, lane if part.dtype.lanes > 1 else None)
+    texts, bodies = [], []
+    for side in (yes, no):
+        with m.scope() as lines:
+            texts.append(m.value(side, lane))
+        bodies.append(lines)
+    if not any(bodies):
+        return f"({condition} ? {texts[0]} : {texts[1]})"
+    name = m.fresh("v")
+    out = m.scopes[-1].lines
+    out.append(f"{c_type(e.dtype)} {name};")
+    for head, text, lines in zip((f"if ({condition}) {{", "} else {"), texts, bodies, strict=True):
+        out += [head, *(f"  {line}" for line in (*lines, f"{name} = {text};"))]
+    out.append("}")
+    return name
 
 
 def _first(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
@@ -388,6 +481,7 @@ def _extern(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     name = e.args[0]
     if not isinstance(name, E.StringImm) or any(a.dtype.lanes > 1 for a in e.args[1:]):
         raise refuse(m.dialect, "a foreign call without a name or with vector arguments")
+    m.effects += e.name == "call_extern"
     result = "void" if e.dtype.code == "void" else c_type(e.dtype)
     kinds = ", ".join(c_type(a.dtype) for a in e.args[1:]) or "void"
     m.externs[name.value] = f"extern {result} {name.value}({kinds});"
@@ -395,13 +489,16 @@ def _extern(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
 
 
 def _reduce_add(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
-    source, m.temporaries = e.args[0], m.temporaries + 1
-    name, kind = f"sum__{m.temporaries}", c_type(e.dtype)
-    inner = f"k__{m.temporaries}"
-    m.before.append(f"{kind} {name} = 0;")
-    m.before.append(
-        f"for (int {inner} = 0; {inner} < {source.dtype.lanes}; ++{inner}) {name} += {m.value(source, inner)};"
-    )
+    source, kind = e.args[0], c_type(e.dtype)
+    name, inner = m.fresh("sum"), m.fresh("k")
+    inside, m.scopes = m.scopes[1:], m.scopes[:1]  # in front of a loop over lanes, as it is the same for all
+    with m.scope() as lines:
+        text = m.value(source, inner)
+    m.scopes[-1].lines += [
+        f"{kind} {name} = 0;", f"for (int {inner} = 0; {inner} < {source.dtype.lanes}; ++{inner}) {{",
+        *(f"  {line}" for line in (*lines, f"{name} += {text};")), "}",
+    ]  # fmt: skip
+    m.scopes += inside
     return rounded(m, e.dtype, name) if e.dtype.is_float else wrapped(e.dtype, name)
 
 

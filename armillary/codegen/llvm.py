@@ -45,6 +45,7 @@ class FunctionEmitter(Emitter):
         rule = _STMTS.get(type(item))
         if rule is None:
             raise refuse("llvm", f"a statement of type {type(item).__name__}")
+        self.begin_statement()
         rule(self, item)
 
 

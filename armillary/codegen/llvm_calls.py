@@ -35,7 +35,7 @@ from armillary.codegen.llvm_types import (
 )
 from armillary.dtype import DType
 from armillary.tir import expr as E
-from armillary.tir.analysis import is_unsafe
+from armillary.tir.analysis import evaluated_by_both, is_unsafe
 
 Rule = Callable[[Emitter, E.Call], str]
 _LLVM = {
@@ -61,9 +61,12 @@ def _branch(m: Emitter, e: E.Call, test: str) -> str:
     """Only the chosen side runs."""
     then, other, done = m.label("then"), m.label("else"), m.label("done")
     sources, bodies = [], []
+    for part in evaluated_by_both(e.args[1], e.args[2]):
+        m.value(part)
     for label, side in ((then, e.args[1]), (other, e.args[2])):
         m.open(label)
-        value = m.value(side)
+        with m.guarded():
+            value = m.value(side)
         sources.append((value, m.block))
         m.do(f"br label %{done}")
         bodies.append((label, m.close()))
@@ -82,9 +85,12 @@ def _lane_wise(m: Emitter, e: E.Call) -> str:
     test, outer = m.value(e.args[0]), m.mask
     inverse = binary(m, "xor", flag, test, int_constant(1, e.args[0].dtype))
     sides = []
+    for part in evaluated_by_both(e.args[1], e.args[2]):
+        m.value(part)
     for mask, side in ((test, e.args[1]), (inverse, e.args[2])):
         m.mask = binary(m, "and", flag, outer, mask) if outer is not None else mask
-        sides.append(m.value(side))
+        with m.guarded():
+            sides.append(m.value(side))
     m.mask = outer
     return select(m, e.dtype, test, lanes, sides[0], sides[1])
 
@@ -268,6 +274,8 @@ def _extern(m: Emitter, e: E.Call) -> str:
         or e.dtype.lanes > 1
     ):
         raise refuse("llvm", "a foreign call without a name or with vector arguments")
+    if e.name == "call_extern":
+        m.effects += 1
     result = "void" if e.dtype.code == "void" else memory_element(e.dtype)
     arguments = [(memory_element(a.dtype), cast(m, m.value(a), a.dtype, _as_byte(a.dtype))) for a in e.args[1:]]
     m.declare(result, name.value, ", ".join(kind for kind, _ in arguments))

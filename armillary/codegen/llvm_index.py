@@ -7,7 +7,9 @@ arithmetic is taken not to overflow; everything inside that is not + - * // % is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from armillary.codegen.base import refuse
 from armillary.codegen.llvm_state import Emitter
@@ -57,10 +59,13 @@ def _collect(m: Emitter, item: Node, factor: int, into: Linear) -> None:
     elif kind is E.Sub:
         _collect(m, item.a, factor, into)  # type: ignore[attr-defined]
         _collect(m, item.b, -factor, into)  # type: ignore[attr-defined]
-    elif kind is E.Mul:
-        _product(m, item, factor, into)  # type: ignore[arg-type]
-    elif kind is E.FloorDiv or kind is E.FloorMod:
-        _quotient(m, item, factor, into)  # type: ignore[arg-type]
+    elif kind in _COMPOUND:
+        known = m.sums.get(id(item))
+        part = Linear() if known is None else known[1]
+        if known is None:
+            m.sums[id(item)] = (item, part)
+            _COMPOUND[kind](m, item, part)
+        into.add(part, factor)
     elif kind is E.Cast and _is_widening(item):  # type: ignore[arg-type]
         _collect(m, item.value, factor, into)  # type: ignore[attr-defined]
     else:
@@ -84,39 +89,44 @@ def _atom(m: Emitter, item: E.Expr) -> str:
     return m.pure(f"{extend} {kind} {value} to i64", value)
 
 
-def _product(m: Emitter, item: E.Mul, factor: int, into: Linear) -> None:
+def _product(m: Emitter, item: E.Mul, into: Linear) -> None:
     a, b = linear(m, item.a), linear(m, item.b)
     for one, other in ((a, b), (b, a)):
         if not one.terms:
-            into.add(other, factor * one.constant)
+            into.add(other, one.constant)
             return
     x, y = sum_of(m, a), sum_of(m, b)
-    into.add(Linear({m.pure(f"mul nsw i64 {x}, {y}", x, y): 1}), factor)
+    into.add(Linear({m.pure(f"mul nsw i64 {x}, {y}", x, y): 1}), 1)
 
 
-def _quotient(m: Emitter, item: E.FloorDiv | E.FloorMod, factor: int, into: Linear) -> None:
+def _quotient(m: Emitter, item: E.FloorDiv | E.FloorMod, into: Linear) -> None:
     """`x // c` and `x % c`: terms divisible by c leave the division."""
     divisor = m.static_int(item.b)
     is_mod = isinstance(item, E.FloorMod)
     if divisor is None or divisor <= 0:
-        into.add(Linear({_atom_of_value(m, item): 1}), factor)
+        into.add(Linear({_atom_of_value(m, item): 1}), 1)
         return
     low, high = m.range(item.a)
     if low is not None and high is not None and low // divisor == high // divisor:
-        into.constant += 0 if is_mod else factor * (low // divisor)
+        into.constant += 0 if is_mod else low // divisor
         if is_mod:
-            _collect(m, item.a, factor, into)
-            into.constant -= factor * (low // divisor) * divisor
+            _collect(m, item.a, 1, into)
+            into.constant -= low // divisor * divisor
         return
     whole, rest = _split(linear(m, item.a), divisor)
     if not is_mod:
-        into.add(whole, factor)
+        into.add(whole, 1)
     if not rest.terms:
-        into.constant += factor * (rest.constant % divisor if is_mod else rest.constant // divisor)
+        into.constant += rest.constant % divisor if is_mod else rest.constant // divisor
         return
     value = sum_of(m, rest)
     is_positive = m.is_non_negative(item.a) and not whole.terms and whole.constant >= 0
-    into.add(Linear({floor_by_constant(m, value, divisor, is_mod, is_positive): 1}), factor)
+    into.add(Linear({floor_by_constant(m, value, divisor, is_mod, is_positive): 1}), 1)
+
+
+_COMPOUND: dict[type, Callable[[Emitter, Any, Linear], None]] = {
+    E.Mul: _product, E.FloorDiv: _quotient, E.FloorMod: _quotient,
+}  # fmt: skip  (what adds itself to an empty sum; a statement asks each node once)
 
 
 def _atom_of_value(m: Emitter, item: E.Expr) -> str:

@@ -2,16 +2,19 @@
 
 In: a CPU model. Out: an `Emitter`, which the rules of `llvm_expr`, `llvm_calls`, `llvm_memory` and `llvm` share.
 Invariant: an integer variable is either a constant (an unrolled loop's), a 64-bit name (a loop's) or a name of its own
-dtype; index arithmetic is done in 64 bits, so it never overflows where the 32-bit form would not.
+dtype; index arithmetic is done in 64 bits, so it never overflows where the 32-bit form would not. An expression that a
+statement reads in several places is emitted once for all that its first place dominates: chains of such expressions
+stay linear in size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from armillary.codegen.base import Range, integer_range, refuse
+from armillary.codegen.base import Range, RangeOf, refuse
 from armillary.codegen.llvm_builder import Builder
 from armillary.codegen.llvm_types import is_raw, register_type
 from armillary.dtype import DType
@@ -21,6 +24,7 @@ from armillary.tir import stmt as S
 
 Rule = Callable[["Emitter", Any], str]  # Any: the node type of the rule's row
 EXPR_RULES: dict[type, Rule] = {}  # filled by llvm_expr and llvm_memory
+_LEAVES = frozenset({E.Var, E.IterVar, E.IntImm, E.FloatImm, E.StringImm})
 
 
 @dataclass(slots=True)
@@ -49,20 +53,48 @@ class Emitter(Builder):
         self.wide: dict[E.Var, str] = {}
         self.scalars: dict[E.Var, str] = {}
         self.ranges: dict[E.Var, Range] = {}
+        self.range = RangeOf(self.ranges)  # bounds of an integer expression here
+        self.values: dict[int, tuple[E.Expr, str]] = {}  # of this statement, by id; the nodes are kept alive
+        self.sums: dict[int, tuple[Any, Any]] = {}  # of index arithmetic, as llvm_index has them
+        self.statics: dict[int, tuple[E.Expr, int | None]] = {}
+        self.effects = 0  # calls so far that must not be shared
         self.mask: str | None = None  # lanes whose loads and divisions may run; None: all
         self.math: dict[str, str] = {}  # own vector functions used, name to text
         self.used: set[S.Buffer] = set()
 
     def value(self, item: E.Expr) -> str:
         """Emit an expression; the name (or constant) of its value in its register type."""
-        rule = EXPR_RULES.get(type(item))
+        found = self.values.get(id(item))
+        if found is not None:
+            return found[1]
+        kind = type(item)
+        rule = EXPR_RULES.get(kind)
         if rule is None:
-            raise refuse("llvm", f"an expression of type {type(item).__name__}", "lower TE expressions first")
-        return rule(self, item)
+            raise refuse("llvm", f"an expression of type {kind.__name__}", "lower TE expressions first")
+        if kind in _LEAVES:
+            return rule(self, item)
+        effects = self.effects
+        made = rule(self, item)
+        if self.effects == effects:
+            self.values[id(item)] = (item, made)
+        return made
 
-    def range(self, item: E.Expr) -> Range:
-        """Bounds of an integer expression here."""
-        return integer_range(item, self.ranges)
+    def begin_statement(self) -> None:
+        """Forget what holds inside one statement: values (memory changes), constants (loops are unrolled), ranges."""
+        self.values.clear()
+        self.sums.clear()
+        self.statics.clear()
+        self.range.forget()
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Inside, values may be emitted that are not there afterwards: a branch, or some lanes only."""
+        memos: list[dict[int, Any]] = [self.values, self.sums]
+        sizes = [len(memo) for memo in memos]
+        yield
+        for memo, size in zip(memos, sizes, strict=True):
+            while len(memo) > size:
+                memo.popitem()  # the last one added
 
     def is_non_negative(self, item: E.Expr) -> bool:
         low = self.range(item)[0]
@@ -87,7 +119,12 @@ class Emitter(Builder):
         if isinstance(item, E.Call):
             return self.static_int(item.args[0]) if item.name == "likely" else None
         rule = _STATIC.get(type(item))
-        return rule(self, item) if rule is not None else None
+        if rule is None:
+            return None
+        found = self.statics.get(id(item))
+        if found is None:
+            found = self.statics[id(item)] = (item, rule(self, item))
+        return found[1]
 
     def zero(self, dtype: DType) -> str:
         return "zeroinitializer" if dtype.lanes > 1 else "0" if not dtype.is_float or is_raw(dtype) else "0.0"

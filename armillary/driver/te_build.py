@@ -16,7 +16,6 @@ from armillary.driver.library import FunctionLibrary
 from armillary.errors import TargetError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
 from armillary.tir.lower import lower_function
-from armillary.tir.printer import print_function
 from armillary.tir.stmt import PrimFunc
 from armillary.tir.transform.split_phases import split_phases
 
@@ -66,6 +65,6 @@ def build(
     module = inputs if isinstance(inputs, IRModule) else lower(inputs, args, name, binds, target=where)
     functions = [(n, f) for n, f in module.items() if isinstance(f, PrimFunc)]
     compiled = build_functions(
-        [split_phases(f, n) for n, f in functions], where, tir={n: print_function(f, n) for n, f in functions}
+        [split_phases(f, n) for n, f in functions], where, tir=dict(functions)
     )
     return FunctionLibrary(where, compiled.objects, compiled.descriptor, compiled.externs, compiled.get_source)

@@ -99,6 +99,7 @@ class Space:
         self.low: dict[Var, Linear] = {}
         self.high: dict[Var, Linear] = {}
         self._atoms: dict[tuple[object, ...], Atom] = {}
+        self._limits: dict[Atom, Limits] = {}  # the ranges of a variable are known before an atom holds it
         self.fresh: set[Var] = set()
         self._symbols: dict[Expr, Var] = {}
         self.expressions: dict[Var, Expr] = {}
@@ -258,6 +259,12 @@ class Space:
             if atom not in self.high:
                 return None, None
             return self.limits(self.low[atom])[0], self.limits(self.high[atom])[1]
+        found = self._limits.get(atom)
+        if found is None:
+            found = self._limits[atom] = self._limits_of_parts(atom)
+        return found
+
+    def _limits_of_parts(self, atom: Atom) -> Limits:
         a, b = self.limits(atom.args[0]), self.limits(atom.args[1])
         if atom.kind in ("min", "max"):
             return _extreme_limits(atom.kind, a, b)
@@ -309,12 +316,30 @@ class Space:
 
     def evaluate(self, item: Expr, environment: Environment) -> Linear | None:
         """The expression in normal form, variables replaced; None when it is more than index arithmetic."""
-        rule = _RULES.get(type(item))
-        return rule(self, item, environment) if rule is not None else None
+        return _Evaluator(self, environment)(item)
 
-    def _pair(self, item: E.Add, environment: Environment) -> tuple[Linear, Linear] | None:
-        a, b = self.evaluate(item.a, environment), self.evaluate(item.b, environment)
-        return None if a is None or b is None else (a, b)
+
+class _Evaluator:
+    """Values of expressions in one environment, each asked once."""
+
+    __slots__ = ("environment", "memo", "space")
+
+    def __init__(self, space: Space, environment: Environment) -> None:
+        self.space, self.environment = space, environment
+        self.memo: dict[Expr, Linear | None] = {}
+
+    def __call__(self, item: Expr) -> Linear | None:
+        kind = type(item)
+        if kind is IntImm:
+            return Linear(item.value)  # type: ignore[attr-defined]
+        if kind is Var or kind is E.IterVar:
+            var: Var = item if kind is Var else item.var  # type: ignore[assignment, attr-defined]
+            found = self.environment.get(var)
+            return found if found is not None else Linear(0, {var: 1})
+        if item not in self.memo:
+            rule = _RULES.get(kind)
+            self.memo[item] = rule(self, item) if rule is not None else None
+        return self.memo[item]
 
 
 def _by_step(value: Linear, step: int) -> tuple[Linear, Linear]:
@@ -336,18 +361,10 @@ def _extreme_limits(kind: str, a: Limits, b: Limits) -> Limits:
     return max(known) if known else None, found[1]
 
 
-Rule = Callable[[Space, "E.Add", Environment], Linear | None]
-
-
-def _of_var(space: Space, item: Var, environment: Environment) -> Linear:
-    found = environment.get(item)
-    return found if found is not None else Linear(0, {item: 1})
-
-
 def _of_pair(combine: Callable[[Space, Linear, Linear], Linear | None]) -> Callable[..., Linear | None]:
-    def rule(space: Space, item: E.Add, environment: Environment) -> Linear | None:
-        pair = space._pair(item, environment)
-        return None if pair is None else combine(space, *pair)
+    def rule(evaluate: _Evaluator, item: E.Add) -> Linear | None:
+        a, b = evaluate(item.a), evaluate(item.b)
+        return None if a is None or b is None else combine(evaluate.space, a, b)
 
     return rule
 
@@ -364,17 +381,14 @@ def _truncating(combine: Callable[[Space, Linear, Linear], Linear]) -> Callable[
     return rule
 
 
-def _of_cast(space: Space, item: E.Cast, environment: Environment) -> Linear | None:
+def _of_cast(evaluate: _Evaluator, item: E.Cast) -> Linear | None:
     source, to = item.value.dtype, item.dtype
     if not (source.is_int and to.code == "int" and to.lanes == 1 and to.bits >= source.bits):
         return None
-    return space.evaluate(item.value, environment)
+    return evaluate(item.value)
 
 
 _RULES: dict[type, Callable[..., Linear | None]] = {
-    IntImm: lambda space, item, environment: Linear(item.value),
-    Var: _of_var,
-    E.IterVar: lambda space, item, environment: _of_var(space, item.var, environment),
     E.Add: _of_pair(lambda space, a, b: space.joined(a.plus(b))),
     E.Sub: _of_pair(lambda space, a, b: a.minus(b)),
     E.Mul: _of_pair(lambda space, a, b: space.multiply(a, b)),
@@ -397,9 +411,13 @@ _BUILDERS: dict[str, Callable[[Expr, Expr], Expr]] = {
 
 def to_expr(value: Linear, dtype: DType) -> Expr:
     """The value as an expression of an integer dtype; positive terms come first."""
+    return _to_expr(value, dtype, {})
+
+
+def _to_expr(value: Linear, dtype: DType, memo: dict[Atom, Expr]) -> Expr:
     result: Expr | None = None
     for atom, c in sorted(value.terms.items(), key=lambda term: term[1] < 0):
-        part = T.cast(atom, dtype) if isinstance(atom, Var) else _atom_expr(atom, dtype)
+        part = T.cast(atom, dtype) if isinstance(atom, Var) else _atom_expr(atom, dtype, memo)
         if result is None:
             result = T.mul(part, c) if c != 1 else part
         elif c < 0:
@@ -411,5 +429,8 @@ def to_expr(value: Linear, dtype: DType) -> Expr:
     return T.sub(result, -value.const) if value.const < 0 else T.add(result, value.const)
 
 
-def _atom_expr(atom: Atom, dtype: DType) -> Expr:
-    return _BUILDERS[atom.kind](*(to_expr(a, dtype) for a in atom.args))
+def _atom_expr(atom: Atom, dtype: DType, memo: dict[Atom, Expr]) -> Expr:
+    found = memo.get(atom)
+    if found is None:
+        found = memo[atom] = _BUILDERS[atom.kind](*(_to_expr(a, dtype, memo) for a in atom.args))
+    return found

@@ -8,12 +8,15 @@ a program. Walks come from the nodes' fields (`node.children`), with the binding
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any
 
-from armillary.node import Node, post_order
+from armillary.node import Node, children, post_order
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.intrinsics import INTRINSICS
+
+_LEAVES = (E.Var, E.IterVar, E.IntImm, E.FloatImm, E.StringImm)
 
 
 def nodes_of(root: Node) -> Iterator[Node]:
@@ -121,6 +124,28 @@ def is_unsafe(item: E.Expr) -> bool:
         if isinstance(part, E.Call) and part.name in ("call_extern", "call_pure_extern"):
             return True
     return False
+
+
+def evaluated_by_both(a: E.Expr, b: E.Expr) -> list[E.Expr]:
+    """The largest parts of `b` that `a` has too, and that both evaluate whatever their own choices come to."""
+    in_a = {id(part) for part in _certain(a, frozenset())}
+    return [part for part in _certain(b, in_a) if id(part) in in_a]
+
+
+def _certain(root: E.Expr, stop: AbstractSet[int]) -> Iterator[E.Expr]:
+    """The values that evaluating `root` always needs, indices of loads left out; none inside one of `stop`."""
+    seen: set[int] = set()
+    stack: list[Node] = [root]
+    while stack:
+        item = stack.pop()
+        if id(item) in seen or isinstance(item, _LEAVES) or not isinstance(item, E.Expr):
+            continue
+        seen.add(id(item))
+        yield item
+        if id(item) in stop or isinstance(item, E.BufferLoad | E.Let):
+            continue
+        is_choice = isinstance(item, E.Call) and item.name == "if_then_else"
+        stack.extend(item.args[:1] if is_choice else children(item))  # type: ignore[attr-defined]
 
 
 def _is_nonzero(item: E.Expr) -> bool:

@@ -9,12 +9,13 @@ are answered from its memo. Rules: `tir/rules.py`; sums: `tir/linear.py`; statem
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from armillary.dtype import DType
-from armillary.node import Node
+from armillary.node import Node, children, post_order
 from armillary.tir import expr as E
 from armillary.tir.bounds import (
     BOUND_RULES,
@@ -32,7 +33,13 @@ from armillary.tir.substitute import REBUILD
 
 _INDEX_TYPES = frozenset({DType("int32"), DType("int64")})
 _SUMS = frozenset({E.Add, E.Sub, E.Mul})
+_ADDITIVE = frozenset({E.Add, E.Sub})
 _MAX_FACTS = 8
+_MAX_WAYS = 8  # from a choice to one inside it: with more, no case of its own for each, as there may be 2^n
+_Memo = dict[int, tuple[E.Expr, E.Expr]]
+_Bounds = dict[int, tuple[E.Expr, Interval]]
+_Facts = dict[frozenset[tuple[int, int]], tuple[Linear, int]]
+_State = tuple[_Memo, _Bounds, _Facts, dict[E.Expr, bool]]  # memo, bounds, facts, known of a Simplifier
 
 
 class Simplifier:
@@ -40,12 +47,15 @@ class Simplifier:
 
     def __init__(self, ranges: Mapping[E.Var, Interval] | None = None) -> None:
         self.ranges: dict[E.Var, Interval] = dict(ranges or {})
-        self.facts: dict[frozenset[tuple[int, int]], tuple[Linear, int]] = {}  # sum of terms <= bound
+        self.facts: _Facts = {}  # sum of terms <= bound
         self.known: dict[E.Expr, bool] = {}  # interned conditions whose truth is known
         self._table: dict[Any, E.Expr] = {}
-        self._memo: dict[int, tuple[E.Expr, E.Expr]] = {}
-        self._bounds: dict[int, tuple[E.Expr, Interval]] = {}
+        self._memo: _Memo = {}
+        self._bounds: _Bounds = {}
         self._data: dict[int, tuple[E.Expr, bool]] = {}
+        self._outside: _State | None = None  # what holds around the outermost choice of the expression at hand
+        self._outermost: E.Expr = E.IntImm(E.BOOL, 1)
+        self._worn: frozenset[int] | None = frozenset()  # parts of it that are simplified once for all their readers
 
     def __call__(self, item: E.Expr) -> E.Expr:
         """The simplified form."""
@@ -56,10 +66,12 @@ class Simplifier:
         memo = self._memo.get(id(item))
         if memo is not None:
             return memo[1]
+        if self._worn and id(item) in self._worn and self._outside is not None and self._memo is not self._outside[0]:
+            return self._agreed(item)
         if kind in _SUMS and item.dtype in _INDEX_TYPES:
             result = self._sum(item)
         elif kind is E.Call and item.name == "if_then_else":  # type: ignore[attr-defined]
-            result = self._apply(guarded_branches(self, item))  # type: ignore[arg-type]
+            result = self._apply(self._choice(item))  # type: ignore[arg-type]
         else:
             result = self._apply(self.intern(REBUILD[kind](item, self)))
         self._memo[id(item)] = (item, result)
@@ -72,6 +84,31 @@ class Simplifier:
             if changed is not None and changed is not item:
                 return self(changed)
         return item
+
+    def _choice(self, item: E.Call) -> E.Expr:
+        """A choice, knowing inside what its condition and those around it say."""
+        if self._outside is not None:
+            if self._worn is None:
+                self._worn = _much_read(self._outermost)
+                if id(item) in self._worn and self._memo is not self._outside[0]:
+                    return self._agreed(item)
+            return guarded_branches(self, item)
+        self._outside, self._outermost, self._worn = self._state(), item, None
+        found = guarded_branches(self, item)
+        self._outside, self._worn = None, frozenset()
+        return found
+
+    def _agreed(self, item: E.Expr) -> E.Expr:
+        """The form that is right for all choices that lead to an expression: it knows nothing of their conditions."""
+        inside = self._state()
+        assert self._outside is not None, "only choices have an inside"
+        self._memo, self._bounds, self.facts, self.known = self._outside
+        found = self(item)
+        self._memo, self._bounds, self.facts, self.known = inside
+        return found
+
+    def _state(self) -> _State:
+        return self._memo, self._bounds, self.facts, self.known
 
     def _sum(self, item: E.Expr) -> E.Expr:
         form = self.linear(item)
@@ -102,10 +139,8 @@ class Simplifier:
     def collect(self, item: E.Expr, scale: int, terms: dict[E.Expr, int]) -> int:
         """Add `scale * item` to `terms`; the constant part is returned."""
         kind = type(item)
-        if kind is E.Add:
-            return self.collect(item.a, scale, terms) + self.collect(item.b, scale, terms)  # type: ignore[attr-defined]
-        if kind is E.Sub:
-            return self.collect(item.a, scale, terms) + self.collect(item.b, -scale, terms)  # type: ignore[attr-defined]
+        if kind in _ADDITIVE:
+            return sum([self.collect(part, scale * factor, terms) for part, factor in _addends(item)])
         if kind is E.Mul:
             a, b = self(item.a), self(item.b)  # type: ignore[attr-defined]
             for one, other in ((a, b), (b, a)):
@@ -217,7 +252,7 @@ class Simplifier:
     @contextmanager
     def assume(self, condition: E.Expr, holds: bool = True) -> Iterator[None]:
         """Inside the block `condition` is true (or false)."""
-        saved = (self._memo, self._bounds, self.facts, self.known)
+        saved = self._state()
         simple = self(condition)
         self._forget()
         self.facts, self.known = dict(self.facts), dict(self.known)
@@ -266,6 +301,54 @@ _AS_LESS: dict[tuple[type, bool], tuple[tuple[bool, int], ...]] = {
     (E.EQ, True): ((False, 0), (True, 0)),
     (E.NE, False): ((False, 0), (True, 0)),
 }
+
+
+def _much_read(root: E.Expr) -> frozenset[int]:
+    """The parts of an expression with choices inside to which there are many ways, by id."""
+    order = list(post_order(root))
+    ways = Counter({id(root): 1})
+    choosing: set[int] = set()
+    for item in reversed(order):
+        for part in children(item):
+            ways[id(part)] += ways[id(item)]
+    for item in order:
+        is_choice = isinstance(item, E.Call) and item.name == "if_then_else"
+        if is_choice or any(id(part) in choosing for part in children(item)):
+            choosing.add(id(item))
+    return frozenset(part for part in choosing if ways[part] > _MAX_WAYS)
+
+
+def _addends(root: Any) -> Iterable[tuple[E.Expr, int]]:  # Any: Add or Sub
+    """What a sum adds up, from the left, and how often; a part that is shared is looked at once."""
+    a, b = root.a, root.b
+    sign = 1 if type(root) is E.Add else -1
+    if type(a) not in _ADDITIVE and type(b) not in _ADDITIVE:
+        return (a, 1), (b, sign)
+    leaves: dict[E.Expr, int] = {}
+    factors: dict[E.Expr, int] = {root: 1}
+    for item in reversed(_sums_inside(root, leaves)):  # each behind all that read it
+        factor = factors[item]
+        for part, times in ((item.a, factor), (item.b, factor if type(item) is E.Add else -factor)):
+            into = leaves if part in leaves else factors
+            into[part] = into.get(part, 0) + times
+    return leaves.items()
+
+
+def _sums_inside(root: Any, leaves: dict[E.Expr, int]) -> list[Any]:  # Any: Add or Sub
+    """The sums inside a sum, children first; what else they add is entered in `leaves`, from the left."""
+    done: list[Any] = []
+    seen: set[Any] = set()
+    stack = [(root, False)]
+    while stack:
+        item, is_done = stack.pop()
+        if is_done:
+            done.append(item)
+        elif type(item) not in _ADDITIVE:
+            leaves[item] = 0
+        elif item not in seen:
+            seen.add(item)
+            stack += (item, True), (item.b, False), (item.a, False)
+    return done
 
 
 def _operands(item: E.Expr) -> Iterator[E.Expr]:

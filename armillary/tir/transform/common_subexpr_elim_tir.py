@@ -25,6 +25,7 @@ EQUIVALENT_TERMS = register_config_option(
     "tir.enable_equiv_terms_in_cse_tir", bool, False, "sub-expressions that differ in the order of operands are one"
 )
 _LEAVES = (E.Var, E.IntImm, E.FloatImm, E.StringImm)
+_LEAF = -1  # the number of leaves, when sizes are counted
 _COMMUTATIVE = (E.Add, E.Mul, E.Min, E.Max, E.EQ, E.NE, E.And, E.Or)
 
 
@@ -47,12 +48,24 @@ class _Numbering:
     ignores_order: bool
     table: dict[Hashable, int] = field(default_factory=dict)
     known: dict[int, tuple[E.Expr, int]] = field(default_factory=dict)
+    written: dict[int, Counter[int]] = field(default_factory=dict)
 
     def __call__(self, item: E.Expr) -> int:
         for part in post_order(item):
             if isinstance(part, E.Expr) and id(part) not in self.known:
                 self.known[id(part)] = (part, self.table.setdefault(self._key(part), len(self.table)))
         return self.known[id(item)][1]
+
+    def inside(self, item: E.Expr) -> Counter[int]:
+        """How often each number is written in an expression, itself included; what is shared counts for each reader."""
+        self(item)
+        for part in post_order(item):
+            if isinstance(part, E.Expr) and id(part) not in self.written:
+                total = Counter({_LEAF if isinstance(part, _LEAVES) else self.known[id(part)][1]: 1})
+                for child in children(part):
+                    total.update(self.written[id(child)] if isinstance(child, E.Expr) else {})
+                self.written[id(part)] = total
+        return self.written[id(item)]
 
     def _key(self, item: E.Expr) -> Hashable:
         if isinstance(item, E.Var | E.BufferLoad):
@@ -105,26 +118,24 @@ class _Sharing:
         counts: Counter[int] = Counter()
         found: dict[int, E.Expr] = {}
         for root in _roots(body):
-            for part in _occurrences(root):
-                if not isinstance(part, _LEAVES):
-                    number = self.number(part)
-                    counts[number] += 1
-                    found.setdefault(number, part)
+            counts.update(self.number.inside(root))
+            for part in _expressions(root):
+                found.setdefault(self.number(part), part)
         able = {n: e for n, e in found.items() if counts[n] > 1 and _can_move(e, bound)}
         return self._largest_first(able, counts)
 
     def _largest_first(self, able: dict[int, E.Expr], counts: Counter[int]) -> list[tuple[int, E.Expr]]:
         """Take the large ones first: what occurs only inside them then occurs once."""
-        sizes = {n: sum(1 for _ in _occurrences(e)) for n, e in able.items()}
+        sizes = {n: self.number.inside(e).total() for n, e in able.items()}
         chosen: list[tuple[int, E.Expr]] = []
         for number in sorted(able, key=lambda n: -sizes[n]):
             if counts[number] < 2:
                 continue
             chosen.append((number, able[number]))
             saved = counts[number] - 1
-            for part in _occurrences(able[number]):
-                if part is not able[number] and not isinstance(part, _LEAVES):
-                    counts[self.number(part)] -= saved
+            for inner, times in self.number.inside(able[number]).items():
+                if inner not in (number, _LEAF):
+                    counts[inner] -= saved * times
         return sorted(chosen, key=lambda row: sizes[row[0]])
 
 
@@ -146,11 +157,15 @@ def _roots(body: S.Stmt) -> Iterator[E.Expr]:
     return iter(found)
 
 
-def _occurrences(root: E.Expr) -> Iterator[E.Expr]:
-    """Every expression below `root`, as often as it is written (a shared node counts each time)."""
+def _expressions(root: E.Expr) -> Iterator[E.Expr]:
+    """Every expression below `root` that is no leaf, once, from the outside and the right."""
+    seen: set[int] = set()
     stack: list[E.Expr] = [root]
     while stack:
         item = stack.pop()
+        if id(item) in seen or isinstance(item, _LEAVES):
+            continue
+        seen.add(id(item))
         yield item
         stack.extend(c for c in children(item) if isinstance(c, E.Expr))
 

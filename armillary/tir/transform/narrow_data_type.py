@@ -54,12 +54,15 @@ class _Narrower:
                     return False
         return True
 
-    def narrow(self, item: E.Expr) -> E.Expr:
+    def narrow(self, item: E.Expr, memo: dict[E.Expr, E.Expr] | None = None) -> E.Expr:
         """The same value in the narrow type; `fits` holds."""
         if isinstance(item, E.Var):
             return self.renamed.get(item, build.cast(item, self.to))
         if isinstance(item, _NODES) and item.dtype is _INT64:
-            return binary(type(item), self.narrow(item.a), self.narrow(item.b))
+            memo = {} if memo is None else memo
+            if item not in memo:
+                memo[item] = binary(type(item), self.narrow(item.a, memo), self.narrow(item.b, memo))
+            return memo[item]
         if isinstance(item, E.Cast) and item.value.dtype is self.to:
             return self.mapper(item.value)
         return build.cast(self.mapper(item), self.to)
