@@ -24,27 +24,27 @@ _VARIANTS = {name for name in _SPECIAL if "_" in name}
 
 
 class DType(str):
-    """A scalar or vector type. `code` is int, uint, float, bfloat, bool, handle, void or string."""
+    """A scalar or vector type. `code` is int, uint, float, bfloat, bool, handle, void or string; `element` one lane."""
 
-    __slots__ = ("bits", "code", "lanes")
+    __slots__ = ("_wide", "bits", "code", "element", "lanes")
     _interned: ClassVar[dict[str, DType]] = {}
     bits: int
     code: str
+    element: DType
     lanes: int
+    _wide: dict[int, DType]  # of an element: its vectors, by lanes
 
     def __new__(cls, name: str) -> DType:
         found = cls._interned.get(name)
         return found if found is not None else _intern(name)
 
-    @property
-    def element(self) -> DType:
-        """The scalar type of one lane."""
-        return self if self.lanes == 1 else DType(self.rsplit("x", 1)[0])
-
     def with_lanes(self, lanes: int) -> DType:
         """The same scalar type with another number of lanes (>= 1)."""
         element = self.element
-        return element if lanes == 1 else DType(f"{element!s}x{lanes}")
+        if lanes == 1:
+            return element
+        found = element._wide.get(lanes)
+        return found if found is not None else element._wide.setdefault(lanes, DType(f"{element!s}x{lanes}"))
 
     @property
     def is_float(self) -> bool:
@@ -108,6 +108,8 @@ def _intern(name: str) -> DType:
     object.__setattr__(dtype, "code", code)
     object.__setattr__(dtype, "bits", int(bits) if bits else _DEFAULT_BITS[code])
     object.__setattr__(dtype, "lanes", int(lanes) if lanes else 1)
+    object.__setattr__(dtype, "element", dtype if dtype.lanes == 1 else DType(name.rsplit("x", 1)[0]))
+    object.__setattr__(dtype, "_wide", {})
     return DType._interned.setdefault(name, dtype)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -28,17 +29,23 @@ T = TypeVar("T")
 _DERIVED = "derived"
 _SPAN = frozenset({"span"})
 _NAMES = frozenset({"span", "name", "name_hint"})
+_PLAIN = frozenset({  # annotations of fields that hold no node, nor a tuple of nodes
+    "str", "int", "float", "bool", "DType", "LoopKind", "Span | None", "tuple[tuple[str, Any], ...]",
+})  # fmt: skip
 
 
 class Node:
     """Base of all IR nodes.
 
-    `_fields` names the constructor's arguments in order. `_binds` is True for names (variables, buffers), which
-    `structural_equal` matches up to renaming. `_is_leaf` is True where no field ever holds a node: walks do not look.
+    `_fields` names the constructor's arguments in order; `_inside` those that may hold nodes, and `_values(node)` is what
+    they hold. `_binds` is True for names (variables, buffers), which `structural_equal` matches up to renaming.
+    `_is_leaf` is True where no field ever holds a node: walks do not look.
     """
 
     __slots__ = ("__weakref__",)
     _fields: ClassVar[tuple[str, ...]] = ()
+    _inside: ClassVar[tuple[str, ...]] = ()
+    _values: ClassVar[Callable[..., tuple[Any, ...]]] = staticmethod(lambda item: ())
     _binds: ClassVar[bool] = False
     _is_leaf: ClassVar[bool] = False
     _printer: ClassVar[str] = ""  # "module:function" that gives a node's text; nodes without one print their fields
@@ -57,6 +64,9 @@ def node(cls: type[T]) -> type[T]:
     all_fields = dataclasses.fields(made)  # type: ignore[arg-type]
     arguments = [f for f in all_fields if _DERIVED not in f.metadata]
     made._fields = tuple(f.name for f in arguments)  # type: ignore[attr-defined]
+    made._inside = () if made._is_leaf else tuple(f.name for f in arguments if f.type not in _PLAIN)  # type: ignore[attr-defined]
+    made._is_leaf = not made._inside  # type: ignore[attr-defined]
+    type.__setattr__(made, "_values", staticmethod(_getter(made._inside)))  # type: ignore[attr-defined]
     init = _constructor(made, arguments, [f for f in all_fields if _DERIVED in f.metadata])
     type.__setattr__(made, "__init__", init)
     if not own_repr and made.__repr__ is object.__repr__:
@@ -85,6 +95,13 @@ def _constructor(cls: type, arguments: list[Any], computed: list[Any]) -> Callab
     return constructor
 
 
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """A function from an object to the tuple of these fields."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return (lambda item: (getattr(item, names[0]),)) if names else (lambda item: ())
+
+
 def _slot(cls: type, name: str) -> Callable[[object, object], None]:
     for base in cls.__mro__:
         descriptor = base.__dict__.get(name)
@@ -105,14 +122,15 @@ def default_repr(self: Node) -> str:
     return f"{type(self).__name__}({inside})"
 
 
-def children(item: Node) -> Iterator[Node]:
+def children(item: Node) -> list[Node]:
     """The nodes directly inside `item`: its fields, and the elements of tuple fields, in field order."""
-    for name in () if item._is_leaf else item._fields:
-        value = getattr(item, name)
-        if isinstance(value, Node):
-            yield value
-        elif type(value) is tuple:
-            yield from (element for element in value if isinstance(element, Node))
+    found = []
+    for value in item._values(item):
+        if type(value) is tuple:
+            found += [element for element in value if isinstance(element, Node)]
+        elif isinstance(value, Node):
+            found.append(value)
+    return found
 
 
 def replace(item: T, **changes: Any) -> T:  # Any: values of the named fields
@@ -126,21 +144,24 @@ def replace(item: T, **changes: Any) -> T:  # Any: values of the named fields
 def post_order(root: Node, enter: Callable[[Node], bool] | None = None) -> Iterator[Node]:
     """Every node reachable from `root` once, children before parents; `enter(n)` False keeps out of n's children."""
     seen: set[int] = set()
-    stack: list[tuple[Node, bool]] = [(root, False)]
+    stack: list[Node | None] = [root]  # behind None stands a node whose children have been given
     while stack:
-        item, done = stack.pop()
-        if done:
-            yield item
+        item = stack.pop()
+        if item is None:
+            yield stack.pop()  # type: ignore[misc]
             continue
         if id(item) in seen:
             continue
         seen.add(id(item))
-        if item._is_leaf:
+        if item._is_leaf or not (enter is None or enter(item)):
             yield item
             continue
-        stack.append((item, True))
-        if enter is None or enter(item):
-            stack.extend((child, False) for child in reversed(list(children(item))) if id(child) not in seen)
+        stack += (item, None)
+        for value in reversed(item._values(item)):
+            if type(value) is tuple:
+                stack += [element for element in reversed(value) if isinstance(element, Node)]
+            elif isinstance(value, Node):
+                stack.append(value)
 
 
 def rewrite(root: Node, rule: Callable[[Node], Node | None], enter: Callable[[Node], bool] | None = None) -> Node:
@@ -159,7 +180,7 @@ def rewrite(root: Node, rule: Callable[[Node], Node | None], enter: Callable[[No
 def map_children(item: Node, function: Callable[[Node], Node]) -> Node:
     """`item` with `function` applied to each direct child; `item` itself when nothing changed."""
     changes: dict[str, Any] = {}
-    for name in () if item._is_leaf else item._fields:
+    for name in item._inside:
         value = getattr(item, name)
         if isinstance(value, Node):
             new = function(value)

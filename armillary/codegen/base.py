@@ -12,9 +12,10 @@ from typing import Any
 
 from armillary.dtype import DType
 from armillary.errors import UnsupportedError
-from armillary.node import Node, post_order
+from armillary.node import post_order
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.analysis import all_statements, statements_inside
 from armillary.tir.phases import Phase, PhasedFunction
 
 Range = tuple[int | None, int | None]
@@ -56,30 +57,22 @@ class Touched:
 
     def __init__(self) -> None:
         self._written: dict[int, frozenset[S.Buffer]] = {}
-        self._read: dict[int, frozenset[S.Buffer]] = {}
-        self._keep: list[Node] = []
+        self._keep: list[S.Stmt] = []
 
-    def written(self, root: Node) -> frozenset[S.Buffer]:
+    def written(self, root: S.Stmt) -> frozenset[S.Buffer]:
         """Buffers that statements inside `root` store to."""
-        self._scan(root)
-        return self._written[id(root)]
+        known = self._written
+        if id(root) not in known:
+            for item in all_statements(root, known):
+                inside = [known[id(part)] for part in statements_inside(item)]
+                own = (item.buffer,) if isinstance(item, S.BufferStore) else ()
+                known[id(item)] = inside[0] if len(inside) == 1 else frozenset(own).union(*inside)
+                self._keep.append(item)
+        return known[id(root)]
 
-    def read(self, root: Node) -> frozenset[S.Buffer]:
+    def read(self, root: S.Stmt) -> frozenset[S.Buffer]:
         """Buffers that expressions inside `root` load from."""
-        self._scan(root)
-        return self._read[id(root)]
-
-    def _scan(self, root: Node) -> None:
-        if id(root) in self._written:
-            return
-        written, read = set(), set()
-        for item in post_order(root):
-            if isinstance(item, S.BufferStore):
-                written.add(item.buffer)
-            elif isinstance(item, E.BufferLoad):
-                read.add(item.buffer)
-        self._written[id(root)], self._read[id(root)] = frozenset(written), frozenset(read)
-        self._keep.append(root)
+        return frozenset(item.buffer for item in post_order(root) if isinstance(item, E.BufferLoad))
 
 
 def flat_index(buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> E.Expr:

@@ -1,7 +1,7 @@
 """Split functions to a compiled module: objects, descriptor rows, sources.
 
 In: `PhasedFunction`s and a target. Out: a `CompiledModule`. Invariant: every row of its descriptor names symbols that
-the objects define; equal functions, target and versions give equal objects, found in the disk cache the next time.
+the objects define; equal functions, target and versions give equal objects, found in a cache that is given.
 Emitters: `llvm.py`, `c.py`; linking: `toolchain.py`; loading: `jit.py`.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, PhaseRow, VarRow
 from armillary.codegen import base, c, llvm
-from armillary.codegen.cache import Cache, cache_key, default_cache
+from armillary.codegen.cache import Cache, cache_key
 from armillary.codegen.llvm_target import VERSION, check_target, emit_assembly, machine_text, request
 from armillary.codegen.pool import compile_many
 from armillary.codegen.toolchain import compile_c, find_toolchain
@@ -64,69 +64,83 @@ class CompiledModule:
 
 
 def build_functions(
-    functions: Sequence[PhasedFunction], target: Any, *, jobs: int | None = None, cache: Cache | None = None,
+    functions: Sequence[PhasedFunction], target: Any, *, cache: Cache | None, jobs: int | None = None,
     tir: Mapping[str, PrimFunc] | None = None,
 ) -> CompiledModule:  # fmt: skip
-    """Compile functions for a target (Any: whatever Target accepts); `tir` is kept for get_source."""
+    """Compile functions for a target (Any: whatever Target accepts), through a cache if one is given.
+
+    `tir` is kept for get_source.
+    """
+    module = emit_functions(functions, target)
+    compile_all = _COMPILERS[module.target.kind.codegen]
+    objects = compile_all(list(module.sources.values()), module.target, jobs, cache)
+    return replace(module, objects=tuple(objects), tir=dict(tir or {}))
+
+
+def emit_functions(functions: Sequence[PhasedFunction], target: Any) -> CompiledModule:
+    """The module that `build_functions` makes, without objects: for its sources."""
     where = as_target(target)
     check_attributes(where)
     symbols = [base.symbol(function.name) for function in functions]
     if len(set(symbols)) != len(symbols):
         raise InternalError(f"two functions have one symbol among {symbols}")
-    compile_all = _EMITTERS.get(where.kind.codegen)
-    if compile_all is None:
+    emit = _EMITTERS.get(where.kind.codegen)
+    if emit is None:
         raise TargetError(f"code for kind {where.kind.name} is not built by the CPU path")
-    sources, objects = compile_all(functions, where, jobs, cache if cache is not None else default_cache())
+    sources = {function.name: text for function, text in zip(functions, emit(functions, where), strict=True)}
     descriptor = Descriptor(str(where), {function.name: function_row(function) for function in functions})
-    externs = sorted({name for text in sources for name in _EXTERN.findall(text)})
-    named = {function.name: text for function, text in zip(functions, sources, strict=True)}
-    return CompiledModule(where, tuple(objects), descriptor, named, tuple(functions), dict(tir or {}), tuple(externs))
+    externs = sorted({name for text in sources.values() for name in _EXTERN.findall(text)})
+    return CompiledModule(where, (), descriptor, sources, tuple(functions), externs=tuple(externs))
 
 
-def _compile_llvm(
-    functions: Sequence[PhasedFunction], target: Target, jobs: int | None, cache: Cache | None
-) -> tuple[list[str], list[bytes]]:
+def _emit_llvm(functions: Sequence[PhasedFunction], target: Target) -> list[str]:
     check_target(target)
-    model, machine = cpu_model(target), llvm_cpu(target)
-    flags = fast_math_flags(target)
-    sources = [llvm.emit_module(function, model, flags) for function in functions]
-    keys = [cache_key("llvm", text, repr(machine), VERSION) for text in sources]
+    model, flags = cpu_model(target), fast_math_flags(target)
+    return [llvm.emit_module(function, model, flags) for function in functions]
+
+
+def _emit_c(functions: Sequence[PhasedFunction], target: Target) -> list[str]:
+    return [c.emit_source(function) for function in functions]
+
+
+def _compile_llvm(sources: Sequence[str], target: Target, jobs: int | None, cache: Cache | None) -> list[bytes]:
+    machine = repr(llvm_cpu(target))
 
     def compile_missing(indices: list[int]) -> list[bytes]:
         return compile_many([request(sources[i], target) for i in indices], jobs)
 
-    return sources, _through_cache(keys, cache, compile_missing)
+    return _through_cache([("llvm", text, machine, VERSION) for text in sources], cache, compile_missing)
 
 
-def _compile_c(
-    functions: Sequence[PhasedFunction], target: Target, jobs: int | None, cache: Cache | None
-) -> tuple[list[str], list[bytes]]:
-    sources = [c.emit_source(function) for function in functions]
-    tool = find_toolchain(target)
-    keys = [cache_key("c", text, machine_text(target), *tool.command) for text in sources]
+def _compile_c(sources: Sequence[str], target: Target, jobs: int | None, cache: Cache | None) -> list[bytes]:
+    tool, machine = find_toolchain(target), machine_text(target)
 
     def compile_missing(indices: list[int]) -> list[bytes]:
         with tempfile.TemporaryDirectory() as directory:
             return [compile_c(sources[i], Path(directory, f"k{i}.o"), target).read_bytes() for i in indices]
 
-    return sources, _through_cache(keys, cache, compile_missing)
+    return _through_cache([("c", text, machine, *tool.command) for text in sources], cache, compile_missing)
 
 
 def _through_cache(
-    keys: Sequence[str], cache: Cache | None, compile_missing: Callable[[list[int]], list[bytes]]
+    parts: Sequence[tuple[str, ...]], cache: Cache | None, compile_missing: Callable[[list[int]], list[bytes]]
 ) -> list[bytes]:
-    found = [cache.get(key) if cache is not None else None for key in keys]
+    """Objects from the cache under keys of these parts, or made and written there."""
+    if cache is None:
+        return compile_missing(list(range(len(parts))))
+    keys = [cache_key(*part) for part in parts]
+    found = [cache.get(key) for key in keys]
     missing = [index for index, data in enumerate(found) if data is None]
     for index, data in zip(missing, compile_missing(missing) if missing else [], strict=True):
         found[index] = data
-        if cache is not None:
-            cache.put(keys[index], data)
-    if missing and cache is not None:
+        cache.put(keys[index], data)
+    if missing:
         cache.trim_at_times()
     return [data for data in found if data is not None]
 
 
-_EMITTERS = {"armillary.codegen.llvm": _compile_llvm, "armillary.codegen.c": _compile_c}
+_EMITTERS = {"armillary.codegen.llvm": _emit_llvm, "armillary.codegen.c": _emit_c}
+_COMPILERS = {"armillary.codegen.llvm": _compile_llvm, "armillary.codegen.c": _compile_c}
 
 
 def function_row(function: PhasedFunction) -> FunctionRow:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from armillary.codegen.base import flat_index
 from armillary.codegen.llvm_columns import Access, column_shape
-from armillary.node import Node, post_order
+from armillary.node import Node, children, post_order
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 
@@ -49,6 +49,7 @@ class _Survey:
         self.strided: dict[S.Buffer, list[Access]] = {}  # of buffers whose first access is a store of a column
         self.plain: set[S.Buffer] = set()  # those whose first access is none
         self.unrolled: set[E.Var] = set()
+        self._seen: set[int] = set()  # expressions that were looked at: every access counts once
 
     def visit(self, item: S.Stmt) -> None:
         if isinstance(item, S.Allocate):
@@ -77,10 +78,15 @@ class _Survey:
     def _expressions(self, *roots: Node) -> None:
         if not self.lanes:
             return
-        for root in roots:
-            for part in post_order(root):
-                if isinstance(part, E.BufferLoad):
-                    self._access(part.buffer, part.indices)
+        stack, seen = list(roots), self._seen
+        while stack:
+            part = stack.pop()
+            if id(part) in seen:
+                continue
+            seen.add(id(part))
+            if isinstance(part, E.BufferLoad):
+                self._access(part.buffer, part.indices)
+            stack += children(part)
 
     def _access(self, buffer: S.Buffer, indices: tuple[E.Expr, ...], *, is_store: bool = False) -> None:
         if buffer in self.strided:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 import struct
+from contextlib import nullcontext
 
 import numpy as np
 
 from armillary.dtype import DType
 from armillary.errors import UnsupportedError
 
+_LARGEST = float(np.finfo(np.float32).max)
 _FLOATS = {16: "half", 32: "float", 64: "double"}
 
 
@@ -85,7 +87,7 @@ def float_constant(value: float, dtype: DType) -> str:
     if element.bits == 16:
         return splat("half", f"0xH{int(np.array(value, np.float16).view(np.uint16)):04X}", dtype.lanes)
     if element.bits == 32:
-        with np.errstate(over="ignore"):
+        with nullcontext() if abs(value) <= _LARGEST else np.errstate(over="ignore"):
             value = float(np.float32(value))
     (bits,) = struct.unpack("<Q", struct.pack("<d", value))
     return splat(_FLOATS[element.bits], f"0x{bits:016X}", dtype.lanes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from armillary.codegen.build import build_functions
+from armillary.codegen.build import build_functions, emit_functions
 from armillary.driver.explain import kernel_attrs
 from armillary.driver.graph_codegen import Kernel
 from armillary.driver.kernels import CompiledKernel
@@ -68,5 +68,5 @@ def kernel_sources(kernels: Sequence[Kernel], target: Target, form: str) -> str:
         if form == "tir":
             parts.append(print_function(loops, kernel.name))
         else:
-            parts.append(build_functions([phased], target, cache=None).get_source(form))
+            parts.append(emit_functions([phased], target).get_source(form))
     return "\n".join(parts)

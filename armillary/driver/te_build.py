@@ -11,6 +11,7 @@ from typing import Any
 
 from armillary import te
 from armillary.codegen.build import build_functions
+from armillary.codegen.cache import default_cache
 from armillary.driver.build import target_with_host
 from armillary.driver.library import FunctionLibrary
 from armillary.errors import TargetError, TypeMismatch, UnsupportedError
@@ -64,7 +65,6 @@ def build(
         raise TargetError(f"target {where}: code for {where.kind.name} is not there yet", hint="kinds: llvm, c")
     module = inputs if isinstance(inputs, IRModule) else lower(inputs, args, name, binds, target=where)
     functions = [(n, f) for n, f in module.items() if isinstance(f, PrimFunc)]
-    compiled = build_functions(
-        [split_phases(f, n) for n, f in functions], where, tir=dict(functions)
-    )
+    phased = [split_phases(f, n) for n, f in functions]
+    compiled = build_functions(phased, where, cache=default_cache(), tir=dict(functions))
     return FunctionLibrary(where, compiled.objects, compiled.descriptor, compiled.externs, compiled.get_source)

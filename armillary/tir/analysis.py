@@ -7,7 +7,7 @@ a program. Walks come from the nodes' fields (`node.children`), with the binding
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -24,17 +24,17 @@ def nodes_of(root: Node) -> Iterator[Node]:
     return post_order(root)
 
 
-def all_statements(root: S.Stmt) -> Iterator[S.Stmt]:
-    """Every statement under `root` once, children first, without a look at expressions."""
+def all_statements(root: S.Stmt, known: Container[int] = ()) -> Iterator[S.Stmt]:
+    """Every statement under `root` once, children first, without a look at expressions or at what is `known`, by id."""
     seen: set[int] = set()
     stack: list[tuple[S.Stmt, bool]] = [(root, False)]
     while stack:
         item, done = stack.pop()
         if done:
             yield item
-        elif id(item) not in seen:
+        elif id(item) not in seen and id(item) not in known:
             seen.add(id(item))
-            parts = _parts(item)
+            parts = statements_inside(item)
             if parts:
                 stack.append((item, True))
                 stack.extend((part, False) for part in reversed(parts))
@@ -42,7 +42,7 @@ def all_statements(root: S.Stmt) -> Iterator[S.Stmt]:
                 yield item
 
 
-def _parts(item: S.Stmt) -> tuple[S.Stmt, ...]:
+def statements_inside(item: S.Stmt) -> tuple[S.Stmt, ...]:
     """The statements directly inside a statement, in order."""
     match item:
         case S.SeqStmt(statements):

@@ -60,10 +60,8 @@ def round_float(value: float, dtype: DType) -> float:
 
 def convert(value: Value) -> Expr:
     """Any user value as an expression."""
-    if isinstance(value, IterVar):
-        return value.var
     if isinstance(value, Expr):
-        return value
+        return value.var if type(value) is IterVar else value
     if isinstance(value, str):
         return StringImm(value)
     if isinstance(value, bool | int | float | np.generic):
@@ -144,9 +142,9 @@ def _wider(a: DType, b: DType) -> DType:
 
 
 def _compute(function: Callable[[Any, Any], Any], x: IntImm | FloatImm, y: IntImm | FloatImm) -> Expr:
+    if isinstance(x, IntImm):
+        return IntImm(x.dtype, wrap(int(function(x.value, y.value)), x.dtype))
     with np.errstate(all="ignore"):
-        if isinstance(x, IntImm):
-            return const(function(x.value, y.value), x.dtype)
         kind = x.dtype.numpy.type
         return const(float(function(kind(x.value), kind(y.value))), x.dtype)
 

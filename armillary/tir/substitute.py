@@ -8,10 +8,10 @@ unrolled index becomes a number), except where folding would hide a division by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
-from armillary.node import map_children, replace
+from armillary.node import Node, children, map_children, post_order, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -112,10 +112,13 @@ REBUILD: dict[type, Callable[[Any, Mapper], E.Expr]] = {
 
 
 class ExprMapper:
-    """Applies `rule` bottom-up to expressions, once per distinct node; None keeps the rebuilt node."""
+    """Applies `rule` bottom-up to expressions, once per distinct node; None keeps the rebuilt node.
 
-    def __init__(self, rule: Callable[[E.Expr], E.Expr | None]) -> None:
-        self.rule = rule
+    With `among`, the expressions that the rule changes something in (by id), the others are not looked at.
+    """
+
+    def __init__(self, rule: Callable[[E.Expr], E.Expr | None], among: frozenset[int] | None = None) -> None:
+        self.rule, self.among = rule, among
         self._memo: dict[int, tuple[E.Expr, E.Expr]] = {}
 
     def forget(self) -> None:
@@ -125,6 +128,8 @@ class ExprMapper:
         memo = self._memo.get(id(item))
         if memo is not None:
             return memo[1]
+        if self.among is not None and id(item) not in self.among:
+            return item
         rebuilt = REBUILD[type(item)](item, self)
         changed = self.rule(rebuilt)
         result = rebuilt if changed is None else changed
@@ -167,14 +172,25 @@ def _substitution(mapping: Mapping[E.Var, E.Expr]) -> ExprMapper:
     return ExprMapper(lambda e: mapping.get(e) if type(e) is E.Var else None)
 
 
-def substitute(item: S.Stmt, mapping: Mapping[E.Var, E.Expr]) -> S.Stmt:
-    """A statement with variables replaced, also in the shapes of buffers allocated inside."""
-    return map_all(item, lambda e: mapping.get(e) if type(e) is E.Var else None)
+def substitute(item: S.Stmt, mapping: Mapping[E.Var, E.Expr], among: frozenset[int] | None = None) -> S.Stmt:
+    """A statement with variables replaced, also in the shapes of buffers allocated inside; `among` are their users."""
+    return map_all(item, lambda e: mapping.get(e) if type(e) is E.Var else None, among)
 
 
-def map_all(item: S.Stmt, rule: Callable[[E.Expr], E.Expr | None]) -> S.Stmt:
+def users_of(item: S.Stmt, names: Set[Node]) -> frozenset[int]:
+    """The expressions of a statement, by id, that hold one of the variables and buffers `names`, or bind one."""
+    found: set[int] = set()
+    for part in post_order(item):
+        if part in names or type(part) is E.Let or any(id(c) in found for c in children(part)):
+            found.add(id(part))
+    return frozenset(found)
+
+
+def map_all(
+    item: S.Stmt, rule: Callable[[E.Expr], E.Expr | None], among: frozenset[int] | None = None
+) -> S.Stmt:
     """Every expression of a statement mapped bottom-up by `rule`, shapes of allocated buffers included."""
-    mapper = ExprMapper(rule)
+    mapper = ExprMapper(rule, among)
     buffers: dict[S.Buffer, S.Buffer] = {}
 
     def expr_rule(e: E.Expr) -> E.Expr | None:
@@ -218,10 +234,12 @@ def rename_buffers(item: S.Stmt, mapping: Mapping[S.Buffer, S.Buffer]) -> S.Stmt
     return visit(item)
 
 
-def fresh_copy(item: S.Stmt, mapping: Mapping[E.Var, E.Expr] | None = None) -> S.Stmt:
+def fresh_copy(
+    item: S.Stmt, mapping: Mapping[E.Var, E.Expr] | None = None, among: frozenset[int] | None = None
+) -> S.Stmt:
     """A copy whose bound variables and allocated buffers are new (needed when a body is repeated).
 
-    Variables of the mapping are replaced on the way.
+    Variables of the mapping are replaced on the way; `among` are the users of all that is new or replaced.
     """
     variables: dict[E.Var, E.Expr] = dict(mapping or {})
     buffers: dict[S.Buffer, S.Buffer] = {}
@@ -236,7 +254,7 @@ def fresh_copy(item: S.Stmt, mapping: Mapping[E.Var, E.Expr] | None = None) -> S
             return E.Let(var, e.value, substitute_expr(e.body, {e.var: var}))
         return None
 
-    mapper = ExprMapper(expr_rule)
+    mapper = ExprMapper(expr_rule, among)
 
     def visit(s: S.Stmt) -> S.Stmt:
         if isinstance(s, S.For | S.LetStmt):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from armillary.codegen.build import CompiledModule, build_functions
-from armillary.codegen.cache import Cache
+from armillary.codegen.cache import Cache, default_cache
 from armillary.codegen.jit import LoadedObjects
 from armillary.tir import stmt as S
 from armillary.tir.transform.split_phases import split_phases
@@ -26,7 +26,7 @@ EXTENT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 def compiled(functions: list[S.PrimFunc], target: str, cache: Cache | None = None) -> CompiledModule:
     """Functions f0, f1, … built for a target."""
     phased = [split_phases(function, f"f{k}") for k, function in enumerate(functions)]
-    return build_functions(phased, target, jobs=1, cache=cache)
+    return build_functions(phased, target, jobs=1, cache=cache or default_cache())
 
 
 def run(function: S.PrimFunc, target: str, *arrays: np.ndarray[Any, Any], scalars: tuple[int, ...] = ()) -> int:

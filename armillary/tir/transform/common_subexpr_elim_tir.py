@@ -25,7 +25,6 @@ EQUIVALENT_TERMS = register_config_option(
     "tir.enable_equiv_terms_in_cse_tir", bool, False, "sub-expressions that differ in the order of operands are one"
 )
 _LEAVES = (E.Var, E.IntImm, E.FloatImm, E.StringImm)
-_LEAF = -1  # the number of leaves, when sizes are counted
 _COMMUTATIVE = (E.Add, E.Mul, E.Min, E.Max, E.EQ, E.NE, E.And, E.Or)
 
 
@@ -48,7 +47,8 @@ class _Numbering:
     ignores_order: bool
     table: dict[Hashable, int] = field(default_factory=dict)
     known: dict[int, tuple[E.Expr, int]] = field(default_factory=dict)
-    written: dict[int, Counter[int]] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)
+    kept: list[E.Expr] = field(default_factory=list)  # their ids are keys
 
     def __call__(self, item: E.Expr) -> int:
         for part in post_order(item):
@@ -56,16 +56,25 @@ class _Numbering:
                 self.known[id(part)] = (part, self.table.setdefault(self._key(part), len(self.table)))
         return self.known[id(item)][1]
 
-    def inside(self, item: E.Expr) -> Counter[int]:
-        """How often each number is written in an expression, itself included; what is shared counts for each reader."""
-        self(item)
-        for part in post_order(item):
-            if isinstance(part, E.Expr) and id(part) not in self.written:
-                total = Counter({_LEAF if isinstance(part, _LEAVES) else self.known[id(part)][1]: 1})
-                for child in children(part):
-                    total.update(self.written[id(child)] if isinstance(child, E.Expr) else {})
-                self.written[id(part)] = total
-        return self.written[id(item)]
+    def written(self, root: E.Expr) -> Counter[int]:
+        """How often each number but a leaf's is written below `root`; what is shared counts for each reader."""
+        self(root)
+        order = [part for part in post_order(root) if isinstance(part, E.Expr)]
+        ways = Counter({id(root): 1})
+        counts: Counter[int] = Counter()
+        for item in reversed(order):
+            counts[self.known[id(item)][1]] += 0 if isinstance(item, _LEAVES) else ways[id(item)]
+            for part in children(item):
+                ways[id(part)] += ways[id(item)]
+        return counts
+
+    def size(self, root: E.Expr) -> int:
+        """Nodes of an expression; what is shared counts for each reader."""
+        for item in post_order(root):
+            if id(item) not in self.sizes and isinstance(item, E.Expr):
+                self.sizes[id(item)] = 1 + sum(self.sizes.get(id(part), 0) for part in children(item))
+                self.kept.append(item)
+        return self.sizes[id(root)]
 
     def _key(self, item: E.Expr) -> Hashable:
         if isinstance(item, E.Var | E.BufferLoad):
@@ -118,7 +127,7 @@ class _Sharing:
         counts: Counter[int] = Counter()
         found: dict[int, E.Expr] = {}
         for root in _roots(body):
-            counts.update(self.number.inside(root))
+            counts.update(self.number.written(root))
             for part in _expressions(root):
                 found.setdefault(self.number(part), part)
         able = {n: e for n, e in found.items() if counts[n] > 1 and _can_move(e, bound)}
@@ -126,15 +135,15 @@ class _Sharing:
 
     def _largest_first(self, able: dict[int, E.Expr], counts: Counter[int]) -> list[tuple[int, E.Expr]]:
         """Take the large ones first: what occurs only inside them then occurs once."""
-        sizes = {n: self.number.inside(e).total() for n, e in able.items()}
+        sizes = {n: self.number.size(e) for n, e in able.items()}
         chosen: list[tuple[int, E.Expr]] = []
         for number in sorted(able, key=lambda n: -sizes[n]):
             if counts[number] < 2:
                 continue
             chosen.append((number, able[number]))
             saved = counts[number] - 1
-            for inner, times in self.number.inside(able[number]).items():
-                if inner not in (number, _LEAF):
+            for inner, times in self.number.written(able[number]).items():
+                if inner != number:
                     counts[inner] -= saved * times
         return sorted(chosen, key=lambda row: sizes[row[0]])
 

@@ -7,7 +7,7 @@ and so do selects over expressions that many selects share: what each guards alo
 
 from __future__ import annotations
 
-from armillary.node import children
+from armillary.node import children, post_order
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import is_unsafe
@@ -23,20 +23,23 @@ def rewrite_unsafe_select(func: S.PrimFunc) -> S.PrimFunc:
         B[0] = select(n < 4, A[n], 0.0)  ->  B[0] = if_then_else(n < 4, A[n], 0.0)
     """
     sizes: dict[E.Expr, int] = {}
-
-    def rule(item: E.Expr) -> E.Expr | None:
-        size = 1 + sum(sizes.get(part, 1) for part in children(item) if isinstance(part, E.Expr))
-        changed = _guarded(item) if size <= MAX_SIZE else None
-        sizes[item if changed is None else changed] = size
-        return changed
-
-    return with_body(func, map_all(func.body, rule))
+    return with_body(func, map_all(func.body, lambda item: _guarded(item, sizes)))
 
 
-def _guarded(item: E.Expr) -> E.Expr | None:
+def _size(item: E.Expr, sizes: dict[E.Expr, int]) -> int:
+    """Nodes of an expression, counting what is shared as often as it is read."""
+    for part in post_order(item, lambda n: n not in sizes):
+        if isinstance(part, E.Expr) and part not in sizes:
+            sizes[part] = 1 + sum(sizes[c] for c in children(part) if isinstance(c, E.Expr))
+    return sizes[item]
+
+
+def _guarded(item: E.Expr, sizes: dict[E.Expr, int]) -> E.Expr | None:
     if type(item) is not E.Select or item.condition.dtype.lanes != 1:
         return None
     if not (is_unsafe(item.true_value) or is_unsafe(item.false_value)):
+        return None
+    if _size(item, sizes) > MAX_SIZE:
         return None
     return E.Call(item.dtype, "if_then_else", (item.condition, item.true_value, item.false_value))
 

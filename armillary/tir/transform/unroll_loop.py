@@ -17,7 +17,7 @@ from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, nodes_of, uses_var
-from armillary.tir.substitute import fresh_copy, map_stmt, substitute
+from armillary.tir.substitute import fresh_copy, map_stmt, substitute, users_of
 from armillary.tir.transform.common import prim_pass, with_body
 from armillary.transform import PassContext, register_config_option
 
@@ -149,11 +149,15 @@ def _replace_options(options: UnrollOptions, **changes: Any) -> UnrollOptions:
 def _repeat(item: S.For, body: S.Stmt, extent: int) -> S.Stmt:
     if extent <= 0:
         return S.Evaluate(build.const(0))
-    has_names = any(isinstance(n, S.Allocate | S.For | S.LetStmt) for n in all_statements(body))
+    inside = list(all_statements(body))
+    names: set[Node] = {item.var, *(s.var for s in inside if isinstance(s, S.For | S.LetStmt))}
+    names |= {s.buffer for s in inside if isinstance(s, S.Allocate)}
+    users = users_of(body, names)
     parts = []
     for k in range(extent):
         chosen: dict[E.Var, E.Expr] = {item.var: build.add(item.min, build.const(k, item.var.dtype))}
-        parts.append(fresh_copy(body, chosen) if has_names and k else substitute(body, chosen))
+        is_copy = len(names) > 1 and k > 0
+        parts.append(fresh_copy(body, chosen, users) if is_copy else substitute(body, chosen, users))
     return S.seq(*parts)
 
 
