@@ -37,8 +37,8 @@ _PLAIN = frozenset({  # annotations of fields that hold no node, nor a tuple of 
 class Node:
     """Base of all IR nodes.
 
-    `_fields` names the constructor's arguments in order; `_inside` those that may hold nodes, and `_values(node)` is what
-    they hold. `_binds` is True for names (variables, buffers), which `structural_equal` matches up to renaming.
+    `_fields` names the arguments of the constructor in order, `_inside` those that may hold nodes, `_values(node)`
+    what they hold. `_binds` is True for names (variables, buffers), which `structural_equal` matches up to renaming.
     `_is_leaf` is True where no field ever holds a node: walks do not look.
     """
 

@@ -76,6 +76,12 @@ def test_worker_makes_the_code_that_this_process_would() -> None:
     assert kernels.CompiledKernel.from_bytes(kernel_worker.make(**request(kernel))).code not in plain
 
 
+def test_kernel_is_written_to_the_cache_once(tmp_path: Path) -> None:
+    env = {"ARMILLARY_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(armillary.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", BUILD], env=env, capture_output=True, text=True, check=True)
+    assert len(list(tmp_path.glob("kernels/*/*"))) == int(done.stdout.split()[0])
+
+
 def test_process_that_builds_loads_neither_loops_nor_llvm(tmp_path: Path) -> None:
     env = {"ARMILLARY_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(armillary.__file__).parents[1])}
     count, *modules = subprocess.check_output([sys.executable, "-c", BUILD], env=env, text=True).split()
