@@ -164,6 +164,19 @@ def post_order(root: Node, enter: Callable[[Node], bool] | None = None) -> Itera
                 stack.append(value)
 
 
+def reachable(root: Node) -> Iterator[Node]:
+    """Every node reachable from `root` once, in any order: faster than `post_order`."""
+    seen, stack = {id(root)}, [root]
+    while stack:
+        item = stack.pop()
+        yield item
+        for value in item._values(item):
+            for part in value if type(value) is tuple else (value,):
+                if id(part) not in seen and isinstance(part, Node):
+                    seen.add(id(part))
+                    stack.append(part)
+
+
 def rewrite(root: Node, rule: Callable[[Node], Node | None], enter: Callable[[Node], bool] | None = None) -> Node:
     """Rebuild bottom-up: `rule` sees each node with its children already rewritten; None keeps it.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from armillary.dtype import DType
 from armillary.errors import UnsupportedError
-from armillary.node import post_order
+from armillary.node import reachable
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, statements_inside
@@ -72,7 +72,7 @@ class Touched:
 
     def read(self, root: S.Stmt) -> frozenset[S.Buffer]:
         """Buffers that expressions inside `root` load from."""
-        return frozenset(item.buffer for item in post_order(root) if isinstance(item, E.BufferLoad))
+        return frozenset(item.buffer for item in reachable(root) if isinstance(item, E.BufferLoad))
 
 
 def flat_index(buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> E.Expr:

@@ -7,11 +7,11 @@ a program. Walks come from the nodes' fields (`node.children`), with the binding
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from armillary.node import Node, children, post_order
+from armillary.node import Node, children, post_order, reachable
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.intrinsics import INTRINSICS
@@ -20,8 +20,8 @@ _LEAVES = (E.Var, E.IterVar, E.IntImm, E.FloatImm, E.StringImm)
 
 
 def nodes_of(root: Node) -> Iterator[Node]:
-    """Every node under `root` once, children first."""
-    return post_order(root)
+    """Every node under `root` once, in any order."""
+    return reachable(root)
 
 
 def all_statements(root: S.Stmt, known: Container[int] = ()) -> Iterator[S.Stmt]:
@@ -61,23 +61,29 @@ def free_vars(root: Node) -> tuple[E.Var, ...]:
     Sound for programs where each variable is bound at one place, as every pass keeps them.
     """
     bound: set[E.Var] = set()
+    used: set[E.Var] = set()
+    for item in reachable(root):
+        kind = type(item)
+        if kind is E.Var:
+            used.add(item)  # type: ignore[arg-type]
+        elif kind in _BINDERS:
+            bound.update(_BINDERS[kind](item))
     found: dict[E.Var, None] = {}
-    for item in post_order(root):
-        if isinstance(item, E.Var):
-            found.setdefault(item)
-        elif isinstance(item, S.For | S.LetStmt | E.Let):
-            bound.add(item.var)
-        elif isinstance(item, S.AttrStmt) and isinstance(item.node, E.IterVar):
-            bound.add(item.node.var)
-        elif isinstance(item, E.Reduce):
-            bound.update(a.var for a in item.axis)
-        elif isinstance(item, E.CommReducer):
-            bound.update((*item.lhs, *item.rhs))
+    if not used <= bound:
+        found = {item: None for item in post_order(root) if isinstance(item, E.Var)}
     if isinstance(root, S.PrimFunc):
         bound.update(p for p in root.params if isinstance(p, E.Var))
         for value in _expressions_in(root.attrs):
             found.update(dict.fromkeys(free_vars(value)))
     return tuple(v for v in found if v not in bound)
+
+
+_BINDERS: dict[type, Callable[[Any], Iterable[E.Var]]] = {  # Any: the node type of the row
+    **dict.fromkeys((S.For, S.LetStmt, E.Let), lambda item: (item.var,)),
+    S.AttrStmt: lambda item: (item.node.var,) if isinstance(item.node, E.IterVar) else (),
+    E.Reduce: lambda item: tuple(a.var for a in item.axis),
+    E.CommReducer: lambda item: (*item.lhs, *item.rhs),
+}
 
 
 def _expressions_in(value: Any) -> Iterator[E.Expr]:
@@ -91,17 +97,17 @@ def _expressions_in(value: Any) -> Iterator[E.Expr]:
 
 def uses_var(root: Node, var: E.Var) -> bool:
     """Whether `var` occurs under `root`."""
-    return any(item is var for item in post_order(root))
+    return any(item is var for item in reachable(root))
 
 
 def uses_any(root: Node, variables: set[E.Var] | frozenset[E.Var]) -> bool:
     """Whether one of `variables` occurs under `root`."""
-    return any(item in variables for item in post_order(root) if type(item) is E.Var)
+    return any(item in variables for item in reachable(root) if type(item) is E.Var)
 
 
 def is_pure(item: E.Expr) -> bool:
     """Whether evaluating the expression changes nothing (it may read memory)."""
-    for part in post_order(item):
+    for part in reachable(item):
         if isinstance(part, E.Call):
             row = INTRINSICS.get(part.name)
             if row is None or not row.pure:
@@ -111,12 +117,12 @@ def is_pure(item: E.Expr) -> bool:
 
 def has_loads(item: E.Expr) -> bool:
     """Whether evaluating the expression reads memory."""
-    return any(isinstance(part, E.BufferLoad | E.ProducerLoad) for part in post_order(item))
+    return any(isinstance(part, E.BufferLoad | E.ProducerLoad) for part in reachable(item))
 
 
 def is_unsafe(item: E.Expr) -> bool:
     """Whether evaluating it where it was guarded could fault: a load, a division by a non-constant, a foreign call."""
-    for part in post_order(item):
+    for part in reachable(item):
         if isinstance(part, E.BufferLoad | E.ProducerLoad):
             return True
         if isinstance(part, E.FloorDiv | E.FloorMod | E.TruncDiv | E.TruncMod) and not _is_nonzero(part.b):

@@ -117,6 +117,8 @@ def as_extent(value: Any, where: str) -> Expr:
 
 def match_types(a: Value, b: Value) -> tuple[Expr, Expr]:
     """Both operands with one dtype: immediates follow the other side; else the wider kind wins (int < uint < float)."""
+    if isinstance(a, Expr) and isinstance(b, Expr) and a.dtype is b.dtype and IterVar not in (type(a), type(b)):
+        return a, b
     x, y = convert(a), convert(b)
     if x.dtype is y.dtype:
         return x, y

@@ -112,13 +112,10 @@ REBUILD: dict[type, Callable[[Any, Mapper], E.Expr]] = {
 
 
 class ExprMapper:
-    """Applies `rule` bottom-up to expressions, once per distinct node; None keeps the rebuilt node.
+    """Applies `rule` bottom-up to expressions, once per distinct node; None keeps the rebuilt node."""
 
-    With `among`, the expressions that the rule changes something in (by id), the others are not looked at.
-    """
-
-    def __init__(self, rule: Callable[[E.Expr], E.Expr | None], among: frozenset[int] | None = None) -> None:
-        self.rule, self.among = rule, among
+    def __init__(self, rule: Callable[[E.Expr], E.Expr | None]) -> None:
+        self.rule = rule
         self._memo: dict[int, tuple[E.Expr, E.Expr]] = {}
 
     def forget(self) -> None:
@@ -128,13 +125,56 @@ class ExprMapper:
         memo = self._memo.get(id(item))
         if memo is not None:
             return memo[1]
-        if self.among is not None and id(item) not in self.among:
-            return item
         rebuilt = REBUILD[type(item)](item, self)
         changed = self.rule(rebuilt)
         result = rebuilt if changed is None else changed
         self._memo[id(item)] = (item, result)
         return result
+
+
+class Substitution:
+    """Puts expressions in the place of variables, and buffers in that of others; each distinct node is seen once.
+
+    With `users` (see `users_of`), only these expressions are looked at.
+    """
+
+    def __init__(self, variables: Mapping[E.Var, E.Expr], users: frozenset[int] | None = None) -> None:
+        self.variables, self.users = variables, users
+        self.buffers: dict[S.Buffer, S.Buffer] = {}
+        self._memo: dict[int, tuple[E.Expr, E.Expr]] = {}
+
+    def forget(self) -> None:
+        self._memo = {}
+
+    def __call__(self, item: E.Expr) -> E.Expr:
+        kind = type(item)
+        if kind is E.Var:
+            return self.variables.get(item, item)  # type: ignore[call-overload, no-any-return]
+        if kind is E.IntImm or kind is E.FloatImm:
+            return item
+        memo = self._memo.get(id(item))
+        if memo is not None:
+            return memo[1]
+        if self.users is not None and id(item) not in self.users:
+            return item
+        made = REBUILD[kind](item, self)
+        if type(made) is E.BufferLoad and made.buffer in self.buffers:
+            made = E.BufferLoad(self.buffers[made.buffer], made.indices)
+        self._memo[id(item)] = (item, made)
+        return made
+
+
+class _Copy(Substitution):
+    """A substitution that also renames what expressions bind."""
+
+    def __call__(self, item: E.Expr) -> E.Expr:
+        made = super().__call__(item)
+        if type(made) is not E.Let or made.var is not item.var:  # type: ignore[attr-defined]
+            return made
+        var = E.Var(made.var.name, made.var.dtype)
+        copied = E.Let(var, made.value, substitute_expr(made.body, {made.var: var}))
+        self._memo[id(item)] = (item, copied)
+        return copied
 
 
 def map_stmt(item: S.Stmt, on_expr: Mapper, on_stmt: Callable[[S.Stmt], S.Stmt]) -> S.Stmt:
@@ -165,16 +205,13 @@ def _store(item: S.BufferStore, on_expr: Mapper) -> S.BufferStore:
 
 def substitute_expr(item: E.Expr, mapping: Mapping[E.Var, E.Expr]) -> E.Expr:
     """`item` with variables replaced."""
-    return _substitution(mapping)(item)
+    return Substitution(mapping)(item)
 
 
-def _substitution(mapping: Mapping[E.Var, E.Expr]) -> ExprMapper:
-    return ExprMapper(lambda e: mapping.get(e) if type(e) is E.Var else None)
-
-
-def substitute(item: S.Stmt, mapping: Mapping[E.Var, E.Expr], among: frozenset[int] | None = None) -> S.Stmt:
-    """A statement with variables replaced, also in the shapes of buffers allocated inside; `among` are their users."""
-    return map_all(item, lambda e: mapping.get(e) if type(e) is E.Var else None, among)
+def substitute(item: S.Stmt, mapping: Mapping[E.Var, E.Expr], users: frozenset[int] | None = None) -> S.Stmt:
+    """A statement with variables replaced, also in the shapes of buffers allocated inside; `users` are theirs."""
+    mapper = Substitution(mapping, users)
+    return _with_shapes(item, mapper, mapper.buffers)
 
 
 def users_of(item: S.Stmt, names: Set[Node]) -> frozenset[int]:
@@ -186,11 +223,8 @@ def users_of(item: S.Stmt, names: Set[Node]) -> frozenset[int]:
     return frozenset(found)
 
 
-def map_all(
-    item: S.Stmt, rule: Callable[[E.Expr], E.Expr | None], among: frozenset[int] | None = None
-) -> S.Stmt:
+def map_all(item: S.Stmt, rule: Callable[[E.Expr], E.Expr | None]) -> S.Stmt:
     """Every expression of a statement mapped bottom-up by `rule`, shapes of allocated buffers included."""
-    mapper = ExprMapper(rule, among)
     buffers: dict[S.Buffer, S.Buffer] = {}
 
     def expr_rule(e: E.Expr) -> E.Expr | None:
@@ -199,7 +233,11 @@ def map_all(
             return rule(e) or e
         return rule(e)
 
-    mapper.rule = expr_rule
+    return _with_shapes(item, ExprMapper(expr_rule), buffers)
+
+
+def _with_shapes(item: S.Stmt, mapper: Mapper, buffers: dict[S.Buffer, S.Buffer]) -> S.Stmt:
+    """A statement mapped, shapes of allocated buffers included; `buffers` gets those whose shape changes."""
 
     def visit(s: S.Stmt) -> S.Stmt:
         if type(s) is S.Allocate:
@@ -235,26 +273,15 @@ def rename_buffers(item: S.Stmt, mapping: Mapping[S.Buffer, S.Buffer]) -> S.Stmt
 
 
 def fresh_copy(
-    item: S.Stmt, mapping: Mapping[E.Var, E.Expr] | None = None, among: frozenset[int] | None = None
+    item: S.Stmt, mapping: Mapping[E.Var, E.Expr] | None = None, users: frozenset[int] | None = None
 ) -> S.Stmt:
     """A copy whose bound variables and allocated buffers are new (needed when a body is repeated).
 
-    Variables of the mapping are replaced on the way; `among` are the users of all that is new or replaced.
+    Variables of the mapping are replaced on the way; `users` are those of all that is new or replaced.
     """
     variables: dict[E.Var, E.Expr] = dict(mapping or {})
-    buffers: dict[S.Buffer, S.Buffer] = {}
-
-    def expr_rule(e: E.Expr) -> E.Expr | None:
-        if type(e) is E.Var:
-            return variables.get(e)
-        if type(e) is E.BufferLoad and e.buffer in buffers:
-            return E.BufferLoad(buffers[e.buffer], e.indices)
-        if type(e) is E.Let:
-            var = E.Var(e.var.name, e.var.dtype)
-            return E.Let(var, e.value, substitute_expr(e.body, {e.var: var}))
-        return None
-
-    mapper = ExprMapper(expr_rule, among)
+    mapper = _Copy(variables, users)
+    buffers = mapper.buffers
 
     def visit(s: S.Stmt) -> S.Stmt:
         if isinstance(s, S.For | S.LetStmt):

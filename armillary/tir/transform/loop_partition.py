@@ -17,7 +17,7 @@ from functools import reduce
 from itertools import product
 from typing import Any
 
-from armillary.node import post_order, replace, structural_equal
+from armillary.node import post_order, reachable, replace, structural_equal
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -44,7 +44,7 @@ def loop_partition(func: S.PrimFunc) -> S.PrimFunc:
 
         for i in range(20) { if likely(i < 16) { A[i] = 0.0 } }  ->  for i in range(16) { A[i] = 0.0 }
     """
-    if not any(True for n in post_order(func.body) if _condition_of(n) is not None):
+    if not any(True for n in reachable(func.body) if _condition_of(n) is not None):
         return func
     return with_body(func, _Partitioner(func).stmt(func.body, False))
 

@@ -8,7 +8,7 @@ expression that may exceed 31 bits, and everything stored or loaded, stays as it
 from __future__ import annotations
 
 from armillary.dtype import DType
-from armillary.node import post_order, replace
+from armillary.node import post_order, reachable, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -26,7 +26,7 @@ def narrow_data_type(func: S.PrimFunc, target_bits: int = 32) -> S.PrimFunc:
 
         for i: int64 in range(4i64) { A[i] = 0.0 }  ->  for i in range(4) { A[i] = 0.0 }
     """
-    if not any(isinstance(n, S.For | E.Expr) and _dtype(n) is _INT64 for n in post_order(func.body)):
+    if not any(isinstance(n, S.For | E.Expr) and _dtype(n) is _INT64 for n in reachable(func.body)):
         return func
     return with_body(func, _Narrower(DType(f"int{target_bits}")).stmt(func.body))
 

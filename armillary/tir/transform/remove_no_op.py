@@ -6,7 +6,7 @@ Invariant: what a caller can see stays. Runs after `simplify`, which makes condi
 
 from __future__ import annotations
 
-from armillary.node import post_order, replace
+from armillary.node import reachable, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -52,7 +52,7 @@ def _branch(item: S.IfThenElse) -> S.Stmt:
 def _allocate(item: S.Allocate) -> S.Stmt:
     if is_nothing(item.body):
         return NOTHING
-    is_used = any(node is item.buffer for node in post_order(item.body))
+    is_used = any(node is item.buffer for node in reachable(item.body))
     return item if is_used else item.body
 
 
