@@ -18,6 +18,7 @@ from armillary.errors import TypeMismatch
 from armillary.tir import expr as E
 from armillary.tir.expr import BOOL, INT32, Call, Cast, Expr, FloatImm, IntImm, IterVar, StringImm, Var
 
+_NUMBERS = frozenset({IntImm, FloatImm})
 EVERY_CACHE = 3  # the locality of a prefetch that says none
 
 Value = Any  # what user code may pass for an expression: Expr, int, float, bool, str, numpy scalar, tensors of rank 0
@@ -152,7 +153,7 @@ def _compute(function: Callable[[Any, Any], Any], x: IntImm | FloatImm, y: IntIm
 
 
 def _constants(x: Expr, y: Expr) -> bool:
-    return isinstance(x, IntImm | FloatImm) and isinstance(y, IntImm | FloatImm)
+    return type(x) in _NUMBERS and type(y) in _NUMBERS
 
 
 def add(a: Value, b: Value) -> Expr:

@@ -10,7 +10,7 @@ are answered from its memo. Rules: `tir/rules.py`; sums: `tir/linear.py`; statem
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,6 +63,8 @@ class Simplifier:
         if kind is E.Var:
             found = self.ranges.get(item)  # type: ignore[call-overload]
             return item if found is None or found[0] != found[1] else self.intern(E.IntImm(item.dtype, found[0]))
+        if kind is E.IntImm or kind is E.FloatImm:
+            return self.intern(item)
         memo = self._memo.get(id(item))
         if memo is not None:
             return memo[1]
@@ -127,7 +129,8 @@ class Simplifier:
         """The one object that stands for this node (its children are interned already)."""
         if type(item) is E.Var:
             return item
-        return self._table.setdefault(_key(item), item)
+        rule = _KEYS.get(type(item), _key)
+        return self._table.setdefault(rule(item), item)
 
     def linear(self, item: E.Expr) -> Linear:
         """An int32 or int64 expression as a sum of simplified atoms."""
@@ -361,12 +364,7 @@ def _operands(item: E.Expr) -> Iterator[E.Expr]:
 
 
 def _key(item: E.Expr) -> Any:
-    kind = type(item)
-    if kind is E.IntImm:
-        return kind, item.dtype, item.value  # type: ignore[attr-defined]
-    if kind is E.FloatImm:
-        return kind, item.dtype, repr(item.value)  # type: ignore[attr-defined]
-    parts: list[Any] = [kind]
+    parts: list[Any] = [type(item)]
     for name in item._fields:
         value = getattr(item, name)
         if isinstance(value, Node):
@@ -376,6 +374,16 @@ def _key(item: E.Expr) -> Any:
         else:
             parts.append(value)
     return tuple(parts)
+
+
+_KEYS: dict[type, Callable[[Any], Any]] = {  # Any: the node type of the row; what is met most often, spelled out
+    E.IntImm: lambda e: (E.IntImm, e.dtype, e.value), E.FloatImm: lambda e: (E.FloatImm, e.dtype, repr(e.value)),
+    E.Add: lambda e: (E.Add, id(e.a), id(e.b)), E.Sub: lambda e: (E.Sub, id(e.a), id(e.b)),
+    E.Mul: lambda e: (E.Mul, id(e.a), id(e.b)),
+    E.Ramp: lambda e: (E.Ramp, id(e.base), id(e.stride), e.lanes),
+    E.Broadcast: lambda e: (E.Broadcast, id(e.value), e.lanes),
+    E.BufferLoad: lambda e: (E.BufferLoad, id(e.buffer), *[id(i) for i in e.indices]),
+}  # fmt: skip
 
 
 def _is_product(item: Any) -> bool:

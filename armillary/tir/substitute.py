@@ -17,6 +17,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 
 Mapper = Callable[[E.Expr], E.Expr]
+_NUMBERS = frozenset({E.IntImm, E.FloatImm})
 _BUILDERS: dict[type, Callable[[Any, Any], E.Expr]] = {
     E.Add: build.add, E.Sub: build.sub, E.Mul: build.mul, E.Div: build.div, E.Min: build.minimum, E.Max: build.maximum,
     E.EQ: build.equal, E.NE: build.not_equal, E.LT: build.less, E.LE: build.less_equal, E.GT: build.greater,
@@ -44,7 +45,7 @@ def _binary(e: Any, f: Mapper) -> E.Expr:
 
 
 def _foldable(a: E.Expr, b: E.Expr) -> bool:
-    return type(a) in (E.IntImm, E.FloatImm) and type(b) in (E.IntImm, E.FloatImm)
+    return type(a) in _NUMBERS and type(b) in _NUMBERS
 
 
 def _leaf(e: E.Expr, f: Mapper) -> E.Expr:
