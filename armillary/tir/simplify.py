@@ -129,7 +129,7 @@ class Simplifier:
         """The one object that stands for this node (its children are interned already)."""
         if type(item) is E.Var:
             return item
-        rule = _KEYS.get(type(item), _key)
+        rule: Callable[[Any], Any] = _KEYS.get(type(item), _key)
         return self._table.setdefault(rule(item), item)
 
     def linear(self, item: E.Expr) -> Linear:
