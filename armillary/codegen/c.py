@@ -17,6 +17,7 @@ from armillary.node import post_order
 from armillary.text.writer import Names, Writer
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.analysis import expressions_of
 from armillary.tir.phases import Phase, PhasedFunction
 
 _RESERVED_TEXT = """
@@ -83,15 +84,8 @@ class CEmitter(ExprEmitter):
         rule = _STMTS.get(type(item))
         if rule is None:
             raise refuse("c", f"a statement of type {type(item).__name__}")
-        self.begin_statement(*_own_expressions(item))
+        self.begin_statement(*expressions_of(item))
         rule(self, item)
-
-
-def _own_expressions(item: S.Stmt) -> list[E.Expr]:
-    """The expressions of a statement, without those of statements inside it."""
-    values = (getattr(item, name) for name in item._fields)
-    parts = (part for value in values for part in (value if isinstance(value, tuple) else (value,)))
-    return [part for part in parts if isinstance(part, E.Expr)]
 
 
 def emit_source(function: PhasedFunction) -> str:

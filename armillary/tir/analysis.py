@@ -55,6 +55,13 @@ def statements_inside(item: S.Stmt) -> tuple[S.Stmt, ...]:
             return (item.body,)  # type: ignore[attr-defined]
 
 
+def expressions_of(item: S.Stmt) -> list[E.Expr]:
+    """The expressions of a statement, without those of statements inside it."""
+    values = (getattr(item, name) for name in item._fields if name not in ("var", "node"))
+    parts = (part for value in values for part in (value if isinstance(value, tuple) else (value,)))
+    return [part for part in parts if isinstance(part, E.Expr)]
+
+
 def free_vars(root: Node) -> tuple[E.Var, ...]:
     """Variables used but not bound under `root`, in order of appearance (a function's scalar params are bound).
 

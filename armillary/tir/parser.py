@@ -347,6 +347,11 @@ class StatementParser(Parser):
 
     def stmt(self) -> S.Stmt:
         cursor = self.cursor
+        while cursor.at("where") and cursor.peek().kind == "name":
+            cursor.next()
+            name = cursor.name("the name of an expression")
+            cursor.expect("=")
+            self.names[name] = self.expr()
         rule = {
             "for": self.loop, "if": self.branch, "alloc": self.alloc, "let": self.let_stmt, "assert": self.check,
             "attr": self.attr,

@@ -7,6 +7,7 @@
               | "if" expr block ["else" block] | buffer "[" indices "] = " expr | "eval" expr | "pass"
               | "alloc" name ": Buffer[…]" | "let" var ": " dtype " = " expr | "assert" expr ", " string
               | "attr" key ["on" node] " = " expr
+              | "where" name " = " expr statement       (the name stands for this very expression in the statement)
     kind      = parallel | vectorized | unrolled | thread("tag")
 
 `alloc`, `let`, `assert` and `attr` govern a block in braces, or, without one, the rest of the block they stand in.
@@ -20,20 +21,21 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from armillary.dtype import DType
-from armillary.node import Node
+from armillary.node import Node, children, post_order
 from armillary.text.writer import Names, Writer
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.analysis import free_vars
+from armillary.tir.analysis import expressions_of, free_vars
 
 _WORDS = """func attrs for in range if else alloc let assert attr on eval pass with true false parallel vectorized
-unrolled thread select min max ramp broadcast truncdiv truncmod expr Buffer axis"""
+unrolled thread select min max ramp broadcast truncdiv truncmod expr Buffer axis where"""
 KEYWORDS = frozenset(_WORDS.split())
 INFIX: dict[type, tuple[str, int]] = {
     E.Or: ("||", 1), E.And: ("&&", 2), E.EQ: ("==", 4), E.NE: ("!=", 4), E.LT: ("<", 4), E.LE: ("<=", 4),
@@ -42,6 +44,8 @@ INFIX: dict[type, tuple[str, int]] = {
 }  # fmt: skip
 FUNCTIONS: dict[type, str] = {E.TruncDiv: "truncdiv", E.TruncMod: "truncmod", E.Min: "min", E.Max: "max"}
 _PREFIX, _PRIMARY = 7, 8
+LONG = 200  # characters from which on an expression that a statement reads in several places is written once
+_LEAVES = (E.Var, E.IterVar, E.IntImm, E.FloatImm, E.StringImm)
 Rendered = tuple[str, int]  # text and how tightly it binds
 
 
@@ -51,9 +55,12 @@ class Printer:
     def __init__(self) -> None:
         self.names = Names(KEYWORDS)
         self.writer = Writer()
+        self.written: dict[int, str] = {}  # names of expressions of this statement, by id
 
     def expr(self, item: E.Expr, floor: int = 0) -> str:
         """Text of an expression, in parentheses if it binds more loosely than `floor`."""
+        if id(item) in self.written:
+            return self.written[id(item)]
         infix = INFIX.get(type(item))
         if infix is not None:
             text, level = self._infix(item, *infix), infix[1]
@@ -71,6 +78,8 @@ class Printer:
         while (found := INFIX.get(type(left))) is not None and found[1] == level:
             parts.append(f" {found[0]} {self.expr(left.b, level + 1)}")
             left = left.a
+            if id(left) in self.written:
+                break
         return self.expr(left, level) + "".join(reversed(parts))
 
     def exprs(self, items: tuple[E.Expr, ...]) -> str:
@@ -126,11 +135,26 @@ class Printer:
 
     def stmt(self, item: S.Stmt, is_last: bool = True) -> None:
         """Write a statement; `is_last`: nothing follows it in its block."""
+        self.written = {}
+        self._name_shared(expressions_of(item))
         rule = _STMTS.get(type(item))
         if rule is None:
             self.writer.line(f"<{type(item).__name__}>")
         else:
             rule(self, item, is_last)
+
+    def _name_shared(self, roots: list[E.Expr]) -> None:
+        """Write what is long and read in several places as a name and its meaning: else the text would be a tree."""
+        order = {id(part): part for root in roots for part in post_order(root) if isinstance(part, E.Expr)}
+        readers = Counter(id(part) for item in order.values() for part in children(item))
+        if any(isinstance(part, E.Let | E.Reduce) for part in order.values()):
+            return  # what they bind has no meaning in front of the statement
+        for part in order.values():
+            if readers[id(part)] > 1 and not isinstance(part, _LEAVES):
+                text = self.expr(part)
+                if len(text) > LONG:
+                    self.written[id(part)] = self.names.fresh("shared")
+                    self.writer.line(f"where {self.written[id(part)]} = {text}")
 
     def scoped(self, head: str, body: S.Stmt, is_last: bool) -> None:
         if is_last:

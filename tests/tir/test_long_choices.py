@@ -1,4 +1,4 @@
-"""Chains of choices, as a concatenation of many inputs gives them, cost time linear in their length."""
+"""Chains of choices, and of links that read the one before twice, cost time and text linear in their length."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import numpy as np
 
 from armillary import relay
 from armillary.driver.build import build
+from armillary.dtype import DType
+from armillary.node import structural_equal
 from armillary.runtime import cpu
 from armillary.tir import build as T
-from armillary.tir.expr import Call
+from armillary.tir.expr import BufferLoad, Call, Expr, Var
+from armillary.tir.parser import parse_function
+from armillary.tir.printer import print_function
 from armillary.tir.simplify import Simplifier
+from armillary.tir.stmt import Buffer, BufferStore, For, LoopKind, PrimFunc
 
 
 def test_a_chain_of_forty_choices_is_simplified_once_per_link() -> None:
@@ -21,6 +26,29 @@ def test_a_chain_of_forty_choices_is_simplified_once_per_link() -> None:
     assert isinstance(simple, Call)
     assert simple.args[1] is Simplifier()(simple.args[1])
     assert "min" not in repr(simple.args[1]).lower().replace("intimm", "")
+
+
+def doublings(length: int) -> PrimFunc:
+    """b[i] = max(y, y * 0.5), `length` times over, of what is in a."""
+    a, b = (Buffer(name, (T.const(8),), DType("float32")) for name in "ab")
+    i = Var("i")
+    value: Expr = BufferLoad(a, (i,))
+    for _ in range(length):
+        value = T.maximum(value, value * T.const(0.5, "float32"))
+    return PrimFunc((a, b), For(i, T.const(0), T.const(8), LoopKind.SERIAL, BufferStore(b, value, (i,))))
+
+
+def test_text_of_a_chain_grows_with_its_length_and_reads_back() -> None:
+    short, middle, long = (len(print_function(doublings(n))) for n in (4, 8, 12))
+    assert long - middle <= 2 * (middle - short)
+    chain = doublings(40)
+    assert structural_equal(parse_function(print_function(chain)), chain)
+
+
+def test_a_buffer_may_be_called_as_the_word_that_names_expressions() -> None:
+    text = "func @f(where: Buffer[(8,), float32]) { for i in range(8) { where[i] = where[i] + 1.0 } }"
+    made = parse_function(text)
+    assert structural_equal(parse_function(print_function(made)), made)
 
 
 def test_forty_inputs_are_concatenated_along_an_inner_axis() -> None:
