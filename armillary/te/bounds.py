@@ -185,6 +185,8 @@ class _Inference:
         stage = plan.stage
         spans: list[Span | None] | None = None
         environments: dict[Plan, dict[Var, Linear]] = {}
+        cut: dict[Plan, dict[Var, Linear]] = {}
+        moving = frozenset(v for v in self.space.high if v not in fixed)
         for reader, load in self.readers.get(stage, ()):
             inside = reader.stage is parent or any(s is parent and p >= position for s, p in reader.chain)
             if load is None or not inside:
@@ -195,23 +197,27 @@ class _Inference:
                 )
             if reader not in environments:
                 environments[reader] = self._environment(reader, fixed)
+                cut[reader] = self._cut_axes(reader, moving)
             new = [
-                self._fused_span(i, reader, fixed) or self._span(i, environments[reader]) for i in load.indices
+                self._fused_span(i, cut[reader], moving) or self._span(i, environments[reader]) for i in load.indices
             ]
             spans = new if spans is None else [self._union(a, b) for a, b in zip(spans, new, strict=True)]
         assert spans is not None, "stages without readers are skipped"
         return spans
 
-    def _fused_span(self, index: Expr, reader: Plan, fixed: frozenset[Var]) -> Span | None:
+    def _cut_axes(self, reader: Plan, moving: frozenset[Var]) -> dict[Var, Linear]:
+        """The values of the reader's axes if it fuses some that move, so that they are quotients and remainders."""
+        axes = (*reader.stage.op.axis, *reader.stage.op.reduce_axis)
+        values = {a.var: reader.low[a].plus(reader.values[a]) for a in axes}
+        return values if any(_is_cut(v, moving) for v in values.values()) else {}
+
+    def _fused_span(self, index: Expr, values: dict[Var, Linear], moving: frozenset[Var]) -> Span | None:
         """The span of an index that counts over axes which the reader fuses, one after the other; else None.
 
         Each axis alone would range over its whole dimension: h * 7 + w, where h = x // 7 and w = x % 7.
         """
-        axes = (*reader.stage.op.axis, *reader.stage.op.reduce_axis)
-        values = {a.var: reader.low[a].plus(reader.values[a]) for a in axes}
-        value = self.space.evaluate(index, values)
-        moving = frozenset(v for v in self.space.high if v not in fixed)
-        if value is None or _is_cut(value, moving) or not any(_is_cut(v, moving) for v in values.values()):
+        value = self.space.evaluate(index, values) if values else None
+        if value is None or _is_cut(value, moving):
             return None
         return self.space.interval(value, value.vars & moving)
 
