@@ -58,6 +58,7 @@ from armillary.relay.transform.simplify_inference import simplify_inference
 from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
 from armillary.relay.transform.to_graph_normal_form import to_graph_normal_form
 from armillary.relay.transform.transpose_as_shuffle import transpose_as_shuffle
+from armillary.relay.transform.trim_taps import trim_taps
 from armillary.relay.transform.trim_weights import trim_weights
 from armillary.relay.transform.widen_conv1d import widen_conv1d
 from armillary.relay.transform.winograd_conv2d import winograd_conv2d
@@ -98,8 +99,10 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         combine_parallel_dense.bind(3),
         combine_parallel_batch_matmul.bind(3),
         fold_constant.bind(),
-        # Convolutions compute what is read of them, from data without margins.
+        # Convolutions compute what is read of them, from data without margins, by taps that touch data.
         fold_margins.bind(),
+        trim_taps.bind(),
+        fold_constant.bind(),
         # bias_add is add, so the scale of a normalisation reaches the weights.
         canonicalize_ops.bind(),
         # Convolutions and poolings are over two axes; what acts on elements of a contraction's result is next to it.
@@ -119,6 +122,7 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         simplify_expr.bind(),
         canonicalize_cast.bind(),
         flatten_atrous_conv.bind(),
+        trim_taps.bind(),
         conv2d_before_resize.bind(),
     ]
 
