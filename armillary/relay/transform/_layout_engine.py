@@ -20,6 +20,7 @@ from armillary.relay.op import Op
 from armillary.relay.transform._rules import call, op_name, tensor
 from armillary.relay.types import TensorType
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
+from armillary.target.cpu import CpuModel
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,13 @@ class BlockPlan:
 class Request:
     """What to use: `lanes` > 0 asks for blocked layouts; `desired` maps an operator to (data, kernel) layouts.
 
-    `plan` (see _layout_plan.py) holds what neighbours of a tensor ask of its block.
+    `plan` (see _layout_plan.py) holds what neighbours of a tensor ask of its block; `cpu` is whose vectors they are.
     """
 
     lanes: int = 0
     desired: tuple[tuple[str, tuple[str, ...]], ...] = ()
     plan: BlockPlan = BlockPlan({}, frozenset())
+    cpu: CpuModel | None = None
 
     def layouts_of(self, op: str) -> tuple[str, ...] | None:
         return next((layouts for name, layouts in self.desired if name == op), None)

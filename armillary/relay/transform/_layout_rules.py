@@ -22,6 +22,8 @@ from armillary.relay.transform._layout_shuffle import channel_shuffle
 from armillary.relay.transform._layout_views import strided_slice, take
 from armillary.relay.transform._rules import is_from_constants
 from armillary.relay.types import TensorType
+from armillary.target.cost_few import has_terms_in_lanes
+from armillary.target.cpu import CpuModel
 
 Changes = Sequence[Change | None]
 WINOGRAD_IMAGE = 1024  # pixels
@@ -184,9 +186,12 @@ def conv2d_relative(expr: Call, have: Changes, request: Request) -> LayoutChoice
 
 
 def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
-    """nn.dense with a constant weight: the weight packed by blocks of outputs, contiguous for each input."""
+    """nn.dense with a constant weight: the weight packed by blocks of outputs, contiguous for each input.
+
+    Not where the sums of few outputs have their terms in lanes.
+    """
     weight = static(expr.args[1])
-    if not request.lanes or weight is None or not is_from_constants(expr.args[1]):
+    if not request.lanes or weight is None or not is_from_constants(expr.args[1]) or reads_rows(expr, request.cpu):
         return None
     lanes = choose_block(weight[0], request.lanes)
     if lanes < 4:
@@ -196,6 +201,15 @@ def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     attrs = op.make_attrs((), kept)
     wanted = (None, Change(layout("NC"), packed))
     return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), None)
+
+
+def reads_rows(expr: Call, cpu: CpuModel | None) -> bool:
+    """Whether an nn.dense has so few outputs that its kernel reads rows of the weight, as they are."""
+    result, weight = expr.checked_type, static(expr.args[1])
+    if cpu is None or weight is None or not isinstance(result, TensorType) or result.ndim < 2 or 0 in result.shape:
+        return False
+    units, terms = weight
+    return str(result.dtype) == "float32" and has_terms_in_lanes(max(result.static[:-1]), units, terms, cpu)
 
 
 # --- followers ------------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def alter_op_layout(module: IRModule, *, target: Any = None) -> IRModule:  # Any
     sliced = lanes // 2 if has_fast_halves(cpu_model(chosen)) else lanes
 
     def change(function: Function) -> Expr:
-        request = Request(lanes=lanes, plan=plan_blocks(function, lanes, sliced))
+        request = Request(lanes=lanes, plan=plan_blocks(function, lanes, sliced), cpu=cpu_model(chosen))
         return LayoutEngine(request, find_rule).run(function)
 
     return on_functions(module, change)

@@ -18,9 +18,11 @@ from typing import Any
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr
 from armillary.relay.layout import choose_block
+from armillary.relay.transform._layout_rules import reads_rows
 from armillary.relay.transform._rules import call, is_from_constants, op_name, rewrite_module, tensor
 from armillary.relay.transform.alter_op_layout import block_lanes
 from armillary.target import Target
+from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import define_pass
 
 _DTYPES = ("float32", "float64")  # those that alter-op-layout packs
@@ -30,15 +32,18 @@ MIN_ROWS = 4  # with fewer rows a layer of less than a vector is left to the red
 @define_pass("pad-units", opt_level=3)
 def pad_units(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
     """Round the outputs of dense layers up to whole vectors."""
-    lanes = block_lanes(target if target is not None else Target.current() or Target("llvm"))
-    return rewrite_module(module, lambda expr: _padded(expr, lanes))
+    chosen = Target(target if target is not None else Target.current() or "llvm")
+    lanes, cpu = block_lanes(chosen), cpu_model(chosen)
+    return rewrite_module(module, lambda expr: _padded(expr, lanes, cpu))
 
 
-def _padded(expr: Expr, lanes: int) -> Expr | None:
+def _padded(expr: Expr, lanes: int, cpu: CpuModel) -> Expr | None:
     if op_name(expr) != "nn.dense" or not isinstance(expr, Call) or not is_from_constants(expr.args[1]):
         return None
     weight, result = tensor(expr.args[1]), tensor(expr)
     if weight is None or result is None or str(weight.dtype) not in _DTYPES:
+        return None
+    if reads_rows(expr, cpu):
         return None
     units, rows = weight.static[0], result.size // max(1, weight.static[0])
     if choose_block(units, lanes) in (lanes, max(4, lanes // 2)) or (units < lanes and rows < MIN_ROWS):

@@ -1,0 +1,167 @@
+"""Products with few columns: the terms of a sum lie along the lanes, and the lanes are added up at the end.
+
+In: a fused function anchored at nn.dense, nn.matmul or nn.batch_matmul with fewer columns than a vector has lanes. Out:
+one parallel loop over tiles of rows; a tile of rows x columns sums is in registers, a vector of terms each, and reads
+both sides by whole vectors. A right-hand side that lies by rows is turned first. Invariant: rows of the left side are
+contiguous; the order of a sum is free (reduce.py).
+Which products are computed so, and by what tile: target/cost_few.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from armillary import te
+from armillary.relay.types import TensorType
+from armillary.schedules.cpu.common import followers, fuse_all, lanes_of
+from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
+from armillary.schedules.cpu.dense import row_axis
+from armillary.schedules.registry import Fused, Workload, implement
+from armillary.target import Target
+from armillary.target.cost import Estimate, Explanation, explained
+from armillary.target.cost_few import few_cycles, few_tile, has_terms_in_lanes
+from armillary.target.cpu import cpu_model
+
+OWN = ("few_sums", "few_last", "few_ended", "few_halves")  # the stages of a tile that have lanes
+
+
+def _sizes(workload: Workload) -> tuple[int, int, int]:
+    """Rows along the longest axis, columns, and terms of a sum."""
+    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    leading = result.static[:-1] if workload.op.name == "nn.dense" else result.static[-2:-1]
+    return max(leading), result.static[-1], data.static[-1]
+
+
+def _is_few(workload: Workload) -> str | None:
+    """Rows that are contiguous, few columns, and a sum that is long enough for them."""
+    data, other = workload.types
+    if not isinstance(data, TensorType) or not isinstance(other, TensorType):
+        return "not of two tensors"
+    if any(str(ty.dtype) != "float32" for ty in (data, other)) or workload.attrs.out_dtype not in ("", "float32"):
+        return "only float32 has its terms in lanes"
+    if data.ndim < 2 or getattr(workload.attrs, "transpose_a", False):
+        return "the rows are not contiguous"
+    rows, columns, terms = _sizes(workload)
+    if has_terms_in_lanes(rows, columns, terms, cpu_model(workload.target)):
+        return None
+    return f"{columns} columns of {terms} terms take no longer with columns in lanes"
+
+
+def _compute(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """A vector of partial sums for each element, its halves added up until two are left, and the product of these."""
+    *batch_a, rows, terms = te.static_shape(a)
+    batch_b, lies_well = te.static_shape(b)[:-2], getattr(attrs, "transpose_b", True)  # nn.dense: (units, inner)
+    columns, right = te.static_shape(b)[-2 if lies_well else -1], b
+    if not lies_well:
+        right = te.compute((*batch_b, columns, terms), lambda *i: b(*i[:-2], i[-1], i[-2]), name="turned", tag=PACKED)
+    batch = tuple(max(x, y) for x, y in zip(batch_a, batch_b or (1,) * len(batch_a), strict=True))
+    lanes = lanes_of(cpu_model(Target.current() or Target("llvm")), a.dtype)
+    whole, rest = divmod(terms, lanes)
+    step = te.reduce_axis((0, whole), name="step")
+
+    def left(at: Sequence[Any], i: Any, k: Any) -> Any:
+        return a(*(0 if size == 1 else x for size, x in zip(batch_a, at, strict=False)), i, k)
+
+    def across(at: Sequence[Any], j: Any, k: Any) -> Any:
+        return right(*(0 if size == 1 else x for size, x in zip(batch_b, at, strict=False)), j, k)
+
+    def partial(*index: Any) -> Any:
+        *at, i, j, lane = index
+        k = step * lanes + lane
+        return te.sum(left(at, i, k) * across(at, j, k), axis=step)
+
+    def last(side: Any, *index: Any) -> Any:
+        *at, line, lane = index
+        return te.if_then_else(te.likely(lane < rest), side(at, line, whole * lanes + lane), 0.0)
+
+    sums: te.Tensor = te.compute((*batch, rows, columns, lanes), partial, name="few_sums")
+    if rest:  # a vector of what is left over, zeros behind it
+        lhs = te.compute((*batch, rows, lanes), lambda *i: last(left, *i), name="few_last", tag=PACKED)
+        rhs = te.compute((*batch, columns, lanes), lambda *i: last(across, *i), name="few_last", tag=PACKED)
+        main = sums
+
+        def ended(*index: Any) -> Any:
+            *at, i, j, lane = index
+            return lhs(*at, i, lane) * rhs(*at, j, lane) + main(*index)
+
+        sums = te.compute((*batch, rows, columns, lanes), ended, name="few_ended", tag=PACKED)
+    while lanes > 2:
+        lanes //= 2
+        sums = _halved(sums, lanes)
+    product: te.Tensor = te.compute((*batch, rows, columns), lambda *i: sums(*i, 0) + sums(*i, 1), name="product")
+    return product
+
+
+def _halved(sums: te.Tensor, lanes: int) -> te.Tensor:
+    """The upper half of each vector added to the lower one."""
+
+    def pair(*index: Any) -> Any:
+        *at, lane = index
+        return sums(*index) + sums(*at, lane + lanes)
+
+    made: te.Tensor = te.compute((*te.static_shape(sums)[:-1], lanes), pair, name="few_halves", tag=PACKED)
+    return made
+
+
+def explain_few(workload: Workload) -> Explanation:
+    """The tile, and what it is expected to take."""
+    cpu = cpu_model(workload.target)
+    rows, columns, terms = _sizes(workload)
+    tile = few_tile(rows, columns, terms, cpu)
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    cycles = few_cycles(rows, columns, terms, cpu) * result.size / max(1, rows * columns)
+    rows_of = [Estimate(f"tile {tile}", cycles, "FMA units")]
+    return explained("product with terms in lanes", f"{tile}", rows_of, cpu)
+
+
+@implement("nn.dense", family="cpu", name="few_dense", when=_is_few, compute=_compute, priority=12, explain=explain_few)
+@implement(
+    "nn.matmul", family="cpu", name="few_matmul", when=_is_few, compute=_compute, priority=12, explain=explain_few
+)
+@implement(
+    "nn.batch_matmul", family="cpu", name="few_batch_matmul", when=_is_few, compute=_compute, priority=12,
+    explain=explain_few,
+)  # fmt: skip
+def few_columns(schedule: te.Schedule, fused: Fused) -> None:
+    """Tiles of sums, their terms in lanes."""
+    cpu = cpu_model(fused.workload.target)
+    (product,) = fused.anchor
+    kept = schedule_injective(schedule, fused)
+    output = fused.outputs[0]
+    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(product):
+        output = product  # what reads the product has another shape: the product is stored first
+        schedule[product].compute_root()
+        kept = [s.op.output(0) for s in schedule.stages if any(s.op is t.op for t in (product, *kept))]
+    own = {id(t.op) for t in kept if t.op.name in OWN}
+    sums = next(t for t in kept if t.op.name == "few_sums")
+    after = [] if output.op is product.op else followers(schedule, sums, kept)
+    inside = [t for t in kept if id(t.op) in own or (t in after and t.op is not output.op)]
+    for tensor in kept:
+        if tensor.op is not output.op and tensor not in inside:
+            schedule_stage(schedule, tensor, cpu)
+    stage, at_row = schedule[output], row_axis(fused.workload)
+    tile = few_tile(*_sizes(fused.workload), cpu)
+    *outer, column = stage.op.axis
+    row = outer.pop(at_row + 1)
+    rows, row = stage.split(row, factor=tile.rows)
+    columns, column = stage.split(column, factor=tile.columns)
+    stage.reorder(*outer, rows, columns, row, column)
+    stage.unroll(row)
+    stage.unroll(column)
+    stage.parallel(fuse_all(stage, [*outer, rows]))
+    for tensor in inside:
+        _in_registers(schedule[tensor], has_lanes=id(tensor.op) in own)
+        schedule[tensor].compute_at(stage, columns)
+
+
+def _in_registers(stage: te.Stage, has_lanes: bool) -> None:
+    """A stage of a tile, spelled out: inside the steps of its sum columns, then rows, a vector each."""
+    stage.set_scope("local")
+    *rows, column = stage.op.axis[:-1] if has_lanes else stage.op.axis
+    stage.reorder(*stage.op.reduce_axis, column, *rows, *stage.op.axis[len(rows) + 1 :])
+    for axis in (column, *rows):
+        stage.unroll(axis)
+    if has_lanes:
+        stage.vectorize(stage.op.axis[-1])

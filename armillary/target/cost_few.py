@@ -1,0 +1,94 @@
+"""Products with few columns: whether the lanes of a vector hold columns of the result or terms of the sum.
+
+In: rows, columns and terms of a product, a CPU. Out: the tile of sums that a kernel keeps in registers, and which of
+the two ways takes less time. Invariant: figures of the CPU model alone. Users: schedules/cpu/dense_few.py, and the
+graph passes that pack weights in blocks of columns, which must agree.
+
+With 7 columns in lanes half a vector works and every product takes a load of one element: 500 x 500 x 7 runs at 41 % of
+the FMA peak. With terms in lanes a tile of R x C sums takes R + C loads of whole vectors for R * C products; what it
+costs is to add up the lanes of each sum at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from armillary.target.cpu import CpuModel
+
+MOST_COLUMNS = 15
+MAX_ROWS = 8  # lines of the left side that a tile reads; more share sets of the first cache
+LANES_CYCLES = 1.0  # for each halving of a vector of partial sums: a shuffle, on one port, beside an addition
+STORE_CYCLES = 1.0  # of one sum
+MIN_TERMS = 2  # vectors of the sum
+
+
+@dataclass(frozen=True, slots=True)
+class FewTile:
+    """`rows` x `columns` sums, a vector of terms each."""
+
+    rows: int
+    columns: int
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.columns}"
+
+
+def has_terms_in_lanes(rows: int, columns: int, terms: int, cpu: CpuModel) -> bool:
+    """Whether a product of float32 takes less time with the terms of its sums in lanes than with columns there."""
+    if not 0 < columns <= MOST_COLUMNS or rows < 1 or terms < MIN_TERMS * cpu.lanes or cpu.lanes < 4:
+        return False
+    return _by_terms(rows, columns, terms, cpu)[1] < _by_columns(rows, columns, terms, cpu)
+
+
+def few_tile(rows: int, columns: int, terms: int, cpu: CpuModel) -> FewTile:
+    """The tile of sums with the least cycles."""
+    return _by_terms(rows, columns, terms, cpu)[0]
+
+
+def few_cycles(rows: int, columns: int, terms: int, cpu: CpuModel) -> float:
+    """What the product takes with that tile."""
+    return _by_terms(rows, columns, terms, cpu)[1]
+
+
+@lru_cache(maxsize=256)
+def _by_terms(rows: int, columns: int, terms: int, cpu: CpuModel) -> tuple[FewTile, float]:
+    """A step loads a vector of each row, and one of each column in turn, beside the sums."""
+    registers = cpu.vector_registers - 1
+    tiles = [
+        FewTile(r, c)
+        for c in range(1, columns + 1)
+        for r in range(1, min(rows, MAX_ROWS) + 1)
+        if r * c + r + 1 <= registers or r == c == 1
+    ]
+    vectors = -(-terms // cpu.lanes)
+    ends = rows * columns * (LANES_CYCLES * math.log2(cpu.lanes) + STORE_CYCLES)
+
+    def cycles(tile: FewTile) -> float:
+        (high, low), (wide, narrow) = divmod(rows, tile.rows), divmod(columns, tile.columns)
+        parts = (high * wide, tile.rows, tile.columns), (high, tile.rows, narrow), (wide, low, tile.columns)
+        return vectors * sum(n * _step(r, c, cpu) for n, r, c in (*parts, (1, low, narrow)) if r and c) + ends
+
+    best = min(tiles, key=lambda t: (cycles(t), -t.columns, -t.rows))
+    return best, cycles(best)
+
+
+def _step(rows: int, columns: int, cpu: CpuModel) -> float:
+    """Cycles of a vector of terms in a tile of sums."""
+    return max(rows * columns / cpu.fma_ports, (rows + columns) / cpu.loads_per_cycle, float(cpu.fma_latency))
+
+
+def _by_columns(rows: int, columns: int, terms: int, cpu: CpuModel) -> float:
+    """The same with columns in lanes: half a vector, if that is enough, and a load of one element for each product."""
+    block = cpu.lanes // 2 if 2 * columns <= cpu.lanes else cpu.lanes
+    vectors = -(-columns // block)
+    halves = cpu.vector_bits == 512 and block < cpu.lanes
+    ports = max(2, cpu.fma_ports) if halves else cpu.fma_ports
+    full, rest = divmod(rows, MAX_ROWS)
+
+    def tile(height: int) -> float:
+        loads = height / cpu.memory.load_ports + vectors / cpu.loads_per_cycle
+        return max(height * vectors / ports, loads, float(cpu.fma_latency)) if height else 0.0
+
+    return terms * (full * tile(MAX_ROWS) + tile(rest))
