@@ -11,11 +11,16 @@ import armillary
 from armillary import relay, te
 from armillary.driver.build import build
 from armillary.relay.evaluate import evaluate
+from armillary.relay.op import get_op
 from armillary.relay.transform.winograd_conv2d import best_tile
+from armillary.relay.types import TensorType
 from armillary.runtime import cpu
 from armillary.runtime.threads import config_threadpool
 from armillary.schedules.cpu.common import in_bands, static_extent
+from armillary.schedules.cpu.conv2d_blocked import nest_of
+from armillary.schedules.registry import Workload
 from armillary.target import Target, cpu_model
+from armillary.target.cost import choose_tile, sums_by_parts
 from armillary.target.cost_winograd import Layer, Plan, estimate
 from armillary.tir.interpreter import interpret
 from armillary.transform import PassContext
@@ -57,9 +62,42 @@ DIRECT = [
     ((2, 32, 19, 37), 32, 3, {"padding": (12, 18), "dilation": (12, 18)}),
     ((1, 16, 9, 33), 16, 3, {"padding": (0, 20, 0, 3), "strides": (1, 2), "dilation": (1, 5)}),
     ((1, 32, 21, 40), 32, 3, {"padding": (7, 7), "dilation": (7, 7), "groups": 32}),
+    ((1, 512, 13, 21), 48, 3, {"padding": (9, 9), "dilation": (9, 9)}),
+    ((2, 480, 31, 30), 32, 3, {"padding": (12, 12), "dilation": (12, 12)}),
+    ((1, 512, 40, 70), 32, 3, {"padding": (0, 20), "dilation": (4, 24)}),
     ((1, 2048, 7, 7), 64, 1, {}),
     ((2, 1024, 5, 6), 96, 1, {}),
 ]
+
+
+def _direct_nest(target: str, inputs: int, outputs: int, side: int, dilation: int) -> tuple[Any, Any]:
+    """A dilated convolution to the same size, as tiles see it, and the CPU."""
+    attrs = {"padding": (dilation,) * 4, "dilation": (dilation, dilation), "channels": outputs, "kernel_size": (3, 3)}
+    attrs |= {"data_layout": "NCHW16c", "kernel_layout": "OIHW16i16o", "out_layout": "NCHW16c"}
+    op = get_op("nn.contrib_conv2d_NCHWc")
+    types = (
+        TensorType((1, inputs // 16, side, side, 16), "float32"),
+        TensorType((outputs // 16, inputs // 16, 3, 3, 16, 16), "float32"),
+    )
+    workload = Workload(op, op.make_attrs((), attrs), types, Target(target))
+    return nest_of(workload, cpu_model(target)), cpu_model(target)
+
+
+def test_tiles_of_dilated_windows_end_where_taps_reach_the_padding() -> None:
+    nest, cpu_of = _direct_nest("llvm -mcpu=graniterapids", 320, 256, 32, 12)
+    assert nest.taps == ((12, 32), (0, 32), (0, 20))
+    assert choose_tile(nest, cpu_of).rows == 12
+    near, _ = _direct_nest("llvm -mcpu=graniterapids", 320, 256, 56, 2)
+    assert near.taps == ()
+
+
+def test_sums_of_dilated_windows_are_by_parts_where_weights_do_not_stay_near() -> None:
+    for target, inputs, by_parts in (
+        ("llvm -mcpu=graniterapids", 2048, True), ("llvm -mcpu=graniterapids", 320, True),
+        ("llvm -mcpu=graniterapids", 128, False), ("llvm -mcpu=znver4", 2048, True), ("llvm -mcpu=znver4", 320, False),
+    ):  # fmt: skip
+        nest, cpu_of = _direct_nest(target, inputs, 256, 32, 12)
+        assert sums_by_parts(nest, choose_tile(nest, cpu_of), cpu_of) == by_parts, (target, inputs)
 
 
 @pytest.mark.parametrize(("shape", "channels", "kernel", "attrs"), DIRECT)

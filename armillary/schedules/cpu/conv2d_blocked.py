@@ -25,10 +25,12 @@ from armillary.schedules.cpu.common import (
     accumulators,
     ask_ahead,
     compute_in_tile,
+    dividing,
     followers,
     fuse_all,
     in_bands,
     lanes_of,
+    longest_part,
     static_extent,
 )
 from armillary.schedules.cpu.default import schedule_injective, schedule_stage
@@ -43,13 +45,16 @@ from armillary.target.cost import (
     far,
     far_weights,
     shares_tiles,
+    sums_by_parts,
     weighed_tiles,
 )
 from armillary.target.cost_winograd import TILES, best_plan, estimate
 from armillary.target.cpu import CpuModel, cpu_model
 
 FLOAT = 4
+MAX_SUMS_BYTES = 128 * 1024  # of the sums of a block of lines that wait in memory for the next part
 TileRule = Callable[[te.Schedule, te.Tensor, te.Tensor, CpuModel, Workload], te.IterVar]
+COMMON_COLUMNS = 14  # of a tile
 MAX_SPELLED = 12  # tiles of a row that are spelled out where many reach into the padding
 MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
 WEIGHTS_PER_DATA = 4
@@ -113,10 +118,24 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     # 32 blocks by threes took 2 to 8 % longer than by twos
     has_rest = (chunks % 2 == 1 or _is_flat(workload, cpu)) and workload.attrs.groups == 1 and cpu.fma_ports > 1
     below = 1 if is_banded(workload) or (_has_padded_rows(workload) and not _spells_rows(height, cpu)) else height
+    taps, step = _taps_of_a_line(workload), kh * kw * ci
     return Nest(
         width, batch * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow,
         below=below, is_ragged=True, has_rest=has_rest, group=chunks // groups if groups > 1 else 0,
+        taps=taps, part=longest_part(i_blocks, step) * step if taps else 0,
     )  # fmt: skip
+
+
+def _taps_of_a_line(workload: Workload) -> tuple[tuple[int, int], ...]:
+    """The columns of the output for which each tap of a window lies on the data; () where padding is narrow."""
+    data, weight = (t.static for t in workload.types[:2])  # type: ignore[attr-defined]
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    win, width = window(workload.op.name, workload.attrs, 2), result.static[3]
+    step, dilation, (left, right) = win.strides[1], win.dilation[1], win.pads[1]
+    if dilation == 1 or left + right == 0 or not has_wide_border(workload, COMMON_COLUMNS):
+        return ()
+    starts = [tap * dilation - left for tap in range(weight[3])]  # where a tap lies for the first output
+    return tuple((max(0, -(start // step)), min(width, -((start - data[3]) // step))) for start in starts)
 
 
 def _has_padded_rows(workload: Workload) -> bool:
@@ -205,6 +224,8 @@ def _tile_output(
     batch, chunk, height, width, block = stage.op.axis
     nest = nest_of(workload, cpu)
     tile = choose_tile(nest, cpu)
+    if nest.taps and sums_by_parts(nest, tile, cpu):
+        return _tile_by_parts(schedule, output, accumulator, tile, workload)
     chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
     width_outer, width_inner = stage.split(width, factor=tile.rows)
     at = chunk_outer if shares_tiles(nest, tile, cpu) else width_outer
@@ -249,6 +270,38 @@ def _tile_output(
         spelled = ("kh", "kw") if tile.tall > 1 and _has_padded_rows(workload) else ("kw",)
         schedule_sum(inside, spelled, is_tall=tile.tall > 1)
     return at
+
+
+def _tile_by_parts(
+    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, tile: Tile, workload: Workload
+) -> te.IterVar:
+    """The sums of a group of channels lie in memory: a part of the sum for all tiles, then the next part for all.
+
+    Lines of many columns come in blocks, so that these sums stay near. Tiles know which columns lie on the data.
+    """
+    stage, (whole, part) = schedule[output], accumulators(schedule, accumulator)
+    batch, chunk, height, width, block = stage.op.axis
+    extent, columns = static_extent(height), static_extent(width)
+    chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
+    most = MAX_SUMS_BYTES // (FLOAT * tile.vectors * static_extent(block) * columns)
+    lines, height = stage.split(height, factor=dividing(max(1, min(most, extent)), extent))
+    width_outer, width_inner = stage.split(width, factor=tile.rows)
+    stage.reorder(batch, chunk_outer, lines, height, width_outer, chunk_inner, width_inner, block)
+    group = fuse_all(stage, [batch, chunk_outer, lines])
+    stage.parallel(group)
+    whole.compute_at(stage, group)
+    _, chunk, row, column, lane = whole.op.axis
+    column_outer, column = whole.split(column, factor=tile.rows)
+    whole.reorder(*whole.op.reduce_axis, row, column_outer, chunk, column, lane)
+    for each, axes in ((stage, (chunk_inner, width_inner)), (whole, (chunk, column))):
+        each.vectorize(each.op.axis[-1])
+        for axis in axes:
+            each.unroll(axis)
+    if -(-columns // tile.rows) <= MAX_SPELLED and has_wide_border(workload, tile.rows):
+        whole.unroll(column_outer)
+    part.compute_at(whole, column_outer)
+    _schedule_sum(part, ("kw",), is_tall=False)
+    return width_outer
 
 
 def _is_flat(workload: Workload, cpu: CpuModel) -> bool:
