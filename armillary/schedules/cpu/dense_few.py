@@ -54,10 +54,10 @@ def _compute(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     *batch_a, rows, terms = te.static_shape(a)
     batch_b, lies_well = te.static_shape(b)[:-2], getattr(attrs, "transpose_b", True)  # nn.dense: (units, inner)
     columns, right = te.static_shape(b)[-2 if lies_well else -1], b
-    if not lies_well:
-        right = te.compute((*batch_b, columns, terms), lambda *i: b(*i[:-2], i[-1], i[-2]), name="turned", tag=PACKED)
     batch = tuple(max(x, y) for x, y in zip(batch_a, batch_b or (1,) * len(batch_a), strict=True))
     lanes = lanes_of(cpu_model(Target.current() or Target("llvm")), a.dtype)
+    if not lies_well:
+        right = _turned(b, terms, lanes)
     whole, rest = divmod(terms, lanes)
     step = te.reduce_axis((0, whole), name="step")
 
@@ -78,13 +78,15 @@ def _compute(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
 
     sums: te.Tensor = te.compute((*batch, rows, columns, lanes), partial, name="few_sums")
     if rest:  # a vector of what is left over, zeros behind it
-        lhs = te.compute((*batch, rows, lanes), lambda *i: last(left, *i), name="few_last", tag=PACKED)
-        rhs = te.compute((*batch, columns, lanes), lambda *i: last(across, *i), name="few_last", tag=PACKED)
         main = sums
+        lhs = te.compute((*batch, rows, lanes), lambda *i: last(left, *i), name="few_last", tag=PACKED)
+        shape = (*batch, columns, lanes)
+        rhs = te.compute(shape, lambda *i: last(across, *i), name="few_last", tag=PACKED) if lies_well else None
 
         def ended(*index: Any) -> Any:
             *at, i, j, lane = index
-            return lhs(*at, i, lane) * rhs(*at, j, lane) + main(*index)
+            other = across(at, j, whole * lanes + lane) if rhs is None else rhs(*at, j, lane)
+            return lhs(*at, i, lane) * other + main(*index)
 
         sums = te.compute((*batch, rows, columns, lanes), ended, name="few_ended", tag=PACKED)
     while lanes > 2:
@@ -92,6 +94,19 @@ def _compute(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
         sums = _halved(sums, lanes)
     product: te.Tensor = te.compute((*batch, rows, columns), lambda *i: sums(*i, 0) + sums(*i, 1), name="product")
     return product
+
+
+def _turned(b: te.Tensor, terms: int, lanes: int) -> te.Tensor:
+    """A right-hand side that lies by rows, by columns, each of whole vectors with zeros behind its end."""
+    *batch, _, columns = te.static_shape(b)
+
+    def element(*index: Any) -> Any:
+        *at, j, k = index
+        value = b(*at, k, j)
+        return te.if_then_else(te.likely(k < terms), value, 0.0) if terms % lanes else value
+
+    made: te.Tensor = te.compute((*batch, columns, -(-terms // lanes) * lanes), element, name="turned", tag=PACKED)
+    return made
 
 
 def _halved(sums: te.Tensor, lanes: int) -> te.Tensor:
