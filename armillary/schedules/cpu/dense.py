@@ -270,7 +270,8 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     asks = _is_weight(product)
     by_columns = groups >= MIN_TASKS and asks and weights_stay(nest, tile, cpu)
     loops = [column_outer, *outer] if by_columns else [*outer, column_outer]
-    at = _share_out(stage, loops, row_outer, groups if by_columns else groups * lines, by_columns)
+    tasks, left_is_larger = groups if by_columns else groups * lines, static_extent(row) > columns
+    at = _share_out(stage, loops, row_outer, tasks, by_columns, left_is_larger)
     compute_in_tile(schedule, after, stage, at)
     sums = accumulators(schedule, accumulator)
     asking = _Asking(at_row, tile, product, -(-static_extent(row) // tile.rows), by_columns)
@@ -288,14 +289,21 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
         _write_out(inside, at_row, min(columns, lanes), inside.op.axis[at_row])
 
 
-def _share_out(stage: te.Stage, loops: list[te.IterVar], rows: te.IterVar, tasks: int, by_columns: bool) -> te.IterVar:
-    """Divide the tiles among threads, by all loops or by the first alone; gives the loop that makes a tile."""
+def _share_out(
+    stage: te.Stage, loops: list[te.IterVar], rows: te.IterVar, tasks: int, by_columns: bool, left_is_larger: bool
+) -> te.IterVar:
+    """Divide the tiles among threads, by all loops or by the first alone; gives the loop that makes a tile.
+
+    Where rows are shared out too, a thread has all columns of its rows if the left side is the larger one: divided by
+    columns first, each thread would read all of it, half from the other core's cache.
+    """
     if tasks < MIN_TASKS:  # too few: by blocks of rows too, all alike but for the last tile of the last one
         tiles = static_extent(rows)
         blocks = next(n for n in range(1, tiles + 1) if tiles % n == 0 and (n * tasks >= 2 * MIN_TASKS or n == tiles))
         block, rows = stage.split(rows, nparts=blocks)
-        stage.reorder(*loops, block, rows)
-        stage.parallel(fuse_all(stage, [*loops, block]))
+        order = [*loops[:-1], block, loops[-1]] if left_is_larger else [*loops, block]
+        stage.reorder(*order, rows)
+        stage.parallel(fuse_all(stage, order))
         return rows
     stage.reorder(*loops)
     stage.parallel(loops[0] if by_columns else fuse_all(stage, loops))
