@@ -15,13 +15,16 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from armillary.target.cost import far
 from armillary.target.cpu import CpuModel
 
 MOST_COLUMNS = 15
 MAX_ROWS = 8  # lines of the left side that a tile reads; more share sets of the first cache
-LANES_CYCLES = 1.0  # for each halving of a vector of partial sums: a shuffle, on one port, beside an addition
+LANES_CYCLES = 0.7  # for each halving of a vector of partial sums: a shuffle, on one port, beside an addition
 STORE_CYCLES = 1.0  # of one sum
+SLICE_CYCLES = 1.0  # for an element of a result that is cut out of whole vectors: 0.4 in the same kernel, 3 in another
 MIN_TERMS = 2  # vectors of the sum
+GAIN = 0.94  # of the time with columns in lanes, below which terms go there
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ def has_terms_in_lanes(rows: int, columns: int, terms: int, cpu: CpuModel) -> bo
     """Whether a product of float32 takes less time with the terms of its sums in lanes than with columns there."""
     if not 0 < columns <= MOST_COLUMNS or rows < 1 or terms < MIN_TERMS * cpu.lanes or cpu.lanes < 4:
         return False
-    return _by_terms(rows, columns, terms, cpu)[1] < _by_columns(rows, columns, terms, cpu)
+    return _by_terms(rows, columns, terms, cpu)[1] < GAIN * _by_columns(rows, columns, terms, cpu)
 
 
 def few_tile(rows: int, columns: int, terms: int, cpu: CpuModel) -> FewTile:
@@ -64,11 +67,13 @@ def _by_terms(rows: int, columns: int, terms: int, cpu: CpuModel) -> tuple[FewTi
     ]
     vectors = -(-terms // cpu.lanes)
     ends = rows * columns * (LANES_CYCLES * math.log2(cpu.lanes) + STORE_CYCLES)
+    data = 4.0 * rows * terms
+    shown = data / far(data, cpu) if data > cpu.l1 else 0.0  # nothing is computed long enough to hide it
 
     def cycles(tile: FewTile) -> float:
         (high, low), (wide, narrow) = divmod(rows, tile.rows), divmod(columns, tile.columns)
         parts = (high * wide, tile.rows, tile.columns), (high, tile.rows, narrow), (wide, low, tile.columns)
-        return vectors * sum(n * _step(r, c, cpu) for n, r, c in (*parts, (1, low, narrow)) if r and c) + ends
+        return vectors * sum(n * _step(r, c, cpu) for n, r, c in (*parts, (1, low, narrow)) if r and c) + ends + shown
 
     best = min(tiles, key=lambda t: (cycles(t), -t.columns, -t.rows))
     return best, cycles(best)
@@ -89,6 +94,8 @@ def _by_columns(rows: int, columns: int, terms: int, cpu: CpuModel) -> float:
 
     def tile(height: int) -> float:
         loads = height / cpu.memory.load_ports + vectors / cpu.loads_per_cycle
-        return max(height * vectors / ports, loads, float(cpu.fma_latency)) if height else 0.0
+        busy = max(height * vectors / ports, float(cpu.fma_latency))
+        return max(busy, loads) + cpu.memory.beside * min(busy, loads) if height else 0.0
 
-    return terms * (full * tile(MAX_ROWS) + tile(rest))
+    cut = SLICE_CYCLES * rows * columns if columns % block else 0.0
+    return terms * (full * tile(MAX_ROWS) + tile(rest)) + cut

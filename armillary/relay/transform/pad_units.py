@@ -1,9 +1,10 @@
 """pad-units: the outputs of a dense layer rounded up to whole vectors.
 
 In: a typed module. Out: nn.dense with constant weights whose number of outputs has no large enough divisor for blocks
-(196 tokens, 30,522 words on 16 lanes) computes up to a vector more, with zero weights, and a slice takes them off.
-Invariant: values and types stay. Runs before alter-op-layout, which then packs the weights; without it they would be
-packed at each run, or in blocks of a quarter vector.
+(196 tokens, 30,522 words on 16 lanes) computes up to a vector more, with zero weights, and a slice takes them off. Few
+outputs fill half a vector; where kernels read weights as they are (dense_few.py), they stay. Invariant: values and
+types stay. Runs before alter-op-layout, which then packs the weights; without it they would be packed at each run, or
+in blocks of a quarter vector.
 
     nn.dense(%x, weight[30522])
     ->
@@ -48,7 +49,8 @@ def _padded(expr: Expr, lanes: int, cpu: CpuModel) -> Expr | None:
     units, rows = weight.static[0], result.size // max(1, weight.static[0])
     if choose_block(units, lanes) in (lanes, max(4, lanes // 2)) or (units < lanes and rows < MIN_ROWS):
         return None
-    width = -(-units // lanes) * lanes
+    whole = lanes if units > max(4, lanes // 2) else max(4, lanes // 2)
+    width = -(-units // whole) * whole
     wider = call("nn.pad", expr.args[1], pad_width=((0, width - units), (0, 0)))
     attrs = dataclasses.replace(expr.attrs, units=None if expr.attrs.units is None else width)
     made = Call(expr.op, (expr.args[0], wider), attrs, expr.span)
