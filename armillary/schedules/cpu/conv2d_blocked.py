@@ -300,7 +300,7 @@ def _tile_by_parts(
     if -(-columns // tile.rows) <= MAX_SPELLED and has_wide_border(workload, tile.rows):
         whole.unroll(column_outer)
     part.compute_at(whole, column_outer)
-    _schedule_sum(part, ("kw",), is_tall=False)
+    schedule_sum(part, ("kw",), is_tall=False)
     return width_outer
 
 
