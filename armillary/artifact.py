@@ -8,16 +8,11 @@ Parsing helpers are in `artifact_json.py`; the C twins of these readers in `runt
 
 from __future__ import annotations
 
-import ctypes
 import io
-import os
 import struct
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +27,6 @@ MAX_NDIM = 32
 MAX_NODES = 1 << 20
 MAX_BYTES = 1 << 42  # one tensor, or one plan: 4 TiB
 MAX_JSON = 1 << 28
-
-_LARGE_FILE = 1 << 24
-_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 
 Array = NDArray[Any]  # Any: parameters come in every dtype
 
@@ -89,16 +81,20 @@ class FunctionRow:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What a compiled library holds: the target text it was built for and a row per function."""
+    """What a compiled library holds: the target text it was built for and a row per function.
+
+    `needs`: features of the processor, as LLVM spells them, without which the code meets unknown instructions.
+    """
 
     target: str
     functions: Mapping[str, FunctionRow] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
     abi: int = ABI_VERSION
 
     def to_json(self) -> str:
         """The text exported as `armillary_descriptor`."""
         rows = {name: _function_to_json(row) for name, row in self.functions.items()}
-        return dump({"abi": self.abi, "target": self.target, "functions": rows})
+        return dump({"abi": self.abi, "target": self.target, "needs": list(self.needs), "functions": rows})
 
     @staticmethod
     def from_json(text: str | bytes) -> Descriptor:
@@ -108,7 +104,9 @@ class Descriptor:
         if abi != ABI_VERSION:
             raise ArtifactError(f"descriptor: kernel ABI {abi} is not supported; this runtime knows {ABI_VERSION}")
         rows = root.get("functions").items()
-        return Descriptor(root.get("target").string(), {name: _read_function(name, r) for name, r in rows}, abi)
+        functions = {name: _read_function(name, r) for name, r in rows}
+        needs = tuple(r.string() for r in root.get("needs").elements()) if root.has("needs") else ()
+        return Descriptor(root.get("target").string(), functions, needs, abi)
 
 
 def _function_to_json(row: FunctionRow) -> dict[str, object]:
@@ -496,42 +494,3 @@ def _read_array(cursor: _Cursor, name: str) -> Array:
     if any(dim < 0 for dim in shape) or tensor_bytes(tuple(shape), dtype) != nbytes:
         raise ArtifactError(f"params[{name!r}]: shape {shape} of {dtype} does not take {nbytes} bytes")
     return np.frombuffer(cursor.take(nbytes), dtype=np.uint8).view(dtype.numpy).reshape(shape)
-
-
-# -------------------------------------------------------------------------------------------------------- files
-
-
-def write_atomic(path: str | os.PathLike[str], data: bytes | memoryview, mode: int = 0o644) -> None:
-    """Write a file so that readers see the old content or the new, never a part."""
-    with written_atomically(path, mode) as stream:
-        stream.write(data)
-
-
-@contextmanager
-def written_atomically(path: str | os.PathLike[str], mode: int = 0o644, size: int = 0) -> Iterator[IO[bytes]]:
-    """A stream that becomes the file when the block ends well; readers see the old content or the new.
-
-    `size` says how many bytes will come at most. With room for all reserved ext4 has nothing to allocate when the file
-    replaces another one: else renaming 550 MB takes 0.3 s.
-    """
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            if size >= _LARGE_FILE:
-                _reserve(handle, size)
-            yield stream
-            if size >= _LARGE_FILE:
-                stream.truncate()  # gives back what was reserved too much
-        os.chmod(temporary, mode)
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _reserve(handle: int, size: int) -> None:
-    """Ask for blocks, where the system and the file system know how; the size of the file stays as it is."""
-    fallocate = getattr(ctypes.CDLL(None), "fallocate64", None)  # os.posix_fallocate writes zeros where it is unknown
-    if fallocate is not None:
-        fallocate(handle, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size))

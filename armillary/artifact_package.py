@@ -20,8 +20,9 @@ from queue import SimpleQueue
 from typing import IO, Any
 
 from armillary.aligned import Deferred
-from armillary.artifact import Array, params_size, write_params, written_atomically
+from armillary.artifact import Array, params_size, write_params
 from armillary.errors import ArtifactError, InternalError
+from armillary.files import written_atomically
 
 MAX_PACKAGE_MEMBER = 1 << 34
 PACKAGE_MEMBERS = ("mod.so", "mod.json", "mod.params")

@@ -9,16 +9,15 @@ target: `codegen/toolchain.py`; the runtime's own sources: `runtime/build_native
 from __future__ import annotations
 
 import importlib.util
-import os
 import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from armillary.errors import TargetError
+from armillary.files import replacing
 
 NATIVE_NAMES = ("cc", "gcc", "clang")
 _SHOWN = 4000  # characters of a compiler's messages that an error repeats
@@ -60,22 +59,13 @@ def is_zig(command: Sequence[str]) -> bool:
 
 def run_compiler(command: Sequence[str], output: Path) -> Path:
     """Run a compiler that writes `output`: under a temporary name, renamed once it is whole."""
-    if not output.parent.is_dir():
-        raise TargetError(f"cannot write {output}: there is no directory {output.parent}")
-    handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
-    os.close(handle)
-    full = [*command, "-o", name]
-    try:
-        done = subprocess.run(full, capture_output=True, text=True, errors="replace", check=False)
+    with replacing(output, 0o777) as partial:
+        full = [*command, "-o", str(partial)]
+        try:
+            done = subprocess.run(full, capture_output=True, text=True, errors="replace", check=False)
+        except OSError as error:
+            raise TargetError(f"cannot run {command[0]}: {error}") from None
         if done.returncode != 0:
-            told = (done.stderr or done.stdout)[-_SHOWN:]
+            told = (done.stderr or done.stdout)[-_SHOWN:].rstrip()
             raise TargetError(f"the C compiler failed ({done.returncode}): {shlex.join(full)}\n{told}")
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o777 & ~umask)
-        os.replace(name, output)
-    except OSError as error:
-        raise TargetError(f"cannot run {command[0]}: {error}") from None
-    finally:
-        Path(name).unlink(missing_ok=True)
     return output

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from armillary.errors import ArmillaryError, InternalError
+from armillary.files import make_folder, write_atomic
 from armillary.ir import BaseFunc, IRModule
 from armillary.lazy import find
 from armillary.transform import PassInfo, PassInstrument
@@ -112,7 +113,7 @@ class DumpIR(PassInstrument):
         self.folder, self.refresh, self.count = Path(dump_dir), refresh, 0
 
     def enter_pass_ctx(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         for path in self.folder.glob("*.txt") if self.refresh else ():
             if re.fullmatch(r"\d{3,}_[\w.-]+\.txt", path.name):
                 path.unlink()
@@ -120,9 +121,7 @@ class DumpIR(PassInstrument):
     def run_after_pass(self, module: IRModule, info: PassInfo) -> None:
         name = re.sub(r"[^\w.-]", "_", info.name)
         path = self.folder / f"{self.count:03d}_{name}.txt"
-        partial = path.with_suffix(".part")
-        partial.write_text(module.astext(False), "utf-8")
-        partial.replace(path)
+        write_atomic(path, module.astext(False).encode())
         self.count += 1
 
 

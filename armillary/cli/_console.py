@@ -7,15 +7,12 @@ passes of a small network.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from armillary.errors import ArtifactError, Span
 from armillary.ir import IRModule
 from armillary.lazy import find
 from armillary.transform import PassInfo, PassInstrument
@@ -94,24 +91,3 @@ def stages() -> Iterator[Stages]:
     columns = (rich.SpinnerColumn(), rich.TextColumn("{task.description}"), rich.TimeElapsedColumn())
     with rich.Progress(*columns, console=_errors.console, transient=True) as progress:
         yield Stages(progress)
-
-
-@contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` (same suffix); renamed to `path` if the block succeeds, removed if not."""
-    partial = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
-    try:
-        if not path.parent.is_dir():
-            raise ArtifactError(f"the folder {str(path.parent)!r} does not exist", span=Span(str(path)))
-        yield partial
-        partial.replace(path)
-    except OSError as error:
-        raise ArtifactError(f"cannot write: {error.strerror or error}", span=Span(str(path))) from None
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    with atomic(path) as partial:
-        partial.write_text(text, "utf-8")

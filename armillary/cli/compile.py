@@ -19,11 +19,12 @@ import argparse
 import time
 from pathlib import Path
 
-from armillary.cli._console import Stages, atomic, note, stages, write_text
+from armillary.cli._console import Stages, note, stages
 from armillary.cli._model import comma_list, input_shapes, load_model, variants
 from armillary.cli._passes import add_pass_arguments, pass_context, print_times
 from armillary.driver.build import build
 from armillary.errors import ConfigError
+from armillary.files import check_writable, write_atomic
 from armillary.instrument import PassTimingInstrument
 
 CODE_FORMS = ("relay", "tir", "ll", "asm", "c")
@@ -42,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--dump-code", default="", metavar="FORMS", help=f"of {','.join(CODE_FORMS)} beside it")
     parser.add_argument("--cross-compiler", default="", metavar="CC", help="links for another machine")
-    parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS", help="passed to the cross compiler")
+    options = parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS")
+    options.help = "behind an equals sign: --cross-compiler-options=-static-libgcc"
     parser.add_argument("--module-name", default="default", help="name inside the package (default: default)")
     add_pass_arguments(parser)
 
@@ -52,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
     start = time.perf_counter()
     forms = _code_forms(args.dump_code)
     path = _output_path(args)
+    check_writable(path)
     timing = PassTimingInstrument()
     with stages() as progress:
         _compile(args, path, forms, progress, timing)
@@ -74,11 +77,10 @@ def _compile(
     progress.start(f"writing {path}")
     for form in forms:
         text = library.get_source(form)
-        write_text(path.with_name(f"{path.name}.{form}"), text)
+        write_atomic(path.with_name(f"{path.name}.{form}"), text.encode())
     link = {"cc": args.cross_compiler} if args.cross_compiler else {}
     options = {"options": args.cross_compiler_options.split()} if args.cross_compiler_options else {}
-    with atomic(path) as partial:
-        library.export_library(str(partial), **link, **options)
+    library.export_library(str(path), **link, **options)
 
 
 def _code_forms(text: str) -> list[str]:

@@ -35,9 +35,10 @@ from armillary.backend.score import (
     result_line,
     run_suite,
 )
-from armillary.cli._console import errors, output, write_text
+from armillary.cli._console import errors, output
 from armillary.config import setting
 from armillary.errors import ConfigError
+from armillary.files import check_writable, write_atomic
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"--compare {args.compare}: that is the engine itself", hint=f"one of {', '.join(ENGINE_NAMES)}"
         )
+    for output_file in filter(None, (args.output, args.json)):
+        check_writable(output_file)
     cases = load_cases(args.filter, tuple(args.kind or KINDS))
     engines = [args.engine, *([args.compare] if args.compare else [])]
     results = {engine: _results(args, engine, cases) for engine in engines}
@@ -135,7 +138,7 @@ def _write_json(results: dict[str, dict[str, Result]], args: argparse.Namespace)
         return {"engine": engine, "counts": counts(rows), "cases": cases}
 
     whole = record(args.engine) | ({"compared": record(args.compare)} if args.compare else {})
-    write_text(Path(args.json), json.dumps(whole, indent=1))
+    write_atomic(args.json, json.dumps(whole, indent=1).encode())
 
 
 def _score_table(table: dict[str, dict[str, int]]) -> Table:

@@ -7,7 +7,7 @@ examples:
   armc opt model.relay -p fold-constant,fuse-ops
   armc opt model.relay -p FoldConstant,FuseOps --print-after FoldConstant
   armc opt kernel.tir -p unroll-loop --pass-config 'tir.UnrollLoop={"auto_max_step": 16}'
-  armc opt model.relay --build --target "llvm -mcpu=cortex-a72" --print-changes
+  armc opt model.relay --build --target "llvm -mcpu=znver4" --print-changes
   armc opt model.relay -p fuse-ops --svg fused.svg
   armc opt --list
 """
@@ -27,6 +27,7 @@ from armillary.cli._console import errors, output
 from armillary.cli._model import comma_list, pass_config, read_text
 from armillary.cli._passes import add_pass_arguments, pass_context, print_times
 from armillary.errors import ConfigError
+from armillary.files import check_writable
 from armillary.instrument import PassTimingInstrument
 from armillary.ir import IRModule
 from armillary.relay.parser import parse as parse_relay
@@ -58,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.FILE is None:
         raise ConfigError("name a file, or - for stdin", hint="armc opt model.relay -p fold-constant")
+    if args.svg:
+        check_writable(args.svg)
     passes = [bound_pass(item, args.target) for item in split_passes(args.passes)]
     given = module = _parse(read_text(args.FILE))
     timing = PassTimingInstrument()

@@ -23,7 +23,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from armillary.cli._console import errors, output, stages, write_text
+from armillary.cli._console import errors, output, stages
 from armillary.cli._model import count, input_shapes, load_model, pass_config, positive
 from armillary.cli._profile_page import page, tail
 from armillary.cli.run import fill_inputs, read_npz
@@ -32,6 +32,7 @@ from armillary.driver.build import build
 from armillary.driver.profile import KernelProfile, Profile, percent_of_roof, profile_graph, slowest_first
 from armillary.driver.roof import measured_roof
 from armillary.errors import ArtifactError, Span
+from armillary.files import check_writable, write_atomic
 from armillary.runtime import cpu, load_module
 from armillary.runtime.threads import config_threadpool
 from armillary.transform import PassContext
@@ -59,6 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Load or compile, run, report."""
+    for output_file in filter(None, (args.json, args.html)):
+        check_writable(output_file)
     if args.threads:
         config_threadpool(0, args.threads)
     with stages() as progress:
@@ -82,9 +85,10 @@ def run(args: argparse.Namespace) -> int:
         for kernel in chosen:
             output.print("\n".join(why(kernel)), markup=False, highlight=False)
     if args.json:
-        write_text(Path(args.json), json.dumps(profile.to_plain(), indent=1) + "\n")
+        write_atomic(args.json, (json.dumps(profile.to_plain(), indent=1) + "\n").encode())
     if args.html:
-        write_text(Path(args.html), page(profile, Path(args.FILE).name, [short_name(k) for k in profile.kernels]))
+        text = page(profile, Path(args.FILE).name, [short_name(k) for k in profile.kernels])
+        write_atomic(args.html, text.encode("utf-8", "replace"))
         errors.print(f"{args.html}: written", highlight=False)
     return 0
 

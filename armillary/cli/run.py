@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,12 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from armillary.cli._console import atomic, output
+from armillary.cli._console import output
 from armillary.cli._model import positive
 from armillary.contrib.graph_executor import GraphModule
 from armillary.dtype import DType
 from armillary.errors import ExecutionError, Span, UnsupportedError
+from armillary.files import check_writable, written_atomically
 from armillary.runtime import GraphExecutor, device, load_module
 
 Array = np.ndarray[Any, Any]
@@ -49,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Load, fill, run, report."""
+    if args.outputs:
+        check_writable(args.outputs)
     where = device(args.device)
     executor: Any = load_module(args.PATH)["default"](where)  # Any: a factory by name
     module = GraphModule(executor)
@@ -104,14 +108,15 @@ def read_npz(file: str) -> dict[str, Array]:
             raise ExecutionError("expected an .npz archive", span=Span(file), hint="numpy.savez makes one")
         with np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ExecutionError(f"cannot read the inputs: {error}", span=Span(file)) from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+        told = f"cannot read the inputs: {error}"
+        raise ExecutionError(told, span=Span(file), hint="numpy.savez makes such a file") from None
 
 
 def write_npz(path: Path, outputs: Sequence[Array]) -> None:
     """Save output_0, output_1, …; types that numpy does not know are widened to float32."""
     plain = [a if a.dtype.isbuiltin == 1 else a.astype(np.float32) for a in outputs]
-    with atomic(path) as partial, partial.open("wb") as stream:
+    with written_atomically(path) as stream:
         np.savez(stream, **{f"output_{i}": array for i, array in enumerate(plain)})  # type: ignore[arg-type, unused-ignore]
 
 

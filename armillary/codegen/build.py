@@ -8,10 +8,8 @@ Emitters: `llvm.py`, `c.py`; linking: `toolchain.py`; loading: `jit.py`.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, PhaseRow, VarRow
@@ -21,7 +19,8 @@ from armillary.codegen.llvm_target import VERSION, check_target, emit_assembly, 
 from armillary.codegen.pool import compile_many
 from armillary.codegen.toolchain import compile_c, find_toolchain
 from armillary.errors import InternalError, TargetError, UnsupportedError
-from armillary.target.cpu import cpu_model, fast_math_flags, llvm_cpu
+from armillary.files import scratch_folder
+from armillary.target.cpu import cpu_model, fast_math_flags, llvm_cpu, needed_features
 from armillary.target.target import Target, as_target, check_attributes
 from armillary.tir import expr as E
 from armillary.tir.phases import PhasedFunction
@@ -88,7 +87,8 @@ def emit_functions(functions: Sequence[PhasedFunction], target: Any) -> Compiled
     if emit is None:
         raise TargetError(f"code for kind {where.kind.name} is not built by the CPU path")
     sources = {function.name: text for function, text in zip(functions, emit(functions, where), strict=True)}
-    descriptor = Descriptor(str(where), {function.name: function_row(function) for function in functions})
+    rows = {function.name: function_row(function) for function in functions}
+    descriptor = Descriptor(str(where), rows, needed_features(where))
     externs = sorted({name for text in sources.values() for name in _EXTERN.findall(text)})
     return CompiledModule(where, (), descriptor, sources, tuple(functions), externs=tuple(externs))
 
@@ -116,8 +116,8 @@ def _compile_c(sources: Sequence[str], target: Target, jobs: int | None, cache: 
     tool, machine = find_toolchain(target), machine_text(target)
 
     def compile_missing(indices: list[int]) -> list[bytes]:
-        with tempfile.TemporaryDirectory() as directory:
-            return [compile_c(sources[i], Path(directory, f"k{i}.o"), target).read_bytes() for i in indices]
+        with scratch_folder() as folder:
+            return [compile_c(sources[i], folder / f"k{i}.o", target).read_bytes() for i in indices]
 
     return _through_cache([("c", text, machine, *tool.command) for text in sources], cache, compile_missing)
 

@@ -8,13 +8,14 @@ removed; the oldest used entries go first once the directory exceeds its limit. 
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 import warnings
 from pathlib import Path
 
 from armillary.config import setting
 from armillary.digest import blake2b
+from armillary.errors import ArtifactError
+from armillary.files import make_folder, write_atomic
 
 MAX_BYTES = 1 << 30
 TRIM_SECONDS = 600
@@ -56,7 +57,7 @@ class Cache:
         start = len(_MAGIC) + _DIGEST
         payload = data[start:]
         if data[: len(_MAGIC)] != _MAGIC or _digest(payload) != data[len(_MAGIC) : start]:
-            path.unlink(missing_ok=True)
+            _remove(path)
             return None
         try:
             os.utime(path)  # used now
@@ -70,14 +71,12 @@ class Cache:
             return
         path = self.path(key)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp")
-            with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + _digest(payload) + payload)
-            os.replace(name, path)
-        except OSError as error:
+            make_folder(path.parent)
+            write_atomic(path, _MAGIC + _digest(payload) + payload, 0o600)
+        except ArtifactError as error:
             self._is_unwritable = True
-            warnings.warn(f"the kernel cache {self.directory} cannot be written: {error}", RuntimeWarning, stacklevel=2)
+            told = f"the kernel cache {self.directory} cannot be written to, kernels are compiled each time: {error}"
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
 
     def trim_at_times(self) -> None:
         """Trim unless somebody did within TRIM_SECONDS: looking at every entry takes long."""
@@ -103,9 +102,18 @@ class Cache:
         for _, size, path in sorted(entries, key=lambda entry: entry[0]):
             if total <= self.max_bytes:
                 break
-            path.unlink(missing_ok=True)
-            total, removed = total - size, removed + 1
+            if _remove(path):
+                total, removed = total - size, removed + 1
         return removed
+
+
+def _remove(path: Path) -> bool:
+    """Whether an entry is gone: that of another user, or of a folder that is read only, stays."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
 
 
 def default_cache() -> Cache | None:

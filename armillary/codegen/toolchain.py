@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import platform
 import shlex
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 from armillary.c_compiler import NATIVE_NAMES, as_command, find_compiler, is_zig, run_compiler
 from armillary.config import setting
 from armillary.errors import TargetError
+from armillary.files import scratch_folder
 from armillary.target.cpu import architecture, is_native, triple_of
 from armillary.target.target import Target
 
@@ -102,9 +102,9 @@ def compile_c(
 ) -> Path:  # fmt: skip
     """Compile C text to an object file."""
     tool = find_toolchain(target, cc)
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, "kernels.c")
-        path.write_text(source)
+    with scratch_folder() as folder:
+        path = folder / "kernels.c"
+        path.write_text(source, "utf-8")
         flags = ["-std=c11", "-O2", "-fPIC", "-fno-math-errno", "-ffp-contract=fast"]
         flags += [*machine_flags(target, tool.is_zig), *options]
         return run_compiler([*tool.command, *flags, "-c", str(path)], Path(output))
@@ -116,15 +116,15 @@ def link_shared(
 ) -> Path:  # fmt: skip
     """Link objects (bytes, or paths of objects and archives) to a shared library."""
     tool = find_toolchain(target, cc)
-    with tempfile.TemporaryDirectory() as directory:
+    with scratch_folder() as folder:
         paths = []
         for index, item in enumerate(objects):
             if isinstance(item, bytes):
-                path = Path(directory, f"part{index}.o")
+                path = folder / f"part{index}.o"
                 path.write_bytes(item)
                 paths.append(str(path))
             else:
                 paths.append(os.fspath(item))
-        listing = Path(directory, "objects.rsp")  # hundreds of paths may exceed a command line
+        listing = folder / "objects.rsp"  # hundreds of paths may exceed a command line
         listing.write_text("\n".join(shlex.quote(path) for path in paths))
         return run_compiler([*tool.command, "-shared", "-fPIC", f"@{listing}", *options, "-lm"], Path(output))

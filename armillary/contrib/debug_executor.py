@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from armillary.artifact import save_params, write_atomic
+from armillary.artifact import save_params
 from armillary.contrib.graph_executor import GraphModule, library_module
 from armillary.errors import ExecutionError
+from armillary.files import make_folder, write_atomic
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device
 from armillary.runtime.executor import GraphExecutor, NodeTime
@@ -105,7 +106,7 @@ class GraphModuleDebug(GraphModule):
             return
         self.set_input(**input_dict)
         rows, values = self._step()
-        self.dump_root.mkdir(parents=True, exist_ok=True)
+        make_folder(self.dump_root)
         write_atomic(self.dump_root / "trace.json", Report(rows).json().encode())
         write_atomic(self.dump_root / "outputs.params", save_params(values))
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from armillary.artifact import write_atomic
 from armillary.driver.build import build
 from armillary.driver.doctor_subject import Array, Arrays, Subject, Value, reference_values
 from armillary.driver.library import GraphLibrary
 from armillary.dtype import dtype_of
+from armillary.files import make_folder, write_atomic
 from armillary.ir import IRModule
 from armillary.relay.expr import Function
 from armillary.relay.walk import post_order
@@ -221,7 +221,7 @@ def dump(found: Diagnosis, subject: Subject, inputs: Arrays, folder: Path) -> li
     """Write what a diagnosis found: both values of the first node that differs, and the network's inputs."""
     if found.first is None or found.got is None or found.want is None:
         return []
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     stem = re.sub(r"[^\w.-]+", "_", found.first.name).strip("_.") or "value"
     files = {f"{stem}.got.npy": found.got, f"{stem}.want.npy": found.want}
     files |= {f"input.{re.sub(r'[^0-9A-Za-z_.-]+', '_', name)}.npy": array for name, array in inputs.items()}

@@ -31,6 +31,7 @@ from armillary.node import post_order
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Op
 from armillary.target import Target
+from armillary.target.cpu import needed_features
 from armillary.transform import ADD_LOWER_PASS, PassContext
 
 Progress = Callable[[str, int, int], None]  # stage, done, total
@@ -161,4 +162,4 @@ def _read(store: Cache | None, key: str) -> CompiledKernel | None:
 
 def merge_rows(kernels: Mapping[str, CompiledKernel], target: Target) -> Descriptor:
     """The descriptor of all kernels together."""
-    return Descriptor(str(target), {name: kernel.row for name, kernel in kernels.items()})
+    return Descriptor(str(target), {name: kernel.row for name, kernel in kernels.items()}, needed_features(target))

@@ -8,7 +8,6 @@ absent; what is exported computes what runs here.
 from __future__ import annotations
 
 import os
-import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from armillary.aligned import Deferred, aligned
-from armillary.artifact import Descriptor, params_size, write_atomic, write_params, written_atomically
+from armillary.artifact import Descriptor, params_size, write_params
 from armillary.artifact_package import WriteBehind, save_network
 from armillary.codegen.elf_append import head_for_blob
 from armillary.codegen.jit import LoadedObjects
 from armillary.codegen.toolchain import compile_c, is_cross, link_shared
 from armillary.errors import ConfigError, ExecutionError, TargetError
+from armillary.files import check_writable, scratch_folder, write_atomic, written_atomically
 from armillary.runtime import Device, GraphExecutor, Module, create_graph_module
 from armillary.runtime.executor import LoadedOnce
 from armillary.target import Target
@@ -118,9 +118,8 @@ class FunctionLibrary:
         return {"armillary_descriptor": self.descriptor.to_json().encode() + b"\0"}
 
     def _link(self, output: Path, data: Mapping[str, Data], cc: Compiler, options: Sequence[str]) -> None:
-        _check_folder(output)
-        with tempfile.TemporaryDirectory(prefix="armillary-") as name:
-            folder = Path(name)
+        check_writable(output)
+        with scratch_folder() as folder:
             lines = _data_lines(data, folder)
             if not callable(cc):
                 text = folder / "data.s"  # the compiler that links assembles it too: one process less
@@ -243,8 +242,8 @@ class GraphLibrary(FunctionLibrary):
             self._link(path, data | {_PARAMS: self.params.held}, cc, options)
 
     def _linked(self, cc: Compiler, options: Sequence[str]) -> bytes:
-        with tempfile.TemporaryDirectory(prefix="armillary-") as folder:
-            library = Path(folder, "mod.so")
+        with scratch_folder() as folder:
+            library = folder / "mod.so"
             self._link(library, self._data(), cc, options)
             return library.read_bytes()
 
@@ -252,9 +251,9 @@ class GraphLibrary(FunctionLibrary):
         self, path: Path, data: Mapping[str, Data], size: int, cc: Compiler, options: Sequence[str]
     ) -> bool:
         """Link with a place holder and write the parameters behind; False where the library does not allow it."""
-        _check_folder(path)
-        with tempfile.TemporaryDirectory(prefix="armillary-") as folder:
-            linked = Path(folder, "mod.so")
+        check_writable(path)
+        with scratch_folder() as folder:
+            linked = folder / "mod.so"
             self._link(linked, {**data, _PARAMS: _PLACE_HOLDER}, cc, options)
             head = head_for_blob(linked.read_bytes(), _PARAMS, size)
             mode = linked.stat().st_mode & 0o777
@@ -271,11 +270,6 @@ def _param_of(library: GraphLibrary | None, name: str) -> Array:
         hint = "keep the library, or call get_input before the first run"
         raise ExecutionError(f"the values of parameter {name!r} went with the library", hint=hint)
     return library.params[name]
-
-
-def _check_folder(output: Path) -> None:
-    if not output.parent.is_dir():
-        raise TargetError(f"cannot write {output}: there is no directory {output.parent}")
 
 
 def _data_lines(data: Mapping[str, Data], folder: Path) -> list[str]:

@@ -20,9 +20,10 @@ import numpy as np
 
 from armillary import te
 from armillary.aligned import aligned
-from armillary.artifact import write_atomic
 from armillary.config import setting
 from armillary.driver.te_build import build as te_build
+from armillary.errors import ArtifactError
+from armillary.files import make_folder, write_atomic
 from armillary.runtime.threads import num_threads
 from armillary.target import CpuModel, Target, cpu_model
 
@@ -71,9 +72,15 @@ def measured_roof(*, again: bool = False) -> Roof:
         return found
     roof = _best_of(measure(model, count), found)
     if setting("ARMILLARY_CACHE"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps(asdict(roof)).encode())
+        _keep(path, roof)
     return roof
+
+
+def _keep(path: Path, roof: Roof) -> None:
+    try:
+        write_atomic(make_folder(path.parent) / path.name, json.dumps(asdict(roof)).encode())
+    except ArtifactError:  # a cache that cannot be written to: it is measured again next time
+        return
 
 
 def _path(model: CpuModel, threads: int) -> Path:

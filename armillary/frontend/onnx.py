@@ -22,6 +22,7 @@ import numpy as np
 import armillary.ops  # noqa: F401  (fills the table of import rules)
 from armillary.aligned import Deferred
 from armillary.errors import ArmillaryError, ConfigError, ModelError, Span, UnsupportedError
+from armillary.files import write_atomic
 from armillary.frontend.onnx_attributes import Attributes, refuse_unread
 from armillary.frontend.onnx_bounded import bounded, compress, non_max_suppression, non_zero, unique
 from armillary.frontend.onnx_control import branch_taken, loop, mapped_sequence, scan
@@ -115,9 +116,7 @@ def _export_renamed(proto: ModelProto, path: Path) -> None:
     renamed.CopyFrom(proto)
     for index, node in enumerate(renamed.graph.node):
         node.name = node.name or f"{node.op_type}_{index}"
-    partial = path.with_name(path.name + ".part")
-    partial.write_bytes(renamed.SerializeToString())
-    partial.replace(path)
+    write_atomic(path, renamed.SerializeToString())
 
 
 class _Walk:

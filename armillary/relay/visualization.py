@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.errors import TypeMismatch
+from armillary.files import write_atomic
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
 from armillary.relay.infer import infer_type
@@ -53,9 +54,7 @@ class Picture:
             text = f"{head}<body style='margin:0'>{self.svg}</body>"
         elif file.suffix.lower() != ".svg":
             raise TypeMismatch(f"a picture is saved as .svg or .html, not {file.suffix!r}")
-        partial = file.with_name(f".{file.name}.{os.getpid()}.part")
-        partial.write_text(text, "utf-8")
-        partial.replace(file)
+        write_atomic(file, text.encode())
 
 
 def visualize(

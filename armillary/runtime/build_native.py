@@ -13,11 +13,13 @@ from pathlib import Path
 
 from armillary.c_compiler import run_compiler
 from armillary.digest import blake2b
+from armillary.files import make_folder
 
 NATIVE_DIR = Path(__file__).resolve().parent / "native"
 LIBRARY_SOURCES = (
-    "arm_util.c", "arm_pool.c", "arm_json.c", "arm_function.c", "arm_module.c", "arm_params.c", "arm_plan.c",
-    "arm_graph.c", "arm_control.c", "arm_variants.c", "arm_load.c", "arm_share.c", "arm_stream.c", "arm_trace.c",
+    "arm_util.c", "arm_cpu.c", "arm_pool.c", "arm_json.c", "arm_function.c", "arm_module.c", "arm_params.c",
+    "arm_plan.c", "arm_graph.c", "arm_control.c", "arm_variants.c", "arm_load.c", "arm_share.c", "arm_stream.c",
+    "arm_trace.c",
 )  # fmt: skip
 RUNNER_SOURCES = (*LIBRARY_SOURCES, "arm_npy.c", "arm_zip.c", "arm_tar.c", "armrun.c")
 _WARNINGS = ("-Wall", "-Wextra")
@@ -49,6 +51,6 @@ def build_runner(compiler: Sequence[str], output: Path, flags: Sequence[str] = (
 
 
 def _compile(compiler: Sequence[str], sources: Sequence[str], output: Path, flags: Sequence[str]) -> Path:
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(output.parent)
     paths = [str(NATIVE_DIR / name) for name in sources]
     return run_compiler([*compiler, *_COMMON, *flags, *paths, *_LIBRARIES], output)

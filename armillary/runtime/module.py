@@ -8,8 +8,8 @@ Invariant: a Module keeps alive what its code lives in; every call checks count,
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
-import tempfile
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_double, c_int64, c_size_t, c_void_p
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 from armillary.artifact import Descriptor, FunctionRow
 from armillary.artifact_package import Package, graph_text, open_package, read_member
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
+from armillary.files import scratch_folder
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device
 from armillary.runtime.executor import GraphExecutor, LoadedOnce, create_graph_module
@@ -213,8 +214,8 @@ def _native_bytes(getter: Any, handle: Handle) -> bytes | None:  # Any: a ctypes
 def open_library(path: str | Path) -> Module:
     """Load a shared library of compiled functions."""
     error, pointer = ErrorText(), c_void_p()
-    status = native().arm_module_open(str(path).encode(), byref(pointer), *error.args)
-    error.check(status, ArtifactError, hint="load a file that export_library wrote")
+    status = native().arm_module_open(os.fsencode(path), byref(pointer), *error.args)
+    error.check(status, ArtifactError, hint="load a file that `armc compile` or export_library wrote for this machine")
     return Module(Handle(pointer.value or 0, native().arm_module_release), path=str(path))
 
 
@@ -225,17 +226,21 @@ def from_package(package: Package) -> Module:
     return module
 
 
-def _from_bytes(library: bytes) -> Module:
-    with tempfile.TemporaryDirectory(prefix="armillary-") as folder:
-        path = Path(folder) / "mod.so"
+def _from_bytes(library: bytes, origin: str = "the package") -> Module:
+    with scratch_folder() as folder:
+        path = folder / "mod.so"
         path.write_bytes(library)
-        return open_library(path)
+        try:
+            return open_library(path)
+        except ArtifactError as error:  # the user knows the package, not the file that it was unpacked to
+            told = error.message.replace(str(path), f"{origin}: mod.so")
+            raise ArtifactError(told, span=error.span, hint=error.hint) from None
 
 
 def _open_tar(path: str | Path) -> Module:
     """Parameters stay in the file until an executor reads them."""
     with open_package(path) as (stream, members):
-        module = _from_bytes(read_member(stream, members["mod.so"], path))
+        module = _from_bytes(read_member(stream, members["mod.so"], path), str(path))
         module.graph_json = graph_text(read_member(stream, members["mod.json"], path), path)
         module.stored = StoredParams(stream, members["mod.params"], path)
     return module
@@ -250,4 +255,5 @@ def load_module(path: str | Path, fmt: str = "") -> Module:
         return open_library(path)
     if kind == "tar":
         return _open_tar(path)
-    raise ArtifactError(f"{path}: unknown kind of module {kind!r}", hint="load a .so or .tar that export_library wrote")
+    hint = "load a .so or .tar that `armc compile` or export_library wrote"
+    raise ArtifactError(f"{path}: unknown kind of module {kind!r}", hint=hint)

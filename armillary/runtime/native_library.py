@@ -15,7 +15,7 @@ from pathlib import Path
 
 from armillary.c_compiler import need_compiler
 from armillary.config import setting
-from armillary.errors import ArmillaryError, ExecutionError, TargetError
+from armillary.errors import ArmillaryError, ArtifactError, ExecutionError, TargetError
 from armillary.runtime.build_native import build_library, library_name
 
 ERROR_SIZE = 1024
@@ -152,6 +152,9 @@ def library_path() -> Path:
         return build_library(need_compiler(setting("ARMILLARY_CC")), cached)
     except TargetError as error:
         raise TargetError(f"the native runtime cannot be built: {error.message}", hint=error.hint) from None
+    except ArtifactError as error:
+        told = f"the native runtime, built at the first use of a source tree, has no place: {error.message}"
+        raise TargetError(told, span=error.span, hint="set ARMILLARY_CACHE_DIR to a folder") from None
 
 
 class ErrorText:

@@ -29,6 +29,7 @@ _ABIS = {
     "riscv64": ("lp64", "lp64f", "lp64d"), "riscv32": ("ilp32", "ilp32f", "ilp32d"),
     "arm": ("aapcs", "apcs-gnu"), "aarch64": ("aapcs", "darwinpcs"),
 }  # fmt: skip
+_TOLD = ("avx", "fma", "fma4", "f16c", "avx2", "avx512f", "avx512dq", "avx512bw", "avx512vl")
 _ARM_VERSIONS = ((82, "lse rdm"), (84, "dotprod"), (86, "i8mm bf16"))  # first version that has the features
 
 
@@ -136,10 +137,20 @@ def _native_model() -> CpuModel:
 def _named_model(target: Target) -> CpuModel:
     arch = _resolve_arch(target)
     name = target.mcpu or str(target.attrs.get("march", "")) or BASELINE.get(arch, "generic")
+    _refuse_foreign(target, arch, name)
     row = _row(arch, name)
     features = set(row.features)
     _apply_mattr(features, target.mattr, arch)
     return _model_of(arch, name, dataclasses.replace(row, features=frozenset(features)), native=False)
+
+
+def _refuse_foreign(target: Target, arch: str, name: str) -> None:
+    others = [other for other, table in TABLES.items() if name in table]
+    if others and arch not in others and name != "generic":
+        raise TargetError(
+            f"target {target}: {name} is a processor of {others[0]}, the target's triple says {arch}",
+            hint=f"add a triple such as -mtriple={others[0]}-linux-gnu",
+        )
 
 
 def _row(arch: str, name: str) -> CpuRow:
@@ -192,6 +203,15 @@ def _has_fma(arch: str, features: frozenset[str]) -> bool:
     if arch in ("x86_64", "i386"):
         return "fma" in features or "avx512f" in features
     return arch == "aarch64" or arch.startswith(("riscv", "ppc")) or (arch == "arm" and "vfp4" in features)
+
+
+def needed_features(target: Target) -> tuple[str, ...]:
+    """What a processor must have to run code for the target; `runtime/native/arm_cpu.c` tells whether it does.
+
+    Of all the features only those that decide about the vectors of every kernel: a rarer one may not be used at all.
+    """
+    model = cpu_model(target)
+    return tuple(name for name in _TOLD if model.arch == "x86_64" and model.has(name))
 
 
 @functools.lru_cache(maxsize=256)

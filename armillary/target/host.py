@@ -19,10 +19,10 @@ from typing import Any
 
 import llvmlite
 
-from armillary.artifact import write_atomic
 from armillary.config import setting
 from armillary.digest import blake2b
-from armillary.errors import TargetError
+from armillary.errors import ArtifactError, TargetError
+from armillary.files import make_folder, write_atomic
 
 _PROBE = """
 import json, llvmlite.binding as llvm
@@ -95,9 +95,8 @@ def _keep(path: Path | None, found: Mapping[str, Any]) -> None:
     if path is None:
         return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps(found).encode())
-    except OSError:  # the kernel cache says so, once
+        write_atomic(make_folder(path.parent) / path.name, json.dumps(found).encode())
+    except ArtifactError:  # the kernel cache says so, once
         return
 
 

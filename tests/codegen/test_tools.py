@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -76,6 +78,32 @@ def test_unwritable_cache_warns_once(tmp_path: Path) -> None:
         cache.put(cache_key("x"), b"")
     cache.put(cache_key("y"), b"")  # a second warning would be an error
     assert len(caught) == 1
+
+
+def test_cache_without_room_leaves_nothing_and_one_that_is_read_only_still_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(code: int) -> Callable[..., None]:
+        def fail(*_: object, **__: object) -> None:
+            raise OSError(code, os.strerror(code))
+
+        return fail
+
+    cache, key, damaged = Cache(tmp_path), cache_key("x"), cache_key("y")
+    with monkeypatch.context() as full:
+        full.setattr("os.replace", refuse(errno.ENOSPC))
+        with pytest.warns(RuntimeWarning, match="No space left"):
+            cache.put(key, b"object")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    cache = Cache(tmp_path)
+    cache.put(key, b"object")
+    cache.put(damaged, b"object")
+    cache.path(damaged).write_bytes(b"no entry")
+    with monkeypatch.context() as frozen:
+        frozen.setattr(Path, "unlink", refuse(errno.EROFS))
+        frozen.setattr("os.utime", refuse(errno.EROFS))
+        assert cache.get(key) == b"object" and cache.get(damaged) is None
+        assert Cache(tmp_path, max_bytes=1).trim() == 0
 
 
 def test_second_build_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from armillary import relay, te
 from armillary.driver.build import build
 from armillary.errors import (
     ArmillaryError,
+    ArtifactError,
     ConfigError,
     ExecutionError,
     InternalError,
@@ -135,11 +137,18 @@ def test_executor_says_which_input_is_wrong(use: Callable[[Any], None], text: st
 
 def test_export_to_a_place_or_by_a_compiler_that_is_not_there(tmp_path: Any) -> None:
     library = build(_relu(2, 3), "llvm")
-    with pytest.raises(TargetError, match="there is no directory"):
+    with pytest.raises(ArtifactError, match="there is no folder"):
         library.export_library(tmp_path / "nowhere" / "net.so")
     with pytest.raises(TargetError, match="no-such-gcc"):
         library.export_library(tmp_path / "net.so", cc="no-such-gcc")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors are not asked what they have")
+def test_code_for_instructions_that_the_processor_lacks_is_refused() -> None:
+    library = build(_relu(2, 3), "llvm -mcpu=x86-64-v3 -mattr=+fma4")  # fma4: no processor since 2017 tells of it
+    with pytest.raises(ArtifactError, match="uses fma4, which this processor lacks"):
+        library["default"]()
 
 
 def test_no_compiler_for_a_foreign_target_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from armillary.errors import TargetError, UnsupportedError
 from armillary.target import Target, adreno, arm_cpu, cpu_model, mali
-from armillary.target.cpu import fast_math_flags, llvm_cpu
+from armillary.target.cpu import fast_math_flags, llvm_cpu, needed_features
 from armillary.target.target import check_attributes
 
 
@@ -115,6 +115,22 @@ def test_plain_llvm_is_this_machine_with_all_its_features() -> None:
     assert model.native and model == cpu_model("llvm -mcpu=native")
     assert model.l1 > 0 and model.lanes * 32 == model.vector_bits
     assert llvm_cpu(Target("llvm")).triple and "+" in llvm_cpu(Target("llvm")).features
+
+
+def test_a_cpu_of_another_architecture_is_refused_with_the_triple_to_add() -> None:
+    with pytest.raises(TargetError, match="-mtriple=aarch64-linux-gnu"):
+        cpu_model("llvm -mtriple=x86_64-linux-gnu -mcpu=cortex-a76")
+    with pytest.raises(TargetError, match="znver4 is a processor of x86_64"):
+        cpu_model("llvm -mtriple=aarch64-linux-gnu -mcpu=znver4")
+    assert cpu_model("llvm -mtriple=x86_64-linux-gnu -mcpu=generic").vector_bits == 128
+
+
+def test_what_a_processor_must_have_is_what_decides_about_its_vectors() -> None:
+    triple = "-mtriple=x86_64-linux-gnu"
+    needs = {cpu: needed_features(Target(f"llvm {triple} -mcpu={cpu}")) for cpu in ("x86-64", "haswell", "znver4")}
+    assert needs["x86-64"] == () and needs["haswell"] == ("avx", "fma", "f16c", "avx2")
+    assert set(needs["znver4"]) == {*needs["haswell"], "avx512f", "avx512dq", "avx512bw", "avx512vl"}
+    assert needed_features(Target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76")) == ()
 
 
 def test_gpu_has_no_cpu_facts_and_native_needs_the_same_machine() -> None:

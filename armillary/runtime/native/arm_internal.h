@@ -22,6 +22,7 @@ int arm_mul(int64_t a, int64_t b, int64_t *out);  /* -1 on overflow or a negativ
 void *arm_zalloc(size_t count, size_t size);      /* calloc that treats 0 as 1 */
 char *arm_strdup(const char *text, size_t size);
 double arm_now(void);                             /* monotonic seconds */
+int arm_cpu_lacks(const char *feature);           /* 1: compiled code that uses it cannot run here */
 
 /* dtype */
 int arm_dtype_parse(const char *name, arm_dtype *out); /* -1: unknown */

@@ -48,8 +48,34 @@ static int check_segments(FILE *file, const Elf64_Ehdr *head, uint64_t size) {
   return 0;
 }
 
+#if defined(__x86_64__)
+#define MACHINE EM_X86_64
+#elif defined(__aarch64__)
+#define MACHINE EM_AARCH64
+#elif defined(__riscv)
+#define MACHINE EM_RISCV
+#else
+#define MACHINE EM_NONE /* not compared */
+#endif
+
+static const char *machine_name(int machine) {
+  switch (machine) {
+  case EM_X86_64: return "x86_64";
+  case EM_AARCH64: return "aarch64";
+  case EM_RISCV: return "riscv64";
+  case EM_ARM: return "arm (32 bits)";
+  case EM_386: return "i386";
+  default: return "another architecture";
+  }
+}
+
+static int is_foreign(const Elf64_Ehdr *head) { /* e_machine lies at the same place in images of 32 bits */
+  return memcmp(head->e_ident, ELFMAG, SELFMAG) == 0 && head->e_type == ET_DYN && MACHINE != EM_NONE &&
+         head->e_machine != MACHINE;
+}
+
 static int check_elf(const char *path, arm_error *error) {
-  Elf64_Ehdr head;
+  Elf64_Ehdr head = {0};
   FILE *file = fopen(path, "rb");
   if (file == NULL) return arm_fail(error, "%s: cannot be opened", path);
   int ok = fseek(file, 0, SEEK_END) == 0;
@@ -61,6 +87,9 @@ static int check_elf(const char *path, arm_error *error) {
        (uint64_t)head.e_shnum * head.e_shentsize <= (uint64_t)size - head.e_shoff &&
        check_segments(file, &head, (uint64_t)size) == 0;
   fclose(file);
+  if (is_foreign(&head))
+    return arm_fail(error, "%s: the code is for %s, this machine is %s", path, machine_name(head.e_machine),
+                    machine_name(MACHINE));
   return ok ? 0 : arm_fail(error, "%s: not a shared library, or a damaged one", path);
 }
 #else
@@ -71,13 +100,28 @@ static int check_elf(const char *path, arm_error *error) {
 }
 #endif
 
+/* Instructions that this processor lacks would end the process at the first run. */
+static int check_cpu(const arm_json *json, const char *target, arm_error *error) {
+  int32_t needs = arm_json_get(json, 0, "needs");
+  if (needs < 0 || json->values[needs].kind != ARM_LIST) return 0;
+  for (int32_t v = json->values[needs].first; v >= 0; v = json->values[v].next)
+    if (json->values[v].kind == ARM_TEXT && arm_cpu_lacks(json->values[v].text))
+      return arm_fail(error,
+                      "the code was compiled for \"%s\" and uses %s, which this processor lacks; compile it here, or "
+                      "for an older CPU",
+                      target, json->values[v].text);
+  return 0;
+}
+
 static int read_descriptor(arm_module *module, const char *text, size_t size, arm_resolver resolve, void *context,
                            arm_error *error) {
   arm_json json;
   if (arm_json_parse(text, size, &json, error) != 0) return -1;
-  int status = arm_functions_read(&json, resolve, context, &module->functions, &module->count, error);
   int32_t target = arm_json_get(&json, 0, "target");
   const char *name = target >= 0 && json.values[target].kind == ARM_TEXT ? json.values[target].text : "";
+  int status = check_cpu(&json, name, error);
+  if (status == 0)
+    status = arm_functions_read(&json, resolve, context, &module->functions, &module->count, error);
   module->target = arm_strdup(name, strlen(name));
   module->descriptor = arm_strdup(text, size);
   module->descriptor_size = size;

@@ -1,0 +1,133 @@
+"""Writing files: whole or not at all.
+
+In: paths and what to put there. Out: files. Invariant: readers see the old content or the new, never a part, and what
+fails leaves nothing behind; it is an ArtifactError that names the path, the reason and what to do. Where the output is
+no ordinary file (a pipe, /dev/null) it is written as it comes. Needs the standard library only: the build backend uses
+it before anything is installed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from armillary.errors import ArtifactError, Span
+
+_LARGE_FILE = 1 << 24
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
+_ELSEWHERE = "name a folder that may be written to"
+_HINTS = {
+    errno.ENOSPC: "make room on that disk, or write to another one",
+    errno.EDQUOT: "make room on that disk, or write to another one",
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _ELSEWHERE),
+}
+
+
+def unwritable(path: object, error: OSError, hint: str = "") -> ArtifactError:
+    """What to raise when the system refuses to write to `path`."""
+    told = hint or _HINTS.get(error.errno or 0, "")
+    return ArtifactError(f"cannot write: {error.strerror or error}", span=Span(str(path)), hint=told)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise ArtifactError unless a file can be made at `path`: said before the work rather than after it."""
+    target = Path(path)
+    if target.is_dir():
+        raise ArtifactError("cannot write: it is a folder", span=Span(str(path)), hint="name a file inside it")
+    if not target.parent.is_dir():
+        told = f"cannot write: there is no folder {str(target.parent)!r}"
+        raise ArtifactError(told, span=Span(str(path)), hint="make the folder first")
+    if not (_is_special(target) or os.access(target.parent, os.W_OK)):
+        told = f"cannot write: the folder {str(target.parent)!r} may not be written to"
+        raise ArtifactError(told, span=Span(str(path)), hint=_ELSEWHERE)
+
+
+def _is_special(target: Path) -> bool:
+    return target.exists() and not target.is_file() and not target.is_dir()
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[Path]:
+    """A new file beside `path` that takes its place when the block ends well; `mode` as the umask leaves it."""
+    check_writable(path)
+    target = Path(os.path.realpath(path))  # a link stays a link
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        os.close(handle)
+        yield Path(temporary)
+        os.chmod(temporary, mode & ~_umask())
+        os.replace(temporary, target)
+        temporary = None
+    except OSError as error:
+        raise unwritable(path, error) from None
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
+@contextmanager
+def written_atomically(path: str | os.PathLike[str], mode: int = 0o666, size: int = 0) -> Iterator[IO[bytes]]:
+    """A stream that becomes the file when the block ends well.
+
+    `size` says how many bytes will come at most. With room for all reserved ext4 has nothing to allocate when the file
+    replaces another one: else renaming 550 MB takes 0.3 s.
+    """
+    if _is_special(Path(path)):
+        try:
+            with Path(path).open("wb") as stream:
+                yield stream
+        except OSError as error:
+            raise unwritable(path, error) from None
+        return
+    with replacing(path, mode) as temporary, temporary.open("wb") as stream:
+        if size >= _LARGE_FILE:
+            _reserve(stream.fileno(), size)
+        yield stream
+        if size >= _LARGE_FILE:
+            stream.truncate()  # gives back what was reserved too much
+
+
+def write_atomic(path: str | os.PathLike[str], data: bytes | memoryview, mode: int = 0o666) -> None:
+    """Write a whole file."""
+    with written_atomically(path, mode) as stream:
+        stream.write(data)
+
+
+def _reserve(handle: int, size: int) -> None:
+    """Ask for blocks, where the system and the file system know how; the size of the file stays as it is."""
+    fallocate = getattr(ctypes.CDLL(None), "fallocate64", None)  # os.posix_fallocate writes zeros where it is unknown
+    if fallocate is not None:
+        fallocate(handle, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size))
+
+
+def make_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder, made if it is not there, with those above it."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path, error) from None
+    return Path(path)
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A temporary folder, gone when the block ends."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="armillary-") as name:
+            yield Path(name)
+    except OSError as error:
+        place = error.filename or tempfile.gettempdir()
+        raise unwritable(place, error, "TMPDIR names the folder of temporary files") from None

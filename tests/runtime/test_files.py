@@ -1,0 +1,94 @@
+"""Files are written whole or not at all, where the user said, and a refusal names the place and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from armillary.errors import ArtifactError
+from armillary.files import check_writable, make_folder, replacing, scratch_folder, write_atomic, written_atomically
+
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    before = os.umask(0o027)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_written_file_has_the_rights_that_the_umask_leaves(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "plain", b"1")
+    write_atomic(tmp_path / "private", b"1", 0o600)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "private")]
+    assert modes == [0o640, 0o600]
+
+
+def test_a_link_stays_a_link_and_its_target_is_replaced(tmp_path: Path) -> None:
+    target, link = tmp_path / "there" / "file", tmp_path / "link"
+    target.parent.mkdir()
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    write_atomic(link, b"new")
+    assert link.is_symlink() and target.read_bytes() == b"new" and os.listdir(target.parent) == ["file"]
+
+
+def test_what_is_no_ordinary_file_is_written_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomic(pipe, b"through")
+    assert os.read(reader, 100) == b"through" and stat.S_ISFIFO(pipe.stat().st_mode)
+    os.close(reader)
+
+
+@pytest.mark.parametrize(("code", "advice"), [(errno.ENOSPC, "make room"), (errno.EROFS, "may be written to")])
+def test_a_failure_names_the_place_and_leaves_the_old_file(tmp_path: Path, code: int, advice: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def write_half() -> None:
+        with written_atomically(path) as stream:
+            stream.write(b"half")
+            raise OSError(code, os.strerror(code))
+
+    with pytest.raises(ArtifactError, match=advice) as caught:
+        write_half()
+    assert str(path) in str(caught.value) and os.strerror(code) in str(caught.value)
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_no_temporary_file_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    with pytest.raises(ArtifactError, match="Read-only"), replacing(tmp_path / "file"):
+        raise AssertionError("nothing to write to")
+
+
+def test_places_where_no_file_can_be_are_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ArtifactError, match="it is a folder"):
+        check_writable(tmp_path)
+    with pytest.raises(ArtifactError, match="there is no folder"):
+        check_writable(tmp_path / "nowhere" / "file")
+    check_writable("/dev/null")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(ArtifactError, match="may not be written to"):
+        check_writable(tmp_path / "file")
+
+
+def test_a_folder_where_a_file_is_and_a_full_scratch_folder_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ArtifactError, match="cannot write"):
+        make_folder(tmp_path / "file" / "below")
+    with pytest.raises(ArtifactError, match="TMPDIR"), scratch_folder() as folder:
+        raise OSError(errno.ENOSPC, "No space left on device", str(folder / "x"))
+    assert not folder.exists()
