@@ -102,8 +102,17 @@ def test_compressed_input_is_refused_with_what_to_do(runner: Path, package: Path
 
 
 def test_wrong_usage_prints_the_options(runner: Path) -> None:
-    result = run(runner, "--modle=x")
-    assert result.returncode == 2 and "--model=" in result.stderr
+    for arguments in (["--modle=x"], ["x.tar", "--fill=fives"], ["x.tar", "--threads=0"], ["x.tar", "y.tar"]):
+        result = run(runner, *arguments)
+        assert result.returncode == 2 and f"cannot read the argument {arguments[-1]}" in result.stderr
+        assert "--model=" in result.stderr
+    assert run(runner).returncode == 2
+    result = run(runner, "--help")
+    assert result.returncode == 0 and "--model=" in result.stdout
+
+
+def test_a_package_needs_no_option(runner: Path, package: Path) -> None:
+    assert run(runner, package, "--run-count=1").returncode == 0
 
 
 @pytest.mark.skipif(not os.environ.get("CI") and not (CROSS and QEMU), reason="needs the aarch64 compiler and qemu")

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,15 +36,15 @@ typedef struct {
   arm_graph *graph;
 } model;
 
-static int usage(void) {
-  fputs("usage: armrun --model=<folder|x.tar|x.so> [options]\n"
+static int usage(FILE *stream) {
+  fputs("usage: armrun <folder|x.tar|x.so> [options]        (or --model=<folder|x.tar|x.so>)\n"
         "  --input=<x.npz> or --input=<name>=<x.npy>   inputs (may be repeated)\n"
         "  --fill=random|zeros|ones                    values of inputs that are not given (default: random)\n"
         "  --output=<x.npz>                            where to write outputs (output_0, ...)\n"
         "  --threads=<n>       threads (default: the CPUs of this process)\n"
         "  --bind              pin worker threads to CPUs\n"
         "  --run-count=<n>     timed runs (default 50)      --dry-run=<n>   untimed runs before (default 10)\n"
-        "  --profile           time of every node           --dump-meta     describe inputs and outputs\n", stderr);
+        "  --profile           time of every node           --dump-meta     describe inputs and outputs\n", stream);
   return 2;
 }
 
@@ -61,9 +62,12 @@ static const char *value_of(const char *arg, const char *name) {
 static int parse_option(options *o, const char *arg) {
   const char *v;
   long number;
-  if ((v = value_of(arg, "--model"))) o->model = v;
+  if ((v = value_of(arg, "--model")) || (o->model == NULL && (v = arg[0] == '-' ? NULL : arg))) o->model = v;
   else if ((v = value_of(arg, "--output"))) o->output = v;
-  else if ((v = value_of(arg, "--fill"))) o->fill = v;
+  else if ((v = value_of(arg, "--fill"))) {
+    o->fill = v;
+    return strcmp(v, "random") == 0 || strcmp(v, "zeros") == 0 || strcmp(v, "ones") == 0 ? 0 : -1;
+  }
   else if ((v = value_of(arg, "--input"))) {
     if (o->num_inputs == MAX_INPUTS) return -1;
     o->inputs[o->num_inputs++] = v;
@@ -343,16 +347,23 @@ static int work(model *m, const options *o, arm_error *error) {
   return status;
 }
 
+static int cpus_of_process(void) {
+  cpu_set_t allowed;
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+}
+
 int main(int argc, char **argv) {
   char text[1024] = "";
   arm_error error = {text, sizeof text};
-  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-  options o = {.fill = "random", .run_count = 50, .dry_run = 10, .threads = cpus > 0 && cpus <= 1024 ? (int)cpus : 1};
-  for (int i = 1; i < argc; i++)
-    if (parse_option(&o, argv[i]) != 0) return usage();
-  if (o.model == NULL ||
-      (strcmp(o.fill, "random") != 0 && strcmp(o.fill, "zeros") != 0 && strcmp(o.fill, "ones") != 0))
-    return usage();
+  options o = {.fill = "random", .run_count = 50, .dry_run = 10, .threads = cpus_of_process()};
+  for (int i = 1; i < argc; i++) {
+    if (strcmp(argv[i], "--help") == 0) return usage(stdout), 0;
+    if (parse_option(&o, argv[i]) != 0) {
+      fprintf(stderr, "armrun: cannot read the argument %s\n", argv[i]);
+      return usage(stderr);
+    }
+  }
+  if (o.model == NULL) return usage(stderr);
   model m = {.package_handle = -1, .params_handle = -1};
   int status = work(&m, &o, &error);
   if (status != 0) fprintf(stderr, "armrun: %s\n", text);
