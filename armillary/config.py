@@ -27,10 +27,9 @@ class Setting:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError("must be at least 1")
-    return value
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError("must be a whole number that is at least 1")
+    return int(text)
 
 
 def _flag(text: str) -> bool:
@@ -44,7 +43,11 @@ def _cpus() -> int:
 
 
 def _cache_home() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "armillary"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "armillary"
+    except RuntimeError:  # no HOME, and the system does not know the user
+        told = "there is no home folder to keep compiled kernels in"
+        raise ConfigError(told, hint="set ARMILLARY_CACHE_DIR to a folder") from None
 
 
 _CPUS = "the CPUs this process may use"

@@ -4,7 +4,7 @@ Compiles `armrun` from the C sources that come with the package, for this machin
 
 examples:
   armc build-runner -o armrun
-  armc build-runner --cross-compiler aarch64-linux-gnu-gcc --cross-compiler-options "-static" -o armrun-arm64
+  armc build-runner --cross-compiler aarch64-linux-gnu-gcc --cross-compiler-options=-static -o armrun-arm64
   armc build-runner --cross-compiler "python -m ziglang cc --target=aarch64-linux-musl" -o armrun-arm64
 """
 
@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc build-runner`."""
     parser.add_argument("-o", "--output", default="armrun", help="the program to write (default: armrun)")
     parser.add_argument("--cross-compiler", default="", metavar="CC", help="default: cc, gcc, clang or zig")
-    parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS", help="such as -static")
+    options = parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS")
+    options.help = "behind an equals sign: --cross-compiler-options=-static"
 
 
 def run(args: argparse.Namespace) -> int:

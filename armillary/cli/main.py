@@ -15,13 +15,14 @@ import inspect
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import armillary
 from armillary.cli._console import errors as console
-from armillary.errors import ArmillaryError, InternalError, UnsupportedError
+from armillary.errors import ArmillaryError, ArtifactError, ExecutionError, InternalError, Span, UnsupportedError
 
 USAGE, REFUSED, INTERRUPTED = 1, 4, 130
 
@@ -39,6 +40,7 @@ def command() -> int:
     The looks take a sixth of a compile from the cache, most of it when the process ends.
     """
     gc.set_threshold(100_000, 50, 50)
+    warnings.showwarning = lambda message, *_, **__: _warn(message)
     code = main()
     gc.freeze()
     return code
@@ -70,6 +72,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone: `armc opt --list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a file or folder that the system refuses
+        told = ArtifactError(error.strerror or str(error), span=Span(str(error.filename or "")))
+        _report(told, verbose)
+        return REFUSED
+    except MemoryError as error:
+        _report(ExecutionError(f"out of memory: {error}".rstrip(": ")), verbose)
+        return REFUSED
+
+
+def _warn(message: Warning | str) -> None:
+    """Show a warning as a line, without the place in our code."""
+    console.print("[bold yellow]Warning:[/] ", end="")
+    console.print(str(message), markup=False, highlight=False)
 
 
 def commands() -> dict[str, Path]:

@@ -154,7 +154,7 @@ class GraphExecutor:
         return self._view(native().arm_graph_input, index)
 
     def set_input(self, key: str | int, value: Any) -> None:  # Any: NDArray, DLPack producers, numpy's array-likes
-        """Copy a value into an input. A numpy value is converted if its dtype differs in size only.
+        """Copy a value into an input. A numpy value is converted where its dtype is of the same kind (or an integer).
 
         Of a graph with variants, the one that takes the shape is chosen.
         """
@@ -207,7 +207,10 @@ class GraphExecutor:
         wanted = self.input_type(index)[1].numpy
         if array.dtype != wanted and np.can_cast(array.dtype, wanted, "same_kind"):
             array = array.astype(wanted)
-        return NDArray(np.ascontiguousarray(array).reshape(array.shape))
+        try:
+            return NDArray(np.ascontiguousarray(array).reshape(array.shape))
+        except TypeMismatch as error:
+            raise TypeMismatch(f"{self._names[index]}: {error.message}; {wanted} is wanted") from None
 
     def set_input_zero_copy(self, key: str | int, value: NDArray) -> None:
         """Let an input use the memory of `value` from now on."""

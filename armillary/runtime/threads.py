@@ -21,7 +21,7 @@ def pool() -> int:
     threads, bind = setting("ARMILLARY_NUM_THREADS"), setting("ARMILLARY_BIND_THREADS")
     pointer: int | None = native().arm_pool_create(threads, int(bind), *error.args)
     if pointer is None:
-        raise ExecutionError(error.text())
+        raise ExecutionError(error.text(), hint="ARMILLARY_NUM_THREADS says how many")
     return pointer
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 import armillary
-from armillary.cli.main import commands, main
+from armillary.cli.main import _parser, commands, main
+from armillary.config import setting
+from armillary.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 RELAY = "def @main(%x: Tensor[(2, 3), float32]) {\n  add(%x, multiply(2f, 3f))\n}\n"
@@ -42,6 +45,16 @@ def test_each_sub_command_has_help_with_examples(name: str, capsys: pytest.Captu
         main([name, "--help"])
     assert caught.value.code == 0
     assert f"armc {name}" in capsys.readouterr().out.split("examples:")[1]
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_the_examples_of_the_help_are_command_lines_that_parse(name: str) -> None:
+    text = (commands()[name].read_text("utf-8").split('"""')[1]).replace("\\\\\n", " ")
+    lines = [line.strip().partition("   (")[0] for line in text.splitlines() if line.startswith("  armc ")]
+    assert lines
+    for line in lines:
+        arguments = shlex.split(line)[1:]
+        assert _parser(arguments).parse_args(arguments).run is not None
 
 
 def test_version() -> None:
@@ -139,3 +152,21 @@ def test_fill_modes_follow_the_dtype() -> None:
     assert made_input((4,), DType("int8"), "random", random).min() >= 0
     assert abs(made_input((64,), DType("float16"), "random", random)).max() <= 1
     assert made_input((2,), DType("int32"), "ones", random).tolist() == [1, 1]
+
+
+def test_settings_without_a_usable_value_say_what_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ARMILLARY_NUM_THREADS", "1.5")
+    assert main(["devices"]) == 4
+    assert "ARMILLARY_NUM_THREADS='1.5': must be a whole number that is at least 1" in capsys.readouterr().err
+    monkeypatch.undo()
+    for name in ("ARMILLARY_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(ConfigError, match="set ARMILLARY_CACHE_DIR"):
+        setting("ARMILLARY_CACHE_DIR")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -134,3 +135,64 @@ def test_a_package_is_loadable_by_the_runtime_alone(model: Path, tmp_path: Path)
     package = tmp_path / "tiny.so"
     assert main(["compile", str(model), "--input-shapes", "x:[1,6]", "-o", str(package)]) == 0
     assert load_module(package).graph_json is not None
+
+
+def test_an_output_that_cannot_be_is_refused_before_anything_is_compiled(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = tmp_path / "nowhere"
+    for arguments in (
+        ["compile", "no-such-model.onnx", "-o", str(nowhere / "x.tar")],
+        ["run", "no-such-package.tar", "-o", str(nowhere / "x.npz")],
+        ["profile", "no-such-model.onnx", "--json", str(nowhere / "x.json")],
+        ["opt", str(model), "--svg", str(nowhere / "x.svg")],
+        ["onnx-score", "--filter", "(", "--json", str(nowhere / "x.json")],
+    ):
+        assert main(arguments) == 4
+        assert f"there is no folder {str(nowhere)!r}" in capsys.readouterr().err
+
+
+def test_damaged_inputs_and_those_of_no_usable_type_are_named(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package, inputs = tmp_path / "tiny.so", tmp_path / "in.npz"
+    assert main(["compile", str(model), "--input-shapes", "x:[1,6]", "-o", str(package)]) == 0
+    np.savez_compressed(inputs, x=np.random.default_rng(0).random((1, 6)))
+    data = bytearray(inputs.read_bytes())
+    data[60:90] = b"\xff" * 30
+    inputs.write_bytes(data)
+    assert main(["run", str(package), "-i", str(inputs)]) == 4
+    assert str(inputs) in capsys.readouterr().err
+    np.savez(inputs, x=np.zeros((1, 6), complex))
+    assert main(["run", str(package), "-i", str(inputs)]) == 4
+    assert "x: an array of complex128" in capsys.readouterr().err
+
+
+def test_a_package_of_another_machine_says_so(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / os.fsdecode(b"tiny\xff.so")  # whatever the bytes of the name
+    assert main(["compile", str(model), "--input-shapes", "x:[1,6]", "-o", str(package)]) == 0
+    assert main(["run", str(package)]) == 0
+    data = bytearray(package.read_bytes())
+    data[18:20] = (40).to_bytes(2, "little")  # e_machine: 32-bit Arm
+    package.write_bytes(data)
+    assert main(["run", str(package)]) == 4
+    assert "the code is for arm (32 bits)" in capsys.readouterr().err
+
+
+def test_what_the_system_refuses_is_a_message(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(error: Exception) -> None:
+        def load(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr("armillary.cli.compile.load_model", load)
+
+    refuse(PermissionError(13, "Permission denied", "/some/file"))
+    assert main(["compile", str(model)]) == 4
+    assert "Permission denied\n  at: /some/file" in capsys.readouterr().err
+    refuse(MemoryError("Unable to allocate 7.00 TiB"))
+    assert main(["compile", str(model)]) == 4
+    assert "out of memory: Unable to allocate 7.00 TiB" in capsys.readouterr().err
