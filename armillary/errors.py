@@ -69,7 +69,7 @@ class TargetError(ArmillaryError):
 
 
 class ArtifactError(ArmillaryError):
-    """A package, parameter blob, graph JSON or archive is damaged or hostile."""
+    """A package, parameter blob or graph JSON is damaged, hostile or of another machine; a file cannot be written."""
 
 
 class ExecutionError(ArmillaryError):

@@ -29,7 +29,6 @@ from armillary.runtime import build_native, load_module
 
 node, value, F, B = helper.make_node, helper.make_tensor_value_info, TensorProto.FLOAT, TensorProto.BOOL
 Array = np.ndarray[Any, Any]
-BATCHES = [{"batch": 1}, {"batch": 4}, {"batch": 2, "side": 12}]
 CROSS, QEMU = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64-static")
 
 
