@@ -33,9 +33,9 @@ part in fusion (`relay/op.py`). What an operator computes exactly is its `refere
 that defines it. ONNX operators, with how each is imported or why not, are the second table.
 """
 ENVIRONMENT = """
-Nothing else is read from the environment by the package itself; Python takes `TMPDIR` for temporary files and `HOME` and
-`XDG_CACHE_HOME` for `~/.cache`. Values are read when they are needed, not at import; one that cannot be used
-is a `ConfigError` that names the variable. Flags are 0 or 1. The table is `armillary/config.py`.
+Nothing else is read from the environment by the package itself; Python takes `TMPDIR` for temporary files, `HOME` and
+`XDG_CACHE_HOME` for `~/.cache`. Values are read when they are needed, not at import; one that cannot be used is a
+`ConfigError` that names the variable. Flags are 0 or 1. The table is `armillary/config.py`.
 """
 
 

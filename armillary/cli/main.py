@@ -1,8 +1,8 @@
 """Entry point of `armc`: finds the sub-command, runs it, turns errors into one clean message.
 
 In: the command line. Out: an exit code: 0 done, 1 the command line is wrong, 2 `verify` found a difference, 4 the
-request was refused (the message says what, where and what to do), 130 interrupted. Invariant: a user's mistake never prints a traceback; `-v` asks for
-one. Sub-commands are the other files of this folder.
+request was refused (the message says what, where and what to do), 130 interrupted. Invariant: a user's mistake never
+prints a traceback; `-v` asks for one. Sub-commands are the other files of this folder.
 """
 
 from __future__ import annotations

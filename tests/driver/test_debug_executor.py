@@ -95,7 +95,7 @@ def test_one_node_is_timed_alone(library: Any) -> None:
     result = module.run_individual_node(1, number=3, repeat=2)
     assert len(result.results) == 2 and result.max < 1
     means = module.run_individual(number=2, repeat=2, min_repeat_ms=0.01)
-    assert means[0] < 1e-5 and all(seconds > 0 for seconds in means[1:])
+    assert 0 <= means[0] < 1e-3 and all(seconds > 0 for seconds in means[1:])
 
 
 def test_the_trace_reads_as_events_in_order(library: Any, tmp_path: Path) -> None:

@@ -79,4 +79,4 @@ def test_a_trace_that_is_too_long_for_its_buffer_is_taken_again(
 
 
 def test_a_call_without_kernels_takes_microseconds(graph: GraphExecutor) -> None:
-    assert 0 < graph.call_seconds(100) < 1e-3
+    assert 0 < min(graph.call_seconds(100) for _ in range(5)) < 1e-3

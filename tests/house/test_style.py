@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 from sources import FILES, PACKAGE, ROOT, tree, where
@@ -117,13 +117,18 @@ def test_no_forbidden_words_or_paths() -> None:
 
 
 def test_importing_the_package_takes_less_than_300_ms() -> None:
-    def once() -> float:
-        start = time.perf_counter()
+    def once() -> float:  # of the processor: other processes do not count
+        start = _seconds_of_children()
         subprocess.run([sys.executable, "-c", "import armillary"], cwd=ROOT, check=True)
-        return time.perf_counter() - start
+        return _seconds_of_children() - start
 
     best = min(once() for _ in range(5))
     assert best < IMPORT_SECONDS, f"import armillary took {best:.3f} s (best of 5, including the interpreter's start)"
+
+
+def _seconds_of_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 _HEAVY = (
