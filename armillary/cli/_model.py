@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -127,6 +128,17 @@ def count(text: str, least: int = 0) -> int:
 def positive(text: str) -> int:
     """A whole number from 1 on."""
     return count(text, 1)
+
+
+def fraction(text: str) -> float:
+    """A number from 0 on: a tolerance, a time."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted a number that is at least 0")
+    return value
 
 
 def comma_list(text: str) -> list[str]:

@@ -36,6 +36,7 @@ from armillary.backend.score import (
     run_suite,
 )
 from armillary.cli._console import errors, output
+from armillary.cli._model import count, fraction
 from armillary.config import setting
 from armillary.errors import ConfigError
 from armillary.files import check_writable, write_atomic
@@ -47,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compare", choices=ENGINE_NAMES, help="run this engine too, and print both scores")
     parser.add_argument("--filter", default="", metavar="REGEX", help="only cases whose <kind>/<name> matches")
     parser.add_argument("--kind", action="append", choices=KINDS, help="only this kind; repeatable")
-    parser.add_argument("--jobs", type=int, default=0, help="processes (default: the CPUs)")
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one case (default: 60)")
+    parser.add_argument("--jobs", type=count, default=0, help="processes (default: the CPUs)")
+    parser.add_argument("--timeout", type=fraction, default=60.0, help="seconds for one case (default: 60)")
     parser.add_argument("-o", "--output", metavar="FILE", help="results as JSON lines; what is there is not run again")
     parser.add_argument("--json", metavar="FILE", help="write the counts and all results as one JSON file")
     parser.add_argument("--show", action="append", choices=STATUSES, default=[], help="list the cases of this status")
@@ -63,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
     for output_file in filter(None, (args.output, args.json)):
         check_writable(output_file)
     cases = load_cases(args.filter, tuple(args.kind or KINDS))
+    if not cases:
+        raise ConfigError(f"no case matches --filter {args.filter!r}", hint="names are such as node/test_relu")
     engines = [args.engine, *([args.compare] if args.compare else [])]
     results = {engine: _results(args, engine, cases) for engine in engines}
     _print(results[args.engine], args)
@@ -127,8 +130,8 @@ def _print_comparison(results: dict[str, dict[str, Result]]) -> None:
     for one, other in ((first, second), (second, first)):
         names = sorted(passed[one] - passed[other])
         output.print(f"passed by {one} and not by {other}: {len(names)}", highlight=False)
-        for reason, count in Counter(_general(results[other][name].reason) for name in names).most_common(12):
-            output.print(f"  {count:5d}  {other}: {reason}", markup=False, highlight=False)
+        for reason, times in Counter(_general(results[other][name].reason) for name in names).most_common(12):
+            output.print(f"  {times:5d}  {other}: {reason}", markup=False, highlight=False)
 
 
 def _write_json(results: dict[str, dict[str, Result]], args: argparse.Namespace) -> None:
@@ -155,8 +158,8 @@ def _print_reasons(results: dict[str, Result], status: str, most: int = 25) -> N
     reasons = Counter(_general(r.reason) for r in results.values() if r.status == status)
     if reasons:
         output.print(f"\n{status}:", highlight=False)
-        for reason, count in reasons.most_common(most):
-            output.print(f"  {count:5d}  {reason}", markup=False, highlight=False)
+        for reason, times in reasons.most_common(most):
+            output.print(f"  {times:5d}  {reason}", markup=False, highlight=False)
 
 
 def _general(reason: str) -> str:

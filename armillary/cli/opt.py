@@ -43,7 +43,7 @@ from armillary.transform import PASSES, Pass, find_pass
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc opt`."""
     parser.add_argument("FILE", nargs="?", help="Relay or TIR text; - for stdin")
-    parser.add_argument("-p", "--passes", default="", metavar="LIST", help="fold-constant,fuse-ops{max-depth=8}")
+    parser.add_argument("-p", "--passes", default="", metavar="LIST", help="fold-constant,fuse-ops{fuse-opt-level=1}")
     parser.add_argument("--build", action="store_true", help="run the passes of a build, in its order")
     parser.add_argument("--target", default="", help="for passes that ask for one")
     parser.add_argument("--svg", default="", metavar="FILE", help="draw the graph before and after the passes")
@@ -104,7 +104,7 @@ def split_passes(text: str) -> list[str]:
 
 
 def bound_pass(spec: str, target: str = "") -> Pass:
-    """A pass with options, from "fuse-ops{max-depth=8,link-params=true}"; one that asks for a target gets `target`."""
+    """A pass with options, from "fuse-ops{fuse-opt-level=1}"; one that asks for a target gets `target`."""
     name, brace, options = spec.partition("{")
     definition = find_pass(name.strip())
     default = {"target": target} if target and "target" in definition.options else {}

@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.table import Table
 
 from armillary.cli._console import output, stages
-from armillary.cli._model import comma_list, input_shapes, load_model, pass_config
+from armillary.cli._model import comma_list, count, fraction, input_shapes, load_model, pass_config
 from armillary.cli.run import read_npz
 from armillary.driver.doctor import Comparison, Diagnosis, Tolerance, diagnose, dump
 from armillary.driver.doctor_subject import Arrays, Subject, checked_inputs, onnx_subject, relay_subject
@@ -36,11 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-O", "--opt-level", type=int, choices=range(4), default=3, help="0 to 3 (default: 3)")
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='"data:[1,3,224,224] mask:[1,224]"')
     parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name (default: seeded random numbers)")
-    parser.add_argument("--seed", type=int, default=0, help="for the inputs that are not given (default: 0)")
+    parser.add_argument("--seed", type=count, default=0, help="for the inputs that are not given (default: 0)")
     parser.add_argument("--reference", choices=("auto", "ort", "interpreter"), default="auto",
                         help="what tells the truth (default: ONNX Runtime if it is installed)")  # fmt: skip
-    parser.add_argument("--rtol", type=float, help="part of each element (float32: 1e-3)")
-    parser.add_argument("--atol", type=float, help="the same for all elements (float32: 1e-4 of the largest)")
+    parser.add_argument("--rtol", type=fraction, help="part of each element (float32: 1e-3)")
+    parser.add_argument("--atol", type=fraction, help="the same for all elements (float32: 1e-4 of the largest)")
     parser.add_argument("--dump-dir", metavar="DIR", help="where both values go (default: verify-<model>)")
     parser.add_argument("--pass-config", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
     parser.add_argument("--disabled-pass", default="", metavar="PASSES", help="passes not to run, comma separated")

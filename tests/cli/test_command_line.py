@@ -135,6 +135,25 @@ def test_score_counts_resumes_and_writes_json(tmp_path: Path, capsys: pytest.Cap
     assert '"passed": 3' in summary.read_text()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [(["verify", "x.onnx", "--seed", "-1"], "whole number"), (["verify", "x.onnx", "--rtol", "nan"], "at least 0"),
+     (["verify", "x.onnx", "--atol", "-1"], "at least 0"), (["verify", "x.onnx", "--rtol", "much"], "at least 0"),
+     (["onnx-score", "--jobs", "-1"], "whole number"), (["onnx-score", "--timeout", "-5"], "at least 0")],
+)  # fmt: skip
+def test_numbers_out_of_range_are_wrong_command_lines(
+    arguments: list[str], wanted: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 1 and wanted in capsys.readouterr().err
+
+
+def test_a_score_of_no_case_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["onnx-score", "--kind", "simple", "--filter", "no-such-case"]) == 4
+    assert "no case matches --filter 'no-such-case'" in capsys.readouterr().err
+
+
 def test_input_shapes_are_read_and_bad_ones_quoted() -> None:
     from armillary.cli._model import input_shapes
     from armillary.errors import ConfigError

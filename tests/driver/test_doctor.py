@@ -13,7 +13,7 @@ from armillary import relay, te
 from armillary.cli.main import main
 from armillary.driver.doctor import ALONE, FUSED, Diagnosis, Tolerance, compare, diagnose, dump
 from armillary.driver.doctor_subject import Subject, checked_inputs, onnx_subject, random_inputs, relay_subject
-from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.errors import ArmillaryError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc, IRModule
 from armillary.node import post_order, rewrite
 from armillary.relay.expr import Function, const, var
@@ -52,6 +52,12 @@ def model(tmp_path: Path) -> Path:
 
 
 SHAPES = {"x": (1, 4, 6, 6)}
+
+
+def test_a_refusal_names_the_file(model: Path) -> None:
+    with pytest.raises(ArmillaryError) as caught:
+        onnx_subject(model)
+    assert caught.value.span is not None and caught.value.span.source == str(model)
 
 
 def examined(subject: Subject, target: str = "llvm", reference: str = "auto") -> Diagnosis:
