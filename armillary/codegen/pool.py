@@ -14,6 +14,7 @@ import importlib
 import json
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -52,7 +53,9 @@ class Worker:
     def __init__(self, module: str = _COMPILER) -> None:
         command = [sys.executable, "-c", _START.format(root=_ROOT, module=module)]
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+        # a pipe that nobody reads would be full some day, and stop the worker
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self.errors)
 
     def ask(self, request: Mapping[str, Any]) -> bytes:  # Any: JSON
         """Send one request and wait for the answer; InternalError with the reason for a refusal."""
@@ -79,7 +82,8 @@ class Worker:
         code = self.process.wait()
         if code == 0:
             return _WentIdle("a compile worker ended before its request was done")
-        errors = self.process.stderr.read().decode(errors="replace")[-2000:] if self.process.stderr else ""
+        self.errors.seek(0)
+        errors = self.errors.read().decode(errors="replace")[-2000:]
         return ExecutionError(
             f"a compile worker died (exit status {code}) {errors}".rstrip(),
             hint="was it killed, or out of memory? ARMILLARY_COMPILE_JOBS=1 compiles one kernel at a time",
@@ -91,7 +95,7 @@ class Worker:
 
     def stop(self) -> None:
         """Close the pipe and wait; kill what does not end by itself."""
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+        for pipe in (self.process.stdin, self.process.stdout, self.errors):
             if pipe is not None:
                 try:
                     pipe.close()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
+
+import pytest
 
 from armillary.codegen.llvm_target import request
 from armillary.codegen.pool import Pool, Worker
@@ -52,3 +55,19 @@ def test_request_that_meets_a_worker_just_gone_goes_to_another() -> None:
     (code,) = pool.compile_many([request(IR, Target("llvm"))], jobs=1)
     assert code[:4] == b"\x7fELF"
     pool.close()
+
+
+def test_worker_that_complains_at_length_still_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "talkative.py").write_text(
+        "import sys\nfrom armillary.codegen.worker import serve\n"
+        "def main():\n    sys.stderr.write('x' * 1_000_000)\n    return serve(lambda request: b'answer')\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    worker, answers = Worker("talkative"), list[bytes]()
+    thread = threading.Thread(target=lambda: answers.append(worker.ask({})), daemon=True)
+    thread.start()
+    thread.join(timeout=60)
+    if thread.is_alive():
+        worker.process.kill()
+    worker.stop()
+    assert answers == [b"answer"]
