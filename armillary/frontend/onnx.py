@@ -229,12 +229,12 @@ class _Walk:
             self._add_weight(tensor.name, array, scope, span, top)
         for sparse in graph.sparse_initializer:
             span = Span(source, sparse.values.name)
-            self._add_weight(sparse.values.name, sparse_array(sparse, span, self.model.folder), scope, span, top)
+            self._add_weight(sparse.values.name, sparse_array(sparse, span, self.model.file), scope, span, top)
 
     def _array(self, tensor: TensorProto, span: Span, content: FilePart | None) -> Array | Deferred:
         if content is not None and self.model.aside is None:
             return stored_tensor(tensor, content, span)
-        array = tensor_array(tensor, span, self.model.folder, None if content is None else content.read())
+        array = tensor_array(tensor, span, self.model.file, None if content is None else content.read())
         aside = self.model.aside if self.freeze and array.nbytes >= LARGE else None
         return array if aside is None else aside.put(array)
 
@@ -312,7 +312,7 @@ class _Walk:
         for value in inputs:
             if value is not None and node.op_type != "Identity":
                 refuse_bounded(self, value, node.op_type)
-        attributes = Attributes({a.name: attribute_value(a, span, self.model.folder) for a in node.attribute})
+        attributes = Attributes({a.name: attribute_value(a, span, self.model.file) for a in node.attribute})
         self.asked = Known(self.folder, inputs)
         known: Any = self.asked  # Any: the record wants a list; this one computes values when they are read
         return OnnxNode(node.op_type, span.name, domain, version, inputs, known, attributes, list(node.output))

@@ -1,6 +1,6 @@
 """Reading and checking an ONNX model before anything is imported.
 
-In: a path, bytes or a ModelProto. Out: a `Model` (proto, source name for spans, folder of external data, opsets), and
+In: a path, bytes or a ModelProto. Out: a `Model` (proto, source name for spans, the file if it is one, opsets), and
 `ordered_nodes(graph)`: the nodes in an order where each follows what it reads. Invariant: a graph that passes has one
 producer per name, no missing name and no cycle; anything else was a ModelError naming file, node and name.
 The walk over the nodes is in onnx.py.
@@ -43,7 +43,7 @@ class Model:
 
     proto: ModelProto
     source: str
-    folder: Path | None
+    file: Path | None
     opsets: dict[str, int]
     large: Mapping[int, FilePart] = dataclasses.field(default_factory=dict)
     aside: Aside | None = None
@@ -71,7 +71,7 @@ def load_model(
             reason = getattr(error, "strerror", None) or str(error)
             raise ModelError(f"cannot read the model: {reason}", span=Span(str(path))) from None
         proto: Any = _plain(data, opset, importable) if importable is not None else None
-        checked = _checked(proto or _parse(data, str(path)), str(path), path.parent, opset)
+        checked = _checked(proto or _parse(data, str(path)), str(path), path, opset)
         large = {} if parts is None else parts.large
         return dataclasses.replace(checked, large=large, aside=None if waits else Aside())
     if isinstance(model, onnx.ModelProto):
@@ -104,7 +104,7 @@ def _parse(data: bytes, source: str) -> ModelProto:
     return proto
 
 
-def _checked(proto: ModelProto, source: str, folder: Path | None, opset: int | None) -> Model:
+def _checked(proto: ModelProto, source: str, file: Path | None, opset: int | None) -> Model:
     span = Span(source)
     if not proto.HasField("graph"):
         raise ModelError("the file holds no graph", span=span, hint="it is not an ONNX model, or it is empty")
@@ -122,7 +122,7 @@ def _checked(proto: ModelProto, source: str, folder: Path | None, opset: int | N
         newest = max(newest, onnx.defs.onnx_opset_version())
     if not 1 <= opsets[""] <= newest:
         raise UnsupportedError(f"operator set {opsets['']} is not known (1 to {newest} are)", span=span)
-    return Model(proto, source, folder, opsets)
+    return Model(proto, source, file, opsets)
 
 
 def opset_versions(imports: Any, source: str) -> dict[str, int]:  # Any: repeated OperatorSetIdProto

@@ -63,18 +63,19 @@ def elem_dtype(code: int, what: str, span: Span | None = None) -> DType:
 
 
 def tensor_array(
-    tensor: TensorProto, span: Span | None = None, folder: Path | None = None, content: Array | None = None
+    tensor: TensorProto, span: Span | None = None, file: Path | None = None, content: Array | None = None
 ) -> Array:
-    """The array of a TensorProto. `folder` is where external data may lie. Raises ModelError on any disagreement.
+    """The array of a TensorProto. Raises ModelError on any disagreement.
 
-    `content` is the raw data (as bytes in an array) of a tensor that was read without it; the result is a view of it.
+    `file` is the model: external data lies beside it. `content` is the raw data (as bytes in an array) of a tensor that
+    was read without it; the result is a view of it.
     """
     what = f"tensor {tensor.name!r}" if tensor.name else "a tensor"
     dtype = elem_dtype(tensor.data_type, what, span)
     shape = checked_shape(tensor.dims, dtype, what, span)
     count = math.prod(shape)
     if tensor.data_location == _EXTERNAL:
-        content = np.frombuffer(_external_bytes(tensor, what, span, folder), np.uint8)
+        content = np.frombuffer(_external_bytes(tensor, what, span, file), np.uint8)
     if content is not None or tensor.HasField("raw_data"):
         if content is None:  # protobuf copies the bytes at each look: look once, and keep a view of that copy
             content = np.frombuffer(tensor.raw_data, np.uint8)
@@ -132,25 +133,29 @@ def checked_shape(dims: Any, dtype: DType, what: str, span: Span | None) -> tupl
     return shape
 
 
-def _external_bytes(tensor: TensorProto, what: str, span: Span | None, folder: Path | None) -> bytes:
-    """The bytes of external data, from a regular file that lies inside `folder`."""
+def _external_bytes(tensor: TensorProto, what: str, span: Span | None, file: Path | None) -> bytes:
+    """The bytes of external data, from a regular file beside the model, or beside what the model is a link to."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
-    if folder is None:
+    if file is None:
         raise ModelError(
             f"{what} keeps its data in the file {location!r}, and the model's folder is not known",
             span=span, hint="pass the path of the model instead of its bytes",
         )  # fmt: skip
-    root = folder.resolve()
-    path = (root / location).resolve()
-    if not location or "\0" in location or root not in path.parents:
-        raise ModelError(f"{what}: external data {location!r} lies outside the model's folder", span=span)
+    path = (file.parent / location).resolve() if "\0" not in location else Path()
+    roots = {file.parent.resolve(), file.resolve().parent}  # caches of downloads link both into one folder
+    if not location or roots.isdisjoint(path.parents):
+        raise ModelError(
+            f"{what}: external data {location!r} lies outside the model's folder",
+            span=span, hint="keep model and data in one folder",
+        )  # fmt: skip
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", -1))
     except ValueError:
         raise ModelError(f"{what}: external data has an unreadable offset or length: {entries}", span=span) from None
     if not path.is_file():
-        raise ModelError(f"{what}: external data file {location!r} is missing", span=span)
+        told = f"{what}: external data file {location!r} is missing"
+        raise ModelError(told, span=span, hint="copy it to where the model is")
     size = path.stat().st_size
     length = size - offset if length < 0 else length
     if offset < 0 or length < 0 or offset + length > size:
@@ -161,10 +166,10 @@ def _external_bytes(tensor: TensorProto, what: str, span: Span | None, folder: P
     return data
 
 
-def sparse_array(sparse: SparseTensorProto, span: Span | None = None, folder: Path | None = None) -> Array:
+def sparse_array(sparse: SparseTensorProto, span: Span | None = None, file: Path | None = None) -> Array:
     """The dense form of a sparse tensor (linear or coordinate indices)."""
-    values = tensor_array(sparse.values, span, folder)
-    indices = tensor_array(sparse.indices, span, folder)
+    values = tensor_array(sparse.values, span, file)
+    indices = tensor_array(sparse.indices, span, file)
     what = f"sparse tensor {sparse.values.name!r}"
     shape = checked_shape(sparse.dims, DType(values.dtype.name), what, span)
     count = math.prod(shape)
@@ -184,12 +189,12 @@ def sparse_array(sparse: SparseTensorProto, span: Span | None = None, folder: Pa
     return dense.reshape(shape)
 
 
-def attribute_value(attribute: AttributeProto, span: Span | None = None, folder: Path | None = None) -> Any:
+def attribute_value(attribute: AttributeProto, span: Span | None = None, file: Path | None = None) -> Any:
     """An attribute as a Python value: numbers, str, arrays, tuples of them; sub-graphs and types stay as they are."""
     reader = _ATTRIBUTES.get(attribute.type or _guess_type(attribute))
     if reader is None:
         raise ModelError(f"attribute {attribute.name!r} has the unknown type {attribute.type}", span=span)
-    return reader(attribute, span, folder)
+    return reader(attribute, span, file)
 
 
 def _guess_type(attribute: AttributeProto) -> int:

@@ -11,6 +11,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from armillary.errors import ArmillaryError, ModelError, TypeMismatch, UnsupportedError
 from armillary.frontend import from_keras, from_onnx, from_pytorch, from_tflite
+from armillary.relay.evaluate import evaluate
 
 F32 = TensorProto.FLOAT
 node = helper.make_node
@@ -110,6 +111,21 @@ def test_external_data_outside_the_folder(tmp_path: Path, location: str) -> None
     weight.external_data.add(key="location", value=location)
     (folder / "m.onnx").write_bytes(model([node("Add", ["x", "w"], ["y"])], [weight]).SerializeToString())
     assert "outside the model's folder" in refusal(folder / "m.onnx")
+
+
+def test_external_data_of_a_cache_that_links_model_and_data_into_one_folder(tmp_path: Path) -> None:
+    store, folder = tmp_path / "blobs", tmp_path / "snapshot"
+    store.mkdir()
+    folder.mkdir()
+    (store / "aaaa").write_bytes(np.array([3, 5], np.float32).tobytes())
+    weight = TensorProto(name="w", data_type=F32, dims=[2], data_location=TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value="m.onnx_data")
+    made = model([node("Add", ["x", "w"], ["y"])], [weight], [value("x", [2])])
+    (store / "bbbb").write_bytes(made.SerializeToString())
+    (folder / "m.onnx").symlink_to("../blobs/bbbb")
+    (folder / "m.onnx_data").symlink_to("../blobs/aaaa")
+    module, _ = from_onnx(folder / "m.onnx")
+    assert list(evaluate(module, [np.ones(2, np.float32)])) == [4, 6]
 
 
 def test_external_data_shorter_than_declared(tmp_path: Path) -> None:
