@@ -42,7 +42,15 @@ from armillary.frontend.onnx_loops import Body, refuse_bounded
 from armillary.frontend.onnx_proto import AttributeType, onnx
 from armillary.frontend.onnx_signature import Signature, signature_of
 from armillary.frontend.onnx_split import LARGE
-from armillary.frontend.onnx_tensor import Array, attribute_value, sparse_array, stored_tensor, tensor_array
+from armillary.frontend.onnx_tensor import (
+    Array,
+    attribute_value,
+    is_external,
+    sparse_array,
+    stored_external,
+    stored_tensor,
+    tensor_array,
+)
 from armillary.frontend.onnx_variants import variant_shapes
 from armillary.ir import IRModule
 from armillary.node import post_order
@@ -234,6 +242,8 @@ class _Walk:
     def _array(self, tensor: TensorProto, span: Span, content: FilePart | None) -> Array | Deferred:
         if content is not None and self.model.aside is None:
             return stored_tensor(tensor, content, span)
+        if content is None and self.model.aside is None and is_external(tensor):
+            return stored_external(tensor, span, self.model.file, self.model.held)
         array = tensor_array(tensor, span, self.model.file, None if content is None else content.read())
         aside = self.model.aside if self.freeze and array.nbytes >= LARGE else None
         return array if aside is None else aside.put(array)

@@ -21,7 +21,7 @@ from armillary.frontend.onnx_plain import PlainModel, plain_model
 from armillary.frontend.onnx_proto import onnx, protobuf
 from armillary.frontend.onnx_signature import newest_opset
 from armillary.frontend.onnx_split import split_model
-from armillary.stored import Aside, FilePart
+from armillary.stored import Aside, FilePart, HeldFile
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
@@ -38,7 +38,7 @@ class Model:
 
     `large` has the bytes of initialisers of the main graph, by number, that `proto` lacks. `aside` takes large weights
     of a message or file that somebody may change, so that they are not in memory while others are packed. `read` keeps
-    initialisers of the main graph for the next variant.
+    initialisers of the main graph for the next variant, `held` files of external data that are read when needed.
     """
 
     proto: ModelProto
@@ -48,6 +48,7 @@ class Model:
     large: Mapping[int, FilePart] = dataclasses.field(default_factory=dict)
     aside: Aside | None = None
     read: dict[int, Array | Deferred] = dataclasses.field(default_factory=dict)
+    held: dict[Path, HeldFile] = dataclasses.field(default_factory=dict)
 
 
 def load_model(

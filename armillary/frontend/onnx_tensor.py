@@ -8,6 +8,7 @@ been compared with the bytes that are there; strings, complex numbers and 6-bit 
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,13 +20,15 @@ from armillary.aligned import Deferred
 from armillary.dtype import DType
 from armillary.errors import ModelError, Span, UnsupportedError
 from armillary.frontend.onnx_proto import AttributeType, ElementType, onnx
-from armillary.stored import FilePart
+from armillary.frontend.onnx_split import LARGE
+from armillary.stored import FilePart, HeldFile
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, SparseTensorProto, TensorProto
 
 Array = np.ndarray[Any, Any]
 _EXTERNAL = 1  # TensorProto.DataLocation
+_MOST_FILES = 64  # of external data that stay open; a process may have 1024
 MAX_BYTES = 1 << 40  # no tensor of a network we could run is larger
 
 DTYPES: dict[int, str] = {
@@ -133,8 +136,31 @@ def checked_shape(dims: Any, dtype: DType, what: str, span: Span | None) -> tupl
     return shape
 
 
-def _external_bytes(tensor: TensorProto, what: str, span: Span | None, file: Path | None) -> bytes:
-    """The bytes of external data, from a regular file beside the model, or beside what the model is a link to."""
+def stored_external(
+    tensor: TensorProto, span: Span | None, file: Path | None, held: dict[Path, HeldFile]
+) -> Array | Deferred:
+    """`tensor_array` of a tensor with external data; many numbers stay in their file, which is opened once."""
+    what, dtype = f"tensor {tensor.name!r}", elem_dtype(tensor.data_type, f"tensor {tensor.name!r}", span)
+    path, offset, length = _external_place(tensor, what, span, file)
+    is_open = path in held or len(held) < _MOST_FILES
+    if length < LARGE or not is_open or not _is_as_in_memory(dtype):
+        return tensor_array(tensor, span, file)
+    shape = checked_shape(tensor.dims, dtype, what, span)
+    _expect_bytes(length, math.prod(shape), dtype, what, span)
+    if path not in held:
+        held[path] = HeldFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), str(path))
+    return FilePart(held[path], offset, length).stored(shape, dtype.numpy)
+
+
+def is_external(tensor: TensorProto) -> bool:
+    """Whether the numbers of a tensor lie in a file of their own."""
+    return bool(tensor.data_location == _EXTERNAL)
+
+
+def _external_place(
+    tensor: TensorProto, what: str, span: Span | None, file: Path | None
+) -> tuple[Path, int, int]:
+    """External data: a regular file beside the model, or beside what the model is a link to; where in it, and size."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if file is None:
@@ -160,6 +186,11 @@ def _external_bytes(tensor: TensorProto, what: str, span: Span | None, file: Pat
     length = size - offset if length < 0 else length
     if offset < 0 or length < 0 or offset + length > size:
         raise ModelError(f"{what}: external data [{offset}, +{length}] exceeds {location!r} ({size} bytes)", span=span)
+    return path, offset, length
+
+
+def _external_bytes(tensor: TensorProto, what: str, span: Span | None, file: Path | None) -> bytes:
+    path, offset, length = _external_place(tensor, what, span, file)
     with path.open("rb") as stream:
         stream.seek(offset)
         data: bytes = stream.read(length)

@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ RNG = np.random.default_rng(11)
 TARGET = "llvm -mcpu=skylake-avx512"
 PEAK = """
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from armillary.cli.main import main
 def now(key):
@@ -69,6 +71,12 @@ def _saved(model: onnx.ModelProto, path: Path) -> Path:
     return path
 
 
+def _saved_outside(model: onnx.ModelProto, path: Path) -> Path:
+    """The weights in a file of their own."""
+    onnx.save(copy.deepcopy(model), path, save_as_external_data=True, location=f"{path.stem}.data", size_threshold=0)
+    return path
+
+
 def _built(module: Any) -> GraphLibrary:
     with armillary.transform.PassContext(opt_level=3):
         return build(module, target=TARGET)
@@ -77,15 +85,16 @@ def _built(module: Any) -> GraphLibrary:
 @pytest.mark.parametrize("suffix", ["tar", "so"])
 def test_packages_are_equal_whichever_way_the_model_comes(tmp_path: Path, suffix: str) -> None:
     model = _network()
-    path = _saved(model, tmp_path / "net.onnx")
+    path, outside = _saved(model, tmp_path / "net.onnx"), _saved_outside(model, tmp_path / "outside.onnx")
     made = []
-    for number, (module, _) in enumerate((from_onnx(path), from_file(str(path)), from_onnx(model))):
+    ways = from_onnx(path), from_file(str(path)), from_onnx(model), from_onnx(outside), from_file(str(outside))
+    for number, (module, _) in enumerate(ways):
         library = _built(module)
         library.export_library(tmp_path / f"{number}.{suffix}")
         made.append((tmp_path / f"{number}.{suffix}").read_bytes())
         waiting = [v for v in library.params.held.values() if not isinstance(v, np.ndarray)]
         assert len(waiting) == 3
-    assert made[0] == made[1] == made[2]
+    assert all(package == made[0] for package in made)
 
 
 def test_what_lies_in_a_file_by_rows_is_what_a_look_gives() -> None:
@@ -162,6 +171,19 @@ def test_a_model_file_that_is_written_to_is_refused_by_name(tmp_path: Path) -> N
     assert str(path) in str(caught.value) and "compile it again" in str(caught.value)
 
 
+def test_more_files_of_weights_than_may_stay_open_are_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("armillary.frontend.onnx_tensor._MOST_FILES", 2)
+    path, model = tmp_path / "net.onnx", _network()
+    onnx.save(copy.deepcopy(model), path, save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=0)
+    module, _ = from_file(str(path))
+    held = [c.held for c in post_order(module["main"]) if isinstance(c, Constant) and c.nbytes >= LARGE]
+    assert sorted(isinstance(value, np.ndarray) for value in held) == [False, False, True]
+    got, wanted = _built(module).get_params(), _built(from_onnx(model)[0]).get_params()
+    assert all(np.array_equal(got[n], wanted[n]) for n in wanted)
+
+
 def test_a_model_file_that_was_replaced_or_removed_is_still_there(tmp_path: Path) -> None:
     path = _saved(_network(), tmp_path / "net.onnx")
     wanted = _built(from_onnx(path)[0]).get_params()
@@ -172,8 +194,11 @@ def test_a_model_file_that_was_replaced_or_removed_is_still_there(tmp_path: Path
     assert all(np.array_equal(got[n], wanted[n]) for n in wanted)
 
 
-def test_armc_compile_needs_no_memory_for_the_weights(tmp_path: Path) -> None:
-    small, large = (_saved(_network(n), tmp_path / f"{n}.onnx") for n in (16, 8192))  # 0.2 and 50 MB
+@pytest.mark.parametrize("save", [_saved, _saved_outside])
+def test_armc_compile_needs_no_memory_for_the_weights(
+    tmp_path: Path, save: Callable[[onnx.ModelProto, Path], Path]
+) -> None:
+    small, large = (save(_network(n), tmp_path / f"{n}.onnx") for n in (16, 8192))  # 0.2 and 50 MB
     arguments = [str(small), str(large), str(tmp_path / "out.tar")]
     command = [sys.executable, "-c", PEAK, *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
