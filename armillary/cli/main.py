@@ -1,8 +1,8 @@
 """Entry point of `armc`: finds the sub-command, runs it, turns errors into one clean message.
 
 In: the command line. Out: an exit code: 0 done, 1 the command line is wrong, 2 `verify` found a difference, 4 the
-request was refused (the message says what, where and what to do), 130 interrupted. Invariant: a user's mistake never
-prints a traceback; `-v` asks for one. Sub-commands are the other files of this folder.
+request was refused (the message says what, where and what to do), 130 interrupted, 143 terminated. Invariant: a
+user's mistake never prints a traceback; `-v` asks for one. Sub-commands are the other files of this folder.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import gc
 import importlib
 import inspect
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -24,7 +25,7 @@ import armillary
 from armillary.cli._console import errors as console
 from armillary.errors import ArmillaryError, ArtifactError, ExecutionError, InternalError, Span, UnsupportedError
 
-USAGE, REFUSED, INTERRUPTED = 1, 4, 130
+USAGE, REFUSED, INTERRUPTED, TERMINATED = 1, 4, 130, 143
 
 
 class _Parser(argparse.ArgumentParser):
@@ -40,6 +41,7 @@ def command() -> int:
     The looks take a sixth of a compile from the cache, most of it when the process ends.
     """
     gc.set_threshold(100_000, 50, 50)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # what is half written goes
     warnings.showwarning = lambda message, *_, **__: _warn(message)
     code = main()
     gc.freeze()

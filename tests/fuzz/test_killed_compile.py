@@ -54,8 +54,12 @@ def test_kill_9_leaves_the_old_package_or_none(tmp_path: Path, suffix: str) -> N
             load_module(package)  # refuses anything partial
 
 
-@pytest.mark.parametrize("old", [b"", b"an older package"])
-def test_kill_9_while_the_weights_are_written(tmp_path: Path, old: bytes) -> None:
+@pytest.mark.parametrize(
+    ("end", "code", "old"),
+    [(signal.SIGKILL, -9, b""), (signal.SIGKILL, -9, b"an older package"), (signal.SIGTERM, 143, b"an older package"),
+     (signal.SIGINT, 130, b"")],
+)  # fmt: skip
+def test_ending_it_while_the_weights_are_written(tmp_path: Path, end: signal.Signals, code: int, old: bytes) -> None:
     model, package = tmp_path / "m.onnx", tmp_path / "out" / "m.tar"
     _save_wide(model)
     for _ in range(5):  # on a busy machine a compile may end before it is seen to write
@@ -66,11 +70,13 @@ def test_kill_9_while_the_weights_are_written(tmp_path: Path, old: bytes) -> Non
         process = _compile(model, package)
         while process.poll() is None and not _is_written_to(package.parent):
             time.sleep(0.0005)
-        process.send_signal(signal.SIGKILL)
-        if process.wait(60) == -signal.SIGKILL:  # it had not ended: the file was half there
+        process.send_signal(end)
+        if process.wait(60) == code:  # it had not ended: the file was half there
             break
-    assert process.returncode == -signal.SIGKILL
+    assert process.returncode == code
     assert (package.read_bytes() if package.exists() else b"") == old
+    if end != signal.SIGKILL:
+        assert os.listdir(package.parent) == ([package.name] if old else [])
 
 
 def _is_written_to(folder: Path) -> bool:
