@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import io
 import os
 import tempfile
 from collections.abc import Iterator
@@ -86,11 +87,9 @@ def written_atomically(path: str | os.PathLike[str], mode: int = 0o666, size: in
     replaces another one: else renaming 550 MB takes 0.3 s.
     """
     if _is_special(Path(path)):
-        try:
-            with Path(path).open("wb") as stream:
-                yield stream
-        except OSError as error:
-            raise unwritable(path, error) from None
+        with io.BytesIO() as whole:  # a device may say of every place in it that it is the first
+            yield whole
+            _write_through(Path(path), whole)
         return
     with replacing(path, mode) as temporary, temporary.open("wb") as stream:
         if size >= _LARGE_FILE:
@@ -98,6 +97,14 @@ def written_atomically(path: str | os.PathLike[str], mode: int = 0o666, size: in
         yield stream
         if size >= _LARGE_FILE:
             stream.truncate()  # gives back what was reserved too much
+
+
+def _write_through(path: Path, whole: io.BytesIO) -> None:
+    try:
+        with path.open("wb") as stream:
+            stream.write(whole.getbuffer())
+    except OSError as error:
+        raise unwritable(path, error) from None
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes | memoryview, mode: int = 0o666) -> None:

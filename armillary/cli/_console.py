@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
 
 from armillary.ir import IRModule
 from armillary.lazy import find
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _PIPE_WIDTH = 200  # tables in a pipe are not folded to 80 columns
+
+
+def _is_terminal(stream: IO[str] | None) -> bool:
+    """Whether somebody looks at a stream; there is none where a process was started without (`>&-`)."""
+    return stream is not None and stream.isatty()
 
 
 class _LateConsole:
@@ -40,13 +45,13 @@ class _LateConsole:
 
 
 _errors = _LateConsole(stderr=True)
-output = cast("Console", _LateConsole(width=None if sys.stdout.isatty() else _PIPE_WIDTH))
+output = cast("Console", _LateConsole(width=None if _is_terminal(sys.stdout) else _PIPE_WIDTH))
 errors = cast("Console", _errors)
 
 
 def note(text: str) -> None:
     """A plain line on stderr."""
-    if sys.stderr.isatty():
+    if _is_terminal(sys.stderr):
         errors.print(text, markup=False, highlight=False)
     else:
         print(text, file=sys.stderr)
@@ -84,7 +89,7 @@ class Stages(PassInstrument):
 @contextmanager
 def stages() -> Iterator[Stages]:
     """Show progress on stderr while the block runs (nothing when stderr is no terminal)."""
-    if not sys.stderr.isatty():
+    if not _is_terminal(sys.stderr):
         yield Stages()
         return
     rich = find("rich.progress")

@@ -189,3 +189,8 @@ def test_settings_without_a_usable_value_say_what_is_wanted(
     monkeypatch.setattr(Path, "home", homeless)
     with pytest.raises(ConfigError, match="set ARMILLARY_CACHE_DIR"):
         setting("ARMILLARY_CACHE_DIR")
+
+
+def test_closed_streams_are_no_error() -> None:
+    command = f"{shlex.quote(sys.executable)} -m armillary.cli opt --list >&- 2>&-"
+    assert subprocess.run(["sh", "-c", command], cwd=ROOT, check=False, timeout=120).returncode == 0

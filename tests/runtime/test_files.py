@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from armillary.errors import ArtifactError
@@ -45,6 +46,12 @@ def test_what_is_no_ordinary_file_is_written_and_not_replaced(tmp_path: Path) ->
     write_atomic(pipe, b"through")
     assert os.read(reader, 100) == b"through" and stat.S_ISFIFO(pipe.stat().st_mode)
     os.close(reader)
+    with written_atomically("/dev/full") as stream:
+        np.savez(stream, x=np.zeros(3))
+        assert stream.tell() > 24
+        stream.truncate(0)  # nothing to write is no failure, even there
+    with pytest.raises(ArtifactError, match="No space left"):
+        write_atomic("/dev/full", b"1")
 
 
 @pytest.mark.parametrize(("code", "advice"), [(errno.ENOSPC, "make room"), (errno.EROFS, "may be written to")])
