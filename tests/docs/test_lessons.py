@@ -17,9 +17,13 @@ import sys
 import types
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import armillary.ops  # noqa: F401  (fills the table of operators)
+from armillary.cli.main import main
 from armillary.relay.op import OPS
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +64,23 @@ def test_lesson_runs_and_prints_what_it_shows(
         else:
             assert printed is not None, f"{lesson}: a text block without a python block before it"
             assert matches(text, printed), f"{lesson}: expected\n{text}\ngot\n{printed}"
+
+
+def test_the_example_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    monkeypatch.chdir(tmp_path)
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in ("input", "output"))
+    graph = helper.make_graph([helper.make_node("Relu", ["input"], ["output"])], "network", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), "network.onnx")
+    (example,) = (block for kind, block in _BLOCK.findall(text) if kind == "python")
+    run_python(example, {"image": np.full((1, 8), -1, np.float32)}, ROOT / "README.md")
+    commands = re.findall(r"`armc (compile .*?|run .*?|build-runner)`", text)
+    assert [line.split()[0] for line in commands] == ["compile", "run", "build-runner"]
+    for line in commands:
+        assert main(line.split()) == 0, capsys.readouterr().err
+    assert "mean (ms)" in capsys.readouterr().out and (tmp_path / "armrun").exists()
 
 
 def run_python(text: str, scope: dict[str, object], lesson: Path) -> str:
