@@ -12,6 +12,7 @@ import ast
 import gc
 import importlib
 import inspect
+import io
 import os
 import signal
 import sys
@@ -41,6 +42,9 @@ def command() -> int:
     The looks take a sixth of a compile from the cache, most of it when the process ends.
     """
     gc.set_threshold(100_000, 50, 50)
+    for stream in (sys.stdout, sys.stderr):  # a name that the terminal cannot show is no reason to fail
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # what is half written goes
     warnings.showwarning = lambda message, *_, **__: _warn(message)
     code = main()

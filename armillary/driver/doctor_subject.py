@@ -70,7 +70,7 @@ def onnx_subject(path: str | os.PathLike[str], shapes: Mapping[str, Any] | None 
     """The subject of an ONNX model: every tensor that a node computes."""
     loaded = load_model(path)
     model = _with_weights(loaded.proto, Path(path).parent)
-    model.graph.name = loaded.source  # which errors of the importer name
+    model.graph.name = loaded.source.encode("utf-8", "replace").decode()  # which errors of the importer name
     network = from_onnx(model, shape=shapes)[0]["main"]
     nodes = ordered_nodes(model.graph, (), loaded.source)
     made = {name: node for node in nodes if not node.op_type.startswith(_NO_TENSORS) for name in node.output if name}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from armillary.cli.main import main
 from armillary.runtime import load_module
 
+ROOT = Path(__file__).resolve().parents[2]
 _RNG = np.random.default_rng(7)
 WEIGHT = _RNG.uniform(-1, 1, (6, 5)).astype(np.float32)
 
@@ -171,14 +173,27 @@ def test_damaged_inputs_and_those_of_no_usable_type_are_named(
 def test_a_package_of_another_machine_says_so(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    package = tmp_path / os.fsdecode(b"tiny\xff.so")  # whatever the bytes of the name
+    package = tmp_path / "tiny.so"
     assert main(["compile", str(model), "--input-shapes", "x:[1,6]", "-o", str(package)]) == 0
-    assert main(["run", str(package)]) == 0
     data = bytearray(package.read_bytes())
     data[18:20] = (40).to_bytes(2, "little")  # e_machine: 32-bit Arm
     package.write_bytes(data)
     assert main(["run", str(package)]) == 4
     assert "the code is for arm (32 bits)" in capsys.readouterr().err
+
+
+def test_names_that_are_no_text_and_streams_that_take_only_ascii_are_no_error(model: Path, tmp_path: Path) -> None:
+    odd, package = tmp_path / os.fsdecode(b"m\xff \xc3\xa4.onnx"), tmp_path / os.fsdecode(b"p\xff \xc3\xa4.so")
+    model.rename(odd)
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii:strict"}
+    for arguments in (
+        ["compile", odd, "--input-shapes", "x:[1,6]", "-o", package],
+        ["run", package, "--profile"],
+        ["verify", odd, "--input-shapes", "x:[1,6]"],
+    ):
+        command = [sys.executable, "-m", "armillary.cli", *map(str, arguments)]
+        done = subprocess.run(command, cwd=ROOT, env=os.environ | plain, capture_output=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
 
 
 def test_what_the_system_refuses_is_a_message(

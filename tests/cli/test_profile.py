@@ -264,8 +264,7 @@ def test_the_roof_is_measured_once_and_a_damaged_file_is_measured_again(
     assert measured_roof().gflops == 1.0
 
 
-def test_the_peak_is_near_what_the_facts_of_the_cpu_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ARMILLARY_CACHE_DIR", str(tmp_path))
+def test_the_peak_is_near_what_the_facts_of_the_cpu_say() -> None:
     model = roof.cpu_model("llvm")
     measured = roof._peak(model, 1)
     stated = 2 * model.lanes * model.fma_ports * model.memory.ghz

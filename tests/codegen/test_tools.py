@@ -25,7 +25,7 @@ from armillary.codegen.llvm_target import emit_object, request
 from armillary.codegen.pool import Pool, Worker
 from armillary.codegen.toolchain import find_toolchain, link_shared, zig_triple
 from armillary.config import setting
-from armillary.errors import ExecutionError, InternalError, TargetError, UnsupportedError
+from armillary.errors import ArtifactError, ExecutionError, InternalError, TargetError, UnsupportedError
 from armillary.target import Target
 
 ADD = "define i32 @add(i32 %a, i32 %b) {\n  %c = add i32 %a, %b\n  ret i32 %c\n}\n"
@@ -174,7 +174,7 @@ def test_unknown_symbol_and_missing_foreign_function_are_refused() -> None:
 def test_missing_compiler_and_failing_link_say_what_ran(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="no-such-cc"):
         find_toolchain(Target("llvm"), "no-such-cc")
-    with pytest.raises(TargetError, match="is no directory"):
+    with pytest.raises(ArtifactError, match="there is no folder"):
         link_shared([], tmp_path / "missing" / "x.so", Target("llvm"))
     need("cc")
     with pytest.raises(TargetError, match=r"failed.*\n.*not_there.o"):
