@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,8 +35,13 @@ def row_of(module: str, table: dict[str, int]) -> int | None:
     return None
 
 
-def imports(file: Path) -> Iterator[tuple[ast.stmt, str]]:
+@functools.cache
+def imports(file: Path) -> list[tuple[ast.stmt, str]]:
     """(statement, imported armillary module) for each import, wherever it stands; TYPE_CHECKING blocks excepted."""
+    return list(_imports(file))
+
+
+def _imports(file: Path) -> Iterator[tuple[ast.stmt, str]]:
     typing_only = {id(inner) for node in ast.walk(tree(file)) if _is_typing_block(node) for inner in ast.walk(node)}
     for node in ast.walk(tree(file)):
         if id(node) in typing_only:
@@ -45,8 +51,13 @@ def imports(file: Path) -> Iterator[tuple[ast.stmt, str]]:
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "armillary":
             for alias in node.names:
                 inner = ROOT / Path(*node.module.split("."), alias.name)
-                is_module = inner.with_suffix(".py").exists() or inner.is_dir()
+                is_module = _is_module(inner)
                 yield node, f"{node.module}.{alias.name}" if is_module else node.module
+
+
+@functools.cache
+def _is_module(place: Path) -> bool:
+    return place.with_suffix(".py").exists() or place.is_dir()
 
 
 def _is_typing_block(node: ast.AST) -> bool:
