@@ -13,7 +13,7 @@ from armillary.backend import ArmillaryBackend, prepare, run_model, run_node, su
 from armillary.backend.score import case_data, counts, judge, load_cases, run_suite
 from armillary.errors import ArmillaryError, ExecutionError, UnsupportedError
 
-FLOOR = {"reference": 1970, "armillary": 1970}  # of 2033
+FLOOR = 1978  # of 2033
 node, value = helper.make_node, helper.make_tensor_value_info
 
 
@@ -106,19 +106,12 @@ def test_a_worker_that_hangs_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("engine", ["reference", "armillary"])
-def test_real_networks_of_the_suite_pass(engine: str) -> None:
-    cases = load_cases("real/test_(squeezenet|shufflenet)$")
-    results = {r.case: r for r in run_suite(cases, engine, jobs=2, timeout=120)}
-    assert {name: (r.status, r.reason) for name, r in results.items()} == dict.fromkeys(cases, ("passed", ""))
-
-
-@pytest.mark.parametrize("engine", ["reference", "armillary"])
 def test_the_suite_passes_the_floor_without_a_wrong_answer(engine: str) -> None:
     results = {r.case: r for r in run_suite(load_cases(), engine, jobs=2, timeout=120)}
     table = counts(results)["all"]
     wrong = [(r.case, r.reason) for r in results.values() if r.status not in ("passed", "unsupported")]
     assert not wrong, wrong
-    assert table["passed"] >= FLOOR[engine], table
+    assert table["passed"] >= FLOOR, table
     assert table["passed"] + table["unsupported"] == len(results) > 2000
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx.backend.test.case.node import collect_testcases
 
 from armillary.errors import ArmillaryError, ModelError, TypeMismatch, UnsupportedError
 from armillary.frontend import from_keras, from_onnx, from_pytorch, from_tflite
@@ -205,3 +207,13 @@ def test_ill_typed_node_is_named() -> None:
 def test_other_importers_say_how_to_go_through_onnx(importer: Any) -> None:
     with pytest.raises(UnsupportedError, match="export to ONNX"):
         importer(object(), {"x": (1,)})
+
+
+def test_dropout_in_training_mode_is_refused() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        case = next(c for c in collect_testcases(None) if c.name == "test_training_dropout_default")
+    feed = dict(zip([i.name for i in case.model.graph.input], case.data_sets[0][0], strict=True))
+    static = {k: np.asarray(v) for k, v in feed.items() if k in ("r", "t")}
+    with pytest.raises(UnsupportedError, match="training mode"):
+        from_onnx(case.model, static_inputs=static)

@@ -1,4 +1,7 @@
-"""ONNX's node cases of the operators that are not neural-network layers, at reference level."""
+"""ONNX's node cases of the operators that are not neural-network layers, operator by operator as loops.
+
+By the references and compiled, all cases run in tests/frontend/test_backend.py.
+"""
 
 from __future__ import annotations
 
@@ -111,14 +114,6 @@ OPS = frozenset(
 )
 
 
-CASES = onnx_cases.cases_of(OPS)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_node_case_agrees_with_its_stored_outputs(name: str) -> None:
-    onnx_cases.check(name)
-
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", onnx_cases.cases_of(OPS))
 def test_node_case_agrees_when_each_operator_runs_as_loops(name: str) -> None:
-    onnx_cases.check(name, onnx_cases.run_as_loops)
+    onnx_cases.check(name)
