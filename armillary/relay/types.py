@@ -4,7 +4,7 @@ Grammar:
 
     type = TensorType(shape, dtype) | TupleType(fields) | FuncType(arg_types, ret_type)
 
-Values with structural equality. A dimension is an int, or `Any_` where only the running program knows it.
+Values with structural equality. A dimension is an int, or `ANY_DIM` where only the running program knows it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from sources import FILES, ROOT, module_name, tree, where
+from sources import FILES, PACKAGE, ROOT, module_name, tree, where
 
 _ROW = re.compile(r"^\| (\d+) \| (.+) \|$")
 _APART = "runtime"
@@ -70,6 +70,11 @@ def test_the_table_is_found_and_every_package_has_a_row() -> None:
     homeless = {module_name(f) for f in FILES if row_of(module_name(f), table) is None}
     homeless = {m for m in homeless if m != "armillary" and m.split(".")[1] != _APART}
     assert not homeless, f"no row in docs/architecture.md for {sorted(homeless)}"
+
+
+def test_every_package_of_the_table_is_there() -> None:
+    places = {name: PACKAGE.joinpath(*name.split(".")) for name in layer_table()}
+    assert not [name for name, place in places.items() if not _is_module(place)]
 
 
 def test_imports_point_down() -> None:
