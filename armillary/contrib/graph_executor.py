@@ -50,18 +50,12 @@ class GraphModule:
         if key is not None and not self.module.fill(key, value):
             self.module.set_input(key, value)
         if params:
-            self._set_known(params)
+            self._set_all({name: data for name, data in params.items() if self.module.get_input_index(name) >= 0})
 
-    def _set_known(self, params: dict[str, Any]) -> None:  # Any: array-likes
-        module = self.module
-        others: list[str] = []
-        for name, data in params.items():
-            if not module.fill(name, data):
-                others.append(name)
-        if others:
-            known = [name for name in others if module.get_input_index(name) >= 0]
-            for name in sorted(known, key=lambda k: -_size(params[k])):
-                module.set_input(name, params[name])
+    def _set_all(self, inputs: dict[str, Any]) -> None:  # Any: array-likes
+        others = [name for name, data in inputs.items() if not self.module.fill(name, data)]
+        for name in sorted(others, key=lambda k: -_size(inputs[k])):
+            self.module.set_input(name, inputs[name])
 
     def set_input_zero_copy(self, key: str | int | None = None, value: Any = None, **params: Any) -> None:
         """Bind inputs to the memory of NDArrays."""
@@ -76,9 +70,9 @@ class GraphModule:
         self.module.set_output_zero_copy(_output_index(key), _ndarray(value))
 
     def run(self, **input_dict: Any) -> None:  # Any: array-likes
-        """Set the given inputs, then run once."""
+        """Set the given inputs, then run once. A name that is no input is an ExecutionError."""
         if input_dict:
-            self._set_known(input_dict)
+            self._set_all(input_dict)
         self.module.run()
 
     def get_num_outputs(self) -> int:

@@ -159,6 +159,9 @@ def test_executors_in_several_threads_agree(module: Module, x: np.ndarray) -> No
 def test_misuse_is_refused_with_what_to_do(executor: graph_executor.GraphModule, module: Module) -> None:
     with pytest.raises(ExecutionError, match="Could not find 'y' in graph's inputs"):
         executor.set_input("y", np.zeros(1))
+    with pytest.raises(ExecutionError, match="Could not find 'y' in graph's inputs"):
+        executor.run(y=np.zeros(1))
+    executor.set_input(y=np.zeros(1))  # parameters that the passes made away with are no mistake
     with pytest.raises(ExecutionError, match="input x was never set"):
         executor.run()
     with pytest.raises(TypeMismatch, match=re.escape("x: shape (6, 7) given, (6, 8) wanted")):
