@@ -104,7 +104,7 @@ class GraphModuleDebug(GraphModule):
         if self.dump_root is None:
             super().run(**input_dict)
             return
-        self.set_input(**input_dict)
+        self._set_all(input_dict)
         rows, values = self._step()
         make_folder(self.dump_root)
         write_atomic(self.dump_root / "trace.json", Report(rows).json().encode())
@@ -113,7 +113,7 @@ class GraphModuleDebug(GraphModule):
     def profile(self, collectors: Any = None, **input_dict: Any) -> Report:  # Any: accepted for old scripts, unused
         """Run once and give the time of each kernel."""
         del collectors
-        self.set_input(**input_dict)
+        self._set_all(input_dict)
         return Report(self.module.profile())
 
     def run_individual(

@@ -132,7 +132,7 @@ class GraphModule:
         **kwargs: Any,
     ) -> BenchmarkResult:  # Any: inputs
         """Time the graph; `kwargs` are inputs, set once before."""
-        self.set_input(**kwargs)
+        self._set_all(kwargs)
         timer = self.module.time_evaluator(
             "run_from_inputs" if end_to_end else func_name,
             device or cpu(),

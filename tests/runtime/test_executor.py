@@ -161,6 +161,8 @@ def test_misuse_is_refused_with_what_to_do(executor: graph_executor.GraphModule,
         executor.set_input("y", np.zeros(1))
     with pytest.raises(ExecutionError, match="Could not find 'y' in graph's inputs"):
         executor.run(y=np.zeros(1))
+    with pytest.raises(ExecutionError, match="Could not find 'repeats' in graph's inputs"):
+        executor.benchmark(runtime.cpu(), repeats=3)
     executor.set_input(y=np.zeros(1))  # parameters that the passes made away with are no mistake
     with pytest.raises(ExecutionError, match="input x was never set"):
         executor.run()
