@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from armillary.c_compiler import find_compiler
-from armillary.runtime import build_native
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,6 +21,6 @@ def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runner(built_runner: Callable[..., Path]) -> Path:
     """armrun for this machine."""
-    return build_native.build_runner(find_compiler() or ["cc"], tmp_path_factory.mktemp("runner") / "armrun")
+    return built_runner(find_compiler() or ["cc"])

@@ -6,6 +6,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import pytest
 
 from armillary.config import setting
 from armillary.errors import TargetError
-from armillary.runtime import build_native
 
 TARGET = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
 GCC, QEMU = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64-static")
@@ -29,9 +29,9 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def cross_runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """armrun for AArch64, with its C library inside."""
-    return build_native.build_runner(["aarch64-linux-gnu-gcc"], tmp_path_factory.mktemp("aarch64") / "armrun")
+def cross_runner(built_runner: Callable[..., Path]) -> Path:
+    """armrun for AArch64."""
+    return built_runner(["aarch64-linux-gnu-gcc"])
 
 
 def _squeezenet() -> tuple[Any, Any, models.Arrays]:

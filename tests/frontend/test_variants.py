@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from armillary.frontend import from_onnx
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
 from armillary.relay.parser import parse
-from armillary.runtime import build_native, load_module
+from armillary.runtime import load_module
 
 node, value, F, B = helper.make_node, helper.make_tensor_value_info, TensorProto.FLOAT, TensorProto.BOOL
 Array = np.ndarray[Any, Any]
@@ -118,13 +119,13 @@ def armrun(runner: list[str], path: Path, tmp_path: Path, **inputs: Array) -> su
 
 
 @pytest.mark.parametrize("machine", ["here", "aarch64"])
-def test_armrun_chooses_the_variant_and_runs_control_flow(machine: str, tmp_path: Path) -> None:
+def test_armrun_chooses_the_variant_and_runs_control_flow(
+    machine: str, tmp_path: Path, built_runner: Callable[..., Path]
+) -> None:
     cross = machine == "aarch64"
     if cross and (CROSS is None or QEMU is None):
         pytest.skip("no cross compiler or emulator")
-    flags = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-    compiler = [str(CROSS)] if cross else get_cc()
-    program = build_native.build_runner(compiler, tmp_path / "armrun", () if cross else flags)
+    program = built_runner(["aarch64-linux-gnu-gcc"] if cross else get_cc(), sanitized=not cross)
     runner = [str(QEMU), "-L", "/usr/aarch64-linux-gnu", str(program)] if cross else [str(program)]
     target = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76" if cross else "llvm -mcpu=native"
     options = {"cc": CROSS} if cross else {}

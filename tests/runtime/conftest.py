@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,6 @@ import pytest
 from armillary import artifact, artifact_package, runtime
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, GraphNode, GraphSpec, PhaseRow, VarRow
 from armillary.contrib.cc import get_cc
-from armillary.runtime import build_native
 
 HERE = Path(__file__).parent
 
@@ -104,8 +104,6 @@ def package(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runner(built_runner: Callable[..., Path]) -> Path:
     """armrun with the address and undefined-behaviour sanitizers."""
-    path = tmp_path_factory.mktemp("runner") / "armrun"
-    flags = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-    return build_native.build_runner(get_cc(), path, flags)
+    return built_runner(get_cc(), sanitized=True)

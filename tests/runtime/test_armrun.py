@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from armillary.artifact_package import save_package
-from armillary.runtime import build_native
 
 from .conftest import WEIGHT, compile_library, expected, make_package
 from .test_artifact import damaged
@@ -116,8 +116,10 @@ def test_a_package_needs_no_option(runner: Path, package: Path) -> None:
 
 
 @pytest.mark.skipif(not os.environ.get("CI") and not (CROSS and QEMU), reason="needs the aarch64 compiler and qemu")
-def test_runner_cross_compiled_for_aarch64(inputs: Path, tmp_path: Path) -> None:
-    runner = build_native.build_runner(["aarch64-linux-gnu-gcc"], tmp_path / "armrun")
+def test_runner_cross_compiled_for_aarch64(
+    inputs: Path, tmp_path: Path, built_runner: Callable[..., Path]
+) -> None:
+    runner = built_runner(["aarch64-linux-gnu-gcc"])
     library = compile_library(tmp_path, ["aarch64-linux-gnu-gcc"])
     save_package(tmp_path / "x.tar", make_package(library))
     out = tmp_path / "out.npz"
