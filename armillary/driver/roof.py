@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from armillary import te
-from armillary.aligned import aligned
+from armillary.aligned import aligned_empty
 from armillary.config import setting
 from armillary.driver.te_build import build as te_build
 from armillary.errors import ArtifactError
@@ -36,6 +36,7 @@ UNROLL = 8
 CACHES = ("l1", "l2", "l3")
 PLACES = (*CACHES, "memory")
 TIMES = 16  # over an array in L1 or L2: one time takes no longer than calling
+ENOUGH = 1 << 30  # bytes to read so that memory is measured, where four times the L3 would be more
 SLICES = 16  # of the large array, read in turn: short measurements, and each slice is out of the caches again
 
 
@@ -103,8 +104,8 @@ def measure(model: CpuModel, threads: int) -> Roof:
     """Run the kernels; the best of a few runs each."""
     l1, l2, l3 = model.l1 or 32 * KB, model.l2 or MB, max(model.l3, 4 * (model.l2 or MB))
     once, often = (_read_kernel(model, times) for times in (1, TIMES))
-    far = max(4 * l3, 64 * MB)
-    array = aligned(np.ones(far // 4, np.float32))  # zeros would all lie in one page, and that in L1
+    array = aligned_empty((_far(l3) // 4,), np.dtype(np.float32))
+    array.fill(1)  # zeros would all lie in one page, and that in L1
     inner = {"l1": (l1 // 2,), "l2": (4 * l1, l2 // 2)}  # of L2 a small part: fewer pages than the table of them holds
     rates = {
         name: max(TIMES * _bandwidth(often, [array[: threads * size // 4]], model, threads) for size in parts)
@@ -113,6 +114,17 @@ def measure(model: CpuModel, threads: int) -> Roof:
     rates["l3"] = _bandwidth(once, [array[: min(l3 // 2, threads * 4 * l2) // 4]], model, threads)
     memory = _bandwidth(once, np.split(array[: len(array) // SLICES * SLICES], SLICES), model, threads)
     return Roof(model.name, threads, _peak(model, threads), rates["l1"], rates["l2"], rates["l3"], memory)
+
+
+def _far(l3: int) -> int:
+    """Bytes that no cache holds. A virtual machine may tell of the L3 of a whole server, and have less memory."""
+    wanted = max(64 * MB, min(4 * l3, max(ENOUGH, 2 * l3)))
+    try:
+        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
+        available = next(int(line.split()[1]) * KB for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):  # another system: nobody can tell
+        return wanted
+    return min(wanted, max(64 * MB, available // 4))
 
 
 def _best_of(one: Roof, other: Roof | None) -> Roof:

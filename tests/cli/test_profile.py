@@ -263,6 +263,18 @@ def test_the_roof_is_measured_once_and_a_damaged_file_is_measured_again(
     assert measured_roof().gflops == 1.0
 
 
+def test_memory_is_measured_with_no_more_of_it_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def far(l3: int, available: int) -> int:
+        monkeypatch.setattr(Path, "read_text", lambda *_: f"MemTotal: 1 kB\nMemAvailable: {available >> 10} kB\n")
+        return roof._far(l3)
+
+    assert far(32 << 20, 16 << 30) == 128 << 20
+    assert far(480 << 20, 64 << 30) == 1 << 30, "twice the L3 are enough"
+    assert far(1100 << 20, 64 << 30) == 2200 << 20
+    assert far(480 << 20, 2 << 30) == 512 << 20, "a quarter of the memory"
+    assert far(480 << 20, 0) == 64 << 20
+
+
 def test_the_peak_is_near_what_the_facts_of_the_cpu_say() -> None:
     model = roof.cpu_model("llvm")
     measured = roof._peak(model, 1)
