@@ -23,6 +23,7 @@ from armillary.errors import ArtifactError, Span
 _LARGE_FILE = 1 << 24
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 _ELSEWHERE = "name a folder that may be written to"
+_SCRATCH = "TMPDIR names the folder of temporary files"
 _HINTS = {
     errno.ENOSPC: "make room on that disk, or write to another one",
     errno.EDQUOT: "make room on that disk, or write to another one",
@@ -133,8 +134,13 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
 def scratch_folder() -> Iterator[Path]:
     """A temporary folder, gone when the block ends."""
     try:
-        with tempfile.TemporaryDirectory(prefix="armillary-") as name:
-            yield Path(name)
+        folder = tempfile.TemporaryDirectory(prefix="armillary-")
     except OSError as error:
-        place = error.filename or tempfile.gettempdir()
-        raise unwritable(place, error, "TMPDIR names the folder of temporary files") from None
+        raise unwritable(error.filename or "the folder of temporary files", error, _SCRATCH) from None
+    with folder as name:
+        try:
+            yield Path(name)
+        except OSError as error:
+            if error.errno not in _HINTS:  # somebody else's
+                raise
+            raise unwritable(error.filename or tempfile.gettempdir(), error, _SCRATCH) from None

@@ -99,3 +99,5 @@ def test_a_folder_where_a_file_is_and_a_full_scratch_folder_are_refused(tmp_path
     with pytest.raises(ArtifactError, match="TMPDIR"), scratch_folder() as folder:
         raise OSError(errno.ENOSPC, "No space left on device", str(folder / "x"))
     assert not folder.exists()
+    with pytest.raises(FileNotFoundError), scratch_folder():
+        Path(tmp_path, "what a user's linker did not find").read_bytes()
