@@ -32,4 +32,4 @@ $(VENV)/.installed-test: $(BIN)/python $(BUILD_FILES)
 	touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist *.egg-info armillary/runtime/*.so

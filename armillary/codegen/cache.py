@@ -81,11 +81,11 @@ class Cache:
     def trim_at_times(self) -> None:
         """Trim unless somebody did within TRIM_SECONDS: looking at every entry takes long."""
         marker = self.directory / "trimmed"
-        if marker.exists() and time.time() - marker.stat().st_mtime < TRIM_SECONDS:
-            return
         try:
+            if marker.exists() and time.time() - marker.stat().st_mtime < TRIM_SECONDS:
+                return
             marker.touch()
-        except OSError:  # put has warned that the directory cannot be written to
+        except OSError:  # removed meanwhile, or (put has warned) the directory cannot be written to
             return
         self.trim()
 
