@@ -12,10 +12,12 @@ import atexit
 import dataclasses
 import importlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -93,14 +95,22 @@ class Worker:
     def is_alive(self) -> bool:
         return self.process.poll() is None
 
-    def stop(self) -> None:
-        """Close the pipe and wait; kill what does not end by itself."""
+    def leave(self) -> None:
+        """Let go of a process that is somebody else's."""
+        self._close_pipes()
+        self.process.returncode = 0  # not ours to wait for
+
+    def _close_pipes(self) -> None:
         for pipe in (self.process.stdin, self.process.stdout, self.errors):
             if pipe is not None:
                 try:
                     pipe.close()
                 except OSError:  # the other end is gone, and so is what was buffered
                     continue
+
+    def stop(self) -> None:
+        """Close the pipe and wait; kill what does not end by itself."""
+        self._close_pipes()
         try:
             self.process.wait(timeout=5)
         except subprocess.TimeoutExpired:
@@ -109,10 +119,15 @@ class Worker:
 
 
 class Pool:
-    """A growing set of workers of one kind."""
+    """A growing set of workers of one kind. A forked process begins with none: those of its parent are not its own."""
 
     def __init__(self, module: str = _COMPILER) -> None:
         self.module = module
+        self._begin()
+        pool = weakref.ref(self)  # what is registered stays for good
+        os.register_at_fork(after_in_child=lambda: _begin_anew(pool()))
+
+    def _begin(self) -> None:
         self.idle: list[Worker] = []
         self.lock = threading.Lock()
 
@@ -190,6 +205,14 @@ class Pool:
             workers, self.idle = self.idle, []
         for worker in workers:
             worker.stop()
+
+
+def _begin_anew(pool: Pool | None) -> None:
+    """In the child of a fork: a request over a pipe that two processes hold would get the answer to another one."""
+    if pool is not None:
+        for worker in pool.idle:
+            worker.leave()
+        pool._begin()
 
 
 def _taken(queue: SimpleQueue[int]) -> Iterator[int]:

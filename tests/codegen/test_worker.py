@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -71,3 +72,22 @@ def test_worker_that_complains_at_length_still_answers(tmp_path: Path, monkeypat
         worker.process.kill()
     worker.stop()
     assert answers == [b"answer"]
+
+
+def test_forked_process_takes_no_worker_of_its_parent() -> None:
+    pool = Pool()
+    wanted = pool.compile_many([request(IR, Target("llvm"))], jobs=1)
+    (worker,) = pool.idle
+    child = os.fork()
+    if child == 0:  # nothing of the test runner's may run here
+        code = 1
+        try:
+            is_empty = not pool.idle
+            code = 0 if is_empty and pool.compile_many([request(IR, Target("llvm"))], jobs=1) == wanted else 2
+            pool.close()
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert pool.idle == [worker] and worker.is_alive
+    assert pool.compile_many([request(IR, Target("llvm"))], jobs=1) == wanted
+    pool.close()
