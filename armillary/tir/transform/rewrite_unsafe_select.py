@@ -1,13 +1,14 @@
 """`rewrite-unsafe-select`: a select with a branch that must not always run becomes if_then_else.
 
 In: Select nodes, whose two branches are both evaluated. Out: if_then_else where a branch reads memory or divides by a
-variable; plain selects stay (they become one instruction). Invariant: no value changes. Vector conditions stay selects,
-and so do selects over expressions that many selects share: what each guards alone would be emitted for each.
+variable; plain selects stay (they become one instruction), and so do those of what their condition compares, which is
+read in any case. Invariant: no value changes. Vector conditions stay selects, and so do selects over expressions that
+many selects share: what each guards alone would be emitted for each.
 """
 
 from __future__ import annotations
 
-from armillary.node import children, post_order
+from armillary.node import children, post_order, structural_equal
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import is_unsafe
@@ -37,11 +38,21 @@ def _size(item: E.Expr, sizes: dict[E.Expr, int]) -> int:
 def _guarded(item: E.Expr, sizes: dict[E.Expr, int]) -> E.Expr | None:
     if type(item) is not E.Select or item.condition.dtype.lanes != 1:
         return None
-    if not (is_unsafe(item.true_value) or is_unsafe(item.false_value)):
+    if not any(is_unsafe(x) and not _is_compared(x, item.condition) for x in (item.true_value, item.false_value)):
         return None
     if _size(item, sizes) > MAX_SIZE:
         return None
     return E.Call(item.dtype, "if_then_else", (item.condition, item.true_value, item.false_value))
+
+
+def _is_compared(value: E.Expr, condition: E.Expr) -> bool:
+    """Whether a condition has evaluated a value already.
+
+        B[0] = select(A[n] < A[m], A[m], A[n])  ->  B[0] = select(A[n] < A[m], A[m], A[n])
+    """
+    if not isinstance(condition, E.LT | E.LE | E.GT | E.GE | E.EQ | E.NE):
+        return False
+    return structural_equal(value, condition.a) or structural_equal(value, condition.b)
 
 
 RewriteUnsafeSelect = prim_pass("rewrite-unsafe-select", "tir.RewriteUnsafeSelect")(rewrite_unsafe_select)
