@@ -5,7 +5,8 @@ In: the accesses to a local buffer whose every store is one column, a vector wit
 constant; rows and columns are padded to powers of two with copies that nobody reads (of lanes that were undefined LLVM
 makes extensions that it cannot select). A transposition is a few riffles:
 interleaving the halves of a matrix rotates the bits of each element's place, so log2(columns) of them swap row and
-column. 16 x 16 takes 64 shuffles, a quarter of one per element; loads of single lanes take two. Used by llvm_memory.
+column. 16 x 16 takes 64 shuffles, a quarter of one per element; loads of single lanes take two. AVX2 interleaves only
+inside 128 bits: `_eights`. Used by llvm_memory.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from armillary.tir import expr as E
 
 Access = tuple[bool, E.Expr]  # is a store; the flat index
 MAX_SIDE = 16  # rows and columns of a tile
+_LOW, _HIGH = (0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15)  # two vectors of 8, interleaved in each half
+_LOWER, _UPPER = (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)  # halves of two vectors, put together
 
 
 def column_shape(accesses: Sequence[Access], size: int) -> tuple[int, int] | None:
@@ -56,6 +59,8 @@ def transposed(m: Emitter, columns: Sequence[str], dtype: DType) -> tuple[list[s
     filler = next((c for c in columns if c != "poison"), "poison")
     vectors = [_widened(m, filler if c == "poison" else c, dtype, width) for c in columns]
     vectors += vectors[:1] * (pitch - len(columns))
+    if m.cpu.vector_bits == 256 and dtype.bits == 32 and width % 8 == 0 and pitch % 8 == 0:
+        return _by_eights(m, vectors, dtype.with_lanes(width)), pitch, pitch
     for _ in range(pitch.bit_length() - 1):
         half = len(vectors) // 2
         pairs = list(zip(vectors[:half], vectors[half:], strict=True))
@@ -66,6 +71,29 @@ def transposed(m: Emitter, columns: Sequence[str], dtype: DType) -> tuple[list[s
         low, high = _riffle(width, 0, width), _riffle(width, width, 2 * width)
         vectors = [_pick(m, kind, p, lanes) for p in pairs for lanes in (low, high)]
     return vectors, width, pitch
+
+
+def _by_eights(m: Emitter, vectors: Sequence[str], dtype: DType) -> list[str]:
+    """The rows of a tile of some squares of 8 x 8."""
+    eight, rows = dtype.with_lanes(8), []
+    for first in range(0, dtype.lanes, 8):
+        lanes = range(first, first + 8)
+        pieces = vectors if dtype.lanes == 8 else [_pick(m, dtype, (v, v), lanes) for v in vectors]
+        squares = [_square(m, pieces[k : k + 8], eight) for k in range(0, len(pieces), 8)]
+        rows += squares[0] if len(squares) == 1 else [_pick(m, eight, pair, range(16)) for pair in zip(*squares)]
+    return rows
+
+
+def _square(m: Emitter, columns: Sequence[str], dtype: DType) -> list[str]:
+    """8 x 8 by 24 instructions: twice interleaved inside the halves of vectors, then the halves exchanged.
+
+    Where whole vectors are interleaved, each step needs the exchange, which makes 48.
+    """
+    vectors = [columns[k % 2 * 4 + k // 4 * 2 + k // 2 % 2] for k in range(8)]
+    for masks in ((_LOW, _HIGH), (_LOW, _HIGH)):
+        vectors = [_pick(m, dtype, p, mask) for p in zip(vectors[:4], vectors[4:], strict=True) for mask in masks]
+    pairs = list(zip(vectors[:4], vectors[4:], strict=True))
+    return [_pick(m, dtype, pair, mask) for mask in (_LOWER, _UPPER) for pair in pairs]
 
 
 def _power(count: int) -> int:
