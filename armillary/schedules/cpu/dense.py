@@ -27,6 +27,7 @@ from armillary.schedules.cpu.common import (
     static_extent,
 )
 from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
+from armillary.schedules.cpu.pack import pack_blocks
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target.cost import (
     SHOWN_INPUT,
@@ -151,21 +152,6 @@ def _product_of(fused: Fused) -> te.Tensor:
     return anchor if anchor.op.reduce_axis else anchor.op.input_tensors[0]
 
 
-def _schedule_other(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> None:
-    """A copy in blocks has the blocks inside, so that a last one that is not full is a loop of its own."""
-    stage = schedule[tensor]
-    if tensor.op.tag != PACKED:
-        schedule_stage(schedule, tensor, cpu)
-        return
-    *batch, chunk, k, lane = stage.op.axis
-    outer, inner = stage.split(k, factor=16)
-    stage.reorder(*batch, outer, chunk, inner, lane)
-    stage.parallel(fuse_all(stage, [*batch, outer]))
-    if static_extent(lane) > (lanes := lanes_of(cpu, tensor.dtype)):
-        _, lane = stage.split(lane, factor=lanes)
-    stage.vectorize(lane)
-
-
 def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     """The product as register tiles: rows x vectors of columns; each matrix of a batch has its own right-hand side."""
     data: Any = workload.types[0]  # Any: tensor types, as inference has checked
@@ -246,8 +232,12 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     output = output if plain else product  # what reads the product has another shape: the product is stored first
     after = [t for t in followers(schedule, product, kept) if t.op is not output.op] if plain else []
     for tensor in kept:
-        if tensor.op is not product.op and tensor.op is not output.op and tensor not in after:
-            _schedule_other(schedule, tensor, cpu)
+        if tensor.op is product.op or tensor.op is output.op or tensor in after:
+            continue
+        if tensor.op.tag == PACKED:
+            pack_blocks(schedule, tensor, lanes_of(cpu, tensor.dtype))
+        else:
+            schedule_stage(schedule, tensor, cpu)
     accumulator = product
     if output.op is product.op:
         accumulator = schedule.cache_write(product, "local")
