@@ -29,6 +29,7 @@ VECTORS = (1, 2, 3, 4, 5, 6, 8)  # blocks of outputs side by side in a tile
 L2_SHARE = 0.75  # of the L2 cache that data to be read again may fill
 START, STORE = 10.0, 1.0  # cycles to start a tile's loops, and per vector for its end: bias, activation, store
 SHOWN = {"L1": 0.0, "L2": 0.1, "L3": 0.3, "memory": 0.1}  # of the lesser of arithmetic and fetching: what does not hide
+FEW_CHAINS = 1.2  # two ports wait for sums that are just as many as ports times latency: 8x1 on AVX2 1.19, 5x2 1.02
 SHOWN_INPUT = 0.3  # of the time to read a direct convolution's data again for other outputs
 THREADS, EVENER = (2, 4, 8, 16), 0.95  # the numbers of threads to divide work for; what a division must gain
 SHOWN_LINEAR = 0.05  # the same where weights are read from beyond L2 in one long run: the prefetcher keeps up
@@ -194,7 +195,7 @@ def tile_estimate(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
     part = tile.vectors * nest.wide * (nest.register_bytes or cpu.vector_bits / 8)  # bytes of weights in a step
     is_linear = tile.vectors == 1 and nest.again is not None
     held = part * (nest.part if sums_by_parts(nest, tile, cpu) else nest.steps)
-    near = far(held, cpu) if nest.is_asked_for else _rate(held, cpu)
+    near = far(held, cpu) if nest.is_asked_for else near_rate(held, cpu)
     again = near if nest.again is None else nest.again
     # few streams of addresses keep too few lines of memory under way, unless one goes on and on
     few = min(1.0, 0.5 + 0.2 * tile.vectors)
@@ -269,9 +270,12 @@ def weights_stay(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
 
 
 def _is_run(nest: Nest, tile: Tile, cpu: CpuModel, rate: float) -> bool:
-    """Whether a tile holds all outputs of a block, so that weights are one run, and would wait for them at `rate`."""
+    """Whether a tile holds all outputs of a block, so that weights are one run, and would wait for them at `rate`.
+
+    Where tiles ask for weights, several of them do better: 8 rows of 768 to 3072 take 1.29 by 8x1 of AVX2, 1 by 4x3.
+    """
     holds_all = tile.vectors == 1 and tile.rows == nest.width and tile.tall == nest.lines
-    return holds_all and rate * tile.rows * tile.tall < cpu.fma_ports * cpu.vector_bits / 8
+    return holds_all and not nest.is_asked_for and rate * tile.rows * tile.tall < cpu.fma_ports * cpu.vector_bits / 8
 
 
 def _tile(
@@ -284,6 +288,8 @@ def _tile(
         ports, wide_loads = max(2, ports), cpu.memory.load_ports
     busy = rows * vectors / ports
     arithmetic = max(busy, float(cpu.fma_latency))
+    if nest.is_asked_for and rows * vectors <= cpu.fma_chains:
+        arithmetic *= FEW_CHAINS
     inputs = rows * nest.inputs_of(tile.vectors) / cpu.memory.load_ports
     loads = vectors / wide_loads + inputs
     fetch = part / rate if rate else 0.0
@@ -326,7 +332,7 @@ def _place(rate: float, cpu: CpuModel) -> str:
     return "L3" if rate > cpu.memory.dram else "memory"
 
 
-def _rate(nbytes: float, cpu: CpuModel) -> float:
+def near_rate(nbytes: float, cpu: CpuModel) -> float:
     """Bytes per cycle from the smallest cache that keeps `nbytes` between two uses; 0: L1, whose cost is its loads."""
     return 0.0 if nbytes <= cpu.l1 / 2 else far(nbytes, cpu)
 

@@ -179,6 +179,13 @@ def test_weights_that_are_asked_for_gain_nothing_from_l1() -> None:
     assert [choose_tile(n, SERVER) for n in (nest, asked)] == [Tile(8, 2), Tile(8, 3)]
 
 
+def test_products_of_few_rows_ask_for_weights_rather_than_read_one_run() -> None:
+    nest = Nest(8, 1, 384, 768, AVX2.memory.dram, max_rows=8, max_sums=24, max_vectors=4)
+    assert choose_tile(nest, AVX2) == Tile(8, 1), "one run of weights, if nobody asks for them"
+    tile = choose_tile(replace(nest, is_asked_for=True), AVX2)
+    assert tile.rows * tile.vectors > AVX2.fma_chains and tile.rows < 8
+
+
 def test_weights_stay_where_lines_are_short_or_the_data_stays_too() -> None:
     assert weights_stay(product(7, 768, 3072, lines=7), Tile(7, 3), SERVER)
     assert weights_stay(product(14, 384, 1536, lines=14), Tile(7, 3), ZEN4)
