@@ -3,7 +3,8 @@
 In: a fused function anchored at nn.attention or nn.masked_attention. Out: one phase that packs the keys in blocks of
 lanes, then a parallel loop over batch, head and blocks of `rows` query rows: scores (a register tile), their maximum,
 exponentials and sums (lanes), the product with the values (a register tile), division and store. Invariant: rows and
-keys are padded inside, so that no inner loop has a condition; padded keys take no part in the softmax.
+keys are padded inside, so that no inner loop has a condition; padded keys take no part in the softmax. Fewer rows than
+pay for packing the keys: attention_few.py.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ from armillary.ops.nn_common import reduce_axes
 from armillary.schedules.cpu.access import contiguous_axis
 from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
 from armillary.schedules.cpu.default import PACKED, schedule_default
+from armillary.schedules.cpu.pack import pack_blocks
 from armillary.schedules.cpu.reduce import reduce_in_lanes
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target import Target
+from armillary.target.cost import VECTORS, Explanation, Nest, Tile, near_rate, tile_estimate
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir import build as T
 
-_CACHE_LINE = 16  # float32 of one cache line
+MASK_USES = 4  # of each element from which on a mask is copied to end with whole vectors
+SOFTMAX_CYCLES = 20.0  # for a vector of scores: maximum, exponential and sum
+STAGES = ("keys", "end", "products", "scores", "max", "exp", "sum", "inverse", "mix")
 
 
 @dataclass(frozen=True)
@@ -47,15 +52,37 @@ class Plan:
 
 
 def plan_of(size: Sizes, cpu: CpuModel, lanes: int) -> Plan:
-    """The block of rows with the least padding, and tiles that fit the registers."""
+    """The block of rows and the tiles: by the cost model on two FMA ports; one is busy with any, so padding decides."""
     width = next(w for w in (lanes, lanes // 2, lanes // 4) if w and size.e % w == 0)
+    blocks, chunks = -(-size.s // lanes), size.e // width
     limit = (cpu.vector_registers - 3) // 2
-    rows = min(range(min(size.t, limit // 2), min(size.t, limit) + 1), key=lambda r: (-(-size.t // r) * r, -r))
-    widest = max(1, (cpu.vector_registers - 1) // (rows + 1))
-    features = max(v for v in range(1, widest + 1) if size.e // width % v == 0)
-    blocks = -(-size.s // lanes)
-    keys = min(range(1, min(widest, blocks) + 1), key=lambda v: (-(-blocks // v) * v - 0.4 * min(rows * v, 8), -v))
-    return Plan(rows, keys, features, lanes, width)
+    if cpu.fma_ports == 1:
+        rows = min(range(min(size.t, limit // 2), min(size.t, limit) + 1), key=lambda r: (-(-size.t // r) * r, -r))
+        keys, features = (_widest(count, rows, cpu) for count in (blocks, chunks))
+        return Plan(rows, keys, features, lanes, width)
+    found: list[tuple[float, int, Plan]] = []
+    for rows in range(1, min(size.t, limit) + 1):
+        scores, keys = _best_tile(size, cpu, rows, blocks, size.d)
+        mixing, features = _best_tile(size, cpu, rows, chunks, size.s)
+        cycles = scores + mixing + SOFTMAX_CYCLES * -(-size.t // rows) * rows * blocks
+        found.append((cycles, -rows, Plan(rows, keys, features, lanes, width)))
+    return min(found, key=lambda row: row[:2])[2]
+
+
+def _widest(chunks: int, rows: int, cpu: CpuModel) -> int:
+    """The most vectors that divide a row of the result and fit the registers."""
+    return max(v for v in range(1, chunks + 1) if chunks % v == 0 and (v == 1 or (rows + 1) * v < cpu.vector_registers))
+
+
+def _best_tile(size: Sizes, cpu: CpuModel, rows: int, chunks: int, steps: int) -> tuple[float, int]:
+    """Cycles of one of the two products of a head, and the vectors side by side in its tile; the last may have fewer.
+
+    Every block of rows reads all keys or all values of the head again.
+    """
+    again = near_rate(4 * size.s * max(size.d, size.e), cpu)
+    nest = Nest(rows, -(-size.t // rows), chunks, steps, again or cpu.memory.l2, again, has_rest=True)
+    fitting = (v for v in VECTORS if v <= chunks and (rows + 1) * v < cpu.vector_registers)
+    return min((tile_estimate(nest, Tile(rows, v), cpu).cycles, v) for v in fitting)
 
 
 def _fits(workload: Workload) -> str | None:
@@ -77,9 +104,8 @@ def _compute(attrs: AttentionAttrs, query: te.Tensor, key: te.Tensor, value: te.
 def tiled(attrs: AttentionAttrs, size: Sizes, plan: Plan, query: Any, key: Any, value: Any, mask: Any) -> te.Tensor:
     """The stages over padded rows and keys."""
     q, k, v = (reader(attrs, n, x) for n, x in enumerate((query, key, value)))
-    bias, lanes = mask_reader(mask), plan.lanes
-    step = plan.keys * lanes
-    rows, keys = -(-size.t // plan.rows) * plan.rows, -(-size.s // step) * step
+    lanes = plan.lanes
+    rows, keys = -(-size.t // plan.rows) * plan.rows, -(-size.s // lanes) * lanes
 
     def packed_key(b: Any, h: Any, block: Any, d: Any, lane: Any) -> Any:
         at = block * lanes + lane
@@ -99,32 +125,65 @@ def tiled(attrs: AttentionAttrs, size: Sizes, plan: Plan, query: Any, key: Any, 
     def product(b: Any, h: Any, t: Any, j: Any) -> Any:
         return te.sum(q(b, h, row(t), d) * packed(b, h // attrs.shared, j // lanes, d, j % lanes), axis=[d])
 
-    products = te.compute((size.b, size.h, rows, keys), product, name="attention_scores")
+    products = te.compute((size.b, size.h, rows, keys), product, name="attention_products")
 
-    def limit(j: Any) -> Any:
-        return te.select(j < size.s, T.const(0.0, "float32"), T.const(-math.inf, "float32"))
+    added = _added(size, keys, mask)
 
-    end = te.compute((keys,), limit, name="attention_end", tag=PACKED)  # added, so that no vector has a condition
+    def scaled(b: Any, h: Any, t: Any, j: Any) -> Any:
+        value = products(b, h, t, j) * T.const(attrs.scale, "float32")
+        return value if added is None else value + added(b, h, row(t), j)
+
+    stored = te.compute((size.b, size.h, rows, keys), scaled, name="attention_scores")
+    late = mask_reader(mask) if added is None else None
 
     def scores(b: Any, h: Any, t: Any, j: Any) -> Any:
-        scaled = products(b, h, t, j) * T.const(attrs.scale, "float32")
-        if bias is not None:
-            return scaled + bias(b, h, row(t), j)
-        return scaled if keys == size.s else scaled + end(j)
+        return stored(b, h, t, j) if late is None else stored(b, h, t, j) + late(b, h, row(t), j)
 
-    # a padded key has no weight; with a mask, which cannot be read past its end, the softmax stops at the last key
-    powers, total = softmax_stages(size, scores, rows, keys if bias is None else size.s)
+    # a padded key has no weight; with a mask that cannot be read past its end, the softmax stops at the last key
+    powers, total = softmax_stages(size, scores, rows, keys if late is None else size.s)
     mixed = te.compute(
         (size.b, size.h, rows, size.e), lambda b, h, t, e: te.sum(powers(b, h, t, s) * v(b, h, s, e), axis=[s]),
         name="attention_mix",
     )  # fmt: skip
     one = T.const(1.0, "float32")
-    result: te.Tensor = placed(attrs, size, lambda *i: mixed(*i) * (one / total(*i[:3])), "attention")
+    inverse = te.compute((size.b, size.h, rows), lambda *i: one / total(*i), name="attention_inverse")
+    result: te.Tensor = placed(attrs, size, lambda *i: mixed(*i) * inverse(*i[:3]), "attention")
     return result
 
 
-@implement("nn.attention", family="cpu", name="attention_rows", when=_fits, compute=_compute)
-@implement("nn.masked_attention", family="cpu", name="masked_attention_rows", when=_fits, compute=_compute)
+def _added(size: Sizes, keys: int, mask: Any) -> Any:
+    """What is added to the scores of all keys, a function (b, h, t, j): -inf beyond the last one, and a mask.
+
+    So no vector has a condition. None if that is nothing, or for a mask that is too large to copy for so few uses.
+    """
+    bias = mask_reader(mask)
+    if keys == size.s:
+        return bias
+    if bias is not None and MASK_USES * math.prod(te.static_shape(mask)) > size.b * size.h * size.t * size.s:
+        return None
+    shape = te.static_shape(mask)[:3] if bias is not None else (1, 1, 1)
+    low = T.const(-math.inf, "float32")
+
+    def inside(b: Any, h: Any, t: Any, j: Any) -> Any:
+        if bias is None:
+            return te.select(j < size.s, T.const(0.0, "float32"), low)
+        return te.if_then_else(te.likely(j < size.s), bias(b, h, t, j), low)
+
+    return mask_reader(te.compute((*shape, keys), inside, name="attention_end", tag=PACKED))
+
+
+def explain_attention(workload: Workload) -> Explanation:
+    """The tiles of the two products."""
+    cpu, types = cpu_model(workload.target), workload.types[:3]
+    plan = plan_of(sizes_of(workload.attrs, [ty.static for ty in types]), cpu, cpu.lanes)  # type: ignore[attr-defined]
+    return Explanation("attention by blocks of rows", f"{plan.rows}x{plan.keys} and {plan.rows}x{plan.features}")
+
+
+@implement("nn.attention", family="cpu", name="attention_rows", when=_fits, compute=_compute, explain=explain_attention)
+@implement(
+    "nn.masked_attention", family="cpu", name="masked_attention_rows", when=_fits, compute=_compute,
+    explain=explain_attention,
+)  # fmt: skip
 def attention_rows(schedule: te.Schedule, fused: Fused) -> None:
     """See the module."""
     output, attrs = fused.outputs[0], fused.workload.attrs
@@ -137,7 +196,7 @@ def attention_rows(schedule: te.Schedule, fused: Fused) -> None:
     stages = {s.op.name: s.op.output(0) for s in schedule.stages if isinstance(s.op, te.ComputeOp)}
     if output.op is not fused.anchor[0].op:
         _inline_between(schedule, fused)
-    _pack_keys(schedule[stages["attention_keys"]])
+    pack_blocks(schedule, stages["attention_keys"], plan.lanes)
     if "attention_end" in stages:
         _vectorize(schedule[stages["attention_end"]], plan.lanes)
     stage = schedule[output]
@@ -151,28 +210,22 @@ def attention_rows(schedule: te.Schedule, fused: Fused) -> None:
     stage.vectorize(lane)
     stage.unroll(vector)
     stage.unroll(row)
-    _tile(schedule, stages["attention_mix"], plan.features * plan.feature_lanes, plan.feature_lanes)
+    tile_in_registers(schedule, stages["attention_mix"], plan.features * plan.feature_lanes, plan.feature_lanes)
     schedule[stages["attention_mix"]].compute_at(stage, chunk)
     for name in ("attention_sum", "attention_max"):
         _reduce(schedule, stages[name], cpu)
-    _vectorize(schedule[stages["attention_exp"]], plan.lanes)
-    _scores(schedule, stages["attention_scores"], plan)
-    for name in ("attention_sum", "attention_exp", "attention_max", "attention_scores"):
+    schedule[stages["attention_inverse"]].set_scope("local")
+    powers = schedule[stages["attention_exp"]]
+    powers.storage_align(powers.op.axis[-2], plan.lanes, 0)
+    _vectorize(powers, plan.lanes)
+    _scores(schedule, stages["attention_scores"], stages["attention_products"], plan)
+    for name in ("attention_inverse", "attention_sum", "attention_exp", "attention_max", "attention_scores"):
         schedule[stages[name]].compute_at(stage, at)
-
-
-def _pack_keys(stage: te.Stage) -> None:
-    """Blocks of keys inside, so that the last one, which may not be full, is a loop of its own."""
-    batch, head, block, feature, lane = stage.op.axis
-    outer, inner = stage.split(feature, factor=_CACHE_LINE)
-    stage.reorder(batch, head, outer, block, inner, lane)
-    stage.parallel(fuse_all(stage, [batch, head, outer]))
-    stage.vectorize(lane)
 
 
 def _inline_between(schedule: te.Schedule, fused: Fused) -> None:
     """The result and what reads it, up to the output."""
-    known = {f"attention_{name}" for name in ("keys", "end", "scores", "max", "exp", "sum", "mix")}
+    known = {f"attention_{name}" for name in STAGES}
     for stage in schedule.stages:
         if isinstance(stage.op, te.ComputeOp) and stage.op.name not in known and stage.op is not fused.outputs[0].op:
             stage.compute_inline()
@@ -191,9 +244,8 @@ def _vectorize(stage: te.Stage, lanes: int) -> None:
         stage.vectorize(inner)
 
 
-def _scores(schedule: te.Schedule, tensor: te.Tensor, plan: Plan) -> None:
-    """Tiles of `rows` x `keys` vectors; the tile is written back when its sums are complete."""
-    accumulator = schedule.cache_write(tensor, "local")
+def _scores(schedule: te.Schedule, tensor: te.Tensor, products: te.Tensor, plan: Plan) -> None:
+    """Tiles of `rows` x `keys` vectors, the last one narrower; complete sums are scaled and stored."""
     stage = schedule[tensor]
     *outer, row, column = stage.op.axis
     chunk, inner = stage.split(column, factor=plan.keys * plan.lanes)
@@ -202,11 +254,11 @@ def _scores(schedule: te.Schedule, tensor: te.Tensor, plan: Plan) -> None:
     stage.vectorize(lane)
     stage.unroll(vector)
     stage.unroll(row)
-    _tile(schedule, accumulator, plan.keys * plan.lanes, plan.lanes)
-    schedule[accumulator].compute_at(stage, chunk)
+    tile_in_registers(schedule, products, plan.keys * plan.lanes, plan.lanes)
+    schedule[products].compute_at(stage, chunk)
 
 
-def _tile(schedule: te.Schedule, tensor: te.Tensor, columns: int, lanes: int) -> None:
+def tile_in_registers(schedule: te.Schedule, tensor: te.Tensor, columns: int, lanes: int) -> None:
     """A product whose region is one register tile: the reduction outside, rows and vectors written out."""
     stage = schedule[tensor]
     stage.set_scope("local")
