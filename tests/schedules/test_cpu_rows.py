@@ -25,6 +25,7 @@ from armillary.te.lower import lower_schedule
 from armillary.tir.lower import lower_function
 from armillary.transform import PassContext
 
+X86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 CPUs")
 AVX = "llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu"
 
 
@@ -209,16 +210,41 @@ def test_group_norm() -> None:
 
 @pytest.mark.parametrize(("rows", "keys"), [(1, 9), (8, 16), (37, 21), (23, 48), (12, 60)])
 @pytest.mark.parametrize("features", [8, 16, 40])
-@pytest.mark.parametrize("masked", [False, True])
-def test_attention(rows: int, keys: int, features: int, masked: bool) -> None:
+@pytest.mark.parametrize("mask_shape", [(), (2, 1, 1), (2, 3, 0)], ids=["plain", "row", "whole"])
+def test_attention(rows: int, keys: int, features: int, mask_shape: tuple[int, ...]) -> None:
     q, k, v = normal(11, 2, rows, 3, features), normal(12, 2, keys, 3, features), normal(13, 2, keys, 3, features)
-    mask = {"m": normal(14, 2, 1, 1, keys)} if masked else {}
+    mask = {"m": normal(14, *(n or rows for n in mask_shape), keys)} if mask_shape else {}
     scores = np.einsum("bthd,bshd->bhts", q.astype("float64"), k) * 0.3 + mask.get("m", 0)
     e = np.exp(scores - scores.max(-1, keepdims=True))
     expected = np.einsum("bhts,bshd->bthd", e / e.sum(-1, keepdims=True), v)
-    op = get_op("nn.masked_attention" if masked else "nn.attention")
+    op = get_op("nn.masked_attention" if mask else "nn.attention")
     got = compiled(lambda **x: op(*x.values(), scale=0.3), q=q, k=k, v=v, **mask)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("key_layout", ["BTHD", "BHDT"])
+@pytest.mark.parametrize(("rows", "keys", "features"), [(1, 37, 64), (2, 16, 24), (3, 21, 136), (1, 5, 6)])
+def test_attention_of_few_rows_reads_keys_where_they_lie(rows: int, keys: int, features: int, key_layout: str) -> None:
+    q, k, v = normal(11, 1, rows, 4, features), normal(12, 1, keys, 2, features), normal(13, 1, keys, 2, features)
+    scores = np.einsum("bthd,bshd->bhts", q.astype("float64"), np.repeat(k, 2, 2)) * 0.3
+    e = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = np.einsum("bhts,bshd->bthd", e / e.sum(-1, keepdims=True), np.repeat(v, 2, 2))
+    op = get_op("nn.attention")
+    attrs = {"scale": 0.3, "shared": 2, "key_layout": key_layout}
+    turned = np.ascontiguousarray(k.transpose(["BTHD".index(c) for c in key_layout]))
+    got = compiled(lambda **x: op(*x.values(), **attrs), q=q, k=turned, v=v)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    types = [TensorType(x.shape, "float32") for x in (q, turned, v)]
+    row, _ = choose(Workload(op, op.attrs_class(**attrs), tuple(types), Target(AVX)))
+    assert row.name == "attention_few_rows"
+
+
+def test_attention_of_scores_that_are_no_numbers_is_no_number() -> None:
+    q, k, v = normal(11, 1, 9, 2, 16), normal(12, 1, 40, 2, 16), normal(13, 1, 40, 2, 16)
+    q[0, 3, 1, 5], k[0, 33, 0, 2] = np.nan, np.nan
+    got = compiled(lambda **x: get_op("nn.attention")(*x.values()), q=q, k=k, v=v)
+    assert np.isnan(got[0, 3, 1]).all() and np.isnan(got[0, :, 0]).all()
+    assert np.isfinite(np.delete(got[0, :, 1], 3, axis=0)).all()
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "float64"])
@@ -234,7 +260,7 @@ def test_attention_in_front_of_another_type(dtype: str) -> None:
     np.testing.assert_array_equal(got, plain < np.float32(0.1) if dtype == "bool" else plain.astype(dtype))
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 CPUs")
+@X86
 @pytest.mark.parametrize("target", ["llvm -mcpu=x86-64", "llvm -mcpu=haswell", "c"])
 @pytest.mark.parametrize("name", ["attention", "norm", "product"])
 def test_other_vector_lengths(name: str, target: str) -> None:
@@ -264,6 +290,13 @@ def test_attention_tiles_fit_the_registers(positions: int) -> None:
     assert plan.rows * plan.keys + plan.keys + 1 <= model.vector_registers
     assert plan.rows * plan.features + plan.features + 1 <= model.vector_registers
     assert -(-positions // plan.rows) * plan.rows < 1.15 * positions + 1
+
+
+@pytest.mark.parametrize("name", ["haswell", "alderlake", "sapphirerapids"])
+def test_tiles_of_attention_keep_two_ports_busy(name: str) -> None:
+    model = cpu_model(f"llvm -mcpu={name} -mtriple=x86_64-linux-gnu")
+    plan = plan_of(sizes_of(AttentionAttrs(), [(1, 197, 6, 64)] * 3), model, model.lanes)
+    assert plan.rows * min(plan.keys, plan.features) > model.fma_chains
 
 
 @pytest.mark.parametrize(("m", "k", "n"), [(197, 16, 197), (12, 40, 13), (9, 8, 33), (5, 3, 4)])
@@ -298,11 +331,13 @@ def test_right_hand_side_is_read_where_it_lies(m: int, k: int, n: int, copies: b
 
 @pytest.mark.parametrize(
     ("shape", "axes"),
-    [((19, 37), (1, 0)), ((2, 33, 48), (0, 2, 1)), ((3, 20, 4, 18), (0, 2, 3, 1)), ((5, 4, 6), (2, 1, 0))],
+    [((19, 37), (1, 0)), ((64, 48), (1, 0)), ((2, 33, 48), (0, 2, 1)), ((3, 20, 4, 18), (0, 2, 3, 1)),
+     ((5, 4, 6), (2, 1, 0))],
 )
-def test_transposition(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("target", ["llvm", pytest.param("llvm -mcpu=haswell", marks=X86)])
+def test_transposition(shape: tuple[int, ...], axes: tuple[int, ...], target: str) -> None:
     x, y = normal(17, *shape), normal(18, *(shape[a] for a in axes))
-    got = compiled(lambda x, y: relay.transpose(x, axes) + y, x=x, y=y)
+    got = compiled(lambda x, y: relay.transpose(x, axes) + y, target, x=x, y=y)
     np.testing.assert_array_equal(got, x.transpose(axes) + y)
 
 
@@ -330,5 +365,6 @@ def test_attention_over_keys_that_fill_no_vector_has_no_condition_in_its_vectors
     schedule = te.create_schedule(result.op)
     row.schedule(schedule, Fused(workload, (result,), (result,), tuple(query)))
     text = str(lower_function(lower_schedule(schedule, [*query, result], "f")))
-    inside = text[text.index("attention_scores_local") :]
-    assert "select" not in inside and "if " not in inside
+    inside = text[text.index("attention_products") :]
+    assert "if_then_else" not in inside and "if " not in inside
+    assert all("attention_max" in line for line in inside.splitlines() if "select" in line)
