@@ -100,6 +100,26 @@ def test_sums_of_dilated_windows_are_by_parts_where_weights_do_not_stay_near() -
         assert sums_by_parts(nest, choose_tile(nest, cpu_of), cpu_of) == by_parts, (target, inputs)
 
 
+@pytest.mark.skipif(not cpu_model(Target("llvm")).has("avx2"), reason="runs code for Skylake")
+def test_dilated_windows_on_plain_images_keep_whole_sums() -> None:
+    """With a small L2 the weights of 3x11x11 do not stay in it, but the sum of a plain image has no parts."""
+    function, x = conv((1, 3, 40, 40), 32, 11, 5, padding=(20, 20), dilation=(4, 4))
+    with PassContext(opt_level=3):
+        graph = build(function, "llvm -mcpu=skylake")["default"](cpu(0))
+    graph.set_input("x", x)
+    graph.run()
+    np.testing.assert_allclose(graph.get_output(0).numpy(), evaluate(function, {"x": x}), rtol=1e-3, atol=1e-3)
+
+
+def test_the_explanation_says_that_a_sum_is_by_parts() -> None:
+    function, _ = conv((1, 512, 24, 24), 32, 3, 6, padding=(20, 20), dilation=(20, 20))
+    with PassContext(opt_level=3, config={"relay.WinogradConv2D.max_tile": 0}):
+        graph = build(function, "llvm -mcpu=znver4 -mtriple=x86_64-linux-gnu").get_graph_json()
+        server = build(function, "llvm -mcpu=graniterapids -mtriple=x86_64-linux-gnu").get_graph_json()
+    assert "direct convolution, the sum by parts" in str(server)
+    assert "by parts" not in str(graph)  # its L2 holds the weights of a group
+
+
 @pytest.mark.parametrize(("shape", "channels", "kernel", "attrs"), DIRECT)
 def test_direct_convolution_agrees_with_the_reference(
     shape: tuple[int, ...], channels: int, kernel: int, attrs: dict[str, Any]

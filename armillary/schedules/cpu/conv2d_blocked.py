@@ -122,7 +122,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     return Nest(
         width, batch * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow,
         below=below, is_ragged=True, has_rest=has_rest, group=chunks // groups if groups > 1 else 0,
-        taps=taps, part=longest_part(i_blocks, step) * step if taps else 0,
+        taps=taps, part=longest_part(i_blocks, step) * step if taps and ci > 1 else 0,
     )  # fmt: skip
 
 
@@ -155,13 +155,14 @@ def explain_direct(workload: Workload) -> Explanation:
     cpu = cpu_model(workload.target)
     nest = nest_of(workload, cpu)
     tile, rows = weighed_tiles(nest, cpu)
+    parts = ", the sum by parts" if nest.taps and sums_by_parts(nest, tile, cpu) else ""
     reason = _not_winograd(workload)
     if reason is not None:
-        return explained("direct convolution", f"{tile}", rows, cpu, [f"Winograd: {reason}"])
+        return explained(f"direct convolution{parts}", f"{tile}", rows, cpu, [f"Winograd: {reason}"])
     data, result = workload.types[0], workload.op.infer_type(workload.attrs, workload.types)
     layer = layer_of(workload.attrs, data, result)  # type: ignore[arg-type]  # tensor types, as inference has checked
     winograd = [estimate(layer, best_plan(layer, m, cpu), cpu) for m in TILES[:2]]
-    return explained("direct convolution", f"{tile}", rows + winograd, cpu)
+    return explained(f"direct convolution{parts}", f"{tile}", rows + winograd, cpu)
 
 
 def _not_winograd(workload: Workload) -> str | None:
