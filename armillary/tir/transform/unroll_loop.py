@@ -3,8 +3,8 @@
 In: For(kind=UNROLLED), `attr pragma_auto_unroll_max_step = n`, `attr pragma_unroll_explicit = 0|1`, the configuration
 `tir.UnrollLoop`. Out: the body once per iteration with the index a folded constant. Invariant: no UNROLLED loop of
 constant extent is left unless unrolling was asked to be implicit (then the emitter is told by the loop kind); a loop
-that would give more than MAX_STATEMENTS statements stays a loop, and so does a long one around another loop that only
-moves what that one reads and writes.
+that would give more than MAX_STATEMENTS statements stays a loop, and so does a long one that only moves what is read
+and written: from IDLE_CODE statements on around another loop, else from LONG_CODE on.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from armillary.transform import PassContext, register_config_option
 
 MAX_STATEMENTS = 16384
 IDLE_CODE = 128  # statements up to which a loop is unrolled on request, whatever it is for
+LONG_CODE = 2048  # statements up to which one is whose variable picks no register and decides nothing
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class _Unroller:
         if extent is None or weight > MAX_STATEMENTS:
             kind = S.LoopKind.SERIAL if is_marked else item.kind
             return replace(item, body=body, kind=kind), size
-        if is_marked and inner.code * extent > IDLE_CODE and _is_idle(item):
+        if is_marked and repeated.code > IDLE_CODE and _is_idle(item, repeated.code):
             return replace(item, body=body, kind=S.LoopKind.SERIAL), size
         if is_marked:
             return _repeat(item, body, extent), repeated
@@ -121,10 +122,10 @@ def _indexes_local(item: S.For) -> bool:
     return any(n.buffer.scope == "local" and any(uses_var(i, item.var) for i in n.indices) for n in accesses)
 
 
-def _is_idle(item: S.For) -> bool:
-    """Whether nothing but places in memory depends on the loop variable, and the work is in a loop inside."""
+def _is_idle(item: S.For, code: int) -> bool:
+    """Whether nothing but places in memory depends on the loop variable, and the work is in a loop inside, or long."""
     has_loop = any(isinstance(n, S.For) and n.kind is S.LoopKind.SERIAL for n in all_statements(item.body))
-    return has_loop and not _indexes_local(item) and not any(
+    return (has_loop or code > LONG_CODE) and not _indexes_local(item) and not any(
         uses_var(tested, item.var) for n in nodes_of(item.body) for tested in _tests(n)
     )
 
