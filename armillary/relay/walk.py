@@ -42,19 +42,19 @@ def post_order(root: Expr, enter: Callable[[Expr], bool] | None = None) -> list[
     """Every expression below `root` once, children first; `enter(e)` False keeps out of e's children."""
     seen: set[int] = set()
     order: list[Expr] = []
-    stack: list[tuple[Expr, bool]] = [(root, False)]
+    stack: list[Expr | None] = [root]  # behind None stands an expression whose children are in order
     while stack:
-        expr, done = stack.pop()
-        if done:
-            order.append(expr)
+        expr = stack.pop()
+        if expr is None:
+            order.append(stack.pop())  # type: ignore[arg-type]
         elif id(expr) not in seen:
             seen.add(id(expr))
             inner = children(expr) if enter is None or enter(expr) else ()
-            if not inner:
+            if inner:
+                stack += (expr, None)
+                stack += inner[::-1]
+            else:
                 order.append(expr)
-                continue
-            stack.append((expr, True))
-            stack.extend((child, False) for child in reversed(inner) if id(child) not in seen)
     return order
 
 
@@ -137,10 +137,13 @@ def rewrite(
     def get(expr: Expr) -> Expr:
         return memo.get(id(expr), expr)
 
+    moved = {key for key, new in memo.items() if id(new) != key}  # what has another form now
     for expr in post_order(root, enter):
-        rebuilt = map_children(expr, get)
+        rebuilt = expr if moved.isdisjoint(map(id, children(expr))) else map_children(expr, get)
         changed = rule(rebuilt)
-        memo[id(expr)] = rebuilt if changed is None else changed
+        made = memo[id(expr)] = rebuilt if changed is None else changed
+        if made is not expr:
+            moved.add(id(expr))
     return memo[id(root)]
 
 
