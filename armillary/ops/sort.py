@@ -2,8 +2,8 @@
 
 In: one tensor, an axis. Out: positions and values in order. Invariant: sorting is stable (of equal values the earlier
 comes first, ascending or descending), NaN counts as the largest value, and every row costs n log n; a topk of few
-elements costs one pass that keeps the best so far, one of more a pass that collects what beats the k-th best and sorts
-that now and then.
+elements costs one pass that keeps the best so far, one of more a threshold, a pass that collects what reaches it, and a
+sort of k elements. The loops are those of _order.py.
 """
 
 from __future__ import annotations
@@ -15,9 +15,25 @@ import numpy as np
 
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
-from armillary.ops._common import axis_of, check_kind, f32, i32, ints, of_type
+from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, of_type
 from armillary.ops._late import S, T, te
 from armillary.ops._loops import load, loop, rows, scratch, store
+from armillary.ops._order import (
+    LANES,
+    Collector,
+    Pairs,
+    allocate,
+    fill_keys,
+    key_dtype,
+    key_of,
+    kth_largest,
+    let,
+    lowest_behind,
+    lowest_key,
+    select_largest,
+    sort_pairs,
+    sorted_size,
+)
 from armillary.ops.transform_slice import strided_slice
 from armillary.record import record
 from armillary.relay.expr import Expr, TupleGetItem
@@ -26,11 +42,14 @@ from armillary.relay.types import Dim, TensorType, TupleType, Type
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
+    from armillary.tir.expr import Var
     from armillary.tir.stmt import Buffer, Stmt
 
-FEW = 16  # up to this k, keeping the best k in order beats sorting
-_POOL = 3  # a pool of candidates holds at least this many times k, so that it is sorted seldom
-_LONG = 4  # rows of this many pools are worth one
+FEW = 16  # up to this k of a short row, keeping the best k in order beats finding a threshold
+SHORT = 128  # elements of such a row, at most
+_BLOCKS = (16, 32, 64, 128, 256)  # lengths of blocks
+_BLOCKS_FOR_EACH = 2  # blocks for each of the k values, at least: else they lie in most blocks
+_COUNT, _LOOK = 2.6, 4.0  # cycles: to count one maximum for every bit, to look at one element of a block
 
 At = Callable[[Any], list[Any]]  # position along the axis -> index
 
@@ -61,41 +80,6 @@ def _before(a: Scalar, b: Scalar, ascending: bool) -> Scalar:
     return T.logical_or(smaller, T.logical_and(T.not_equal(high, high), T.equal(low, low)))
 
 
-def _merge_sort(data: Buffer, order: Buffer, spare: Buffer, size: int, at: At, ascending: bool) -> tuple[Stmt, Buffer]:
-    """Fill `order` with 0..size-1 and sort it by value, doubling sorted runs; the buffer that holds it."""
-    steps = [loop("i", size, lambda i: store(order, i, i))]
-    source, target, width = order, spare, 1
-    while width < size:
-        steps.append(_merge_pass(data, source, target, size, width, at, ascending))
-        source, target, width = target, source, width * 2
-    return S.seq(*steps), source
-
-
-def _merge_pass(
-    data: Buffer, source: Buffer, target: Buffer, size: int | Scalar, width: int, at: At, ascending: bool, most: int = 0
-) -> Stmt:  # fmt: skip
-    """Merge pairs of runs of `width`. A size that is no number is at most `most`."""
-    left, right = (scratch(n, 1, "int32", "local") for n in ("left", "right"))
-
-    def run(block: Scalar) -> Stmt:
-        start = T.mul(block, 2 * width)
-        middle, end = T.minimum(T.add(start, width), size), T.minimum(T.add(start, 2 * width), size)
-
-        def one(k: Scalar) -> Stmt:
-            i, j = load(left, 0), load(right, 0)
-            take_right = _before(load(data, *at(load(source, j))), load(data, *at(load(source, i))), ascending)
-            choose = T.if_then_else(T.greater_equal(i, middle), True, T.if_then_else(T.less(j, end), take_right, False))
-            from_right = S.seq(store(target, load(source, j), T.add(start, k)), store(right, T.add(j, 1), 0))
-            from_left = S.seq(store(target, load(source, i), T.add(start, k)), store(left, T.add(i, 1), 0))
-            return S.IfThenElse(choose, from_right, from_left)
-
-        count = T.sub(end, start) if isinstance(size, int) else T.maximum(T.sub(end, start), 0)
-        return S.seq(store(left, start, 0), store(right, middle, 0), loop("k", count, one))
-
-    blocks = -(-(size if isinstance(size, int) else most) // (2 * width))
-    return S.Allocate(left, S.Allocate(right, loop("block", blocks, run)))
-
-
 def _keep_best(data: Buffer, best: Buffer, size: int, k: int, at: At, ascending: bool) -> Stmt:
     """Fill best[:k] with the positions of the k first values in order, by insertion."""
     open_place = scratch("place", 1, "int32", "local")
@@ -119,36 +103,68 @@ def _keep_best(data: Buffer, best: Buffer, size: int, k: int, at: At, ascending:
     return S.Allocate(open_place, loop("i", size, one))
 
 
-def _pool_size(k: int) -> int:
-    return 1 << (_POOL * k - 1).bit_length()
+def _block_length(size: int, k: int) -> int:
+    """Elements of the blocks whose maxima give a first threshold; 1 where there would be too few blocks.
 
-
-def _keep_pool(data: Buffer, pool: Buffer, spare: Buffer, size: int, k: int, at: At, ascending: bool) -> Stmt:
-    """Fill pool[:k] with the positions of the k first values in order.
-
-    Positions of values before the k-th best so far are collected; a full pool is sorted and cut to k. What is kept is
-    left of what is added, so equal values stay in order.
+    Maxima are counted for every bit, and the blocks that reach the threshold, k or few more, are looked through.
     """
-    most = _pool_size(k)
-    count, worst = scratch("count", 1, "int32", "local"), scratch("worst", 1, str(data.dtype), "local")
+    lengths = [n for n in _BLOCKS if -(-size // n) >= _BLOCKS_FOR_EACH * k]
+    return min(lengths, key=lambda n: _COUNT * size / n + _LOOK * k * n, default=1)
 
-    def one(i: Scalar) -> Stmt:
-        value = load(data, *at(i))
-        enters = T.if_then_else(T.less(i, most), True, _before(value, load(worst, 0), ascending))
-        added = S.IfThenElse(
-            enters, S.seq(store(pool, i, load(count, 0)), store(count, T.add(load(count, 0), 1), 0))
-        )  # fmt: skip
-        ends = T.logical_or(T.equal(load(count, 0), most), T.equal(i, size - 1))
-        return S.seq(added, S.IfThenElse(ends, cut))
 
-    steps, source, target, width = [], pool, spare, 1
-    while width < most:
-        steps.append(_merge_pass(data, source, target, load(count, 0), width, at, ascending, most))
-        source, target, width = target, source, width * 2
-    if source is not pool:
-        steps.append(loop("j", k, lambda j: store(pool, load(source, j), j)))
-    cut = S.seq(*steps, store(worst, load(data, *at(load(pool, k - 1))), 0), store(count, k, 0))
-    return S.Allocate(count, S.Allocate(worst, S.seq(store(count, 0, 0), loop("i", size, one))))
+def _row_keys(data: te.Tensor, axis: int, block: int, ascending: bool) -> te.Tensor:
+    """The largest key of each block along an axis."""
+    shape = te.static_shape(data)
+    size, lowest = shape[axis], lowest_key(key_dtype(data.dtype))
+    inside = te.reduce_axis((0, block), name="inside")
+
+    def element(*i: Index) -> Any:
+        place = i[axis] * block + inside
+        key = key_of(data(*i[:axis], T.minimum(place, size - 1) if size % block else place, *i[axis + 1 :]), ascending)
+        return te.max(T.select(place < size, key, lowest) if size % block else key, axis=inside)
+
+    return elements((*shape[:axis], -(-size // block), *shape[axis + 1 :]), element, name="block_keys")
+
+
+def _pairs(name: str, size: int, dtype: str) -> Pairs:
+    return Pairs(scratch(f"{name}_keys", size, dtype), scratch(f"{name}_places", size, "int32"))
+
+
+def _best_of_blocks(
+    row: Callable[[Scalar], Scalar], maximum: Callable[[Scalar], Scalar], size: int, block: int, k: int, best: Pairs
+) -> Stmt:
+    """The k first keys of a row, of which `maximum` gives the largest of each block, with their places."""
+    blocks, dtype = -(-size // block), str(best.keys.dtype)
+    maxima, found = scratch("maxima", blocks + LANES, dtype), scratch("reached", 2, dtype, "local")
+    pool = _pairs("pool", (k - 1) * block + k + LANES, dtype)
+
+    def look(low: Var) -> Stmt:
+        taken = Collector(pool, low, k)
+
+        def block_of(b: Var) -> Stmt:
+            def one(n: Var) -> Stmt:
+                place = T.add(T.mul(b, block), n)
+                offer = taken.offer(row(place), place)
+                return S.IfThenElse(T.less(place, size), offer) if size % block else offer
+
+            return S.IfThenElse(T.greater_equal(load(maxima, b), low), loop("n", block, one))
+
+        count = load(taken.count, 0)
+        best_of_pool = select_largest(pool.keys, lambda i: load(pool.places, i), count, k, best)
+        return taken.around(loop("b", blocks, block_of), lowest_behind(pool.keys, count), best_of_pool)
+
+    steps = fill_keys(maxima, maximum, blocks), kth_largest(maxima, blocks, k, found), let(load(found, 0), look)
+    return allocate([maxima, found, pool.keys, pool.places], *steps)
+
+
+def _first_pairs(row: Callable[[Scalar], Scalar], maximum: Any, size: int, block: int, k: int, best: Pairs) -> Stmt:
+    """The pairs of the k first values of a row, in the order of the row."""
+    if k == size:
+        return loop("i", size, lambda i: S.seq(store(best.keys, row(i), i), store(best.places, i, i)))
+    if block > 1:
+        return _best_of_blocks(row, maximum, size, block, k, best)
+    keys = scratch("keys", size + LANES, str(best.keys.dtype))
+    return allocate([keys], fill_keys(keys, row, size), select_largest(keys, lambda i: i, size, k, best))
 
 
 def ordered(
@@ -159,15 +175,14 @@ def ordered(
     size, result = shape[axis], (*shape[:axis], k, *shape[axis + 1 :])
     value_dtype = [str(data.dtype)] if wanted != "indices" else []
     dtypes = value_dtype + ([index_dtype] if wanted != "values" else [])
+    is_few = 0 < k <= FEW and k < size <= SHORT
+    block = 1 if is_few or k in (0, size) else _block_length(size, k)
+    inputs = [data] if block == 1 else [data, _row_keys(data, axis, block, ascending)]
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         def row(i: list[Scalar]) -> Stmt:
             def at(position: Any) -> list[Any]:
                 return [*i[:axis], position, *i[axis:]]
-
-            pooled = k > FEW and size >= _LONG * _pool_size(k)
-            entries = _pool_size(k) if pooled else size
-            order, spare = scratch("order", entries, "int32"), scratch("spare", entries, "int32")
 
             def emit(source: Buffer) -> Stmt:
                 def one(j: Scalar) -> Stmt:
@@ -178,17 +193,21 @@ def ordered(
 
                 return loop("j", k, one)
 
-            if 0 < k <= FEW < size:
-                return S.Allocate(order, S.seq(_keep_best(ins[0], order, size, k, at, ascending), emit(order)))
-            if pooled:
-                kept = _keep_pool(ins[0], order, spare, size, k, at, ascending)
-                return S.Allocate(order, S.Allocate(spare, S.seq(kept, emit(order))))
-            sort_rows, sorted_in = _merge_sort(ins[0], order, spare, size, at, ascending)
-            return S.Allocate(order, S.Allocate(spare, S.seq(sort_rows, emit(sorted_in))))
+            if is_few:
+                order = scratch("order", k, "int32")
+                return allocate([order], _keep_best(ins[0], order, size, k, at, ascending), emit(order))
+            room = max(k + 1, sorted_size(k))
+            best, spare = (_pairs(name, room, key_dtype(data.dtype)) for name in ("best", "spare"))
+            found = _first_pairs(
+                lambda p: key_of(load(ins[0], *at(p)), ascending), lambda b: load(ins[-1], *at(b)), size, block, k, best
+            )
+            in_order, where = sort_pairs(best, spare, k)
+            scratches = [best.keys, best.places, spare.keys, spare.places]
+            return allocate(scratches, found, in_order, emit(where.places))
 
         return rows([*shape[:axis], *shape[axis + 1 :]], row)
 
-    return te.extern([result] * len(dtypes), [data], body, name=name, dtype=dtypes)
+    return te.extern([result] * len(dtypes), inputs, body, name=name, dtype=dtypes)
 
 
 # --- argsort, sort ------------------------------------------------------------------------------------------------
