@@ -57,6 +57,12 @@ def run(data: np.ndarray, kind: str, **attrs: Any) -> np.ndarray:
         ((2, 3, 13, 34), (2, 3), (2, 3), (1, 2), (1, 2, 0, 1)),
         ((1, 3, 20, 9), (3, 3), (1, 2), (1, 1), (1, 1, 1, 1)),
         ((1, 2, 8, 8), (2, 2), (3, 1), (1, 1), (0, 0, 0, 0)),
+        ((1, 3, 20, 19), (9, 9), (1, 1), (1, 1), (4, 4, 4, 4)),
+        ((1, 2, 13, 14), (13, 13), (1, 1), (1, 1), (6, 6, 6, 6)),
+        ((2, 2, 11, 37), (1, 30), (1, 1), (1, 1), (0, 9, 0, 8)),
+        ((1, 2, 21, 23), (4, 5), (1, 1), (2, 3), (3, 1, 0, 6)),
+        ((1, 3, 21, 40), (7, 7), (2, 2), (1, 1), (3, 3, 3, 3)),
+        ((1, 2, 17, 18), (5, 4), (3, 1), (2, 1), (1, 2, 4, 0)),
     ],
 )
 def test_pooling_of_planes(
@@ -83,3 +89,16 @@ def test_partial_windows_count_what_is_inside(strides: tuple[int, int]) -> None:
     for kind in ("avg", "max"):
         reference = evaluate(relay.Function([x], getattr(relay.nn, f"{kind}_pool2d")(x, **attrs)), [data])
         np.testing.assert_allclose(run(data, kind, **attrs), 2 * reference, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("window", "strides"), [((3, 3), (1, 1)), ((5, 5), (1, 1)), ((5, 5), (2, 2))])
+def test_maxima_with_nan_and_infinities(window: tuple[int, int], strides: tuple[int, int]) -> None:
+    data = np.random.default_rng(5).standard_normal((1, 2, 17, 19)).astype("float32")
+    data[0, 0, 3, 4] = data[0, 1, 16, 18] = np.nan
+    data[0, 1, :9] = -np.inf
+    pads = (window[0] // 2, window[1] // 2)
+    x = relay.var("x", shape=data.shape)
+    wanted = evaluate(relay.Function([x], relay.nn.max_pool2d(x, window, strides, padding=pads)), [data])
+    got = run(data, "max", pool_size=window, strides=strides, dilation=(1, 1), padding=(*pads, *pads))
+    np.testing.assert_array_equal(got, 2 * wanted)
+    assert np.isnan(got).any() and np.isneginf(got).any()

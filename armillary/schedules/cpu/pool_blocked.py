@@ -2,6 +2,7 @@
 
 In: a fused function anchored at nn.max_pool2d or nn.avg_pool2d. Out: one parallel loop over images, channel blocks and
 rows; in it some columns at a time, each a vector of channels that stays in a register while the window passes.
+Of larger windows a row of columns is taken first, k + k elements for k * k.
 Invariant: elements of a window that lie outside the data are left out, not read as padding; loop partition cuts off
 the border tiles, so that the others test nothing. In the plain layout: pool_planes.py. Windows of a whole image (global
 pooling) keep the default schedule.
@@ -27,10 +28,11 @@ from armillary.schedules.cpu.common import (
     static_extent,
 )
 from armillary.schedules.cpu.default import schedule_default, schedule_injective
+from armillary.schedules.cpu.pool_planes import is_parted
 from armillary.schedules.registry import Fused, Workload, implement
 
 BLOCKED = re.compile(r"NCHW\d+c")
-MAX_WINDOW = 25  # elements of a window that are spelled out
+MAX_WINDOW = 25  # elements of a window, or of one axis of it, that are spelled out
 MAX_ELEMENTS = 72  # of all windows of a tile
 MAX_COLUMNS = 8  # of a tile: enough that columns of overlapping windows are loaded once
 # the element first: whether it is NaN is then asked once, however many windows it lies in
@@ -45,7 +47,7 @@ def _applies(workload: Workload) -> str | None:
     if not all(isinstance(d, int) and d > 0 for d in data.shape):
         return "shapes are not known"
     height, width = normal(workload.op.name, attrs, 2, data).kernel
-    return None if height * width <= MAX_WINDOW else f"a window of {height} x {width}"
+    return None if max(height, width) <= MAX_WINDOW else f"a window of {height} x {width}"
 
 
 def _compute(op: str, attrs: Any, x: te.Tensor) -> te.Tensor:
@@ -54,19 +56,33 @@ def _compute(op: str, attrs: Any, x: te.Tensor) -> te.Tensor:
     given = TensorType(te.static_shape(x), x.dtype)
     pool, result = normal(op, attrs, 2, given), infer_pool(op, attrs, 2, given)
     axes = reduce_axes(pool.kernel, ["ky", "kx"])
+    combine = te.sum if average else _larger
+
+    def place(n: int, at: Any) -> tuple[Any, list[Any]]:
+        """Where an element lies along an axis, and what must hold for it to exist."""
+        found = at * pool.strides[n] + axes[n].var * pool.dilation[n] - pool.pads[n][0]
+        size, count = given.static[2 + n], result.static[2 + n]
+        last = (count - 1) * pool.strides[n] + (pool.kernel[n] - 1) * pool.dilation[n] - pool.pads[n][0]
+        return found, ([found >= 0] if pool.pads[n][0] else []) + ([found < size] if last >= size else [])
 
     def element(b: Any, ch: Any, y: Any, z: Any, i: Any) -> Any:
-        places, tests = [], []
-        for n, at in enumerate((y, z)):
-            place = at * pool.strides[n] + axes[n].var * pool.dilation[n] - pool.pads[n][0]
-            size, count = given.static[2 + n], result.static[2 + n]
-            last = (count - 1) * pool.strides[n] + (pool.kernel[n] - 1) * pool.dilation[n] - pool.pads[n][0]
-            found = ([place >= 0] if pool.pads[n][0] else []) + ([place < size] if last >= size else [])
-            tests.append(te.all(*found) if n == 0 else te.likely(te.all(*found)))
-            places.append(place)
-        return (te.sum if average else _larger)(x(b, ch, *places, i), axis=axes, where=te.all(*tests))
+        (row, rows), (column, columns) = place(0, y), place(1, z)
+        return combine(x(b, ch, row, column, i), axis=axes, where=te.all(te.all(*rows), te.likely(te.all(*columns))))
 
-    windows: te.Tensor = te.compute(result.static, element, name="pool_windows", tag="pool_windows")
+    def down(b: Any, ch: Any, y: Any, z: Any, i: Any) -> Any:
+        row, rows = place(0, y)
+        return combine(x(b, ch, row, z, i), axis=axes[:1], where=te.all(*rows))
+
+    def across(b: Any, ch: Any, y: Any, z: Any, i: Any) -> Any:
+        column, columns = place(1, z)
+        return combine(lines(b, ch, y, column, i), axis=axes[1:], where=te.likely(te.all(*columns)))
+
+    if is_parted(pool):
+        n, chunks, height = result.static[:3]
+        lines = te.compute((n, chunks, height, *given.static[3:]), down, name="pool_lines", tag="pool_lines")
+        windows: te.Tensor = te.compute(result.static, across, name="pool_windows", tag="pool_windows")
+    else:
+        windows = te.compute(result.static, element, name="pool_windows", tag="pool_windows")
     return mean_of(pool, attrs.count_include_pad, x, windows) if average else windows
 
 
@@ -87,7 +103,7 @@ def pool_blocked(schedule: te.Schedule, fused: Fused) -> None:
         schedule[windows].set_scope("local")
     after = [t for t in followers(schedule, windows, kept) if t.op is not output.op]
     for tensor in kept:
-        if tensor.op not in (windows.op, output.op) and tensor not in after:
+        if tensor.op not in (windows.op, output.op) and tensor.op.name != "pool_lines" and tensor not in after:
             schedule[tensor].compute_inline()
     stage = schedule[output]
     batch, chunk, row, column, block = stage.op.axis
@@ -97,10 +113,27 @@ def pool_blocked(schedule: te.Schedule, fused: Fused) -> None:
         stage.vectorize(block)
     lines = in_bands(stage, chunk, row)
     stage.reorder(batch, *lines, at)
-    stage.parallel(fuse_all(stage, [batch, *lines]))
+    outer = fuse_all(stage, [batch, *lines])
+    stage.parallel(outer)
     compute_in_tile(schedule, after, stage, at)
     _schedule_windows(schedule[windows])
     schedule[windows].compute_at(stage, at)
+    for columns in [s.op.output(0) for s in schedule.stages if s.op.name == "pool_lines"]:
+        _schedule_lines(schedule, columns)
+        schedule[columns].compute_at(stage, outer)
+
+
+def _schedule_lines(schedule: te.Schedule, columns: te.Tensor) -> None:
+    """A row of columns, some at a time in registers."""
+    local = schedule.cache_write(columns, "local")
+    stage = schedule[columns]
+    *_, column, block = stage.op.axis
+    at, inner = stage.split(column, factor=_columns(schedule[local]))
+    stage.unroll(inner)
+    if is_power_of_two(static_extent(block)):
+        stage.vectorize(block)
+    schedule[local].compute_at(stage, at)
+    _schedule_windows(schedule[local])
 
 
 def _columns(windows: te.Stage) -> int:

@@ -25,7 +25,9 @@ from armillary.target.cpu import cpu_model
 
 Windows = Callable[[Any, Any, Any, Any], Any]  # reads the window of image b, channel ch, row y, column z
 LANES = 16  # windows are computed in multiples of them
-MAX_WINDOW = 49  # elements of a window that are spelled out
+STAGES = ("pool_image", "pool_lines", "pool_windows")
+COPY = 3  # elements of a window that are read in the time one of the lines between is written and read
+MAX_WINDOW = 49  # elements of a window that are spelled out, along one axis if the axes are taken one by one
 MAX_STRIDE = 3  # of more, most windows would be thrown away
 MAX_IMAGE = 1 << 16  # elements of an image: its copy stays in the second-level cache
 
@@ -39,7 +41,8 @@ def _applies(workload: Workload) -> str | None:
         return "shapes are not known"
     pool = normal(workload.op.name, attrs, 2, data)
     (h, w), (kh, kw) = data.static[2:], pool.kernel
-    if kh * kw > MAX_WINDOW or max(pool.strides) > MAX_STRIDE:
+    elements = kh + kw if is_parted(pool) else kh * kw
+    if elements > MAX_WINDOW or max(pool.strides) > MAX_STRIDE:
         return f"a window of {kh} x {kw} with strides {pool.strides}"
     return None if h * w <= MAX_IMAGE else "images are too large"
 
@@ -72,31 +75,76 @@ def _image(pool: Pool, x: te.Tensor, rows: int, pitch: int, fill: Any) -> te.Ten
 def _flat_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: Any, fill: Any) -> Windows:
     """With stride 1: a window for every element of the flat image."""
     (n, c, oh, ow), (kh, kw), (dy, dx) = shape, pool.kernel, pool.dilation
-    rows, pitch = oh + (kh - 1) * dy, ow + (kw - 1) * dx
-    length = -(-((oh - 1) * pitch + ow) // LANES) * LANES
-    image = _image(pool, x, rows + -(-(LANES - 1) // pitch), pitch, fill)  # the last vector reaches behind the image
-    ky, kx = te.reduce_axis((0, kh), name="ky"), te.reduce_axis((0, kw), name="kx")
+    pitch = ow + (kw - 1) * dx
+    length = _whole((oh - 1) * pitch + ow)
+    lines = _whole(length + (kh - 1) * dy * pitch)  # the last vectors reach behind the image
+    image = _image(pool, x, -(-(lines + (kw - 1) * dx) // pitch), pitch, fill)
 
-    def window(b: Any, ch: Any, p: Any) -> Any:
-        at = p + ky * (dy * pitch) + kx * dx
-        return combine(image(b, ch, at // pitch, at % pitch), axis=[ky, kx])
+    def element(b: Any, ch: Any, p: Any) -> Any:
+        return image(b, ch, p // pitch, p % pitch)
 
-    flat = te.compute((n, c, length), window, name="pool_windows", tag=PACKED)
+    if not is_parted(pool):
+        ky, kx = _taps(pool)
+        at_once = te.compute(
+            (n, c, length),
+            lambda b, ch, p: combine(element(b, ch, p + ky * (dy * pitch) + kx * dx), axis=[ky, kx]),
+            name="pool_windows",
+            tag=PACKED,
+        )
+        return lambda b, ch, y, z: at_once(b, ch, y * pitch + z)
+    flat = _along(element, (n, c, lines), combine, kw, dx, "pool_lines")
+    flat = _along(flat, (n, c, length), combine, kh, dy * pitch, "pool_windows")
     return lambda b, ch, y, z: flat(b, ch, y * pitch + z)
 
 
 def _row_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: Any, fill: Any) -> Windows:
     """The rows that are needed, and in them a window for every element."""
     (n, c, oh, ow), (kh, kw), (dy, dx), (sy, sx) = shape, pool.kernel, pool.dilation, pool.strides
-    length = -(-((ow - 1) * sx + 1) // LANES) * LANES
-    image = _image(pool, x, (oh - 1) * sy + (kh - 1) * dy + 1, length + (kw - 1) * dx, fill)
-    ky, kx = te.reduce_axis((0, kh), name="ky"), te.reduce_axis((0, kw), name="kx")
-
-    def window(b: Any, ch: Any, y: Any, z: Any) -> Any:
-        return combine(image(b, ch, y * sy + ky * dy, z + kx * dx), axis=[ky, kx])
-
-    found = te.compute((n, c, oh, length), window, name="pool_windows", tag=PACKED)
+    length = _whole((ow - 1) * sx + 1)
+    width = length + (kw - 1) * dx
+    image = _image(pool, x, (oh - 1) * sy + (kh - 1) * dy + 1, _whole(width), fill)
+    ky, kx = _taps(pool)
+    if not is_parted(pool):
+        found = te.compute(
+            (n, c, oh, length),
+            lambda b, ch, y, z: combine(image(b, ch, y * sy + ky * dy, z + kx * dx), axis=[ky, kx]),
+            name="pool_windows",
+            tag=PACKED,
+        )
+        return lambda b, ch, y, z: found(b, ch, y, z * sx)
+    down = te.compute(
+        (n, c, oh, _whole(width)),
+        lambda b, ch, y, z: combine(image(b, ch, y * sy + ky * dy, z), axis=[ky]),
+        name="pool_lines",
+        tag=PACKED,
+    )
+    found = _along(down, (n, c, oh, length), combine, kw, dx, "pool_windows")
     return lambda b, ch, y, z: found(b, ch, y, z * sx)
+
+
+def _whole(length: int) -> int:
+    """A length in whole vectors."""
+    return -(-length // LANES) * LANES
+
+
+def _taps(pool: Pool) -> tuple[te.IterVar, te.IterVar]:
+    kh, kw = pool.kernel
+    return te.reduce_axis((0, kh), name="ky"), te.reduce_axis((0, kw), name="kx")
+
+
+def is_parted(pool: Pool) -> bool:
+    """Whether windows are taken along one axis after the other: k + k elements for k * k, and a copy of the image."""
+    kh, kw = pool.kernel
+    return kh * kw > kh + kw + COPY
+
+
+def _along(read: Any, shape: tuple[int, ...], combine: Any, taps: int, step: int, name: str) -> te.Tensor:
+    """Windows of `taps` elements along the last axis, `step` apart."""
+    k = te.reduce_axis((0, taps), name="k")
+    made: te.Tensor = te.compute(
+        shape, lambda *i: combine(read(*i[:-1], i[-1] + k * step), axis=[k]), name=name, tag=PACKED
+    )
+    return made
 
 
 @implement("nn.avg_pool2d", family="cpu", name="mean_planes", when=_applies, compute=partial(_compute, "nn.avg_pool2d"))
@@ -111,7 +159,7 @@ def pool_planes(schedule: te.Schedule, fused: Fused) -> None:
     stages = {s.op.name: s.op.output(0) for s in schedule.stages if isinstance(s.op, te.ComputeOp)}
     image, windows = stages["pool_image"], stages["pool_windows"]
     for tensor in schedule_injective(schedule, fused):
-        if tensor.op not in (image.op, windows.op, output.op):
+        if tensor.op is not output.op and tensor.op.name not in STAGES:
             schedule[tensor].compute_inline()
     stage, lanes = schedule[output], lanes_of(cpu, output.dtype)
     batch, channel, _, column = stage.op.axis
@@ -120,6 +168,14 @@ def pool_planes(schedule: te.Schedule, fused: Fused) -> None:
         stage.parallel(at)
     _vectorize(stage, column, lanes)
     _vectorize(schedule[image], schedule[image].op.axis[-1], lanes)
+    for tensor in (windows, *([stages["pool_lines"]] if "pool_lines" in stages else [])):
+        _schedule_windows(schedule, tensor, lanes)
+        schedule[tensor].compute_at(stage, at)
+    schedule[image].compute_at(stage, at)
+
+
+def _schedule_windows(schedule: te.Schedule, windows: te.Tensor, lanes: int) -> None:
+    """A vector of windows at a time, in a register while its elements pass."""
     accumulator = schedule.cache_write(windows, "local")
     whole = schedule[windows]
     piece, lane = whole.split(whole.op.axis[-1], factor=lanes)
@@ -131,8 +187,6 @@ def pool_planes(schedule: te.Schedule, fused: Fused) -> None:
     inside.vectorize(last)
     for axis in inside.op.reduce_axis:
         inside.unroll(axis)
-    whole.compute_at(stage, at)
-    schedule[image].compute_at(stage, at)
 
 
 def _vectorize(stage: te.Stage, axis: te.IterVar, lanes: int) -> None:
