@@ -23,6 +23,7 @@ from armillary.codegen.llvm_expr import (
 from armillary.codegen.llvm_index import address, linear
 from armillary.codegen.llvm_math import OWN, math_function
 from armillary.codegen.llvm_state import EXPR_RULES, Emitter
+from armillary.codegen.llvm_trig import TRIG, trig_function
 from armillary.codegen.llvm_types import (
     float_constant,
     int_constant,
@@ -133,7 +134,7 @@ def apply_math(m: Emitter, name: str, dtype: DType, values: list[str]) -> str:
         wide = FLOAT32.with_lanes(dtype.lanes)
         result = apply_math(m, name, wide, [cast(m, v, dtype, wide) for v in values])
         return cast(m, result, wide, dtype)
-    if dtype.bits == 32 and name in OWN:
+    if dtype.bits == 32 and (name in OWN or name in TRIG):
         return _own(m, name, dtype, values)
     if name == "sigmoid":
         return _sigmoid(m, dtype, values[0])
@@ -147,7 +148,8 @@ def apply_math(m: Emitter, name: str, dtype: DType, values: list[str]) -> str:
 def _own(m: Emitter, name: str, dtype: DType, values: list[str]) -> str:
     key = f"{name}x{dtype.lanes}"
     if key not in m.math:
-        m.math[key] = math_function(name, dtype.lanes, m.declared)[1]
+        make = trig_function if name in TRIG else math_function
+        m.math[key] = make(name, dtype.lanes, m.declared)[1]
     short = ("" if dtype.lanes == 1 else f"v{dtype.lanes}") + "f32"
     kind = register_type(dtype)
     return m.here(f"call {kind} @armillary_{name}_{short}({', '.join(f'{kind} {v}' for v in values)})")

@@ -24,8 +24,6 @@ _LOG = (
     0.3333333134651184, -0.2500082552433014, 0.20001235604286194, -0.1662314385175705, 0.14201372861862183,
     -0.13162016868591309, 0.12765401601791382, -0.07634320855140686,
 )  # fmt: skip
-# tanh x = x + x**3 * P(x**2), |x| <= 0.625
-_TANH = (-0.33333277702331543, 0.13331331312656403, -0.05373000726103783, 0.020606180652976036, -0.005666980519890785)
 # erf x = x * P(x**2), |x| <= 1
 _ERF = (
     1.1283791065216064, -0.3761262595653534, 0.1128358542919159, -0.026853814721107483, 0.005188333801925182,
@@ -48,7 +46,7 @@ _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.428606765330187e-06  # their sum is l
 _MAGIC = 12582912.0  # 1.5 * 2**23: adding it rounds a float32 to an integer
 
 
-class _Math:
+class FloatLanes:
     """Instructions on `lanes` lanes of one float type."""
 
     def __init__(self, b: Builder, lanes: int, bits: int = 32) -> None:
@@ -110,12 +108,12 @@ class _Math:
         raised = self.select(self.op("fcmp olt", x, low), low, x)
         return self.select(self.op("fcmp ogt", raised, high), high, raised)
 
-    def widen(self, value: str) -> tuple[_Math, str]:
-        wide = _Math(self.b, self.lanes, 64)
+    def widen(self, value: str) -> tuple[FloatLanes, str]:
+        wide = FloatLanes(self.b, self.lanes, 64)
         return wide, self.b.pure(f"fpext {self.kind} {value} to {wide.kind}", value)
 
 
-def _exp(k: _Math, x: str) -> str:
+def _exp(k: FloatLanes, x: str) -> str:
     """2**n * e**r with n = round(x / ln 2); the scaling is in two steps so that subnormal results round once."""
     clamped = k.clamp(x, -104.0, 89.0)
     shifted = k.fma(clamped, 1.4426950408889634, _MAGIC)
@@ -130,7 +128,7 @@ def _exp(k: _Math, x: str) -> str:
     return k.op("fmul", k.op("fmul", value, first), second)
 
 
-def _exp_flushed(k: _Math, x: str) -> str:
+def _exp_flushed(k: FloatLanes, x: str) -> str:
     """e**x of x up to 88, with a single scaling; 0 below e**-87, so that nothing subnormal arises on the way.
 
     Some processors take a hundred cycles and more for each vector of subnormal numbers: masks of -100 made scores so.
@@ -145,7 +143,7 @@ def _exp_flushed(k: _Math, x: str) -> str:
     return k.select(is_tiny, 0.0, k.op("fmul", value, scale))
 
 
-def _log(k: _Math, x: str) -> str:
+def _log(k: FloatLanes, x: str) -> str:
     """n * ln 2 + ln(1+f) with x = 2**n * (1+f)."""
     tiny = k.op("fcmp olt", x, 1.1754943508222875e-38)
     scaled = k.select(tiny, k.op("fmul", x, 8388608.0), x)
@@ -163,17 +161,21 @@ def _log(k: _Math, x: str) -> str:
     return k.select(k.op("fcmp ult", x, 0.0), float("nan"), total)
 
 
-def _tanh(k: _Math, x: str) -> str:
+def _tanh(k: FloatLanes, x: str) -> str:
+    """(e**2|x| - 1) / (e**2|x| + 1), with e**r - 1 in one piece, so that nothing small cancels."""
     size = k.abs(x)
-    squared = k.op("fmul", x, x)
-    small = k.fma(k.op("fmul", squared, x), k.poly(squared, _TANH), x)
-    doubled = k.clamp(k.op("fadd", size, size), 0.0, 40.0)
-    below = k.op("fdiv", k.const(2.0), k.op("fadd", _exp(k, doubled), 1.0))
-    large = k.copysign(k.op("fsub", k.const(1.0), below), x)
-    return k.select(k.op("fcmp olt", size, 0.625), small, large)
+    doubled = k.op("fadd", size, size)
+    clamped = k.select(k.op("fcmp ogt", doubled, 19.0), 19.0, doubled)  # from 18.1 on the quotient is 1
+    shifted = k.fma(clamped, 1.4426950408889634, _MAGIC)
+    n = k.op("fsub", shifted, _MAGIC)
+    rest = k.fma(n, -_LN2_LOW, k.fma(n, -_LN2_HIGH, clamped))
+    less_one = k.fma(k.poly(rest, _EXP), k.op("fmul", rest, rest), rest)
+    scale = k.from_bits(k.iop("shl", k.iop("sub", k.to_bits(shifted), 0x4B400000 - 127), 23))
+    power = k.fma(scale, less_one, k.op("fsub", scale, 1.0))
+    return k.copysign(k.op("fdiv", power, k.op("fadd", power, 2.0)), x)
 
 
-def _erf(k: _Math, x: str) -> str:
+def _erf(k: FloatLanes, x: str) -> str:
     size = k.abs(x)
     small = k.op("fmul", x, k.poly(k.op("fmul", x, x), _ERF))
     clamped = k.clamp(size, 0.0, 4.0)
@@ -182,12 +184,19 @@ def _erf(k: _Math, x: str) -> str:
     return k.select(k.op("fcmp olt", size, 1.0), small, large)
 
 
-def _sigmoid(k: _Math, x: str) -> str:
-    negated = k.b.pure(f"fneg {k.kind} {x}", x)
-    return k.op("fdiv", k.const(1.0), k.op("fadd", _exp(k, negated), 1.0))
+def _sigmoid(k: FloatLanes, x: str) -> str:
+    """1 / (1 + e**-x); e**-x is at least e**-87, which adds nothing, so that it is scaled once, and then doubled."""
+    clamped = k.clamp(k.b.pure(f"fneg {k.kind} {x}", x), -87.0, 89.0)
+    shifted = k.fma(clamped, 1.4426950408889634, _MAGIC)
+    n = k.op("fsub", shifted, _MAGIC)
+    rest = k.fma(n, -_LN2_LOW, k.fma(n, -_LN2_HIGH, clamped))
+    value = k.op("fadd", k.fma(k.poly(rest, _EXP), k.op("fmul", rest, rest), rest), 1.0)
+    half = k.from_bits(k.iop("shl", k.iop("sub", k.to_bits(shifted), 0x4B400000 - 126), 23))  # 2**128 is no float32
+    scaled = k.op("fmul", k.op("fadd", value, value), half)
+    return k.op("fdiv", k.const(1.0), k.op("fadd", scaled, 1.0))
 
 
-def _normcdf(k: _Math, x: str) -> str:
+def _normcdf(k: FloatLanes, x: str) -> str:
     clamped = k.clamp(x, -5.2, 5.2)
     squared = k.op("fmul", clamped, clamped)
     top = k.op("fmul", clamped, k.poly(squared, _NORMCDF_P))
@@ -196,7 +205,7 @@ def _normcdf(k: _Math, x: str) -> str:
     return k.select(k.op("fcmp olt", x, -5.2), 0.0, k.select(k.op("fcmp ogt", x, 5.2), 1.0, inside))
 
 
-def _log2_wide(k: _Math, x: str) -> tuple[_Math, str]:
+def _log2_wide(k: FloatLanes, x: str) -> tuple[FloatLanes, str]:
     """log2 of a positive finite float32, as float64, to about 2**-40."""
     tiny = k.op("fcmp olt", x, 1.1754943508222875e-38)
     scaled = k.select(tiny, k.op("fmul", x, 8388608.0), x)
@@ -210,7 +219,7 @@ def _log2_wide(k: _Math, x: str) -> tuple[_Math, str]:
     return w, w.fma(s, series, count)
 
 
-def _exp2_wide(k: _Math, w: _Math, x: str) -> str:
+def _exp2_wide(k: FloatLanes, w: FloatLanes, x: str) -> str:
     """2**x of a float64 in [-160, 160], rounded to float32."""
     magic = 6755399441055744.0  # 1.5 * 2**52
     shifted = w.op("fadd", x, magic)
@@ -226,7 +235,7 @@ def _exp2_wide(k: _Math, w: _Math, x: str) -> str:
     return k.b.pure(f"fptrunc {w.kind} {wide} to {k.kind}", wide)
 
 
-def _pow(k: _Math, x: str, y: str) -> str:
+def _pow(k: FloatLanes, x: str, y: str) -> str:
     """2**(y * log2|x|) in float64, then C's special cases."""
     size, inf = k.abs(x), float("inf")
     finite = k.select(k.op("fcmp ueq", size, inf), 1.0, size)
@@ -247,15 +256,15 @@ def _pow(k: _Math, x: str, y: str) -> str:
     return k.select(_either(k, k.op("fcmp oeq", x, 1.0), k.op("fcmp oeq", y, 0.0)), 1.0, result)
 
 
-def _both(k: _Math, a: str, c: str) -> str:
+def _both(k: FloatLanes, a: str, c: str) -> str:
     return k.b.pure(f"and {k.flag} {a}, {c}", a, c)
 
 
-def _either(k: _Math, a: str, c: str) -> str:
+def _either(k: FloatLanes, a: str, c: str) -> str:
     return k.b.pure(f"or {k.flag} {a}, {c}", a, c)
 
 
-def _pow_sign(k: _Math, x: str, y: str, result: str) -> str:
+def _pow_sign(k: FloatLanes, x: str, y: str, result: str) -> str:
     """Negative x: odd integers y keep the sign; a y that is no integer gives NaN unless x is 0 or infinite."""
     whole = k.b.intrinsic(k.kind, f"llvm.trunc.{k.short}", (k.kind, y))
     is_integer = k.op("fcmp oeq", whole, y)
@@ -270,18 +279,18 @@ def _pow_sign(k: _Math, x: str, y: str, result: str) -> str:
     return k.select(_both(k, ordinary, not_integer), float("nan"), signed)
 
 
-_UNARY: dict[str, Callable[[_Math, str], str]] = {
+_UNARY: dict[str, Callable[[FloatLanes, str], str]] = {
     "exp": _exp, "log": _log, "tanh": _tanh, "erf": _erf, "sigmoid": _sigmoid, "normcdf": _normcdf,
     "exp_flushed": _exp_flushed,
 }  # fmt: skip
-_BINARY: dict[str, Callable[[_Math, str, str], str]] = {"pow": _pow}
+_BINARY: dict[str, Callable[[FloatLanes, str, str], str]] = {"pow": _pow}
 OWN = frozenset(_UNARY) | frozenset(_BINARY)
 
 
 def math_function(name: str, lanes: int, declared: dict[str, str]) -> tuple[str, str]:
     """The symbol and text of one function; notes what it needs declared."""
     b = Builder()
-    k = _Math(b, lanes)
+    k = FloatLanes(b, lanes)
     symbol = f"armillary_{name}_{k.short}"
     if name in _UNARY:
         result, parameters = _UNARY[name](k, "%x"), f"{k.kind} %x"

@@ -183,7 +183,7 @@ def test_math_functions_agree_with_the_interpreter(dtype: str, lanes: int, targe
 
 
 @pytest.mark.parametrize("lanes", [1, 16])
-@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sigmoid"])
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sigmoid", "sin", "cos"])
 def test_our_float32_functions_are_within_three_ulp_over_the_whole_range(name: str, lanes: int) -> None:
     bits = np.arange(0, 2**32, 65521, dtype=np.uint64).astype(np.uint32)
     x = bits[: len(bits) // 16 * 16].view(np.float32).copy()
@@ -194,7 +194,7 @@ def test_our_float32_functions_are_within_three_ulp_over_the_whole_range(name: s
         wide = x.astype(np.float64)
         exact = {
             "exp": np.exp, "log": np.log, "tanh": np.tanh, "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
-            "erf": np.vectorize(math.erf),
+            "erf": np.vectorize(math.erf), "sin": np.sin, "cos": np.cos,
         }[name](wide)  # fmt: skip
         want = exact.astype(np.float32)
         assert (np.isnan(got) == np.isnan(want)).all()
@@ -202,6 +202,23 @@ def test_our_float32_functions_are_within_three_ulp_over_the_whole_range(name: s
         assert (got[~kept & np.isinf(want)] == want[~kept & np.isinf(want)]).all()
         error = np.abs(got[kept] - exact[kept]) / np.spacing(np.abs(want[kept])).astype(np.float64)
     assert error.max() <= 3, f"{error.max()} ulp at {x[kept][error.argmax()]}"
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64"])
+@pytest.mark.parametrize("lanes", [1, 16])
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_angles_beside_multiples_of_a_quarter_turn(name: str, lanes: int, target: str) -> None:
+    turns = np.linspace(1, 640_000, 16_000).round() * (math.pi / 2)  # up to 1e6, from where on libm is asked
+    x = np.concatenate([turns, [0.0, -0.0, math.nan, math.inf, 1e6, -1e6, 3e38, 1e-40] * 4]).astype(np.float32)
+    got = np.zeros_like(x)
+    assert run(kernel({name: lambda a, b: call(name, a)}, "float32", len(x), lanes), target, x, x, got) == 0
+    with np.errstate(invalid="ignore"):
+        exact = {"sin": np.sin, "cos": np.cos}[name](x.astype(np.float64))
+    known = ~np.isnan(exact)
+    assert (np.isnan(got) == ~known).all()
+    error = np.abs(got[known] - exact[known]) / np.spacing(np.abs(exact[known]).astype(np.float32))
+    assert error.max() <= 3, f"{error.max()} ulp at {x[known][error.argmax()]}"
+    assert (np.signbit(got[x == 0]) == np.signbit(exact[x == 0])).all()
 
 
 @pytest.mark.parametrize("target", ["llvm", "c"])
