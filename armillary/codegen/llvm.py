@@ -18,7 +18,7 @@ from armillary.codegen.llvm_expr import cast
 from armillary.codegen.llvm_index import linear, sum_of
 from armillary.codegen.llvm_memory import store
 from armillary.codegen.llvm_registers import Shape, elements, is_unrolled, register_plan
-from armillary.codegen.llvm_state import Emitter, RegisterFile
+from armillary.codegen.llvm_state import ROOM, Emitter, RegisterFile
 from armillary.codegen.llvm_types import memory_element, register_type, vector
 from armillary.dtype import DType
 from armillary.target.cpu import CpuModel
@@ -121,6 +121,7 @@ def _workspace(
     if not used:
         return False
     pointer(slot, name, "align 64")
+    m.roomy.update(buffer for buffer, _ in used)
     for buffer, offset in used:
         m.pointers[buffer] = m.pure(f"getelementptr inbounds i8, ptr %{name}, i64 {offset}") if offset else f"%{name}"
     return True
@@ -294,7 +295,9 @@ def _allocate(m: FunctionEmitter, s: S.Allocate) -> None:
         raise refuse(
             "llvm", f"local buffer {buffer.name} of {count * buffer.dtype.element.bytes} bytes", "use scope global"
         )
-    name = f"%stack{len(m.allocas)}"
+    name, line = f"%stack{len(m.allocas)}", max(1, ROOM // buffer.dtype.element.bytes)
+    count = -(-count // line) * line
+    m.roomy.add(buffer)
     m.allocas.append(f"  {name} = alloca [{count} x {vector(memory_element(buffer.dtype.element), 1)}], align 64")
     m.pointers[buffer] = name
     m.stmt(s.body)

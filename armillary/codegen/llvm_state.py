@@ -23,6 +23,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 
 Rule = Callable[["Emitter", Any], str]  # Any: the node type of the rule's row
+ROOM = 64  # bytes that places in a workspace are multiples of
 EXPR_RULES: dict[type, Rule] = {}  # filled by llvm_expr and llvm_memory
 _LEAVES = frozenset({E.Var, E.IterVar, E.IntImm, E.FloatImm, E.StringImm})
 
@@ -61,6 +62,7 @@ class Emitter(Builder):
         self.mask: str | None = None  # lanes whose loads and divisions may run; None: all
         self.math: dict[str, str] = {}  # own vector functions used, name to text
         self.used: set[S.Buffer] = set()
+        self.roomy: set[S.Buffer] = set()  # those followed by room up to a multiple of ROOM bytes that nobody else has
 
     def value(self, item: E.Expr) -> str:
         """Emit an expression; the name (or constant) of its value in its register type."""

@@ -15,7 +15,18 @@ import numpy as np
 from armillary.dtype import DType
 from armillary.ops._common import dims_product, quiet
 from armillary.ops._late import T, te
-from armillary.ops.nn_common import Tensor, axis_of, call, f32, need_float, need_tensor, reshape_to, tensor, wide
+from armillary.ops.nn_common import (
+    Tensor,
+    axis_of,
+    call,
+    f32,
+    lowest,
+    need_float,
+    need_tensor,
+    reshape_to,
+    tensor,
+    wide,
+)
 from armillary.ops.nn_dense_onnx import type_of
 from armillary.ops.reduce import accumulator
 from armillary.record import record
@@ -65,6 +76,11 @@ def _reference_log(attrs: SoftmaxAttrs, x: Array) -> Array:
     return result
 
 
+def _larger(a: Any, b: Any) -> Any:
+    """The larger number. One that is none is passed over: its exponential makes the sum, and so the row, none."""
+    return T.select(T.greater(b, a), b, a)
+
+
 def _stages(attrs: SoftmaxAttrs, x: Tensor) -> tuple[Any, Any, Any, Any]:
     """The row maximum, a function that reads exp(x - max), its row sum, and how to drop the axis from an index."""
     axis = attrs.axis % len(x.shape)
@@ -77,8 +93,9 @@ def _stages(attrs: SoftmaxAttrs, x: Tensor) -> tuple[Any, Any, Any, Any]:
     def without(index: Any) -> list[Any]:
         return [*index[:axis], *index[axis + 1 :]]
 
+    largest = te.comm_reducer(_larger, lowest, name="max")
     top = te.compute(
-        rest, lambda *i: te.max(x(*with_axis(i, k_max)), axis=[k_max]), name="softmax_max", tag="softmax_max"
+        rest, lambda *i: largest(x(*with_axis(i, k_max)), axis=[k_max]), name="softmax_max", tag="softmax_max"
     )
     powers = te.compute(
         x.shape, lambda *i: te.exp_flushed(x(*i) - top(*without(i))), name="softmax_exp", tag="softmax_exp"

@@ -368,3 +368,30 @@ def test_attention_over_keys_that_fill_no_vector_has_no_condition_in_its_vectors
     inside = text[text.index("attention_products") :]
     assert "if_then_else" not in inside and "if " not in inside
     assert all("attention_max" in line for line in inside.splitlines() if "select" in line)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 7, 7), (1, 5, 14, 14), (2, 2, 5, 3, 4), (3, 4, 1, 9), (3, 4, 9, 1)])
+def test_images_are_standardised_as_one_row(shape: tuple[int, ...]) -> None:
+    x = normal(len(shape), *shape)
+    axes = tuple(range(2, len(shape)))
+    scale = normal(1, shape[1], *[1] * len(axes))
+    got = compiled(lambda x, scale: relay.nn.standardize(x, axes) * scale, x=x, scale=scale)
+    wide = x.astype("float64")
+    wide = wide - wide.mean(axes, keepdims=True)
+    expected = wide / np.sqrt((wide**2).mean(axes, keepdims=True) + 1e-5) * scale
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("size", [7, 16, 49, 64, 197, 208])
+def test_rows_with_what_is_no_number(name: str, size: int) -> None:
+    x = normal(size, 6, size)
+    x[0, size // 2] = x[1, 0] = x[1, -1] = np.nan
+    x[2], x[3, 1], x[4, ::2] = np.nan, np.inf, -np.inf
+    got = compiled(lambda x: get_op(f"nn.{name}")(x), x=x)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        powers = np.exp(x.astype("float64") - x.max(1, keepdims=True))
+        expected = powers / powers.sum(1, keepdims=True)
+        expected = expected if name == "softmax" else np.log(expected)
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
+    assert np.isnan(got[:4]).all() and not np.isnan(got[4:]).any()

@@ -13,7 +13,7 @@ from armillary.schedules.cpu.common import static_extent
 from armillary.te.affine import Linear, Space
 from armillary.te.inline import rewriter
 from armillary.tir.build import as_int
-from armillary.tir.expr import Expr, IterVar, ProducerLoad, Reduce, Var
+from armillary.tir.expr import Expr, FloorDiv, FloorMod, IterVar, ProducerLoad, Reduce, Var
 
 MIN_EXTENT = 4  # shorter reductions are written out
 STRETCHES = (16, 8, 4)  # lengths of the blocks of channels, longest first
@@ -66,12 +66,17 @@ def contiguous_axis(schedule: te.Schedule, op: te.Operation) -> IterVar | None:
     for load in _loads(schedule, op):
         if not _reads(load.indices, reduced):
             continue  # a value for the whole row
-        last = (_outer_indices(load) or load.indices)[-1]
-        if op.axis and _step(space, last, op.axis[-1]) == 1 and static_extent(op.axis[-1]) > 1:
+        if op.axis and _walk(space, load, op.axis[-1]) == 1 and static_extent(op.axis[-1]) > 1:
             return None
         if found is None:
-            found = next((a for a in op.reduce_axis if _step(space, last, a) == 1), None)
+            found = next((a for a in op.reduce_axis if _walk(space, load, a) == 1), None)
     return found if found is not None and static_extent(found) >= MIN_EXTENT else None
+
+
+def _walk(space: Space, load: ProducerLoad, axis: IterVar) -> int | None:
+    """How far an axis moves a load along its last axis, or, where it is cut into several axes, in memory."""
+    step = _step(space, (_outer_indices(load) or load.indices)[-1], axis)
+    return _moves_in_memory(space, load, (axis.var,), {}) if step is None else step
 
 
 def crossing_axis(schedule: te.Schedule, op: te.Operation) -> IterVar | None:
@@ -87,6 +92,22 @@ def crossing_axis(schedule: te.Schedule, op: te.Operation) -> IterVar | None:
             if _step(space, last, axis) == 1 and static_extent(axis) > 1:
                 return axis
     return None
+
+
+def period(schedule: te.Schedule, op: te.Operation, least: int) -> int:
+    """After how many elements of the last axis, at least `least`, a load starts over: 100 for x % 100; 0 if none does.
+
+    A loop over as many has contiguous loads, if the axis is a multiple of that.
+    """
+    if not isinstance(op, te.ComputeOp) or not op.axis:
+        return 0
+    last, found = op.axis[-1], 0
+    for load in _loads(schedule, op):
+        for n in (n for i in load.indices for n in post_order(i)):
+            if isinstance(n, FloorDiv | FloorMod) and n.a is last.var and (size := as_int(n.b)) is not None:
+                fits = least <= size < static_extent(last) and static_extent(last) % size == 0
+                found = size if fits and (not found or size < found) else found
+    return found
 
 
 def transposed_axis(schedule: te.Schedule, op: te.Operation) -> tuple[IterVar, int] | None:

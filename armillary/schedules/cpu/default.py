@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from armillary import te
 from armillary.node import post_order
-from armillary.schedules.cpu.access import contiguous_axis, crossing_axis, transposed_axis
+from armillary.schedules.cpu.access import contiguous_axis, crossing_axis, period, transposed_axis
 from armillary.schedules.cpu.common import fuse_all, is_expensive, is_power_of_two, lanes_of, static_extent
 from armillary.schedules.cpu.images import axes_of_run
 from armillary.schedules.cpu.reduce import reduce_in_lanes
@@ -157,7 +157,11 @@ def _schedule_map(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> No
     work = math.prod(static_extent(a) for a in axes)
     if work >= MIN_TILED and tensor.dtype.bits == 32 and _transpose_in_tiles(schedule, tensor, lanes, work):
         return
-    if len(axes) > 1 and inner < SHORT_ROW * lanes and inner % lanes:
+    repeated = period(schedule, stage.op, lanes)
+    if repeated:
+        axes[-1:] = stage.split(axes[-1], factor=repeated)
+        inner = repeated
+    elif len(axes) > 1 and inner < SHORT_ROW * lanes and inner % lanes:
         inner = _fuse_run(stage, axes, axes_of_run(schedule, tensor), lanes)
     if inner >= lanes and len(axes) < len(tensor.op.axis):
         axes[-1], vector = stage.split(axes[-1], factor=lanes)

@@ -2,23 +2,73 @@
 
 In: a fused function whose anchor reduces the last axes and reads them again. Out: one parallel loop over rows; inside
 it every stage of the row, vectorised, while the row is in the first-level cache; reductions in lanes (reduce.py).
+Several reduced axes are seen as one, so that a row of images ends in one vector that is not full, not in one a line.
 Invariant: works for any number of leading axes; where the reduced axes are not the last ones, the default schedule.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from armillary import te
+from armillary.ops.nn_softmax import log_softmax, softmax
+from armillary.ops.nn_standardize import standardize
+from armillary.relay.op import Op
 from armillary.schedules.cpu.access import contiguous_axis
 from armillary.schedules.cpu.common import fuse_all, is_power_of_two, lanes_of, static_extent
 from armillary.schedules.cpu.default import MIN_PARALLEL, keep_row_values, schedule_default, schedule_injective
 from armillary.schedules.cpu.reduce import reduce_in_lanes
-from armillary.schedules.registry import Fused, Workload, implement
+from armillary.schedules.registry import Fused, Reason, ScheduleRule, Workload, implement
 from armillary.target.cpu import CpuModel, cpu_model
 
 IN_REGISTERS = 64  # elements of an intermediate that need no memory
+
+
+OPERATORS = (softmax, log_softmax, standardize)
+Compute = Callable[[Op, Any, te.Tensor], te.Tensor]  # of an operator, its attributes and its data
+
+
+def implement_rows(
+    kind: str, when: Callable[[Workload], Reason], compute: Compute, priority: int = 10
+) -> Callable[[ScheduleRule], ScheduleRule]:
+    """Decorator: register a schedule, and a way to compute, for every operator that walks rows."""
+
+    def register(rule: ScheduleRule) -> ScheduleRule:
+        for op in OPERATORS:
+            name, own = f"{op.name.removeprefix('nn.')}_{kind}", partial(compute, op)
+            implement(op.name, family="cpu", name=name, when=when, compute=own, priority=priority)(rule)
+        return rule
+
+    return register
+
+
+def computed(op: Op, attrs: Any, data: te.Tensor, **changes: Any) -> te.Tensor:  # Any: attributes differ
+    """The operator's own compute, with some attributes changed."""
+    assert op.compute_rule is not None, f"{op.name} is computed by te"
+    result: te.Tensor = op.compute_rule(replace(attrs, **changes), data)
+    return result
+
+
+def unravelled(index: Any, sizes: Sequence[int]) -> list[Any]:  # Any: te index expressions
+    """The indices along axes of these sizes that one index over all of them stands for."""
+    found = []
+    for position, size in enumerate(sizes):
+        rest = math.prod(sizes[position + 1 :])
+        one = index // rest if rest > 1 else index
+        found.append(one % size if position else one)
+    return found
+
+
+def raveled(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """The index over all axes of these sizes."""
+    total: Any = 0
+    for index, size in zip(indices, sizes, strict=True):
+        total = total * size + index
+    return total
 
 
 def reduced_axes(workload: Workload) -> tuple[int, ...]:
@@ -39,9 +89,24 @@ def _is_last(workload: Workload) -> str | None:
     return None if len(axes) < ndim else "there is a single row"
 
 
-@implement("nn.softmax", family="cpu", name="softmax_rows", when=_is_last)
-@implement("nn.log_softmax", family="cpu", name="log_softmax_rows", when=_is_last)
-@implement("nn.standardize", family="cpu", name="standardize_rows", when=_is_last)
+def _as_one_axis(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
+    """The operator over the last axes seen as one, in the shape of the data."""
+    shape, count = te.static_shape(data), 1 if isinstance(attrs.axis, int) else len(attrs.axis)
+    leading, sizes = len(shape) - count, shape[len(shape) - count :]
+    if count == 1 or shape[-1] == 1:
+        return computed(op, attrs, data)
+    flat = te.compute(
+        (*shape[:leading], math.prod(sizes)), lambda *i: data(*i[:-1], *unravelled(i[-1], sizes)),
+        name="flat", tag="injective",
+    )  # fmt: skip
+    result = computed(op, attrs, flat, axis=leading)
+    made: te.Tensor = te.compute(
+        shape, lambda *i: result(*i[:leading], raveled(i[leading:], sizes)), name="rows", tag="injective"
+    )
+    return made
+
+
+@implement_rows("rows", _is_last, _as_one_axis)
 def rows(schedule: te.Schedule, fused: Fused) -> None:
     """Every stage at the loop over rows."""
     output = fused.outputs[0]
@@ -56,7 +121,7 @@ def rows(schedule: te.Schedule, fused: Fused) -> None:
     at = fuse_all(stage, axes[:leading])
     if math.prod(static_extent(axis) for axis in axes) >= MIN_PARALLEL:
         stage.parallel(at)
-    _vectorize_last(stage, axes[leading:], lanes_of(cpu, output.dtype))
+    _vectorize_last(stage, [fuse_all(stage, axes[leading:])], lanes_of(cpu, output.dtype))
     for tensor in reversed(kept):
         _schedule_stage(schedule, tensor, leading, cpu)
         schedule[tensor].compute_at(stage, at)

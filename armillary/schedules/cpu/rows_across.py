@@ -9,20 +9,16 @@ Invariant: no vector holds two elements of one sum, so that nothing is added acr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 from armillary import te
-from armillary.ops.nn_softmax import log_softmax, softmax
-from armillary.ops.nn_standardize import standardize
 from armillary.relay.op import Op
 from armillary.relay.types import TensorType
 from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
 from armillary.schedules.cpu.default import MIN_PARALLEL, keep_row_values, schedule_default, schedule_injective
-from armillary.schedules.cpu.rows import reduced_axes
-from armillary.schedules.registry import Fused, Workload, implement
+from armillary.schedules.cpu.rows import computed, implement_rows, raveled, reduced_axes, unravelled
+from armillary.schedules.registry import Fused, Workload
 from armillary.target.cpu import CpuModel, cpu_model
 
 MOST_VECTORS = 8  # of a tile: its sums stay in registers
@@ -47,48 +43,20 @@ def _flattened(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
     groups = (shape[: axes[0]], shape[axes[0] : axes[-1] + 1], shape[axes[-1] + 1 :])
     flat = te.compute(
         tuple(map(math.prod, groups)),
-        lambda *i: data(*(v for one, sizes in zip(i, groups, strict=True) for v in _unravelled(one, sizes))),
+        lambda *i: data(*(v for one, sizes in zip(i, groups, strict=True) for v in unravelled(one, sizes))),
         name="flat", tag="injective",
     )  # fmt: skip
-    assert op.compute_rule is not None, f"{op.name} is computed by te"
-    result = op.compute_rule(replace(attrs, axis=1), flat)
+    result = computed(op, attrs, flat, axis=1)
 
     def back(*i: Any) -> Any:
         parts = (i[: axes[0]], i[axes[0] : axes[-1] + 1], i[axes[-1] + 1 :])
-        return result(*(_raveled(part, sizes) for part, sizes in zip(parts, groups, strict=True)))
+        return result(*(raveled(part, sizes) for part, sizes in zip(parts, groups, strict=True)))
 
     made: te.Tensor = te.compute(shape, back, name="columns", tag="injective")
     return made
 
 
-def _unravelled(index: Any, sizes: Sequence[int]) -> list[Any]:
-    """The indices along axes of these sizes that one index over all of them stands for."""
-    found = []
-    for position, size in enumerate(sizes):
-        rest = math.prod(sizes[position + 1 :])
-        one = index // rest if rest > 1 else index
-        found.append(one % size if position else one)
-    return found
-
-
-def _raveled(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
-    total: Any = 0
-    for index, size in zip(indices, sizes, strict=True):
-        total = total * size + index
-    return total
-
-
-def _for(op: Op) -> Callable[..., te.Tensor]:
-    return partial(_flattened, op)
-
-
-@implement("nn.softmax", family="cpu", name="softmax_across", when=_is_across, compute=_for(softmax), priority=9)
-@implement(
-    "nn.log_softmax", family="cpu", name="log_softmax_across", when=_is_across, compute=_for(log_softmax), priority=9
-)
-@implement(
-    "nn.standardize", family="cpu", name="standardize_across", when=_is_across, compute=_for(standardize), priority=9
-)
+@implement_rows("across", _is_across, _flattened, priority=9)
 def columns(schedule: te.Schedule, fused: Fused) -> None:
     """Every stage at the loop over tiles."""
     output, axes = fused.outputs[0], reduced_axes(fused.workload)

@@ -11,14 +11,9 @@ axis; its end may lie inside a vector, and is then a narrower version of the bod
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from armillary import te
-from armillary.ops.nn_softmax import log_softmax, softmax
-from armillary.ops.nn_standardize import standardize
 from armillary.relay.op import Op
 from armillary.relay.types import TensorType
 from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
@@ -29,8 +24,9 @@ from armillary.schedules.cpu.default import (
     schedule_default,
     schedule_injective,
 )
+from armillary.schedules.cpu.rows import computed, implement_rows
 from armillary.schedules.cpu.turn import turn_tiles
-from armillary.schedules.registry import Fused, Workload, implement
+from armillary.schedules.registry import Fused, Workload
 from armillary.target.cpu import cpu_model
 
 MAX_VECTORS = 2  # of a row; from there on a row alone fills its vectors well enough
@@ -55,25 +51,14 @@ def _turned(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
     """The operator over a copy with the last two axes swapped, swapped back."""
     *leading, rows, length = te.static_shape(data)
     across = te.compute((*leading, length, rows), lambda *i: data(*i[:-2], i[-1], i[-2]), name="turned", tag=PACKED)
-    assert op.compute_rule is not None, f"{op.name} is computed by te"
-    result = op.compute_rule(replace(attrs, axis=len(leading)), across)
+    result = computed(op, attrs, across, axis=len(leading))
     back: te.Tensor = te.compute(
         te.static_shape(data), lambda *i: result(*i[:-2], i[-1], i[-2]), name="rows", tag="injective"
     )
     return back
 
 
-def _for(op: Op) -> Callable[..., te.Tensor]:
-    return partial(_turned, op)
-
-
-@implement("nn.softmax", family="cpu", name="softmax_short", when=_is_short, compute=_for(softmax), priority=11)
-@implement(
-    "nn.log_softmax", family="cpu", name="log_softmax_short", when=_is_short, compute=_for(log_softmax), priority=11
-)
-@implement(
-    "nn.standardize", family="cpu", name="standardize_short", when=_is_short, compute=_for(standardize), priority=11
-)
+@implement_rows("short", _is_short, _turned, priority=11)
 def short_rows(schedule: te.Schedule, fused: Fused) -> None:
     """Every stage at the loop over blocks of rows."""
     output = fused.outputs[0]
