@@ -88,3 +88,41 @@ def test_a_mirrored_row_is_copied_by_vectors_inside() -> None:
     schedule = te.create_schedule(made.op)
     schedule_stage(schedule, made, cpu_model(AVX))
     assert "= x[ramp(" in str(lower_function(lower_schedule(schedule, [x, made], "f")))
+
+
+@pytest.mark.parametrize("times", [2, 3, 4, 5, 8, 16, 32])
+@pytest.mark.parametrize("width", [1, 5, 16, 37])
+def test_rows_whose_elements_are_repeated(width: int, times: int) -> None:
+    x = relay.var("x", shape=(3, width))
+    check(relay.repeat(x, times, axis=1), x)
+    check(relay.repeat(relay.repeat(x, times, axis=1), 2, axis=0) * relay.const(np.float32(3)), x)
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (3, 3), (5, 4), (4, 8), (3, 16), (5, 100), (2, 48), (7, 1), (3, 65)])
+@pytest.mark.parametrize("reps", [(1, 2), (3, 7), (2, 16), (2, 1)])
+def test_tiles(shape: tuple[int, int], reps: tuple[int, int]) -> None:
+    x = relay.var("x", shape=shape)
+    check(relay.tanh(relay.tile(x, reps)), x)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5, -1, -2, -3])
+@pytest.mark.parametrize("width", [1, 16, 50, 131])
+def test_rows_read_with_a_step(width: int, step: int) -> None:
+    x = relay.var("x", shape=(5, width))
+    begin, end = ((0, 0), (5, width)) if step > 0 else ((0, width - 1), (5, -width - 1))
+    check(relay.strided_slice(x, begin, end, (1, step)), x)
+
+
+def test_a_repeated_row_is_loaded_once_and_shuffled() -> None:
+    """No lane is loaded by itself: eight elements make a vector of sixteen."""
+    x = relay.var("x", shape=(8, 64))
+    with PassContext(opt_level=3):
+        text = build(relay.Function([x], relay.repeat(x, 2, axis=1)), AVX).get_source("ll")
+    assert "load <8 x float>" in text and "insertelement" not in text
+
+
+def test_a_row_that_starts_over_is_loaded_by_vectors() -> None:
+    x = relay.var("x", shape=(8, 100))
+    with PassContext(opt_level=3):
+        text = build(relay.Function([x], relay.tile(x, (1, 3))), AVX).get_source("ll")
+    assert "load <16 x float>" in text and "insertelement" not in text

@@ -55,6 +55,7 @@ from armillary.relay.transform.remove_unused_functions import remove_unused_func
 from armillary.relay.transform.simplify_expr import simplify_expr
 from armillary.relay.transform.simplify_expr_post_alter_op import simplify_expr_post_alter_op
 from armillary.relay.transform.simplify_inference import simplify_inference
+from armillary.relay.transform.take_as_repeat import take_as_repeat
 from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
 from armillary.relay.transform.to_graph_normal_form import to_graph_normal_form
 from armillary.relay.transform.transpose_as_shuffle import transpose_as_shuffle
@@ -152,6 +153,9 @@ def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
         # Whatever is switched off: no let that a folded branch left, each operator one that kernels can compute.
         to_graph_normal_form.bind(),
         legalize.bind(legalize_map_attr_name="", target=target),
+        # Rows are enlarged by vectors.
+        infer_type.bind(),
+        take_as_repeat.bind(),
         # Convolutions over three axes read frames where they lie.
         infer_type.bind(),
         frames_conv2d.bind(),
