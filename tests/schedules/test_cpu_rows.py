@@ -371,10 +371,12 @@ def test_attention_over_keys_that_fill_no_vector_has_no_condition_in_its_vectors
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 7, 7), (1, 5, 14, 14), (2, 2, 5, 3, 4), (3, 4, 1, 9), (3, 4, 9, 1)])
-def test_images_are_standardised_as_one_row(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("where", ["channel", "line", "column"])
+def test_images_are_standardised_as_one_row(shape: tuple[int, ...], where: str) -> None:
+    of = {"channel": (shape[1], *[1] * (len(shape) - 2)), "line": (*shape[2:-1], 1), "column": shape[-1:]}[where]
     x = normal(len(shape), *shape)
     axes = tuple(range(2, len(shape)))
-    scale = normal(1, shape[1], *[1] * len(axes))
+    scale = normal(1, *of)
     got = compiled(lambda x, scale: relay.nn.standardize(x, axes) * scale, x=x, scale=scale)
     wide = x.astype("float64")
     wide = wide - wide.mean(axes, keepdims=True)

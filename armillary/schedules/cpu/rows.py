@@ -21,6 +21,7 @@ from armillary.relay.op import Op
 from armillary.schedules.cpu.access import contiguous_axis
 from armillary.schedules.cpu.common import fuse_all, is_power_of_two, lanes_of, static_extent
 from armillary.schedules.cpu.default import MIN_PARALLEL, keep_row_values, schedule_default, schedule_injective
+from armillary.schedules.cpu.images import axes_of_run
 from armillary.schedules.cpu.reduce import reduce_in_lanes
 from armillary.schedules.registry import Fused, Reason, ScheduleRule, Workload, implement
 from armillary.target.cpu import CpuModel, cpu_model
@@ -55,12 +56,11 @@ def computed(op: Op, attrs: Any, data: te.Tensor, **changes: Any) -> te.Tensor: 
 
 def unravelled(index: Any, sizes: Sequence[int]) -> list[Any]:  # Any: te index expressions
     """The indices along axes of these sizes that one index over all of them stands for."""
-    found = []
-    for position, size in enumerate(sizes):
-        rest = math.prod(sizes[position + 1 :])
-        one = index // rest if rest > 1 else index
-        found.append(one % size if position else one)
-    return found
+    found: list[Any] = []
+    for size in reversed(sizes[1:]):
+        found.insert(0, index % size if size > 1 else 0)
+        index = index // size if size > 1 else index
+    return [index, *found] if sizes else []
 
 
 def raveled(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
@@ -121,7 +121,8 @@ def rows(schedule: te.Schedule, fused: Fused) -> None:
     at = fuse_all(stage, axes[:leading])
     if math.prod(static_extent(axis) for axis in axes) >= MIN_PARALLEL:
         stage.parallel(at)
-    _vectorize_last(stage, [fuse_all(stage, axes[leading:])], lanes_of(cpu, output.dtype))
+    run = min(len(axes) - leading, axes_of_run(schedule, output))
+    _vectorize_last(stage, [fuse_all(stage, axes[-run:])], lanes_of(cpu, output.dtype))
     for tensor in reversed(kept):
         _schedule_stage(schedule, tensor, leading, cpu)
         schedule[tensor].compute_at(stage, at)
