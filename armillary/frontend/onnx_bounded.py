@@ -16,9 +16,9 @@ import numpy as np
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx_loops import Walk
 from armillary.ops.nn_common import call
-from armillary.relay.expr import Constant, Expr, Function, Loop, Tuple, TupleGetItem, Var
+from armillary.relay.expr import Constant, Expr
 from armillary.relay.op import OnnxNode, onnx_rule
-from armillary.relay.types import TensorType, scalar_type
+from armillary.relay.types import TensorType
 
 Values = list[Expr]
 Build = Callable[[Walk, OnnxNode], Values]
@@ -127,24 +127,18 @@ def unique(walk: Walk, view: OnnxNode) -> Values:
 
 
 def non_max_suppression(walk: Walk, view: OnnxNode) -> Values:
-    """NonMaxSuppression: for each batch and class the best boxes, none of which overlaps a better one too much.
-
-    One loop for all batches and classes at once: an iteration picks the best box left and strikes what it covers.
-    """
+    """NonMaxSuppression: for each batch and class the best boxes, none of which overlaps a better one too much."""
     boxes, scores = view.input(0), view.input(1)
-    batch, classes, count = _shape(scores)
+    _, classes, count = _shape(scores)
     asked = view.optional_const(2, "largest number of boxes")
     most = min(count, 0 if asked is None else max(0, int(np.reshape(asked, -1)[0])))
-    covered = _overlaps(boxes, bool(view.int("center_point_box", 0)), _threshold(view, 3, 0.0))
-    alive: Expr = Constant(np.ones((batch, classes, count), bool))
-    if not view.missing(4):
-        alive = call("greater", scores, _threshold(view, 4, 0.0))
-        if walk.folder.value(alive) is None:
-            alive = call("logical_and", alive, Constant(np.ones((batch, classes, count), bool)))
     if most == 0:
         return [Constant(np.zeros((0, 3), np.int64))]
-    picks = _picks(walk, view, scores, covered, alive, most)  # (most, batch, classes), -1 where nothing was left
-    chosen = call("reshape", call("transpose", picks, axes=(1, 2, 0)), newshape=(-1,))
+    picks = call(
+        "vision.suppress_overlaps", boxes, scores, _threshold(view, 3, 0.0), _threshold(view, 4, 0.0),
+        most=most, centred=bool(view.int("center_point_box", 0)), has_least=not view.missing(4),
+    )  # fmt: skip
+    chosen = call("reshape", picks, newshape=(-1,))  # -1 where nothing was left
     positions, size = _compacted(call("greater_equal", chosen, i64(0)))
     rows = [
         call("floor_divide", positions, i64(classes * most)),
@@ -159,50 +153,3 @@ def _threshold(view: OnnxNode, index: int, default: float) -> Expr:
     if view.missing(index):
         return Constant(np.array(default, np.float32))
     return call("reshape", view.input(index), newshape=())
-
-
-def _overlaps(boxes: Expr, centred: bool, threshold: Expr) -> Expr:
-    """(batch, n, n) bool: whether the areas of two boxes have more in common than the threshold."""
-    parts = [call("take", boxes, i64(k), axis=2) for k in range(4)]
-    if centred:
-        x, y, w, h = parts
-        half = Constant(np.array(2, np.float32))
-        low = [y - h / half, x - w / half]
-        high = [y + h / half, x + w / half]
-    else:
-        low = [call("minimum", parts[k], parts[k + 2]) for k in range(2)]
-        high = [call("maximum", parts[k], parts[k + 2]) for k in range(2)]
-    zero = Constant(np.array(0, np.float32))
-    area = (high[0] - low[0]) * (high[1] - low[1])
-    common: Expr | None = None
-    for begin, end in zip(low, high, strict=True):
-        start = call("maximum", call("expand_dims", begin, axis=2), call("expand_dims", begin, axis=1))
-        stop = call("minimum", call("expand_dims", end, axis=2), call("expand_dims", end, axis=1))
-        length = call("maximum", stop - start, zero)
-        common = length if common is None else common * length
-    assert common is not None, "boxes have two axes"
-    whole = call("expand_dims", area, axis=2) + call("expand_dims", area, axis=1) - common
-    ratio = common / call("where", call("greater", whole, zero), whole, Constant(np.array(1, np.float32)))
-    return call("greater", ratio, threshold)
-
-
-def _picks(walk: Walk, view: OnnxNode, scores: Expr, covered: Expr, alive: Expr, most: int) -> Expr:
-    number, going = Var("number", scalar_type("int64")), Var("going", scalar_type("bool"))
-    left, points, overlap = (
-        Var(name, value.checked_type) for name, value in (("left", alive), ("scores", scores), ("overlap", covered))
-    )
-    lowest = Constant(np.array(-np.inf, np.float32))
-    best = call("argmax", call("where", left, points, lowest), axis=2, keepdims=True)  # (batch, classes, 1)
-    best = call("cast", best, dtype="int64")
-    batch, classes, count = _shape(scores)
-    line = i64(np.arange(count).reshape(1, 1, count))
-    is_best = call("equal", line, best)
-    some = call("any", left, axis=(2,), keepdims=False)
-    rows = call("take", overlap, call("squeeze", best, axis=(2,)), axis=1, batch_dims=1)  # (batch, classes, n)
-    kept = call("logical_and", left, call("logical_not", call("logical_or", rows, is_best)))
-    row = call("where", some, call("squeeze", best, axis=(2,)), i64(np.full((batch, classes), -1)))
-    body = Function((number, going, left, points, overlap), Tuple((going, kept, row)))
-    loop = Loop(
-        body, i64(most), Constant(np.array(True)), (alive, scores, covered), 1, most, walk.span(view)
-    )  # fmt: skip
-    return TupleGetItem(loop, 1)

@@ -35,6 +35,11 @@ class Pairs:
     places: Buffer
 
 
+def pairs_of(name: str, size: int, dtype: str) -> Pairs:
+    """Scratch memory for pairs."""
+    return Pairs(scratch(f"{name}_keys", size, dtype), scratch(f"{name}_places", size, "int32"))
+
+
 def key_dtype(dtype: DType) -> str:
     """The dtype of the keys of a type."""
     return "int64" if dtype.bits > 32 else "int32"
@@ -83,6 +88,12 @@ def _vector(body: Callable[[Var], Stmt]) -> Stmt:
     return loop("lane", LANES, body, S.LoopKind.VECTORIZED)
 
 
+def lanes_sum(buffer: Buffer) -> Expr:
+    """The sum of a vector of LANES integers."""
+    lanes = E.BufferLoad(buffer, (E.Ramp(T.const(0), T.const(1), LANES),))
+    return T.call("vector_reduce_add", lanes, dtype=str(buffer.dtype))
+
+
 def whole_vectors(count: Index) -> Any:  # Any: a number or an expression
     """Vectors that hold so many keys."""
     return -(-count // LANES) if isinstance(count, int) else T.floordiv(T.add(count, LANES - 1), LANES)
@@ -117,7 +128,6 @@ def kth_largest(keys: Buffer, count: Index, k: int, found: Buffer) -> Stmt:
     bits = keys.dtype.bits
     sums = scratch("sums", LANES, dtype, "local")
     one, zero = T.const(1, dtype), T.const(0, dtype)
-    lanes = E.Ramp(T.const(0), T.const(1), LANES)
 
     def try_bit(bit: Var) -> Stmt:
         step = T.shift_left(one, T.sub(T.const(bits - 1, dtype), T.cast(bit, dtype)))
@@ -133,8 +143,7 @@ def kth_largest(keys: Buffer, count: Index, k: int, found: Buffer) -> Stmt:
                     )
                 )
 
-            total = T.call("vector_reduce_add", E.BufferLoad(sums, (lanes,)), dtype=dtype)
-            keep = let(total, lambda n: S.IfThenElse(
+            keep = let(lanes_sum(sums), lambda n: S.IfThenElse(
                 T.greater_equal(n, k),
                 S.seq(store(found, threshold, 0), store(found, T.select(T.equal(n, k), one, zero), 1)),
             ))  # fmt: skip
@@ -192,7 +201,6 @@ def above(keys: Buffer, count: Index, threshold: Expr, into: Buffer) -> Stmt:
     dtype = str(keys.dtype)
     sums = scratch("sums", LANES, dtype, "local")
     one, zero = T.const(1, dtype), T.const(0, dtype)
-    total = T.call("vector_reduce_add", E.BufferLoad(sums, (E.Ramp(T.const(0), T.const(1), LANES),)), dtype=dtype)
 
     def add(v: Var) -> Stmt:
         return _vector(
@@ -205,7 +213,7 @@ def above(keys: Buffer, count: Index, threshold: Expr, into: Buffer) -> Stmt:
         [sums],
         _vector(lambda n: store(sums, zero, n)),
         loop("v", whole_vectors(count), add),
-        store(into, total, 0),
+        store(into, lanes_sum(sums), 0),
     )
 
 

@@ -30,6 +30,7 @@ from armillary.ops._order import (
     let,
     lowest_behind,
     lowest_key,
+    pairs_of,
     select_largest,
     sort_pairs,
     sorted_size,
@@ -126,17 +127,13 @@ def _row_keys(data: te.Tensor, axis: int, block: int, ascending: bool) -> te.Ten
     return elements((*shape[:axis], -(-size // block), *shape[axis + 1 :]), element, name="block_keys")
 
 
-def _pairs(name: str, size: int, dtype: str) -> Pairs:
-    return Pairs(scratch(f"{name}_keys", size, dtype), scratch(f"{name}_places", size, "int32"))
-
-
 def _best_of_blocks(
     row: Callable[[Scalar], Scalar], maximum: Callable[[Scalar], Scalar], size: int, block: int, k: int, best: Pairs
 ) -> Stmt:
     """The k first keys of a row, of which `maximum` gives the largest of each block, with their places."""
     blocks, dtype = -(-size // block), str(best.keys.dtype)
     maxima, found = scratch("maxima", blocks + LANES, dtype), scratch("reached", 2, dtype, "local")
-    pool = _pairs("pool", (k - 1) * block + k + LANES, dtype)
+    pool = pairs_of("pool", (k - 1) * block + k + LANES, dtype)
 
     def look(low: Var) -> Stmt:
         taken = Collector(pool, low, k)
@@ -197,7 +194,7 @@ def ordered(
                 order = scratch("order", k, "int32")
                 return allocate([order], _keep_best(ins[0], order, size, k, at, ascending), emit(order))
             room = max(k + 1, sorted_size(k))
-            best, spare = (_pairs(name, room, key_dtype(data.dtype)) for name in ("best", "spare"))
+            best, spare = (pairs_of(name, room, key_dtype(data.dtype)) for name in ("best", "spare"))
             found = _first_pairs(
                 lambda p: key_of(load(ins[0], *at(p)), ascending), lambda b: load(ins[-1], *at(b)), size, block, k, best
             )
