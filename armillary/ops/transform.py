@@ -44,6 +44,8 @@ class AxisAttrs:
 
 # --- concatenate, stack -------------------------------------------------------------------------------------------
 
+_WHOLE = 16  # elements: where parts of rows meet at a multiple of them, no vector has elements of two parts
+_MOST_CUTS = 8  # parts of a row whose loops are told apart
 concatenate = Op("concatenate", kind=Kind.INJECTIVE, inputs=("*data",), doc="Tensors one after another, along an axis.")
 concatenate.attrs(AxisAttrs)
 
@@ -90,7 +92,11 @@ def concatenate_compute(attrs: AxisAttrs, data: Sequence[te.Tensor]) -> te.Tenso
         value = tensor(*i[:axis], i[axis] - start, *i[axis + 1 :])
         for tensor, size in reversed(parts[:-1]):
             end, start = start, start - size
-            value = T.if_then_else(i[axis] < end, tensor(*i[:axis], i[axis] - start, *i[axis + 1 :]), value)
+            first = tensor(*i[:axis], i[axis] - start, *i[axis + 1 :])
+            if axis == len(shape) - 1 and end % _WHOLE and len(parts) <= _MOST_CUTS:
+                value = T.if_then_else(T.likely(i[axis] >= end), value, first)
+            else:
+                value = T.if_then_else(i[axis] < end, first, value)
         return value
 
     if not parts:

@@ -126,3 +126,17 @@ def test_a_row_that_starts_over_is_loaded_by_vectors() -> None:
     with PassContext(opt_level=3):
         text = build(relay.Function([x], relay.tile(x, (1, 3))), AVX).get_source("ll")
     assert "load <16 x float>" in text and "insertelement" not in text
+
+
+@pytest.mark.parametrize("widths", [(4, 80), (2, 2, 81), (1, 1, 1, 1), (16, 5), (33, 31), (100, 7, 100), (3,) * 11])
+def test_rows_of_parts(widths: tuple[int, ...]) -> None:
+    parts = [relay.var(f"x{k}", shape=(3, 9, width)) for k, width in enumerate(widths)]
+    joined = relay.concatenate([relay.tanh(parts[0]), *parts[1:]], axis=-1)
+    check(relay.maximum(joined, relay.const(np.float32(-0.3))), *parts)
+
+
+def test_parts_of_a_row_are_copied_by_vectors() -> None:
+    x, y = relay.var("x", shape=(9, 4)), relay.var("y", shape=(9, 80))
+    with PassContext(opt_level=3):
+        text = build(relay.Function([x, y], relay.concatenate([x, y], axis=1)), AVX).get_source("tir")
+    assert "if_then_else" not in text and "1, 12)]" in text and "for i1_inner" not in text
