@@ -140,3 +140,17 @@ def test_parts_of_a_row_are_copied_by_vectors() -> None:
     with PassContext(opt_level=3):
         text = build(relay.Function([x, y], relay.concatenate([x, y], axis=1)), AVX).get_source("tir")
     assert "if_then_else" not in text and "1, 12)]" in text and "for i1_inner" not in text
+
+
+@pytest.mark.parametrize("method", ["linear", "cubic"])
+@pytest.mark.parametrize("size", [(18, 74), (27, 50), (9, 75), (5, 16), (40, 37)])
+def test_images_resized_by_blending_rows(size: tuple[int, int], method: str) -> None:
+    x = relay.var("x", shape=(2, 3, 9, 37))
+    check(relay.tanh(relay.image.resize2d(x, size, method=method)), x)
+
+
+def test_blended_rows_are_made_once_and_then_read() -> None:
+    x = relay.var("x", shape=(1, 2, 9, 37))
+    with PassContext(opt_level=3):
+        text = build(relay.Function([x], relay.image.resize2d(x, (18, 74))), AVX).get_source("tir")
+    assert text.count("alloc ") == 1 and "Buffer[(37,), float32]" in text

@@ -18,6 +18,7 @@ from armillary.tir.expr import Expr, FloorDiv, FloorMod, IterVar, ProducerLoad, 
 MIN_EXTENT = 4  # shorter reductions are written out
 STRETCHES = (16, 8, 4)  # lengths of the blocks of channels, longest first
 MIN_STRETCH = 4
+MIN_ROW_LOADS = 2  # of an element that is cheaper to store than to make twice
 MOST_LOADS = 64  # of one stage that are looked at
 
 
@@ -108,6 +109,34 @@ def period(schedule: te.Schedule, op: te.Operation, least: int) -> int:
                 fits = least <= size < static_extent(last) and static_extent(last) % size == 0
                 found = size if fits and (not found or size < found) else found
     return found
+
+
+def gathered_rows(schedule: te.Schedule, tensor: te.Tensor) -> list[te.Tensor]:
+    """Inlined stages, of several loads an element, whose rows a stage reads at places that it loads: a resize's rows.
+
+    They have the stage's axes but the last, and are read twice or more in each place: stored, their elements are made
+    once, by vectors, and not each time they are read, lane by lane.
+    """
+    op = tensor.op
+    if not isinstance(op, te.ComputeOp) or len(op.axis) < 2 or isinstance(op.body[0], Reduce) or len(op.body) > 1:
+        return []
+    reads: dict[te.ComputeOp, int] = {}
+    stack = [op.body[0]]
+    while stack:
+        for load in (n for n in post_order(stack.pop()) if isinstance(n, ProducerLoad)):
+            source = load.producer.op
+            if not isinstance(source, te.ComputeOp) or not schedule[source].is_inline:
+                continue
+            has_rows = len(source.axis) == len(op.axis) and all(
+                static_extent(a) == static_extent(b) and (i is b.var or static_extent(b) == 1)
+                for a, b, i in zip(source.axis[:-1], op.axis[:-1], load.indices[:-1], strict=True)
+            )
+            if has_rows and any(isinstance(n, ProducerLoad) for n in post_order(load.indices[-1])):
+                reads[source] = reads.get(source, 0) + 1
+                continue
+            apply = rewriter({a.var: i for a, i in zip(source.axis, load.indices, strict=True)})
+            stack.append(apply(source.body[load.producer.value_index]))
+    return [s.output(0) for s, n in reads.items() if n > 1 and len(_loads(schedule, s)) > MIN_ROW_LOADS]
 
 
 def transposed_axis(schedule: te.Schedule, op: te.Operation) -> tuple[IterVar, int] | None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from armillary import te
 from armillary.node import post_order
-from armillary.schedules.cpu.access import contiguous_axis, crossing_axis, period, transposed_axis
+from armillary.schedules.cpu.access import contiguous_axis, crossing_axis, gathered_rows, period, transposed_axis
 from armillary.schedules.cpu.common import fuse_all, is_expensive, is_power_of_two, lanes_of, static_extent
 from armillary.schedules.cpu.images import axes_of_run
 from armillary.schedules.cpu.reduce import reduce_in_lanes
@@ -36,7 +36,30 @@ def schedule_default(schedule: te.Schedule, fused: Fused) -> None:
     """Inline what is cheap to recompute, then schedule each remaining stage on its own."""
     cpu = cpu_model(fused.workload.target)
     for tensor in keep_transpositions(schedule, schedule_injective(schedule, fused)):
-        schedule_stage(schedule, tensor, cpu)
+        rows = gathered_rows(schedule, tensor)
+        if not rows:
+            schedule_stage(schedule, tensor, cpu)
+        elif not any(r.op is tensor.op for r in rows):
+            _schedule_gather(schedule, tensor, rows, cpu)
+
+
+def _schedule_gather(schedule: te.Schedule, tensor: te.Tensor, rows: Sequence[te.Tensor], cpu: CpuModel) -> None:
+    """A map that takes its elements from rows: these are made whole, once for each of its own rows, and then read."""
+    stage, lanes = schedule[tensor], lanes_of(cpu, tensor.dtype)
+    *outer, last = stage.op.axis
+    work = math.prod(static_extent(a) for a in stage.op.axis)
+    at = fuse_all(stage, outer)
+    if work >= MIN_PARALLEL:
+        stage.parallel(at)
+    if static_extent(last) >= lanes:
+        _, vector = stage.split(last, factor=lanes)
+        stage.vectorize(vector)
+    for row in rows:
+        made = schedule[row]
+        made.compute_at(stage, at)
+        if static_extent(made.op.axis[-1]) >= lanes:
+            _, vector = made.split(made.op.axis[-1], factor=lanes)
+            made.vectorize(vector)
 
 
 def keep_transpositions(schedule: te.Schedule, kept: Sequence[te.Tensor]) -> list[te.Tensor]:
