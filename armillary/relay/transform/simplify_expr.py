@@ -281,6 +281,35 @@ def zero_padding(expr: Call) -> Expr | None:
     return expr.args[0] if width and all(p == 0 for pair in width for p in pair) else None
 
 
+def tanh_of_softplus(expr: Call) -> Expr | None:
+    """tanh(relu(x) + log(exp(-abs(x)) + 1))  ->  n / (n + 2) with n = e * (e + 2), e = exp(min(x, 20))   of float32
+
+    As tanh(log(y)) is (y * y - 1) / (y * y + 1): one function of three is left of mish. From 20 on it is 1.
+    """
+    ty, total = tensor(expr), expr.args[0]
+    if ty is None or ty.dtype != "float32" or op_name(total) != "add" or not isinstance(total, Call):
+        return None
+    for ramp, rest in (total.args, total.args[::-1]):
+        x = ramp.args[0] if op_name(ramp) == "nn.relu" and isinstance(ramp, Call) else None
+        shrunk = _argument(_argument(rest, "log"), "add", 1.0)
+        if x is not None and _argument(_argument(_argument(shrunk, "exp"), "negative"), "abs") is x:
+            power = call("exp", call("minimum", x, Constant(np.array(_ALL, np.float32))))
+            two = Constant(np.array(2, np.float32))
+            less_one = power * (power + two)
+            return less_one / (less_one + two)
+    return None
+
+
+def _argument(expr: Expr | None, name: str, other: float | None = None) -> Expr | None:
+    """What an operator of that name is applied to, and added to `other`."""
+    if not isinstance(expr, Call) or op_name(expr) != name:
+        return None
+    if other is None:
+        return expr.args[0]
+    return next((a for a, b in (expr.args, expr.args[::-1]) if splat(b) == other), None)
+
+
+_ALL = 20.0  # exp(2 * 20) + 2 is exp(2 * 20)
 _RULES: dict[str, tuple[Callable[[Call], Expr | None], ...]] = {
     "add": (add_zero, _reassociate),
     "subtract": (subtract_zero,),
@@ -288,6 +317,7 @@ _RULES: dict[str, tuple[Callable[[Call], Expr | None], ...]] = {
     "divide": (divide_one,),
     "power": (small_power,),
     "cast": (same_cast, widening_casts),
+    "tanh": (tanh_of_softplus,),
     "transpose": (noop_transpose, consecutive_transposes),
     "layout_transform": (consecutive_layouts,),
     "nn.relu": (relu_twice,),
