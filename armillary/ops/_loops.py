@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from armillary.tir.stmt import Buffer, LoopKind, Stmt
 
 Index = Any  # Any: int or expression
+LANES = 16  # elements of a vector
 
 
 def loop(name: str, extent: Index, body: Callable[[Var], Stmt], kind: LoopKind | None = None) -> Stmt:
@@ -53,6 +54,25 @@ def nest(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
         return loop(f"i{len(index)}", shape[len(index)], lambda v: level([*index, v]))
 
     return level([])
+
+
+def nest_apart(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
+    """`nest` for elements that do not depend on one another: the last axis by vectors."""
+    if not shape:
+        return body([])
+    *outer, last = shape
+    whole, rest = divmod(last, LANES)
+
+    def line(index: list[Expr]) -> Stmt:
+        def vector(v: Var) -> Stmt:
+            return loop("n", LANES, lambda n: body([*index, T.add(T.mul(v, LANES), n)]), S.LoopKind.VECTORIZED)
+
+        parts = [loop("v", whole, vector)] if whole else []
+        if rest or not whole:
+            parts.append(loop("n", rest, lambda n: body([*index, T.add(n, whole * LANES)])))
+        return S.seq(*parts)
+
+    return nest(outer, line)
 
 
 def load(buffer: Buffer, *index: Index) -> Expr:

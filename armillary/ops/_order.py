@@ -2,8 +2,8 @@
 
 In: a row of values of any number type. Out: statements that leave the positions of its k first values, in order, in
 scratch memory. A value becomes a *key*, a signed integer whose order is the order of the result, so that nothing below
-knows NaN, -0 or directions. Invariant: of equal keys the earlier position comes first; vectors of `LANES` keys, and
-their last one is filled with the lowest key, which no threshold counts. Users: sort.py.
+knows NaN, -0 or directions. Invariant: of equal keys the earlier position comes first; keys come in vectors, the
+last of which is filled with the lowest key, which no threshold counts. Users: sort.py, vision_nms.py.
 
 A threshold is found bit by bit: count the keys that reach it, keep the bit if k do. Of long rows the maxima of blocks
 are enough: as k blocks reach the k-th largest maximum, the k first values do, and they lie in few blocks.
@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from armillary.dtype import DType
 from armillary.ops._late import E, S, T
-from armillary.ops._loops import Index, load, loop, scratch, store
+from armillary.ops._loops import LANES, Index, load, loop, scratch, store
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr, Var
     from armillary.tir.stmt import Buffer, Stmt
 
-LANES = 16  # keys in a vector
 RUN = 128  # keys that are sorted by counting, at most: of twice as many another merge is cheaper
 
 

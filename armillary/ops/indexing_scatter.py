@@ -15,7 +15,7 @@ import numpy as np
 from armillary.errors import TypeMismatch
 from armillary.ops._common import axis_of, check_kind, check_same_dtype, f32, i32, ints
 from armillary.ops._late import S, scalar, te
-from armillary.ops._loops import load, nest, rows, store
+from armillary.ops._loops import load, nest, nest_apart, rows, store
 from armillary.ops.broadcast import add, floor_mod
 from armillary.ops.indexing import numpy_wrapped, wrapped
 from armillary.ops.nn_common import reshape_to
@@ -76,7 +76,7 @@ def _extern(
         head = len(shape) if len(shape) < 2 else len(shape) - 1
 
         def copy_row(i: list[Scalar]) -> Stmt:
-            return nest(shape[head:], lambda j: store(outs[0], load(ins[0], *i, *j), *i, *j))
+            return nest_apart(shape[head:], lambda j: store(outs[0], load(ins[0], *i, *j), *i, *j))
 
         return S.seq(rows(shape[:head], copy_row), update(ins, outs[0]))
 
@@ -216,7 +216,8 @@ def scatter_nd_compute(attrs: ScatterNdAttrs, data: te.Tensor, indices: te.Tenso
             at = [*(wrapped(load(ins[1], k, *i[:count]), shape[k]) for k in range(depth)), *i[count:]]
             return store(out, combine(load(out, *at), load(ins[2], *i)), *at)
 
-        return nest(values, one)
+        walk = nest_apart if len(values) > count else nest  # elements of a slice have places of their own
+        return walk(values, one)
 
     return _extern(data, [indices, updates], "scatter_nd", update)
 

@@ -16,7 +16,7 @@ from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axis_of, check_kind, f32, i32, of_type, quiet
 from armillary.ops._late import S, T, scalar, te
-from armillary.ops._loops import load, loop, nest, rows, store
+from armillary.ops._loops import load, loop, nest, nest_apart, rows, store
 from armillary.ops.shape import reshape_compute
 from armillary.record import record
 from armillary.relay.expr import Expr
@@ -116,7 +116,8 @@ def _scan(
             value = T.cast(load(data, *(before if attrs.exclusive else at)), out.dtype)
             return store(out, combine(load(out, *before), value), *at)
 
-        return S.seq(nest(tail, first), loop("k", last, lambda step: nest(tail, lambda i: later(step, i))))
+        steps = loop("k", last, lambda step: nest_apart(tail, lambda i: later(step, i)))
+        return S.seq(nest_apart(tail, first), steps)
 
     if 0 in shape:
         return nest(shape, lambda i: store(out, T.const(neutral, out.dtype), *i))

@@ -17,9 +17,8 @@ from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, of_type
 from armillary.ops._late import S, T, te
-from armillary.ops._loops import load, loop, rows, scratch, store
+from armillary.ops._loops import LANES, load, loop, rows, scratch, store
 from armillary.ops._order import (
-    LANES,
     Collector,
     Pairs,
     allocate,

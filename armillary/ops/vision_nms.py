@@ -18,9 +18,8 @@ import numpy as np
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._late import S, T, te
-from armillary.ops._loops import load, loop, rows, scratch, store
+from armillary.ops._loops import LANES, load, loop, rows, scratch, store
 from armillary.ops._order import (
-    LANES,
     Pairs,
     allocate,
     key_of,
