@@ -105,7 +105,8 @@ def _mirrored(mode: str, width: Any, x: Tensor) -> Tensor:
         inside = ([places[-1] >= 0] if before else []) + ([places[-1] < x.shape[-1]] if after else [])
         if not inside:
             return x(*rows)
-        return te.if_then_else(T.all_of(*inside), x(*rows[:-1], places[-1]), x(*rows))  # vectors inside the row
+        test = T.likely(T.all_of(*inside))  # vectors inside the row, also where threads share a single one
+        return te.if_then_else(test, x(*rows[:-1], places[-1]), x(*rows))
 
     return te.compute(shape, element, name="pad", tag="injective")
 

@@ -154,3 +154,12 @@ def test_blended_rows_are_made_once_and_then_read() -> None:
     with PassContext(opt_level=3):
         text = build(relay.Function([x], relay.image.resize2d(x, (18, 74))), AVX).get_source("tir")
     assert text.count("alloc ") == 1 and "Buffer[(37,), float32]" in text
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "symmetric", "wrap", "constant"])
+@pytest.mark.parametrize("shape", [(1, 700), (3, 40), (2, 5, 33), (20, 7), (4, 128)])
+def test_rows_with_borders(shape: tuple[int, ...], mode: str) -> None:
+    x = relay.var("x", shape=shape)
+    for before, after in ((3, 3), (0, 5), (6, 0), (16, 6)):
+        width = [(0, 0)] * (len(shape) - 1) + [(min(before, shape[-1] - 1), min(after, shape[-1] - 1))]
+        check(relay.nn.pad(x, pad_width=width, pad_mode=mode), x)
