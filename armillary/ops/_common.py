@@ -117,6 +117,15 @@ def broadcast_index(shape: Sequence[int], index: Sequence[Any]) -> tuple[Any, ..
     return tuple(0 if dim == 1 else i for dim, i in zip(shape, tail, strict=True))
 
 
+def unravelled(index: Any, sizes: Sequence[int]) -> list[Any]:  # Any: te index expressions
+    """The indices along axes of these sizes that one index over all of them stands for."""
+    found: list[Any] = []
+    for size in reversed(sizes[1:]):
+        found.insert(0, index % size if size > 1 else 0)
+        index = index // size if size > 1 else index
+    return [index, *found] if sizes else []
+
+
 def dims_product(dims: Iterable[Dim]) -> Dim:
     """The product; unknown if a factor is unknown and none is 0."""
     total: Dim = 1

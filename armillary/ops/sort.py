@@ -8,6 +8,7 @@ sort of k elements. The loops are those of _order.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
-from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, of_type
+from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, of_type, unravelled
 from armillary.ops._late import S, T, te
 from armillary.ops._loops import LANES, load, loop, rows, scratch, store
 from armillary.ops._order import (
@@ -34,6 +35,7 @@ from armillary.ops._order import (
     sort_pairs,
     sorted_size,
 )
+from armillary.ops._order_across import keep_best
 from armillary.ops.transform_slice import strided_slice
 from armillary.record import record
 from armillary.relay.expr import Expr, TupleGetItem
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 FEW = 16  # up to this k of a short row, keeping the best k in order beats finding a threshold
 SHORT = 128  # elements of such a row, at most
+ACROSS = 8  # of short rows that are as many as a vector has lanes, up to so many are found for all of them together
 _BLOCKS = (16, 32, 64, 128, 256)  # lengths of blocks
 _BLOCKS_FOR_EACH = 2  # blocks for each of the k values, at least: else they lie in most blocks
 _COUNT, _LOOK = 2.6, 4.0  # cycles: to count one maximum for every bit, to look at one element of a block
@@ -163,6 +166,57 @@ def _first_pairs(row: Callable[[Scalar], Scalar], maximum: Any, size: int, block
     return allocate([keys], fill_keys(keys, row, size), select_largest(keys, lambda i: i, size, k, best))
 
 
+def _emit(data: Buffer, outs: list[Buffer], wanted: str, at: At, k: int, place_of: Callable[[Scalar], Scalar]) -> Stmt:
+    """The values at k places, the places, or both."""
+
+    def one(j: Scalar) -> Stmt:
+        def values(place: Scalar) -> Stmt:
+            found = {"values": load(data, *at(place)), "indices": place}
+            chosen = found.values() if wanted == "both" else (found[wanted],)
+            return S.seq(*(store(out, value, *at(j)) for out, value in zip(outs, chosen, strict=True)))
+
+        return let(place_of(j), values)
+
+    return loop("j", k, one)
+
+
+def _ordered_across(
+    data: te.Tensor, axis: int, k: int, ascending: bool, dtypes: list[str], wanted: str, name: str
+) -> Any:  # Any: as below
+    """`ordered` for short rows: LANES of them side by side, from keys that lie so; the last ones may be done twice."""
+    shape = te.static_shape(data)
+    size, before, behind = shape[axis], shape[:axis], shape[axis + 1 :]
+    groups, width = (before, behind) if math.prod(behind) >= LANES else ((), (*before, *behind))
+    count, lanes = math.prod(groups), math.prod(width)
+
+    def at_row(group: Index, lane: Index, position: Index) -> list[Any]:
+        index = [*unravelled(group, groups), *unravelled(lane, width)]
+        return [*index[:axis], position, *index[axis:]]
+
+    keys = elements(
+        (count, size, lanes), lambda g, p, n: key_of(data(*at_row(g, n, p)), ascending), name="keys", tag="injective"
+    )
+
+    def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
+        def block(i: list[Scalar]) -> Stmt:
+            found = scratch("found", k * LANES, "int32")
+            start = T.minimum(T.mul(i[1], LANES), lanes - LANES)
+            best = keep_best(lambda p, n: load(ins[1], i[0], p, T.add(start, n)), size, k, str(keys.dtype), found)
+
+            def row(n: Scalar) -> Stmt:
+                def at(position: Any) -> list[Any]:
+                    return at_row(i[0], T.add(start, n), position)
+
+                return _emit(ins[0], outs, wanted, at, k, lambda j: load(found, T.add(T.mul(j, LANES), n)))
+
+            return allocate([found], best, loop("n", LANES, row))
+
+        return rows([count, -(-lanes // LANES)], block)
+
+    result = (*before, k, *behind)
+    return te.extern([result] * len(dtypes), [data, keys], body, name=name, dtype=dtypes)
+
+
 def ordered(
     data: te.Tensor, axis: int, k: int, ascending: bool, index_dtype: str, wanted: str, name: str
 ) -> Any:  # Any: a tensor, or a list of them
@@ -172,6 +226,8 @@ def ordered(
     value_dtype = [str(data.dtype)] if wanted != "indices" else []
     dtypes = value_dtype + ([index_dtype] if wanted != "values" else [])
     is_few = 0 < k <= FEW and k < size <= SHORT
+    if is_few and k <= ACROSS and math.prod(shape) >= LANES * size and key_dtype(data.dtype) == "int32":
+        return _ordered_across(data, axis, k, ascending, dtypes, wanted, name)
     block = 1 if is_few or k in (0, size) else _block_length(size, k)
     inputs = [data] if block == 1 else [data, _row_keys(data, axis, block, ascending)]
 
@@ -181,13 +237,7 @@ def ordered(
                 return [*i[:axis], position, *i[axis:]]
 
             def emit(source: Buffer) -> Stmt:
-                def one(j: Scalar) -> Stmt:
-                    place = load(source, j)
-                    values = (load(ins[0], *at(place)), place) if wanted == "both" else (
-                        (load(ins[0], *at(place)),) if wanted == "values" else (place,))  # fmt: skip
-                    return S.seq(*(store(out, value, *at(j)) for out, value in zip(outs, values, strict=True)))
-
-                return loop("j", k, one)
+                return _emit(ins[0], outs, wanted, at, k, lambda j: load(source, j))
 
             if is_few:
                 order = scratch("order", k, "int32")

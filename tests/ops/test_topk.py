@@ -8,7 +8,7 @@ import pytest
 from armillary import IRModule, cpu, relay
 from armillary.artifact import Descriptor
 from armillary.contrib.graph_executor import GraphModule
-from armillary.ops.sort import SHORT, numpy_argsort
+from armillary.ops.sort import ACROSS, SHORT, numpy_argsort
 
 N = 3000
 RNG = np.random.default_rng(7)
@@ -81,6 +81,19 @@ def test_other_axes(axis: int, k: int) -> None:
     shape = [3, 2, 3]
     shape[axis] = 500
     _check(RNG.standard_normal(shape).astype(np.float32), k, axis, True)
+
+
+@pytest.mark.parametrize("ascending", [False, True])
+@pytest.mark.parametrize("k", [1, 2, ACROSS, ACROSS + 1])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((16, 9), 1), ((37, 60), 1), ((2, 3, 5, 20), -1), ((11, 33), 0), ((3, 30, 4, 5), 1)]
+)
+def test_short_rows_side_by_side(shape: tuple[int, ...], axis: int, k: int, ascending: bool) -> None:
+    values = RNG.integers(-3, 4, shape).astype(np.float32)
+    values.reshape(-1)[::7], values.reshape(-1)[::11], values.reshape(-1)[::13] = np.nan, -0.0, -np.inf
+    least = np.iinfo(np.int32).min
+    _check(values, min(k, shape[axis]), axis, ascending)
+    _check(np.where(values > 0, least, ~least * (values < 0)).astype(np.int32), k, axis, ascending)
 
 
 @pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 128, 129, 300, 1025])

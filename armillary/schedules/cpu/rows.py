@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from armillary import te
+from armillary.ops._common import unravelled
 from armillary.ops.nn_softmax import log_softmax, softmax
 from armillary.ops.nn_standardize import standardize
 from armillary.relay.op import Op
@@ -52,15 +53,6 @@ def computed(op: Op, attrs: Any, data: te.Tensor, **changes: Any) -> te.Tensor: 
     assert op.compute_rule is not None, f"{op.name} is computed by te"
     result: te.Tensor = op.compute_rule(replace(attrs, **changes), data)
     return result
-
-
-def unravelled(index: Any, sizes: Sequence[int]) -> list[Any]:  # Any: te index expressions
-    """The indices along axes of these sizes that one index over all of them stands for."""
-    found: list[Any] = []
-    for size in reversed(sizes[1:]):
-        found.insert(0, index % size if size > 1 else 0)
-        index = index // size if size > 1 else index
-    return [index, *found] if sizes else []
 
 
 def raveled(indices: Sequence[Any], sizes: Sequence[int]) -> Any:

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from armillary import te
+from armillary.ops._common import unravelled
 from armillary.relay.op import Op
 from armillary.relay.types import TensorType
 from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
 from armillary.schedules.cpu.default import MIN_PARALLEL, keep_row_values, schedule_default, schedule_injective
-from armillary.schedules.cpu.rows import computed, implement_rows, raveled, reduced_axes, unravelled
+from armillary.schedules.cpu.rows import computed, implement_rows, raveled, reduced_axes
 from armillary.schedules.registry import Fused, Workload
 from armillary.target.cpu import CpuModel, cpu_model
 
