@@ -163,3 +163,19 @@ def test_rows_with_borders(shape: tuple[int, ...], mode: str) -> None:
     for before, after in ((3, 3), (0, 5), (6, 0), (16, 6)):
         width = [(0, 0)] * (len(shape) - 1) + [(min(before, shape[-1] - 1), min(after, shape[-1] - 1))]
         check(relay.nn.pad(x, pad_width=width, pad_mode=mode), x)
+
+
+def test_blended_rows_of_which_two_results_are_made() -> None:
+    x = relay.var("x", shape=(1, 2, 9, 37))
+    places = relay.const(np.repeat(np.arange(37), 2)[1:-1].astype("int32"))
+    rows = x * relay.const(np.float32(0.5)) + relay.reverse(x, axis=2) * relay.const(np.float32(0.25))
+    found = relay.take(rows, places, axis=3) - relay.take(rows, relay.const(np.arange(72, dtype="int32") // 2), axis=3)
+    check(relay.concatenate([relay.tanh(found), found], axis=0), x)
+    function = relay.Function([x], relay.Tuple([relay.tanh(found), relay.exp(found), found]))
+    value = np.random.default_rng(3).standard_normal((1, 2, 9, 37)).astype("float32")
+    with PassContext(opt_level=3):
+        graph = build(function, "llvm")["default"](cpu(0))
+    graph.set_input("x", value)
+    graph.run()
+    for k, wanted in enumerate(evaluate(function, [value])):
+        np.testing.assert_allclose(graph.get_output(k).numpy(), wanted, rtol=1e-5, atol=1e-6)

@@ -35,12 +35,13 @@ MIN_PARALLEL = 8192  # scalar operations below which a fork-join costs more than
 def schedule_default(schedule: te.Schedule, fused: Fused) -> None:
     """Inline what is cheap to recompute, then schedule each remaining stage on its own."""
     cpu = cpu_model(fused.workload.target)
-    for tensor in keep_transpositions(schedule, schedule_injective(schedule, fused)):
-        rows = gathered_rows(schedule, tensor)
-        if not rows:
-            schedule_stage(schedule, tensor, cpu)
-        elif not any(r.op is tensor.op for r in rows):
-            _schedule_gather(schedule, tensor, rows, cpu)
+    kept = keep_transpositions(schedule, schedule_injective(schedule, fused))
+    rows = gathered_rows(schedule, kept[0]) if len(kept) == 1 else []  # else others may read them, too
+    if rows:
+        _schedule_gather(schedule, kept[0], rows, cpu)
+        return
+    for tensor in kept:
+        schedule_stage(schedule, tensor, cpu)
 
 
 def _schedule_gather(schedule: te.Schedule, tensor: te.Tensor, rows: Sequence[te.Tensor], cpu: CpuModel) -> None:
