@@ -305,7 +305,7 @@ def _allocate(m: FunctionEmitter, s: S.Allocate) -> None:
 
 def _let(m: FunctionEmitter, s: S.LetStmt) -> None:
     dtype = s.var.dtype
-    if dtype.is_int and dtype.bits >= 32 and dtype.code == "int" and dtype.lanes == 1:
+    if dtype.is_int and dtype.bits >= 32 and dtype.code == "int":
         m.wide[s.var] = sum_of(m, linear(m, s.value))
         m.ranges[s.var] = m.range(s.value)
     else:
