@@ -83,3 +83,24 @@ def test_error_against_float64_is_at_most_twice_onnx_runtimes(channels: list[int
         return float(np.sqrt(np.mean((y - exact) ** 2)) / np.std(exact))
 
     assert 0 < error(ours) <= 2 * error(theirs), f"ours {error(ours):.2e}, ONNX Runtime's {error(theirs):.2e}"
+
+
+@pytest.mark.parametrize("kernel", [1, 3, 5, 7])
+def test_half_precision_is_lost_in_the_result_only(kernel: int) -> None:
+    """Sums and transforms of float16 convolutions are in float32."""
+    rng = np.random.default_rng(7)
+    x, w = rng.standard_normal((1, 64, 20, 20)).astype("float16"), rng.standard_normal((64, 64, kernel, kernel))
+    half, types = w.astype("float16"), [("x", (1, 64, 20, 20)), ("y", (1, 64, 20, 20))]
+    given, made = (helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape) for name, shape in types)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[kernel // 2] * 4)
+    graph = helper.make_graph([node], "half", [given], [made], [numpy_helper.from_array(half, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    exact = conv64(x.astype("float64"), half.astype("float64"))
+    module, params = relay.frontend.from_onnx(model)
+    with armillary.transform.PassContext(opt_level=3):
+        library = relay.build(module, target="llvm", params=params)
+    executor = graph_executor.GraphModule(library["default"](armillary.cpu()))
+    executor.run(x=x)
+    ours = executor.get_output(0).numpy()
+    assert ours.dtype == np.float16
+    assert np.all(np.abs(ours - exact) <= 0.6 * np.spacing(np.abs(exact).astype("float16")).astype("float64") + 1e-3)

@@ -66,7 +66,9 @@ def _eligible(expr: Expr) -> Layer | None:
     (data, weight), attrs, result = map(tensor, call.args), call.attrs, tensor(call)
     if data is None or weight is None or result is None:
         return None
-    if set(attrs.strides) != {1} or weight.shape[2:4] != (3, 3) or result.dtype != "float32":
+    if set(attrs.strides) != {1} or weight.shape[2:4] != (3, 3):
+        return None
+    if {str(t.dtype) for t in (data, weight, result)} != {"float32"}:  # half precision is lost in the transforms
         return None
     if not is_constant(call.args[1]) or is_whole(call.args[1]):
         return None
