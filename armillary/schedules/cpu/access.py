@@ -121,9 +121,12 @@ def gathered_rows(schedule: te.Schedule, tensor: te.Tensor) -> list[te.Tensor]:
     if not isinstance(op, te.ComputeOp) or len(op.axis) < 2 or isinstance(op.body[0], Reduce) or len(op.body) > 1:
         return []
     reads: dict[te.ComputeOp, int] = {}
-    stack = [op.body[0]]
+    stack, loads = [op.body[0]], 0
     while stack:
         for load in (n for n in post_order(stack.pop()) if isinstance(n, ProducerLoad)):
+            loads += 1
+            if loads > MOST_LOADS:  # of a long chain, whose paths double with each stage that reads twice
+                return []
             source = load.producer.op
             if not isinstance(source, te.ComputeOp) or not schedule[source].is_inline:
                 continue
