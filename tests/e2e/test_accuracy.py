@@ -31,6 +31,17 @@ def conv64(x: Array, w: Array) -> Array:
     return np.moveaxis(np.tensordot(windows, w, axes=((1, 4, 5), (1, 2, 3))), 3, 1)
 
 
+def compiled(model: onnx.ModelProto, x: Array) -> Array:
+    """What the compiled model makes of x."""
+    module, params = relay.frontend.from_onnx(model)
+    with armillary.transform.PassContext(opt_level=3):
+        library = relay.build(module, target="llvm", params=params)
+    executor = graph_executor.GraphModule(library["default"](armillary.cpu()))
+    executor.run(x=x)
+    made: Array = executor.get_output(0).numpy()
+    return made
+
+
 def network(channels: list[int], kernel: int, side: int, units: int) -> tuple[onnx.ModelProto, list[Array]]:
     """Convolutions with relu one after another, then a matrix product over everything."""
     rng = np.random.default_rng(3)
@@ -72,12 +83,7 @@ def test_error_against_float64_is_at_most_twice_onnx_runtimes(channels: list[int
 
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     theirs = session.run(None, {"x": x})[0]
-    module, params = relay.frontend.from_onnx(model)
-    with armillary.transform.PassContext(opt_level=3):
-        library = relay.build(module, target="llvm", params=params)
-    executor = graph_executor.GraphModule(library["default"](armillary.cpu()))
-    executor.run(x=x)
-    ours = executor.get_output(0).numpy()
+    ours = compiled(model, x)
 
     def error(y: Array) -> float:
         return float(np.sqrt(np.mean((y - exact) ** 2)) / np.std(exact))
@@ -96,11 +102,6 @@ def test_half_precision_is_lost_in_the_result_only(kernel: int) -> None:
     graph = helper.make_graph([node], "half", [given], [made], [numpy_helper.from_array(half, "w")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     exact = conv64(x.astype("float64"), half.astype("float64"))
-    module, params = relay.frontend.from_onnx(model)
-    with armillary.transform.PassContext(opt_level=3):
-        library = relay.build(module, target="llvm", params=params)
-    executor = graph_executor.GraphModule(library["default"](armillary.cpu()))
-    executor.run(x=x)
-    ours = executor.get_output(0).numpy()
+    ours = compiled(model, x)
     assert ours.dtype == np.float16
     assert np.all(np.abs(ours - exact) <= 0.6 * np.spacing(np.abs(exact).astype("float16")).astype("float64") + 1e-3)
