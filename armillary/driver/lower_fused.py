@@ -21,7 +21,7 @@ from armillary.node import post_order
 from armillary.relay.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Kind, Op, get_op
 from armillary.relay.types import TupleType, Type, tensor_fields
-from armillary.schedules.registry import Fused, Workload, choose, is_implemented
+from armillary.schedules.registry import Fused, Implementation, Workload, choose, is_implemented
 from armillary.target import Target
 from armillary.tir import build as T
 from armillary.tir.stmt import PrimFunc
@@ -36,12 +36,14 @@ def lower_fused(function: Function, target: Target, name: str) -> PrimFunc:
     if results and all(0 in ty.shape for ty in results):
         return _nothing(function, name)
     anchor = find_anchor(function)
-    implementation = None if anchor is None else choose(workload_of(function, anchor, target))[0]
+    if anchor is not None:
+        workload = workload_of(function, anchor, target)
+    else:
+        workload = Workload(get_op("copy"), None, tuple(p.checked_type for p in function.params), target)
+    implementation, _ = choose(workload)
     with target:  # a compute may depend on the vectors and registers it is compiled for
-        fused = _compose(function, anchor, target)
+        fused = _compose(function, anchor, workload, implementation)
     schedule = te.create_schedule([t.op for t in fused.outputs])
-    if implementation is None:
-        implementation, _ = choose(fused.workload)
     implementation.schedule(schedule, fused)
     return te.lower_schedule(schedule, [*fused.inputs, *fused.outputs], name)
 
@@ -88,12 +90,11 @@ def _rank(call: Call) -> int:
     return -1 if kind >= Kind.TUPLE else int(kind)
 
 
-def _compose(function: Function, anchor: Call | None, target: Target) -> Fused:
-    """Evaluate the body over TE tensors."""
-    workload = None if anchor is None else workload_of(function, anchor, target)
-    chosen = {} if workload is None else {id(anchor): choose(workload)[0]}
-    inner = [c for c in _contractions(function) if c is not anchor] if workload is not None and workload.inner else []
-    chosen |= {id(call): choose(_workload(call, target))[0] for call in inner}
+def _compose(function: Function, anchor: Call | None, workload: Workload, chosen: Implementation) -> Fused:
+    """Evaluate the body over TE tensors; contractions that the workload names are computed as is chosen for them."""
+    inner = [call for call in _contractions(function) if call is not anchor] if workload.inner else []
+    rules = {id(call): choose(of)[0].compute for call, of in zip(inner, workload.inner, strict=True)}
+    rules[id(anchor)] = chosen.compute
     inputs: list[te.Tensor] = []
     values: dict[int, Value] = {}
     for parameter in function.params:
@@ -102,8 +103,7 @@ def _compose(function: Function, anchor: Call | None, target: Target) -> Fused:
     for item in post_order(function.body, lambda n: not isinstance(n, Op)):
         match item:
             case Call():
-                rule = chosen[id(item)].compute if id(item) in chosen else None
-                values[id(item)] = _call(item, [values[id(a)] for a in item.args], rule)
+                values[id(item)] = _call(item, [values[id(a)] for a in item.args], rules.get(id(item)))
                 if item is anchor:
                     anchor_tensors = _flat(values[id(item)])
             case Tuple(fields):
@@ -115,8 +115,6 @@ def _compose(function: Function, anchor: Call | None, target: Target) -> Fused:
             case Var(name) if id(item) not in values:
                 raise UnsupportedError(f"a kernel cannot use the free variable %{name}")
     outputs = _distinct(_flat(values[id(function.body)]), inputs)
-    if workload is None:
-        workload = Workload(get_op("copy"), None, tuple(p.checked_type for p in function.params), target)
     first = tuple(t for call in inner for t in _flat(values[id(call)]))
     return Fused(workload, anchor_tensors, outputs, tuple(inputs), first)
 

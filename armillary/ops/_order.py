@@ -118,41 +118,46 @@ def lowest_behind(keys: Buffer, count: Index) -> Stmt:
     return loop("i", missing, lambda i: store(keys, lowest, T.add(count, i)))
 
 
+def counted(keys: Buffer, count: Index, stays: Callable[[Expr], Expr], then: Callable[[Expr], Stmt]) -> Stmt:
+    """Statements that know how many of the first `count` keys a test lets stay; the last vector counts as a whole."""
+    dtype = str(keys.dtype)
+    sums = scratch("sums", LANES, dtype, "local")
+    one, zero = T.const(1, dtype), T.const(0, dtype)
+
+    def add(v: Var) -> Stmt:
+        return _vector(
+            lambda n: store(sums, T.add(load(sums, n), T.select(stays(load(keys, v * LANES + n)), one, zero)), n)
+        )
+
+    return allocate(
+        [sums],
+        _vector(lambda n: store(sums, zero, n)),
+        loop("v", whole_vectors(count), add),
+        then(lanes_sum(sums)),
+    )
+
+
 def kth_largest(keys: Buffer, count: Index, k: int, found: Buffer) -> Stmt:
     """found[0] = the largest threshold that k keys reach; found[1] = 1 if exactly k do.
 
     The bits are those of the unsigned number, of which the lowest key is 0.
     """
-    dtype = str(keys.dtype)
-    bits = keys.dtype.bits
-    sums = scratch("sums", LANES, dtype, "local")
+    dtype, bits = str(keys.dtype), keys.dtype.bits
     one, zero = T.const(1, dtype), T.const(0, dtype)
 
     def try_bit(bit: Var) -> Stmt:
         step = T.shift_left(one, T.sub(T.const(bits - 1, dtype), T.cast(bit, dtype)))
 
         def test(threshold: Var) -> Stmt:
-            def add(v: Var) -> Stmt:
-                reached = T.greater_equal
-                return _vector(
-                    lambda n: store(
-                        sums,
-                        T.add(load(sums, n), T.select(reached(load(keys, v * LANES + n), threshold), one, zero)),
-                        n,
-                    )
-                )
+            def keep(n: Expr) -> Stmt:
+                exact = T.select(T.equal(n, k), one, zero)
+                return S.IfThenElse(T.greater_equal(n, k), S.seq(store(found, threshold, 0), store(found, exact, 1)))
 
-            keep = let(lanes_sum(sums), lambda n: S.IfThenElse(
-                T.greater_equal(n, k),
-                S.seq(store(found, threshold, 0), store(found, T.select(T.equal(n, k), one, zero), 1)),
-            ))  # fmt: skip
-            return S.seq(_vector(lambda n: store(sums, zero, n)), loop("v", whole_vectors(count), add), keep)
+            return counted(keys, count, lambda key: T.greater_equal(key, threshold), lambda sums: let(sums, keep))
 
         return S.IfThenElse(T.equal(load(found, 1), 0), let(T.bitwise_xor(load(found, 0), step), test))
 
-    return allocate(
-        [sums], store(found, lowest_key(dtype), 0), store(found, 0, 1), loop("bit", bits, try_bit)
-    )  # fmt: skip
+    return S.seq(store(found, lowest_key(dtype), 0), store(found, 0, 1), loop("bit", bits, try_bit))
 
 
 class Collector:
@@ -197,23 +202,7 @@ class Collector:
 
 def above(keys: Buffer, count: Index, threshold: Expr, into: Buffer) -> Stmt:
     """into[0] = how many keys are greater than a threshold."""
-    dtype = str(keys.dtype)
-    sums = scratch("sums", LANES, dtype, "local")
-    one, zero = T.const(1, dtype), T.const(0, dtype)
-
-    def add(v: Var) -> Stmt:
-        return _vector(
-            lambda n: store(
-                sums, T.add(load(sums, n), T.select(T.greater(load(keys, v * LANES + n), threshold), one, zero)), n
-            )
-        )
-
-    return allocate(
-        [sums],
-        _vector(lambda n: store(sums, zero, n)),
-        loop("v", whole_vectors(count), add),
-        store(into, lanes_sum(sums), 0),
-    )
+    return counted(keys, count, lambda key: T.greater(key, threshold), lambda sums: store(into, sums, 0))
 
 
 def select_largest(keys: Buffer, place_at: Callable[[Expr], Expr], count: Index, k: int, pairs: Pairs) -> Stmt:

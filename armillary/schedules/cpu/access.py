@@ -7,6 +7,9 @@ sum of multiples of the axes. Users: reduce.py, default.py.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 from armillary import te
 from armillary.node import Node, post_order
 from armillary.schedules.cpu.common import static_extent
@@ -40,8 +43,14 @@ def _reads(indices: tuple[Expr, ...], variables: set[Var]) -> bool:
     return any(isinstance(n, Var) and n in variables for i in indices for n in post_order(i))
 
 
-def _loads(schedule: te.Schedule, op: te.ComputeOp) -> list[ProducerLoad]:
-    """What the elements of a stage read from memory: the loads of its body, through stages that are inlined."""
+def _loads(
+    schedule: te.Schedule, op: te.ComputeOp, stops: Callable[[ProducerLoad], bool] = lambda load: False
+) -> list[ProducerLoad]:
+    """What the elements of a stage read: the loads of its body, through inlined stages but where `stops` says.
+
+    Paths through a chain of stages that each read twice double with each, so no more than MOST_LOADS and those of one
+    stage are found.
+    """
     found: list[ProducerLoad] = []
     stack: list[Node] = list(op.body)
     while stack and len(found) < MOST_LOADS:
@@ -49,13 +58,17 @@ def _loads(schedule: te.Schedule, op: te.ComputeOp) -> list[ProducerLoad]:
             if not isinstance(load, ProducerLoad):
                 continue
             source = load.producer.op
-            stage = schedule.stage_map.get(source)
-            if not isinstance(source, te.ComputeOp) or stage is None or not stage.is_inline:
+            if not isinstance(source, te.ComputeOp) or not _is_inlined(schedule, source) or stops(load):
                 found.append(load)
                 continue
             apply = rewriter({a.var: i for a, i in zip(source.axis, load.indices, strict=True)})
             stack.append(apply(source.body[load.producer.value_index]))
     return [load for load in found if load.indices]
+
+
+def _is_inlined(schedule: te.Schedule, op: te.Operation) -> bool:
+    stage = schedule.stage_map.get(op)
+    return stage is not None and stage.is_inline
 
 
 def contiguous_axis(schedule: te.Schedule, op: te.Operation) -> IterVar | None:
@@ -120,25 +133,20 @@ def gathered_rows(schedule: te.Schedule, tensor: te.Tensor) -> list[te.Tensor]:
     op = tensor.op
     if not isinstance(op, te.ComputeOp) or len(op.axis) < 2 or isinstance(op.body[0], Reduce) or len(op.body) > 1:
         return []
-    reads: dict[te.ComputeOp, int] = {}
-    stack, loads = [op.body[0]], 0
-    while stack:
-        for load in (n for n in post_order(stack.pop()) if isinstance(n, ProducerLoad)):
-            loads += 1
-            if loads > MOST_LOADS:  # of a long chain, whose paths double with each stage that reads twice
-                return []
-            source = load.producer.op
-            if not isinstance(source, te.ComputeOp) or not schedule[source].is_inline:
-                continue
-            has_rows = len(source.axis) == len(op.axis) and all(
-                static_extent(a) == static_extent(b) and (i is b.var or static_extent(b) == 1)
-                for a, b, i in zip(source.axis[:-1], op.axis[:-1], load.indices[:-1], strict=True)
-            )
-            if has_rows and any(isinstance(n, ProducerLoad) for n in post_order(load.indices[-1])):
-                reads[source] = reads.get(source, 0) + 1
-                continue
-            apply = rewriter({a.var: i for a, i in zip(source.axis, load.indices, strict=True)})
-            stack.append(apply(source.body[load.producer.value_index]))
+
+    def is_row(load: ProducerLoad) -> bool:
+        source = load.producer.op
+        if not isinstance(source, te.ComputeOp) or len(source.axis) != len(op.axis):
+            return False
+        outer = zip(source.axis[:-1], op.axis[:-1], load.indices[:-1], strict=True)
+        return all(
+            static_extent(a) == static_extent(b) and (i is b.var or static_extent(b) == 1) for a, b, i in outer
+        ) and any(isinstance(n, ProducerLoad) for n in post_order(load.indices[-1]))
+
+    loads = _loads(schedule, op, is_row)
+    if len(loads) >= MOST_LOADS:
+        return []
+    reads = Counter(load.producer.op for load in loads if is_row(load) and _is_inlined(schedule, load.producer.op))
     return [s.output(0) for s, n in reads.items() if n > 1 and len(_loads(schedule, s)) > MIN_ROW_LOADS]
 
 

@@ -195,7 +195,7 @@ def attention_rows(schedule: te.Schedule, fused: Fused) -> None:
     plan = plan_of(size, cpu, lanes_of(cpu, fused.anchor[0].dtype))  # not the output's: a cast may follow
     stages = {s.op.name: s.op.output(0) for s in schedule.stages if isinstance(s.op, te.ComputeOp)}
     if output.op is not fused.anchor[0].op:
-        _inline_between(schedule, fused)
+        inline_between(schedule, fused)
     pack_blocks(schedule, stages["attention_keys"], plan.lanes)
     if "attention_end" in stages:
         _vectorize(schedule[stages["attention_end"]], plan.lanes)
@@ -223,8 +223,8 @@ def attention_rows(schedule: te.Schedule, fused: Fused) -> None:
         schedule[stages[name]].compute_at(stage, at)
 
 
-def _inline_between(schedule: te.Schedule, fused: Fused) -> None:
-    """The result and what reads it, up to the output."""
+def inline_between(schedule: te.Schedule, fused: Fused) -> None:
+    """Inline all but the stages of attention and the output: the result and what reads it, masks and scales."""
     known = {f"attention_{name}" for name in STAGES}
     for stage in schedule.stages:
         if isinstance(stage.op, te.ComputeOp) and stage.op.name not in known and stage.op is not fused.outputs[0].op:

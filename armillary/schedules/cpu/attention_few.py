@@ -13,7 +13,7 @@ import math
 from armillary import te
 from armillary.ops.nn_attention import sizes_of
 from armillary.schedules.cpu.access import contiguous_axis
-from armillary.schedules.cpu.attention import tile_in_registers
+from armillary.schedules.cpu.attention import inline_between, tile_in_registers
 from armillary.schedules.cpu.common import fuse_all, is_power_of_two, lanes_of, static_extent
 from armillary.schedules.cpu.default import schedule_default
 from armillary.schedules.cpu.reduce import reduce_in_lanes
@@ -44,9 +44,7 @@ def attention_few_rows(schedule: te.Schedule, fused: Fused) -> None:
         return
     cpu = cpu_model(fused.workload.target)
     stages = {s.op.name: s.op.output(0) for s in schedule.stages if isinstance(s.op, te.ComputeOp)}
-    for stage in schedule.stages:
-        if isinstance(stage.op, te.ComputeOp) and stage.op.name not in STAGES and stage.op is not output.op:
-            stage.compute_inline()
+    inline_between(schedule, fused)
     stage = schedule[output]
     axis = dict(zip(attrs.out_layout, stage.op.axis, strict=True))
     stage.reorder(axis["B"], axis["H"], axis["T"], axis["D"])

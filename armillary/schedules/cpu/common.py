@@ -24,6 +24,7 @@ WEIGHT_AXES = 6  # of the blocked weights of convolutions
 MOST_CACHES = 2  # the locality of a request that leaves the first cache alone
 BANDS = (4, 2)  # into which the rows of an image may be divided
 MIN_BAND = 4  # rows
+CACHE_LINE = 16  # float32 of one cache line
 Stages = dict[str, te.Tensor]  # by tag
 _CHEAP_CALLS = frozenset({
     "if_then_else", "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right", "fabs", "abs",

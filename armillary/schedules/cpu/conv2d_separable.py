@@ -26,7 +26,7 @@ from armillary.target.cpu import CpuModel, cpu_model
 
 
 def explain_separable(workload: Workload) -> Explanation:
-    """Both parts, each with its tile, against nothing: the pass that joins them weighs it."""
+    """Both tiles, and the sum of what the parts are expected to take; no alternatives: the pass weighed them."""
     cpu = cpu_model(workload.target)
     nest, inner = _nest(workload, cpu), depthwise_nest(workload.inner[0], cpu)
     tile, first = choose_tile(nest, cpu), choose_depthwise(inner, cpu)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from armillary import te
 from armillary.node import post_order
 from armillary.schedules.cpu.access import contiguous_axis, crossing_axis, gathered_rows, period, transposed_axis
-from armillary.schedules.cpu.common import fuse_all, is_expensive, is_power_of_two, lanes_of, static_extent
+from armillary.schedules.cpu.common import CACHE_LINE, fuse_all, is_expensive, is_power_of_two, lanes_of, static_extent
 from armillary.schedules.cpu.images import axes_of_run
 from armillary.schedules.cpu.reduce import reduce_in_lanes
 from armillary.schedules.cpu.turn import turn_tiles
@@ -23,7 +23,6 @@ from armillary.tir.expr import ProducerLoad, Reduce
 
 PACKED = "packed"  # the tag of a copy that a schedule wants in memory
 DEAR = 256  # nodes from which on an element that is read twice is stored: x = x + relu(x) doubles with each step
-CACHE_LINE = 16  # float32 of one cache line
 MIN_ROWS = 4  # loops that are shared out by whole rows have at least as many
 MIN_TILED = 1024  # elements below which a transposition by tiles is more code than it saves
 SHORT_ROW = 8  # vectors: a longer row may end in a vector that is not full

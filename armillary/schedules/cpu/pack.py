@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from armillary import te
 from armillary.schedules.cpu.access import STRETCHES, transposed_axis
-from armillary.schedules.cpu.common import fuse_all, static_extent
+from armillary.schedules.cpu.common import CACHE_LINE, fuse_all, static_extent
 from armillary.schedules.cpu.turn import turn_tiles
-
-CACHE_LINE = 16  # float32 of one cache line
 
 
 def pack_blocks(schedule: te.Schedule, tensor: te.Tensor, lanes: int) -> None:
