@@ -35,6 +35,7 @@ from armillary.relay.transform.fourier_conv2d import fourier_conv2d
 from armillary.relay.transform.frames_conv2d import frames_conv2d
 from armillary.relay.transform.fuse_depthwise import fuse_depthwise
 from armillary.relay.transform.fuse_ops import fuse_ops
+from armillary.relay.transform.fuse_pool import fuse_pool
 from armillary.relay.transform.hoist_elementwise import hoist_elementwise
 from armillary.relay.transform.infer_type import infer_type
 from armillary.relay.transform.inline import inline
@@ -163,6 +164,7 @@ def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
         infer_type.bind(),
         fuse_ops.bind(),
         fuse_depthwise.bind(target=target),
+        fuse_pool.bind(target=target),
         kernel_per_call.bind(),
         inline.bind(),
         infer_type.bind(),

@@ -11,6 +11,7 @@ pooling) keep the default schedule.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -50,7 +51,7 @@ def _applies(workload: Workload) -> str | None:
     return None if max(height, width) <= MAX_WINDOW else f"a window of {height} x {width}"
 
 
-def _compute(op: str, attrs: Any, x: te.Tensor) -> te.Tensor:
+def pool_compute(op: str, attrs: Any, x: te.Tensor) -> te.Tensor:
     """Sums or maxima of the elements of each window that exist; a mean divides in a stage of its own."""
     average = op == "nn.avg_pool2d"
     given = TensorType(te.static_shape(x), x.dtype)
@@ -86,8 +87,12 @@ def _compute(op: str, attrs: Any, x: te.Tensor) -> te.Tensor:
     return mean_of(pool, attrs.count_include_pad, x, windows) if average else windows
 
 
-@implement("nn.avg_pool2d", family="cpu", name="mean_blocks", when=_applies, compute=partial(_compute, "nn.avg_pool2d"))
-@implement("nn.max_pool2d", family="cpu", name="max_blocks", when=_applies, compute=partial(_compute, "nn.max_pool2d"))
+@implement(
+    "nn.avg_pool2d", family="cpu", name="mean_blocks", when=_applies, compute=partial(pool_compute, "nn.avg_pool2d")
+)
+@implement(
+    "nn.max_pool2d", family="cpu", name="max_blocks", when=_applies, compute=partial(pool_compute, "nn.max_pool2d")
+)
 def pool_blocked(schedule: te.Schedule, fused: Fused) -> None:
     """A tile of columns at a time."""
     (anchor,), output = fused.anchor, fused.outputs[0]
@@ -106,21 +111,31 @@ def pool_blocked(schedule: te.Schedule, fused: Fused) -> None:
         if tensor.op not in (windows.op, output.op) and tensor.op.name != "pool_lines" and tensor not in after:
             schedule[tensor].compute_inline()
     stage = schedule[output]
-    batch, chunk, row, column, block = stage.op.axis
-    at, inner = stage.split(column, factor=_columns(schedule[windows]))
-    stage.unroll(inner)
-    if is_power_of_two(static_extent(block)):
-        stage.vectorize(block)
+    batch, chunk, row, *_ = stage.op.axis
+    at = tile_windows(schedule, output, windows, after)
     lines = in_bands(stage, chunk, row)
     stage.reorder(batch, *lines, at)
     outer = fuse_all(stage, [batch, *lines])
     stage.parallel(outer)
-    compute_in_tile(schedule, after, stage, at)
-    _schedule_windows(schedule[windows])
-    schedule[windows].compute_at(stage, at)
     for columns in [s.op.output(0) for s in schedule.stages if s.op.name == "pool_lines"]:
         _schedule_lines(schedule, columns)
         schedule[columns].compute_at(stage, outer)
+
+
+def tile_windows(
+    schedule: te.Schedule, output: te.Tensor, windows: te.Tensor, after: Sequence[te.Tensor]
+) -> te.IterVar:
+    """Tile the columns of the output, put windows and what follows them into registers; gives the loop of a tile."""
+    stage = schedule[output]
+    *_, column, block = stage.op.axis
+    at, inner = stage.split(column, factor=_columns(schedule[windows]))
+    stage.unroll(inner)
+    if is_power_of_two(static_extent(block)):
+        stage.vectorize(block)
+    compute_in_tile(schedule, after, stage, at)
+    _schedule_windows(schedule[windows])
+    schedule[windows].compute_at(stage, at)
+    return at
 
 
 def _schedule_lines(schedule: te.Schedule, columns: te.Tensor) -> None:

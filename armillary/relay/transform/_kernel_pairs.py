@@ -1,0 +1,87 @@
+"""Kernels of two contractions: finding a kernel that reads another one's result alone, and making one kernel of both.
+
+In: an expression after fuse-ops and what reads each expression. Out: the two calls (`Pair`), or their union. Invariant:
+the same operators on the same values; a kernel that is joined has one contraction, so no kernel gets three.
+Users: fuse_depthwise.py, fuse_pool.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from armillary.relay.expr import Call, Expr, Function, Var, var
+from armillary.relay.infer import infer_type
+from armillary.relay.op import Kind, Op
+from armillary.relay.transform._rules import Found, Readers, op_name, tensor
+from armillary.relay.walk import children, not_primitive, post_order, substitute
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two calls of kernels, the second of which reads the first as its argument `place`; the contraction of each."""
+
+    first: Call
+    second: Call
+    place: int
+    inner: Call
+    outer: Call
+
+    def joined(self) -> Found:
+        """The call of one kernel in the place of the second call."""
+        kernel = _joined(_function(self.first), _function(self.second), self.place)
+        sources = (*self.first.args, *(a for k, a in enumerate(self.second.args) if k != self.place))
+        return Found(sources, lambda *args: Call(kernel, args, None, self.second.span))
+
+
+def find_pair(expr: Expr, readers: Readers, inner: Collection[str], outer: Collection[str]) -> Pair | None:
+    """The pair that ends in `expr`, if its contractions have such names and nothing else reads the first's result."""
+    last = _contraction(expr, outer)
+    if last is None or not isinstance(expr, Call):
+        return None
+    second = _function(expr)
+    place = next((k for k, p in enumerate(second.params) if p is last.args[0]), None)
+    if place is None or _uses(second.params[place], second) != 1:
+        return None
+    producer = expr.args[place]
+    first = _contraction(producer, inner)
+    if first is None or not isinstance(producer, Call) or len(readers[id(producer)]) != 1:
+        return None
+    return Pair(producer, expr, place, first, last)
+
+
+def _function(call: Call) -> Function:
+    assert isinstance(call.op, Function), "a call of a kernel"
+    return call.op
+
+
+def _uses(parameter: Var, function: Function) -> int:
+    return sum(child is parameter for e in post_order(function.body) for child in children(e))
+
+
+def _contraction(expr: Expr, names: Collection[str]) -> Call | None:
+    """The only contraction of a kernel that is called, if it has such a name and the kernel's result its shape."""
+    if not isinstance(expr, Call) or not isinstance(expr.op, Function) or not_primitive(expr.op):
+        return None
+    calls = [e for e in post_order(expr.op.body) if isinstance(e, Call)]
+    heavy = [e for e in calls if not isinstance(e.op, Op) or e.op.kind > Kind.BROADCAST]
+    found = heavy[0] if len(heavy) == 1 and op_name(heavy[0]) in names else None
+    result = tensor(expr)
+    if found is None or result is None or not all(isinstance(n, int) for n in result.shape):
+        return None
+    made = infer_type(found)
+    return found if getattr(made, "shape", None) == result.shape else None
+
+
+def _joined(first: Function, second: Function, place: int) -> Function:
+    """One kernel of two, of which the second has the first's result as its parameter at `place`."""
+    params = [*first.params, *(p for k, p in enumerate(second.params) if k != place)]
+    made = [var(f"p{k}", infer_type(p)) for k, p in enumerate(params)]
+    named: dict[int, Any] = {id(p): v for p, v in zip(params, made, strict=True)}
+    body = substitute(first.body, named)
+    named[id(second.params[place])] = body
+    joined = substitute(second.body, named)
+    kernel = Function(tuple(made), joined, second.ret_type, second.attrs, second.span)
+    infer_type(kernel)
+    return kernel
