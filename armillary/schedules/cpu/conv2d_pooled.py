@@ -73,8 +73,8 @@ def _tile_bands(
     columns = tile_windows(schedule, output, windows, after)
     group, chunk = stage.split(chunk, factor=sizes.group)
     band, row = stage.split(height, factor=band_rows(sizes, cpu))
-    stage.reorder(batch, group, band, chunk, row, columns)
-    at = fuse_all(stage, [batch, group, band])
+    stage.reorder(batch, band, group, chunk, row, columns)  # a thread has rows: the next layer reads where it wrote
+    at = fuse_all(stage, [batch, band, group])
     stage.parallel(at)
     return at
 
