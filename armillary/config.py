@@ -57,6 +57,7 @@ _TABLE = (
     Setting("ARMILLARY_CACHE_DIR", Path, _cache_home, "where compiled kernels are kept", "`~/.cache/armillary`"),
     Setting("ARMILLARY_CACHE", _flag, lambda: True, "0: neither read nor write the kernel cache", "1"),
     Setting("ARMILLARY_COMPILE_JOBS", _count, _cpus, "processes that compile kernels at the same time", _CPUS),
+    Setting("ARMILLARY_COMPILE_TIMEOUT", _count, lambda: 300, "seconds one kernel may take to compile", "300"),
     Setting("ARMILLARY_CC", str, lambda: "", "C compiler to link and to compile C with", "cc, gcc, clang or zig"),
     Setting("CI", _flag, lambda: False, "1: tests must not skip for a missing tool", "0"),
 )  # fmt: skip

@@ -1,9 +1,10 @@
 """Parallel compilation in worker processes (LLVM behind llvmlite holds one lock per process, so threads do not help).
 
 In: many requests. Out: their answers. Invariant: workers start on first use, are reused, and end with this process
-(their input pipe closes) or after some idle seconds. A worker that dies makes the call fail with its exit status; the
-next call starts a new one. `compile_many` turns LLVM IR into objects: with one job, or one request, in this process,
-unless told not to. The other side: `worker.py`. Whole kernels: `driver/kernel_worker.py`.
+(`watch.py`) or after some idle seconds. A worker that dies makes the call fail with its exit status, one that takes
+longer than ARMILLARY_COMPILE_TIMEOUT is ended; the next call starts a new one. Whoever stops waiting for answers (an
+error, Ctrl-C) ends the workers that compute them. `compile_many` turns LLVM IR into objects: with one job, or one
+request, in this process, unless told not to. The other side: `worker.py`. Whole kernels: `driver/kernel_worker.py`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import dataclasses
 import importlib
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
-import tempfile
 import threading
+import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -28,7 +32,12 @@ from armillary.config import setting
 from armillary.errors import ExecutionError, InternalError
 
 _ROOT = str(Path(__file__).resolve().parents[2])
-_START = "import sys; sys.path.insert(0, {root!r}); from {module} import main; sys.exit(main())"
+_START = (
+    "import sys; sys.path.insert(0, {root!r}); from armillary.codegen.watch import end_with_parent; "
+    "end_with_parent({parent}); from {module} import main; sys.exit(main())"
+)
+_PATIENCE = 0.4  # seconds for a worker that is told to end
+_FEWER = "ARMILLARY_COMPILE_JOBS=1 compiles one kernel at a time"
 _COMPILER = "armillary.codegen.worker"
 
 
@@ -45,22 +54,48 @@ class Request:
     opt_level: int = 2
 
 
+class CompileTimeoutError(ExecutionError):
+    """A request took longer than it may."""
+
+
 class _WentIdle(ExecutionError):
     """The worker had ended by itself, just before the request reached it."""
 
 
 class Worker:
-    """One process and its pipes; `module` has its `main`."""
+    """One process and its pipes; `module` has its `main`. It leads a session: Ctrl-C is for us, who then end it."""
 
     def __init__(self, module: str = _COMPILER) -> None:
-        command = [sys.executable, "-c", _START.format(root=_ROOT, module=module)]
+        code = _START.format(root=_ROOT, parent=os.getpid(), module=module)
         pipe = subprocess.PIPE
         # a pipe that nobody reads would be full some day, and stop the worker
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self.errors)
+        self.errors = os.fdopen(os.memfd_create("compile-worker-errors"), "rb")
+        self.is_late = False
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=self.errors, start_new_session=True
+            )
+        except OSError as error:
+            raise ExecutionError(f"cannot start a compile worker: {error.strerror}", hint=_FEWER) from None
 
     def ask(self, request: Mapping[str, Any]) -> bytes:  # Any: JSON
         """Send one request and wait for the answer; InternalError with the reason for a refusal."""
+        seconds = setting("ARMILLARY_COMPILE_TIMEOUT")
+        timer = threading.Timer(seconds, self._expire)
+        timer.daemon = True
+        timer.start()
+        try:
+            return self._ask(request)
+        except ExecutionError:
+            if not self.is_late:
+                raise
+            told = f"a compile worker took longer than {seconds} s and was stopped"
+            raise CompileTimeoutError(told, hint="ARMILLARY_COMPILE_TIMEOUT=<seconds> waits longer") from None
+        finally:
+            timer.cancel()
+            timer.join()
+
+    def _ask(self, request: Mapping[str, Any]) -> bytes:  # Any: JSON
         incoming, outgoing = self.process.stdout, self.process.stdin
         assert incoming is not None and outgoing is not None, "the pipes were asked for"
         payload = json.dumps(request).encode()
@@ -80,6 +115,15 @@ class Worker:
             raise InternalError(reply.decode(errors="replace"))
         return reply
 
+    def _expire(self) -> None:
+        """End it, unless its answer waits: this process may have been stopped (Ctrl-Z) meanwhile."""
+        assert self.process.stdout is not None, "the pipes were asked for"
+        poll = select.poll()
+        poll.register(self.process.stdout, select.POLLIN)
+        if not poll.poll(0):
+            self.is_late = True
+            end_workers([self])
+
     def _died(self) -> ExecutionError:
         code = self.process.wait()
         if code == 0:
@@ -88,7 +132,7 @@ class Worker:
         errors = self.errors.read().decode(errors="replace")[-2000:]
         return ExecutionError(
             f"a compile worker died (exit status {code}) {errors}".rstrip(),
-            hint="was it killed, or out of memory? ARMILLARY_COMPILE_JOBS=1 compiles one kernel at a time",
+            hint=f"was it killed, or out of memory? {_FEWER}",
         )
 
     @property
@@ -114,8 +158,32 @@ class Worker:
         try:
             self.process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            end_workers([self])
+
+
+def end_workers(workers: Iterable[Worker]) -> None:
+    """End workers that may be computing, with what they started; whoever reads from them sees their output end."""
+    left = [worker.process for worker in workers]
+    deadline = time.monotonic() + _PATIENCE
+    for number, until in ((signal.SIGTERM, deadline), (signal.SIGKILL, None)):
+        left = [process for process in left if _signal_group(process, number)]
+        left = [process for process in left if not _has_ended(process, until)]
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> bool:
+    """Whether there was a process to signal."""
+    if process.poll() is not None:
+        return False
+    os.killpg(process.pid, number)
+    return True
+
+
+def _has_ended(process: subprocess.Popen[bytes], until: float | None) -> bool:
+    try:
+        process.wait(None if until is None else max(0.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 class Pool:
@@ -136,8 +204,9 @@ class Pool:
     ) -> Iterator[tuple[int, bytes | BaseException]]:
         """(its number, the answer or what went wrong) for each request, as they come, by up to `jobs` workers.
 
-        Requests are sent in their order; those that were not sent yet are not, once nobody wants more answers.
+        Requests are sent in their order. Once nobody wants more answers, the others are not, and workers are ended.
         """
+        crew = _Crew()
         todo: SimpleQueue[int] = SimpleQueue()
         done: SimpleQueue[tuple[int, bytes | BaseException]] = SimpleQueue()
         for index in range(len(requests)):
@@ -146,7 +215,7 @@ class Pool:
         def serve() -> None:
             for index in _taken(todo):
                 try:
-                    done.put((index, self._ask(requests[index])))
+                    done.put((index, self._ask(requests[index], crew)))
                 except BaseException as error:  # whoever waits for the answer raises it
                     done.put((index, error))
 
@@ -159,17 +228,22 @@ class Pool:
         finally:
             for _ in _taken(todo):
                 pass
+            crew.end()
             for thread in threads:
                 thread.join()
 
-    def _ask(self, request: Mapping[str, Any]) -> bytes:  # Any: JSON
+    def _ask(self, request: Mapping[str, Any], crew: _Crew) -> bytes:  # Any: JSON
         worker = self._take()
         try:
-            return worker.ask(request)
+            with crew.holding(worker):
+                return worker.ask(request)
         except _WentIdle:
+            if crew.is_over:
+                raise
             worker.stop()
             worker = Worker(self.module)
-            return worker.ask(request)
+            with crew.holding(worker):
+                return worker.ask(request)
         finally:
             self._give(worker)
 
@@ -205,6 +279,35 @@ class Pool:
             workers, self.idle = self.idle, []
         for worker in workers:
             worker.stop()
+
+
+class _Crew:
+    """The workers that compute answers of one call, so that they can be ended when nobody waits for them any more."""
+
+    def __init__(self) -> None:
+        self._workers: set[Worker] = set()
+        self._lock = threading.Lock()
+        self.is_over = False
+
+    @contextmanager
+    def holding(self, worker: Worker) -> Iterator[None]:
+        """While the block runs, `worker` is one of them."""
+        with self._lock:
+            if self.is_over:
+                raise _WentIdle("nobody waits for this answer")
+            self._workers.add(worker)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._workers.discard(worker)
+
+    def end(self) -> None:
+        """End those that are still there, and take no more."""
+        with self._lock:
+            self.is_over = True
+            workers = list(self._workers)
+        end_workers(workers)
 
 
 def _begin_anew(pool: Pool | None) -> None:

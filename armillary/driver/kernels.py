@@ -21,11 +21,11 @@ from typing import Any
 from armillary.artifact import Descriptor, FunctionRow
 from armillary.codegen.cache import Cache, cache_key, default_cache
 from armillary.codegen.llvm_target import machine_text
-from armillary.codegen.pool import Pool
+from armillary.codegen.pool import CompileTimeoutError, Pool
 from armillary.config import setting
 from armillary.digest import blake2b
 from armillary.driver.graph_codegen import Kernel
-from armillary.errors import InternalError
+from armillary.errors import ExecutionError, InternalError
 from armillary.lazy import find
 from armillary.node import post_order
 from armillary.relay.expr import Call, Function
@@ -35,6 +35,7 @@ from armillary.target.cpu import needed_features
 from armillary.transform import ADD_LOWER_PASS, PassContext
 
 Progress = Callable[[str, int, int], None]  # stage, done, total
+_SHOWN = 2000  # characters of a kernel's text that an error repeats
 _PACKAGE = Path(__file__).resolve().parents[1]
 _WORKERS = Pool("armillary.driver.kernel_worker")
 atexit.register(_WORKERS.close)
@@ -118,9 +119,17 @@ def _compile_in_workers(kernels: Sequence[Kernel], keys: Mapping[str, str], targ
         if isinstance(answer, InternalError):
             yield from _compile_here([kernel], keys, target)
         elif isinstance(answer, BaseException):
-            raise answer
+            raise _of_kernel(kernel, answer) if isinstance(answer, ExecutionError) else answer
         else:
             yield kernel, CompiledKernel.from_bytes(answer)
+
+
+def _of_kernel(kernel: Kernel, error: ExecutionError) -> ExecutionError:
+    """The error of a worker that took too long or died, with what it was working on."""
+    names = (n.op.name for n in post_order(kernel.function.body) if isinstance(n, Call) and isinstance(n.op, Op))
+    what = f"kernel {kernel.name} ({', '.join(dict.fromkeys(names))}):\n{kernel.text.strip()[:_SHOWN]}"
+    more = "; opt_level=0 makes simpler code; please report this text" if isinstance(error, CompileTimeoutError) else ""
+    return ExecutionError(f"{error.message}, while it compiled {what}", hint=error.hint + more)
 
 
 def _is_ours(function: Function) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +12,13 @@ import pytest
 
 import armillary
 from armillary import relay
+from armillary.codegen.pool import CompileTimeoutError
 from armillary.driver import kernel_worker, kernels
 from armillary.driver.build import optimized
 from armillary.driver.graph_codegen import Kernel, plan_graph
 from armillary.driver.kernel_code import compile_kernel
 from armillary.driver.library import GraphLibrary
-from armillary.errors import InternalError, UnsupportedError
+from armillary.errors import ExecutionError, InternalError, UnsupportedError
 from armillary.relay.op import OPS, Kind, Op
 from armillary.target import Target
 from armillary.transform import PassContext
@@ -93,6 +94,50 @@ def test_process_that_builds_loads_neither_loops_nor_llvm(tmp_path: Path) -> Non
 def test_worker_refuses_a_kernel_of_another_compiler() -> None:
     with pytest.raises(InternalError, match="its key is another one"):
         kernel_worker.make(**{**request(kernel_of("exp")), "key": "0" * 64})
+
+
+def test_kernel_that_takes_too_long_is_named_with_its_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(requests: Sequence[object], jobs: int) -> Iterator[tuple[int, BaseException]]:
+        yield 0, CompileTimeoutError("a compile worker took longer than 300 s and was stopped", hint="wait longer")
+
+    monkeypatch.setenv("ARMILLARY_CACHE", "0")
+    monkeypatch.setattr(kernels._WORKERS, "ask_all", late)
+    with pytest.raises(ExecutionError, match=r"longer than 300 s.*kernel fused_exp_sqrt_\w+ \(exp, sqrt\)") as told:
+        kernels.compile_kernels([kernel_of("exp", "sqrt")], TARGET)
+    assert "Tensor[(5, 7), float32]" in str(told.value) and "opt_level=0" in told.value.hint
+
+
+def test_two_processes_that_build_the_same_at_once_agree(tmp_path: Path) -> None:
+    env = {"ARMILLARY_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(armillary.__file__).parents[1])}
+    both = [subprocess.Popen([sys.executable, "-c", BUILD], env=env, stdout=subprocess.PIPE) for _ in range(2)]
+    counts = [process.communicate()[0].split()[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert len(list(tmp_path.glob("kernels/*/*"))) == int(counts[0])
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]  # nothing half written
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda _: b"", lambda data: data[:-1] + b"?"])
+def test_damaged_kernel_in_the_cache_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
+) -> None:
+    monkeypatch.setenv("ARMILLARY_CACHE_DIR", str(tmp_path))
+    kernel = kernel_of("exp", "sqrt")
+    good = kernels.compile_kernels([kernel], TARGET)
+    (path,) = tmp_path.glob("kernels/*/*")
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    assert kernels.compile_kernels([kernel], TARGET) == good
+    assert path.read_bytes() == whole
+
+
+def test_cache_that_takes_no_more_costs_a_warning(tmp_path: Path) -> None:
+    code = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))"  # as a full disk
+    env = {"ARMILLARY_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(armillary.__file__).parents[1])}
+    command = [sys.executable, "-c", f"{code}\n{BUILD}"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.split()[0] == "1", done.stderr
+    assert done.stderr.count("cannot be written to, kernels are compiled each time") == 1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]  # nothing half written
 
 
 def test_operator_of_a_script_is_compiled_in_the_process_that_has_it(odd_operator: Op) -> None:
