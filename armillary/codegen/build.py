@@ -18,6 +18,7 @@ from armillary.codegen.cache import Cache, cache_key
 from armillary.codegen.llvm_target import VERSION, check_target, emit_assembly, machine_text, request
 from armillary.codegen.pool import compile_many
 from armillary.codegen.toolchain import compile_c, find_toolchain
+from armillary.codegen.used_features import used_features
 from armillary.errors import InternalError, TargetError, UnsupportedError
 from armillary.files import scratch_folder
 from armillary.target.cpu import cpu_model, fast_math_flags, llvm_cpu, needed_features
@@ -73,7 +74,14 @@ def build_functions(
     module = emit_functions(functions, target)
     compile_all = _COMPILERS[module.target.kind.codegen]
     objects = compile_all(list(module.sources.values()), module.target, jobs, cache)
-    return replace(module, objects=tuple(objects), tir=dict(tir or {}))
+    descriptor = replace(module.descriptor, needs=needed_features(module.target, _used(objects)))
+    return replace(module, objects=tuple(objects), descriptor=descriptor, tir=dict(tir or {}))
+
+
+def _used(objects: Sequence[bytes]) -> frozenset[str] | None:
+    """The rarer features of a processor that the objects use; None if it cannot be told."""
+    found = [used_features(code) for code in objects]
+    return None if None in found else frozenset().union(*(names for names in found if names is not None))
 
 
 def emit_functions(functions: Sequence[PhasedFunction], target: Any) -> CompiledModule:
@@ -88,9 +96,8 @@ def emit_functions(functions: Sequence[PhasedFunction], target: Any) -> Compiled
         raise TargetError(f"code for kind {where.kind.name} is not built by the CPU path")
     sources = {function.name: text for function, text in zip(functions, emit(functions, where), strict=True)}
     rows = {function.name: function_row(function) for function in functions}
-    descriptor = Descriptor(str(where), rows, needed_features(where))
     externs = sorted({name for text in sources.values() for name in _EXTERN.findall(text)})
-    return CompiledModule(where, (), descriptor, sources, tuple(functions), externs=tuple(externs))
+    return CompiledModule(where, (), Descriptor(str(where), rows), sources, tuple(functions), externs=tuple(externs))
 
 
 def _emit_llvm(functions: Sequence[PhasedFunction], target: Target) -> list[str]:

@@ -57,7 +57,8 @@ def compile_kernel(kernel: Kernel, target: Target, jobs: int) -> CompiledKernel:
     phased, _ = lower_kernel(kernel, target)
     module = build_functions([phased], target, jobs=jobs, cache=None)
     ((code,), (row,)) = module.objects, module.rows.values()
-    return CompiledKernel(row, code, module.externs, kernel_attrs(kernel.function, target))
+    needs, notes = module.descriptor.needs, kernel_attrs(kernel.function, target)
+    return CompiledKernel(row, code, module.externs, needs, notes)
 
 
 def kernel_sources(kernels: Sequence[Kernel], target: Target, form: str) -> str:

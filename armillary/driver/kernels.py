@@ -43,16 +43,17 @@ atexit.register(_WORKERS.close)
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """One kernel's machine code, its descriptor row, the C symbols it needs from elsewhere, and what is told of it."""
+    """One kernel's machine code, its descriptor row, what it needs (C symbols, the processor), what is told of it."""
 
     row: FunctionRow
     code: bytes
     externs: tuple[str, ...]
+    needs: tuple[str, ...]
     notes: Mapping[str, str]
 
     def to_bytes(self, target: Target) -> bytes:
         """What the cache keeps and a worker answers."""
-        descriptor = Descriptor(str(target), {self.row.name: self.row}).to_json()
+        descriptor = Descriptor(str(target), {self.row.name: self.row}, self.needs).to_json()
         head = json.dumps({"descriptor": descriptor, "externs": self.externs, "notes": dict(self.notes)}).encode()
         return struct.pack("<I", len(head)) + head + self.code
 
@@ -61,8 +62,9 @@ class CompiledKernel:
         """The kernel that `to_bytes` wrote."""
         (size,) = struct.unpack_from("<I", payload)
         head = json.loads(payload[4 : 4 + size])
-        (row,) = Descriptor.from_json(head["descriptor"]).functions.values()
-        return CompiledKernel(row, payload[4 + size :], tuple(head["externs"]), head["notes"])
+        descriptor = Descriptor.from_json(head["descriptor"])
+        (row,) = descriptor.functions.values()
+        return CompiledKernel(row, payload[4 + size :], tuple(head["externs"]), descriptor.needs, head["notes"])
 
 
 def no_progress(stage: str, done: int, total: int) -> None:
@@ -171,4 +173,7 @@ def _read(store: Cache | None, key: str) -> CompiledKernel | None:
 
 def merge_rows(kernels: Mapping[str, CompiledKernel], target: Target) -> Descriptor:
     """The descriptor of all kernels together."""
-    return Descriptor(str(target), {name: kernel.row for name, kernel in kernels.items()}, needed_features(target))
+    needs = dict.fromkeys(needed_features(target))
+    for kernel in kernels.values():
+        needs.update(dict.fromkeys(kernel.needs))
+    return Descriptor(str(target), {name: kernel.row for name, kernel in kernels.items()}, tuple(needs))

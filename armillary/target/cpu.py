@@ -29,7 +29,14 @@ _ABIS = {
     "riscv64": ("lp64", "lp64f", "lp64d"), "riscv32": ("ilp32", "ilp32f", "ilp32d"),
     "arm": ("aapcs", "apcs-gnu"), "aarch64": ("aapcs", "darwinpcs"),
 }  # fmt: skip
-_TOLD = ("avx", "fma", "fma4", "f16c", "avx2", "avx512f", "avx512dq", "avx512bw", "avx512vl")
+_TOLD = ("avx", "fma", "fma4", "avx2", "avx512f", "avx512dq", "avx512bw", "avx512vl")
+_RARE_X86 = """
+    sse3 ssse3 sse4.1 sse4.2 sse4a popcnt lzcnt bmi bmi2 movbe adx f16c gfni aes vaes pclmul vpclmulqdq sha
+    avxvnni avxvnniint8 avxvnniint16 avxifma avxneconvert avx512cd avx512ifma avx512vbmi avx512vbmi2 avx512vnni
+    avx512bitalg avx512vpopcntdq avx512bf16 avx512fp16 avx512vp2intersect
+"""
+_RARE_ARM = "fullfp16 fp16fml dotprod i8mm bf16 sve rdm complxnum lse"
+_RARE = {"x86_64": frozenset(_RARE_X86.split()), "aarch64": frozenset(_RARE_ARM.split())}
 _ARM_VERSIONS = ((82, "lse rdm"), (84, "dotprod"), (86, "i8mm bf16"))  # first version that has the features
 
 
@@ -205,13 +212,16 @@ def _has_fma(arch: str, features: frozenset[str]) -> bool:
     return arch == "aarch64" or arch.startswith(("riscv", "ppc")) or (arch == "arm" and "vfp4" in features)
 
 
-def needed_features(target: Target) -> tuple[str, ...]:
+def needed_features(target: Target, used: frozenset[str] | None = frozenset()) -> tuple[str, ...]:
     """What a processor must have to run code for the target; `runtime/native/arm_cpu.c` tells whether it does.
 
-    Of all the features only those that decide about the vectors of every kernel: a rarer one may not be used at all.
+    What decides about the vectors of every kernel, and of the rarer features those that the code uses; None: nobody
+    knows which, so all that it may use.
     """
     model = cpu_model(target)
-    return tuple(name for name in _TOLD if model.arch == "x86_64" and model.has(name))
+    told = [name for name in _TOLD if model.arch == "x86_64" and model.has(name)]
+    rare = model.features & _RARE.get(model.arch, frozenset()) if used is None else used
+    return (*told, *sorted(rare.difference(told)))
 
 
 @functools.lru_cache(maxsize=256)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,9 +70,9 @@ def expected(x: np.ndarray) -> np.ndarray:
     return (x - x.sum(1, keepdims=True)).reshape(-1) + WEIGHT
 
 
-def compile_library(folder: Path, compiler: list[str]) -> Path:
-    """kernels.c with its descriptor as a shared library."""
-    text = descriptor().to_json().replace("\\", "\\\\").replace('"', '\\"')
+def compile_library(folder: Path, compiler: list[str], needs: tuple[str, ...] = ()) -> Path:
+    """kernels.c with its descriptor as a shared library; `needs` are what it says of the processor."""
+    text = replace(descriptor(), needs=needs).to_json().replace("\\", "\\\\").replace('"', '\\"')
     (folder / "descriptor.c").write_text(
         f'__attribute__((visibility("default"))) const char armillary_descriptor[] = "{text}";\n'
     )

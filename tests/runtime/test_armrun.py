@@ -12,6 +12,10 @@ import numpy as np
 import pytest
 
 from armillary.artifact_package import save_package
+from armillary.contrib.cc import get_cc
+from armillary.errors import ArtifactError
+from armillary.runtime import load_module
+from armillary.target import host
 
 from .conftest import WEIGHT, compile_library, expected, make_package
 from .test_artifact import damaged
@@ -113,6 +117,37 @@ def test_wrong_usage_prints_the_options(runner: Path) -> None:
 
 def test_a_package_needs_no_option(runner: Path, package: Path) -> None:
     assert run(runner, package, "--run-count=1").returncode == 0
+
+
+def test_package_for_another_processor_is_refused_by_name(runner: Path, tmp_path: Path) -> None:
+    lacking = sorted(name for name, is_here in host.features().items() if not is_here)
+    known = [name for name in lacking if name in ("fma4", "sse4a", "avx512vp2intersect", "avx512fp16", "sve", "sme")]
+    if not known:
+        pytest.skip("this processor has everything")
+    save_package(tmp_path / "x.tar", make_package(compile_library(tmp_path, get_cc(), (known[0],))))
+    result = run(runner, tmp_path / "x.tar")
+    assert result.returncode == 1 and f"uses {known[0]}, which this processor lacks; compile it here" in result.stderr
+    with pytest.raises(ArtifactError, match=f"uses {known[0]}, which this processor lacks"):
+        load_module(tmp_path / "x.tar")
+
+
+@pytest.mark.skipif(not os.environ.get("CI") and not (CROSS and QEMU), reason="needs the aarch64 compiler and qemu")
+@pytest.mark.parametrize(
+    ("feature", "without", "having"),
+    [("dotprod", "cortex-a53", "cortex-a76"), ("fullfp16", "cortex-a72", "cortex-a76"), ("rdm", "cortex-a53", "max"),
+     ("i8mm", "cortex-a76", "max"), ("bf16", "cortex-a76", "max"), ("sve", "cortex-a76", "max"),
+     ("complxnum", "cortex-a72", "max"), ("lse", "cortex-a72", "cortex-a76")],
+)  # fmt: skip
+def test_arm_processor_is_asked_what_it_has(
+    feature: str, without: str, having: str, tmp_path: Path, built_runner: Callable[..., Path]
+) -> None:
+    runner = built_runner(["aarch64-linux-gnu-gcc"])
+    save_package(tmp_path / "x.tar", make_package(compile_library(tmp_path, ["aarch64-linux-gnu-gcc"], (feature,))))
+    for cpu, code in ((without, 1), (having, 0)):
+        command = ("qemu-aarch64-static", "-cpu", cpu, "-L", "/usr/aarch64-linux-gnu", runner, tmp_path / "x.tar")
+        result = run(*command, "--run-count=1", "--dry-run=0", "--threads=1")
+        assert result.returncode == code, result.stderr
+        assert (f"uses {feature}, which this processor lacks" in result.stderr) == bool(code)
 
 
 @pytest.mark.skipif(not os.environ.get("CI") and not (CROSS and QEMU), reason="needs the aarch64 compiler and qemu")
