@@ -253,6 +253,9 @@ def _if(m: CEmitter, s: S.IfThenElse) -> None:
 
 
 def _let(m: CEmitter, s: S.LetStmt) -> None:
+    if s.var.dtype.lanes > 1:
+        _let_vector(m, s)
+        return
     value = m.value(s.value)
     m.flush()
     m.ranges[s.var] = (0, None) if s.var.dtype.is_int and m.is_non_negative(s.value) else (None, None)
@@ -260,6 +263,19 @@ def _let(m: CEmitter, s: S.LetStmt) -> None:
     with m.writer.block("{"):
         m.writer.line(f"const {c_type(s.var.dtype)} {name} = {value};")
         m.names[s.var] = name
+        m.stmt(s.body)
+
+
+def _let_vector(m: CEmitter, s: S.LetStmt) -> None:
+    """An array of the lanes."""
+    dtype = s.var.dtype
+    with m.scope() as lines:
+        value = m.value(s.value, "lane")
+    m.flush()
+    name = m.arrays[s.var] = m.labels.fresh(s.var.name)
+    with m.writer.block("{"):
+        m.writer.line(f"{c_type(dtype)} {name}[{dtype.lanes}];")
+        m.for_lanes(dtype.lanes, lines, f"{name}[lane] = {value};")
         m.stmt(s.body)
 
 

@@ -88,6 +88,7 @@ class ExprEmitter:
     def __init__(self) -> None:
         self.names: dict[E.Var, str] = {}  # int64_t for loop variables, the C type of the dtype otherwise
         self.is_wide: set[E.Var] = set()
+        self.arrays: dict[E.Var, str] = {}  # of vectors that a statement named: one element for each lane
         self.ranges: dict[E.Var, Range] = {}
         self.range = RangeOf(self.ranges)
         self.helpers: set[str] = set()
@@ -273,6 +274,9 @@ def _int(m: ExprEmitter, e: E.IntImm, lane: str | None) -> str:
 
 
 def _var(m: ExprEmitter, e: E.Var, lane: str | None) -> str:
+    array = m.arrays.get(e)
+    if array is not None:
+        return f"{array}[{lane}]"
     name = m.names.get(e)
     if name is None:
         raise refuse(m.dialect, f"variable {e.name}, which nothing defines")

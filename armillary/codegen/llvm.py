@@ -305,11 +305,13 @@ def _allocate(m: FunctionEmitter, s: S.Allocate) -> None:
 
 def _let(m: FunctionEmitter, s: S.LetStmt) -> None:
     dtype = s.var.dtype
-    if dtype.is_int and dtype.bits >= 32 and dtype.code == "int":
+    is_index = dtype.code == "int" and dtype.bits >= 32
+    if is_index and dtype.lanes == 1:
         m.wide[s.var] = sum_of(m, linear(m, s.value))
-        m.ranges[s.var] = m.range(s.value)
     else:
         m.scalars[s.var] = m.value(s.value)
+    if is_index:
+        m.ranges[s.var] = m.range(s.value)
     m.stmt(s.body)
 
 

@@ -25,15 +25,14 @@ KeyAt = Callable[["Expr", "Expr"], "Expr"]  # position in the rows, lane
 def keep_best(key_at: KeyAt, size: int, k: int, dtype: str, found: Buffer) -> Stmt:
     """found[slot * LANES + lane] = the position of the best but `slot` of a row."""
     keys, places = scratch("best_keys", k * LANES, dtype, "local"), scratch("best_places", k * LANES, "int32", "local")
-    offered = scratch("offered", LANES, dtype, "local")
 
     def offer(i: Expr, filled: int) -> Stmt:
         """Put element i where it belongs among the first `filled`; what is behind it moves on."""
 
         def lane(n: Var) -> Stmt:
-            slots = reversed(range(min(filled + 1, k)))
-            steps = [step for slot in slots for step in moved(slot, load(offered, n), i, n)]
-            return S.seq(store(offered, key_at(i, n), n), *steps)
+            key = T.var("key", dtype)
+            steps = [step for slot in reversed(range(min(filled + 1, k))) for step in moved(slot, key, i, n)]
+            return S.LetStmt(key, key_at(i, n), S.seq(*steps))
 
         def moved(slot: int, key: Expr, place: Expr, n: Expr) -> list[Stmt]:
             at, before = T.add(n, slot * LANES), T.add(n, (slot - 1) * LANES)
@@ -56,4 +55,4 @@ def keep_best(key_at: KeyAt, size: int, k: int, dtype: str, found: Buffer) -> St
         return loop("lane", LANES, lane, S.LoopKind.VECTORIZED)
 
     first = [offer(T.const(i), i) for i in range(k)]
-    return allocate([keys, places, offered], *first, loop("i", size - k, rest), *map(put, range(k)))
+    return allocate([keys, places], *first, loop("i", size - k, rest), *map(put, range(k)))

@@ -142,6 +142,42 @@ def test_if_then_else_guards_loads_lane_by_lane(lanes: int, target: str) -> None
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", ["float32", "float64", "int32", "int64", "int8", "uint8", "bool", "float16"])
+def test_named_vector_keeps_the_value_it_had(kind: str, target: str) -> None:
+    lanes, dtype = 8, DType(kind)
+    a, o, at = buffer("a", lanes, dtype), buffer("o", 2 * lanes, dtype), ramp(0, lanes)
+    name = E.Var("v", dtype.with_lanes(lanes))
+    other = E.Var("w", dtype.with_lanes(lanes))
+    twice = E.Select(E.EQ(name, other), name, other)
+    inner = S.seq(
+        S.BufferStore(a, E.Broadcast(B.const(0, dtype), lanes), (at,)),  # what was read does not change
+        S.BufferStore(o, name, (at,)),
+        S.LetStmt(other, name, S.BufferStore(o, twice, (ramp(2 * lanes - 1, lanes, -1),))),
+    )
+    body = S.LetStmt(name, E.BufferLoad(a, (at,)), inner)
+    x = (np.arange(lanes) % 2 if kind == "bool" else np.arange(1, lanes + 1)).astype(dtype.numpy)
+    got = np.zeros(2 * lanes, dtype.numpy)
+    assert run(S.PrimFunc((a, o), loop(E.Var("i"), 1, body, PARALLEL)), target, given := x.copy(), got) == 0
+    np.testing.assert_array_equal(got, np.concatenate([x, x[::-1]]))
+    assert not given.any()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_named_vector_of_places_chooses_elements_in_every_turn_of_a_loop(target: str) -> None:
+    a, o, i = buffer("a", 64), buffer("o", 64), E.Var("i")
+    place = E.Var("place", I32.with_lanes(8))
+    value = E.Add(E.BufferLoad(a, (place,)), E.Cast(F32.with_lanes(8), place))
+    at = ramp(i * 8, 8)
+    body = S.LetStmt(place, E.Sub(E.Broadcast(B.int32(63), 8), at), S.BufferStore(o, value, (at,)))
+    x, got = np.random.default_rng(2).standard_normal(64).astype("f"), np.zeros(64, "f")
+    for kind in (SERIAL, UNROLLED):
+        got[:] = 0
+        function = S.PrimFunc((a, o), loop(E.Var("once"), 1, loop(i, 8, body, kind), PARALLEL))
+        assert run(function, target, x, got) == 0
+        np.testing.assert_array_equal(got, x[::-1] + np.arange(64, dtype="f")[::-1])
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_assert_returns_its_number_and_symbolic_extent_is_computed(target: str) -> None:
     n, i = E.Var("n"), E.Var("i")
     o = S.Buffer("o", (n,), I32)
