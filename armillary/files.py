@@ -125,6 +125,8 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
     """The folder, made if it is not there, with those above it."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise unwritable(path, error, "a file has this name; name a folder") from None
     except OSError as error:
         raise unwritable(path, error) from None
     return Path(path)

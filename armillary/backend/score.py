@@ -28,7 +28,7 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 from armillary.backend import ENGINES, ArmillaryBackend
-from armillary.errors import ArmillaryError, ConfigError, UnsupportedError
+from armillary.errors import ArmillaryError, ArtifactError, ConfigError, Span, UnsupportedError
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
 STATUSES = ("passed", "unsupported", "failed", "crashed", "timeout")
@@ -259,16 +259,20 @@ def _stop(worker: _Worker) -> None:
 
 
 def read_results(path: Path) -> dict[str, Result]:
-    """Results of an earlier run (JSON lines); a last line that was cut short is dropped."""
+    """Results of an earlier run (JSON lines); a last line that was cut short is dropped, another file is refused."""
     results: dict[str, Result] = {}
     if not path.exists():
         return results
-    for line in path.read_text("utf-8").splitlines():
+    text = path.read_text("utf-8", "replace")
+    for line in text.splitlines():
         try:
             row = json.loads(line)
-            results[row["case"]] = Result(row["case"], row["status"], row["reason"], row["seconds"])
+            if row["status"] in STATUSES:
+                results[row["case"]] = Result(row["case"], row["status"], row["reason"], row["seconds"])
         except (json.JSONDecodeError, KeyError, TypeError):
             continue
+    if text.strip() and not results:
+        raise ArtifactError("the file holds no results of onnx-score", span=Span(str(path)), hint="name another file")
     return results
 
 

@@ -59,16 +59,23 @@ def load_model(
 ) -> tuple[IRModule, dict[str, Any]]:
     """A model by its suffix: .onnx, or .relay/.txt for Relay text; "-" reads Relay text from stdin."""
     suffix = Path(file).suffix.lower()
+    if Path(file).is_dir():
+        raise ModelError("it is a folder, not a model", span=Span(file), hint="name the .onnx or .relay file in it")
     if suffix == ".onnx":
         return from_file(file, shapes, many)
     if many:
         raise ConfigError("--variants is for ONNX models", hint="in Relay text, mark further functions Variant=1")
     if suffix in (".relay", ".txt") or file == "-":
-        module: IRModule = parse_relay(read_text(file))
+        module: IRModule = parse_relay(read_text(file), text_name(file))
         return module, {}
     raise ModelError(
         f"the form of the model is not known from its suffix {suffix!r}", span=Span(file), hint="use .onnx or .relay"
     )
+
+
+def text_name(file: str) -> str:
+    """How messages name a text file."""
+    return "<stdin>" if file == "-" else file
 
 
 def read_text(file: str) -> str:

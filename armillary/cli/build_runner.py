@@ -17,6 +17,7 @@ from armillary.c_compiler import as_command, need_compiler
 from armillary.cli._console import errors, stages
 from armillary.config import setting
 from armillary.errors import Span, TargetError
+from armillary.files import check_writable
 from armillary.runtime.build_native import build_runner
 
 
@@ -33,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
     cross = args.cross_compiler
     compiler = as_command(cross) if cross else need_compiler(setting("ARMILLARY_CC"))
     path = Path(args.output)
+    check_writable(path)
     with stages() as progress:
         progress.start(f"compiling the runner with {compiler[0]}")
         try:

@@ -17,9 +17,10 @@ import ctypes.util
 from rich.table import Table
 
 from armillary.cli._console import output
+from armillary.codegen.llvm_target import check_target
 from armillary.config import setting
 from armillary.runtime.device import cl
-from armillary.target import CpuModel, cpu_model
+from armillary.target import CpuModel, as_target, cpu_model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
     model = cpu_model(args.target)
+    if as_target(args.target).kind.name == "llvm":  # a C compiler has names of its own
+        check_target(as_target(args.target))
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")

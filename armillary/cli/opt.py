@@ -24,7 +24,7 @@ from rich.table import Table
 import armillary.relay.transform
 import armillary.tir.transform
 from armillary.cli._console import errors, output
-from armillary.cli._model import comma_list, pass_config, read_text
+from armillary.cli._model import comma_list, pass_config, read_text, text_name
 from armillary.cli._passes import add_pass_arguments, pass_context, print_times
 from armillary.errors import ConfigError
 from armillary.files import check_writable
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     if args.svg:
         check_writable(args.svg)
     passes = [bound_pass(item, args.target) for item in split_passes(args.passes)]
-    given = module = _parse(read_text(args.FILE))
+    given = module = _parse(read_text(args.FILE), text_name(args.FILE))
     timing = PassTimingInstrument()
     with pass_context(args, timing), as_target(args.target) if args.target else nullcontext():
         for item in passes:
@@ -116,12 +116,12 @@ def bound_pass(spec: str, target: str = "") -> Pass:
     return definition.bind(**{**default, **{key.replace("-", "_"): value for key, value in values.items()}})
 
 
-def _parse(text: str) -> IRModule:
+def _parse(text: str, source: str) -> IRModule:
     """TIR text begins its functions with `func`; everything else is Relay."""
     first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("//", "#"))), "")
     if not first:
         errors.print("the text is empty", highlight=False)
-    return parse_tir(text) if first.lstrip().startswith("func ") else parse_relay(text)
+    return parse_tir(text, source) if first.lstrip().startswith("func ") else parse_relay(text, source)
 
 
 def _pass_table() -> Table:

@@ -13,6 +13,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import re
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -22,13 +23,14 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from armillary.cli._console import output
+from armillary.cli._console import note, output
 from armillary.cli._model import positive
 from armillary.contrib.graph_executor import GraphModule
 from armillary.dtype import DType
-from armillary.errors import ExecutionError, Span, UnsupportedError
+from armillary.errors import ExecutionError, Span
 from armillary.files import check_writable, written_atomically
-from armillary.runtime import GraphExecutor, device, load_module
+from armillary.runtime import Device, GraphExecutor, device, load_module
+from armillary.runtime.device import require
 
 Array = np.ndarray[Any, Any]
 _SEED = 0
@@ -53,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Load, fill, run, report."""
     if args.outputs:
         check_writable(args.outputs)
-    where = device(args.device)
+    where = chosen_device(args.device)
     executor: Any = load_module(args.PATH)["default"](where)  # Any: a factory by name
     module = GraphModule(executor)
     given = read_npz(args.inputs) if args.inputs else {}
@@ -73,7 +75,16 @@ def run(args: argparse.Namespace) -> int:
         print(top(outputs[0], args.print_top))
     if args.profile:
         output.print(profile_table(executor))
+    if not (args.print_time or args.outputs or args.print_top or args.profile):
+        told = ", ".join(f"output_{i} {a.dtype} {list(a.shape)}" for i, a in enumerate(outputs))
+        note(f"{args.PATH} ran: {told}; -o saves outputs, --print-top shows some, --print-time times it")
     return 0
+
+
+def chosen_device(text: str) -> Device:
+    """The device of "cpu" or "cpu(0)"; one that cannot be used is refused."""
+    match = re.fullmatch(r"(\w+)\((\d+)\)", text.strip())
+    return require(device(match[1], int(match[2])) if match else device(text))
 
 
 def fill_inputs(module: GraphModule, given: dict[str, Array], mode: str) -> dict[str, Array]:
@@ -108,7 +119,9 @@ def read_npz(file: str) -> dict[str, Array]:
             raise ExecutionError("expected an .npz archive", span=Span(file), hint="numpy.savez makes one")
         with np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+    except OSError as error:
+        raise ExecutionError(f"cannot read the inputs: {error.strerror or error}", span=Span(file)) from None
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
         told = f"cannot read the inputs: {error}"
         raise ExecutionError(told, span=Span(file), hint="numpy.savez makes such a file") from None
 
@@ -120,13 +133,16 @@ def write_npz(path: Path, outputs: Sequence[Array]) -> None:
         np.savez(stream, **{f"output_{i}": array for i, array in enumerate(plain)})  # type: ignore[arg-type, unused-ignore]
 
 
-def top(values: Array, count: int) -> Array:
-    """Two rows: indices and values of the largest elements, largest first."""
+def top(values: Array, count: int) -> str:
+    """A line for each of the largest elements, largest first: its place in the flat array, and its value."""
     flat = values.reshape(-1)
-    if flat.dtype.kind not in "fiu":
-        raise UnsupportedError(f"--print-top: output_0 is {flat.dtype}")
-    order = np.argsort(-flat.astype(np.float64), kind="stable")[:count]
-    return np.array([order, flat[order]])
+    places = np.argsort(-flat.astype(np.float64), kind="stable")[:count].tolist()
+    width = max((len(str(place)) for place in places), default=0)
+    return "\n".join(f"{place:{width}}  {_shown(flat[place])}" for place in places)
+
+
+def _shown(value: Any) -> str:  # Any: a numpy scalar
+    return str(value) if value.dtype.kind in "biu" else f"{float(value):.7g}"
 
 
 def profile_table(executor: GraphExecutor) -> Table:

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from armillary.cli.main import main
+from armillary.cli.run import top
 from armillary.runtime import load_module
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,8 +61,21 @@ def test_run_prints_times_top_values_and_a_profile(
     arguments = ["--print-time", "--repeat", "3", "--print-top", "2", "--profile", "--fill-mode", "ones"]
     assert main(["run", str(package), *arguments]) == 0
     out = capsys.readouterr().out
-    best = expected(np.ones((1, 6), np.float32)).argmax()
-    assert "mean (ms)" in out and f"[[{best}." in out.replace("[[ ", "[[") and "softmax" in out
+    scores = expected(np.ones((1, 6), np.float32)).reshape(-1)
+    places = np.argsort(-scores)[:2]
+    lines = [line.split() for line in out.splitlines()]
+    shown = [(int(words[0]), float(words[1])) for words in lines if len(words) == 2 and words[0].isdigit()]
+    assert [place for place, _ in shown] == places.tolist()
+    np.testing.assert_allclose([value for _, value in shown], scores[places], rtol=1e-5)
+    assert "mean (ms)" in out and "softmax" in out
+
+
+def test_top_values_are_shown_as_what_they_are() -> None:
+    assert top(np.array([[3, -1], [7, 3]], np.int8), 3) == "2  7\n0  3\n3  3"
+    assert top(np.array([True, False]), 1) == "0  True"
+    assert top(np.linspace(0, 1, 11, dtype=np.float32), 2) == "10  1\n 9  0.9"
+    assert top(np.array([1, np.nan, 2.5], ml_dtypes.bfloat16), 3) == "2  2.5\n0  1\n1  nan"
+    assert top(np.zeros(0, np.float32), 1) == ""
 
 
 def test_dumped_code_lies_beside_the_package(model: Path, tmp_path: Path) -> None:
