@@ -179,3 +179,27 @@ def test_blended_rows_of_which_two_results_are_made() -> None:
     graph.run()
     for k, wanted in enumerate(evaluate(function, [value])):
         np.testing.assert_allclose(graph.get_output(k).numpy(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def gate(x: Any, y: Any) -> Any:
+    z = relay.sigmoid(x)
+    return z * y + (relay.const(1.0) - z) * x
+
+
+def swish_of_swish(x: Any, y: Any) -> Any:
+    z = x * relay.sigmoid(y)
+    return z * relay.sigmoid(z)
+
+
+def turned(x: Any, y: Any) -> Any:
+    z = relay.exp(x)
+    return z * y + relay.reverse(z, axis=1)
+
+
+@pytest.mark.parametrize(("body", "stores"), [(gate, False), (swish_of_swish, True), (turned, True)])
+def test_dear_element_is_stored_unless_one_statement_reads_it_in_place(body: Any, stores: bool) -> None:
+    x, y = relay.var("x", shape=(40, 64)), relay.var("y", shape=(40, 64))
+    check(body(x, y), x, y)
+    library = build(relay.Function([x, y], body(x, y)), AVX)
+    assert len(library.kernels) == 1 and ("alloc " in library.get_source("tir")) == stores
+    assert library.get_source("ll").count("call <16 x float> @armillary_") == (2 if body is swish_of_swish else 1)
