@@ -39,7 +39,13 @@ def unwritable(path: object, error: OSError, hint: str = "") -> ArtifactError:
 
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise ArtifactError unless a file can be made at `path`: said before the work rather than after it."""
-    target = Path(path)
+    try:
+        _check_writable(path, Path(path))
+    except PermissionError as error:  # of a folder above
+        raise unwritable(path, error) from None
+
+
+def _check_writable(path: object, target: Path) -> None:
     if target.is_dir():
         raise ArtifactError("cannot write: it is a folder", span=Span(str(path)), hint="name a file inside it")
     if not target.parent.is_dir():
@@ -51,7 +57,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def _is_special(target: Path) -> bool:
-    return target.exists() and not target.is_file() and not target.is_dir()
+    return os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target)
 
 
 @contextmanager
@@ -143,6 +149,6 @@ def scratch_folder() -> Iterator[Path]:
         try:
             yield Path(name)
         except OSError as error:
-            if error.errno not in _HINTS:  # somebody else's
+            if error.errno not in _HINTS or not str(error.filename or name).startswith(name):  # somebody else's
                 raise
             raise unwritable(error.filename or tempfile.gettempdir(), error, _SCRATCH) from None

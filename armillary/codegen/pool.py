@@ -174,7 +174,10 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> bool:
     """Whether there was a process to signal."""
     if process.poll() is not None:
         return False
-    os.killpg(process.pid, number)
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:  # it ended meanwhile
+        return False
     return True
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
 from pathlib import Path
@@ -146,7 +147,7 @@ def library_path() -> Path:
     if installed.exists():
         return installed
     cached: Path = setting("ARMILLARY_CACHE_DIR") / "native" / name
-    if cached.exists():
+    if os.path.exists(cached):  # a folder that may not be looked into has none
         return cached
     try:
         return build_library(need_compiler(setting("ARMILLARY_CC")), cached)

@@ -79,7 +79,7 @@ def test_a_refusal_is_one_message_and_exit_code_4(tmp_path: Path) -> None:
 def test_a_parse_error_shows_file_line_and_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.relay").write_text("def @main(%x: Tensor[(2,), float32]) {\n  add(%x,, 1f)\n}\n")
     assert main(["opt", str(tmp_path / "bad.relay"), "-p", "infer-type"]) == 4
-    assert ":2:" in capsys.readouterr().err
+    assert f"{tmp_path / 'bad.relay'}:2:" in capsys.readouterr().err
 
 
 def test_opt_runs_passes_on_relay_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,6 +114,11 @@ def test_devices_names_cpu_and_says_why_opencl_is_absent(capsys: pytest.CaptureF
     out = capsys.readouterr().out
     assert "cpu(0)" in out and "caches" in out and "threads" in out
     assert "cl(0)" in out
+
+
+def test_devices_refuses_a_processor_that_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["devices", "--target", "llvm -mcpu=no-such-cpu"]) == 4
+    assert "does not know the processor no-such-cpu" in capsys.readouterr().err
 
 
 def test_devices_shows_another_targets_cpu(capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,6 +129,35 @@ def test_run_refuses_what_is_no_package(tmp_path: Path, capsys: pytest.CaptureFi
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_run_without_options_says_what_came_out(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "tiny.so"
+    assert main(["compile", str(model), "--input-shapes", "x:[1,6]", "-o", str(package)]) == 0
+    assert main(["run", str(package), "--device", "cpu(0)"]) == 0
+    captured = capsys.readouterr()
+    assert "output_0 float32 [1, 5]" in captured.err and "--print-top" in captured.err and captured.out == ""
+    for device in ("cpu(1)", "cuda", "cl(0)"):
+        assert main(["run", str(package), "--device", device]) == 4
+        assert "runs on cpu(0) only" in capsys.readouterr().err
+
+
+def test_folders_and_files_in_each_others_place_are_said(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "folder.onnx"
+    folder.mkdir()
+    for command in ("compile", "profile"):
+        assert main([command, str(folder)]) == 4
+        assert "it is a folder, not a model" in capsys.readouterr().err
+    assert main(["compile", str(model), "--input-shapes", "x:[1,6]", "--dump-passes", str(model)]) == 4
+    assert "a file has this name; name a folder" in capsys.readouterr().err
+    assert main(["build-runner", "-o", str(tmp_path / "nowhere" / "armrun")]) == 4
+    assert not (tmp_path / "nowhere").exists()
+    assert main(["onnx-score", "-o", str(model), "--filter", "test_relu$"]) == 4
+    assert "holds no results of onnx-score" in capsys.readouterr().err
+
+
 def test_run_refuses_inputs_that_do_not_fit(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     package, inputs = tmp_path / "tiny.so", tmp_path / "in.npz"
     assert main(["compile", str(model), "--input-shapes", "x:[1,6]", "-o", str(package)]) == 0

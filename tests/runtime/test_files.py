@@ -92,12 +92,23 @@ def test_places_where_no_file_can_be_are_refused_before_the_work(
         check_writable(tmp_path / "file")
 
 
+def test_a_folder_that_may_not_be_looked_into_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("os.stat", refuse)
+    with pytest.raises(ArtifactError, match=r"cannot write: Permission denied(.|\n)*may be written to"):
+        write_atomic(tmp_path / "file", b"1")
+
+
 def test_a_folder_where_a_file_is_and_a_full_scratch_folder_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(ArtifactError, match="cannot write"):
+    with pytest.raises(ArtifactError, match=r"cannot write(.|\n)*name a folder"):
         make_folder(tmp_path / "file" / "below")
     with pytest.raises(ArtifactError, match="TMPDIR"), scratch_folder() as folder:
         raise OSError(errno.ENOSPC, "No space left on device", str(folder / "x"))
     assert not folder.exists()
     with pytest.raises(FileNotFoundError), scratch_folder():
         Path(tmp_path, "what a user's linker did not find").read_bytes()
+    with pytest.raises(PermissionError), scratch_folder():
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / "a user's file"))
