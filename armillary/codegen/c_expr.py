@@ -53,6 +53,12 @@ HELPERS = {
     "  int n = bits;\n  while (x) { x >>= 1; --n; }\n  return n;\n}\n",
     "popcount": "static inline int armillary_popcount(uint64_t x) {\n"
     "  int n = 0;\n  while (x) { x &= x - 1; ++n; }\n  return n;\n}\n",
+    "four_bytes": "static inline uint32_t armillary_four_bytes(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {\n"
+    "  return a | (uint32_t)b << 8 | (uint32_t)c << 16 | (uint32_t)d << 24;\n}\n",
+    **{f"dot_{x}_{y}": f"static inline int32_t armillary_dot_{x}_{y}(uint32_t a, uint32_t b) {{\n"
+       "  int32_t sum = 0;\n  for (int k = 0; k < 32; k += 8)\n"
+       f"    sum += (int32_t)({x}8_t)(a >> k) * (int32_t)({y}8_t)(b >> k);\n  return sum;\n}}\n"
+       for x in ("int", "uint") for y in ("int", "uint")},
     "from_float16": "static inline float armillary_from_float16(uint16_t x) {\n"
     "  uint32_t m = x & 0x7fffu, bits = m << 13;\n  float y;\n  memcpy(&y, &bits, 4);\n  y *= 0x1p112f;\n"
     "  memcpy(&bits, &y, 4);\n  if (m >= 0x7c00u) bits = m << 13 | 0x7f800000u;\n"
@@ -514,6 +520,15 @@ def _reinterpret(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     return f"(({union}){{ .a = {m.value(e.args[0], lane)} }}).b"
 
 
+def _four_bytes(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    return wrapped(e.dtype.element, f"{m.helper('four_bytes')}({', '.join(m.value(a, lane) for a in e.args)})")
+
+
+def _dot_bytes(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    name = m.helper("dot_" + "_".join(a.dtype.code for a in e.args))
+    return f"{name}({', '.join(m.value(a, lane) for a in e.args)})"
+
+
 def _prefetch(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     """GCC's and Clang's builtin, behind a macro that other compilers make nothing of."""
     load, *how = e.args
@@ -546,6 +561,7 @@ CALLS: dict[str, Rule] = {
     "shift_right": _bitwise(">>"), "popcount": _bit_count("popcount"), "clz": _bit_count("clz"),
     "if_then_else": _if_then_else, "likely": _first, "reinterpret": _reinterpret, "call_extern": _extern,
     "call_pure_extern": _extern, "vector_reduce_add": _reduce_add, "prefetch": _prefetch,
+    "four_bytes": _four_bytes, "dot_bytes": _dot_bytes,
 }  # fmt: skip
 RULES: dict[type, Rule] = {
     E.IntImm: _int, E.FloatImm: lambda m, e, lane: float_text(e.value, e.dtype), E.Var: _var,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from armillary.codegen.base import LIBM, flat_index, refuse
+from armillary.codegen.llvm_dots import dot_bytes, four_bytes
 from armillary.codegen.llvm_expr import (
     FLOAT32,
     binary,
@@ -345,6 +346,6 @@ CALLS: dict[str, Rule] = {
     "bitwise_xor": _bitwise("xor"), "shift_left": _bitwise("shl"), "shift_right": _bitwise("ashr"),
     "popcount": _bit_count("ctpop"), "clz": _bit_count("ctlz"), "if_then_else": _if_then_else, "likely": _likely,
     "reinterpret": _reinterpret, "call_extern": _extern, "call_pure_extern": _extern, "vector_reduce_add": _reduce_add,
-    "prefetch": _prefetch, "thread_sync": _sync,
+    "prefetch": _prefetch, "thread_sync": _sync, "four_bytes": four_bytes, "dot_bytes": dot_bytes,
 }  # fmt: skip
 EXPR_RULES[E.Call] = call

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from armillary.codegen.base import refuse
+from armillary.codegen.llvm_dots import added_dot, is_dot
 from armillary.codegen.llvm_memory import splat
 from armillary.codegen.llvm_soft import decode, encode, odd_float32
 from armillary.codegen.llvm_state import EXPR_RULES, Emitter
@@ -86,10 +87,13 @@ def _arithmetic(integer: str, floating: str) -> Callable[[Emitter, Any], str]:
 
 
 def _fused(base: Callable[[Emitter, Any], str], is_sub: bool) -> Callable[[Emitter, Any], str]:
-    """`a*b + c`, `c + a*b`, `a*b - c`, `c - a*b` as one fused operation where the target has it."""
+    """`a*b + c`, `c + a*b`, `a*b - c`, `c - a*b` and sums with a dot product as one operation where there is one."""
 
     def rule(m: Emitter, e: Any) -> str:  # Any: Add or Sub
         dtype = e.dtype
+        if not is_sub and (is_dot(e.a) or is_dot(e.b)):
+            sums, dot = (e.a, e.b) if is_dot(e.b) else (e.b, e.a)
+            return added_dot(m, m.value(sums), dot)
         if not dtype.is_float or m.soft(dtype):
             return base(m, e)
         if isinstance(e.b, E.Mul):

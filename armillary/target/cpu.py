@@ -16,7 +16,16 @@ import re
 from typing import Any
 
 from armillary.errors import TargetError, UnsupportedError
-from armillary.target.cpu_table import BASELINE, OTHER, TABLES, CpuRow, MemoryRow, memory_row, true_name
+from armillary.target.cpu_table import (
+    BASELINE,
+    DOT_SIGNS,
+    OTHER,
+    TABLES,
+    CpuRow,
+    MemoryRow,
+    memory_row,
+    true_name,
+)  # fmt: skip
 from armillary.target.kinds.llvm import FAST_MATH
 from armillary.target.target import Target, as_target
 
@@ -76,6 +85,25 @@ class CpuModel:
     def lanes_of(self, bits: int) -> int:
         """Lanes of one vector of elements of `bits` bits."""
         return max(1, self.vector_bits // max(8, bits))
+
+    @property
+    def dot_signs(self) -> frozenset[tuple[str, str]]:
+        """Signs ("int", "uint") of the bytes that a dot product of four takes in one instruction; empty: there is none.
+
+        Where a product has other signs, a schedule moves the bytes of one side by 128 when it packs them.
+        """
+        return frozenset(signs for feature, rows in DOT_SIGNS.items() if self.has(feature) for signs in rows)
+
+    @property
+    def dots_per_cycle(self) -> int:
+        """Multiply-adds of bytes per cycle in dot products; without such instructions by pairs of 16-bit products."""
+        whole = self.fma_ports * self.vector_bits // 8
+        return whole if self.dot_signs else whole // 4
+
+    @property
+    def dot_chains(self) -> int:
+        """Independent sums that keep the units of dot products busy."""
+        return self.fma_ports * (self.fma_latency + (self.arch == "x86_64"))
 
     def has(self, feature: str) -> bool:
         """Whether the CPU has a feature, in LLVM's spelling (avx512vnni, dotprod, i8mm, fullfp16, …)."""

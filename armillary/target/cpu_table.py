@@ -100,6 +100,10 @@ RISCV = {"generic": CpuRow(frozenset(), 64, 1, 4), "generic-rv64": CpuRow(frozen
 OTHER = {"generic": CpuRow(frozenset(), 128, 1, 4)}
 TABLES = {"x86_64": X86, "i386": X86, "aarch64": AARCH64, "arm": ARM, "riscv64": RISCV, "riscv32": RISCV}
 BASELINE = {"x86_64": "x86-64", "i386": "x86-64"}  # the others: "generic"
+DOT_SIGNS = {  # feature -> the signs of (one side, the other) of dot products of four bytes
+    "avx512vnni": (("uint", "int"),), "avxvnni": (("uint", "int"),),
+    "dotprod": (("int", "int"), ("uint", "uint")), "i8mm": (("uint", "int"),),
+}  # fmt: skip
 _TELLING = {"amx-tile": "sapphirerapids", "avx512fp16": "sapphirerapids"}  # features that only such cores have
 
 

@@ -28,7 +28,7 @@ from armillary.tir.build import (
     truncmod,
 )
 from armillary.tir.expr import Expr
-from armillary.tir.intrinsics import unary
+from armillary.tir.intrinsics import dot_bytes, flipped_bytes, four_bytes, unary
 
 exp, exp2, exp10 = unary("exp"), unary("exp2"), lambda x: T.call("pow", T.cast(10.0, T.convert(x).dtype), x)
 log, log2, log10, log1p, expm1 = unary("log"), unary("log2"), unary("log10"), unary("log1p"), unary("expm1")
@@ -153,17 +153,20 @@ __all__ = [
     "cos",
     "cosh",
     "div",
+    "dot_bytes",
     "erf",
     "exp",
     "exp2",
     "exp10",
     "exp_flushed",
     "expm1",
+    "flipped_bytes",
     "floor",
     "floordiv",
     "floormod",
     "fma",
     "fmod",
+    "four_bytes",
     "hypot",
     "if_then_else",
     "indexdiv",

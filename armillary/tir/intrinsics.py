@@ -50,6 +50,18 @@ def _exp_flushed(x: Any) -> Any:
     return powers if dtype.itemsize == 8 else np.where(x < FLUSHED_BELOW, 0.0, powers).astype(dtype)[()]
 
 
+def _four_bytes(*values: Any) -> Any:
+    stacked = np.ascontiguousarray(np.stack([np.asarray(v) for v in values], axis=-1))
+    return stacked.view(_WORD_OF[stacked.dtype.name])[..., 0]
+
+
+def _dot_bytes(x: Any, y: Any) -> Any:
+    a, b = (np.ascontiguousarray(np.asarray(v)[..., None]).view(_BYTE_OF[v.dtype.name]) for v in (x, y))
+    return (a.astype(np.int32) * b.astype(np.int32)).sum(axis=-1, dtype=np.int32)
+
+
+_WORD_OF = {"int8": "int32", "uint8": "uint32"}  # a word has the sign of the four bytes in it
+_BYTE_OF = {word: byte for byte, word in _WORD_OF.items()}
 erf = np.vectorize(_erf, otypes=[np.float64])
 
 _ROWS = (
@@ -77,6 +89,9 @@ _ROWS = (
     _row("bitwise_xor", 2, np.bitwise_xor), _row("shift_left", 2, np.left_shift),
     _row("shift_right", 2, np.right_shift),
     _row("popcount", 1, _popcount), _row("clz", 1, _clz),
+    # words of four bytes, the first one lowest: of uint8 a uint32, of int8 an int32; and the int32 sum of the products
+    # of two words' bytes, which wraps like any int32 when it is added to others
+    _row("four_bytes", 4, _four_bytes), _row("dot_bytes", 2, _dot_bytes),
     # control and types: the interpreter and the emitters have rules of their own
     _row("if_then_else", 3, None), _row("likely", 1, lambda x: x), _row("reinterpret", 1, None),
     _row("call_extern", -1, None, pure=False), _row("call_pure_extern", -1, None),
@@ -114,3 +129,35 @@ def unary(name: str) -> Callable[[Any], Expr]:
     construct.__name__ = name
     construct.__doc__ = f"{name}(x), element-wise."
     return construct
+
+
+def four_bytes(*values: Any) -> Expr:
+    """The word of four bytes, int8 or uint8: one load where they lie side by side in memory, the first one lowest."""
+    given = [build.convert(v) for v in values]
+    names = {str(v.dtype) for v in given}
+    if len(given) != 4 or len(names) != 1 or (name := names.pop()) not in _WORD_OF:
+        raise TypeMismatch(f"four_bytes: got {', '.join(str(v.dtype) for v in given)}, wanted four int8 or four uint8")
+    return build.call("four_bytes", *given, dtype=_WORD_OF[name])
+
+
+def dot_bytes(x: Any, y: Any) -> Expr:
+    """The int32 sum of the products of two words' bytes; the signs of the words are those of their bytes.
+
+    `te.sum` of it, and any addition to it, is one instruction where the target has one for these signs
+    (`CpuModel.dot_signs`); every target computes all signs, exactly.
+    """
+    words = build.convert(x), build.convert(y)
+    if any(str(w.dtype) not in _BYTE_OF for w in words):
+        raise TypeMismatch(f"dot_bytes: got {words[0].dtype} and {words[1].dtype}, wanted words (int32 or uint32)")
+    return build.call("dot_bytes", *words, dtype="int32")
+
+
+def flipped_bytes(word: Any) -> Expr:
+    """A word of bytes of the other sign, each moved by 128: uint8 x is int8 x - 128."""
+    value = build.convert(word)
+    if str(value.dtype) not in _BYTE_OF:
+        raise TypeMismatch(f"flipped_bytes: got {value.dtype}, wanted a word (int32 or uint32)")
+    other = "uint32" if value.dtype.code == "int" else "int32"
+    unsigned = value if other == "int32" else build.call("reinterpret", value, dtype="uint32")
+    flipped = build.bitwise_xor(unsigned, build.const(0x80808080, "uint32"))
+    return flipped if other == "uint32" else build.call("reinterpret", flipped, dtype="int32")

@@ -1,0 +1,208 @@
+"""Words of four bytes and their dot products: exact for all signs and extreme values, on every target."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness import compiled, run
+
+from armillary import te
+from armillary.config import setting
+from armillary.dtype import DType
+from armillary.errors import TypeMismatch
+from armillary.target.cpu import cpu_model
+from armillary.tir import build as B
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.interpreter import interpret
+from armillary.tir.intrinsics import dot_bytes, flipped_bytes, four_bytes
+from armillary.tir.lower import lower_function
+
+HERE = ("llvm", "llvm -mcpu=znver4", "llvm -mcpu=skylake-avx512", "llvm -mcpu=haswell", "llvm -mcpu=x86-64", "c")
+ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu="
+SIGNS = [(x, y) for x in ("uint8", "int8") for y in ("uint8", "int8")]
+WORDS = 48
+
+
+def word(buffer: S.Buffer, at: E.Expr, lanes: int) -> E.Expr:
+    """Word `at`, or `lanes` words from it on."""
+    index = [at * 4 + k if lanes == 1 else E.Ramp(at * 4 + k, B.int32(4), lanes) for k in range(4)]
+    name = "uint32" if buffer.dtype.code == "uint" else "int32"
+    loads = tuple(E.BufferLoad(buffer, (i,)) for i in index)
+    return E.Call(DType(name).with_lanes(lanes), "four_bytes", loads)
+
+
+def program(x: str, y: str, lanes: int) -> S.PrimFunc:
+    """sums[i] += dot(a[i], b[i]); one[i] = dot(a[0], b[i])."""
+    a, b = (S.Buffer(n, (B.int32(4 * WORDS),), DType(t)) for n, t in (("a", x), ("b", y)))
+    sums, one = (S.Buffer(n, (B.int32(WORDS),), DType("int32")) for n in ("sums", "one"))
+    i = E.Var("i")
+    at = i * lanes
+    index: E.Expr = at if lanes == 1 else E.Ramp(at, B.int32(1), lanes)
+    kind = DType("int32").with_lanes(lanes)
+    first = word(a, B.int32(0), 1)
+    wide: E.Expr = first if lanes == 1 else E.Broadcast(first, lanes)
+    products = E.Call(kind, "dot_bytes", (word(a, at, lanes), word(b, at, lanes)))
+    body = S.seq(
+        S.BufferStore(sums, E.Add(E.BufferLoad(sums, (index,)), products), (index,)),
+        S.BufferStore(one, E.Call(kind, "dot_bytes", (wide, word(b, at, lanes))), (index,)),
+    )
+    loop = S.For(i, B.int32(0), B.int32(WORDS // lanes), S.LoopKind.PARALLEL, body)
+    return S.PrimFunc((a, b, sums, one), loop)
+
+
+def inputs(x: str, y: str) -> list[np.ndarray[Any, Any]]:
+    """Extreme bytes against each other, then random ones (seed 5), and sums next to where int32 wraps."""
+    rng, made = np.random.default_rng(5), []
+    for k, name in enumerate((x, y)):
+        info = np.iinfo(name)
+        values = rng.integers(info.min, info.max, 4 * WORDS, dtype=name, endpoint=True)
+        for at, edge in enumerate((info.max, info.min, info.min if k else info.max, info.max if k else info.min)):
+            values[8 * at : 8 * at + 8] = edge
+        made.append(values)
+    sums = rng.integers(-(2**31), 2**31 - 1, WORDS, dtype=np.int32)
+    sums[:8] = [2**31 - 1, -(2**31)] * 4
+    return [*made, sums, np.zeros(WORDS, np.int32)]
+
+
+def wanted(a: Any, b: Any, sums: Any) -> tuple[Any, Any]:
+    """The same in 64 bits, wrapped."""
+    words = [v.reshape(-1, 4).astype(np.int64) for v in (a, b)]
+    return (sums + (words[0] * words[1]).sum(1)).astype(np.int32), (words[0][0] * words[1]).sum(1).astype(np.int32)
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 8, 12, 16])
+@pytest.mark.parametrize(("x", "y"), SIGNS)
+def test_dot_products_of_bytes_are_exact_on_every_target(x: str, y: str, lanes: int) -> None:
+    function, arrays = program(x, y, lanes), inputs(x, y)
+    want = wanted(*arrays[:3])
+    told = [v.copy() for v in arrays]
+    interpret(function, *told)
+    np.testing.assert_array_equal(told[2], want[0])
+    np.testing.assert_array_equal(told[3], want[1])
+    for target in HERE:
+        got = [v.copy() for v in arrays]
+        assert run(function, target, *got) == 0
+        np.testing.assert_array_equal(got[2], want[0], err_msg=f"{target} {x} {y} x{lanes}")
+        np.testing.assert_array_equal(got[3], want[1], err_msg=f"{target} {x} {y} x{lanes}")
+
+
+@pytest.mark.parametrize(
+    ("target", "x", "y", "instruction", "count"),
+    [
+        ("llvm -mcpu=znver4", "uint8", "int8", "vpdpbusd", 2),
+        ("llvm -mcpu=alderlake", "uint8", "int8", "vpdpbusd", 4),
+        ("llvm -mcpu=haswell", "uint8", "int8", "vpmaddwd", 8),
+        ("llvm -mcpu=skylake-avx512", "int8", "int8", "vpmaddwd", 4),
+        (ARM + "cortex-a76", "int8", "int8", "sdot", 8), (ARM + "cortex-a76", "uint8", "uint8", "udot", 8),
+        (ARM + "neoverse-n2", "uint8", "int8", "usdot", 8), (ARM + "neoverse-n2", "int8", "uint8", "usdot", 8),
+    ],
+)  # fmt: skip
+def test_a_dot_product_with_its_addition_is_one_instruction(
+    target: str, x: str, y: str, instruction: str, count: int
+) -> None:
+    text = compiled([program(x, y, 16)], target).get_source("asm")
+    assert sum(instruction in line.split()[:2] for line in text.splitlines()) == count  # "{vex} vpdpbusd" too
+    assert "vpaddd" not in text or instruction == "vpmaddwd"
+
+
+def test_bytes_side_by_side_are_loaded_as_words() -> None:
+    text = compiled([program("uint8", "int8", 16)], "llvm -mcpu=znver4").get_source("ll")
+    assert "load <16 x i32>" in text and "load i32" in text and "load i8" not in text
+
+
+@pytest.mark.parametrize(
+    ("target", "signs", "rate"),
+    [
+        ("znver4", {("uint", "int")}, 64), ("graniterapids", {("uint", "int")}, 128), ("haswell", set(), 16),
+        ("alderlake", {("uint", "int")}, 64), ("skylake-avx512", set(), 32),
+    ],
+)  # fmt: skip
+def test_the_model_knows_the_signs_and_the_rate(target: str, signs: set[tuple[str, str]], rate: int) -> None:
+    model = cpu_model(f"llvm -mtriple=x86_64-linux-gnu -mcpu={target}")
+    assert model.dot_signs == signs and model.dots_per_cycle == rate
+
+
+def test_the_model_of_arm_knows_the_signs() -> None:
+    same = {("int", "int"), ("uint", "uint")}
+    assert cpu_model(ARM + "cortex-a72").dot_signs == set()
+    assert cpu_model(ARM + "cortex-a76").dot_signs == same
+    assert cpu_model(ARM + "neoverse-n2").dot_signs == {*same, ("uint", "int")}
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize(("x", "y"), SIGNS)
+def test_words_in_a_schedule_are_bytes_of_a_row_or_of_four_rows(x: str, y: str, vector: bool, target: str) -> None:
+    """A product whose right side lies by rows (words across) or by columns (words along), some bytes flipped."""
+    a, b = te.placeholder((3, 8), x, "a"), te.placeholder((8, 16), y, "b")
+    k = te.reduce_axis((0, 2), "k")
+
+    def element(i: Any, j: Any) -> Any:
+        left = four_bytes(*(a(i, k * 4 + n) for n in range(4)))
+        right = four_bytes(*(b(k * 4 + n, j) for n in range(4)))
+        return te.sum(dot_bytes(flipped_bytes(left), right), axis=k)
+
+    c = te.compute((3, 16), element, "c")
+    schedule = te.create_schedule(c.op)
+    if vector:
+        schedule[c].vectorize(c.op.axis[1])
+    function = lower_function(te.lower_schedule(schedule, [a, b, c], "f"))
+    rng = np.random.default_rng(11)
+    arrays = []
+    for name, shape in ((x, (3, 8)), (y, (8, 16))):
+        arrays.append(rng.integers(np.iinfo(name).min, np.iinfo(name).max, shape, dtype=name, endpoint=True))
+    arrays[0][0], arrays[1][:, 0] = np.iinfo(x).max, np.iinfo(y).min
+    moved = arrays[0].astype(np.int64) + (128 if x == "int8" else -128)
+    got = np.zeros((3, 16), np.int32)
+    assert run(function, target, *arrays, got) == 0
+    np.testing.assert_array_equal(got, moved @ arrays[1].astype(np.int64))
+
+
+def test_words_are_of_four_bytes_of_one_sign() -> None:
+    signed, unsigned = E.Var("s", "int8"), E.Var("u", "uint8")
+    with pytest.raises(TypeMismatch, match="wanted four int8 or four uint8"):
+        four_bytes(signed, signed, unsigned, signed)
+    with pytest.raises(TypeMismatch, match="wanted words"):
+        dot_bytes(signed, unsigned)
+    with pytest.raises(TypeMismatch, match="wanted a word"):
+        flipped_bytes(unsigned)
+
+
+MAIN = r"""
+#include <stdint.h>
+#include <stdio.h>
+int32_t f0__p0(void *const *data, const int64_t *vars, int64_t begin, int64_t end, int64_t thread);
+static uint8_t a[192], b[192];
+static int32_t sums[48], one[48];
+int main(void) {
+  if (fread(a, 1, 192, stdin) != 192 || fread(b, 1, 192, stdin) != 192 || fread(sums, 4, 48, stdin) != 48) return 1;
+  void *data[] = {a, b, sums, one, 0, 0};
+  if (f0__p0(data, 0, 0, %d, 0)) return 2;
+  for (int i = 0; i < 48; ++i) printf("%%d %%d ", sums[i], one[i]);
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("cpu", ["cortex-a72", "cortex-a76", "neoverse-n2"])
+@pytest.mark.parametrize(("x", "y"), SIGNS)
+def test_dot_products_on_aarch64_under_emulation(x: str, y: str, cpu: str, tmp_path: Path) -> None:
+    if not (shutil.which("aarch64-linux-gnu-gcc") and shutil.which("qemu-aarch64-static")):
+        assert not setting("CI"), "CI lacks the aarch64 compiler or qemu"
+        pytest.skip("needs aarch64-linux-gnu-gcc and qemu-aarch64-static")
+    module, arrays = compiled([program(x, y, 16)], ARM + cpu), inputs(x, y)
+    (tmp_path / "main.c").write_text(MAIN % (WORDS // 16))
+    (tmp_path / "k.o").write_bytes(module.objects[0])
+    command = ["aarch64-linux-gnu-gcc", "-static", "-O1", "main.c", "k.o", "-o", "run"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    given = b"".join(v.tobytes() for v in arrays[:3])
+    run_it = ["qemu-aarch64-static", "-cpu", "max", "run"]
+    done = subprocess.run(run_it, cwd=tmp_path, input=given, capture_output=True, check=True)
+    got = np.array(done.stdout.split(), np.int32).reshape(-1, 2).T
+    np.testing.assert_array_equal(got, np.stack(wanted(*arrays[:3])))
