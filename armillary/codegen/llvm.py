@@ -19,6 +19,7 @@ from armillary.codegen.llvm_index import linear, sum_of
 from armillary.codegen.llvm_memory import store
 from armillary.codegen.llvm_registers import Shape, elements, is_unrolled, register_plan
 from armillary.codegen.llvm_state import ROOM, Emitter, RegisterFile
+from armillary.codegen.llvm_tiles import framed
 from armillary.codegen.llvm_types import memory_element, register_type, vector
 from armillary.dtype import DType
 from armillary.target.cpu import CpuModel
@@ -97,7 +98,7 @@ def _phase(m: FunctionEmitter, phase: Phase, index: int) -> str:
     _window(m, phase)
     m.do("ret i32 0")
     name = phase_symbol(function, index)
-    body = "\n".join([*m.allocas, *m.regions[0].lines])
+    body = "\n".join([*m.allocas, *framed(m, m.regions[0].lines)])
     # LLVM aligns the stack for spilled vectors only if told so before it allocates registers. Else three stacks of four
     # have all of them across two cache lines: a Winograd product with 28 sums put aside then takes a quarter longer
     aligned = ' "stackrealign"' if m.cpu.arch in ("x86_64", "i386") and m.cpu.vector_bits > STACK_BITS else ""

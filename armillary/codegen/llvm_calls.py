@@ -24,6 +24,7 @@ from armillary.codegen.llvm_expr import (
 from armillary.codegen.llvm_index import address, linear
 from armillary.codegen.llvm_math import OWN, math_function
 from armillary.codegen.llvm_state import EXPR_RULES, Emitter
+from armillary.codegen.llvm_tiles import tile_dot, tile_load, tile_store, tile_zero
 from armillary.codegen.llvm_trig import TRIG, trig_function
 from armillary.codegen.llvm_types import (
     float_constant,
@@ -347,5 +348,6 @@ CALLS: dict[str, Rule] = {
     "popcount": _bit_count("ctpop"), "clz": _bit_count("ctlz"), "if_then_else": _if_then_else, "likely": _likely,
     "reinterpret": _reinterpret, "call_extern": _extern, "call_pure_extern": _extern, "vector_reduce_add": _reduce_add,
     "prefetch": _prefetch, "thread_sync": _sync, "four_bytes": four_bytes, "dot_bytes": dot_bytes,
+    "tile_zero": tile_zero, "tile_load": tile_load, "tile_dot": tile_dot, "tile_store": tile_store,
 }  # fmt: skip
 EXPR_RULES[E.Call] = call

@@ -181,7 +181,7 @@ def _without(m: Emitter, lanes: int, sums: str, less: str) -> str:
 
 
 def _vnni(m: Emitter, signs: tuple[str, str], lanes: int, sums: str, a: str, b: str) -> str:
-    """vpdpbusd takes unsigned times signed bytes; what is not so is moved by 128, and 128 of the other side put back."""
+    """vpdpbusd takes unsigned times signed bytes; else a side is moved by 128, and 128 of the other side put back."""
     name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
     if signs == ("uint", "int"):
         return _instruction(m, name, lanes, sums, a, b)

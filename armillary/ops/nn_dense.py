@@ -2,7 +2,8 @@
 
 In: nn.dense: data (…, k), weight (units, k). nn.matmul: (…, m, k) and (k, n), either transposed. nn.batch_matmul:
 (b, m, k) and (b, n, k) by default (transpose_b=True); a batch of 1 is broadcast. nn.contrib_dense_pack: weight
-(units/n, k, n), its layout NC{n}n. TE: one reduction tagged dense, matmul, batch_matmul or dense_pack.
+(units/n, k, n), its layout NC{n}n, or bytes in words of four inputs, (units/n, k/4, n, 4), its layout NC{n}n4c.
+TE: one reduction tagged dense, matmul, batch_matmul or dense_pack.
 Import of Gemm and MatMul: nn_dense_onnx.py.
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
 from armillary.ops.nn_common import (
@@ -32,6 +34,8 @@ from armillary.ops.nn_conv import result_dtype
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
+
+WORD = 4  # bytes that one dot product takes
 
 
 @record
@@ -132,12 +136,24 @@ def _infer_batch_matmul(attrs: BatchMatmulAttrs, first: Type, second: Type) -> T
 @dense_pack.infer
 def _infer_dense_pack(attrs: DensePackAttrs, data: Type, weight: Type) -> TensorType:
     op = dense_pack.name
+    if isinstance(weight, TensorType) and weight.ndim == 4:
+        return _infer_words(attrs, *_operands(op, attrs, data, weight, 4))
     a, b = _operands(op, attrs, data, weight, 3)
     _inner(op, a.shape[-1], b.shape[1], a, b, "weight is (units/n, inner, n)")
     unknown = isinstance(b.shape[0], AnyDim) or isinstance(b.shape[2], AnyDim)
     units: Dim = ANY_DIM if unknown else b.shape[0] * b.shape[2]  # type: ignore[operator]
     _units(op, attrs, units)
     return TensorType((*a.shape[:-1], units), result_dtype(attrs, a))
+
+
+def _infer_words(attrs: DensePackAttrs, a: TensorType, b: TensorType) -> TensorType:
+    op, (chunks, words, lanes, width) = dense_pack.name, b.static
+    if width != WORD or {str(a.dtype), str(b.dtype)} - {"int8", "uint8"} or DType(attrs.out_dtype) != "int32":
+        wanted = "bytes, (units/n, inner/4, n, 4), and out_dtype int32"
+        raise TypeMismatch(f"{op}: got {a} and weight {b} with out_dtype {attrs.out_dtype!r}, wanted {wanted}")
+    _inner(op, a.shape[-1], words * width, a, b, "weight is (units/n, inner/4, n, 4)")
+    _units(op, attrs, chunks * lanes)
+    return TensorType((*a.shape[:-1], chunks * lanes), "int32")
 
 
 def product(attrs: Any, a: Array, b: Array) -> Array:
@@ -166,6 +182,9 @@ batch_matmul.reference(_reference_matmul)
 
 @dense_pack.reference
 def _reference_pack(attrs: DensePackAttrs, data: Array, weight: Array) -> Array:
+    if weight.ndim == 4:
+        chunks, words, lanes, width = weight.shape
+        weight = weight.transpose(0, 1, 3, 2).reshape(chunks, words * width, lanes)
     return product(attrs, data, weight.transpose(1, 0, 2).reshape(weight.shape[1], -1))
 
 
@@ -216,6 +235,8 @@ def _compute_batch_matmul(attrs: BatchMatmulAttrs, a: Tensor, b: Tensor) -> Tens
 @dense_pack.compute
 def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor:
     dtype, lanes = result_dtype(attrs, data), weight.shape[2]
+    if len(weight.shape) == 4:
+        return _compute_words(data, weight)
     (k,) = reduce_axes([data.shape[-1]], ["k"])
 
     def element(*index: Any) -> Any:
@@ -223,6 +244,19 @@ def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor
         return te.sum(data(*index[:-1], k).astype(dtype) * rhs.astype(dtype), axis=[k])
 
     return te.compute([*data.shape[:-1], weight.shape[0] * lanes], element, name="dense_pack", tag="dense_pack")
+
+
+def _compute_words(data: Tensor, weight: Tensor) -> Tensor:
+    """Sums of dot products of four bytes."""
+    chunks, words, lanes, _ = weight.shape
+    (k,) = reduce_axes([words], ["k"])
+
+    def element(*index: Any) -> Any:
+        left = te.four_bytes(*(data(*index[:-1], k * WORD + byte) for byte in range(WORD)))
+        right = te.four_bytes(*(weight(index[-1] // lanes, k, index[-1] % lanes, byte) for byte in range(WORD)))
+        return te.sum(te.dot_bytes(left, right), axis=[k])
+
+    return te.compute([*data.shape[:-1], chunks * lanes], element, name="dense_pack", tag="dense_pack")
 
 
 @dense.samples
@@ -250,6 +284,9 @@ def _samples_batch() -> Iterator[Sample]:
 @dense_pack.samples
 def _samples_pack() -> Iterator[Sample]:
     yield Sample(DensePackAttrs(), (f32(2, 6), f32(3, 6, 8)))
+    for data, weight in (("uint8", "int8"), ("int8", "uint8"), ("int8", "int8"), ("uint8", "uint8")):
+        words = (tensor(data, 5, 12), tensor(weight, 3, 3, 16, 4))
+        yield Sample(DensePackAttrs("NC16n4c", out_dtype="int32"), words, (-128, 255))
 
 
 @dense.bad_samples
@@ -262,3 +299,11 @@ def _bad_dense() -> Iterator[BadSample]:
 def _bad_batch() -> Iterator[BadSample]:
     yield BadSample(BatchMatmulAttrs(), (f32(2, 3, 4), f32(3, 5, 4)), "the batch sizes differ: 2 and 3")
     yield BadSample(BatchMatmulAttrs(), (f32(3, 4), f32(3, 5, 4)), "must have 3 dimensions")
+
+
+@dense_pack.bad_samples
+def _bad_pack() -> Iterator[BadSample]:
+    data, attrs = tensor("uint8", 5, 12), DensePackAttrs("NC16n4c", out_dtype="int32")
+    yield BadSample(attrs, (data, tensor("int8", 3, 2, 16, 4)), "the inner sizes differ: 12")
+    yield BadSample(attrs, (data, tensor("int16", 3, 3, 16, 4)), "wanted bytes")
+    yield BadSample(attrs, (data, tensor("int8", 3, 3, 16, 2)), "wanted bytes")

@@ -7,6 +7,8 @@ nn.batch_matmul over the flattened batch axes. Invariant: the result has numpy.m
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -42,14 +44,15 @@ def times(a: Expr, b: Expr) -> Expr:
         return call("squeeze", times(a, call("expand_dims", b, axis=1)), axis=(-1,))
     if type_of(b).ndim == 2:
         return call("nn.dense", a, transposed(b, (1, 0)))
-    return _batched(a, b)
+    return batched(a, b, partial(call, "nn.batch_matmul", transpose_b=False))
 
 
-def _batched(a: Expr, b: Expr) -> Expr:
+def batched(a: Expr, b: Expr, product: Callable[[Expr, Expr], Expr]) -> Expr:
+    """The same for two operands of two axes or more: `product` multiplies (b, m, k) and (b, k, n)."""
     ta, tb = type_of(a), type_of(b)
     if ta.ndim <= 3 and tb.ndim == 3:
         left = a if ta.ndim == 3 else call("expand_dims", a, axis=0)
-        return call("nn.batch_matmul", left, b, transpose_b=False)
+        return product(left, b)
     rank = max(ta.ndim, tb.ndim) - 2
     batch_a = (1,) * (rank + 2 - ta.ndim) + ta.shape[:-2]
     batch_b = (1,) * (rank + 2 - tb.ndim) + tb.shape[:-2]
@@ -58,8 +61,7 @@ def _batched(a: Expr, b: Expr) -> Expr:
     if sum(isinstance(d, AnyDim) for d in sizes) > 0 and batch_a != batch_b:
         raise UnsupportedError("a batched product that broadcasts needs its sizes when importing", hint="pass shape=")
     flat_a, flat_b = _flatten(a, batch_a, batch), _flatten(b, batch_b, batch)
-    product = call("nn.batch_matmul", flat_a, flat_b, transpose_b=False)
-    return reshape_to(product, _dims((*batch, ta.shape[-2], tb.shape[-1])))
+    return reshape_to(product(flat_a, flat_b), _dims((*batch, ta.shape[-2], tb.shape[-1])))
 
 
 def _flatten(x: Expr, batch: tuple[object, ...], wanted: tuple[object, ...]) -> Expr:

@@ -19,8 +19,9 @@ from armillary.ops.broadcast import add, divide, multiply
 from armillary.ops.elementwise_cast import cast, cast_saturated
 from armillary.ops.nn_common import call
 from armillary.ops.nn_conv_onnx import spatial_rank, window_attrs
-from armillary.ops.nn_dense_onnx import times, transposed
+from armillary.ops.nn_dense_onnx import batched, times, transposed
 from armillary.ops.qnn_product import qconv2d, qdense
+from armillary.ops.qnn_product_more import qbatch_matmul
 from armillary.ops.qnn_quantize import (
     centred,
     dequantize,
@@ -135,6 +136,9 @@ def _product(a: Expr, b: Expr, zero: Expr, b_zero: Expr) -> Expr:
     ta, tb = tensor_of(a), tensor_of(b)
     if tb.ndim == 2 and tensor_of(zero).size == 1 and tensor_of(b_zero).ndim <= 1 and ta.ndim > 1:
         return qdense(a, transposed(b, (1, 0)), zero, b_zero, const(_ONE), const(_ONE))
+    if min(ta.ndim, tb.ndim) > 1 and tb.ndim > 2 and tensor_of(zero).size == tensor_of(b_zero).size == 1:
+        zeros = (_flat(zero), _flat(b_zero), const(_ONE), const(_ONE))
+        return batched(a, b, lambda x, y: qbatch_matmul(x, y, *zeros, transpose_b=False))
     return times(_subtracted(a, zero, ta.ndim - 2), _subtracted(b, b_zero, tb.ndim - 1))
 
 

@@ -3,9 +3,10 @@
 In: data and weight of 8 or 16 bits, their zero points and scales; those of the weight may be one per output channel.
 Out: int32 sums of (data - zero point) * (weight - zero point), whose scale is input_scale * kernel_scale and whose zero
 point is 0; qnn.requantize brings them back to 8 bits. Invariant: padding stands for the real number 0. Scales do not
-enter the arithmetic. With constant weights whose sums stay below 2**24 the product is computed in float32, where it is
-exact: every partial sum, in any order, is an integer that float32 holds. Weights then take four bytes each; the
-configuration `relay.qnn.product_in_float` False keeps integers. Import of QLinearConv and others: qnn_onnx.py.
+enter the arithmetic. qnn.dense multiplies bytes as they are (_byte_products.py). Convolutions, and products where the
+target has no dot products of bytes, are computed in float32 if their weights are constant and their sums stay below
+2**24, which is exact: every partial sum, in any order, is an integer that float32 holds. Weights then take four bytes
+each; the configuration `relay.qnn.product_in_float` False keeps integers. Import of QLinearConv etc.: qnn_onnx.py.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
+from armillary.ops._byte_products import are_bytes, byte_product, has_dots
 from armillary.ops._common import check_kind, f32, i32, of_type
 from armillary.ops.broadcast import subtract
 from armillary.ops.elementwise_cast import cast
@@ -163,8 +166,10 @@ def conv2d_in_float(attrs: QConv2DAttrs, args: Sequence[Expr]) -> tuple[Expr, Ex
 
 
 def dense_in_float(attrs: QDenseAttrs, args: Sequence[Expr]) -> tuple[Expr, Expr] | None:
-    """The operands of a qnn.dense in float32, where that is exact and faster."""
+    """The operands of a qnn.dense in float32, where that is exact and faster: without dot products of bytes."""
     data, weight, zero, weight_zero = args[:4]
+    if has_dots() and are_bytes(data, weight):
+        return None
     rows = math.prod(tensor_of(data).static[:-1])
     return in_float(data, weight, zero, weight_zero, 0) if rows >= MIN_ROWS else None
 
@@ -186,6 +191,9 @@ def qdense_decompose(attrs: QDenseAttrs, *args: Expr) -> Expr:
     exact = dense_in_float(attrs, args)
     if exact is not None:
         return cast(dense(*exact, units=attrs.units), "int32")
+    if are_bytes(data, weight):
+        product = partial(dense, units=attrs.units, out_dtype="int32")
+        return byte_product(data, zero, weight, weight_zero, product, (tensor_of(data).ndim - 1, 1))
     return dense(operand(data, zero, 0), operand(weight, weight_zero, 0), units=attrs.units, out_dtype="int32")
 
 

@@ -1,6 +1,7 @@
 """qnn.conv2d_transpose, qnn.batch_matmul: further products of affine integers, accumulated exactly in int32.
 
-In: as qnn.conv2d (qnn_product.py); qnn.batch_matmul takes the zero points and scales of its two inputs, all scalars.
+In: as qnn.conv2d (qnn_product.py); qnn.batch_matmul takes the zero points and scales of its two inputs, all scalars,
+and the second input transposed unless told otherwise.
 Out: int32 sums of (x - zero point) * (y - zero point). Invariant: scales do not enter the arithmetic.
 """
 
@@ -8,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import partial
 
 import numpy as np
 
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
+from armillary.ops._byte_products import are_bytes, byte_product
 from armillary.ops._common import check_kind, f32, i32, of_type
 from armillary.ops.nn_conv_transpose import Conv2DTransposeAttrs, conv2d_transpose
 from armillary.ops.nn_dense import BatchMatmulAttrs, batch_matmul
@@ -32,6 +35,7 @@ class QConv2DTransposeAttrs(Conv2DTransposeAttrs):
 @record
 class QBatchMatmulAttrs:
     out_dtype: str = "int32"
+    transpose_b: bool = True
 
 
 qconv2d_transpose = Op(
@@ -40,7 +44,7 @@ qconv2d_transpose = Op(
 )  # fmt: skip
 qbatch_matmul = Op(
     "qnn.batch_matmul", kind=Kind.CONTRACTION, inputs=("x", "y", "x_zero_point", "y_zero_point", "x_scale", "y_scale"),
-    doc="nn.batch_matmul (the second input transposed) of affine integers, in int32.",
+    doc="nn.batch_matmul of affine integers, in int32.",
 )  # fmt: skip
 qconv2d_transpose.attrs(QConv2DTransposeAttrs)
 qbatch_matmul.attrs(QBatchMatmulAttrs)
@@ -74,6 +78,10 @@ def qconv2d_transpose_decompose(attrs: QConv2DTransposeAttrs, *args: Expr) -> Ex
     return conv2d_transpose(operand(data, zero, 0), moved, **named)
 
 
+def _plain_product(attrs: QBatchMatmulAttrs) -> BatchMatmulAttrs:
+    return BatchMatmulAttrs("int32", transpose_b=attrs.transpose_b)
+
+
 @qbatch_matmul.infer
 def infer_qbatch_matmul(
     attrs: QBatchMatmulAttrs, x: TensorType, y: TensorType, x_zero: TensorType, y_zero: TensorType,
@@ -89,14 +97,14 @@ def infer_qbatch_matmul(
         check_parameters(name, ty, 0, scale, zero)
     if DType(attrs.out_dtype) != "int32":
         raise TypeMismatch(f"{name}: out_dtype {attrs.out_dtype}, wanted int32")
-    return batch_matmul.infer_type(BatchMatmulAttrs("int32"), (x, y))
+    return batch_matmul.infer_type(_plain_product(attrs), (x, y))
 
 
 @qbatch_matmul.reference
 def qbatch_matmul_reference(attrs: QBatchMatmulAttrs, *arrays: Array) -> Array:
     x, y, x_zero, y_zero = arrays[:4]
     result: Array = batch_matmul.evaluate(
-        BatchMatmulAttrs("int32"), (moved_array(x, x_zero, 0), moved_array(y, y_zero, 0))
+        _plain_product(attrs), (moved_array(x, x_zero, 0), moved_array(y, y_zero, 0))
     )
     return result
 
@@ -104,7 +112,11 @@ def qbatch_matmul_reference(attrs: QBatchMatmulAttrs, *arrays: Array) -> Array:
 @qbatch_matmul.decompose
 def qbatch_matmul_decompose(attrs: QBatchMatmulAttrs, *args: Expr) -> Expr:
     x, y, x_zero, y_zero = args[:4]
-    return batch_matmul(operand(x, x_zero, 0), operand(y, y_zero, 0), out_dtype="int32")
+    if are_bytes(x, y):
+        product = partial(batch_matmul, transpose_b=attrs.transpose_b, out_dtype="int32")
+        return byte_product(x, x_zero, y, y_zero, product, (2, 2 if attrs.transpose_b else 1))
+    moved = operand(x, x_zero, 0), operand(y, y_zero, 0)
+    return batch_matmul(*moved, transpose_b=attrs.transpose_b, out_dtype="int32")
 
 
 @qconv2d_transpose.samples
@@ -124,6 +136,8 @@ def qbatch_matmul_samples() -> Iterator[Sample]:
     scales = (np.float32(0.5), np.float32(0.25))
     yield Sample(QBatchMatmulAttrs(), (x, y, np.int32(128), np.int32(-1), *scales), domain=(-128, 255))
     yield Sample(QBatchMatmulAttrs(), (y, y, np.int32(0), np.int32(0), *scales), domain=(-128, 127))
+    plain = QBatchMatmulAttrs(transpose_b=False)
+    yield Sample(plain, (x, of_type("uint8", 1, 7, 5), np.int32(9), np.int32(120), *scales), domain=(-128, 255))
 
 
 @qconv2d_transpose.bad_samples

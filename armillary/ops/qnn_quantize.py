@@ -27,7 +27,7 @@ from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType
 
 ROUNDINGS = ("UPWARD", "TONEAREST", "TOEVEN")
-_LARGEST_SHIFT = 62
+_LARGEST_SHIFT, _LARGEST_SHORT = 62, 1 << 16
 
 
 # --- scales and zero points -----------------------------------------------------------------------------------------
@@ -334,12 +334,37 @@ def requantize_decompose(
     attrs: RequantizeAttrs, data: Expr, scale: Expr, zero: Expr, to: Expr, to_zero: Expr
 ) -> Expr:
     (rounding, compute), ndim, dtype = _mode(attrs), tensor_of(data).ndim, DType(attrs.out_dtype)
+    if compute != "int64" and _is_narrow(data, zero, to_zero, dtype):
+        steps = centred(data, zero, ndim, attrs.axis, "int32")
+        whole = _rounded_real(attrs, steps, scale, to, rounding, compute)
+        return _shifted(whole, placed(to_zero, ndim, attrs.axis), dtype)
     steps = centred(data, zero, ndim, attrs.axis, "int64")
     scaled = _scaled_fixed if compute == "int64" else _scaled_real
     result = scaled(attrs, steps, scale, to, rounding, compute)
     if not is_zero(to_zero):
         result = add(result, cast(placed(to_zero, ndim, attrs.axis), "int64"))
     return saturate(result, dtype)
+
+
+def _is_narrow(data: Expr, zero: Expr, to_zero: Expr, dtype: DType) -> bool:
+    """Whether 32 bits hold every number on the way."""
+    ty = tensor_of(data)
+    centre_fits = ty.dtype.bits <= 16 or (is_zero(zero) and ty.dtype == "int32")
+    if isinstance(to_zero, Constant):
+        shift_fits = bool(np.all(np.abs(to_zero.data.astype(np.int64)) <= _LARGEST_SHORT))
+    else:
+        shift_fits = tensor_of(to_zero).dtype.bits <= 16
+    return dtype.bits <= 16 and centre_fits and shift_fits
+
+
+def _shifted(whole: Expr, zero: Expr, dtype: DType) -> Expr:
+    """Whole floats plus a zero point, saturated: by one clip where the zero point is one number that is known."""
+    if isinstance(zero, Constant) and zero.data.size == 1:
+        shift = int(np.reshape(zero.data, ()))
+        inside = cast(clip(whole, float(dtype.min_value - shift), float(dtype.max_value - shift)), "int32")
+        return cast(add(inside, const(shift, "int32")) if shift else inside, dtype)
+    far = float(4 * _LARGEST_SHORT)
+    return saturate(add(cast(clip(whole, -far, far), "int32"), cast(zero, "int32")), dtype)
 
 
 def _scaled_fixed(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, rounding: str, _compute: str) -> Expr:
@@ -357,6 +382,11 @@ def _scaled_fixed(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, ro
 
 
 def _scaled_real(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, rounding: str, compute: str) -> Expr:
+    return cast(clip(_rounded_real(attrs, steps, scale, to, rounding, compute), -(2.0**40), 2.0**40), "int64")
+
+
+def _rounded_real(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, rounding: str, compute: str) -> Expr:
+    """Whole numbers in the float type `compute`."""
     ndim = tensor_of(steps).ndim
     factor = divide(*(cast(placed(s, ndim, attrs.axis), compute) for s in (scale, to)))
     product = multiply(cast(steps, compute), factor)
@@ -365,7 +395,7 @@ def _scaled_real(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, rou
     if rounding == "TONEAREST":
         down = multiply(floor(add(multiply(product, const(-1.0, compute)), half)), const(-1.0, compute))
         rounded = where(greater_equal(product, const(0.0, compute)), rounded, down)
-    return cast(clip(rounded, -(2.0**40), 2.0**40), "int64")
+    return rounded
 
 
 @requantize.samples

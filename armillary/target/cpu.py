@@ -13,6 +13,7 @@ import functools
 import importlib
 import platform
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from armillary.errors import TargetError, UnsupportedError
@@ -42,9 +43,10 @@ _TOLD = ("avx", "fma", "fma4", "avx2", "avx512f", "avx512dq", "avx512bw", "avx51
 _RARE_X86 = """
     sse3 ssse3 sse4.1 sse4.2 sse4a popcnt lzcnt bmi bmi2 movbe adx f16c gfni aes vaes pclmul vpclmulqdq sha
     avxvnni avxvnniint8 avxvnniint16 avxifma avxneconvert avx512cd avx512ifma avx512vbmi avx512vbmi2 avx512vnni
-    avx512bitalg avx512vpopcntdq avx512bf16 avx512fp16 avx512vp2intersect
+    avx512bitalg avx512vpopcntdq avx512bf16 avx512fp16 avx512vp2intersect amx-int8
 """
 _RARE_ARM = "fullfp16 fp16fml dotprod i8mm bf16 sve rdm complxnum lse"
+TILES = "amx-int8"  # which the system must be asked for, too
 _RARE = {"x86_64": frozenset(_RARE_X86.split()), "aarch64": frozenset(_RARE_ARM.split())}
 _ARM_VERSIONS = ((82, "lse rdm"), (84, "dotprod"), (86, "i8mm bf16"))  # first version that has the features
 
@@ -99,6 +101,11 @@ class CpuModel:
         """Multiply-adds of bytes per cycle in dot products; without such instructions by pairs of 16-bit products."""
         whole = self.fma_ports * self.vector_bits // 8
         return whole if self.dot_signs else whole // 4
+
+    @property
+    def has_tiles(self) -> bool:
+        """Whether it multiplies tiles of 16 rows of 64 bytes (AMX): 16 x 16 x 64 products in 16 cycles."""
+        return self.arch == "x86_64" and self.has(TILES)
 
     @property
     def dot_chains(self) -> int:

@@ -59,19 +59,22 @@ def _places(lowering: Lowering, plan: Plan, intrinsic: TensorIntrin, inner: froz
     stage, space = plan.stage, lowering.space
     known = {a.var: plan.low[a].plus(plan.values[a]) for a in (*stage.op.axis, *stage.op.reduce_axis)}
     places: dict[Buffer, Place] = {}
-    loads: dict[Tensor, ProducerLoad] = {}
+    loads: dict[Tensor, list[ProducerLoad]] = {}
     for load in plan.loads:
-        loads.setdefault(load.producer, load)
+        loads.setdefault(load.producer, []).append(load)
     wanted = intrinsic.op.input_tensors
     if len(loads) != len(wanted):
         _refuse(stage, intrinsic, f"the stage reads {len(loads)} tensors, the intrinsic {len(wanted)}")
-    for tensor, load in zip(wanted, loads.values(), strict=True):
-        spans = [_span(lowering, stage, intrinsic, space.evaluate(i, known), inner) for i in load.indices]
+    for tensor, (read, group) in zip(wanted, loads.items(), strict=True):
+        spans = []
+        for places_of in zip(*(load.indices for load in group), strict=True):
+            parts = [_span(lowering, stage, intrinsic, space.evaluate(i, known), inner) for i in places_of]
+            spans.append(_hull(parts) or _refuse(stage, intrinsic, f"it reads {read.name} at unrelated places"))
         starts = [low for low, _ in spans]
-        if load.producer in lowering.relative:
-            producer = lowering.plans[lowering.schedule.stage_map[load.producer.op]]
+        if read in lowering.relative:
+            producer = lowering.plans[lowering.schedule.stage_map[read.op]]
             starts = [s.minus(producer.low[a]) for s, a in zip(starts, producer.stage.op.axis, strict=True)]
-        buffer = lowering.buffer_of(load.producer, stage)
+        buffer = lowering.buffer_of(read, stage)
         places[intrinsic.buffers[tensor]] = _place(stage, intrinsic, tensor, buffer, starts, [n for _, n in spans])
     for tensor, own in zip(intrinsic.op.outputs, stage.op.outputs, strict=True):
         values = [
@@ -83,6 +86,17 @@ def _places(lowering: Lowering, plan: Plan, intrinsic: TensorIntrin, inner: froz
             stage, intrinsic, tensor, buffer, [low for low, _ in spans], [n for _, n in spans]
         )
     return places
+
+
+def _hull(spans: list[tuple[Linear, int]]) -> tuple[Linear, int] | None:
+    """What holds several spans, as first place and extent; None where the distance of two is no number."""
+    first = spans[0][0]
+    shifts = [low.minus(first).value for low, _ in spans]
+    known = [s for s in shifts if s is not None]
+    if len(known) < len(spans):
+        return None
+    ends = [shift + extent for shift, (_, extent) in zip(known, spans, strict=True)]
+    return first.shifted(min(known)), max(ends) - min(known)
 
 
 def _span(

@@ -34,6 +34,7 @@ class Scope:
     def __init__(self, externs: dict[str, Extern]) -> None:
         self.slots: dict[Node, int] = {}
         self.externs = externs
+        self.tiles = [np.zeros((16, 64), np.uint8) for _ in range(8)]
 
     @property
     def size(self) -> int:
@@ -339,6 +340,71 @@ def _reduce_add(e: E.Call, scope: Scope) -> Value:
     return lambda env: finish(np.add.reduce(value(env), dtype=kind))
 
 
+def _numbers(e: E.Call, *places: int) -> list[int]:
+    found = [e.args[k] for k in places]
+    if not all(isinstance(a, E.IntImm) for a in found):
+        raise ExecutionError(f"the interpreter knows tiles by constant numbers only: {e!r}")
+    return [a.value for a in found]  # type: ignore[attr-defined]  # all are IntImm
+
+
+def _tile_rows(e: E.Call, scope: Scope) -> Callable[[Env], list[Any]]:
+    """Rows of 64 bytes from an element of a buffer on."""
+    element, (stride, count) = e.args[1], _numbers(e, 2, 3)
+    if not isinstance(element, E.BufferLoad):
+        raise ExecutionError(f"{e.name} takes an element of a buffer: {e!r}")
+    slot, place = scope.slot(element.buffer), compile_indices(element.buffer, element.indices, scope, e.name)
+
+    def rows(env: Env) -> list[Any]:
+        array = env[slot]
+        at = np.ravel_multi_index([f(env, n) for f, n in zip(place, array.shape, strict=True)], array.shape)
+        memory, first = array.reshape(-1).view(np.uint8), int(at) * array.itemsize
+        if first + (count - 1) * stride + 64 > memory.size:
+            raise ExecutionError(f"{e.name} out of bounds: {element.buffer.name} from element {at} on")
+        return [memory[first + k * stride : first + k * stride + 64] for k in range(count)]
+
+    return rows
+
+
+def _tile_zero(e: E.Call, scope: Scope) -> Value:
+    tiles, (tile,) = scope.tiles, _numbers(e, 0)
+    return lambda env: tiles[tile].fill(0)
+
+
+def _tile_load(e: E.Call, scope: Scope) -> Value:
+    tiles, (tile,), rows = scope.tiles, _numbers(e, 0), _tile_rows(e, scope)
+
+    def load(env: Env) -> int:
+        found = rows(env)
+        tiles[tile][: len(found)] = found
+        return 0
+
+    return load
+
+
+def _tile_store(e: E.Call, scope: Scope) -> Value:
+    tiles, (tile,), rows = scope.tiles, _numbers(e, 0), _tile_rows(e, scope)
+
+    def store(env: Env) -> int:
+        for row, values in zip(rows(env), tiles[tile], strict=False):
+            row[:] = values
+        return 0
+
+    return store
+
+
+def _tile_dot(e: E.Call, scope: Scope) -> Value:
+    tiles, (sums, left, right, *signs) = scope.tiles, _numbers(e, 0, 1, 2, 3, 4)
+    kinds = [np.int8 if sign else np.uint8 for sign in signs]
+
+    def dot(env: Env) -> int:
+        a = tiles[left].view(kinds[0]).astype(np.int32)
+        words = tiles[right].view(kinds[1]).reshape(16, 16, 4).transpose(0, 2, 1).reshape(64, 16).astype(np.int32)
+        tiles[sums].view(np.int32)[:] += a @ words
+        return 0
+
+    return dot
+
+
 def _nothing(e: E.Call, scope: Scope) -> Value:
     return _constant(0)
 
@@ -350,6 +416,7 @@ def _sync(e: E.Call, scope: Scope) -> Value:
 _CALLS: dict[str, Callable[[E.Call, Scope], Value]] = {
     "if_then_else": _if_then_else, "likely": _likely, "reinterpret": _reinterpret, "call_extern": _extern,
     "call_pure_extern": _extern, "vector_reduce_add": _reduce_add, "prefetch": _nothing, "thread_sync": _sync,
+    "tile_zero": _tile_zero, "tile_load": _tile_load, "tile_dot": _tile_dot, "tile_store": _tile_store,
 }  # fmt: skip
 EXPR_RULES: dict[type, Callable[[Any, Scope], Value]] = {
     E.Var: _var,

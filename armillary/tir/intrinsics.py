@@ -97,6 +97,12 @@ _ROWS = (
     _row("call_extern", -1, None, pure=False), _row("call_pure_extern", -1, None),
     _row("vector_reduce_add", 1, None), _row("prefetch", -1, None, pure=False),
     _row("thread_sync", -1, None, pure=False),
+    # matrix tiles, eight of up to 16 rows of 64 bytes, by constant numbers: tile_zero(tile, rows), tile_load(tile,
+    # first element, bytes from row to row, rows), tile_store alike; tile_dot(sums, left, right, is left signed, is
+    # right signed) adds to the rows of 16 int32 of `sums` the products of the rows of 64 bytes of `left` and those of
+    # `right`, 16 rows of 16 words of four bytes
+    _row("tile_zero", 2, None, pure=False), _row("tile_load", 4, None, pure=False),
+    _row("tile_dot", 5, None, pure=False), _row("tile_store", 4, None, pure=False),
 )  # fmt: skip
 INTRINSICS = {row.name: row for row in _ROWS}
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from armillary.ops.nn_common import reshape_to
+from armillary.ops.nn_dense import WORD
 from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.layout import Layout, choose_block, layout
 from armillary.relay.op import Kind, Op, get_op
@@ -188,7 +189,7 @@ def conv2d_relative(expr: Call, have: Changes, request: Request) -> LayoutChoice
 def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     """nn.dense with a constant weight: the weight packed by blocks of outputs, contiguous for each input.
 
-    Not where the sums of few outputs have their terms in lanes.
+    Bytes in words of four inputs. Not where the sums of few outputs have their terms in lanes.
     """
     weight = static(expr.args[1])
     if not request.lanes or weight is None or not is_from_constants(expr.args[1]) or reads_rows(expr, request.cpu):
@@ -196,11 +197,21 @@ def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     lanes = choose_block(weight[0], request.lanes)
     if lanes < 4:
         return None
-    op, packed = get_op("nn.contrib_dense_pack"), layout(f"NC{lanes}n")
+    is_words = has_words(expr)
+    if is_words and weight[1] % WORD:
+        return None
+    op, packed = get_op("nn.contrib_dense_pack"), layout(f"NC{lanes}n{WORD}c" if is_words else f"NC{lanes}n")
     kept = {"units": expr.attrs.units, "out_dtype": expr.attrs.out_dtype, "weight_layout": packed.text}
     attrs = op.make_attrs((), kept)
     wanted = (None, Change(layout("NC"), packed))
     return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), None)
+
+
+def has_words(expr: Call) -> bool:
+    """Whether a product is of bytes, in int32: its terms come in words of four."""
+    types = [arg.checked_type for arg in expr.args]
+    small = all(isinstance(ty, TensorType) and str(ty.dtype) in ("int8", "uint8") for ty in types)
+    return small and expr.attrs.out_dtype == "int32"
 
 
 def reads_rows(expr: Call, cpu: CpuModel | None) -> bool:

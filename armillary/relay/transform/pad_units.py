@@ -2,9 +2,10 @@
 
 In: a typed module. Out: nn.dense with constant weights whose number of outputs has no large enough divisor for blocks
 (196 tokens, 30,522 words on 16 lanes) computes up to a vector more, with zero weights, and a slice takes them off. Few
-outputs fill half a vector; where kernels read weights as they are (dense_few.py), they stay. Invariant: values and
-types stay. Runs before alter-op-layout, which then packs the weights; without it they would be packed at each run, or
-in blocks of a quarter vector.
+outputs fill half a vector; where kernels read weights as they are (dense_few.py), they stay. Products of bytes have
+inputs to a multiple of four, so that their weights come in words. Invariant: values and types stay. Runs before
+alter-op-layout, which then packs the weights; without it they would be packed at each run, or in blocks of a quarter
+vector.
 
     nn.dense(%x, weight[30522])
     ->
@@ -17,9 +18,10 @@ import dataclasses
 from typing import Any
 
 from armillary.ir import IRModule
+from armillary.ops.nn_dense import WORD
 from armillary.relay.expr import Call, Expr
 from armillary.relay.layout import choose_block
-from armillary.relay.transform._layout_rules import reads_rows
+from armillary.relay.transform._layout_rules import has_words, reads_rows
 from armillary.relay.transform._rules import call, is_from_constants, op_name, rewrite_module, tensor
 from armillary.relay.transform.alter_op_layout import block_lanes
 from armillary.target import Target
@@ -42,8 +44,10 @@ def _padded(expr: Expr, lanes: int, cpu: CpuModel) -> Expr | None:
     if op_name(expr) != "nn.dense" or not isinstance(expr, Call) or not is_from_constants(expr.args[1]):
         return None
     weight, result = tensor(expr.args[1]), tensor(expr)
-    if weight is None or result is None or str(weight.dtype) not in _DTYPES:
+    if weight is None or result is None or not (str(weight.dtype) in _DTYPES or has_words(expr)):
         return None
+    if has_words(expr) and weight.static[1] % WORD:
+        return _whole_words(expr, weight.static[1])
     if reads_rows(expr, cpu):
         return None
     units, rows = weight.static[0], result.size // max(1, weight.static[0])
@@ -55,3 +59,11 @@ def _padded(expr: Expr, lanes: int, cpu: CpuModel) -> Expr | None:
     attrs = dataclasses.replace(expr.attrs, units=None if expr.attrs.units is None else width)
     made = Call(expr.op, (expr.args[0], wider), attrs, expr.span)
     return call("strided_slice", made, begin=(0,), end=(units,), strides=(1,), axes=(result.ndim - 1,))
+
+
+def _whole_words(expr: Call, terms: int) -> Expr:
+    """A product of bytes with zeros behind its terms, to a multiple of four."""
+    data, rest = expr.args[0], -terms % WORD
+    rank = data.checked_type.ndim  # type: ignore[attr-defined]  # a tensor: the call is typed
+    longer = call("nn.pad", data, pad_width=((0, 0),) * (rank - 1) + ((0, rest),))
+    return Call(expr.op, (longer, call("nn.pad", expr.args[1], pad_width=((0, 0), (0, rest)))), expr.attrs, expr.span)

@@ -1,36 +1,37 @@
 """qnn-legalize: bring quantised operators into the form that is cheapest to compute.
 
-In: a module. Out: one where the unsigned operands of qnn.conv2d and qnn.dense whose zero point is 128 are signed, with
-zero point 0: q - 128 as int8 is the same real number, no correction is left to do in the product, and weights stay one
-byte. Products that are exact in float32 (ops/qnn_product.py) stay: there a correction is free. Rules that users
-register (`relay.qnn.op.register_qnn_legalize`) go first. Invariant: the same bits; the result stays in the qnn dialect.
-What it gains: docs/notes/012-pass-defaults.md.
+In: a module. Out: one where the unsigned operands of qnn.conv2d whose zero point is 128 are signed, with zero point 0:
+q - 128 as int8 is the same real number, no correction is left to do in the product, and weights stay one byte.
+Convolutions that are exact in float32 (ops/qnn_product.py) stay: there a correction is free. qnn.dense chooses its
+signs by the target's dot products (ops/_byte_products.py). Rules that users register
+(`relay.qnn.op.register_qnn_legalize`) go first. Invariant: the same bits; the result stays in the qnn dialect. What it
+gains: docs/notes/012-pass-defaults.md.
 
-    def @main(%x: Tensor[(1, 4), uint8], %w: Tensor[(2, 4), int8]) { qnn.dense(%x, %w, 128, 0, 0.5f, 1f) }
+    def @main(%x: Tensor[(1, 4, 1, 1), uint8], %w: Tensor[(2, 4, 1, 1), int8]) {
+      qnn.conv2d(%x, %w, 128, 0, 0.5f, 1f)
+    }
     ->
-    def @main(%x: Tensor[(1, 4), uint8], %w: Tensor[(2, 4), int8]) {
+    def @main(%x: Tensor[(1, 4, 1, 1), uint8], %w: Tensor[(2, 4, 1, 1), int8]) {
       %0 = cast(%x, dtype="int16");
       %1 = subtract(%0, 128i16);
       %2 = cast(%1, dtype="int8");
-      qnn.dense(%2, %w, 0, 0, 0.5f, 1f)
+      qnn.conv2d(%2, %w, 0, 0, 0.5f, 1f)
     }
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from armillary.ir import IRModule
-from armillary.ops.qnn_product import conv2d_in_float, dense_in_float
+from armillary.ops.qnn_product import conv2d_in_float
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.transform._registered import apply_registered
 from armillary.relay.transform._rules import call, op_name, tensor
 from armillary.transform import define_pass
 
-_PRODUCTS: dict[str, Callable[..., object]] = {"qnn.conv2d": conv2d_in_float, "qnn.dense": dense_in_float}
 _MIDDLE = 128
 
 
@@ -41,9 +42,10 @@ def qnn_legalize(module: IRModule, *, target: Any = None) -> IRModule:
 
 
 def signed_operands(expr: Expr) -> Expr | None:
-    """qnn.dense(x: uint8, zero point 128)  ->  qnn.dense(x - 128: int8, zero point 0), and so for the weight"""
-    in_float = _PRODUCTS.get(op_name(expr))
-    if in_float is None or not isinstance(expr, Call) or in_float(expr.attrs, expr.args) is not None:
+    """qnn.conv2d(x: uint8, zero point 128)  ->  qnn.conv2d(x - 128: int8, zero point 0), and so for the weight"""
+    if op_name(expr) != "qnn.conv2d" or not isinstance(expr, Call):
+        return None
+    if conv2d_in_float(expr.attrs, expr.args) is not None:
         return None
     args = list(expr.args)
     for operand, zero in ((0, 2), (1, 3)):

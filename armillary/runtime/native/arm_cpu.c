@@ -2,7 +2,8 @@
  *
  * In: a name in LLVM's spelling. Out: whether it is missing here. Invariant: a feature counts as there only if the system
  * saves its registers, too; a name that is not in the table, or another architecture, is never said to be missing. On
- * AArch64 the system tells (getauxval).
+ * AArch64 the system tells (getauxval). Room for matrix tiles is what the system must be asked for: asking whether they
+ * are missing does that.
  */
 #include "arm_internal.h"
 
@@ -69,7 +70,26 @@ static unsigned saved_state(unsigned ecx1) {
   return low;
 }
 
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define TILE_STATE 0x60000u /* of XCR0: matrix tiles and their setup are saved */
+enum { ASK_FOR_STATE = 0x1023, TILE_DATA = 18 }; /* of arch_prctl: the system makes room for tiles when it is asked */
+
+/* Ask once for the process; every thread may then use tiles. */
+static int lacks_tiles(void) {
+  unsigned a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || (saved_state(c) & TILE_STATE) != TILE_STATE) return 1;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 24 & 3) != 3) return 1; /* AMX-TILE and AMX-INT8 */
+  return syscall(SYS_arch_prctl, ASK_FOR_STATE, TILE_DATA) != 0;
+}
+#else
+static int lacks_tiles(void) { return 1; }
+#endif
+
 int arm_cpu_lacks(const char *name) {
+  if (strcmp(name, "amx-int8") == 0) return lacks_tiles();
   unsigned a, b, c, d, told[REGISTERS] = {0};
   if (__get_cpuid(1, &a, &b, &c, &d)) told[ECX1] = c;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {

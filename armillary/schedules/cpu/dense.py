@@ -15,6 +15,7 @@ from typing import Any
 
 from armillary import te
 from armillary.dtype import DType
+from armillary.ops.nn_dense import WORD
 from armillary.relay.types import TensorType
 from armillary.schedules.cpu.common import (
     MOST_CACHES,
@@ -64,7 +65,7 @@ MIN_ROWS = 4  # rows below which packing the right-hand side costs more than it 
 MAX_TILES_IN_PLACE, SHORT_ROW = 2, 1024  # tiles of rows; bytes
 
 
-def _is_transposed(attrs: Any, side: str) -> bool:
+def is_transposed(attrs: Any, side: str) -> bool:
     """Whether an operand is stored with its last two axes swapped; nn.dense always has (units, inner)."""
     return bool(getattr(attrs, f"transpose_{side}", side == "b"))
 
@@ -74,8 +75,8 @@ def _can_pack(workload: Workload) -> str | None:
     data, other = workload.types
     if not isinstance(data, TensorType) or not isinstance(other, TensorType) or data.dtype != "float32":
         return "only float32 is packed"
-    rows = data.static[-1 if _is_transposed(workload.attrs, "a") and data.ndim > 1 else -2] if data.ndim > 1 else 1
-    columns = other.static[-2 if _is_transposed(workload.attrs, "b") else -1]
+    rows = data.static[-1 if is_transposed(workload.attrs, "a") and data.ndim > 1 else -2] if data.ndim > 1 else 1
+    columns = other.static[-2 if is_transposed(workload.attrs, "b") else -1]
     if columns < 4:
         return f"{columns} columns are fewer than a vector"
     return None if rows >= MIN_ROWS else f"{rows} rows are too few to pay for packing"
@@ -84,7 +85,7 @@ def _can_pack(workload: Workload) -> str | None:
 def packed_product(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     """The product over a copy of the right-hand side in blocks of columns, zeros beyond the last one, or in place."""
     shape_a, shape_b = te.static_shape(a), te.static_shape(b)
-    swap_a, swap_b = _is_transposed(attrs, "a") and hasattr(attrs, "transpose_a"), _is_transposed(attrs, "b")
+    swap_a, swap_b = is_transposed(attrs, "a") and hasattr(attrs, "transpose_a"), is_transposed(attrs, "b")
     rows, inner = (shape_a[-1], shape_a[-2]) if swap_a else (shape_a[-2], shape_a[-1])
     columns = shape_b[-2] if swap_b else shape_b[-1]
     block = column_block(columns)
@@ -141,8 +142,8 @@ def _block(workload: Workload) -> int:
     if not isinstance(weight, TensorType):
         return 1 << 30
     if workload.op.name == "nn.contrib_dense_pack":
-        return weight.static[-1]
-    columns = weight.static[-2 if _is_transposed(workload.attrs, "b") else -1]
+        return weight.static[2]
+    columns = weight.static[-2 if is_transposed(workload.attrs, "b") else -1]
     return column_block(columns)
 
 
@@ -160,14 +161,15 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     rows = outer.pop(row_axis(workload) + 1)
     columns = columns if workload.op.name == "nn.contrib_dense_pack" else padded_columns(columns)
     lanes = min(lanes_of(cpu, result.dtype), _block(workload))
-    inner = data.static[-2 if getattr(workload.attrs, "transpose_a", False) else -1]
+    inner = data.static[-2 if getattr(workload.attrs, "transpose_a", False) else -1] // word_of(data.dtype)
     weights, held = far_weights(cpu), rows * inner * result.dtype.bytes
     reread = SHOWN_INPUT * held / far(held, cpu) if held > cpu.l1 / 2 else 0.0
     shared, batch = (1, math.prod(outer)) if workload.op.name == "nn.batch_matmul" else (math.prod(outer), 1)
     chunks, register = max(1, columns // lanes), lanes * result.dtype.bytes
     nest = Nest(
         rows, shared, chunks, inner, weights, register_bytes=register, repeats=batch, reread=reread,
-        max_rows=MAX_ROWS, max_sums=MAX_SUMS if rows > 1 else MAX_VECTOR_SUMS, part=longest_part(inner, 1),
+        max_rows=MAX_ROWS, max_sums=MAX_SUMS if rows > 1 else MAX_VECTOR_SUMS,
+        part=longest_part(inner, 1) if result.dtype.is_float else 0,
     )  # fmt: skip
     if rows == 1 or cpu.fma_ports == 1:
         return nest
@@ -177,6 +179,11 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     # two tails at once, of rows and of columns, where rows are shared out too, are slower than narrow tiles
     has_rest = all_chunks >= MIN_TASKS * widest or (chunks % 2 > 0 and chunks % 3 > 0 and rows % MAX_ROWS == 0)
     return replace(nest, max_sums=MAX_SUMS_OF_TWO_PORTS, max_vectors=widest, is_asked_for=True, has_rest=has_rest)
+
+
+def word_of(dtype: DType) -> int:
+    """Terms of a sum that one step takes: bytes come in words of four."""
+    return WORD if dtype.bits == 8 else 1
 
 
 def row_axis(workload: Workload) -> int:
@@ -201,7 +208,7 @@ def explain_product(workload: Workload) -> Explanation:
     nest = nest_of(workload, cpu)
     tile, rows = weighed_tiles(nest, cpu)
     packed = "" if workload.op.name == "nn.contrib_dense_pack" else ", right-hand side packed at run time"
-    is_plain = bool(packed) and not _is_transposed(workload.attrs, "b")
+    is_plain = bool(packed) and not is_transposed(workload.attrs, "b")
     if is_plain and _reads_in_place(nest.width, result.static[-1], result.dtype):
         packed = ", right-hand side as it lies"
     return explained(f"product by register tiles{packed}", f"{tile}", rows, cpu)
@@ -234,7 +241,7 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     for tensor in kept:
         if tensor.op is product.op or tensor.op is output.op or tensor in after:
             continue
-        if tensor.op.tag == PACKED:
+        if tensor.op.tag == PACKED and tensor.op.name == "packed":
             pack_blocks(schedule, tensor, lanes_of(cpu, tensor.dtype))
         else:
             schedule_stage(schedule, tensor, cpu)
@@ -246,7 +253,7 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     stage, at_row = schedule[output], row_axis(fused.workload)
     *outer, column = stage.op.axis
     row = outer.pop(at_row + 1)
-    lanes = min(lanes_of(cpu, output.dtype), _block(fused.workload))
+    lanes = min(lanes_of(cpu, product.dtype), _block(fused.workload))
     columns = static_extent(column)
     nest = nest_of(fused.workload, cpu)
     tile = choose_tile(nest, cpu)
@@ -264,7 +271,7 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     tasks, left_is_larger = groups if by_columns else groups * lines, static_extent(row) > MUCH_LARGER * columns
     at = _share_out(stage, loops, row_outer, tasks, by_columns, left_is_larger)
     compute_in_tile(schedule, after, stage, at)
-    sums = accumulators(schedule, accumulator)
+    sums = accumulators(schedule, accumulator) if DType(product.dtype).is_float else [schedule[accumulator]]
     asking = _Asking(at_row, tile, product, -(-static_extent(row) // tile.rows), by_columns)
     is_whole = by_columns or (lines == 1 and groups >= MIN_TASKS)  # a task has all rows
     if asks and is_whole and len(sums) > 1 and sums_by_parts(nest, tile, cpu):
@@ -357,7 +364,7 @@ class _Asking:
     def for_next_group(self, inside: te.Stage) -> None:
         """A group's weights follow one another in memory, `tile.vectors` vectors for each step of the sum."""
         weight, (step,) = inside.op.input_tensors[-1], inside.op.reduce_axis
-        lanes, tile = te.static_shape(weight)[-1], self.tile
+        lanes, tile = math.prod(te.static_shape(weight)[2:]), self.tile  # elements of a step
         share = -(-tile.vectors * lanes // self.tiles)  # elements for each step of each tile
         terms = [te.Term(self.tile_of(inside), self.steps * share, tile.rows), te.Term(((step, 1),), share - lanes)]
         if len(inside.op.axis) > self.rank:  # the sum is in parts, the first axis says which

@@ -26,7 +26,8 @@ from armillary.transform import PassContext, register_config_option
 DISABLE_VECTORIZE = register_config_option("tir.disable_vectorize", bool, False, "run vectorized loops serially")
 MAX_LANES = 64
 _NOT_ELEMENTWISE = frozenset(
-    {"call_extern", "call_pure_extern", "vector_reduce_add", "prefetch", "thread_sync"}
+    {"call_extern", "call_pure_extern", "vector_reduce_add", "prefetch", "thread_sync", "tile_zero", "tile_load",
+     "tile_dot", "tile_store"}
 )
 
 
