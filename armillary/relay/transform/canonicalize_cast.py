@@ -1,7 +1,7 @@
 """canonicalize-cast: give each consumer its own cast, so that the cast can be fused into it.
 
-In: a module. Out: one where no cast has more than one consumer. Whoever shares sub-expressions later skips casts
-(`is_cast`), or the pass would be undone.
+In: a module. Out: one where no cast has more than one consumer, but those to a narrower type: they are cheaper to read
+than what they are made of. Whoever shares sub-expressions later skips casts (`is_cast`), or the pass would be undone.
 
     def @main(%x: Tensor[(2,), int8]) {
       %0 = cast(%x, dtype="float32");
@@ -25,6 +25,7 @@ from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.op import Op
 from armillary.relay.transform._rules import on_functions, op_name
+from armillary.relay.types import TensorType
 from armillary.relay.walk import not_primitive, rewrite
 from armillary.transform import define_pass
 
@@ -40,11 +41,17 @@ def canonicalize_cast(module: IRModule) -> IRModule:
     return on_functions(module, _split)
 
 
+def _narrows(cast: Call) -> bool:
+    source, result = cast.args[0].checked_type, cast.checked_type
+    known = isinstance(source, TensorType) and isinstance(result, TensorType)
+    return known and result.dtype.bits < source.dtype.bits  # type: ignore[union-attr]
+
+
 def _split(function: Function) -> Expr:
     taken: set[int] = set()
 
     def own(arg: Expr) -> Expr:
-        if op_name(arg) != "cast" or not isinstance(arg, Call):
+        if op_name(arg) != "cast" or not isinstance(arg, Call) or _narrows(arg):
             return arg
         if id(arg) not in taken:
             taken.add(id(arg))
