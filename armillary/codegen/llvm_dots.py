@@ -96,7 +96,7 @@ def _joined(m: Emitter, e: E.Call) -> str:
     for a, b in (values[:2], values[2:]):
         both = shuffle(m, a, b, byte, order)
         pairs.append(m.pure(f"bitcast <{2 * lanes} x i8> {both} to {register_type(half)}", both))
-    whole = shuffle(m, *pairs, half, order)
+    whole = shuffle(m, pairs[0], pairs[1], half, order)
     return m.pure(f"bitcast <{2 * lanes} x i16> {whole} to {register_type(e.dtype)}", whole)
 
 

@@ -153,7 +153,7 @@ def _infer_words(attrs: DensePackAttrs, a: TensorType, b: TensorType) -> TensorT
         raise TypeMismatch(f"{op}: got {a} and weight {b} with out_dtype {attrs.out_dtype!r}, wanted {wanted}")
     _inner(op, a.shape[-1], words * width, a, b, "weight is (units/n, inner/4, n, 4)")
     _units(op, attrs, chunks * lanes)
-    return TensorType((*a.shape[:-1], chunks * lanes), "int32")
+    return TensorType((*a.shape[:-1], chunks * lanes), DType("int32"))
 
 
 def product(attrs: Any, a: Array, b: Array) -> Array:

@@ -135,10 +135,9 @@ def _product(a: Expr, b: Expr, zero: Expr, b_zero: Expr) -> Expr:
     """The int32 matrix product; zero points may be one per row of a and one per column of b."""
     ta, tb = tensor_of(a), tensor_of(b)
     are_single = tensor_of(zero).size == tensor_of(b_zero).size == 1
-    is_stored = constant_value(b) is not None  # else turning it would move all of it at every run
-    if tb.ndim == 2 and tensor_of(zero).size == 1 and tensor_of(b_zero).ndim <= 1 and ta.ndim > 1:
-        if is_stored or not are_single:
-            return qdense(a, transposed(b, (1, 0)), zero, b_zero, const(_ONE), const(_ONE))
+    as_dense = tb.ndim == 2 and tensor_of(zero).size == 1 and tensor_of(b_zero).ndim <= 1 and ta.ndim > 1
+    if as_dense and (constant_value(b) is not None or not are_single):  # else turning b would cost at every run
+        return qdense(a, transposed(b, (1, 0)), zero, b_zero, const(_ONE), const(_ONE))
     if min(ta.ndim, tb.ndim) > 1 and are_single:
         zeros = (_flat(zero), _flat(b_zero), const(_ONE), const(_ONE))
         return batched(a, b, lambda x, y: qbatch_matmul(x, y, *zeros, transpose_b=False))

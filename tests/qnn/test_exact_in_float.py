@@ -13,6 +13,7 @@ from armillary.contrib.graph_executor import GraphModule
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Function, const
+from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 
 BOUND = 1 << 24
@@ -28,9 +29,9 @@ def convolution(weight: np.ndarray, zero: int, weight_zero: Any = 0, size: int =
     return IRModule.from_expr(Function([x], body))
 
 
-def built(module: IRModule, value: np.ndarray, level: int = 3) -> tuple[np.ndarray, str]:
+def built(module: IRModule, value: np.ndarray, level: int = 3, target: str = "llvm") -> tuple[np.ndarray, str]:
     with PassContext(level):
-        library = relay.build(module, "llvm")
+        library = relay.build(module, target)
     graph = GraphModule(library["default"](tvm.cpu(0)))
     graph.run(x=value)
     return graph.get_output(0).numpy(), library.get_source("relay")
@@ -72,15 +73,22 @@ def test_zero_points_of_weights_and_signed_data() -> None:
     assert "float32" in text
 
 
-@pytest.mark.parametrize(("rows", "is_float"), [(1, False), (16, True)])
-def test_products_with_few_rows_stay_integers(rows: int, is_float: bool) -> None:
+@pytest.mark.parametrize(
+    ("rows", "target", "is_float"),
+    [(1, "llvm -mcpu=x86-64", False), (16, "llvm -mcpu=x86-64", True), (16, "llvm -mcpu=cascadelake", False)],
+)
+def test_products_stay_integers_with_few_rows_or_where_there_are_dot_products(
+    rows: int, target: str, is_float: bool
+) -> None:
+    if not cpu_model(target).features <= cpu_model("llvm").features:
+        pytest.skip("not the processor for it")
     rng = np.random.default_rng(rows)
     x = relay.var("x", shape=(rows, 96), dtype="uint8")
     weight = const(rng.integers(-128, 127, (24, 96)).astype("int8"))
     zeros, scales = (const(np.int32(128)), const(np.int32(0))), (const(np.float32(1)), const(np.float32(1)))
     module = IRModule.from_expr(Function([x], relay.qnn.dense(x, weight, *zeros, *scales, units=24)))
     value = rng.integers(0, 255, (rows, 96)).astype("uint8")
-    got, text = built(module, value)
+    got, text = built(module, value, target=target)
     np.testing.assert_array_equal(got, evaluate(module["main"], {"x": value}))
     assert ("float32" in text) == is_float
 

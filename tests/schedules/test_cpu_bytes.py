@@ -84,8 +84,8 @@ def test_tiles_of_all_signs(x: str, y: str, target: str) -> None:
     check(product(data, const(weight), const(np.int32(3)), const(np.int32(-5))), target, x=data)
 
 
-@pytest.mark.parametrize("target", targets("llvm", VNNI, PAIRS))
-@pytest.mark.parametrize(("rows", "terms", "units"), [(1, 30, 17), (6, 31, 8), (20, 65, 33), (9, 4, 5)])
+@pytest.mark.parametrize("target", targets(TILES, VNNI, PAIRS))
+@pytest.mark.parametrize(("rows", "terms", "units"), [(1, 30, 17), (6, 31, 8), (20, 65, 33), (9, 4, 5), (40, 64, 48)])
 def test_lengths_that_are_no_multiples(rows: int, terms: int, units: int, target: str) -> None:
     data, weight = extreme("uint8", rows, terms), extreme("int8", units, terms, seed=4)
     check(product(data, const(weight), const(np.int32(9)), const(np.int32(0))), target, x=data)
@@ -102,11 +102,11 @@ def test_zero_points_that_are_computed(x: str, y: str, target: str) -> None:
     check(module, target, x=data, a=np.asarray(np.iinfo(x).max, x), b=extreme(y, 2, 16, seed=6).reshape(-1))
 
 
-@pytest.mark.parametrize("target", targets("llvm", VNNI, PAIRS))
+@pytest.mark.parametrize("target", targets(TILES, VNNI, PAIRS))
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize(("x", "y"), SIGNS)
 def test_batches_of_two_operands_that_are_computed(x: str, y: str, transposed: bool, target: str) -> None:
-    a, b = extreme(x, 3, 10, 24), extreme(y, *((3, 20, 24) if transposed else (3, 24, 20)), seed=7)
+    a, b = extreme(x, 3, 35, 24), extreme(y, *((3, 20, 24) if transposed else (3, 24, 20)), seed=7)
     left, right = relay.var("a", shape=a.shape, dtype=x), relay.var("b", shape=b.shape, dtype=y)
     zeros = const(np.int32(5)), const(np.int32(-7))
     one = const(np.float32(1))

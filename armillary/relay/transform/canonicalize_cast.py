@@ -43,8 +43,9 @@ def canonicalize_cast(module: IRModule) -> IRModule:
 
 def _narrows(cast: Call) -> bool:
     source, result = cast.args[0].checked_type, cast.checked_type
-    known = isinstance(source, TensorType) and isinstance(result, TensorType)
-    return known and result.dtype.bits < source.dtype.bits  # type: ignore[union-attr]
+    if not isinstance(source, TensorType) or not isinstance(result, TensorType):
+        return False
+    return result.dtype.bits < source.dtype.bits
 
 
 def _split(function: Function) -> Expr:

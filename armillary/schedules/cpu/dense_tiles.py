@@ -1,10 +1,11 @@
 """Products of bytes by matrix tiles (AMX): sixteen rows times sixteen columns, 64 terms of the sum at a time.
 
-In: a fused function anchored at nn.contrib_dense_pack with weights in words, (units/16, k/4, 16, 4). Out: a schedule
-that computes blocks of 2 x 2 tiles into a scratch buffer, from which what follows the product is computed while they
-are in the first cache. Groups of columns are outermost: their weights stay near for all rows. Invariant: tiles are
-whole; rows that do not fill them, or do not lie one after another, are copied first. The choice of a block: cost model
-below, in cycles of `CpuModel.has_tiles`.
+In: a fused function anchored at nn.contrib_dense_pack with weights in words, (units/16, k/4, 16, 4), or at nn.dense or
+nn.batch_matmul of bytes, whose right-hand side is packed so at run time. Out: a schedule that computes blocks of 2 x 2
+tiles into a scratch buffer, from which what follows the product is computed while they are in the first cache. Groups
+of columns are outermost: their weights stay near for all rows. Invariant: tiles are whole; rows that do not fill them,
+or do not lie one after another, are copied first. The choice of a block: cost model below, in cycles of
+`CpuModel.has_tiles`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from functools import lru_cache
 from typing import Any
 
 from armillary import te
+from armillary.dtype import DType
 from armillary.ops.nn_dense import WORD
 from armillary.relay.types import TensorType
 from armillary.schedules.cpu.common import fuse_all, static_extent
 from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
+from armillary.schedules.cpu.dense import is_transposed
+from armillary.schedules.cpu.pack import pack_blocks
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target import Target
 from armillary.target.cost import Estimate, Explanation, explained
@@ -58,24 +62,42 @@ def _block(rows: int, columns: int, lines: int) -> Block:
     return Block(rows, columns, -(-lines // count))
 
 
+def _is_packed(workload: Workload) -> bool:
+    """Whether the right-hand side is a constant that was packed when compiling."""
+    return workload.op.name == "nn.contrib_dense_pack"
+
+
 def _sizes(workload: Workload) -> tuple[int, int, int]:
-    """Rows, columns in sixteens, and terms of a sum."""
-    data, weight = workload.types
-    assert isinstance(data, TensorType) and isinstance(weight, TensorType), "inference has checked"
-    return math.prod(data.static[:-1]), weight.static[0], data.static[-1]
+    """Rows of one product, columns in sixteens, and terms of a sum in whole tiles."""
+    data, other = workload.types
+    assert isinstance(data, TensorType) and isinstance(other, TensorType), "inference has checked"
+    if _is_packed(workload):
+        return math.prod(data.static[:-1]), other.static[0], data.static[-1]
+    columns = other.static[-2 if is_transposed(workload.attrs, "b") else -1]
+    rows = data.static[-2] if workload.op.name == "nn.batch_matmul" else math.prod(data.static[:-1])
+    return rows, -(-columns // COLUMNS), -(-data.static[-1] // DEPTH) * DEPTH
 
 
 def _cannot_tile(workload: Workload) -> str | None:
-    data, weight = workload.types
+    data, other = workload.types
     cpu = cpu_model(workload.target)
     if workload.target.kind.name != "llvm" or not cpu.has_tiles:
         return "the processor has no matrix tiles"
-    if not isinstance(data, TensorType) or not isinstance(weight, TensorType) or weight.ndim != 4:
+    if not isinstance(data, TensorType) or not isinstance(other, TensorType) or data.ndim < 2:
+        return "only products of bytes have tiles"
+    if {str(data.dtype), str(other.dtype)} - {"int8", "uint8"} or workload.attrs.out_dtype != "int32":
         return "only products of bytes have tiles"
     rows, _, terms = _sizes(workload)
-    if weight.static[2] != COLUMNS or terms % DEPTH:
+    if _is_packed(workload) and (other.ndim != 4 or other.static[2] != COLUMNS or terms % DEPTH):
         return f"{terms} terms do not fill tiles"
+    if not _is_packed(workload) and _is_odd(workload, other.static):
+        return "an operand does not fill tiles"
     return f"{rows} rows fill too little of a tile" if rows < MIN_ROWS else None
+
+
+def _is_odd(workload: Workload, other: tuple[int, ...]) -> bool:
+    columns = other[-2 if is_transposed(workload.attrs, "b") else -1]
+    return columns < COLUMNS or bool(getattr(workload.attrs, "transpose_a", False))
 
 
 @lru_cache(maxsize=512)
@@ -104,35 +126,69 @@ def explain_tiles(workload: Workload) -> Explanation:
     return explained("product of bytes by matrix tiles", f"{ranked[0][0]}", estimates, cpu)
 
 
-def _product(data: te.Tensor, weight: te.Tensor, rows: int) -> te.Tensor:
-    """Sums over words, columns as (sixteens, one of them)."""
-    chunks, words, lanes, _ = te.static_shape(weight)
-    lead = (0,) * (len(data.shape) - 2)
+def _product(data: te.Tensor, weight: te.Tensor, batch: int | None = None) -> te.Tensor:
+    """Sums over words, columns as (sixteens, one of them). The weight has words, or bytes in a last axis of four."""
+    *_, rows, _ = te.static_shape(data)
+    has_words = DType(weight.dtype).bits == 32
+    chunks, words, lanes = te.static_shape(weight)[-3:] if has_words else te.static_shape(weight)[:3]
+    one_left, one_right = (te.static_shape(x)[0] == 1 for x in (data, weight))
     k = te.reduce_axis((0, words), name="k")
 
-    def element(i: Any, chunk: Any, lane: Any) -> Any:
+    def element(*index: Any) -> Any:
+        *at, i, chunk, lane = index
+        lead = (0,) * (len(data.shape) - 2) if batch is None else (0 if one_left else at[0],)
         left = te.four_bytes(*(data(*lead, i, k * WORD + byte) for byte in range(WORD)))
+        at = at if batch is None or not one_right else [0]
+        if has_words:
+            return te.sum(te.dot_bytes(left, weight(*at, chunk, k, lane)), axis=k)
         right = te.four_bytes(*(weight(chunk, k, lane, byte) for byte in range(WORD)))
         return te.sum(te.dot_bytes(left, right), axis=k)
 
-    return te.compute((rows, chunks, lanes), element, name="tiles", tag=TAG)
+    shape = (rows, chunks, lanes) if batch is None else (batch, rows, chunks, lanes)
+    made: te.Tensor = te.compute(shape, element, name="tiles", tag=TAG)
+    return made
 
 
 def _compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
-    """The product of whole blocks of rows, and what of it is asked for."""
-    *batch, terms = te.static_shape(data)
-    rows, chunks = math.prod(batch), te.static_shape(weight)[0]
-    block = _ranked(rows, chunks, terms, cpu_model(Target.current() or Target("llvm")))[0][0]
-    whole = -(-rows // block.lines) * block.lines
-    if whole != rows or batch[-1] != rows or not isinstance(data.op, te.PlaceholderOp):
-        data = _copied(data, batch, whole, terms)
-    product = _product(data, weight, whole)
+    """The product of whole blocks of rows with a packed weight, and what of it is asked for."""
+    *batch, _ = te.static_shape(data)
+    chunks = te.static_shape(weight)[0]
+    return _kept(_product(_whole_rows(data, batch, chunks), weight), batch, chunks * COLUMNS)
 
+
+def _compute_packing(attrs: Any, data: te.Tensor, other: te.Tensor) -> te.Tensor:
+    """The same with a right-hand side that is packed first, zeros beyond its columns and terms."""
+    *batch, terms = te.static_shape(data)
+    swapped = is_transposed(attrs, "b")
+    columns = te.static_shape(other)[-2 if swapped else -1]
+    chunks, words = -(-columns // COLUMNS), -(-terms // DEPTH) * DEPTH // WORD
+
+    def word(*index: Any) -> Any:
+        *at, chunk, k, lane = index
+        return te.four_bytes(*(byte(at, k * WORD + n, chunk * COLUMNS + lane) for n in range(WORD)))
+
+    def byte(at: list[Any], k: Any, column: Any) -> Any:
+        value = other(*at, column, k) if swapped else other(*at, k, column)
+        for test in [column < columns] * (columns % COLUMNS > 0) + [k < terms] * (terms % DEPTH > 0):
+            value = te.if_then_else(te.likely(test), value, te.const(0, value.dtype))
+        return value
+
+    lead = te.static_shape(other)[:-2]
+    packed = te.compute((*lead, chunks, words, COLUMNS), word, name="packed", tag=PACKED)
+    if not lead:
+        return _kept(_product(_whole_rows(data, batch, chunks), packed), batch, columns)
+    count, rows = max(lead[0], batch[0]), _whole_rows(data, batch[1:], chunks, batch[0])
+    return _kept(_product(rows, packed, count), batch[1:], columns, count)
+
+
+def _kept(product: te.Tensor, batch: list[int], columns: int, count: int | None = None) -> te.Tensor:
     def element(*index: Any) -> Any:
         *at, j = index
-        return product(_flat(at, batch), j // COLUMNS, j % COLUMNS)
+        lead = () if count is None else (at.pop(0),)
+        return product(*lead, _flat(at, batch), j // COLUMNS, j % COLUMNS)
 
-    kept: te.Tensor = te.compute((*batch, chunks * COLUMNS), element, name="kept", tag="injective")
+    shape = (*batch, columns) if count is None else (count, *batch, columns)
+    kept: te.Tensor = te.compute(shape, element, name="kept", tag="injective")
     return kept
 
 
@@ -143,30 +199,43 @@ def _flat(at: list[Any], batch: list[int]) -> Any:
     return total
 
 
-def _copied(data: te.Tensor, batch: list[int], whole: int, terms: int) -> te.Tensor:
-    """All rows one after another; behind the last one it is repeated, which nobody reads."""
-    rows = math.prod(batch)
+def _whole_rows(data: te.Tensor, batch: list[int], chunks: int, count: int | None = None) -> te.Tensor:
+    """All rows one after another, in whole blocks, their terms in whole tiles: the data itself, or a copy.
 
-    def element(i: Any, k: Any) -> Any:
+    Behind the last row it is repeated, which nobody reads; behind the last term there are zeros.
+    """
+    rows, given = math.prod(batch), te.static_shape(data)[-1]
+    terms = -(-given // DEPTH) * DEPTH
+    block = _ranked(rows, chunks, terms, cpu_model(Target.current() or Target("llvm")))[0][0]
+    whole = -(-rows // block.lines) * block.lines
+    if whole == rows == batch[-1] and terms == given and isinstance(data.op, te.PlaceholderOp):
+        return data
+
+    def element(*index: Any) -> Any:
+        *lead, i, k = index
         row = i if whole == rows else te.min(i, T.const(rows - 1, "int32"))
-        at = []
+        at: list[Any] = []
         for extent in reversed(batch[1:]):
             at.append(row % extent)
             row = row // extent
-        return data(row, *reversed(at), k)
+        value = data(*lead, row, *reversed(at), k)
+        return value if terms == given else te.if_then_else(te.likely(k < given), value, te.const(0, value.dtype))
 
-    copied: te.Tensor = te.compute((whole, terms), element, name="rows", tag=PACKED)
+    shape = (whole, terms) if count is None else (count, whole, terms)
+    copied: te.Tensor = te.compute(shape, element, name="rows", tag=PACKED)
     return copied
 
 
 def _intrinsic(block: Block, product: te.Tensor) -> te.TensorIntrin:
     """The sums of one block, from zero to its end, stored as rows of its columns."""
     data, weight = product.op.input_tensors
-    terms, words = te.static_shape(data)[-1], te.static_shape(weight)[1]
-    columns, high = block.columns, block.height
+    terms, columns, high = te.static_shape(data)[-1], block.columns, block.height
+    has_words = DType(weight.dtype).bits == 32
+    words = te.static_shape(weight)[-2 if has_words else 1]
     left = te.placeholder((block.lines, terms), data.dtype, "left")
-    right = te.placeholder((columns, words, COLUMNS, WORD), weight.dtype, "right")
-    sums = _product(left, right, block.lines)
+    shape = (columns, words, COLUMNS) if has_words else (columns, words, COLUMNS, WORD)
+    right = te.placeholder(shape, weight.dtype, "right")
+    sums = _product(left, right)
     signs = [int(x.dtype.startswith("int")) for x in (data, weight)]
 
     def emit(inputs: list[S.Buffer], outputs: list[S.Buffer]) -> S.Stmt:
@@ -177,7 +246,7 @@ def _intrinsic(block: Block, product: te.Tensor) -> te.TensorIntrin:
         body = [_call("tile_load", first + i, _at(a, i * high, step * DEPTH), terms, high) for i in range(block.rows)]
         second = first + block.rows
         for j in range(columns):
-            at = _at(b, j, step * (DEPTH // WORD), 0, 0)
+            at = _at(b, j, step * (DEPTH // WORD), *[0] * (len(shape) - 2))
             body.append(_call("tile_load", second + j, at, COLUMNS * WORD, ROWS))
         body += [_call("tile_dot", t, first + i, second + j, *signs) for i, j, t in tiles]
         loop = S.For(step, T.int32(0), T.int32(terms // DEPTH), S.LoopKind.SERIAL, S.seq(*body))
@@ -199,6 +268,14 @@ def _call(name: str, *args: Any) -> S.Stmt:
     "nn.contrib_dense_pack", family="cpu", name="byte_tiles", when=_cannot_tile, compute=_compute, priority=20,
     explain=explain_tiles,
 )  # fmt: skip
+@implement(
+    "nn.dense", family="cpu", name="packing_tiles_dense", when=_cannot_tile, compute=_compute_packing, priority=20,
+    explain=explain_tiles,
+)  # fmt: skip
+@implement(
+    "nn.batch_matmul", family="cpu", name="packing_tiles", when=_cannot_tile, compute=_compute_packing, priority=20,
+    explain=explain_tiles,
+)  # fmt: skip
 def byte_tiles(schedule: te.Schedule, fused: Fused) -> None:
     """Blocks of tiles, and behind each what follows the product, by vectors."""
     cpu = cpu_model(fused.workload.target)
@@ -211,19 +288,23 @@ def byte_tiles(schedule: te.Schedule, fused: Fused) -> None:
         schedule[anchor].compute_root()
         kept = [s.op.output(0) for s in schedule.stages if any(s.op is t.op for t in (anchor, *kept))]
     for tensor in kept:
-        if tensor.op is not output.op and tensor.op is not product.op:
+        if tensor.op.tag == PACKED and tensor.op.name == "packed":
+            pack_blocks(schedule, tensor, COLUMNS)
+        elif tensor.op is not output.op and tensor.op is not product.op:
             schedule_stage(schedule, tensor, cpu)
     block = _ranked(*_sizes(fused.workload), cpu)[0][0]
-    stage = schedule[output]
+    stage, axis = schedule[output], len(product.op.axis) - 3
     *outer, column = stage.op.axis
+    lead, rows = outer[:axis], outer[axis:]
     groups, inner = stage.split(column, factor=block.columns * COLUMNS)
     sub, lane = stage.split(inner, factor=COLUMNS)
-    row = fuse_all(stage, outer)
-    tiles, row = stage.split(row, factor=block.lines)
-    stage.reorder(groups, tiles, row, sub, lane)
+    tiles, row = stage.split(fuse_all(stage, rows), factor=block.lines)
+    stage.reorder(*lead, groups, tiles, row, sub, lane)
     stage.vectorize(lane)
     stage.unroll(sub)
-    stage.parallel(groups if static_extent(groups) >= MIN_TASKS else fuse_all(stage, [groups, tiles]))
-    at = tiles if static_extent(groups) >= MIN_TASKS else stage.leaf_iter_vars[0]
-    schedule[product].compute_at(stage, at)
-    schedule[product].tensorize(schedule[product].op.axis[0], _intrinsic(block, product))
+    tasks = [*lead, groups]
+    is_enough = math.prod(map(static_extent, tasks)) >= MIN_TASKS
+    at = fuse_all(stage, tasks if is_enough else [*tasks, tiles])
+    stage.parallel(at)
+    schedule[product].compute_at(stage, tiles if is_enough else at)
+    schedule[product].tensorize(schedule[product].op.axis[axis], _intrinsic(block, product))
