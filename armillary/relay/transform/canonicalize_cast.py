@@ -1,7 +1,8 @@
 """canonicalize-cast: give each consumer its own cast, so that the cast can be fused into it.
 
-In: a module. Out: one where no cast has more than one consumer, but those to a narrower type: they are cheaper to read
-than what they are made of. Whoever shares sub-expressions later skips casts (`is_cast`), or the pass would be undone.
+In: a module. Out: one where no cast has more than one consumer, but those to narrower integers: quantised values are
+cheaper to read than what they are made of. Whoever shares sub-expressions later skips casts (`is_cast`), or the pass
+would be undone.
 
     def @main(%x: Tensor[(2,), int8]) {
       %0 = cast(%x, dtype="float32");
@@ -45,7 +46,7 @@ def _narrows(cast: Call) -> bool:
     source, result = cast.args[0].checked_type, cast.checked_type
     if not isinstance(source, TensorType) or not isinstance(result, TensorType):
         return False
-    return result.dtype.bits < source.dtype.bits
+    return result.dtype.is_int and source.dtype.is_int and result.dtype.bits < source.dtype.bits
 
 
 def _split(function: Function) -> Expr:
