@@ -11,6 +11,7 @@ Invariant: int32 wraps, so the bits are those of the centred product. Users: qnn
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -23,7 +24,7 @@ from armillary.ops.qnn_quantize import is_zero, placed, tensor_of
 from armillary.ops.reduce import sum_ as sum_over
 from armillary.relay.expr import Constant, Expr, const
 from armillary.target import Target
-from armillary.target.cpu import cpu_model
+from armillary.target.cpu import CpuModel, cpu_model
 
 MIDDLE = 128
 Product = Callable[[Expr, Expr], Expr]
@@ -34,16 +35,27 @@ def are_bytes(*operands: Expr) -> bool:
     return all(str(tensor_of(x).dtype) in ("int8", "uint8") for x in operands)
 
 
+def _cpu() -> CpuModel | None:
+    target = Target.current() or Target("llvm")
+    return cpu_model(target) if target.kind.family == "cpu" else None
+
+
 def has_dots() -> bool:
     """Whether the target has dot products of bytes."""
-    target = Target.current() or Target("llvm")
-    return target.kind.family == "cpu" and bool(cpu_model(target).dot_signs)
+    cpu = _cpu()
+    return cpu is not None and bool(cpu.dot_signs)
 
 
 def _is_native(data: DType, weight: DType) -> bool:
-    target = Target.current() or Target("llvm")
-    signs = cpu_model(target).dot_signs if target.kind.family == "cpu" else frozenset()
+    cpu = _cpu()
+    signs = frozenset() if cpu is None else cpu.dot_signs
     return not signs or (data.code, weight.code) in signs or (weight.code, data.code) in signs
+
+
+def _takes_any_signs(data: Expr, weight: Expr) -> bool:
+    """Whether matrix tiles compute the product."""
+    cpu, shape = _cpu(), tensor_of(data).static
+    return cpu is not None and isinstance(weight, Constant) and cpu.takes_tiles(math.prod(shape[:-1]), shape[-1])
 
 
 def _other(dtype: DType) -> DType:
@@ -76,7 +88,7 @@ def with_native_signs(data: Expr, zero: Expr, weight: Expr, weight_zero: Expr) -
     turned, turned_zero = _flip(weight, weight_zero)
     if is_zero(turned_zero) and _is_native(types[0], _other(types[1])):
         return data, zero, turned, turned_zero
-    if _is_native(*types):
+    if _is_native(*types) or _takes_any_signs(data, weight):
         return data, zero, weight, weight_zero
     if is_zero(weight_zero) and _is_native(_other(types[0]), types[1]):
         return (*_flip(data, zero), weight, weight_zero)

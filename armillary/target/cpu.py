@@ -48,6 +48,7 @@ _RARE_X86 = """
 _RARE_ARM = "fullfp16 fp16fml dotprod i8mm bf16 sve rdm complxnum lse"
 TILES = "amx-int8"  # which the system must be asked for, too
 _RARE = {"x86_64": frozenset(_RARE_X86.split()), "aarch64": frozenset(_RARE_ARM.split())}
+TILE_ROWS, TILE_BYTES = 4, 64  # of the left side: the fewest rows that pay, the bytes of one
 _ARM_VERSIONS = ((82, "lse rdm"), (84, "dotprod"), (86, "i8mm bf16"))  # first version that has the features
 
 
@@ -106,6 +107,13 @@ class CpuModel:
     def has_tiles(self) -> bool:
         """Whether it multiplies tiles of 16 rows of 64 bytes (AMX): 16 x 16 x 64 products in 16 cycles."""
         return self.arch == "x86_64" and self.has(TILES)
+
+    def takes_tiles(self, rows: int, terms: int) -> bool:
+        """Whether a product of bytes with constant weights is computed by tiles: of any signs, then.
+
+        With fewer rows vectors take as long, as both wait for the weights.
+        """
+        return self.has_tiles and rows >= TILE_ROWS and terms % TILE_BYTES == 0
 
     @property
     def dot_chains(self) -> int:

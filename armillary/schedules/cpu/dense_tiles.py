@@ -26,14 +26,13 @@ from armillary.schedules.cpu.pack import pack_blocks
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target import Target
 from armillary.target.cost import Estimate, Explanation, explained
-from armillary.target.cpu import CpuModel, cpu_model
+from armillary.target.cpu import TILE_BYTES, CpuModel, cpu_model
 from armillary.tir import build as T
 from armillary.tir import stmt as S
 from armillary.tir.expr import BufferLoad, Expr, Var
 
-ROWS, COLUMNS, DEPTH = 16, 16, 64  # of a tile: rows, words of four bytes in one, bytes
+ROWS, COLUMNS, DEPTH = 16, 16, TILE_BYTES  # of a tile: rows, words of four bytes in one, bytes
 ROW_CYCLES, LOAD_CYCLES, START_CYCLES = 1.0, 8.0, 120.0  # a row of a product, a tile from L1; setup, scratch and back
-MIN_ROWS = 4  # with fewer rows vectors take as long: both wait for the weights
 MIN_TASKS = 8  # groups of columns below which threads share rows, too
 BLOCKS = ((2, 2), (3, 1), (1, 3), (2, 1), (1, 2), (1, 1))  # tiles of rows and columns; with operands at most eight
 TAG = "tiled_product"
@@ -88,11 +87,10 @@ def _cannot_tile(workload: Workload) -> str | None:
     if {str(data.dtype), str(other.dtype)} - {"int8", "uint8"} or workload.attrs.out_dtype != "int32":
         return "only products of bytes have tiles"
     rows, _, terms = _sizes(workload)
-    if _is_packed(workload) and (other.ndim != 4 or other.static[2] != COLUMNS or terms % DEPTH):
-        return f"{terms} terms do not fill tiles"
-    if not _is_packed(workload) and _is_odd(workload, other.static):
-        return "an operand does not fill tiles"
-    return f"{rows} rows fill too little of a tile" if rows < MIN_ROWS else None
+    if not cpu.takes_tiles(rows, terms):
+        return f"{rows} rows of {terms} terms do not fill tiles"
+    fills = other.static[2:3] == (COLUMNS,) if _is_packed(workload) else not _is_odd(workload, other.static)
+    return None if fills else "an operand does not fill tiles"
 
 
 def _is_odd(workload: Workload, other: tuple[int, ...]) -> bool:
