@@ -53,9 +53,11 @@ def _is_native(data: DType, weight: DType) -> bool:
 
 
 def _takes_any_signs(data: Expr, weight: Expr) -> bool:
-    """Whether matrix tiles compute the product."""
+    """Whether matrix tiles compute the product: with enough rows and outputs."""
     cpu, shape = _cpu(), tensor_of(data).static
-    return cpu is not None and isinstance(weight, Constant) and cpu.takes_tiles(math.prod(shape[:-1]), shape[-1])
+    if cpu is None or not isinstance(weight, Constant) or weight.data.shape[0] < cpu.lanes:
+        return False
+    return cpu.takes_tiles(math.prod(shape[:-1]), shape[-1])
 
 
 def _other(dtype: DType) -> DType:

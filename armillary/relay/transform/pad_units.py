@@ -51,7 +51,8 @@ def _padded(expr: Expr, lanes: int, cpu: CpuModel) -> Expr | None:
     if reads_rows(expr, cpu):
         return None
     units, rows = weight.static[0], result.size // max(1, weight.static[0])
-    if choose_block(units, lanes) in (lanes, max(4, lanes // 2)) or (units < lanes and rows < MIN_ROWS):
+    good = (lanes,) if has_words(expr) and units > lanes else (lanes, max(4, lanes // 2))  # tiles are of whole vectors
+    if choose_block(units, lanes) in good or (units < lanes and rows < MIN_ROWS):
         return None
     whole = lanes if units > max(4, lanes // 2) else max(4, lanes // 2)
     width = -(-units // whole) * whole
