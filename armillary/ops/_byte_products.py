@@ -53,11 +53,12 @@ def _is_native(data: DType, weight: DType) -> bool:
 
 
 def _takes_any_signs(data: Expr, weight: Expr) -> bool:
-    """Whether matrix tiles compute the product: with enough rows and outputs."""
-    cpu, shape = _cpu(), tensor_of(data).static
-    if cpu is None or not isinstance(weight, Constant) or weight.data.shape[0] < cpu.lanes:
+    """Whether matrix tiles compute the product: with enough rows and outputs. What is packed at run time is filled."""
+    cpu, left, right = _cpu(), tensor_of(data).static, tensor_of(weight).static
+    if cpu is None or min(right[-2:] if not isinstance(weight, Constant) else right[:1]) < cpu.lanes:
         return False
-    return cpu.takes_tiles(math.prod(shape[:-1]), shape[-1])
+    rows = left[-2] if len(right) == 3 else math.prod(left[:-1])
+    return cpu.takes_tiles(rows, left[-1] if isinstance(weight, Constant) else 0)
 
 
 def _other(dtype: DType) -> DType:
