@@ -45,16 +45,19 @@ def _has_rows(m: Emitter, e: E.Call, tile: int, rows: int) -> None:
 
 
 def tile_zero(m: Emitter, e: E.Call) -> str:
+    """tile_zero(tile, rows)."""
     tile, rows = _numbers(m, e, *e.args)
     _has_rows(m, e, tile, rows)
     return _run(m, "tilezero", ("i8", str(tile)))
 
 
 def tile_load(m: Emitter, e: E.Call) -> str:
+    """tile_load(tile, first element, bytes from row to row, rows)."""
     return _moved(m, e, "tileloadd64")
 
 
 def tile_store(m: Emitter, e: E.Call) -> str:
+    """tile_store(tile, first element, bytes from row to row, rows)."""
     return _moved(m, e, "tilestored64")
 
 
@@ -65,6 +68,7 @@ def _moved(m: Emitter, e: E.Call, name: str) -> str:
 
 
 def tile_dot(m: Emitter, e: E.Call) -> str:
+    """tile_dot(sums, left, right, is left signed, is right signed)."""
     *tiles, left, right = _numbers(m, e, *e.args)
     name = f"tdpb{'s' if left else 'u'}{'s' if right else 'u'}d"
     return _run(m, name, *(("i8", str(tile)) for tile in tiles))

@@ -130,3 +130,19 @@ def test_what_follows_a_product_is_computed_in_its_kernel(rows: int, target: str
     if target != PAIRS:
         assert library.get_graph_json().count('"tvm_op"') == 1
         assert "int64" not in library.get_source("relay")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "x", "instruction"),
+    [
+        ("cortex-a76", "uint8", "sdot"), ("cortex-a76", "int8", "sdot"), ("neoverse-n2", "uint8", "usdot"),
+        ("cortex-a72", "uint8", "mla"),
+    ],
+)  # fmt: skip
+def test_products_of_arm_use_its_dot_products(cpu: str, x: str, instruction: str) -> None:
+    data, weight = extreme(x, 20, 64), extreme("int8", 48, 64, seed=9)
+    module = product(data, const(weight), const(np.int32(3)), const(np.int32(0)))
+    with PassContext(3, config={"relay.qnn.product_in_float": False}):
+        text = relay.build(module, f"llvm -mtriple=aarch64-linux-gnu -mcpu={cpu}").get_source("asm")
+    words = {line.split()[0] for line in text.splitlines() if line.split()}
+    assert instruction in words and words & {"udot", "sdot", "usdot"} <= {instruction}
