@@ -41,9 +41,9 @@ def _cpu() -> CpuModel | None:
 
 
 def has_dots() -> bool:
-    """Whether the target has dot products of bytes."""
-    cpu = _cpu()
-    return cpu is not None and bool(cpu.dot_signs)
+    """Whether code for the target has instructions for dot products of bytes: C has none."""
+    cpu, target = _cpu(), Target.current() or Target("llvm")
+    return cpu is not None and target.kind.name == "llvm" and bool(cpu.dot_signs)
 
 
 def _is_native(data: DType, weight: DType) -> bool:
