@@ -5,6 +5,7 @@
  * AArch64 the system tells (getauxval). Room for matrix tiles is what the system must be asked for: asking whether they
  * are missing does that.
  */
+#define _GNU_SOURCE /* syscall */
 #include "arm_internal.h"
 
 #include <string.h>
