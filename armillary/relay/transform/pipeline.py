@@ -43,6 +43,7 @@ from armillary.relay.transform.kernel_per_call import kernel_per_call
 from armillary.relay.transform.label_ops import label_ops
 from armillary.relay.transform.legalize import legalize
 from armillary.relay.transform.merge_groups import merge_groups
+from armillary.relay.transform.narrow_weights import narrow_weights
 from armillary.relay.transform.pad_channels import pad_channels
 from armillary.relay.transform.pad_units import pad_units
 from armillary.relay.transform.plan_devices import plan_devices
@@ -63,6 +64,7 @@ from armillary.relay.transform.transpose_as_shuffle import transpose_as_shuffle
 from armillary.relay.transform.trim_taps import trim_taps
 from armillary.relay.transform.trim_weights import trim_weights
 from armillary.relay.transform.widen_conv1d import widen_conv1d
+from armillary.relay.transform.widen_halves import widen_halves
 from armillary.relay.transform.winograd_conv2d import winograd_conv2d
 from armillary.transform import Pass, Sequential
 
@@ -87,6 +89,8 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         qnn_legalize.bind(target=target),
         qnn_canonicalize.bind(target=target),
         legalize.bind(target=target, decomposes=False),
+        # 16-bit floats are formats of memory; arithmetic is in float32.
+        widen_halves.bind(),
         # No operator that exists for training only; no duplicate, no identity; branches on constants taken.
         simplify_inference.bind(),
         dynamic_to_static.bind(),
@@ -147,8 +151,9 @@ def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
         simplify_expr_post_alter_op.bind(),
         fast_math.bind(),
         fold_constant.bind(),
-        # Zeros that fill up channels are made when weights are loaded, where they are many.
+        # Zeros that fill up channels, and bits that no weight uses, are made when weights are loaded, where they are many.
         trim_weights.bind(),
+        narrow_weights.bind(target=target),
         # No duplicate, except the casts that fuse into their readers.
         eliminate_common_subexpr.bind(fskip=is_cast),
         # Whatever is switched off: no let that a folded branch left, each operator one that kernels can compute.

@@ -1,0 +1,26 @@
+"""Products with a weight of 16-bit floats: whether kernels read it as it is, or as float32 that was made when loaded.
+
+In: rows, and the bytes of a network's parameters; a CPU. Out: yes or no. Invariant: figures of the CPU model alone.
+User: relay/transform/narrow_weights.py.
+
+A product of few rows waits for its weight: half the bytes take half the time. For each vector of it, and each tile of
+rows that reads it again, a conversion (two operations with a load on x86, one of them on a port of multiply-adds) comes
+in between; with many rows the multiply-adds are what takes the time, and the conversions come on top.
+"""
+
+from __future__ import annotations
+
+from armillary.target.cost import far_weights
+from armillary.target.cpu import CpuModel
+
+TILE_ROWS = 8  # as in schedules/cpu/dense.py
+CONVERSION = 1.0  # operations on the ports of multiply-adds, for each vector
+GAIN = 0.94  # of the time with float32, below which halves are read
+
+
+def reads_halves(rows: int, parameters: int, cpu: CpuModel) -> bool:
+    """Whether a product takes less time with a weight of halves; `parameters`: bytes of all weights as float32."""
+    vector, rate = cpu.vector_bits / 8, far_weights(cpu, parameters)
+    tiles = -(-rows // TILE_ROWS)
+    multiply, convert = rows / cpu.fma_ports, tiles * CONVERSION / cpu.fma_ports
+    return max(vector / 2 / rate, multiply + convert) < GAIN * max(vector / rate, multiply)
