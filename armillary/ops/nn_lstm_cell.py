@@ -67,21 +67,22 @@ def _sigmoid(x: Array) -> Array:
 
 @lstm_cell.compute
 def _compute(attrs: None, gates: Tensor, inputs: Tensor, step: Tensor, cell: Tensor) -> list[Tensor]:
-    size = cell.shape[1]
+    size, dtype, inner = cell.shape[1], cell.dtype, "float32" if cell.dtype.bits < 32 else cell.dtype
     at = T.maximum(T.minimum(step(0), T.cast(inputs.shape[0] - 1, step.dtype)), T.const(0, step.dtype))
 
     def gate(b: Any, j: Any, n: int) -> Any:
         column = j + size * n
-        return gates(b, column) + inputs(at, b, column)
+        return gates(b, column).astype(inner) + inputs(at, b, column).astype(inner)
 
     def updated(b: Any, j: Any) -> Any:
-        return te.sigmoid(gate(b, j, 2)) * cell(b, j) + te.sigmoid(gate(b, j, 0)) * te.tanh(gate(b, j, 3))
+        kept = te.sigmoid(gate(b, j, 2)) * cell(b, j).astype(inner)
+        return (kept + te.sigmoid(gate(b, j, 0)) * te.tanh(gate(b, j, 3))).astype(dtype)
+
+    def shown(b: Any, j: Any) -> Any:
+        return (te.sigmoid(gate(b, j, 1)) * te.tanh(new(b, j).astype(inner))).astype(dtype)
 
     new = te.compute(cell.shape, updated, name="lstm_cell", tag="injective")
-    hidden = te.compute(
-        cell.shape, lambda b, j: te.sigmoid(gate(b, j, 1)) * te.tanh(new(b, j)), name="lstm_hidden", tag="injective"
-    )
-    return [hidden, new]
+    return [te.compute(cell.shape, shown, name="lstm_hidden", tag="injective"), new]
 
 
 @lstm_cell.reads
@@ -95,6 +96,8 @@ def _reads(attrs: None, types: Sequence[TensorType], result: Type) -> list[int]:
 def _samples() -> Iterator[Sample]:
     yield Sample(None, (f32(2, 12), f32(3, 2, 12), tensor("int32", 1), f32(2, 3)))
     yield Sample(None, (f32(1, 68), f32(2, 1, 68), tensor("int64", 2), f32(1, 17)))
+    halves = [tensor("float16", *shape) for shape in ((2, 12), (3, 2, 12), (2, 3))]
+    yield Sample(None, (*halves[:2], tensor("int32", 1), halves[2]))
 
 
 @lstm_cell.bad_samples

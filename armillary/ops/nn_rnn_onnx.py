@@ -181,7 +181,7 @@ class _Recurrent:
         names = [str(name).lower() for name in node.attributes.get("activations") or ()]
         usual = not names or names == [name.lower() for name in DEFAULTS["LSTM"]] * len(self.reverse)
         whole = node.missing(7) and self.clip is None and not node.int("input_forget", 0)
-        return self.kind == "LSTM" and usual and whole and self.dtype.bits >= 32
+        return self.kind == "LSTM" and usual and whole
 
     def _cell(self, d: Direction, projected: Expr, t: int, h: Expr, c: Expr | None) -> tuple[Expr, Expr]:
         step = const(np.array([t, self.steps], "int32"))

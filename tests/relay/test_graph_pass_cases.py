@@ -33,6 +33,7 @@ OPTIONS = {
     "fuse-ops": {"fuse_opt_level": 3},
     "merge-groups": {"target": AVX},
     "merge-composite": {"pattern_table": [("lib.conv2d", CONV_RELU)]},
+    "narrow-weights": {"target": AVX, "smallest": 4},
     "pad-channels": {"target": AVX},
     "pad-units": {"target": AVX},
     "transpose-as-shuffle": {"target": AVX},

@@ -3,7 +3,8 @@
 In: a module with constant weights, biases as plain additions. Out: the same without multiplications by per-channel
 constants after (backward) or before (forward) a conv2d or dense. On its way a factor passes additions of constants,
 sums of two foldable values, average pooling and, where it is positive, relu and max pooling. Invariant: a factor
-moves only through values with one user; the results agree to rounding.
+moves only through values with one user; the results agree to rounding. Large weights that 16-bit floats hold exactly
+stay as they are (narrow-weights stores them so); a factor behind them costs one operation for each result.
 
     multiply(nn.conv2d(%x, weight), scale)  ->  nn.conv2d(%x, weight * scale)
     nn.conv2d(multiply(%x, scale), weight)  ->  nn.conv2d(%x, weight * scale)
@@ -20,7 +21,7 @@ from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.layout import layout
 from armillary.relay.transform._rules import Array, call, on_functions, op_name, tensor
-from armillary.relay.transform.narrow_weights import fitting
+from armillary.relay.transform.narrow_weights import looks_narrow
 from armillary.relay.walk import not_primitive, post_order, rewrite, users
 from armillary.transform import define_pass
 
@@ -143,7 +144,7 @@ def _scale_outputs(expr: Call, factor: Array) -> Expr | None:
     weight, ty = expr.args[1], tensor(expr)
     if not isinstance(weight, Constant) or ty is None or not np.issubdtype(weight.held.dtype, np.floating):
         return None
-    if fitting(weight) is not None:
+    if looks_narrow(weight):
         return None
     if op_name(expr) == "nn.dense":
         axis, out_axis = ty.ndim - 1, 0
@@ -205,7 +206,7 @@ def _forward(expr: Call, once: SingleUse) -> Expr | None:
         return None
     weight = expr.args[1]
     taken = _take(expr.args[0], once)
-    if taken is None or not np.issubdtype(weight.held.dtype, np.floating) or fitting(weight) is not None:
+    if taken is None or not np.issubdtype(weight.held.dtype, np.floating) or looks_narrow(weight):
         return None
     data, factor = taken
     ty = tensor(data)

@@ -39,7 +39,8 @@ from armillary.transform import define_pass
 SHARE = 0.08  # of the parameters, in bytes that could be saved: no weight is narrowed for less
 SMALLEST = 1 << 16  # bytes of a weight that is worth a kernel
 PRODUCT = "nn.contrib_dense_pack"  # which takes a weight of another type than its data
-_SAMPLE = 64  # numbers that are looked at first
+NARROW = ("float16", "bfloat16")
+_SAMPLE = 1024  # numbers that are looked at first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,8 @@ class _Fit:
         if not isinstance(held, Deferred) or held.rows is None:
             return Constant(aligned(self.weight.data.astype(narrow)), self.weight.span)
         read = held.rows
-        return Constant(in_rows(held.shape, narrow, lambda b, e: read(b, e).astype(narrow), held.step), self.weight.span)
+        made = in_rows(held.shape, narrow, lambda b, e: read(b, e).astype(narrow), held.step)
+        return Constant(made, self.weight.span)
 
     def widened(self) -> Expr:
         """The weight again, from the narrow one; flat, so that weights of one size share a kernel."""
@@ -76,16 +78,18 @@ class _Fit:
 
 
 @define_pass("narrow-weights", opt_level=3)
-def narrow_weights(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
-    """Store weights in 16 bits where that loses nothing and makes the package smaller or its kernels faster."""
+def narrow_weights(
+    module: IRModule, *, target: Any = None, smallest: int = SMALLEST
+) -> IRModule:  # Any: whatever Target accepts
+    """Store weights of `smallest` bytes and more in 16 bits, where that makes the package smaller or a kernel faster."""
     cpu = cpu_model(Target(target if target is not None else Target.current() or "llvm"))
-    return on_functions(module, lambda function: _change(function, cpu))
+    return on_functions(module, lambda function: _change(function, cpu, smallest))
 
 
-def _change(function: Function, cpu: CpuModel) -> Expr | None:
+def _change(function: Function, cpu: CpuModel, smallest: int) -> Expr | None:
     order = post_order(function, not_primitive)
     weights = {id(e): e for e in order if isinstance(e, Constant)}
-    found = {key: fit for key, w in weights.items() if (fit := fitting(w)) is not None}
+    found = {key: fit for key, w in weights.items() if (fit := _fitting(w, smallest)) is not None}
     whole = sum(w.nbytes for w in weights.values())
     memo: dict[int, Expr] = {}
     for key in _as_they_are(order, found, whole, cpu):
@@ -113,14 +117,26 @@ def _waits(expr: Expr, weight: int, parameters: int, cpu: CpuModel) -> bool:
     return result is not None and reads_halves(math.prod(result.static[:-1]), parameters, cpu)
 
 
-def fitting(weight: Constant) -> _Fit | None:
-    """The narrow type of a large weight; None where no narrow type holds all of its values."""
-    if weight.held.dtype != np.float32 or weight.nbytes < SMALLEST:
+def looks_narrow(weight: Constant) -> bool:
+    """Whether the first numbers of a large weight fit a narrow type: a factor in it would make a package larger."""
+    return _narrow_type(weight, SMALLEST) is not None
+
+
+def _narrow_type(weight: Constant, smallest: int) -> DType | None:
+    """The type that the first numbers of a large weight fit."""
+    held = weight.held
+    is_waiting = isinstance(held, Deferred) and held.rows is None  # a product with some factor, not looked at yet
+    if held.dtype != np.float32 or weight.nbytes < max(smallest, 1) or is_waiting:
         return None
     some = weight.some.reshape(-1)[:_SAMPLE]
-    for name in ("float16", "bfloat16"):
-        dtype = DType(name)
-        if _holds(dtype, some) and all(_holds(dtype, piece) for piece in _pieces(weight)):
+    return next((dtype for dtype in map(DType, NARROW) if _holds(dtype, some)), None)
+
+
+def _fitting(weight: Constant, smallest: int) -> _Fit | None:
+    """The narrow type that holds all values of a large weight; None where there is none."""
+    first = _narrow_type(weight, smallest)
+    for dtype in map(DType, NARROW if first else ()):
+        if all(_holds(dtype, piece) for piece in _pieces(weight)):
             return _Fit(weight, dtype)
     return None
 

@@ -151,7 +151,7 @@ def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
         simplify_expr_post_alter_op.bind(),
         fast_math.bind(),
         fold_constant.bind(),
-        # Zeros that fill up channels, and bits that no weight uses, are made when weights are loaded, where they are many.
+        # Zeros that fill up channels, and bits that weights do not use, are made when they are loaded, where many.
         trim_weights.bind(),
         narrow_weights.bind(target=target),
         # No duplicate, except the casts that fuse into their readers.

@@ -1,7 +1,8 @@
 """recognize-gelu: the arithmetic of GELU as nn.gelu.
 
 In: a typed module. Out: one where x / 2 * (1 + erf(x / sqrt(2))), and its tanh approximation, is nn.gelu, however
-exporters order and group the factors. Invariant: the constants agree to 1e-4, and the values then do so up to rounding.
+exporters order and group the factors. Invariant: the constants agree to 1e-4, and the values then do so up to rounding;
+constants of networks in half precision, which are farther off, keep their values in a form that is as short.
 An expression is read as a polynomial in x and in its erf (or tanh); see `polynomial`.
 
     %0 = multiply(%x, 0.70710678f);
@@ -18,8 +19,9 @@ from __future__ import annotations
 import math
 
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Expr
+from armillary.relay.expr import Call, Expr, const
 from armillary.relay.transform._rules import call, op_name, rewrite_module, splat
+from armillary.relay.types import TensorType
 from armillary.transform import define_pass
 
 Polynomial = dict[tuple[int, int], float]  # (power of x, power of the function) -> coefficient
@@ -30,6 +32,7 @@ _INNER: dict[str, Polynomial] = {
 }  # fmt: skip
 _DEPTH = 8  # levels of arithmetic above and inside the function
 _TOLERANCE = 1e-4
+_OF_HALVES = 4e-3  # how far a constant of bfloat16 is off
 
 
 @define_pass("recognize-gelu", opt_level=2)
@@ -46,11 +49,35 @@ def _rule(expr: Expr) -> Expr | None:
         return None
     wanted = _INNER[op_name(function)]
     for x in _bases(function.args[0]):
-        if x.checked_type != expr.checked_type or not _agree(polynomial(function.args[0], x, None, _DEPTH), wanted):
+        inner = polynomial(function.args[0], x, None, _DEPTH)
+        if x.checked_type != expr.checked_type or not _agree(inner, wanted, _OF_HALVES):
             continue
         if _agree(polynomial(expr, x, function, _DEPTH), _GELU):
-            return call("nn.gelu", x, approximate="none" if op_name(function) == "erf" else "tanh")
+            return _exact(x, op_name(function)) if _agree(inner, wanted) else _rounded(x, op_name(function), inner)
     return None
+
+
+def _exact(x: Expr, function: str) -> Expr:
+    return call("nn.gelu", x, approximate="none" if function == "erf" else "tanh")
+
+
+def _rounded(x: Expr, function: str, inner: Polynomial | None) -> Expr:
+    """GELU whose constants somebody rounded: that of k x by k, or the approximation as nn.gelu computes it.
+
+    x / 2 * (1 + erf(c x))  ->  gelu(k x) / k    where k is c * sqrt(2)
+    """
+    assert inner is not None, "it agreed"
+    ty = x.checked_type
+    assert isinstance(ty, TensorType), "arithmetic has tensors"
+
+    def number(value: float) -> Expr:
+        return const(value, str(ty.dtype))
+
+    if function == "erf":
+        k = inner[1, 0] * math.sqrt(2)
+        return call("multiply", call("nn.gelu", call("multiply", x, number(k))), number(1 / k))
+    cube = call("multiply", call("multiply", x, x), number(2 * inner[3, 0]))
+    return call("multiply", x, call("sigmoid", call("multiply", x, call("add", cube, number(2 * inner[1, 0])))))
 
 
 def _function(expr: Expr, depth: int) -> Call | None:
@@ -123,9 +150,9 @@ def _power(a: Polynomial, exponent: float) -> Polynomial | None:
     return result
 
 
-def _agree(found: Polynomial | None, wanted: Polynomial) -> bool:
+def _agree(found: Polynomial | None, wanted: Polynomial, tolerance: float = _TOLERANCE) -> bool:
     """Whether two polynomials have the same coefficients."""
     if found is None:
         return False
     terms = {**found, **wanted}
-    return all(abs(found.get(k, 0.0) - wanted.get(k, 0.0)) <= _TOLERANCE * abs(wanted.get(k, 1.0)) for k in terms)
+    return all(abs(found.get(k, 0.0) - wanted.get(k, 0.0)) <= tolerance * abs(wanted.get(k, 1.0)) for k in terms)

@@ -21,8 +21,9 @@ integers. Operators that take no float32 where they took halves (or read their b
 
 Why on every CPU: sums of halves are kept in float32 anyway, and no kernel of ours multiplies halves, so operators in
 half precision are float32 arithmetic with conversions around each of them; algorithms that hold values of other sizes
-in between (Winograd) would lose what they gain in roundings. What float32 costs is memory traffic: twice as much between
-kernels. Weights stay halves in the package (narrow-weights), and in memory where reading them takes most of the time.
+in between (Winograd) would lose what they gain in roundings. What float32 costs is memory traffic: twice as much
+between kernels. Weights stay halves in the package (narrow-weights), and in memory where reading them is what takes
+the time.
 `relay.strict_half` switches the pass off: then each operator rounds, as the network says.
 """
 
@@ -190,8 +191,8 @@ def _wide_constant(expr: Any) -> Constant:  # Any: a Constant, as the caller has
     """Halves as float32: those of a file when they are read."""
     held = expr.held
     if isinstance(held, Deferred) and held.rows is not None:
-        read = held.rows
-        return Constant(in_rows(held.shape, np.dtype(np.float32), lambda b, e: _numbers(read(b, e)), held.step), expr.span)
+        read, single = held.rows, np.dtype(np.float32)
+        return Constant(in_rows(held.shape, single, lambda b, e: _numbers(read(b, e)), held.step), expr.span)
     return Constant(_numbers(expr.data), expr.span)
 
 

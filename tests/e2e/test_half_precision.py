@@ -1,0 +1,150 @@
+"""Networks in float16 and bfloat16: computed in float32, with weights that stay halves where they are stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import armillary
+from armillary import relay
+from armillary.artifact import GraphSpec
+from armillary.contrib import graph_executor
+from armillary.driver.load_time import LOAD_TIME
+
+ort = pytest.importorskip("onnxruntime")
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(11)
+HALF = {"float16": (TensorProto.FLOAT16, np.float16), "bfloat16": (TensorProto.BFLOAT16, ml_dtypes.bfloat16)}
+
+
+def convolutions(kind: str, scaled: bool, ends: str | None = None) -> tuple[onnx.ModelProto, list[Array]]:
+    """Three convolutions with relu behind each and, if `scaled`, a factor for each channel; `ends`: their type."""
+    code, numpy = HALF[kind]
+    weights = [(RNG.standard_normal((96, 96, 3, 3)) / 30).astype(numpy) for _ in range(3)]
+    scales = [(1 + RNG.random((1, 96, 1, 1))).astype(numpy) for _ in range(3)]
+    nodes = [helper.make_node("Cast", ["x"], ["v0"], to=code)] if ends else []
+    value = "v0" if ends else "x"
+    for k in range(3):
+        nodes.append(helper.make_node("Conv", [value, f"w{k}"], [f"c{k}"], pads=[1] * 4))
+        nodes += [helper.make_node("Mul", [f"c{k}", f"s{k}"], [f"m{k}"])] if scaled else []
+        nodes.append(helper.make_node("Relu", [f"m{k}" if scaled else f"c{k}"], [f"r{k}"]))
+        value = f"r{k}"
+    last = {"to": TensorProto.FLOAT} if ends else {}
+    nodes.append(helper.make_node("Cast" if ends else "Identity", [value], ["y"], **last))
+    outside = TensorProto.FLOAT if ends else code
+    given, made = (helper.make_tensor_value_info(name, outside, (1, 96, 28, 28)) for name in "xy")
+    held = [numpy_helper.from_array(w, f"w{k}") for k, w in enumerate(weights)]
+    held += [numpy_helper.from_array(s, f"s{k}") for k, s in enumerate(scales)] if scaled else []
+    graph = helper.make_graph(nodes, "halves", [given], [made], held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    return model, [w.astype("float64") * (s.astype("float64").reshape(-1, 1, 1, 1) if scaled else 1)
+                   for w, s in zip(weights, scales, strict=True)]  # fmt: skip
+
+
+def in_float64(x: Array, weights: list[Array]) -> Array:
+    for w in weights:
+        windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
+        x = np.maximum(np.moveaxis(np.tensordot(windows, w, axes=((1, 4, 5), (1, 2, 3))), 3, 1), 0)
+    return x
+
+
+def built(model: onnx.ModelProto, **config: Any) -> Any:
+    module, params = relay.frontend.from_onnx(model)
+    with armillary.transform.PassContext(opt_level=3, config={k.replace("__", "."): v for k, v in config.items()}):
+        return relay.build(module, target="llvm", params=params)
+
+
+def result(library: Any, **inputs: Array) -> Array:
+    executor = graph_executor.GraphModule(library["default"](armillary.cpu()))
+    executor.run(**inputs)
+    made: Array = executor.get_output(0).numpy()
+    return made
+
+
+def error(y: Array, exact: Array) -> float:
+    return float(np.sqrt(np.mean((y.astype("float64") - exact) ** 2)) / np.std(exact))
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_float16_network_is_as_near_to_float64_as_onnx_runtimes(scaled: bool) -> None:
+    model, weights = convolutions("float16", scaled)
+    x = RNG.standard_normal((1, 96, 28, 28)).astype("float16")
+    exact = in_float64(x.astype("float64"), weights)
+    theirs = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    ours = result(built(model), x=x)
+    assert ours.dtype == np.float16
+    assert error(ours, exact) <= 1.01 * error(theirs, exact)
+    rounded = exact.astype("float16").astype("float64")  # nothing but the result is rounded
+    assert error(ours, exact) <= 1.01 * error(rounded, exact)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_between_float32_ends_only_the_input_is_rounded(kind: str) -> None:
+    model, weights = convolutions(kind, True, ends="float32")
+    x = RNG.standard_normal((1, 96, 28, 28)).astype("float32")
+    exact = in_float64(x.astype(HALF[kind][1]).astype("float64"), weights)
+    assert error(result(built(model), x=x), exact) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_packages_are_as_large_as_the_halves(kind: str, scaled: bool, tmp_path: Path) -> None:
+    model, _ = convolutions(kind, scaled)
+    library = built(model)
+    library.export_library(tmp_path / "halves.tar")
+    weights = 3 * 96 * 96 * 9 * 2
+    assert (tmp_path / "halves.tar").stat().st_size < 1.15 * weights + 100_000  # code of a small network
+
+    x = RNG.standard_normal((1, 96, 28, 28)).astype(HALF[kind][1])
+    executor = graph_executor.GraphModule(
+        armillary.runtime.load_module(str(tmp_path / "halves.tar"))["default"](armillary.cpu())
+    )
+    executor.run(x=x)
+    np.testing.assert_array_equal(executor.get_output(0).numpy(), result(library, x=x))
+    nodes = GraphSpec.from_json(library.graph_json).nodes
+    assert sum(LOAD_TIME in n.attrs for n in nodes if "widen" in n.func_name) == 3
+
+
+def rounding_model(kind: str) -> onnx.ModelProto:
+    code, _ = HALF[kind]
+    nodes = [helper.make_node("Add", ["x", "y"], ["s"]), helper.make_node("Sub", ["s", "x"], ["z"])]
+    values = [helper.make_tensor_value_info(name, code, (64,)) for name in "xyz"]
+    graph = helper.make_graph(nodes, "sums", values[:2], values[2:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_strict_half_rounds_after_every_operator(kind: str) -> None:
+    numpy = HALF[kind][1]
+    x, y = (100 * RNG.random(64)).astype(numpy), RNG.random(64).astype(numpy)
+    strict = result(built(rounding_model(kind), relay__strict_half=True), x=x, y=y)
+    np.testing.assert_array_equal(strict, (x + y) - x)
+    assert np.any(strict != y)
+    wide = (x.astype("float32") + y.astype("float32")) - x.astype("float32")
+    np.testing.assert_array_equal(result(built(rounding_model(kind)), x=x, y=y), wide.astype(numpy))
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("rows", [1, 3, 8, 64])
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=znver4", "llvm -mcpu=haswell"])
+def test_products_read_halves_or_what_was_widened(kind: str, rows: int, target: str) -> None:
+    numpy = HALF[kind][1]
+    w, x = RNG.standard_normal((200, 300)).astype(numpy), RNG.standard_normal((rows, 300)).astype("float32")
+    data = relay.var("x", relay.TensorType(x.shape, "float32"))
+    body = relay.nn.dense(relay.cast(data, kind), relay.const(w))
+    module = armillary.IRModule.from_expr(relay.Function([data], relay.cast(body, "float32")))
+    with armillary.transform.PassContext(opt_level=3):
+        library = relay.build(module, target=target)
+    exact = x.astype(numpy).astype("float64") @ w.astype("float64").T
+    assert error(result(library, x=x), exact) < 1e-6
+    kept = [p for p in library.params.values() if p.dtype.itemsize == 2]
+    assert sum(p.size for p in kept) >= w.size
+    widened = "widen" in " ".join(library.kernels)
+    assert widened or rows < 64, "many rows do not wait for the weight"
+    assert not widened or rows > 1, "one row does"
