@@ -21,7 +21,7 @@ from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.layout import layout
 from armillary.relay.transform._rules import Array, call, on_functions, op_name, tensor
-from armillary.relay.transform.narrow_weights import looks_narrow
+from armillary.relay.transform.narrow_weights import is_narrow_without
 from armillary.relay.walk import not_primitive, post_order, rewrite, users
 from armillary.transform import define_pass
 
@@ -144,7 +144,7 @@ def _scale_outputs(expr: Call, factor: Array) -> Expr | None:
     weight, ty = expr.args[1], tensor(expr)
     if not isinstance(weight, Constant) or ty is None or not np.issubdtype(weight.held.dtype, np.floating):
         return None
-    if looks_narrow(weight):
+    if is_narrow_without(weight, factor):
         return None
     if op_name(expr) == "nn.dense":
         axis, out_axis = ty.ndim - 1, 0
@@ -206,7 +206,7 @@ def _forward(expr: Call, once: SingleUse) -> Expr | None:
         return None
     weight = expr.args[1]
     taken = _take(expr.args[0], once)
-    if taken is None or not np.issubdtype(weight.held.dtype, np.floating) or looks_narrow(weight):
+    if taken is None or not np.issubdtype(weight.held.dtype, np.floating) or is_narrow_without(weight, taken[1]):
         return None
     data, factor = taken
     ty = tensor(data)

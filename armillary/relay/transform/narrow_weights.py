@@ -36,7 +36,7 @@ from armillary.target.cost_halves import reads_halves
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import define_pass
 
-SHARE = 0.08  # of the parameters, in bytes that could be saved: no weight is narrowed for less
+SHARE = 0.04  # of the parameters, in bytes that could be saved: no weight is narrowed for less
 SMALLEST = 1 << 16  # bytes of a weight that is worth a kernel
 PRODUCT = "nn.contrib_dense_pack"  # which takes a weight of another type than its data
 NARROW = ("float16", "bfloat16")
@@ -81,7 +81,7 @@ class _Fit:
 def narrow_weights(
     module: IRModule, *, target: Any = None, smallest: int = SMALLEST
 ) -> IRModule:  # Any: whatever Target accepts
-    """Store weights of `smallest` bytes and more in 16 bits, where that makes the package smaller or a kernel faster."""
+    """Store weights of at least `smallest` bytes in 16 bits, where the package is smaller so, or a kernel faster."""
     cpu = cpu_model(Target(target if target is not None else Target.current() or "llvm"))
     return on_functions(module, lambda function: _change(function, cpu, smallest))
 
@@ -117,9 +117,10 @@ def _waits(expr: Expr, weight: int, parameters: int, cpu: CpuModel) -> bool:
     return result is not None and reads_halves(math.prod(result.static[:-1]), parameters, cpu)
 
 
-def looks_narrow(weight: Constant) -> bool:
-    """Whether the first numbers of a large weight fit a narrow type: a factor in it would make a package larger."""
-    return _narrow_type(weight, SMALLEST) is not None
+def is_narrow_without(weight: Constant, factor: Array) -> bool:
+    """Whether a large weight seems to fit a narrow type, and would not any more with a factor in it."""
+    is_exact = bool((np.abs(np.frexp(factor)[0]) == 0.5).all())  # powers of two change the exponents only
+    return not is_exact and _narrow_type(weight, SMALLEST) is not None
 
 
 def _narrow_type(weight: Constant, smallest: int) -> DType | None:

@@ -251,6 +251,8 @@ def _transpose_in_tiles(schedule: te.Schedule, tensor: te.Tensor, lanes: int, wo
         return False
     crossing, length = found
     position = next(i for i, axis in enumerate(tensor.op.axis) if axis is crossing)
+    if all(static_extent(axis) == 1 for axis in tensor.op.axis[position + 1 :]):
+        return False  # what is written lies along the same axis
     outer = turn_tiles(schedule, tensor, position, length, lanes)
     _parallel(schedule[tensor], outer, work)
     return True
