@@ -171,6 +171,9 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         max_rows=MAX_ROWS, max_sums=MAX_SUMS if rows > 1 else MAX_VECTOR_SUMS,
         part=longest_part(inner, 1) if result.dtype.is_float else 0,
     )  # fmt: skip
+    weight: Any = workload.types[1]
+    if weight.dtype.is_float and weight.dtype.bits < result.dtype.bits:  # read in the time that one chain of sums takes
+        nest = replace(nest, register_bytes=lanes * weight.dtype.bytes, has_rest=rows == 1)
     if rows == 1 or cpu.fma_ports == 1:
         return nest
     all_chunks, widest = math.prod(outer) * chunks, MAX_VECTORS_OF_TWO_PORTS
