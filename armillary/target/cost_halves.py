@@ -5,7 +5,8 @@ User: relay/transform/narrow_weights.py.
 
 A product of few rows waits for its weight: half the bytes take half the time. For each vector of it, and each tile of
 rows that reads it again, a conversion (two operations with a load on x86, one of them on a port of multiply-adds) comes
-in between; with many rows the multiply-adds are what takes the time, and the conversions come on top.
+in between. Little of the waiting hides behind the multiply-adds, so the times add up: 768 to 3072 on a Granite Rapids
+takes 0.51 of the time with 1 row, 0.41 with 8, 0.6 with 16, 0.86 with 32, 1.02 with 64.
 """
 
 from __future__ import annotations
@@ -23,4 +24,4 @@ def reads_halves(rows: int, parameters: int, cpu: CpuModel) -> bool:
     vector, rate = cpu.vector_bits / 8, far_weights(cpu, parameters)
     tiles = -(-rows // TILE_ROWS)
     multiply, convert = rows / cpu.fma_ports, tiles * CONVERSION / cpu.fma_ports
-    return max(vector / 2 / rate, multiply + convert) < GAIN * max(vector / rate, multiply)
+    return multiply + convert + vector / 2 / rate < GAIN * (multiply + vector / rate)
