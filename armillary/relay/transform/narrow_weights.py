@@ -106,15 +106,20 @@ def _change(function: Function, cpu: CpuModel, smallest: int) -> Expr | None:
 def _as_they_are(order: list[Expr], found: Mapping[int, _Fit], parameters: int, cpu: CpuModel) -> list[int]:
     """The weights that all of their readers read faster in the narrow type."""
     readers = users(order)
-    return [key for key in found if all(_waits(e, key, parameters, cpu) for e in readers[key])]
+
+    def is_better(key: int, fit: _Fit) -> bool:
+        between = parameters if len(readers[key]) == 1 else fit.weight.nbytes
+        return all(_waits(e, key, between, cpu) for e in readers[key])
+
+    return [key for key, fit in found.items() if is_better(key, fit)]
 
 
-def _waits(expr: Expr, weight: int, parameters: int, cpu: CpuModel) -> bool:
-    """Whether an expression is a product that takes longer to read its weight than to compute with it."""
+def _waits(expr: Expr, weight: int, between: int, cpu: CpuModel) -> bool:
+    """Whether an expression is a product that takes less time with a narrow weight (target/cost_halves.py)."""
     if op_name(expr) != PRODUCT or not isinstance(expr, Call) or id(expr.args[1]) != weight:
         return False
     result = tensor(expr)
-    return result is not None and reads_halves(math.prod(result.static[:-1]), parameters, cpu)
+    return result is not None and reads_halves(math.prod(result.static[:-1]), between, cpu)
 
 
 def is_narrow_without(weight: Constant, factor: Array) -> bool:
