@@ -36,8 +36,9 @@ from armillary.target.cost_halves import reads_halves
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import define_pass
 
-SHARE = 0.04  # of the parameters, in bytes that could be saved: no weight is narrowed for less
-SMALLEST = 1 << 16  # bytes of a weight that is worth a kernel
+SHARE = 0.02  # of the parameters, in bytes that could be saved: no weight is narrowed for less
+SMALLEST = 1 << 14  # bytes of a weight that is worth a kernel
+LARGE = 1 << 16  # bytes of a weight that is worth an operation for each result
 PRODUCT = "nn.contrib_dense_pack"  # which takes a weight of another type than its data
 NARROW = ("float16", "bfloat16")
 _SAMPLE = 1024  # numbers that are looked at first
@@ -125,7 +126,7 @@ def _waits(expr: Expr, weight: int, between: int, cpu: CpuModel) -> bool:
 def is_narrow_without(weight: Constant, factor: Array) -> bool:
     """Whether a large weight seems to fit a narrow type, and would not any more with a factor in it."""
     is_exact = bool((np.abs(np.frexp(factor)[0]) == 0.5).all())  # powers of two change the exponents only
-    return not is_exact and _narrow_type(weight, SMALLEST) is not None
+    return not is_exact and _narrow_type(weight, LARGE) is not None
 
 
 def _narrow_type(weight: Constant, smallest: int) -> DType | None:
