@@ -148,3 +148,15 @@ def test_products_read_halves_or_what_was_widened(kind: str, rows: int, target: 
     widened = "widen" in " ".join(library.kernels)
     assert widened or rows < 256, "many rows do not wait for the weight"
     assert not widened or rows > 1, "one row does"
+
+
+def test_a_branch_does_not_widen_its_weight_at_each_run() -> None:
+    w, x = RNG.standard_normal((128, 128)).astype("float16"), relay.var("x", shape=(64, 128))
+    test = relay.greater(relay.sum(x), relay.const(np.float32(0)))
+    body = relay.If(test, relay.nn.dense(x, relay.cast(relay.const(w), "float32")), x)
+    with armillary.transform.PassContext(opt_level=3):
+        library = relay.build(relay.Function([x], body), target="llvm")
+    assert not [name for name in library.kernels if "widen" in name]
+    ones = np.ones((64, 128), "float32")
+    np.testing.assert_allclose(result(library, x=ones), ones @ w.T.astype("float32"), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(result(library, x=-ones), -ones)

@@ -260,6 +260,15 @@ def test_scale_before_a_convolution_is_folded_through_relu_only_when_positive() 
         np.testing.assert_allclose(outputs(after), outputs(module), rtol=1e-4, atol=1e-5)
 
 
+def test_scale_of_a_large_weight_of_halves_is_folded_only_if_it_stays_one() -> None:
+    halves = np.random.default_rng(4).standard_normal((128, 128, 1, 1)).astype("float16").astype("float32")
+    x = var("x", shape=(1, 128, 6, 6))
+    for factor, count in ((0.25, 0), (0.3, 1)):
+        scale = const(np.full((128, 1, 1), factor, "float32"))
+        after = T.FoldScaleAxis()(IRModule.from_expr(relay.multiply(relay.nn.conv2d(x, const(halves)), scale)))
+        assert op_frequency(after).get("multiply", 0) == count
+
+
 def test_scale_of_a_value_that_others_use_stays() -> None:
     b = Builder(3)
     x = var("x", shape=(1, 3, 6, 6))

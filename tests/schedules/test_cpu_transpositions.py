@@ -56,6 +56,16 @@ def test_plain_channels_become_blocked(channels: int, height: int, width: int, b
     check(relay.layout_transform(x * relay.const(np.float32(2)), src_layout="NCHW", dst_layout=f"NCHW{block}c"), x)
 
 
+def test_an_axis_of_one_behind_the_last_is_no_transposition() -> None:
+    x = relay.var("x", shape=(1, 3, 32, 48))
+    body = relay.layout_transform(relay.nn.relu(x), src_layout="NCHW", dst_layout="NCHW1c")
+    check(body, x)
+    with PassContext(opt_level=3):
+        text = build(relay.Function([x], body), AVX512).get_source("tir")
+    stores = [line for line in text.splitlines() if "layout_transform[" in line]
+    assert len(stores) == 1 and "layout_transform[ramp(" in stores[0], "whole vectors are stored"
+
+
 @pytest.mark.parametrize("dtype", ["int32", "float16", "float64", "int8"])
 def test_other_types_are_transposed(dtype: str) -> None:
     x = relay.var("x", shape=(37, 50), dtype=dtype)

@@ -30,7 +30,7 @@ from armillary.dtype import DType
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.transform._rules import Array, call, on_functions, op_name, tensor
-from armillary.relay.walk import copy_type, map_children, not_primitive, post_order, users
+from armillary.relay.walk import children, copy_type, map_children, not_primitive, post_order, scopes, users
 from armillary.target import Target
 from armillary.target.cost_halves import reads_halves
 from armillary.target.cpu import CpuModel, cpu_model
@@ -41,6 +41,7 @@ SMALLEST = 1 << 14  # bytes of a weight that is worth a kernel
 LARGE = 1 << 16  # bytes of a weight that is worth an operation for each result
 PRODUCT = "nn.contrib_dense_pack"  # which takes a weight of another type than its data
 NARROW = ("float16", "bfloat16")
+_BODY = 1  # depth of the scope that is the function's body
 _SAMPLE = 1024  # numbers that are looked at first
 
 
@@ -95,6 +96,8 @@ def _change(function: Function, cpu: CpuModel, smallest: int) -> Expr | None:
     memo: dict[int, Expr] = {}
     for key in _as_they_are(order, found, whole, cpu):
         memo[key] = found.pop(key).narrow()
+    for key in _inside(function, order) & found.keys():
+        del found[key]
     left = sum(fit.weight.nbytes // 2 for fit in found.values())
     limit = SHARE * (whole - left)
     for key, fit in sorted(found.items(), key=lambda item: -item[1].weight.nbytes):
@@ -113,6 +116,13 @@ def _as_they_are(order: list[Expr], found: Mapping[int, _Fit], parameters: int, 
         return all(_waits(e, key, between, cpu) for e in readers[key])
 
     return [key for key, fit in found.items() if is_better(key, fit)]
+
+
+def _inside(function: Function, order: list[Expr]) -> set[int]:
+    """What branches and loops read, which would widen it at each turn: nothing in them runs when weights are loaded."""
+    of = scopes(function)[0]
+    deep = [e for e in order if (scope := of.get(id(e))) is not None and scope.depth > _BODY]
+    return {id(child) for e in deep for child in children(e)}
 
 
 def _waits(expr: Expr, weight: int, between: int, cpu: CpuModel) -> bool:
