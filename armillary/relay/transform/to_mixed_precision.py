@@ -6,6 +6,7 @@ cast to a type once; operators without floats are untouched; branches, lets and 
 `missing_op_mode` says what an operator without a category means: 0 an error, 1 a warning and NEVER, 2 NEVER.
 The result keeps its type if `keep_orig_output_dtype` says so, or the configuration of that name where it is None.
 `conversions` maps an operator to (category, accumulation dtype, output dtype) and goes before the tables.
+What a build makes of the mixed type: widen-halves (arithmetic in float32, weights stored as halves).
 
     def @main(%x: Tensor[(1, 4), float32], %w: Tensor[(2, 4), float32]) {
       %0 = nn.dense(%x, %w);
