@@ -13,7 +13,6 @@ import functools
 import importlib
 import platform
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from armillary.errors import TargetError, UnsupportedError
