@@ -1,7 +1,7 @@
 """Intrinsic calls in LLVM IR: control, mathematical functions, integer functions, foreign functions.
 
 In: `Call` nodes whose name is a row of `tir/intrinsics.py`. Out: names of values, through the table `CALLS`.
-Invariant: float32 functions of `llvm_math` stay vectors; the others call libm lane by lane; float16 and smaller go
+Invariant: float32 functions of `llvm_own` stay vectors; the others call libm lane by lane; float16 and smaller go
 through float32; a name without a row is an UnsupportedError.
 """
 
@@ -22,10 +22,9 @@ from armillary.codegen.llvm_expr import (
     truncated,
 )
 from armillary.codegen.llvm_index import address, linear
-from armillary.codegen.llvm_math import OWN, math_function
+from armillary.codegen.llvm_own import OWN, own_function, own_symbol
 from armillary.codegen.llvm_state import EXPR_RULES, Emitter
 from armillary.codegen.llvm_tiles import tile_dot, tile_load, tile_store, tile_zero
-from armillary.codegen.llvm_trig import TRIG, trig_function
 from armillary.codegen.llvm_types import (
     float_constant,
     int_constant,
@@ -136,7 +135,7 @@ def apply_math(m: Emitter, name: str, dtype: DType, values: list[str]) -> str:
         wide = FLOAT32.with_lanes(dtype.lanes)
         result = apply_math(m, name, wide, [cast(m, v, dtype, wide) for v in values])
         return cast(m, result, wide, dtype)
-    if dtype.bits == 32 and (name in OWN or name in TRIG):
+    if dtype.bits == 32 and name in OWN:
         return _own(m, name, dtype, values)
     if name == "sigmoid":
         return _sigmoid(m, dtype, values[0])
@@ -150,11 +149,9 @@ def apply_math(m: Emitter, name: str, dtype: DType, values: list[str]) -> str:
 def _own(m: Emitter, name: str, dtype: DType, values: list[str]) -> str:
     key = f"{name}x{dtype.lanes}"
     if key not in m.math:
-        make = trig_function if name in TRIG else math_function
-        m.math[key] = make(name, dtype.lanes, m.declared)[1]
-    short = ("" if dtype.lanes == 1 else f"v{dtype.lanes}") + "f32"
+        m.math[key] = own_function(name, dtype.lanes, m.declared, m.cpu.features)
     kind = register_type(dtype)
-    return m.here(f"call {kind} @armillary_{name}_{short}({', '.join(f'{kind} {v}' for v in values)})")
+    return m.here(f"call {kind} @{own_symbol(name, dtype.lanes)}({', '.join(f'{kind} {v}' for v in values)})")
 
 
 def _per_lane(m: Emitter, name: str, dtype: DType, values: list[str]) -> str:

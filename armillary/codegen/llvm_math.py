@@ -1,11 +1,10 @@
-"""Our own float32 functions, scalar and vector: exp, exp_flushed, log, tanh, erf, sigmoid, normcdf, pow.
+"""Our own float32 functions but the trigonometric ones: exponentials, logarithms, hyperbolic functions, pow, fmod.
 
-In: a name and a number of lanes. Out: the text of an LLVM function, straight-line code without tables or branches.
-Errors measured over the whole range against float64: at most 3 ulp (`tests/codegen/test_numerics.py`); normcdf is a
-rational function with an absolute error of at most 1.6e-7, which is what x * normcdf(x) needs;
-infinities, NaN, zeros and subnormals as those of C. Polynomials are minimax fits (weighted least squares with
-reweighting, in float64) on the reduced ranges
-named below.
+In: lanes to write instructions for, and names of values. Out: the name of the result of straight-line code without
+tables or branches. Errors measured over the whole range against float64: at most 3 ulp, fmod is exact
+(`tests/codegen/test_numerics.py`); normcdf is a rational function with an absolute error of at most 1.6e-7, which is
+what x * normcdf(x) needs; infinities, NaN, zeros and subnormals as those of C. Polynomials are minimax fits (weighted
+least squares with reweighting, in float64) on the reduced ranges named below. As functions: llvm_own.py.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from armillary.codegen.llvm_builder import Builder
-from armillary.codegen.llvm_types import splat, vector
+from armillary.codegen.llvm_float_lanes import FloatLanes
 from armillary.tir.intrinsics import FLUSHED_BELOW
 
 # e**r = 1 + r + r**2 * P(r), |r| <= ln(2)/2
@@ -43,84 +41,30 @@ _NORMCDF_Q = (
     -2.005055677045675e-09,
 )  # fmt: skip
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.428606765330187e-06  # their sum is ln 2; n * high is exact
+_LARGE = 1e9  # the square of larger numbers is not made
 _MAGIC = 12582912.0  # 1.5 * 2**23: adding it rounds a float32 to an integer
 
 
-class FloatLanes:
-    """Instructions on `lanes` lanes of one float type."""
+def _power(k: FloatLanes, x: str) -> tuple[str, str, str]:
+    """e**x as 2**n * (1 + less_one) with n = round(x / ln 2): n + _MAGIC, n, less_one. x lies in [-104, 89.5]."""
+    shifted = k.fma(x, 1.4426950408889634, _MAGIC)
+    n = k.op("fsub", shifted, _MAGIC)
+    rest = k.fma(n, -_LN2_LOW, k.fma(n, -_LN2_HIGH, x))
+    return shifted, n, k.fma(k.poly(rest, _EXP), k.op("fmul", rest, rest), rest)
 
-    def __init__(self, b: Builder, lanes: int, bits: int = 32) -> None:
-        self.b, self.lanes, self.bits = b, lanes, bits
-        self.element = "float" if bits == 32 else "double"
-        self.kind, self.integer = vector(self.element, lanes), vector(f"i{bits}", lanes)
-        self.flag, self.short = vector("i1", lanes), ("" if lanes == 1 else f"v{lanes}") + f"f{bits}"
 
-    def const(self, value: float) -> str:
-        exact = struct.unpack("<f", struct.pack("<f", value))[0] if self.bits == 32 else value
-        (bits,) = struct.unpack("<Q", struct.pack("<d", exact))
-        return splat(self.element, f"0x{bits:016X}", self.lanes)
-
-    def bits_of(self, value: int) -> str:
-        return splat(f"i{self.bits}", str(value), self.lanes)
-
-    def op(self, name: str, a: str, c: str | float) -> str:
-        other = c if isinstance(c, str) else self.const(c)
-        return self.b.pure(f"{name} {self.kind} {a}, {other}", a, other)
-
-    def iop(self, name: str, a: str, c: str | int) -> str:
-        other = c if isinstance(c, str) else self.bits_of(c)
-        return self.b.pure(f"{name} {self.integer} {a}, {other}", a, other)
-
-    def fma(self, a: str, c: str | float, d: str | float) -> str:
-        x, y = (v if isinstance(v, str) else self.const(v) for v in (c, d))
-        kind = self.kind
-        return self.b.intrinsic(kind, f"llvm.fmuladd.{self.short}", (kind, a), (kind, x), (kind, y))
-
-    def poly(self, x: str, coefficients: tuple[float, ...]) -> str:
-        result = self.const(coefficients[-1])
-        for c in reversed(coefficients[:-1]):
-            result = self.fma(result, x, c)
-        return result
-
-    def select(self, test: str, a: str | float, c: str | float) -> str:
-        x, y = (v if isinstance(v, str) else self.const(v) for v in (a, c))
-        return self.b.pure(f"select {self.flag} {test}, {self.kind} {x}, {self.kind} {y}", test, x, y)
-
-    def iselect(self, test: str, a: str | int, c: str | int) -> str:
-        x, y = (v if isinstance(v, str) else self.bits_of(v) for v in (a, c))
-        return self.b.pure(f"select {self.flag} {test}, {self.integer} {x}, {self.integer} {y}", test, x, y)
-
-    def to_bits(self, value: str) -> str:
-        return self.b.pure(f"bitcast {self.kind} {value} to {self.integer}", value)
-
-    def from_bits(self, value: str) -> str:
-        return self.b.pure(f"bitcast {self.integer} {value} to {self.kind}", value)
-
-    def abs(self, value: str) -> str:
-        return self.b.intrinsic(self.kind, f"llvm.fabs.{self.short}", (self.kind, value))
-
-    def copysign(self, value: str, sign: str) -> str:
-        name = f"llvm.copysign.{self.short}"
-        return self.b.intrinsic(self.kind, name, (self.kind, value), (self.kind, sign))
-
-    def clamp(self, x: str, low: float, high: float) -> str:
-        """x inside [low, high]; NaN stays."""
-        raised = self.select(self.op("fcmp olt", x, low), low, x)
-        return self.select(self.op("fcmp ogt", raised, high), high, raised)
-
-    def widen(self, value: str) -> tuple[FloatLanes, str]:
-        wide = FloatLanes(self.b, self.lanes, 64)
-        return wide, self.b.pure(f"fpext {self.kind} {value} to {wide.kind}", value)
+def _two_to(k: FloatLanes, shifted: str, more: int = 0) -> str:
+    """2**(n + more), a normal number, of n + _MAGIC."""
+    return k.from_bits(k.iop("shl", k.iop("sub", k.to_bits(shifted), 0x4B400000 - 127 - more), 23))
 
 
 def _exp(k: FloatLanes, x: str) -> str:
     """2**n * e**r with n = round(x / ln 2); the scaling is in two steps so that subnormal results round once."""
-    clamped = k.clamp(x, -104.0, 89.0)
-    shifted = k.fma(clamped, 1.4426950408889634, _MAGIC)
-    n = k.op("fsub", shifted, _MAGIC)
-    rest = k.fma(n, -_LN2_LOW, k.fma(n, -_LN2_HIGH, clamped))
-    squared = k.op("fmul", rest, rest)
-    value = k.op("fadd", k.fma(k.poly(rest, _EXP), squared, rest), 1.0)
+    shifted, n, less_one = _power(k, k.clamp(x, -104.0, 89.0))
+    value = k.op("fadd", less_one, 1.0)
+    at_once = k.scaled(value, n)
+    if at_once is not None:
+        return at_once
     count = k.iop("sub", k.to_bits(shifted), 0x4B400000)
     half = k.iop("ashr", count, 1)
     other = k.iop("sub", count, half)
@@ -134,31 +78,96 @@ def _exp_flushed(k: FloatLanes, x: str) -> str:
     Some processors take a hundred cycles and more for each vector of subnormal numbers: masks of -100 made scores so.
     """
     is_tiny = k.op("fcmp olt", x, FLUSHED_BELOW)
-    clamped = k.select(is_tiny, FLUSHED_BELOW, x)
-    shifted = k.fma(clamped, 1.4426950408889634, _MAGIC)
-    n = k.op("fsub", shifted, _MAGIC)
-    rest = k.fma(n, -_LN2_LOW, k.fma(n, -_LN2_HIGH, clamped))
-    value = k.op("fadd", k.fma(k.poly(rest, _EXP), k.op("fmul", rest, rest), rest), 1.0)
-    scale = k.from_bits(k.iop("shl", k.iop("sub", k.to_bits(shifted), 0x4B400000 - 127), 23))
-    return k.select(is_tiny, 0.0, k.op("fmul", value, scale))
+    shifted, n, less_one = _power(k, k.select(is_tiny, FLUSHED_BELOW, x))
+    value = k.op("fadd", less_one, 1.0)
+    return k.select(is_tiny, 0.0, k.scaled(value, n) or k.op("fmul", value, _two_to(k, shifted)))
 
 
 def _log(k: FloatLanes, x: str) -> str:
-    """n * ln 2 + ln(1+f) with x = 2**n * (1+f)."""
     tiny = k.op("fcmp olt", x, 1.1754943508222875e-38)
     scaled = k.select(tiny, k.op("fmul", x, 8388608.0), x)
-    offset = k.iop("sub", k.to_bits(scaled), 0x3F3504F3)  # sqrt(1/2)
-    n = k.iop("sub", k.iop("ashr", offset, 23), k.iselect(tiny, 23, 0))
-    mantissa = k.from_bits(k.iop("add", k.iop("and", offset, 0x7FFFFF), 0x3F3504F3))
-    f = k.op("fsub", mantissa, 1.0)
-    count = k.b.pure(f"sitofp {k.integer} {n} to {k.kind}", n)
-    squared = k.op("fmul", f, f)
-    tail = k.fma(k.op("fmul", f, squared), k.poly(f, _LOG), k.op("fmul", count, _LN2_LOW))
-    total = k.fma(count, _LN2_HIGH, k.op("fadd", k.fma(squared, -0.5, tail), f))
+    total = _log_of_normal(k, scaled, k.iselect(tiny, 23, 0))
     inf = float("inf")
     total = k.select(k.op("fcmp oeq", x, inf), inf, total)
     total = k.select(k.op("fcmp oeq", x, 0.0), -inf, total)
     return k.select(k.op("fcmp ult", x, 0.0), float("nan"), total)
+
+
+def _log_of_normal(k: FloatLanes, x: str, less: str, more: str = "") -> str:
+    """(n - less) * ln 2 + ln(1+f) with x + more = 2**n * (1+f); `more` is what x lacks of an exact value."""
+    offset = k.iop("sub", k.to_bits(x), 0x3F3504F3)  # sqrt(1/2)
+    places = k.iop("ashr", offset, 23)
+    n = k.iop("sub", places, less)
+    mantissa = k.from_bits(k.iop("add", k.iop("and", offset, 0x7FFFFF), 0x3F3504F3))
+    f = k.op("fsub", mantissa, 1.0)
+    if more:
+        f = k.fma(more, k.from_bits(k.iop("shl", k.positive(k.iop("sub", k.bits_of(127), places)), 23)), f)
+    count = k.b.pure(f"sitofp {k.integer} {n} to {k.kind}", n)
+    squared = k.op("fmul", f, f)
+    tail = k.fma(k.op("fmul", f, squared), k.poly(f, _LOG), k.op("fmul", count, _LN2_LOW))
+    return k.fma(count, _LN2_HIGH, k.op("fadd", k.fma(squared, -0.5, tail), f))
+
+
+def _log1p_less(k: FloatLanes, x: str, less: str) -> str:
+    """ln(1 + x) - less * ln 2: 1 + x rounded, and what it lacks, as two numbers (Knuth's sum)."""
+    whole = k.op("fadd", x, 1.0)
+    part = k.op("fsub", whole, 1.0)
+    lacks = k.op("fadd", k.op("fsub", k.const(1.0), k.op("fsub", whole, part)), k.op("fsub", x, part))
+    total, inf = _log_of_normal(k, whole, less, lacks), float("inf")
+    total = k.select(k.op("fcmp oeq", x, inf), inf, total)
+    total = k.select(k.op("fcmp oeq", x, -1.0), -inf, total)
+    return k.select(k.op("fcmp ult", x, -1.0), float("nan"), total)
+
+
+def _log1p(k: FloatLanes, x: str) -> str:
+    return k.copysign(_log1p_less(k, x, k.bits_of(0)), x)
+
+
+def _asinh(k: FloatLanes, x: str) -> str:
+    """ln(1 + |x| + x**2 / (1 + sqrt(1 + x**2))); where x**2 is too large ln(2 |x|)."""
+    size = k.abs(x)
+    is_large = k.op("fcmp ogt", size, _LARGE)
+    s = k.select(is_large, 1.0, size)
+    squared = k.op("fmul", s, s)
+    root = k.sqrt(k.op("fadd", squared, 1.0))
+    near = k.op("fadd", s, k.op("fdiv", squared, k.op("fadd", root, 1.0)))
+    value = _log1p_less(k, k.select(is_large, size, near), k.iselect(is_large, -1, 0))
+    return k.copysign(value, x)
+
+
+def _acosh(k: FloatLanes, x: str) -> str:
+    """ln(1 + t + sqrt(t * (t + 2))) with t = x - 1; where t**2 is too large ln(2 x)."""
+    is_large = k.op("fcmp ogt", x, _LARGE)
+    t = k.select(is_large, 1.0, k.op("fsub", x, 1.0))
+    near = k.op("fadd", t, k.sqrt(k.op("fmul", t, k.op("fadd", t, 2.0))))
+    value = _log1p_less(k, k.select(is_large, x, near), k.iselect(is_large, -1, 0))
+    return k.select(k.op("fcmp ult", x, 1.0), float("nan"), value)
+
+
+def _atanh(k: FloatLanes, x: str) -> str:
+    """ln(1 + 2 |x| / (1 - |x|)) / 2"""
+    size = k.abs(x)
+    quotient = k.op("fdiv", k.op("fadd", size, size), k.op("fsub", k.const(1.0), size))
+    return k.copysign(k.op("fmul", _log1p_less(k, quotient, k.bits_of(0)), 0.5), x)
+
+
+def _sinh(k: FloatLanes, x: str) -> str:
+    """h + h / (1 + 2 h) with h = e**|x| / 2 - 1 / 2, which is made in one piece, so that nothing small cancels."""
+    size = k.abs(x)
+    shifted, _, less_one = _power(k, k.select(k.op("fcmp ogt", size, 89.5), 89.5, size))
+    quarter = _two_to(k, shifted, -2)  # 2**128 is no float32
+    part = k.fma(quarter, less_one, k.op("fsub", quarter, 0.25))
+    h = k.op("fadd", part, part)
+    large = k.op("fadd", h, k.op("fdiv", part, k.op("fadd", h, 0.5)))
+    return k.select(k.op("fcmp olt", size, 1e-4), x, k.copysign(large, x))
+
+
+def _cosh(k: FloatLanes, x: str) -> str:
+    """2 q + 1 / (8 q) with q = e**|x| / 4"""
+    size = k.abs(x)
+    shifted, _, less_one = _power(k, k.select(k.op("fcmp ogt", size, 89.5), 89.5, size))
+    q = k.op("fmul", k.op("fadd", less_one, 1.0), _two_to(k, shifted, -2))
+    return k.op("fadd", k.op("fadd", q, q), k.op("fdiv", k.const(0.125), q))
 
 
 def _tanh(k: FloatLanes, x: str) -> str:
@@ -166,11 +175,8 @@ def _tanh(k: FloatLanes, x: str) -> str:
     size = k.abs(x)
     doubled = k.op("fadd", size, size)
     clamped = k.select(k.op("fcmp ogt", doubled, 19.0), 19.0, doubled)  # from 18.1 on the quotient is 1
-    shifted = k.fma(clamped, 1.4426950408889634, _MAGIC)
-    n = k.op("fsub", shifted, _MAGIC)
-    rest = k.fma(n, -_LN2_LOW, k.fma(n, -_LN2_HIGH, clamped))
-    less_one = k.fma(k.poly(rest, _EXP), k.op("fmul", rest, rest), rest)
-    scale = k.from_bits(k.iop("shl", k.iop("sub", k.to_bits(shifted), 0x4B400000 - 127), 23))
+    shifted, _, less_one = _power(k, clamped)
+    scale = _two_to(k, shifted)
     power = k.fma(scale, less_one, k.op("fsub", scale, 1.0))
     return k.copysign(k.op("fdiv", power, k.op("fadd", power, 2.0)), x)
 
@@ -186,13 +192,11 @@ def _erf(k: FloatLanes, x: str) -> str:
 
 def _sigmoid(k: FloatLanes, x: str) -> str:
     """1 / (1 + e**-x); e**-x is at least e**-87, which adds nothing, so that it is scaled once, and then doubled."""
-    clamped = k.clamp(k.b.pure(f"fneg {k.kind} {x}", x), -87.0, 89.0)
-    shifted = k.fma(clamped, 1.4426950408889634, _MAGIC)
-    n = k.op("fsub", shifted, _MAGIC)
-    rest = k.fma(n, -_LN2_LOW, k.fma(n, -_LN2_HIGH, clamped))
-    value = k.op("fadd", k.fma(k.poly(rest, _EXP), k.op("fmul", rest, rest), rest), 1.0)
-    half = k.from_bits(k.iop("shl", k.iop("sub", k.to_bits(shifted), 0x4B400000 - 126), 23))  # 2**128 is no float32
-    scaled = k.op("fmul", k.op("fadd", value, value), half)
+    shifted, n, less_one = _power(k, k.clamp(k.b.pure(f"fneg {k.kind} {x}", x), -87.0, 89.0))
+    value = k.op("fadd", less_one, 1.0)
+    scaled = k.scaled(value, n)
+    if scaled is None:  # 2**128 is no float32
+        scaled = k.op("fmul", k.op("fadd", value, value), _two_to(k, shifted, -1))
     return k.op("fdiv", k.const(1.0), k.op("fadd", scaled, 1.0))
 
 
@@ -251,52 +255,49 @@ def _pow(k: FloatLanes, x: str, y: str) -> str:
     result = _pow_sign(k, x, y, result)
     is_nan = k.b.pure(f"fcmp uno {k.kind} {x}, {y}", x, y)
     result = k.select(is_nan, float("nan"), result)
-    minus_one = _both(k, k.op("fcmp oeq", x, -1.0), k.op("fcmp oeq", k.abs(y), inf))
+    minus_one = k.both(k.op("fcmp oeq", x, -1.0), k.op("fcmp oeq", k.abs(y), inf))
     result = k.select(minus_one, 1.0, result)
-    return k.select(_either(k, k.op("fcmp oeq", x, 1.0), k.op("fcmp oeq", y, 0.0)), 1.0, result)
-
-
-def _both(k: FloatLanes, a: str, c: str) -> str:
-    return k.b.pure(f"and {k.flag} {a}, {c}", a, c)
-
-
-def _either(k: FloatLanes, a: str, c: str) -> str:
-    return k.b.pure(f"or {k.flag} {a}, {c}", a, c)
+    return k.select(k.either(k.op("fcmp oeq", x, 1.0), k.op("fcmp oeq", y, 0.0)), 1.0, result)
 
 
 def _pow_sign(k: FloatLanes, x: str, y: str, result: str) -> str:
     """Negative x: odd integers y keep the sign; a y that is no integer gives NaN unless x is 0 or infinite."""
-    whole = k.b.intrinsic(k.kind, f"llvm.trunc.{k.short}", (k.kind, y))
+    whole = k.trunc(y)
     is_integer = k.op("fcmp oeq", whole, y)
     half = k.op("fmul", y, 0.5)
-    half_whole = k.b.intrinsic(k.kind, f"llvm.trunc.{k.short}", (k.kind, half))
-    is_odd = _both(k, is_integer, k.b.pure(f"fcmp one {k.kind} {half}, {half_whole}", half, half_whole))
-    x_negative = k.b.pure(f"icmp slt {k.integer} {(bits := k.to_bits(x))}, {k.bits_of(0)}", bits)
+    half_whole = k.trunc(half)
+    is_odd = k.both(is_integer, k.b.pure(f"fcmp one {k.kind} {half}, {half_whole}", half, half_whole))
     flipped = k.b.pure(f"fneg {k.kind} {result}", result)
-    signed = k.select(_both(k, x_negative, is_odd), flipped, result)
-    ordinary = _both(k, k.op("fcmp olt", x, 0.0), k.op("fcmp ogt", x, -float("inf")))
+    signed = k.select(k.both(k.is_negative(x), is_odd), flipped, result)
+    ordinary = k.both(k.op("fcmp olt", x, 0.0), k.op("fcmp ogt", x, -float("inf")))
     not_integer = k.b.pure(f"fcmp une {k.kind} {whole}, {y}", whole, y)
-    return k.select(_both(k, ordinary, not_integer), float("nan"), signed)
+    return k.select(k.both(ordinary, not_integer), float("nan"), signed)
 
 
-_UNARY: dict[str, Callable[[FloatLanes, str], str]] = {
+def _fmod(k: FloatLanes, x: str, y: str) -> str:
+    """x - q * y in float64 with q = trunc(x / y), where |q| is less than 2**28.
+
+    Then q * y is exact in 53 bits, and so is the difference. x / y lies 2**-24 or more from a whole number that it is
+    not, but where it rounds up to q, q is one too large: the difference then has the other sign.
+    """
+    w, a = k.widen(k.abs(x))
+    _, c = k.widen(k.abs(y))
+    q = w.trunc(w.op("fdiv", a, c))
+    rest = w.fma(w.b.pure(f"fneg {w.kind} {q}", q), c, a)
+    rest = w.select(w.op("fcmp olt", rest, 0.0), w.op("fadd", rest, c), rest)
+    value = k.b.pure(f"fptrunc {w.kind} {rest} to {k.kind}", rest)
+    is_infinite = k.op("fcmp oeq", k.abs(y), float("inf"))
+    return k.copysign(k.select(is_infinite, k.abs(x), value), x)
+
+
+def _fmod_is_far(k: FloatLanes, x: str, y: str) -> str:
+    """Quotients of 2**28 or more, x that is no number or infinite, y that is no number or 0."""
+    return k.op("fcmp uge", k.abs(x), k.op("fmul", k.abs(y), 268435456.0))
+
+
+RULES: dict[str, Callable[..., str]] = {  # of as many names of values as the function has arguments
     "exp": _exp, "log": _log, "tanh": _tanh, "erf": _erf, "sigmoid": _sigmoid, "normcdf": _normcdf,
-    "exp_flushed": _exp_flushed,
+    "exp_flushed": _exp_flushed, "log1p": _log1p, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh, "sinh": _sinh,
+    "cosh": _cosh, "pow": _pow, "fmod": _fmod,
 }  # fmt: skip
-_BINARY: dict[str, Callable[[FloatLanes, str, str], str]] = {"pow": _pow}
-OWN = frozenset(_UNARY) | frozenset(_BINARY)
-
-
-def math_function(name: str, lanes: int, declared: dict[str, str]) -> tuple[str, str]:
-    """The symbol and text of one function; notes what it needs declared."""
-    b = Builder()
-    k = FloatLanes(b, lanes)
-    symbol = f"armillary_{name}_{k.short}"
-    if name in _UNARY:
-        result, parameters = _UNARY[name](k, "%x"), f"{k.kind} %x"
-    else:
-        result, parameters = _BINARY[name](k, "%x", "%y"), f"{k.kind} %x, {k.kind} %y"
-    declared.update(b.declared)
-    body = "\n".join(b.regions[0].lines)
-    head = f"define internal {k.kind} @{symbol}({parameters}) alwaysinline nounwind memory(none) {{"
-    return symbol, f"{head}\n{body}\n  ret {k.kind} {result}\n}}\n"
+FAR: dict[str, Callable[..., str]] = {"fmod": _fmod_is_far}  # lanes that libm must compute

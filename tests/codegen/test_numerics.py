@@ -182,38 +182,47 @@ def test_math_functions_agree_with_the_interpreter(dtype: str, lanes: int, targe
     compare(rows, dtype, target, lanes, [a, b], {"float32": 2e-6, "float64": 1e-13, "float16": 4e-3}[dtype])
 
 
+EXACT: dict[str, Callable[[Any], Any]] = {  # of float64
+    "exp": np.exp, "log": np.log, "tanh": np.tanh, "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
+    "erf": np.vectorize(math.erf), "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
+    "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh,
+    "atanh": np.arctanh, "log1p": np.log1p,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("lanes", [1, 16])
-@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sigmoid", "sin", "cos"])
-def test_our_float32_functions_are_within_three_ulp_over_the_whole_range(name: str, lanes: int) -> None:
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64"])
+@pytest.mark.parametrize("name", list(EXACT))
+def test_our_float32_functions_are_within_three_ulp_over_the_whole_range(name: str, target: str, lanes: int) -> None:
     bits = np.arange(0, 2**32, 65521, dtype=np.uint64).astype(np.uint32)
-    x = bits[: len(bits) // 16 * 16].view(np.float32).copy()
+    edges = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 89.4, -89.4, 1e9, 1e-38]
+    near_one = np.linspace(-1.1, 1.1, 20_000).astype(np.float32)
+    x = np.concatenate([np.array(edges, np.float32), near_one, bits[: len(bits) // 32 * 32].view(np.float32)])
     function = kernel({name: lambda a, b: call(name, a)}, "float32", len(x), lanes)
     got = np.zeros_like(x)
-    assert run(function, "llvm", x, x, got) == 0
+    assert run(function, target, x, x, got) == 0
     with np.errstate(all="ignore"):
-        wide = x.astype(np.float64)
-        exact = {
-            "exp": np.exp, "log": np.log, "tanh": np.tanh, "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
-            "erf": np.vectorize(math.erf), "sin": np.sin, "cos": np.cos,
-        }[name](wide)  # fmt: skip
+        exact = EXACT[name](x.astype(np.float64))
         want = exact.astype(np.float32)
         assert (np.isnan(got) == np.isnan(want)).all()
         kept = np.isfinite(want) & (np.abs(want) > 1e-37 if name == "sigmoid" else True)
         assert (got[~kept & np.isinf(want)] == want[~kept & np.isinf(want)]).all()
         error = np.abs(got[kept] - exact[kept]) / np.spacing(np.abs(want[kept])).astype(np.float64)
     assert error.max() <= 3, f"{error.max()} ulp at {x[kept][error.argmax()]}"
+    zeros = (x == 0) & (want == 0)
+    assert (np.signbit(got[zeros]) == np.signbit(want[zeros])).all()
 
 
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64"])
 @pytest.mark.parametrize("lanes", [1, 16])
-@pytest.mark.parametrize("name", ["sin", "cos"])
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
 def test_angles_beside_multiples_of_a_quarter_turn(name: str, lanes: int, target: str) -> None:
     turns = np.linspace(1, 640_000, 16_000).round() * (math.pi / 2)  # up to 1e6, from where on libm is asked
     x = np.concatenate([turns, [0.0, -0.0, math.nan, math.inf, 1e6, -1e6, 3e38, 1e-40] * 4]).astype(np.float32)
     got = np.zeros_like(x)
     assert run(kernel({name: lambda a, b: call(name, a)}, "float32", len(x), lanes), target, x, x, got) == 0
     with np.errstate(invalid="ignore"):
-        exact = {"sin": np.sin, "cos": np.cos}[name](x.astype(np.float64))
+        exact = EXACT[name](x.astype(np.float64))
     known = ~np.isnan(exact)
     assert (np.isnan(got) == ~known).all()
     error = np.abs(got[known] - exact[known]) / np.spacing(np.abs(exact[known]).astype(np.float32))
@@ -247,6 +256,52 @@ def test_normcdf_is_within_its_absolute_error(lanes: int) -> None:
     assert math.isnan(got[2]) and got[0] == 1.0 and got[1] == 0.0
     kept = ~np.isnan(x)
     assert np.abs(got[kept] - want[kept]).max() <= 1.6e-7
+
+
+def pairs() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Every edge value with every other, random bits, and random quotients up to 2**30."""
+    edges = np.array(
+        [0.0, 1, 2, 0.5, 3, 7, math.inf, math.nan, 1e-45, 1e-40, 1e30, 268435456.0, 16777216.0, 16777215.0], np.float32
+    )
+    edges = np.concatenate([edges, -edges, np.float32([0.1, 5.3, -4.3])])
+    x, y = (v.ravel() for v in np.meshgrid(edges, edges))
+    rng = np.random.default_rng(5)
+    wild = rng.integers(0, 2**32, (2, 4096), np.uint32).view(np.float32)
+    ratios = rng.integers(1, 2**30, 20_000) * rng.choice([1.0, 1 - 1e-7, 1 + 1e-7, 0.37], 20_000)
+    below = rng.uniform(1, 2, 20_000).astype(np.float32)
+    a = np.concatenate([x, wild[0], (below * ratios).astype(np.float32)])
+    b = np.concatenate([y, wild[1], below])
+    count = len(a) // 32 * 32
+    return a[:count].copy(), b[:count].copy()
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64"])
+@pytest.mark.parametrize("lanes", [1, 16])
+def test_fmod_is_exact(lanes: int, target: str) -> None:
+    x, y = pairs()
+    got = np.zeros_like(x)
+    made = kernel({"fmod": lambda a, b: call("fmod", a, b)}, "float32", len(x), lanes)
+    assert run(made, target, x, y, got) == 0
+    with np.errstate(all="ignore"):
+        want = np.fmod(x, y)
+    np.testing.assert_array_equal(got, want)
+    assert (np.signbit(got) == np.signbit(want))[~np.isnan(want)].all()
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64"])
+@pytest.mark.parametrize("lanes", [1, 16])
+def test_atan2_is_within_three_ulp_in_every_quadrant(lanes: int, target: str) -> None:
+    y, x = pairs()
+    got = np.zeros_like(x)
+    made = kernel({"atan2": lambda a, b: call("atan2", a, b)}, "float32", len(x), lanes)
+    assert run(made, target, y, x, got) == 0
+    with np.errstate(invalid="ignore"):
+        exact = np.arctan2(y.astype(np.float64), x.astype(np.float64))
+    known = ~np.isnan(exact)
+    assert (np.isnan(got) == ~known).all()
+    error = np.abs(got[known] - exact[known]) / np.spacing(np.abs(exact[known]).astype(np.float32))
+    assert error.max() <= 3, f"{error.max()} ulp at {y[known][error.argmax()]}, {x[known][error.argmax()]}"
+    assert (np.signbit(got) == np.signbit(exact))[known].all()
 
 
 def test_pow_handles_every_special_case_as_c_does() -> None:
