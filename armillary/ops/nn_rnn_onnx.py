@@ -2,8 +2,9 @@
 
 In: nodes of any opset with constant or computed weights; forward, reverse and bidirectional; initial states, clip,
 peepholes, activations and per-sequence lengths. Out: (Y, Y_h[, Y_c]). The product with the inputs is one matrix
-product for the whole sequence; each step then does one product with the hidden state. Invariant: a step beyond a
-sequence's length keeps the state and gives zeros.
+product for the whole sequence; each step then does one product with the hidden state. Which step it is is data
+(nn_add_step.py), so that all steps share their kernels. Invariant: a step beyond a sequence's length keeps the state
+and gives zeros.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from armillary.dtype import DType
 from armillary.errors import UnsupportedError
 from armillary.ops.nn_activation_onnx import softplus_of
 from armillary.ops.nn_common import call, reshape_to
@@ -41,6 +43,18 @@ class Direction:
     activations: tuple[Activation, ...]
 
 
+@record
+class Step:
+    """What the inputs give to all steps, and which step it is: two numbers, so that kernels do not spell it out."""
+
+    inputs: Expr
+    index: Expr
+
+    def added_to(self, x: Expr, offset: int = 0) -> Expr:
+        """x plus columns of this step, from `offset` on."""
+        return call("nn.add_step", x, self.inputs, self.index, offset=offset)
+
+
 def _activation(name: str, alpha: float | None, beta: float | None) -> Activation:
     a = ALPHA.get(name, 0.0) if alpha is None else alpha
     b = BETA.get(name, 0.0) if beta is None else beta
@@ -67,6 +81,10 @@ def _row(x: Expr, index: int, axis: int = 0) -> Expr:
     """x[index] along an axis, which goes."""
     part = call("strided_slice", x, begin=(index,), end=(index + 1,), strides=(1,), axes=(axis,))
     return call("squeeze", part, axis=(axis,))
+
+
+def _none_of(*shape: int, dtype: DType) -> Expr:
+    return const(np.zeros(shape, dtype.numpy))
 
 
 def _slice(x: Expr, begin: int, end: int, axis: int) -> Expr:
@@ -98,16 +116,18 @@ class _Recurrent:
         self.lengths = self._lengths()
 
     def _lengths(self) -> Expr | None:
+        """1 where a step is inside a sequence, 0 elsewhere: (steps, batch, 1)."""
         if self.node.missing(4):
             return None
         value = self.node.constants[4]
         if value is not None and (value == self.steps).all():
             return None
-        return call("reshape", call("cast", self.node.input(4), dtype="int32"), newshape=(-1, 1))
+        lengths = call("reshape", call("cast", self.node.input(4), dtype="int32"), newshape=(1, -1, 1))
+        return call("cast", lengths > const(np.arange(self.steps, dtype="int32").reshape(-1, 1, 1)), dtype=self.dtype)
 
     def _state(self, index: int, direction: int) -> Expr:
         if self.node.missing(index):
-            return const(np.zeros((self.batch, self.size), self.dtype.numpy))
+            return _none_of(self.batch, self.size, dtype=self.dtype)
         return _row(self.node.input(index), direction, 1 if self.batch_first else 0)
 
     def _direction(self, n: int) -> Direction:
@@ -156,15 +176,18 @@ class _Recurrent:
         if d.input_bias is not None:
             projected = call("nn.bias_add", projected, d.input_bias, axis=-1)
         projected = reshape_to(projected, (self.steps, self.batch, type_of(projected).static[-1]))
-        step = {"RNN": self._rnn, "GRU": self._gru, "LSTM": self._lstm}[self.kind]
-        is_plain = self._is_plain_lstm()
+        cell = {"RNN": self._rnn, "GRU": self._gru, "LSTM": self._lstm}[self.kind]
+        if self._is_plain_lstm():
+            cell = self._plain_lstm
         h, c = d.hidden, d.cell
         ys: list[Expr | None] = [None] * self.steps
         for t in reversed(range(self.steps)) if reverse else range(self.steps):
-            new_h, new_c = self._cell(d, projected, t, h, c) if is_plain else step(d, _row(projected, t), h, c)
+            step = Step(projected, const(np.array([t, self.steps], "int32")))
+            new_h, new_c = cell(d, step, h, c)
             ys[t] = new_h
             if self.lengths is not None:
-                inside = self.lengths > t
+                none = _none_of(self.batch, 1, dtype=self.dtype)
+                inside = call("nn.add_step", none, self.lengths, step.index) > 0.5
                 ys[t] = call("where", inside, new_h, const(np.zeros((), self.dtype.numpy)))
                 new_h = call("where", inside, new_h, h)
                 new_c = call("where", inside, new_c, c) if new_c is not None and c is not None else None
@@ -183,41 +206,37 @@ class _Recurrent:
         whole = node.missing(7) and self.clip is None and not node.int("input_forget", 0)
         return self.kind == "LSTM" and usual and whole
 
-    def _cell(self, d: Direction, projected: Expr, t: int, h: Expr, c: Expr | None) -> tuple[Expr, Expr]:
-        step = const(np.array([t, self.steps], "int32"))
-        both = call("nn.lstm_cell", self._recur(d, h), projected, step, d.cell if c is None else c)
+    def _plain_lstm(self, d: Direction, step: Step, h: Expr, c: Expr | None) -> tuple[Expr, Expr]:
+        both = call("nn.lstm_cell", self._recur(d, h), step.inputs, step.index, d.cell if c is None else c)
         return TupleGetItem(both, 0), TupleGetItem(both, 1)
 
-    def _rnn(self, d: Direction, x: Expr, h: Expr, c: Expr | None) -> tuple[Expr, None]:
-        return d.activations[0](self.clipped(x + self._recur(d, h))), None
+    def _rnn(self, d: Direction, step: Step, h: Expr, c: Expr | None) -> tuple[Expr, None]:
+        return d.activations[0](self.clipped(step.added_to(self._recur(d, h)))), None
 
-    def _gru(self, d: Direction, x: Expr, h: Expr, c: Expr | None) -> tuple[Expr, None]:
-        f, g = d.activations
-        xz, xr, xh = _parts(x, 3)
+    def _gru(self, d: Direction, step: Step, h: Expr, c: Expr | None) -> tuple[Expr, None]:
+        (f, g), size = d.activations, self.size
         if self.node.int("linear_before_reset", 0):
-            hz, hr, hh = _parts(self._recur(d, h), 3)
-            update, reset = f(self.clipped(xz + hz)), f(self.clipped(xr + hr))
-            candidate = g(self.clipped(xh + reset * hh))
+            recurrent = self._recur(d, h)
+            both = f(self.clipped(step.added_to(_slice(recurrent, 0, 2 * size, 1))))
+            update, reset = _parts(both, 2)
+            hh = reset * _slice(recurrent, 2 * size, 3 * size, 1)
         else:
-            size = self.size
-            gates = _slice(d.r, 0, 2 * size, 0)
-            recurrent = call("nn.dense", h, gates)
+            gates = call("nn.dense", h, _slice(d.r, 0, 2 * size, 0))
             if d.hidden_bias is not None:
-                recurrent = call("nn.bias_add", recurrent, _slice(d.hidden_bias, 0, 2 * size, 0), axis=-1)
-            hz, hr = _parts(recurrent, 2)
-            update, reset = f(self.clipped(xz + hz)), f(self.clipped(xr + hr))
+                gates = call("nn.bias_add", gates, _slice(d.hidden_bias, 0, 2 * size, 0), axis=-1)
+            update, reset = _parts(f(self.clipped(step.added_to(gates))), 2)
             hh = call("nn.dense", reset * h, _slice(d.r, 2 * size, 3 * size, 0))
             if d.hidden_bias is not None:
                 hh = call("nn.bias_add", hh, _slice(d.hidden_bias, 2 * size, 3 * size, 0), axis=-1)
-            candidate = g(self.clipped(xh + hh))
+        candidate = g(self.clipped(step.added_to(hh, 2 * size)))
         return (-update + 1.0) * candidate + update * h, None
 
-    def _lstm(self, d: Direction, x: Expr, h: Expr, c: Expr | None) -> tuple[Expr, Expr]:
+    def _lstm(self, d: Direction, step: Step, h: Expr, c: Expr | None) -> tuple[Expr, Expr]:
         f, g, last = d.activations
         cell = d.cell if c is None else c
         if cell is None:
             raise UnsupportedError(f"LSTM node {self.node.name!r} has no cell state")
-        xi, xo, xf, xc = _parts(x + self._recur(d, h), 4)
+        xi, xo, xf, xc = _parts(step.added_to(self._recur(d, h)), 4)
         if d.peepholes:
             xi, xf = xi + d.peepholes[0] * cell, xf + d.peepholes[2] * cell
         enter = f(self.clipped(xi))
