@@ -1,11 +1,11 @@
 """convolution-as-2d: three-dimensional convolutions, and poolings over one or three axes, as two-dimensional ones.
 
-In: a typed module. Out: one-dimensional pooling works on an image of height 1; nn.conv3d with one group on a batch of
-slices, each with the KD slices it needs side by side as channels; nn.conv3d_transpose the same, the slices between two
-of the data's as further output channels; nn.max_pool3d pools each slice, then takes the larger of slices, the edge
-again for what is beyond it. Invariant: same products, same types; weights are constants. What the CPU schedules know
-of images then serves all of them; hoist-elementwise and simplify-expr remove the reshapes and transposes between
-layers. Convolutions over one axis: widen_conv1d.py.
+In: a typed module. Out: one-dimensional pooling works on an image of height 1; nn.conv3d on a batch of slices, each
+with the KD slices it needs side by side as channels; nn.conv3d_transpose with one group the same, the slices between
+two of the data's as further output channels; poolings over three axes pool each slice, then take the larger or the mean
+of slices, the edge again for what is beyond it. Invariant: same products, same types; weights are constants. What the
+CPU schedules know of images then serves all of them; hoist-elementwise and simplify-expr remove the reshapes and
+transposes between layers. Convolutions over one axis: widen_conv1d.py.
 
     nn.max_pool1d(%x, pool_size=[2], strides=[2])
     ->
@@ -14,13 +14,16 @@ layers. Convolutions over one axis: widen_conv1d.py.
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 import numpy as np
 
 from armillary.ir import IRModule
 from armillary.ops.nn_common import pad_pairs, per_axis, reshape_to
-from armillary.relay.expr import Call, Constant, Expr
+from armillary.relay.expr import Call, Constant, Expr, Tuple
+from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
 from armillary.transform import define_pass
 
@@ -30,7 +33,7 @@ _POOLS = {f"nn.{kind}_pool1d": f"nn.{kind}_pool2d" for kind in ("max", "avg")}
 @define_pass("convolution-as-2d", opt_level=2)
 def convolution_as_2d(module: IRModule) -> IRModule:
     """Write convolutions and poolings over one or three axes over two."""
-    return rewrite_module(module, pool1d, conv3d, conv3d_transpose, max_pool3d)
+    return rewrite_module(module, pool1d, conv3d, conv3d_transpose, pool3d)
 
 
 def _flat(values: Any) -> list[int]:
@@ -62,8 +65,11 @@ def pool1d(expr: Expr) -> Expr | None:
 
 
 def conv3d(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it is known to be plain
-    """conv3d(x, w)  ->  conv2d of slices, whose channels are those of the KD slices a result needs"""
-    if not _is_plain(expr, "nn.conv3d", "OIDHW"):
+    """conv3d(x, w)  ->  conv2d of slices, whose channels are those of the KD slices a result needs
+
+    Of each group, where there are some; groups of one channel rather add up the results of the KD slices.
+    """
+    if not _is_plain(expr, "nn.conv3d", "OIDHW", has_groups=True):
         return None
     attrs, weight = expr.attrs, expr.args[1].data
     data: Any = tensor(expr.args[0])  # Any: tensor types, as tested
@@ -76,14 +82,21 @@ def conv3d(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it is known t
     _, c, _, h, w = data.static
     taps = weight.shape[2]
     slices, axis = _padded_slices(expr.args[0], data.static, front, back)
-    stacked = _side_by_side([_every(slices, axis, k * step, depth, stride) for k in range(taps)], axis)
+    parts = [_every(slices, axis, k * step, depth, stride) for k in range(taps)]
     (top, bottom), (left, right) = image_pads
-    flat = Constant(np.ascontiguousarray(weight.transpose(0, 2, 1, 3, 4).reshape(o, taps * c, *weight.shape[3:])))
-    made = call(
-        "nn.conv2d", reshape_to(stacked, (n * depth, taps * c, h, w)), flat,
-        strides=tuple(strides), padding=(top, left, bottom, right), dilation=tuple(dilation),
-        channels=o, kernel_size=tuple(weight.shape[3:]),
-    )  # fmt: skip
+
+    def images(data: Expr, kernel: Any) -> Expr:
+        return call(
+            "nn.conv2d", reshape_to(data, (n * depth, kernel.shape[1] * attrs.groups, h, w)), _constant(kernel),
+            strides=tuple(strides), padding=(top, left, bottom, right), dilation=tuple(dilation),
+            channels=o, kernel_size=tuple(weight.shape[3:]), groups=attrs.groups,
+        )  # fmt: skip
+
+    if attrs.groups == c:
+        made = functools.reduce(operator.add, (images(part, weight[:, :, k]) for k, part in enumerate(parts)))
+    else:
+        stacked = _side_by_side(parts, axis, attrs.groups)
+        made = images(stacked, weight.transpose(0, 2, 1, 3, 4).reshape(o, -1, *weight.shape[3:]))
     return call("transpose", reshape_to(made, (n, depth, o, oh, ow)), axes=(0, 2, 1, 3, 4))
 
 
@@ -121,14 +134,19 @@ def conv3d_transpose(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it 
     return call("transpose", _every(images, 1, front, depth, 1), axes=(0, 2, 1, 3, 4))
 
 
-def _is_plain(expr: Expr, name: str, kernel_layout: str) -> bool:
-    """Whether it is that convolution over three axes, with one group, constant weights, known types, usual layouts."""
+def _constant(values: Any) -> Constant:
+    return Constant(np.ascontiguousarray(values))
+
+
+def _is_plain(expr: Expr, name: str, kernel_layout: str, has_groups: bool = False) -> bool:
+    """Whether it is that convolution over three axes, with constant weights, known types, usual layouts."""
     if op_name(expr) != name or not isinstance(expr, Call) or not isinstance(expr.args[1], Constant):
         return False
     attrs = expr.attrs
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCDHW")
     is_known = tensor(expr.args[0]) is not None and tensor(expr) is not None
-    return is_known and layouts == ("NCDHW", kernel_layout, "NCDHW") and attrs.groups == 1 and not attrs.out_dtype
+    is_usual = layouts == ("NCDHW", kernel_layout, "NCDHW") and not attrs.out_dtype
+    return is_known and is_usual and (has_groups or attrs.groups == 1)
 
 
 def _padded_slices(data: Expr, shape: tuple[int, ...], front: int, back: int) -> tuple[Expr, int]:
@@ -141,9 +159,15 @@ def _padded_slices(data: Expr, shape: tuple[int, ...], front: int, back: int) ->
     return call("nn.pad", slices, pad_width=tuple(width)), axis
 
 
-def _side_by_side(parts: list[Expr], axis: int) -> Expr:
-    """Slices as channels of one image; `axis` is that of the depth."""
-    return call("concatenate", parts, axis=axis + 1) if len(parts) > 1 else parts[0]
+def _side_by_side(parts: list[Expr], axis: int, groups: int = 1) -> Expr:
+    """Slices as channels of one image, those of a group together; `axis` is that of the depth."""
+    if len(parts) == 1:
+        return parts[0]
+    if groups == 1:
+        return call("concatenate", parts, axis=axis + 1)
+    *outer, c, h, w = parts[0].checked_type.shape  # type: ignore[attr-defined]
+    grouped = [reshape_to(part, (*outer, groups, c // groups, h, w)) for part in parts]
+    return reshape_to(call("concatenate", grouped, axis=axis + 2), (*outer, c * len(parts), h, w))
 
 
 def _slices(data: Expr, shape: tuple[int, ...]) -> tuple[Expr, int]:
@@ -165,35 +189,85 @@ def _every(value: Expr, axis: int, begin: int, count: int, stride: int) -> Expr:
     return call("strided_slice", value, begin=(begin,), end=(end,), strides=(stride,), axes=(axis,))
 
 
-def max_pool3d(expr: Expr) -> Expr | None:
-    """max_pool3d(x)  ->  the maximum of slices of max_pool2d(slices of x)"""
-    if op_name(expr) != "nn.max_pool3d" or not isinstance(expr, Call):
+def pool3d(expr: Expr) -> Expr | None:
+    """max_pool3d(x)  ->  the maximum of slices of max_pool2d(slices of x); avg_pool3d(x) likewise, and the mean"""
+    name = op_name(expr)
+    if name not in ("nn.max_pool3d", "nn.avg_pool3d") or not isinstance(expr, Call):
         return None
     attrs, data, result = expr.attrs, tensor(expr.args[0]), tensor(expr)
     if data is None or result is None or (attrs.layout, attrs.out_layout or "NCDHW") != ("NCDHW", "NCDHW"):
         return None
-    (front, back), (top, bottom), (left, right) = pad_pairs("nn.max_pool3d", attrs.padding, 3)
-    sizes = (per_axis("nn.max_pool3d", name, getattr(attrs, name), 3) for name in ("pool_size", "strides", "dilation"))
+    (front, back), (top, bottom), (left, right) = pad_pairs(name, attrs.padding, 3)
+    sizes = (per_axis(name, field, getattr(attrs, field), 3) for field in ("pool_size", "strides", "dilation"))
     (taps, *size), (stride, *strides), (step, *dilation) = sizes
     n, c, d, h, w = data.static
     depth, oh, ow = result.static[2:]
-    leaves = bool(front or back) or (depth - 1) * stride + (taps - 1) * step >= d
-    if leaves and (step != 1 or front >= taps or (depth - 1) * stride - front >= d):
-        return None  # windows that leave the data along the depth and may not hold its edge
-    slices = reshape_to(_slices(expr.args[0], data.static)[0], (n * d, c, h, w))
-    pooled = call(
-        "nn.max_pool2d", slices, pool_size=tuple(size), strides=tuple(strides), dilation=tuple(dilation),
-        padding=(top, left, bottom, right), ceil_mode=attrs.ceil_mode,
-    )  # fmt: skip
-    axis = 0 if n == 1 else 1
-    images = pooled if n == 1 else reshape_to(pooled, (n, d, c, oh, ow))
-    largest: Expr | None = None
-    for k in range(taps):
-        if leaves:  # the edge again instead of what is outside: it is in each such window
-            places = np.clip(np.arange(depth) * stride + k - front, 0, d - 1).astype(np.int32)
-            tap: Expr = call("take", images, Constant(places), axis=axis)
-        else:
-            tap = _every(images, axis, k * step, depth, stride)
-        largest = tap if largest is None else call("maximum", largest, tap)
-    assert largest is not None, "a window holds something"
-    return call("transpose", reshape_to(largest, (n, depth, c, oh, ow)), axes=(0, 2, 1, 3, 4))
+    places = np.arange(depth)[:, None] * stride + np.arange(taps) * step - front
+    is_mean, is_plain = name == "nn.avg_pool3d", not _is_of_images(expr.args[0])
+    if is_mean and not data.dtype.is_float:
+        return None
+    if not is_mean and not _holds_edges(places, d, step):
+        return None
+    named = {
+        "pool_size": tuple(size), "strides": tuple(strides), "dilation": tuple(dilation),
+        "padding": (top, left, bottom, right), "ceil_mode": attrs.ceil_mode,
+    } | ({"count_include_pad": attrs.count_include_pad} if is_mean else {})  # fmt: skip
+    slices, axis = (expr.args[0], 1) if is_plain else _slices(expr.args[0], data.static)
+    pooled: Expr = reshape_to(slices, (n * c, d, h, w) if is_plain else (n * d, c, h, w))
+    if {*size, *strides} != {1}:
+        pooled = call(name.replace("3d", "2d"), pooled, **named)
+    images = reshape_to(pooled, (n, d, c, oh, ow)) if axis and not is_plain else pooled
+    if is_mean:
+        least, most = (-front, d + back) if attrs.count_include_pad else (0, d)
+        found = _mean_of_slices(images, axis, places, ((places >= least) & (places < most)).sum(axis=1))
+    else:
+        found = functools.reduce(
+            functools.partial(call, "maximum"), (_slices_at(images, axis, tap) for tap in places.T)
+        )
+    if is_plain:
+        return reshape_to(found, result.static)
+    return call("transpose", reshape_to(found, (n, depth, c, oh, ow)), axes=(0, 2, 1, 3, 4))
+
+
+def _is_of_images(expr: Expr) -> bool:
+    """Whether it comes from what is computed on slices: then they are at hand, else they would have to be made."""
+    todo = [expr]
+    while todo:
+        item = todo.pop()
+        if not isinstance(item, Call) or not isinstance(item.op, Op):
+            continue
+        if op_name(item) == "transpose":
+            return tuple(item.attrs.axes or ()) == (0, 2, 1, 3, 4)
+        if op_name(item) == "concatenate" and isinstance(item.args[0], Tuple):
+            todo.extend(item.args[0].fields)
+        elif item.op.kind <= Kind.BROADCAST:
+            todo.extend(item.args)
+    return False
+
+
+def _holds_edges(places: Any, size: int, step: int) -> bool:
+    """Whether each window that leaves the data holds its edge, and none lies outside."""
+    is_inside = (places >= 0) & (places < size)
+    return bool(is_inside.all() or (step == 1 and is_inside.any(axis=1).all()))
+
+
+def _slices_at(images: Expr, axis: int, places: Any) -> Expr:
+    """Slices at places some distance apart; the edge again instead of what is outside."""
+    size = images.checked_type.shape[axis]  # type: ignore[attr-defined]
+    if places[0] >= 0 and places[-1] < size:
+        return _every(images, axis, int(places[0]), len(places), int(places[1] - places[0]) if len(places) > 1 else 1)
+    return call("take", images, Constant(np.clip(places, 0, size - 1).astype(np.int32)), axis=axis)
+
+
+def _mean_of_slices(images: Expr, axis: int, places: Any, counts: Any) -> Expr:
+    """The sums of the slices of each window over so many; 0 for what is outside."""
+    ty: Any = images.checked_type  # Any: a tensor type of known shape
+    width = [(0, 0)] * ty.ndim
+    width[axis] = (max(0, -int(places.min())), max(0, int(places.max()) - ty.shape[axis] + 1))
+    if any(width[axis]):
+        images = call("nn.pad", images, pad_width=tuple(width))
+    total = functools.reduce(operator.add, (_slices_at(images, axis, tap + width[axis][0]) for tap in places.T))
+    factors = (1 / counts).astype(ty.dtype.numpy)
+    if (factors == factors[0]).all():
+        return total if factors[0] == 1 else total * Constant(factors[0])
+    return total * Constant(factors.reshape(-1, *(1,) * (ty.ndim - 1 - axis)))

@@ -60,6 +60,7 @@ from armillary.relay.transform.simplify_inference import simplify_inference
 from armillary.relay.transform.take_as_repeat import take_as_repeat
 from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
 from armillary.relay.transform.to_graph_normal_form import to_graph_normal_form
+from armillary.relay.transform.transpose_as_conv2d import transpose_as_conv2d
 from armillary.relay.transform.transpose_as_shuffle import transpose_as_shuffle
 from armillary.relay.transform.trim_taps import trim_taps
 from armillary.relay.transform.trim_weights import trim_weights
@@ -117,6 +118,7 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         widen_conv1d.bind(),
         convolution_as_2d.bind(),
         fold_constant.bind(),  # a bias that was given axes is a constant that can be moved
+        transpose_as_conv2d.bind(),
         hoist_elementwise.bind(),
         dense_as_conv2d.bind(),
         hoist_elementwise.bind(),

@@ -1,7 +1,7 @@
 """transpose-as-shuffle: transposed convolutions with few output channels as convolutions whose channels become places.
 
 In: a typed module in NCW or NCHW, constant weights. Out: a strided transposed convolution over one axis or two (`axes`)
-with one group, whose output channels fill few lanes, is a convolution with a channel per output channel and phase, a
+with groups, or whose output channels fill few lanes, is a convolution with a channel per output channel and phase, a
 shuffle (nn.depth_to_space of images) and a slice. Invariant: same products (and some with zeros, where the stride does
 not divide the kernel), same types; only where that takes clearly fewer vector operations. A 9x9 kernel with stride 3
 and one channel: 9 vectors instead of 81 in 4 lanes; a kernel of 64 with stride 32: 4 instead of 64 in a lane.
@@ -67,12 +67,14 @@ def _applies(expr: Call, axes: int, lanes: int, narrow: float) -> bool:
     if data is None or result is None or data.dtype != "float32" or result_dtype(attrs, data) != data.dtype:
         return False
     win, (inputs, outputs, *kernel) = window(op_name(expr), attrs, axes), weight.held.shape
-    if attrs.groups != 1 or set(win.dilation) != {1} or len(set(win.strides)) != 1 or win.strides[0] == 1:
-        return False
-    narrow = narrow if axes == 2 else 1.0
-    if axes == 2 and (inputs < FEW_INPUTS or (outputs > MOST_OUTPUTS and narrow < 1.0)):
+    if set(win.dilation) != {1} or len(set(win.strides)) != 1 or win.strides[0] == 1:
         return False
     if any(max(pads) >= size for size, pads in zip(kernel, win.pads, strict=True)):
+        return False
+    if attrs.groups > 1:
+        return True  # the other way are generic loops
+    narrow = narrow if axes == 2 else 1.0
+    if axes == 2 and (inputs < FEW_INPUTS or (outputs > MOST_OUTPUTS and narrow < 1.0)):
         return False
     taps = math.prod(_taps(kernel, win.strides))
     before = math.prod(kernel) * _operations(outputs, lanes, narrow)
@@ -102,12 +104,13 @@ def _shuffled(expr: Call, axes: int) -> Expr:
         ahead.append(count - 1 - first)
         behind.append(max(0, last - (have - 1)))
         grown.append(have + ahead[-1] + behind[-1] - count + 1)
-    channels = weight.shape[1] * math.prod(steps)
+    groups, outputs = expr.attrs.groups, result.static[1]
+    weights = np.concatenate([phase_weights(part, steps) for part in np.split(weight, groups)])
     phases = call(
-        name.removesuffix("_transpose"), expr.args[0], Constant(phase_weights(weight, steps)),
-        padding=(*ahead, *behind), channels=channels, kernel_size=tuple(taps),
+        name.removesuffix("_transpose"), expr.args[0], Constant(weights), groups=groups,
+        padding=(*ahead, *behind), channels=outputs * math.prod(steps), kernel_size=tuple(taps),
     )  # fmt: skip
-    whole = _spread(phases, (result.static[0], weight.shape[1]), steps, grown)
+    whole = _spread(phases, (result.static[0], outputs), steps, grown)
     if all(size == step * count for size, step, count in zip(sizes, steps, grown, strict=True)):
         return whole
     end = [b + size for b, size in zip(begin, sizes, strict=True)]
