@@ -149,7 +149,7 @@ def apply_math(m: Emitter, name: str, dtype: DType, values: list[str]) -> str:
 def _own(m: Emitter, name: str, dtype: DType, values: list[str]) -> str:
     key = f"{name}x{dtype.lanes}"
     if key not in m.math:
-        m.math[key] = own_function(name, dtype.lanes, m.declared, m.cpu.features)
+        m.math[key] = own_function(name, dtype.lanes, m.declared, m.cpu)
     kind = register_type(dtype)
     return m.here(f"call {kind} @{own_symbol(name, dtype.lanes)}({', '.join(f'{kind} {v}' for v in values)})")
 

@@ -109,6 +109,11 @@ class FloatLanes:
         text = f"call {kind} @{name}({kind} {value}, {kind} {count}, {kind} zeroinitializer, {mask} -1{rounding})"
         return self.b.pure(text, value, count)
 
+    @property
+    def has_fma(self) -> bool:
+        """Whether `fma` is one instruction, which rounds once."""
+        return "fma" in self.features
+
     def widen(self, value: str) -> tuple[FloatLanes, str]:
         wide = FloatLanes(self.b, self.lanes, 64, self.features)
         return wide, self.b.pure(f"fpext {self.kind} {value} to {wide.kind}", value)

@@ -1,10 +1,12 @@
-"""Vector indices whose lanes lie at constant distances: x // 2, x % 4, 3 * x for x from a multiple on.
+"""Vector indices whose lanes lie at constant distances: x // 2, x % 4, 3 * x for x from a multiple on; max(x, 0).
 
 In: a vector of indices. Out: a scalar sum, and for each lane what to add. Invariant: exact, or None. A load at such
 indices is one load of the stretch that they lie in and a shuffle, not one load for each lane. Used by llvm_memory.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from armillary.codegen.llvm_index import Linear, linear
 from armillary.codegen.llvm_state import Emitter
@@ -21,7 +23,7 @@ def lane_pattern(m: Emitter, index: E.Expr) -> Pattern | None:
     if isinstance(index, E.Ramp) and index.base.dtype.lanes == 1:
         stride = m.static_int(index.stride)
         return None if stride is None else (linear(m, index.base), [k * stride for k in range(lanes)])
-    if not isinstance(index, E.Add | E.Sub | E.Mul | E.FloorDiv | E.FloorMod):
+    if not isinstance(index, E.Add | E.Sub | E.Mul | E.FloorDiv | E.FloorMod | E.Min | E.Max):
         return None
     a, b = lane_pattern(m, index.a), lane_pattern(m, index.b)
     if a is None or b is None:
@@ -30,6 +32,8 @@ def lane_pattern(m: Emitter, index: E.Expr) -> Pattern | None:
         return _sum(a, b, 1 if isinstance(index, E.Add) else -1)
     if isinstance(index, E.Mul):
         return _product(a, b) or _product(b, a)
+    if isinstance(index, E.Min | E.Max):
+        return _extreme(a, b, min if isinstance(index, E.Min) else max)
     return _quotient(a, b, isinstance(index, E.FloorMod))
 
 
@@ -51,6 +55,14 @@ def _product(a: Pattern, b: Pattern) -> Pattern | None:
     scaled = Linear()
     scaled.add(a[0], factor)
     return scaled, [x * factor for x in a[1]]
+
+
+def _extreme(a: Pattern, b: Pattern, choose: Callable[[int, int], int]) -> Pattern | None:
+    """Of two patterns where nothing varies outside the lanes."""
+    if a[0].terms or b[0].terms:
+        return None
+    first, second = ([base.constant + x for x in offsets] for base, offsets in (a, b))
+    return Linear(), list(map(choose, first, second))
 
 
 def _quotient(a: Pattern, b: Pattern, is_rest: bool) -> Pattern | None:

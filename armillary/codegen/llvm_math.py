@@ -275,24 +275,25 @@ def _pow_sign(k: FloatLanes, x: str, y: str, result: str) -> str:
 
 
 def _fmod(k: FloatLanes, x: str, y: str) -> str:
-    """x - q * y in float64 with q = trunc(x / y), where |q| is less than 2**28.
+    """x - q * y with q = trunc(x / y), where |x| is less than 2**23 |y|; without a fused product in float64.
 
-    Then q * y is exact in 53 bits, and so is the difference. x / y lies 2**-24 or more from a whole number that it is
-    not, but where it rounds up to q, q is one too large: the difference then has the other sign.
+    The difference is exact: a multiple of the last place of y (or of x, which q of 0 leaves) that is no larger than y.
+    x / y may round up to a whole number, never by more than one place: the difference then has the other sign.
     """
-    w, a = k.widen(k.abs(x))
-    _, c = k.widen(k.abs(y))
+    w, a, c = k, k.abs(x), k.abs(y)
+    if not k.has_fma:
+        (w, a), (_, c) = k.widen(a), k.widen(c)
     q = w.trunc(w.op("fdiv", a, c))
     rest = w.fma(w.b.pure(f"fneg {w.kind} {q}", q), c, a)
     rest = w.select(w.op("fcmp olt", rest, 0.0), w.op("fadd", rest, c), rest)
-    value = k.b.pure(f"fptrunc {w.kind} {rest} to {k.kind}", rest)
+    value = rest if w is k else k.b.pure(f"fptrunc {w.kind} {rest} to {k.kind}", rest)
     is_infinite = k.op("fcmp oeq", k.abs(y), float("inf"))
     return k.copysign(k.select(is_infinite, k.abs(x), value), x)
 
 
 def _fmod_is_far(k: FloatLanes, x: str, y: str) -> str:
-    """Quotients of 2**28 or more, x that is no number or infinite, y that is no number or 0."""
-    return k.op("fcmp uge", k.abs(x), k.op("fmul", k.abs(y), 268435456.0))
+    """Quotients of 2**23 or more, x that is no number or infinite, y that is no number or 0."""
+    return k.op("fcmp uge", k.abs(x), k.op("fmul", k.abs(y), 8388608.0))
 
 
 RULES: dict[str, Callable[..., str]] = {  # of as many names of values as the function has arguments

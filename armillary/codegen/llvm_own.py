@@ -1,6 +1,6 @@
 """Functions of LLVM IR around our own float32 functions, scalar and vector.
 
-In: a name of `OWN`, a number of lanes, and the features of the processor. Out: the text of an LLVM function, which is
+In: a name of `OWN`, a number of lanes, and the processor. Out: the text of an LLVM function, which is
 inlined where it is called. Invariant: lanes that a function does not know itself (`FAR`) go to libm, all lanes of the
 vector one by one, in a function that is not inlined. The functions: llvm_math.py, llvm_trig.py.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 from armillary.codegen import llvm_math, llvm_trig
 from armillary.codegen.llvm_builder import Builder
 from armillary.codegen.llvm_float_lanes import FloatLanes
+from armillary.target.cpu import CpuModel
 
 _RULES = llvm_math.RULES | llvm_trig.RULES
 _FAR = llvm_math.FAR | llvm_trig.FAR
@@ -22,10 +23,10 @@ def own_symbol(name: str, lanes: int) -> str:
     return f"armillary_{name}_{'' if lanes == 1 else f'v{lanes}'}f32"
 
 
-def own_function(name: str, lanes: int, declared: dict[str, str], features: frozenset[str]) -> str:
+def own_function(name: str, lanes: int, declared: dict[str, str], cpu: CpuModel) -> str:
     """The text of one function; notes what it needs declared."""
     b = Builder()
-    k = FloatLanes(b, lanes, features=features)
+    k = FloatLanes(b, lanes, features=cpu.features | ({"fma"} if cpu.has_fma else frozenset()))
     arguments = _arguments(name)
     result = _RULES[name](k, *arguments)
     before = ""

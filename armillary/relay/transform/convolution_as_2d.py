@@ -3,7 +3,7 @@
 In: a typed module. Out: one-dimensional pooling works on an image of height 1; nn.conv3d on a batch of slices, each
 with the KD slices it needs side by side as channels; nn.conv3d_transpose with one group the same, the slices between
 two of the data's as further output channels; poolings over three axes pool each slice, then take the larger or the mean
-of slices, the edge again for what is beyond it. Invariant: same products, same types; weights are constants. What the
+of slices; a pooling of whole images is a global one. Invariant: same products, same types; weights are constants. What the
 CPU schedules know of images then serves all of them; hoist-elementwise and simplify-expr remove the reshapes and
 transposes between layers. Convolutions over one axis: widen_conv1d.py.
 
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from armillary.ir import IRModule
-from armillary.ops.nn_common import pad_pairs, per_axis, reshape_to
+from armillary.ops.nn_common import SPATIAL, lowest, pad_pairs, per_axis, reshape_to
 from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
@@ -33,7 +33,7 @@ _POOLS = {f"nn.{kind}_pool1d": f"nn.{kind}_pool2d" for kind in ("max", "avg")}
 @define_pass("convolution-as-2d", opt_level=2)
 def convolution_as_2d(module: IRModule) -> IRModule:
     """Write convolutions and poolings over one or three axes over two."""
-    return rewrite_module(module, pool1d, conv3d, conv3d_transpose, pool3d)
+    return rewrite_module(module, whole_pool, pool1d, conv3d, conv3d_transpose, pool3d)
 
 
 def _flat(values: Any) -> list[int]:
@@ -43,6 +43,21 @@ def _flat(values: Any) -> list[int]:
 def _pads(op: str, padding: Any) -> tuple[int, int, int, int]:
     ((before, after),) = pad_pairs(op, padding, 1)
     return (0, before, 0, after)
+
+
+def whole_pool(expr: Expr) -> Expr | None:
+    """max_pool2d(x)  ->  global_max_pool2d(x)   if one window is the whole image"""
+    name = op_name(expr)
+    if not name.startswith(("nn.max_pool", "nn.avg_pool")) or not isinstance(expr, Call):
+        return None
+    data, result, count = tensor(expr.args[0]), tensor(expr), int(name[-2])
+    plain = "NC" + SPATIAL[count]
+    if data is None or result is None or expr.attrs.layout != plain or expr.attrs.out_layout not in ("", plain):
+        return None
+    sizes = per_axis(name, "pool_size", expr.attrs.pool_size, count)
+    pads = pad_pairs(name, expr.attrs.padding, count)
+    is_whole = sizes == data.static[2:] and result.static[2:] == (1,) * count and not any(map(any, pads))
+    return call(name.replace("nn.", "nn.global_"), expr.args[0]) if is_whole else None
 
 
 def pool1d(expr: Expr) -> Expr | None:
@@ -206,24 +221,23 @@ def pool3d(expr: Expr) -> Expr | None:
     is_mean, is_plain = name == "nn.avg_pool3d", not _is_of_images(expr.args[0])
     if is_mean and not data.dtype.is_float:
         return None
-    if not is_mean and not _holds_edges(places, d, step):
-        return None
+    if not ((places >= 0) & (places < d)).any(axis=1).all():
+        return None  # a window of nothing but padding
     named = {
         "pool_size": tuple(size), "strides": tuple(strides), "dilation": tuple(dilation),
         "padding": (top, left, bottom, right), "ceil_mode": attrs.ceil_mode,
     } | ({"count_include_pad": attrs.count_include_pad} if is_mean else {})  # fmt: skip
     slices, axis = (expr.args[0], 1) if is_plain else _slices(expr.args[0], data.static)
-    pooled: Expr = reshape_to(slices, (n * c, d, h, w) if is_plain else (n * d, c, h, w))
+    pooled: Expr = reshape_to(slices, (n * c * d, 1, h, w) if is_plain else (n * d, c, h, w))
     if {*size, *strides} != {1}:
         pooled = call(name.replace("3d", "2d"), pooled, **named)
-    images = reshape_to(pooled, (n, d, c, oh, ow)) if axis and not is_plain else pooled
+    images = reshape_to(pooled, (n * c, d, oh, ow) if is_plain else (n, d, c, oh, ow)) if axis else pooled
+    parts = _slices_at(images, axis, places, 0 if is_mean else lowest(str(data.dtype)))
     if is_mean:
         least, most = (-front, d + back) if attrs.count_include_pad else (0, d)
-        found = _mean_of_slices(images, axis, places, ((places >= least) & (places < most)).sum(axis=1))
+        found = _mean_of(parts, axis, ((places >= least) & (places < most)).sum(axis=1))
     else:
-        found = functools.reduce(
-            functools.partial(call, "maximum"), (_slices_at(images, axis, tap) for tap in places.T)
-        )
+        found = functools.reduce(functools.partial(call, "maximum"), parts)
     if is_plain:
         return reshape_to(found, result.static)
     return call("transpose", reshape_to(found, (n, depth, c, oh, ow)), axes=(0, 2, 1, 3, 4))
@@ -245,29 +259,22 @@ def _is_of_images(expr: Expr) -> bool:
     return False
 
 
-def _holds_edges(places: Any, size: int, step: int) -> bool:
-    """Whether each window that leaves the data holds its edge, and none lies outside."""
-    is_inside = (places >= 0) & (places < size)
-    return bool(is_inside.all() or (step == 1 and is_inside.any(axis=1).all()))
-
-
-def _slices_at(images: Expr, axis: int, places: Any) -> Expr:
-    """Slices at places some distance apart; the edge again instead of what is outside."""
-    size = images.checked_type.shape[axis]  # type: ignore[attr-defined]
-    if places[0] >= 0 and places[-1] < size:
-        return _every(images, axis, int(places[0]), len(places), int(places[1] - places[0]) if len(places) > 1 else 1)
-    return call("take", images, Constant(np.clip(places, 0, size - 1).astype(np.int32)), axis=axis)
-
-
-def _mean_of_slices(images: Expr, axis: int, places: Any, counts: Any) -> Expr:
-    """The sums of the slices of each window over so many; 0 for what is outside."""
+def _slices_at(images: Expr, axis: int, places: Any, outside: float) -> list[Expr]:
+    """For each tap of all windows its slices; `places` has a row for each window."""
     ty: Any = images.checked_type  # Any: a tensor type of known shape
-    width = [(0, 0)] * ty.ndim
-    width[axis] = (max(0, -int(places.min())), max(0, int(places.max()) - ty.shape[axis] + 1))
-    if any(width[axis]):
-        images = call("nn.pad", images, pad_width=tuple(width))
-    total = functools.reduce(operator.add, (_slices_at(images, axis, tap + width[axis][0]) for tap in places.T))
-    factors = (1 / counts).astype(ty.dtype.numpy)
+    front, back = max(0, -int(places.min())), max(0, int(places.max()) - ty.shape[axis] + 1)
+    if front or back:
+        width = [(0, 0)] * ty.ndim
+        width[axis] = (front, back)
+        images = call("nn.pad", images, pad_width=tuple(width), pad_value=outside)
+    count, stride = len(places), int(places[1, 0] - places[0, 0]) if len(places) > 1 else 1
+    return [_every(images, axis, int(first) + front, count, stride) for first in places[0]]
+
+
+def _mean_of(parts: list[Expr], axis: int, counts: Any) -> Expr:
+    """The sums of the slices of each window over so many."""
+    ty: Any = parts[0].checked_type  # Any: a tensor type of known shape
+    total, factors = functools.reduce(operator.add, parts), (1 / counts).astype(ty.dtype.numpy)
     if (factors == factors[0]).all():
         return total if factors[0] == 1 else total * Constant(factors[0])
     return total * Constant(factors.reshape(-1, *(1,) * (ty.ndim - 1 - axis)))
