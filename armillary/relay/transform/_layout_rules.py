@@ -157,7 +157,7 @@ def _conv2d_as_asked(expr: Call, desired: tuple[str, ...]) -> LayoutChoice | Non
 
 
 def conv2d_transpose(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
-    """nn.conv2d_transpose: into blocks of channels where it has one group, or into the layouts asked for.
+    """nn.conv2d_transpose: into blocks of channels where it has one group or one for each, or as asked for.
 
     Weights that are computed are packed when they are: generic loops, with the inserted zeros, take longer by far.
     """
@@ -166,10 +166,13 @@ def conv2d_transpose(expr: Call, have: Changes, request: Request) -> LayoutChoic
         return conv2d_relative(expr, have, request)
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
     shape, weight = static(expr.args[0]), static(expr.args[1])
-    if layouts != ("NCHW", "IOHW", "NCHW") or attrs.groups != 1 or set(attrs.dilation) != {1}:
+    if layouts != ("NCHW", "IOHW", "NCHW") or set(attrs.dilation) != {1} or shape is None or weight is None:
         return None
-    if shape is None or weight is None:
-        return None
+    if attrs.groups != 1:
+        block = have[0].new.block("C") if have[0] is not None else _agreed(expr, shape[1], request)
+        if block < 2 or attrs.groups != shape[1] or weight[1] != 1:
+            return None
+        return _blocked("nn.contrib_conv2d_transpose_NCHWc", expr, block, block, f"IHWO1o{block}i", "IOHW")
     current = have[0].new.block("C") if have[0] is not None else 0
     inner, outer = current or _agreed(expr.args[0], shape[1], request) or 1, _agreed(expr, weight[1], request)
     if not outer:

@@ -1,11 +1,11 @@
 """convolution-as-2d: three-dimensional convolutions, and poolings over one or three axes, as two-dimensional ones.
 
 In: a typed module. Out: one-dimensional pooling works on an image of height 1; nn.conv3d on a batch of slices, each
-with the KD slices it needs side by side as channels; nn.conv3d_transpose with one group the same, the slices between
-two of the data's as further output channels; poolings over three axes pool each slice, then take the larger or the mean
-of slices; a pooling of whole images is a global one. Invariant: same products, same types; weights are constants. What the
-CPU schedules know of images then serves all of them; hoist-elementwise and simplify-expr remove the reshapes and
-transposes between layers. Convolutions over one axis: widen_conv1d.py.
+with the KD slices it needs side by side as channels; nn.conv3d_transpose the same, the slices between two of the data's
+as further output channels; poolings over three axes pool each slice, then take the larger or the mean of slices; a
+pooling of whole images is a global one. Invariant: same products, same types; weights are constants. What the CPU
+schedules know of images then serves all of them; hoist-elementwise and simplify-expr remove the reshapes and transposes
+between layers. Convolutions over one axis: widen_conv1d.py.
 
     nn.max_pool1d(%x, pool_size=[2], strides=[2])
     ->
@@ -84,7 +84,7 @@ def conv3d(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it is known t
 
     Of each group, where there are some; groups of one channel rather add up the results of the KD slices.
     """
-    if not _is_plain(expr, "nn.conv3d", "OIDHW", has_groups=True):
+    if not _is_plain(expr, "nn.conv3d", "OIDHW"):
         return None
     attrs, weight = expr.attrs, expr.args[1].data
     data: Any = tensor(expr.args[0])  # Any: tensor types, as tested
@@ -133,19 +133,22 @@ def conv3d_transpose(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it 
     )
     (n, o, depth, oh, ow), (_, c, have, h, w) = result.static, data.static
     reach = (weight.shape[2] - 1) * step // stride + 1  # slices of the data that a group of results takes
-    groups = -(-(depth + front) // stride)
-    slices, axis = _padded_slices(expr.args[0], data.static, reach - 1, max(0, groups - have))
-    stacked = _side_by_side([_every(slices, axis, reach - 1 - j, groups, 1) for j in range(reach)], axis)
+    count, groups, o = -(-(depth + front) // stride), attrs.groups, o // attrs.groups
+    slices, axis = _padded_slices(expr.args[0], data.static, reach - 1, max(0, count - have))
+    stacked = _side_by_side([_every(slices, axis, reach - 1 - j, count, 1) for j in range(reach)], axis, groups)
     flat = np.zeros((reach, c, stride, o, *weight.shape[3:]), weight.dtype)
     for k in range(weight.shape[2]):
         flat[k * step // stride, :, k * step % stride] = weight[:, :, k]
+    flat = flat.reshape(reach, groups, c // groups, *flat.shape[2:]).swapaxes(0, 1)
     made = call(
-        "nn.conv2d_transpose", reshape_to(stacked, (n * groups, reach * c, h, w)),
-        Constant(flat.reshape(reach * c, stride * o, *weight.shape[3:])),
+        "nn.conv2d_transpose", reshape_to(stacked, (n * count, reach * c, h, w)),
+        _constant(flat.reshape(reach * c, stride * o, *weight.shape[3:])), groups=groups,
         strides=tuple(strides), padding=(top, left, bottom, right), dilation=tuple(dilation),
-        output_padding=tuple(more), channels=stride * o, kernel_size=tuple(weight.shape[3:]),
+        output_padding=tuple(more), channels=groups * stride * o, kernel_size=tuple(weight.shape[3:]),
     )  # fmt: skip
-    images = reshape_to(made, (n, groups * stride, o, oh, ow))
+    if groups > 1:
+        made = call("transpose", reshape_to(made, (n * count, groups, stride, o, oh, ow)), axes=(0, 2, 1, 3, 4, 5))
+    images = reshape_to(made, (n, count * stride, groups * o, oh, ow))
     return call("transpose", _every(images, 1, front, depth, 1), axes=(0, 2, 1, 3, 4))
 
 
@@ -153,7 +156,7 @@ def _constant(values: Any) -> Constant:
     return Constant(np.ascontiguousarray(values))
 
 
-def _is_plain(expr: Expr, name: str, kernel_layout: str, has_groups: bool = False) -> bool:
+def _is_plain(expr: Expr, name: str, kernel_layout: str) -> bool:
     """Whether it is that convolution over three axes, with constant weights, known types, usual layouts."""
     if op_name(expr) != name or not isinstance(expr, Call) or not isinstance(expr.args[1], Constant):
         return False
@@ -161,7 +164,7 @@ def _is_plain(expr: Expr, name: str, kernel_layout: str, has_groups: bool = Fals
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCDHW")
     is_known = tensor(expr.args[0]) is not None and tensor(expr) is not None
     is_usual = layouts == ("NCDHW", kernel_layout, "NCDHW") and not attrs.out_dtype
-    return is_known and is_usual and (has_groups or attrs.groups == 1)
+    return is_known and is_usual
 
 
 def _padded_slices(data: Expr, shape: tuple[int, ...], front: int, back: int) -> tuple[Expr, int]:

@@ -71,8 +71,8 @@ def _applies(expr: Call, axes: int, lanes: int, narrow: float) -> bool:
         return False
     if any(max(pads) >= size for size, pads in zip(kernel, win.pads, strict=True)):
         return False
-    if attrs.groups > 1:
-        return True  # the other way are generic loops
+    if attrs.groups > 1:  # the other way are generic loops, but for a group for each channel of whole vectors
+        return not (axes == 2 and inputs == attrs.groups and outputs == 1 and inputs % lanes == 0)
     narrow = narrow if axes == 2 else 1.0
     if axes == 2 and (inputs < FEW_INPUTS or (outputs > MOST_OUTPUTS and narrow < 1.0)):
         return False

@@ -34,6 +34,8 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     below = lines if max(lines, columns) <= SMALL and sy * sx == 1 else 1
     taps = -(-kh // sy) * -(-kw // sx)
     steps, lines = i_blocks * ci * taps, batch * lines * sy * sx
+    if workload.attrs.groups > 1:  # each block of channels for itself
+        return Nest(columns, lines * chunks, 1, steps, far_weights(cpu), wide=wide, below=below)
     return Nest(columns, lines, chunks, steps, far_weights(cpu), wide=wide, below=below)
 
 
