@@ -181,9 +181,10 @@ def _join(a: tuple[Expr, str], b: tuple[Expr, str], needed: str, sizes: dict[str
         product = multiply(_arranged(x, xs, letters), _arranged(y, ys, letters))
         return _drop(product, letters, needed)
     lhs = _grouped(x, xs, (batch, left, summed), sizes)
-    rhs = _grouped(y, ys, (batch, right, summed), sizes)
+    is_turned = ys != batch + summed + right  # else it lies as a product wants it
+    rhs = _grouped(y, ys, (batch, right, summed) if is_turned else (batch, summed, right), sizes)
     result = batch + left + right
-    product = get_op("nn.batch_matmul")(lhs, rhs)
+    product = get_op("nn.batch_matmul")(lhs, rhs, transpose_b=is_turned)
     return reshape_to(product, tuple(sizes[c] for c in result)), result
 
 

@@ -16,7 +16,7 @@ from armillary import te
 from armillary.ops._common import unravelled
 from armillary.relay.op import Op
 from armillary.relay.types import TensorType
-from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
+from armillary.schedules.cpu.common import dividing, fuse_all, lanes_of, static_extent
 from armillary.schedules.cpu.default import MIN_PARALLEL, keep_row_values, schedule_default, schedule_injective
 from armillary.schedules.cpu.rows import computed, implement_rows, raveled, reduced_axes
 from armillary.schedules.registry import Fused, Workload
@@ -84,9 +84,9 @@ def columns(schedule: te.Schedule, fused: Fused) -> None:
         stage.parallel(at)
     for row in before[1:]:
         stage.unroll(row)
-    by_vectors(stage, inside, lanes)
+    by_vectors(stage, inside, lanes, width)
     for tensor in reversed(kept):
-        _schedule_stage(schedule[tensor], lanes)
+        _schedule_stage(schedule[tensor], lanes, width)
         schedule[tensor].compute_at(stage, at)
 
 
@@ -104,20 +104,23 @@ def _rows(before: int, vectors: int) -> int:
     return next((n for n in (4, 2) if n * vectors <= MOST_CHAINS and before % n == 0), 1)
 
 
-def _schedule_stage(stage: te.Stage, lanes: int) -> None:
+def _schedule_stage(stage: te.Stage, lanes: int, width: int) -> None:
     """The loops of one intermediate: its last axis is the width of the tile."""
     *others, last = stage.op.axis
     if len(others) < 2:
         stage.set_scope("local")
     stage.reorder(*others[1:], *stage.op.reduce_axis, others[0], last)
     stage.unroll(others[0])
-    by_vectors(stage, last, lanes)
+    by_vectors(stage, last, lanes, width)
 
 
-def by_vectors(stage: te.Stage, axis: te.IterVar, lanes: int) -> None:
-    """An innermost loop as a few vectors side by side."""
-    extent = static_extent(axis)
-    if extent > lanes:
-        chunk, axis = stage.split(axis, factor=lanes)
+def by_vectors(stage: te.Stage, axis: te.IterVar, lanes: int, width: int = 0) -> None:
+    """An innermost loop as a few vectors side by side, that divide its `width` if they can.
+
+    50 columns are five vectors of ten: behind three whole ones of sixteen the last one would be scalars.
+    """
+    size = dividing(lanes, width) if width > lanes else lanes
+    if static_extent(axis) > size:
+        chunk, axis = stage.split(axis, factor=size)
         stage.unroll(chunk)
     stage.vectorize(axis)
