@@ -256,9 +256,9 @@ def broadcast(expr: Call, have: Changes, request: Request) -> LayoutChoice | Non
     """The others follow the first input that was changed, where they broadcast axis by axis."""
     lead = _first(have)
     shape = static(expr)
-    if shape is not None and _is_wanted_plain(expr, have, request):
-        return None
     if lead is None or shape is None or _has_axis(expr) or len(shape) != len(lead.old.axes):
+        return None
+    if _is_wanted_plain(expr, have, request):
         return None
     wanted: list[Change | None] = []
     for arg, change in zip(expr.args, have, strict=True):
