@@ -139,12 +139,25 @@ def truncated(m: Emitter, dtype: DType, a: str, b: E.Expr, is_mod: bool) -> str:
     if constant is not None and constant not in (0, -1):
         return binary(m, op, kind, a, divisor)
     safe, bad = _guarded_divisor(m, dtype, divisor)
-    result = binary(m, op, kind, a, safe)
+    is_lane_wise = dtype.lanes == 1 or dtype.bits > 32
+    result = binary(m, op, kind, a, safe) if is_lane_wise else _divided(m, dtype, a, safe, is_mod)
     if is_mod:
         return result
     product = binary(m, "mul", kind, a, divisor)  # a * -1, or a * 0
     flag = vector("i1", dtype.lanes)
     return m.pure(f"select {flag} {bad}, {kind} {product}, {kind} {result}", bad, product, result)
+
+
+def _divided(m: Emitter, dtype: DType, a: str, b: str, is_mod: bool) -> str:
+    """Quotient or remainder of vectors by way of float64, as no processor divides vectors of integers.
+
+    A quotient q that is not whole lies 1 / b or more from a whole number, its rounding error is below q / 2**53.
+    """
+    kind, wide, sign = register_type(dtype), vector("double", dtype.lanes), "s" if dtype.code == "int" else "u"
+    x, y = (m.pure(f"{sign}itofp {kind} {v} to {wide}", v) for v in (a, b))
+    quotient = binary(m, "fdiv", wide, x, y)
+    whole = m.pure(f"fpto{sign}i {wide} {quotient} to {kind}", quotient)
+    return binary(m, "sub", kind, a, binary(m, "mul", kind, whole, b)) if is_mod else whole
 
 
 def _trunc_rule(is_mod: bool) -> Callable[[Emitter, Any], str]:
