@@ -9,6 +9,7 @@ Maxima with their places: nn_pool_indices.py. Import: nn_pool_onnx.py.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, make_dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import TypeMismatch
+from armillary.ops._common import unravelled
 from armillary.ops._late import T, te
 from armillary.ops.nn_common import (
     SPATIAL,
@@ -299,6 +301,9 @@ def _reference_bins(op: str, attrs: Any, rank: int, x: Array, average: bool) -> 
 
 def _compute_bins(op: str, attrs: Any, rank: int, x: Tensor, average: bool) -> Tensor:
     axes, sizes = _bins(op, attrs, rank, x)
+    places = [getattr(d, "value", d) for d in x.shape[2:]]
+    if not average and set(sizes) == {1} and axes == tuple(range(2, len(x.shape))) and set(map(type, places)) == {int}:
+        return _largest(x, places)
     spans = [_widest(x.shape[a], s) for a, s in zip(axes, sizes, strict=True)]
     rk = reduce_axes(spans, [f"k{n}" for n in range(rank)])
     shape = list(x.shape)
@@ -338,6 +343,16 @@ def _compute_bins(op: str, attrs: Any, rank: int, x: Tensor, average: bool) -> T
         return T.div(total(*index), T.cast(count, x.dtype))
 
     return te.compute(shape, divided, name="pool_avg", tag="pool_avg")
+
+
+def _largest(x: Tensor, places: list[int]) -> Tensor:
+    """The largest element behind the first two axes, which are seen as one: more maxima side by side."""
+    flat = te.compute(
+        (*x.shape[:2], math.prod(places)), lambda b, c, k: x(b, c, *unravelled(k, places)), name="flat", tag="injective"
+    )
+    (k,) = reduce_axes(flat.shape[2:], ["k"])
+    shape = (*x.shape[:2], *(1 for _ in places))
+    return te.compute(shape, lambda b, c, *_: te.max(flat(b, c, k), axis=[k]), name="pool_max", tag="pool_max")
 
 
 def _divides(size: Any, bins: int) -> bool:
