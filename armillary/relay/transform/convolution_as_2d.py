@@ -107,7 +107,7 @@ def conv3d(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it is known t
             channels=o, kernel_size=tuple(weight.shape[3:]), groups=attrs.groups,
         )  # fmt: skip
 
-    if attrs.groups == c:
+    if attrs.groups == c > 1:
         made = functools.reduce(operator.add, (images(part, weight[:, :, k]) for k, part in enumerate(parts)))
     else:
         stacked = _side_by_side(parts, axis, attrs.groups)
