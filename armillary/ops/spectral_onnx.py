@@ -1,11 +1,14 @@
 """ONNX DFT, STFT and MelWeightMatrix, for lengths that are known when importing.
 
 In: real (…, 1) or complex (…, 2) signals. Out: products with the matrices of cosines and sines, in float64 so that the
-cancelling sums keep float32's digits. Invariant: a length n costs n * n; lengths beyond LONGEST are refused rather than
-made slow. Window functions are function bodies of the standard and need no rule.
+cancelling sums keep float32's digits. Invariant: a length n costs n * n, or n times the sum of two factors where that
+is much less (a step of Cooley and Tukey's); lengths beyond LONGEST are refused rather than made slow. Window functions
+are function bodies of the standard and need no rule.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -23,6 +26,7 @@ from armillary.relay.op import Array, OnnxNode, from_onnx
 from armillary.relay.types import TensorType
 
 LONGEST = 4096
+LEAST_GAIN = 8  # times fewer products that pay for two steps and what lies between
 
 
 def _static(x: Expr) -> tuple[int, ...]:
@@ -64,6 +68,9 @@ def transform(node: OnnxNode, x: Expr, axis: int, length: int | None, inverse: b
 def _two_sided(parts: list[Expr], used: int, n: int, inverse: bool, onesided: bool) -> list[Expr]:
     """Real and imaginary parts of sum_j x[j] exp(-+ 2 pi i j k / n)."""
     outputs = n // 2 + 1 if onesided else n
+    first = next(d for d in range(math.isqrt(n), 0, -1) if n % d == 0)
+    if used == n and LEAST_GAIN * (first + n // first) <= n:
+        return [_cut(r, len(_static(r)) - 1, 0, outputs) for r in _in_two_steps(parts, first, n // first, inverse)]
     angles = 2 * np.pi * (np.outer(np.arange(used), np.arange(outputs)) % n) / n
     scale = 1 / n if inverse else 1.0
     cosines, sines = np.cos(angles) * scale, np.sin(angles) * (scale if inverse else -scale)
@@ -74,6 +81,41 @@ def _two_sided(parts: list[Expr], used: int, n: int, inverse: bool, onesided: bo
         subtract(_times(real, cosines), _times(imaginary, sines)),
         add(_times(real, sines), _times(imaginary, cosines)),
     ]
+
+
+def _in_two_steps(parts: list[Expr], n1: int, n2: int, inverse: bool) -> list[Expr]:
+    """As _two_sided: sums over j1, factors between, sums over j2, where j = j1 * n2 + j2 and k = k1 + n1 * k2."""
+    outer, sign = _static(parts[0])[:-1], 1 if inverse else -1
+    turned = [_turned(reshape_to(part, (*outer, n1, n2))) for part in parts]
+    rows = _times(_beside(turned), _matrix(n1, sign, len(parts)))
+    real, imaginary = (_cut(rows, len(outer) + 1, k * n1, (k + 1) * n1) for k in range(2))
+    angles = sign * 2 * np.pi * np.outer(np.arange(n2), np.arange(n1)) / (n1 * n2)
+    c, s = const(np.cos(angles)), const(np.sin(angles))
+    mixed = [
+        subtract(multiply(real, c), multiply(imaginary, s)), add(multiply(real, s), multiply(imaginary, c)),
+    ]  # fmt: skip
+    scale = 1 / (n1 * n2) if inverse else 1.0
+    columns = _times(_beside([_turned(m) for m in mixed]), _matrix(n2, sign, 2) * scale)
+    halves = (_cut(columns, len(outer) + 1, k * n2, (k + 1) * n2) for k in range(2))
+    return [reshape_to(_turned(half), (*outer, n1 * n2)) for half in halves]
+
+
+def _turned(x: Expr) -> Expr:
+    """The last two axes in the other order."""
+    ndim = len(_static(x))
+    return call("transpose", x, axes=(*range(ndim - 2), ndim - 1, ndim - 2))
+
+
+def _beside(parts: list[Expr]) -> Expr:
+    return call("concatenate", parts, axis=-1) if len(parts) > 1 else parts[0]
+
+
+def _matrix(n: int, sign: int, parts: int) -> Array:
+    """From real (and imaginary) parts side by side to both parts of the transform of length n."""
+    angles = sign * 2 * np.pi * (np.outer(np.arange(n), np.arange(n)) % n) / n
+    cosines, sines = np.cos(angles), np.sin(angles)
+    made: Array = np.block([[cosines, sines], [-sines, cosines]][:parts])
+    return made
 
 
 def _from_onesided(parts: list[Expr], used: int, n: int) -> list[Expr]:
