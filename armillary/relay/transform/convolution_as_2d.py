@@ -27,6 +27,7 @@ from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
 from armillary.transform import define_pass
 
+_WINDOWED = {f"nn.{kind}_pool{axes}d": axes for kind in ("max", "avg") for axes in (1, 2, 3)}
 _POOLS = {f"nn.{kind}_pool1d": f"nn.{kind}_pool2d" for kind in ("max", "avg")}
 
 
@@ -48,9 +49,9 @@ def _pads(op: str, padding: Any) -> tuple[int, int, int, int]:
 def whole_pool(expr: Expr) -> Expr | None:
     """max_pool2d(x)  ->  global_max_pool2d(x)   if one window is the whole image"""
     name = op_name(expr)
-    if not name.startswith(("nn.max_pool", "nn.avg_pool")) or not isinstance(expr, Call):
+    if name not in _WINDOWED or not isinstance(expr, Call):
         return None
-    data, result, count = tensor(expr.args[0]), tensor(expr), int(name[-2])
+    data, result, count = tensor(expr.args[0]), tensor(expr), _WINDOWED[name]
     plain = "NC" + SPATIAL[count]
     if data is None or result is None or expr.attrs.layout != plain or expr.attrs.out_layout not in ("", plain):
         return None
