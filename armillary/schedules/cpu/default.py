@@ -24,6 +24,7 @@ from armillary.tir.expr import ProducerLoad, Reduce
 PACKED = "packed"  # the tag of a copy that a schedule wants in memory
 DEAR = 256  # nodes from which on an element that is read twice is stored: x = x + reverse(x) doubles with each step
 MIN_ROWS = 4  # loops that are shared out by whole rows have at least as many
+MAX_SIDE = 16  # elements of a tile's rows that can be turned in registers
 MIN_TILED = 1024  # elements below which a transposition by tiles is more code than it saves
 SHORT_ROW = 8  # vectors: a longer row may end in a vector that is not full
 MIN_TASKS = 16  # iterations of the outer loops that share the work well enough without the innermost one
@@ -209,7 +210,8 @@ def _schedule_map(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> No
     lanes = lanes_of(cpu, tensor.dtype)
     inner = static_extent(axes[-1])
     work = math.prod(static_extent(a) for a in axes)
-    if work >= MIN_TILED and tensor.dtype.bits == 32 and _transpose_in_tiles(schedule, tensor, lanes, work):
+    is_turned = work >= MIN_TILED and tensor.dtype.bits in (8, 32)
+    if is_turned and _transpose_in_tiles(schedule, tensor, min(lanes, MAX_SIDE), work):
         return
     repeated = period(schedule, stage.op, lanes)
     if repeated:
