@@ -396,7 +396,20 @@ def _cast_op(source: DType, to: DType) -> str:
 
 
 def _cast(m: Emitter, e: E.Cast) -> str:
+    if _is_nearest_integer(m, e):  # x86 rounds to nearest, halves to even, when it converts
+        assert isinstance(e.value, E.Call), "as just tested"
+        source = e.value.dtype
+        name = f"llvm.lrint.{suffix(e.dtype)}.{suffix(source)}"
+        return m.intrinsic(register_type(e.dtype), name, (register_type(source), m.value(e.value.args[0])))
     return cast(m, m.value(e.value), e.value.dtype, e.dtype)
+
+
+def _is_nearest_integer(m: Emitter, e: E.Cast) -> bool:
+    """Whether a vector is rounded and converted to int32, which one instruction does."""
+    rounded, lanes = e.value, e.dtype.lanes
+    if not isinstance(rounded, E.Call) or rounded.name != "nearbyint" or e.dtype.element != "int32":
+        return False
+    return m.cpu.arch == "x86_64" and rounded.dtype.element == FLOAT32 and lanes in (4, 8, 16) and lanes <= m.cpu.lanes
 
 
 def _ramp(m: Emitter, e: E.Ramp) -> str:

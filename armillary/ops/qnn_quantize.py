@@ -162,7 +162,10 @@ def quantize_reference(attrs: QuantizeAttrs, data: Array, scale: Array, zero: Ar
 @quantize.decompose
 def quantize_decompose(attrs: QuantizeAttrs, data: Expr, scale: Expr, zero: Expr) -> Expr:
     ndim, dtype, working = tensor_of(data).ndim, DType(attrs.out_dtype), _working(tensor_of(data).dtype)
-    steps = round_half_even(divide(cast(data, working), cast(placed(scale, ndim, attrs.axis), working)))
+    real = divide(cast(data, working), cast(placed(scale, ndim, attrs.axis), working))
+    if isinstance(zero, Constant) and zero.data.size == 1 and dtype.bits <= 16 and _fits_short(zero):
+        return _shifted(real, "TOEVEN", zero, dtype)
+    steps = round_half_even(real)
     if not is_zero(zero):
         steps = add(steps, cast(placed(zero, ndim, attrs.axis), working))
     limited = clip(steps, float(dtype.min_value), _int32_limit(dtype, DType(working)))
@@ -336,8 +339,8 @@ def requantize_decompose(
     (rounding, compute), ndim, dtype = _mode(attrs), tensor_of(data).ndim, DType(attrs.out_dtype)
     if compute != "int64" and _is_narrow(data, zero, to_zero, dtype):
         steps = centred(data, zero, ndim, attrs.axis, "int32")
-        whole = _rounded_real(attrs, steps, scale, to, rounding, compute)
-        return _shifted(whole, placed(to_zero, ndim, attrs.axis), dtype)
+        product = _real_product(attrs, steps, scale, to, compute)
+        return _shifted(product, rounding, placed(to_zero, ndim, attrs.axis), dtype)
     steps = centred(data, zero, ndim, attrs.axis, "int64")
     scaled = _scaled_fixed if compute == "int64" else _scaled_real
     result = scaled(attrs, steps, scale, to, rounding, compute)
@@ -350,21 +353,28 @@ def _is_narrow(data: Expr, zero: Expr, to_zero: Expr, dtype: DType) -> bool:
     """Whether 32 bits hold every number on the way."""
     ty = tensor_of(data)
     centre_fits = ty.dtype.bits <= 16 or (is_zero(zero) and ty.dtype == "int32")
-    if isinstance(to_zero, Constant):
-        shift_fits = bool(np.all(np.abs(to_zero.data.astype(np.int64)) <= _LARGEST_SHORT))
-    else:
-        shift_fits = tensor_of(to_zero).dtype.bits <= 16
-    return dtype.bits <= 16 and centre_fits and shift_fits
+    return dtype.bits <= 16 and centre_fits and _fits_short(to_zero)
 
 
-def _shifted(whole: Expr, zero: Expr, dtype: DType) -> Expr:
-    """Whole floats plus a zero point, saturated: by one clip where the zero point is one number that is known."""
+def _fits_short(zero: Expr) -> bool:
+    """Whether limits of 16 bits stay exact in float32 when the zero point is taken off."""
+    if isinstance(zero, Constant):
+        return bool(np.all(np.abs(zero.data.astype(np.int64)) <= _LARGEST_SHORT))
+    return tensor_of(zero).dtype.bits <= 16
+
+
+def _shifted(real: Expr, rounding: str, zero: Expr, dtype: DType) -> Expr:
+    """Floats rounded, plus a zero point, saturated: by one clip where the zero point is one number that is known.
+
+    The limits are whole numbers, so that it is the same to round what is limited; x86 then rounds as it converts.
+    """
     if isinstance(zero, Constant) and zero.data.size == 1:
         shift = int(np.reshape(zero.data, ()))
-        inside = cast(clip(whole, float(dtype.min_value - shift), float(dtype.max_value - shift)), "int32")
+        limited = clip(real, float(dtype.min_value - shift), float(dtype.max_value - shift))
+        inside = cast(_whole(limited, rounding), "int32")
         return cast(add(inside, const(shift, "int32")) if shift else inside, dtype)
     far = float(4 * _LARGEST_SHORT)
-    return saturate(add(cast(clip(whole, -far, far), "int32"), cast(zero, "int32")), dtype)
+    return saturate(add(cast(_whole(clip(real, -far, far), rounding), "int32"), cast(zero, "int32")), dtype)
 
 
 def _scaled_fixed(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, rounding: str, _compute: str) -> Expr:
@@ -382,19 +392,25 @@ def _scaled_fixed(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, ro
 
 
 def _scaled_real(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, rounding: str, compute: str) -> Expr:
-    return cast(clip(_rounded_real(attrs, steps, scale, to, rounding, compute), -(2.0**40), 2.0**40), "int64")
+    whole = _whole(_real_product(attrs, steps, scale, to, compute), rounding)
+    return cast(clip(whole, -(2.0**40), 2.0**40), "int64")
 
 
-def _rounded_real(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, rounding: str, compute: str) -> Expr:
-    """Whole numbers in the float type `compute`."""
+def _real_product(attrs: RequantizeAttrs, steps: Expr, scale: Expr, to: Expr, compute: str) -> Expr:
+    """The steps times the factor of the scales, in the float type `compute`."""
     ndim = tensor_of(steps).ndim
     factor = divide(*(cast(placed(s, ndim, attrs.axis), compute) for s in (scale, to)))
-    product = multiply(cast(steps, compute), factor)
+    return multiply(cast(steps, compute), factor)
+
+
+def _whole(real: Expr, rounding: str) -> Expr:
+    """Floats rounded to whole numbers."""
+    compute = tensor_of(real).dtype
     half = const(0.5, compute)
-    rounded = round_half_even(product) if rounding == "TOEVEN" else floor(add(product, half))
+    rounded = round_half_even(real) if rounding == "TOEVEN" else floor(add(real, half))
     if rounding == "TONEAREST":
-        down = multiply(floor(add(multiply(product, const(-1.0, compute)), half)), const(-1.0, compute))
-        rounded = where(greater_equal(product, const(0.0, compute)), rounded, down)
+        down = multiply(floor(add(multiply(real, const(-1.0, compute)), half)), const(-1.0, compute))
+        rounded = where(greater_equal(real, const(0.0, compute)), rounded, down)
     return rounded
 
 
