@@ -40,7 +40,7 @@ def four_bytes(m: Emitter, e: E.Call) -> str:
     """One load where the bytes lie side by side in memory, for each lane at least; else they are put together."""
     places = _places(m, e)
     if places is None:
-        return _joined(m, e)
+        return _transposed(m, e) or _joined(m, e)
     buffer, base, offsets = places
     kind, lanes = register_type(e.dtype), e.dtype.lanes
     if offsets == [4 * k for k in range(lanes)]:
@@ -55,6 +55,24 @@ def four_bytes(m: Emitter, e: E.Call) -> str:
 
 def _places(m: Emitter, e: E.Call) -> tuple[S.Buffer, Linear, list[int]] | None:
     """Buffer, place of the first lane's word, and the distances of the lanes; None if a word's bytes lie apart."""
+    return _strided_places(m, e, 1)
+
+
+def _transposed(m: Emitter, e: E.Call) -> str:
+    """One load and one shuffle where the lanes of each byte are a run, and the runs lie one after another; else ""."""
+    lanes = e.dtype.lanes
+    places = _strided_places(m, e, lanes) if lanes > 1 else None
+    if places is None or places[2] != list(range(lanes)):
+        return ""
+    buffer, base, _ = places
+    byte = _BYTE.with_lanes(4 * lanes)
+    raw = m.here(f"load {register_type(byte)}, ptr {address(m, buffer, base)}, align 1")
+    turned = shuffle(m, raw, raw, byte, [lane + lanes * k for lane in range(lanes) for k in range(4)])
+    return m.pure(f"bitcast {register_type(byte)} {turned} to {register_type(e.dtype)}", turned)
+
+
+def _strided_places(m: Emitter, e: E.Call, step: int) -> tuple[S.Buffer, Linear, list[int]] | None:
+    """The same for bytes of a word that lie `step` apart."""
     first = e.args[0]
     if m.mask is not None or not isinstance(first, E.BufferLoad) or first.buffer in m.files:
         return None
@@ -70,7 +88,7 @@ def _places(m: Emitter, e: E.Call) -> tuple[S.Buffer, Linear, list[int]] | None:
     for k, (other, others) in enumerate(found):
         moved = other.constant + others[0] - base.constant - offsets[0]
         alike = [x - others[0] for x in others] == [x - offsets[0] for x in offsets]
-        if other.terms != base.terms or moved != k or not alike:
+        if other.terms != base.terms or moved != k * step or not alike:
             return None
     return first.buffer, Linear(dict(base.terms), base.constant + offsets[0]), [x - offsets[0] for x in offsets]
 
