@@ -18,7 +18,7 @@ from armillary.relay.walk import post_order, substitute
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 
-CONVOLUTIONS = ("nn.contrib_conv2d_NCHWc", "nn.contrib_conv2d_frames_NCHWc")
+CONVOLUTIONS = tuple(f"nn.contrib_conv2d_{kind}" for kind in ("NCHWc", "NCHWc_int8", "frames_NCHWc"))
 ROWS, COLUMNS = -3, -2  # axes of blocked data
 
 

@@ -27,6 +27,7 @@ from armillary.ops.broadcast import subtract
 from armillary.ops.elementwise_cast import cast
 from armillary.ops.nn_conv import Conv2DAttrs, conv2d
 from armillary.ops.nn_dense import DenseAttrs, dense
+from armillary.ops.qnn_bytes import conv2d_of_bytes
 from armillary.ops.qnn_quantize import centred, check_parameters, is_zero, placed, placed_array, tensor_of
 from armillary.record import record
 from armillary.relay.expr import Constant, Expr, const
@@ -178,6 +179,9 @@ def dense_in_float(attrs: QDenseAttrs, args: Sequence[Expr]) -> tuple[Expr, Expr
 def qconv2d_decompose(attrs: QConv2DAttrs, *args: Expr) -> Expr:
     data, weight, zero, weight_zero = args[:4]
     named = {f.name: getattr(attrs, f.name) for f in fields(Conv2DAttrs)}
+    bytes_ = conv2d_of_bytes(attrs, data, weight, zero, weight_zero)
+    if bytes_ is not None:
+        return bytes_
     exact = conv2d_in_float(attrs, args)
     if exact is not None:
         return cast(conv2d(*exact, **{**named, "out_dtype": ""}), "int32")

@@ -277,12 +277,15 @@ def _attention_macs(call: Call) -> int:
     return int(q["B"] * q["T"] * (attrs.heads or q["H"]) * k["T"] * (q["D"] + v["D"]))
 
 
+_BLOCKED = (
+    "conv2d_NCHWc", "depthwise_conv2d_NCHWc", "conv2d_frames_NCHWc", "conv2d_NCHWc_int8", "depthwise_conv2d_NCHWc_int8",
+)  # fmt: skip
 _MACS: dict[str, Callable[[Call], int]] = {
     **{f"nn.conv{n}d": _conv_macs for n in (1, 2, 3)},
     **{f"nn.conv{n}d_transpose": _transposed_macs for n in (1, 2, 3)},
     "nn.contrib_conv2d_transpose_NCHWc": _transposed_macs,
-    **dict.fromkeys(("qnn.conv2d", "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc"), _conv_macs),
-    "nn.contrib_conv2d_frames_NCHWc": _conv_macs,
+    **{f"nn.contrib_{kind}": _conv_macs for kind in _BLOCKED},
+    "qnn.conv2d": _conv_macs,
     "nn.contrib_conv2d_winograd_NCHWc": _winograd_macs,
     "nn.contrib_conv2d_fourier_NCHWc": _fourier_macs,
     **dict.fromkeys(

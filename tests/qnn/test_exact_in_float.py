@@ -17,6 +17,7 @@ from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 
 BOUND = 1 << 24
+TARGET = "llvm -mcpu=x86-64-v3"  # without dot products of bytes
 
 
 def convolution(weight: np.ndarray, zero: int, weight_zero: Any = 0, size: int = 12, dtype: str = "uint8") -> IRModule:
@@ -29,7 +30,7 @@ def convolution(weight: np.ndarray, zero: int, weight_zero: Any = 0, size: int =
     return IRModule.from_expr(Function([x], body))
 
 
-def built(module: IRModule, value: np.ndarray, level: int = 3, target: str = "llvm") -> tuple[np.ndarray, str]:
+def built(module: IRModule, value: np.ndarray, level: int = 3, target: str = TARGET) -> tuple[np.ndarray, str]:
     with PassContext(level):
         library = relay.build(module, target)
     graph = GraphModule(library["default"](tvm.cpu(0)))
@@ -98,7 +99,7 @@ def test_the_configuration_keeps_integers() -> None:
     value = rng.integers(0, 255, (1, 4, 12, 12)).astype("uint8")
     module = convolution(rng.integers(-9, 9, (8, 4, 3, 3)).astype("int8"), 128)
     with PassContext(3, config={"relay.qnn.product_in_float": False}):
-        library = relay.build(module, "llvm")
+        library = relay.build(module, TARGET)
     assert "float32" not in library.get_source("relay")
     graph = GraphModule(library["default"](tvm.cpu(0)))
     graph.run(x=value)

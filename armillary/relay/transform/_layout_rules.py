@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from armillary.ops.nn_common import reshape_to
+from armillary.ops.nn_conv_bytes import words_of_taps
 from armillary.ops.nn_dense import WORD
+from armillary.ops.qnn_bytes import takes_bytes
 from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.layout import Layout, choose_block, layout
 from armillary.relay.op import Kind, Op, get_op
@@ -82,8 +84,11 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     plain_out = expr.attrs.out_layout in ("", "NCHW")
     if shape is None or weight is None or not plain_out or not isinstance(expr.args[1], Constant):
         return None
+    is_of_bytes = _is_of_bytes(expr, request)
     if _is_depthwise(expr, shape, weight):
-        return _depthwise_blocked(expr, have, request, shape)
+        return (_depthwise_bytes if is_of_bytes else _depthwise_blocked)(expr, have, request, shape)
+    if is_of_bytes and weight[1] % WORD == 0:
+        return _conv2d_bytes(expr, have, request, weight)
     return _conv2d_blocked(expr, have, request, shape, weight)
 
 
@@ -108,6 +113,68 @@ def _conv2d_blocked(
     if not inner or not outer or (outer < 4 and weight[0] > 4):
         return None
     return _blocked("nn.contrib_conv2d_NCHWc", expr, inner, outer, f"OIHW{inner}i{outer}o")
+
+
+def _is_of_bytes(expr: Call, request: Request) -> bool:
+    """Whether the convolution is one of dot products of bytes."""
+    data, weight = (a.checked_type for a in expr.args)
+    if not isinstance(data, TensorType) or not isinstance(weight, TensorType):
+        return False
+    return takes_bytes(data, weight, expr.attrs.out_dtype, request.cpu)
+
+
+def _conv2d_bytes(expr: Call, have: Changes, request: Request, weight: tuple[int, ...]) -> LayoutChoice | None:
+    """The four channels of a dot product lie together, in the data's blocks and in the weight."""
+    current = have[0].new.block("C") if have[0] is not None else 0
+    choices = (current, _agreed(expr.args[0], weight[1], request), *range(request.lanes, 0, -1))
+    inner = next(block for block in choices if block and weight[1] % block == 0 and block % WORD == 0)
+    outer = _agreed(expr, weight[0] // expr.attrs.groups, request)
+    if not outer:
+        return None
+    found = _blocked("nn.contrib_conv2d_NCHWc_int8", expr, inner, outer, f"OIHW{inner}i{outer}o")
+    words = (weight[0] // outer, weight[1] // inner, *weight[2:], inner // WORD, WORD, outer)
+
+    def packed(kernel: Expr) -> Expr:
+        return get_op("transpose")(reshape_to(kernel, words), axes=(0, 1, 2, 3, 4, 6, 5))
+
+    return _in_words(found, packed, {"kernel_layout": f"OIHW{inner // WORD}i{outer}o{WORD}i"})
+
+
+def _in_words(choice: LayoutChoice, packed: Callable[[Expr], Expr], changes: dict[str, Any]) -> LayoutChoice:
+    """A choice whose weight is packed further, for dot products; `changes` are those of the attributes."""
+
+    def build(args: Sequence[Expr]) -> Expr:
+        made = choice.build((args[0], packed(args[1])))
+        assert isinstance(made, Call), "of the blocked operator"
+        return Call(made.op, made.args, dataclasses.replace(made.attrs, **changes), made.span)
+
+    return LayoutChoice(choice.inputs, build, choice.output)
+
+
+def _depthwise_bytes(expr: Call, have: Changes, request: Request, shape: tuple[int, ...]) -> LayoutChoice | None:
+    """The four taps of a dot product lie together in the weight; the data is in any blocks."""
+    block = have[0].new.block("C") if have[0] is not None else _agreed(expr, shape[1], request)
+    weight = expr.args[1]
+    if block < 2 or not isinstance(weight, Constant):
+        return None
+    found = _blocked("nn.contrib_depthwise_conv2d_NCHWc_int8", expr, block, block, "OIHW")
+    words, size = Constant(words_of_taps(weight.data, block), weight.span), weight.data.shape[2:]
+    packed = _in_words(found, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{WORD}w"})
+    return dataclasses.replace(packed, build=lambda args: _pads_itself(packed.build(args)))
+
+
+def _pads_itself(expr: Expr) -> Expr:
+    """depthwise(pad(x, value))  ->  depthwise(x) with that padding: it copies its data with padding in any case"""
+    assert isinstance(expr, Call), "of the blocked operator"
+    data, weight = expr.args
+    if not isinstance(data, Call) or data.op is not get_op("nn.pad") or data.attrs.pad_mode != "constant":
+        return expr
+    batch, blocks, (top, bottom), (left, right), lanes = data.attrs.pad_width
+    if any((*batch, *blocks, *lanes, *expr.attrs.padding)):
+        return expr
+    padding, value = (top, left, bottom, right), int(data.attrs.pad_value)
+    attrs = dataclasses.replace(expr.attrs, padding=padding, pad_value=value)
+    return Call(expr.op, (data.args[0], weight), attrs, expr.span)
 
 
 def _is_winograd(expr: Call, weight: tuple[int, ...]) -> bool:

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from armillary.ir import IRModule
+from armillary.ops.qnn_bytes import conv2d_of_bytes
 from armillary.ops.qnn_product import conv2d_in_float
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.transform._registered import apply_registered
@@ -46,6 +47,8 @@ def signed_operands(expr: Expr) -> Expr | None:
     if op_name(expr) != "qnn.conv2d" or not isinstance(expr, Call):
         return None
     if conv2d_in_float(expr.attrs, expr.args) is not None:
+        return None
+    if conv2d_of_bytes(expr.attrs, *expr.args[:4]) is not None:
         return None
     args = list(expr.args)
     for operand, zero in ((0, 2), (1, 3)):

@@ -138,6 +138,8 @@ def accumulators(schedule: te.Schedule, local: te.Tensor, longest: int = LONG_SU
     read again in registers it does not have (AlexNet's first layer: 84 GFLOP/s in parts, 153 whole).
     """
     stage = schedule[local]
+    if not local.dtype.is_float:
+        return [stage]  # exact in any order
     first, *others = (static_extent(axis) for axis in stage.op.reduce_axis)
     step = longest_part(first, math.prod(others), longest)
     if not step:

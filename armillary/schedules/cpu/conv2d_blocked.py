@@ -12,7 +12,7 @@ convolutions: conv2d_depthwise.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from armillary import te
@@ -20,6 +20,7 @@ from armillary.ops.nn_conv import result_dtype, window
 from armillary.ops.nn_conv_blocked import output_shape
 from armillary.ops.nn_conv_frames import FramesConv2DAttrs, frame_count
 from armillary.ops.nn_conv_winograd import layer_of
+from armillary.ops.nn_dense import WORD
 from armillary.schedules.cpu.common import (
     MIN_BAND,
     accumulators,
@@ -54,6 +55,7 @@ from armillary.target.cpu import CpuModel, cpu_model
 FLOAT = 4
 MAX_SUMS_BYTES = 128 * 1024  # of the sums of a block of lines that wait in memory for the next part
 TileRule = Callable[[te.Schedule, te.Tensor, te.Tensor, CpuModel, Workload], te.IterVar]
+BYTES_AXES = 7  # of a weight for dot products
 COMMON_COLUMNS = 14  # of a tile
 MAX_SPELLED = 12  # tiles of a row that are spelled out where many reach into the padding
 MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
@@ -70,10 +72,15 @@ def lies_inside(position: Any, size: Any, pads: tuple[int, int]) -> Any:
     return te.all(*tests)
 
 
+def is_of_bytes(weight: Any) -> bool:
+    """Whether a weight of this shape is packed for dot products of bytes: a step of the sum then is one of those."""
+    return len(weight) == BYTES_AXES
+
+
 def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     """The convolution without a padded copy: taps outside the data are left out of the sum."""
     win, dtype = window("nn.contrib_conv2d_NCHWc", attrs, 2), result_dtype(attrs, data)
-    o_blocks, i_blocks, kh, kw, ci, _ = te.static_shape(weight)
+    o_blocks, i_blocks, kh, kw, ci, *_ = te.static_shape(weight)
     extents = {"ic_outer": i_blocks, "kh": kh, "kw": kw, "ic_inner": ci}
     axes = [te.reduce_axis((0, n), name=name) for name, n in extents.items()]
     places: list[Any] = [axis.var for axis in axes]  # Any: the operators of variables are installed by tir.build
@@ -89,11 +96,16 @@ def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
             frame, block = n * attrs.frame_stride + block // data.shape[1] * attrs.frame_dilation, block % data.shape[1]
             image, on_film = frame - attrs.frame_padding[0], lies_inside(frame, data.shape[0], attrs.frame_padding)
         row, column = y * sy + ry * dy, x * sx + rx * dx
-        lhs = data(image, block, row - top, column - left, ici).astype(dtype)
         # `likely` asks loop partition to peel the border tiles of a row; the test of rows stays outside the inner loops
         on_row, on_column = (lies_inside(at, data.shape[2 + a], win.pads[a]) for a, at in enumerate((row, column)))
         inside = te.all(on_film, on_row, te.likely(on_column))
-        return te.sum(lhs * weight(ob, ico, ry, rx, ici, oi).astype(dtype), axis=axes, where=inside)
+        place = (image, block, row - top, column - left)
+        if is_of_bytes(weight.shape):
+            words = [[data(*place, WORD * ici + k), weight(ob, ico, ry, rx, ici, oi, k)] for k in range(WORD)]
+            product = te.dot_bytes(*(te.four_bytes(*side) for side in zip(*words, strict=True)))
+        else:
+            product = data(*place, ici).astype(dtype) * weight(ob, ico, ry, rx, ici, oi).astype(dtype)
+        return te.sum(product, axis=axes, where=inside)
 
     shape = output_shape(attrs, data, weight)
     if is_film:
@@ -107,7 +119,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     weight: Any = workload.types[1]  # Any: tensor types, as inference has checked
     result: Any = workload.op.infer_type(workload.attrs, workload.types)
     batch, chunks, height, width, block = result.static
-    _, i_blocks, kh, kw, ci, _ = weight.static
+    _, i_blocks, kh, kw, ci, *_ = weight.static
     lanes = lanes_of(cpu, result.dtype)
     wide, narrow = max(1, block // lanes), 2 * block <= lanes
     data: Any = workload.types[0]
@@ -118,7 +130,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     # 32 blocks by threes took 2 to 8 % longer than by twos
     has_rest = (chunks % 2 == 1 or _is_flat(workload, cpu)) and workload.attrs.groups == 1 and cpu.fma_ports > 1
     below = 1 if is_banded(workload) or (_has_padded_rows(workload) and not _spells_rows(height, cpu)) else height
-    taps, step = _taps_of_a_line(workload), kh * kw * ci
+    taps, step = () if is_of_bytes(weight.shape) else _taps_of_a_line(workload), kh * kw * ci
     return Nest(
         width, batch * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow,
         below=below, is_ragged=True, has_rest=has_rest, group=chunks // groups if groups > 1 else 0,
@@ -169,6 +181,8 @@ def _not_winograd(workload: Workload) -> str | None:
     """Why Winograd's algorithm cannot compute this convolution; None if it can."""
     weight: Any = workload.types[1]
     kernel, attrs = weight.static[2:4], workload.attrs
+    if is_of_bytes(weight.shape):
+        return "its transforms need more than bytes"
     if isinstance(attrs, FramesConv2DAttrs):
         return f"it reads {attrs.frames} frames for a result"
     if kernel != (3, 3):
@@ -182,6 +196,9 @@ def _not_winograd(workload: Workload) -> str | None:
     "nn.contrib_conv2d_frames_NCHWc", family="cpu", name="direct_frames", compute=direct_compute, explain=explain_direct
 )
 @implement(
+    "nn.contrib_conv2d_NCHWc_int8", family="cpu", name="direct_bytes", compute=direct_compute, explain=explain_direct
+)
+@implement(
     "nn.contrib_conv2d_NCHWc", family="cpu", name="direct_blocked", compute=direct_compute, explain=explain_direct
 )
 def direct_blocked(schedule: te.Schedule, fused: Fused) -> None:
@@ -189,8 +206,13 @@ def direct_blocked(schedule: te.Schedule, fused: Fused) -> None:
     schedule_in_tiles(schedule, fused, _tile_output)
 
 
-def schedule_in_tiles(schedule: te.Schedule, fused: Fused, tile_output: TileRule) -> None:
-    """The sum in registers at a tile of the output, as `tile_output` makes it; consumers between the two there too."""
+def schedule_in_tiles(
+    schedule: te.Schedule, fused: Fused, tile_output: TileRule, own: Sequence[te.Tensor] = ()
+) -> None:
+    """The sum in registers at a tile of the output, as `tile_output` makes it; consumers between the two there too.
+
+    `own`: stages that are left to `tile_output`.
+    """
     (conv,) = fused.anchor
     cpu = cpu_model(fused.workload.target)
     kept = schedule_injective(schedule, fused)
@@ -199,6 +221,7 @@ def schedule_in_tiles(schedule: te.Schedule, fused: Fused, tile_output: TileRule
         for tensor in kept:
             schedule_stage(schedule, tensor, cpu)
         return
+    kept = [t for t in kept if all(t.op is not o.op for o in own)]
     after = [t for t in followers(schedule, conv, kept) if t.op is not output.op]
     for tensor in kept:
         if tensor.op is not conv.op and tensor.op is not output.op and tensor not in after:
