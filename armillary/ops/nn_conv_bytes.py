@@ -1,10 +1,11 @@
 """nn.contrib_conv2d_NCHWc_int8, nn.contrib_depthwise_conv2d_NCHWc_int8: convolutions of bytes in blocked layouts.
 
 In: data (N, C/ci, H, W, ci) of uint8 or int8, ci a multiple of 4, as NCHW{ci}c; weight int8 (O/co, I/ci, KH, KW, ci/4,
-co, 4): what one dot product takes lies together. A depthwise weight (C/c, KH, KW/4, c, 4) has four taps of a line
+co, 4): what one dot product takes lies together. Its blocks may be longer than the data's, a multiple of them, with
+zeros behind the last channel: matrix tiles take 64. A depthwise weight (C/c, KH, KW/4, c, 4) has four taps of a line
 together, zeros behind the last. Out: int32 sums (N, O/co, OH, OW, co), exact; padding counts as zeros. Made by
-alter-op-layout from nn.conv2d of bytes; zero points have been folded before (qnn_bytes.py).
-Schedules: schedules/cpu/conv2d_blocked.py, conv2d_depthwise_bytes.py. Floats: nn_conv_blocked.py.
+alter-op-layout from nn.conv2d of bytes; zero points have been folded before (qnn_bytes.py). Schedules:
+conv2d_blocked.py, conv2d_tiles.py, conv2d_depthwise_bytes.py of schedules/cpu. Floats: nn_conv_blocked.py.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ def _infer(attrs: BytesConv2DAttrs, data: Type, weight: Type) -> TensorType:
     _check_dtypes(op, attrs, x, w)
     blocks, ci = known(x.shape[1]), known(x.shape[4])
     o_blocks, i_blocks, quads, taken = (known(w.shape[n]) for n in (0, 1, 4, 6))
-    if taken != WORD or ci != WORD * (quads or 0) or blocks != (i_blocks or 0) * attrs.groups:
+    own = WORD * (quads or 0)
+    fits = blocks == (i_blocks or 0) * attrs.groups if own == ci else _fits_longer(attrs, blocks, ci, i_blocks, own)
+    if taken != WORD or not fits:
         raise TypeMismatch(
             f"{op}: the weight takes {i_blocks} blocks of {quads} times {taken} channels per group, the data has "
             f"{blocks} of {ci} in {attrs.groups} groups"
@@ -91,6 +94,13 @@ def _infer(attrs: BytesConv2DAttrs, data: Type, weight: Type) -> TensorType:
         raise TypeMismatch(f"{op}: {o_blocks} output blocks cannot be divided into {attrs.groups} groups")
     size = _size(op, attrs, x, (known(w.shape[2]) or 1, known(w.shape[3]) or 1))
     return TensorType((x.shape[0], w.shape[0], *size, w.shape[5]), DType(attrs.out_dtype))
+
+
+def _fits_longer(attrs: Any, blocks: int | None, ci: int | None, i_blocks: int | None, own: int) -> bool:
+    """Whether weight blocks of `own` channels, longer than the data's, are as many as the data needs."""
+    if None in (blocks, ci, i_blocks) or attrs.groups != 1:
+        return False
+    return bool(ci) and own % ci == 0 and i_blocks == -(-blocks * ci // own)  # type: ignore[operator]
 
 
 def _unpacked(weight: Array) -> Array:
@@ -102,6 +112,7 @@ def _unpacked(weight: Array) -> Array:
 @conv2d_bytes.reference
 def _reference(attrs: BytesConv2DAttrs, data: Array, weight: Array) -> Array:
     x, w = unblock(data.astype(np.int32)), _unpacked(weight.astype(np.int32))
+    w = w[:, : x.shape[1] // attrs.groups]
     y = convolve(x, w, window(conv2d_bytes.name, attrs, 2), attrs.groups)
     o_blocks, block = weight.shape[0], weight.shape[5]
     blocked = y.reshape(y.shape[0], o_blocks, block, *y.shape[2:]).transpose(0, 1, 3, 4, 2)
@@ -112,15 +123,18 @@ def _reference(attrs: BytesConv2DAttrs, data: Array, weight: Array) -> Array:
 def _compute(attrs: BytesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     win = window(conv2d_bytes.name, attrs, 2)
     padded = te_pad(data, [(0, 0), (0, 0), *win.pads, (0, 0)])
-    o_blocks, i_blocks, kh, kw, quads, _, _ = weight.shape
-    extents = [i_blocks, kh, kw, quads, WORD]
-    ico, ry, rx, icq, k = axes = reduce_axes(extents, ["ic_outer", "kh", "kw", "ic_quad", "ic_byte"])
+    o_blocks, i_blocks, kh, kw, quads, _, _ = te.static_shape(weight)
+    blocks, ci = te.static_shape(data)[1], te.static_shape(data)[4]
+    per_group = blocks * ci // attrs.groups
+    own = quads * WORD
+    channel, ry, rx = axes = reduce_axes([per_group, kh, kw], ["ic", "kh", "kw"])
     (sy, sx), (dy, dx) = win.strides, win.dilation
 
     def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
-        block = ico if attrs.groups == 1 else ob // (o_blocks // attrs.groups) * i_blocks + ico
-        lhs = padded(n, block, y * sy + ry * dy, x * sx + rx * dx, WORD * icq + k)
-        return te.sum(lhs.astype("int32") * weight(ob, ico, ry, rx, icq, oi, k).astype("int32"), axis=axes)
+        place = channel if attrs.groups == 1 else ob // (o_blocks // attrs.groups) * per_group + channel
+        lhs = padded(n, place // ci, y * sy + ry * dy, x * sx + rx * dx, place % ci)
+        of = (channel // own, ry, rx, channel % own // WORD, oi, channel % WORD)
+        return te.sum(lhs.astype("int32") * weight(ob, *of).astype("int32"), axis=axes)
 
     return te.compute(output_shape(attrs, data, weight), element, name="conv2d_bytes", tag="conv2d_bytes")
 
@@ -131,6 +145,8 @@ def _samples() -> Iterator[Sample]:
     yield Sample(BytesConv2DAttrs(padding=(1, 1)), (u8, i8), domain=(-128, 255))
     stem = BytesConv2DAttrs(strides=(2, 2), padding=(0, 1, 2, 1), dilation=(1, 2))
     yield Sample(stem, (tensor("uint8", 1, 1, 7, 8, 4), tensor("int8", 2, 1, 3, 3, 1, 16, 4)), domain=(-128, 255))
+    tiles = tensor("uint8", 1, 6, 5, 4, 16), tensor("int8", 2, 2, 3, 2, 16, 16, 4)
+    yield Sample(BytesConv2DAttrs(padding=(1, 1), strides=(2, 1)), tiles, domain=(-128, 255))
     grouped = BytesConv2DAttrs(groups=2)
     yield Sample(grouped, (tensor("int8", 1, 4, 4, 4, 4), tensor("int8", 2, 2, 3, 3, 1, 4, 4)), domain=(-128, 127))
 
@@ -154,8 +170,9 @@ def _infer_depthwise(attrs: BytesDepthwiseAttrs, data: Type, weight: Type) -> Te
     kh, kw = attrs.kernel_size or (0, 0)
     wanted = (x.shape[1], kh, -(-kw // WORD), x.shape[4], WORD)
     if w.shape != wanted:
-        raise TypeMismatch(f"{op}: the weight is {w.shape}, wanted {wanted} for a kernel_size of {attrs.kernel_size}")
-    return TensorType((x.shape[0], x.shape[1], *_size(op, attrs, x, tap_counts(attrs)), x.shape[4]), DType(attrs.out_dtype))
+        raise TypeMismatch(f"{op}: the weight is {w.shape}, wanted {wanted} by kernel_size {attrs.kernel_size}")
+    size = _size(op, attrs, x, tap_counts(attrs))
+    return TensorType((x.shape[0], x.shape[1], *size, x.shape[4]), DType(attrs.out_dtype))
 
 
 def tap_counts(attrs: Any) -> tuple[int, int]:
@@ -225,9 +242,9 @@ def depthwise_compute(attrs: BytesDepthwiseAttrs, data: Tensor, weight: Tensor) 
 
 @depthwise_bytes.samples
 def _samples_depthwise() -> Iterator[Sample]:
-    plain = BytesDepthwiseAttrs(groups=16, padding=(1, 1), kernel_size=(3, 3))
+    plain = BytesDepthwiseAttrs(groups=16, padding=(1, 1), kernel_size=(3, 4))
     yield Sample(plain, (tensor("uint8", 1, 2, 6, 7, 8), tensor("int8", 2, 3, 1, 8, 4)), domain=(-128, 255))
-    wide = BytesDepthwiseAttrs((2, 1), (2, 1, 0, 3), (1, 2), groups=4, kernel_size=(2, 5), pad_value=9)
+    wide = BytesDepthwiseAttrs((2, 1), (2, 1, 0, 3), (1, 2), groups=4, kernel_size=(2, 8), pad_value=9)
     yield Sample(wide, (tensor("uint8", 2, 1, 7, 12, 4), tensor("int8", 1, 2, 2, 4, 4)), domain=(-128, 255))
 
 
@@ -235,5 +252,5 @@ def _samples_depthwise() -> Iterator[Sample]:
 def _bad_depthwise() -> Iterator[BadSample]:
     u8 = tensor("uint8", 1, 2, 6, 6, 8)
     three = BytesDepthwiseAttrs(kernel_size=(3, 3))
-    yield BadSample(three, (u8, tensor("int8", 2, 3, 1, 8, 3)), r"the weight is \(2, 3, 1, 8, 3\)")
+    yield BadSample(three, (u8, tensor("int8", 2, 3, 1, 8, 3)), "by kernel_size (3, 3)")
     yield BadSample(three, (u8, tensor("uint8", 2, 3, 1, 8, 4)), "wanted bytes, int8 and int32")

@@ -14,6 +14,7 @@ from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Function, const
 from armillary.relay.walk import substitute
+from armillary.target.cost_bytes import Shape, ranked_blocks, tiled_channels
 from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 
@@ -105,7 +106,32 @@ def test_targets_with_dot_products_use_them(target: str, case: Any) -> None:
     library = built(convolution(case, dtype, 0), target)
     text = library.get_source("relay")
     assert "NCHWc_int8(" in text and "float32]) -> Tensor" not in text.split("NCHWc_int8(")[0], text
-    assert ("vpdpbusd" if target != ARM else "sdot") in library.get_lib().get_source("asm")
+    code = library.get_lib().get_source("asm")
+    assert ("sdot" if target == ARM else "vpdpbusd") in code or (has_tiles(target) and "tdpb" in code)
+
+
+def has_tiles(target: str) -> bool:
+    return cpu_model(target).has_tiles
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_vectors_give_what_tiles_do(case: Any) -> None:
+    """Every processor with tiles runs the code of older ones, which have vectors alone."""
+    check(convolution(case, "uint8", 3), "llvm -mcpu=cascadelake" if has_tiles("llvm") else "llvm")
+
+
+def test_tiles_are_chosen_for_many_channels_alone() -> None:
+    server, small = cpu_model("llvm -mcpu=sapphirerapids"), cpu_model("llvm -mcpu=znver4")
+    assert tiled_channels(64, 64, 9, 1, server) == 64 and tiled_channels(512, 512, 1, 1, server) == 64
+    assert tiled_channels(4, 64, 49, 4, server) == 0 and tiled_channels(512, 512, 9, 1, small) == 0
+
+
+@pytest.mark.parametrize("size", [(56, 56), (14, 14), (7, 7), (1, 49), (5, 33), (19, 19)])
+def test_a_block_of_tiles_fits_the_image_and_the_eight_registers(size: tuple[int, int]) -> None:
+    for block, cycles in ranked_blocks(Shape(*size, 12, 9), cpu_model("llvm -mcpu=sapphirerapids")):
+        pixels = block.tall * block.beside
+        assert pixels * block.columns + pixels + block.columns <= 8 and block.pixels <= 16 and cycles > 0
+        assert block.along <= size[1] and block.tall <= size[0]
 
 
 def test_without_dot_products_the_product_is_in_float() -> None:

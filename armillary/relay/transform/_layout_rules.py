@@ -25,6 +25,7 @@ from armillary.relay.transform._layout_shuffle import channel_shuffle
 from armillary.relay.transform._layout_views import strided_slice, take
 from armillary.relay.transform._rules import is_from_constants
 from armillary.relay.types import TensorType
+from armillary.target.cost_bytes import DEPTH, SIDE, tiled_channels
 from armillary.target.cost_few import has_terms_in_lanes
 from armillary.target.cpu import CpuModel
 
@@ -131,13 +132,25 @@ def _conv2d_bytes(expr: Call, have: Changes, request: Request, weight: tuple[int
     outer = _agreed(expr, weight[0] // expr.attrs.groups, request)
     if not outer:
         return None
-    found = _blocked("nn.contrib_conv2d_NCHWc_int8", expr, inner, outer, f"OIHW{inner}i{outer}o")
-    words = (weight[0] // outer, weight[1] // inner, *weight[2:], inner // WORD, WORD, outer)
+    found = _blocked("nn.contrib_conv2d_NCHWc_int8", expr, inner, outer, "OIHW")
+    together = _tiled_channels(expr, weight, inner, outer, request.cpu) or inner
+    chunks, blocks = weight[0] // outer, -(-weight[1] // together)
+    words = (chunks, outer, blocks, together // WORD, WORD, *weight[2:])
 
     def packed(kernel: Expr) -> Expr:
-        return get_op("transpose")(reshape_to(kernel, words), axes=(0, 1, 2, 3, 4, 6, 5))
+        if weight[1] % together:
+            kernel = get_op("nn.pad")(kernel, pad_width=((0, 0), (0, -weight[1] % together), (0, 0), (0, 0)))
+        return get_op("transpose")(reshape_to(kernel, words), axes=(0, 2, 5, 6, 3, 1, 4))
 
-    return _in_words(found, packed, {"kernel_layout": f"OIHW{inner // WORD}i{outer}o{WORD}i"})
+    return _in_words(found, packed, {"kernel_layout": f"OIHW{together // WORD}i{outer}o{WORD}i"})
+
+
+def _tiled_channels(expr: Call, weight: tuple[int, ...], inner: int, outer: int, cpu: CpuModel | None) -> int:
+    """How many channels the weight takes together for matrix tiles; 0: it does not."""
+    if cpu is None or expr.attrs.groups != 1 or outer != SIDE or DEPTH % inner:
+        return 0
+    outputs, inputs, *kernel = weight
+    return tiled_channels(inputs, outputs, math.prod(kernel), math.prod(expr.attrs.strides), cpu)
 
 
 def _in_words(choice: LayoutChoice, packed: Callable[[Expr], Expr], changes: dict[str, Any]) -> LayoutChoice:

@@ -192,12 +192,20 @@ def _not_winograd(workload: Workload) -> str | None:
     return None
 
 
+def _has_longer_blocks(workload: Workload) -> str | None:
+    data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
+    if weight[4] * WORD == data[4]:
+        return None
+    return f"the weight takes {weight[4] * WORD} channels together, the data has blocks of {data[4]}"
+
+
 @implement(
     "nn.contrib_conv2d_frames_NCHWc", family="cpu", name="direct_frames", compute=direct_compute, explain=explain_direct
 )
 @implement(
-    "nn.contrib_conv2d_NCHWc_int8", family="cpu", name="direct_bytes", compute=direct_compute, explain=explain_direct
-)
+    "nn.contrib_conv2d_NCHWc_int8", family="cpu", name="direct_bytes", when=_has_longer_blocks, compute=direct_compute,
+    explain=explain_direct,
+)  # fmt: skip
 @implement(
     "nn.contrib_conv2d_NCHWc", family="cpu", name="direct_blocked", compute=direct_compute, explain=explain_direct
 )
