@@ -39,11 +39,12 @@ from armillary.relay.types import Dim, TensorType, Type
 
 @record
 class BytesConv2DAttrs(Conv2DAttrs):
-    """The attributes of nn.conv2d, with blocked layouts."""
+    """The attributes of nn.conv2d, with blocked layouts; `pad_value` is what the padding holds."""
 
     data_layout: str = "NCHW16c"
     kernel_layout: str = "OIHW4i16o4i"
     out_dtype: str = "int32"
+    pad_value: int = 0
 
 
 @record
@@ -109,11 +110,18 @@ def _unpacked(weight: Array) -> Array:
     return weight.transpose(0, 5, 1, 4, 6, 2, 3).reshape(ob * co, ib * q * WORD, kh, kw)
 
 
+def _unpadded(op: str, attrs: Any, x: Array, w: Array) -> tuple[Array, Array, Window]:
+    """Data with its padding written out, the weight, and the window that is left."""
+    win = window(op, attrs, 2)
+    padded = np.pad(x, ((0, 0), (0, 0), *win.pads), constant_values=attrs.pad_value)
+    return padded, w, Window(win.strides, win.dilation, ((0, 0), (0, 0)))
+
+
 @conv2d_bytes.reference
 def _reference(attrs: BytesConv2DAttrs, data: Array, weight: Array) -> Array:
     x, w = unblock(data.astype(np.int32)), _unpacked(weight.astype(np.int32))
     w = w[:, : x.shape[1] // attrs.groups]
-    y = convolve(x, w, window(conv2d_bytes.name, attrs, 2), attrs.groups)
+    y = convolve(*_unpadded(conv2d_bytes.name, attrs, x, w), attrs.groups)
     o_blocks, block = weight.shape[0], weight.shape[5]
     blocked = y.reshape(y.shape[0], o_blocks, block, *y.shape[2:]).transpose(0, 1, 3, 4, 2)
     return np.ascontiguousarray(blocked)
@@ -122,7 +130,7 @@ def _reference(attrs: BytesConv2DAttrs, data: Array, weight: Array) -> Array:
 @conv2d_bytes.compute
 def _compute(attrs: BytesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     win = window(conv2d_bytes.name, attrs, 2)
-    padded = te_pad(data, [(0, 0), (0, 0), *win.pads, (0, 0)])
+    padded = te_pad(data, [(0, 0), (0, 0), *win.pads, (0, 0)], attrs.pad_value)
     o_blocks, i_blocks, kh, kw, quads, _, _ = te.static_shape(weight)
     blocks, ci = te.static_shape(data)[1], te.static_shape(data)[4]
     per_group = blocks * ci // attrs.groups
@@ -143,10 +151,10 @@ def _compute(attrs: BytesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
 def _samples() -> Iterator[Sample]:
     u8, i8 = tensor("uint8", 1, 2, 6, 5, 8), tensor("int8", 1, 2, 3, 3, 2, 8, 4)
     yield Sample(BytesConv2DAttrs(padding=(1, 1)), (u8, i8), domain=(-128, 255))
-    stem = BytesConv2DAttrs(strides=(2, 2), padding=(0, 1, 2, 1), dilation=(1, 2))
+    stem = BytesConv2DAttrs(strides=(2, 2), padding=(0, 1, 2, 1), dilation=(1, 2), pad_value=7)
     yield Sample(stem, (tensor("uint8", 1, 1, 7, 8, 4), tensor("int8", 2, 1, 3, 3, 1, 16, 4)), domain=(-128, 255))
     tiles = tensor("uint8", 1, 6, 5, 4, 16), tensor("int8", 2, 2, 3, 2, 16, 16, 4)
-    yield Sample(BytesConv2DAttrs(padding=(1, 1), strides=(2, 1)), tiles, domain=(-128, 255))
+    yield Sample(BytesConv2DAttrs(padding=(1, 1), strides=(2, 1), pad_value=3), tiles, domain=(-128, 255))
     grouped = BytesConv2DAttrs(groups=2)
     yield Sample(grouped, (tensor("int8", 1, 4, 4, 4, 4), tensor("int8", 2, 2, 3, 3, 1, 4, 4)), domain=(-128, 127))
 
@@ -195,9 +203,7 @@ def _reference_depthwise(attrs: BytesDepthwiseAttrs, data: Array, weight: Array)
     blocks, kh, quads, block, _ = weight.shape
     w = weight.astype(np.int32).transpose(0, 3, 1, 2, 4).reshape(blocks * block, 1, kh, quads * WORD)
     w = w[..., : tap_counts(attrs)[1]]
-    win = window(depthwise_bytes.name, attrs, 2)
-    x = np.pad(x, ((0, 0), (0, 0), *win.pads), constant_values=attrs.pad_value)
-    y = convolve(x, w, Window(win.strides, win.dilation, ((0, 0), (0, 0))), x.shape[1])
+    y = convolve(*_unpadded(depthwise_bytes.name, attrs, x, w), x.shape[1])
     return np.ascontiguousarray(y.reshape(y.shape[0], blocks, block, *y.shape[2:]).transpose(0, 1, 3, 4, 2))
 
 

@@ -97,8 +97,12 @@ def _padded(attrs: Any, data: Expr, weight: Array, point: int) -> tuple[Expr, Ar
     more = -weight.shape[1] % WORD if attrs.groups == 1 else 0
     if not more and (point == 0 or not any((top, bottom, left, right))):
         return data, weight, (top, left, bottom, right)
-    margins = ((0, 0), (0, more), (top, bottom), (left, right))
+    if more:  # by itself: what pads an image may become a part of the convolution
+        data = pad(data, pad_width=((0, 0), (0, more), (0, 0), (0, 0)))
     filled = np.pad(weight, ((0, 0), (0, more), (0, 0), (0, 0)))
+    if point == 0 or not any((top, bottom, left, right)):
+        return data, filled, (top, left, bottom, right)
+    margins = ((0, 0), (0, 0), (top, bottom), (left, right))
     return pad(data, pad_width=margins, pad_value=float(point)), filled, (0, 0, 0, 0)
 
 

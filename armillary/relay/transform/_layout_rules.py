@@ -23,7 +23,7 @@ from armillary.relay.transform._layout_engine import Change, LayoutChoice, Layou
 from armillary.relay.transform._layout_plan import PLAIN, stays_plain
 from armillary.relay.transform._layout_shuffle import channel_shuffle
 from armillary.relay.transform._layout_views import strided_slice, take
-from armillary.relay.transform._rules import is_from_constants
+from armillary.relay.transform._rules import is_from_constants, op_name
 from armillary.relay.types import TensorType
 from armillary.target.cost_bytes import DEPTH, SIDE, tiled_channels
 from armillary.target.cost_few import has_terms_in_lanes
@@ -159,7 +159,7 @@ def _in_words(choice: LayoutChoice, packed: Callable[[Expr], Expr], changes: dic
     def build(args: Sequence[Expr]) -> Expr:
         made = choice.build((args[0], packed(args[1])))
         assert isinstance(made, Call), "of the blocked operator"
-        return Call(made.op, made.args, dataclasses.replace(made.attrs, **changes), made.span)
+        return _pads_itself(made, dataclasses.replace(made.attrs, **changes))
 
     return LayoutChoice(choice.inputs, build, choice.output)
 
@@ -172,22 +172,23 @@ def _depthwise_bytes(expr: Call, have: Changes, request: Request, shape: tuple[i
         return None
     found = _blocked("nn.contrib_depthwise_conv2d_NCHWc_int8", expr, block, block, "OIHW")
     words, size = Constant(words_of_taps(weight.data, block), weight.span), weight.data.shape[2:]
-    packed = _in_words(found, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{WORD}w"})
-    return dataclasses.replace(packed, build=lambda args: _pads_itself(packed.build(args)))
+    return _in_words(found, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{WORD}w"})
 
 
-def _pads_itself(expr: Expr) -> Expr:
-    """depthwise(pad(x, value))  ->  depthwise(x) with that padding: it copies its data with padding in any case"""
-    assert isinstance(expr, Call), "of the blocked operator"
+def _pads_itself(expr: Call, attrs: Any) -> Call:
+    """convolution(pad(x, value))  ->  convolution(x) with that padding, which its kernel writes where it reads"""
     data, weight = expr.args
-    if not isinstance(data, Call) or data.op is not get_op("nn.pad") or data.attrs.pad_mode != "constant":
-        return expr
-    batch, blocks, (top, bottom), (left, right), lanes = data.attrs.pad_width
-    if any((*batch, *blocks, *lanes, *expr.attrs.padding)):
-        return expr
-    padding, value = (top, left, bottom, right), int(data.attrs.pad_value)
-    attrs = dataclasses.replace(expr.attrs, padding=padding, pad_value=value)
-    return Call(expr.op, (data.args[0], weight), attrs, expr.span)
+    moved = data if op_name(data) == "layout_transform" and isinstance(data, Call) else None
+    padded = data if moved is None else moved.args[0]
+    if op_name(padded) != "nn.pad" or not isinstance(padded, Call) or padded.attrs.pad_mode != "constant":
+        return Call(expr.op, expr.args, attrs, expr.span)
+    outer, inner = padded.attrs.pad_width[:2], padded.attrs.pad_width[4:]
+    (top, bottom), (left, right) = padded.attrs.pad_width[2:4]
+    if any(map(any, (*outer, *inner, attrs.padding))) or (moved is not None and moved.attrs.src_layout != "NCHW"):
+        return Call(expr.op, expr.args, attrs, expr.span)
+    attrs = dataclasses.replace(attrs, padding=(top, left, bottom, right), pad_value=int(padded.attrs.pad_value))
+    source = padded.args[0] if moved is None else Call(moved.op, (padded.args[0],), moved.attrs, moved.span)
+    return Call(expr.op, (source, weight), attrs, expr.span)
 
 
 def _is_winograd(expr: Call, weight: tuple[int, ...]) -> bool:

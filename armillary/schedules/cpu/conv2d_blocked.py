@@ -34,7 +34,7 @@ from armillary.schedules.cpu.common import (
     longest_part,
     static_extent,
 )
-from armillary.schedules.cpu.default import schedule_injective, schedule_stage
+from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target.cost import (
     SHOWN_INPUT,
@@ -51,6 +51,7 @@ from armillary.target.cost import (
 )
 from armillary.target.cost_winograd import TILES, best_plan, estimate
 from armillary.target.cpu import CpuModel, cpu_model
+from armillary.tir import build as T
 
 FLOAT = 4
 MAX_SUMS_BYTES = 128 * 1024  # of the sums of a block of lines that wait in memory for the next part
@@ -85,8 +86,13 @@ def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     axes = [te.reduce_axis((0, n), name=name) for name, n in extents.items()]
     places: list[Any] = [axis.var for axis in axes]  # Any: the operators of variables are installed by tir.build
     ico, ry, rx, ici = places
+    shape = output_shape(attrs, data, weight)
     (sy, sx), (dy, dx) = win.strides, win.dilation
-    (top, _), (left, _) = win.pads
+    if getattr(attrs, "pad_value", 0):
+        data, pads = _with_border(data, win.pads, attrs.pad_value), ((0, 0), (0, 0))
+    else:
+        pads = win.pads
+    (top, _), (left, _) = pads
     is_film = isinstance(attrs, FramesConv2DAttrs)
 
     def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
@@ -97,7 +103,7 @@ def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
             image, on_film = frame - attrs.frame_padding[0], lies_inside(frame, data.shape[0], attrs.frame_padding)
         row, column = y * sy + ry * dy, x * sx + rx * dx
         # `likely` asks loop partition to peel the border tiles of a row; the test of rows stays outside the inner loops
-        on_row, on_column = (lies_inside(at, data.shape[2 + a], win.pads[a]) for a, at in enumerate((row, column)))
+        on_row, on_column = (lies_inside(at, data.shape[2 + a], pads[a]) for a, at in enumerate((row, column)))
         inside = te.all(on_film, on_row, te.likely(on_column))
         place = (image, block, row - top, column - left)
         if is_of_bytes(weight.shape):
@@ -107,11 +113,29 @@ def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
             product = data(*place, ici).astype(dtype) * weight(ob, ico, ry, rx, ici, oi).astype(dtype)
         return te.sum(product, axis=axes, where=inside)
 
-    shape = output_shape(attrs, data, weight)
     if is_film:
         shape = (frame_count(attrs, data), *shape[1:])
     made: te.Tensor = te.compute(shape, element, name="conv2d", tag="conv2d_NCHWc")
     return made
+
+
+def _with_border(data: te.Tensor, pads: Any, value: int) -> te.Tensor:
+    """A copy of the data with `value` around it: the products of a zero point are no zeros."""
+    (top, bottom), (left, right) = pads
+    batch, blocks, height, width, lanes = te.static_shape(data)
+
+    def element(n: Any, block: Any, y: Any, x: Any, lane: Any) -> Any:
+        inside = te.all(*([y >= top, y < height + top]), te.likely(te.all(x >= left, x < width + left)))
+        return te.if_then_else(inside, data(n, block, y - top, x - left, lane), T.const(value, data.dtype))
+
+    shape = (batch, blocks, height + top + bottom, width + left + right, lanes)
+    made: te.Tensor = te.compute(shape, element, name="data_pad", tag=PACKED)
+    return made
+
+
+def border_of(conv: te.Tensor) -> list[te.Tensor]:
+    """The copy with a border that a convolution reads, if it does."""
+    return [t for t in conv.op.input_tensors if t.op.name == "data_pad"]
 
 
 def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
@@ -211,7 +235,14 @@ def _has_longer_blocks(workload: Workload) -> str | None:
 )
 def direct_blocked(schedule: te.Schedule, fused: Fused) -> None:
     """Register-tiled direct convolution."""
-    schedule_in_tiles(schedule, fused, _tile_output)
+    (conv,) = fused.anchor
+    border = border_of(conv)
+    schedule_in_tiles(schedule, fused, _tile_output, own=border)
+    for copy in border:
+        stage = schedule[copy]
+        batch, block, row, _, lane = stage.op.axis
+        stage.parallel(fuse_all(stage, [batch, block, row]))
+        stage.vectorize(lane)
 
 
 def schedule_in_tiles(

@@ -79,7 +79,7 @@ def _packed(attrs: Any, data: te.Tensor, weight: te.Tensor, block: Block, shape:
         beside = ([x >= left] if left else []) + ([x < width + left] if size[1] > width + left else [])
         inside = te.all(*tests, te.likely(te.all(*beside))) if beside else te.all(*tests)
         taken = data(n, source, y - top, x - left, lane)
-        return te.if_then_else(inside, taken, T.const(0, data.dtype)) if tests or beside else taken
+        return te.if_then_else(inside, taken, T.const(attrs.pad_value, data.dtype)) if tests or beside else taken
 
     made: te.Tensor = te.compute((batch, wide, *size, parts, ci), element, name="packed", tag=PACKED)
     return made
