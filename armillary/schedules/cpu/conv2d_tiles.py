@@ -16,7 +16,7 @@ from armillary import te
 from armillary.ops.nn_conv import Window, window
 from armillary.ops.nn_conv_blocked import output_shape
 from armillary.ops.nn_dense import WORD
-from armillary.schedules.cpu.common import fuse_all
+from armillary.schedules.cpu.common import compute_in_tile, followers, fuse_all
 from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target import Target
@@ -180,8 +180,10 @@ def byte_tiles(schedule: te.Schedule, fused: Fused) -> None:
         output = anchor  # what reads the sums has another shape: they are stored first
         schedule[anchor].compute_root()
         kept = [s.op.output(0) for s in schedule.stages if any(s.op is t.op for t in (anchor, *kept))]
+    read = [] if output is anchor else followers(schedule, sums, kept)
+    after = [t for t in read if t.op is not output.op]
     for tensor in kept:
-        if all(tensor.op is not own.op for own in (output, sums, packed)):
+        if all(tensor.op is not own.op for own in (output, sums, packed, *after)):
             schedule_stage(schedule, tensor, cpu)
     _schedule_copy(schedule[packed])
     data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
@@ -195,6 +197,7 @@ def byte_tiles(schedule: te.Schedule, fused: Fused) -> None:
     stage.vectorize(lane)
     stage.unroll(chunk)
     stage.parallel(fuse_all(stage, [batch, group, lines]))
+    compute_in_tile(schedule, after, stage, x)
     schedule[sums].compute_at(stage, parts)
     made = schedule[sums]
     made.tensorize(made.op.axis[0], _intrinsic(block, sums, window(OPERATOR, workload.attrs, 2)))
