@@ -131,7 +131,7 @@ def _reference(attrs: BytesConv2DAttrs, data: Array, weight: Array) -> Array:
 def _compute(attrs: BytesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     win = window(conv2d_bytes.name, attrs, 2)
     padded = te_pad(data, [(0, 0), (0, 0), *win.pads, (0, 0)], attrs.pad_value)
-    o_blocks, i_blocks, kh, kw, quads, _, _ = te.static_shape(weight)
+    o_blocks, _, kh, kw, quads, _, _ = te.static_shape(weight)
     blocks, ci = te.static_shape(data)[1], te.static_shape(data)[4]
     per_group = blocks * ci // attrs.groups
     own = quads * WORD

@@ -88,10 +88,9 @@ def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     ico, ry, rx, ici = places
     shape = output_shape(attrs, data, weight)
     (sy, sx), (dy, dx) = win.strides, win.dilation
+    pads = win.pads
     if getattr(attrs, "pad_value", 0):
-        data, pads = _with_border(data, win.pads, attrs.pad_value), ((0, 0), (0, 0))
-    else:
-        pads = win.pads
+        data, pads = _with_border(data, pads, attrs.pad_value), ((0, 0), (0, 0))
     (top, _), (left, _) = pads
     is_film = isinstance(attrs, FramesConv2DAttrs)
 
@@ -125,7 +124,7 @@ def _with_border(data: te.Tensor, pads: Any, value: int) -> te.Tensor:
     batch, blocks, height, width, lanes = te.static_shape(data)
 
     def element(n: Any, block: Any, y: Any, x: Any, lane: Any) -> Any:
-        inside = te.all(*([y >= top, y < height + top]), te.likely(te.all(x >= left, x < width + left)))
+        inside = te.all(y >= top, y < height + top, te.likely(te.all(x >= left, x < width + left)))
         return te.if_then_else(inside, data(n, block, y - top, x - left, lane), T.const(value, data.dtype))
 
     shape = (batch, blocks, height + top + bottom, width + left + right, lanes)
