@@ -75,11 +75,12 @@ def _packed(attrs: Any, data: te.Tensor, weight: te.Tensor, block: Block, shape:
     def element(n: Any, b: Any, y: Any, x: Any, part: Any, lane: Any) -> Any:
         source = b * parts + part
         tests = ([y >= top] if top else []) + ([y < height + top] if size[0] > height + top else [])
-        tests += [source < blocks] if wide * parts > blocks else []
         beside = ([x >= left] if left else []) + ([x < width + left] if size[1] > width + left else [])
         inside = te.all(*tests, te.likely(te.all(*beside))) if beside else te.all(*tests)
         taken = data(n, source, y - top, x - left, lane)
-        return te.if_then_else(inside, taken, T.const(attrs.pad_value, data.dtype)) if tests or beside else taken
+        if tests or beside:
+            taken = te.if_then_else(inside, taken, T.const(attrs.pad_value, data.dtype))
+        return te.if_then_else(source < blocks, taken, T.const(0, data.dtype)) if wide * parts > blocks else taken
 
     made: te.Tensor = te.compute((batch, wide, *size, parts, ci), element, name="packed", tag=PACKED)
     return made
