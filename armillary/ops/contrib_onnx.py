@@ -1,9 +1,9 @@
 """Operators of the domain com.microsoft that exporters and graph optimisers write, as operators of Relay.
 
 In: nodes of that domain (LayerNormalization and SimplifiedLayerNormalization also stand in ONNX's own before opset
-17). Out: the arithmetic their documentation gives; quantised ones go through qnn.quantize and qnn.dequantize.
+17). Out: the arithmetic their documentation gives.
 Invariant: an input or attribute that would change the result and is not implemented is refused by name. Gelu:
-nn_activation_onnx.py.
+nn_activation_onnx.py. Quantised operators: contrib_qnn_onnx.py.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from armillary.ops.nn_common import axis_of, call, reshape_to
 from armillary.ops.nn_dense_onnx import times, transposed, type_of
 from armillary.ops.nn_norm import narrowed, widened
 from armillary.ops.nn_norm_onnx import layer_normalization
-from armillary.ops.qnn_onnx import _product
-from armillary.ops.qnn_quantize import dequantize, quantize
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, OnnxNode, from_onnx, onnx_rule
 
 DOMAIN = "com.microsoft"
 
 
-def _refuse_inputs(node: OnnxNode, numbers: range, what: str) -> None:
+def refuse_inputs(node: OnnxNode, numbers: range, what: str) -> None:
+    """Refuse a node that gives one of those inputs."""
     given = [k for k in numbers if not node.missing(k)]
     if given:
         raise UnsupportedError(f"{node.op_type} node {node.name!r}: input {given[0]} ({what}) is not supported")
@@ -194,15 +193,19 @@ def _padding_bias(node: OnnxNode, index: int, keys: int) -> Expr | None:
 @from_onnx("Attention", domain=DOMAIN)
 def attention(node: OnnxNode) -> list[Expr]:
     """Self-attention with one projection for queries, keys and values."""
-    _refuse_inputs(node, range(4, 7), "a cache of earlier keys and values")
-    if node.int("do_rotary", 0):
-        raise UnsupportedError(f"Attention node {node.name!r}: rotary positions are not supported")
+    refuse_inputs(node, range(4, 7), "a cache of earlier keys and values")
     projected = times(node.input(0), node.input(1))
-    projected = projected if node.missing(2) else projected + node.input(2)
+    return attended(node, projected if node.missing(2) else projected + node.input(2), 3)
+
+
+def attended(node: OnnxNode, projected: Expr, mask: int) -> list[Expr]:
+    """Attention of queries, keys and values that lie side by side; `mask`: the input that says which keys count."""
+    if node.int("do_rotary", 0):
+        raise UnsupportedError(f"{node.op_type} node {node.name!r}: rotary positions are not supported")
     length, width = type_of(projected).static[1:]
     sizes = [int(n) for n in (node.ints("qkv_hidden_sizes", default=None) or (width // 3,) * 3)]
     parts = call("split", projected, indices_or_sections=(sizes[0], sizes[0] + sizes[1]), axis=2)
-    bias = _padding_bias(node, 3, length)
+    bias = _padding_bias(node, mask, length)
     if node.int("unidirectional", 0):
         ahead = np.triu(np.full((length, length), -1e30, np.float32), 1)[None, None]
         bias = const(ahead) if bias is None else bias + const(ahead)
@@ -212,7 +215,7 @@ def attention(node: OnnxNode) -> list[Expr]:
 @from_onnx("MultiHeadAttention", domain=DOMAIN)
 def multi_head_attention(node: OnnxNode) -> list[Expr]:
     """Attention of given queries, keys and values, each (batch, length, hidden)."""
-    _refuse_inputs(node, range(6, 10), "a cache of earlier keys and values")
+    refuse_inputs(node, range(6, 10), "a cache of earlier keys and values")
     if node.int("unidirectional", 0):
         raise UnsupportedError(f"MultiHeadAttention node {node.name!r}: unidirectional is not supported")
     parts = [node.input(k) for k in range(3)]
@@ -228,71 +231,13 @@ def multi_head_attention(node: OnnxNode) -> list[Expr]:
     return [_attend(node, *parts, bias)]  # type: ignore[call-arg]
 
 
-# --- quantised --------------------------------------------------------------------------------------------------------
-
-
-def _dequantized(node: OnnxNode, first: int) -> Expr:
-    """A tensor that comes as values, scale and zero point."""
-    zero = const(0, "int32") if node.missing(first + 2) else call("cast", node.input(first + 2), dtype="int32")
-    return dequantize(node.input(first), node.input(first + 1), zero)
-
-
-def _quantized(node: OnnxNode, x: Expr, scale: int) -> Expr:
-    dtype = "uint8" if node.missing(scale + 1) else str(node.type_of(scale + 1).dtype)
-    zero = const(0, "int32") if node.missing(scale + 1) else call("cast", node.input(scale + 1), dtype="int32")
-    return quantize(x, node.input(scale), zero, out_dtype=dtype)
-
-
-@from_onnx("QLinearAdd", "QLinearMul", domain=DOMAIN)
-def qlinear_arithmetic(node: OnnxNode) -> Expr:
-    a, b = _dequantized(node, 0), _dequantized(node, 3)
-    return _quantized(node, a + b if node.op_type == "QLinearAdd" else a * b, 6)
-
-
-@from_onnx("QLinearSigmoid", "QLinearLeakyRelu", domain=DOMAIN)
-def qlinear_activation(node: OnnxNode) -> Expr:
-    x = _dequantized(node, 0)
-    if node.op_type == "QLinearSigmoid":
-        return _quantized(node, call("sigmoid", x), 3)
-    return _quantized(node, call("nn.leaky_relu", x, alpha=node.float("alpha", 0.01)), 3)
-
-
-@from_onnx("QLinearGlobalAveragePool", domain=DOMAIN)
-def qlinear_global_average_pool(node: OnnxNode) -> Expr:
-    last = bool(node.int("channels_last", 0))
-    axes = tuple(range(1, node.type_of(0).ndim - 1) if last else range(2, node.type_of(0).ndim))
-    return _quantized(node, call("mean", _dequantized(node, 0), axis=axes, keepdims=True), 3)
-
-
-@from_onnx("QLinearConcat", domain=DOMAIN)
-def qlinear_concat(node: OnnxNode) -> Expr:
-    """Output scale and zero point first, then each input with its own."""
-    parts = tuple(_dequantized(node, k) for k in range(2, len(node.inputs), 3))
-    return _quantized(node, call("concatenate", parts, axis=node.int("axis", 0)), 0)
-
-
-@from_onnx("DynamicQuantizeMatMul", domain=DOMAIN)
-def dynamic_quantize_matmul(node: OnnxNode) -> Expr:
-    """A is quantised by its own range, multiplied in integers, and scaled back."""
-    a = node.input(0)
-    everything = tuple(range(type_of(a).ndim))
-    zero = const(np.float32(0))
-    low = call("minimum", call("min", a, axis=everything, keepdims=False), zero)
-    high = call("maximum", call("max", a, axis=everything, keepdims=False), zero)
-    scale = (high - low) / const(np.float32(255))
-    scale = call("where", call("greater", scale, zero), scale, const(np.float32(1)))
-    shift = call("cast", call("clip", call("round", zero - low / scale), a_min=0.0, a_max=255.0), dtype="int32")
-    data = quantize(a, scale, shift, out_dtype="uint8")
-    weight_zero = const(0, "int32") if node.missing(3) else call("cast", node.input(3), dtype="int32")
-    product = call("cast", _product(data, node.input(1), shift, weight_zero), dtype="float32")
-    result = product * (scale * call("reshape", node.input(2), newshape=(-1,)))
-    return result if node.missing(4) else result + node.input(4)
+# --- weights of few bits ----------------------------------------------------------------------------------------------
 
 
 @from_onnx("MatMulNBits", domain=DOMAIN)
 def matmul_n_bits(node: OnnxNode) -> Expr:
     """Weights in blocks of 4 or 8 bits, known when importing: they are expanded here."""
-    _refuse_inputs(node, range(4, 5), "g_idx")
+    refuse_inputs(node, range(4, 5), "g_idx")
     weight = _expanded(node, int(node.int("K")), int(node.int("N")), int(node.int("bits", 4)))
     node.int("accuracy_level", 0)  # how the product may be computed: ours is as exact as the input's type
     product = times(node.input(0), const(np.ascontiguousarray(weight.T.astype(node.type_of(0).dtype.numpy))))

@@ -131,7 +131,7 @@ def conv_integer(node: OnnxNode) -> Expr:
     return _convolution(node, 0, 1, _zero_point(node, 2), _zero_point(node, 3))
 
 
-def _product(a: Expr, b: Expr, zero: Expr, b_zero: Expr) -> Expr:
+def product(a: Expr, b: Expr, zero: Expr, b_zero: Expr) -> Expr:
     """The int32 matrix product; zero points may be one per row of a and one per column of b."""
     ta, tb = tensor_of(a), tensor_of(b)
     are_single = tensor_of(zero).size == tensor_of(b_zero).size == 1
@@ -150,7 +150,7 @@ def _subtracted(x: Expr, zero: Expr, axis: int) -> Expr:
 
 @from_onnx("MatMulInteger", since=10)
 def matmul_integer(node: OnnxNode) -> Expr:
-    return _product(node.input(0), node.input(1), _zero_point(node, 2), _zero_point(node, 3))
+    return product(node.input(0), node.input(1), _zero_point(node, 2), _zero_point(node, 3))
 
 
 # --- quantised products -----------------------------------------------------------------------------------------------
@@ -185,5 +185,5 @@ def qlinear_conv(node: OnnxNode) -> Expr:
 @from_onnx("QLinearMatMul", since=10)
 def qlinear_matmul(node: OnnxNode) -> Expr:
     """Inputs: a, its scale and zero point, b, its scale and zero point, y's scale and zero point."""
-    total = _product(node.input(0), node.input(3), node.input(2), node.input(5))
+    total = product(node.input(0), node.input(3), node.input(2), node.input(5))
     return _requantized(node, total, (1, 4), 6, -1)
