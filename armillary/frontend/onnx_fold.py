@@ -18,6 +18,7 @@ from armillary.node import map_children, post_order, replace
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from armillary.relay.op import Array, Kind, Op
 from armillary.relay.types import TensorType, Type, tensor_fields
+from armillary.relay.walk import children
 
 _SMALL_RESULT = 1 << 16  # elements
 _SMALL_INPUT = 1 << 20
@@ -33,6 +34,7 @@ class Folder:
         self.stand_ins: dict[int, tuple[Var, Expr]] = {}  # by id: variables of loop bodies, and the values outside
         self._settled: dict[int, tuple[Expr, Expr]] = {}  # by id; the first expression is held so that ids stay unique
         self._closed: dict[int, Expr] = {}  # held for the same reason
+        self._quantised: set[int] = set()  # by id: closed expressions that come from integers by qnn.dequantize
         self._values: dict[int, Any] = {}  # by id of a closed expression: an array or a tuple of arrays
 
     def settle(self, root: Expr, span: Span) -> Expr:
@@ -58,7 +60,9 @@ class Folder:
         if not self._is_closed(expr):
             return expr
         self._closed[id(expr)] = expr
-        if isinstance(expr, Call | TupleGetItem) and self._is_cheap(expr):
+        if self._is_quantised(expr):
+            self._quantised.add(id(expr))  # weights stay integers for the passes that compute with them
+        elif isinstance(expr, Call | TupleGetItem) and self._is_cheap(expr):
             value = self.value(expr)
             if isinstance(value, np.ndarray):
                 constant = Constant(value, expr.span)
@@ -78,6 +82,10 @@ class Folder:
                 pure = op.reference_rule is not None and not op.stateful
                 return pure and all(id(arg) in self._closed for arg in args)
         return False
+
+    def _is_quantised(self, expr: Expr) -> bool:
+        is_source = isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == "qnn.dequantize"
+        return is_source or any(id(part) in self._quantised for part in children(expr))
 
     def _is_cheap(self, expr: Call | TupleGetItem) -> bool:
         inputs = sum(_elements(arg.checked_type) for arg in expr.args) if isinstance(expr, Call) else 0

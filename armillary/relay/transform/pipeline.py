@@ -26,6 +26,7 @@ from armillary.relay.transform.convolution_as_2d import convolution_as_2d
 from armillary.relay.transform.dense_as_conv2d import dense_as_conv2d
 from armillary.relay.transform.dynamic_to_static import dynamic_to_static
 from armillary.relay.transform.eliminate_common_subexpr import eliminate_common_subexpr
+from armillary.relay.transform.fake_quantization_to_integer import fake_quantization_to_integer
 from armillary.relay.transform.fast_math import fast_math
 from armillary.relay.transform.flatten_atrous_conv import flatten_atrous_conv
 from armillary.relay.transform.fold_constant import fold_constant
@@ -66,6 +67,7 @@ from armillary.relay.transform.trim_taps import trim_taps
 from armillary.relay.transform.trim_weights import trim_weights
 from armillary.relay.transform.widen_conv1d import widen_conv1d
 from armillary.relay.transform.widen_halves import widen_halves
+from armillary.relay.transform.widen_per_reader import widen_per_reader
 from armillary.relay.transform.winograd_conv2d import winograd_conv2d
 from armillary.transform import Pass, Sequential
 
@@ -86,6 +88,9 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         to_basic_block_normal_form.bind(),
         # Everything on the target's device.
         plan_devices.bind(target=target),
+        # What is float between dequantize and quantize for want of integer operators is in integers.
+        fake_quantization_to_integer.bind(use_qat=True),
+        infer_type.bind(),
         # Plain integer arithmetic instead of the qnn dialect; operators as users' rules want them.
         qnn_legalize.bind(target=target),
         qnn_canonicalize.bind(target=target),
@@ -129,6 +134,7 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         recognize_attention.bind(),
         simplify_expr.bind(),
         canonicalize_cast.bind(),
+        widen_per_reader.bind(),
         flatten_atrous_conv.bind(),
         trim_taps.bind(),
         conv2d_before_resize.bind(),
