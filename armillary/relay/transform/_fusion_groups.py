@@ -9,6 +9,8 @@ looking at its immediate post-dominator P (the node all of its consumers' paths 
 - round 1: an injective node or tuple joins P if everything up to and with P is at most injective (a transposition stays
   alone before a reshape that nothing follows: the reshape is a view then, and the loops of one axis more are faster);
 - round 2: an at most injective node joins a tuple that is itself part of an injective kernel.
+- last, what widens numbers at the end of one kernel (a cast of bytes, and arithmetic with constants behind it) goes
+  over to the kernel that reads the result, so that bytes lie between them.
 
 Invariant: a group has one node (its root) whose value leaves it, no group spans two scopes, none exceeds `max_depth`
 nodes, a reduction never starts a group, and nothing fuses into or out of opaque operators.
@@ -18,11 +20,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from armillary.relay.expr import Call, Expr, Tuple, TupleGetItem
+from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem
 from armillary.relay.op import Kind, Op
+from armillary.relay.types import TensorType
 from armillary.relay.walk import Scope, children
 
 TRANSPOSITIONS = ("layout_transform", "transpose")
+_POOLS = ("nn.avg_pool2d", "nn.global_avg_pool2d")  # in blocks of channels: they widen what they read
 VIEWS = ("reshape", "expand_dims", "squeeze", "nn.batch_flatten")
 
 
@@ -214,3 +218,66 @@ def _path(groups: Groups, source: int, sink: int) -> list[int]:
                 if user != sink:
                     stack.append(user)
     return found
+
+
+# --- bytes between kernels --------------------------------------------------------------------------------------------
+
+
+def assigned(groups: Groups) -> list[int]:
+    """The group of each node, with what widens a group's result moved to its readers."""
+    found = [groups.find(k) for k in range(len(groups.nodes))]
+    roots = {group: k for k, group in enumerate(found)}  # the last member
+    for group, root in roots.items():
+        reader = _only_reader(groups, found, root)
+        tail = [] if reader is None else _widening(groups.nodes, found, root)
+        if reader is None or not tail or groups.size[reader] + len(tail) > groups.max_depth:
+            continue
+        for k in tail:
+            found[k] = reader
+        groups.size[reader] += len(tail)
+        groups.size[group] -= len(tail)
+    return found
+
+
+def _only_reader(groups: Groups, found: list[int], root: int) -> int | None:
+    """The one other group that reads a value, element by element or in loops that read it once each."""
+    node = groups.nodes[root]
+    readers = {found[user] for user, _ in node.users}
+    if node.kept or len(readers) != 1 or not all(_reads_once(groups.nodes[user], kind) for user, kind in node.users):
+        return None
+    (reader,) = readers
+    return reader if reader != found[root] else None
+
+
+def _reads_once(user: FusionNode, kind: Kind) -> bool:
+    is_loop = isinstance(user.expr, Call) and kind <= Kind.REDUCE and kind != Kind.BROADCAST
+    is_pool = _name(user) in _POOLS and isinstance(user.expr, Call)
+    return is_loop or (is_pool and len(user.expr.attrs.layout) > len("NCHW"))  # type: ignore[attr-defined]
+
+
+def _widening(nodes: list[FusionNode], found: list[int], root: int) -> list[int]:
+    """The members behind the narrowest value of the chain of elementwise calls that ends at the root."""
+    index = {id(nodes[k].expr): k for k in range(root + 1) if found[k] == found[root]}
+    chain, cut, narrowest = [root], 0, _bits_of(nodes[root].expr)
+    while nodes[chain[-1]].kind <= Kind.BROADCAST:
+        inside = [child for child in children(nodes[chain[-1]].expr) if not isinstance(child, Constant)]
+        inner = [index.get(id(child)) for child in inside]
+        if len(inside) == 1 and inner[0] is None and _has_shape_of(inside[0], nodes[root]):
+            return chain if _bits_of(inside[0]) < narrowest else chain[:cut]
+        if len(inner) != 1 or inner[0] is None or len(nodes[inner[0]].users) != 1 or nodes[inner[0]].kept:
+            break
+        if not _has_shape_of(nodes[inner[0]].expr, nodes[root]):
+            break
+        if _bits_of(nodes[inner[0]].expr) < narrowest:
+            cut, narrowest = len(chain), _bits_of(nodes[inner[0]].expr)
+        chain.append(inner[0])
+    return chain[:cut]
+
+
+def _has_shape_of(expr: Expr, node: FusionNode) -> bool:
+    return _shape(expr) == _shape(node.expr)
+
+
+def _bits_of(expr: Expr) -> int:
+    ty = expr.checked_type
+    return ty.dtype.bits if isinstance(ty, TensorType) else 0

@@ -23,7 +23,7 @@ from functools import partial
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
-from armillary.relay.transform._fusion_groups import build_nodes, group
+from armillary.relay.transform._fusion_groups import assigned, build_nodes, group
 from armillary.relay.transform._rules import on_functions
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order, scopes
 from armillary.transform import PassContext, define_pass, register_config_option
@@ -45,10 +45,10 @@ def _fuse(function: Function, max_depth: int) -> Expr | None:
     inside = [e for e in post_order(function, not_primitive) if not isinstance(e, Var | Constant)]
     order = [e for e in inside if not isinstance(e, Function) or not_primitive(e)]
     nodes = build_nodes(order, function.body, scopes(function)[0])
-    groups = group(nodes, max_depth) if max_depth else None
+    groups = assigned(group(nodes, max_depth)) if max_depth else range(len(nodes))
     members: dict[int, list[Expr]] = {}
     for k, node in enumerate(nodes):
-        members.setdefault(groups.find(k) if groups else k, []).append(node.expr)
+        members.setdefault(groups[k], []).append(node.expr)
     return _Builder(members, function).run(order)
 
 
