@@ -29,7 +29,7 @@ from armillary.schedules.cpu.common import (
     static_extent,
 )
 from armillary.schedules.cpu.default import schedule_default, schedule_injective
-from armillary.schedules.cpu.pool_planes import is_parted
+from armillary.schedules.cpu.pool_planes import is_parted, pools
 from armillary.schedules.registry import Fused, Workload, implement
 
 BLOCKED = re.compile(r"NCHW\d+c")
@@ -41,10 +41,10 @@ _larger = te.comm_reducer(lambda found, element: te.max(element, found), lowest,
 
 
 def _applies(workload: Workload) -> str | None:
-    """Blocked float32 of known shape, small windows."""
+    """Blocked float32 of known shape, or bytes for their maximum; small windows."""
     (data,), attrs = workload.types, workload.attrs
-    if not isinstance(data, TensorType) or data.dtype != "float32" or not BLOCKED.fullmatch(attrs.layout):
-        return "only float32 in NCHW[n]c"
+    if not isinstance(data, TensorType) or not pools(workload.op.name, data) or not BLOCKED.fullmatch(attrs.layout):
+        return "only float32, and maxima of bytes, in NCHW[n]c"
     if not all(isinstance(d, int) and d > 0 for d in data.shape):
         return "shapes are not known"
     height, width = normal(workload.op.name, attrs, 2, data).kernel

@@ -38,10 +38,10 @@ MAX_COLUMNS = 1 << 11  # elements of the columns of windows, which stay in a qua
 
 
 def _applies(workload: Workload) -> str | None:
-    """NCHW float32 of known shape with small strides."""
+    """NCHW float32 of known shape, or bytes for their maximum, with small strides."""
     (data,), attrs = workload.types, workload.attrs
-    if not isinstance(data, TensorType) or data.dtype != "float32" or attrs.layout != "NCHW":
-        return "only float32 in NCHW"
+    if not isinstance(data, TensorType) or not pools(workload.op.name, data) or attrs.layout != "NCHW":
+        return "only float32, and maxima of bytes, in NCHW"
     if not all(isinstance(d, int) and d > 0 for d in data.shape):
         return "shapes are not known"
     pool = normal(workload.op.name, attrs, 2, data)
@@ -50,6 +50,11 @@ def _applies(workload: Workload) -> str | None:
     if elements > MAX_WINDOW or max(pool.strides) > MAX_STRIDE:
         return f"a window of {kh} x {kw} with strides {pool.strides}"
     return None if h * w <= MAX_IMAGE else "images are too large"
+
+
+def pools(op: str, data: TensorType) -> bool:
+    """Whether numbers of that type are pooled in vectors: float32, and bytes where only their order counts."""
+    return data.dtype == "float32" or (op == "nn.max_pool2d" and data.dtype in ("int8", "uint8"))
 
 
 def _compute(op: str, attrs: Any, x: te.Tensor) -> te.Tensor:
