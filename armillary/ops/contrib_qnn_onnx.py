@@ -15,7 +15,7 @@ import numpy as np
 
 from armillary.errors import UnsupportedError
 from armillary.ops.contrib_onnx import DOMAIN, attended, refuse_inputs
-from armillary.ops.nn_common import call
+from armillary.ops.nn_common import axis_of, call
 from armillary.ops.nn_dense_onnx import transposed, type_of
 from armillary.ops.qnn_onnx import dequantize_linear, product, quantize_linear
 from armillary.ops.qnn_quantize import dequantize, quantize, requantize
@@ -256,3 +256,39 @@ def qembed_layer_normalization(node: OnnxNode) -> list[Expr]:
     real = {k: dequantize(node.input(k), _flat(node.input(k + 6)), _flat(_zero(node, k + 11))) for k in known}
     tables = [real[k] for k in known if k < 5]
     return _embedded(node, tables, real[5], real[6], 7, _positions(node.input(0)))
+
+
+@from_onnx("GatherBlockQuantized", domain=DOMAIN)
+def gather_block_quantized(node: OnnxNode) -> Expr:
+    """Rows of a table of integers with a scale and a zero point per block: taken as they are stored, then expanded."""
+    bits, block, ndim = int(node.int("bits", 4)), int(node.int("block_size", 128)), node.type_of(0).ndim
+    axis = axis_of(node.op_type, int(node.int("quantize_axis", 1)), ndim)
+    if axis_of(node.op_type, int(node.int("gather_axis", 0)), ndim) or not axis or node.type_of(0).dtype.is_float:
+        raise UnsupportedError(f"{node.op_type} node {node.name!r}: only rows of integers, in blocks along other axes")
+    is_packed = node.type_of(0).dtype == "uint8" and bits < 8
+    rows, scales = (_standard(node, "Gather", 13, node.input(k), node.input(1)) for k in (0, 2))
+    values = _unpacked(rows, bits) if is_packed else call("cast", rows, dtype="int32")
+    zero: Expr = const(1 << (bits - 1) if node.type_of(0).dtype == "uint8" else 0, "int32")
+    axis += type_of(values).ndim - ndim
+    if not node.missing(3):
+        points = _standard(node, "Gather", 13, node.input(3), node.input(1))
+        points = _unpacked(points, bits) if is_packed else call("cast", points, dtype="int32")
+        zero = _spread(points, block, axis, type_of(values).static)
+    steps = call("cast", values - zero, dtype=str(type_of(scales).dtype))
+    return steps * _spread(scales, block, axis, type_of(values).static)
+
+
+def _unpacked(rows: Expr, bits: int) -> Expr:
+    """The values of bytes that hold several, lowest bits first, along the last axis."""
+    shape, wide = type_of(rows).static, call("cast", rows, dtype="int32")
+    parts = [
+        call("bitwise_and", call("right_shift", wide, const(k, "int32")), const((1 << bits) - 1, "int32"))
+        for k in range(0, 8, bits)
+    ]
+    return call("reshape", call("stack", parts, axis=-1), newshape=(*shape[:-1], shape[-1] * len(parts)))
+
+
+def _spread(parameter: Expr, block: int, axis: int, shape: tuple[int, ...]) -> Expr:
+    """A value per block as one per element; packed ones may have one more than there are blocks."""
+    spread = call("repeat", parameter, repeats=block, axis=axis)
+    return call("strided_slice", spread, begin=(0,) * len(shape), end=shape)

@@ -11,6 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from armillary.backend import prepare
+from armillary.errors import UnsupportedError
+from armillary.frontend import from_onnx
 
 Array = np.ndarray[Any, Any]
 Parts = tuple[dict[str, Array], dict[str, Any], list[str], list[tuple[str, int]], dict[str, Any]]
@@ -99,6 +101,15 @@ def _product(channels: int, dynamic: bool) -> Parts:
     return {"x": f32(2, 5, 7) if dynamic else u8(2, 5, 7)}, weights, order, [("y", F32)], {}
 
 
+def _rows(bits: int, with_points: bool) -> Parts:
+    """A table of 20 rows of 40 values, in blocks of 16, packed into bytes."""
+    width = 40 * bits // 8
+    weights = {"t": u8(20, width), "s": scales(20, 3), "p": u8(20, -(-3 * bits // 8))}
+    order = ["t", "i", "s", *(["p"] if with_points else [])]
+    rows = np.array([[3, 0], [19, -1], [7, 7]], np.int64)
+    return {"i": rows}, weights, order, [("y", F32)], {"bits": bits, "block_size": 16}
+
+
 def _softmax(axis: int, opset: int) -> Parts:
     ends = {**PARAMETERS, "ys": np.float32(1 / 256), "yz": np.uint8(0)}
     return {"x": u8(3, 6, 10)}, ends, UNARY, Y, {"axis": axis, "opset": opset}
@@ -128,6 +139,7 @@ CASES: list[tuple[str, str, Callable[[], Parts]]] = [
         {"a": u8(5, 40), "b": u8(5, 3)}, {**PARAMETERS, **OTHER}, ["ys", "yz", *BINARY[:6]], Y, {"axis": 1})),
     ("where", "QLinearWhere", lambda: (
         {"p": u8(3, 5) > 100, "a": u8(3, 5), "b": u8(3, 1)}, {**PARAMETERS, **OTHER}, ["p", *BINARY], Y, {})),
+    *((f"rows-{b}-{p}", "GatherBlockQuantized", lambda b=b, p=p: _rows(b, p)) for b in (4, 8) for p in (False, True)),
     ("quantize", "QuantizeLinear", lambda: ({"x": f32(3, 5)}, PARAMETERS, UNARY[:3], Y, {})),
     ("dequantize", "DequantizeLinear", lambda: ({"x": u8(3, 5)}, PARAMETERS, UNARY[:3], [("y", F32)], {})),
 ]  # fmt: skip
@@ -177,3 +189,22 @@ def test_an_lstm_of_quantised_weights_is_near_to_one_that_quantises_its_inputs_t
     for got, want in _both("DynamicQuantizeLSTM", _lstm(directions, per_gate), "armillary"):
         assert got.shape == want.shape
         assert 0 < np.abs(got - want).max() < 0.02 * max(1.0, float(np.abs(want).max())), f"seed {SEED}"
+
+
+def _with(parts: Parts, more: dict[str, Any], **attrs: Any) -> Parts:
+    """The same with further weights at the end of its inputs, and other attributes."""
+    inputs, weights, order, outputs, given = parts
+    return inputs, {**weights, **more}, [*order, *more], outputs, {**given, **attrs}
+
+
+REFUSED: list[tuple[str, Callable[[], Parts], str]] = [
+    ("QAttention", lambda: _with(_attention(0), {"past": f32(2, 2, 2, 1, 4)}), r"input 8 \(a cache of earlier keys"),
+    ("EmbedLayerNormalization", lambda: _with(_embedding(False), {}, mask_index_type=2), "mask_index_type 2"),
+    ("GatherBlockQuantized", lambda: _with(_rows(4, False), {}, gather_axis=1), "only rows of integers, in blocks"),
+]
+
+
+@pytest.mark.parametrize(("op_type", "make", "message"), REFUSED, ids=[name for name, _, _ in REFUSED])
+def test_what_is_not_implemented_is_refused(op_type: str, make: Callable[[], Parts], message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        from_onnx(_model(op_type, make()))
