@@ -90,7 +90,6 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         plan_devices.bind(target=target),
         # What is float between dequantize and quantize for want of integer operators is in integers.
         fake_quantization_to_integer.bind(use_qat=True),
-        infer_type.bind(),
         # Plain integer arithmetic instead of the qnn dialect; operators as users' rules want them.
         qnn_legalize.bind(target=target),
         qnn_canonicalize.bind(target=target),
