@@ -178,7 +178,7 @@ def _rewritten(order: list[Expr], memo: dict[int, Expr]) -> Expr:
         if id(expr) in memo:
             continue
         made = map_children(expr, new)
-        if op_name(made) == PRODUCT and isinstance(made, Call) and _dtype(made.args[1]) != _dtype(made.args[0]):
+        if op_name(made) == PRODUCT and isinstance(made, Call) and _reads_narrow(made):
             attrs = dataclasses.replace(made.attrs, out_dtype="float32")
             made = Call(made.op, made.args, attrs, made.span)
         memo[id(expr)] = copy_type(made, expr)
@@ -188,3 +188,9 @@ def _rewritten(order: list[Expr], memo: dict[int, Expr]) -> Expr:
 def _dtype(expr: Expr) -> str:
     ty = tensor(expr)
     return "" if ty is None else str(ty.dtype)
+
+
+def _reads_narrow(product: Call) -> bool:
+    """Whether the weight of a product is a narrow float; products of bytes have types of their own."""
+    data, weight = (_dtype(a) for a in product.args)
+    return weight in NARROW and weight != data
