@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import kernel_pairs
 import numpy as np
 import pytest
+from kernel_pairs import check_on_threads, contractions, made_kernels
 
-import armillary
 from armillary import relay
-from armillary.contrib import graph_executor
 from armillary.driver.explain import explain_function
 from armillary.relay.evaluate import evaluate
-from armillary.relay.expr import Call, Function
-from armillary.relay.op import is_primitive
-from armillary.relay.walk import post_order
-from armillary.runtime.threads import config_threadpool
+from armillary.relay.expr import Function
 from armillary.target import Target
 from armillary.target.cost_separable import Separable, band_rows
 from armillary.target.cpu import cpu_model
@@ -27,8 +25,7 @@ RNG = np.random.default_rng(3)
 Between = Callable[[Any], Any]
 
 
-def const(*shape: int) -> Any:
-    return relay.const((RNG.standard_normal(shape) / np.sqrt(max(1, np.prod(shape[1:])))).astype("float32"))
+const = partial(kernel_pairs.const, RNG)
 
 
 def swish(y: Any) -> Any:
@@ -60,15 +57,7 @@ def separable(
 
 def kernels(function: Function, target: Target = ZEN4, rows: int = 2) -> list[list[str]]:
     """The convolutions of each kernel."""
-    with PassContext(opt_level=3, config={"cpu.separable.rows": rows}):
-        main = relay.optimize(function, target)[0]["main"]
-    made = [e.op for e in post_order(main) if isinstance(e, Call) and is_primitive(e.op)]
-    return [found for f in made if (found := convolutions(f))]
-
-
-def convolutions(kernel: Function) -> list[str]:
-    calls = [e.op.name for e in post_order(kernel.body) if isinstance(e, Call)]  # type: ignore[attr-defined]
-    return [name for name in calls if "conv2d" in name]
+    return [contractions(kernel) for kernel in made_kernels(function, target, {"cpu.separable.rows": rows})]
 
 
 TOGETHER = ["nn.contrib_depthwise_conv2d_NCHWc", "nn.contrib_conv2d_NCHWc"]
@@ -93,16 +82,7 @@ def test_values_stay(
     function, image = separable(shape, outputs, **options)
     assert TOGETHER in kernels(function, Target(target), rows)
     expected = np.asarray(evaluate(function, [image]))
-    with PassContext(opt_level=3, config={"cpu.separable.rows": rows}):
-        library = relay.build(function, target=target)
-    executor = graph_executor.GraphModule(library["default"](armillary.cpu()))
-    try:
-        for threads in (1, 2, 3):
-            config_threadpool(0, threads)
-            executor.run(x=image)
-            np.testing.assert_allclose(executor.get_output(0).numpy(), expected, rtol=2e-4, atol=2e-4)
-    finally:
-        config_threadpool(0, 2)
+    check_on_threads(function, image, expected, target, {"cpu.separable.rows": rows})
 
 
 def test_chains_become_pairs() -> None:
@@ -154,10 +134,8 @@ def test_bands_have_work_and_fit(name: str) -> None:
 
 def test_the_explanation_names_both() -> None:
     function, _ = separable((1, 64, 256, 256), 64)
+    (kernel,) = [f for f in made_kernels(function, ZEN4, {}) if contractions(f) == TOGETHER]
     with PassContext(opt_level=3):
-        main = relay.optimize(function, ZEN4)[0]["main"]
-        made = [e.op for e in post_order(main) if isinstance(e, Call) and is_primitive(e.op)]
-        (kernel,) = [f for f in made if convolutions(f) == TOGETHER]
         told = explain_function(kernel, ZEN4)
     assert told.algorithm == "depthwise and 1x1 convolution in bands of 4 rows"
     assert told.milliseconds > 0 and told.tile.count("x") == 2

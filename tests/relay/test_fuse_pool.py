@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import kernel_pairs
 import numpy as np
 import pytest
+from kernel_pairs import check_on_threads, contractions, made_kernels
 
-import armillary
 from armillary import relay
-from armillary.contrib import graph_executor
 from armillary.driver.explain import explain_function
 from armillary.relay.evaluate import evaluate
-from armillary.relay.expr import Call, Function
-from armillary.relay.op import is_primitive
-from armillary.relay.walk import post_order
-from armillary.runtime.threads import config_threadpool
+from armillary.relay.expr import Function
 from armillary.target import Target
 from armillary.target.cost_pooled import Pooled, band_rows
 from armillary.target.cpu import cpu_model
@@ -27,8 +25,7 @@ CONV, MAX, AVG = "nn.contrib_conv2d_NCHWc", "nn.max_pool2d", "nn.avg_pool2d"
 Pads = tuple[int, int, int, int]
 
 
-def const(*shape: int) -> Any:
-    return relay.const((RNG.standard_normal(shape) / np.sqrt(max(1, np.prod(shape[1:])))).astype("float32"))
+const = partial(kernel_pairs.const, RNG)
 
 
 def stem(
@@ -50,15 +47,7 @@ def stem(
 
 def kernels(function: Function, target: Target = ZEN4, rows: int = 2) -> list[list[str]]:
     """The convolutions and poolings of each kernel."""
-    with PassContext(opt_level=3, config={"cpu.pooled.rows": rows}):
-        main = relay.optimize(function, target)[0]["main"]
-    made = [e.op for e in post_order(main) if isinstance(e, Call) and is_primitive(e.op)]
-    return [found for f in made if (found := contractions(f))]
-
-
-def contractions(kernel: Function) -> list[str]:
-    calls = [e.op.name for e in post_order(kernel.body) if isinstance(e, Call)]  # type: ignore[attr-defined]
-    return [name for name in calls if "conv2d" in name or "pool" in name]
+    return [contractions(kernel) for kernel in made_kernels(function, target, {"cpu.pooled.rows": rows})]
 
 
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3", "c"])
@@ -82,16 +71,7 @@ def test_values_stay(rows: int, options: dict[str, Any], target: str) -> None:
     expected = np.asarray(evaluate(function, [image]))
     rows = next(n for n in range(rows, 0, -1) if expected.shape[2] % n == 0)
     assert [CONV, AVG if options.get("is_mean") else MAX] in kernels(function, Target(target), rows)
-    with PassContext(opt_level=3, config={"cpu.pooled.rows": rows}):
-        library = relay.build(function, target=target)
-    executor = graph_executor.GraphModule(library["default"](armillary.cpu()))
-    try:
-        for threads in (1, 2, 3):
-            config_threadpool(0, threads)
-            executor.run(x=image)
-            np.testing.assert_allclose(executor.get_output(0).numpy(), expected, rtol=2e-4, atol=2e-5)
-    finally:
-        config_threadpool(0, 2)
+    check_on_threads(function, image, expected, target, {"cpu.pooled.rows": rows})
 
 
 def test_a_result_that_others_read_stays_a_kernel() -> None:
@@ -146,10 +126,8 @@ def test_rows_that_are_computed_twice_are_weighed() -> None:
 
 def test_the_explanation_names_both() -> None:
     function, _ = stem((1, 3, 224, 224), 64, pads=(1, 1, 1, 1))
+    (kernel,) = [f for f in made_kernels(function, ZEN4, {}) if contractions(f) == [CONV, MAX]]
     with PassContext(opt_level=3):
-        main = relay.optimize(function, ZEN4)[0]["main"]
-        made = [e.op for e in post_order(main) if isinstance(e, Call) and is_primitive(e.op)]
-        (kernel,) = [f for f in made if contractions(f) == [CONV, MAX]]
         told = explain_function(kernel, ZEN4)
     assert told.algorithm.startswith("convolution and pooling in bands of ")
     assert told.milliseconds > 0 and told.tile.endswith("x2")
