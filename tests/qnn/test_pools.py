@@ -44,5 +44,5 @@ def test_mean_of_bytes_that_are_widened_in_its_kernel(layout: str) -> None:
     mean = relay.nn.avg_pool2d(real, pool_size=(3, 3), strides=(2, 2), padding=(1, 1), layout=layout)
     y = relay.qnn.op.quantize(mean, scale, zero, out_dtype="uint8")
     got, want = _both(x, y, np.random.default_rng(SEED).integers(0, 256, SHAPES[layout]).astype(np.uint8))
-    steps = np.abs(got.astype(int) - want)
-    assert steps.max() <= 1 and (steps > 0).mean() < 0.02, f"seed {SEED}"
+    steps = np.abs(got.astype(int) - want)  # where the mean lies half-way between two bytes, either is right
+    assert steps.max() <= 1 and (steps > 0).mean() < 0.05, f"seed {SEED}"

@@ -77,7 +77,7 @@ def test_pads_that_differ_and_kernels_that_are_not_square_become_pixels() -> Non
 
 
 @pytest.mark.parametrize(
-    "attrs", [{"strides": (1, 1)}, {"strides": (2, 2), "groups": 2}, {"strides": (2, 2), "dilation": (2, 2)}]
+    "attrs", [{"strides": (1, 1)}, {"strides": (2, 3), "groups": 2}, {"strides": (2, 2), "dilation": (2, 2)}]
 )
 def test_other_transposed_convolutions_stay(attrs: dict[str, Any]) -> None:
     x = var("x", shape=(1, 8, 5, 7))

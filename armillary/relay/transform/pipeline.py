@@ -74,11 +74,11 @@ from armillary.transform import Pass, Sequential
 
 def build_passes(target: Any) -> list[Pass]:  # Any: whatever Target accepts
     """The passes of a build, in order."""
-    return [*_arithmetic(target), *_kernels(target)]
+    return [*_types(target), *_arithmetic(target), *_kernels(target)]
 
 
-def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
-    """From what an importer gives to few and large operators, in plain layouts."""
+def _types(target: Any) -> list[Pass]:  # Any: as in build_passes
+    """From what an importer gives to typed expressions, in the types that are computed with."""
     return [
         # Only what main reaches; no let but for branches; every expression in one basic block; everything typed.
         remove_unused_functions.bind(),
@@ -96,6 +96,12 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         legalize.bind(target=target, decomposes=False),
         # 16-bit floats are formats of memory; arithmetic is in float32.
         widen_halves.bind(),
+    ]
+
+
+def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
+    """From there to few and large operators, in plain layouts."""
+    return [
         # No operator that exists for training only; no duplicate, no identity; branches on constants taken.
         simplify_inference.bind(),
         dynamic_to_static.bind(),
