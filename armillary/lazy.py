@@ -58,3 +58,6 @@ def late(place: str) -> Callable[..., Any]:
 
     call.__name__ = place.partition(":")[2]
     return call
+
+
+similar = late("difflib:get_close_matches")  # names to suggest in a message: few processes need any

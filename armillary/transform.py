@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextvars
 import dataclasses
-import difflib
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Any, ClassVar
 
 from armillary.errors import ArmillaryError, ConfigError
 from armillary.ir import IRModule
-from armillary.lazy import find, lazy_names
+from armillary.lazy import find, lazy_names, similar
 
 PassFunction = Callable[..., IRModule]
 PASSES: dict[str, PassDefinition] = {}  # by kebab-case spec name
@@ -224,9 +223,9 @@ def _pass_names(what: str, given: Sequence[str] | None) -> tuple[str, ...]:
     known = known_names() if names else frozenset()
     for name in names:
         if name not in known:
-            close = difflib.get_close_matches(name, known, 3, 0.6)
-            similar = f"; similar: {', '.join(close)}" if close else ""
-            warnings.warn(f"{what}: there is no pass {name!r}{similar}", stacklevel=3)
+            close = similar(name, known, 3, 0.6)
+            told = f"; similar: {', '.join(close)}" if close else ""
+            warnings.warn(f"{what}: there is no pass {name!r}{told}", stacklevel=3)
     return names
 
 
@@ -247,7 +246,7 @@ def _checked(key: str, value: Any) -> Any:
         _load_passes()
     option = CONFIG_OPTIONS.get(key)
     if option is None:
-        close = difflib.get_close_matches(key, CONFIG_OPTIONS, 3, 0.5)
+        close = similar(key, CONFIG_OPTIONS, 3, 0.5)
         raise ConfigError(
             f"unknown pass configuration key {key!r}",
             hint=("did you mean " + " or ".join(close) + "? " if close else "")
@@ -383,9 +382,9 @@ def find_pass(name: str) -> PassDefinition:
         _load_passes()
     found = PASSES.get(name) or next((p for p in PASSES.values() if name in p.info.names), None)
     if found is None:
-        close = difflib.get_close_matches(name, known_names(), 3, 0.5)
-        similar = f"similar: {', '.join(close)}; " if close else ""
-        raise ConfigError(f"there is no pass {name!r}", hint=f"{similar}list them with: armc opt --list")
+        close = similar(name, known_names(), 3, 0.5)
+        told = f"similar: {', '.join(close)}; " if close else ""
+        raise ConfigError(f"there is no pass {name!r}", hint=f"{told}list them with: armc opt --list")
     return found
 
 

@@ -7,13 +7,13 @@ same target. Every refusal names the attribute and lists the valid ones.
 
 from __future__ import annotations
 
-import difflib
 import json
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from armillary.errors import TargetError
+from armillary.lazy import similar
 from armillary.target.kind import Attribute, TargetKind
 from armillary.target.kinds import KINDS
 
@@ -27,7 +27,7 @@ def find_kind(name: object) -> TargetKind:
         return name
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        close = difflib.get_close_matches(str(name), KINDS, 1, 0.5)
+        close = similar(str(name), KINDS, 1, 0.5)
         hint = (f"did you mean {close[0]}? " if close else "") + "kinds: " + ", ".join(sorted(KINDS))
         raise TargetError(f"unknown target kind {name!r}", hint=hint)
     return kind
@@ -90,7 +90,7 @@ def check(raw: Mapping[str, Any]) -> Parsed:
         if key in ("kind", "keys"):
             continue
         if key not in schema:
-            close = difflib.get_close_matches(str(key), schema, 1, 0.6)
+            close = similar(str(key), schema, 1, 0.6)
             hint = (f"did you mean -{close[0]}? " if close else "") + "it has: keys, host, " + ", ".join(sorted(schema))
             raise TargetError(f"target kind {kind.name} has no attribute {key!r}", hint=hint)
         attributes[key] = _value(kind, key, schema[key], value)

@@ -7,7 +7,6 @@ UnsupportedError a name that it has no rule for. Emitters: `codegen/llvm*.py`, `
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import erf as _erf
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import TypeMismatch
+from armillary.lazy import similar
 from armillary.tir import build
 from armillary.tir.expr import BOOL, Expr
 
@@ -115,7 +115,7 @@ def call_intrin(dtype: str, name: str, *args: Any) -> Expr:
     name = name.removeprefix("tir.")
     row = INTRINSICS.get(name)
     if row is None:
-        close = difflib.get_close_matches(name, INTRINSICS, 3, 0.6)
+        close = similar(name, INTRINSICS, 3, 0.6)
         raise TypeMismatch(f"there is no intrinsic {name!r}", hint=f"similar: {', '.join(close)}" if close else "")
     if row.arity not in (-1, len(args)):
         raise TypeMismatch(f"intrinsic {name} takes {row.arity} arguments, got {len(args)}")
