@@ -157,9 +157,9 @@ def _infer_words(attrs: DensePackAttrs, a: TensorType, b: TensorType) -> TensorT
 
 
 def product(attrs: Any, a: Array, b: Array) -> Array:
-    """a @ b, accumulated in out_dtype (float16 in float32)."""
+    """a @ b, computed and accumulated in out_dtype (float16 in float32)."""
     dtype = result_dtype(attrs, a).numpy
-    if np.issubdtype(dtype, np.integer):
+    if np.issubdtype(dtype, np.integer) or np.dtype(dtype).itemsize > a.dtype.itemsize:
         a, b = a.astype(dtype), b.astype(dtype)
     result: Array = np.matmul(wide(a), wide(b)).astype(dtype)
     return result
@@ -265,6 +265,7 @@ def _samples_dense() -> Iterator[Sample]:
     yield Sample(DenseAttrs(), (tensor("float16", 3, 9), tensor("float16", 5, 9)), rtol=0.02, atol=0.02)
     yield Sample(DenseAttrs(units=4), (f32(2, 3, 5), f32(4, 5)))
     yield Sample(DenseAttrs(out_dtype="int32"), (tensor("int8", 2, 9), tensor("int8", 3, 9)), (-9, 9))
+    yield from (Sample(DenseAttrs(out_dtype=dtype), (f32(5, 7), f32(6, 7)), (-9, 9)) for dtype in ("int32", "float64"))
 
 
 @matmul.samples

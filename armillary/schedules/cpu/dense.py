@@ -73,7 +73,9 @@ def is_transposed(attrs: Any, side: str) -> bool:
 def _can_pack(workload: Workload) -> str | None:
     """Enough rows to pay for packing, and columns for a vector."""
     data, other = workload.types
-    if not isinstance(data, TensorType) or not isinstance(other, TensorType) or data.dtype != "float32":
+    if not isinstance(data, TensorType) or not isinstance(other, TensorType):
+        return "not of two tensors"
+    if {str(data.dtype), str(other.dtype), workload.attrs.out_dtype or "float32"} != {"float32"}:
         return "only float32 is packed"
     rows = data.static[-1 if is_transposed(workload.attrs, "a") and data.ndim > 1 else -2] if data.ndim > 1 else 1
     columns = other.static[-2 if is_transposed(workload.attrs, "b") else -1]
