@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._late import T, te
 from armillary.ops.nn_common import SPATIAL, Tensor, f32, lowest, need_tensor, pad_array, reduce_axes, te_pad, windows
@@ -94,8 +95,15 @@ def _compute(attrs: MaxPoolIndicesAttrs, x: Tensor) -> list[Tensor]:
         spatial = (i * s + k * d for i, s, k, d in zip(index[2:], pool.strides, axes, pool.dilation, strict=True))
         return [*index[:2], *spatial]
 
+    def number(value: Any) -> Any:
+        """A NaN is no maximum: it equals nothing, and its place would be none."""
+        is_float = DType(x.dtype).is_float
+        return T.select(T.equal(value, value), value, lowest(x.dtype)) if is_float else value
+
     k_max = reduce_axes(pool.kernel, [f"k{n}" for n in range(rank)])
-    best = te.compute(shape, lambda *i: te.max(padded(*at(i, k_max)), axis=k_max), name="pool_max", tag="pool_max")
+    best = te.compute(
+        shape, lambda *i: te.max(number(padded(*at(i, k_max))), axis=k_max), name="pool_max", tag="pool_max"
+    )
     k_index = reduce_axes(pool.kernel, [f"j{n}" for n in range(rank)])
 
     def place(*index: Any) -> Any:
@@ -141,6 +149,7 @@ def _samples() -> Iterator[Sample]:
     uneven = MaxPoolIndicesAttrs((3, 3), (2, 2), padding=(1, 1), ceil_mode=True, storage_order=1)
     yield Sample(uneven, (f32(2, 2, 6, 7),))
     yield Sample(uneven, (np.ones((1, 2, 5, 4), np.float32),))  # equal maxima: the first one, row by row
+    yield Sample(uneven, (np.array([[[[1, np.nan, -2, 3], [np.nan, 2, 0, 1], [4, 1, np.nan, 5]]]], np.float32),))
 
 
 @max_pool_with_indices.bad_samples
