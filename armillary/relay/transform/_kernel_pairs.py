@@ -7,15 +7,18 @@ Users: fuse_depthwise.py, fuse_pool.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function, Var, var
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Kind, Op
-from armillary.relay.transform._rules import Found, Readers, op_name, tensor
+from armillary.relay.transform._rules import Found, Readers, op_name, rewrite_found, tensor
 from armillary.relay.walk import children, not_primitive, post_order, substitute
+from armillary.target import Target
+from armillary.target.cpu import CpuModel, cpu_model
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,23 @@ class Pair:
         kernel = _joined(_function(self.first), _function(self.second), self.place)
         sources = (*self.first.args, *(a for k, a in enumerate(self.second.args) if k != self.place))
         return Found(sources, lambda *args: Call(kernel, args, None, self.second.span))
+
+
+def join_pairs(
+    module: IRModule, target: Any, inner: Collection[str], outer: Collection[str],
+    pays: Callable[[Pair, CpuModel], bool],
+) -> IRModule:  # fmt: skip
+    """The module with one kernel for each pair that `pays` on a target that is a CPU (Any: whatever Target accepts)."""
+    device = Target(target if target is not None else Target.current() or "llvm")
+    if device.kind.family != "cpu":
+        return module
+    cpu = cpu_model(device)
+
+    def find(expr: Expr, readers: Readers) -> Found | None:
+        pair = find_pair(expr, readers, inner, outer)
+        return pair.joined() if pair is not None and pays(pair, cpu) else None
+
+    return rewrite_found(module, find)
 
 
 def find_pair(expr: Expr, readers: Readers, inner: Collection[str], outer: Collection[str]) -> Pair | None:

@@ -19,17 +19,14 @@ Whether it pays: target/cost_separable.py. The kernel: schedules/cpu/conv2d_sepa
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from armillary.ir import IRModule
 from armillary.ops.nn_conv_blocked import separable_of
-from armillary.relay.expr import Call, Expr
-from armillary.relay.transform._kernel_pairs import find_pair
-from armillary.relay.transform._rules import Found, Readers, rewrite_found, tensor
-from armillary.target import Target
+from armillary.relay.transform._kernel_pairs import Pair, join_pairs
+from armillary.relay.transform._rules import tensor
 from armillary.target.cost_separable import band_rows
-from armillary.target.cpu import CpuModel, cpu_model
+from armillary.target.cpu import CpuModel
 from armillary.transform import define_pass
 
 DEPTHWISE, POINTWISE = ("nn.contrib_depthwise_conv2d_NCHWc",), ("nn.contrib_conv2d_NCHWc",)
@@ -38,18 +35,11 @@ DEPTHWISE, POINTWISE = ("nn.contrib_depthwise_conv2d_NCHWc",), ("nn.contrib_conv
 @define_pass("fuse-depthwise", opt_level=3)
 def fuse_depthwise(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
     """Put depthwise convolutions into the kernels of the 1x1 convolutions that read them."""
-    device = Target(target if target is not None else Target.current() or "llvm")
-    if device.kind.family != "cpu":
-        return module
-    return rewrite_found(module, partial(_find, cpu=cpu_model(device)))
+    return join_pairs(module, target, DEPTHWISE, POINTWISE, _pays)
 
 
-def _find(expr: Expr, readers: Readers, *, cpu: CpuModel) -> Found | None:
-    pair = find_pair(expr, readers, DEPTHWISE, POINTWISE)
-    return pair.joined() if pair is not None and _pays(pair.outer, cpu) else None
-
-
-def _pays(outer: Call, cpu: CpuModel) -> bool:
+def _pays(pair: Pair, cpu: CpuModel) -> bool:
+    outer = pair.outer
     data, weight, result = (tensor(e) for e in (*outer.args, outer))
     assert data is not None and weight is not None and result is not None, "a convolution is of tensors"
     attrs: Any = outer.attrs  # Any: each Op has its own attrs class

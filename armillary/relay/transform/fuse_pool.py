@@ -17,17 +17,14 @@ Whether it pays: target/cost_pooled.py. The kernel: schedules/cpu/conv2d_pooled.
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 from armillary.ir import IRModule
 from armillary.ops.nn_pool import normal, pooled_of
-from armillary.relay.expr import Call, Expr
-from armillary.relay.transform._kernel_pairs import find_pair
-from armillary.relay.transform._rules import Found, Readers, op_name, rewrite_found, tensor
-from armillary.target import Target
+from armillary.relay.transform._kernel_pairs import Pair, join_pairs
+from armillary.relay.transform._rules import op_name, tensor
 from armillary.target.cost_pooled import MAX_WINDOW, band_rows
-from armillary.target.cpu import CpuModel, cpu_model
+from armillary.target.cpu import CpuModel
 from armillary.transform import define_pass
 
 CONVOLUTIONS, POOLS = ("nn.contrib_conv2d_NCHWc",), ("nn.max_pool2d", "nn.avg_pool2d")
@@ -36,18 +33,11 @@ CONVOLUTIONS, POOLS = ("nn.contrib_conv2d_NCHWc",), ("nn.max_pool2d", "nn.avg_po
 @define_pass("fuse-pool", opt_level=3)
 def fuse_pool(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
     """Put convolutions into the kernels of the poolings that read them."""
-    device = Target(target if target is not None else Target.current() or "llvm")
-    if device.kind.family != "cpu":
-        return module
-    return rewrite_found(module, partial(_find, cpu=cpu_model(device)))
+    return join_pairs(module, target, CONVOLUTIONS, POOLS, _pays)
 
 
-def _find(expr: Expr, readers: Readers, *, cpu: CpuModel) -> Found | None:
-    pair = find_pair(expr, readers, CONVOLUTIONS, POOLS)
-    return pair.joined() if pair is not None and _pays(pair.inner, pair.outer, cpu) else None
-
-
-def _pays(conv: Call, pool: Call, cpu: CpuModel) -> bool:
+def _pays(pair: Pair, cpu: CpuModel) -> bool:
+    conv, pool = pair.inner, pair.outer
     data, weight = tensor(pool.args[0]), tensor(conv.args[1])
     assert data is not None and weight is not None, "a convolution is of tensors"
     attrs: Any = conv.attrs  # Any: each Op has its own attrs class
