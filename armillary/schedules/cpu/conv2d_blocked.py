@@ -418,6 +418,24 @@ def _asks_ahead(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
     return weights > cpu.l2 // 4 and MIN_TILES <= tiles <= most
 
 
+def tile_lines(
+    schedule: te.Schedule, conv: te.Tensor, sums: te.Tensor, tile: Tile
+) -> tuple[te.IterVar, te.IterVar, te.IterVar]:  # fmt: skip
+    """Tile a convolution in lines of pixels; gives its loops over groups of blocks, rows and tiles, in this order."""
+    stage = schedule[conv]
+    batch, chunk, height, width, block = stage.op.axis
+    chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
+    width_outer, width_inner = stage.split(width, factor=tile.rows)
+    stage.reorder(batch, chunk_outer, height, width_outer, chunk_inner, width_inner, block)
+    stage.vectorize(block)
+    stage.unroll(width_inner)
+    stage.unroll(chunk_inner)
+    schedule[sums].compute_at(stage, width_outer)
+    for inside in accumulators(schedule, sums):
+        schedule_sum(inside, ("kw",), is_tall=False)
+    return chunk_outer, height, width_outer
+
+
 def schedule_sum(inside: te.Stage, spelled: tuple[str, ...], *, is_tall: bool) -> None:
     """One tile: its reduction loops outside, all its registers and the loops over `spelled` taps unrolled."""
     *blocks, _, chunk_tile, row_tile, width_tile, block_tile = inside.op.axis

@@ -16,12 +16,12 @@ from typing import Any
 
 from armillary import te
 from armillary.ops.nn_pool import pooled_of
-from armillary.schedules.cpu.common import accumulators, compute_in_tile, followers, fuse_all
-from armillary.schedules.cpu.conv2d_blocked import accumulator_of, nest_of, schedule_sum
+from armillary.schedules.cpu.common import compute_in_tile, followers, fuse_all
+from armillary.schedules.cpu.conv2d_blocked import accumulator_of, nest_of, tile_lines
 from armillary.schedules.cpu.default import schedule_injective, schedule_stage
 from armillary.schedules.cpu.pool_blocked import pool_compute, tile_windows
 from armillary.schedules.registry import Fused, Workload, implement
-from armillary.target.cost import Explanation, Nest, Tile, choose_tile, explained, tile_estimate
+from armillary.target.cost import Explanation, Nest, choose_tile, explained, tile_estimate
 from armillary.target.cost_pooled import Pooled, band_rows
 from armillary.target.cpu import CpuModel, cpu_model
 
@@ -58,7 +58,7 @@ def pooled(schedule: te.Schedule, fused: Fused) -> None:
             schedule_stage(schedule, tensor, cpu)
     sums = accumulator_of(schedule, conv, middle)
     band = _tile_bands(schedule, output, accumulator_of(schedule, windows, output), after, _sizes(workload), cpu)
-    at = _tile_middle(schedule, middle, sums, choose_tile(_nest(workload, cpu), cpu))
+    *_, at = tile_lines(schedule, middle, sums, choose_tile(_nest(workload, cpu), cpu))
     compute_in_tile(schedule, between, schedule[middle], at)
     schedule[middle].compute_at(schedule[output], band)
 
@@ -77,22 +77,6 @@ def _tile_bands(
     at = fuse_all(stage, [batch, band, group])
     stage.parallel(at)
     return at
-
-
-def _tile_middle(schedule: te.Schedule, middle: te.Tensor, sums: te.Tensor, tile: Tile) -> te.IterVar:
-    """Tile the convolution of a band; gives the loop of a tile."""
-    stage = schedule[middle]
-    batch, chunk, height, width, block = stage.op.axis
-    chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
-    width_outer, width_inner = stage.split(width, factor=tile.rows)
-    stage.reorder(batch, chunk_outer, height, width_outer, chunk_inner, width_inner, block)
-    stage.vectorize(block)
-    stage.unroll(width_inner)
-    stage.unroll(chunk_inner)
-    schedule[sums].compute_at(stage, width_outer)
-    for inside in accumulators(schedule, sums):
-        schedule_sum(inside, ("kw",), is_tall=False)
-    return width_outer
 
 
 def _nest(workload: Workload, cpu: CpuModel) -> Nest:

@@ -14,8 +14,8 @@ from typing import Any
 
 from armillary import te
 from armillary.ops.nn_conv_blocked import separable_of
-from armillary.schedules.cpu.common import accumulators, compute_in_tile, followers, fuse_all
-from armillary.schedules.cpu.conv2d_blocked import accumulator_of, direct_compute, nest_of, schedule_sum
+from armillary.schedules.cpu.common import compute_in_tile, followers, fuse_all
+from armillary.schedules.cpu.conv2d_blocked import accumulator_of, direct_compute, nest_of, tile_lines
 from armillary.schedules.cpu.conv2d_depthwise import depthwise_nest, tile_depthwise
 from armillary.schedules.cpu.default import schedule_injective, schedule_stage
 from armillary.schedules.registry import Fused, Workload, implement
@@ -64,22 +64,14 @@ def _tile_bands(
 ) -> te.IterVar:  # fmt: skip
     """Tile the 1x1 convolution in bands, which threads share; gives the loop over them."""
     stage = schedule[output]
-    batch, chunk, height, width, block = stage.op.axis
-    tile = choose_tile(_nest(workload, cpu), cpu)
-    chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
-    width_outer, width_inner = stage.split(width, factor=tile.rows)
+    chunk, height, at = tile_lines(schedule, output, accumulator, choose_tile(_nest(workload, cpu), cpu))
+    compute_in_tile(schedule, [t for t in after if t.op is not output.op], stage, at)
+    batch = stage.op.axis[0]
     band, row = stage.split(height, factor=band_rows(_sizes(workload), cpu))
-    stage.reorder(batch, band, chunk_outer, row, width_outer, chunk_inner, width_inner, block)
-    at = fuse_all(stage, [batch, band])
-    stage.parallel(at)
-    stage.vectorize(block)
-    stage.unroll(width_inner)
-    stage.unroll(chunk_inner)
-    schedule[accumulator].compute_at(stage, width_outer)
-    for inside in accumulators(schedule, accumulator):
-        schedule_sum(inside, ("kw",), is_tall=False)
-    compute_in_tile(schedule, [t for t in after if t.op is not output.op], stage, width_outer)
-    return at
+    stage.reorder(batch, band, chunk, row)
+    shared = fuse_all(stage, [batch, band])
+    stage.parallel(shared)
+    return shared
 
 
 def _nest(workload: Workload, cpu: CpuModel) -> Nest:
