@@ -1,7 +1,8 @@
 """Kernels of two contractions: finding a kernel that reads another one's result alone, and making one kernel of both.
 
-In: an expression after fuse-ops and what reads each expression. Out: the two calls (`Pair`), or their union. Invariant:
-the same operators on the same values; a kernel that is joined has one contraction, so no kernel gets three.
+In: a module after fuse-ops, its target, the names of both contractions, and what decides whether a pair (`Pair`) pays.
+Out: the module with one kernel for each such pair. Invariant: the same operators on the same values; a kernel that is
+joined has one contraction, so no kernel gets three.
 Users: fuse_depthwise.py, fuse_pool.py.
 """
 
@@ -49,13 +50,13 @@ def join_pairs(
     cpu = cpu_model(device)
 
     def find(expr: Expr, readers: Readers) -> Found | None:
-        pair = find_pair(expr, readers, inner, outer)
+        pair = _find_pair(expr, readers, inner, outer)
         return pair.joined() if pair is not None and pays(pair, cpu) else None
 
     return rewrite_found(module, find)
 
 
-def find_pair(expr: Expr, readers: Readers, inner: Collection[str], outer: Collection[str]) -> Pair | None:
+def _find_pair(expr: Expr, readers: Readers, inner: Collection[str], outer: Collection[str]) -> Pair | None:
     """The pair that ends in `expr`, if its contractions have such names and nothing else reads the first's result."""
     last = _contraction(expr, outer)
     if last is None or not isinstance(expr, Call):
