@@ -48,13 +48,10 @@ class BytesConv2DAttrs(Conv2DAttrs):
 
 
 @record
-class BytesDepthwiseAttrs(Conv2DAttrs):
-    """The attributes of nn.conv2d, with blocked layouts; `pad_value` is what the padding holds."""
+class BytesDepthwiseAttrs(BytesConv2DAttrs):
+    """Those of the convolution, with taps of a line in fours."""
 
-    data_layout: str = "NCHW16c"
     kernel_layout: str = "OHW16o4w"
-    out_dtype: str = "int32"
-    pad_value: int = 0
 
 
 depthwise_bytes = Op("nn.contrib_depthwise_conv2d_NCHWc_int8", kind=Kind.CONTRACTION, inputs=("data", "weight"))
