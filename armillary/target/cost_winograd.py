@@ -33,6 +33,7 @@ FORCED_WINOGRAD = register_config_option(
 TILES = (2, 4, 6)
 KERNEL = 3
 DATA_CYCLES, OUTPUT_CYCLES = 9.5, 5.0  # per vector and point: both transforms of it, with loads and stores
+BESIDE_TWO_PORTS = {2: 0.75, 4: 1.2, 6: 1.5}  # of them with two FMA ports, by tile: larger ones add up more per point
 MIN_TASKS = 4  # strips: fewer leave threads without work
 MIN_STRIP = 4  # tiles of a strip: fewer read the weights too often
 TRAFFIC = 1.6  # carried points lie in as many places as a tile has points, which costs more than their bytes
@@ -187,7 +188,8 @@ def estimate(layer: Layer, plan: Plan, cpu: CpuModel, network: int = 0, tile: Ti
     if ahead and weights > product.cycles:
         product = Estimate(product.name, weights, "memory bandwidth")
     vectors = layer.tiles(plan.tile) * (layer.inputs * DATA_CYCLES + layer.outputs * OUTPUT_CYCLES) / cpu.lanes
-    transforms = vectors * points + _carrying(layer, plan, cpu) + _rereading(layer, plan, cpu)
+    share = BESIDE_TWO_PORTS[plan.tile] if cpu.fma_ports > 1 else 1.0
+    transforms = share * vectors * points + _carrying(layer, plan, cpu) + _rereading(layer, plan, cpu)
     bound = product.bound if product.cycles > transforms else "the transforms"
     return Estimate(f"{plan}, tile {tile}", product.cycles + transforms, bound)
 

@@ -124,6 +124,11 @@ def test_winograd_pays_for_large_images_and_reads_too_much_for_small_ones() -> N
     assert ranked_plans(large, ZEN4, 0) == [(Plan(0), estimate(large, Plan(0), ZEN4))]
 
 
+def test_with_two_ports_small_images_of_few_channels_take_the_smaller_tile() -> None:
+    few, many = Layer(48, 192, 1, 13, 13), Layer(64, 256, 1, 13, 13)  # Emerald Rapids: 0.84 and 1.15 of F(4,3)'s time
+    assert [ranked_plans(layer, SERVER, 4, 5 << 20)[0][0].tile for layer in (few, many)] == [2, 4]
+
+
 def product_tile(layer: Layer, cpu: CpuModel) -> tuple[Plan, Tile]:
     """Form and register tile of the products, as the schedule asks for them."""
     plan = best_plan(layer, 4, cpu)
