@@ -11,10 +11,11 @@ import contextlib
 import ctypes
 import mmap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from armillary.record import record
 
 Array = np.ndarray[Any, Any]  # Any: every shape and dtype
 ALIGNMENT = 64
@@ -24,7 +25,7 @@ _HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 _PIECE = 1 << 20  # bytes: what is read, packed and written in turn stays in L2
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(slots=True, eq=False)
 class Deferred:
     """An array that is computed anew at each look: between two steps that need it, it takes no memory.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ from armillary.aligned import Deferred
 from armillary.artifact_json import Reader, dump, parse
 from armillary.dtype import DType, dtype_of
 from armillary.errors import ArtifactError, TypeMismatch
+from armillary.record import record
 
 ABI_VERSION = 1
 MAX_NDIM = 32
@@ -34,7 +35,7 @@ Array = NDArray[Any]  # Any: parameters come in every dtype
 # ---------------------------------------------------------------------------------------------------- descriptor
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class ArgRow:
     """A tensor argument: a dimension is an int or the name of a var, bound from the actual tensor."""
 
@@ -44,7 +45,7 @@ class ArgRow:
     role: Literal["in", "out"] = "in"
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class VarRow:
     """A scalar argument or symbolic dimension; passed as int64 (floats as the bits of a double)."""
 
@@ -52,7 +53,7 @@ class VarRow:
     dtype: str = "int64"
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class PhaseRow:
     """One parallel loop: its C symbol and its extent (an int, or the symbol of a function of `vars`)."""
 
@@ -60,7 +61,7 @@ class PhaseRow:
     extent: int | str
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class FunctionRow:
     """How to call one compiled function; `asserts[k - 1]` is the message of return code k."""
 
@@ -79,7 +80,7 @@ class FunctionRow:
         return (*(phase.symbol for phase in self.phases), *extents)
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Descriptor:
     """What a compiled library holds: the target text it was built for and a row per function.
 
@@ -175,7 +176,7 @@ def _read_dtype(reader: Reader) -> str:
 # --------------------------------------------------------------------------------------------------------- graph
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class GraphNode:
     """An input or parameter (`op` is "null") or a call of a compiled function (`op` is "tvm_op").
 
@@ -191,7 +192,7 @@ class GraphNode:
     attrs: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class VariantRow:
     """What runs for some shapes of inputs: nodes [begin, end), positions in `arg_nodes`, and heads [first, count]."""
 
@@ -222,7 +223,7 @@ def _read_pair(reader: Reader) -> tuple[int, int]:
     return values[0], values[1]
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class GraphSpec:
     """A graph of compiled functions with its memory plan.
 

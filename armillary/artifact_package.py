@@ -14,7 +14,6 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
@@ -23,6 +22,7 @@ from armillary.aligned import Deferred
 from armillary.artifact import Array, params_size, write_params
 from armillary.errors import ArtifactError, InternalError
 from armillary.files import written_atomically
+from armillary.record import record
 
 MAX_PACKAGE_MEMBER = 1 << 34
 PACKAGE_MEMBERS = ("mod.so", "mod.json", "mod.params")
@@ -32,7 +32,7 @@ _SMALL = 1 << 16  # bytes: pieces of less are put together, for each costs 10 us
 Fill = Callable[[Callable[[Any], object]], object]  # writes a member by what it is given; Any: bytes-like
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Package:
     """The three members of a package tar that matter, as bytes and text."""
 
@@ -41,7 +41,7 @@ class Package:
     params: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Member:
     """Where a member lies in a package tar, and its CRC-32 (None in packages of old)."""
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from armillary.errors import ConfigError
+from armillary.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Setting:
     """One variable: how its text is read, its default, what it does, and the default in words."""
 

@@ -7,10 +7,10 @@ Invariant: a user's mistake is an `ArmillaryError` other than `InternalError`; a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from armillary.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Span:
     """Where something came from: a source (file or model), a name (an ONNX node, a text line) and a position."""
 

@@ -1,9 +1,10 @@
-"""`@record`: frozen classes of plain values, compared by value; what `dataclass(frozen=True)` makes, five times sooner.
+"""`@record`: classes of values; what `dataclass(frozen=True)` makes, five times sooner and in a tenth of the memory.
 
-In: a class with annotated fields, some with defaults. Out: the same class as a dataclass: constructor, equality, hash,
-text, `fields` and `replace` as usual. Invariant: two classes whose fields are called alike share the compiled code of
-their constructor. Operators have a hundred such classes, and compiling five methods for each took a third of the time
-that importing them takes. Nodes of programs, which are compared by identity: `node.py`.
+In: a class with annotated fields, some with defaults. Out: the same class as a dataclass: constructor, `__post_init__`,
+equality, hash, text, `fields` and `replace` as usual. Invariant: a constructor is compiled when it is first called, and
+classes whose fields are called alike share its code. A compile from the cache meets two hundred such classes and makes
+instances of a third; compiling five methods for each took a sixth of its time. Nodes of programs, which are compared by
+identity: `node.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -27,34 +28,57 @@ else:  # part of typing from Python 3.11 on; it does nothing when programs run
 T = TypeVar("T")
 
 
-@dataclass_transform(frozen_default=True)
-def record(cls: type[T]) -> type[T]:
-    """Make `cls` a frozen dataclass."""
+@overload
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def record(cls: type[T], /) -> type[T]: ...
+
+
+@overload
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def record(*, frozen: bool = True, slots: bool = False, eq: bool = True) -> Callable[[type[T]], type[T]]: ...
+
+
+def record(cls: Any = None, *, frozen: bool = True, slots: bool = False, eq: bool = True) -> Any:  # Any: see above
+    """Make `cls` a dataclass; the options are those of `dataclass`."""
+    return _made(cls, frozen, slots, eq) if cls is not None else lambda given: _made(given, frozen, slots, eq)
+
+
+def _made(cls: type[T], frozen: bool, slots: bool, eq: bool) -> type[T]:
     if not cls.__doc__:
         rows = inspect.get_annotations(cls).items()
         cls.__doc__ = f"{cls.__name__}({', '.join(f'{name}: {kind}' for name, kind in rows)})"
-    made = dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
-    fields = dataclasses.fields(made)  # type: ignore[arg-type]
-    is_plain = all(f.init and f.default_factory is dataclasses.MISSING for f in fields)
-    assert is_plain and not hasattr(cls, "__post_init__"), f"{cls.__name__}: a record has plain fields only"
-    defaults = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
-    names = tuple(f.name for f in fields)
-    values = _getter(names)
+    made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
+    values = _getter(tuple(f.name for f in dataclasses.fields(made)))  # type: ignore[arg-type]
 
-    def is_equal(self: T, other: object) -> Any:  # Any: bool, or NotImplemented
-        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+    def initial(self: T, *args: Any, **named: Any) -> None:
+        constructor = _constructor(made, slots)
+        setattr(made, "__init__", constructor)  # noqa: B010  (mypy allows no assignment)
+        constructor(self, *args, **named)
 
-    def hashed(self: T) -> int:
-        return hash(values(self))
-
-    methods = {
-        "__init__": _constructor(names, defaults), "__repr__": _text, "__eq__": is_equal, "__hash__": hashed,
-        "__setattr__": _refuse_change, "__delattr__": _refuse_change,
-    }  # fmt: skip
+    methods: dict[str, Any] = {"__repr__": _text}  # Any: methods, and None for no hash
+    if eq:
+        methods |= _comparison(values) if frozen else _comparison(values) | {"__hash__": None}
+    if frozen:
+        methods |= {"__setattr__": _refuse_change, "__delattr__": _refuse_change}
+    if frozen and slots:
+        methods["__reduce__"] = lambda self: (made, values(self))  # pickling would assign to fields
+    setattr(made, "__init__", initial)  # noqa: B010
     for name, method in methods.items():
-        if name == "__init__" or name not in cls.__dict__:
+        if name not in cls.__dict__ or (name == "__hash__" and "__hash__" not in _written(cls)):
             setattr(made, name, method)
     return made
+
+
+def _written(cls: type) -> frozenset[str]:
+    """Methods that the class states itself: one with `__eq__` alone has a `__hash__` of None."""
+    return frozenset(name for name, value in vars(cls).items() if value is not None)
+
+
+def _comparison(values: Callable[[Any], tuple[Any, ...]]) -> dict[str, Any]:  # Any: methods
+    def is_equal(self: object, other: object) -> Any:  # Any: bool, or NotImplemented
+        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+
+    return {"__eq__": is_equal, "__hash__": lambda self: hash(values(self))}
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
@@ -64,22 +88,42 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda item: tuple(getattr(item, name) for name in names)
 
 
-def _constructor(names: tuple[str, ...], defaults: dict[str, Any]) -> Callable[..., None]:
-    scope: dict[str, Any] = {f"_default_{name}": value for name, value in defaults.items()}
-    exec(_constructor_code(names, frozenset(defaults)), scope)
-    made: Callable[..., None] = scope["__init__"]
-    return made
+def _constructor(cls: type, slots: bool) -> Callable[..., None]:
+    fields: tuple[Any, ...] = dataclasses.fields(cls)  # Any: Field[Any]
+    scope: dict[str, Any] = {}
+    for f in fields:
+        if f.default is not dataclasses.MISSING:
+            scope[f"_default_{f.name}"] = f.default
+        elif f.default_factory is not dataclasses.MISSING:
+            scope |= {f"_default_{f.name}": _UNSET, f"_make_{f.name}": f.default_factory, "_unset": _UNSET}
+        if slots:
+            scope[f"_set_{f.name}"] = getattr(cls, f.name).__set__
+    names = tuple(f.name for f in fields)
+    optional, made = frozenset(scope), frozenset(n for n in names if f"_make_{n}" in scope)
+    exec(_constructor_code(names, optional, made, slots, hasattr(cls, "__post_init__")), scope)
+    built: Callable[..., None] = scope["__init__"]
+    return built
+
+
+_UNSET = object()
 
 
 @cache
-def _constructor_code(names: tuple[str, ...], optional: frozenset[str]) -> CodeType:
-    arguments = ", ".join(("self", *(f"{n}=_default_{n}" if n in optional else n for n in names)))
-    stores = "".join(f"\n    own[{name!r}] = {name}" for name in names)
-    return compile(f"def __init__({arguments}):\n    own = self.__dict__{stores}\n", "<record>", "exec")
+def _constructor_code(
+    names: tuple[str, ...], optional: frozenset[str], made: frozenset[str], slots: bool, is_checked: bool
+) -> CodeType:
+    arguments = ", ".join(("self", *(f"{n}=_default_{n}" if f"_default_{n}" in optional else n for n in names)))
+    lines = [] if slots else ["own = self.__dict__"]
+    for name in names:
+        value = f"_make_{name}() if {name} is _unset else {name}" if name in made else name
+        lines.append(f"_set_{name}(self, {value})" if slots else f"own[{name!r}] = {value}")
+    lines += ["self.__post_init__()"] if is_checked else []
+    body = "\n    ".join(lines or ["pass"])
+    return compile(f"def __init__({arguments}):\n    {body}\n", "<record>", "exec")
 
 
 def _text(self: Any) -> str:
-    inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in type(self).__dataclass_fields__)
+    inside = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self))
     return f"{type(self).__qualname__}({inside})"
 
 

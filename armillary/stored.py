@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from armillary.aligned import Array, Deferred, aligned_empty
 from armillary.errors import ModelError, Span
+from armillary.record import record
 
 _READ_AT_ONCE = 1 << 30  # the system refuses 2 GB and more
 _ASIDE_AT_MOST = 1 << 27  # bytes: writing them takes time, which the leanness of a large network is not worth
@@ -47,7 +47,7 @@ def _state(handle: int) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class FilePart:
     """The bytes [begin, begin + nbytes) of a file."""
 

@@ -11,7 +11,6 @@ instruments: `instrument.py`.
 from __future__ import annotations
 
 import contextvars
-import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,12 +20,13 @@ from typing import Any, ClassVar
 from armillary.errors import ArmillaryError, ConfigError
 from armillary.ir import IRModule
 from armillary.lazy import find, lazy_names, similar
+from armillary.record import record
 
 PassFunction = Callable[..., IRModule]
 PASSES: dict[str, PassDefinition] = {}  # by kebab-case spec name
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class ConfigOption:
     """One key of PassContext(config=…): its type, default and meaning.
 
@@ -78,7 +78,7 @@ class PassInstrument:
         """A pass has run; `module` is its result."""
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class PassInfo:
     """A pass's Relay-era name (CamelCase, as in disabled_pass lists), spec name (kebab-case) and minimum opt level.
 

@@ -1,5 +1,6 @@
 """Write what follows from tables: docs/operators.md (Relay's operators and
-ONNX's), docs/environment.md, and armillary/frontend/onnx_operators.txt.
+ONNX's), docs/environment.md, armillary/frontend/onnx_operators.txt, and
+armillary/ops/operators.txt (which file registers what).
 
 In: the operator records (`relay/op.py`), the import rules of ONNX, `onnx.defs`, `config.SETTINGS`. Out: the files; with
 `--check` nothing is written, and the exit code is 1 if a file is stale. Invariant: output is deterministic.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,7 +21,6 @@ sys.path.insert(0, str(ROOT))
 
 import onnx  # noqa: E402
 
-import armillary.ops  # noqa: E402, F401  (fills the tables)
 from armillary.config import SETTINGS  # noqa: E402
 from armillary.frontend import onnx_table  # noqa: E402
 from armillary.frontend.onnx_signature import table_text  # noqa: E402
@@ -84,10 +85,17 @@ def signatures() -> str:
     return table_text(onnx.defs.get_all_schemas_with_history(), onnx.defs.onnx_opset_version())
 
 
+def operator_files() -> str:
+    """Which file registers what; a process of its own sees operators being registered."""
+    command = [sys.executable, str(ROOT / "tools" / "operator_files.py")]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 PAGES = {
     "docs/operators.md": operators_page,
     "docs/environment.md": environment_page,
     "armillary/frontend/onnx_operators.txt": signatures,
+    "armillary/ops/operators.txt": operator_files,
 }
 
 

@@ -13,7 +13,9 @@ import ctypes
 import mmap
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from armillary.record import record
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -34,7 +36,7 @@ class NotLoadable(Exception):
     """The object needs a loader that knows more."""
 
 
-@dataclass
+@record(frozen=False)
 class _Section:
     name: str
     kind: int
@@ -47,7 +49,7 @@ class _Section:
     place: int = -1  # in the block of all sections
 
 
-@dataclass
+@record(frozen=False)
 class _Symbol:
     name: str
     section: int
@@ -56,7 +58,7 @@ class _Symbol:
     is_weak: bool
 
 
-@dataclass
+@record(frozen=False)
 class _Object:
     data: bytes
     sections: list[_Section]

@@ -30,6 +30,7 @@ from typing import Any
 from armillary.codegen.wire import LENGTH, REPLY
 from armillary.config import setting
 from armillary.errors import ExecutionError, InternalError
+from armillary.record import record
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _START = (
@@ -41,7 +42,7 @@ _FEWER = "ARMILLARY_COMPILE_JOBS=1 compiles one kernel at a time"
 _COMPILER = "armillary.codegen.worker"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Request:
     """One module to compile; `form` is object, assembly or llvm."""
 

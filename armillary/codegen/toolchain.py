@@ -11,18 +11,18 @@ import os
 import platform
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from armillary.c_compiler import NATIVE_NAMES, as_command, find_compiler, is_zig, run_compiler
 from armillary.config import setting
 from armillary.errors import TargetError
 from armillary.files import scratch_folder
+from armillary.record import record
 from armillary.target.cpu import architecture, is_native, triple_of
 from armillary.target.target import Target
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Toolchain:
     """A C compiler command that also links."""
 

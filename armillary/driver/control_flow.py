@@ -10,11 +10,11 @@ nothing about that and are dissolved. Memory: a value that a loop reads from out
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from armillary.dtype import DType
 from armillary.errors import UnsupportedError
+from armillary.record import record
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.types import TensorType, tensor_fields
 from armillary.relay.walk import children, map_children, not_primitive, post_order
@@ -84,7 +84,7 @@ def _without_lets(body: Expr) -> Expr:
 # --- where values are computed ---------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class Region:
     """The graph's own list of nodes, a branch, or the body of a loop."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory
 from armillary.dtype import DType
 from armillary.errors import InternalError, UnsupportedError
 from armillary.node import post_order
+from armillary.record import record
 from armillary.relay.binding import bind
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
@@ -40,7 +41,7 @@ _PROBE = 256  # bytes of a constant that must agree before all of it is compared
 _LARGEST_CHECKED_MOVE = 1 << 24  # elements: above, a move of axes counts as a copy without looking
 
 
-@dataclass(frozen=True)
+@record
 class Kernel:
     """A distinct fused function and the symbol it is compiled to."""
 
@@ -49,7 +50,7 @@ class Kernel:
     text: str  # its printed form: the cache key's main part
 
 
-@dataclass
+@record(frozen=False)
 class GraphNode:
     """One entry of the graph: an input (func None) or a call; `inputs` are (node, output) pairs."""
 
@@ -61,7 +62,7 @@ class GraphNode:
     attrs: dict[str, str] = field(default_factory=dict)  # of branches and loops: control_flow.py; load_time.py
 
 
-@dataclass
+@record(frozen=False)
 class GraphPlan:
     """Everything the artifact's graph says, plus the kernels it names and the parameters' values."""
 

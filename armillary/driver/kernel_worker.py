@@ -17,7 +17,6 @@ from armillary.driver.kernel_code import compile_kernel
 from armillary.driver.kernels import kernel_keys
 from armillary.errors import InternalError
 from armillary.relay.expr import Function
-from armillary.relay.names import load_operators
 from armillary.relay.parser import parse
 from armillary.target import Target
 from armillary.transform import PassContext
@@ -25,7 +24,6 @@ from armillary.transform import PassContext
 
 def main() -> int:
     """Serve requests on stdin and stdout."""
-    load_operators()
     return serve(_answer)
 
 

@@ -13,7 +13,6 @@ import atexit
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from armillary.driver.graph_codegen import Kernel
 from armillary.errors import ExecutionError, InternalError
 from armillary.lazy import find
 from armillary.node import post_order
+from armillary.record import record
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Op
 from armillary.target import Target
@@ -41,7 +41,7 @@ _WORKERS = Pool("armillary.driver.kernel_worker")
 atexit.register(_WORKERS.close)
 
 
-@dataclass(frozen=True)
+@record
 class CompiledKernel:
     """One kernel's machine code, its descriptor row, what it needs (C symbols, the processor), what is told of it."""
 

@@ -9,12 +9,13 @@ the largest buffer first, each at the lowest offset where it fits among the plac
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from armillary.record import record
 
 ALIGNMENT = 64
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Lifetime:
     """A buffer of `nbytes` that is written in step `first` and last read in step `last`."""
 
@@ -23,7 +24,7 @@ class Lifetime:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Plan:
     """`offsets[i]` is where buffer i starts; `total` is the arena's size in bytes."""
 

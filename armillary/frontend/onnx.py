@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import armillary.ops  # noqa: F401  (fills the table of import rules)
 from armillary.aligned import Deferred
 from armillary.errors import ArmillaryError, ConfigError, ModelError, Span, UnsupportedError
 from armillary.files import write_atomic
@@ -54,9 +53,8 @@ from armillary.frontend.onnx_tensor import (
 from armillary.frontend.onnx_variants import variant_shapes
 from armillary.ir import IRModule
 from armillary.node import post_order
-from armillary.ops.sequence_onnx import NOTHING
 from armillary.relay.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
-from armillary.relay.op import OnnxNode, onnx_rule
+from armillary.relay.op import NOTHING, OnnxNode, onnx_rule
 from armillary.relay.types import AnyDim, TensorType, TupleType
 from armillary.stored import FilePart
 

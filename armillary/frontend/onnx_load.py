@@ -21,6 +21,7 @@ from armillary.frontend.onnx_plain import PlainModel, plain_model
 from armillary.frontend.onnx_proto import onnx, protobuf
 from armillary.frontend.onnx_signature import newest_opset
 from armillary.frontend.onnx_split import split_model
+from armillary.record import record
 from armillary.stored import Aside, FilePart, HeldFile
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _MAX_NESTING = 32
 Importable = Callable[[str, str, int], bool]  # domain, operator, version
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Model:
     """A parsed model: `source` is what errors call it, `opsets` maps domains ("" for ONNX's own) to versions.
 

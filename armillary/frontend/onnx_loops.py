@@ -10,7 +10,6 @@ number comes along as a value (onnx_bounded.py). What is unrolled instead is dec
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -23,6 +22,7 @@ from armillary.ops.broadcast import subtract
 from armillary.ops.indexing import take
 from armillary.ops.shape import reshape, transpose
 from armillary.ops.transform import reverse
+from armillary.record import record
 from armillary.relay.expr import Constant, Expr, Function, If, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.op import OnnxNode
 from armillary.relay.types import TensorType, TupleType, Type, scalar_type, tensor_fields
@@ -55,7 +55,7 @@ class Walk(Protocol):
         """Where the node is."""
 
 
-@dataclass
+@record(frozen=False)
 class Inside:
     """Variables of a body for what it reads from outside: by name, and with the outer values in order."""
 
@@ -253,7 +253,7 @@ def refuse_bounded(walk: Walk, value: Expr, what: str) -> None:
 # --- Scan -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class ScanParts:
     """A Scan node, read: states and scanned inputs, and along which axes and in which directions they are scanned."""
 

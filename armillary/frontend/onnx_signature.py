@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from armillary.lazy import late
+from armillary.record import record
 
 _FILE = Path(__file__).with_name("onnx_operators.txt")
 _schema = late("armillary.frontend.onnx_functions:schema_of")
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Signature:
     """Numbers of inputs, and the attributes: name -> (name of the type, whether it must be given)."""
 

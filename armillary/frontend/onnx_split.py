@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from armillary.errors import ModelError
+from armillary.record import record
 from armillary.stored import FilePart, HeldFile
 
 LARGE = 1 << 14  # bytes of a tensor that is read apart
@@ -28,7 +28,7 @@ class Unusual(Exception):
     """Not the plain encoding of a model."""
 
 
-@dataclass(frozen=True)
+@record
 class _Field:
     number: int
     wire: int
@@ -37,7 +37,7 @@ class _Field:
     end: int
 
 
-@dataclass(frozen=True)
+@record
 class SplitModel:
     """`proto`: the serialised model without what is in `large`, by the number of the initialiser."""
 

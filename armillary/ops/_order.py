@@ -12,12 +12,12 @@ are enough: as k blocks reach the k-th largest maximum, the k first values do, a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from armillary.dtype import DType
 from armillary.ops._late import E, S, T
 from armillary.ops._loops import LANES, Index, load, loop, scratch, store
+from armillary.record import record
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr, Var
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 RUN = 128  # keys that are sorted by counting, at most: of twice as many another merge is cheaper
 
 
-@dataclass(frozen=True)
+@record
 class Pairs:
     """Keys and the positions in the row that they belong to."""
 

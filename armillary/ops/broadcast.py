@@ -28,7 +28,6 @@ from armillary.ops._common import (
 )  # fmt: skip
 from armillary.ops._late import T, scalar, te
 from armillary.record import record
-from armillary.relay.expr import ARITHMETIC
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType
 
@@ -218,7 +217,6 @@ def _define(row: Row) -> Op:
 
 
 BINARY = {row.name: _define(row) for row in _TABLE}
-ARITHMETIC.update(BINARY)
 add, subtract, multiply, divide = (BINARY[n] for n in ("add", "subtract", "multiply", "divide"))
 floor_divide, mod, floor_mod, power = (BINARY[n] for n in ("floor_divide", "mod", "floor_mod", "power"))
 maximum, minimum, equal, not_equal = (BINARY[n] for n in ("maximum", "minimum", "equal", "not_equal"))

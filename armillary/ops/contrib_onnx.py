@@ -108,7 +108,6 @@ def fused_gemm(node: OnnxNode) -> Expr:
 # --- normalisations ---------------------------------------------------------------------------------------------------
 
 
-@from_onnx("LayerNormalization", since=1)
 @from_onnx("LayerNormalization", domain=DOMAIN)
 def old_layer_normalization(node: OnnxNode) -> list[Expr]:
     made: list[Expr] = layer_normalization(node)

@@ -19,7 +19,7 @@ from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
 from armillary.ops._late import T, scalar, te
 from armillary.ops._late import erf as numpy_erf
 from armillary.record import record
-from armillary.relay.expr import ARITHMETIC, Expr
+from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType
 
@@ -167,7 +167,6 @@ exp, log, sqrt, sigmoid, tanh = _OPS["exp"], _OPS["log"], _OPS["sqrt"], _OPS["si
 floor, absolute, negative, logical_not = _OPS["floor"], _OPS["abs"], _OPS["negative"], _OPS["logical_not"]
 isinf, isnan, isfinite = _OPS["isinf"], _OPS["isnan"], _OPS["isfinite"]
 copy, round_half_even = _OPS["copy"], _OPS["round"]
-ARITHMETIC["negative"] = negative
 
 
 @from_onnx("Identity")

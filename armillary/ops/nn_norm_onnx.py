@@ -56,6 +56,7 @@ def _training(node: OnnxNode) -> list[Expr]:
     return [narrowed(y, x), *running]
 
 
+@from_onnx("LayerNormalization", since=1)  # of exporters, before the standard had one
 @from_onnx("LayerNormalization", since=17)
 def layer_normalization(node: OnnxNode) -> list[Expr]:
     """Over the axes from `axis` on; mean and 1/deviation are further outputs."""

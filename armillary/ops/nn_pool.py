@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, make_dataclass
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -66,7 +66,13 @@ def _attrs_class(name: str, rank: int, average: bool) -> type:
     ]  # fmt: skip
     if average:
         rows.append(("count_include_pad", bool, False))
-    return make_dataclass(name, rows, frozen=True, namespace={"__module__": __name__})
+    return _record_of(name, rows)
+
+
+def _record_of(name: str, rows: list[tuple[str, Any, Any]]) -> type:
+    """A record of these fields: name, type, default."""
+    own = {"__module__": __name__, "__annotations__": {field: kind for field, kind, _ in rows}}
+    return record(type(name, (), own | {field: default for field, _, default in rows}))
 
 
 def normal(op: str, attrs: Any, rank: int, x: Any) -> Pool:  # Any: attrs classes differ by rank; x has a shape
@@ -267,7 +273,7 @@ def _adaptive_attrs(name: str, rank: int, whole: bool) -> type:
     rows: list[tuple[str, Any, Any]] = [("layout", str, "NC" + SPATIAL[rank]), ("out_layout", str, "")]
     if not whole:
         rows.insert(0, ("output_size", tuple | None, None))
-    return make_dataclass(name, rows, frozen=True, namespace={"__module__": __name__})
+    return _record_of(name, rows)
 
 
 def _bins(op: str, attrs: Any, rank: int, x: Any) -> tuple[tuple[int, ...], tuple[Any, ...]]:

@@ -15,10 +15,8 @@ from armillary.ops.shape import squeeze
 from armillary.ops.transform import concatenate, stack
 from armillary.ops.transform_slice import strided_slice
 from armillary.relay.expr import Constant, Expr, Tuple, TupleGetItem
-from armillary.relay.op import OnnxNode, from_onnx
+from armillary.relay.op import NOTHING, OnnxNode, from_onnx
 from armillary.relay.types import TupleType
-
-NOTHING = Tuple(())  # told from an empty sequence by identity
 
 
 def sequence_fields(node: OnnxNode, index: int = 0) -> tuple[Expr, ...]:

@@ -10,7 +10,6 @@ threshold. The ONNX operator, whose result is a list of all classes: frontend/on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -131,7 +130,7 @@ def reference(attrs: SuppressAttrs, boxes: Array, scores: Array, iou: Array, lea
 # --- loops --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class _Class:
     """One class of one image: its inputs, where it is written, and the boxes that stay."""
 

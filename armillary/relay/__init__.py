@@ -12,7 +12,7 @@ import typing
 from armillary.lazy import lazy_names
 from armillary.relay import analysis as _analysis  # noqa: F401  (makes modules print and close over variables)
 from armillary.relay import infer as _infer  # noqa: F401  (makes `checked_type` work)
-from armillary.relay.names import find_operator, load_operators, operator_names
+from armillary.relay.names import find_operator, operator_names
 
 _EXPR = ("Expr", "Var", "Constant", "Tuple", "TupleGetItem", "Call", "Let", "If", "Loop", "Function", "var", "const")
 _TYPES = ("Type", "TensorType", "TupleType", "FuncType")
@@ -54,8 +54,6 @@ _resolve, _listing = lazy_names(__name__, _NAMES)
 
 def __getattr__(name: str) -> typing.Any:  # Any: a module, class, function or operator
     if name in _NAMES:
-        if name != "frontend":  # an importer loads them when it is called
-            load_operators()  # so that `a + b` and texts find their operators
         return _resolve(name)
     found = find_operator(name)
     if found is None:

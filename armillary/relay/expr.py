@@ -23,11 +23,12 @@ import numpy as np
 from armillary.aligned import Array, Deferred
 from armillary.errors import Span, TypeMismatch
 from armillary.ir import BaseFunc
+from armillary.lazy import late
 from armillary.node import Node, node
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
 
 INFER: list[Callable[[Any], Type]] = []  # relay/infer.py puts its `infer_type` here
-ARITHMETIC: dict[str, Callable[..., Any]] = {}  # ops/elementwise.py: "add" -> constructor, for `a + b`
+_get_op = late("armillary.relay.op:get_op")  # for `a + b`
 
 
 class Expr(Node):
@@ -94,7 +95,7 @@ class Expr(Node):
         return _binary("divide", other, self)
 
     def __neg__(self) -> Expr:
-        result: Expr = ARITHMETIC["negative"](self)
+        result: Expr = _get_op("negative")(self)
         return result
 
     def __lt__(self, other: Any) -> Expr:
@@ -112,7 +113,7 @@ class Expr(Node):
 
 def _binary(name: str, lhs: Any, rhs: Any) -> Expr:
     like = lhs if isinstance(lhs, Expr) else rhs
-    result: Expr = ARITHMETIC[name](as_expr(lhs, like), as_expr(rhs, like))
+    result: Expr = _get_op(name)(as_expr(lhs, like), as_expr(rhs, like))
     return result
 
 

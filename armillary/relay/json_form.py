@@ -26,7 +26,6 @@ from armillary.node import replace
 from armillary.relay.expr import Call, Constant, Expr, Function, Var
 from armillary.relay.infer import check_module, infer_type
 from armillary.relay.metadata import read_array
-from armillary.relay.names import load_operators
 from armillary.relay.op import Op, get_op
 from armillary.relay.printer import array_record
 from armillary.relay.types import ANY_DIM, AnyDim, FuncType, TensorType, TupleType, Type
@@ -53,7 +52,6 @@ def save_json(item: IRModule | Expr | BaseFunc) -> str:
 
 def load_json(text: str | bytes | bytearray) -> Any:  # Any: an IRModule, Expr or PrimFunc
     """What `save_json` was given."""
-    load_operators()
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from armillary.errors import TypeMismatch
+from armillary.record import record
 
 _PART = re.compile(r"(\d*)([A-Za-z])")
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Layout:
     """A layout. `parts` are (letter, block size or 0) in order."""
 

@@ -2,7 +2,7 @@
 
 In: a dotted name. Out: a user function (`ops/user.py`: other argument orders, combinations), else the `Op` record of
 that name (calling it builds a Call), or a namespace for a prefix such as `nn`. Invariant: there is no list of operators
-here; the names are those in `FUNCTIONS` and `OPS`, filled when `armillary.ops` is first needed. Texts name operators
+here; the names are those in `FUNCTIONS` and `OPS`, filled as they are asked for (`by_need.py`). Texts name operators
 only. The table of all other user names is in `relay/__init__.py`.
 """
 
@@ -13,6 +13,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from armillary.relay.by_need import listed_operators
 from armillary.relay.op import OPS, Op, register_legalize
 
 
@@ -47,14 +48,8 @@ def _qnn_name(space: OpNames, name: str) -> Any:  # Any: a namespace, module, fu
     return space if name == "op" else None
 
 
-def load_operators() -> None:
-    """Import every operator file, once."""
-    importlib.import_module("armillary.ops")
-
-
 def user_functions() -> Mapping[str, Callable[..., Any]]:
     """The functions that stand before the operators of the same name."""
-    load_operators()
     table: Mapping[str, Callable[..., Any]] = importlib.import_module("armillary.ops.user").FUNCTIONS
     return table
 
@@ -63,12 +58,15 @@ def find_operator(name: str) -> Op | OpNames | Callable[..., Any] | None:
     """What `relay.<name>` means: a user function, an operator, the namespace it is a prefix of, or None."""
     if name.startswith("_"):
         return None
+    space = OpNames(name + ".")
+    if any(known.startswith(name + ".") for known in listed_operators()):
+        return space
     functions = user_functions()
     if name in functions:
         return functions[name]
     if name in OPS:
         return OPS[name]
-    return OpNames(name + ".") if any(known.startswith(name + ".") for known in OPS) else None
+    return space if any(known.startswith(name + ".") for known in OPS) else None
 
 
 def operator_names() -> list[str]:

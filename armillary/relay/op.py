@@ -18,6 +18,8 @@ import numpy as np
 
 from armillary.errors import ConfigError, InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc
+from armillary.record import record
+from armillary.relay.by_need import ByNeed, onnx_key
 from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
 from armillary.relay.types import TensorType, Type
 
@@ -36,7 +38,7 @@ class Kind(enum.IntEnum):
     OPAQUE = 8  # never fused
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Sample:
     """One use of an operator for the generated tests: attrs, then input types or arrays.
 
@@ -51,7 +53,7 @@ class Sample:
     atol: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class BadSample:
     """A misuse of an operator and a part of the message it must give."""
 
@@ -60,7 +62,7 @@ class BadSample:
     message: str
 
 
-OPS: dict[str, Op] = {}
+OPS: ByNeed[str, Op] = ByNeed(str)
 
 
 class Op(Expr):
@@ -73,7 +75,7 @@ class Op(Expr):
     )  # fmt: skip
 
     def __init__(self, name: str, *, kind: Kind, inputs: Sequence[str] = ("data",), doc: str = "") -> None:
-        if name in OPS:
+        if OPS.is_taken(name):
             raise InternalError(f"operator {name!r} is defined twice")
         self.name, self.kind, self.inputs, self.doc = name, kind, tuple(inputs), doc
         self.attrs_class: type | None = None
@@ -218,7 +220,7 @@ def _freeze(value: Any) -> Any:
 def get_op(name: str) -> Op:
     """The operator of that name."""
     if name not in OPS:
-        close = [n for n in OPS if name.split(".")[-1] in n][:5]
+        close = [n for n in sorted(OPS) if name.split(".")[-1] in n][:5]
         raise UnsupportedError(f"there is no operator {name!r}", hint=f"similar: {', '.join(close)}" if close else "")
     return OPS[name]
 
@@ -261,7 +263,7 @@ def register_legalize(
 Index = int  # OnnxNode has a method called int
 
 
-@dataclasses.dataclass
+@record(frozen=False)
 class OnnxNode:
     """One ONNX node as an import rule sees it: no onnx types, only Python values, numpy arrays and expressions.
 
@@ -325,9 +327,10 @@ class OnnxNode:
         return [x for x in self.inputs if x is not None]
 
 
+NOTHING = Tuple(())  # an optional that holds nothing, told from an empty sequence by identity
 REQUIRED: Any = object()  # Any: passed as a default to say "there is none"
 OnnxRule = Callable[[OnnxNode], Any]  # Any: an Expr (Tuple-typed for several outputs) or a list of Exprs
-ONNX_RULES: dict[tuple[str, str], list[tuple[int, OnnxRule]]] = {}
+ONNX_RULES: ByNeed[tuple[str, str], list[tuple[int, OnnxRule]]] = ByNeed(onnx_key)
 
 
 def from_onnx(*op_types: str, since: int = 1, domain: str = "") -> Callable[[OnnxRule], OnnxRule]:
@@ -335,9 +338,8 @@ def from_onnx(*op_types: str, since: int = 1, domain: str = "") -> Callable[[Onn
 
     def register(rule: OnnxRule) -> OnnxRule:
         for op_type in op_types:
-            rules = ONNX_RULES.setdefault((domain, op_type), [])
-            rules.append((since, rule))
-            rules.sort(key=lambda row: row[0], reverse=True)
+            rules = [*(ONNX_RULES.registered((domain, op_type)) or ()), (since, rule)]
+            ONNX_RULES[domain, op_type] = sorted(rules, key=lambda row: row[0], reverse=True)
         return rule
 
     return register

@@ -9,14 +9,14 @@ Values with structural equality. A dimension is an int, or `ANY_DIM` where only 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
+from armillary.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class AnyDim:
     """A dimension known only at run time. All are equal as values; nothing may be concluded from that."""
 
@@ -34,12 +34,12 @@ class Type:
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class TensorType(Type):
     """A tensor: dimensions (row-major, () for a scalar) and the dtype of an element."""
 
     shape: tuple[Dim, ...]
-    dtype: DType = DType("float32")  # noqa: RUF009  (a DType is immutable)
+    dtype: DType = DType("float32")
 
     def __post_init__(self) -> None:
         if type(self.dtype) is not DType or type(self.shape) is not tuple:  # as Relay-era scripts write it
@@ -75,7 +75,7 @@ class TensorType(Type):
         return f"Tensor[({dims}), {self.dtype}]"
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class TupleType(Type):
     """A tuple of types."""
 
@@ -85,7 +85,7 @@ class TupleType(Type):
         return "(" + ", ".join(map(str, self.fields)) + ("," if len(self.fields) == 1 else "") + ")"
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class FuncType(Type):
     """A function."""
 

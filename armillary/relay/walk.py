@@ -8,9 +8,9 @@ The generic walks of `armillary.node` do the same for every language; these know
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from armillary.ir import GlobalVar
+from armillary.record import record
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
 
@@ -198,7 +198,7 @@ def not_primitive(expr: Expr) -> bool:
 # --- scopes ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class Scope:
     """A region evaluated as a unit: a function's body, a branch, or a let inside an expression."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from armillary.errors import ConfigError
+from armillary.record import record
 from armillary.text.html import table_html
 
 Measure = Callable[[int], float]  # runs n times, returns seconds
@@ -49,7 +49,7 @@ class BenchmarkResult:
         return table_html(heads, [[*(f"{1e3 * getattr(self, name):.4f}" for name in names), str(len(self.results))]])
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Timing:
     """How to repeat a measurement; the fields are those of `Module.time_evaluator`."""
 

@@ -6,9 +6,8 @@ Invariant: a Device of a known kind can always be made; using one that this proc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from armillary.errors import TargetError
+from armillary.record import record
 
 _CODES = {
     "cpu": 1, "llvm": 1, "c": 1, "cuda": 2, "cl": 4, "opencl": 4, "vulkan": 7, "metal": 8, "rocm": 10, "hexagon": 16,
@@ -16,7 +15,7 @@ _CODES = {
 _NAMES = {1: "cpu", 2: "cuda", 4: "cl", 7: "vulkan", 8: "metal", 10: "rocm", 16: "hexagon"}
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Device:
     """A device by DLPack type code and number."""
 

@@ -12,7 +12,6 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from ctypes import POINTER, byref, c_double, c_int, c_int64, c_size_t, c_void_p, cast
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from armillary.aligned import aligned, give_back_memory
 from armillary.artifact import load_params
 from armillary.dtype import DType
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
+from armillary.record import record
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device, cpu, require
 from armillary.runtime.dlpack import Array, tensor_dtype, view
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SPANS = 1 << 13  # room for the spans of a trace at first; a run that has more is run again
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class NodeTime:
     """How long one node of the graph took."""
 
@@ -45,7 +45,7 @@ class NodeTime:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Span:
     """From `begin` to `end` (seconds since the run began) a thread was in a phase of a node's kernel.
 
@@ -461,7 +461,7 @@ _FUNCTIONS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class SharedWeights:
     """What an executor has loaded, for others of the same graph: which parameters, and which it has let go of since."""
 

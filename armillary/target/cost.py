@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 
 from armillary.errors import ConfigError
+from armillary.record import record
 from armillary.target.cpu import CpuModel
 from armillary.transform import PassContext, register_config_option
 
@@ -35,7 +36,7 @@ THREADS, EVENER = (2, 4, 8, 16), 0.95  # the numbers of threads to divide work f
 SHOWN_LINEAR = 0.05  # the same where weights are read from beyond L2 in one long run: the prefetcher keeps up
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Tile:
     """`rows` output columns times `vectors` output-channel blocks held in registers, of `tall` lines together."""
 
@@ -47,7 +48,7 @@ class Tile:
         return f"{self.rows}x{self.vectors}{f'x{self.tall}' if self.tall > 1 else ''}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Nest:
     """A product by register tiles: `lines` times a row of `width` outputs, each of `chunks` blocks of vectors.
 
@@ -83,7 +84,7 @@ class Nest:
         return vectors // math.gcd(vectors, self.group) if self.group else 1
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Estimate:
     """What a way of computing a kernel is expected to take on one thread, and what holds it up."""
 
@@ -96,7 +97,7 @@ class Estimate:
         return self.cycles / cpu.memory.ghz * 1e-6
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Explanation:
     """Why a kernel is computed as it is; plain data, so that it fits a package."""
 

@@ -7,9 +7,9 @@ By vectors, the tile of cost.py applies: a step of the sum is one dot product in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
+from armillary.record import record
 from armillary.target.cpu import CpuModel
 
 SIDE, DEPTH = 16, 64  # of a matrix tile: rows, and words in one; bytes in one
@@ -18,7 +18,7 @@ COPY_CYCLES = 1.3  # sixteen channels of a pixel, put beside the others
 BLOCKS = ((2, 2), (3, 1), (1, 3), (2, 1), (1, 2), (1, 1))  # tiles of pixels and of outputs; with operands at most eight
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Shape:
     """What a choice depends on: lines and columns of the result, sixteens of outputs, products of a tile in a sum."""
 
@@ -28,7 +28,7 @@ class Shape:
     steps: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Block:
     """Tiles of `pixels` neighbouring pixels: `tall` lines times `beside` in a line times `columns` of outputs."""
 

@@ -12,9 +12,9 @@ costs is to add up the lanes of each sum at the end.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
+from armillary.record import record
 from armillary.target.cost import far
 from armillary.target.cpu import CpuModel
 
@@ -27,7 +27,7 @@ MIN_TERMS = 2  # vectors of the sum
 GAIN = 0.94  # of the time with columns in lanes, below which terms go there
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class FewTile:
     """`rows` x `columns` sums, a vector of terms each."""
 

@@ -8,8 +8,9 @@ Who asks: the pass fourier-conv2d, the schedule for the tile, `armc profile` for
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from armillary.record import record
 from armillary.target.cost import L2_SHARE, SHOWN_INPUT, Estimate, Nest, Tile, far, forced_tile, ranked_tiles, tiles
 from armillary.target.cpu import CpuModel
 
@@ -23,7 +24,7 @@ STRIP = 48  # tiles of a strip, at least: for fewer the transforms of weights wo
 FLOAT = 4
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class FourierLayer:
     """A convolution with stride 1: channels in, blocks of channels out, batch, output height and width, kernel."""
 

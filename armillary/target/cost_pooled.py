@@ -8,8 +8,7 @@ Who asks: the pass fuse-pool whether to, the schedule conv2d_pooled for the size
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from armillary.record import record
 from armillary.target.cost import far
 from armillary.target.cpu import CpuModel
 from armillary.transform import PassContext, register_config_option
@@ -26,7 +25,7 @@ GROUPS = (2, 4, 3, 1)  # blocks of channels of a task, the best first: two make 
 MIN_TASKS = 16  # of fewer, an even number, so that two threads have as many
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Pooled:
     """A convolution to `chunks` blocks of `block` channels by height x width, and windows over `rows` pooled rows.
 

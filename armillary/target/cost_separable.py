@@ -7,8 +7,7 @@ Who asks: the pass fuse-depthwise whether to, the schedule conv2d_separable for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from armillary.record import record
 from armillary.target.cpu import CpuModel
 from armillary.transform import PassContext, register_config_option
 
@@ -23,7 +22,7 @@ BAND_SHARE = 0.5  # of L2, for what lies between the two
 MIN_BANDS = 16  # of fewer, an even number, so that two threads have as many
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Separable:
     """A depthwise convolution with `channels` on batch x height x width outputs, and 1x1 to `outputs` channels."""
 

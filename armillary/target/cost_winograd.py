@@ -8,8 +8,9 @@ Who asks: the pass winograd-conv2d for the tile, the schedule for the form, `arm
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from armillary.record import record
 from armillary.target.cost import (
     SHOWN_INPUT,
     Estimate,
@@ -52,7 +53,7 @@ def tiles_along(outputs: int, tile: int, dilation: int) -> int:
     return whole + min(dilation, outputs - whole * tile)
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Layer:
     """A 3x3 convolution with stride 1: channels in and out, batch, output height and width, block (0: a vector).
 
@@ -95,7 +96,7 @@ class Layer:
         return 0 < 2 * self.block <= cpu.lanes
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class Plan:
     """How a layer is computed: F(tile, 3) in strips of `strip` tiles (0: in phases); tile 0: directly."""
 

@@ -16,6 +16,7 @@ import re
 from typing import Any
 
 from armillary.errors import TargetError, UnsupportedError
+from armillary.record import record
 from armillary.target.cpu_table import (
     BASELINE,
     DOT_SIGNS,
@@ -51,7 +52,7 @@ TILE_ROWS, TILE_BYTES = 4, 64  # of the left side: the fewest rows that pay, the
 _ARM_VERSIONS = ((82, "lse rdm"), (84, "dotprod"), (86, "i8mm bf16"))  # first version that has the features
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@record(slots=True)
 class CpuModel:
     """What schedules and the cost model need to know of one CPU; sizes in bytes, 0 for "has none"."""
 
@@ -124,7 +125,7 @@ class CpuModel:
         return feature in self.features
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@record(slots=True)
 class LlvmCpu:
     """What LLVM takes to make a target machine."""
 

@@ -8,12 +8,12 @@ of their families, good enough to rank algorithms. `true_name` finds the row whe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from armillary.record import record
 
 KB, MB = 1024, 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class CpuRow:
     """One core. `ports` x `bits` is the vector FMA throughput per cycle; caches in bytes (L3: per chip)."""
 
@@ -114,7 +114,7 @@ def true_name(arch: str, name: str, features: frozenset[str]) -> str:
     return next((true for feature, true in _TELLING.items() if feature in features), name)
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class MemoryRow:
     """How fast one core is fed: loads of at most `load_bits` per cycle, then bytes per cycle from each level.
 

@@ -8,8 +8,10 @@ Grammar of target strings: `grammar.py`. The value users hold: `target.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
+
+from armillary.record import record
 
 Attribute = str | int | float | bool | tuple[str, ...]
 COMMON: Mapping[str, type] = MappingProxyType(
@@ -21,7 +23,7 @@ REFUSED: Mapping[str, str] = MappingProxyType({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record(slots=True)
 class TargetKind:
     """One kind of target. `attributes` maps a name to str, int, float, bool or tuple (of strings).
 

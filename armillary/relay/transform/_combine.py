@@ -9,17 +9,17 @@ fold into the weights. Invariant: only siblings with equal attributes join, and 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from armillary.record import record
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import call, op_name, tensor
 from armillary.relay.walk import Scope, not_primitive, post_order, scopes, substitute, users
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Sibling:
     """How an operator's calls join: `key` of attributes that must agree (None: this call may not), and two axes."""
 

@@ -18,8 +18,9 @@ nodes, a reduction never starts a group, and nothing fuses into or out of opaque
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from armillary.record import record
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem
 from armillary.relay.op import Kind, Op
 from armillary.relay.types import TensorType
@@ -30,7 +31,7 @@ _POOLS = ("nn.avg_pool2d", "nn.global_avg_pool2d")  # in blocks of channels: the
 VIEWS = ("reshape", "expand_dims", "squeeze", "nn.batch_flatten")
 
 
-@dataclass(eq=False)
+@record(frozen=False, eq=False)
 class FusionNode:
     """A node of the graph being fused. `users` are (index, kind of the edge); `kept` says its value must exist."""
 

@@ -9,10 +9,10 @@ Users: fuse_depthwise.py, fuse_pool.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
 
 from armillary.ir import IRModule
+from armillary.record import record
 from armillary.relay.expr import Call, Expr, Function, Var, var
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Kind, Op
@@ -22,7 +22,7 @@ from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
 
 
-@dataclass(frozen=True)
+@record
 class Pair:
     """Two calls of kernels, the second of which reads the first as its argument `place`; the contraction of each."""
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from armillary.ops.nn_common import reshape_to
+from armillary.record import record
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.layout import Layout, layout
 from armillary.relay.op import Op
@@ -23,7 +23,7 @@ from armillary.relay.walk import copy_type, map_children, not_primitive, post_or
 from armillary.target.cpu import CpuModel
 
 
-@dataclass(frozen=True)
+@record
 class Change:
     """A tensor that was in layout `old` (unblocked) now is in `new`."""
 
@@ -31,7 +31,7 @@ class Change:
     new: Layout
 
 
-@dataclass(frozen=True)
+@record
 class BlockPlan:
     """`need`: by id of a node, what its block should divide (0 or absent: anything); `starts`: ids of poolings."""
 
@@ -43,7 +43,7 @@ class BlockPlan:
         return math.gcd(channels, self.need.get(id(expr), 0))
 
 
-@dataclass(frozen=True)
+@record
 class Request:
     """What to use: `lanes` > 0 asks for blocked layouts; `desired` maps an operator to (data, kernel) layouts.
 
@@ -59,7 +59,7 @@ class Request:
         return next((layouts for name, layouts in self.desired if name == op), None)
 
 
-@dataclass(frozen=True)
+@record
 class LayoutChoice:
     """A rule's answer: how each tensor input is wanted (None: as it was), what to build, how the result comes out."""
 

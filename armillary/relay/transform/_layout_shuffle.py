@@ -8,16 +8,16 @@ for element the same tensor as in the plain layout. Used by _layout_rules.py; fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from armillary.ops.nn_common import reshape_to
+from armillary.record import record
 from armillary.relay.expr import Call, Expr
 from armillary.relay.layout import layout
 from armillary.relay.transform._layout_engine import Change, LayoutChoice, Request, shuffle_source
 from armillary.relay.transform._rules import call, tensor
 
 
-@dataclass(frozen=True)
+@record
 class _Shuffle:
     """Channel `i * per_group + j` goes to `j * groups + i`."""
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from armillary.ops.nn_conv import window
+from armillary.record import record
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.layout import choose_block
 from armillary.relay.transform._layout_engine import flat_arguments
@@ -119,7 +119,7 @@ def _readers(calls: Sequence[Call], members: Sequence[Call]) -> list[Call]:
     return [c for c in calls if id(c) not in inside and any(id(a) in inside for a in flat_arguments(c))]
 
 
-@dataclass(frozen=True)
+@record
 class _Group:
     """Values that share channels, arguments first; who reads them; what their convolutions cost."""
 

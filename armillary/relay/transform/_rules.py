@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from armillary.errors import InternalError
 from armillary.ir import BaseFunc, IRModule
+from armillary.record import record
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, get_op
@@ -50,7 +50,7 @@ def rewrite_module(module: IRModule, *rules: Callable[[Expr], Expr | None]) -> I
     return on_functions(module, lambda function: rewrite(function, rule, not_primitive))
 
 
-@dataclass(frozen=True)
+@record
 class Found:
     """What takes an expression's place: `make` of the new forms of `sources`, which lie further up."""
 

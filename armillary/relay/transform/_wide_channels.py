@@ -16,6 +16,7 @@ import numpy as np
 
 from armillary.ops.nn_conv_fill import Runs, real_places
 from armillary.ops.transform_slice import slices
+from armillary.record import record
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
 from armillary.relay.op import Op, get_op
 from armillary.relay.transform._layout_engine import flat_arguments
@@ -34,7 +35,7 @@ JOINTS = frozenset({"concatenate", "strided_slice"})
 _CARRIERS = _PER_CHANNEL | _BINARY | _REDUCTIONS | JOINTS | {"take"}
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class Channels:
     """The channels of a wide value: runs of so many real ones, each followed by so many added ones."""
 

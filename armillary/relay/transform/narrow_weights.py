@@ -28,6 +28,7 @@ import numpy as np
 from armillary.aligned import Deferred, aligned, in_rows
 from armillary.dtype import DType
 from armillary.ir import IRModule
+from armillary.record import record
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.transform._rules import Array, call, on_functions, op_name, tensor
 from armillary.relay.walk import children, copy_type, map_children, not_primitive, post_order, scopes, users
@@ -45,7 +46,7 @@ _BODY = 1  # depth of the scope that is the function's body
 _SAMPLE = 1024  # numbers that are looked at first
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class _Fit:
     """A weight, and the narrow type that holds its values."""
 

@@ -14,12 +14,13 @@ is a mask if every row keeps an element. What the operator means: ops/nn_attenti
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from armillary.ir import IRModule
 from armillary.ops.nn_common import reshape_to
+from armillary.record import record
 from armillary.relay.expr import Call, Constant, Expr, Function, TupleGetItem
 from armillary.relay.transform._rules import call, on_functions, op_name, splat, tensor
 from armillary.relay.transform.simplify_expr import RESHAPES
@@ -30,7 +31,7 @@ MASKED = -1e4  # scores this low have no weight
 FEATURES = 8  # a head's features are a multiple of this, as vectors want them
 
 
-@dataclass(frozen=True)
+@record
 class Operand:
     """A tensor of four axes, the names of its axes, and where its heads start."""
 
@@ -40,7 +41,7 @@ class Operand:
     scale: float = 1.0
 
 
-@dataclass(frozen=True)
+@record
 class Scores:
     """scale * product + mask (of four axes), and the nodes between the product and the softmax."""
 

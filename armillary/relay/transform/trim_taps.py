@@ -22,6 +22,7 @@ from typing import Any
 
 from armillary.ir import IRModule
 from armillary.ops.nn_conv import window
+from armillary.record import record
 from armillary.relay.expr import Call, Expr
 from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
 from armillary.transform import define_pass
@@ -30,7 +31,7 @@ _RANKS = {f"nn.conv{rank}d{kind}": rank for rank in (1, 2, 3) for kind in ("", "
 _AXES = {1: "W", 2: "HW", 3: "DHW"}
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class _Axis:
     """One axis of a convolution: sizes of what a tap is moved along and of what it may touch, and the window."""
 

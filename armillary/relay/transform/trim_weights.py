@@ -12,7 +12,6 @@ package can bear, the largest first.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping
 
@@ -21,6 +20,7 @@ import numpy as np
 from armillary.aligned import Deferred, aligned
 from armillary.ir import IRModule
 from armillary.ops.nn_conv_fill import Runs
+from armillary.record import record
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.transform._rules import Array, call, on_functions, op_name
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
@@ -30,7 +30,7 @@ SHARE = 0.08  # of the parameters, in zeros: no weight is trimmed for less
 _WEIGHTS = {"nn.contrib_conv2d_NCHWc": 1, "nn.contrib_conv2d_winograd_weight_transform": 0}  # which argument
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class _Ragged:
     """A weight that has zero channels, and which are real."""
 

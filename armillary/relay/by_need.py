@@ -1,0 +1,86 @@
+"""Tables that operators' files fill: a file is imported when something of it is first looked up.
+
+In: a key: an operator's name, or (domain, name) of an ONNX operator. Out: what its file registers. `ops/operators.txt`
+says which file that is (tools/write_docs.py writes it, a test compares). Invariant: the list only saves time: a key
+that it lacks imports every file, as does any look at all keys, so what is there is found; one key belongs to one file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator, MutableMapping
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from armillary.lazy import late
+
+K = TypeVar("K")
+V = TypeVar("V")
+_PACKAGE = "armillary.ops"
+_FOLDER = Path(__file__).parents[1] / "ops"
+load_operators = late(f"{_PACKAGE}:load_all")
+
+
+class ByNeed(MutableMapping[K, V]):
+    """A table of what operators' files register; `spelled` writes a key as the list does, without blanks."""
+
+    def __init__(self, spelled: Callable[[K], str]) -> None:
+        self._spelled = spelled
+        self._rows: dict[K, V] = {}
+        self._ready: set[K] = set()  # keys whose files have been imported
+
+    def is_taken(self, key: K) -> bool:
+        """Whether something imported, or the file that the list names, has registered the key."""
+        for name in listed_files(self._spelled(key)):
+            importlib.import_module(name)  # not the file that is being imported and asks
+        return key in self._rows
+
+    def registered(self, key: K) -> V | None:
+        """What is registered so far; no file is imported."""
+        return self._rows.get(key)
+
+    def __getitem__(self, key: K) -> V:
+        if key not in self._ready:
+            if not self.is_taken(key):
+                load_operators()
+            self._ready.add(key)
+        return self._rows[key]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._rows[key] = value
+
+    def __delitem__(self, key: K) -> None:
+        del self._rows[key]
+
+    def __iter__(self) -> Iterator[K]:
+        load_operators()
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        load_operators()
+        return len(self._rows)
+
+
+def onnx_key(key: tuple[str, str]) -> str:
+    """How the list spells an ONNX operator: `onnx:Conv`, `com.microsoft:Attention`."""
+    return f"{key[0] or 'onnx'}:{key[1]}"
+
+
+@cache
+def _lines() -> tuple[str, ...]:
+    """The list; a file that has gone since it was written is left out."""
+    files = set(os.listdir(_FOLDER))
+    lines = (_FOLDER / "operators.txt").read_text("utf-8").splitlines()
+    return tuple(f"{line} " for line in lines if f"{line.partition(' ')[0]}.py" in files)
+
+
+def listed_files(spelled: str) -> list[str]:
+    """Modules of the files that register a key, as the list says."""
+    return [f"{_PACKAGE}.{line.partition(' ')[0]}" for line in _lines() if f" {spelled} " in line]
+
+
+def listed_operators() -> Iterator[str]:
+    """Names of Relay operators in the list."""
+    return (word for line in _lines() for word in line.split()[1:] if ":" not in word)

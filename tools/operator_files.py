@@ -1,0 +1,36 @@
+"""Print which file of armillary/ops registers which operators and ONNX rules: the text of armillary/ops/operators.txt.
+
+In: the files. Out: a line per file, its name and the keys it registers as `relay/by_need.py` spells them, sorted.
+Invariant: seen, not read from the sources: the file is the one whose top level was running when a key came into its
+table. tools/write_docs.py runs this.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from armillary.ops import load_all
+from armillary.relay.by_need import ByNeed
+
+_PREFIX = "armillary.ops."
+_KEYS: dict[str, set[str]] = defaultdict(set)  # by file: what it registers
+
+
+def _watched(table: ByNeed[Any, Any], key: Any, value: Any) -> None:  # Any: keys and rows of every table
+    table._rows[key] = value
+    frame = sys._getframe(1)
+    while frame.f_code.co_name != "<module>" and frame.f_back is not None:
+        frame = frame.f_back
+    _KEYS[frame.f_globals["__name__"].removeprefix(_PREFIX)].add(table._spelled(key))
+
+
+if __name__ == "__main__":
+    ByNeed.__setitem__ = _watched  # type: ignore[method-assign]
+    load_all()
+    for name, keys in sorted(_KEYS.items()):
+        print(name, *sorted(keys))
