@@ -15,7 +15,6 @@ from dataclasses import field
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from armillary.aligned import Deferred
 from armillary.artifact_json import Reader, dump, parse
@@ -29,7 +28,7 @@ MAX_NODES = 1 << 20
 MAX_BYTES = 1 << 42  # one tensor, or one plan: 4 TiB
 MAX_JSON = 1 << 28
 
-Array = NDArray[Any]  # Any: parameters come in every dtype
+Array = np.ndarray[Any, Any]  # Any: parameters come in every dtype
 
 
 # ---------------------------------------------------------------------------------------------------- descriptor

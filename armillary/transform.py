@@ -132,7 +132,7 @@ class PassContext:
     @staticmethod
     def list_configs() -> dict[str, ConfigOption]:
         """Every configuration key there is."""
-        _load_passes()
+        _load_options()
         return dict(sorted(CONFIG_OPTIONS.items()))
 
     def get(self, option: ConfigOption) -> Any:  # Any: the option's own type
@@ -241,9 +241,15 @@ def _load_passes() -> None:
     graph_passes.load_all()
 
 
+def _load_options() -> None:
+    """Import whatever has options: passes and operators."""
+    _load_passes()
+    find("armillary.ops:load_all")()
+
+
 def _checked(key: str, value: Any) -> Any:
     if key not in CONFIG_OPTIONS:
-        _load_passes()
+        _load_options()
     option = CONFIG_OPTIONS.get(key)
     if option is None:
         close = similar(key, CONFIG_OPTIONS, 3, 0.5)

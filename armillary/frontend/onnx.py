@@ -13,6 +13,7 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,6 @@ from armillary.aligned import Deferred
 from armillary.errors import ArmillaryError, ConfigError, ModelError, Span, UnsupportedError
 from armillary.files import write_atomic
 from armillary.frontend.onnx_attributes import Attributes, refuse_unread
-from armillary.frontend.onnx_bounded import bounded, compress, non_max_suppression, non_zero, unique
-from armillary.frontend.onnx_control import branch_taken, loop, mapped_sequence, scan
 from armillary.frontend.onnx_fold import Folder, Known, NeedsValue
 from armillary.frontend.onnx_functions import call_types, function_key, schema_function, schema_of
 from armillary.frontend.onnx_inputs import InputBinder, check_declared, part_names
@@ -37,7 +36,6 @@ from armillary.frontend.onnx_load import (
     ordered_nodes,
     plain_domain,
 )
-from armillary.frontend.onnx_loops import Body, refuse_bounded
 from armillary.frontend.onnx_proto import AttributeType, onnx
 from armillary.frontend.onnx_signature import Signature, signature_of
 from armillary.frontend.onnx_split import LARGE
@@ -50,8 +48,8 @@ from armillary.frontend.onnx_tensor import (
     stored_tensor,
     tensor_array,
 )
-from armillary.frontend.onnx_variants import variant_shapes
 from armillary.ir import IRModule
+from armillary.lazy import late
 from armillary.node import post_order
 from armillary.relay.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import NOTHING, OnnxNode, onnx_rule
@@ -60,6 +58,18 @@ from armillary.stored import FilePart
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+    from armillary.frontend.onnx_loops import Body
+
+variant_shapes = late("armillary.frontend.onnx_variants:variant_shapes")
+refuse_bounded = late("armillary.frontend.onnx_loops:refuse_bounded")
+branch_taken, loop, mapped_sequence, scan = (
+    late(f"armillary.frontend.onnx_control:{name}") for name in ("branch_taken", "loop", "mapped_sequence", "scan")
+)
+bounded, non_zero, compress, unique, non_max_suppression = (
+    late(f"armillary.frontend.onnx_bounded:{name}")
+    for name in ("bounded", "non_zero", "compress", "unique", "non_max_suppression")
+)
 
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError)
 _CONFIG_KEYS = ("use_nt_batch_matmul",)  # chooses between forms that our passes choose between by themselves
@@ -318,7 +328,7 @@ class _Walk:
     def _view(self, node: NodeProto, domain: str, version: int, scope: Scope, span: Span) -> OnnxNode:
         inputs = [scope[name] if name else None for name in node.input]
         for value in inputs:
-            if value is not None and node.op_type != "Identity":
+            if id(value) in self.bounded and node.op_type != "Identity":
                 refuse_bounded(self, value, node.op_type)
         attributes = Attributes({a.name: attribute_value(a, span, self.model.file) for a in node.attribute})
         self.asked = Known(self.folder, inputs)
@@ -433,10 +443,10 @@ _SPECIAL: dict[tuple[str, str], Any] = {  # Any: functions (walk, view, scope, o
     ("", "Loop"): loop,
     ("", "Scan"): scan,
     ("", "SequenceMap"): mapped_sequence,
-    ("", "NonZero"): bounded(0, non_zero),
-    ("", "Compress"): bounded(1, compress),
-    ("", "Unique"): bounded(0, unique),
-    ("", "NonMaxSuppression"): bounded(0, non_max_suppression),
+    ("", "NonZero"): partial(bounded, 0, non_zero),
+    ("", "Compress"): partial(bounded, 1, compress),
+    ("", "Unique"): partial(bounded, 0, unique),
+    ("", "NonMaxSuppression"): partial(bounded, 0, non_max_suppression),
 }
 
 

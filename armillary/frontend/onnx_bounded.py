@@ -24,17 +24,13 @@ Values = list[Expr]
 Build = Callable[[Walk, OnnxNode], Values]
 
 
-def bounded(decides: int, build: Build) -> Callable[[Walk, OnnxNode, Any, Any], Values]:
-    """An importer: the operator's rule where input `decides` is known, else the bounded form."""
-
-    def importer(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
-        rule = onnx_rule("", view.op_type, view.opset)
-        if rule is not None and walk.folder.value(view.input(decides)) is not None:
-            made = rule(view)
-            return list(made) if isinstance(made, list | tuple) else [made]
-        return build(walk, view)
-
-    return importer
+def bounded(decides: int, build: Build, walk: Walk, view: OnnxNode, _scope: Any, _opsets: Any) -> Values:
+    """The operator's rule where input `decides` is known, else the bounded form."""
+    rule = onnx_rule("", view.op_type, view.opset)
+    if rule is not None and walk.folder.value(view.input(decides)) is not None:
+        made = rule(view)
+        return list(made) if isinstance(made, list | tuple) else [made]
+    return build(walk, view)
 
 
 def i64(values: Any) -> Constant:  # Any: numbers

@@ -51,6 +51,11 @@ def onnx_dtype(node: OnnxNode, code: int) -> str:
     return name
 
 
+def accumulator(dtype: DType) -> DType:
+    """The dtype sums are kept in."""
+    return DType("float32") if dtype.is_float and dtype.bits < 32 else dtype
+
+
 def check_kind(name: str, what: str, ty: TensorType, wanted: str) -> None:
     """Refuse a tensor whose dtype is not of the wanted kind (a key of the table above)."""
     if not _KINDS[wanted](ty.dtype):

@@ -1,9 +1,9 @@
-"""The tensor and the loop language for operators' rules, imported when a rule first uses them.
+"""What operators' rules use at times, imported when a rule first uses it: the tensor and the loop language, operators.
 
 In: nothing. Out: `te`, and of the loop language `T` (constructors), `E` (expressions), `S` (statements), which look
-like those modules; for tables `scalar`, `reduction` and `erf`: functions of theirs by name. Invariant: importing an
-operator imports neither language: a build whose kernels are all in the cache needs none, and they are a tenth of its
-start.
+like those modules; for tables `scalar`, `reduction` and `erf`: functions of theirs by name; `by_name`: an operator.
+Invariant: importing an operator imports neither language: a build whose kernels are all in the cache needs none, and
+they are a tenth of its start.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from armillary.lazy import LateModule, late
+from armillary.relay.expr import Call
+from armillary.relay.op import get_op
 
 if TYPE_CHECKING:
     from armillary import te as te
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from armillary.tir import stmt as S
     from armillary.tir.intrinsics import erf as erf
 
-    __all__ = ["E", "S", "T", "erf", "reduction", "scalar", "te"]
+    __all__ = ["E", "S", "T", "by_name", "erf", "reduction", "scalar", "te"]
 else:
     te = LateModule("armillary.te")
     T, E, S = (LateModule(f"armillary.tir.{name}") for name in ("build", "expr", "stmt"))
@@ -30,6 +32,11 @@ else:
 def scalar(name: str) -> Callable[..., Any]:  # Any: expressions
     """`T.<name>`, for a table that is made when an operator is imported."""
     return late(f"armillary.tir.build:{name}")
+
+
+def by_name(name: str) -> Callable[..., Call]:
+    """The operator of that name, for rules that few models need; its file is imported when it is first called."""
+    return lambda *args, **attrs: get_op(name)(*args, **attrs)
 
 
 def reduction(name: str) -> Callable[..., Any]:  # Any: expressions

@@ -31,13 +31,12 @@ from armillary.ops.nn_conv_blocked import unblock, unblock_weight
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
-from armillary.target.cost_fourier import POINTS, SIDE
+from armillary.target.cost_fourier import KERNELS, POINTS, SIDE
 
 HALF = SIDE // 2
 FORMS = 3  # products for a complex one
 TRANSFORM = 3000.0  # additions and multiplications of a tile or a kernel, about
 RADIX = 4
-KERNELS = range(RADIX, SIDE)
 
 Row = tuple[tuple[int, float], ...]  # (index, factor) of the terms of a sum
 Value = Callable[[Any], Any]  # Any: an index; an element

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from armillary.dtype import DType
-from armillary.ops._common import dims_product, quiet
+from armillary.ops._common import accumulator, dims_product, quiet
 from armillary.ops._late import T, te
 from armillary.ops.nn_common import (
     Tensor,
@@ -28,7 +28,6 @@ from armillary.ops.nn_common import (
     wide,
 )
 from armillary.ops.nn_dense_onnx import type_of
-from armillary.ops.reduce import accumulator
 from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx

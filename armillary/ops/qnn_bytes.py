@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
 from armillary.ops._byte_products import MIDDLE, flipped
 from armillary.ops.broadcast import add
 from armillary.ops.nn_conv import Conv2DAttrs, conv2d, window
@@ -104,10 +103,3 @@ def _padded(attrs: Any, data: Expr, weight: Array, point: int) -> tuple[Expr, Ar
         return data, filled, (top, left, bottom, right)
     margins = ((0, 0), (0, 0), (top, bottom), (left, right))
     return pad(data, pad_width=margins, pad_value=float(point)), filled, (0, 0, 0, 0)
-
-
-def takes_bytes(data: TensorType, weight: TensorType, out_dtype: str, cpu: CpuModel | None) -> bool:
-    """Whether a convolution of these types is one of dot products on the target."""
-    if cpu is None or str(weight.dtype) != "int8" or data.dtype.bits != 8 or not out_dtype:
-        return False
-    return DType(out_dtype) == "int32" and (data.dtype.code, "int") in cpu.dot_signs

@@ -16,6 +16,7 @@ import numpy as np
 from armillary.dtype import DType
 from armillary.ops._common import (
     Index,
+    accumulator,
     axes_of,
     check_broadcasts_to,
     check_kind,
@@ -93,11 +94,6 @@ def reduce_tensor(
     is_single = not result and bool(inner)
     made: te.Tensor = elements((1,) if is_single else result, element, name=name, tag="comm_reduce")
     return elements((), lambda: made(0), name=f"{name}_value", tag="elemwise") if is_single else made
-
-
-def accumulator(dtype: DType) -> DType:
-    """The dtype sums are kept in."""
-    return DType("float32") if dtype.is_float and dtype.bits < 32 else dtype
 
 
 def _numpy_sum(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:

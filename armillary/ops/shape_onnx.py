@@ -8,22 +8,25 @@ or constants. Invariant: every opset's form (attribute or input) of an operator 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
+from armillary.lazy import late
 from armillary.ops._common import axes_of, axis_of, broadcast_shapes, int_list, like_const, onnx_dtype
-from armillary.ops.broadcast import add, less, where
-from armillary.ops.creation import eye, filled, one_hot, trilu
-from armillary.ops.elementwise_cast import cast
+from armillary.ops._late import by_name
 from armillary.ops.shape import expand_dims, reshape, squeeze, transpose
-from armillary.ops.transform import broadcast_to, concatenate, split, tile
 from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
 from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import AnyDim
 
 SMALL = 65_536  # elements of a computed constant that is kept as one
+add, less, where, cast = map(by_name, ("add", "less", "where", "cast"))
+eye, one_hot, trilu = map(by_name, ("eye", "one_hot", "trilu"))
+broadcast_to, concatenate, split, tile = map(by_name, ("broadcast_to", "concatenate", "split", "tile"))
+filled: Callable[..., Expr] = late("armillary.ops.creation:filled")
 
 
 @from_onnx("Reshape")

@@ -16,6 +16,7 @@ from armillary.target.cpu import CpuModel
 
 SIDE, PARTS, PART = 16, 8, 48  # of a tile; parts of the points, and points of a part
 POINTS = PARTS * PART
+KERNELS = range(4, SIDE)  # rows and columns of kernels: smaller ones have better algorithms
 DATA_CYCLES, OUTPUT_CYCLES = 3000.0, 2500.0  # of a tile of a vector of channels, without memory
 WEIGHT_CYCLES = 280.0  # of a vector of kernels, for a part of the points
 TRAFFIC = 1.6  # points lie in as many places as there are points, which costs more than their bytes

@@ -22,7 +22,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-import armillary.ops  # noqa: F401  (fills the table of operators)
 from armillary.cli.main import main
 from armillary.relay.op import OPS
 

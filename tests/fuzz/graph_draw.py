@@ -27,7 +27,6 @@ from graph_values import (
     leaf,
 )  # fmt: skip
 
-import armillary.ops  # noqa: F401  (fills the table of operators)
 from armillary.dtype import DType
 from armillary.relay.expr import Constant, Expr, Function, Let, Tuple, Var
 from armillary.relay.op import OPS, Op, Sample

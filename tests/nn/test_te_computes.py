@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import armillary.ops  # noqa: F401  (fills the table of operators)
 from armillary import te
 from armillary.relay.op import OPS
 

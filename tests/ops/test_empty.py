@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import sampling
 
-import armillary.ops  # noqa: F401  (fills the table of operators)
 from armillary.backend.compiled import Engine
 from armillary.errors import ArmillaryError, UnsupportedError
 from armillary.ir import IRModule

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import sampling
 
-import armillary.ops  # noqa: F401  (fills the table of operators)
 from armillary.relay.op import OPS, Kind, Op, Sample
 from armillary.relay.types import TensorType
 

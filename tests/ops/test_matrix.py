@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import sampling
 
-import armillary.ops  # noqa: F401  (fills the table of operators)
 from armillary.errors import ArmillaryError
 from armillary.node import post_order
 from armillary.relay.evaluate import evaluate

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import armillary.ops  # noqa: F401  (operators by name)
 from armillary import IRModule, cpu, relay
 from armillary.contrib.graph_executor import GraphModule
 from armillary.relay.op import get_op

@@ -9,7 +9,6 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import armillary.ops  # noqa: F401  (fills the table of operators)
 from armillary import relay
 from armillary.backend import prepare
 from armillary.backend.compiled import Engine

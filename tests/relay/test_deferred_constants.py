@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import armillary.ops  # noqa: F401  (registers the operators)
 from armillary.aligned import Deferred
 from armillary.ir import IRModule
 from armillary.node import structural_equal

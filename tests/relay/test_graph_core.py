@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import armillary.ops  # noqa: F401  (operators by name)
 from armillary import relay
 from armillary.errors import Span, TypeMismatch
 from armillary.ir import IRModule

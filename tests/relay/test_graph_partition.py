@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import armillary.ops  # noqa: F401  (fills the table of operators)
 from armillary import relay
 from armillary.errors import ConfigError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from case_runner import Case, case_ids, check_case, load_cases
 
-import armillary.ops  # noqa: F401  (operators by name)
 import armillary.relay.transform as transform
 from armillary.node import structural_equal
 from armillary.relay.offload_tables import register_support

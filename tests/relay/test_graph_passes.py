@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-import armillary.ops  # noqa: F401  (operators by name)
 from armillary import relay
 from armillary.errors import ConfigError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule

@@ -8,7 +8,6 @@ import random
 import numpy as np
 import pytest
 
-import armillary.ops  # noqa: F401  (operators by name)
 from armillary import relay
 from armillary.errors import ArmillaryError, ParseError
 from armillary.ir import IRModule

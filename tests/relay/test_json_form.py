@@ -15,14 +15,11 @@ from armillary.errors import ArmillaryError, InternalError, ModelError, Span, Ty
 from armillary.ir import GlobalVar, IRModule
 from armillary.node import structural_equal
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, Var, const, var
-from armillary.relay.names import load_operators
 from armillary.relay.op import OPS
 from armillary.relay.testing import mlp
 from armillary.relay.types import TensorType, Type
 from armillary.relay.walk import post_order
 from armillary.transform import PassContext
-
-load_operators()
 
 
 def back(item: Any) -> Any:  # Any: what was saved

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import armillary.ops  # noqa: F401  (fills the table of operators)
 from armillary import cpu, relay
 from armillary.contrib.graph_executor import GraphModule
 from armillary.ir import IRModule

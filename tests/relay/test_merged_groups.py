@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from random_net import Net
 
-import armillary.ops  # noqa: F401  (fills the table of operators)
 from armillary import relay
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate

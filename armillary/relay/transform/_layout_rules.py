@@ -12,10 +12,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from armillary.lazy import late
 from armillary.ops.nn_common import reshape_to
-from armillary.ops.nn_conv_bytes import words_of_taps
 from armillary.ops.nn_dense import WORD
-from armillary.ops.qnn_bytes import takes_bytes
 from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.layout import Layout, choose_block, layout
 from armillary.relay.op import Kind, Op, get_op
@@ -30,6 +29,7 @@ from armillary.target.cost_few import has_terms_in_lanes
 from armillary.target.cpu import CpuModel
 
 Changes = Sequence[Change | None]
+words_of_taps = late("armillary.ops.nn_conv_bytes:words_of_taps")
 WINOGRAD_IMAGE = 1024  # pixels
 _KERNEL_OF = {  # the weight layout that goes with a data layout by default
     ("nn.conv2d", "NCHW"): "OIHW",
@@ -117,11 +117,13 @@ def _conv2d_blocked(
 
 
 def _is_of_bytes(expr: Call, request: Request) -> bool:
-    """Whether the convolution is one of dot products of bytes."""
+    """Whether the convolution is one of dot products of bytes on the target."""
     data, weight = (a.checked_type for a in expr.args)
-    if not isinstance(data, TensorType) or not isinstance(weight, TensorType):
+    if not isinstance(data, TensorType) or not isinstance(weight, TensorType) or request.cpu is None:
         return False
-    return takes_bytes(data, weight, expr.attrs.out_dtype, request.cpu)
+    if weight.dtype != "int8" or data.dtype.bits != 8 or expr.attrs.out_dtype != "int32":
+        return False
+    return (data.dtype.code, "int") in request.cpu.dot_signs
 
 
 def _conv2d_bytes(expr: Call, have: Changes, request: Request, weight: tuple[int, ...]) -> LayoutChoice | None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import Any
 
 from armillary.ir import IRModule
-from armillary.ops.nn_conv_fourier import KERNELS
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import get_op, is_call
 from armillary.relay.transform._rules import on_functions, tensor
@@ -25,7 +24,7 @@ from armillary.relay.transform.winograd_conv2d import is_constant, is_whole
 from armillary.relay.walk import not_primitive, post_order, rewrite
 from armillary.target import Target
 from armillary.target.cost import far_weights
-from armillary.target.cost_fourier import FourierLayer, direct_estimate, estimate
+from armillary.target.cost_fourier import KERNELS, FourierLayer, direct_estimate, estimate
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import PassContext, define_pass, register_config_option
 

@@ -26,14 +26,15 @@ from typing import Any
 import numpy as np
 
 from armillary.ir import IRModule
-from armillary.ops.qnn_bytes import conv2d_of_bytes
-from armillary.ops.qnn_product import conv2d_in_float
+from armillary.lazy import late
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.transform._registered import apply_registered
 from armillary.relay.transform._rules import call, op_name, tensor
 from armillary.transform import define_pass
 
 _MIDDLE = 128
+conv2d_of_bytes = late("armillary.ops.qnn_bytes:conv2d_of_bytes")
+conv2d_in_float = late("armillary.ops.qnn_product:conv2d_in_float")
 
 
 @define_pass("qnn-legalize", opt_level=1)

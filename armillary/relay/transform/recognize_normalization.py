@@ -18,12 +18,13 @@ from __future__ import annotations
 import math
 
 from armillary.ir import IRModule
-from armillary.ops.reduce import reduced_axes
+from armillary.lazy import late
 from armillary.relay.expr import Call, Expr
 from armillary.relay.transform._rules import call, op_name, rewrite_module, splat, tensor
 from armillary.transform import define_pass
 
 Axes = tuple[int, ...]
+reduced_axes = late("armillary.ops.reduce:reduced_axes")
 
 
 @define_pass("recognize-normalization", opt_level=2)
