@@ -11,9 +11,11 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping
 from typing import Any, ClassVar
 
 from armillary.errors import ModelError
-from armillary.lazy import find
+from armillary.lazy import find, late
 from armillary.node import Node, node
-from armillary.text.html import source_html
+
+source_html = late("armillary.text.html:source_html")
+_close_over = late("armillary.relay.analysis:close_over")  # only the graph language has free variables
 
 
 class BaseFunc(Node):
@@ -34,7 +36,7 @@ class BaseFunc(Node):
 
     def _repr_html_(self) -> str:
         name = str(self.get_attr("global_symbol", "main"))
-        return source_html(find(self._module_printer)(name, self, False), type(self).__name__)
+        return str(source_html(find(self._module_printer)(name, self, False), type(self).__name__))
 
 
 @node
@@ -58,7 +60,7 @@ class IRModule:
     def from_expr(expr: Any, functions: Mapping[GlobalVar | str, BaseFunc] | None = None) -> IRModule:
         """A module whose "main" is `expr`: a function, or an expression to be closed over its free variables."""
         module = IRModule(functions)
-        module["main"] = expr if isinstance(expr, BaseFunc) else FROM_EXPR[0](expr)
+        module["main"] = expr if isinstance(expr, BaseFunc) else _close_over(expr)
         return module
 
     def __getitem__(self, name: GlobalVar | str) -> Any:  # Any: relay.Function or tir.PrimFunc
@@ -125,7 +127,7 @@ class IRModule:
         return self.astext()
 
     def _repr_html_(self) -> str:
-        return source_html(self.astext(False), f"IRModule of {len(self)} function{'s' * (len(self) != 1)}")
+        return str(source_html(self.astext(False), f"IRModule of {len(self)} function{'s' * (len(self) != 1)}"))
 
 
 def save_json(node: Any) -> str:  # Any: an IRModule, a relay expression or a tir function
@@ -136,6 +138,3 @@ def save_json(node: Any) -> str:  # Any: an IRModule, a relay expression or a ti
 def load_json(text: str | bytes) -> Any:  # Any: what save_json was given
     """What `save_json` wrote; ModelError or TypeMismatch where the text is damaged."""
     return find("armillary.relay.json_form:load_json")(text)
-
-
-FROM_EXPR: list[Callable[[Any], BaseFunc]] = []  # relay puts its "close over free variables" here

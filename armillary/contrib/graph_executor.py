@@ -1,32 +1,34 @@
 """The graph executor's surface as Relay-era scripts know it.
 
 In: `lib["default"](device)`, or graph JSON with a library. Out: `GraphModule`. Invariant: no logic of its own beyond
-conversions; `armillary.runtime.executor` does the work.
+conversions; `armillary.runtime.executor` does the work, and is imported with the first graph: see `relay/__init__.py`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from armillary.dtype import DType
 from armillary.errors import ExecutionError, TypeMismatch, UnsupportedError
-from armillary.runtime.benchmark import BenchmarkResult
-from armillary.runtime.device import Device, cpu
-from armillary.runtime.executor import GraphExecutor
-from armillary.runtime.module import Module
-from armillary.runtime.ndarray import NDArray
+from armillary.lazy import LateModule
+
+if TYPE_CHECKING:
+    from armillary import runtime
+    from armillary.dtype import DType
+    from armillary.runtime import BenchmarkResult, Device, GraphExecutor, Module, NDArray
+else:
+    runtime = LateModule("armillary.runtime")
 
 
 def create(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> GraphModule:  # Any: see library_module
     """A graph module from graph JSON and a library; parameters are set later."""
     first = device[0] if isinstance(device, list) else device
-    return GraphModule(GraphExecutor(graph_json_str, library_module(libmod), first))
+    return GraphModule(runtime.GraphExecutor(graph_json_str, library_module(libmod), first))
 
 
 def library_module(library: Any) -> Module:  # Any: a runtime Module, or what relay.build and lib.get_lib() return
     """The runtime module of a library."""
     module = getattr(library, "module", library)
-    if not isinstance(module, Module):
+    if not isinstance(module, runtime.Module):
         raise TypeMismatch(
             f"a graph needs a library of compiled functions, got {type(library).__name__}",
             hint="pass lib.get_lib() of a build, or runtime.load_module(path)",
@@ -38,7 +40,7 @@ class GraphModule:
     """Runs a compiled graph: set inputs, run, get outputs."""
 
     def __init__(self, module: GraphExecutor) -> None:
-        if not isinstance(module, GraphExecutor):
+        if not isinstance(module, runtime.GraphExecutor):
             raise TypeMismatch(
                 f"GraphModule takes what lib['default'](device) returns, got {type(module).__name__}",
                 hint="GraphModule(lib['default'](armillary.cpu()))",
@@ -135,7 +137,7 @@ class GraphModule:
         self._set_all(kwargs)
         timer = self.module.time_evaluator(
             "run_from_inputs" if end_to_end else func_name,
-            device or cpu(),
+            device or runtime.cpu(),
             number,
             repeat,
             min_repeat_ms=min_repeat_ms or 0,
@@ -151,7 +153,7 @@ def _size(value: Any) -> int:  # Any: array-likes
 
 
 def _ndarray(value: Any) -> NDArray:  # Any: NDArray or numpy array
-    return value if isinstance(value, NDArray) else NDArray(value)
+    return value if isinstance(value, runtime.NDArray) else runtime.NDArray(value)
 
 
 def _output_index(key: str | int) -> int:

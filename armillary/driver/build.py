@@ -8,7 +8,7 @@ Invariant: nothing is downloaded, nothing falls back silently: what cannot be co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,14 +21,20 @@ from armillary.driver.library import GraphLibrary
 from armillary.driver.variants import each_variant, entries
 from armillary.errors import TargetError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
+from armillary.lazy import LateModule
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Function
 from armillary.relay.printer import astext
 from armillary.relay.transform.pipeline import optimize as run_passes
-from armillary.runtime import Device, NDArray, cpu
 from armillary.target import Target, as_target
 from armillary.transform import PassContext
+
+if TYPE_CHECKING:
+    from armillary import runtime
+    from armillary.runtime import Device
+else:
+    runtime = LateModule("armillary.runtime")
 
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
 
@@ -168,9 +174,11 @@ class Executor:
 
         def run(*args: Any, **named: Any) -> Any:
             values = [*args, *(named[p.name_hint] for p in main.params[len(args) :])]
-            arrays = [np.asarray(v.numpy() if isinstance(v, NDArray) else v) for v in values]
+            arrays = [np.asarray(v.numpy() if isinstance(v, runtime.NDArray) else v) for v in values]
             result = evaluate(main, arrays)
-            return [NDArray(r) for r in result] if isinstance(result, tuple | list) else NDArray(result)
+            many = result if isinstance(result, tuple | list) else [result]
+            made = [runtime.NDArray(r) for r in many]
+            return made if many is result else made[0]
 
         return run
 
@@ -183,7 +191,7 @@ class Executor:
             for name, value in {**dict(zip(names, args, strict=False)), **named}.items():
                 graph.set_input(name, value)
             graph.run()
-            outputs = [NDArray(graph.get_output(i).numpy().copy()) for i in range(graph.get_num_outputs())]
+            outputs = [runtime.NDArray(graph.get_output(i).numpy().copy()) for i in range(graph.get_num_outputs())]
             return outputs[0] if len(outputs) == 1 else outputs
 
         return run
@@ -196,4 +204,4 @@ def create_executor(
     """An executor of kind "debug" (the reference interpreter) or "graph" (compiled)."""
     if kind not in ("debug", "graph"):
         raise UnsupportedError(f"executor kind {kind!r} is not supported", hint="kinds: debug, graph")
-    return Executor(kind, mod or IRModule(), device or cpu(0), target, params)
+    return Executor(kind, mod or IRModule(), device or runtime.cpu(0), target, params)

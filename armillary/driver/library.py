@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,14 +21,19 @@ from armillary.aligned import Deferred, aligned
 from armillary.artifact import Descriptor, params_size, write_params
 from armillary.artifact_package import WriteBehind, save_network
 from armillary.codegen.elf_append import head_for_blob
-from armillary.codegen.jit import LoadedObjects
 from armillary.codegen.toolchain import compile_c, is_cross, link_shared
 from armillary.errors import ConfigError, ExecutionError, TargetError
 from armillary.files import check_writable, scratch_folder, write_atomic, written_atomically
-from armillary.runtime import Device, GraphExecutor, Module, create_graph_module
-from armillary.runtime.executor import LoadedOnce
+from armillary.lazy import LateModule, late
 from armillary.target import Target
 
+if TYPE_CHECKING:
+    from armillary import runtime
+    from armillary.runtime import Device, GraphExecutor, Module
+else:
+    runtime = LateModule("armillary.runtime")  # who only exports runs nothing
+
+LoadedObjects = late("armillary.codegen.jit:LoadedObjects")
 Array = np.ndarray[Any, Any]
 Compiler = Callable[..., Any] | str | Sequence[str] | None
 Weight = Array | Deferred
@@ -70,11 +75,12 @@ class FunctionLibrary:
 
         def resolve(symbol: str) -> int:
             try:
-                return loaded.address(symbol)
+                address: int = loaded.address(symbol)
+                return address
             except ExecutionError:
                 return 0
 
-        return Module.from_symbols(self.descriptor, resolve, keep_alive=loaded)
+        return runtime.Module.from_symbols(self.descriptor, resolve, keep_alive=loaded)
 
     def get_function(self, name: str) -> Any:  # Any: a runtime Function
         return self.module[name]
@@ -195,7 +201,7 @@ class GraphLibrary(FunctionLibrary):
     ) -> None:
         super().__init__(target, objects, descriptor, externs, source)
         self.graph_json, self.libmod_name = graph_json, name
-        self.params, self._loaded = Weights(params), LoadedOnce()
+        self.params = Weights(params)
 
     def __getitem__(self, name: str) -> Any:  # Any: an executor factory, or a runtime Function
         if name in (self.libmod_name, "default"):
@@ -208,7 +214,8 @@ class GraphLibrary(FunctionLibrary):
         def restore(name: str) -> Array:
             return _param_of(library(), name)
 
-        return create_graph_module(self.graph_json, self.params, self.module, device, restore, self._loaded)
+        loaded = vars(self).setdefault("_loaded", runtime.executor.LoadedOnce())  # one, whichever thread is first
+        return runtime.create_graph_module(self.graph_json, self.params, self.module, device, restore, loaded)
 
     def get_lib(self) -> FunctionLibrary:
         """The compiled functions without the graph."""

@@ -8,7 +8,6 @@ because it makes all of them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -38,17 +37,17 @@ def newest_opset() -> int:
 @cache
 def signature_of(op_type: str, domain: str, version: int) -> Signature | None:
     """The signature that holds at a version of the operator set; None for an operator that the standard lacks."""
-    head = re.escape(f"{domain}.{op_type}".lstrip("."))
-    rows = re.findall(rf"^{head} (\d+) (\d+) (\d+)(.*)$", _table(), re.MULTILINE)
+    head = f"{domain}.{op_type}".lstrip(".")
+    rows = [rest.partition("\n")[0].split(" ") for rest in _table().split(f"\n{head} ")[1:]]
     if (domain == "" and version > newest_opset()) or not rows:
         schema = _schema(op_type, domain, version)
         return None if schema is None else _from_schema(schema)
     fitting = [row for row in rows if int(row[0]) <= version]
     if not fitting:
         return None
-    _, least, most, attributes = max(fitting, key=lambda row: int(row[0]))
-    pairs = ([*item.rstrip("!").split(":"), item.endswith("!")] for item in attributes.split())
-    return Signature(int(least), int(most), {name: (kind, required) for name, kind, required in pairs})
+    _, least, most, *attributes = max(fitting, key=lambda row: int(row[0]))
+    pairs = (item.split(":") for item in attributes)
+    return Signature(int(least), int(most), {name: (kind.rstrip("!"), kind.endswith("!")) for name, kind in pairs})
 
 
 @cache

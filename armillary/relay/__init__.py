@@ -2,21 +2,24 @@
 
 Core modules: types, expr, op (nodes), infer (types), printer and parser (text), analysis, pattern, evaluate (the
 interpreter that defines meaning), layout, transform (passes). In: a name. Out: what the table below says, or the
-operator of that name. Invariant: importing the package imports core modules only, never a row above it.
+operator of that name. Invariant: importing the package imports nothing: a script's first lines come before it reads
+its model, and a small network's peak is there.
 """
 
 from __future__ import annotations
 
 import typing
 
-from armillary.lazy import lazy_names
-from armillary.relay import analysis as _analysis  # noqa: F401  (makes modules print and close over variables)
-from armillary.relay import infer as _infer  # noqa: F401  (makes `checked_type` work)
-from armillary.relay.names import find_operator, operator_names
+from armillary.lazy import late, lazy_names
+
+_find_operator = late("armillary.relay.names:find_operator")
+_operator_names = late("armillary.relay.names:operator_names")
 
 _EXPR = ("Expr", "Var", "Constant", "Tuple", "TupleGetItem", "Call", "Let", "If", "Loop", "Function", "var", "const")
 _TYPES = ("Type", "TensorType", "TupleType", "FuncType")
+_CORE = ("analysis", "expr", "infer", "names", "op", "printer", "transform", "types", "walk")
 _NAMES = {
+    **{name: f"armillary.relay.{name}" for name in _CORE},
     **{name: f"armillary.relay.expr:{name}" for name in _EXPR},
     **{name: f"armillary.relay.types:{name}" for name in _TYPES},
     "Any": "armillary.relay.types:AnyDim",
@@ -25,7 +28,6 @@ _NAMES = {
     "Module": "armillary.ir:IRModule",
     "Op": "armillary.relay.op:Op",
     "TypeMismatch": "armillary.errors:TypeMismatch",
-    "analysis": "armillary.relay.analysis",
     "astext": "armillary.relay.printer:astext",
     "bind": "armillary.relay.binding:bind",
     "bind_params_by_name": "armillary.relay.binding:bind_params_by_name",
@@ -39,14 +41,12 @@ _NAMES = {
     "frontend": "armillary.frontend",
     "infer_type": "armillary.relay.infer:infer_type",
     "load_param_dict": "armillary.artifact:load_params",
-    "op": "armillary.relay.op",
     "optimize": "armillary.driver.build:optimize",
     "parse": "armillary.relay.parser:parse",
     "parse_expr": "armillary.relay.parser:parse_expr",
     "save_param_dict": "armillary.artifact:save_params",
     "scalar_type": "armillary.relay.types:scalar_type",
     "testing": "armillary.relay.testing",
-    "transform": "armillary.relay.transform",
     "visualize": "armillary.relay.visualization:visualize",
 }
 _resolve, _listing = lazy_names(__name__, _NAMES)
@@ -55,7 +55,7 @@ _resolve, _listing = lazy_names(__name__, _NAMES)
 def __getattr__(name: str) -> typing.Any:  # Any: a module, class, function or operator
     if name in _NAMES:
         return _resolve(name)
-    found = find_operator(name)
+    found = _find_operator(name)
     if found is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found
@@ -63,4 +63,4 @@ def __getattr__(name: str) -> typing.Any:  # Any: a module, class, function or o
 
 
 def __dir__() -> list[str]:
-    return sorted({*_listing(), *operator_names()})
+    return sorted({*_listing(), *_operator_names()})

@@ -14,7 +14,7 @@ from typing import Any
 
 from armillary.digest import blake2b
 from armillary.errors import TypeMismatch
-from armillary.ir import FROM_EXPR, BaseFunc, GlobalVar, IRModule
+from armillary.ir import BaseFunc, GlobalVar, IRModule
 from armillary.node import structural_equal
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.infer import check_module, infer_type
@@ -340,6 +340,3 @@ def _own(node: Expr, numbers: dict[int, int]) -> bytes:
         case Tuple() | Let() | If() | _:
             text = ""
     return text.encode()
-
-
-FROM_EXPR.append(close_over)

@@ -15,7 +15,7 @@ Types: relay/types.py. Text: relay/printer.py, relay/parser.py. Passes: relay/tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +27,7 @@ from armillary.lazy import late
 from armillary.node import Node, node
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
 
-INFER: list[Callable[[Any], Type]] = []  # relay/infer.py puts its `infer_type` here
+_infer_type = late("armillary.relay.infer:infer_type")
 _get_op = late("armillary.relay.op:get_op")  # for `a + b`
 
 
@@ -43,7 +43,7 @@ class Expr(Node):
         try:
             return self._type  # type: ignore[attr-defined, no-any-return]
         except AttributeError:
-            ty = INFER[0](self)
+            ty: Type = _infer_type(self)
             object.__setattr__(self, "_type", ty)
             return ty
 

@@ -15,7 +15,6 @@ from armillary.dtype import DType, dtype_of
 from armillary.errors import ArmillaryError, InternalError, TypeMismatch
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import (
-    INFER,
     Call,
     Constant,
     Expr,
@@ -346,5 +345,3 @@ _RULES: dict[type, Callable[[Any, _Walk], Type]] = {
     Function: _type_of_function,
     Call: _type_of_call,
 }
-
-INFER.append(infer_type)

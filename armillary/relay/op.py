@@ -220,7 +220,7 @@ def _freeze(value: Any) -> Any:
 def get_op(name: str) -> Op:
     """The operator of that name."""
     if name not in OPS:
-        close = [n for n in sorted(OPS) if name.split(".")[-1] in n][:5]
+        close = sorted((n for n in OPS if name.split(".")[-1] in n), key=lambda n: (len(n), n))[:5]
         raise UnsupportedError(f"there is no operator {name!r}", hint=f"similar: {', '.join(close)}" if close else "")
     return OPS[name]
 

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from armillary.errors import ConfigError
+from armillary.lazy import late
 from armillary.record import record
-from armillary.text.html import table_html
 
+table_html = late("armillary.text.html:table_html")
 Measure = Callable[[int], float]  # runs n times, returns seconds
 _FLUSH_DEFAULT = 64 << 20
 
@@ -46,7 +47,8 @@ class BenchmarkResult:
     def _repr_html_(self) -> str:
         names = ("mean", "median", "max", "min", "std")
         heads = [f"{name} (ms)" for name in names] + ["repeats"]
-        return table_html(heads, [[*(f"{1e3 * getattr(self, name):.4f}" for name in names), str(len(self.results))]])
+        row = [*(f"{1e3 * getattr(self, name):.4f}" for name in names), str(len(self.results))]
+        return str(table_html(heads, [row]))
 
 
 @record(slots=True)

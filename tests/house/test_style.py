@@ -139,7 +139,7 @@ _HEAVY = (
 
 @pytest.mark.parametrize(
     ("code", "loaded"),
-    [("import armillary", ""), ("from armillary import relay", "numpy"),
+    [("import armillary", ""), ("from armillary import relay", ""),
      ("from armillary import te, tir", "armillary.te numpy"),
      ("from armillary import relay; relay.nn.relu", "armillary.ops numpy"),
      ("from armillary import target; target.Target('llvm')", ""),
