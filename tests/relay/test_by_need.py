@@ -1,0 +1,81 @@
+"""Operators' files are imported by need, and what the list of them says makes no difference but in time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from armillary.relay.op import ONNX_RULES, OPS
+
+ROOT = Path(__file__).resolve().parents[2]
+LIST = ROOT / "armillary" / "ops" / "operators.txt"
+LOADED = "print(*sorted(n.rpartition('.')[2] for n in sys.modules if n.startswith('armillary.ops.')))"
+EMPTY = "from armillary.relay import by_need\nby_need._lines = lambda: ()\n"
+
+
+def run(code: str) -> str:
+    """What a process of its own prints."""
+    text = f"import sys\nfrom armillary.relay.op import *\nfrom armillary.relay.op import OPS, Op, Kind\n{code}"
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_look_imports_one_file_and_what_it_needs() -> None:
+    loaded = run(f"get_op('nn.gelu')\n{LOADED}").split()
+    assert "nn_gelu" in loaded
+    assert not {"nn_conv", "sort", "qnn_quantize", "nn_pool"} & set(loaded)
+
+
+def test_arithmetic_of_expressions_imports_its_operators() -> None:
+    code = "from armillary.relay.expr import var\nx = var('x', shape=(2,))\nprint(-(x + 1.0) < x)\n"
+    assert "less(" in run(code)
+
+
+def test_a_look_at_all_finds_what_every_file_registers() -> None:
+    assert run("print(len(OPS), len(ONNX_RULES))").split() == [str(len(OPS)), str(len(ONNX_RULES))]
+
+
+def test_a_key_belongs_to_one_file() -> None:
+    keys = Counter(key for line in LIST.read_text("utf-8").splitlines() for key in line.split()[1:])
+    assert [key for key, count in keys.items() if count > 1] == []
+    assert keys.total() == len(OPS) + len(ONNX_RULES)
+
+
+@pytest.mark.parametrize(
+    "look",
+    ["print(get_op('nn.softmax').name)", "print(len(onnx_rule('', 'Conv', 11).__name__) > 0)",
+     "from armillary import relay\nprint(relay.nn.conv2d, relay.image.resize2d, relay.add)"],
+)  # fmt: skip
+def test_what_the_list_lacks_is_found(look: str) -> None:
+    assert run(EMPTY + look) == run(look)
+
+
+def test_a_file_that_has_gone_is_left_out() -> None:
+    code = "get_op('nn.relu')\nprint(any(line.startswith('gone ') for line in by_need._lines()))\n"
+    lines = "real = Path.read_text\nPath.read_text = lambda self, *a: 'gone nn.relu\\n' + real(self, *a)\n"
+    found = f"from pathlib import Path\nfrom armillary.relay import by_need\n{lines}{code}"
+    assert run(found).split() == ["False"]
+
+
+def test_an_operator_that_exists_cannot_be_defined_before_its_file_is_imported() -> None:
+    code = "try:\n    Op('nn.softmax', kind=Kind.REDUCE)\nexcept Exception as error:\n    print(error)\n"
+    assert "operator 'nn.softmax' is defined twice" in run(code)
+
+
+def test_an_import_rule_of_a_script_stands_beside_those_of_the_package() -> None:
+    code = "@from_onnx('Relu', since=99)\ndef newer(node): ...\n"
+    shown = "print(*(onnx_rule('', 'Relu', opset).__name__ for opset in (14, 99)))"
+    assert run(code + shown).split() == ["relu", "newer"]
+
+
+def test_an_unknown_operator_is_refused_with_near_names() -> None:
+    code = "try:\n    get_op('nn.conv')\nexcept Exception as error:\n    print(error)\n"
+    assert run(code).split("\n")[:2] == [
+        "there is no operator 'nn.conv'",
+        "  hint: similar: nn.conv1d, nn.conv2d, nn.conv3d, qnn.conv2d, nn.conv1d_transpose",
+    ]
