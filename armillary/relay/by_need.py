@@ -19,7 +19,7 @@ from armillary.lazy import late
 K = TypeVar("K")
 V = TypeVar("V")
 _PACKAGE = "armillary.ops"
-_FOLDER = Path(__file__).parents[1] / "ops"
+_FOLDER, _LIST = Path(__file__).parents[1] / "ops", "operators.txt"
 load_operators = late(f"{_PACKAGE}:load_all")
 
 
@@ -70,9 +70,9 @@ def onnx_key(key: tuple[str, str]) -> str:
 
 @cache
 def _lines() -> tuple[str, ...]:
-    """The list; a file that has gone since it was written is left out."""
+    """The list, if it is there; a file that has gone since it was written is left out."""
     files = set(os.listdir(_FOLDER))
-    lines = (_FOLDER / "operators.txt").read_text("utf-8").splitlines()
+    lines = (_FOLDER / _LIST).read_text("utf-8").splitlines() if _LIST in files else ()
     return tuple(f"{line} " for line in lines if f"{line.partition(' ')[0]}.py" in files)
 
 
