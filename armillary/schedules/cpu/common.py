@@ -16,7 +16,7 @@ from armillary.node import Node, post_order
 from armillary.schedules.registry import Fused
 from armillary.target.cpu import CpuModel
 from armillary.tir import build as T
-from armillary.tir.expr import Call, Div, IterVar, ProducerLoad
+from armillary.tir.expr import And, Call, Div, Expr, IterVar, ProducerLoad, Select
 
 LONG_SUM = 288  # terms a register may sum up before its partial sum is put aside
 PLAIN_SUM = 432  # terms of a sum over a plain image that stays whole
@@ -77,6 +77,23 @@ def in_bands(stage: te.Stage, chunk: IterVar, row: IterVar) -> list[IterVar]:
 def is_expensive(body: Node) -> bool:
     """Whether computing it twice costs more than storing it once."""
     return any(isinstance(n, Div) or (isinstance(n, Call) and n.name not in _CHEAP_CALLS) for n in post_order(body))
+
+
+def tests_of(item: Node) -> list[Expr]:
+    """What a choice between two values asks, and by and by."""
+    if isinstance(item, Select):
+        found, todo = [], [item.condition]
+    elif isinstance(item, Call) and item.name == "if_then_else":
+        found, todo = [], [item.args[0]]
+    else:
+        return []
+    while todo:
+        test = todo.pop()
+        if isinstance(test, And):
+            todo += [test.a, test.b]
+        else:
+            found.append(test)
+    return found
 
 
 def followers(schedule: te.Schedule, first: te.Tensor, kept: Sequence[te.Tensor]) -> list[te.Tensor]:

@@ -7,6 +7,7 @@ Rows of 7, 14 or 28 elements fill vectors badly, images of 49, 196 or 784 do wel
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from armillary import te
@@ -15,6 +16,10 @@ from armillary.schedules.cpu.common import static_extent
 from armillary.te.affine import Linear, Space
 from armillary.te.inline import Inliner, loads_of
 from armillary.tir.expr import Expr, IntImm, ProducerLoad, Var
+
+FULL_BITS = 32  # of elements whose vectors can be shuffled by one instruction
+MAX_WRITTEN_OUT = 32  # vectors of a block
+NEAR = 4  # vectors from which the lanes of one are taken
 
 
 def is_one_run(schedule: te.Schedule, tensor: te.Tensor) -> bool:
@@ -30,13 +35,7 @@ def axes_of_run(schedule: te.Schedule, tensor: te.Tensor) -> int:
     op = tensor.op
     if not isinstance(op, te.ComputeOp) or len(op.axis) < 2:
         return 1
-    space = Space()
-    for axis in op.axis:
-        space.low[axis.var], space.high[axis.var] = Linear(0), Linear(static_extent(axis) - 1)
-    environment = {axis.var: Linear(0, {axis.var: 1}) for axis in op.axis}
-    bodies = Inliner(schedule).bodies(schedule[tensor])
-    inside = _outside_indices(bodies)
-    flat = [_flat(load, space, environment) for load in loads_of(bodies)]
+    inside, flat = _places(schedule, tensor)
     count, length, inner = 0, 1, None  # the run so far: its axes, its elements, its last axis longer than 1
     for axis in reversed(op.axis):
         extent = static_extent(axis)
@@ -48,6 +47,44 @@ def axes_of_run(schedule: te.Schedule, tensor: te.Tensor) -> int:
             inner = axis.var if inner is None else inner
         count, length = count + 1, length * extent
     return max(count, 1)
+
+
+def rows_of_block(schedule: te.Schedule, tensor: te.Tensor, count: int, lanes: int) -> int:
+    """How many rows of the last `count` axes, which are one run, are computed as one; 0 where none should.
+
+    They fill whole vectors; of few rows all are taken, and the last vector is not full. The axis before them gives the rows. Every load must find the lanes of a vector near one another, so that it is one
+    load of a stretch and a shuffle: a side that is the same along rows, or for all rows, or that lies in longer rows.
+    """
+    op = tensor.op
+    if not isinstance(op, te.ComputeOp) or len(op.axis) <= count or tensor.dtype.bits != FULL_BITS:
+        return 0
+    last = next((a for a in reversed(op.axis) if static_extent(a) > 1), op.axis[-1])
+    row, length = op.axis[-count - 1], math.prod(map(static_extent, op.axis[-count:]))
+    inside, flat = _places(schedule, tensor)
+    rows = lanes // math.gcd(lanes, length)
+    if not 1 < length < lanes or static_extent(row) == 1 or row.var in inside or last.var in inside:
+        return 0
+    per_vector = -(-lanes // length) + 1  # rows that a vector may touch
+    for value in flat:
+        if value is None or any(not isinstance(a, Var) and {row.var, last.var} & a.vars for a in value.terms):
+            return 0
+        along, across = (abs(value.terms.get(axis.var, 0)) for axis in (last, row))
+        if along * (length - 1) + across * (per_vector - 1) >= NEAR * lanes:
+            return 0
+    extent = static_extent(row)
+    return extent if extent < rows or (extent % rows and extent * length <= MAX_WRITTEN_OUT * lanes) else rows
+
+
+def _places(schedule: te.Schedule, tensor: te.Tensor) -> tuple[set[Expr], list[Linear | None]]:
+    """The variables of a stage that are not in indices of reads alone, and where in memory each of its reads is."""
+    op = tensor.op
+    assert isinstance(op, te.ComputeOp), "only computes have axes"
+    space = Space()
+    for axis in op.axis:
+        space.low[axis.var], space.high[axis.var] = Linear(0), Linear(static_extent(axis) - 1)
+    environment = {axis.var: Linear(0, {axis.var: 1}) for axis in op.axis}
+    bodies = Inliner(schedule).bodies(schedule[tensor])
+    return _outside_indices(bodies), [_flat(load, space, environment) for load in loads_of(bodies)]
 
 
 def _outside_indices(bodies: Sequence[Expr]) -> set[Expr]:

@@ -55,6 +55,26 @@ def _is_around_a_loop(item: S.For) -> bool:
     )
 
 
+def _cuts_vectors(item: S.For) -> bool:
+    """Whether iterations of an unrolled loop differ in where a vector inside it is cut: else all are cut alike."""
+    if item.kind is not S.LoopKind.UNROLLED or build.as_int(item.extent) is None:
+        return False
+    lanes = {n.var for n in all_statements(item.body) if isinstance(n, S.For) and n.kind is S.LoopKind.VECTORIZED}
+    if not lanes:
+        return False
+    tests = (tested[0] for n in post_order(item.body) if (tested := _condition_of(n)) is not None and tested[1])
+    reads = (set(free_vars(c)) for test in tests for c in _conjuncts(test))
+    return any(item.var in variables and lanes & variables for variables in reads)
+
+
+def _iterations(item: S.For) -> list[S.For]:
+    """A loop for each iteration of a loop of constant extent."""
+    count, one = build.as_int(item.extent) or 0, build.const(1, item.var.dtype)
+    steps = [build.add(item.min, build.const(k, item.var.dtype)) for k in range(count)]
+    return [replace(item, min=at, extent=one, body=fresh_copy(item.body) if k else item.body)
+            for k, at in enumerate(steps)]  # fmt: skip
+
+
 def _condition_of(item: Any) -> tuple[E.Expr, bool] | None:
     """The condition a node tests, and whether it is marked likely."""
     if isinstance(item, S.IfThenElse):
@@ -87,6 +107,8 @@ class _Partitioner:
             return map_stmt(item, lambda e: e, lambda s: self.stmt(s, only_likely))
         if item.kind is S.LoopKind.PARALLEL:
             return self.versions(item, only_likely)
+        if _cuts_vectors(item):
+            return sequence([self.piece(one, only_likely) for one in _iterations(item)])
         parts = self.split(item, only_likely) if item.kind in _SPLITTABLE or _is_around_a_loop(item) else None
         if parts is None:
             return self.inside(item, only_likely)
