@@ -240,16 +240,13 @@ def _schedule_map(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> No
             axes.pop()  # as in _vectorize_rows
     elif inner >= lanes:
         axes = _vectorize_rows(schedule, stage, axes, lanes)
-    elif is_power_of_two(inner) or (1 < inner < lanes):
+    elif inner > 1:
         stage.vectorize(axes.pop())
+        if math.prod(map(static_extent, axes[:-1])) >= MIN_TASKS:
+            axes.pop()  # as below
     elif math.prod(map(static_extent, axes[:-1])) >= MIN_TASKS:
         axes.pop()  # a loop of its own: fused, every element would cost divisions
     _parallel(stage, axes, work)
-
-
-def _is_dear_to_compute(schedule: te.Schedule, stage: te.Stage) -> bool:
-    """Whether a vector that is half empty is better than its elements one by one."""
-    return any(map(is_expensive, Inliner(schedule).bodies(stage)))
 
 
 def _blocks_of_rows(stage: te.Stage, axes: list[te.IterVar], count: int, rows: int, lanes: int) -> list[te.IterVar]:

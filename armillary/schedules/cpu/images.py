@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from armillary import te
-from armillary.node import children
+from armillary.node import children, post_order
 from armillary.schedules.cpu.common import static_extent
 from armillary.te.affine import Linear, Space
 from armillary.te.inline import Inliner, loads_of
@@ -105,12 +105,15 @@ def _outside_indices(bodies: Sequence[Expr]) -> set[Expr]:
 
 
 def _flat(load: ProducerLoad, space: Space, environment: dict[Var, Linear]) -> Linear | None:
-    """The place of a load in memory; None where it is not index arithmetic."""
+    """The place of a load in memory; what is no index arithmetic, a row that is looked up, is one unknown."""
     flat = Linear(0)
     for index, extent in zip(load.indices, load.producer.shape, strict=True):
         value = space.evaluate(index, environment)
-        if value is None or not isinstance(extent, IntImm):
+        if not isinstance(extent, IntImm):
             return None
+        if value is None:
+            used = (n for n in post_order(index) if isinstance(n, Var))
+            value = space.atom("unknown", *(Linear(0, {v: 1}) for v in dict.fromkeys(used)))
         flat = flat.scaled(extent.value).plus(value)
     return flat
 
