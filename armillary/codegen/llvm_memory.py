@@ -17,6 +17,7 @@ from armillary.dtype import DType
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 
+MIN_GATHERED = 8  # lanes from which one instruction for all of them is better
 MAX_STRETCH = 4  # vectors that are loaded for one whose lanes are taken from them
 
 
@@ -114,7 +115,11 @@ def _vector_load(m: Emitter, buffer: S.Buffer, index: E.Expr) -> str:
         if stride == 2:
             return _every_second(m, buffer, base, dtype)
     stretch = _from_stretch(m, buffer, index, dtype)
-    return stretch if stretch is not None else _collect_lanes(m, buffer, index, dtype)
+    if stretch is not None:
+        return stretch
+    if dtype.lanes >= MIN_GATHERED and dtype.bits == 32 and m.cpu.memory.gathers and "avx512vl" in m.cpu.features:
+        return _gather(m, buffer, index, dtype, f"<{', '.join(['i1 true'] * dtype.lanes)}>")
+    return _collect_lanes(m, buffer, index, dtype)
 
 
 def _from_stretch(m: Emitter, buffer: S.Buffer, index: E.Expr, dtype: DType) -> str | None:
@@ -197,13 +202,22 @@ def _masked_load(m: Emitter, buffer: S.Buffer, index: E.Expr, dtype: DType) -> s
         m.declare(memory, name, f"ptr, i32, <{dtype.lanes} x i1>, {memory}")
         raw = m.here(f"call {memory} @{name}(ptr {pointer}, i32 {align}, {flags}, {memory} zeroinitializer)")
         return to_register(m, raw, dtype)
-    pointers = "poison"
-    kind = f"<{dtype.lanes} x ptr>"
-    for k, one in enumerate(lane_addresses(m, buffer, index)):
-        pointers = m.pure(f"insertelement {kind} {pointers}, ptr {one}, i64 {k}", pointers, one)
+    return _gather(m, buffer, index, dtype, str(mask))
+
+
+def _gather(m: Emitter, buffer: S.Buffer, index: E.Expr, dtype: DType, mask: str) -> str:
+    """One load for all lanes, each from a place of its own, of those that a mask chooses; the others are 0."""
+    memory = vector(memory_element(buffer.dtype), dtype.lanes)
+    short = f"v{dtype.lanes}{'i8' if buffer.dtype.bits < 8 else suffix(buffer.dtype)}"
+    kind, places = f"<{dtype.lanes} x ptr>", m.value(index)
+    start, element = address(m, buffer, Linear()), memory_element(buffer.dtype)
+    pointers = m.pure(f"getelementptr {element}, ptr {start}, {register_type(index.dtype)} {places}", start, places)
     name = f"llvm.masked.gather.{short}.v{dtype.lanes}p0"
     m.declare(memory, name, f"{kind}, i32, <{dtype.lanes} x i1>, {memory}")
-    raw = m.here(f"call {memory} @{name}({kind} {pointers}, i32 {align}, {flags}, {memory} zeroinitializer)")
+    flags = f"<{dtype.lanes} x i1> {mask}"
+    raw = m.here(
+        f"call {memory} @{name}({kind} {pointers}, i32 {buffer.dtype.bytes}, {flags}, {memory} zeroinitializer)"
+    )
     return to_register(m, raw, dtype)
 
 

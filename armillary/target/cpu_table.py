@@ -120,7 +120,9 @@ class MemoryRow:
 
     `dram_all` is what all cores together get. `ghz` is the clock under vector code, for estimates in seconds.
     `beside` is how much of the lesser of multiply-adds and loads from L1 shows beside the greater: tiles of 7x1 to 28x1
-    vectors reach 65 to 68 % of a Granite Rapids' FMA peak, 14x2 and 6x4 reach 90 %, 8x3 reaches 93 %.
+    vectors reach 65 to 68 % of a Granite Rapids' FMA peak, 14x2 and 6x4 reach 90 %, 8x3 reaches 93 %. `gathers`: one
+    instruction reads the lanes of a vector from places of their own faster than lane after lane (0.4 of the time; not
+    on Zen 4, nor on older Intel cores, whose microcode holds it up).
     """
 
     load_ports: int
@@ -131,11 +133,13 @@ class MemoryRow:
     dram_all: float
     ghz: float
     beside: float = 0.02
+    gathers: bool = False
 
 
 _SKX, _CLIENT = MemoryRow(2, 512, 40, 10, 4, 40, 2.8, 0.25), MemoryRow(2, 256, 28, 14, 5, 9, 3.8)
 _ICX = MemoryRow(2, 512, 44, 10, 4.5, 60, 3.0, 0.25)
-_SPR_M = MemoryRow(2, 512, 44, 9, 4.5, 80, 3.0, 0.25)  # measured: 14 GB/s DRAM, 31 GB/s L3, 190 to 220 GFLOP/s a core
+# measured: 14 GB/s DRAM, 31 GB/s L3, 190 to 220 GFLOP/s a core
+_SPR_M = MemoryRow(2, 512, 44, 9, 4.5, 80, 3.0, 0.25, gathers=True)
 _LITTLE, _A72 = MemoryRow(1, 128, 8, 4, 2, 3, 1.6), MemoryRow(1, 128, 10, 5, 2.7, 3.5, 1.8)
 _A76, _X1 = MemoryRow(2, 128, 20, 10, 5, 10, 2.4), MemoryRow(3, 128, 28, 14, 6, 12, 2.9)
 _N1, _V1_M = MemoryRow(2, 128, 24, 10, 6, 60, 2.6), MemoryRow(3, 128, 36, 12, 7, 90, 2.6)

@@ -17,6 +17,7 @@ from armillary.te.affine import Linear, Space
 from armillary.te.inline import Inliner, loads_of
 from armillary.tir.expr import Expr, IntImm, ProducerLoad, Var
 
+UNKNOWN = "unknown"  # the kind of an atom that is no index arithmetic
 FULL_BITS = 32  # of elements whose vectors can be shuffled by one instruction
 MAX_WRITTEN_OUT = 32  # vectors of a block
 NEAR = 4  # vectors from which the lanes of one are taken
@@ -75,6 +76,17 @@ def rows_of_block(schedule: te.Schedule, tensor: te.Tensor, count: int, lanes: i
     return extent if extent < rows or (extent % rows and extent * length <= MAX_WRITTEN_OUT * lanes) else rows
 
 
+def is_looked_up(schedule: te.Schedule, tensor: te.Tensor) -> bool:
+    """Whether the last axis reads at places that are values themselves: a vector of them has no address."""
+    op = tensor.op
+    if not isinstance(op, te.ComputeOp) or not op.axis:
+        return False
+    last = op.axis[-1].var
+    _, flat = _places(schedule, tensor)
+    atoms = [a for value in flat if value is not None for a in value.terms if not isinstance(a, Var)]
+    return any(a.kind == UNKNOWN and last in a.vars for a in atoms)
+
+
 def _places(schedule: te.Schedule, tensor: te.Tensor) -> tuple[set[Expr], list[Linear | None]]:
     """The variables of a stage that are not in indices of reads alone, and where in memory each of its reads is."""
     op = tensor.op
@@ -113,7 +125,7 @@ def _flat(load: ProducerLoad, space: Space, environment: dict[Var, Linear]) -> L
             return None
         if value is None:
             used = (n for n in post_order(index) if isinstance(n, Var))
-            value = space.atom("unknown", *(Linear(0, {v: 1}) for v in dict.fromkeys(used)))
+            value = space.atom(UNKNOWN, *(Linear(0, {v: 1}) for v in dict.fromkeys(used)))
         flat = flat.scaled(extent.value).plus(value)
     return flat
 
