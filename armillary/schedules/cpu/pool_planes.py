@@ -246,6 +246,9 @@ def _schedule_windows(schedule: te.Schedule, windows: te.Tensor, lanes: int) -> 
 
 
 def _vectorize(stage: te.Stage, axis: te.IterVar, lanes: int) -> None:
+    """Rows by vectors, each spelled out, so that it is known which of them have a border."""
     if static_extent(axis) >= lanes:
-        _, axis = stage.split(axis, factor=lanes)
-        stage.vectorize(axis)
+        pieces, axis = stage.split(axis, factor=lanes)
+        if static_extent(pieces) <= MAX_PIECES:
+            stage.unroll(pieces)
+    stage.vectorize(axis)
