@@ -21,10 +21,12 @@ from armillary.ops.reduce import sum_
 from armillary.ops.shape import expand_dims, transpose
 from armillary.ops.transform import broadcast_to
 from armillary.record import record
-from armillary.relay.expr import Expr, Tuple, TupleGetItem
-from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx, get_op
+from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
+from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, constant_value, from_onnx, get_op
 from armillary.relay.types import TensorType, TupleType, Type
 
+WHOLE = 16  # columns of the blocks in which a dense layer keeps its weights; others would be narrower
+MIN_COLUMNS = 64  # of the matrices of a right-hand side that are multiplied one by one
 DOTS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # stand-ins for the axes of "...", taken from the end
 
 
@@ -180,6 +182,16 @@ def _join(a: tuple[Expr, str], b: tuple[Expr, str], needed: str, sizes: dict[str
         letters = "".join(dict.fromkeys(xs + ys))
         product = multiply(_arranged(x, xs, letters), _arranged(y, ys, letters))
         return _drop(product, letters, needed)
+    stored, (outer, _, inner) = constant_value(y), ys.partition(summed)
+    if not batch and stored is not None and math.prod(sizes[c] for c in right) % WHOLE == 0:  # packed once, by blocks
+        weight = const(np.ascontiguousarray(stored.transpose([ys.index(c) for c in right + summed])))
+        weight = reshape_to(weight, tuple(math.prod(sizes[c] for c in g) for g in (right, summed)))
+        product = get_op("nn.dense")(_grouped(x, xs, (left, summed), sizes), weight)
+        return reshape_to(product, tuple(sizes[c] for c in left + right)), left + right
+    if not batch and outer and math.prod(sizes[c] for c in inner) >= MIN_COLUMNS:  # several matrices, as they lie
+        lhs, rhs = _grouped(x, xs, ("", left, summed), sizes), _grouped(y, ys, (outer, summed, inner), sizes)
+        product = get_op("nn.batch_matmul")(lhs, rhs, transpose_b=False)
+        return reshape_to(product, tuple(sizes[c] for c in outer + left + inner)), outer + left + inner
     lhs = _grouped(x, xs, (batch, left, summed), sizes)
     is_turned = ys != batch + summed + right  # else it lies as a product wants it
     rhs = _grouped(y, ys, (batch, right, summed) if is_turned else (batch, summed, right), sizes)
@@ -219,6 +231,7 @@ def einsum_samples() -> Iterator[Sample]:
         ("ii->i", ((3, 3),)), ("ij->", ((2, 3),)), ("i,j->ij", ((2,), (3,))), ("...ii->...i", ((2, 3, 3),)),
         ("ij,ij->i", ((2, 3), (2, 3))), ("bhid,bhjd->bhij", ((2, 2, 3, 4), (2, 2, 5, 4))), ("ij,jk", ((2, 3), (3, 2))),
         ("a,ab,b->", ((2,), (2, 3), (3,))), ("...ij,...jk->...ik", ((2, 2, 3), (1, 3, 2))), ("i,i", ((4,), (4,))),
+        ("td,edf->etf", ((3, 4), (2, 4, 64))), ("td,edf->tef", ((3, 4), (2, 4, 67))),
     ):  # fmt: skip
         yield Sample(EinsumAttrs(equation), (tuple(f32(*s) for s in shapes),))
 
