@@ -2,8 +2,9 @@
 
 In: data (N, C, spatial…) and grid (N, out spatial…, rank), whose last axis holds x, y[, z] in [-1, 1].
 Out: (N, C, out spatial…). Methods nearest, bilinear (linear in 3-D too) and bicubic (2-D); padding zeros, border or
-reflection. Out of range is decided per element read. TE: one stage whose every read is guarded; `sampled_rows` is the
-same in stages: where each output reads and with what weight, once for all channels, from rows of channels.
+reflection. Out of range is decided per element read. TE: one stage, which reads the first element in place of what lies
+outside; `sampled_rows` is the same in stages: where each output reads and with what weight, once for all channels, from
+rows of channels.
 """
 
 from __future__ import annotations
@@ -165,9 +166,9 @@ def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
         places = [grid(n, *at, k) for k in reversed(range(rank))]
 
         def read(where: list[Any]) -> Any:
-            inside = [cond for p, s in zip(where, sizes, strict=True) for cond in (p >= 0.0, p <= float(s - 1))]
-            index = [T.cast(p, "int32") for p in where]
-            return te.if_then_else(T.all_of(*inside), x(n, c, *index), T.const(0, x.dtype))
+            inside = T.all_of(*(t for p, s in zip(where, sizes, strict=True) for t in (p >= 0.0, p <= float(s - 1))))
+            index = [T.cast(T.select(inside, p, T.const(0, p.dtype)), "int32") for p in where]  # a vector of loads
+            return T.select(inside, x(n, c, *index), T.const(0, x.dtype))
 
         return _sampled(m, places, [float(s) for s in sizes], attrs, read)
 

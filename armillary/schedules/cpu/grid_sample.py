@@ -3,7 +3,7 @@
 In: a fused function whose anchor samples float32 images, of which enough is read that a copy with the channels last
 pays. Out: that copy, then a parallel loop over vectors of outputs; inside it their places and weights, then tiles that
 are computed as vectors of channels and turned in registers. Invariant: what lies outside the image is a row of zeros,
-so nothing is guarded. Few channels or few places: the operator's own compute, one guarded read after the other.
+so nothing is guarded. Few channels or few places: the operator's own compute, read where they lie.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ def _pays(workload: Workload) -> str | None:
     data, grid = workload.types
     if not isinstance(data, TensorType) or not isinstance(grid, TensorType) or str(data.dtype) != "float32":
         return "only images of float32 are copied"
+    if data.static[1] < MIN_EXTENT:
+        return f"{data.static[1]} channels are too few for rows of them"
     elements, places = math.prod(data.static[2:]), math.prod(grid.static[1:-1])
     return None if COPY * places >= elements else f"{places} places in {elements} elements do not pay for a copy"
 
