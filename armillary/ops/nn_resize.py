@@ -23,6 +23,7 @@ from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 
+FEW, MOST_TAPS = 4, 16  # elements of a weighted sum that are read one by one, and that are no matrix product
 METHODS = ("nearest_neighbor", "linear", "cubic")
 MODES = (
     "half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn", "half_pixel_symmetric",
@@ -214,8 +215,11 @@ def _reference(op: str, rank: int, attrs: ResizeAttrs, x: Array) -> Array:
 def _blend(y: Expr, a: int, axis: Axis) -> Expr:
     """The weighted sum along one axis."""
     places, weights = taps(axis)
-    ndim = type_of(y).ndim
-    if places.shape[1] > 4:
+    ndim, count = type_of(y).ndim, places.shape[1]
+    if FEW < count <= MOST_TAPS and a == ndim - 1 > 0:  # a row of outputs reads rows
+        swapped = (*range(ndim - 2), ndim - 1, ndim - 2)
+        return call("transpose", _blend(call("transpose", y, axes=swapped), a - 1, axis), axes=swapped)
+    if count > MOST_TAPS or (count > FEW and ndim == 1):
         matrix = np.zeros((axis.out, axis.size), np.float32)
         for k in range(places.shape[1]):
             np.add.at(matrix, (np.arange(axis.out), places[:, k]), weights[:, k])
@@ -223,7 +227,7 @@ def _blend(y: Expr, a: int, axis: Axis) -> Expr:
         back = tuple(order.index(n) for n in range(ndim))
         return call("transpose", call("nn.dense", call("transpose", y, axes=order), const(matrix)), axes=back)
     total: Expr | None = None
-    for k in range(places.shape[1]):
+    for k in range(count):
         if not weights[:, k].any():
             continue
         part = call("take", y, const(places[:, k]), axis=a)
