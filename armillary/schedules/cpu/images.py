@@ -53,8 +53,9 @@ def axes_of_run(schedule: te.Schedule, tensor: te.Tensor) -> int:
 def rows_of_block(schedule: te.Schedule, tensor: te.Tensor, count: int, lanes: int) -> int:
     """How many rows of the last `count` axes, which are one run, are computed as one; 0 where none should.
 
-    They fill whole vectors; of few rows all are taken, and the last vector is not full. The axis before them gives the rows. Every load must find the lanes of a vector near one another, so that it is one
-    load of a stretch and a shuffle: a side that is the same along rows, or for all rows, or that lies in longer rows.
+    They fill whole vectors; of few rows all are taken, and the last vector is not full. The axis before them gives the
+    rows. Every load must find the lanes of a vector near one another, so that it is one load of a stretch and a
+    shuffle: a side that is the same along rows, or for all rows, or that lies in longer rows.
     """
     op = tensor.op
     if not isinstance(op, te.ComputeOp) or len(op.axis) <= count or tensor.dtype.bits != FULL_BITS:
