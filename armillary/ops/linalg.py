@@ -184,9 +184,9 @@ def _join(a: tuple[Expr, str], b: tuple[Expr, str], needed: str, sizes: dict[str
         return _drop(product, letters, needed)
     stored, (outer, _, inner) = constant_value(y), ys.partition(summed)
     if not batch and stored is not None and math.prod(sizes[c] for c in right) % WHOLE == 0:  # packed once, by blocks
-        weight = const(np.ascontiguousarray(stored.transpose([ys.index(c) for c in right + summed])))
-        weight = reshape_to(weight, tuple(math.prod(sizes[c] for c in g) for g in (right, summed)))
-        product = get_op("nn.dense")(_grouped(x, xs, (left, summed), sizes), weight)
+        turned = stored.transpose([ys.index(c) for c in right + summed])
+        weight = turned.reshape([math.prod(sizes[c] for c in g) for g in (right, summed)])
+        product = get_op("nn.dense")(_grouped(x, xs, (left, summed), sizes), const(np.ascontiguousarray(weight)))
         return reshape_to(product, tuple(sizes[c] for c in left + right)), left + right
     if not batch and outer and math.prod(sizes[c] for c in inner) >= MIN_COLUMNS:  # several matrices, as they lie
         lhs, rhs = _grouped(x, xs, ("", left, summed), sizes), _grouped(y, ys, (outer, summed, inner), sizes)

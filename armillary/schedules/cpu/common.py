@@ -81,12 +81,12 @@ def is_expensive(body: Node) -> bool:
 
 def tests_of(item: Node) -> list[Expr]:
     """What a choice between two values asks, and by and by."""
+    found: list[Expr] = []
+    todo: list[Expr] = []
     if isinstance(item, Select):
-        found, todo = [], [item.condition]
+        todo = [item.condition]
     elif isinstance(item, Call) and item.name == "if_then_else":
-        found, todo = [], [item.args[0]]
-    else:
-        return []
+        todo = [item.args[0]]
     while todo:
         test = todo.pop()
         if isinstance(test, And):

@@ -22,7 +22,7 @@ from armillary.schedules.cpu.common import (
     static_extent,
     tests_of,
 )
-from armillary.schedules.cpu.images import MAX_WRITTEN_OUT, axes_of_run, is_looked_up, rows_of_block
+from armillary.schedules.cpu.images import axes_of_run, is_looked_up, rows_of_block
 from armillary.schedules.cpu.reduce import reduce_in_lanes
 from armillary.schedules.cpu.turn import turn_tiles
 from armillary.schedules.registry import Fused, default_schedule
@@ -36,6 +36,7 @@ MIN_ROWS = 4  # loops that are shared out by whole rows have at least as many
 MAX_SIDE = 16  # elements of a tile's rows that can be turned in registers
 MIN_TILED = 1024  # elements below which a transposition by tiles is more code than it saves
 SHORT_ROW = 8  # vectors: a longer row may end in a vector that is not full
+MAX_WRITTEN_OUT, MAX_NODES = 32, 4096  # vectors of a row that are spelled out, and nodes of all of them
 MAX_COLUMNS = 4  # vectors of sums that are made side by side
 MIN_TILES = 4  # tiles of sums that threads share
 MIN_TASKS = 16  # iterations of the outer loops that share the work well enough without the innermost one
@@ -305,19 +306,21 @@ def _vectorize_rows(schedule: te.Schedule, stage: te.Stage, axes: list[te.IterVa
         rows[position], inner = stage.split(crossing, factor=CACHE_LINE)
         stage.reorder(*rows, outer, inner, vector)
     has_rows = math.prod(static_extent(a) for a in rows) >= MIN_ROWS
-    if has_rows and crossing is None and static_extent(outer) <= MAX_WRITTEN_OUT and _is_cut(schedule, stage):
+    if has_rows and crossing is None and _is_cut(schedule, stage, static_extent(outer)):
         stage.unroll(outer)
         return rows
     return rows if is_ragged and has_rows else [*rows, outer]
 
 
-def _is_cut(schedule: te.Schedule, stage: te.Stage) -> bool:
+def _is_cut(schedule: te.Schedule, stage: te.Stage, vectors: int) -> bool:
     """Whether a place along the last axis decides what is read, as where rows are joined or have borders.
 
-    Vector by vector that is known: a row of 36 + 1 elements takes 6 cycles rather than 115.
+    Vector by vector that is known: a row of 36 + 1 elements takes 14 cycles rather than 100.
     """
-    last = stage.op.axis[-1].var
-    tests = (test for body in Inliner(schedule).bodies(stage) for n in post_order(body) for test in tests_of(n))
+    last, nodes = stage.op.axis[-1].var, [n for body in Inliner(schedule).bodies(stage) for n in post_order(body)]
+    if vectors > MAX_WRITTEN_OUT or vectors * len(nodes) > MAX_NODES:
+        return False
+    tests = (test for n in nodes for test in tests_of(n))
     return any({n for n in post_order(test) if isinstance(n, Var)} == {last} for test in tests)
 
 

@@ -19,7 +19,6 @@ from armillary.tir.expr import Expr, IntImm, ProducerLoad, Var
 
 UNKNOWN = "unknown"  # the kind of an atom that is no index arithmetic
 FULL_BITS = 32  # of elements whose vectors can be shuffled by one instruction
-MAX_WRITTEN_OUT = 32  # vectors of a block
 NEAR = 4  # vectors from which the lanes of one are taken
 
 
@@ -53,9 +52,9 @@ def axes_of_run(schedule: te.Schedule, tensor: te.Tensor) -> int:
 def rows_of_block(schedule: te.Schedule, tensor: te.Tensor, count: int, lanes: int) -> int:
     """How many rows of the last `count` axes, which are one run, are computed as one; 0 where none should.
 
-    They fill whole vectors; of few rows all are taken, and the last vector is not full. The axis before them gives the
-    rows. Every load must find the lanes of a vector near one another, so that it is one load of a stretch and a
-    shuffle: a side that is the same along rows, or for all rows, or that lies in longer rows.
+    They fill whole vectors, but for the last ones. The axis before gives the rows. Every load must find the lanes of a
+    vector near one another, so that it is one load of a stretch and a shuffle: a side that is the same along rows, or
+    for all rows, or that lies in longer rows.
     """
     op = tensor.op
     if not isinstance(op, te.ComputeOp) or len(op.axis) <= count or tensor.dtype.bits != FULL_BITS:
@@ -73,8 +72,7 @@ def rows_of_block(schedule: te.Schedule, tensor: te.Tensor, count: int, lanes: i
         along, across = (abs(value.terms.get(axis.var, 0)) for axis in (last, row))
         if along * (length - 1) + across * (per_vector - 1) >= NEAR * lanes:
             return 0
-    extent = static_extent(row)
-    return extent if extent < rows or (extent % rows and extent * length <= MAX_WRITTEN_OUT * lanes) else rows
+    return min(rows, static_extent(row))
 
 
 def is_looked_up(schedule: te.Schedule, tensor: te.Tensor) -> bool:
