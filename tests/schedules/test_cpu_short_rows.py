@@ -33,15 +33,15 @@ def values_of(inputs: Any, rows: int = 9) -> list[Any]:
     return found
 
 
-def check(body: Any, *inputs: Any, target: str = "llvm", rows: int = 9) -> None:
-    """Compiled and evaluated agree."""
+def check(body: Any, *inputs: Any, target: str = "llvm", rows: int = 9, most: float = 1e-5) -> None:
+    """Compiled and evaluated agree, to `most`."""
     function, values = relay.Function(list(inputs), body), values_of(inputs, rows)
     with PassContext(opt_level=3):
         graph = build(function, target)["default"](cpu(0))
     for x, value in zip(inputs, values, strict=True):
         graph.set_input(x.name_hint, value)
     graph.run()
-    np.testing.assert_allclose(graph.get_output(0).numpy(), evaluate(function, values), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(graph.get_output(0).numpy(), evaluate(function, values), rtol=most, atol=most)
 
 
 def source(body: Any, *inputs: Any, target: str = AVX, form: str = "tir") -> str:
@@ -157,7 +157,7 @@ def test_a_row_is_read_in_long_pieces() -> None:
     text = source(relay.max(x, axis=[0]), x)
     assert "in range(6) parallel" in text and "Buffer[(64,), float32, scope=\"local\"]" in text
     few = relay.var("x", shape=(1536, 96))
-    assert "in range(6) parallel" in source(relay.max(few, axis=[0]), few), "threads have tiles to share"
+    assert "in range(3) parallel" in source(relay.max(few, axis=[0]), few), "threads have tiles to share"
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -165,7 +165,8 @@ def test_a_row_is_read_in_long_pieces() -> None:
 @pytest.mark.parametrize("method", ["nearest", "bilinear", "bicubic"])
 def test_places_of_few_channels(method: str, channels: int, size: int, target: str) -> None:
     x, grid = relay.var("x", shape=(2, channels, size, size)), relay.var("grid", shape=(2, 1, 49, 2))
-    check(relay.image.grid_sample(x, grid, method, "NCHW", "zeros", False), x, grid, target=target)
+    sampled = relay.image.grid_sample(x, grid, method, "NCHW", "zeros", False)
+    check(sampled, x, grid, target=target, most=2e-4)  # the reference finds places in float64
 
 
 @pytest.mark.parametrize("target", TARGETS)
