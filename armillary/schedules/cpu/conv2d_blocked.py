@@ -41,6 +41,7 @@ from armillary.target.cost import (
     Explanation,
     Nest,
     Tile,
+    asks_ahead,
     choose_tile,
     explained,
     far,
@@ -62,8 +63,6 @@ MAX_SPELLED = 12  # tiles of a row that are spelled out where many reach into th
 MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
 WEIGHTS_PER_DATA = 4
 FEW_BANDS, MOST_BANDS = 2, 8  # of a flat image, where each band reads the weights from beyond L2 or not
-MIN_TILES, MAX_TILES = 2, 32  # that use the same weights: one is bound by memory, more hide it by themselves
-MAX_FLAT_TILES = 128  # the same, where tiles go on without a break: 512 channels on 28x28 reach 88 % with it, not 84 %
 
 
 def lies_inside(position: Any, size: Any, pads: tuple[int, int]) -> Any:
@@ -157,7 +156,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     return Nest(
         width, batch * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow,
         below=below, is_ragged=True, has_rest=has_rest, group=chunks // groups if groups > 1 else 0,
-        taps=taps, part=longest_part(i_blocks, step) * step if taps and ci > 1 else 0,
+        taps=taps, part=longest_part(i_blocks, step) * step if taps and ci > 1 else 0, may_ask=cpu.fma_ports > 1,
     )  # fmt: skip
 
 
@@ -324,7 +323,7 @@ def _tile_output(
         stage.unroll(width_outer)
     schedule[accumulator].compute_at(stage, at)
     sums = accumulators(schedule, accumulator)
-    if _asks_ahead(nest, tile, cpu):
+    if asks_ahead(nest, tile, cpu):
         _, _, row, column, _ = sums[-1].op.axis[-5:]
         sharers = [te.Sharer(row, tile.tall, tiles_below), te.Sharer(column, tile.rows, tiles_beside)]
         ask_ahead(sums[-1], tile.vectors * nest.steps, sharers)
@@ -405,17 +404,6 @@ def has_wide_border(workload: Workload, columns: int) -> bool:
     tiles, before = -(-width // columns), -(-left // step)
     whole = max(0, data[3] + left - reach + win.strides[1]) // step  # tiles that end before the padding on the right
     return bool(max(before, tiles - whole) > 1 or (whole <= before and tiles > 1))
-
-
-def _asks_ahead(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
-    """Whether to ask for the weights of the next blocks while the last ones are in use, as few tiles use them.
-
-    3x3 with stride 2 and 512 channels to 7x7 took 1.88 ms, not 2.29, on a Zen 4, before tiles shared the asking.
-    """
-    weights = FLOAT * nest.chunks * nest.wide * cpu.lanes * nest.steps
-    tiles = nest.lines / nest.below * -(-nest.below // tile.tall) * -(-nest.width // tile.rows)
-    most = MAX_TILES if nest.lines > 1 else MAX_FLAT_TILES
-    return weights > cpu.l2 // 4 and MIN_TILES <= tiles <= most
 
 
 def tile_lines(
