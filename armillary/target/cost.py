@@ -192,7 +192,7 @@ def tile_estimate(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
     The first tile of a line fetches weights that the line's other tiles find near; the very first one fetches them from
     afar. The last tile of a line may be narrower.
     """
-    if nest.may_ask and _waits(nest, cpu) and asks_ahead(nest, tile, cpu):
+    if nest.may_ask and waits(nest.lines * nest.width, nest.far, cpu) and asks_ahead(nest, tile, cpu):
         return _asking(nest, tile, cpu)
     if rest := nest.chunks % tile.vectors:
         parts = ((nest.chunks - rest, tile), (rest, replace(tile, vectors=rest)))
@@ -236,9 +236,9 @@ def asks_ahead(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
     return _weights(nest, cpu) > cpu.l2 // 4 and MIN_TILES <= tiles <= most
 
 
-def _waits(nest: Nest, cpu: CpuModel) -> bool:
-    """Whether all weights take longer to come the first time than all FMAs."""
-    return nest.lines * nest.width * nest.far < cpu.fma_ports * cpu.vector_bits / 8
+def waits(outputs: int, rate: float, cpu: CpuModel) -> bool:
+    """Whether weights that come at `rate` take longer than the FMAs of so many outputs of each."""
+    return outputs * rate < cpu.fma_ports * cpu.vector_bits / 8
 
 
 def _weights(nest: Nest, cpu: CpuModel) -> int:
@@ -253,7 +253,9 @@ def _asking(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
     to 1024 on 5x5 558 by 25x1, 478 by 12x2.
     """
     near = tile_estimate(replace(nest, far=max(nest.far, cpu.memory.l2), may_ask=False), tile, cpu)
-    fetch = nest.repeats * _weights(nest, cpu) / (nest.far * _share_of_streams(tile))
+    alone = 1.0 if tile.vectors > 1 else _share_of_streams(tile)
+    uneven = -(-nest.width // tile.rows) * tile.rows / nest.width  # a narrow tile has less time for as large a share
+    fetch = uneven * nest.repeats * _weights(nest, cpu) / (nest.far * alone)
     bound = near.bound if near.cycles >= fetch else f"{_place(nest.far, cpu)} bandwidth"
     return Estimate(near.name, max(near.cycles, fetch) + cpu.memory.beside * min(near.cycles, fetch), bound)
 
