@@ -291,7 +291,7 @@ def sums_by_parts(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
     sums then go to memory and back once a part: 64 rows of 4096 to 1024 in 0.84 of the time, 24 rows of 3072 to 768 in
     0.70; of sums that fit, 1536 to 384 with 197 rows takes 1.03, 384 to 1536 1.12 of the time.
     Rows that are more than twice L2 come again from beyond for each group, in pieces of a part that are too short to
-    hide: 512 rows of 3072 to 768 take 0.93 of the time by whole sums, with 384 rows both take as long.
+    hide, so where L2 keeps a group sums stay whole: 512 rows of 3072 to 768 take 0.93 of the time, 384 as long.
     Where taps lie on padding, tiles read more weights for their products, which two ports feel sooner: 320 channels to
     256 on 32x32 with dilation 12 take 0.93 of the time by parts, 2048 to 256 on 24x24 0.65; 128 to 64 on 65x65 1.08.
     """
@@ -301,9 +301,8 @@ def sums_by_parts(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
         return nest.part > 0 and tile.tall == 1 < nest.lines and group > share * cpu.l2 > 0
     wanted = cpu.fma_ports * cpu.vector_bits / 8 / tile.rows  # bytes of weights in a cycle
     has_reuse = nest.width * nest.lines > tile.rows
-    data = 4 * nest.width * nest.lines * nest.steps
-    is_near = data <= 2 * cpu.l2
-    return nest.part > 0 and has_reuse and is_near and 4 * group >= cpu.l2 > 0 and wanted > cpu.memory.l3
+    comes_again = 4 * nest.width * nest.lines * nest.steps > 2 * cpu.l2 and group <= L2_SHARE * cpu.l2
+    return nest.part > 0 and has_reuse and not comes_again and 4 * group >= cpu.l2 > 0 and wanted > cpu.memory.l3
 
 
 def weights_stay(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:

@@ -90,6 +90,13 @@ def test_blocks_meet_whole_and_every_3x3_convolution_is_winograds(block, wanted:
     assert counts.get("layout_transform", 0) <= 1  # the input
 
 
+def test_networks_of_ragged_channels_compile_without_winograd() -> None:
+    module = module_of(harmonic(Net(2), var("x", shape=(1, 64, 56, 56))))
+    with PassContext(opt_level=3, config={"relay.WinogradConv2D.max_tile": 0}):
+        counts = op_frequency(relay.optimize(module, AVX512)[0])
+    assert "nn.contrib_conv2d_winograd_NCHWc" not in counts and counts["nn.contrib_conv2d_NCHWc"] > 0
+
+
 def _convolutions(module: IRModule) -> list[Call]:
     calls = [e for e in post_order(module["main"]) if isinstance(e, Call) and isinstance(e.op, Op)]
     return [c for c in calls if c.op.name == "nn.conv2d"]

@@ -63,21 +63,33 @@ def test_dense(rows: tuple[int, ...], units: int, constant: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "rows",
-    [(20,), (16,), (1, 3, 7), (3, 1, 8), (17, 1), (700,)],
+    ("rows", "terms"),
+    [((20,), 3072), ((16,), 3072), ((1, 3, 7), 3072), ((3, 1, 8), 3072), ((17, 1), 3072), ((700,), 12288)],
     ids=["last-tile-not-full", "fewer-tiles-than-vectors", "short-lines", "one-row-lines", "rows-first", "row-blocks"],
 )
-def test_a_sum_too_long_for_the_second_cache_goes_part_by_part(rows: tuple[int, ...]) -> None:
-    x, w, bias = normal(8, *rows, 3072), normal(9, 384, 3072), normal(10, 384)
+def test_a_sum_too_long_for_the_second_cache_goes_part_by_part(rows: tuple[int, ...], terms: int) -> None:
+    x, w, bias = normal(8, *rows, terms), normal(9, 384, terms), normal(10, 384)
     data = relay.var("x", shape=x.shape)
     function = relay.Function([data], relay.nn.relu(relay.nn.dense(data, relay.const(w)) + relay.const(bias)))
-    np.testing.assert_allclose(compiled(function, x=x), np.maximum(x @ w.T + bias, 0), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(compiled(function, x=x), np.maximum(x @ w.T + bias, 0), rtol=1e-4, atol=terms * 1e-6)
     loops = text_of(function, "llvm -mcpu=sapphirerapids")
-    part, tile = re.search(r"for k_outer\w* in range\(12\)", loops), re.search(r"alloc \w+_rf: ", loops)
+    part, tile = re.search(rf"for k_outer\w* in range\({terms // 256}\)", loops), re.search(r"alloc \w+_rf: ", loops)
     assert part and tile and part.start() < tile.start()
     between = loops[part.end() : tile.start()]
     assert "for i" in between, "the tiles of rows are inside the parts of the sum"
     assert "prefetch" in loops
+
+
+@pytest.mark.parametrize("rows", [(1024,), (1, 1536)])
+def test_rows_too_many_for_the_second_cache_meet_all_columns_in_blocks(rows: tuple[int, ...]) -> None:
+    x, w = normal(8, *rows, 768), normal(9, 400, 768)
+    data = relay.var("x", shape=x.shape)
+    function = relay.Function([data], relay.nn.relu(relay.nn.dense(data, relay.const(w))))
+    np.testing.assert_allclose(compiled(function, x=x), np.maximum(x @ w.T, 0), rtol=1e-4, atol=1e-3)
+    found = {int(n) for n in re.findall(r"range\((\d+)\)", text_of(function, "llvm -mcpu=sapphirerapids"))}
+    blocks = {1024: 4, 1536: 6}[rows[-1]]
+    tiles = rows[-1] // blocks // 8
+    assert tiles in found, "the tiles of a block of rows are a loop of their own"
 
 
 @pytest.mark.parametrize(("rows", "units"), [(2700, 64), (203, 208), (96, 208), (197, 192), (5000, 16)])

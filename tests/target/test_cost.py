@@ -9,6 +9,7 @@ import pytest
 from armillary.errors import ConfigError
 from armillary.target import CpuModel, cpu_model
 from armillary.target.cost import (
+    SHOWN_INPUT,
     Explanation,
     Nest,
     Tile,
@@ -176,6 +177,22 @@ def test_a_sum_goes_part_by_part_where_its_weights_crowd_l2_and_l3_is_too_slow()
     assert not sums_by_parts(long, tile, ZEN4), "26 bytes a cycle from L3 are more than the 8 that a tile takes"
     whole = Nest(64, 1, 64, 12544, 4.5, register_bytes=64)
     assert tile_estimate(long, tile, SERVER).cycles < 0.8 * tile_estimate(whole, tile, SERVER).cycles
+
+
+def test_a_sum_stays_whole_where_rows_would_come_again_from_beyond_l2_for_each_part() -> None:
+    tile = Tile(8, 3)
+    assert sums_by_parts(product(256, 3072, 768), tile, SERVER)
+    assert not sums_by_parts(product(512, 3072, 768), tile, SERVER)
+    assert sums_by_parts(product(512, 12544, 768), tile, SERVER), "L2 does not keep a group's weights"
+
+
+@pytest.mark.parametrize(("pixels", "taken"), [(9, (9, 3)), (16, (8, 2)), (49, (14, 2))])
+def test_few_pixels_share_the_wait_for_weights(pixels: int, taken: tuple[int, int]) -> None:
+    again = SHOWN_INPUT * 4096 * pixels / SERVER.memory.l2
+    nest = Nest(pixels, 1, 64, 1024, SERVER.memory.dram, reread=again, is_ragged=True, has_rest=pixels != 16)
+    alone, asking = choose_tile(nest, SERVER), choose_tile(replace(nest, may_ask=True), SERVER)
+    assert asking == Tile(*taken)
+    assert (alone == asking) == (pixels != 16), "one tile of 16 pixels waits for each vector of weights by itself"
 
 
 def test_weights_that_are_asked_for_gain_nothing_from_l1() -> None:

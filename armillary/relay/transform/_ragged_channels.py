@@ -240,4 +240,4 @@ class _Group:
             return direct
         tiles = [tile for tile in TILES if tile <= PassContext.current().get(MAX_TILE)]
         plans = [best_plan(layer, tile, self.cpu, self.network) for tile in tiles]
-        return min(direct, *(estimate(layer, plan, self.cpu, self.network).cycles for plan in plans))
+        return min([direct, *(estimate(layer, plan, self.cpu, self.network).cycles for plan in plans)])
