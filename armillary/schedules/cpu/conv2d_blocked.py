@@ -154,11 +154,13 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     is_flat = _is_flat(workload, cpu) and not _is_small(workload, cpu)
     has_rest = (chunks % 2 == 1 or is_flat) and workload.attrs.groups == 1 and cpu.fma_ports > 1
     below = 1 if is_banded(workload) or (_has_padded_rows(workload) and not _spells_rows(height, cpu)) else height
-    taps, step = () if is_of_bytes(weight.shape) else _taps_of_a_line(workload), kh * kw * ci
+    of_bytes = is_of_bytes(weight.shape)
+    taps, step = () if of_bytes else _taps_of_a_line(workload), kh * kw * ci
     return Nest(
         width, batch * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow,
         below=below, is_ragged=True, has_rest=has_rest, group=chunks // groups if groups > 1 else 0,
-        taps=taps, part=longest_part(i_blocks, step) * step if taps and ci > 1 else 0, may_ask=cpu.fma_ports > 1,
+        taps=taps, part=longest_part(i_blocks, step) * step if taps and ci > 1 else 0,
+        may_ask=cpu.fma_ports > 1 and not of_bytes,
     )  # fmt: skip
 
 
@@ -169,6 +171,9 @@ def _is_small(workload: Workload, cpu: CpuModel) -> bool:
     """
     result: Any = workload.op.infer_type(workload.attrs, workload.types)
     batch, _, height, width, _ = result.static
+    weight: Any = workload.types[1]
+    if is_of_bytes(weight.shape):
+        return False
     pixels = batch * height * width
     return bool(2 * pixels + 2 >= cpu.vector_registers and waits(pixels, far_weights(cpu), cpu))
 
