@@ -139,6 +139,21 @@ def test_uses_that_rounding_decides_are_thrown_away() -> None:
     assert _apply("equal", x, x).exact
 
 
+def test_an_interpolation_of_infinities_is_thrown_away() -> None:
+    data = np.array([[[[1.0, -np.inf], [2.0, 3.0]]]], np.float32)
+    x = graph_values.leaf(var("x", shape=(1, 1, 2, 2)), data)
+    for method in ("bilinear", "nearest_neighbor"):
+        with pytest.raises(graph_values.Reject, match="rewritten for finite numbers"):
+            _apply("nn.upsampling", x, scale_w=2.0, method=method, align_corners=True)
+
+
+def test_tolerance_of_the_tail_of_gelu_is_a_unit_of_what_cancels() -> None:
+    data = np.append(np.linspace(-5, -4, 9), 1).astype(np.float32)
+    value = _apply("nn.gelu", graph_values.leaf(var("x", shape=(10,)), data))
+    assert graph_values.difference(value.base + np.float32(3e-7), value) is None
+    assert graph_values.difference(value.base + np.float32(2e-5), value) is not None
+
+
 def test_tolerance_lets_a_wrong_digit_show() -> None:
     x = var("x", shape=(2, 8, 9, 9))
     w = const(np.random.default_rng(1).uniform(-0.2, 0.2, (8, 8, 3, 3)).astype(np.float32))
