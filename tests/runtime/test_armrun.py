@@ -151,9 +151,7 @@ def test_arm_processor_is_asked_what_it_has(
 
 
 @pytest.mark.skipif(not os.environ.get("CI") and not (CROSS and QEMU), reason="needs the aarch64 compiler and qemu")
-def test_runner_cross_compiled_for_aarch64(
-    inputs: Path, tmp_path: Path, built_runner: Callable[..., Path]
-) -> None:
+def test_runner_cross_compiled_for_aarch64(inputs: Path, tmp_path: Path, built_runner: Callable[..., Path]) -> None:
     runner = built_runner(["aarch64-linux-gnu-gcc"])
     library = compile_library(tmp_path, ["aarch64-linux-gnu-gcc"])
     save_package(tmp_path / "x.tar", make_package(library))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from armillary import files
 from armillary.errors import ArtifactError
 from armillary.files import check_writable, make_folder, replacing, scratch_folder, write_atomic, written_atomically
 
@@ -112,3 +117,66 @@ def test_a_folder_where_a_file_is_and_a_full_scratch_folder_are_refused(tmp_path
         Path(tmp_path, "what a user's linker did not find").read_bytes()
     with pytest.raises(PermissionError), scratch_folder():
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / "a user's file"))
+
+
+_BUSY = """
+import sys
+from armillary.files import scratch_folder, written_atomically
+with scratch_folder() as folder, written_atomically(sys.argv[1]) as stream:
+    (folder / "x").write_text("1")
+    stream.write(b"half")
+    stream.flush()
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_what_a_killed_process_left_goes_and_what_a_live_one_uses_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: signal.Signals
+) -> None:
+    out, temporary = tmp_path / "out" / "file", tmp_path / "tmp"
+    out.parent.mkdir()
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    (temporary / f"{files._SCRATCH_PREFIX}link").symlink_to(tmp_path)  # not a folder of ours
+    others = {"armillary-users", f"{files._SCRATCH_PREFIX}link"}
+    (temporary / "armillary-users").mkdir()
+    command = [sys.executable, "-c", _BUSY, str(out)]
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    with process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+
+        def write() -> None:
+            files._sweep_scratch.cache_clear()
+            with scratch_folder():
+                write_atomic(out, b"whole")
+
+        write()
+        assert (folder / "x").exists() and len(os.listdir(out.parent)) == 2
+        process.send_signal(end)
+        process.wait(60)
+        assert (folder / "x").exists() and len(os.listdir(out.parent)) == 2
+        write()
+    assert set(os.listdir(temporary)) == others and os.listdir(out.parent) == ["file"]
+    assert out.read_bytes() == b"whole" and tmp_path.is_dir()
+
+
+def test_a_folder_swept_before_it_is_locked_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made, right = list[str](), os.open
+
+    def sweep_first(path: str, flags: int, **rest: Any) -> int:
+        made.append(path)
+        if len(made) == 1:
+            os.rmdir(path)
+        return right(path, flags, **rest)
+
+    monkeypatch.setattr("os.open", sweep_first)
+    with scratch_folder() as folder:
+        assert str(folder) == made[1] and len(made) == 2
+    assert os.listdir(tmp_path) == []
