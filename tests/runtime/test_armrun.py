@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,6 +104,40 @@ def test_compressed_input_is_refused_with_what_to_do(runner: Path, package: Path
     np.savez_compressed(tmp_path / "in.npz", x=X)
     result = run(runner, f"--model={package}", f"--input={tmp_path / 'in.npz'}")
     assert result.returncode == 1 and "write it with numpy.savez instead" in result.stderr
+
+
+def test_what_cannot_be_read_is_named_with_its_file(runner: Path, package: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "big.npz", x=X.astype(">f4"))
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "big.npz").read_bytes()[:-9])
+    (tmp_path / "cut.tar").write_bytes(package.read_bytes()[:-5000])
+    big, cut, tar = (tmp_path / name for name in ("big.npz", "cut.npz", "cut.tar"))
+    for file, words, told in (
+        (big, [package, f"--input={big}"], "x: numpy type '>f4' is not supported"),
+        (cut, [package, f"--input={cut}"], "npz: not an archive, or truncated"),
+        (tar, [tar], "tar: "),
+    ):
+        result = run(runner, *words)
+        assert result.returncode == 1 and f"armrun: {file}: {told}" in result.stderr
+
+
+def test_what_cannot_be_written_is_said_and_leaves_nothing(
+    runner: Path, package: Path, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, temporary, folder = tmp_path / "out.npz", tmp_path / "tmp", tmp_path / "package"
+    temporary.mkdir()
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    with tarfile.open(package) as members:
+        members.extractall(folder, filter="data")
+    out.write_bytes(b"old")
+    before = sorted(os.listdir(tmp_path))
+    for model, told in ((package, "cannot be written (TMPDIR"), (folder, f"{out}: cannot be written")):
+        words = (runner, model, f"--input={inputs}", f"--output={out}", "--run-count=1")
+        result = run("prlimit", "--fsize=64", *words)
+        assert result.returncode == 1 and told in result.stderr
+        assert sorted(os.listdir(tmp_path)) == before and os.listdir(temporary) == [] and out.read_bytes() == b"old"
+    assert run(*words).returncode == 0 and sorted(os.listdir(tmp_path)) == before
+    check_output(out)
 
 
 def test_wrong_usage_prints_the_options(runner: Path) -> None:

@@ -121,7 +121,7 @@ int arm_npy_parse(const unsigned char *bytes, size_t size, const char *where, ar
   if (descr == NULL || order == NULL || shape == NULL || parse_shape(shape, out) != 0)
     return arm_fail(error, "%s: the header is damaged", where);
   if (parse_descr(descr, &out->tensor.dtype) != 0)
-    return arm_fail(error, "%s: numpy type %.12s is not supported", where, descr);
+    return arm_fail(error, "%s: numpy type %.*s is not supported", where, (int)strcspn(descr, ","), descr);
   if (strncmp(order, "False", 5) != 0 && out->tensor.ndim > 1)
     return arm_fail(error, "%s: Fortran order is not supported; save numpy.ascontiguousarray(x)", where);
   int64_t wanted;

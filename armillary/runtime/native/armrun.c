@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,14 @@ static int parse_option(options *o, const char *arg) {
 
 /* ---- loading ---- */
 
+/* Say which file a message is about. */
+static int about(const char *path, int status, arm_error *error) {
+  char text[1024];
+  if (status == 0) return 0;
+  snprintf(text, sizeof text, "%s", error->text);
+  return arm_fail(error, "%s: %s", path, text);
+}
+
 static int extract(model *m, const arm_member *library, arm_error *error) {
   const char *folder = getenv("TMPDIR");
   snprintf(m->library, sizeof m->library, "%s/armrun-XXXXXX", folder && *folder ? folder : "/tmp");
@@ -95,13 +104,15 @@ static int extract(model *m, const arm_member *library, arm_error *error) {
   for (size_t done = 0; done < library->size && written >= 0; done += (size_t)written)
     written = write(handle, library->data + done, library->size - done);
   close(handle);
-  return written < 0 ? arm_fail(error, "%s: cannot be written", m->library) : 0;
+  if (written >= 0) return 0;
+  unlink(m->library);
+  return arm_fail(error, "%s: cannot be written (TMPDIR names the folder)", m->library);
 }
 
 static int read_tar(model *m, const char *path, arm_error *error) {
   arm_member members[ARM_MEMBERS];
   if (arm_file_map(path, &m->package, &m->package_handle, error) != 0) return -1;
-  if (arm_tar_read(m->package.data, m->package.size, members, error) != 0) return -1;
+  if (about(path, arm_tar_read(m->package.data, m->package.size, members, error), error) != 0) return -1;
   m->json = (const char *)members[ARM_MOD_JSON].data;
   m->json_size = members[ARM_MOD_JSON].size;
   m->params = members[ARM_MOD_PARAMS];
@@ -176,7 +187,7 @@ static int load(model *m, const options *o, arm_error *error) {
       arm_graph_create(m->json, m->json_size, m->module, m->pool, &m->graph, error->text, error->size) != 0)
     return -1;
   t = step("Graph Runtime Create", t);
-  if (load_params(m, error) != 0) return -1;
+  if (about(o->model, load_params(m, error), error) != 0) return -1;
   step("Params Set", t);
   step("Total Load Time", begin);
   return 0;
@@ -204,7 +215,7 @@ static int set_given(model *m, const char *argument, arm_error *error) {
   const char *path = *name ? equals + 1 : argument;
   if (arm_file_read(path, &file, error) != 0) return -1;
   int status = *name ? set_by_name(m, name, file.data, file.size, error)
-                     : arm_zip_read(file.data, file.size, set_by_name, m, error);
+                     : about(path, arm_zip_read(file.data, file.size, set_by_name, m, error), error);
   arm_blob_free(&file);
   return status;
 }
@@ -364,6 +375,7 @@ int main(int argc, char **argv) {
     }
   }
   if (o.model == NULL) return usage(stderr);
+  signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failure to write */
   model m = {.package_handle = -1, .params_handle = -1};
   int status = work(&m, &o, &error);
   if (status != 0) fprintf(stderr, "armrun: %s\n", text);
