@@ -67,14 +67,19 @@ class Subject:
 
 
 def onnx_subject(path: str | os.PathLike[str], shapes: Mapping[str, Any] | None = None) -> Subject:
-    """The subject of an ONNX model: every tensor that a node computes."""
+    """The subject of an ONNX model: every tensor that a node computes and somebody reads.
+
+    What nobody reads may be anything: of Dropout's mask each engine has its own idea.
+    """
     loaded = load_model(path)
     model = _with_weights(loaded.proto, Path(path).parent)
     model.graph.name = loaded.source.encode("utf-8", "replace").decode()  # which errors of the importer name
     network = from_onnx(model, shape=shapes)[0]["main"]
     nodes = ordered_nodes(model.graph, (), loaded.source)
-    made = {name: node for node in nodes if not node.op_type.startswith(_NO_TENSORS) for name in node.output if name}
     known = {value.name for value in model.graph.output}
+    read = known.union(*(node.input for node in nodes))
+    tensors = [node for node in nodes if not node.op_type.startswith(_NO_TENSORS)]
+    made = {name: node for node in tensors for name in node.output if name and name in read}
     model.graph.output.extend(ValueInfoProto(name=name) for name in made if name not in known)
     exposed = from_onnx(model, shape=shapes)[0]["main"]
     rebound = _on_parameters_of(network, exposed)

@@ -86,6 +86,22 @@ def test_a_sound_network_agrees_everywhere(model: Path) -> None:
         assert "ONNX Runtime" in found.truth
 
 
+def test_values_that_nobody_reads_are_not_compared(tmp_path: Path) -> None:
+    """ONNX Runtime leaves the mask of an old Dropout 0, we say 1."""
+    nodes = [
+        helper.make_node("Dropout", ["x"], ["kept", "mask"], name="dropout"),
+        helper.make_node("Relu", ["kept"], ["y"], name="relu"),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in "xy")
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 9)], ir_version=8
+    )
+    path = tmp_path / "dropout.onnx"
+    path.write_bytes(model.SerializeToString())
+    found = examined(onnx_subject(path))
+    assert found.agrees and [c.name for c in found.values] == ["y"]
+
+
 def test_the_interpreter_tells_the_same_truth(model: Path) -> None:
     found = examined(onnx_subject(model, SHAPES), reference="interpreter")
     assert found.agrees and found.truth == "the interpreter"
