@@ -1,13 +1,26 @@
-"""`python -m armillary.cli` is `armc`.
+"""`python -m armillary.cli`, and the script `armc`.
 
-In: the command line. Out: the exit code of `main.command`. Invariant: nothing else happens here.
+In: the command line. Out: the exit code of `main.command`. Invariant: an interrupt while modules are still being
+imported ends as quietly as a later one.
 """
 
 from __future__ import annotations
 
 import sys
 
-from armillary.cli.main import command
+from armillary.lazy import find
+
+INTERRUPTED = 130
+
+
+def command() -> int:
+    """Run `armc`."""
+    try:
+        return int(find("armillary.cli.main:command")())
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
 
 if __name__ == "__main__":
     sys.exit(command())

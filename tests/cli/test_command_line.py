@@ -57,6 +57,15 @@ def test_the_examples_of_the_help_are_command_lines_that_parse(name: str) -> Non
         assert _parser(arguments).parse_args(arguments).run is not None
 
 
+def test_an_interrupt_while_modules_are_imported_prints_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise KeyboardInterrupt\n")
+    script = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from armillary.cli.__main__ import command; "
+    done = subprocess.run(
+        [sys.executable, "-c", script + "sys.exit(command())"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 def test_version() -> None:
     assert armc("--version") == (0, f"armc {armillary.__version__}\n", "")
 
