@@ -13,6 +13,7 @@ from armillary.lazy import LateModule
 
 if TYPE_CHECKING:
     from armillary import runtime
+    from armillary.aligned import Array
     from armillary.dtype import DType
     from armillary.runtime import BenchmarkResult, Device, GraphExecutor, Module, NDArray
 else:
@@ -99,9 +100,9 @@ class GraphModule:
         types = {name: self.module.input_type(name) for name in self.module.free_inputs}
         return {name: row[0] for name, row in types.items()}, {name: row[1] for name, row in types.items()}
 
-    def get_output(self, index: int, out: NDArray | None = None) -> NDArray:
-        """An output, as a view (the next run overwrites it) or copied into `out`."""
-        value = self.module.get_output(index)
+    def get_output(self, index: int | str, out: NDArray | Array | None = None) -> NDArray:
+        """An output, as a view (the next run overwrites it) or copied into `out` (numpy's, too) and that."""
+        value = self.module.get_output(index if isinstance(index, int) else _output_index(index))
         return value if out is None else value.copyto(out)
 
     def debug_get_output(self, node: str | int, out: NDArray | None = None, index: int = 0) -> NDArray:

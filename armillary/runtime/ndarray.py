@@ -71,16 +71,19 @@ class NDArray:
 
     asnumpy = numpy
 
-    def copyto(self, target: NDArray | Device, mem_copy: bool = True) -> NDArray:
-        """Copy into another array of the same shape, or to a device as a new array."""
+    def copyto(self, target: NDArray | Array | Device, mem_copy: bool = True) -> NDArray:
+        """Copy into another array (numpy's, too) of the same shape, or to a device as a new array."""
         if isinstance(target, Device):
             return array(self._array, target)
-        _assign(target, self._array)
-        return target
+        if not isinstance(target, NDArray | np.ndarray):
+            told = f"cannot copy a tensor into {type(target).__name__}"
+            raise TypeMismatch(told, hint="armillary.nd.empty makes one")
+        _assign(target if isinstance(target, np.ndarray) else target.memory, self._array)
+        return target  # type: ignore[return-value]  # what was given
 
     def copyfrom(self, source: Any) -> NDArray:  # Any: whatever numpy.asarray takes
         """Copy values in, converting the dtype; shapes must be equal."""
-        _assign(self, _as_numpy(source))
+        _assign(self._array, _as_numpy(source))
         return self
 
     def __setitem__(self, index: Any, value: Any) -> None:  # Any: whatever numpy takes
@@ -132,12 +135,14 @@ def _as_numpy(value: Any) -> Array:  # Any: see `array`
     return result
 
 
-def _assign(target: NDArray, source: Array) -> None:
-    if target.shape != tuple(source.shape):
-        raise TypeMismatch(f"cannot copy a tensor of shape {tuple(source.shape)} into one of shape {target.shape}")
-    if source.dtype != target.memory.dtype and not np.can_cast(source.dtype, target.memory.dtype, "same_kind"):
+def _assign(target: Array, source: Array) -> None:
+    if target.shape != source.shape:
+        raise TypeMismatch(f"cannot copy a tensor of shape {source.shape} into one of shape {target.shape}")
+    if source.dtype != target.dtype and not np.can_cast(source.dtype, target.dtype, "same_kind"):
         raise TypeMismatch(f"cannot copy {source.dtype} values into a tensor of {target.dtype}")
-    target.memory[...] = source
+    if not target.flags.writeable:
+        raise TypeMismatch("cannot copy a tensor into an array that is read-only")
+    target[...] = source
 
 
 def empty(shape: Sequence[int] | int, dtype: str = "float32", device: Device | None = None) -> NDArray:

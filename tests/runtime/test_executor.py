@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from armillary import runtime
+from armillary import nd, runtime
 from armillary.contrib import graph_executor
 from armillary.errors import ArtifactError, ExecutionError, TargetError, TypeMismatch
 from armillary.runtime import Module
@@ -174,6 +174,22 @@ def test_misuse_is_refused_with_what_to_do(executor: graph_executor.GraphModule,
         graph_executor.create(graph().to_json(), module, runtime.cl(0))
     with pytest.raises(ArtifactError, match="no such file"):
         runtime.load_module("/nonexistent/x.so")
+
+
+def test_outputs_are_copied_into_arrays_of_either_kind(executor: graph_executor.GraphModule, x: np.ndarray) -> None:
+    executor.run(x=x)
+    want = executor.get_output(0).numpy()
+    strided = np.zeros((2 * len(want), *want.shape[1:]), np.float32)
+    for out in (nd.empty(want.shape), np.empty_like(want), strided[::2], np.empty(want.shape, ">f4")):
+        assert executor.get_output("output_0", out) is out
+        np.testing.assert_array_equal(np.asarray(out), want)
+    closed = np.empty_like(want)
+    closed.flags.writeable = False
+    for wrong, told in ((closed, "read-only"), (np.empty(3, np.float32), "cannot copy"), ([0.0], "into list")):
+        with pytest.raises(TypeMismatch, match=told):
+            executor.get_output(0, wrong)
+    with pytest.raises(ExecutionError, match="Could not find 'x' in graph's outputs"):
+        executor.get_output("x")
 
 
 def test_module_from_symbols_calls_code_in_memory(module: Module) -> None:
