@@ -1,4 +1,4 @@
-"""Entry point of `armc`: finds the sub-command, runs it, turns errors into one clean message.
+"""What `armc` does: finds the sub-command, runs it, turns errors into one clean message.
 
 In: the command line. Out: an exit code: 0 done, 1 the command line is wrong, 2 `verify` found a difference, 4 the
 request was refused (the message says what, where and what to do), 130 interrupted, 143 terminated. Invariant: a
@@ -133,7 +133,3 @@ def _report(error: ArmillaryError, verbose: bool) -> None:
     label = "Internal error (a defect in Armillary; please report it)" if isinstance(error, InternalError) else "Error"
     console.print(f"[bold red]{label}:[/] ", end="")
     console.print(str(error), markup=False, highlight=False)
-
-
-if __name__ == "__main__":
-    sys.exit(command())

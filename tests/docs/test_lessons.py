@@ -94,7 +94,7 @@ def commands_folder(parent: Path) -> Path:
     folder = parent / "bin"
     folder.mkdir(exist_ok=True)
     script = folder / "armc"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m armillary.cli.main "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m armillary.cli "$@"\n')
     script.chmod(0o755)
     return folder
 
