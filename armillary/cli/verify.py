@@ -101,7 +101,7 @@ def _print_first(args: argparse.Namespace, found: Diagnosis, subject: Subject, i
     for kernel in found.kernels:
         _say(f"  kernel   {kernel}")
     name = "stdin" if args.FILE == "-" else Path(args.FILE).stem
-    for path in dump(found, subject, inputs, Path(args.dump_dir or f"verify-{name}")):
+    for path in dump(found, inputs, Path(args.dump_dir or f"verify-{name}")):
         _say(f"  written  {path}")
 
 

@@ -217,7 +217,7 @@ def _kernels_of(library: GraphLibrary, node: str) -> list[str]:
     return [str(row.get("attrs", {}).get("func_name", "")) for row in calls]
 
 
-def dump(found: Diagnosis, subject: Subject, inputs: Arrays, folder: Path) -> list[Path]:
+def dump(found: Diagnosis, inputs: Arrays, folder: Path) -> list[Path]:
     """Write what a diagnosis found: both values of the first node that differs, and the network's inputs."""
     if found.first is None or found.got is None or found.want is None:
         return []

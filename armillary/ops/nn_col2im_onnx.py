@@ -81,7 +81,7 @@ def _by_phases(x: Expr, outer: tuple[int, int], found: _Blocks) -> Expr:
     fill = [(0, m * s - size) for m, s, size in zip(steps, found.strides, found.block, strict=True)]
     if any(more for _, more in fill):
         data = call("nn.pad", data, pad_width=((0, 0), (0, 0), *fill, *((0, 0),) * rank))
-    planes = [_shifted(data, place, outer, steps, found) for place in itertools.product(*map(range, steps))]
+    planes = [_shifted(data, place, steps, found) for place in itertools.product(*map(range, steps))]
     beside = call(
         "transpose", _sum(planes),
         axes=(0, 1, *(axis for a in range(rank) for axis in (2 + rank + a, 2 + a))),
@@ -90,9 +90,7 @@ def _by_phases(x: Expr, outer: tuple[int, int], found: _Blocks) -> Expr:
     return _cut(reshape_to(beside, (*outer, *sizes)), sizes, found)
 
 
-def _shifted(
-    data: Expr, place: Sequence[int], outer: tuple[int, int], steps: Sequence[int], found: _Blocks
-) -> Expr:
+def _shifted(data: Expr, place: Sequence[int], steps: Sequence[int], found: _Blocks) -> Expr:
     """The taps of all phases that lie `place` steps further on, among zeros: (batch, channels, *phases, *grown)."""
     rank = len(place)
     begin = [at * step for at, step in zip(place, found.strides, strict=True)]

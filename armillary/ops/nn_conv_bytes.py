@@ -204,7 +204,7 @@ def _reference_depthwise(attrs: BytesDepthwiseAttrs, data: Array, weight: Array)
     return np.ascontiguousarray(y.reshape(y.shape[0], blocks, block, *y.shape[2:]).transpose(0, 1, 3, 4, 2))
 
 
-def banded(attrs: Any, data: Tensor, weight: Tensor) -> Tensor:
+def banded(attrs: Any, data: Tensor) -> Tensor:
     """The data with its padding, and with as many columns as the fours of taps reach."""
     win, (_, kw) = window(depthwise_bytes.name, attrs, 2), tap_counts(attrs)
     (top, bottom), (left, right) = win.pads
@@ -224,7 +224,7 @@ def banded(attrs: Any, data: Tensor, weight: Tensor) -> Tensor:
 @depthwise_bytes.compute
 def depthwise_compute(attrs: BytesDepthwiseAttrs, data: Tensor, weight: Tensor) -> Tensor:
     """Words of four neighbouring columns of a channel, times words of four taps."""
-    padded = banded(attrs, data, weight)
+    padded = banded(attrs, data)
     win, kernel = window(depthwise_bytes.name, attrs, 2), tap_counts(attrs)
     _, kh, quads, _, _ = weight.shape
     ry, rx = axes = reduce_axes([kh, quads], ["kh", "kw_quad"])

@@ -101,7 +101,7 @@ class Lowering:
                 continue
             if self.schedule.is_output(stage):
                 raise TypeMismatch(f"lower: output {tensor.name} is not among the arguments")
-            shape = buffer_shape(plan, tensor, self.space)
+            shape = buffer_shape(plan, tensor)
             scope = stage.scope or "global"
             self.buffers[tensor] = Buffer(tensor.name, shape, tensor.dtype, scope)
             if attached:

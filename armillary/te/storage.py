@@ -9,14 +9,14 @@ from __future__ import annotations
 from math import prod
 
 from armillary.errors import ScheduleError
-from armillary.te.affine import Space, to_expr
+from armillary.te.affine import to_expr
 from armillary.te.bounds import Plan
 from armillary.te.tensor import Tensor
 from armillary.tir import build as T
 from armillary.tir.expr import Expr
 
 
-def buffer_shape(plan: Plan, tensor: Tensor, space: Space) -> tuple[Expr, ...]:
+def buffer_shape(plan: Plan, tensor: Tensor) -> tuple[Expr, ...]:
     """The shape of the buffer that holds a stage's tensor, or its region."""
     axes = plan.stage.op.axis
     if not axes or len(axes) != tensor.ndim or (plan.step is not None and plan.stage.attach is None):

@@ -1,6 +1,6 @@
-"""What is known about integer expressions: intervals, and residues (value = coefficient * k + base).
+"""What is known about integer expressions: intervals.
 
-In: expressions, ranges of variables, facts (conditions that hold). Out: `Interval` pairs and `Residue` pairs.
+In: expressions, ranges of variables, facts (conditions that hold). Out: `Interval` pairs.
 Invariant: sound for values that do not overflow; index arithmetic over variables is assumed not to (shapes fit their
 dtype), while a value read from memory has the range of its dtype and a sum that may leave its dtype is unbounded.
 Used by `tir/simplify.py`; sums of terms: `tir/linear.py`.
@@ -8,7 +8,6 @@ Used by `tir/simplify.py`; sums of terms: `tir/linear.py`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,6 @@ INFINITE = 1 << 100
 Interval = tuple[int, int]  # both ends included; -INFINITE and INFINITE when unknown
 EVERYTHING: Interval = (-INFINITE, INFINITE)
 Bound = Callable[[E.Expr], Interval]
-Residue = tuple[int, int]  # (coefficient, base): coefficient * k + base; coefficient 0 is a constant
 
 
 def clamp(value: int) -> int:
@@ -194,32 +192,3 @@ def interval_of(item: E.Expr, ranges: dict[E.Var, Interval]) -> Interval:
         return found
 
     return bound(item)
-
-
-def residue_of(item: E.Expr, known: dict[E.Var, Residue] | None = None) -> Residue:
-    """The residue class of an integer expression: (4, 1) for 4 * x + 1, (1, 0) when nothing is known."""
-    if isinstance(item, E.IntImm):
-        return 0, item.value
-    if isinstance(item, E.Var):
-        return (known or {}).get(item, (1, 0))
-    if isinstance(item, E.Add | E.Sub):
-        (p, b), (q, c) = residue_of(item.a, known), residue_of(item.b, known)
-        return _normal(math.gcd(p, q), b + c if isinstance(item, E.Add) else b - c)
-    if isinstance(item, E.Mul):
-        (p, b), (q, c) = residue_of(item.a, known), residue_of(item.b, known)
-        return _normal(math.gcd(p * q, math.gcd(p * c, q * b)), b * c)
-    if isinstance(item, E.FloorMod) and isinstance(item.b, E.IntImm) and item.b.value > 0:
-        p, b = residue_of(item.a, known)
-        return _normal(math.gcd(p, item.b.value), b)
-    if isinstance(item, E.FloorDiv) and isinstance(item.b, E.IntImm) and item.b.value > 0:
-        p, b = residue_of(item.a, known)
-        return _normal(p // item.b.value, b // item.b.value) if p and p % item.b.value == 0 else (1, 0)
-    if isinstance(item, E.Select | E.Min | E.Max):
-        x, y = (item.true_value, item.false_value) if isinstance(item, E.Select) else (item.a, item.b)
-        (p, b), (q, c) = residue_of(x, known), residue_of(y, known)
-        return _normal(math.gcd(math.gcd(p, q), b - c), b)
-    return 1, 0
-
-
-def _normal(coefficient: int, base: int) -> Residue:
-    return (coefficient, base % coefficient) if coefficient else (0, base)

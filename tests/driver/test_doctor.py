@@ -115,7 +115,7 @@ def test_a_broken_loop_pass_is_traced_to_the_node_it_breaks(model: Path, tmp_pat
     assert (found.first.node, found.first.op, found.first.name) == ("sigmoid", "Sigmoid", "s")
     assert not found.agrees and found.outputs[0].differs
     assert 0.001 < found.comparison.max_abs < 0.02 and found.comparison.beyond == 144
-    written = dump(found, subject, random_inputs(subject.network), tmp_path / "fault")
+    written = dump(found, random_inputs(subject.network), tmp_path / "fault")
     assert sorted(p.name for p in written) == ["input.x.npy", "s.got.npy", "s.want.npy"]
     truth = 1 / (1 + np.exp(-np.load(tmp_path / "fault" / "input.x.npy").astype(np.float64)))
     np.testing.assert_allclose(np.load(tmp_path / "fault" / "s.want.npy"), truth, rtol=1e-5)
