@@ -84,7 +84,10 @@ def aligned_empty(shape: Sequence[int], dtype: Any) -> Array:  # Any: a numpy dt
 
 def _mapped(size: int, advice: int) -> Array:
     """Bytes of a mapping of their own, in huge pages but for the last part of one: no more memory than they need."""
-    mapping = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        mapping = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"{size} bytes: {error.strerror}") from None
     memory = np.frombuffer(mapping, np.uint8)
     start = -memory.ctypes.data % _HUGE_PAGE
     with contextlib.suppress(OSError):  # a hint: this kernel has none

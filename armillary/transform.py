@@ -121,6 +121,8 @@ class PassContext:
         self.required_pass = _pass_names("required_pass", required_pass)
         self.disabled_pass = _pass_names("disabled_pass", disabled_pass)
         self.instruments = tuple(map(_as_instrument, instruments or ()))
+        if not isinstance(config or {}, Mapping):
+            raise ConfigError(f"config is {config!r}, wanted a dictionary from keys to values")
         self.config = {key: _checked(key, value) for key, value in (config or {}).items()}
         self._tokens: list[contextvars.Token[PassContext | None]] = []
 
@@ -220,6 +222,9 @@ def _pass_names(what: str, given: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(given, str):
         raise ConfigError(f"{what} is the text {given!r}, wanted a list of names", hint=f"write [{given!r}]")
     names = tuple(given or ())
+    wrong = [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise ConfigError(f"{what}: {wrong[0]!r} is no name of a pass", hint="names are texts, such as 'FuseOps'")
     known = known_names() if names else frozenset()
     for name in names:
         if name not in known:

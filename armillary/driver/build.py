@@ -58,6 +58,8 @@ def build(
     Raises UnsupportedError for what no kernel or graph can express, TargetError for a target that cannot be built.
     """
     _refuse_pools(workspace_memory_pools, constant_memory_pools)
+    if not isinstance(params or {}, Mapping):
+        raise TypeMismatch(f"params are {type(params).__name__}, wanted a dictionary from names to arrays")
     where = _one_target(target, target_host)
     progress("passes", 0, 1)
     module = optimized(_as_module(ir_mod), where, params)

@@ -150,6 +150,12 @@ class _Builder:
                 pass
             case Var() if id(item) in self.values:
                 pass
+            case Var(name):
+                raise UnsupportedError(
+                    f"the function reads %{name}, which is none of its parameters",
+                    span=item.span,
+                    hint="list it: relay.Function([...], body)",
+                )
             case _:
                 raise UnsupportedError(
                     f"the graph executor cannot run {type(item).__name__}",

@@ -29,6 +29,10 @@ class InputBinder:
     def __init__(
         self, source: str, shapes: Mapping[str, Any], dtype: str | Mapping[str, str], values: Mapping[str, Any]
     ) -> None:
+        if not isinstance(shapes, Mapping):
+            raise TypeMismatch(
+                f"shape= is {type(shapes).__name__} {shapes!r}", hint='give shapes by name: {"data": (1, 3, 224, 224)}'
+            )
         self.source = source
         self.sequences = {n: None if s is None else [_as_shape(n, d) for d in s] for n, s in shapes.items() if _many(s)}
         self.shapes = {name: _as_shape(name, shape) for name, shape in shapes.items() if name not in self.sequences}
@@ -174,8 +178,10 @@ def _many(shape: Any) -> bool:
 def _as_shape(name: str, shape: Any) -> tuple[int, ...]:
     try:
         dims = tuple(int(d) for d in shape)
+        if dims != tuple(shape):
+            raise ValueError
     except (TypeError, ValueError):
-        raise TypeMismatch(f"shape={{{name!r}: {shape!r}}}: every dimension must be a number") from None
+        raise TypeMismatch(f"shape={{{name!r}: {shape!r}}}: every dimension must be a whole number") from None
     if any(d < 0 for d in dims):
         raise UnsupportedError(f"shape={{{name!r}: {dims}}}: dimensions known only at run time are not supported")
     return dims

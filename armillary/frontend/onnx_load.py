@@ -13,7 +13,7 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsInt
 
 from armillary.aligned import Array, Deferred
 from armillary.errors import ModelError, Span, UnsupportedError
@@ -61,6 +61,8 @@ def load_model(
     operators it accepts may be read without the onnx package (onnx_plain.py). With `waits` too, the large initialisers
     of a file are read when they are needed.
     """
+    if not (opset is None or isinstance(opset, SupportsInt)):
+        raise ModelError(f"opset= is {opset!r}, wanted a whole number")
     if isinstance(model, bytes | bytearray | memoryview):
         checked = _checked(_parse(bytes(model), "<bytes>"), "<bytes>", None, opset)
         return dataclasses.replace(checked, aside=Aside())

@@ -245,7 +245,12 @@ def var(name_hint: str, type_annotation: Type | None = None, shape: Any = None, 
 
 def const(value: Any, dtype: str | None = None) -> Constant:
     """A constant from a number, sequence, numpy array or runtime NDArray; Python floats become float32, ints int32."""
-    array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+    try:
+        array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+    except ValueError as error:  # rows of several lengths
+        raise TypeMismatch(f"a constant cannot be made from {type(value).__name__}: {error}") from None
+    if array.dtype.kind in "OSU":
+        raise TypeMismatch(f"a constant is made of numbers, got {type(value).__name__} {str(value)[:40]!r}")
     if dtype is None and not isinstance(value, np.ndarray | np.generic) and not hasattr(value, "numpy"):
         dtype = {"float64": "float32", "int64": "int32"}.get(array.dtype.name)
     if dtype is not None:

@@ -48,6 +48,8 @@ def parse(text: str, source: str = "<text>") -> IRModule:
 
 def fromtext(text: str) -> IRModule:
     """A module from its text (the Relay-era name of `parse`)."""
+    if not isinstance(text, str):
+        raise ParseError(f"expected the text of a module, got {type(text).__name__}")
     return parse(text)
 
 

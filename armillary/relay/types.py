@@ -98,8 +98,11 @@ class FuncType(Type):
 
 def tensor_type(shape: Any, dtype: str = "float32") -> TensorType:  # Any: ints, numpy ints, AnyDim
     """A TensorType from any sequence of ints (values < 0 and None mean unknown)."""
-    dims = (d if isinstance(d, AnyDim) else ANY_DIM if d is None or int(d) < 0 else int(d) for d in shape)
-    return TensorType(tuple(dims), DType(dtype))
+    try:
+        dims = tuple(d if isinstance(d, AnyDim) else ANY_DIM if d is None or int(d) < 0 else int(d) for d in shape)
+    except (TypeError, ValueError):
+        raise TypeMismatch(f"a shape is a sequence of whole numbers, got {shape!r}") from None
+    return TensorType(dims, DType(dtype))
 
 
 def tensor_fields(ty: Type) -> tuple[TensorType, ...]:

@@ -44,6 +44,8 @@ class Device:
 
 def require(device: Device) -> Device:
     """Return the device, or raise a TargetError if it cannot be used."""
+    if not isinstance(device, Device):
+        raise TargetError(f"{device!r} is no device", hint="use armillary.cpu()")
     if not device.exist:
         hint = "this build runs on cpu(0) only; use armillary.cpu()"
         raise TargetError(f"device {device} is not available in this runtime", hint=hint)

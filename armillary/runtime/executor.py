@@ -244,6 +244,8 @@ class GraphExecutor:
             self._params.update(n for i, n in enumerate(self._names) if native().arm_graph_input_is_set(self._graph, i))
             self.restore = blob.array
             return count
+        if not isinstance(blob, bytes | bytearray):
+            raise TypeMismatch(f"parameters are the bytes of a blob, got {type(blob).__name__}")
         found, data = c_int(), bytes(blob)
         status = native().arm_graph_load_params(self._graph, data, len(data), byref(found), *self._error.args)
         self._error.check(status, ArtifactError)

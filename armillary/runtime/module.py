@@ -248,6 +248,8 @@ def _open_tar(path: str | Path) -> Module:
 
 def load_module(path: str | Path, fmt: str = "") -> Module:
     """Load a `.so` or a package `.tar` (`fmt` overrides the suffix)."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeMismatch(f"a package is named by its path, got {type(path).__name__}")
     kind = fmt or Path(path).suffix.lstrip(".")
     if not Path(path).exists():
         raise ArtifactError(f"{path}: there is no such file")

@@ -9,6 +9,7 @@ from typing import Any
 import e2e_models as models
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import armillary
 from armillary import relay, te
@@ -20,6 +21,7 @@ from armillary.errors import (
     ExecutionError,
     InternalError,
     ModelError,
+    ParseError,
     TargetError,
     TypeMismatch,
     UnsupportedError,
@@ -72,6 +74,44 @@ def test_something_else_than_a_network(item: Any, text: str) -> None:
 def test_free_variable() -> None:
     x, y = var("x", shape=(2,), dtype="float32"), var("y", shape=(2,), dtype="float32")
     _refused(ArmillaryError, "y", Function((x,), call("add", x, y)), "llvm")
+
+
+def test_a_function_that_reads_what_it_does_not_list() -> None:
+    x, y = var("x", shape=(2,)), var("y", shape=(2,))
+    _refused(UnsupportedError, "reads %y, which is none of its parameters", Function((x,), call("add", x, y)), "llvm")
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "text"),
+    [
+        (lambda: relay.const(None), TypeMismatch, "made of numbers, got NoneType"),
+        (lambda: relay.add(var("x", shape=(2,)), None), TypeMismatch, "made of numbers, got NoneType"),
+        (lambda: relay.const([[1], [1, 2]]), TypeMismatch, "cannot be made from list"),
+        (lambda: var("x", shape=("a",)), TypeMismatch, "a shape is a sequence of whole numbers, got ('a',)"),
+        (lambda: relay.fromtext(None), ParseError, "expected the text of a module, got NoneType"),
+        (lambda: relay.frontend.from_onnx(b"", opset="x"), ModelError, "opset= is 'x', wanted a whole number"),
+        (lambda: build(_relu(2), "llvm", params=[1]), TypeMismatch, "params are list, wanted a dictionary"),
+        (lambda: armillary.transform.PassContext(config=[1]), ConfigError, "config is [1], wanted a dictionary"),
+        (lambda: armillary.transform.PassContext(required_pass=[1]), ConfigError, "1 is no name of a pass"),
+        (lambda: build(_relu(2), "llvm").export_library(None), ConfigError, "the file is None, wanted its path"),
+        (lambda: armillary.runtime.load_module(None), TypeMismatch, "named by its path, got NoneType"),
+        (lambda: build(_relu(2), "llvm")["default"](1), TargetError, "1 is no device"),
+        (lambda: build(_relu(2), "llvm")["default"]().load_params("a"), TypeMismatch, "bytes of a blob, got str"),
+        (lambda: armillary.nd.empty((1 << 50,)), MemoryError, "Cannot allocate memory"),
+    ],
+)
+def test_arguments_of_another_kind(use: Callable[[], Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error) as caught:
+        use()
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [[1, 2], "x", {"x": (1.5, 4)}, {"x": "ab"}])
+def test_shapes_of_inputs_that_are_none(shape: Any) -> None:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 4]) for n in "xy")
+    model = helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y]))
+    with pytest.raises(TypeMismatch, match=r"(?s)shape=.*(by name|a whole number)"):
+        relay.frontend.from_onnx(model, shape=shape)
 
 
 def test_operator_that_nothing_computes() -> None:
