@@ -55,6 +55,8 @@ HELPERS = {
     "  int n = 0;\n  while (x) { x &= x - 1; ++n; }\n  return n;\n}\n",
     "four_bytes": "static inline uint32_t armillary_four_bytes(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {\n"
     "  return a | (uint32_t)b << 8 | (uint32_t)c << 16 | (uint32_t)d << 24;\n}\n",
+    "two_halves": "static inline uint32_t armillary_two_halves(uint16_t a, uint16_t b) {\n"
+    "  return a | (uint32_t)b << 16;\n}\n",
     **{f"dot_{x}_{y}": f"static inline int32_t armillary_dot_{x}_{y}(uint32_t a, uint32_t b) {{\n"
        "  int32_t sum = 0;\n  for (int k = 0; k < 32; k += 8)\n"
        f"    sum += (int32_t)({x}8_t)(a >> k) * (int32_t)({y}8_t)(b >> k);\n  return sum;\n}}\n"
@@ -75,6 +77,9 @@ HELPERS = {
     "to_bfloat16": "static inline uint16_t armillary_to_bfloat16(float x) {\n"
     "  uint32_t bits;\n  memcpy(&bits, &x, 4);\n  if (x != x) return (uint16_t)((bits >> 16 & 0x8000u) | 0x7fc0u);\n"
     "  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);\n}\n",
+    "dot_halves": "static inline float armillary_dot_halves(uint32_t a, uint32_t b) {\n"
+    "  return armillary_from_bfloat16((uint16_t)a) * armillary_from_bfloat16((uint16_t)b)\n"
+    "    + armillary_from_bfloat16((uint16_t)(a >> 16)) * armillary_from_bfloat16((uint16_t)(b >> 16));\n}\n",
 }
 
 
@@ -529,6 +534,16 @@ def _dot_bytes(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     return f"{name}({', '.join(m.value(a, lane) for a in e.args)})"
 
 
+def _two_halves(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    halves = (f"{m.helper('to_bfloat16')}({m.value(a, lane)})" for a in e.args)
+    return f"{m.helper('two_halves')}({', '.join(halves)})"
+
+
+def _dot_halves(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
+    m.helper("from_bfloat16")  # which the other one calls
+    return f"{m.helper('dot_halves')}({', '.join(m.value(a, lane) for a in e.args)})"
+
+
 def _prefetch(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     """GCC's and Clang's builtin, behind a macro that other compilers make nothing of."""
     load, *how = e.args
@@ -561,7 +576,8 @@ CALLS: dict[str, Rule] = {
     "shift_right": _bitwise(">>"), "popcount": _bit_count("popcount"), "clz": _bit_count("clz"),
     "if_then_else": _if_then_else, "likely": _first, "reinterpret": _reinterpret, "call_extern": _extern,
     "call_pure_extern": _extern, "vector_reduce_add": _reduce_add, "prefetch": _prefetch,
-    "four_bytes": _four_bytes, "dot_bytes": _dot_bytes,
+    "four_bytes": _four_bytes, "dot_bytes": _dot_bytes, "two_halves": _two_halves,
+    "dot_halves": _dot_halves,
 }  # fmt: skip
 RULES: dict[type, Rule] = {
     E.IntImm: _int, E.FloatImm: lambda m, e, lane: float_text(e.value, e.dtype), E.Var: _var,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from armillary.codegen.base import LIBM, flat_index, refuse
-from armillary.codegen.llvm_dots import dot_bytes, four_bytes
+from armillary.codegen.llvm_dots import dot_bytes
 from armillary.codegen.llvm_expr import (
     FLOAT32,
     binary,
@@ -21,10 +21,11 @@ from armillary.codegen.llvm_expr import (
     select,
     truncated,
 )
+from armillary.codegen.llvm_half_dots import dot_halves
 from armillary.codegen.llvm_index import address, linear
 from armillary.codegen.llvm_own import OWN, own_function, own_symbol
 from armillary.codegen.llvm_state import EXPR_RULES, Emitter
-from armillary.codegen.llvm_tiles import tile_dot, tile_load, tile_store, tile_zero
+from armillary.codegen.llvm_tiles import tile_dot, tile_dot_halves, tile_load, tile_store, tile_zero
 from armillary.codegen.llvm_types import (
     float_constant,
     int_constant,
@@ -35,6 +36,7 @@ from armillary.codegen.llvm_types import (
     suffix,
     vector,
 )
+from armillary.codegen.llvm_words import word
 from armillary.dtype import DType
 from armillary.tir import expr as E
 from armillary.tir.analysis import evaluated_by_both, is_unsafe
@@ -344,7 +346,9 @@ CALLS: dict[str, Rule] = {
     "bitwise_xor": _bitwise("xor"), "shift_left": _bitwise("shl"), "shift_right": _bitwise("ashr"),
     "popcount": _bit_count("ctpop"), "clz": _bit_count("ctlz"), "if_then_else": _if_then_else, "likely": _likely,
     "reinterpret": _reinterpret, "call_extern": _extern, "call_pure_extern": _extern, "vector_reduce_add": _reduce_add,
-    "prefetch": _prefetch, "thread_sync": _sync, "four_bytes": four_bytes, "dot_bytes": dot_bytes,
-    "tile_zero": tile_zero, "tile_load": tile_load, "tile_dot": tile_dot, "tile_store": tile_store,
+    "prefetch": _prefetch, "thread_sync": _sync, "four_bytes": word, "dot_bytes": dot_bytes,
+    "two_halves": word, "dot_halves": dot_halves,
+    "tile_zero": tile_zero, "tile_load": tile_load, "tile_dot": tile_dot, "tile_dot_halves": tile_dot_halves,
+    "tile_store": tile_store,
 }  # fmt: skip
 EXPR_RULES[E.Call] = call

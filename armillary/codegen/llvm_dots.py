@@ -1,6 +1,6 @@
-"""Words of four bytes, and dot products of two such words added to an int32, in LLVM IR.
+"""Dot products of two words of four bytes added to an int32, in LLVM IR.
 
-In: the calls `four_bytes` and `dot_bytes` (tir/intrinsics.py), and sums with a dot product as one side. Out: IR.
+In: the calls `dot_bytes` (tir/intrinsics.py), and sums with one of them as a side; words: llvm_words.py. Out: IR.
 Invariant: exact, wrapping like int32, whatever the processor has. With instructions for it (VNNI, dotprod, i8mm) a
 dot product with its addition is one of them where they take these signs; other signs cost a second one, because one
 side is moved by 128 (schedules pack their operands so that this is not needed: `CpuModel.dot_signs`). Without them x86
@@ -11,114 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from armillary.codegen.base import flat_index
-from armillary.codegen.llvm_index import Linear, address, linear
-from armillary.codegen.llvm_lanes import lane_pattern
 from armillary.codegen.llvm_memory import shuffle
 from armillary.codegen.llvm_state import Emitter
 from armillary.codegen.llvm_types import int_constant, register_type, splat, vector
 from armillary.dtype import DType
 from armillary.tir import expr as E
-from armillary.tir import stmt as S
 
 FLIP = 0x80808080  # the sign bits of four bytes
-_WORD, _BYTE, _HALF = DType("int32"), DType("int8"), DType("int16")
+_WORD = DType("int32")
 _PMADDWD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
 _ARM_DOTS = {("int", "int"): "sdot", ("uint", "uint"): "udot", ("uint", "int"): "usdot"}
-Part = Callable[[str, str, str], str]  # (sums, left words, right words) of one width -> sums
+Part = Callable[..., str]  # (sums, left words, right words) of one width -> sums
 
 
 def is_dot(e: E.Expr) -> bool:
     """Whether an expression is a dot product of bytes."""
     return isinstance(e, E.Call) and e.name == "dot_bytes"
-
-
-# --- words ----------------------------------------------------------------------------------------------------------
-
-
-def four_bytes(m: Emitter, e: E.Call) -> str:
-    """One load where the bytes lie side by side in memory, for each lane at least; else they are put together."""
-    places = _places(m, e)
-    if places is None:
-        return _transposed(m, e) or _joined(m, e)
-    buffer, base, offsets = places
-    kind, lanes = register_type(e.dtype), e.dtype.lanes
-    if offsets == [4 * k for k in range(lanes)]:
-        return m.here(f"load {kind}, ptr {address(m, buffer, base)}, align 1")
-    result = "poison"
-    for k, offset in enumerate(offsets):
-        pointer = address(m, buffer, Linear(dict(base.terms), base.constant + offset))
-        one = m.here(f"load i32, ptr {pointer}, align 1")
-        result = m.pure(f"insertelement {kind} {result}, i32 {one}, i64 {k}", result, one)
-    return result
-
-
-def _places(m: Emitter, e: E.Call) -> tuple[S.Buffer, Linear, list[int]] | None:
-    """Buffer, place of the first lane's word, and the distances of the lanes; None if a word's bytes lie apart."""
-    return _strided_places(m, e, 1)
-
-
-def _transposed(m: Emitter, e: E.Call) -> str:
-    """One load and one shuffle where the lanes of each byte are a run, and the runs lie one after another; else ""."""
-    lanes = e.dtype.lanes
-    places = _strided_places(m, e, lanes) if lanes > 1 else None
-    if places is None or places[2] != list(range(lanes)):
-        return ""
-    buffer, base, _ = places
-    byte = _BYTE.with_lanes(4 * lanes)
-    raw = m.here(f"load {register_type(byte)}, ptr {address(m, buffer, base)}, align 1")
-    turned = shuffle(m, raw, raw, byte, [lane + lanes * k for lane in range(lanes) for k in range(4)])
-    return m.pure(f"bitcast {register_type(byte)} {turned} to {register_type(e.dtype)}", turned)
-
-
-def _strided_places(m: Emitter, e: E.Call, step: int) -> tuple[S.Buffer, Linear, list[int]] | None:
-    """The same for bytes of a word that lie `step` apart."""
-    first = e.args[0]
-    if m.mask is not None or not isinstance(first, E.BufferLoad) or first.buffer in m.files:
-        return None
-    found = []
-    for arg in e.args:
-        if not isinstance(arg, E.BufferLoad) or arg.buffer is not first.buffer or arg.buffer.dtype.lanes > 1:
-            return None
-        pattern = _pattern(m, flat_index(arg.buffer, arg.indices))
-        if pattern is None:
-            return None
-        found.append(pattern)
-    base, offsets = found[0]
-    for k, (other, others) in enumerate(found):
-        moved = other.constant + others[0] - base.constant - offsets[0]
-        alike = [x - others[0] for x in others] == [x - offsets[0] for x in offsets]
-        if other.terms != base.terms or moved != k * step or not alike:
-            return None
-    return first.buffer, Linear(dict(base.terms), base.constant + offsets[0]), [x - offsets[0] for x in offsets]
-
-
-def _pattern(m: Emitter, index: E.Expr) -> tuple[Linear, list[int]] | None:
-    if index.dtype.lanes > 1:
-        return lane_pattern(m, index)
-    return linear(m, index), [0]
-
-
-def _joined(m: Emitter, e: E.Call) -> str:
-    """Bytes that come from anywhere: neighbours interleaved, then pairs."""
-    lanes, values = e.dtype.lanes, [m.value(a) for a in e.args]
-    if lanes == 1:
-        wide = [m.pure(f"zext i8 {v} to i32", v) for v in values]
-        parts = [m.pure(f"shl i32 {v}, {8 * k}", v) if k else v for k, v in enumerate(wide)]
-        for part in parts[1:]:
-            parts[0] = m.pure(f"or i32 {parts[0]}, {part}", parts[0], part)
-        return parts[0]
-    byte, half = _BYTE.with_lanes(lanes), _HALF.with_lanes(lanes)
-    order = [k // 2 + lanes * (k % 2) for k in range(2 * lanes)]
-    pairs = []
-    for a, b in (values[:2], values[2:]):
-        both = shuffle(m, a, b, byte, order)
-        pairs.append(m.pure(f"bitcast <{2 * lanes} x i8> {both} to {register_type(half)}", both))
-    whole = shuffle(m, pairs[0], pairs[1], half, order)
-    return m.pure(f"bitcast <{2 * lanes} x i16> {whole} to {register_type(e.dtype)}", whole)
-
-
-# --- dot products ---------------------------------------------------------------------------------------------------
 
 
 def dot_bytes(m: Emitter, e: E.Call) -> str:
@@ -137,7 +45,7 @@ def added_dot(m: Emitter, sums: str, e: E.Expr) -> str:
     if lanes == 1:
         return _scalar(m, signs, sums, a, b)
     width, part = _part(m, signs, lanes)
-    return _in_parts(m, lanes, width, part, (sums, a, b))
+    return in_parts(m, lanes, width, part, ((_WORD, sums), (_WORD, a), (_WORD, b)))
 
 
 def _part(m: Emitter, signs: tuple[str, str], lanes: int) -> tuple[int, Part]:
@@ -158,23 +66,25 @@ def _widest_halves(m: Emitter) -> int:
     return 16 if m.cpu.has("avx512bw") else 8 if m.cpu.has("avx2") else 4
 
 
-def _in_parts(m: Emitter, lanes: int, width: int, part: Part, operands: tuple[str, str, str]) -> str:
-    """Apply `part` to vectors of `width` lanes, and join what it gives; the last one may hold lanes of no meaning."""
+def in_parts(m: Emitter, lanes: int, width: int, part: Part, operands: tuple[tuple[DType, str], ...]) -> str:
+    """Apply `part` to vectors of `width` lanes, and join what it gives, of the type of the first operand.
+
+    The last one may hold lanes of no meaning.
+    """
     if lanes == width:
-        return part(*operands)
-    dtype = _WORD.with_lanes(lanes)
+        return part(*(value for _, value in operands))
     made = []
     for first in range(0, lanes, width):
         taken = [min(first + k, lanes - 1) for k in range(width)]
-        made.append(part(*(shuffle(m, v, v, dtype, taken) for v in operands)))
-    have = width
+        made.append(part(*(shuffle(m, v, v, dtype.with_lanes(lanes), taken) for dtype, v in operands)))
+    have, element = width, operands[0][0]
     while len(made) > 1:
         if len(made) % 2:
             made.append(made[-1])
-        kind = _WORD.with_lanes(have)
+        kind = element.with_lanes(have)
         made = [shuffle(m, made[k], made[k + 1], kind, list(range(2 * have))) for k in range(0, len(made), 2)]
         have *= 2
-    return made[0] if have == lanes else shuffle(m, made[0], made[0], _WORD.with_lanes(have), list(range(lanes)))
+    return made[0] if have == lanes else shuffle(m, made[0], made[0], element.with_lanes(have), list(range(lanes)))
 
 
 def _flipped(m: Emitter, value: str, lanes: int) -> str:

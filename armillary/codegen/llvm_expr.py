@@ -12,6 +12,7 @@ from typing import Any
 
 from armillary.codegen.base import refuse
 from armillary.codegen.llvm_dots import added_dot, is_dot
+from armillary.codegen.llvm_half_dots import added_half_dot, is_half_dot
 from armillary.codegen.llvm_memory import splat
 from armillary.codegen.llvm_soft import decode, encode, odd_float32
 from armillary.codegen.llvm_state import EXPR_RULES, Emitter
@@ -20,6 +21,7 @@ from armillary.dtype import DType
 from armillary.tir import expr as E
 
 FLOAT32 = DType("float32")
+_DOTS = ((is_dot, added_dot), (is_half_dot, added_half_dot))  # of bytes and of halves: whether it is one, added to sums
 
 
 def as_float32(m: Emitter, value: str, dtype: DType) -> str:
@@ -31,7 +33,15 @@ def as_float32(m: Emitter, value: str, dtype: DType) -> str:
 
 
 def from_float32(m: Emitter, value: str, dtype: DType) -> str:
-    """float32 rounded to a soft float type."""
+    """float32 rounded to a soft float type; to bfloat16 by an instruction, where there is one that does it exactly.
+
+    That of x86 takes subnormal numbers for 0, as do products of bfloat16: behind them it is exact enough.
+    """
+    is_exact = m.cpu.arch == "aarch64" or m.flushes_halves
+    if dtype.element == "bfloat16" and m.cpu.has_half_dots and is_exact and dtype.lanes % 8 == 0:
+        halves = vector("bfloat", dtype.lanes)
+        near = m.pure(f"fptrunc {vector('float', dtype.lanes)} {value} to {halves}", value)
+        return m.pure(f"bitcast {halves} {near} to {register_type(dtype)}", near)
     raw = encode(m, value, dtype)
     if is_raw(dtype):
         return raw
@@ -91,9 +101,10 @@ def _fused(base: Callable[[Emitter, Any], str], is_sub: bool) -> Callable[[Emitt
 
     def rule(m: Emitter, e: Any) -> str:  # Any: Add or Sub
         dtype = e.dtype
-        if not is_sub and (is_dot(e.a) or is_dot(e.b)):
-            sums, dot = (e.a, e.b) if is_dot(e.b) else (e.b, e.a)
-            return added_dot(m, m.value(sums), dot)
+        for holds, added in () if is_sub else _DOTS:
+            if holds(e.a) or holds(e.b):
+                sums, dot = (e.a, e.b) if holds(e.b) else (e.b, e.a)
+                return added(m, m.value(sums), dot)
         if not dtype.is_float or m.soft(dtype):
             return base(m, e)
         if isinstance(e.b, E.Mul):

@@ -156,26 +156,33 @@ def encode(b: Builder, value: str, dtype: DType) -> str:
     f, lanes = format_of(dtype), dtype.lanes
     k = _Bits(b, lanes)
     bits = k.to_int(value)
+    if f.exponent == 8:
+        return _upper_half(k, f, value, bits)
     sign = k.op("lshr", k.op("and", bits, 1 << 31), 31 - f.exponent - f.mantissa)
     magnitude = k.op("and", bits, 0x7FFFFFFF)
     is_nan = k.op("icmp ugt", magnitude, 0x7F800000)
     shift = 23 - f.mantissa
     odd = k.op("and", k.op("lshr", magnitude, shift), 1)
     rounded = k.op("add", k.op("add", magnitude, (1 << (shift - 1)) - 1), odd)
-    if f.exponent == 8:
-        normal = k.op("lshr", rounded, shift)
-    else:
-        normal = k.op("sub", k.op("lshr", rounded, shift), (127 - f.bias) << f.mantissa)
-        normal = _subnormal(k, f, magnitude, normal)
-        over = k.op("icmp sgt", normal, f.largest)
-        normal = k.select(over, f.inf, normal)
-        big = k.op("icmp uge", magnitude, 0x7F800000)
-        normal = k.select(big, f.inf, normal)
+    normal = k.op("sub", k.op("lshr", rounded, shift), (127 - f.bias) << f.mantissa)
+    normal = _subnormal(k, f, magnitude, normal)
+    over = k.op("icmp sgt", normal, f.largest)
+    normal = k.select(over, f.inf, normal)
+    big = k.op("icmp uge", magnitude, 0x7F800000)
+    normal = k.select(big, f.inf, normal)
     if f.unsigned_zero:
         sign = k.select(k.op("icmp eq", normal, 0), 0, sign)
     result = k.op("or", k.select(is_nan, f.nan, normal), sign)
     narrow = vector(f"i{dtype.bits}", lanes)
     return b.pure(f"trunc {k.i32} {result} to {narrow}", result)
+
+
+def _upper_half(k: _Bits, f: Format, value: str, bits: str) -> str:
+    """bfloat16: the upper half of a float32, whose sign, infinities and subnormal numbers come out right."""
+    odd = k.op("and", k.op("lshr", bits, 16), 1)
+    rounded = k.op("lshr", k.op("add", k.op("add", bits, 0x7FFF), odd), 16)
+    is_nan = k.b.pure(f"fcmp uno {k.f32} {value}, {value}", value)
+    return k.b.pure(f"trunc {k.i32} {(wide := k.select(is_nan, f.nan, rounded))} to {vector('i16', k.lanes)}", wide)
 
 
 def _subnormal(k: _Bits, f: Format, magnitude: str, normal: str) -> str:

@@ -62,6 +62,7 @@ class Emitter(Builder):
         self.mask: str | None = None  # lanes whose loads and divisions may run; None: all
         self.math: dict[str, str] = {}  # own vector functions used, name to text
         self.used: set[S.Buffer] = set()
+        self.flushes_halves = False  # whether it has multiplied bfloat16, by which subnormal numbers are 0
         self.tiles: dict[int, int] = {}  # rows of the matrix tiles in use
         self.roomy: set[S.Buffer] = set()  # those followed by room up to a multiple of ROOM bytes that nobody else has
 

@@ -1,10 +1,10 @@
 """Matrix tiles of 16 rows of 64 bytes (AMX) in LLVM IR.
 
-In: the calls `tile_zero`, `tile_load`, `tile_dot` and `tile_store` (tir/intrinsics.py). Out: IR, through rules that
-`llvm_calls.CALLS` lists. Invariant: a phase that uses tiles sets them up when it begins and gives them back when it
-ends (`framed`); the tiles are named, so LLVM assigns none, and each has one number of rows in a phase. The process must
-have asked the system for them: packages whose code uses tiles need `amx-int8`, which `runtime/native/arm_cpu.c` asks
-for.
+In: the calls `tile_zero`, `tile_load`, `tile_dot`, `tile_dot_halves` and `tile_store` (tir/intrinsics.py). Out: IR,
+through rules that `llvm_calls.CALLS` lists. Invariant: a phase that uses tiles sets them up when it begins and gives
+them back when it ends (`framed`); the tiles are named, so LLVM assigns none, and each has one number of rows in a
+phase. The process must have asked the system for them: packages whose code uses tiles need `amx-tile`, which
+`runtime/native/arm_cpu.c` asks for.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from __future__ import annotations
 from armillary.codegen.base import flat_index, refuse
 from armillary.codegen.llvm_index import address, linear
 from armillary.codegen.llvm_state import Emitter
+from armillary.target.cpu import BYTE_TILES, HALF_TILES, TILES
 from armillary.tir import expr as E
 
+_FEATURES = {"tile_dot": BYTE_TILES, "tile_dot_halves": HALF_TILES}
 _SETUP = "@armillary_tiles"
 _TILES, _ROWS, _BYTES = 8, 16, 64
 
 
 def _numbers(m: Emitter, e: E.Call, *args: E.Expr) -> list[int]:
     found = [m.static_int(a) for a in args]
-    if not m.cpu.has_tiles or any(n is None for n in found):
-        raise refuse("llvm", f"{e.name} on {m.cpu.name}", "tiles have constant numbers, on processors with amx-int8")
+    feature = _FEATURES.get(e.name, TILES)
+    if m.cpu.arch != "x86_64" or not m.cpu.has(feature) or any(n is None for n in found):
+        raise refuse("llvm", f"{e.name} on {m.cpu.name}", f"tiles have constant numbers, on processors with {feature}")
     return [n for n in found if n is not None]
 
 
@@ -72,6 +75,12 @@ def tile_dot(m: Emitter, e: E.Call) -> str:
     *tiles, left, right = _numbers(m, e, *e.args)
     name = f"tdpb{'s' if left else 'u'}{'s' if right else 'u'}d"
     return _run(m, name, *(("i8", str(tile)) for tile in tiles))
+
+
+def tile_dot_halves(m: Emitter, e: E.Call) -> str:
+    """tile_dot_halves(sums, left, right)."""
+    m.flushes_halves = True
+    return _run(m, "tdpbf16ps", *(("i8", str(tile)) for tile in _numbers(m, e, *e.args)))
 
 
 def framed(m: Emitter, lines: list[str]) -> list[str]:

@@ -133,7 +133,8 @@ _VEX = {
         **_rows("avxvnniint16", (0xD2, 0xD3), (_NONE, _66, _F3)),
         **_rows("avxneconvert", (0xB0, 0xB1), _ANY), **_rows("avxneconvert", (0x72,), (_F3,)), **_rows("gfni", (0xCF,)),
         **_rows("bmi", (0xF2, 0xF3, 0xF7), (_NONE,)), **_rows("bmi2", (0xF7,), (_66, _F3, _F2)),
-        **_rows("bmi2", (0xF5, 0xF6), _ANY), **_rows("aes", _AES), **_rows("amx-int8", (0x49, 0x4B, 0x5E), _ANY),
+        **_rows("bmi2", (0xF5, 0xF6), _ANY), **_rows("aes", _AES), **_rows("amx-tile", (0x49, 0x4B), _ANY),
+        **_rows("amx-int8", (0x5E,), _ANY), **_rows("amx-bf16", (0x5C,), (_F3,)),
     },
     3: {
         **_rows("f16c", (0x1D,)), **_rows("bmi2", (0xF0,), (_F2,)), **_rows("gfni", _GFNI), **_rows("aes", (0xDF,)),

@@ -2,7 +2,7 @@
 
 In: nn.dense: data (…, k), weight (units, k). nn.matmul: (…, m, k) and (k, n), either transposed. nn.batch_matmul:
 (b, m, k) and (b, n, k) by default (transpose_b=True); a batch of 1 is broadcast. nn.contrib_dense_pack: weight
-(units/n, k, n), its layout NC{n}n, or bytes in words of four inputs, (units/n, k/4, n, 4), its layout NC{n}n4c.
+(units/n, k, n), its layout NC{n}n, or words of four bytes or two bfloat16, (units/n, k/4, n, 4), its layout NC{n}n4c.
 TE: one reduction tagged dense, matmul, batch_matmul or dense_pack.
 Import of Gemm and MatMul: nn_dense_onnx.py.
 """
@@ -18,6 +18,7 @@ import numpy as np
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
+from armillary.ops._words import BYTES, dot, in_word
 from armillary.ops.nn_common import (
     Tensor,
     f32,
@@ -35,7 +36,7 @@ from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
 
-WORD = 4  # bytes that one dot product takes
+WORD = BYTES  # that one dot product takes
 
 
 @record
@@ -148,12 +149,12 @@ def _infer_dense_pack(attrs: DensePackAttrs, data: Type, weight: Type) -> Tensor
 
 def _infer_words(attrs: DensePackAttrs, a: TensorType, b: TensorType) -> TensorType:
     op, (chunks, words, lanes, width) = dense_pack.name, b.static
-    if width != WORD or {str(a.dtype), str(b.dtype)} - {"int8", "uint8"} or DType(attrs.out_dtype) != "int32":
-        wanted = "bytes, (units/n, inner/4, n, 4), and out_dtype int32"
+    if width != in_word(a.dtype, b.dtype, attrs.out_dtype):
+        wanted = "bytes, (units/n, inner/4, n, 4), and out_dtype int32, or bfloat16 in twos and out_dtype float32"
         raise TypeMismatch(f"{op}: got {a} and weight {b} with out_dtype {attrs.out_dtype!r}, wanted {wanted}")
-    _inner(op, a.shape[-1], words * width, a, b, "weight is (units/n, inner/4, n, 4)")
+    _inner(op, a.shape[-1], words * width, a, b, f"weight is (units/n, inner/{width}, n, {width})")
     _units(op, attrs, chunks * lanes)
-    return TensorType((*a.shape[:-1], chunks * lanes), DType("int32"))
+    return TensorType((*a.shape[:-1], chunks * lanes), DType(attrs.out_dtype))
 
 
 def product(attrs: Any, a: Array, b: Array) -> Array:
@@ -247,14 +248,14 @@ def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor
 
 
 def _compute_words(data: Tensor, weight: Tensor) -> Tensor:
-    """Sums of dot products of four bytes."""
-    chunks, words, lanes, _ = weight.shape
+    """Sums of dot products of four bytes, or of two halves."""
+    chunks, words, lanes, width = te.static_shape(weight)
     (k,) = reduce_axes([words], ["k"])
 
     def element(*index: Any) -> Any:
-        left = te.four_bytes(*(data(*index[:-1], k * WORD + byte) for byte in range(WORD)))
-        right = te.four_bytes(*(weight(index[-1] // lanes, k, index[-1] % lanes, byte) for byte in range(WORD)))
-        return te.sum(te.dot_bytes(left, right), axis=[k])
+        left = [data(*index[:-1], k * width + part) for part in range(width)]
+        right = [weight(index[-1] // lanes, k, index[-1] % lanes, part) for part in range(width)]
+        return te.sum(dot(left, right), axis=[k])
 
     return te.compute([*data.shape[:-1], chunks * lanes], element, name="dense_pack", tag="dense_pack")
 
@@ -288,6 +289,8 @@ def _samples_pack() -> Iterator[Sample]:
     for data, weight in (("uint8", "int8"), ("int8", "uint8"), ("int8", "int8"), ("uint8", "uint8")):
         words = (tensor(data, 5, 12), tensor(weight, 3, 3, 16, 4))
         yield Sample(DensePackAttrs("NC16n4c", out_dtype="int32"), words, (-128, 255))
+    halves = (tensor("bfloat16", 5, 12), tensor("bfloat16", 3, 6, 16, 2))
+    yield Sample(DensePackAttrs("NC16n2c", out_dtype="float32"), halves, (-4, 4))
 
 
 @dense.bad_samples
@@ -308,3 +311,5 @@ def _bad_pack() -> Iterator[BadSample]:
     yield BadSample(attrs, (data, tensor("int8", 3, 2, 16, 4)), "the inner sizes differ: 12")
     yield BadSample(attrs, (data, tensor("int16", 3, 3, 16, 4)), "wanted bytes")
     yield BadSample(attrs, (data, tensor("int8", 3, 3, 16, 2)), "wanted bytes")
+    halves = (tensor("bfloat16", 5, 12), tensor("bfloat16", 3, 6, 16, 2))
+    yield BadSample(DensePackAttrs("NC16n2c"), halves, "or bfloat16 in twos")

@@ -1,4 +1,4 @@
-"""Estimated cycles of convolutions of bytes by matrix tiles (AMX): which block of tiles, and whether they pay.
+"""Estimated cycles of convolutions by matrix tiles (AMX), of bytes or bfloat16: which block of tiles, whether they pay.
 
 In: sizes of a layer and a `CpuModel` with tiles. Out: blocks, the best first; whether tiles beat dot products by
 vectors. Invariant: arithmetic on facts of the target, no operator in sight. The kernel: schedules/cpu/conv2d_tiles.py.
@@ -7,25 +7,40 @@ By vectors, the tile of cost.py applies: a step of the sum is one dot product in
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 from armillary.record import record
 from armillary.target.cpu import CpuModel
 
 SIDE, DEPTH = 16, 64  # of a matrix tile: rows, and words in one; bytes in one
+WORDS = 16  # in a row, of four bytes or two bfloat16
 LOAD_CYCLES, START_CYCLES = 8.0, 30.0  # a tile from L1; each tile's scratch, there and back
 COPY_CYCLES = 1.3  # sixteen channels of a pixel, put beside the others
+MOST_ASKING = 8  # blocks of pixels that ask for weights
+MORE = 2  # times as many tiles of a line, if they divide it
 BLOCKS = ((2, 2), (3, 1), (1, 3), (2, 1), (1, 2), (1, 1))  # tiles of pixels and of outputs; with operands at most eight
 
 
 @record(slots=True)
 class Shape:
-    """What a choice depends on: lines and columns of the result, sixteens of outputs, products of a tile in a sum."""
+    """What a choice depends on: lines and columns of the result, sixteens of outputs, products of a tile in a sum.
+
+    `side`: sixteens of outputs in a block of the result. `copy`: cycles to make the copy that tiles read, which they
+    need if `is_padded`, or where a block reaches beyond the result.
+    """
 
     height: int
     width: int
     chunks: int
     steps: int
+    side: int = 1
+    copy: float = 0.0
+    is_padded: bool = True
+
+    def fits(self, block: Block) -> bool:
+        """Whether blocks cover the result without a rest."""
+        return self.height % block.tall == 0 and self.width % block.along == 0
 
 
 @record(slots=True)
@@ -49,25 +64,46 @@ class Block:
 @lru_cache(maxsize=512)
 def ranked_blocks(shape: Shape, cpu: CpuModel) -> tuple[tuple[Block, float], ...]:
     """Blocks with their cycles, the best first."""
-    found = []
-    for rows, columns in BLOCKS:
-        if shape.chunks % columns:
-            continue
-        if shape.width > SIDE:
-            count = -(-shape.width // (SIDE * rows)) * rows
-            block = Block(1, rows, columns, -(-shape.width // count))
-        else:
-            block = Block(min(rows, shape.height), 1, columns, shape.width)
-        if block.along > shape.width:
-            continue
-        tiles = block.tall * block.beside
-        weights = columns * SIDE * DEPTH * shape.steps
-        near = LOAD_CYCLES if weights <= cpu.l1 // 2 else SIDE * DEPTH / cpu.memory.l2
-        loads = tiles * max(1.0, LOAD_CYCLES * block.pixels / SIDE) + columns * near
-        step = max(float(tiles * columns * block.pixels), loads)
-        blocks = -(-shape.height // block.tall) * -(-shape.width // block.along) * (shape.chunks // columns)
-        found.append((block, blocks * (shape.steps * step + START_CYCLES * tiles * columns)))
+    found = [(block, _cycles(shape, block, cpu)) for block in _blocks(shape)]
     return tuple(sorted(found, key=lambda row: row[1]))
+
+
+def _blocks(shape: Shape) -> Iterator[Block]:
+    """Blocks whose operands and sums are eight tiles at most."""
+    for rows, columns in BLOCKS:
+        if shape.chunks % columns or columns % shape.side:
+            continue
+        if shape.width <= SIDE:
+            yield Block(min(rows, shape.height), 1, columns, shape.width)
+            continue
+        least = -(-shape.width // (SIDE * rows)) * rows
+        whole = next((n for n in range(least, MORE * least, rows) if shape.width % n == 0), least)
+        for count in {least, whole}:
+            block = Block(1, rows, columns, -(-shape.width // count))
+            if block.along <= shape.width:
+                yield block
+
+
+def _cycles(shape: Shape, block: Block, cpu: CpuModel) -> float:
+    tiles, columns = block.tall * block.beside, block.columns
+    weights = columns * SIDE * DEPTH * shape.steps
+    near = LOAD_CYCLES if weights <= cpu.l1 // 2 else SIDE * DEPTH / cpu.memory.l2
+    loads = tiles * max(1.0, LOAD_CYCLES * block.pixels / SIDE) + columns * near
+    step = max(float(tiles * columns * block.pixels), loads)
+    blocks = -(-shape.height // block.tall) * -(-shape.width // block.along) * (shape.chunks // columns)
+    copied = shape.copy if shape.is_padded or not shape.fits(block) else 0.0
+    return copied + blocks * (shape.steps * step + START_CYCLES * tiles * columns)
+
+
+def asks_ahead(shape: Shape, block: Block, cpu: CpuModel) -> bool:
+    """Whether to ask for the weights of the next group of outputs while the pixels go through those of this one.
+
+    Tiles wait for what comes from beyond L2: 512 channels by 3x3 on 7x7 took 1.1 million cycles, 0.7 so. Every block
+    of pixels asks, which pays where they are few.
+    """
+    weights = shape.chunks * SIDE * DEPTH * shape.steps
+    blocks = -(-shape.height // block.tall) * -(-shape.width // block.along)
+    return weights > cpu.l2 // 8 and blocks <= MOST_ASKING
 
 
 def tiled_channels(channels: int, outputs: int, taps: int, stride: int, cpu: CpuModel) -> int:

@@ -20,6 +20,7 @@ from armillary.record import record
 from armillary.target.cpu_table import (
     BASELINE,
     DOT_SIGNS,
+    HALF_DOTS,
     OTHER,
     TABLES,
     CpuRow,
@@ -43,10 +44,11 @@ _TOLD = ("avx", "fma", "fma4", "avx2", "avx512f", "avx512dq", "avx512bw", "avx51
 _RARE_X86 = """
     sse3 ssse3 sse4.1 sse4.2 sse4a popcnt lzcnt bmi bmi2 movbe adx f16c gfni aes vaes pclmul vpclmulqdq sha
     avxvnni avxvnniint8 avxvnniint16 avxifma avxneconvert avx512cd avx512ifma avx512vbmi avx512vbmi2 avx512vnni
-    avx512bitalg avx512vpopcntdq avx512bf16 avx512fp16 avx512vp2intersect amx-int8
+    avx512bitalg avx512vpopcntdq avx512bf16 avx512fp16 avx512vp2intersect amx-tile amx-int8
+    amx-bf16
 """
 _RARE_ARM = "fullfp16 fp16fml dotprod i8mm bf16 sve rdm complxnum lse"
-TILES = "amx-int8"  # which the system must be asked for, too
+TILES, BYTE_TILES, HALF_TILES = "amx-tile", "amx-int8", "amx-bf16"  # the system must be asked for tiles, too
 _RARE = {"x86_64": frozenset(_RARE_X86.split()), "aarch64": frozenset(_RARE_ARM.split())}
 TILE_ROWS, TILE_BYTES = 4, 64  # of the left side: the fewest rows that pay, the bytes of one
 _ARM_VERSIONS = ((82, "lse rdm"), (84, "dotprod"), (86, "i8mm bf16"))  # first version that has the features
@@ -54,7 +56,10 @@ _ARM_VERSIONS = ((82, "lse rdm"), (84, "dotprod"), (86, "i8mm bf16"))  # first v
 
 @record(slots=True)
 class CpuModel:
-    """What schedules and the cost model need to know of one CPU; sizes in bytes, 0 for "has none"."""
+    """What schedules and the cost model need to know of one CPU; sizes in bytes, 0 for "has none".
+
+    `half_dots`: dot products of bfloat16 per cycle for each FMA of a vector, where the CPU has them.
+    """
 
     arch: str
     name: str
@@ -69,6 +74,7 @@ class CpuModel:
     features: frozenset[str]
     memory: MemoryRow
     native: bool = False
+    half_dots: float = 1.0
 
     @property
     def fma_chains(self) -> int:
@@ -104,16 +110,38 @@ class CpuModel:
         return whole if self.dot_signs else whole // 4
 
     @property
+    def has_half_dots(self) -> bool:
+        """Whether one instruction adds the products of two pairs of bfloat16 to each float32 of a vector."""
+        return self.has(HALF_DOTS.get(self.arch, "none"))
+
+    @property
+    def half_dots_per_cycle(self) -> float:
+        """Multiply-adds of bfloat16 per cycle in vectors; without an instruction for it, of float32 made of them."""
+        whole = self.fma_ports * self.lanes
+        return 2 * whole * self.half_dots if self.has_half_dots else float(whole)
+
+    @property
     def has_tiles(self) -> bool:
         """Whether it multiplies tiles of 16 rows of 64 bytes (AMX): 16 x 16 x 64 products in 16 cycles."""
-        return self.arch == "x86_64" and self.has(TILES)
+        return self.arch == "x86_64" and self.has(BYTE_TILES)
 
-    def takes_tiles(self, rows: int, terms: int) -> bool:
-        """Whether a product of bytes with constant weights is computed by tiles: of any signs, then.
+    @property
+    def has_half_tiles(self) -> bool:
+        """Whether it multiplies tiles of 16 rows of 32 bfloat16 (AMX): 16 x 16 x 32 products in 16 cycles."""
+        return self.arch == "x86_64" and self.has(HALF_TILES)
 
-        With fewer rows vectors take as long, as both wait for the weights.
+    @property
+    def multiplies_halves(self) -> bool:
+        """Whether products of bfloat16 are faster than of float32; else they are computed in float32."""
+        return self.has_half_tiles or self.half_dots_per_cycle > self.fma_ports * self.lanes
+
+    def takes_tiles(self, rows: int, terms: int, bits: int = 8) -> bool:
+        """Whether a product of bytes, or of bfloat16 (16 bits), with constant weights is computed by tiles.
+
+        Of bytes of any signs, then. With fewer rows vectors take as long, as both wait for the weights.
         """
-        return self.has_tiles and rows >= TILE_ROWS and terms % TILE_BYTES == 0
+        has_tiles = self.has_tiles if bits == 8 else self.has_half_tiles
+        return has_tiles and rows >= TILE_ROWS and terms * bits // 8 % TILE_BYTES == 0
 
     @property
     def dot_chains(self) -> int:
@@ -180,7 +208,7 @@ def _native_model() -> CpuModel:
     features = reported or row.features
     caches = {level: size for level, size in host.caches().items() if size}
     l1, l2, l3 = (caches.get(level, size) for level, size in ((1, row.l1), (2, row.l2), (3, row.l3)))
-    row = CpuRow(features, row.bits, row.ports, row.latency, l1, l2, l3)
+    row = dataclasses.replace(row, features=features, l1=l1, l2=l2, l3=l3)
     return _model_of(arch, name, row, native=True)
 
 
@@ -230,7 +258,7 @@ def _model_of(arch: str, name: str, row: CpuRow, native: bool) -> CpuModel:
     return CpuModel(
         arch=arch, name=name, vector_bits=bits, vector_registers=registers, fma_ports=row.ports,
         fma_latency=row.latency, has_fma=_has_fma(arch, row.features), l1=row.l1, l2=row.l2, l3=row.l3,
-        features=row.features, memory=memory_row(arch, name), native=native,
+        features=row.features, memory=memory_row(arch, name), native=native, half_dots=row.half_dots,
     )  # fmt: skip
 
 

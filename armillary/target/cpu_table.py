@@ -15,7 +15,10 @@ KB, MB = 1024, 1024 * 1024
 
 @record(slots=True)
 class CpuRow:
-    """One core. `ports` x `bits` is the vector FMA throughput per cycle; caches in bytes (L3: per chip)."""
+    """One core. `ports` x `bits` is the vector FMA throughput per cycle; caches in bytes (L3: per chip).
+
+    `half_dots`: dot products of pairs of bfloat16 (vdpbf16ps, bfdot) in the time of one FMA, where there are any.
+    """
 
     features: frozenset[str]
     bits: int
@@ -24,6 +27,7 @@ class CpuRow:
     l1: int = 32 * KB
     l2: int = 256 * KB
     l3: int = 0
+    half_dots: float = 1.0
 
 
 def _set(*names: str) -> frozenset[str]:
@@ -59,7 +63,7 @@ X86 = {
     "icelake-server": CpuRow(_ICE, 512, 2, 4, 48 * KB, 1280 * KB, 24 * MB),
     **dict.fromkeys(("alderlake", "raptorlake"), CpuRow(_V3 | {"avxvnni"}, 256, 2, 4, 48 * KB, 1280 * KB, 16 * MB)),
     **dict.fromkeys(
-        ("sapphirerapids", "emeraldrapids", "graniterapids"), CpuRow(_SPR, 512, 2, 4, 48 * KB, 2 * MB, 32 * MB)
+        ("sapphirerapids", "emeraldrapids", "graniterapids"), CpuRow(_SPR, 512, 2, 4, 48 * KB, 2 * MB, 32 * MB, 0.25)
     ),
     "znver1": CpuRow(_V3, 256, 1, 5, 32 * KB, 512 * KB, 8 * MB),  # 256 bits in two halves
     "znver2": CpuRow(_V3, 256, 2, 5, 32 * KB, 512 * KB, 8 * MB),
@@ -100,6 +104,7 @@ RISCV = {"generic": CpuRow(frozenset(), 64, 1, 4), "generic-rv64": CpuRow(frozen
 OTHER = {"generic": CpuRow(frozenset(), 128, 1, 4)}
 TABLES = {"x86_64": X86, "i386": X86, "aarch64": AARCH64, "arm": ARM, "riscv64": RISCV, "riscv32": RISCV}
 BASELINE = {"x86_64": "x86-64", "i386": "x86-64"}  # the others: "generic"
+HALF_DOTS = {"x86_64": "avx512bf16", "aarch64": "bf16"}  # the feature that has dot products of pairs of bfloat16
 DOT_SIGNS = {  # feature -> the signs of (one side, the other) of dot products of four bytes
     "avx512vnni": (("uint", "int"),), "avxvnni": (("uint", "int"),),
     "dotprod": (("int", "int"), ("uint", "uint")), "i8mm": (("uint", "int"),),

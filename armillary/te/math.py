@@ -28,7 +28,7 @@ from armillary.tir.build import (
     truncmod,
 )
 from armillary.tir.expr import Expr
-from armillary.tir.intrinsics import dot_bytes, flipped_bytes, four_bytes, unary
+from armillary.tir.intrinsics import dot_bytes, dot_halves, flipped_bytes, four_bytes, two_halves, unary
 
 exp, exp2, exp10 = unary("exp"), unary("exp2"), lambda x: T.call("pow", T.cast(10.0, T.convert(x).dtype), x)
 log, log2, log10, log1p, expm1 = unary("log"), unary("log2"), unary("log10"), unary("log1p"), unary("expm1")
@@ -154,6 +154,7 @@ __all__ = [
     "cosh",
     "div",
     "dot_bytes",
+    "dot_halves",
     "erf",
     "exp",
     "exp2",
@@ -200,4 +201,5 @@ __all__ = [
     "trunc",
     "truncdiv",
     "truncmod",
+    "two_halves",
 ]  # fmt: skip

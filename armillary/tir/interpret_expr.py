@@ -19,7 +19,7 @@ from armillary.errors import ExecutionError, UnsupportedError
 from armillary.node import Node
 from armillary.tir import expr as E
 from armillary.tir.build import wrap
-from armillary.tir.intrinsics import INTRINSICS
+from armillary.tir.intrinsics import HALF, INTRINSICS
 from armillary.tir.stmt import Buffer
 
 Env = list[Any]  # Any: ints, numpy scalars and arrays, by slot
@@ -405,6 +405,18 @@ def _tile_dot(e: E.Call, scope: Scope) -> Value:
     return dot
 
 
+def _tile_dot_halves(e: E.Call, scope: Scope) -> Value:
+    tiles, (sums, left, right) = scope.tiles, _numbers(e, 0, 1, 2)
+
+    def dot(env: Env) -> int:
+        a = tiles[left].view(HALF.numpy).astype(np.float32)
+        words = tiles[right].view(HALF.numpy).reshape(16, 16, 2).transpose(0, 2, 1).reshape(32, 16)
+        tiles[sums].view(np.float32)[:] += a @ words.astype(np.float32)
+        return 0
+
+    return dot
+
+
 def _nothing(e: E.Call, scope: Scope) -> Value:
     return _constant(0)
 
@@ -416,7 +428,8 @@ def _sync(e: E.Call, scope: Scope) -> Value:
 _CALLS: dict[str, Callable[[E.Call, Scope], Value]] = {
     "if_then_else": _if_then_else, "likely": _likely, "reinterpret": _reinterpret, "call_extern": _extern,
     "call_pure_extern": _extern, "vector_reduce_add": _reduce_add, "prefetch": _nothing, "thread_sync": _sync,
-    "tile_zero": _tile_zero, "tile_load": _tile_load, "tile_dot": _tile_dot, "tile_store": _tile_store,
+    "tile_zero": _tile_zero, "tile_load": _tile_load, "tile_dot": _tile_dot, "tile_dot_halves": _tile_dot_halves,
+    "tile_store": _tile_store,
 }  # fmt: skip
 EXPR_RULES: dict[type, Callable[[Any, Scope], Value]] = {
     E.Var: _var,

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.lazy import similar
 from armillary.tir import build
@@ -60,6 +61,17 @@ def _dot_bytes(x: Any, y: Any) -> Any:
     return (a.astype(np.int32) * b.astype(np.int32)).sum(axis=-1, dtype=np.int32)
 
 
+def _two_halves(*values: Any) -> Any:
+    stacked = np.ascontiguousarray(np.stack([np.asarray(v) for v in values], axis=-1))
+    return stacked.view(np.uint32)[..., 0]
+
+
+def _dot_halves(x: Any, y: Any) -> Any:
+    a, b = (np.ascontiguousarray(np.asarray(v)[..., None]).view(HALF.numpy).astype(np.float32) for v in (x, y))
+    return (a * b).sum(axis=-1, dtype=np.float32)
+
+
+HALF = DType("bfloat16")  # what words of two halves are of
 _WORD_OF = {"int8": "int32", "uint8": "uint32"}  # a word has the sign of the four bytes in it
 _BYTE_OF = {word: byte for byte, word in _WORD_OF.items()}
 erf = np.vectorize(_erf, otypes=[np.float64])
@@ -92,6 +104,10 @@ _ROWS = (
     # words of four bytes, the first one lowest: of uint8 a uint32, of int8 an int32; and the int32 sum of the products
     # of two words' bytes, which wraps like any int32 when it is added to others
     _row("four_bytes", 4, _four_bytes), _row("dot_bytes", 2, _dot_bytes),
+    # words of two bfloat16, the first one lowest, which are uint32; and the float32 sum of the products of two words'
+    # halves. Added to another sum that is two multiply-adds; instructions for it take subnormal numbers for 0
+    # (vdpbf16ps), or round to odd in between (bfdot)
+    _row("two_halves", 2, _two_halves), _row("dot_halves", 2, _dot_halves),
     # control and types: the interpreter and the emitters have rules of their own
     _row("if_then_else", 3, None), _row("likely", 1, lambda x: x), _row("reinterpret", 1, None),
     _row("call_extern", -1, None, pure=False), _row("call_pure_extern", -1, None),
@@ -100,9 +116,11 @@ _ROWS = (
     # matrix tiles, eight of up to 16 rows of 64 bytes, by constant numbers: tile_zero(tile, rows), tile_load(tile,
     # first element, bytes from row to row, rows), tile_store alike; tile_dot(sums, left, right, is left signed, is
     # right signed) adds to the rows of 16 int32 of `sums` the products of the rows of 64 bytes of `left` and those of
-    # `right`, 16 rows of 16 words of four bytes
+    # `right`, 16 rows of 16 words of four bytes; tile_dot_halves(sums, left, right) adds to the rows of 16 float32 of
+    # `sums` the products of the rows of 32 bfloat16 of `left` and 16 rows of 16 words of two halves
     _row("tile_zero", 2, None, pure=False), _row("tile_load", 4, None, pure=False),
-    _row("tile_dot", 5, None, pure=False), _row("tile_store", 4, None, pure=False),
+    _row("tile_dot", 5, None, pure=False), _row("tile_dot_halves", 3, None, pure=False),
+    _row("tile_store", 4, None, pure=False),
 )  # fmt: skip
 INTRINSICS = {row.name: row for row in _ROWS}
 
@@ -156,6 +174,26 @@ def dot_bytes(x: Any, y: Any) -> Expr:
     if any(str(w.dtype) not in _BYTE_OF for w in words):
         raise TypeMismatch(f"dot_bytes: got {words[0].dtype} and {words[1].dtype}, wanted words (int32 or uint32)")
     return build.call("dot_bytes", *words, dtype="int32")
+
+
+def two_halves(first: Any, second: Any) -> Expr:
+    """The word of two bfloat16: one load where they lie side by side in memory, the first one lowest."""
+    given = [build.convert(v) for v in (first, second)]
+    if any(v.dtype != HALF for v in given):
+        raise TypeMismatch(f"two_halves: got {', '.join(str(v.dtype) for v in given)}, wanted two bfloat16")
+    return build.call("two_halves", *given, dtype="uint32")
+
+
+def dot_halves(x: Any, y: Any) -> Expr:
+    """The float32 sum of the products of two words' halves.
+
+    `te.sum` of it, and any addition to it, is one instruction where the target has one (`CpuModel.half_dots`), else
+    two multiply-adds of float32.
+    """
+    words = build.convert(x), build.convert(y)
+    if any(w.dtype != "uint32" for w in words):
+        raise TypeMismatch(f"dot_halves: got {words[0].dtype} and {words[1].dtype}, wanted words (uint32)")
+    return build.call("dot_halves", *words, dtype="float32")
 
 
 def flipped_bytes(word: Any) -> Expr:

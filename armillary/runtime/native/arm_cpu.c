@@ -14,6 +14,7 @@
 #include <cpuid.h>
 
 enum { ECX1, EBX7, ECX7, EDX7, EAX71, EDX71, ECX_AMD, REGISTERS }; /* CPUID's leaves 1, 7, 7 (1) and 0x80000001 */
+enum { TILES_OF_HALVES = 22, TILES = 24, TILES_OF_BYTES = 25 }; /* bits of EDX7 */
 #define SSE_STATE 0u
 #define AVX_STATE 0x06u    /* of XCR0: vectors of 256 bits are saved */
 #define AVX512_STATE 0xE6u /* masks and vectors of 512 bits, too */
@@ -78,19 +79,21 @@ static unsigned saved_state(unsigned ecx1) {
 #define TILE_STATE 0x60000u /* of XCR0: matrix tiles and their setup are saved */
 enum { ASK_FOR_STATE = 0x1023, TILE_DATA = 18 }; /* of arch_prctl: the system makes room for tiles when it is asked */
 
-/* Ask once for the process; every thread may then use tiles. */
-static int lacks_tiles(void) {
+/* Ask once for the process; every thread may then use tiles. `bit`: of EDX7, tiles or products of them. */
+static int lacks_tiles(int bit) {
   unsigned a, b, c, d;
   if (!__get_cpuid(1, &a, &b, &c, &d) || (saved_state(c) & TILE_STATE) != TILE_STATE) return 1;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 24 & 3) != 3) return 1; /* AMX-TILE and AMX-INT8 */
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> bit & d >> TILES & 1) == 0) return 1;
   return syscall(SYS_arch_prctl, ASK_FOR_STATE, TILE_DATA) != 0;
 }
 #else
-static int lacks_tiles(void) { return 1; }
+static int lacks_tiles(int bit) { return bit != 0; }
 #endif
 
 int arm_cpu_lacks(const char *name) {
-  if (strcmp(name, "amx-int8") == 0) return lacks_tiles();
+  if (strcmp(name, "amx-tile") == 0) return lacks_tiles(TILES);
+  if (strcmp(name, "amx-int8") == 0) return lacks_tiles(TILES_OF_BYTES);
+  if (strcmp(name, "amx-bf16") == 0) return lacks_tiles(TILES_OF_HALVES);
   unsigned a, b, c, d, told[REGISTERS] = {0};
   if (__get_cpuid(1, &a, &b, &c, &d)) told[ECX1] = c;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {

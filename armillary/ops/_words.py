@@ -1,0 +1,40 @@
+"""Words of 32 bits that dot products take: four bytes, or two bfloat16.
+
+In: the numbers of a word of each operand. Out: the sum of their products, int32 or float32, which one instruction adds
+to others where the target has it (tir/intrinsics.py). Users: products and convolutions whose weights lie in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from armillary.dtype import DType
+from armillary.ops._late import te
+
+BYTES, HALVES = 4, 2  # in a word
+HALF = "bfloat16"
+_SMALL = frozenset({"int8", "uint8"})
+
+
+def in_word(data: DType, weight: DType, out_dtype: str) -> int:
+    """How many terms of a sum one word has, by the types of a product; 0: it is of numbers that have no words."""
+    types = {str(data), str(weight)}
+    if types <= _SMALL and out_dtype == "int32":
+        return BYTES
+    return HALVES if types == {HALF} and out_dtype == "float32" else 0
+
+
+def join(numbers: Sequence[Any]) -> Any:
+    """The word of four bytes or two halves."""
+    return te.four_bytes(*numbers) if len(numbers) == BYTES else te.two_halves(*numbers)
+
+
+def dot_words(left: Any, right: Any, count: int) -> Any:
+    """The sum of the products of two words of `count` numbers."""
+    return te.dot_bytes(left, right) if count == BYTES else te.dot_halves(left, right)
+
+
+def dot(left: Sequence[Any], right: Sequence[Any]) -> Any:
+    """The sum of the products of two words, by their numbers."""
+    return dot_words(join(left), join(right), len(left))

@@ -1,0 +1,204 @@
+"""Words of two bfloat16 and the sums of their products: those of float32 multiply-adds, on every target."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from harness import compiled, run
+
+from armillary import te
+from armillary.config import setting
+from armillary.dtype import DType
+from armillary.errors import TypeMismatch
+from armillary.target.cpu import cpu_model
+from armillary.tir import build as B
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.interpreter import interpret
+from armillary.tir.intrinsics import dot_halves, two_halves
+from armillary.tir.lower import lower_function
+
+HERE = (
+    "llvm", "llvm -mcpu=znver4", "llvm -mcpu=cooperlake", "llvm -mcpu=skylake-avx512", "llvm -mcpu=haswell",
+    "llvm -mcpu=x86-64", "c",
+)  # fmt: skip
+ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu="
+WORDS = 48
+BFLOAT = ml_dtypes.bfloat16
+
+
+def word(buffer: S.Buffer, at: E.Expr, lanes: int) -> E.Expr:
+    """Word `at`, or `lanes` words from it on."""
+    index = [at * 2 + k if lanes == 1 else E.Ramp(at * 2 + k, B.int32(2), lanes) for k in range(2)]
+    loads = tuple(E.BufferLoad(buffer, (i,)) for i in index)
+    return E.Call(DType("uint32").with_lanes(lanes), "two_halves", loads)
+
+
+def program(lanes: int) -> S.PrimFunc:
+    """sums[i] += dot(a[i], b[i]); one[i] = dot(a[0], b[i])."""
+    a, b = (S.Buffer(n, (B.int32(2 * WORDS),), DType("bfloat16")) for n in "ab")
+    sums, one = (S.Buffer(n, (B.int32(WORDS),), DType("float32")) for n in ("sums", "one"))
+    i = E.Var("i")
+    at = i * lanes
+    index: E.Expr = at if lanes == 1 else E.Ramp(at, B.int32(1), lanes)
+    kind = DType("float32").with_lanes(lanes)
+    first = word(a, B.int32(0), 1)
+    wide: E.Expr = first if lanes == 1 else E.Broadcast(first, lanes)
+    products = E.Call(kind, "dot_halves", (word(a, at, lanes), word(b, at, lanes)))
+    body = S.seq(
+        S.BufferStore(sums, E.Add(E.BufferLoad(sums, (index,)), products), (index,)),
+        S.BufferStore(one, E.Call(kind, "dot_halves", (wide, word(b, at, lanes))), (index,)),
+    )
+    loop = S.For(i, B.int32(0), B.int32(WORDS // lanes), S.LoopKind.PARALLEL, body)
+    return S.PrimFunc((a, b, sums, one), loop)
+
+
+def inputs() -> list[np.ndarray[Any, Any]]:
+    """Normal numbers of both signs and many sizes, zeros, and sums of like size (seed 7)."""
+    rng = np.random.default_rng(7)
+    made = [(rng.standard_normal(2 * WORDS) * 2.0 ** rng.integers(-9, 9, 2 * WORDS)).astype(BFLOAT) for _ in "ab"]
+    made[0][4:6], made[1][5:8] = 0, 0
+    return [*made, rng.standard_normal(WORDS).astype(np.float32), np.zeros(WORDS, np.float32)]
+
+
+def wanted(a: Any, b: Any, sums: Any) -> tuple[Any, Any, Any, Any]:
+    """The sums in float64, and how far float32 may be off: two roundings, either way, of the whole."""
+    x, y = (v.astype(np.float64).reshape(-1, 2) for v in (a, b))
+    small = 2.0**-22
+    first, second = x * y, x[0] * y
+    edges = (np.abs(sums) + np.abs(first).sum(1)) * small, np.abs(second).sum(1) * small
+    return sums + first.sum(1), second.sum(1), *edges
+
+
+def assert_close(got: list[Any], arrays: list[Any], what: str) -> None:
+    total, one, near_total, near_one = wanted(*arrays[:3])
+    assert (np.abs(got[2] - total) <= near_total).all(), what
+    assert (np.abs(got[3] - one) <= near_one).all(), what
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 8, 12, 16])
+def test_products_of_halves_are_those_of_float32_on_every_target(lanes: int) -> None:
+    function, arrays = program(lanes), inputs()
+    told = [v.copy() for v in arrays]
+    interpret(function, *told)
+    assert_close(told, arrays, "interpreter")
+    for target in HERE:
+        got = [v.copy() for v in arrays]
+        assert run(function, target, *got) == 0
+        assert_close(got, arrays, f"{target} x{lanes}")
+
+
+def test_infinities_and_nans_stay_what_they_are() -> None:
+    function, arrays = program(16), inputs()
+    arrays[0][:6] = [np.inf, 1, np.nan, 1, np.inf, 0]
+    arrays[1][:6] = [1, 1, 1, 1, -np.inf, 1]
+    for target in HERE:
+        got = [v.copy() for v in arrays]
+        assert run(function, target, *got) == 0
+        assert got[2][0] == np.inf and np.isnan(got[2][1]) and got[2][2] == -np.inf, target
+
+
+@pytest.mark.parametrize(
+    ("target", "instruction", "count"),
+    [
+        ("llvm -mcpu=znver4", "vdpbf16ps", 2), ("llvm -mcpu=sapphirerapids", "vdpbf16ps", 2),
+        ("llvm -mcpu=haswell", "vfmadd", 8), (ARM + "neoverse-n2", "bfdot", 8), (ARM + "cortex-a76", "fmla", 16),
+    ],
+)  # fmt: skip
+def test_products_with_their_addition_are_one_instruction(target: str, instruction: str, count: int) -> None:
+    text = compiled([program(16)], target).get_source("asm")
+    found = sum(line.split()[0].startswith(instruction) for line in text.splitlines() if line.split())
+    assert found == count
+    assert "vaddps" not in text and "fadd" not in text
+
+
+def test_halves_side_by_side_are_loaded_as_words() -> None:
+    text = compiled([program(16)], "llvm -mcpu=znver4").get_source("ll")
+    assert "load <16 x i32>" in text and "load i32" in text and "load i16" not in text
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("vector", [False, True])
+def test_words_in_a_schedule_are_halves_of_a_row_or_of_two_rows(vector: bool, target: str) -> None:
+    """A product whose right side lies by rows (words across)."""
+    a, b = te.placeholder((3, 8), "bfloat16", "a"), te.placeholder((8, 16), "bfloat16", "b")
+    k = te.reduce_axis((0, 4), "k")
+
+    def element(i: Any, j: Any) -> Any:
+        left, right = two_halves(a(i, k * 2), a(i, k * 2 + 1)), two_halves(b(k * 2, j), b(k * 2 + 1, j))
+        return te.sum(dot_halves(left, right), axis=k)
+
+    c = te.compute((3, 16), element, "c")
+    schedule = te.create_schedule(c.op)
+    if vector:
+        schedule[c].vectorize(c.op.axis[1])
+    function = lower_function(te.lower_schedule(schedule, [a, b, c], "f"))
+    rng = np.random.default_rng(11)
+    arrays = [rng.standard_normal(shape).astype(BFLOAT) for shape in ((3, 8), (8, 16))]
+    got = np.zeros((3, 16), np.float32)
+    assert run(function, target, *arrays, got) == 0
+    wide = [v.astype(np.float64) for v in arrays]
+    np.testing.assert_allclose(got, wide[0] @ wide[1], rtol=0, atol=1e-6 * float(np.abs(wide[0]).sum()))
+
+
+def test_words_are_of_two_bfloat16() -> None:
+    half, other = E.Var("h", "bfloat16"), E.Var("o", "float16")
+    with pytest.raises(TypeMismatch, match="two_halves: got bfloat16, float16, wanted two bfloat16"):
+        two_halves(half, other)
+    with pytest.raises(TypeMismatch, match="dot_halves: got uint32 and bfloat16, wanted words"):
+        dot_halves(two_halves(half, half), half)
+
+
+@pytest.mark.parametrize(
+    ("target", "rate", "has_tiles", "pays"),
+    [
+        ("znver4", 32.0, False, True), ("znver5", 64.0, False, True), ("cooperlake", 64.0, False, True),
+        ("graniterapids", 16.0, True, True), ("haswell", 16.0, False, False), ("skylake-avx512", 32.0, False, False),
+    ],
+)  # fmt: skip
+def test_the_model_knows_what_products_of_halves_take(target: str, rate: float, has_tiles: bool, pays: bool) -> None:
+    model = cpu_model(f"llvm -mtriple=x86_64-linux-gnu -mcpu={target}")
+    assert (model.half_dots_per_cycle, model.has_half_tiles, model.multiplies_halves) == (rate, has_tiles, pays)
+
+
+def test_the_model_of_arm_knows_which_processors_multiply_halves() -> None:
+    assert not cpu_model(ARM + "cortex-a76").has_half_dots and cpu_model(ARM + "neoverse-n2").has_half_dots
+
+
+MAIN = r"""
+#include <stdint.h>
+#include <stdio.h>
+int32_t f0__p0(void *const *data, const int64_t *vars, int64_t begin, int64_t end, int64_t thread);
+static uint16_t a[96], b[96];
+static float sums[48], one[48];
+int main(void) {
+  if (fread(a, 2, 96, stdin) != 96 || fread(b, 2, 96, stdin) != 96 || fread(sums, 4, 48, stdin) != 48) return 1;
+  void *data[] = {a, b, sums, one, 0, 0};
+  if (f0__p0(data, 0, 0, %d, 0)) return 2;
+  for (int i = 0; i < 48; ++i) printf("%%.9g %%.9g ", sums[i], one[i]);
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("cpu", ["cortex-a76", "neoverse-n2"])
+def test_products_of_halves_on_aarch64_under_emulation(cpu: str, tmp_path: Path) -> None:
+    if not (shutil.which("aarch64-linux-gnu-gcc") and shutil.which("qemu-aarch64-static")):
+        assert not setting("CI"), "CI lacks the aarch64 compiler or qemu"
+        pytest.skip("needs aarch64-linux-gnu-gcc and qemu-aarch64-static")
+    module, arrays = compiled([program(16)], ARM + cpu), inputs()
+    (tmp_path / "main.c").write_text(MAIN % (WORDS // 16))
+    (tmp_path / "k.o").write_bytes(module.objects[0])
+    command = ["aarch64-linux-gnu-gcc", "-static", "-O1", "main.c", "k.o", "-o", "run"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    given = b"".join(v.tobytes() for v in arrays[:3])
+    run_it = ["qemu-aarch64-static", "-cpu", "max", "run"]
+    done = subprocess.run(run_it, cwd=tmp_path, input=given, capture_output=True, check=True)
+    got = np.array(done.stdout.split(), np.float64).reshape(-1, 2).T
+    assert_close([*arrays[:2], *got], arrays, cpu)
