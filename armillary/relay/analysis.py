@@ -279,6 +279,7 @@ def _attention_macs(call: Call) -> int:
 
 _BLOCKED = (
     "conv2d_NCHWc", "depthwise_conv2d_NCHWc", "conv2d_frames_NCHWc", "conv2d_NCHWc_int8", "depthwise_conv2d_NCHWc_int8",
+    "conv2d_NCHWc_bf16",
 )  # fmt: skip
 _MACS: dict[str, Callable[[Call], int]] = {
     **{f"nn.conv{n}d": _conv_macs for n in (1, 2, 3)},

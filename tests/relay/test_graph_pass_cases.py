@@ -18,6 +18,7 @@ from armillary.transform import PASSES, Pass, PassContext, find_pass
 
 CASES = load_cases(Path(__file__).parent / "cases", "relay")
 AVX = "llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu"
+AMX = "llvm -mcpu=sapphirerapids -mtriple=x86_64-linux-gnu"
 register_support("lib", "nn.relu", lambda call: True)
 CONV_RELU = is_op("nn.relu")(is_op("nn.conv2d")(wildcard(), wildcard()))
 OPTIONS = {
@@ -35,7 +36,9 @@ OPTIONS = {
     "narrow-weights": {"target": AVX, "smallest": 4},
     "pad-channels": {"target": AVX},
     "pad-units": {"target": AVX},
+    "round-operands": {"target": AMX},
     "transpose-as-shuffle": {"target": AVX},
+    "widen-halves": {"target": AMX},
     "winograd-conv2d": {"target": AVX},
 }
 MODULES = sorted(p.stem for p in Path(transform.__file__).parent.glob("[a-z]*.py") if p.stem != "pipeline")

@@ -48,9 +48,11 @@ class Request:
     """What to use: `lanes` > 0 asks for blocked layouts; `desired` maps an operator to (data, kernel) layouts.
 
     `plan` (see _layout_plan.py) holds what neighbours of a tensor ask of its block; `cpu` is whose vectors they are.
+    `outputs`: those of a dense layer that lie together; `lanes`, unless images have longer blocks.
     """
 
     lanes: int = 0
+    outputs: int = 0
     desired: tuple[tuple[str, tuple[str, ...]], ...] = ()
     plan: BlockPlan = BlockPlan({}, frozenset())
     cpu: CpuModel | None = None

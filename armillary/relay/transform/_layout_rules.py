@@ -13,23 +13,27 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from armillary.lazy import late
+from armillary.ops._words import BYTES, HALVES, in_word
 from armillary.ops.nn_common import reshape_to
 from armillary.ops.nn_dense import WORD
 from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.layout import Layout, choose_block, layout
 from armillary.relay.op import Kind, Op, get_op
+from armillary.relay.transform._half_products import has_few_channels
 from armillary.relay.transform._layout_engine import Change, LayoutChoice, LayoutRule, Request, flat_arguments
 from armillary.relay.transform._layout_plan import PLAIN, stays_plain
 from armillary.relay.transform._layout_shuffle import channel_shuffle
 from armillary.relay.transform._layout_views import strided_slice, take
 from armillary.relay.transform._rules import is_from_constants, op_name
 from armillary.relay.types import TensorType
-from armillary.target.cost_bytes import DEPTH, SIDE, tiled_channels
+from armillary.target.cost_bytes import SIDE, WORDS, tiled_channels
 from armillary.target.cost_few import has_terms_in_lanes
 from armillary.target.cpu import CpuModel
 
 Changes = Sequence[Change | None]
 words_of_taps = late("armillary.ops.nn_conv_bytes:words_of_taps")
+channels_together = late("armillary.ops.nn_conv_few:channels_together")
+rows_of_windows = late("armillary.ops.nn_conv_few:rows_of_windows")
 WINOGRAD_IMAGE = 1024  # pixels
 _KERNEL_OF = {  # the weight layout that goes with a data layout by default
     ("nn.conv2d", "NCHW"): "OIHW",
@@ -89,7 +93,11 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     if _is_depthwise(expr, shape, weight):
         return (_depthwise_bytes if is_of_bytes else _depthwise_blocked)(expr, have, request, shape)
     if is_of_bytes and weight[1] % WORD == 0:
-        return _conv2d_bytes(expr, have, request, weight)
+        return _conv2d_words(expr, have, request, weight, BYTES)
+    if is_of_halves(expr) and has_few_channels(weight):
+        return _conv2d_few(expr, request, weight)
+    if is_of_halves(expr):
+        return _conv2d_words(expr, have, request, weight, HALVES)
     return _conv2d_blocked(expr, have, request, shape, weight)
 
 
@@ -126,31 +134,69 @@ def _is_of_bytes(expr: Call, request: Request) -> bool:
     return (data.dtype.code, "int") in request.cpu.dot_signs
 
 
-def _conv2d_bytes(expr: Call, have: Changes, request: Request, weight: tuple[int, ...]) -> LayoutChoice | None:
-    """The four channels of a dot product lie together, in the data's blocks and in the weight."""
+def is_of_halves(expr: Call) -> bool:
+    """Whether the convolution multiplies bfloat16."""
+    return all(getattr(a.checked_type, "dtype", None) == "bfloat16" for a in expr.args)
+
+
+_IN_WORDS = {BYTES: "nn.contrib_conv2d_NCHWc_int8", HALVES: "nn.contrib_conv2d_NCHWc_bf16"}
+
+
+def _conv2d_words(
+    expr: Call, have: Changes, request: Request, weight: tuple[int, ...], word: int
+) -> LayoutChoice | None:
+    """The channels of a dot product, `word` of them, lie together, in the data's blocks and in the weight."""
     current = have[0].new.block("C") if have[0] is not None else 0
     choices = (current, _agreed(expr.args[0], weight[1], request), *range(request.lanes, 0, -1))
-    inner = next(block for block in choices if block and weight[1] % block == 0 and block % WORD == 0)
+    inner = next((block for block in choices if block and weight[1] % block == 0 and block % word == 0), 0)
     outer = _agreed(expr, weight[0] // expr.attrs.groups, request)
-    if not outer:
+    if not outer or not inner:
         return None
-    found = _blocked("nn.contrib_conv2d_NCHWc_int8", expr, inner, outer, "OIHW")
-    together = _tiled_channels(expr, weight, inner, outer, request.cpu) or inner
+    found = _blocked(_IN_WORDS[word], expr, inner, outer, "OIHW")
+    together = _tiled_channels(expr, weight, inner, outer, request.cpu, word) or inner
     chunks, blocks = weight[0] // outer, -(-weight[1] // together)
-    words = (chunks, outer, blocks, together // WORD, WORD, *weight[2:])
+    words = (chunks, outer, blocks, together // word, word, *weight[2:])
 
     def packed(kernel: Expr) -> Expr:
         if weight[1] % together:
             kernel = get_op("nn.pad")(kernel, pad_width=((0, 0), (0, -weight[1] % together), (0, 0), (0, 0)))
         return get_op("transpose")(reshape_to(kernel, words), axes=(0, 2, 5, 6, 3, 1, 4))
 
-    return _in_words(found, packed, {"kernel_layout": f"OIHW{together // WORD}i{outer}o{WORD}i"})
+    return _in_words(found, packed, {"kernel_layout": f"OIHW{together // word}i{outer}o{word}i"})
 
 
-def _tiled_channels(expr: Call, weight: tuple[int, ...], inner: int, outer: int, cpu: CpuModel | None) -> int:
+def _conv2d_few(expr: Call, request: Request, weight: tuple[int, ...]) -> LayoutChoice | None:
+    """The columns of a window lie side by side in the weight; the data stays plain, and is rounded in the kernel."""
+    outer, constant = _agreed(expr, weight[0], request), expr.args[1]
+    if not outer or not isinstance(constant, Constant):
+        return None
+    op, out = get_op("nn.contrib_conv2d_few_NCHWc_bf16"), layout(f"NCHW{outer}c")
+    kept = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
+    together = channels_together(weight[1], weight[3])
+    kept |= {"out_layout": out.text, "kernel_size": weight[2:], "together": together}
+    packed, attrs = Constant(rows_of_windows(constant.data, outer, together), constant.span), op.make_attrs((), kept)
+
+    def build(args: Sequence[Expr]) -> Expr:
+        data = args[0]
+        is_cast = isinstance(data, Call) and op_name(data) == "cast" and _dtype(data.args[0]) == "float32"
+        return Call(op, (data.args[0] if is_cast else data, packed), attrs, expr.span)  # type: ignore[attr-defined]
+
+    return LayoutChoice((None, None), build, Change(layout("NCHW"), out))
+
+
+def _dtype(expr: Expr) -> str:
+    return str(getattr(expr.checked_type, "dtype", ""))
+
+
+def _tiled_channels(
+    expr: Call, weight: tuple[int, ...], inner: int, outer: int, cpu: CpuModel | None, word: int
+) -> int:
     """How many channels the weight takes together for matrix tiles; 0: it does not."""
-    if cpu is None or expr.attrs.groups != 1 or outer != SIDE or DEPTH % inner:
+    depth = WORDS * word
+    if cpu is None or expr.attrs.groups != 1 or outer % SIDE or depth % inner:
         return 0
+    if word == HALVES:
+        return depth if cpu.has_half_tiles else 0
     outputs, inputs, *kernel = weight
     return tiled_channels(inputs, outputs, math.prod(kernel), math.prod(expr.attrs.strides), cpu)
 
@@ -161,7 +207,8 @@ def _in_words(choice: LayoutChoice, packed: Callable[[Expr], Expr], changes: dic
     def build(args: Sequence[Expr]) -> Expr:
         made = choice.build((args[0], packed(args[1])))
         assert isinstance(made, Call), "of the blocked operator"
-        return _pads_itself(made, dataclasses.replace(made.attrs, **changes))
+        made = Call(made.op, made.args, dataclasses.replace(made.attrs, **changes), made.span)
+        return _pads_itself(made) if hasattr(made.attrs, "pad_value") else made
 
     return LayoutChoice(choice.inputs, build, choice.output)
 
@@ -177,18 +224,19 @@ def _depthwise_bytes(expr: Call, have: Changes, request: Request, shape: tuple[i
     return _in_words(found, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{WORD}w"})
 
 
-def _pads_itself(expr: Call, attrs: Any) -> Call:
+def _pads_itself(expr: Call) -> Call:
     """convolution(pad(x, value))  ->  convolution(x) with that padding, which its kernel writes where it reads"""
     data, weight = expr.args
     moved = data if op_name(data) == "layout_transform" and isinstance(data, Call) else None
     padded = data if moved is None else moved.args[0]
     if op_name(padded) != "nn.pad" or not isinstance(padded, Call) or padded.attrs.pad_mode != "constant":
-        return Call(expr.op, expr.args, attrs, expr.span)
+        return expr
     outer, inner = padded.attrs.pad_width[:2], padded.attrs.pad_width[4:]
     (top, bottom), (left, right) = padded.attrs.pad_width[2:4]
-    if any(map(any, (*outer, *inner, attrs.padding))) or (moved is not None and moved.attrs.src_layout != "NCHW"):
-        return Call(expr.op, expr.args, attrs, expr.span)
-    attrs = dataclasses.replace(attrs, padding=(top, left, bottom, right), pad_value=int(padded.attrs.pad_value))
+    if any(map(any, (*outer, *inner, expr.attrs.padding))) or (moved is not None and moved.attrs.src_layout != "NCHW"):
+        return expr
+    pads, value = (top, left, bottom, right), int(padded.attrs.pad_value)
+    attrs = dataclasses.replace(expr.attrs, padding=pads, pad_value=value)
     source = padded.args[0] if moved is None else Call(moved.op, (padded.args[0],), moved.attrs, moved.span)
     return Call(expr.op, (source, weight), attrs, expr.span)
 
@@ -275,29 +323,30 @@ def conv2d_relative(expr: Call, have: Changes, request: Request) -> LayoutChoice
 def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     """nn.dense with a constant weight: the weight packed by blocks of outputs, contiguous for each input.
 
-    Bytes in words of four inputs. Not where the sums of few outputs have their terms in lanes.
+    Bytes in words of four inputs, bfloat16 of two. Not where the sums of few outputs have their terms in lanes.
     """
     weight = static(expr.args[1])
     if not request.lanes or weight is None or not is_from_constants(expr.args[1]) or reads_rows(expr, request.cpu):
         return None
-    lanes = choose_block(weight[0], request.lanes)
+    lanes = choose_block(weight[0], request.outputs)
     if lanes < 4:
         return None
-    is_words = has_words(expr)
-    if is_words and weight[1] % WORD:
+    word = word_of(expr)
+    if word and weight[1] % word:
         return None
-    op, packed = get_op("nn.contrib_dense_pack"), layout(f"NC{lanes}n{WORD}c" if is_words else f"NC{lanes}n")
+    op, packed = get_op("nn.contrib_dense_pack"), layout(f"NC{lanes}n{word}c" if word else f"NC{lanes}n")
     kept = {"units": expr.attrs.units, "out_dtype": expr.attrs.out_dtype, "weight_layout": packed.text}
     attrs = op.make_attrs((), kept)
     wanted = (None, Change(layout("NC"), packed))
     return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), None)
 
 
-def has_words(expr: Call) -> bool:
-    """Whether a product is of bytes, in int32: its terms come in words of four."""
-    types = [arg.checked_type for arg in expr.args]
-    small = all(isinstance(ty, TensorType) and str(ty.dtype) in ("int8", "uint8") for ty in types)
-    return small and expr.attrs.out_dtype == "int32"
+def word_of(expr: Call) -> int:
+    """How many terms of a sum come in one word: of bytes in int32 four, of bfloat16 in float32 two; 0: no words."""
+    data, weight = (arg.checked_type for arg in expr.args)
+    if not isinstance(data, TensorType) or not isinstance(weight, TensorType):
+        return 0
+    return in_word(data.dtype, weight.dtype, expr.attrs.out_dtype)
 
 
 def reads_rows(expr: Call, cpu: CpuModel | None) -> bool:

@@ -55,12 +55,7 @@ class _Fit:
 
     def narrow(self) -> Constant:
         """The weight in the narrow type."""
-        held, narrow = self.weight.held, self.dtype.numpy
-        if not isinstance(held, Deferred) or held.rows is None:
-            return Constant(aligned(self.weight.data.astype(narrow)), self.weight.span)
-        read = held.rows
-        made = in_rows(held.shape, narrow, lambda b, e: read(b, e).astype(narrow), held.step)
-        return Constant(made, self.weight.span)
+        return narrowed(self.weight, self.dtype)
 
     def widened(self) -> Expr:
         """The weight again, from the narrow one; flat, so that weights of one size share a kernel."""
@@ -78,6 +73,15 @@ class _Fit:
             return read(begin // row, -(-end // row)).reshape(-1)
 
         return Deferred((math.prod(held.shape),), held.dtype, lambda: compute().reshape(-1), rows, held.step * row)
+
+
+def narrowed(weight: Constant, dtype: DType) -> Constant:
+    """A constant in another type; one that waits in a file goes on waiting."""
+    held, narrow = weight.held, dtype.numpy
+    if not isinstance(held, Deferred) or held.rows is None:
+        return Constant(aligned(weight.data.astype(narrow)), weight.span)
+    read = held.rows
+    return Constant(in_rows(held.shape, narrow, lambda b, e: read(b, e).astype(narrow), held.step), weight.span)
 
 
 @define_pass("narrow-weights", opt_level=3)

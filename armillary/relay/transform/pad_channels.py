@@ -30,7 +30,7 @@ from armillary.relay.layout import choose_block
 from armillary.relay.transform._ragged_channels import ragged_channels
 from armillary.relay.transform._rules import on_functions, op_name, tensor
 from armillary.relay.transform._wide_channels import CHANNEL_AXES, Channels, find_regions, widen
-from armillary.relay.transform.alter_op_layout import block_lanes, has_fast_halves
+from armillary.relay.transform.alter_op_layout import has_fast_halves, image_lanes
 from armillary.relay.transform.merge_groups import mergeable_lanes, merged
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
@@ -45,9 +45,10 @@ FEW = 1 << 16  # multiply-adds below which a layer is not worth it
 def pad_channels(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
     """Round output channels up to whole vectors where that wastes little."""
     chosen = target if target is not None else Target.current() or Target("llvm")
-    lanes, cpu, merging = block_lanes(chosen), cpu_model(Target(chosen)), mergeable_lanes(Target(chosen))
+    cpu, merging = cpu_model(Target(chosen)), mergeable_lanes(Target(chosen))
 
     def change(function: Function) -> Expr | None:
+        lanes = image_lanes(function, chosen)
         merges = partial(merged, lanes=merging)
         alone = find_regions(function, lambda c: _wider(c, lanes, cpu), lambda c: _has_block(c, lanes), (), merges)
         ragged = ragged_channels(function, alone, lanes, cpu)

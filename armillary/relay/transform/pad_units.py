@@ -3,9 +3,9 @@
 In: a typed module. Out: nn.dense with constant weights whose number of outputs has no large enough divisor for blocks
 (196 tokens, 30,522 words on 16 lanes) computes up to a vector more, with zero weights, and a slice takes them off. Few
 outputs fill half a vector; where kernels read weights as they are (dense_few.py), they stay. Products of bytes have
-inputs to a multiple of four, so that their weights come in words. Invariant: values and types stay. Runs before
-alter-op-layout, which then packs the weights; without it they would be packed at each run, or in blocks of a quarter
-vector.
+inputs to a multiple of four, so that their weights come in words, those of bfloat16 to a multiple of two, or of a tile.
+Invariant: values and types stay. Runs before alter-op-layout, which then packs the weights; without it they would be
+packed at each run, or in blocks of a quarter vector.
 
     nn.dense(%x, weight[30522])
     ->
@@ -18,14 +18,14 @@ import dataclasses
 from typing import Any
 
 from armillary.ir import IRModule
-from armillary.ops.nn_dense import WORD
+from armillary.ops._words import HALVES
 from armillary.relay.expr import Call, Expr
 from armillary.relay.layout import choose_block
-from armillary.relay.transform._layout_rules import has_words, reads_rows
+from armillary.relay.transform._layout_rules import reads_rows, word_of
 from armillary.relay.transform._rules import call, is_from_constants, op_name, rewrite_module, tensor
 from armillary.relay.transform.alter_op_layout import block_lanes
 from armillary.target import Target
-from armillary.target.cpu import CpuModel, cpu_model
+from armillary.target.cpu import TILE_BYTES, CpuModel, cpu_model
 from armillary.transform import define_pass
 
 _DTYPES = ("float32", "float64")  # those that alter-op-layout packs
@@ -44,14 +44,17 @@ def _padded(expr: Expr, lanes: int, cpu: CpuModel) -> Expr | None:
     if op_name(expr) != "nn.dense" or not isinstance(expr, Call) or not is_from_constants(expr.args[1]):
         return None
     weight, result = tensor(expr.args[1]), tensor(expr)
-    if weight is None or result is None or not (str(weight.dtype) in _DTYPES or has_words(expr)):
+    word = word_of(expr)
+    if weight is None or result is None or not (str(weight.dtype) in _DTYPES or word):
         return None
-    if has_words(expr) and weight.static[1] % WORD:
-        return _whole_words(expr, weight.static[1])
+    whole = TILE_BYTES // weight.dtype.bytes if word == HALVES and cpu.has_half_tiles else word
+    if word and weight.static[1] % whole:
+        longer = _whole_words(expr, weight.static[1], whole)
+        return _padded(longer, lanes, cpu) or longer
     if reads_rows(expr, cpu):
         return None
     units, rows = weight.static[0], result.size // max(1, weight.static[0])
-    good = (lanes,) if has_words(expr) and units > lanes else (lanes, max(4, lanes // 2))  # tiles are of whole vectors
+    good = (lanes,) if word and units > lanes else (lanes, max(4, lanes // 2))  # tiles are of whole vectors
     if choose_block(units, lanes) in good or (units < lanes and rows < MIN_ROWS):
         return None
     whole = lanes if units > max(4, lanes // 2) else max(4, lanes // 2)
@@ -62,9 +65,9 @@ def _padded(expr: Expr, lanes: int, cpu: CpuModel) -> Expr | None:
     return call("strided_slice", made, begin=(0,), end=(units,), strides=(1,), axes=(result.ndim - 1,))
 
 
-def _whole_words(expr: Call, terms: int) -> Expr:
-    """A product of bytes with zeros behind its terms, to a multiple of four."""
-    data, rest = expr.args[0], -terms % WORD
+def _whole_words(expr: Call, terms: int, whole: int) -> Expr:
+    """A product with zeros behind its terms, to a multiple of `whole`."""
+    data, rest = expr.args[0], -terms % whole
     rank = data.checked_type.ndim  # type: ignore[attr-defined]  # a tensor: the call is typed
     longer = call("nn.pad", data, pad_width=((0, 0),) * (rank - 1) + ((0, rest),))
     return Call(expr.op, (longer, call("nn.pad", expr.args[1], pad_width=((0, 0), (0, rest)))), expr.attrs, expr.span)

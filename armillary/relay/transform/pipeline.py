@@ -55,9 +55,11 @@ from armillary.relay.transform.recognize_gelu import recognize_gelu
 from armillary.relay.transform.recognize_lrn import recognize_lrn
 from armillary.relay.transform.recognize_normalization import recognize_normalization
 from armillary.relay.transform.remove_unused_functions import remove_unused_functions
+from armillary.relay.transform.round_operands import round_operands
 from armillary.relay.transform.simplify_expr import simplify_expr
 from armillary.relay.transform.simplify_expr_post_alter_op import simplify_expr_post_alter_op
 from armillary.relay.transform.simplify_inference import simplify_inference
+from armillary.relay.transform.store_halves import store_halves
 from armillary.relay.transform.take_as_repeat import take_as_repeat
 from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
 from armillary.relay.transform.to_graph_normal_form import to_graph_normal_form
@@ -95,7 +97,7 @@ def _types(target: Any) -> list[Pass]:  # Any: as in build_passes
         qnn_canonicalize.bind(target=target),
         legalize.bind(target=target, decomposes=False),
         # 16-bit floats are formats of memory; arithmetic is in float32.
-        widen_halves.bind(),
+        widen_halves.bind(target=target),
     ]
 
 
@@ -149,6 +151,9 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
 def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
     """From there to layouts, algorithms and kernels."""
     return [
+        # Products that may be in bfloat16 are, where the target multiplies it.
+        infer_type.bind(),
+        round_operands.bind(target=target),
         # Channels in blocks of a vector; weights packed: the last change of layout.
         infer_type.bind(),
         transpose_as_shuffle.bind(target=target, axes=(2,)),
@@ -183,6 +188,7 @@ def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
         fuse_ops.bind(),
         fuse_depthwise.bind(target=target),
         fuse_pool.bind(target=target),
+        store_halves.bind(),
         kernel_per_call.bind(),
         inline.bind(),
         infer_type.bind(),

@@ -4,9 +4,11 @@ In: a module. Out: the same with casts, so that contractions take and give the m
 where their inputs already are in it (FOLLOW), and the sensitive ones stay as they were (NEVER). Invariant: a value is
 cast to a type once; operators without floats are untouched; branches, lets and calls of functions see the old types.
 `missing_op_mode` says what an operator without a category means: 0 an error, 1 a warning and NEVER, 2 NEVER.
+Sums of bfloat16, which has 8 bits for a number, are float32; a cast stands behind them.
 The result keeps its type if `keep_orig_output_dtype` says so, or the configuration of that name where it is None.
 `conversions` maps an operator to (category, accumulation dtype, output dtype) and goes before the tables.
-What a build makes of the mixed type: widen-halves (arithmetic in float32, weights stored as halves).
+What a build makes of the mixed type: widen-halves (arithmetic in float32, weights stored as halves), round-operands
+(products of bfloat16 where the target multiplies them).
 
     def @main(%x: Tensor[(1, 4), float32], %w: Tensor[(2, 4), float32]) {
       %0 = nn.dense(%x, %w);
@@ -150,7 +152,7 @@ class _Converter:
         if found is None:
             self._report(op.name)
             found = Category.NEVER
-        return found, self.mixed, self.mixed
+        return found, "float32" if self.mixed == "bfloat16" else self.mixed, self.mixed
 
     def _report(self, name: str) -> None:
         message = f"to-mixed-precision: operator {name} has no category"

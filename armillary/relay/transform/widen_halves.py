@@ -1,7 +1,7 @@
 """widen-halves: compute in float32 what a network writes in float16 or bfloat16.
 
-In: a typed module before its patterns are looked for. Out: the same, in which a 16-bit float is a format of memory:
-parameters, inputs, results and what only moves them are halves, values in between are float32 and never rounded.
+In: a typed module before its patterns are looked for; a target. Out: the same, in which a 16-bit float is a format of
+memory: parameters, inputs, results and what only moves them are halves, values in between are float32, never rounded.
 Invariant: parameters and results keep their types; the result is at least as exact. A rounding that the user asked for
 stays: a cast to a half of what no half has gone into, one whose readers cast it back, and one before a conversion to
 integers. Operators that take no float32 where they took halves (or read their bits) get halves as before.
@@ -19,8 +19,12 @@ integers. Operators that take no float32 where they took halves (or read their b
       cast(%3, dtype="float16")
     }
 
-Why on every CPU: sums of halves are kept in float32 anyway, and no kernel of ours multiplies halves, so operators in
-half precision are float32 arithmetic with conversions around each of them; algorithms that hold values of other sizes
+A function whose products are in bfloat16 says so in an attribute (_half_products.py) where the target multiplies that:
+round-operands rounds their operands, once patterns have been found and factors folded in float32; parameters and what
+such products read are not rounded here.
+
+Why: sums of halves are kept in float32 anyway, and nothing but products is faster in halves, so operators in half
+precision are float32 arithmetic with conversions around each of them; algorithms that hold values of other sizes
 in between (Winograd) would lose what they gain in roundings. What float32 costs is memory traffic: twice as much
 between kernels. Weights stay halves in the package (narrow-weights), and in memory where reading them is what takes
 the time.
@@ -41,9 +45,12 @@ from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.op import Kind, Op
+from armillary.relay.transform._half_products import ATTRIBUTE, HALF, find_allowed
 from armillary.relay.transform._rules import call, on_functions, op_name
 from armillary.relay.types import TensorType, TupleType, Type, tensor_fields
 from armillary.relay.walk import map_children, not_primitive, post_order, users
+from armillary.target import Target
+from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext, define_pass, register_config_option
 
 HALVES = ("float16", "bfloat16")
@@ -55,24 +62,31 @@ _BLENDS = ("image.", "nn.upsampling")  # injective by kind, but with arithmetic
 
 
 @define_pass("widen-halves", opt_level=3)
-def widen_halves(module: IRModule) -> IRModule:
+def widen_halves(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
     """Compute in float32 between halves that are stored."""
-    return module if PassContext.current().get(STRICT) else on_functions(module, _change)
+    if PassContext.current().get(STRICT):
+        return module
+    chosen = Target(target if target is not None else Target.current() or "llvm")
+    has_products = chosen.kind.family == "cpu" and cpu_model(chosen).multiplies_halves
 
+    def change(function: Function) -> Expr | None:
+        order = post_order(function, not_primitive)
+        if not any(_has_half(e.checked_type) for e in order):
+            return None
+        return _Widener(order, find_allowed(order) if has_products else ()).run(function)
 
-def _change(function: Function) -> Expr | None:
-    order = post_order(function, not_primitive)
-    return _Widener(order).run(function) if any(_has_half(e.checked_type) for e in order) else None
+    return on_functions(module, change)
 
 
 class _Widener:
     """One walk: `new` maps each old node to its new form, of halves that are stored or of float32.
 
-    `casts` keeps a conversion for all readers; `mixed` holds the old nodes that a half has gone into.
+    `casts` keeps a conversion for all readers; `mixed` holds the old nodes that a half has gone into; `products` names
+    the operators that the target will multiply in bfloat16.
     """
 
-    def __init__(self, order: list[Expr]) -> None:
-        self.order, self.readers = order, users(order)
+    def __init__(self, order: list[Expr], products: tuple[str, ...]) -> None:
+        self.order, self.readers, self.products = order, users(order), products
         self.new: dict[int, Expr] = {}
         self.casts: dict[tuple[int, str], Expr] = {}
         self.mixed: set[int] = set()
@@ -83,9 +97,10 @@ class _Widener:
                 self.new[id(expr)] = self._visit(expr)
                 self._note(expr)
         body = self._stored(function.body)
-        if body is function.body:
+        attrs = (*function.attrs, (ATTRIBUTE, self.products)) if self.products else function.attrs
+        if body is function.body and not self.products:
             return function
-        return Function(function.params, body, function.ret_type, function.attrs, function.span)
+        return Function(function.params, body, function.ret_type, attrs, function.span)
 
     def _note(self, expr: Expr) -> None:
         inputs = expr.args if isinstance(expr, Call) else expr.fields if isinstance(expr, Tuple) else ()
@@ -124,6 +139,7 @@ class _Widener:
             if not source.dtype.is_float:
                 return self._as_type(self._get(value), TensorType(source.shape, DType("float32")))
             is_asked_for = id(value) not in self.mixed or self._is_cast_back(expr)
+            is_asked_for = is_asked_for and not (wanted == HALF and self._is_rounded_again(expr))
             return map_children(expr, self._stored) if is_asked_for else self._wide(value)
         if not wanted.is_float or source.dtype not in HALVES:
             return map_children(expr, self._stored)
@@ -133,6 +149,13 @@ class _Widener:
         """Whether all that happens to a half is that it becomes float32 again: a rounding for its own sake."""
         read = self.readers.get(id(expr), [])
         return bool(read) and all(op_name(e) == "cast" for e in read)
+
+    def _is_rounded_again(self, expr: Call) -> bool:
+        """Whether products will round a value, or it is a parameter of arithmetic in float32."""
+        read = self.readers.get(id(expr), [])
+        if not self.products or not read:
+            return False
+        return isinstance(expr.args[0], Constant) or all(op_name(e) in self.products for e in read)
 
     def _in_float32(self, expr: Call, op: Op) -> Expr:
         """The call with float32 for each half; with halves as before where the operator does not take that."""

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from armillary import te
+from armillary.ops._words import BYTES, dot
 from armillary.ops.nn_conv import result_dtype, window
 from armillary.ops.nn_conv_blocked import output_shape
 from armillary.ops.nn_conv_frames import FramesConv2DAttrs, frame_count
 from armillary.ops.nn_conv_winograd import layer_of
-from armillary.ops.nn_dense import WORD
 from armillary.schedules.cpu.common import (
     MIN_BAND,
     accumulators,
@@ -58,7 +58,7 @@ from armillary.tir import build as T
 FLOAT = 4
 MAX_SUMS_BYTES = 128 * 1024  # of the sums of a block of lines that wait in memory for the next part
 TileRule = Callable[[te.Schedule, te.Tensor, te.Tensor, CpuModel, Workload], te.IterVar]
-BYTES_AXES = 7  # of a weight for dot products
+WORDS_AXES = 7  # of a weight for dot products
 COMMON_COLUMNS = 14  # of a tile
 MAX_SPELLED = 12  # tiles of a row that are spelled out where many reach into the padding
 MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
@@ -73,9 +73,9 @@ def lies_inside(position: Any, size: Any, pads: tuple[int, int]) -> Any:
     return te.all(*tests)
 
 
-def is_of_bytes(weight: Any) -> bool:
-    """Whether a weight of this shape is packed for dot products of bytes: a step of the sum then is one of those."""
-    return len(weight) == BYTES_AXES
+def is_in_words(weight: Any) -> bool:
+    """Whether a weight of this shape is packed for dot products: a step of the sum then is one of those."""
+    return len(weight) == WORDS_AXES
 
 
 def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
@@ -105,9 +105,10 @@ def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
         on_row, on_column = (lies_inside(at, data.shape[2 + a], pads[a]) for a, at in enumerate((row, column)))
         inside = te.all(on_film, on_row, te.likely(on_column))
         place = (image, block, row - top, column - left)
-        if is_of_bytes(weight.shape):
-            words = [[data(*place, WORD * ici + k), weight(ob, ico, ry, rx, ici, oi, k)] for k in range(WORD)]
-            product = te.dot_bytes(*(te.four_bytes(*side) for side in zip(*words, strict=True)))
+        if is_in_words(weight.shape):
+            word = te.static_shape(weight)[-1]
+            pixel = [data(*place, word * ici + k) for k in range(word)]
+            product = dot(pixel, [weight(ob, ico, ry, rx, ici, oi, k) for k in range(word)])
         else:
             product = data(*place, ici).astype(dtype) * weight(ob, ico, ry, rx, ici, oi).astype(dtype)
         return te.sum(product, axis=axes, where=inside)
@@ -154,13 +155,13 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     is_flat = _is_flat(workload, cpu) and not _is_small(workload, cpu)
     has_rest = (chunks % 2 == 1 or is_flat) and workload.attrs.groups == 1 and cpu.fma_ports > 1
     below = 1 if is_banded(workload) or (_has_padded_rows(workload) and not _spells_rows(height, cpu)) else height
-    of_bytes = is_of_bytes(weight.shape)
-    taps, step = () if of_bytes else _taps_of_a_line(workload), kh * kw * ci
+    in_words = is_in_words(weight.shape)
+    taps, step = () if in_words else _taps_of_a_line(workload), kh * kw * ci
     return Nest(
         width, batch * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow,
         below=below, is_ragged=True, has_rest=has_rest, group=chunks // groups if groups > 1 else 0,
         taps=taps, part=longest_part(i_blocks, step) * step if taps and ci > 1 else 0,
-        may_ask=cpu.fma_ports > 1 and not of_bytes,
+        may_ask=cpu.fma_ports > 1 and not in_words,
     )  # fmt: skip
 
 
@@ -172,7 +173,7 @@ def _is_small(workload: Workload, cpu: CpuModel) -> bool:
     result: Any = workload.op.infer_type(workload.attrs, workload.types)
     batch, _, height, width, _ = result.static
     weight: Any = workload.types[1]
-    if is_of_bytes(weight.shape):
+    if is_in_words(weight.shape):
         return False
     pixels = batch * height * width
     return bool(2 * pixels + 2 >= cpu.vector_registers and waits(pixels, far_weights(cpu), cpu))
@@ -221,8 +222,8 @@ def _not_winograd(workload: Workload) -> str | None:
     """Why Winograd's algorithm cannot compute this convolution; None if it can."""
     weight: Any = workload.types[1]
     kernel, attrs = weight.static[2:4], workload.attrs
-    if is_of_bytes(weight.shape):
-        return "its transforms need more than bytes"
+    if is_in_words(weight.shape):
+        return f"its transforms need more than {'bytes' if weight.static[-1] == BYTES else 'bfloat16'}"
     if isinstance(attrs, FramesConv2DAttrs):
         return f"it reads {attrs.frames} frames for a result"
     if kernel != (3, 3):
@@ -234,14 +235,18 @@ def _not_winograd(workload: Workload) -> str | None:
 
 def _has_longer_blocks(workload: Workload) -> str | None:
     data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
-    if weight[4] * WORD == data[4]:
+    if weight[4] * weight[6] == data[4]:
         return None
-    return f"the weight takes {weight[4] * WORD} channels together, the data has blocks of {data[4]}"
+    return f"the weight takes {weight[4] * weight[6]} channels together, the data has blocks of {data[4]}"
 
 
 @implement(
     "nn.contrib_conv2d_frames_NCHWc", family="cpu", name="direct_frames", compute=direct_compute, explain=explain_direct
 )
+@implement(
+    "nn.contrib_conv2d_NCHWc_bf16", family="cpu", name="direct_halves", when=_has_longer_blocks, compute=direct_compute,
+    explain=explain_direct,
+)  # fmt: skip
 @implement(
     "nn.contrib_conv2d_NCHWc_int8", family="cpu", name="direct_bytes", when=_has_longer_blocks, compute=direct_compute,
     explain=explain_direct,

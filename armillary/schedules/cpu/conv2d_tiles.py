@@ -1,42 +1,49 @@
-"""Convolution of bytes by matrix tiles (AMX): sixteen neighbouring pixels, sixteen outputs, 64 channels at a time.
+"""Convolution by matrix tiles (AMX): sixteen neighbouring pixels, sixteen outputs, 64 bytes of channels at a time.
 
-In: a fused function anchored at nn.contrib_conv2d_NCHWc_int8 whose weight takes 64 channels together. Out: a copy of
-the data with its padding and 64 channels of a pixel side by side, from which tiles take pixels at any stride; then
-blocks of tiles of sums in a scratch buffer, from which what follows is computed while they are in the first cache.
-Groups of outputs are outermost: their weights stay near for all pixels. Invariant: the same integers as by vectors;
-what tiles compute beyond the image nobody reads. Costs: target/cost_bytes.py. The instructions: codegen/llvm_tiles.py.
+In: a fused function anchored at nn.contrib_conv2d_NCHWc_int8 or _bf16 whose weight takes 64 or 32 channels together.
+Out: a copy of the data with its padding and so many channels of a pixel side by side, from which tiles take pixels at
+any stride, or the data itself where it lies so; then blocks of tiles of sums in a scratch buffer, from which what
+follows is computed while they are in the first cache. Groups of outputs are outermost: their weights stay near for all
+pixels, which ask for those of the next group. Invariant: the same integers as by vectors; what tiles compute beyond the
+image nobody reads. Costs: target/cost_bytes.py. The instructions: codegen/llvm_tiles.py. Few channels: conv2d_few.py.
 Products: dense_tiles.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from armillary import te
+from armillary.ops._words import HALVES, dot
 from armillary.ops.nn_conv import Window, window
 from armillary.ops.nn_conv_blocked import output_shape
-from armillary.ops.nn_dense import WORD
 from armillary.schedules.cpu.common import compute_in_tile, followers, fuse_all
 from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target import Target
 from armillary.target.cost import Estimate, Explanation, explained
-from armillary.target.cost_bytes import DEPTH, SIDE, Block, Shape, ranked_blocks
+from armillary.target.cost_bytes import COPY_CYCLES, DEPTH, SIDE, WORDS, Block, Shape, asks_ahead, ranked_blocks
 from armillary.target.cpu import cpu_model
 from armillary.tir import build as T
 from armillary.tir import stmt as S
 from armillary.tir.expr import BufferLoad, Expr, Var
 
-OPERATOR = "nn.contrib_conv2d_NCHWc_int8"
+OPERATOR, HALVES_OPERATOR = "nn.contrib_conv2d_NCHWc_int8", "nn.contrib_conv2d_NCHWc_bf16"
 TAG = "tiled_convolution"
+BLOCKED_AXES = 5  # of data in blocks of channels
+Operand = tuple[Expr, int]  # the first element of a tile, and the bytes from one row to the next
 
 
 def shape_of(attrs: Any, data: tuple[int, ...], weight: tuple[int, ...]) -> Shape:
     """The sizes that the cost model asks for."""
-    chunks, blocks, kh, kw, *_ = weight
+    chunks, blocks, kh, kw, words, lanes, word = weight
     win = window(OPERATOR, attrs, 2)
     size = [_count(data[2 + a], (kh, kw)[a], win, a) for a in range(2)]
-    return Shape(size[0], size[1], chunks, blocks * kh * kw)
+    copy = COPY_CYCLES * data[0] * blocks * (data[2] + kh) * (data[3] + kw) * word / HALVES
+    is_padded = any(map(any, win.pads)) or words * word != data[4]
+    side = lanes // SIDE
+    return Shape(size[0], size[1], chunks * side, blocks * kh * kw, side, copy, is_padded)
 
 
 def _count(size: int, taps: int, win: Window, axis: int) -> int:
@@ -46,10 +53,12 @@ def _count(size: int, taps: int, win: Window, axis: int) -> int:
 
 def _cannot_tile(workload: Workload) -> str | None:
     data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
-    if workload.target.kind.name != "llvm" or not cpu_model(workload.target).has_tiles:
+    cpu = cpu_model(workload.target)
+    has_tiles = cpu.has_half_tiles if weight[6] == HALVES else cpu.has_tiles
+    if workload.target.kind.name != "llvm" or not has_tiles:
         return "the processor has no matrix tiles"
-    if weight[4:6] != (DEPTH // WORD, SIDE) or DEPTH % data[4] or workload.attrs.groups != 1:
-        return f"{weight[4] * WORD} channels for {weight[5]} outputs do not fill tiles"
+    if weight[4] != WORDS or weight[5] % SIDE or WORDS * weight[6] % data[4] or workload.attrs.groups != 1:
+        return f"{weight[4] * weight[6]} channels for {weight[5]} outputs do not fill tiles"
     return None
 
 
@@ -59,16 +68,19 @@ def explain_tiles(workload: Workload) -> Explanation:
     data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
     ranked = ranked_blocks(shape_of(workload.attrs, data, weight), cpu)
     estimates = [Estimate(f"{block}", cycles, "matrix tiles") for block, cycles in ranked]
-    return explained("convolution of bytes by matrix tiles", f"{ranked[0][0]}", estimates, cpu)
+    kind = "bfloat16" if weight[6] == HALVES else "bytes"
+    return explained(f"convolution of {kind} by matrix tiles", f"{ranked[0][0]}", estimates, cpu)
 
 
 def _packed(attrs: Any, data: te.Tensor, weight: te.Tensor, block: Block, shape: Shape) -> te.Tensor:
-    """The data with its padding, and as many lines and columns as whole blocks read; 64 channels side by side."""
+    """The data with its padding, and as many lines and columns as whole blocks read; a tile's row side by side."""
+    if not shape.is_padded and shape.fits(block):
+        return data
     batch, blocks, height, width, ci = te.static_shape(data)
-    _, wide, kh, kw, *_ = te.static_shape(weight)
+    _, wide, kh, kw, words, _, word = te.static_shape(weight)
     win = window(OPERATOR, attrs, 2)
     (top, _), (left, _) = win.pads
-    parts = DEPTH // ci
+    parts = words * word // ci
     whole = (-(-shape.height // block.tall) * block.tall, -(-shape.width // block.along) * block.along)
     size = [(whole[a] - 1) * win.strides[a] + ((kh, kw)[a] - 1) * win.dilation[a] + 1 for a in range(2)]
 
@@ -79,17 +91,22 @@ def _packed(attrs: Any, data: te.Tensor, weight: te.Tensor, block: Block, shape:
         inside = te.all(*tests, te.likely(te.all(*beside))) if beside else te.all(*tests)
         taken = data(n, source, y - top, x - left, lane)
         if tests or beside:
-            taken = te.if_then_else(inside, taken, T.const(attrs.pad_value, data.dtype))
+            taken = te.if_then_else(inside, taken, T.const(getattr(attrs, "pad_value", 0), data.dtype))
         return te.if_then_else(source < blocks, taken, T.const(0, data.dtype)) if wide * parts > blocks else taken
 
     made: te.Tensor = te.compute((batch, wide, *size, parts, ci), element, name="packed", tag=PACKED)
     return made
 
 
+def _parts(data: te.Tensor) -> int:
+    """The blocks of data that are one row of a tile: of a copy; the data itself has one."""
+    return te.static_shape(data)[4] if data.ndim > BLOCKED_AXES else 1
+
+
 def _sums(data: te.Tensor, weight: te.Tensor, size: tuple[int, int], win: Window) -> te.Tensor:
-    """Sums over words for `size` lines and columns, as (batch, line, column, sixteens of outputs, one of them)."""
-    chunks, wide, kh, kw, words, lanes, _ = te.static_shape(weight)
-    batch, parts = te.static_shape(data)[0], te.static_shape(data)[4]
+    """Sums over words for `size` lines and columns, as (batch, line, column, block of outputs, one of them)."""
+    chunks, wide, kh, kw, words, lanes, word_size = te.static_shape(weight)
+    batch, parts = te.static_shape(data)[0], _parts(data)
     extents = {"block": wide, "ry": kh, "rx": kw, "part": parts, "word": words // parts}
     axes = [te.reduce_axis((0, n), name=name) for name, n in extents.items()]
     places: list[Any] = [axis.var for axis in axes]  # Any: the operators of variables are installed by tir.build
@@ -97,10 +114,10 @@ def _sums(data: te.Tensor, weight: te.Tensor, size: tuple[int, int], win: Window
     (sy, sx), (dy, dx) = win.strides, win.dilation
 
     def element(n: Any, y: Any, x: Any, chunk: Any, lane: Any) -> Any:
-        at = (n, block, y * sy + ry * dy, x * sx + rx * dx, part)
-        left = te.four_bytes(*(data(*at, word * WORD + byte) for byte in range(WORD)))
+        at = (n, block, y * sy + ry * dy, x * sx + rx * dx, *([part] if data.ndim > BLOCKED_AXES else []))
         of = (chunk, block, ry, rx, part * (words // parts) + word, lane)
-        return te.sum(te.dot_bytes(left, te.four_bytes(*(weight(*of, byte) for byte in range(WORD)))), axis=axes)
+        left = [data(*at, word * word_size + k) for k in range(word_size)]
+        return te.sum(dot(left, [weight(*of, k) for k in range(word_size)]), axis=axes)
 
     made: te.Tensor = te.compute((batch, *size, chunks, lanes), element, name="tiles", tag=TAG)
     return made
@@ -120,57 +137,99 @@ def _compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     return made
 
 
-def _intrinsic(block: Block, sums: te.Tensor, win: Window) -> te.TensorIntrin:
+def _intrinsic(block: Block, sums: te.Tensor, win: Window, *, asks: bool) -> te.TensorIntrin:
     """The sums of one block, from zero to its end, stored pixel after pixel."""
     data, weight = sums.op.input_tensors
-    _, wide, _, _, parts, ci = te.static_shape(data)
-    _, _, kh, kw, words, lanes, _ = te.static_shape(weight)
+    wide, inner = te.static_shape(data)[1], te.static_shape(data)[4:]
+    _, _, kh, kw, words, lanes, word = te.static_shape(weight)
     (sy, sx), (dy, dx) = win.strides, win.dilation
-    size = (block.tall, block.along)
+    size, side = (block.tall, block.along), lanes // SIDE
     region = [(size[a] - 1) * win.strides[a] + ((kh, kw)[a] - 1) * win.dilation[a] + 1 for a in range(2)]
-    left = te.placeholder((1, wide, *region, parts, ci), data.dtype, "left")
-    right = te.placeholder((block.columns, wide, kh, kw, words, lanes, WORD), weight.dtype, "right")
-    signs = [int(x.dtype.startswith("int")) for x in (data, weight)]
-    pixels = [(t, b) for t in range(block.tall) for b in range(block.beside)]
-    tiles = [(i, j, i * block.columns + j) for i in range(len(pixels)) for j in range(block.columns)]
-    first = len(tiles)
-    second = first + len(pixels)
+    left = te.placeholder((1, wide, *region, *inner), data.dtype, "left")
+    right = te.placeholder((block.columns // side, wide, kh, kw, words, lanes, word), weight.dtype, "right")
+    signs = [] if word == HALVES else [int(x.dtype.startswith("int")) for x in (data, weight)]
+    multiply = "tile_dot_halves" if word == HALVES else "tile_dot"
 
     def emit(inputs: list[S.Buffer], outputs: list[S.Buffer]) -> S.Stmt:
         (a, b), (c,) = inputs, outputs
         step, ry, rx = Var("step"), Var("ry"), Var("rx")
-        body = []
-        for i, (t, beside) in enumerate(pixels):
-            place = _at(a, 0, step, ry * dy + t * sy, rx * dx + beside * block.pixels * sx, 0, 0)
-            body.append(_call("tile_load", first + i, place, DEPTH * sx, block.pixels))
-        for j in range(block.columns):
-            body.append(_call("tile_load", second + j, _at(b, j, step, ry, rx, 0, 0, 0), DEPTH, SIDE))
-        body += [_call("tile_dot", tile, first + i, second + j, *signs) for i, j, tile in tiles]
-        loop: S.Stmt = S.seq(*body)
-        for var, extent in ((rx, kw), (ry, kh), (step, wide)):
-            loop = S.For(var, T.int32(0), T.int32(extent), S.LoopKind.SERIAL, loop)
-        stride = block.columns * SIDE * 4
-        stores = []
-        for i, j, tile in tiles:
-            t, beside = pixels[i]
-            stores.append(_call("tile_store", tile, _at(c, 0, t, beside * block.pixels, j, 0), stride, block.pixels))
-        return S.seq(*(_call("tile_zero", tile, block.pixels) for *_, tile in tiles), loop, *stores)
+
+        def row(t: int, x: int) -> Operand:
+            return at(a, 0, step, ry * dy + t * sy, rx * dx + x * sx, *(0 for _ in inner)), DEPTH * sx
+
+        def column(j: int) -> Operand:
+            return at(b, j // side, step, ry, rx, 0, j % side * SIDE, 0), DEPTH * side
+
+        def ahead(j: int, k: int) -> Expr:
+            """A line of the weights of the next group of outputs."""
+            return at(b, (block.columns + j) // side, step, ry, rx, k, j % side * SIDE, 0)
+
+        def dot_tiles(*tiles: int) -> S.Stmt:
+            return call_of(multiply, *tiles, *signs)
+
+        loops = ((step, wide), (ry, kh), (rx, kw))
+        return tiled_block(block, side, loops, row, column, c, dot_tiles, ahead if asks else None)
 
     return te.decl_tensor_intrin(_sums(left, right, size, win).op, emit, f"tiles of {block}")
 
 
-def _at(buffer: S.Buffer, *indices: Any) -> Expr:
+def tiled_block(
+    block: Block, side: int, loops: Sequence[tuple[Var, int]], row: Callable[[int, int], Operand],
+    column: Callable[[int], Operand], sums: S.Buffer, multiply: Callable[..., S.Stmt],
+    ahead: Callable[[int, int], Expr] | None = None,
+) -> S.Stmt:  # fmt: skip
+    """The sums of a block over `loops`: `row` places a tile of pixels (its line and first column), `column` outputs."""
+    pixels = [(t, b * block.pixels) for t in range(block.tall) for b in range(block.beside)]
+    tiles = [(i, j, i * block.columns + j) for i in range(len(pixels)) for j in range(block.columns)]
+    first = len(tiles)
+    second = first + len(pixels)
+    body = [call_of("tile_load", first + i, *row(*pixel), block.pixels) for i, pixel in enumerate(pixels)]
+    body += [call_of("tile_load", second + j, *column(j), SIDE) for j in range(block.columns)]
+    if ahead is not None:
+        body += [call_of("prefetch", ahead(j, k), 0, 2, 1) for j in range(block.columns) for k in range(WORDS)]
+    body += [multiply(tile, first + i, second + j) for i, j, tile in tiles]
+    loop: S.Stmt = S.seq(*body)
+    for var, extent in reversed(loops):
+        loop = S.For(var, T.int32(0), T.int32(extent), S.LoopKind.SERIAL, loop)
+    stores = []
+    for i, j, tile in tiles:
+        place = at(sums, 0, *pixels[i], j // side, j % side * SIDE)
+        stores.append(call_of("tile_store", tile, place, block.columns * SIDE * 4, block.pixels))
+    return S.seq(*(call_of("tile_zero", tile, block.pixels) for *_, tile in tiles), loop, *stores)
+
+
+def at(buffer: S.Buffer, *indices: Any) -> Expr:
+    """An element of a buffer."""
     return BufferLoad(buffer, tuple(T.convert(i) for i in indices))
 
 
-def _call(name: str, *args: Any) -> S.Stmt:
+def call_of(name: str, *args: Any) -> S.Stmt:
+    """A call of an intrinsic for its effect."""
     return S.Evaluate(T.call(name, *args, dtype="int32"))
 
 
 @implement(
+    HALVES_OPERATOR, family="cpu", name="half_tiles", when=_cannot_tile, compute=_compute, priority=20,
+    explain=explain_tiles,
+)  # fmt: skip
+@implement(
     OPERATOR, family="cpu", name="byte_tiles", when=_cannot_tile, compute=_compute, priority=20, explain=explain_tiles
 )
-def byte_tiles(schedule: te.Schedule, fused: Fused) -> None:
+def in_tiles(schedule: te.Schedule, fused: Fused) -> None:
+    """Blocks of tiles of blocked data."""
+    workload = fused.workload
+    data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
+    cpu, shape = cpu_model(workload.target), shape_of(workload.attrs, data, weight)
+    block = ranked_blocks(shape, cpu)[0][0]
+    win = window(OPERATOR, workload.attrs, 2)
+    asks = weight[6] == HALVES and asks_ahead(shape, block, cpu)  # of bytes, half as many, nothing was gained
+    schedule_blocks(schedule, fused, block, lambda sums: _intrinsic(block, sums, win, asks=asks), _schedule_copy)
+
+
+def schedule_blocks(
+    schedule: te.Schedule, fused: Fused, block: Block, intrinsic: Callable[[te.Tensor], te.TensorIntrin],
+    schedule_copy: Callable[[te.Stage], None],
+) -> None:  # fmt: skip
     """Blocks of tiles, and behind each what follows the convolution, by vectors."""
     workload, (anchor,), output = fused.workload, fused.anchor, fused.outputs[0]
     cpu = cpu_model(workload.target)
@@ -186,12 +245,11 @@ def byte_tiles(schedule: te.Schedule, fused: Fused) -> None:
     for tensor in kept:
         if all(tensor.op is not own.op for own in (output, sums, packed, *after)):
             schedule_stage(schedule, tensor, cpu)
-    _schedule_copy(schedule[packed])
-    data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
-    block = ranked_blocks(shape_of(workload.attrs, data, weight), cpu)[0][0]
+    if packed.op.tag == PACKED:
+        schedule_copy(schedule[packed])
     stage = schedule[output]
     batch, chunk, y, x, lane = stage.op.axis
-    group, chunk = stage.split(chunk, factor=block.columns)
+    group, chunk = stage.split(chunk, factor=block.columns * SIDE // te.static_shape(output)[4])
     lines, y = stage.split(y, factor=block.tall)
     parts, x = stage.split(x, factor=block.along)
     stage.reorder(batch, group, lines, parts, y, x, chunk, lane)
@@ -201,7 +259,7 @@ def byte_tiles(schedule: te.Schedule, fused: Fused) -> None:
     compute_in_tile(schedule, after, stage, x)
     schedule[sums].compute_at(stage, parts)
     made = schedule[sums]
-    made.tensorize(made.op.axis[0], _intrinsic(block, sums, window(OPERATOR, workload.attrs, 2)))
+    made.tensorize(made.op.axis[0], intrinsic(sums))
 
 
 def _schedule_copy(stage: te.Stage) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from armillary import te
 from armillary.dtype import DType
-from armillary.ops.nn_dense import WORD
+from armillary.ops._words import in_word
 from armillary.relay.types import TensorType
 from armillary.schedules.cpu.common import (
     MOST_CACHES,
@@ -165,7 +165,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     rows = outer.pop(row_axis(workload) + 1)
     columns = columns if workload.op.name == "nn.contrib_dense_pack" else padded_columns(columns)
     lanes = min(lanes_of(cpu, result.dtype), _block(workload))
-    inner = data.static[-2 if getattr(workload.attrs, "transpose_a", False) else -1] // word_of(data.dtype)
+    inner = data.static[-2 if getattr(workload.attrs, "transpose_a", False) else -1] // _in_word(workload)
     weights, held = far_weights(cpu), rows * inner * result.dtype.bytes
     reread = SHOWN_INPUT * held / far(held, cpu) if held > cpu.l1 / 2 else 0.0
     shared, batch = (1, math.prod(outer)) if workload.op.name == "nn.batch_matmul" else (math.prod(outer), 1)
@@ -176,7 +176,8 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         part=longest_part(inner, 1) if result.dtype.is_float else 0,
     )  # fmt: skip
     weight: Any = workload.types[1]
-    if weight.dtype.is_float and weight.dtype.bits < result.dtype.bits:  # read in the time that one chain of sums takes
+    is_widened = weight.dtype.is_float and weight.dtype.bits < result.dtype.bits and _in_word(workload) == 1
+    if is_widened:  # read in the time that one chain of sums takes
         nest = replace(nest, register_bytes=lanes * weight.dtype.bytes, has_rest=rows == 1)
     if rows == 1 or cpu.fma_ports == 1:
         return nest
@@ -204,9 +205,13 @@ def _row_blocks(nest: Nest, held: int, cpu: CpuModel) -> int:
     return next((n for share in (BLOCK_SHARE, L2_SHARE) for n in sizes if held <= n * share * cpu.l2), 1)
 
 
-def word_of(dtype: DType) -> int:
-    """Terms of a sum that one step takes: bytes come in words of four."""
-    return WORD if dtype.bits == 8 else 1
+def _in_word(workload: Workload) -> int:
+    """Terms of a sum that one step takes: bytes come in words of four, bfloat16 in words of two, where packed so."""
+    data, weight = workload.types
+    assert isinstance(data, TensorType) and isinstance(weight, TensorType), "inference has checked"
+    if workload.op.name == "nn.contrib_dense_pack" and weight.ndim == 3:
+        return 1
+    return in_word(data.dtype, weight.dtype, workload.attrs.out_dtype) or 1
 
 
 def row_axis(workload: Workload) -> int:

@@ -1,7 +1,8 @@
-"""Products of bytes by matrix tiles (AMX): sixteen rows times sixteen columns, 64 terms of the sum at a time.
+"""Products of bytes or bfloat16 by matrix tiles (AMX): sixteen rows times sixteen columns, 64 bytes of terms at a time.
 
-In: a fused function anchored at nn.contrib_dense_pack with weights in words, (units/16, k/4, 16, 4), or at nn.dense or
-nn.batch_matmul of bytes, whose right-hand side is packed so at run time. Out: a schedule that computes blocks of 2 x 2
+In: a fused function anchored at nn.contrib_dense_pack with weights in words, (units/16, k/4, 16, 4) of bytes or
+(units/16, k/2, 16, 2) of bfloat16, or at nn.dense or nn.batch_matmul of such, whose right-hand side is packed so at run
+time. Out: a schedule that computes blocks of 2 x 2
 tiles into a scratch buffer, from which what follows the product is computed while they are in the first cache. Groups
 of columns are outermost: their weights stay near for all rows. Invariant: tiles are whole; rows that do not fill them,
 or do not lie one after another, are copied first. The choice of a block: cost model below, in cycles of
@@ -11,54 +12,26 @@ or do not lie one after another, are copied first. The choice of a block: cost m
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from armillary import te
 from armillary.dtype import DType
-from armillary.ops.nn_dense import WORD
+from armillary.ops._words import BYTES, dot_words, in_word, join
 from armillary.relay.types import TensorType
 from armillary.schedules.cpu.common import fuse_all, static_extent
 from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
 from armillary.schedules.cpu.dense import is_transposed
 from armillary.schedules.cpu.pack import pack_blocks
+from armillary.schedules.cpu.tile_panels import COLUMNS, DEPTH, Operands, Panel, emit_panel, ranked, rows_together
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target import Target
-from armillary.target.cost import Estimate, Explanation, explained
-from armillary.target.cpu import TILE_BYTES, CpuModel, cpu_model
+from armillary.target.cost import Estimate, Explanation, explained, far_weights
+from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir import build as T
 from armillary.tir import stmt as S
-from armillary.tir.expr import BufferLoad, Expr, Var
 
-ROWS, COLUMNS, DEPTH = 16, 16, TILE_BYTES  # of a tile: rows, words of four bytes in one, bytes
-ROW_CYCLES, LOAD_CYCLES, START_CYCLES = 1.0, 8.0, 120.0  # a row of a product, a tile from L1; setup, scratch and back
 MIN_TASKS = 8  # groups of columns below which threads share rows, too
-BLOCKS = ((2, 2), (3, 1), (1, 3), (2, 1), (1, 2), (1, 1))  # tiles of rows and columns; with operands at most eight
 TAG = "tiled_product"
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """`rows` x `columns` tiles of sums, each of `height` rows."""
-
-    rows: int
-    columns: int
-    height: int
-
-    def __str__(self) -> str:
-        return f"{self.rows}x{self.columns} of {self.height} rows"
-
-    @property
-    def lines(self) -> int:
-        """Rows of the whole block."""
-        return self.rows * self.height
-
-
-def _block(rows: int, columns: int, lines: int) -> Block:
-    """A block of tiles as high as `lines` rows, divided evenly, need."""
-    count = -(-lines // (ROWS * rows)) * rows
-    return Block(rows, columns, -(-lines // count))
 
 
 def _is_packed(workload: Workload) -> bool:
@@ -67,28 +40,28 @@ def _is_packed(workload: Workload) -> bool:
 
 
 def _sizes(workload: Workload) -> tuple[int, int, int]:
-    """Rows of one product, columns in sixteens, and terms of a sum in whole tiles."""
+    """Rows of one product, columns in sixteens, and the tiles of terms of a sum."""
     data, other = workload.types
     assert isinstance(data, TensorType) and isinstance(other, TensorType), "inference has checked"
+    steps = -(-data.static[-1] * data.dtype.bytes // DEPTH)
     if _is_packed(workload):
-        return math.prod(data.static[:-1]), other.static[0], data.static[-1]
+        return math.prod(data.static[:-1]), other.static[0], steps
     columns = other.static[-2 if is_transposed(workload.attrs, "b") else -1]
     rows = data.static[-2] if workload.op.name == "nn.batch_matmul" else math.prod(data.static[:-1])
-    return rows, -(-columns // COLUMNS), -(-data.static[-1] // DEPTH) * DEPTH
+    return rows, -(-columns // COLUMNS), steps
 
 
 def _cannot_tile(workload: Workload) -> str | None:
     data, other = workload.types
     cpu = cpu_model(workload.target)
-    if workload.target.kind.name != "llvm" or not cpu.has_tiles:
-        return "the processor has no matrix tiles"
     if not isinstance(data, TensorType) or not isinstance(other, TensorType) or data.ndim < 2:
-        return "only products of bytes have tiles"
-    if {str(data.dtype), str(other.dtype)} - {"int8", "uint8"} or workload.attrs.out_dtype != "int32":
-        return "only products of bytes have tiles"
-    rows, _, terms = _sizes(workload)
-    if not cpu.takes_tiles(rows, terms):
-        return f"{rows} rows of {terms} terms do not fill tiles"
+        return "only products of bytes and bfloat16 have tiles"
+    if not in_word(data.dtype, other.dtype, workload.attrs.out_dtype):
+        return "only products of bytes and bfloat16 have tiles"
+    rows, _, steps = _sizes(workload)
+    terms = data.static[-1] if _is_packed(workload) else steps * DEPTH // data.dtype.bytes
+    if workload.target.kind.name != "llvm" or not cpu.takes_tiles(rows, terms, data.dtype.bits):
+        return f"the processor has no matrix tiles for {rows} rows of {terms} terms"
     fills = other.static[2:3] == (COLUMNS,) if _is_packed(workload) else not _is_odd(workload, other.static)
     return None if fills else "an operand does not fill tiles"
 
@@ -98,36 +71,20 @@ def _is_odd(workload: Workload, other: tuple[int, ...]) -> bool:
     return columns < COLUMNS or bool(getattr(workload.attrs, "transpose_a", False))
 
 
-@lru_cache(maxsize=512)
-def _ranked(rows: int, chunks: int, terms: int, cpu: CpuModel) -> tuple[tuple[Block, float], ...]:
-    """Blocks with their cycles, the best first."""
-    afar, found = ROWS * DEPTH / cpu.memory.l2, []
-
-    def load(count: int) -> float:
-        """Cycles to load a tile of so many tiles of rows or columns, which are all read before it is again."""
-        return LOAD_CYCLES if count * ROWS * terms <= cpu.l1 // 2 else afar
-
-    blocks = (_block(*b, rows) for b in BLOCKS if chunks % b[1] == 0)
-    for block in (b for b in blocks if b.lines <= rows):  # a loop that is shorter than a block would cut it
-        loads = block.rows * load(-(-rows // ROWS)) + block.columns * load(block.columns)
-        step = max(block.rows * block.columns * block.height * ROW_CYCLES, loads)
-        each = step * (terms // DEPTH) + START_CYCLES * block.rows * block.columns / 4
-        found.append((block, -(-rows // block.lines) * (chunks // block.columns) * each))
-    return tuple(sorted(found, key=lambda row: row[1]))
-
-
 def explain_tiles(workload: Workload) -> Explanation:
     """The block of tiles against the others."""
     cpu = cpu_model(workload.target)
-    ranked = _ranked(*_sizes(workload), cpu)
-    estimates = [Estimate(f"{block} tiles", cycles, "matrix tiles") for block, cycles in ranked]
-    return explained("product of bytes by matrix tiles", f"{ranked[0][0]}", estimates, cpu)
+    rows = ranked(*_sizes(workload), cpu)
+    estimates = [Estimate(f"{panel} tiles", cycles, "matrix tiles") for panel, cycles in rows]
+    data: Any = workload.types[0]  # Any: a tensor type, as inference has checked
+    what = "bytes" if data.dtype.bits == 8 else "bfloat16"
+    return explained(f"product of {what} by matrix tiles", f"{rows[0][0]}", estimates, cpu)
 
 
 def _product(data: te.Tensor, weight: te.Tensor, batch: int | None = None) -> te.Tensor:
-    """Sums over words, columns as (sixteens, one of them). The weight has words, or bytes in a last axis of four."""
+    """Sums over words, columns as (sixteens, one of them). The weight has words, or their numbers in a last axis."""
     *_, rows, _ = te.static_shape(data)
-    has_words = DType(weight.dtype).bits == 32
+    has_words, width = DType(weight.dtype).bits == 32, _in_word(data)
     chunks, words, lanes = te.static_shape(weight)[-3:] if has_words else te.static_shape(weight)[:3]
     one_left, one_right = (te.static_shape(x)[0] == 1 for x in (data, weight))
     k = te.reduce_axis((0, words), name="k")
@@ -135,16 +92,19 @@ def _product(data: te.Tensor, weight: te.Tensor, batch: int | None = None) -> te
     def element(*index: Any) -> Any:
         *at, i, chunk, lane = index
         lead = (0,) * (len(data.shape) - 2) if batch is None else (0 if one_left else at[0],)
-        left = te.four_bytes(*(data(*lead, i, k * WORD + byte) for byte in range(WORD)))
+        left = join([data(*lead, i, k * width + part) for part in range(width)])
         at = at if batch is None or not one_right else [0]
-        if has_words:
-            return te.sum(te.dot_bytes(left, weight(*at, chunk, k, lane)), axis=k)
-        right = te.four_bytes(*(weight(chunk, k, lane, byte) for byte in range(WORD)))
-        return te.sum(te.dot_bytes(left, right), axis=k)
+        right = weight(*at, chunk, k, lane) if has_words else join([weight(chunk, k, lane, n) for n in range(width)])
+        return te.sum(dot_words(left, right, width), axis=k)
 
     shape = (rows, chunks, lanes) if batch is None else (batch, rows, chunks, lanes)
     made: te.Tensor = te.compute(shape, element, name="tiles", tag=TAG)
     return made
+
+
+def _in_word(data: te.Tensor) -> int:
+    """How many numbers of an operand one word has."""
+    return BYTES // DType(data.dtype).bytes
 
 
 def _compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
@@ -159,15 +119,16 @@ def _compute_packing(attrs: Any, data: te.Tensor, other: te.Tensor) -> te.Tensor
     *batch, terms = te.static_shape(data)
     swapped = is_transposed(attrs, "b")
     columns = te.static_shape(other)[-2 if swapped else -1]
-    chunks, words = -(-columns // COLUMNS), -(-terms // DEPTH) * DEPTH // WORD
+    width, whole = _in_word(data), _whole_terms(data)
+    chunks, words = -(-columns // COLUMNS), whole // width
 
     def word(*index: Any) -> Any:
         *at, chunk, k, lane = index
-        return te.four_bytes(*(byte(at, k * WORD + n, chunk * COLUMNS + lane) for n in range(WORD)))
+        return join([number(at, k * width + n, chunk * COLUMNS + lane) for n in range(width)])
 
-    def byte(at: list[Any], k: Any, column: Any) -> Any:
+    def number(at: list[Any], k: Any, column: Any) -> Any:
         value = other(*at, column, k) if swapped else other(*at, k, column)
-        for test in [column < columns] * (columns % COLUMNS > 0) + [k < terms] * (terms % DEPTH > 0):
+        for test in [column < columns] * (columns % COLUMNS > 0) + [k < terms] * (terms < whole):
             value = te.if_then_else(te.likely(test), value, te.const(0, value.dtype))
         return value
 
@@ -202,10 +163,10 @@ def _whole_rows(data: te.Tensor, batch: list[int], chunks: int, count: int | Non
 
     Behind the last row it is repeated, which nobody reads; behind the last term there are zeros.
     """
-    rows, given = math.prod(batch), te.static_shape(data)[-1]
-    terms = -(-given // DEPTH) * DEPTH
-    block = _ranked(rows, chunks, terms, cpu_model(Target.current() or Target("llvm")))[0][0]
-    whole = -(-rows // block.lines) * block.lines
+    rows, given, terms = math.prod(batch), te.static_shape(data)[-1], _whole_terms(data)
+    steps = terms * DType(data.dtype).bytes // DEPTH
+    panel = ranked(rows, chunks, steps, cpu_model(Target.current() or Target("llvm")))[0][0]
+    whole = -(-rows // panel.whole) * panel.whole
     if whole == rows == batch[-1] and terms == given and isinstance(data.op, te.PlaceholderOp):
         return data
 
@@ -224,43 +185,31 @@ def _whole_rows(data: te.Tensor, batch: list[int], chunks: int, count: int | Non
     return copied
 
 
-def _intrinsic(block: Block, product: te.Tensor) -> te.TensorIntrin:
-    """The sums of one block, from zero to its end, stored as rows of its columns."""
+def _whole_terms(data: te.Tensor) -> int:
+    """The terms of its rows, to a multiple of a tile's."""
+    deep = DEPTH // DType(data.dtype).bytes
+    return -(-te.static_shape(data)[-1] // deep) * deep
+
+
+def _intrinsic(panel: Panel, product: te.Tensor, is_asked_for: bool) -> te.TensorIntrin:
+    """The sums of one panel."""
     data, weight = product.op.input_tensors
-    terms, columns, high = te.static_shape(data)[-1], block.columns, block.height
+    terms, columns = te.static_shape(data)[-1], panel.columns
     has_words = DType(weight.dtype).bits == 32
     words = te.static_shape(weight)[-2 if has_words else 1]
-    left = te.placeholder((block.lines, terms), data.dtype, "left")
-    shape = (columns, words, COLUMNS) if has_words else (columns, words, COLUMNS, WORD)
+    left = te.placeholder((panel.whole, terms), data.dtype, "left")
+    width = _in_word(data)
+    shape = (columns, words, COLUMNS) if has_words else (columns, words, COLUMNS, width)
     right = te.placeholder(shape, weight.dtype, "right")
     sums = _product(left, right)
-    signs = [int(x.dtype.startswith("int")) for x in (data, weight)]
+    signs = tuple(int(x.dtype.startswith("int")) for x in (data, weight)) if width == BYTES else ()
+
+    steps = terms * DType(data.dtype).bytes // DEPTH
 
     def emit(inputs: list[S.Buffer], outputs: list[S.Buffer]) -> S.Stmt:
-        (a, b), (c,) = inputs, outputs
-        tiles = [(i, j, i * columns + j) for i in range(block.rows) for j in range(columns)]
-        step, first, body = Var("step"), block.rows * columns, []
-        second = first + block.rows
-        for i, j, t in tiles:  # a product behind the loads it needs: 3 % faster than all loads first
-            if j == 0:
-                body.append(_call("tile_load", first + i, _at(a, i * high, step * DEPTH), terms, high))
-            if i == 0:
-                at = _at(b, j, step * (DEPTH // WORD), *[0] * (len(shape) - 2))
-                body.append(_call("tile_load", second + j, at, COLUMNS * WORD, ROWS))
-            body.append(_call("tile_dot", t, first + i, second + j, *signs))
-        loop = S.For(step, T.int32(0), T.int32(terms // DEPTH), S.LoopKind.SERIAL, S.seq(*body))
-        stores = [_call("tile_store", t, _at(c, i * high, j, 0), columns * COLUMNS * 4, high) for i, j, t in tiles]
-        return S.seq(*(_call("tile_zero", t, high) for _, _, t in tiles), loop, *stores)
+        return emit_panel(panel, Operands(steps, width, signs, is_asked_for, *inputs, *outputs))
 
-    return te.decl_tensor_intrin(sums.op, emit, f"tiles of {block}")
-
-
-def _at(buffer: S.Buffer, *indices: Any) -> Expr:
-    return BufferLoad(buffer, tuple(T.convert(i) for i in indices))
-
-
-def _call(name: str, *args: Any) -> S.Stmt:
-    return S.Evaluate(T.call(name, *args, dtype="int32"))
+    return te.decl_tensor_intrin(sums.op, emit, f"tiles of {panel}")
 
 
 @implement(
@@ -291,19 +240,30 @@ def byte_tiles(schedule: te.Schedule, fused: Fused) -> None:
             pack_blocks(schedule, tensor, COLUMNS)
         elif tensor.op is not output.op and tensor.op is not product.op:
             schedule_stage(schedule, tensor, cpu)
-    block = _ranked(*_sizes(fused.workload), cpu)[0][0]
-    stage, axis = schedule[output], len(product.op.axis) - 3
+    _share_out(schedule, product, schedule[output], fused.workload, cpu)
+
+
+def _share_out(schedule: te.Schedule, product: te.Tensor, stage: te.Stage, workload: Workload, cpu: CpuModel) -> None:
+    """Panels of rows inside groups of columns, these inside the rows that stay in L2; threads share the outer loops."""
+    count, _, steps = _sizes(workload)
+    panel, axis = ranked(*_sizes(workload), cpu)[0][0], len(product.op.axis) - 3
     *outer, column = stage.op.axis
     lead, rows = outer[:axis], outer[axis:]
-    groups, inner = stage.split(column, factor=block.columns * COLUMNS)
+    groups, inner = stage.split(column, factor=panel.columns * COLUMNS)
     sub, lane = stage.split(inner, factor=COLUMNS)
-    tiles, row = stage.split(fuse_all(stage, rows), factor=block.lines)
-    stage.reorder(*lead, groups, tiles, row, sub, lane)
+    panels, row = stage.split(fuse_all(stage, rows), factor=panel.whole)
+    together = rows_together(count, steps, panel, cpu)
+    many = []
+    if together < -(-count // panel.whole):
+        far, panels = stage.split(panels, factor=together)
+        many.append(far)
+    stage.reorder(*lead, *many, groups, panels, row, sub, lane)
     stage.vectorize(lane)
     stage.unroll(sub)
-    tasks = [*lead, groups]
+    tasks = [*lead, *many, groups]
     is_enough = math.prod(map(static_extent, tasks)) >= MIN_TASKS
-    at = fuse_all(stage, tasks if is_enough else [*tasks, tiles])
+    at = fuse_all(stage, tasks if is_enough else [*tasks, panels])
     stage.parallel(at)
-    schedule[product].compute_at(stage, tiles if is_enough else at)
-    schedule[product].tensorize(schedule[product].op.axis[axis], _intrinsic(block, product))
+    schedule[product].compute_at(stage, panels if is_enough else at)
+    is_asked_for = _is_packed(workload) and far_weights(cpu) < cpu.memory.l2
+    schedule[product].tensorize(schedule[product].op.axis[axis], _intrinsic(panel, product, is_asked_for))
