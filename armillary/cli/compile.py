@@ -9,6 +9,7 @@ examples:
   armc compile model.onnx --target "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76" \\
       --cross-compiler aarch64-linux-gnu-gcc -o model.so
   armc compile model.onnx --variants "batch=1;batch=4" -o model.tar
+  armc compile model.onnx --mixed-precision --mixed-precision-calculation-type bfloat16 -o model.tar
   armc compile model.onnx --dump-code relay,tir,ll --print-pass-times
   armc compile model.onnx --disabled-pass AlterOpLayout --print-after FuseOps,tir.StorageRewrite
 """
@@ -22,6 +23,7 @@ from pathlib import Path
 from armillary.cli._console import Stages, note, stages
 from armillary.cli._model import comma_list, input_shapes, load_model, variants
 from armillary.cli._passes import add_pass_arguments, pass_context, print_times
+from armillary.cli._precision import add_precision_arguments, check_precision, in_mixed_precision
 from armillary.driver.build import build
 from armillary.errors import ConfigError
 from armillary.files import check_writable, write_atomic
@@ -46,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS")
     options.help = "behind an equals sign: --cross-compiler-options=-static-libgcc"
     parser.add_argument("--module-name", default="default", help="name inside the package (default: default)")
+    add_precision_arguments(parser)
     add_pass_arguments(parser)
 
 
@@ -54,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     start = time.perf_counter()
     forms = _code_forms(args.dump_code)
     path = _output_path(args)
+    check_precision(args)
     check_writable(path)
     timing = PassTimingInstrument()
     with stages() as progress:
@@ -72,8 +76,9 @@ def _compile(
     progress.start("compiling")
     with pass_context(args, timing, [progress]):
         library = build(
-            module, target=args.target, params=params, mod_name=args.module_name, progress=progress.advance
-        )
+            in_mixed_precision(module, args), target=args.target, params=params, mod_name=args.module_name,
+            progress=progress.advance,
+        )  # fmt: skip
     progress.start(f"writing {path}")
     for form in forms:
         text = library.get_source(form)

@@ -1,0 +1,87 @@
+"""armc compile --mixed-precision: 16-bit floats inside, the network's own types outside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from armillary.cli.main import main
+
+_RNG = np.random.default_rng(3)
+NETWORK = """def @main(%x: Tensor[(5, 64), float32], %w: Tensor[(32, 64), float32]) {
+  %0 = nn.dense(%x, %w);
+  nn.relu(%0)
+}
+"""
+BFLOAT16 = ["--mixed-precision", "--mixed-precision-calculation-type", "bfloat16"]
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    path = tmp_path / "net.relay"
+    path.write_text(NETWORK)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "tolerance"),
+    [([], 1e-3), (["--mixed-precision-acc-type", "float32"], 1e-3), (BFLOAT16[1:], 1e-2)],
+    ids=["float16", "float16 in float32", "bfloat16"],
+)
+def test_a_network_keeps_its_types_outside(
+    network: Path, tmp_path: Path, options: list[str], tolerance: float
+) -> None:
+    package, inputs, results = tmp_path / "net.tar", tmp_path / "in.npz", tmp_path / "out.npz"
+    arguments = ["compile", str(network), "-o", str(package), "--mixed-precision", *options, "--dump-code", "relay"]
+    assert main(arguments) == 0
+    x, w = _RNG.standard_normal((5, 64)).astype(np.float32), _RNG.standard_normal((32, 64)).astype(np.float32)
+    np.savez(inputs, x=x, w=w)
+    assert main(["run", str(package), "-i", str(inputs), "-o", str(results)]) == 0
+    got, wanted = np.load(results)["output_0"], np.maximum(x @ w.T, 0)
+    error = np.sqrt(((got - wanted) ** 2).mean() / (wanted**2).mean())
+    assert got.dtype == np.float32
+    assert 1e-5 < error < tolerance  # it is rounded, but not much
+    kind = "bfloat16" if "bfloat16" in options else "float16"
+    assert f'"{kind}"' in (tmp_path / "net.tar.relay").read_text()
+
+
+def test_float32_is_what_a_network_has_without(network: Path, tmp_path: Path) -> None:
+    texts = []
+    for options in ([], ["--mixed-precision", "--mixed-precision-calculation-type", "float32"]):
+        package = tmp_path / "net.tar"
+        assert main(["compile", str(network), "-o", str(package), *options, "--dump-code", "relay"]) == 0
+        texts.append((tmp_path / "net.tar.relay").read_text())
+    assert texts[0] == texts[1]
+
+
+def test_a_target_without_products_of_bfloat16_is_told(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = ["--target", "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell", "-o", str(tmp_path / "net.tar")]
+    assert main(["compile", str(network), *target, *BFLOAT16]) == 0
+    assert "no fast products of bfloat16" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([*BFLOAT16, "--mixed-precision-ops", "nn.conv2d", "nn.dens"], "no operator 'nn.dens'"),
+        ([*BFLOAT16, "--mixed-precision-acc-type", "float16"], "summed in bfloat16 or float32"),
+        (["--mixed-precision-acc-type", "float32"], "no effect without --mixed-precision"),
+        (BFLOAT16[1:], "no effect without --mixed-precision"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(
+    network: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert main(["compile", str(network), "-o", str(tmp_path / "net.tar"), *options]) == 4
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "net.tar").exists()
+
+
+def test_an_unknown_type_is_refused(network: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["compile", str(network), "--mixed-precision", "--mixed-precision-calculation-type", "int8"])
+    assert "choose from" in capsys.readouterr().err
