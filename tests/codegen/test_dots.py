@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from harness import compiled, run
+from words import WORDS, Words
 
 from armillary import te
 from armillary.config import setting
-from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.target.cpu import cpu_model
-from armillary.tir import build as B
 from armillary.tir import expr as E
-from armillary.tir import stmt as S
 from armillary.tir.interpreter import interpret
 from armillary.tir.intrinsics import dot_bytes, flipped_bytes, four_bytes
 from armillary.tir.lower import lower_function
@@ -26,34 +24,7 @@ from armillary.tir.lower import lower_function
 HERE = ("llvm", "llvm -mcpu=znver4", "llvm -mcpu=skylake-avx512", "llvm -mcpu=haswell", "llvm -mcpu=x86-64", "c")
 ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu="
 SIGNS = [(x, y) for x in ("uint8", "int8") for y in ("uint8", "int8")]
-WORDS = 48
-
-
-def word(buffer: S.Buffer, at: E.Expr, lanes: int) -> E.Expr:
-    """Word `at`, or `lanes` words from it on."""
-    index = [at * 4 + k if lanes == 1 else E.Ramp(at * 4 + k, B.int32(4), lanes) for k in range(4)]
-    name = "uint32" if buffer.dtype.code == "uint" else "int32"
-    loads = tuple(E.BufferLoad(buffer, (i,)) for i in index)
-    return E.Call(DType(name).with_lanes(lanes), "four_bytes", loads)
-
-
-def program(x: str, y: str, lanes: int) -> S.PrimFunc:
-    """sums[i] += dot(a[i], b[i]); one[i] = dot(a[0], b[i])."""
-    a, b = (S.Buffer(n, (B.int32(4 * WORDS),), DType(t)) for n, t in (("a", x), ("b", y)))
-    sums, one = (S.Buffer(n, (B.int32(WORDS),), DType("int32")) for n in ("sums", "one"))
-    i = E.Var("i")
-    at = i * lanes
-    index: E.Expr = at if lanes == 1 else E.Ramp(at, B.int32(1), lanes)
-    kind = DType("int32").with_lanes(lanes)
-    first = word(a, B.int32(0), 1)
-    wide: E.Expr = first if lanes == 1 else E.Broadcast(first, lanes)
-    products = E.Call(kind, "dot_bytes", (word(a, at, lanes), word(b, at, lanes)))
-    body = S.seq(
-        S.BufferStore(sums, E.Add(E.BufferLoad(sums, (index,)), products), (index,)),
-        S.BufferStore(one, E.Call(kind, "dot_bytes", (wide, word(b, at, lanes))), (index,)),
-    )
-    loop = S.For(i, B.int32(0), B.int32(WORDS // lanes), S.LoopKind.PARALLEL, body)
-    return S.PrimFunc((a, b, sums, one), loop)
+BYTES = Words(4, "four_bytes", "dot_bytes", "int32")
 
 
 def inputs(x: str, y: str) -> list[np.ndarray[Any, Any]]:
@@ -79,7 +50,7 @@ def wanted(a: Any, b: Any, sums: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("lanes", [1, 4, 8, 12, 16])
 @pytest.mark.parametrize(("x", "y"), SIGNS)
 def test_dot_products_of_bytes_are_exact_on_every_target(x: str, y: str, lanes: int) -> None:
-    function, arrays = program(x, y, lanes), inputs(x, y)
+    function, arrays = BYTES.program(x, y, lanes), inputs(x, y)
     want = wanted(*arrays[:3])
     told = [v.copy() for v in arrays]
     interpret(function, *told)
@@ -106,13 +77,13 @@ def test_dot_products_of_bytes_are_exact_on_every_target(x: str, y: str, lanes: 
 def test_a_dot_product_with_its_addition_is_one_instruction(
     target: str, x: str, y: str, instruction: str, count: int
 ) -> None:
-    text = compiled([program(x, y, 16)], target).get_source("asm")
+    text = compiled([BYTES.program(x, y, 16)], target).get_source("asm")
     assert sum(instruction in line.split()[:2] for line in text.splitlines()) == count  # "{vex} vpdpbusd" too
     assert "vpaddd" not in text or instruction == "vpmaddwd"
 
 
 def test_bytes_side_by_side_are_loaded_as_words() -> None:
-    text = compiled([program("uint8", "int8", 16)], "llvm -mcpu=znver4").get_source("ll")
+    text = compiled([BYTES.program("uint8", "int8", 16)], "llvm -mcpu=znver4").get_source("ll")
     assert "load <16 x i32>" in text and "load i32" in text and "load i8" not in text
 
 
@@ -196,7 +167,7 @@ def test_dot_products_on_aarch64_under_emulation(x: str, y: str, cpu: str, tmp_p
     if not (shutil.which("aarch64-linux-gnu-gcc") and shutil.which("qemu-aarch64-static")):
         assert not setting("CI"), "CI lacks the aarch64 compiler or qemu"
         pytest.skip("needs aarch64-linux-gnu-gcc and qemu-aarch64-static")
-    module, arrays = compiled([program(x, y, 16)], ARM + cpu), inputs(x, y)
+    module, arrays = compiled([BYTES.program(x, y, 16)], ARM + cpu), inputs(x, y)
     (tmp_path / "main.c").write_text(MAIN % (WORDS // 16))
     (tmp_path / "k.o").write_bytes(module.objects[0])
     command = ["aarch64-linux-gnu-gcc", "-static", "-O1", "main.c", "k.o", "-o", "run"]

@@ -11,15 +11,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from harness import compiled, run
+from words import WORDS, Words
 
 from armillary import te
 from armillary.config import setting
-from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.target.cpu import cpu_model
-from armillary.tir import build as B
 from armillary.tir import expr as E
-from armillary.tir import stmt as S
 from armillary.tir.interpreter import interpret
 from armillary.tir.intrinsics import dot_halves, two_halves
 from armillary.tir.lower import lower_function
@@ -29,34 +27,8 @@ HERE = (
     "llvm -mcpu=x86-64", "c",
 )  # fmt: skip
 ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu="
-WORDS = 48
+HALVES = Words(2, "two_halves", "dot_halves", "float32")
 BFLOAT = ml_dtypes.bfloat16
-
-
-def word(buffer: S.Buffer, at: E.Expr, lanes: int) -> E.Expr:
-    """Word `at`, or `lanes` words from it on."""
-    index = [at * 2 + k if lanes == 1 else E.Ramp(at * 2 + k, B.int32(2), lanes) for k in range(2)]
-    loads = tuple(E.BufferLoad(buffer, (i,)) for i in index)
-    return E.Call(DType("uint32").with_lanes(lanes), "two_halves", loads)
-
-
-def program(lanes: int) -> S.PrimFunc:
-    """sums[i] += dot(a[i], b[i]); one[i] = dot(a[0], b[i])."""
-    a, b = (S.Buffer(n, (B.int32(2 * WORDS),), DType("bfloat16")) for n in "ab")
-    sums, one = (S.Buffer(n, (B.int32(WORDS),), DType("float32")) for n in ("sums", "one"))
-    i = E.Var("i")
-    at = i * lanes
-    index: E.Expr = at if lanes == 1 else E.Ramp(at, B.int32(1), lanes)
-    kind = DType("float32").with_lanes(lanes)
-    first = word(a, B.int32(0), 1)
-    wide: E.Expr = first if lanes == 1 else E.Broadcast(first, lanes)
-    products = E.Call(kind, "dot_halves", (word(a, at, lanes), word(b, at, lanes)))
-    body = S.seq(
-        S.BufferStore(sums, E.Add(E.BufferLoad(sums, (index,)), products), (index,)),
-        S.BufferStore(one, E.Call(kind, "dot_halves", (wide, word(b, at, lanes))), (index,)),
-    )
-    loop = S.For(i, B.int32(0), B.int32(WORDS // lanes), S.LoopKind.PARALLEL, body)
-    return S.PrimFunc((a, b, sums, one), loop)
 
 
 def inputs() -> list[np.ndarray[Any, Any]]:
@@ -84,7 +56,7 @@ def assert_close(got: list[Any], arrays: list[Any], what: str) -> None:
 
 @pytest.mark.parametrize("lanes", [1, 4, 8, 12, 16])
 def test_products_of_halves_are_those_of_float32_on_every_target(lanes: int) -> None:
-    function, arrays = program(lanes), inputs()
+    function, arrays = HALVES.program("bfloat16", "bfloat16", lanes), inputs()
     told = [v.copy() for v in arrays]
     interpret(function, *told)
     assert_close(told, arrays, "interpreter")
@@ -95,7 +67,7 @@ def test_products_of_halves_are_those_of_float32_on_every_target(lanes: int) -> 
 
 
 def test_infinities_and_nans_stay_what_they_are() -> None:
-    function, arrays = program(16), inputs()
+    function, arrays = HALVES.program("bfloat16", "bfloat16", 16), inputs()
     arrays[0][:6] = [np.inf, 1, np.nan, 1, np.inf, 0]
     arrays[1][:6] = [1, 1, 1, 1, -np.inf, 1]
     for target in HERE:
@@ -112,14 +84,14 @@ def test_infinities_and_nans_stay_what_they_are() -> None:
     ],
 )  # fmt: skip
 def test_products_with_their_addition_are_one_instruction(target: str, instruction: str, count: int) -> None:
-    text = compiled([program(16)], target).get_source("asm")
+    text = compiled([HALVES.program("bfloat16", "bfloat16", 16)], target).get_source("asm")
     found = sum(line.split()[0].startswith(instruction) for line in text.splitlines() if line.split())
     assert found == count
     assert "vaddps" not in text and "fadd" not in text
 
 
 def test_halves_side_by_side_are_loaded_as_words() -> None:
-    text = compiled([program(16)], "llvm -mcpu=znver4").get_source("ll")
+    text = compiled([HALVES.program("bfloat16", "bfloat16", 16)], "llvm -mcpu=znver4").get_source("ll")
     assert "load <16 x i32>" in text and "load i32" in text and "load i16" not in text
 
 
@@ -192,7 +164,7 @@ def test_products_of_halves_on_aarch64_under_emulation(cpu: str, tmp_path: Path)
     if not (shutil.which("aarch64-linux-gnu-gcc") and shutil.which("qemu-aarch64-static")):
         assert not setting("CI"), "CI lacks the aarch64 compiler or qemu"
         pytest.skip("needs aarch64-linux-gnu-gcc and qemu-aarch64-static")
-    module, arrays = compiled([program(16)], ARM + cpu), inputs()
+    module, arrays = compiled([HALVES.program("bfloat16", "bfloat16", 16)], ARM + cpu), inputs()
     (tmp_path / "main.c").write_text(MAIN % (WORDS // 16))
     (tmp_path / "k.o").write_bytes(module.objects[0])
     command = ["aarch64-linux-gnu-gcc", "-static", "-O1", "main.c", "k.o", "-o", "run"]
