@@ -107,6 +107,15 @@ def followers(schedule: te.Schedule, first: te.Tensor, kept: Sequence[te.Tensor]
     return [t for t in kept if id(t.op) in found and t.op is not first.op]
 
 
+def accumulator_of(schedule: te.Schedule, product: te.Tensor, output: te.Tensor) -> te.Tensor:
+    """The sum in registers: of its own, where nothing follows it and it is what is written."""
+    if output.op is not product.op:
+        schedule[product].set_scope("local")
+        return product
+    made: te.Tensor = schedule.cache_write(product, "local")
+    return made
+
+
 def compute_in_tile(schedule: te.Schedule, tensors: Sequence[te.Tensor], stage: te.Stage, at: IterVar) -> None:
     """Compute elementwise stages at a loop of their reader, in registers, the last axis as a vector if it is one."""
     for tensor in tensors:

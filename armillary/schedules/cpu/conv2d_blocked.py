@@ -23,6 +23,7 @@ from armillary.ops.nn_conv_frames import FramesConv2DAttrs, frame_count
 from armillary.ops.nn_conv_winograd import layer_of
 from armillary.schedules.cpu.common import (
     MIN_BAND,
+    accumulator_of,
     accumulators,
     ask_ahead,
     compute_in_tile,
@@ -289,15 +290,6 @@ def schedule_in_tiles(
     accumulator = accumulator_of(schedule, conv, output)
     at = tile_output(schedule, output, accumulator, cpu, fused.workload)
     compute_in_tile(schedule, after, schedule[output], at)
-
-
-def accumulator_of(schedule: te.Schedule, conv: te.Tensor, output: te.Tensor) -> te.Tensor:
-    """The sum in registers: of its own, where nothing follows it and it is what is written."""
-    if output.op is not conv.op:
-        schedule[conv].set_scope("local")
-        return conv
-    made: te.Tensor = schedule.cache_write(conv, "local")
-    return made
 
 
 def _tile_output(

@@ -16,8 +16,8 @@ from typing import Any
 
 from armillary import te
 from armillary.ops.nn_pool import pooled_of
-from armillary.schedules.cpu.common import compute_in_tile, followers, fuse_all
-from armillary.schedules.cpu.conv2d_blocked import accumulator_of, nest_of, tile_lines
+from armillary.schedules.cpu.common import accumulator_of, compute_in_tile, followers, fuse_all
+from armillary.schedules.cpu.conv2d_blocked import nest_of, tile_lines
 from armillary.schedules.cpu.default import schedule_injective, schedule_stage
 from armillary.schedules.cpu.pool_blocked import pool_compute, tile_windows
 from armillary.schedules.registry import Fused, Workload, implement

@@ -14,8 +14,8 @@ from typing import Any
 
 from armillary import te
 from armillary.ops.nn_conv_blocked import separable_of
-from armillary.schedules.cpu.common import compute_in_tile, followers, fuse_all
-from armillary.schedules.cpu.conv2d_blocked import accumulator_of, direct_compute, nest_of, tile_lines
+from armillary.schedules.cpu.common import accumulator_of, compute_in_tile, followers, fuse_all
+from armillary.schedules.cpu.conv2d_blocked import direct_compute, nest_of, tile_lines
 from armillary.schedules.cpu.conv2d_depthwise import depthwise_nest, tile_depthwise
 from armillary.schedules.cpu.default import schedule_injective, schedule_stage
 from armillary.schedules.registry import Fused, Workload, implement

@@ -9,7 +9,7 @@ registers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from armillary.ops._words import in_word
 from armillary.relay.types import TensorType
 from armillary.schedules.cpu.common import (
     MOST_CACHES,
+    accumulator_of,
     accumulators,
     compute_in_tile,
     followers,
@@ -105,14 +106,29 @@ def packed_product(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
         return value if padded == columns else te.if_then_else(te.likely(column < columns), value, 0.0)
 
     packed = te.compute((*batch_b, padded // block, inner, block), element_b, name="packed", tag=PACKED)
-    k = te.reduce_axis((0, inner), name="k")
+
+    def term(at_a: list[Any], at_b: list[Any], i: Any, j: Any, k: Any) -> Any:
+        lhs = a(*at_a, k, i) if swap_a else a(*at_a, i, k)
+        return lhs * (b(*at_b, k, j) if lies_well else packed(*at_b, j // block, k, j % block))
+
+    return sum_of_terms((*batch_a, rows), (*batch_b, columns), padded, inner, term)
+
+
+def sum_of_terms(
+    left: tuple[int, ...], right: tuple[int, ...], padded: int, steps: int, term: Callable[..., Any]
+) -> te.Tensor:
+    """A product from its terms, `term(place in a's batch, in b's, row, column, step)`; columns to `padded` are cut off.
+
+    `left`: the batch of a and its rows; `right`: that of b and its columns; the batches are broadcast.
+    """
+    (*batch_a, rows), (*batch_b, columns) = left, right
+    k = te.reduce_axis((0, steps), name="k")
 
     def element(*index: Any) -> Any:
         *batch, i, j = index
         at_a = [0 if size == 1 else x for size, x in zip(batch_a, batch, strict=False)]
         at_b = [0 if size == 1 else x for size, x in zip(batch_b, batch, strict=False)]
-        lhs = a(*at_a, k, i) if swap_a else a(*at_a, i, k)
-        return te.sum(lhs * (b(*at_b, k, j) if lies_well else packed(*at_b, j // block, k, j % block)), axis=k)
+        return te.sum(term(at_a, at_b, i, j, k), axis=k)
 
     batch = tuple(max(x, y) for x, y in zip(batch_a, batch_b or (1,) * len(batch_a), strict=True))
     product: te.Tensor = te.compute((*batch, rows, padded), element, name="product", tag="packed_product")
@@ -273,11 +289,7 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
             pack_blocks(schedule, tensor, lanes_of(cpu, tensor.dtype))
         else:
             schedule_stage(schedule, tensor, cpu)
-    accumulator = product
-    if output.op is product.op:
-        accumulator = schedule.cache_write(product, "local")
-    else:
-        schedule[product].set_scope("local")
+    accumulator = accumulator_of(schedule, product, output)
     stage, at_row = schedule[output], row_axis(fused.workload)
     *outer, column = stage.op.axis
     row = outer.pop(at_row + 1)

@@ -22,6 +22,7 @@ from armillary.schedules.cpu.dense import (
     is_transposed,
     matmul_tile,
     padded_columns,
+    sum_of_terms,
 )
 from armillary.schedules.registry import Workload, implement
 from armillary.target.cpu import cpu_model
@@ -75,21 +76,12 @@ def packed_words(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     packed = te.compute((*batch_b, padded // block, words, block), word_b, name="packed", tag=PACKED)
     lies_well = words * word == inner and not swap_a and isinstance(a.op, te.PlaceholderOp)
     copied = None if lies_well else te.compute((*batch_a, rows, words), word_a, name="words", tag=PACKED)
-    k = te.reduce_axis((0, words), name="k")
 
-    def element(*index: Any) -> Any:
-        *batch, i, j = index
-        at_a = [0 if size == 1 else x for size, x in zip(batch_a, batch, strict=False)]
-        at_b = [0 if size == 1 else x for size, x in zip(batch_b, batch, strict=False)]
+    def term(at_a: list[Any], at_b: list[Any], i: Any, j: Any, k: Any) -> Any:
         left_word = word_a(*at_a, i, k) if copied is None else copied(*at_a, i, k)
-        return te.sum(dot_words(left_word, packed(*at_b, j // block, k, j % block), word), axis=k)
+        return dot_words(left_word, packed(*at_b, j // block, k, j % block), word)
 
-    batch = tuple(max(x, y) for x, y in zip(batch_a, batch_b or (1,) * len(batch_a), strict=True))
-    product: te.Tensor = te.compute((*batch, rows, padded), element, name="product", tag="packed_product")
-    if padded == columns:
-        return product
-    kept: te.Tensor = te.compute((*batch, rows, columns), lambda *i: product(*i), name="kept", tag="injective")
-    return kept
+    return sum_of_terms((*batch_a, rows), (*batch_b, columns), padded, words, term)
 
 
 def _guarded(value: Any, tests: list[Any]) -> Any:
