@@ -18,6 +18,7 @@ import numpy as np
 from armillary.aligned import Deferred
 from armillary.artifact import VariantRow
 from armillary.digest import sha256
+from armillary.driver.companies import companies
 from armillary.driver.control_flow import emit, enclosing_loops, has_control, last_use, last_write
 from armillary.driver.load_time import is_load_time, is_pure, mark_load_time
 from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory
@@ -322,7 +323,10 @@ def _plan_storage(plan: GraphPlan) -> None:
     for sid, (whole, _) in parts.items():  # the whole lives from its first part on
         first[whole] = min(first[whole], first[sid])
         last[whole] = max(last.get(whole, 0), last.get(sid, 0))
-    result = plan_memory([Lifetime(sizes[s], first[s], max(first[s], last.get(s, first[s]))) for s in inside])
+    beside = companies(plan.nodes, NOP, {variant.nodes[0] for variant in plan.variants})
+    result = plan_memory([
+        Lifetime(sizes[s], beside[first[s]][0], beside[max(first[s], last.get(s, first[s]))][1]) for s in inside
+    ])  # fmt: skip
     plan.arena_offsets = [-1] * len(sizes)
     for sid, offset in zip(inside, result.offsets, strict=True):
         plan.arena_offsets[sid] = offset

@@ -43,37 +43,45 @@ class Share:
 def shares(spans: Iterable[Span], threads: int) -> dict[int, Share]:
     """Each node's share, from spans in the order of their beginnings."""
     found: dict[int, Share] = {}
-    for whole, windows in _phases(spans):
-        found[whole.node] = found.get(whole.node, Share()).plus(_share(whole, windows, threads))
+    for phases, windows in _steps(spans):
+        for phase, share in zip(phases, _shares(phases, windows, threads), strict=True):
+            found[phase.node] = found.get(phase.node, Share()).plus(share)
     return found
 
 
-def _phases(spans: Iterable[Span]) -> Iterator[tuple[Span, list[Span]]]:
-    """Each phase with its windows: phases run one after another, and a phase begins before its windows."""
-    whole, windows = None, list[Span]()
+def _steps(spans: Iterable[Span]) -> Iterator[tuple[list[Span], list[Span]]]:
+    """The phases that ran side by side, mostly one, with their windows: steps run one after another."""
+    phases, windows = list[Span](), list[Span]()
     for span in spans:
         if span.thread != WHOLE:
             windows.append(span)
-            continue
-        if whole is not None:
-            yield whole, windows
-        whole, windows = span, []
-    if whole is not None:
-        yield whole, windows
+        elif phases and phases[-1].rest:
+            phases.append(span)
+        else:
+            if phases:
+                yield phases, windows
+            phases, windows = [span], []
+    if phases:
+        yield phases, windows
 
 
-def _share(whole: Span, windows: Sequence[Span], threads: int) -> Share:
-    seconds, calls = whole.end - whole.begin, int(whole.phase == 0)
+def _shares(phases: Sequence[Span], windows: Sequence[Span], threads: int) -> list[Share]:
+    """Of a step's phases: each waits for others as long as its share of the work says."""
     if not windows:  # no iterations
-        return Share(seconds, calls=calls)
+        return [Share(p.end - p.begin, calls=int(p.phase == 0)) for p in phases]
     last: dict[int, float] = {}
+    work: dict[tuple[int, int], float] = {}
     for span in windows:
         last[span.thread] = max(span.end, last.get(span.thread, 0.0))
-    done = max(last.values())
+        work[span.node, span.phase] = work.get((span.node, span.phase), 0.0) + span.end - span.begin
+    done, total = max(last.values()), sum(work.values())
     waiting = sum(done - end for end in last.values())
     waiting += (threads - len(last)) * (done - min(span.begin for span in windows))
-    computing = sum(span.end - span.begin for span in windows)
-    return Share(seconds, computing / threads, waiting / threads, calls)
+    parts = [work.get((p.node, p.phase), 0.0) for p in phases]
+    return [
+        Share(p.end - p.begin, part / threads, waiting * part / total / threads if total else 0.0, int(p.phase == 0))
+        for p, part in zip(phases, parts, strict=True)
+    ]
 
 
 def joined(spans: Iterable[Span], seconds: float) -> tuple[Span, ...]:

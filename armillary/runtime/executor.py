@@ -49,7 +49,8 @@ class NodeTime:
 class Span:
     """From `begin` to `end` (seconds since the run began) a thread was in a phase of a node's kernel.
 
-    Thread -1 stands for the phase as a whole, as its caller sees it: with the fork and the join of the threads.
+    Thread -1 stands for the phase as a whole, as its caller sees it: with the fork and the join of the threads. Phases
+    that ran side by side follow one another there, each as long as its share of the work; `rest` of them are to come.
     """
 
     begin: float
@@ -57,6 +58,7 @@ class Span:
     node: int
     phase: int
     thread: int
+    rest: int = 0
 
 
 class GraphExecutor:
@@ -377,8 +379,8 @@ class GraphExecutor:
             status = native().arm_graph_trace(self._graph, place, room, byref(count), byref(seconds), *self._error.args)
             self._error.check(status)
             found = count.value
-        rows = [Span(*row[:5]) for row in spans[:found].tolist()]
-        return seconds.value, sorted(rows, key=lambda span: (span.begin, span.thread))
+        rows = [Span(*row) for row in spans[:found].tolist()]
+        return seconds.value, sorted(rows, key=lambda span: (span.begin, span.thread, -span.rest))
 
     def call_seconds(self, number: int = 1000) -> float:
         """What a call from Python costs beside the kernels: the mean of `number` calls that run no node."""

@@ -58,7 +58,7 @@ class CSpan(ctypes.Structure):
         ("node", c_int32),
         ("phase", c_int32),
         ("thread", c_int32),
-        ("unused", c_int32),
+        ("rest", c_int32),
     )
 
 

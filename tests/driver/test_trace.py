@@ -35,6 +35,15 @@ def test_phases_and_repetitions_of_a_node_add_up() -> None:
     assert shares([*once, *other, *again], 1) == {5: Share(4, 3.5, 0, calls=2), 6: Share(1, 1, 0, calls=1)}
 
 
+def test_phases_side_by_side_share_the_waiting_by_their_work() -> None:
+    """Node 5 is 6 of 8 parts of the work; thread 1 is done 2 before thread 0, and joining takes 1."""
+    phases = [Span(0, 4.5, 5, 0, WHOLE, 1), Span(4.5, 6, 6, 0, WHOLE, 0)]
+    spans = [phases[0], row(0, 4, 0), row(0, 2, 1), row(2, 3, 1, node=6), phases[1], row(4, 5, 0, node=6)]
+    after = [row(6, 7, node=7), row(6, 7, 0, node=7)]
+    found = shares([*spans, *after], 2)
+    assert found == {5: Share(4.5, 3, 0.75, 1), 6: Share(1.5, 1, 0.25, 1), 7: Share(1, 0.5, 0.5, 1)}
+
+
 def test_spans_without_a_visible_pause_are_drawn_as_one() -> None:
     spans = [row(0, 9), row(0, 4, 0), row(1, 5, 1), row(4.001, 8, 0), row(6, 9, 1), row(9, 10, node=6)]
     found = joined(spans, 10)
@@ -58,7 +67,7 @@ def graph() -> Iterator[GraphExecutor]:
 def test_a_traced_run_computes_the_same_and_its_windows_lie_in_their_phases(graph: GraphExecutor) -> None:
     graph.run()
     plain = graph.get_output(0).numpy().copy()
-    graph.get_output(0).numpy()[...] = 0
+    graph.get_output(0).copyfrom(np.zeros_like(plain))
     seconds, spans = graph.trace()
     np.testing.assert_array_equal(graph.get_output(0).numpy(), plain)
     assert [s.begin for s in spans] == sorted(s.begin for s in spans) and {s.thread for s in spans} >= {WHOLE, 0}

@@ -36,6 +36,12 @@ def descriptor() -> Descriptor:
         ),
         FunctionRow("count", (ArgRow("x", n, "int32", "out"),), (PhaseRow("count__p0", 1000),), (VarRow("n"),)),
         FunctionRow(
+            "positive",
+            (ArgRow("x", box, "float32"), ArgRow("y", box, "float32", "out")),
+            (PhaseRow("positive__p0", 6),),
+            asserts=("an element is negative",),
+        ),
+        FunctionRow(
             "refuse", (), (PhaseRow("refuse__p0", 1),), (VarRow("k"),), asserts=("first", "k must be at most 3")
         ),
     )

@@ -42,6 +42,18 @@ KERNEL int32_t count__p0(data_t data, const int64_t *vars, int64_t begin, int64_
   return 0;
 }
 
+/* out = x, where no element is negative */
+KERNEL int32_t positive__p0(data_t data, const int64_t *vars, int64_t begin, int64_t end, int64_t thread) {
+  const float *x = data[0];
+  float *out = data[1];
+  (void)vars, (void)thread;
+  for (int64_t i = begin * 8; i < end * 8; i++) {
+    if (x[i] < 0) return 1;
+    out[i] = x[i];
+  }
+  return 0;
+}
+
 KERNEL int32_t refuse__p0(data_t data, const int64_t *vars, int64_t begin, int64_t end, int64_t thread) {
   (void)data, (void)begin, (void)end, (void)thread;
   return vars[0] > 3 ? 2 : 0;

@@ -260,13 +260,36 @@ void arm_unbind(arm_bound *bound) {
   memset(bound, 0, sizeof *bound);
 }
 
-int32_t arm_bound_run(const arm_bound *bound, arm_pool *pool, int max_threads) {
-  const arm_function *f = bound->function;
-  for (int k = 0; k < f->num_phases; k++) {
-    int32_t code = arm_pool_run(pool, f->phases[k].run, bound->data, bound->vars, bound->extents[k], max_threads);
+int arm_bounds_step(const arm_bound *const *bounds, int count, int k, arm_loop *loops, int *owners) {
+  int found = 0;
+  for (int i = 0; i < count; i++) {
+    const arm_function *f = bounds[i]->function;
+    if (k >= f->num_phases) continue;
+    int at = found++;
+    for (; at > 0 && loops[at - 1].extent > bounds[i]->extents[k]; at--) {
+      loops[at] = loops[at - 1];
+      owners[at] = owners[at - 1];
+    }
+    loops[at] = (arm_loop){f->phases[k].run, bounds[i]->data, bounds[i]->vars, bounds[i]->extents[k]};
+    owners[at] = i;
+  }
+  return found;
+}
+
+int32_t arm_bounds_run(const arm_bound *const *bounds, int count, arm_pool *pool, int max_threads, int *failed) {
+  arm_loop loops[ARM_MAX_LOOPS];
+  int owners[ARM_MAX_LOOPS], num_loops, loop = 0;
+  for (int k = 0; (num_loops = arm_bounds_step(bounds, count, k, loops, owners)) > 0; k++) {
+    int32_t code = arm_pool_run_loops(pool, loops, num_loops, max_threads, &loop);
+    *failed = owners[loop];
     if (code != 0) return code;
   }
   return 0;
+}
+
+int32_t arm_bound_run(const arm_bound *bound, arm_pool *pool, int max_threads) {
+  int failed;
+  return arm_bounds_run(&bound, 1, pool, max_threads, &failed);
 }
 
 int arm_bound_failed(const arm_bound *bound, int32_t code, arm_error *error) {

@@ -119,24 +119,11 @@ static int bind_nodes(arm_graph *g, arm_error *error) {
 }
 
 static int make_workspaces(arm_graph *g, arm_error *error) {
-  int64_t shared = 0, thread = 0;
-  for (int32_t i = 0; i < g->num_nodes; i++) {
-    const arm_function *f = g->nodes[i].bound.function;
-    if (f == NULL) continue;
-    if (f->workspace > shared) shared = f->workspace;
-    if (f->thread_workspace > thread) thread = f->thread_workspace;
-  }
-  shared = (shared + ARM_ALIGN - 1) / ARM_ALIGN * ARM_ALIGN;
-  int64_t total = shared + thread * g->max_threads; /* bounded: see arm_function.c */
+  int64_t total = arm_beside_plan(g);
   g->workspace = arm_alloc((size_t)total);
   if (g->workspace == NULL) return arm_fail(error, "graph: out of memory: %lld bytes of workspace", (long long)total);
   g->memory += (size_t)total;
-  for (int32_t i = 0; i < g->num_nodes; i++) {
-    arm_bound *bound = &g->nodes[i].bound;
-    if (bound->function == NULL) continue;
-    bound->data[bound->function->num_args] = g->workspace;
-    bound->data[bound->function->num_args + 1] = (char *)g->workspace + shared;
-  }
+  arm_beside_place(g);
   return 0;
 }
 
@@ -341,6 +328,25 @@ static int copy_input(arm_graph *g, int64_t bytes, const arm_tensor *from, const
   return arm_pool_run(g->pool, copy_rows, data, vars, vars[1], g->max_threads);
 }
 
+static int meets(const arm_graph *g, const arm_tensor *value, int64_t bytes, int32_t entry) {
+  const arm_storage *s = &g->storages[g->entries[entry].storage];
+  uintptr_t a = (uintptr_t)arm_tensor_data(value), b = (uintptr_t)s->data;
+  return s->data != NULL && a < b + (uintptr_t)s->bytes && b < a + (uintptr_t)bytes;
+}
+
+/* Whether memory that a user gives is that of an output other than `but`. */
+static int meets_outputs(const arm_graph *g, const arm_tensor *value, int64_t bytes, int32_t but) {
+  for (int32_t i = 0; i < g->num_heads; i++)
+    if (i != but && meets(g, value, bytes, g->heads[i])) return 1;
+  return 0;
+}
+
+static int meets_inputs(const arm_graph *g, const arm_tensor *value, int64_t bytes) {
+  for (int32_t i = 0; i < g->num_inputs; i++)
+    if (meets(g, value, bytes, g->nodes[g->inputs[i]].first_entry)) return 1;
+  return 0;
+}
+
 static int set_entry(arm_graph *g, int32_t entry, const char *what, const arm_tensor *value, arm_error *error) {
   int32_t storage = g->entries[entry].storage;
   if (arm_graph_check_value(&g->entries[entry], what, value, error) != 0) return -1;
@@ -373,6 +379,7 @@ int arm_graph_set_input_zero_copy(arm_graph *g, int index, const arm_tensor *val
   const char *name = arm_graph_input_name(g, index);
   if (arm_graph_check_value(&g->entries[entry], name, value, &error) != 0) return -1;
   if (check_direct(name, value, &error) != 0) return -1;
+  if (meets_outputs(g, value, g->entries[entry].bytes, -1)) g->is_overlaid = 1;
   arm_graph_point(g, g->entries[entry].storage, arm_tensor_data(value));
   arm_graph_was_set(g, g->entries[entry].storage);
   return 0;
@@ -391,6 +398,7 @@ int arm_graph_set_output_zero_copy(arm_graph *g, int index, const arm_tensor *va
   /* Memory that other values use as well cannot move to the user's buffer: the result is copied there after the run. */
   int exclusive = storage->offset < 0 && !storage->is_input && !storage->is_load && storage->heads == 1 &&
                   storage->bytes == entry->bytes;
+  if (meets_outputs(g, value, entry->bytes, index) || meets_inputs(g, value, entry->bytes)) g->is_overlaid = 1;
   if (exclusive) arm_graph_point(g, entry->storage, arm_tensor_data(value));
   else g->copy_out[index] = arm_tensor_data(value);
   return 0;
@@ -428,10 +436,11 @@ int arm_nodes_run(arm_graph *g, int begin, int end, int32_t owner, arm_clock *cl
     const arm_node *node = &g->nodes[i];
     if (node->owner != owner || node->is_load) continue; /* run by its branch or loop; run when loading */
     if (node->kind == ARM_NODE_CALL) {
-      int32_t code = clock != NULL && clock->trace != NULL
-                         ? arm_bound_trace(&node->bound, g->pool, g->max_threads, clock->trace, i)
-                         : arm_bound_run(&node->bound, g->pool, g->max_threads);
-      if (code != 0) return arm_bound_failed(&node->bound, code, error);
+      int is_timed = clock != NULL && clock->seconds != NULL;
+      int is_alone = g->is_overlaid || is_timed || node->is_beside || node->beside_end > end;
+      int32_t after = is_alone ? i + 1 : node->beside_end;
+      if (arm_beside_run(g, i, after, clock, error) != 0) return -1;
+      i = after - 1;
     } else if (node->kind == ARM_NODE_ALIAS) {
       arm_graph_copy_alias(g, node);
     } else if (node->kind != ARM_NODE_INPUT && arm_control_run(g, i, clock, error) != 0) {

@@ -27,7 +27,10 @@ typedef struct {
   uint64_t stamp;           /* when an input was set last: counts upwards, 0 is never */
   int32_t *inputs;          /* entries */
   int32_t is_load;          /* runs when parameters are set, not in an inference */
-  arm_bound bound;          /* calls only */
+  arm_bound bound;          /* calls only, as all below */
+  int32_t beside_end;       /* where the calls end that run beside this one, the first of them: arm_beside.c */
+  int32_t is_beside;        /* not the first of them */
+  int64_t workspace;        /* where its own begins */
 } arm_node;
 
 typedef struct {
@@ -71,6 +74,7 @@ struct arm_graph {
   void **copy_out;         /* per head: where to copy the result after a run, or NULL */
   void *arena, *workspace;
   size_t memory;
+  int32_t is_overlaid;        /* users gave overlapping memory: calls then run one after another */
   int32_t num_load, is_stale; /* load-time nodes; whether some have to run before the next inference */
   _Atomic int running;
 };
@@ -82,7 +86,8 @@ typedef struct {
   double start;
   _Atomic int64_t count;
 } arm_trace;
-int32_t arm_bound_trace(const arm_bound *bound, arm_pool *pool, int max_threads, arm_trace *trace, int32_t node);
+int32_t arm_bounds_trace(const arm_bound *const *bounds, const int32_t *nodes, int count, arm_pool *pool, int max_threads,
+                         arm_trace *trace, int *failed);
 
 /* Times of nodes [begin, end), added up; `last` is when the latest node was done. With a trace, the spans of threads. */
 typedef struct { double *seconds, last; int begin, end; arm_trace *trace; } arm_clock;
@@ -115,6 +120,12 @@ void arm_graph_copy_alias(const arm_graph *graph, const arm_node *node);
 void arm_storage_drop(arm_storage *storage);
 /* Before somebody writes: if others use the memory, forget it, so that new memory is taken; `copy` keeps the values. */
 int arm_storage_unshare(arm_graph *graph, int32_t storage, int copy, arm_error *error);
+
+/* arm_beside.c: calls that run together. Plan: find them; gives the bytes of workspace that calls take. Place: give each
+ * its own. Run: those of nodes [begin, end). */
+int64_t arm_beside_plan(arm_graph *graph);
+void arm_beside_place(arm_graph *graph);
+int arm_beside_run(arm_graph *graph, int32_t begin, int32_t end, arm_clock *clock, arm_error *error);
 
 /* arm_load.c: load-time nodes. After arm_plan_read, find what they read and what may go after they ran. */
 int arm_load_plan(arm_graph *graph, arm_error *error);

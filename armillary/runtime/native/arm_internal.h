@@ -53,6 +53,11 @@ int32_t arm_json_need(const arm_json *json, int32_t map, const char *key, arm_js
                       arm_error *error);
 int arm_json_int(const arm_json *json, int32_t value, int64_t low, int64_t high, int64_t *out);
 
+/* Loops of a job: none depends on another. `failed`: the first that gave a code other than 0, which is the result. */
+#define ARM_MAX_LOOPS 8
+typedef struct { arm_phase_fn run; void *const *data; const int64_t *vars; int64_t extent; } arm_loop;
+int32_t arm_pool_run_loops(arm_pool *pool, const arm_loop *loops, int count, int max_threads, int *failed);
+
 /* Functions */
 typedef struct {
   char *name;
@@ -86,6 +91,11 @@ typedef struct {
 int arm_bind(const arm_function *function, const arm_tensor *args, int num_args, const int64_t *scalars,
              int num_scalars, arm_bound *out, arm_error *error);
 void arm_unbind(arm_bound *bound);
+/* Run calls side by side that do not depend on one another: the k-th phases of all, then the next; up to ARM_MAX_LOOPS.
+ * 0, or the code of the call `failed`. A step gives the loops of the k-th phases and whose they are; 0: there are none.
+ * Loops of few iterations come first: these are long, and threads that wait for the last of them have the others to do. */
+int arm_bounds_step(const arm_bound *const *bounds, int count, int k, arm_loop *loops, int *owners);
+int32_t arm_bounds_run(const arm_bound *const *bounds, int count, arm_pool *pool, int max_threads, int *failed);
 int32_t arm_bound_run(const arm_bound *bound, arm_pool *pool, int max_threads);
 int arm_bound_failed(const arm_bound *bound, int32_t code, arm_error *error);
 

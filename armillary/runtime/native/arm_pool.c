@@ -1,8 +1,9 @@
 /* A fork-join thread pool for kernels.
  *
- * The caller's loop [0, extent) is split statically into one range per thread. Each thread takes its own range in a few
- * windows and then helps with what others left, so a worker that is late, slow (a LITTLE core) or descheduled does not
- * hold up the rest. A job opens and closes by one atomic word: active workers (bits 0-15), open (bit 16), generation.
+ * A job is one loop [0, extent), or a few that do not depend on one another. Each is split statically into one range per
+ * thread. A thread takes its own ranges in a few windows, loop after loop, and then helps with what others left, so a
+ * worker that is late, slow (a LITTLE core) or descheduled does not hold up the rest.
+ * A job opens and closes by one atomic word: active workers (bits 0-15), open (bit 16), generation.
  * A worker enters by adding 1 and may touch the job only if the word it got back was open; the caller closes the job
  * and waits for the count to fall to zero. So nobody waits for a worker that never came. Idle workers spin, then park.
  */
@@ -38,12 +39,10 @@ struct arm_pool {
   _Alignas(CACHE_LINE) _Atomic uint64_t state;
   _Alignas(CACHE_LINE) _Atomic int sleepers;
   _Alignas(CACHE_LINE) _Atomic int busy;
-  _Alignas(CACHE_LINE) range *ranges;
-  arm_phase_fn fn;
-  void *const *data;
-  const int64_t *vars;
-  int num_ranges;
-  _Atomic int32_t failure;
+  _Alignas(CACHE_LINE) range *ranges; /* those of the first loop, a thread each, then those of the next */
+  const arm_loop *loops;
+  int num_loops, num_ranges; /* ranges of each loop */
+  _Atomic int64_t failure;   /* of the first that failed: its loop, and below that 32 bits of code; 0: none */
   _Atomic int stop;
   _Atomic int caller_cpu; /* where the caller was when it opened the last job */
   _Atomic int threads;
@@ -66,19 +65,23 @@ static inline void relax(void) {
 #endif
 }
 
+static void take(arm_pool *pool, int loop, range *part, int self) {
+  const arm_loop *job = &pool->loops[loop];
+  for (;;) {
+    if (atomic_load_explicit(&part->next, memory_order_relaxed) >= part->end) return;
+    int64_t begin = atomic_fetch_add_explicit(&part->next, part->grain, memory_order_relaxed);
+    if (begin >= part->end) return;
+    int64_t end = part->end - begin < part->grain ? part->end : begin + part->grain, none = 0;
+    int32_t code = job->run(job->data, job->vars, begin, end, self);
+    if (code != 0) atomic_compare_exchange_strong(&pool->failure, &none, (int64_t)loop << 32 | (uint32_t)code);
+  }
+}
+
 static void work(arm_pool *pool, int self) {
   int count = pool->num_ranges;
-  for (int i = 0; i < count; i++) {
-    range *mine = &pool->ranges[(self + i) % count];
-    for (;;) {
-      if (atomic_load_explicit(&mine->next, memory_order_relaxed) >= mine->end) break;
-      int64_t begin = atomic_fetch_add_explicit(&mine->next, mine->grain, memory_order_relaxed);
-      if (begin >= mine->end) break;
-      int64_t end = mine->end - begin < mine->grain ? mine->end : begin + mine->grain;
-      int32_t code = pool->fn(pool->data, pool->vars, begin, end, self), none = 0;
-      if (code != 0) atomic_compare_exchange_strong(&pool->failure, &none, code);
-    }
-  }
+  for (int i = 0; i < count; i++)
+    for (int loop = 0; loop < pool->num_loops; loop++)
+      take(pool, loop, &pool->ranges[loop * count + (self + i) % count], self);
 }
 
 static inline int current_cpu(void) {
@@ -193,19 +196,34 @@ static void stop_workers(arm_pool *pool) {
   atomic_store(&pool->stop, 0);
 }
 
-static int32_t run_inline(arm_phase_fn fn, void *const *data, const int64_t *vars, int64_t extent) {
-  return extent > 0 ? fn(data, vars, 0, extent, 0) : 0;
+static int32_t run_inline(const arm_loop *loops, int count, int *failed) {
+  for (int k = 0; k < count; k++) {
+    int32_t code = loops[k].extent > 0 ? loops[k].run(loops[k].data, loops[k].vars, 0, loops[k].extent, 0) : 0;
+    if (code == 0) continue;
+    *failed = k;
+    return code;
+  }
+  return 0;
 }
 
-static void split(arm_pool *pool, int64_t extent, int count) {
-  int64_t share = extent / count, rest = extent % count, begin = 0;
-  for (int i = 0; i < count; i++) {
-    int64_t length = share + (i < rest);
-    pool->ranges[i].end = begin + length;
-    pool->ranges[i].grain = (length + WINDOWS_PER_RANGE - 1) / WINDOWS_PER_RANGE;
-    atomic_store_explicit(&pool->ranges[i].next, begin, memory_order_relaxed);
-    begin += length;
+/* What is left over of one loop and of the next goes to different threads. */
+static void split(arm_pool *pool, const arm_loop *loops, int num_loops, int count) {
+  int first = 0; /* thread to get one more */
+  for (int k = 0; k < num_loops; k++) {
+    int64_t share = loops[k].extent / count, begin = 0;
+    int rest = (int)(loops[k].extent % count);
+    for (int i = 0; i < count; i++) {
+      range *part = &pool->ranges[k * count + i];
+      int64_t length = share + ((i - first + count) % count < rest);
+      part->end = begin + length;
+      part->grain = (length + WINDOWS_PER_RANGE - 1) / WINDOWS_PER_RANGE;
+      atomic_store_explicit(&part->next, begin, memory_order_relaxed);
+      begin += length;
+    }
+    first = (first + rest) % count;
   }
+  pool->loops = loops;
+  pool->num_loops = num_loops;
   pool->num_ranges = count;
 }
 
@@ -217,21 +235,19 @@ static void join(arm_pool *pool) {
   }
 }
 
-int32_t arm_pool_run(arm_pool *pool, arm_phase_fn fn, void *const *data, const int64_t *vars, int64_t extent,
-                     int max_threads) {
+int32_t arm_pool_run_loops(arm_pool *pool, const arm_loop *loops, int count, int max_threads, int *failed) {
   int threads = pool == NULL ? 1 : atomic_load_explicit(&pool->threads, memory_order_relaxed);
+  int64_t extent = 0;
+  for (int k = 0; k < count; k++) extent += loops[k].extent;
   if (threads > max_threads) threads = max_threads;
   if (threads > extent) threads = (int)extent;
-  if (threads <= 1) return run_inline(fn, data, vars, extent);
-  if (atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire)) return run_inline(fn, data, vars, extent);
+  if (threads <= 1) return run_inline(loops, count, failed);
+  if (atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire)) return run_inline(loops, count, failed);
   int limit = atomic_load(&pool->threads); /* may have been configured down meanwhile */
   atomic_store_explicit(&pool->caller_cpu, current_cpu(), memory_order_relaxed);
   if (pool->started < limit - 1) start_workers(pool);
-  pool->fn = fn;
-  pool->data = data;
-  pool->vars = vars;
   atomic_store_explicit(&pool->failure, 0, memory_order_relaxed);
-  split(pool, extent, threads < limit ? threads : limit);
+  split(pool, loops, count, threads < limit ? threads : limit);
   atomic_fetch_add(&pool->state, GENERATION + OPEN_BIT);
   if (atomic_load(&pool->sleepers) > 0) {
     pthread_mutex_lock(&pool->lock);
@@ -240,9 +256,17 @@ int32_t arm_pool_run(arm_pool *pool, arm_phase_fn fn, void *const *data, const i
   }
   work(pool, 0);
   join(pool);
-  int32_t code = atomic_load_explicit(&pool->failure, memory_order_relaxed);
+  int64_t failure = atomic_load_explicit(&pool->failure, memory_order_relaxed);
   atomic_store_explicit(&pool->busy, 0, memory_order_release);
-  return code;
+  if (failure != 0) *failed = (int)(failure >> 32);
+  return (int32_t)(uint32_t)failure;
+}
+
+int32_t arm_pool_run(arm_pool *pool, arm_phase_fn fn, void *const *data, const int64_t *vars, int64_t extent,
+                     int max_threads) {
+  const arm_loop loop = {fn, data, vars, extent};
+  int failed;
+  return arm_pool_run_loops(pool, &loop, 1, max_threads, &failed);
 }
 
 /* fork(): the child has only the forking thread, so each pool forgets its workers and starts new ones when used. */
@@ -263,13 +287,14 @@ static void after_fork_child(void) {
 static void register_fork_handlers(void) { pthread_atfork(before_fork, after_fork_parent, after_fork_child); }
 
 static int allocate(arm_pool *pool, int threads, arm_error *error) {
+  size_t bytes = sizeof(range) * (size_t)threads * ARM_MAX_LOOPS;
   range *ranges = NULL;
   worker *workers = arm_zalloc((size_t)threads, sizeof(worker));
-  if (workers == NULL || posix_memalign((void **)&ranges, CACHE_LINE, sizeof(range) * (size_t)threads) != 0) {
+  if (workers == NULL || posix_memalign((void **)&ranges, CACHE_LINE, bytes) != 0) {
     free(workers);
     return arm_fail(error, "thread pool: out of memory for %d threads", threads);
   }
-  memset(ranges, 0, sizeof(range) * (size_t)threads);
+  memset(ranges, 0, bytes);
   free(pool->ranges);
   free(pool->workers);
   pool->ranges = ranges;

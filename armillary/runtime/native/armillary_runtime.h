@@ -141,7 +141,7 @@ ARM_API int arm_graph_run_range(arm_graph *graph, int begin, int end, double *se
 typedef struct {
   double begin, end;
   int32_t node, phase, thread; /* thread ARM_WHOLE_PHASE: the phase as the caller sees it, with fork and join */
-  int32_t unused;
+  int32_t rest; /* of a phase: those that ran side by side with it and come after it, as its caller sees them */
 } arm_span;
 ARM_API int arm_graph_trace(arm_graph *graph, arm_span *spans, int64_t capacity, int64_t *count, double *seconds,
                             char *err, size_t err_size);

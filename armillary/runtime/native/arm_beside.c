@@ -1,0 +1,142 @@
+/* Which calls of a graph may run side by side, and their running.
+ *
+ * In: a graph whose calls are bound. Out: `beside_end` of a call: the company that begins there ends before that node. Invariant: in the places that the plan gave them, no call of a company writes what another reads or writes; what
+ * lies between them does nothing when it runs. A company needs no more workspace than the largest call (or 1 MB).
+ * Threads then go from one call to the next without waiting, and a call of few iterations is no reason to wait: the
+ * branches of an Inception or a fire module, queries beside keys. The compiler's plan keeps companies possible
+ * (driver/companies.py).
+ */
+#include "arm_graph.h"
+
+#define FREE_WORKSPACE ((int64_t)1 << 20)
+
+static int overlap(const arm_graph *g, int32_t one, int32_t other) {
+  const arm_storage *a = &g->storages[one], *b = &g->storages[other];
+  if (one == other) return 1;
+  if (a->offset < 0 || b->offset < 0) return 0;
+  return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+static int writes_what_is_used(const arm_graph *g, const arm_node *writer, const arm_node *user) {
+  for (int32_t w = 0; w < writer->num_outputs; w++) {
+    int32_t written = g->entries[writer->first_entry + w].storage;
+    for (int32_t k = 0; k < user->num_inputs; k++)
+      if (overlap(g, written, g->entries[user->inputs[k]].storage)) return 1;
+    for (int32_t k = 0; k < user->num_outputs; k++)
+      if (overlap(g, written, g->entries[user->first_entry + k].storage)) return 1;
+  }
+  return 0;
+}
+
+/* Whether a __nop has nothing to copy, wherever users put their memory. */
+static int is_in_place(const arm_graph *g, const arm_node *node) {
+  const arm_entry *to = &g->entries[node->first_entry];
+  int64_t place = g->storages[to->storage].offset;
+  for (int32_t i = 0; i < node->num_inputs; i++) {
+    const arm_entry *from = &g->entries[node->inputs[i]];
+    int64_t offset = g->storages[from->storage].offset;
+    if (from->storage != to->storage && (place < 0 || offset != place)) return 0;
+    if (place >= 0) place += from->bytes;
+  }
+  return 1;
+}
+
+static int64_t rounded(int64_t bytes) { return (bytes + ARM_ALIGN - 1) / ARM_ALIGN * ARM_ALIGN; }
+
+/* Bounded: see arm_function.c. */
+static int64_t workspace_of(const arm_graph *g, const arm_node *node) {
+  const arm_function *f = node->bound.function;
+  return rounded(f->workspace) + f->thread_workspace * g->max_threads;
+}
+
+static int32_t members(const arm_graph *g, int32_t begin, int32_t end, int32_t *found) {
+  int32_t count = 0;
+  for (int32_t i = begin; i < end; i++)
+    if (g->nodes[i].kind == ARM_NODE_CALL && !g->nodes[i].is_load) found[count++] = i;
+  return count;
+}
+
+static int may_join(const arm_graph *g, int32_t begin, int32_t candidate, int64_t limit) {
+  int32_t company[ARM_MAX_LOOPS], count = members(g, begin, candidate, company);
+  const arm_node *node = &g->nodes[candidate];
+  int64_t workspace = workspace_of(g, node);
+  if (count == ARM_MAX_LOOPS) return 0;
+  for (int32_t i = 0; i < count; i++) {
+    const arm_node *other = &g->nodes[company[i]];
+    if (writes_what_is_used(g, node, other) || writes_what_is_used(g, other, node)) return 0;
+    workspace += workspace_of(g, other);
+  }
+  return workspace <= limit;
+}
+
+static int begins_a_variant(const arm_graph *g, int32_t node) {
+  for (int32_t v = 0; v < g->num_variants; v++)
+    if (g->variants[v].begin == node) return 1;
+  return 0;
+}
+
+/* Where the company that begins at a call ends. */
+static int32_t company_end(const arm_graph *g, int32_t begin, int64_t limit) {
+  int32_t end = begin + 1;
+  for (int32_t i = end; i < g->num_nodes; i++) {
+    const arm_node *node = &g->nodes[i];
+    if (begins_a_variant(g, i)) break;
+    if (node->kind == ARM_NODE_INPUT || node->is_load) continue;
+    if (node->owner != g->nodes[begin].owner) break;
+    if (node->kind == ARM_NODE_ALIAS && is_in_place(g, node)) continue;
+    if (node->kind != ARM_NODE_CALL || !may_join(g, begin, i, limit)) break;
+    end = i + 1;
+  }
+  return end;
+}
+
+/* Give the calls of a company workspaces beside one another; how much they take together. */
+static int64_t lay_out(arm_graph *g, int32_t begin, int32_t end) {
+  int32_t company[ARM_MAX_LOOPS], count = members(g, begin, end, company);
+  int64_t together = 0;
+  for (int32_t i = 0; i < count; i++) {
+    g->nodes[company[i]].workspace = together;
+    together += workspace_of(g, &g->nodes[company[i]]);
+  }
+  return together;
+}
+
+int64_t arm_beside_plan(arm_graph *g) {
+  int64_t limit = FREE_WORKSPACE, most = 0;
+  for (int32_t i = 0; i < g->num_nodes; i++) {
+    if (g->nodes[i].kind != ARM_NODE_CALL) continue;
+    int64_t alone = workspace_of(g, &g->nodes[i]);
+    if (alone > most) most = alone;
+  }
+  if (most > limit) limit = most;
+  for (int32_t i = 0; i < g->num_nodes; i++) {
+    if (g->nodes[i].kind != ARM_NODE_CALL || g->nodes[i].is_load || g->nodes[i].is_beside) continue;
+    int32_t end = g->nodes[i].beside_end = company_end(g, i, limit);
+    int64_t together = lay_out(g, i, end);
+    if (together > most) most = together;
+    for (int32_t k = i + 1; k < end; k++) g->nodes[k].is_beside = 1;
+  }
+  return most;
+}
+
+void arm_beside_place(arm_graph *g) {
+  for (int32_t i = 0; i < g->num_nodes; i++) {
+    const arm_node *node = &g->nodes[i];
+    const arm_function *f = node->bound.function;
+    if (f == NULL) continue;
+    char *own = (char *)g->workspace + node->workspace;
+    node->bound.data[f->num_args] = own;
+    node->bound.data[f->num_args + 1] = own + rounded(f->workspace);
+  }
+}
+
+int arm_beside_run(arm_graph *g, int32_t begin, int32_t end, arm_clock *clock, arm_error *error) {
+  const arm_bound *bounds[ARM_MAX_LOOPS];
+  int32_t company[ARM_MAX_LOOPS], count = members(g, begin, end, company);
+  int failed = 0;
+  for (int32_t i = 0; i < count; i++) bounds[i] = &g->nodes[company[i]].bound;
+  int32_t code = clock != NULL && clock->trace != NULL
+                     ? arm_bounds_trace(bounds, company, count, g->pool, g->max_threads, clock->trace, &failed)
+                     : arm_bounds_run(bounds, count, g->pool, g->max_threads, &failed);
+  return code == 0 ? 0 : arm_bound_failed(bounds[failed], code, error);
+}
