@@ -1,10 +1,11 @@
 /* Which calls of a graph may run side by side, and their running.
  *
- * In: a graph whose calls are bound. Out: `beside_end` of a call: the company that begins there ends before that node. Invariant: in the places that the plan gave them, no call of a company writes what another reads or writes; what
- * lies between them does nothing when it runs. A company needs no more workspace than the largest call (or 1 MB).
- * Threads then go from one call to the next without waiting, and a call of few iterations is no reason to wait: the
- * branches of an Inception or a fire module, queries beside keys. The compiler's plan keeps companies possible
- * (driver/companies.py).
+ * In: a graph whose calls are bound. Out: `beside_end` of a call: the company that begins there ends before that node.
+ * Invariant: in the places that the plan gave them, no call of a company writes what another reads or writes; what lies
+ * between them does nothing when it runs. A company needs no more workspace than the largest call (or 1 MB).
+ * Threads go from one call to the next without waiting, and help with any of them: a call of few iterations keeps nobody
+ * waiting where there is another, as in fire modules, the branches of an Inception, queries beside keys. The compiler's
+ * plan keeps companies possible (driver/companies.py).
  */
 #include "arm_graph.h"
 
