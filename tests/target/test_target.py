@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -10,8 +11,8 @@ import sys
 import pytest
 
 from armillary.errors import TargetError, UnsupportedError
-from armillary.target import Target, adreno, arm_cpu, cpu_model, mali
-from armillary.target.cpu import fast_math_flags, llvm_cpu, needed_features
+from armillary.target import Target, adreno, arm_cpu, cpu_model, host, mali
+from armillary.target.cpu import _native_model, fast_math_flags, llvm_cpu, needed_features
 from armillary.target.target import check_attributes
 
 
@@ -131,6 +132,13 @@ def test_what_a_processor_must_have_is_what_decides_about_its_vectors() -> None:
     assert needs["x86-64"] == () and needs["haswell"] == ("avx", "fma", "avx2")
     assert set(needs["znver4"]) == {*needs["haswell"], "avx512f", "avx512dq", "avx512bw", "avx512vl"}
     assert needed_features(Target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76")) == ()
+
+
+def test_a_guest_does_not_count_on_all_of_its_hosts_last_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "caches", lambda: {1: 48 << 10, 2: 2 << 20, 3: 480 << 20})
+    for cpus, megabytes in ((2, 32), (8, 128), (64, 480), (None, 16)):
+        monkeypatch.setattr(os, "cpu_count", lambda n=cpus: n)
+        assert _native_model().l3 == megabytes << 20
 
 
 def test_gpu_has_no_cpu_facts_and_native_needs_the_same_machine() -> None:
