@@ -209,7 +209,9 @@ def _opened(path: str | Path) -> IO[bytes]:
     try:
         return Path(path).open("rb")
     except OSError as error:
-        raise ArtifactError(f"{path}: not a readable package tar: {error}") from error
+        told = f"{path}: the package cannot be read: {error.strerror or error}"
+        hint = "ls -l shows who may read it" if isinstance(error, PermissionError) else ""
+        raise ArtifactError(told, hint=hint) from None
 
 
 def _members(stream: IO[bytes], path: str | Path) -> dict[str, Member]:

@@ -24,6 +24,7 @@ from armillary.record import record
 
 PassFunction = Callable[..., IRModule]
 PASSES: dict[str, PassDefinition] = {}  # by kebab-case spec name
+MAX_LEVEL = 4  # of optimisation: all passes, those that change values, too
 
 
 @record
@@ -115,8 +116,8 @@ class PassContext:
         instruments: Sequence[Any] | None = None,  # Any: PassInstrument, or an object with some of its hooks
         config: dict[str, Any] | None = None,
     ) -> None:
-        if not isinstance(opt_level, int) or isinstance(opt_level, bool) or opt_level < 0:
-            raise ConfigError(f"opt_level is {opt_level!r}, wanted 0 to 4", hint="3 is the usual choice")
+        if not isinstance(opt_level, int) or isinstance(opt_level, bool) or not 0 <= opt_level <= MAX_LEVEL:
+            raise ConfigError(f"opt_level is {opt_level!r}, wanted 0 to {MAX_LEVEL}", hint="3 is the usual choice")
         self.opt_level = opt_level
         self.required_pass = _pass_names("required_pass", required_pass)
         self.disabled_pass = _pass_names("disabled_pass", disabled_pass)

@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from armillary.cli._console import output
 from armillary.cli._model import comma_list, pass_config
 from armillary.instrument import DumpIR, PassTimingInstrument, PrintAfter, PrintBefore, PrintChanges, VerifyIR
-from armillary.transform import PassContext, PassInstrument, find_pass
+from armillary.transform import MAX_LEVEL, PassContext, PassInstrument, find_pass
 
 ALL = "all"
 
 
 def add_pass_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare them."""
-    level = parser.add_argument("-O", "--opt-level", type=int, choices=range(5), default=3, metavar="LEVEL")
-    level.help = "0 to 4 (default: 3); 4 adds passes that change the last digits"
+    level = parser.add_argument("-O", "--opt-level", type=int, choices=range(MAX_LEVEL + 1), default=3, metavar="LEVEL")
+    level.help = f"0 to {MAX_LEVEL} (default: 3); {MAX_LEVEL} adds passes that change the last digits"
     parser.add_argument("--pass-config", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
     parser.add_argument("--disabled-pass", default="", metavar="PASSES", help="passes not to run, comma separated")
     parser.add_argument("--required-pass", default="", metavar="PASSES", help="passes to run whatever the level")

@@ -11,16 +11,16 @@ import argparse
 from typing import Any
 
 from armillary.cli._console import note
-from armillary.errors import ConfigError
+from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
-from armillary.lazy import late, similar
-from armillary.relay.op import OPS
+from armillary.lazy import late
+from armillary.relay.op import get_op
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 
 to_mixed_precision = late("armillary.relay.transform.to_mixed_precision:to_mixed_precision")
 OPERATORS = ("nn.conv2d", "nn.dense")
-CALCULATION, SUMS = ("float16", "bfloat16", "float32"), ("float16", "bfloat16", "float32")
+TYPES = ("float16", "bfloat16", "float32")
 ALWAYS, QUIET = 0, 2  # a category, and what an operator without one means
 
 
@@ -28,11 +28,11 @@ def add_precision_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare them."""
     switch = parser.add_argument("--mixed-precision", action="store_true")
     switch.help = "compute in 16-bit floats what gains from it; inputs and outputs keep their types"
-    ops = parser.add_argument("--mixed-precision-ops", nargs="+", default=list(OPERATORS), metavar="OP")
+    ops = parser.add_argument("--mixed-precision-ops", nargs="+", default=OPERATORS, metavar="OP")
     ops.help = f"operators that compute so whatever their inputs are (default: {' '.join(OPERATORS)})"
-    kind = parser.add_argument("--mixed-precision-calculation-type", choices=CALCULATION, default="float16")
+    kind = parser.add_argument("--mixed-precision-calculation-type", choices=TYPES, default="float16")
     kind.help = "bfloat16 is faster where the processor multiplies it (AMX, AVX512-BF16, Arm's bf16); default: float16"
-    sums = parser.add_argument("--mixed-precision-acc-type", choices=SUMS, default="")
+    sums = parser.add_argument("--mixed-precision-acc-type", choices=TYPES, default="")
     sums.help = "type of their sums (default: float32 for bfloat16, else the calculation type)"
 
 
@@ -40,8 +40,9 @@ def check_precision(args: argparse.Namespace) -> None:
     """Refuse names that are no operators, sums of the other 16-bit type, and options that nothing would read."""
     kind, sums = args.mixed_precision_calculation_type, args.mixed_precision_acc_type
     if not args.mixed_precision:
-        if sums or kind != "float16" or args.mixed_precision_ops != list(OPERATORS):
-            raise ConfigError("--mixed-precision-… has no effect without --mixed-precision", hint="add it")
+        given = {"calculation-type": kind != "float16", "acc-type": sums, "ops": args.mixed_precision_ops != OPERATORS}
+        for name in filter(given.get, given):
+            raise ConfigError(f"--mixed-precision-{name} has no effect without --mixed-precision", hint="add it")
         return
     if sums not in ("", "float32", kind):
         raise ConfigError(
@@ -49,12 +50,10 @@ def check_precision(args: argparse.Namespace) -> None:
             hint="leave the option out, or say float32",
         )
     for name in args.mixed_precision_ops:
-        if name not in OPS:
-            close = similar(name, OPS, 3, 0.6)
-            raise ConfigError(
-                f"--mixed-precision-ops: there is no operator {name!r}",
-                hint=f"similar: {', '.join(close)}" if close else "docs/operators.md lists them",
-            )
+        try:
+            get_op(name)
+        except UnsupportedError as error:
+            raise ConfigError(f"--mixed-precision-ops: {error.message}", hint=error.hint) from None
 
 
 def in_mixed_precision(module: IRModule, args: argparse.Namespace) -> IRModule:

@@ -7,6 +7,7 @@ Invariant: nothing is downloaded, nothing falls back silently: what cannot be co
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -107,10 +108,23 @@ def _as_module(item: IRModule | Function) -> IRModule:
     if isinstance(item, IRModule):
         if "main" not in item:
             raise TypeMismatch("the module has no function main", hint="module['main'] = function")
+        for name in entries(item):
+            if isinstance(item[name], Function):
+                _check_names(name, item[name])
         return item
     if isinstance(item, Function):
-        return IRModule.from_expr(item)
+        return _as_module(IRModule.from_expr(item))
     raise TypeMismatch(f"relay.build takes an IRModule or a Function, got {type(item).__name__}")
+
+
+def _check_names(name: str, function: Function) -> None:
+    """Refuse parameters of one name, as inputs are set by name."""
+    for param, count in Counter(p.name_hint for p in function.params).items():
+        if count > 1:
+            raise TypeMismatch(
+                f"the function {name} has {count} parameters called %{param}, but inputs are set by name",
+                span=function.span, hint="give each relay.var a name of its own",
+            )  # fmt: skip
 
 
 def _one_target(target: Any, host: Any) -> Target:

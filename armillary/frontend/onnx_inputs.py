@@ -36,17 +36,21 @@ class InputBinder:
         self.source = source
         self.sequences = {n: None if s is None else [_as_shape(n, d) for d in s] for n, s in shapes.items() if _many(s)}
         self.shapes = {name: _as_shape(name, shape) for name, shape in shapes.items() if name not in self.sequences}
-        self.dtype, self.values = dtype, {name: np.asarray(_plain(value)) for name, value in values.items()}
+        self.dtypes = {n: _as_dtype(d) for n, d in dtype.items()} if isinstance(dtype, Mapping) else {}
+        self.dtype = DType("float32") if isinstance(dtype, Mapping) else _as_dtype(dtype)
+        self.values = {name: np.asarray(_plain(value)) for name, value in values.items()}
         self.symbols: dict[str, int] = {}
 
     def bind(self, inputs: Sequence[ValueInfoProto]) -> dict[str, Expr]:
         """A Var or Constant for each input, in order."""
         names = [value.name for value in inputs]
-        for given, what in ((self.shapes | self.sequences, "shape"), (self.values, "static_inputs")):
-            unknown = sorted(set(given) - set(names))
+        shapes = self.shapes | self.sequences
+        given: dict[str, Mapping[str, Any]] = {"shape": shapes, "value": self.values, "dtype": self.dtypes}
+        for what, by_name in given.items():
+            unknown = sorted(set(by_name) - set(names))
             if unknown:
                 raise ModelError(
-                    f"{what}= names {unknown[0]!r}, which is no input of the model",
+                    f"a {what} is given for {unknown[0]!r}, which is no input of the model",
                     span=Span(self.source), hint=f"its inputs are: {', '.join(names) or 'none'}",
                 )  # fmt: skip
         for value in inputs:
@@ -94,7 +98,7 @@ class InputBinder:
             return NOTHING
         many = kind.HasField("sequence_type")
         if given is None or many != isinstance(given, list):
-            raise TypeMismatch(f"{what}: shape= must be {'a list of shapes' if many else 'one shape'}", span=span)
+            raise TypeMismatch(f"{what} takes {'a list of shapes' if many else 'one shape'}", span=span)
         element = kind.sequence_type.elem_type if many else kind
         if not element.HasField("tensor_type"):
             raise UnsupportedError(f"{what} holds something other than tensors", span=span)
@@ -106,10 +110,13 @@ class InputBinder:
         return Tuple(made) if many else made[0]
 
     def _dtype(self, value: ValueInfoProto, span: Span) -> DType:
-        code = value.type.tensor_type.elem_type
-        if code:
-            return elem_dtype(code, f"input {value.name!r}", span)
-        return DType(self.dtype if isinstance(self.dtype, str) else self.dtype.get(value.name, "float32"))
+        code, given = value.type.tensor_type.elem_type, self.dtypes.get(value.name)
+        if not code:
+            return given or self.dtype
+        declared = elem_dtype(code, f"input {value.name!r}", span)
+        if given not in (None, declared):
+            raise TypeMismatch(f"input {value.name!r}: dtype= says {given}, the model declares {declared}", span=span)
+        return declared
 
     def _shape(self, value: ValueInfoProto, span: Span) -> tuple[int, ...]:
         if value.name in self.values:
@@ -118,8 +125,9 @@ class InputBinder:
             return self.shapes[value.name]
         if not value.type.tensor_type.HasField("shape"):
             raise UnsupportedError(
-                f"input {value.name!r} has no declared shape", span=span, hint=f"pass shape={{{value.name!r}: (…)}}"
-            )
+                f"input {value.name!r} has no declared shape",
+                span=span, hint=f"pass shape={{{value.name!r}: (…)}} (armc: --input-shapes \"{value.name}:[…]\")",
+            )  # fmt: skip
         return tuple(self._dim(value, index, span) for index in range(len(value.type.tensor_type.shape.dim)))
 
     def _dim(self, value: ValueInfoProto, index: int, span: Span) -> int:
@@ -173,6 +181,16 @@ def _many(shape: Any) -> bool:
     if shape is None:
         return True
     return isinstance(shape, list) and all(isinstance(dims, tuple | list) for dims in shape)
+
+
+def _as_dtype(given: Any) -> DType:  # Any: the name of a type, if it is right
+    try:
+        dtype = DType(given)
+        _ = dtype.numpy
+    except (TypeMismatch, TypeError):
+        hint = "give one for all inputs, or by name: float32, float16, bfloat16, int8 to int64, uint8 to uint64, bool"
+        raise TypeMismatch(f"dtype= is {given!r}, which is no type of a tensor", hint=hint) from None
+    return dtype
 
 
 def _as_shape(name: str, shape: Any) -> tuple[int, ...]:

@@ -42,7 +42,7 @@ def _resolved(dims: Mapping[str, Any], given: set[str], variant: dict[str, Any])
     unknown = sorted(set(variant) - set(dims) - symbols)
     if unknown:
         have = ", ".join([*dims, *sorted(symbols)]) or "none"
-        raise ModelError(f"variants= names {unknown[0]!r}, which is no input or dimension", hint=f"there are: {have}")
+        raise ModelError(f"a variant names {unknown[0]!r}, which is no input or dimension", hint=f"there are: {have}")
     made: Shapes = {}
     for name, declared in dims.items():
         if name in variant:

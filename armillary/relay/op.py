@@ -18,6 +18,7 @@ import numpy as np
 
 from armillary.errors import ConfigError, InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc
+from armillary.lazy import similar
 from armillary.record import record
 from armillary.relay.by_need import ByNeed, onnx_key
 from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
@@ -221,7 +222,9 @@ def get_op(name: str) -> Op:
     """The operator of that name."""
     if name not in OPS:
         close = sorted((n for n in OPS if name.split(".")[-1] in n), key=lambda n: (len(n), n))[:5]
-        raise UnsupportedError(f"there is no operator {name!r}", hint=f"similar: {', '.join(close)}" if close else "")
+        close = close or similar(name, OPS, 3, 0.6)
+        hint = f"similar: {', '.join(close)}" if close else "docs/operators.md lists them"
+        raise UnsupportedError(f"there is no operator {name!r}", hint=hint)
     return OPS[name]
 
 

@@ -114,7 +114,10 @@ class _Reader:
         attrs: list[tuple[str, Any]] = []
         while not self.cursor.accept(")"):
             if self.cursor.token.text.startswith("%"):
+                token = self.cursor.token
                 params.append(self.variable())
+                if params[-1].name_hint in self.env[-1]:
+                    raise self.error_at(token, f"two parameters are called %{params[-1].name_hint}", "rename one")
                 self.bind(params[-1])
             else:
                 key = self.cursor.string() if self.cursor.token.kind == "string" else self.cursor.name("a parameter")
@@ -201,7 +204,7 @@ class _Reader:
         start, span = self.cursor.token, self.cursor.span()
         args, named = self.arguments()
         if len(args) < 3 or set(named) != {"states", "trips"} or not all(type(n) is int for n in named.values()):
-            raise self.error_at(start, "expected loop(body, limit, condition, values…, states=N, trips=N)")
+            raise self.error_at(start, "a loop is written loop(body, limit, condition, values…, states=N, trips=N)")
         if not 0 <= named["states"] <= len(args) - 3:
             raise self.error_at(start, f"a loop of {named['states']} states has {len(args) - 3} values")
         return Loop(args[0], args[1], args[2], tuple(args[3:]), named["states"], named["trips"], span)

@@ -125,9 +125,10 @@ class Cursor:
         return Span(self.source, "", self.token.line, self.token.column)
 
     def error(self, message: str) -> ParseError:
-        """A ParseError at the current token, showing the line with a caret."""
-        found = self.token.text or "the end of the text"
+        """A ParseError at the current token, with the line and a caret; what is there, if it `expected` others."""
+        if message.startswith("expected"):
+            message += f", found {self.token.text or 'the end of the text'!r}"
         lines = self.text.split("\n")
         line = lines[self.token.line - 1] if self.token.line <= len(lines) else ""
         caret = " " * (self.token.column - 1) + "^"
-        return ParseError(f"{message}, found {found!r}\n    {line}\n    {caret}", span=self.span())
+        return ParseError(f"{message}\n    {line}\n    {caret}", span=self.span())

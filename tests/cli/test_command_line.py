@@ -91,6 +91,20 @@ def test_a_parse_error_shows_file_line_and_column(tmp_path: Path, capsys: pytest
     assert f"{tmp_path / 'bad.relay'}:2:" in capsys.readouterr().err
 
 
+def test_a_parse_error_says_what_was_found_only_where_it_wanted_something_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for body, told in (
+        ("nn.rleu(%x)", "there is no operator 'nn.rleu'\n"), ("%z", "%z is not defined here\n"),
+        ("add(%x 1f)", "expected ',', found '1f'\n"),
+    ):  # fmt: skip
+        (tmp_path / "bad.relay").write_text(f"def @main(%x: Tensor[(2,), float32]) {{ {body} }}\n")
+        assert main(["opt", str(tmp_path / "bad.relay"), "-p", "infer-type"]) == 4
+        err = capsys.readouterr().err
+        assert err.startswith(f"Error: {told}")
+        assert ("similar: nn.relu" in err) == ("rleu" in body)
+
+
 def test_opt_runs_passes_on_relay_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "m.relay").write_text(RELAY)
     assert main(["opt", str(tmp_path / "m.relay"), "-p", "fold-constant{max-bytes=64},infer-type"]) == 0

@@ -95,7 +95,9 @@ def test_dumped_code_lies_beside_the_package(model: Path, tmp_path: Path) -> Non
         (["--target", "toaster"], "toaster"),
         ([], "symbolic"),
         (["--input-shapes", "x:3"], "--input-shapes"),
+        (["--input-shapes", "z:[1,6]"], "a shape is given for 'z', which is no input of the model"),
         (["--input-shapes", "z:[1,6]"], "its inputs are: x"),
+        (["--variants", "bacth=4"], "a variant names 'bacth', which is no input or dimension"),
     ],
 )
 def test_a_refused_compilation_says_why_and_leaves_no_file(
@@ -107,6 +109,7 @@ def test_a_refused_compilation_says_why_and_leaves_no_file(
     assert main(["compile", str(model), *shapes, *arguments]) == 4
     err = capsys.readouterr().err
     assert message in err and "Traceback" not in err
+    assert "shape=" not in err.partition("hint")[0] and "variants=" not in err.partition("hint")[0]  # of scripts
     assert [p.name for p in tmp_path.iterdir()] == ["tiny.onnx"]
 
 
@@ -127,6 +130,24 @@ def test_run_refuses_what_is_no_package(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["run", str(tmp_path / "bad.so")]) == 4
     assert main(["run", str(tmp_path / "none.tar")]) == 4
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_package_that_cannot_be_read_is_said_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "net.tar"
+    package.mkdir()
+    assert main(["run", str(package)]) == 4
+    assert capsys.readouterr().err == f"Error: {package}: the package cannot be read: Is a directory\n"
+
+    def refuse(self: Path, mode: str) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "open", refuse)  # an administrator may read all
+    assert main(["run", str(package)]) == 4
+    told = capsys.readouterr().err
+    assert "net.tar: the package cannot be read: Permission denied" in told and "Errno" not in told
+    assert "hint: ls -l shows who may read it" in told
 
 
 def test_run_without_options_says_what_came_out(

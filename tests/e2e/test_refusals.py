@@ -92,6 +92,7 @@ def test_a_function_that_reads_what_it_does_not_list() -> None:
         (lambda: relay.frontend.from_onnx(b"", opset="x"), ModelError, "opset= is 'x', wanted a whole number"),
         (lambda: build(_relu(2), "llvm", params=[1]), TypeMismatch, "params are list, wanted a dictionary"),
         (lambda: armillary.transform.PassContext(config=[1]), ConfigError, "config is [1], wanted a dictionary"),
+        (lambda: armillary.transform.PassContext(opt_level=99), ConfigError, "opt_level is 99, wanted 0 to 4"),
         (lambda: armillary.transform.PassContext(required_pass=[1]), ConfigError, "1 is no name of a pass"),
         (lambda: build(_relu(2), "llvm").export_library(None), ConfigError, "the file is None, wanted its path"),
         (lambda: armillary.runtime.load_module(None), TypeMismatch, "named by its path, got NoneType"),
@@ -106,12 +107,41 @@ def test_arguments_of_another_kind(use: Callable[[], Any], error: type[Exception
     assert text in str(caught.value)
 
 
+def test_a_function_with_two_parameters_of_one_name() -> None:
+    one, two = (var("x", shape=(2,)) for _ in range(2))
+    twins = Function((one, two), call("add", one, two))
+    for item in (twins, IRModule.from_expr(twins)):
+        _refused(TypeMismatch, "the function main has 2 parameters called %x, but inputs are set by name", item, "llvm")
+    text = "def @main(%x: Tensor[(2,), float32], %x: Tensor[(2,), float32]) { %x }"
+    with pytest.raises(ParseError, match="two parameters are called %x") as caught:
+        relay.fromtext(text)
+    assert caught.value.span is not None and caught.value.span.column == text.rindex("%x:") + 1
+
+
+def onnx_relu() -> Any:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 4]) for n in "xy")
+    return helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y]))
+
+
 @pytest.mark.parametrize("shape", [[1, 2], "x", {"x": (1.5, 4)}, {"x": "ab"}])
 def test_shapes_of_inputs_that_are_none(shape: Any) -> None:
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 4]) for n in "xy")
-    model = helper.make_model(helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y]))
     with pytest.raises(TypeMismatch, match=r"(?s)shape=.*(by name|a whole number)"):
-        relay.frontend.from_onnx(model, shape=shape)
+        relay.frontend.from_onnx(onnx_relu(), shape=shape)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text"),
+    [
+        ("flaot32", "dtype= is 'flaot32', which is no type of a tensor"), ("handle", "dtype= is 'handle', which is no"),
+        (np.float32, "which is no type of a tensor"), ({"x": 4}, "dtype= is 4, which is no type of a tensor"),
+        ({"z": "int8"}, "a dtype is given for 'z', which is no input of the model"),
+        ({"x": "int8"}, "input 'x': dtype= says int8, the model declares float32"),
+    ],
+)  # fmt: skip
+def test_types_of_inputs_that_are_none(dtype: Any, text: str) -> None:
+    with pytest.raises((TypeMismatch, ModelError)) as caught:
+        relay.frontend.from_onnx(onnx_relu(), shape={"x": (2, 4)}, dtype=dtype)
+    assert text in str(caught.value)
 
 
 def test_operator_that_nothing_computes() -> None:
