@@ -34,7 +34,7 @@ _get_op = late("armillary.relay.op:get_op")  # for `a + b`
 class Expr(Node):
     """Base of graph expressions; `a + b` builds a call, `a[i]` and `x, y = a` take the fields of a tuple."""
 
-    __slots__ = ("_type",)
+    __slots__ = ("_inner_order", "_type")  # of a function: relay/walk.py; relay/infer.py
     _printer: ClassVar[str] = "armillary.relay.printer:astext"
 
     @property

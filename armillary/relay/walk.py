@@ -39,7 +39,21 @@ def children(expr: Expr) -> Sequence[Expr]:
 
 
 def post_order(root: Expr, enter: Callable[[Expr], bool] | None = None) -> list[Expr]:
-    """Every expression below `root` once, children first; `enter(e)` False keeps out of e's children."""
+    """Every expression below `root` once, children first; `enter(e)` False keeps out of e's children.
+
+    A function keeps the order that passes ask for, one after another: most of them change nothing.
+    """
+    if enter is not not_primitive or type(root) is not Function:
+        return _walked(root, enter)
+    try:
+        inside: list[Expr] = root._inner_order  # type: ignore[attr-defined]
+    except AttributeError:
+        inside = _walked(root, enter)[:-1]  # with itself in it, a function would not end with its last use
+        object.__setattr__(root, "_inner_order", inside)
+    return [*inside, root]
+
+
+def _walked(root: Expr, enter: Callable[[Expr], bool] | None) -> list[Expr]:
     seen: set[int] = set()
     order: list[Expr] = []
     stack: list[Expr | None] = [root]  # behind None stands an expression whose children are in order
@@ -139,7 +153,8 @@ def rewrite(
 
     moved = {key for key, new in memo.items() if id(new) != key}  # what has another form now
     for expr in post_order(root, enter):
-        rebuilt = expr if moved.isdisjoint(map(id, children(expr))) else map_children(expr, get)
+        is_kept = not moved or moved.isdisjoint(map(id, children(expr)))
+        rebuilt = expr if is_kept else map_children(expr, get)
         changed = rule(rebuilt)
         made = memo[id(expr)] = rebuilt if changed is None else changed
         if made is not expr:

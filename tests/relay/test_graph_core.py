@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -15,6 +18,7 @@ from armillary.relay.expr import Call, Expr, Function, If, Let, Tuple, TupleGetI
 from armillary.relay.infer import infer_type
 from armillary.relay.layout import choose_block, layout
 from armillary.relay.types import FuncType, TupleType, tensor_type
+from armillary.relay.walk import not_primitive, post_order
 
 X = var("x", shape=(2, 3))
 
@@ -117,6 +121,23 @@ def test_variables_are_told_apart() -> None:
     assert set(bound_vars(f)) == {X, v}
     assert set(all_vars(f)) == {X, y, v}
     assert op_frequency(f) == {"add": 1}
+
+
+def test_a_function_keeps_its_order_and_ends_with_its_last_use() -> None:
+    inner = Function((x := var("x", shape=(2, 3)),), relay.nn.relu(x), None, (("Primitive", 1),))
+    function = Function((X,), relay.add(Call(inner, (X,)), relay.nn.relu(X)))
+    first = post_order(function, not_primitive)
+    assert first == post_order(function, lambda e: e is not inner) and first[-1] is function and x not in first
+    assert post_order(function).index(x) >= 0, "another question has another answer"
+    first.clear()  # it is the caller's
+    assert len(post_order(function, not_primitive)) == len(post_order(function)) - 2
+    left = weakref.ref(function)
+    gc.disable()  # which would find a function that holds itself
+    try:
+        del function
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_post_order_visit_sees_operators_and_arguments_first() -> None:

@@ -44,9 +44,10 @@ def on_functions(module: IRModule, change: Callable[[Function], Expr | None]) ->
 def rewrite_module(module: IRModule, *rules: Callable[[Expr], Expr | None]) -> IRModule:
     """Rewrite every function bottom-up by the first rule that applies to each node."""
 
-    def rule(expr: Expr) -> Expr | None:
+    def first(expr: Expr) -> Expr | None:
         return next((new for r in rules if (new := r(expr)) is not None), None)
 
+    rule = rules[0] if len(rules) == 1 else first
     return on_functions(module, lambda function: rewrite(function, rule, not_primitive))
 
 

@@ -55,7 +55,7 @@ def _fold_function(function: Function, fold_qnn: bool, max_bytes: int) -> Expr:
 
 def _fold(root: Expr, fold_qnn: bool, max_bytes: int) -> Expr:
     memo: dict[int, Expr] = {}
-    lets = {id(e.var): e.value for e in post_order(root) if isinstance(e, Let)}
+    lets = {id(e.var): e.value for e in post_order(root, not_primitive) if isinstance(e, Let)}
 
     def rule(expr: Expr) -> Expr | None:
         match expr:
@@ -71,7 +71,8 @@ def _fold(root: Expr, fold_qnn: bool, max_bytes: int) -> Expr:
                 return pick_field(expr)
 
     folded = rewrite(root, rule, not_primitive, memo)
-    return rewrite(folded, settled, not_primitive) if any(map(_is_waiting, post_order(folded))) else folded
+    is_done = not any(map(_is_waiting, post_order(folded, not_primitive)))
+    return folded if is_done else rewrite(folded, settled, not_primitive)
 
 
 def _is_waiting(expr: Expr) -> bool:
