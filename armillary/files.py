@@ -1,10 +1,10 @@
 """Writing files: whole or not at all.
 
 In: paths and what to put there. Out: files. Invariant: readers see the old content or the new, never a part, and what
-fails leaves nothing behind; it is an ArtifactError that names the path, the reason and what to do. Temporary files and
-folders are locked while somebody uses them: what a killed process left goes when the next one writes there. Where the
-output is no ordinary file (a pipe, /dev/null) it is written as it comes. Needs the standard library only: the build
-backend uses it before anything is installed.
+fails leaves nothing behind; it is an ArtifactError that names the path, the reason and what to do. Temporary files are
+in folders that are locked while somebody uses them: what a killed process left goes when the next one writes there.
+Where the output is no ordinary file (a pipe, /dev/null) it is written as it comes. Needs the standard library only: the
+build backend uses it before anything is installed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import io
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -29,6 +29,7 @@ _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 _ELSEWHERE = "name a folder that may be written to"
 _SCRATCH = "TMPDIR names the folder of temporary files"
 _SCRATCH_PREFIX = "armillary-scratch-"
+_FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY
 _HINTS = {
     errno.ENOSPC: "make room on that disk, or write to another one",
     errno.EDQUOT: "make room on that disk, or write to another one",
@@ -67,64 +68,45 @@ def _is_special(target: Path) -> bool:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[Path]:
-    """A new file beside `path` that takes its place when the block ends well; `mode` as the umask leaves it.
+    """A file to make, which takes the place of `path` when the block ends well; `mode` as the umask leaves it.
 
-    The block may put another file under that name, as linkers do.
+    It lies beside `path` in a folder of its own, which is locked: a linker makes a file anew that it finds.
     """
-    with _replacing(path, mode, "", _made_file) as temporary:
-        yield temporary
+    check_writable(path)
+    target = Path(os.path.realpath(path))  # a link stays a link
+    prefix = f".{target.name}.part-"
+    try:
+        _sweep(str(target.parent), prefix)
+        with _held_folder(prefix, target.parent) as folder:
+            made = folder / target.name
+            yield made
+            os.chmod(made, mode & ~_umask())
+            os.replace(made, target)
+    except OSError as error:
+        raise unwritable(path, error) from None
 
 
 @contextmanager
-def _replacing(
-    path: str | os.PathLike[str], mode: int, mark: str, make: Callable[[Path, str], tuple[str, int]]
-) -> Iterator[Path]:
-    check_writable(path)
-    target = Path(os.path.realpath(path))  # a link stays a link
-    temporary, handle = None, None
+def _held_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
+    """A folder whose name begins so, in `parent` or among temporary ones; gone when the block ends.
+
+    It is in use while its lock is held: until the block or the process ends.
+    """
+    handle = None
+    while handle is None:
+        name = tempfile.mkdtemp(prefix=prefix, dir=parent)
+        handle = _locked(name)
     try:
-        temporary, handle = make(target.parent, f".{target.name}.{mark}")
-        yield Path(temporary)
-        os.chmod(temporary, mode & ~_umask())
-        os.replace(temporary, target)
-        temporary = None
-    except OSError as error:
-        raise unwritable(path, error) from None
+        yield Path(name)
     finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        if handle is not None:
-            os.close(handle)
-
-
-def _made_file(folder: Path, prefix: str) -> tuple[str, int]:
-    handle, name = tempfile.mkstemp(prefix=prefix, dir=folder)
-    return name, handle
-
-
-def _held_file(folder: Path, prefix: str) -> tuple[str, int]:
-    _sweep(str(folder), prefix)
-    return _held(lambda: _closed(*_made_file(folder, prefix)))
-
-
-def _closed(name: str, handle: int) -> str:
-    os.close(handle)
-    return name
-
-
-def _held(make: Callable[[], str]) -> tuple[str, int]:
-    """What `make` makes, and the descriptor with the lock that says, until it is closed or its process ends: in use."""
-    while True:
-        path = make()
-        handle = _locked(path)
-        if handle is not None:
-            return path, handle
+        shutil.rmtree(name, ignore_errors=True)
+        os.close(handle)
 
 
 def _locked(path: str) -> int | None:
-    """The descriptor; None where somebody swept between making and locking."""
+    """The descriptor with the lock; None where somebody swept between making and locking."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        handle = os.open(path, _FOLDER)
     except FileNotFoundError:
         return None
     with suppress(OSError):  # a file system without locks: nobody sweeps there either
@@ -136,13 +118,13 @@ def _locked(path: str) -> int | None:
     return None
 
 
-def _sweep(folder: str, prefix: str) -> None:
-    """Remove what killed processes of this user left there under names that begin so."""
-    with suppress(OSError), os.scandir(folder) as entries:
+def _sweep(parent: str, prefix: str) -> None:
+    """Remove the folders that killed processes of this user left there under names that begin so."""
+    with suppress(OSError), os.scandir(parent) as entries:
         left = [entry.path for entry in entries if entry.name.startswith(prefix)]
         for path in left:
-            with suppress(OSError):  # gone, or not ours to open
-                handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with suppress(OSError):  # gone, no folder, or not ours to open
+                handle = os.open(path, _FOLDER)
                 try:
                     _remove_if_left(path, handle)
                 finally:
@@ -151,13 +133,9 @@ def _sweep(folder: str, prefix: str) -> None:
 
 def _remove_if_left(path: str, handle: int) -> None:
     """OSError where it is in use."""
-    if os.fstat(handle).st_uid != os.geteuid():
-        return
-    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    if os.path.isdir(path):
+    if os.fstat(handle).st_uid == os.geteuid():
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(path, ignore_errors=True)
-    else:
-        os.unlink(path)
 
 
 def _umask() -> int:
@@ -178,7 +156,7 @@ def written_atomically(path: str | os.PathLike[str], mode: int = 0o666, size: in
             yield whole
             _write_through(Path(path), whole)
         return
-    with _replacing(path, mode, "part-", _held_file) as temporary, temporary.open("wb") as stream:
+    with replacing(path, mode) as made, made.open("wb") as stream:
         if size >= _LARGE_FILE:
             _reserve(stream.fileno(), size)
         yield stream
@@ -224,17 +202,16 @@ _sweep_scratch = functools.cache(_sweep)  # once for each process
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """A temporary folder, gone when the block ends."""
-    try:
-        _sweep_scratch(tempfile.gettempdir(), _SCRATCH_PREFIX)
-        name, handle = _held(lambda: tempfile.mkdtemp(prefix=_SCRATCH_PREFIX))
-    except OSError as error:
-        raise unwritable(error.filename or "the folder of temporary files", error, _SCRATCH) from None
-    try:
-        yield Path(name)
-    except OSError as error:
-        if error.errno not in _HINTS or not str(error.filename or name).startswith(name):  # somebody else's
-            raise
-        raise unwritable(error.filename or tempfile.gettempdir(), error, _SCRATCH) from None
-    finally:
-        shutil.rmtree(name, ignore_errors=True)
-        os.close(handle)
+    with ExitStack() as stack:
+        try:
+            _sweep_scratch(tempfile.gettempdir(), _SCRATCH_PREFIX)
+            folder = stack.enter_context(_held_folder(_SCRATCH_PREFIX))
+        except OSError as error:
+            raise unwritable(error.filename or "the folder of temporary files", error, _SCRATCH) from None
+        try:
+            yield folder
+        except OSError as error:
+            is_ours = error.errno in _HINTS and str(error.filename or folder).startswith(str(folder))
+            if not is_ours:
+                raise
+            raise unwritable(error.filename or tempfile.gettempdir(), error, _SCRATCH) from None

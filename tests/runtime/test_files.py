@@ -79,7 +79,7 @@ def test_no_temporary_file_can_be_made(tmp_path: Path, monkeypatch: pytest.Monke
     def refuse(**_: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
     with pytest.raises(ArtifactError, match="Read-only"), replacing(tmp_path / "file"):
         raise AssertionError("nothing to write to")
 
@@ -121,11 +121,14 @@ def test_a_folder_where_a_file_is_and_a_full_scratch_folder_are_refused(tmp_path
 
 _BUSY = """
 import sys
-from armillary.files import scratch_folder, written_atomically
-with scratch_folder() as folder, written_atomically(sys.argv[1]) as stream:
+from armillary.files import replacing, scratch_folder, written_atomically
+with scratch_folder() as folder, written_atomically(sys.argv[1]) as stream, replacing(sys.argv[1]) as linked:
     (folder / "x").write_text("1")
     stream.write(b"half")
     stream.flush()
+    linked.write_bytes(b"half")
+    linked.unlink()
+    linked.write_bytes(b"another file")
     print(folder, flush=True)
     sys.stdin.read()
 """
@@ -157,10 +160,10 @@ def test_what_a_killed_process_left_goes_and_what_a_live_one_uses_stays(
                 write_atomic(out, b"whole")
 
         write()
-        assert (folder / "x").exists() and len(os.listdir(out.parent)) == 2
+        assert (folder / "x").exists() and len(os.listdir(out.parent)) == 3
         process.send_signal(end)
         process.wait(60)
-        assert (folder / "x").exists() and len(os.listdir(out.parent)) == 2
+        assert (folder / "x").exists() and len(os.listdir(out.parent)) == 3
         write()
     assert set(os.listdir(temporary)) == others and os.listdir(out.parent) == ["file"]
     assert out.read_bytes() == b"whole" and tmp_path.is_dir()
