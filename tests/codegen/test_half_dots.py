@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 from harness import compiled, run
-from words import WORDS, Words
+from words import ARM, WORDS, Words, product_of_rows
 
 from armillary import te
-from armillary.config import setting
 from armillary.errors import TypeMismatch
 from armillary.target.cpu import cpu_model
 from armillary.tir import expr as E
@@ -26,7 +23,6 @@ HERE = (
     "llvm", "llvm -mcpu=znver4", "llvm -mcpu=cooperlake", "llvm -mcpu=skylake-avx512", "llvm -mcpu=haswell",
     "llvm -mcpu=x86-64", "c",
 )  # fmt: skip
-ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu="
 HALVES = Words(2, "two_halves", "dot_halves", "float32")
 BFLOAT = ml_dtypes.bfloat16
 
@@ -99,18 +95,11 @@ def test_halves_side_by_side_are_loaded_as_words() -> None:
 @pytest.mark.parametrize("vector", [False, True])
 def test_words_in_a_schedule_are_halves_of_a_row_or_of_two_rows(vector: bool, target: str) -> None:
     """A product whose right side lies by rows (words across)."""
-    a, b = te.placeholder((3, 8), "bfloat16", "a"), te.placeholder((8, 16), "bfloat16", "b")
-    k = te.reduce_axis((0, 4), "k")
 
-    def element(i: Any, j: Any) -> Any:
-        left, right = two_halves(a(i, k * 2), a(i, k * 2 + 1)), two_halves(b(k * 2, j), b(k * 2 + 1, j))
-        return te.sum(dot_halves(left, right), axis=k)
+    def term(left: list[Any], right: list[Any]) -> Any:
+        return dot_halves(two_halves(*left), two_halves(*right))
 
-    c = te.compute((3, 16), element, "c")
-    schedule = te.create_schedule(c.op)
-    if vector:
-        schedule[c].vectorize(c.op.axis[1])
-    function = lower_function(te.lower_schedule(schedule, [a, b, c], "f"))
+    function = lower_function(te.lower_schedule(*product_of_rows("bfloat16", "bfloat16", 2, term, vector), "f"))
     rng = np.random.default_rng(11)
     arrays = [rng.standard_normal(shape).astype(BFLOAT) for shape in ((3, 8), (8, 16))]
     got = np.zeros((3, 16), np.float32)
@@ -143,34 +132,8 @@ def test_the_model_of_arm_knows_which_processors_multiply_halves() -> None:
     assert not cpu_model(ARM + "cortex-a76").has_half_dots and cpu_model(ARM + "neoverse-n2").has_half_dots
 
 
-MAIN = r"""
-#include <stdint.h>
-#include <stdio.h>
-int32_t f0__p0(void *const *data, const int64_t *vars, int64_t begin, int64_t end, int64_t thread);
-static uint16_t a[96], b[96];
-static float sums[48], one[48];
-int main(void) {
-  if (fread(a, 2, 96, stdin) != 96 || fread(b, 2, 96, stdin) != 96 || fread(sums, 4, 48, stdin) != 48) return 1;
-  void *data[] = {a, b, sums, one, 0, 0};
-  if (f0__p0(data, 0, 0, %d, 0)) return 2;
-  for (int i = 0; i < 48; ++i) printf("%%.9g %%.9g ", sums[i], one[i]);
-  return 0;
-}
-"""
-
-
 @pytest.mark.parametrize("cpu", ["cortex-a76", "neoverse-n2"])
 def test_products_of_halves_on_aarch64_under_emulation(cpu: str, tmp_path: Path) -> None:
-    if not (shutil.which("aarch64-linux-gnu-gcc") and shutil.which("qemu-aarch64-static")):
-        assert not setting("CI"), "CI lacks the aarch64 compiler or qemu"
-        pytest.skip("needs aarch64-linux-gnu-gcc and qemu-aarch64-static")
-    module, arrays = compiled([HALVES.program("bfloat16", "bfloat16", 16)], ARM + cpu), inputs()
-    (tmp_path / "main.c").write_text(MAIN % (WORDS // 16))
-    (tmp_path / "k.o").write_bytes(module.objects[0])
-    command = ["aarch64-linux-gnu-gcc", "-static", "-O1", "main.c", "k.o", "-o", "run"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    given = b"".join(v.tobytes() for v in arrays[:3])
-    run_it = ["qemu-aarch64-static", "-cpu", "max", "run"]
-    done = subprocess.run(run_it, cwd=tmp_path, input=given, capture_output=True, check=True)
-    got = np.array(done.stdout.split(), np.float64).reshape(-1, 2).T
+    arrays = inputs()
+    got = HALVES.emulated("bfloat16", "bfloat16", cpu, arrays, tmp_path)
     assert_close([*arrays[:2], *got], arrays, cpu)

@@ -1,18 +1,42 @@
 """The loop program by which dot products of words are tested: of four bytes, or of two bfloat16.
 
-In: types of the numbers, the intrinsics. Out: a function of two arrays of numbers and two of sums, one word an element.
+In: types of the numbers, the intrinsics. Out: a function of two arrays of numbers and two of sums, one word an element;
+what it gives on AArch64; a product of two matrices by such words.
 """
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pytest
+from harness import compiled
+
+from armillary import te
+from armillary.config import setting
 from armillary.dtype import DType
 from armillary.tir import build as B
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 
 WORDS = 48
+ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu="
+MAIN = r"""
+#include <stdint.h>
+#include <stdio.h>
+int32_t f0__p0(void *const *data, const int64_t *vars, int64_t begin, int64_t end, int64_t thread);
+static uint32_t words[4][48]; /* left, right, sums of pairs, sums with the first */
+int main(void) {
+  if (fread(words, 4, 3 * 48, stdin) != 3 * 48) return 1;
+  void *data[] = {words[0], words[1], words[2], words[3], 0, 0};
+  return f0__p0(data, 0, 0, 3, 0) || fwrite(words[2], 4, 2 * 48, stdout) != 2 * 48;
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -49,3 +73,36 @@ class Words:
         )
         loop = S.For(i, B.int32(0), B.int32(WORDS // lanes), S.LoopKind.PARALLEL, body)
         return S.PrimFunc((a, b, sums, one), loop)
+
+    def emulated(self, x: str, y: str, cpu: str, arrays: list[Any], folder: Path) -> Any:  # Any: numpy arrays
+        """Both sums that the program of 16 lanes gives on an AArch64 processor, under qemu."""
+        if not (shutil.which("aarch64-linux-gnu-gcc") and shutil.which("qemu-aarch64-static")):
+            assert not setting("CI"), "CI lacks the aarch64 compiler or qemu"
+            pytest.skip("needs aarch64-linux-gnu-gcc and qemu-aarch64-static")
+        module = compiled([self.program(x, y, 16)], ARM + cpu)
+        (folder / "main.c").write_text(MAIN)
+        (folder / "k.o").write_bytes(module.objects[0])
+        command = ["aarch64-linux-gnu-gcc", "-static", "-O1", "main.c", "k.o", "-o", "run"]
+        subprocess.run(command, cwd=folder, check=True)
+        given = b"".join(v.tobytes() for v in arrays[:3])
+        run_it = ["qemu-aarch64-static", "-cpu", "max", "run"]
+        done = subprocess.run(run_it, cwd=folder, input=given, capture_output=True, check=True)
+        return np.frombuffer(done.stdout, self.sums).reshape(2, WORDS)
+
+
+def product_of_rows(
+    x: str, y: str, size: int, term: Callable[[list[Any], list[Any]], Any], vector: bool
+) -> tuple[te.Schedule, list[te.Tensor]]:  # Any: expressions
+    """(3, 8) times (8, 16) by words of `size` numbers, those of the right side from as many rows."""
+    a, b = te.placeholder((3, 8), x, "a"), te.placeholder((8, 16), y, "b")
+    k = te.reduce_axis((0, 8 // size), "k")
+
+    def element(i: Any, j: Any) -> Any:
+        places = [k * size + n for n in range(size)]
+        return te.sum(term([a(i, at) for at in places], [b(at, j) for at in places]), axis=k)
+
+    c = te.compute((3, 16), element, "c")
+    schedule = te.create_schedule(c.op)
+    if vector:
+        schedule[c].vectorize(c.op.axis[1])
+    return schedule, [a, b, c]

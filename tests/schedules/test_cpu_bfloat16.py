@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from runnable import targets
 
 import armillary
 from armillary import relay
@@ -16,19 +17,11 @@ from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Expr, Function, const
 from armillary.relay.transform.pipeline import optimize
-from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 
 TILES, DOTS, NEITHER = "llvm -mcpu=sapphirerapids", "llvm -mcpu=znver4", "llvm -mcpu=haswell"
-HERE = cpu_model("llvm")
 RNG = np.random.default_rng(5)
 Array = np.ndarray[Any, Any]
-
-
-def targets(*names: str) -> list[Any]:
-    """Those whose code runs here; the others are skipped by name."""
-    can = {name: cpu_model(name).features <= HERE.features for name in names}
-    return [pytest.param(n, marks=pytest.mark.skipif(not can[n], reason="not the processor for it")) for n in names]
 
 
 def rounded(x: Array) -> Array:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from runnable import targets
 
 import armillary
 from armillary import relay
@@ -14,19 +15,11 @@ from armillary.contrib.graph_executor import GraphModule
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Expr, Function, const
-from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 
 VNNI, PAIRS = "llvm -mcpu=znver4", "llvm -mcpu=haswell"
 TILES = "llvm -mcpu=sapphirerapids"
-HERE = cpu_model("llvm")
 SIGNS = [(x, y) for x in ("uint8", "int8") for y in ("uint8", "int8")]
-
-
-def targets(*names: str) -> list[Any]:
-    """Those whose code runs here; the others are skipped by name."""
-    can = {name: cpu_model(name).features <= HERE.features for name in names}
-    return [pytest.param(n, marks=pytest.mark.skipif(not can[n], reason="not the processor for it")) for n in names]
 
 
 def extreme(dtype: str, *shape: int, seed: int = 0) -> np.ndarray[Any, Any]:

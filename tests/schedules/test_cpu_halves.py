@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from runnable import targets
 
 import armillary
 from armillary import relay
@@ -21,15 +22,8 @@ from armillary.transform import PassContext
 
 TILES, PAIRS, PLAIN = "llvm -mcpu=sapphirerapids", "llvm -mcpu=znver4", "llvm -mcpu=haswell"
 ARM = "llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n2"
-HERE = cpu_model("llvm")
 BFLOAT = ml_dtypes.bfloat16
 SMALL = 2.0**-20  # how far float32 sums may be off, of the sum of the products' sizes: orders differ, and each rounds
-
-
-def targets(*names: str) -> list[Any]:
-    """Those whose code runs here; the others are skipped by name."""
-    can = {name: cpu_model(name).features <= HERE.features for name in names}
-    return [pytest.param(n, marks=pytest.mark.skipif(not can[n], reason="not the processor for it")) for n in names]
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
