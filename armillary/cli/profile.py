@@ -35,7 +35,7 @@ from armillary.errors import ArtifactError, Span
 from armillary.files import check_writable, write_atomic
 from armillary.runtime import cpu, load_module
 from armillary.runtime.threads import config_threadpool
-from armillary.transform import PassContext
+from armillary.transform import MAX_LEVEL, PassContext
 
 PACKAGES = (".so", ".tar")
 NAME = 36  # letters of a kernel's name in the table
@@ -53,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the figures")
     parser.add_argument("--measure-roof", action="store_true", help="measure this machine again")
     parser.add_argument("--target", default="llvm -mcpu=native", help="of a model (default: llvm -mcpu=native)")
-    parser.add_argument("-O", "--opt-level", type=int, choices=range(4), default=3, help="of a model (default: 3)")
+    parser.add_argument("-O", "--opt-level", type=int, choices=range(MAX_LEVEL + 1), default=3, metavar="LEVEL",
+                        help=f"of a model: 0 to {MAX_LEVEL} (default: 3)")  # fmt: skip
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='of a model: "data:[1,3,224,224]"')
     parser.add_argument("--pass-config", action="append", default=[], metavar="NAME=VALUE", help="of a model")
 

@@ -24,7 +24,7 @@ from armillary.cli._model import comma_list, count, fraction, input_shapes, load
 from armillary.cli.run import read_npz
 from armillary.driver.doctor import Comparison, Diagnosis, Tolerance, diagnose, dump
 from armillary.driver.doctor_subject import Arrays, Subject, checked_inputs, onnx_subject, relay_subject
-from armillary.transform import PassContext
+from armillary.transform import MAX_LEVEL, PassContext
 
 DIFFERENT = 2
 
@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc verify`."""
     parser.add_argument("FILE", help="the model: .onnx, .relay, or - for Relay text on stdin")
     parser.add_argument("--target", default="llvm -mcpu=native", help='default: "llvm -mcpu=native"')
-    parser.add_argument("-O", "--opt-level", type=int, choices=range(4), default=3, help="0 to 3 (default: 3)")
+    parser.add_argument("-O", "--opt-level", type=int, choices=range(MAX_LEVEL + 1), default=3, metavar="LEVEL",
+                        help=f"0 to {MAX_LEVEL} (default: 3)")  # fmt: skip
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='"data:[1,3,224,224] mask:[1,224]"')
     parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name (default: seeded random numbers)")
     parser.add_argument("--seed", type=count, default=0, help="for the inputs that are not given (default: 0)")

@@ -177,6 +177,14 @@ def test_numbers_out_of_range_are_wrong_command_lines(
     assert caught.value.code == 1 and wanted in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["compile", "profile", "verify"])
+def test_every_level_of_a_build_is_one_of_the_command_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [_parser([command]).parse_args([command, "x.onnx", "-O", str(k)]).opt_level for k in range(5)] == [*range(5)]
+    with pytest.raises(SystemExit):
+        _parser([command]).parse_args([command, "x.onnx", "-O", "5"])
+    assert "invalid choice: 5" in capsys.readouterr().err
+
+
 def test_a_score_of_no_case_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["onnx-score", "--kind", "simple", "--filter", "no-such-case"]) == 4
     assert "no case matches --filter 'no-such-case'" in capsys.readouterr().err
