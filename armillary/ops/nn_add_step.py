@@ -34,8 +34,8 @@ add_step.attrs(AddStepAttrs)
 
 @add_step.infer
 def _infer(attrs: AddStepAttrs, data: Type, inputs: Type, step: Type) -> TensorType:
-    x = need_rank(NAME, need_tensor(NAME, data), 2)
-    every = need_rank(NAME, need_tensor(NAME, inputs, "inputs"), 3, "inputs")
+    x = need_rank(NAME, data, 2)
+    every = need_rank(NAME, inputs, 3, "inputs")
     need_dtype(NAME, x, every)
     place = need_tensor(NAME, step, "step")
     if place.dtype.is_float or place.ndim != 1 or place.shape[0] == 0:

@@ -54,12 +54,12 @@ def need_tensor(op: str, ty: Type, what: str = "data") -> TensorType:
     return ty
 
 
-def need_rank(op: str, ty: TensorType, rank: int, what: str = "data") -> TensorType:
-    """`ty` if it has `rank` dimensions."""
-    need_tensor(op, ty, what)
-    if ty.ndim != rank:
-        raise TypeMismatch(f"{op}: {what} must have {rank} dimensions, got {ty.ndim}: {ty}")
-    return ty
+def need_rank(op: str, ty: Type, rank: int, what: str = "data") -> TensorType:
+    """`ty` if it is a tensor of `rank` dimensions."""
+    found = need_tensor(op, ty, what)
+    if found.ndim != rank:
+        raise TypeMismatch(f"{op}: {what} must have {rank} dimensions, got {found.ndim}: {found}")
+    return found
 
 
 def need_float(op: str, ty: TensorType, what: str = "data") -> TensorType:

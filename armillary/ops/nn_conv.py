@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -105,6 +105,13 @@ def window(op: str, attrs: Any, rank: int) -> Window:
         per_axis(op, "dilation", attrs.dilation, rank),
         pad_pairs(op, attrs.padding, rank),
     )
+
+
+def image_size(op: str, attrs: Any, x: TensorType, kernel: Sequence[Dim]) -> list[Dim]:
+    """Height and width of a convolution of images (N, channels, H, W, …) with a window of so many rows and columns."""
+    win = window(op, attrs, 2)
+    taps = [known(size) or 1 for size in kernel]
+    return [out_dim(op, x.shape[2 + a], win.pads[a], taps[a], win.strides[a], win.dilation[a]) for a in range(2)]
 
 
 def result_dtype(attrs: Any, data: Any) -> DType:

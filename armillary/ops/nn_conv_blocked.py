@@ -20,17 +20,15 @@ from armillary.ops.nn_common import (
     known,
     need_dtype,
     need_rank,
-    need_tensor,
-    out_dim,
     reduce_axes,
     te_pad,
     wide,
     window_count,
 )  # fmt: skip
-from armillary.ops.nn_conv import Conv2DAttrs, convolve, result_dtype, window
+from armillary.ops.nn_conv import Conv2DAttrs, convolve, image_size, result_dtype, window
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
-from armillary.relay.types import ANY_DIM, Dim, TensorType, Type
+from armillary.relay.types import ANY_DIM, TensorType, Type
 from armillary.target.cost_separable import Separable
 
 
@@ -59,19 +57,15 @@ depthwise_blocked.attrs(BlockedDepthwiseAttrs)
 def _result(op: str, attrs: Any, x: TensorType, w: TensorType) -> TensorType:
     """The output type, once the channels are known to agree."""
     need_dtype(op, x, w) if not attrs.out_dtype else None
-    win = window(op, attrs, 2)
-    size: list[Dim] = [
-        out_dim(op, x.shape[2 + a], win.pads[a], known(w.shape[2 + a]) or 1, win.strides[a], win.dilation[a])
-        for a in range(2)
-    ]
+    size = image_size(op, attrs, x, w.shape[2:4])
     return TensorType((x.shape[0], w.shape[0], *size, w.shape[5]), result_dtype(attrs, x))
 
 
 @conv2d_blocked.infer
 def _infer(attrs: BlockedConv2DAttrs, data: Type, weight: Type) -> TensorType:
     op = conv2d_blocked.name
-    x = need_rank(op, need_tensor(op, data), 5)
-    w = need_rank(op, need_tensor(op, weight, "weight"), 6, "weight")
+    x = need_rank(op, data, 5)
+    w = need_rank(op, weight, 6, "weight")
     blocks, ci = known(x.shape[1]), known(x.shape[4])
     o_blocks, i_blocks, wi = (known(w.shape[n]) for n in (0, 1, 4))
     if None not in (blocks, ci, i_blocks, wi) and (ci != wi or blocks != i_blocks * attrs.groups):  # type: ignore[operator]
@@ -87,8 +81,8 @@ def _infer(attrs: BlockedConv2DAttrs, data: Type, weight: Type) -> TensorType:
 @depthwise_blocked.infer
 def _infer_depthwise(attrs: BlockedDepthwiseAttrs, data: Type, weight: Type) -> TensorType:
     op = depthwise_blocked.name
-    x = need_rank(op, need_tensor(op, data), 5)
-    w = need_rank(op, need_tensor(op, weight, "weight"), 6, "weight")
+    x = need_rank(op, data, 5)
+    w = need_rank(op, weight, 6, "weight")
     if (w.shape[1], w.shape[4]) != (1, 1):
         raise TypeMismatch(f"{op}: the weight must be (O/co, 1, KH, KW, 1, co), got {w.shape}")
     if ANY_DIM not in (x.shape[1], x.shape[4], w.shape[0], w.shape[5]):

@@ -18,23 +18,13 @@ import numpy as np
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._late import T, te
-from armillary.ops.nn_common import (
-    Tensor,
-    known,
-    need_rank,
-    need_tensor,
-    out_dim,
-    reduce_axes,
-    te_pad,
-    tensor,
-    window_count,
-)  # fmt: skip
-from armillary.ops.nn_conv import Conv2DAttrs, Window, convolve, window
+from armillary.ops._words import BYTES
+from armillary.ops.nn_common import Tensor, known, need_rank, reduce_axes, te_pad, tensor, window_count
+from armillary.ops.nn_conv import Conv2DAttrs, Window, convolve, image_size, window
 from armillary.ops.nn_conv_blocked import output_shape, unblock
-from armillary.ops.nn_dense import WORD
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
-from armillary.relay.types import Dim, TensorType, Type
+from armillary.relay.types import TensorType, Type
 
 
 @record
@@ -67,30 +57,24 @@ def _check_dtypes(op: str, attrs: Any, x: TensorType, w: TensorType) -> None:
         )
 
 
-def _size(op: str, attrs: Any, x: TensorType, kernel: tuple[int, int]) -> list[Dim]:
-    """Height and width of the result."""
-    win = window(op, attrs, 2)
-    return [out_dim(op, x.shape[2 + a], win.pads[a], kernel[a], win.strides[a], win.dilation[a]) for a in range(2)]
-
-
 @conv2d_bytes.infer
 def _infer(attrs: BytesConv2DAttrs, data: Type, weight: Type) -> TensorType:
     op = conv2d_bytes.name
-    x = need_rank(op, need_tensor(op, data), 5)
-    w = need_rank(op, need_tensor(op, weight, "weight"), 7, "weight")
+    x = need_rank(op, data, 5)
+    w = need_rank(op, weight, 7, "weight")
     _check_dtypes(op, attrs, x, w)
     blocks, ci = known(x.shape[1]), known(x.shape[4])
     o_blocks, i_blocks, quads, taken = (known(w.shape[n]) for n in (0, 1, 4, 6))
-    own = WORD * (quads or 0)
+    own = BYTES * (quads or 0)
     fits = blocks == (i_blocks or 0) * attrs.groups if own == ci else _fits_longer(attrs, blocks, ci, i_blocks, own)
-    if taken != WORD or not fits:
+    if taken != BYTES or not fits:
         raise TypeMismatch(
             f"{op}: the weight takes {i_blocks} blocks of {quads} times {taken} channels per group, the data has "
             f"{blocks} of {ci} in {attrs.groups} groups"
         )
     if o_blocks is not None and o_blocks % attrs.groups:
         raise TypeMismatch(f"{op}: {o_blocks} output blocks cannot be divided into {attrs.groups} groups")
-    size = _size(op, attrs, x, (known(w.shape[2]) or 1, known(w.shape[3]) or 1))
+    size = image_size(op, attrs, x, w.shape[2:4])
     return TensorType((x.shape[0], w.shape[0], *size, w.shape[5]), DType(attrs.out_dtype))
 
 
@@ -104,7 +88,7 @@ def _fits_longer(attrs: Any, blocks: int | None, ci: int | None, i_blocks: int |
 def _unpacked(weight: Array) -> Array:
     """The packed weight as (O, I, KH, KW)."""
     ob, ib, kh, kw, q, co, _ = weight.shape
-    return weight.transpose(0, 5, 1, 4, 6, 2, 3).reshape(ob * co, ib * q * WORD, kh, kw)
+    return weight.transpose(0, 5, 1, 4, 6, 2, 3).reshape(ob * co, ib * q * BYTES, kh, kw)
 
 
 def _unpadded(op: str, attrs: Any, x: Array, w: Array) -> tuple[Array, Array, Window]:
@@ -131,14 +115,14 @@ def _compute(attrs: BytesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     o_blocks, _, kh, kw, quads, _, _ = te.static_shape(weight)
     blocks, ci = te.static_shape(data)[1], te.static_shape(data)[4]
     per_group = blocks * ci // attrs.groups
-    own = quads * WORD
+    own = quads * BYTES
     channel, ry, rx = axes = reduce_axes([per_group, kh, kw], ["ic", "kh", "kw"])
     (sy, sx), (dy, dx) = win.strides, win.dilation
 
     def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
         place = channel if attrs.groups == 1 else ob // (o_blocks // attrs.groups) * per_group + channel
         lhs = padded(n, place // ci, y * sy + ry * dy, x * sx + rx * dx, place % ci)
-        of = (channel // own, ry, rx, channel % own // WORD, oi, channel % WORD)
+        of = (channel // own, ry, rx, channel % own // BYTES, oi, channel % BYTES)
         return te.sum(lhs.astype("int32") * weight(ob, *of).astype("int32"), axis=axes)
 
     return te.compute(output_shape(attrs, data, weight), element, name="conv2d_bytes", tag="conv2d_bytes")
@@ -169,14 +153,14 @@ def _bad_samples() -> Iterator[BadSample]:
 @depthwise_bytes.infer
 def _infer_depthwise(attrs: BytesDepthwiseAttrs, data: Type, weight: Type) -> TensorType:
     op = depthwise_bytes.name
-    x = need_rank(op, need_tensor(op, data), 5)
-    w = need_rank(op, need_tensor(op, weight, "weight"), 5, "weight")
+    x = need_rank(op, data, 5)
+    w = need_rank(op, weight, 5, "weight")
     _check_dtypes(op, attrs, x, w)
     kh, kw = attrs.kernel_size or (0, 0)
-    wanted = (x.shape[1], kh, -(-kw // WORD), x.shape[4], WORD)
+    wanted = (x.shape[1], kh, -(-kw // BYTES), x.shape[4], BYTES)
     if w.shape != wanted:
         raise TypeMismatch(f"{op}: the weight is {w.shape}, wanted {wanted} by kernel_size {attrs.kernel_size}")
-    size = _size(op, attrs, x, tap_counts(attrs))
+    size = image_size(op, attrs, x, tap_counts(attrs))
     return TensorType((x.shape[0], x.shape[1], *size, x.shape[4]), DType(attrs.out_dtype))
 
 
@@ -189,8 +173,8 @@ def tap_counts(attrs: Any) -> tuple[int, int]:
 def words_of_taps(weight: Array, block: int) -> Array:
     """A depthwise weight (C, 1, KH, KW) with four taps of a line together."""
     channels, _, kh, kw = weight.shape
-    filled = np.pad(weight[:, 0], ((0, 0), (0, 0), (0, -kw % WORD)))
-    taps = filled.reshape(channels // block, block, kh, -1, WORD)
+    filled = np.pad(weight[:, 0], ((0, 0), (0, 0), (0, -kw % BYTES)))
+    taps = filled.reshape(channels // block, block, kh, -1, BYTES)
     return np.ascontiguousarray(taps.transpose(0, 2, 3, 1, 4))
 
 
@@ -198,7 +182,7 @@ def words_of_taps(weight: Array, block: int) -> Array:
 def _reference_depthwise(attrs: BytesDepthwiseAttrs, data: Array, weight: Array) -> Array:
     x = unblock(data.astype(np.int32))
     blocks, kh, quads, block, _ = weight.shape
-    w = weight.astype(np.int32).transpose(0, 3, 1, 2, 4).reshape(blocks * block, 1, kh, quads * WORD)
+    w = weight.astype(np.int32).transpose(0, 3, 1, 2, 4).reshape(blocks * block, 1, kh, quads * BYTES)
     w = w[..., : tap_counts(attrs)[1]]
     y = convolve(*_unpadded(depthwise_bytes.name, attrs, x, w), x.shape[1])
     return np.ascontiguousarray(y.reshape(y.shape[0], blocks, block, *y.shape[2:]).transpose(0, 1, 3, 4, 2))
@@ -208,7 +192,7 @@ def banded(attrs: Any, data: Tensor) -> Tensor:
     """The data with its padding, and with as many columns as the fours of taps reach."""
     win, (_, kw) = window(depthwise_bytes.name, attrs, 2), tap_counts(attrs)
     (top, bottom), (left, right) = win.pads
-    more = -kw % WORD * win.dilation[1]
+    more = -kw % BYTES * win.dilation[1]
     height, width = data.shape[2], data.shape[3]
 
     def element(n: Any, block: Any, y: Any, x: Any, lane: Any) -> Any:
@@ -231,9 +215,9 @@ def depthwise_compute(attrs: BytesDepthwiseAttrs, data: Tensor, weight: Tensor) 
     (sy, sx), (dy, dx) = win.strides, win.dilation
 
     def element(n: Any, block: Any, y: Any, x: Any, lane: Any) -> Any:
-        row, first = y * sy + ry * dy, x * sx + rx * (WORD * dx)
-        columns = te.four_bytes(*(padded(n, block, row, first + k * dx, lane) for k in range(WORD)))
-        taps = te.four_bytes(*(weight(block, ry, rx, lane, k) for k in range(WORD)))
+        row, first = y * sy + ry * dy, x * sx + rx * (BYTES * dx)
+        columns = te.four_bytes(*(padded(n, block, row, first + k * dx, lane) for k in range(BYTES)))
+        taps = te.four_bytes(*(weight(block, ry, rx, lane, k) for k in range(BYTES)))
         return te.sum(te.dot_bytes(columns, taps), axis=axes)
 
     size = [

@@ -18,21 +18,11 @@ from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
 from armillary.ops._words import HALF, HALVES
-from armillary.ops.nn_common import (
-    Tensor,
-    known,
-    need_rank,
-    need_tensor,
-    out_dim,
-    reduce_axes,
-    te_pad,
-    tensor,
-    window_count,
-)  # fmt: skip
-from armillary.ops.nn_conv import Conv2DAttrs, Window, convolve, window
+from armillary.ops.nn_common import Tensor, known, need_rank, reduce_axes, te_pad, tensor, window_count
+from armillary.ops.nn_conv import Conv2DAttrs, Window, convolve, image_size, window
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
-from armillary.relay.types import Dim, TensorType, Type
+from armillary.relay.types import TensorType, Type
 
 ROW = 32  # numbers that one row of a tile has room for
 PAIR, QUAD = 2, 4  # channels of a group
@@ -54,8 +44,8 @@ conv2d_few.attrs(FewConv2DAttrs)
 @conv2d_few.infer
 def _infer(attrs: FewConv2DAttrs, data: Type, weight: Type) -> TensorType:
     op = conv2d_few.name
-    x = need_rank(op, need_tensor(op, data), 4)
-    w = need_rank(op, need_tensor(op, weight, "weight"), 6, "weight")
+    x = need_rank(op, data, 4)
+    w = need_rank(op, weight, 6, "weight")
     if x.dtype not in ("float32", HALF) or (w.dtype, attrs.out_dtype) != (HALF, "float32"):
         raise TypeMismatch(f"{op}: data of {x.dtype}, weight of {w.dtype}; wanted float32 or bfloat16, and bfloat16")
     kernel, channels, together = attrs.kernel_size or (0, 0), known(x.shape[1]) or 0, attrs.together
@@ -64,8 +54,9 @@ def _infer(attrs: FewConv2DAttrs, data: Type, weight: Type) -> TensorType:
     wanted = (w.shape[0], kernel[0], -(-channels // together), ROW // HALVES, w.shape[4], HALVES)
     if w.shape != wanted or not 0 < kernel[1] <= ROW // together:
         raise TypeMismatch(f"{op}: the weight is {w.shape}, wanted {wanted} by kernel_size {attrs.kernel_size}")
-    win = window(op, attrs, 2)
-    size: list[Dim] = [out_dim(op, x.shape[2 + a], win.pads[a], kernel[a], win.strides[a], 1) for a in range(2)]
+    if window(op, attrs, 2).dilation != (1, 1) or attrs.groups != 1:
+        raise TypeMismatch(f"{op}: got dilation {attrs.dilation} and {attrs.groups} groups, wanted 1 of both")
+    size = image_size(op, attrs, x, kernel)
     return TensorType((x.shape[0], w.shape[0], *size, w.shape[4]), DType(attrs.out_dtype))
 
 
@@ -144,3 +135,5 @@ def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(FewConv2DAttrs(together=3), (image, weight), "together is 3, wanted 2 or 4 channels")
     yield BadSample(attrs, (image, weight), "by kernel_size (3, 3)")
     yield BadSample(attrs, (image, tensor("float32", 1, 3, 2, 16, 16, 2)), "wanted float32 or bfloat16")
+    spread = FewConv2DAttrs(kernel_size=(3, 3), dilation=(1, 2))
+    yield BadSample(spread, (image, tensor(HALF, 1, 3, 2, 16, 16, 2)), "wanted 1 of both")

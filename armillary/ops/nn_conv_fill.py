@@ -14,7 +14,7 @@ import numpy as np
 
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
-from armillary.ops.nn_common import Tensor, f32, need_rank, need_tensor
+from armillary.ops.nn_common import Tensor, f32, need_rank
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
@@ -39,7 +39,7 @@ fill.expands = True
 @fill.infer
 def _infer(attrs: FillAttrs, weight: Type) -> TensorType:
     op = fill.name
-    w = need_rank(op, need_tensor(op, weight, "weight"), 4, "weight")
+    w = need_rank(op, weight, 4, "weight")
     widths = [sum(map(sum, runs)) for runs in (attrs.inputs, attrs.outputs)]
     for name, axis, runs, width, block in zip(
         ("inputs", "outputs"), (0, 3), (attrs.inputs, attrs.outputs), widths, attrs.blocks, strict=True

@@ -25,8 +25,8 @@ import numpy as np
 
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
-from armillary.ops.nn_common import f32, need_rank, need_tensor, out_dim, reduce_axes
-from armillary.ops.nn_conv import convolve, window
+from armillary.ops.nn_common import f32, need_rank, reduce_axes
+from armillary.ops.nn_conv import convolve, image_size, window
 from armillary.ops.nn_conv_blocked import unblock, unblock_weight
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
@@ -57,8 +57,8 @@ fourier.attrs(FourierAttrs)
 @fourier.infer
 def _infer(attrs: FourierAttrs, data: Type, weight: Type) -> TensorType:
     op = fourier.name
-    x = need_rank(op, need_tensor(op, data), 5)
-    w = need_rank(op, need_tensor(op, weight, "weight"), 6, "weight")
+    x = need_rank(op, data, 5)
+    w = need_rank(op, weight, 6, "weight")
     if w.shape[1:3] != (x.shape[1], x.shape[4]):
         raise TypeMismatch(
             f"{op}: for data {x.shape} the weight must be (O/o, {x.shape[1]}, {x.shape[4]}, KH, KW, o), got {w.shape}"
@@ -67,8 +67,7 @@ def _infer(attrs: FourierAttrs, data: Type, weight: Type) -> TensorType:
         raise TypeMismatch(f"{op}: the kernel must be of {KERNELS[0]} to {KERNELS[-1]} rows and columns, got {w.shape}")
     if {*attrs.strides, *attrs.dilation} != {1}:
         raise TypeMismatch(f"{op}: strides and dilation must be 1, got {attrs.strides} and {attrs.dilation}")
-    pads = window(op, attrs, 2).pads
-    size = [out_dim(op, x.shape[2 + a], pads[a], w.static[3 + a], 1, 1) for a in range(2)]
+    size = image_size(op, attrs, x, w.shape[3:5])
     return TensorType((x.shape[0], w.shape[0], *size, w.shape[5]), x.dtype)
 
 

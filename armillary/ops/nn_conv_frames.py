@@ -39,7 +39,7 @@ conv2d_frames.attrs(FramesConv2DAttrs)
 @conv2d_frames.infer
 def _infer(attrs: FramesConv2DAttrs, data: Type, weight: Type) -> TensorType:
     op = conv2d_frames.name
-    x = need_rank(op, need_tensor(op, data), 5)
+    x = need_rank(op, data, 5)
     if attrs.groups != 1:
         raise TypeMismatch(f"{op}: {attrs.groups} groups; frames are gathered for one group only")
     count = out_dim(op, x.shape[0], attrs.frame_padding, attrs.frames, attrs.frame_stride, attrs.frame_dilation)

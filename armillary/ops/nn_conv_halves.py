@@ -17,12 +17,12 @@ from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
 from armillary.ops._words import HALVES
-from armillary.ops.nn_common import Tensor, known, need_rank, need_tensor, out_dim, reduce_axes, te_pad, tensor
-from armillary.ops.nn_conv import Conv2DAttrs, convolve, window
+from armillary.ops.nn_common import Tensor, known, need_rank, reduce_axes, te_pad, tensor
+from armillary.ops.nn_conv import Conv2DAttrs, convolve, image_size, window
 from armillary.ops.nn_conv_blocked import output_shape, unblock
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
-from armillary.relay.types import Dim, TensorType, Type
+from armillary.relay.types import TensorType, Type
 
 
 @record
@@ -41,8 +41,8 @@ conv2d_halves.attrs(HalvesConv2DAttrs)
 @conv2d_halves.infer
 def _infer(attrs: HalvesConv2DAttrs, data: Type, weight: Type) -> TensorType:
     op = conv2d_halves.name
-    x = need_rank(op, need_tensor(op, data), 5)
-    w = need_rank(op, need_tensor(op, weight, "weight"), 7, "weight")
+    x = need_rank(op, data, 5)
+    w = need_rank(op, weight, 7, "weight")
     if (x.dtype, w.dtype, attrs.out_dtype) != ("bfloat16", "bfloat16", "float32"):
         raise TypeMismatch(
             f"{op}: data of {x.dtype}, weight of {w.dtype}, sums of {attrs.out_dtype}; wanted bfloat16 and float32"
@@ -55,11 +55,7 @@ def _infer(attrs: HalvesConv2DAttrs, data: Type, weight: Type) -> TensorType:
             f"{op}: the weight takes {i_blocks} blocks of {pairs} times {taken} channels, the data has {blocks} of "
             f"{ci} in {attrs.groups} groups"
         )
-    win = window(op, attrs, 2)
-    size: list[Dim] = [
-        out_dim(op, x.shape[2 + a], win.pads[a], known(w.shape[2 + a]) or 1, win.strides[a], win.dilation[a])
-        for a in range(2)
-    ]
+    size = image_size(op, attrs, x, w.shape[2:4])
     return TensorType((x.shape[0], w.shape[0], *size, w.shape[5]), DType(attrs.out_dtype))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
-from armillary.ops.nn_common import Tensor, f32, known, need_dtype, need_rank, need_tensor, per_axis
+from armillary.ops.nn_common import Tensor, f32, known, need_dtype, need_rank, per_axis
 from armillary.ops.nn_conv import result_dtype, window
 from armillary.ops.nn_conv_blocked import unblock, unblock_weight
 from armillary.ops.nn_conv_transpose import Conv2DTransposeAttrs, conv2d_transpose, output_size
@@ -44,8 +44,8 @@ transpose_blocked.attrs(BlockedConv2DTransposeAttrs)
 
 @transpose_blocked.infer
 def _infer(attrs: BlockedConv2DTransposeAttrs, data: Type, weight: Type) -> TensorType:
-    x = need_rank(NAME, need_tensor(NAME, data), 5)
-    w = need_rank(NAME, need_tensor(NAME, weight, "weight"), 6, "weight")
+    x = need_rank(NAME, data, 5)
+    w = need_rank(NAME, weight, 6, "weight")
     need_dtype(NAME, x, w) if not attrs.out_dtype else None
     have, takes = (known(x.shape[1]), known(x.shape[4])), (known(w.shape[3]), known(w.shape[4]))
     channels = math.prod(size or 0 for size in have)

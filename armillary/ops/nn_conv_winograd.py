@@ -22,8 +22,8 @@ import numpy as np
 
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
-from armillary.ops.nn_common import f32, need_rank, need_tensor, out_dim, reduce_axes, window_count
-from armillary.ops.nn_conv import convolve, window
+from armillary.ops.nn_common import f32, need_rank, reduce_axes, window_count
+from armillary.ops.nn_conv import convolve, image_size, window
 from armillary.ops.nn_conv_blocked import unblock
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
@@ -87,7 +87,7 @@ winograd.attrs(WinogradAttrs)
 @weight_transform.infer
 def _infer_weight(attrs: WeightTransformAttrs, weight: Type) -> TensorType:
     op = weight_transform.name
-    w = need_rank(op, need_tensor(op, weight, "weight"), 6, "weight")
+    w = need_rank(op, weight, 6, "weight")
     _check_tile(op, attrs.tile_size)
     if w.shape[2:4] != (KERNEL, KERNEL):
         raise TypeMismatch(f"{op}: the kernel must be 3 x 3, got {w.shape[2]} x {w.shape[3]}")
@@ -130,8 +130,8 @@ def _compute_weight(attrs: WeightTransformAttrs, weight: te.Tensor) -> te.Tensor
 @winograd.infer
 def _infer(attrs: WinogradAttrs, data: Type, weight: Type) -> TensorType:
     op = winograd.name
-    x = need_rank(op, need_tensor(op, data), 5)
-    w = need_rank(op, need_tensor(op, weight, "weight"), 6, "weight")
+    x = need_rank(op, data, 5)
+    w = need_rank(op, weight, 6, "weight")
     _check_tile(op, attrs.tile_size)
     side = attrs.tile_size + KERNEL - 1
     blocks, rest = divmod(x.static[1], attrs.groups)
@@ -146,8 +146,7 @@ def _infer(attrs: WinogradAttrs, data: Type, weight: Type) -> TensorType:
         )
     if set(attrs.strides) != {1}:
         raise TypeMismatch(f"{op}: strides must be 1, got {attrs.strides}")
-    win = window(op, attrs, 2)
-    size = [out_dim(op, x.shape[2 + a], win.pads[a], KERNEL, 1, win.dilation[a]) for a in range(2)]
+    size = image_size(op, attrs, x, (KERNEL, KERNEL))
     return TensorType((x.shape[0], w.shape[2], *size, w.shape[5]), x.dtype)
 
 

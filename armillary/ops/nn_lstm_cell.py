@@ -39,7 +39,7 @@ lstm_cell = Op(NAME, kind=Kind.OPAQUE, inputs=("gates", "inputs", "step", "cell"
 @lstm_cell.infer
 def _infer(attrs: None, gates: Type, inputs: Type, step: Type, cell: Type) -> TupleType:
     state = need_rank(NAME, need_float(NAME, need_tensor(NAME, cell, "cell"), "cell"), 2, "cell")
-    g, x = need_tensor(NAME, gates, "gates"), need_rank(NAME, need_tensor(NAME, inputs, "inputs"), 3, "inputs")
+    g, x = need_tensor(NAME, gates, "gates"), need_rank(NAME, inputs, 3, "inputs")
     batch, size = state.shape
     count = known(size)
     width: Dim = ANY_DIM if count is None else GATES * count

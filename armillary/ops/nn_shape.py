@@ -108,7 +108,7 @@ def _compute_flatten(attrs: None, x: Tensor) -> Tensor:
 
 
 def _need_layout(op: str, layout: str, block: int, data: Type) -> TensorType:
-    x = need_rank(op, need_tensor(op, data), 4)
+    x = need_rank(op, data, 4)
     if layout not in ("NCHW", "NHWC"):
         raise TypeMismatch(f"{op}: layout must be NCHW or NHWC, got {layout!r}")
     if block < 1:

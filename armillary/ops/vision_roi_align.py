@@ -16,7 +16,7 @@ import numpy as np
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._late import T, te
 from armillary.ops.elementwise_cast import cast
-from armillary.ops.nn_common import Tensor, f32, need_dtype, need_float, need_rank, need_tensor, per_axis, reduce_axes
+from armillary.ops.nn_common import Tensor, f32, need_dtype, need_float, need_rank, per_axis, reduce_axes
 from armillary.ops.shape import expand_dims
 from armillary.ops.transform import concatenate
 from armillary.record import record
@@ -43,8 +43,8 @@ roi_align.attrs(RoiAlignAttrs)
 
 @roi_align.infer
 def infer(attrs: RoiAlignAttrs, data: Type, rois: Type) -> TensorType:
-    x = need_float(NAME, need_rank(NAME, need_tensor(NAME, data), 4))
-    regions = need_rank(NAME, need_tensor(NAME, rois, "rois"), 2, "rois")
+    x = need_float(NAME, need_rank(NAME, data, 4))
+    regions = need_rank(NAME, rois, 2, "rois")
     need_dtype(NAME, x, regions)
     if regions.shape[1] != 5:
         raise TypeMismatch(f"{NAME}: rois must have 5 columns, got {regions}")
