@@ -18,7 +18,7 @@ import numpy as np
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
-from armillary.ops._words import BYTES, dot, in_word
+from armillary.ops._words import dot, in_word
 from armillary.ops.nn_common import (
     Tensor,
     f32,
@@ -35,8 +35,6 @@ from armillary.ops.nn_conv import result_dtype
 from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
-
-WORD = BYTES  # that one dot product takes
 
 
 @record

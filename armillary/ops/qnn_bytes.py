@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from armillary.ops._byte_products import MIDDLE, flipped
+from armillary.ops._words import BYTES
 from armillary.ops.broadcast import add
 from armillary.ops.nn_conv import Conv2DAttrs, conv2d, window
-from armillary.ops.nn_dense import WORD
 from armillary.ops.nn_pad import pad
 from armillary.ops.qnn_quantize import placed_array, tensor_of
 from armillary.relay.expr import Constant, Expr, const
@@ -82,7 +82,7 @@ def _fits(attrs: Any, data: TensorType, weight: Array, cpu: CpuModel) -> bool:
     block = choose_block(outputs, cpu.lanes)
     if inputs * attrs.groups != data.static[1] or block < MIN_BLOCK:
         return False
-    return bool(attrs.groups == 1 or (inputs % WORD == 0 and 2 * block >= cpu.lanes))
+    return bool(attrs.groups == 1 or (inputs % BYTES == 0 and 2 * block >= cpu.lanes))
 
 
 def is_depthwise(attrs: Any, data: TensorType, weight: Array) -> bool:
@@ -93,7 +93,7 @@ def is_depthwise(attrs: Any, data: TensorType, weight: Array) -> bool:
 def _padded(attrs: Any, data: Expr, weight: Array, point: int) -> tuple[Expr, Array, tuple[int, ...]]:
     """Data and weight with channels in fours, and what padding is left to the convolution."""
     (top, bottom), (left, right) = window("qnn.conv2d", attrs, 2).pads
-    more = -weight.shape[1] % WORD if attrs.groups == 1 else 0
+    more = -weight.shape[1] % BYTES if attrs.groups == 1 else 0
     if not more and (point == 0 or not any((top, bottom, left, right))):
         return data, weight, (top, left, bottom, right)
     if more:  # by itself: what pads an image may become a part of the convolution

@@ -2,26 +2,17 @@
 
 In: sizes, and the bytes that are read between two uses of a weight; a CPU. Out: yes or no. Invariant: figures of the
 CPU model alone. Users: relay/transform/_half_products.py, narrow_weights.py.
-
-A product of bfloat16 with few rows waits for its weight, which float32 kernels read in 16 bits, too (below). With more
-rows matrix tiles take 16 x 32 terms a cycle where two ports of 512 bits take 32. vdpbf16ps takes two terms a lane:
-twice the rate of FMAs on a Zen 4, half of it on Intel's server cores, where a product without tiles is one of float32.
-
-A product of few rows waits for its weight: half the bytes take half the time. For each vector of it, and each tile of
-rows that reads it again, a conversion (two operations with a load on x86, one of them on a port of multiply-adds) comes
-in between. Little of the waiting hides behind the multiply-adds, so the times add up: 768 to 3072 on a Granite Rapids
-takes 0.51 of the time with 1 row, 0.41 with 8, 0.6 with 16, 0.86 with 32, 1.02 with 64. From L2 it comes in time: the
-steps of an LSTM with 256 units take 1.05.
 """
 
 from __future__ import annotations
 
 from armillary.target.cost import far_weights
-from armillary.target.cpu import TILE_BYTES, TILE_ROWS, CpuModel
+from armillary.target.cost_tiles import DEPTH, LOAD_CYCLES, SIDE
+from armillary.target.cpu import MIN_TILE_ROWS, CpuModel
 
 REGISTER_ROWS = 8  # of a register tile, as in schedules/cpu/dense.py
 CONVERSION = 1.0  # operations on the ports of multiply-adds, for each vector
-TILE_CYCLES, SUMS_CYCLES = 8.0, 60.0  # to load a tile; to store one of sums and to read it again
+SUMS_CYCLES = 60.0  # to store a tile of sums and to read it again
 COPY_CYCLES = 4.0  # for each vector of the left side, where its terms fill no tile
 GAIN = 0.94  # of the time with float32, below which halves are read
 
@@ -34,15 +25,13 @@ def multiplies_halves(rows: int, columns: int, terms: int, cpu: CpuModel, is_pac
     16 x 32 terms a cycle where two ports of 512 bits take 32. vdpbf16ps takes two terms a lane: twice the rate of FMAs
     on a Zen 4, half of it on Intel's server cores, where a product without tiles is one of float32.
     """
-    if rows < TILE_ROWS or columns < cpu.lanes or not cpu.multiplies_halves:
+    if rows < MIN_TILE_ROWS or columns < cpu.lanes or not cpu.multiplies_halves:
         return False
     in_float32 = rows * columns * terms / (cpu.fma_ports * cpu.lanes)
     if not cpu.has_half_tiles:
         return rows * columns * (-(-terms // 2) * 2) / cpu.half_dots_per_cycle < in_float32
-    side, deep = TILE_BYTES // 4, TILE_BYTES // 2
-    whole = -(-columns // side) * -(-terms // deep)  # tiles of the right-hand side
-    tall = -(-rows // side)
-    by_tiles = whole * (rows + TILE_CYCLES * tall) + SUMS_CYCLES * tall * -(-columns // side)
+    wide, tall, deep = -(-columns // SIDE), -(-rows // SIDE), DEPTH // 2  # tiles of columns and of rows, terms of one
+    by_tiles = wide * -(-terms // deep) * (rows + LOAD_CYCLES * tall) + SUMS_CYCLES * tall * wide
     copied = 0 if is_packed and terms % deep == 0 else COPY_CYCLES * rows * terms / deep
     return by_tiles + copied < in_float32
 

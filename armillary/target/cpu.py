@@ -54,7 +54,7 @@ _MOST_L3 = 16 << 20
 _RARE_ARM = "fullfp16 fp16fml dotprod i8mm bf16 sve rdm complxnum lse"
 TILES, BYTE_TILES, HALF_TILES = "amx-tile", "amx-int8", "amx-bf16"  # the system must be asked for tiles, too
 _RARE = {"x86_64": frozenset(_RARE_X86.split()), "aarch64": frozenset(_RARE_ARM.split())}
-TILE_ROWS, TILE_BYTES = 4, 64  # of the left side: the fewest rows that pay, the bytes of one
+MIN_TILE_ROWS, TILE_BYTES = 4, 64  # of the left side: the fewest rows for which tiles pay, the bytes of one
 _ARM_VERSIONS = ((82, "lse rdm"), (84, "dotprod"), (86, "i8mm bf16"))  # first version that has the features
 
 
@@ -145,7 +145,7 @@ class CpuModel:
         Of bytes of any signs, then. With fewer rows vectors take as long, as both wait for the weights.
         """
         has_tiles = self.has_tiles if bits == 8 else self.has_half_tiles
-        return has_tiles and rows >= TILE_ROWS and terms * bits // 8 % TILE_BYTES == 0
+        return has_tiles and rows >= MIN_TILE_ROWS and terms * bits // 8 % TILE_BYTES == 0
 
     @property
     def dot_chains(self) -> int:

@@ -14,7 +14,7 @@ from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Function, const
 from armillary.relay.walk import substitute
-from armillary.target.cost_bytes import Shape, ranked_blocks, tiled_channels
+from armillary.target.cost_tiles import Shape, ranked_blocks, tiled_channels
 from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 

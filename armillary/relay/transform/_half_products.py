@@ -12,19 +12,18 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from armillary.ops._words import HALVES
+from armillary.ops._words import HALF, HALVES
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import Kind
 from armillary.relay.transform._rules import is_from_constants, op_name, tensor
 from armillary.relay.transform.winograd_conv2d import MAX_TILE
 from armillary.target.cost import far_weights, ranked_tiles
-from armillary.target.cost_bytes import SIDE, WORDS
 from armillary.target.cost_halves import multiplies_halves
+from armillary.target.cost_tiles import SIDE, WORDS
 from armillary.target.cost_winograd import Layer, direct_nest, ranked_plans
-from armillary.target.cpu import TILE_ROWS, CpuModel
+from armillary.target.cpu import MIN_TILE_ROWS, CpuModel
 from armillary.transform import PassContext
 
-HALF = "bfloat16"
 MIN_BLOCK = 8  # channels
 WASTE = 0.1  # of outputs, that are added for whole vectors (pad_channels.py)
 ATTRIBUTE = "bfloat16_products"
@@ -82,7 +81,7 @@ def waits_for_weight(expr: Expr) -> bool:
     result, weight = tensor(expr), tensor(expr.args[1])
     if result is None or weight is None or str(weight.dtype) != "float32" or str(result.dtype) != "float32":
         return False
-    return math.prod(result.static[:-1]) < TILE_ROWS
+    return math.prod(result.static[:-1]) < MIN_TILE_ROWS
 
 
 def _is_plain(expr: Call) -> bool:

@@ -15,7 +15,6 @@ from typing import Any
 from armillary.lazy import late
 from armillary.ops._words import BYTES, HALVES, in_word
 from armillary.ops.nn_common import reshape_to
-from armillary.ops.nn_dense import WORD
 from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.layout import Layout, choose_block, layout
 from armillary.relay.op import Kind, Op, get_op
@@ -26,8 +25,8 @@ from armillary.relay.transform._layout_shuffle import channel_shuffle
 from armillary.relay.transform._layout_views import strided_slice, take
 from armillary.relay.transform._rules import is_from_constants, op_name
 from armillary.relay.types import TensorType
-from armillary.target.cost_bytes import SIDE, WORDS, tiled_channels
 from armillary.target.cost_few import has_terms_in_lanes
+from armillary.target.cost_tiles import SIDE, WORDS, tiled_channels
 from armillary.target.cpu import CpuModel
 
 Changes = Sequence[Change | None]
@@ -92,11 +91,11 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     is_of_bytes = _is_of_bytes(expr, request)
     if _is_depthwise(expr, shape, weight):
         return (_depthwise_bytes if is_of_bytes else _depthwise_blocked)(expr, have, request, shape)
-    if is_of_bytes and weight[1] % WORD == 0:
+    if is_of_bytes and weight[1] % BYTES == 0:
         return _conv2d_words(expr, have, request, weight, BYTES)
-    if is_of_halves(expr) and has_few_channels(weight):
+    if _is_of_halves(expr) and has_few_channels(weight):
         return _conv2d_few(expr, request, weight)
-    if is_of_halves(expr):
+    if _is_of_halves(expr):
         return _conv2d_words(expr, have, request, weight, HALVES)
     return _conv2d_blocked(expr, have, request, shape, weight)
 
@@ -134,7 +133,7 @@ def _is_of_bytes(expr: Call, request: Request) -> bool:
     return (data.dtype.code, "int") in request.cpu.dot_signs
 
 
-def is_of_halves(expr: Call) -> bool:
+def _is_of_halves(expr: Call) -> bool:
     """Whether the convolution multiplies bfloat16."""
     return all(getattr(a.checked_type, "dtype", None) == "bfloat16" for a in expr.args)
 
@@ -221,7 +220,7 @@ def _depthwise_bytes(expr: Call, have: Changes, request: Request, shape: tuple[i
         return None
     found = _blocked("nn.contrib_depthwise_conv2d_NCHWc_int8", expr, block, block, "OIHW")
     words, size = Constant(words_of_taps(weight.data, block), weight.span), weight.data.shape[2:]
-    return _in_words(found, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{WORD}w"})
+    return _in_words(found, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{BYTES}w"})
 
 
 def _pads_itself(expr: Call) -> Call:

@@ -27,7 +27,7 @@ from armillary.relay.transform._layout_plan import plan_blocks
 from armillary.relay.transform._layout_rules import find_rule
 from armillary.relay.transform._rules import on_functions
 from armillary.target import Target
-from armillary.target.cost_bytes import WORDS
+from armillary.target.cost_tiles import WORDS
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import define_pass
 

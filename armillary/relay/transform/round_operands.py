@@ -17,9 +17,10 @@ from typing import Any
 
 from armillary.dtype import DType
 from armillary.ir import IRModule
+from armillary.ops._words import HALF
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Kind, Op
-from armillary.relay.transform._half_products import HALF, allowed, multiplies, waits_for_weight
+from armillary.relay.transform._half_products import allowed, multiplies, waits_for_weight
 from armillary.relay.transform._rules import call, on_functions, op_name, tensor
 from armillary.relay.transform.narrow_weights import narrowed
 from armillary.relay.walk import map_children, not_primitive, post_order, users

@@ -21,10 +21,11 @@ from collections.abc import Sequence, Set
 
 from armillary.dtype import DType
 from armillary.ir import IRModule
+from armillary.ops._words import HALF
 from armillary.relay.expr import Call, Expr, Function, Var
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Kind, Op
-from armillary.relay.transform._half_products import HALF, allowed
+from armillary.relay.transform._half_products import allowed
 from armillary.relay.transform._rules import call, on_functions, op_name, tensor
 from armillary.relay.types import TensorType
 from armillary.relay.walk import map_children, not_primitive, post_order, users

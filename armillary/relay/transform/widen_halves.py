@@ -43,9 +43,10 @@ from armillary.aligned import Deferred, in_rows
 from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
+from armillary.ops._words import HALF
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.op import Kind, Op
-from armillary.relay.transform._half_products import ATTRIBUTE, HALF, find_allowed
+from armillary.relay.transform._half_products import ATTRIBUTE, find_allowed
 from armillary.relay.transform._rules import call, on_functions, op_name
 from armillary.relay.types import TensorType, TupleType, Type, tensor_fields
 from armillary.relay.walk import map_children, not_primitive, post_order, users

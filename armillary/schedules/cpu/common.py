@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from armillary import te
 from armillary.dtype import DType
@@ -16,7 +17,8 @@ from armillary.node import Node, post_order
 from armillary.schedules.registry import Fused
 from armillary.target.cpu import CpuModel
 from armillary.tir import build as T
-from armillary.tir.expr import And, Call, Div, Expr, IterVar, ProducerLoad, Select
+from armillary.tir import stmt as S
+from armillary.tir.expr import And, BufferLoad, Call, Div, Expr, IterVar, ProducerLoad, Select
 
 LONG_SUM = 288  # terms a register may sum up before its partial sum is put aside
 PLAIN_SUM = 432  # terms of a sum over a plain image that stays whole
@@ -94,6 +96,16 @@ def tests_of(item: Node) -> list[Expr]:
         else:
             found.append(test)
     return found
+
+
+def element_of(buffer: S.Buffer, *indices: Any) -> Expr:
+    """An element of a buffer, in the loops of an intrinsic."""
+    return BufferLoad(buffer, tuple(T.convert(i) for i in indices))
+
+
+def effect_of(name: str, *args: Any) -> S.Stmt:
+    """A call for its effect, there."""
+    return S.Evaluate(T.call(name, *args, dtype="int32"))
 
 
 def followers(schedule: te.Schedule, first: te.Tensor, kept: Sequence[te.Tensor]) -> list[te.Tensor]:

@@ -14,13 +14,13 @@ from armillary import te
 from armillary.ops._words import HALF, HALVES
 from armillary.ops.nn_conv import Window, window
 from armillary.ops.nn_conv_few import PAIR, ROW, result_shape
-from armillary.schedules.cpu.common import fuse_all
-from armillary.schedules.cpu.conv2d_tiles import TAG, Operand, at, call_of, schedule_blocks, tiled_block
+from armillary.schedules.cpu.common import effect_of, element_of, fuse_all
+from armillary.schedules.cpu.conv2d_tiles import TAG, Operand, schedule_blocks, tiled_block
 from armillary.schedules.cpu.default import PACKED
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target import Target
 from armillary.target.cost import Estimate, Explanation, explained
-from armillary.target.cost_bytes import COPY_CYCLES, DEPTH, SIDE, Block, Shape, ranked_blocks
+from armillary.target.cost_tiles import COPY_CYCLES, DEPTH, SIDE, Block, Shape, ranked_blocks
 from armillary.target.cpu import cpu_model
 from armillary.tir import build as T
 from armillary.tir import stmt as S
@@ -134,13 +134,13 @@ def _intrinsic(block: Block, sums: te.Tensor, win: Window, together: int) -> te.
         ry, group = Var("ry"), Var("group")
 
         def row(t: int, x: int) -> Operand:
-            return at(a, 0, ry + t * sy, group, x * sx), HALF_BYTES * together * sx
+            return element_of(a, 0, ry + t * sy, group, x * sx), HALF_BYTES * together * sx
 
         def column(j: int) -> Operand:
-            return at(b, j // side, ry, group, 0, j % side * SIDE, 0), DEPTH * side
+            return element_of(b, j // side, ry, group, 0, j % side * SIDE, 0), DEPTH * side
 
         return tiled_block(
-            block, side, ((ry, kh), (group, groups)), row, column, c, partial(call_of, "tile_dot_halves")
+            block, side, ((ry, kh), (group, groups)), row, column, c, partial(effect_of, "tile_dot_halves")
         )
 
     made = _sums(left, right, (block.tall, block.along), win)

@@ -5,7 +5,7 @@ Out: a copy of the data with its padding and so many channels of a pixel side by
 any stride, or the data itself where it lies so; then blocks of tiles of sums in a scratch buffer, from which what
 follows is computed while they are in the first cache. Groups of outputs are outermost: their weights stay near for all
 pixels, which ask for those of the next group. Invariant: the same integers as by vectors; what tiles compute beyond the
-image nobody reads. Costs: target/cost_bytes.py. The instructions: codegen/llvm_tiles.py. Few channels: conv2d_few.py.
+image nobody reads. Costs: target/cost_tiles.py. The instructions: codegen/llvm_tiles.py. Few channels: conv2d_few.py.
 Products: dense_tiles.py.
 """
 
@@ -18,16 +18,16 @@ from armillary import te
 from armillary.ops._words import HALVES, dot
 from armillary.ops.nn_conv import Window, window
 from armillary.ops.nn_conv_blocked import output_shape
-from armillary.schedules.cpu.common import compute_in_tile, followers, fuse_all
+from armillary.schedules.cpu.common import compute_in_tile, effect_of, element_of, followers, fuse_all
 from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target import Target
 from armillary.target.cost import Estimate, Explanation, explained
-from armillary.target.cost_bytes import COPY_CYCLES, DEPTH, SIDE, WORDS, Block, Shape, asks_ahead, ranked_blocks
+from armillary.target.cost_tiles import COPY_CYCLES, DEPTH, SIDE, WORDS, Block, Shape, asks_ahead, ranked_blocks
 from armillary.target.cpu import cpu_model
 from armillary.tir import build as T
 from armillary.tir import stmt as S
-from armillary.tir.expr import BufferLoad, Expr, Var
+from armillary.tir.expr import Expr, Var
 
 OPERATOR, HALVES_OPERATOR = "nn.contrib_conv2d_NCHWc_int8", "nn.contrib_conv2d_NCHWc_bf16"
 TAG = "tiled_convolution"
@@ -155,17 +155,17 @@ def _intrinsic(block: Block, sums: te.Tensor, win: Window, *, asks: bool) -> te.
         step, ry, rx = Var("step"), Var("ry"), Var("rx")
 
         def row(t: int, x: int) -> Operand:
-            return at(a, 0, step, ry * dy + t * sy, rx * dx + x * sx, *(0 for _ in inner)), DEPTH * sx
+            return element_of(a, 0, step, ry * dy + t * sy, rx * dx + x * sx, *(0 for _ in inner)), DEPTH * sx
 
         def column(j: int) -> Operand:
-            return at(b, j // side, step, ry, rx, 0, j % side * SIDE, 0), DEPTH * side
+            return element_of(b, j // side, step, ry, rx, 0, j % side * SIDE, 0), DEPTH * side
 
         def ahead(j: int, k: int) -> Expr:
             """A line of the weights of the next group of outputs."""
-            return at(b, (block.columns + j) // side, step, ry, rx, k, j % side * SIDE, 0)
+            return element_of(b, (block.columns + j) // side, step, ry, rx, k, j % side * SIDE, 0)
 
         def dot_tiles(*tiles: int) -> S.Stmt:
-            return call_of(multiply, *tiles, *signs)
+            return effect_of(multiply, *tiles, *signs)
 
         loops = ((step, wide), (ry, kh), (rx, kw))
         return tiled_block(block, side, loops, row, column, c, dot_tiles, ahead if asks else None)
@@ -183,29 +183,19 @@ def tiled_block(
     tiles = [(i, j, i * block.columns + j) for i in range(len(pixels)) for j in range(block.columns)]
     first = len(tiles)
     second = first + len(pixels)
-    body = [call_of("tile_load", first + i, *row(*pixel), block.pixels) for i, pixel in enumerate(pixels)]
-    body += [call_of("tile_load", second + j, *column(j), SIDE) for j in range(block.columns)]
+    body = [effect_of("tile_load", first + i, *row(*pixel), block.pixels) for i, pixel in enumerate(pixels)]
+    body += [effect_of("tile_load", second + j, *column(j), SIDE) for j in range(block.columns)]
     if ahead is not None:
-        body += [call_of("prefetch", ahead(j, k), 0, 2, 1) for j in range(block.columns) for k in range(WORDS)]
+        body += [effect_of("prefetch", ahead(j, k), 0, 2, 1) for j in range(block.columns) for k in range(WORDS)]
     body += [multiply(tile, first + i, second + j) for i, j, tile in tiles]
     loop: S.Stmt = S.seq(*body)
     for var, extent in reversed(loops):
         loop = S.For(var, T.int32(0), T.int32(extent), S.LoopKind.SERIAL, loop)
     stores = []
     for i, j, tile in tiles:
-        place = at(sums, 0, *pixels[i], j // side, j % side * SIDE)
-        stores.append(call_of("tile_store", tile, place, block.columns * SIDE * 4, block.pixels))
-    return S.seq(*(call_of("tile_zero", tile, block.pixels) for *_, tile in tiles), loop, *stores)
-
-
-def at(buffer: S.Buffer, *indices: Any) -> Expr:
-    """An element of a buffer."""
-    return BufferLoad(buffer, tuple(T.convert(i) for i in indices))
-
-
-def call_of(name: str, *args: Any) -> S.Stmt:
-    """A call of an intrinsic for its effect."""
-    return S.Evaluate(T.call(name, *args, dtype="int32"))
+        place = element_of(sums, 0, *pixels[i], j // side, j % side * SIDE)
+        stores.append(effect_of("tile_store", tile, place, block.columns * SIDE * 4, block.pixels))
+    return S.seq(*(effect_of("tile_zero", tile, block.pixels) for *_, tile in tiles), loop, *stores)
 
 
 @implement(

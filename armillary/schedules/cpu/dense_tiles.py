@@ -2,11 +2,10 @@
 
 In: a fused function anchored at nn.contrib_dense_pack with weights in words, (units/16, k/4, 16, 4) of bytes or
 (units/16, k/2, 16, 2) of bfloat16, or at nn.dense or nn.batch_matmul of such, whose right-hand side is packed so at run
-time. Out: a schedule that computes blocks of 2 x 2
-tiles into a scratch buffer, from which what follows the product is computed while they are in the first cache. Groups
-of columns are outermost: their weights stay near for all rows. Invariant: tiles are whole; rows that do not fill them,
-or do not lie one after another, are copied first. The choice of a block: cost model below, in cycles of
-`CpuModel.has_tiles`.
+time. Out: a schedule that computes panels of rows (tile_panels.py: which, and their loops) into a scratch buffer, from
+which what follows the product is computed while they are in the first cache. Groups of columns are outside: their
+weights stay near for all rows. Invariant: tiles are whole; rows that do not fill them, or do not lie one after another,
+are copied first.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ from armillary.schedules.cpu.common import fuse_all, static_extent
 from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
 from armillary.schedules.cpu.dense import is_transposed
 from armillary.schedules.cpu.pack import pack_blocks
-from armillary.schedules.cpu.tile_panels import COLUMNS, DEPTH, Operands, Panel, emit_panel, ranked, rows_together
+from armillary.schedules.cpu.tile_panels import COLUMNS, Operands, Panel, emit_panel, ranked, rows_together
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target import Target
 from armillary.target.cost import Estimate, Explanation, explained, far_weights
+from armillary.target.cost_tiles import DEPTH
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir import build as T
 from armillary.tir import stmt as S
@@ -224,8 +224,8 @@ def _intrinsic(panel: Panel, product: te.Tensor, is_asked_for: bool) -> te.Tenso
     "nn.batch_matmul", family="cpu", name="packing_tiles", when=_cannot_tile, compute=_compute_packing, priority=20,
     explain=explain_tiles,
 )  # fmt: skip
-def byte_tiles(schedule: te.Schedule, fused: Fused) -> None:
-    """Blocks of tiles, and behind each what follows the product, by vectors."""
+def in_panels(schedule: te.Schedule, fused: Fused) -> None:
+    """Panels of tiles, and behind each what follows the product, by vectors."""
     cpu = cpu_model(fused.workload.target)
     (anchor,) = fused.anchor
     kept = schedule_injective(schedule, fused)

@@ -15,15 +15,16 @@ from functools import lru_cache
 from typing import Any
 
 from armillary.ops._words import BYTES
-from armillary.target.cpu import TILE_BYTES, CpuModel
+from armillary.schedules.cpu.common import effect_of, element_of
+from armillary.target.cost_tiles import BLOCKS, DEPTH, LOAD_CYCLES, SIDE, WORDS
+from armillary.target.cpu import CpuModel
 from armillary.tir import build as T
 from armillary.tir import stmt as S
-from armillary.tir.expr import BufferLoad, Expr, Var
+from armillary.tir.expr import Expr, Var
 
-ROWS, COLUMNS, DEPTH = 16, 16, TILE_BYTES  # of a tile: rows, words in one, bytes
-ROW_CYCLES, LOAD_CYCLES = 1.0, 8.0  # a row of a product, a tile from L1
+ROWS, COLUMNS = SIDE, WORDS  # of a tile: rows, words in one
+ROW_CYCLES = 1.0  # of a product
 START_CYCLES, PART_CYCLES = 120.0, 80.0  # of 2 x 2 tiles: setup, scratch and what follows; sums to scratch and back
-BLOCKS = ((2, 2), (3, 1), (1, 3), (2, 1), (1, 2), (1, 1))  # tiles of rows and columns; with operands at most eight
 MOST_BLOCKS = 4  # of a panel: their sums, beside a part of the weights, stay near
 PART_BYTES = 16 * 1024  # of the weights of a group that wait in the first cache
 MANY_ROWS = 256  # for which all weights may come from L3 once
@@ -130,13 +131,13 @@ def _part(panel: Panel, x: Operands, begin: Expr, length: int, is_first: bool) -
     places = [(i, j, i * columns + j) for i in range(panel.rows) for j in range(columns)]
 
     def move(name: str) -> list[S.Stmt]:
-        sums = ((_at(x.c, at * panel.lines + i * high, j, 0), t) for i, j, t in places)
-        return [_call(name, t, place, columns * COLUMNS * 4, high) for place, t in sums]
+        sums = ((element_of(x.c, at * panel.lines + i * high, j, 0), t) for i, j, t in places)
+        return [effect_of(name, t, place, columns * COLUMNS * 4, high) for place, t in sums]
 
     step = Var("step")
     body = [*_step(panel, x, at, begin + step, places), *_requests(panel, x, at, begin + step)]
     loop = S.For(step, T.int32(0), T.int32(length), S.LoopKind.SERIAL, S.seq(*body))
-    start = [_call("tile_zero", t, high) for *_, t in places] if is_first else move("tile_load")
+    start = [effect_of("tile_zero", t, high) for *_, t in places] if is_first else move("tile_load")
     whole = S.seq(*start, loop, *move("tile_store"))
     if panel.blocks == 1:
         return whole
@@ -151,11 +152,11 @@ def _step(panel: Panel, x: Operands, block: Expr, step: Expr, places: Sequence[t
     name = "tile_dot" if x.width == BYTES else "tile_dot_halves"
     for i, j, tile in places:
         if j == 0:
-            row = _at(x.a, block * panel.lines + i * high, step * deep)
-            body.append(_call("tile_load", first + i, row, stride, high))
+            row = element_of(x.a, block * panel.lines + i * high, step * deep)
+            body.append(effect_of("tile_load", first + i, row, stride, high))
         if i == 0:
-            body.append(_call("tile_load", second + j, _weights(x, j, step * ROWS), DEPTH, ROWS))
-        body.append(_call(name, tile, first + i, second + j, *x.signs))
+            body.append(effect_of("tile_load", second + j, _weights(x, j, step * ROWS), DEPTH, ROWS))
+        body.append(effect_of(name, tile, first + i, second + j, *x.signs))
     return body
 
 
@@ -167,20 +168,12 @@ def _requests(panel: Panel, x: Operands, block: Expr, step: Expr) -> list[S.Stmt
     run, found = ROWS // share, []
     for k in range(share):
         at = _weights(x, panel.columns + T.floordiv(block, run), step * ROWS + T.floormod(block, run) * share + k)
-        found.append(_call("prefetch", at, 0, LOCALITY, 1))
+        found.append(effect_of("prefetch", at, 0, LOCALITY, 1))
     return found
 
 
 def _weights(x: Operands, column: Any, word: Any) -> Expr:
-    return _at(x.b, column, word, *[0] * (len(x.b.shape) - 2))
-
-
-def _at(buffer: S.Buffer, *indices: Any) -> Expr:
-    return BufferLoad(buffer, tuple(T.convert(i) for i in indices))
-
-
-def _call(name: str, *args: Any) -> S.Stmt:
-    return S.Evaluate(T.call(name, *args, dtype="int32"))
+    return element_of(x.b, column, word, *[0] * (len(x.b.shape) - 2))
 
 
 def rows_together(rows: int, steps: int, panel: Panel, cpu: CpuModel) -> int:

@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from armillary.record import record
-from armillary.target.cpu import CpuModel
+from armillary.target.cpu import TILE_BYTES, CpuModel
 
-SIDE, DEPTH = 16, 64  # of a matrix tile: rows, and words in one; bytes in one
-WORDS = 16  # in a row, of four bytes or two bfloat16
+SIDE, DEPTH = 16, TILE_BYTES  # of a matrix tile: rows, and bytes in one
+WORDS = DEPTH // 4  # in a row, of four bytes or two bfloat16
 LOAD_CYCLES, START_CYCLES = 8.0, 30.0  # a tile from L1; each tile's scratch, there and back
 COPY_CYCLES = 1.3  # sixteen channels of a pixel, put beside the others
 MOST_ASKING = 8  # blocks of pixels that ask for weights
 MORE = 2  # times as many tiles of a line, if they divide it
-BLOCKS = ((2, 2), (3, 1), (1, 3), (2, 1), (1, 2), (1, 1))  # tiles of pixels and of outputs; with operands at most eight
+BLOCKS = ((2, 2), (3, 1), (1, 3), (2, 1), (1, 2), (1, 1))  # tiles of pixels or rows, and of outputs; with operands 8
 
 
 @record(slots=True)
