@@ -37,7 +37,7 @@ def _cannot_tile(workload: Workload) -> str | None:
     return None if weight.static[4] % SIDE == 0 else f"{weight.static[4]} outputs do not fill tiles"
 
 
-def shape_of(attrs: Any, data: tuple[int, ...], weight: tuple[int, ...], size: tuple[int, ...]) -> Shape:
+def _shape_of(attrs: Any, data: tuple[int, ...], weight: tuple[int, ...], size: tuple[int, ...]) -> Shape:
     """The sizes that the cost model asks for."""
     chunks, kh, groups, _, lanes, _ = weight
     side = lanes // SIDE
@@ -47,18 +47,22 @@ def shape_of(attrs: Any, data: tuple[int, ...], weight: tuple[int, ...], size: t
 
 def _block(attrs: Any, data: te.Tensor, weight: te.Tensor) -> Block:
     size = result_shape(attrs, data, weight)[2:4]
-    shape = shape_of(attrs, te.static_shape(data), te.static_shape(weight), size)
+    shape = _shape_of(attrs, te.static_shape(data), te.static_shape(weight), size)
     return ranked_blocks(shape, cpu_model(Target.current() or Target("llvm")))[0][0]
+
+
+def _ranked(workload: Workload) -> tuple[tuple[Block, float], ...]:
+    """Blocks with their cycles, the best first."""
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
+    return ranked_blocks(_shape_of(workload.attrs, data, weight, result.static[2:4]), cpu_model(workload.target))
 
 
 def _explain(workload: Workload) -> Explanation:
     """The block of tiles against the others."""
-    cpu = cpu_model(workload.target)
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
-    ranked = ranked_blocks(shape_of(workload.attrs, data, weight, result.static[2:4]), cpu)
+    ranked, what = _ranked(workload), "convolution of few channels in bfloat16 by matrix tiles"
     estimates = [Estimate(f"{block}", cycles, "matrix tiles") for block, cycles in ranked]
-    return explained("convolution of few channels in bfloat16 by matrix tiles", f"{ranked[0][0]}", estimates, cpu)
+    return explained(what, f"{ranked[0][0]}", estimates, cpu_model(workload.target))
 
 
 def _packed(attrs: Any, data: te.Tensor, size: tuple[int, int], kh: int) -> te.Tensor:
@@ -152,13 +156,8 @@ def _intrinsic(block: Block, sums: te.Tensor, win: Window, together: int) -> te.
 )
 def few_in_tiles(schedule: te.Schedule, fused: Fused) -> None:
     """Blocks of tiles of an image of few channels."""
-    workload = fused.workload
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
-    shape = shape_of(workload.attrs, data, weight, result.static[2:4])
-    block = ranked_blocks(shape, cpu_model(workload.target))[0][0]
-    win = window(OPERATOR, workload.attrs, 2)
-    together = workload.attrs.together
+    attrs, block = fused.workload.attrs, _ranked(fused.workload)[0][0]
+    win, together = window(OPERATOR, attrs, 2), attrs.together
     schedule_blocks(schedule, fused, block, lambda sums: _intrinsic(block, sums, win, together), _schedule_copy)
 
 
