@@ -59,6 +59,7 @@ from armillary.relay.transform.round_operands import round_operands
 from armillary.relay.transform.simplify_expr import simplify_expr
 from armillary.relay.transform.simplify_expr_post_alter_op import simplify_expr_post_alter_op
 from armillary.relay.transform.simplify_inference import simplify_inference
+from armillary.relay.transform.sink_transpose import sink_transpose
 from armillary.relay.transform.store_halves import store_halves
 from armillary.relay.transform.take_as_repeat import take_as_repeat
 from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
@@ -118,6 +119,8 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         combine_parallel_dense.bind(3),
         combine_parallel_batch_matmul.bind(3),
         fold_constant.bind(),
+        # Channels that were last are second, from the first convolution to the last.
+        sink_transpose.bind(),
         # Convolutions compute what is read of them, from data without margins, by taps that touch data.
         fold_margins.bind(),
         trim_taps.bind(),

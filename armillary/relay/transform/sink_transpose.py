@@ -1,0 +1,172 @@
+"""sink-transpose: transpositions behind the operators that treat all axes alike, where they meet their inverses.
+
+In: a typed module. Out: what works on each element, joins, surrounds by a border, or averages rows and columns of
+transposed tensors does so before they are transposed, and transpositions of transpositions are one. A network that was
+written with the channels last is exported as convolutions between two transpositions each; what is left of them between
+a convolution and the next is then nothing. Invariant: the same values in the same places, and no more transpositions
+than before along any path: an operator changes places only where all that read its arguments can, too, and where a
+transposition or an average lies ahead.
+
+    def @main(%a: Tensor[(1, 4, 3, 3), float32], %b: Tensor[(1, 4, 3, 3), float32]) {
+      %0 = transpose(%a, axes=[0, 2, 3, 1]);
+      %1 = transpose(%b, axes=[0, 2, 3, 1]);
+      %2 = add(%0, %1);
+      transpose(%2, axes=[0, 3, 1, 2])
+    }
+    ->
+    def @main(%a: Tensor[(1, 4, 3, 3), float32], %b: Tensor[(1, 4, 3, 3), float32]) {
+      add(%a, %b)
+    }
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from armillary.ir import IRModule
+from armillary.ops.reduce import reduced_axes
+from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
+from armillary.relay.op import Kind, Op
+from armillary.relay.transform._rules import Readers, call, on_functions, op_name
+from armillary.relay.walk import map_children, not_primitive, post_order, users
+from armillary.transform import define_pass
+
+_BINARY = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum"})
+_REDUCED = frozenset({"mean", "sum", "max", "min"})
+_PLACES = frozenset({"axis", "axes", "shape", "newshape", "layout", "dtype"})
+Axes = tuple[int, ...]
+
+
+@define_pass("sink-transpose", opt_level=2)
+def sink_transpose(module: IRModule) -> IRModule:
+    """Move transpositions down to where they cancel."""
+    return on_functions(module, _sunk)
+
+
+def _sunk(function: Function) -> Expr:
+    order = list(post_order(function, not_primitive))
+    if not any(op_name(expr) == "transpose" for expr in order):
+        return function
+    readers = users(order)
+    ahead = _with_transpositions_ahead(order, readers)
+    memo: dict[int, Expr] = {}
+    for expr in order:
+        rebuilt = map_children(expr, lambda e: memo.get(id(e), e))
+        made = None
+        if isinstance(expr, Call) and isinstance(rebuilt, Call):
+            is_free = id(expr) in ahead and all(_all_move(a, readers) for a in _data(expr))
+            made = _cancelled(rebuilt) if op_name(expr) == "transpose" else _moved(rebuilt) if is_free else None
+        memo[id(expr)] = rebuilt if made is None else made
+    return memo[id(function)]
+
+
+def _with_transpositions_ahead(order: list[Expr], readers: Readers) -> set[int]:
+    """The ids of operators that can change places and lead, by others that can, to a transposition or an average."""
+    found: set[int] = set()
+    for expr in reversed(order):
+        if not _can_move(expr):
+            continue
+        ends = (op_name(r) == "transpose" or id(r) in found for r in _through_tuples(expr, readers))
+        if op_name(expr) in _REDUCED or any(ends):
+            found.add(id(expr))
+    return found
+
+
+def _all_move(expr: Expr, readers: Readers) -> bool:
+    """Whether whatever reads an expression can do without its being transposed."""
+    return all(op_name(r) == "transpose" or _can_move(r) for r in _through_tuples(expr, readers))
+
+
+def _through_tuples(expr: Expr, readers: Readers) -> list[Expr]:
+    direct = readers.get(id(expr), [])
+    return [far for r in direct for far in (readers.get(id(r), []) if isinstance(r, Tuple) else [r])]
+
+
+def _can_move(expr: Expr) -> bool:
+    """Whether an operator may work on data before it is transposed."""
+    if not isinstance(expr, Call) or not isinstance(expr.op, Op):
+        return False
+    name = op_name(expr)
+    if name in _BINARY or name == "concatenate" or name in _REDUCED:
+        return True
+    if name == "nn.pad":
+        return len(expr.args) == 1
+    fields = dataclasses.fields(expr.attrs) if expr.attrs is not None else ()
+    return expr.op.kind == Kind.ELEMENTWISE and len(expr.args) == 1 and not any(f.name in _PLACES for f in fields)
+
+
+def _data(expr: Call) -> tuple[Expr, ...]:
+    """The tensors that an operator which can move reads, without constants."""
+    first = expr.args[0] if expr.args else None
+    return tuple(a for a in (first.fields if isinstance(first, Tuple) else expr.args) if not isinstance(a, Constant))
+
+
+def _axes(expr: Expr) -> Axes | None:
+    """The axes of a transposition that names them."""
+    if op_name(expr) != "transpose" or not isinstance(expr, Call) or not expr.attrs.axes:
+        return None
+    rank = len(expr.attrs.axes)
+    return tuple(a % rank for a in expr.attrs.axes)
+
+
+def _cancelled(expr: Call) -> Expr | None:
+    """transpose(transpose(x, a), b)  ->  transpose(x, a[b]), or x"""
+    inner, outer = _axes(expr.args[0]), _axes(expr)
+    if inner is None or outer is None:
+        return None
+    source = expr.args[0].args[0]  # type: ignore[attr-defined]
+    return _transposed(source, tuple(inner[a] for a in outer))
+
+
+def _transposed(expr: Expr, axes: Axes) -> Expr:
+    return expr if axes == tuple(range(len(axes))) else call("transpose", expr, axes=axes)
+
+
+def _moved(expr: Call) -> Expr | None:
+    """An operator on transposed tensors as the transposition of its result, where all are transposed alike."""
+    data = _data(expr)
+    axes = _axes(data[0]) if data else None
+    if axes is None or any(_axes(d) != axes for d in data):
+        return None
+    if op_name(expr) == "concatenate":
+        sources = Tuple(tuple(d.args[0] for d in data))  # type: ignore[attr-defined]
+        if len(data) != len(expr.args[0].fields):  # type: ignore[attr-defined]
+            return None
+        return _transposed(call("concatenate", sources, axis=axes[expr.attrs.axis % len(axes)]), axes)
+    if op_name(expr) in _REDUCED:
+        return _reduced(expr, axes)
+    args = tuple(_before(a, axes) for a in expr.args)
+    if any(a is None for a in args):
+        return None
+    attrs = expr.attrs
+    if op_name(expr) == "nn.pad":
+        attrs = dataclasses.replace(attrs, pad_width=tuple(attrs.pad_width[axes.index(k)] for k in range(len(axes))))
+    return _transposed(Call(expr.op, tuple(a for a in args if a is not None), attrs, expr.span), axes)
+
+
+def _before(arg: Expr, axes: Axes) -> Expr | None:
+    """An argument as it is before the transposition; None: a constant of more axes."""
+    if isinstance(arg, Call):
+        return arg.args[0]
+    assert isinstance(arg, Constant), "what an operator that moves reads is transposed or constant"
+    if arg.data.size == 1:
+        return Constant(arg.data.reshape(())) if arg.data.ndim <= len(axes) else None
+    if arg.data.ndim > len(axes):
+        return None
+    full = arg.data.reshape((1,) * (len(axes) - arg.data.ndim) + arg.data.shape)
+    return Constant(np.ascontiguousarray(full.transpose(np.argsort(axes))))
+
+
+def _reduced(expr: Call, axes: Axes) -> Expr | None:
+    """A reduction over rows and columns, not over what lies in blocks later, of data before they are transposed."""
+    gone = tuple(sorted(axes[a] for a in reduced_axes(op_name(expr), expr.attrs, len(axes))))
+    if not gone or 1 in gone:
+        return None
+    attrs = dataclasses.replace(expr.attrs, axis=gone, exclude=False)
+    result = Call(expr.op, (expr.args[0].args[0],), attrs, expr.span)  # type: ignore[attr-defined]
+    if expr.attrs.keepdims:
+        return _transposed(result, axes)
+    left = [a for a in axes if a not in gone]
+    return _transposed(result, tuple(sorted(left).index(a) for a in left))
