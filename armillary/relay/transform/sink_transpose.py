@@ -1,10 +1,10 @@
 """sink-transpose: transpositions behind the operators that treat all axes alike, where they meet their inverses.
 
 In: a typed module. Out: what works on each element, joins, surrounds by a border, or averages rows and columns of
-transposed tensors does so before they are transposed, and transpositions of transpositions are one. A network that was
-written with the channels last is exported as convolutions between two transpositions each; what is left of them between
-a convolution and the next is then nothing. Invariant: the same values in the same places, and no more transpositions
-than before along any path: an operator changes places only where all that read its arguments can, too, and where a
+images that were transposed to have their channels last does so before, and transposing those back is nothing. A network
+that was written with the channels last is exported as convolutions between two transpositions each; none of them is
+left between a convolution and the next. Invariant: the same values in the same places, and no more transpositions than
+before along any path: an operator changes places only where all that read its arguments can, too, and where a
 transposition or an average lies ahead.
 
     def @main(%a: Tensor[(1, 4, 3, 3), float32], %b: Tensor[(1, 4, 3, 3), float32]) {
@@ -47,7 +47,7 @@ def sink_transpose(module: IRModule) -> IRModule:
 
 def _sunk(function: Function) -> Expr:
     order = list(post_order(function, not_primitive))
-    if not any(op_name(expr) == "transpose" for expr in order):
+    if not any(_axes(expr) is not None for expr in order):
         return function
     readers = users(order)
     ahead = _with_transpositions_ahead(order, readers)
@@ -104,7 +104,15 @@ def _data(expr: Call) -> tuple[Expr, ...]:
 
 
 def _axes(expr: Expr) -> Axes | None:
-    """The axes of a transposition that names them."""
+    """The axes of a transposition that puts the channels of images or volumes last.
+
+    Others move the heads of attention, where the order of a sum's terms in memory counts.
+    """
+    axes = _named_axes(expr)
+    return axes if axes is not None and len(axes) > 3 and axes == (0, *range(2, len(axes)), 1) else None
+
+
+def _named_axes(expr: Expr) -> Axes | None:
     if op_name(expr) != "transpose" or not isinstance(expr, Call) or not expr.attrs.axes:
         return None
     rank = len(expr.attrs.axes)
@@ -113,7 +121,7 @@ def _axes(expr: Expr) -> Axes | None:
 
 def _cancelled(expr: Call) -> Expr | None:
     """transpose(transpose(x, a), b)  ->  transpose(x, a[b]), or x"""
-    inner, outer = _axes(expr.args[0]), _axes(expr)
+    inner, outer = _axes(expr.args[0]), _named_axes(expr)
     if inner is None or outer is None:
         return None
     source = expr.args[0].args[0]  # type: ignore[attr-defined]
