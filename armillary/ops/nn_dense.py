@@ -2,7 +2,8 @@
 
 In: nn.dense: data (…, k), weight (units, k). nn.matmul: (…, m, k) and (k, n), either transposed. nn.batch_matmul:
 (b, m, k) and (b, n, k) by default (transpose_b=True); a batch of 1 is broadcast. nn.contrib_dense_pack: weight
-(units/n, k, n), its layout NC{n}n, or words of four bytes or two bfloat16, (units/n, k/4, n, 4), its layout NC{n}n4c.
+(units/n, k, n), its layout NC{n}n, or words of four bytes or two bfloat16, (units/n, k/4, n, 4), its layout NC{n}n4c;
+the last block of the former may have columns beyond `units`, which are cut off.
 TE: one reduction tagged dense, matmul, batch_matmul or dense_pack.
 Import of Gemm and MatMul: nn_dense_onnx.py.
 """
@@ -139,8 +140,12 @@ def _infer_dense_pack(attrs: DensePackAttrs, data: Type, weight: Type) -> Tensor
         return _infer_words(attrs, *_operands(op, attrs, data, weight, 4))
     a, b = _operands(op, attrs, data, weight, 3)
     _inner(op, a.shape[-1], b.shape[1], a, b, "weight is (units/n, inner, n)")
-    unknown = isinstance(b.shape[0], AnyDim) or isinstance(b.shape[2], AnyDim)
-    units: Dim = ANY_DIM if unknown else b.shape[0] * b.shape[2]  # type: ignore[operator]
+    blocks, lanes = b.shape[0], b.shape[2]
+    units: Dim = ANY_DIM
+    if not isinstance(blocks, AnyDim) and not isinstance(lanes, AnyDim):
+        units = blocks * lanes
+        if attrs.units is not None and 0 < units - attrs.units < lanes:
+            units = attrs.units
     _units(op, attrs, units)
     return TensorType((*a.shape[:-1], units), result_dtype(attrs, a))
 
@@ -184,7 +189,7 @@ def _reference_pack(attrs: DensePackAttrs, data: Array, weight: Array) -> Array:
     if weight.ndim == 4:
         chunks, words, lanes, width = weight.shape
         weight = weight.transpose(0, 1, 3, 2).reshape(chunks, words * width, lanes)
-    return product(attrs, data, weight.transpose(1, 0, 2).reshape(weight.shape[1], -1))
+    return product(attrs, data, weight.transpose(1, 0, 2).reshape(weight.shape[1], -1)[:, : attrs.units])
 
 
 @dense.compute
@@ -242,7 +247,13 @@ def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor
         rhs = weight(index[-1] // lanes, k, index[-1] % lanes)
         return te.sum(data(*index[:-1], k).astype(dtype) * rhs.astype(dtype), axis=[k])
 
-    return te.compute([*data.shape[:-1], weight.shape[0] * lanes], element, name="dense_pack", tag="dense_pack")
+    made: Tensor = te.compute(
+        [*data.shape[:-1], weight.shape[0] * lanes], element, name="dense_pack", tag="dense_pack"
+    )
+    columns = te.static_shape(made)[-1]
+    if attrs.units in (None, columns):
+        return made
+    return te.compute([*data.shape[:-1], attrs.units], lambda *i: made(*i), name="kept", tag="injective")
 
 
 def _compute_words(data: Tensor, weight: Tensor) -> Tensor:
@@ -284,6 +295,7 @@ def _samples_batch() -> Iterator[Sample]:
 @dense_pack.samples
 def _samples_pack() -> Iterator[Sample]:
     yield Sample(DensePackAttrs(), (f32(2, 6), f32(3, 6, 8)))
+    yield Sample(DensePackAttrs(units=19), (f32(2, 6), f32(3, 6, 8)))
     for data, weight in (("uint8", "int8"), ("int8", "uint8"), ("int8", "int8"), ("uint8", "uint8")):
         words = (tensor(data, 5, 12), tensor(weight, 3, 3, 16, 4))
         yield Sample(DensePackAttrs("NC16n4c", out_dtype="int32"), words, (-128, 255))
@@ -305,6 +317,7 @@ def _bad_batch() -> Iterator[BadSample]:
 
 @dense_pack.bad_samples
 def _bad_pack() -> Iterator[BadSample]:
+    yield BadSample(DensePackAttrs(units=16), (f32(2, 6), f32(3, 6, 8)), "units is 16, the weight gives 24")
     data, attrs = tensor("uint8", 5, 12), DensePackAttrs("NC16n4c", out_dtype="int32")
     yield BadSample(attrs, (data, tensor("int8", 3, 2, 16, 4)), "the inner sizes differ: 12")
     yield BadSample(attrs, (data, tensor("int16", 3, 3, 16, 4)), "wanted bytes")

@@ -62,6 +62,26 @@ def test_dense(rows: tuple[int, ...], units: int, constant: bool) -> None:
     np.testing.assert_allclose(got, x @ w.T + normal(5, units), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("mcpu", "outputs"), [("sapphirerapids", 1008), ("znver4", 1000)])
+def test_outputs_fill_vectors_where_half_a_vector_takes_as_long(mcpu: str, outputs: int) -> None:
+    data = relay.var("x", shape=(64, 50))
+    layer = relay.nn.dense(data, relay.const(normal(4, 1000, 50))) + relay.const(normal(5, 1000))
+    loops = text_of(relay.Function([data], layer), f"llvm -mtriple=x86_64-linux-gnu -mcpu={mcpu}")
+    assert f"p1: Buffer[({outputs * 50},), float32]" in loops
+    assert loops.count("func @") == 1
+    assert "Buffer[(64000,), float32]) attrs" in loops, "what fills up the last block is not stored"
+
+
+@pytest.mark.parametrize("columns", [21, 40, 197, 200])
+@pytest.mark.parametrize("rows", [5, 33])
+def test_columns_that_fill_no_vectors(rows: int, columns: int) -> None:
+    a, b, bias = normal(1, 3, rows, 20), normal(2, 3, 20, columns), normal(3, columns)
+    x, y = relay.var("a", shape=a.shape), relay.var("b", shape=b.shape)
+    product = relay.nn.batch_matmul(x, y, transpose_b=False)
+    for made, expected in ((product, a @ b), (product + relay.const(bias), a @ b + bias)):
+        np.testing.assert_allclose(compiled(relay.Function([x, y], made), a=a, b=b), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("rows", "terms"),
     [((20,), 3072), ((16,), 3072), ((1, 3, 7), 3072), ((3, 1, 8), 3072), ((17, 1), 3072), ((700,), 12288)],

@@ -24,11 +24,11 @@ from armillary.relay.expr import Expr, Function
 from armillary.relay.transform._half_products import allowed
 from armillary.relay.transform._layout_engine import LayoutEngine, Request
 from armillary.relay.transform._layout_plan import plan_blocks
-from armillary.relay.transform._layout_rules import find_rule
+from armillary.relay.transform._layout_rules import find_rule, has_fast_halves
 from armillary.relay.transform._rules import on_functions
 from armillary.target import Target
 from armillary.target.cost_tiles import WORDS
-from armillary.target.cpu import CpuModel, cpu_model
+from armillary.target.cpu import cpu_model
 from armillary.transform import define_pass
 
 
@@ -59,8 +59,3 @@ def image_lanes(function: Function, target: Any) -> int:  # Any: as in block_lan
     """Channels of an image that a function keeps together: of the rows of matrix tiles where it multiplies bfloat16."""
     has_tiles = cpu_model(Target(target)).has_half_tiles and bool(allowed(function))
     return WORDS * HALVES if has_tiles else block_lanes(target)
-
-
-def has_fast_halves(cpu: CpuModel) -> bool:
-    """Whether half a vector takes half the time: where one port does the widest ones, two do halves of them."""
-    return cpu.fma_ports == 1 and cpu.vector_bits == 512

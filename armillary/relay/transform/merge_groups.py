@@ -22,8 +22,9 @@ from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.layout import choose_block
 from armillary.relay.transform._layout_plan import stays_plain
+from armillary.relay.transform._layout_rules import has_fast_halves
 from armillary.relay.transform._rules import Array, op_name, rewrite_module
-from armillary.relay.transform.alter_op_layout import block_lanes, has_fast_halves
+from armillary.relay.transform.alter_op_layout import block_lanes
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.transform import define_pass

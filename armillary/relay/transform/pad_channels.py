@@ -27,10 +27,11 @@ from typing import Any
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.layout import choose_block
+from armillary.relay.transform._layout_rules import has_fast_halves
 from armillary.relay.transform._ragged_channels import ragged_channels
 from armillary.relay.transform._rules import on_functions, op_name, tensor
 from armillary.relay.transform._wide_channels import CHANNEL_AXES, Channels, find_regions, widen
-from armillary.relay.transform.alter_op_layout import has_fast_halves, image_lanes
+from armillary.relay.transform.alter_op_layout import image_lanes
 from armillary.relay.transform.merge_groups import mergeable_lanes, merged
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model

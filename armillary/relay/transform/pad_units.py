@@ -1,11 +1,10 @@
-"""pad-units: the outputs of a dense layer rounded up to whole vectors.
+"""pad-units: dense layers of bytes and of bfloat16 rounded up to what their products take.
 
-In: a typed module. Out: nn.dense with constant weights whose number of outputs has no large enough divisor for blocks
-(196 tokens, 30,522 words on 16 lanes) computes up to a vector more, with zero weights, and a slice takes them off. Few
-outputs fill half a vector; where kernels read weights as they are (dense_few.py), they stay. Products of bytes have
-inputs to a multiple of four, so that their weights come in words, those of bfloat16 to a multiple of two, or of a tile.
-Invariant: values and types stay. Runs before alter-op-layout, which then packs the weights; without it they would be
-packed at each run, or in blocks of a quarter vector.
+In: a typed module. Out: nn.dense with constant weights of bytes has inputs to a multiple of four, so that its weights
+come in words, of bfloat16 to a multiple of two, or of a row of a matrix tile; outputs that no large enough block
+divides (196, 30,522) are up to a vector more, with zero weights, and a slice takes them off. Few outputs fill half a
+vector; where kernels read weights as they are (dense_few.py), they stay. Invariant: values and types stay. Runs before
+alter-op-layout, which then packs the weights (those of float32 it fills up itself).
 
     nn.dense(%x, weight[30522])
     ->
@@ -21,20 +20,17 @@ from armillary.ir import IRModule
 from armillary.ops._words import HALVES
 from armillary.relay.expr import Call, Expr
 from armillary.relay.layout import choose_block
-from armillary.relay.transform._layout_rules import reads_rows, word_of
+from armillary.relay.transform._layout_rules import MIN_ROWS, reads_rows, word_of
 from armillary.relay.transform._rules import call, is_from_constants, op_name, rewrite_module, tensor
 from armillary.relay.transform.alter_op_layout import block_lanes
 from armillary.target import Target
 from armillary.target.cpu import TILE_BYTES, CpuModel, cpu_model
 from armillary.transform import define_pass
 
-_DTYPES = ("float32", "float64")  # those that alter-op-layout packs
-MIN_ROWS = 4  # with fewer rows a layer of less than a vector is left to the reductions
-
 
 @define_pass("pad-units", opt_level=3)
 def pad_units(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
-    """Round the outputs of dense layers up to whole vectors."""
+    """Round dense layers in words up to whole words and vectors."""
     chosen = Target(target if target is not None else Target.current() or "llvm")
     lanes, cpu = block_lanes(chosen), cpu_model(chosen)
     return rewrite_module(module, lambda expr: _padded(expr, lanes, cpu))
@@ -45,16 +41,16 @@ def _padded(expr: Expr, lanes: int, cpu: CpuModel) -> Expr | None:
         return None
     weight, result = tensor(expr.args[1]), tensor(expr)
     word = word_of(expr)
-    if weight is None or result is None or not (str(weight.dtype) in _DTYPES or word):
+    if weight is None or result is None or not word:
         return None
     whole = TILE_BYTES // weight.dtype.bytes if word == HALVES and cpu.has_half_tiles else word
-    if word and weight.static[1] % whole:
+    if weight.static[1] % whole:
         longer = _whole_words(expr, weight.static[1], whole)
         return _padded(longer, lanes, cpu) or longer
     if reads_rows(expr, cpu):
         return None
     units, rows = weight.static[0], result.size // max(1, weight.static[0])
-    good = (lanes,) if word and units > lanes else (lanes, max(4, lanes // 2))  # tiles are of whole vectors
+    good = (lanes,) if units > lanes else (lanes, max(4, lanes // 2))  # tiles are of whole vectors
     if choose_block(units, lanes) in good or (units < lanes and rows < MIN_ROWS):
         return None
     whole = lanes if units > max(4, lanes // 2) else max(4, lanes // 2)

@@ -27,8 +27,9 @@ from armillary.ir import IRModule
 from armillary.ops.nn_common import reshape_to
 from armillary.ops.nn_conv import result_dtype, window
 from armillary.relay.expr import Call, Constant, Expr
+from armillary.relay.transform._layout_rules import has_fast_halves
 from armillary.relay.transform._rules import Array, call, op_name, rewrite_module, tensor
-from armillary.relay.transform.alter_op_layout import block_lanes, has_fast_halves
+from armillary.relay.transform.alter_op_layout import block_lanes
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.transform import define_pass

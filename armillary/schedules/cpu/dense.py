@@ -173,13 +173,25 @@ def _product_of(fused: Fused) -> te.Tensor:
     return anchor if anchor.op.reduce_axis else anchor.op.input_tensors[0]
 
 
+def _shapes_of_tiles(fused: Fused, product: te.Tensor, tile: Tile, lanes: int) -> list[tuple[int, ...]]:
+    """Shapes of an output that tiles can write: the product's, and without the columns that fill up its last block.
+
+    With one tile to a row its sums would be as narrow as the output: vectors that are not full.
+    """
+    *outer, columns = te.static_shape(product)
+    whole, kept = (*outer, columns), (*outer, te.static_shape(fused.anchor[0])[-1])
+    return [whole, kept] if columns > tile.vectors * lanes else [whole]
+
+
 def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     """The product as register tiles: rows x vectors of columns; each matrix of a batch has its own right-hand side."""
     data: Any = workload.types[0]  # Any: tensor types, as inference has checked
     result: Any = workload.op.infer_type(workload.attrs, workload.types)
     *outer, columns = (max(1, n) for n in result.static)  # an empty product gets the tile of one element
     rows = outer.pop(row_axis(workload) + 1)
-    columns = columns if workload.op.name == "nn.contrib_dense_pack" else padded_columns(columns)
+    weight: Any = workload.types[1]
+    is_packed = workload.op.name == "nn.contrib_dense_pack"
+    columns = weight.static[0] * _block(workload) if is_packed else padded_columns(columns)
     lanes = min(lanes_of(cpu, result.dtype), _block(workload))
     inner = data.static[-2 if getattr(workload.attrs, "transpose_a", False) else -1] // _in_word(workload)
     weights, held = far_weights(cpu), rows * inner * result.dtype.bytes
@@ -191,7 +203,6 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         max_rows=MAX_ROWS, max_sums=MAX_SUMS if rows > 1 else MAX_VECTOR_SUMS,
         part=longest_part(inner, 1) if result.dtype.is_float else 0,
     )  # fmt: skip
-    weight: Any = workload.types[1]
     is_widened = weight.dtype.is_float and weight.dtype.bits < result.dtype.bits and _in_word(workload) == 1
     if is_widened:  # read in the time that one chain of sums takes
         nest = replace(nest, register_bytes=lanes * weight.dtype.bytes, has_rest=rows == 1)
@@ -279,7 +290,10 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
         for tensor in kept:
             schedule_stage(schedule, tensor, cpu)
         return
-    plain = len(fused.outputs) == 1 and te.static_shape(output) == te.static_shape(product)
+    nest = nest_of(fused.workload, cpu)
+    tile = choose_tile(nest, cpu)
+    lanes = min(lanes_of(cpu, product.dtype), _block(fused.workload))
+    plain = len(fused.outputs) == 1 and te.static_shape(output) in _shapes_of_tiles(fused, product, tile, lanes)
     output = output if plain else product  # what reads the product has another shape: the product is stored first
     after = [t for t in followers(schedule, product, kept) if t.op is not output.op] if plain else []
     for tensor in kept:
@@ -293,10 +307,7 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     stage, at_row = schedule[output], row_axis(fused.workload)
     *outer, column = stage.op.axis
     row = outer.pop(at_row + 1)
-    lanes = min(lanes_of(cpu, product.dtype), _block(fused.workload))
     columns = static_extent(column)
-    nest = nest_of(fused.workload, cpu)
-    tile = choose_tile(nest, cpu)
     if nest.width < static_extent(row):
         block, row = stage.split(row, factor=nest.width)
         outer.append(block)
