@@ -2,9 +2,11 @@
 
 In: a typed module. Out: one where nn.batch_matmul(softmax(scale * nn.batch_matmul(q, k) + mask), v) is nn.attention or
 nn.masked_attention on tensors of four axes: the transpositions and parts of one projection that lead to q, k and v
-become layouts and offsets, and the result is written positions first. Invariant: the values are the same up to
+become layouts and offsets, heads of keys and values that are repeated for a group of query heads are read by all of
+it, and the result is written positions first. Invariant: the values are the same up to
 rounding; scores that something else reads stay. A choice (`where`) by a constant condition with a large negative number
-is a mask if every row keeps an element. What the operator means: ops/nn_attention.py.
+is a mask if every row keeps an element; one that makes whole rows of weights 0 makes rows of the result 0 instead, as
+ONNX's Attention asks for where a mask hides all keys. What the operator means: ops/nn_attention.py.
 
     softmax(q k^T * 0.5) v, with q = reshape(transpose(reshape(x, (1, t, 2, d)))) …
     ->
@@ -33,12 +35,13 @@ FEATURES = 8  # a head's features are a multiple of this, as vectors want them
 
 @record
 class Operand:
-    """A tensor of four axes, the names of its axes, and where its heads start."""
+    """A tensor of four axes, the names of its axes, where its heads start, and how often each of them is used."""
 
     expr: Expr
     layout: str
     offset: int = 0
     scale: float = 1.0
+    shared: int = 1
 
 
 @record
@@ -85,6 +88,10 @@ def _attention(expr: Call, readers: dict[int, list[Expr]]) -> Expr | None:
     if op_name(weights) in RESHAPES and isinstance(weights, Call):
         weights = weights.args[0]
         chain.append(weights)
+    blank = _blank_rows(weights)
+    if blank is not None and isinstance(weights, Call):
+        weights = weights.args[2]
+        chain.append(weights)
     ty = tensor(weights)
     if op_name(weights) != "nn.softmax" or not isinstance(weights, Call) or ty is None or str(ty.dtype) != "float32":
         return None
@@ -94,7 +101,32 @@ def _attention(expr: Call, readers: dict[int, list[Expr]]) -> Expr | None:
     scores = _scores(weights.args[0], (shape[0], shape[1], shape[2], shape[3]))
     if scores is None or any(len(readers.get(id(e), ())) > 1 for e in (*chain, *scores.between)):
         return None
-    return _replacement(expr, scores, shape[0], shape[1])
+    made = _replacement(expr, scores, shape[0], shape[1])
+    return made if made is None or blank is None else _blanked(made, blank, shape)
+
+
+def _blank_rows(weights: Expr) -> Expr | None:
+    """The condition of where(condition, 0, weights), if it is one for each row."""
+    if op_name(weights) != "where" or not isinstance(weights, Call):
+        return None
+    condition, zero, kept = weights.args
+    ty = tensor(condition)
+    is_of_rows = ty is not None and 0 < ty.ndim <= 4 and ty.static[-1] == 1
+    return condition if is_of_rows and splat(zero) == 0 and kept.checked_type == weights.checked_type else None
+
+
+def _blanked(made: Expr, blank: Expr, shape: tuple[int, ...]) -> Expr | None:
+    """Zeros in the rows of a result, (batch * heads, rows, features), that are blank."""
+    if isinstance(blank, Constant) and not blank.data.any():
+        return made
+    ty, rank = tensor(made), tensor(blank)
+    if ty is None or rank is None:
+        return None
+    dims = (1,) * (4 - rank.ndim) + rank.static
+    if any(d not in (1, n) for d, n in zip(dims[:3], shape, strict=False)):
+        return None
+    whole = reshape_to(made, (*shape[:3], ty.static[-1]))
+    return reshape_to(call("where", reshape_to(blank, dims), np.float32(0), whole), ty.static)
 
 
 def _replacement(expr: Call, scores: Scores, batch: int, heads: int) -> Expr | None:
@@ -107,11 +139,12 @@ def _replacement(expr: Call, scores: Scores, batch: int, heads: int) -> Expr | N
     result = tensor(expr)
     if query is None or key is None or value is None or result is None or result.static[-1] % FEATURES:
         return None
-    if value.scale != 1.0:
+    if value.scale != 1.0 or query.shared != 1 or key.shared != value.shared:
         return None
     attrs = {
         "scale": scores.scale * query.scale * key.scale, "heads": heads, "query_layout": query.layout,
         "key_layout": key.layout, "value_layout": value.layout, "offsets": (query.offset, key.offset, value.offset),
+        "shared": key.shared,
     }  # fmt: skip
     inputs = (query.expr, key.expr, value.expr)
     if scores.mask is None:
@@ -170,6 +203,8 @@ def _scaled(expr: Call, shape: tuple[int, int, int, int]) -> Scores | None:
 def _masked(expr: Call, shape: tuple[int, int, int, int]) -> Scores | None:
     for value, other in (expr.args, expr.args[::-1]):
         inner = _scores(value, shape) if value.checked_type == expr.checked_type else None
+        if inner is not None and isinstance(other, Constant) and not other.data.any():
+            return replace(inner, between=(expr, *inner.between))
         mask = None if inner is None else _as_mask(other, expr, shape)
         if inner is not None and mask is not None:
             both = mask if inner.mask is None else call("add", mask, inner.mask)
@@ -238,9 +273,34 @@ def _unmoved(found: Operand) -> Operand:
             found = replace(found, expr=factor[0], scale=found.scale * factor[1])
         elif name == "transpose":
             found = replace(found, expr=expr.args[0], layout=_before(expr, found.layout))
+        elif (single := _repeated(found)) is not None:
+            found = single
         else:
             break
     return _part(found) or found
+
+
+def _repeated(found: Operand) -> Operand | None:
+    """Heads of which each stands several times in a row: reshape(broadcast_to(x, (b, heads, times, t, d)))."""
+    whole, ty, at = found.expr, tensor(found.expr), found.layout.index("H")
+    wide = whole.args[0] if isinstance(whole, Call) and op_name(whole) in RESHAPES else None
+    if wide is None or ty is None or op_name(wide) != "broadcast_to" or not isinstance(wide, Call):
+        return None
+    shape, source = tensor(wide), tensor(wide.args[0])
+    if shape is None or source is None or shape.ndim != ty.ndim + 1:
+        return None
+    heads, times = shape.static[at : at + 2]
+    before, after = ty.static[:at], ty.static[at + 1 :]
+    given = (1,) * (shape.ndim - source.ndim) + source.static
+    if (shape.static, given) != ((*before, heads, times, *after), (*before, heads, 1, *after)):
+        return None
+    single, dims = wide.args[0], (*before, heads, *after)
+    if isinstance(single, Call) and op_name(single) in RESHAPES:
+        inner = tensor(single.args[0])
+        single = single.args[0] if inner is not None and inner.static == dims else single
+    same = tensor(single)
+    made = single if same is not None and same.static == dims else reshape_to(single, dims)
+    return replace(found, expr=made, shared=found.shared * times)
 
 
 def _before(expr: Call, layout: str) -> str:
