@@ -1,11 +1,12 @@
 """convolution-as-2d: three-dimensional convolutions, and poolings over one or three axes, as two-dimensional ones.
 
 In: a typed module. Out: one-dimensional pooling works on an image of height 1; nn.conv3d on a batch of slices, each
-with the KD slices it needs side by side as channels; nn.conv3d_transpose the same, the slices between two of the data's
-as further output channels; poolings over three axes pool each slice, then take the larger or the mean of slices; a
-pooling of whole images is a global one. Invariant: same products, same types; weights are constants. What the CPU
-schedules know of images then serves all of them; hoist-elementwise and simplify-expr remove the reshapes and transposes
-between layers. Convolutions over one axis: widen_conv1d.py.
+with the KD slices it needs side by side as channels, or, where each channel has one weight, a product with it;
+nn.conv3d_transpose the same, the slices between two of the data's as further output channels; poolings over three axes
+pool each slice, then take the larger or the mean of slices; a pooling of whole images is a global one. Invariant: same
+products, same types; weights are constants. What the CPU schedules know of images then serves all of them;
+hoist-elementwise and simplify-expr remove the reshapes and transposes between layers. Convolutions over one axis:
+widen_conv1d.py.
 
     nn.max_pool1d(%x, pool_size=[2], strides=[2])
     ->
@@ -97,6 +98,8 @@ def conv3d(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it is known t
     n, o, depth, oh, ow = result.static
     _, c, _, h, w = data.static
     taps = weight.shape[2]
+    if attrs.groups == c == o and weight[0].size == 1 and {stride, *strides} == {1} and result.static == data.static:
+        return call("multiply", expr.args[0], _constant(weight.reshape(c, 1, 1, 1)))
     slices, axis = _padded_slices(expr.args[0], data.static, front, back)
     parts = [_every(slices, axis, k * step, depth, stride) for k in range(taps)]
     (top, bottom), (left, right) = image_pads
