@@ -16,7 +16,7 @@ import numpy as np
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx_loops import Walk
 from armillary.ops.nn_common import call
-from armillary.relay.expr import Constant, Expr
+from armillary.relay.expr import Constant, Expr, TupleGetItem
 from armillary.relay.op import OnnxNode, onnx_rule
 from armillary.relay.types import TensorType
 
@@ -38,16 +38,16 @@ def i64(values: Any) -> Constant:  # Any: numbers
     return Constant(np.array(values, np.int64))
 
 
+def _found(data: Expr) -> tuple[Expr, Expr]:
+    """The coordinates of what is not zero, a row for each axis, zeros behind them, and how many there are."""
+    both = call("bounded_nonzero", data)
+    return TupleGetItem(both, 0), call("squeeze", TupleGetItem(both, 1), axis=(0,))
+
+
 def _compacted(mask: Expr) -> tuple[Expr, Expr]:
     """Of a bool vector: the positions that hold, in order and then zeros, and how many there are."""
-    (count,) = _shape(mask)
-    chosen = call("cast", mask, dtype="int64")
-    places = call("subtract", call("cumsum", chosen, axis=0), i64(1))
-    target = call("where", mask, places, i64(count))  # those that do not hold go to one place more, which is cut off
-    room = Constant(np.zeros(count + 1, np.int64))
-    filled = call("scatter_elements", room, target, i64(np.arange(count)), axis=0)
-    kept = call("strided_slice", filled, begin=(0,), end=(count,), strides=(1,), axes=(0,))
-    return kept, call("sum", chosen, axis=(0,), keepdims=False)
+    places, size = _found(mask)
+    return call("reshape", places, newshape=(-1,)), size
 
 
 def _shape(value: Expr) -> tuple[int, ...]:
@@ -73,16 +73,8 @@ def _mark(walk: Walk, values: Expr, axis: int, size: Expr) -> Expr:
 def non_zero(walk: Walk, view: OnnxNode) -> Values:
     """NonZero: a column of coordinates per element that is not zero."""
     data = view.input(0)
-    shape = _shape(data) or (1,)
-    flat = call("reshape", data, newshape=(-1,))
-    zero = Constant(np.zeros((), data.checked_type.dtype.numpy))  # type: ignore[attr-defined]
-    positions, size = _compacted(call("not_equal", flat, zero))
-    rows = []
-    for axis, extent in enumerate(shape):
-        step = int(np.prod(shape[axis + 1 :], dtype=np.int64))
-        part = call("floor_divide", positions, i64(step))
-        rows.append(call("floor_mod", part, i64(extent)))
-    return [_mark(walk, call("stack", tuple(rows), axis=0), 1, size)]
+    places, size = _found(data if _shape(data) else call("reshape", data, newshape=(1,)))
+    return [_mark(walk, places, 1, size)]
 
 
 def compress(walk: Walk, view: OnnxNode) -> Values:
