@@ -33,3 +33,20 @@ def test_maxima_of_several_rows_are_made_at_a_time() -> None:
         library = build(relay.Function([data], relay.max(data, axis=1)), "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")
     loops = library.get_lib().get_source("tir")
     assert "Buffer[(32,), float32, scope=\"local\"]" in loops, "four rows of eight"
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 7, 7), (1, 4, 13, 13), (3, 2, 5, 64), (2, 2, 1, 37)])
+@pytest.mark.parametrize("axes", [(2, 3), (1, 2, 3), (1, 3)])
+def test_axes_that_are_one_run_of_memory(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    """Also of values that are read along a part of the run only, and of images with a border."""
+    rng = np.random.default_rng(0)
+    x, column = rng.standard_normal(shape).astype("float32"), rng.standard_normal((shape[2], 1)).astype("float32")
+    data, padded = relay.var("x", shape=shape), np.pad(x, ((0, 0), (0, 0), (1, 0), (0, 2)))
+    border = relay.nn.pad(data, pad_width=((0, 0), (0, 0), (1, 0), (0, 2)))
+    made = relay.Tuple([relay.sum(v, axis=axes) for v in (data, data * relay.const(column), border * relay.const(2.0))])
+    with PassContext(opt_level=3):
+        graph = build(relay.Function([data], made), "llvm")["default"](cpu(0))
+    graph.set_input("x", x)
+    graph.run()
+    for k, value in enumerate((x, x * column, padded * 2)):
+        np.testing.assert_allclose(graph.get_output(k).numpy(), value.sum(axis=axes), rtol=1e-4, atol=1e-4)

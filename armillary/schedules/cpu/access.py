@@ -87,6 +87,24 @@ def contiguous_axis(schedule: te.Schedule, op: te.Operation) -> IterVar | None:
     return found if found is not None and static_extent(found) >= MIN_EXTENT else None
 
 
+def reduced_run(schedule: te.Schedule, op: te.ComputeOp, contiguous: IterVar) -> list[IterVar]:
+    """The reduction axes that end with `contiguous` and are one run of memory for every load that they move."""
+    axes = list(op.reduce_axis)
+    if axes[-1] is not contiguous:
+        return [contiguous]
+    space, reduced = _space((*op.axis, *axes)), {a.var for a in axes}
+    loads = [load for load in _loads(schedule, op) if _reads(load.indices, reduced)]
+    run, length = [contiguous], static_extent(contiguous)
+    if len(loads) >= MOST_LOADS or any(_moves_in_memory(space, load, (contiguous.var,), {}) != 1 for load in loads):
+        return run
+    for axis in reversed(axes[:-1]):
+        if any(_moves_in_memory(space, load, (axis.var,), {}) != length for load in loads):
+            break
+        run.insert(0, axis)
+        length *= static_extent(axis)
+    return run
+
+
 def _walk(space: Space, load: ProducerLoad, axis: IterVar) -> int | None:
     """How far an axis moves a load along its last axis, or, where it is cut into several axes, in memory."""
     step = _step(space, (_outer_indices(load) or load.indices)[-1], axis)

@@ -12,7 +12,14 @@ from collections.abc import Mapping, Sequence, Set
 
 from armillary import te
 from armillary.node import post_order
-from armillary.schedules.cpu.access import contiguous_axis, crossing_axis, gathered_rows, period, transposed_axis
+from armillary.schedules.cpu.access import (
+    contiguous_axis,
+    crossing_axis,
+    gathered_rows,
+    period,
+    reduced_run,
+    transposed_axis,
+)
 from armillary.schedules.cpu.common import (
     CACHE_LINE,
     fuse_all,
@@ -339,6 +346,8 @@ def _schedule_reduction(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel)
     lanes = lanes_of(cpu, tensor.dtype)
     contiguous = contiguous_axis(schedule, op)
     if contiguous is not None:
+        run = reduced_run(schedule, op, contiguous)
+        contiguous = fuse_all(schedule[tensor], run)  # one vector that is not full at the end, not one a line
         reduce_in_lanes(schedule, tensor, contiguous, cpu, is_parallel=work >= MIN_PARALLEL)
         return
     inner, count = static_extent(op.axis[-1]), axes_of_run(schedule, tensor)
