@@ -155,7 +155,7 @@ def _beside(
     return S.Allocate(found, S.seq(start, loop("k", shape[-1], step)))
 
 
-BESIDE = (8, 4, 2)  # rows that are summed side by side
+BESIDE = (8, 4, 2, 1)  # rows that are summed side by side; the sum of one stays in a register, too
 cumsum = _define("cumsum", scalar("add"), np.cumsum, 0)
 cumprod = _define("cumprod", scalar("mul"), np.cumprod, 1)
 
