@@ -26,13 +26,14 @@ import dataclasses
 import numpy as np
 
 from armillary.ir import IRModule
-from armillary.ops.reduce import reduced_axes
+from armillary.lazy import late
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import Readers, call, on_functions, op_name
 from armillary.relay.walk import map_children, not_primitive, post_order, users
 from armillary.transform import define_pass
 
+reduced_axes = late("armillary.ops.reduce:reduced_axes")
 _BINARY = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum"})
 _REDUCED = frozenset({"mean", "sum", "max", "min"})
 _PLACES = frozenset({"axis", "axes", "shape", "newshape", "layout", "dtype"})
