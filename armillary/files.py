@@ -90,17 +90,27 @@ def replacing(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[Path]
 def _held_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """A folder whose name begins so, in `parent` or among temporary ones; gone when the block ends.
 
-    It is in use while its lock is held: until the block or the process ends.
+    It is in use while its lock is held: until the block or the process ends. Its name is known before it is there, so
+    that an interrupt at any moment finds it to remove.
     """
-    handle = None
-    while handle is None:
-        name = tempfile.mkdtemp(prefix=prefix, dir=parent)
-        handle = _locked(name)
-    try:
-        yield Path(name)
-    finally:
-        shutil.rmtree(name, ignore_errors=True)
-        os.close(handle)
+    while True:
+        folder = Path(parent or tempfile.gettempdir(), prefix + os.urandom(6).hex())
+        handle, is_ours = None, True
+        try:
+            os.mkdir(folder, 0o700)
+            handle = _locked(str(folder))
+            if handle is not None:
+                yield folder
+                return
+        except FileExistsError as error:
+            if error.filename != str(folder):
+                raise
+            is_ours = False
+        finally:
+            if is_ours:
+                shutil.rmtree(folder, ignore_errors=True)
+            if handle is not None:
+                os.close(handle)
 
 
 def _locked(path: str) -> int | None:

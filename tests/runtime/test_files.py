@@ -76,10 +76,10 @@ def test_a_failure_names_the_place_and_leaves_the_old_file(tmp_path: Path, code:
 
 
 def test_no_temporary_file_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**_: object) -> None:
+    def refuse(*_: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    monkeypatch.setattr("os.mkdir", refuse)
     with pytest.raises(ArtifactError, match="Read-only"), replacing(tmp_path / "file"):
         raise AssertionError("nothing to write to")
 
