@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import onnx
 import pytest
+from built import built
 from onnx import helper, numpy_helper
-
-from armillary import cpu, relay
-from armillary.contrib.graph_executor import GraphModule
-from armillary.transform import PassContext
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 36, 8)).astype(np.float32)
@@ -38,21 +33,11 @@ def _network(is_channels_last: bool) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def _built(model: onnx.ModelProto, disabled: list[str]) -> tuple[np.ndarray, list[str]]:
-    module, params = relay.frontend.from_onnx(model)
-    with PassContext(opt_level=3, disabled_pass=disabled):
-        library = relay.build(module, target="llvm", params=params)
-    net = GraphModule(library["default"](cpu()))
-    net.run(x=X)
-    nodes = json.loads(library.graph_json)["nodes"]
-    return net.get_output(0).numpy(), [n["attrs"]["func_name"] for n in nodes if n["op"] != "null"]
-
-
 @pytest.mark.parametrize("is_channels_last", [False, True])
 def test_products_beside_a_convolution_are_convolutions(is_channels_last: bool) -> None:
     model = _network(is_channels_last)
-    wanted, before = _built(model, ["dense-as-conv2d"])
-    got, after = _built(model, [])
+    wanted, before = built(model, X, ["dense-as-conv2d"])
+    got, after = built(model, X, [])
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
     assert sum("dense" in name for name in before) == 2
     assert sum("dense" in name for name in after) == 0

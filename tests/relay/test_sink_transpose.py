@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import onnx
+from built import built
 from onnx import helper, numpy_helper
-
-from armillary import cpu, relay
-from armillary.contrib.graph_executor import GraphModule
-from armillary.transform import PassContext
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((1, 9, 7, 16)).astype(np.float32)
@@ -49,22 +44,12 @@ def _network() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def _built(disabled: list[str]) -> tuple[np.ndarray, list[str]]:
-    module, params = relay.frontend.from_onnx(MODEL)
-    with PassContext(opt_level=3, disabled_pass=disabled):
-        library = relay.build(module, target="llvm", params=params)
-    net = GraphModule(library["default"](cpu()))
-    net.run(x=X)
-    nodes = json.loads(library.graph_json)["nodes"]
-    return net.get_output(0).numpy(), [n["attrs"]["func_name"] for n in nodes if n["op"] != "null"]
-
-
 MODEL = _network()
 
 
 def test_only_the_input_of_a_network_with_the_channels_last_is_transposed() -> None:
-    wanted, before = _built(["sink-transpose"])
-    got, after = _built([])
+    wanted, before = built(MODEL, X, ["sink-transpose"])
+    got, after = built(MODEL, X, [])
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
     assert sum("transpose" in name for name in before) >= 3
     assert sum("transpose" in name for name in after) <= 1

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from armillary import te
-from armillary.ops._common import unravelled
 from armillary.ops.arg import ArgReduceAttrs, argmax, argmin
 from armillary.ops.reduce import reduced_axes, reduced_shape
 from armillary.relay.op import Op
@@ -21,7 +20,7 @@ from armillary.relay.types import TensorType
 from armillary.schedules.cpu.common import dividing, fuse_all, lanes_of, static_extent
 from armillary.schedules.cpu.default import MIN_PARALLEL, schedule_default, schedule_injective
 from armillary.schedules.cpu.rows import raveled
-from armillary.schedules.cpu.rows_across import by_vectors
+from armillary.schedules.cpu.rows_across import by_vectors, seen_around
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target.cpu import cpu_model
 
@@ -46,12 +45,7 @@ def _flattened(op: Op, attrs: ArgReduceAttrs, data: te.Tensor) -> te.Tensor:
     """The operator over (before, reduced, behind), in the shape of its result."""
     shape = te.static_shape(data)
     axes = reduced_axes(op.name, attrs.plain, len(shape))
-    groups = (shape[: axes[0]], shape[axes[0] : axes[-1] + 1], shape[axes[-1] + 1 :])
-    flat = te.compute(
-        tuple(map(math.prod, groups)),
-        lambda *i: data(*(v for one, sizes in zip(i, groups, strict=True) for v in unravelled(one, sizes))),
-        name="flat", tag="injective",
-    )  # fmt: skip
+    flat, groups = seen_around(data, axes)
     assert op.compute_rule is not None, f"{op.name} is computed by te"
     found = op.compute_rule(ArgReduceAttrs(1, select_last_index=attrs.select_last_index), flat)
     count = len(groups[2])

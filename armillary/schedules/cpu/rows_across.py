@@ -37,16 +37,23 @@ def _is_across(workload: Workload) -> str | None:
     return None if math.prod(sizes[axes[-1] + 1 :]) > 1 else f"nothing lies behind axes {axes}"
 
 
-def _flattened(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
-    """The operator over (before, reduced, behind), in the shape of the data."""
-    shape, given = te.static_shape(data), (attrs.axis,) if isinstance(attrs.axis, int) else attrs.axis
-    axes = sorted(a % len(shape) for a in given)
-    groups = (shape[: axes[0]], shape[axes[0] : axes[-1] + 1], shape[axes[-1] + 1 :])
-    flat = te.compute(
+def seen_around(data: te.Tensor, axes: Sequence[int]) -> tuple[te.Tensor, list[tuple[int, ...]]]:
+    """Data as (before, axes, behind), for axes that are a run; and the sizes of each of the three."""
+    shape = te.static_shape(data)
+    groups = [tuple(shape[: axes[0]]), tuple(shape[axes[0] : axes[-1] + 1]), tuple(shape[axes[-1] + 1 :])]
+    flat: te.Tensor = te.compute(
         tuple(map(math.prod, groups)),
         lambda *i: data(*(v for one, sizes in zip(i, groups, strict=True) for v in unravelled(one, sizes))),
         name="flat", tag="injective",
     )  # fmt: skip
+    return flat, groups
+
+
+def _flattened(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
+    """The operator over (before, reduced, behind), in the shape of the data."""
+    shape, given = te.static_shape(data), (attrs.axis,) if isinstance(attrs.axis, int) else attrs.axis
+    axes = sorted(a % len(shape) for a in given)
+    flat, groups = seen_around(data, axes)
     result = computed(op, attrs, flat, axis=1)
 
     def back(*i: Any) -> Any:
