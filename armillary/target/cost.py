@@ -358,7 +358,7 @@ def shares_tiles(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
     Each tile then reads all weights, which must be near; note 017: from L2 they cost 1 to 7 %.
     """
     weights = nest.chunks * nest.wide * nest.steps * (nest.register_bytes or cpu.vector_bits // 8)
-    if nest.lines > 1 or weights > cpu.l2 // 4:
+    if nest.lines * nest.repeats > 1 or weights > cpu.l2 // 4:
         return False
     return is_more_even(-(-nest.width // tile.rows), nest.chunks // tile.vectors)
 

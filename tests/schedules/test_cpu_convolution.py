@@ -17,7 +17,7 @@ from armillary.relay.types import TensorType
 from armillary.runtime import cpu
 from armillary.runtime.threads import config_threadpool
 from armillary.schedules.cpu.common import in_bands, static_extent
-from armillary.schedules.cpu.conv2d_blocked import nest_of
+from armillary.schedules.cpu.conv2d_blocked import images_together, nest_of
 from armillary.schedules.registry import Workload
 from armillary.target import Target, cpu_model
 from armillary.target.cost import choose_tile, sums_by_parts
@@ -300,6 +300,54 @@ def test_small_images_with_many_channels_do_not_take_large_tiles() -> None:
     assert best_tile(Layer(64, 64, 1, 56, 56), AVX512, 2) == 2
     direct, winograd = (estimate(Layer(64, 64, 1, 56, 56), plan, AVX512) for plan in (Plan(0), Plan(4, 14)))
     assert winograd.cycles < 0.5 * direct.cycles
+
+
+@pytest.mark.parametrize(
+    ("target", "shape", "outputs", "together"),
+    [
+        ("graniterapids", (16, 1024, 7), 1024, 4),  # eight would not stay in L2
+        ("graniterapids", (12, 512, 7), 2048, 6),
+        ("graniterapids", (7, 512, 7), 2048, 7),
+        ("graniterapids", (1, 1024, 7), 1024, 1),
+        ("graniterapids", (16, 512, 14), 512, 1),  # weights stay in L2
+        ("graniterapids", (16, 768, 20), 768, 1),  # one image hides them
+        ("znver4", (16, 1024, 7), 1024, 2),
+    ],
+)
+def test_images_of_a_batch_share_weights_that_do_not_stay_near(
+    target: str, shape: tuple[int, int, int], outputs: int, together: int
+) -> None:
+    batch, inputs, side = shape
+    attrs = {"channels": outputs, "kernel_size": (1, 1), "data_layout": "NCHW16c", "kernel_layout": "OIHW16i16o"}
+    op, lanes = get_op("nn.contrib_conv2d_NCHWc"), 16
+    types = (
+        TensorType((batch, inputs // lanes, side, side, lanes), "float32"),
+        TensorType((outputs // lanes, inputs // lanes, 1, 1, lanes, lanes), "float32"),
+    )
+    workload = Workload(op, op.make_attrs((), attrs), types, Target(f"llvm -mcpu={target}"))
+    assert images_together(workload, cpu_model(workload.target)) == together
+
+
+@pytest.mark.skipif(not cpu_model(Target("llvm")).has("avx2"), reason="runs code for small second-level caches")
+@pytest.mark.parametrize("cpu_name", ["skylake", "znver1"])
+@pytest.mark.parametrize(
+    ("shape", "channels", "kernel", "attrs"),
+    [
+        ((6, 256, 5, 5), 272, 1, {}),
+        ((4, 128, 8, 8), 136, 3, {"padding": (1, 1), "strides": (2, 2)}),
+        ((3, 128, 6, 9), 128, 4, {"padding": (1, 2), "strides": (2, 1)}),
+        ((4, 512, 4, 4), 128, 2, {}),
+    ],
+)
+def test_images_that_share_weights_agree_with_the_reference(
+    shape: tuple[int, ...], channels: int, kernel: int, attrs: dict[str, Any], cpu_name: str
+) -> None:
+    function, x = conv(shape, channels, kernel, 7, **attrs)
+    with PassContext(opt_level=3):
+        graph = build(function, f"llvm -mcpu={cpu_name}")["default"](cpu(0))
+    graph.set_input("x", x)
+    graph.run()
+    np.testing.assert_allclose(graph.get_output(0).numpy(), evaluate(function, [x]), rtol=1e-4, atol=1e-4)
 
 
 def classifier(channels: int) -> tuple[Any, np.ndarray]:

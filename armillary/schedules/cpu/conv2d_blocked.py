@@ -64,6 +64,7 @@ COMMON_COLUMNS = 14  # of a tile
 MAX_SPELLED = 12  # tiles of a row that are spelled out where many reach into the padding
 MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
 WEIGHTS_PER_DATA, WEIGHTS_PER_DATA_BESIDE_TWO_PORTS = 4, 6
+PIXELS_TOGETHER = 256  # of a batch's images, that use weights from beyond L2 one after another: 1024 to 1024 on 7x7
 FEW_BANDS, MOST_BANDS = 2, 8  # of a flat image, where each band reads the weights from beyond L2 or not
 
 
@@ -144,13 +145,14 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     weight: Any = workload.types[1]  # Any: tensor types, as inference has checked
     result: Any = workload.op.infer_type(workload.attrs, workload.types)
     batch, chunks, height, width, block = result.static
+    images = _images_with_weights_near(workload, cpu)
     _, i_blocks, kh, kw, ci, *_ = weight.static
     lanes = lanes_of(cpu, result.dtype)
     wide, narrow = max(1, block // lanes), 2 * block <= lanes
     data: Any = workload.types[0]
     weights = far_weights(cpu)
     groups = workload.attrs.groups if cpu.fma_ports > 1 else 1  # one port has time for each group's inputs
-    reread = SHOWN_INPUT * data.nbytes / groups / far(data.nbytes, cpu)
+    reread = SHOWN_INPUT * data.nbytes / groups / far(data.nbytes * images // batch, cpu)
     steps = i_blocks * kh * kw * ci
     # 32 blocks by threes took 2 to 8 % longer than by twos, and threads share them less evenly where they are all tasks
     is_flat = _is_flat(workload, cpu) and not _is_small(workload, cpu)
@@ -159,10 +161,10 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     in_words = is_in_words(weight.shape)
     taps, step = () if in_words else _taps_of_a_line(workload), kh * kw * ci
     return Nest(
-        width, batch * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow,
+        width, images * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow,
         below=below, is_ragged=True, has_rest=has_rest, group=chunks // groups if groups > 1 else 0,
         taps=taps, part=longest_part(i_blocks, step) * step if taps and ci > 1 else 0,
-        may_ask=cpu.fma_ports > 1 and not in_words,
+        may_ask=cpu.fma_ports > 1 and not in_words, repeats=batch // images,
     )  # fmt: skip
 
 
@@ -172,11 +174,11 @@ def _is_small(workload: Workload, cpu: CpuModel) -> bool:
     1024 to 1024 channels on 5x5 take 535 us by 9x3, 490 by 13x2.
     """
     result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    batch, _, height, width, _ = result.static
+    height, width = result.static[2:4]
     weight: Any = workload.types[1]
     if is_in_words(weight.shape):
         return False
-    pixels = batch * height * width
+    pixels = _images_with_weights_near(workload, cpu) * height * width
     return bool(2 * pixels + 2 >= cpu.vector_registers and waits(pixels, far_weights(cpu), cpu))
 
 
@@ -306,26 +308,34 @@ def _tile_output(
     width_outer, width_inner = stage.split(width, factor=tile.rows)
     at = chunk_outer if shares_tiles(nest, tile, cpu) else width_outer
     tiles_below, tiles_beside = -(-static_extent(height) // tile.tall), -(-static_extent(width) // tile.rows)
+    images = images_together(workload, cpu)
+    together = []
+    if images > 1:
+        batch, image = stage.split(batch, factor=images)
+        together = [image]
     if tile.tall > 1:  # the loop over lines stays by itself, so that loop partition can peel a lower last tile
         height, height_inner = stage.split(height, factor=tile.tall)
-        stage.reorder(batch, chunk_outer, height, width_outer, chunk_inner, height_inner, width_inner, block)
+        stage.reorder(batch, chunk_outer, *together, height, width_outer, chunk_inner, height_inner, width_inner, block)
         stage.unroll(height_inner)
         if _has_padded_rows(workload):
             stage.unroll(height)
         stage.parallel(fuse_all(stage, [batch, chunk_outer]))
     elif _is_flat(workload, cpu):
-        bands = _bands(tiles_beside, workload, cpu)
+        bands = 1 if together else _bands(tiles_beside, workload, cpu)
         chunk_loops = [chunk_outer]
         if bands > 1:
             band, width_outer = stage.split(width_outer, nparts=bands)
             chunk_loops = [band, chunk_outer]
             tiles_beside = -(-tiles_beside // bands)
         at = width_outer
-        stage.reorder(batch, *chunk_loops, height, width_outer, chunk_inner, width_inner, block)
+        stage.reorder(batch, *chunk_loops, *together, height, width_outer, chunk_inner, width_inner, block)
         stage.parallel(fuse_all(stage, [batch, *chunk_loops]))
     elif at is not width_outer:  # the loop over tiles stays by itself: loop partition tells those without padding
         stage.reorder(width_outer, batch, height, chunk_outer, chunk_inner, width_inner, block)
         stage.parallel(width_outer)
+    elif together:
+        stage.reorder(batch, chunk_outer, image, height, width_outer, chunk_inner, width_inner, block)
+        stage.parallel(fuse_all(stage, [batch, chunk_outer]))
     else:
         lines = in_bands(stage, chunk_outer, height) if is_banded(workload) else [chunk_outer, height]
         tiles_below //= static_extent(lines[0]) if len(lines) == 3 else 1
@@ -339,8 +349,10 @@ def _tile_output(
     schedule[accumulator].compute_at(stage, at)
     sums = accumulators(schedule, accumulator)
     if asks_ahead(nest, tile, cpu):
-        _, _, row, column, _ = sums[-1].op.axis[-5:]
+        number, _, row, column, _ = sums[-1].op.axis[-5:]
         sharers = [te.Sharer(row, tile.tall, tiles_below), te.Sharer(column, tile.rows, tiles_beside)]
+        if together:
+            sharers.insert(0, te.Sharer(number, 1, images))
         ask_ahead(sums[-1], tile.vectors * nest.steps, sharers)
     for inside in sums:
         spelled = ("kh", "kw") if tile.tall > 1 and _has_padded_rows(workload) else ("kw",)
@@ -406,6 +418,33 @@ def is_banded(workload: Workload) -> bool:
     data, weight = (t.nbytes for t in workload.types[:2])  # type: ignore[attr-defined]
     has_two_ports = cpu_model(workload.target).fma_ports > 1
     return bool(weight <= (WEIGHTS_PER_DATA_BESIDE_TWO_PORTS if has_two_ports else WEIGHTS_PER_DATA) * data)
+
+
+def images_together(workload: Workload, cpu: CpuModel) -> int:
+    """How many images of a batch go through a group of channels before the next group does.
+
+    Weights that do not stay in L2 otherwise come again for each image. So many that their products hide it, while L2
+    keeps their data.
+    """
+    data, weight = (t for t in workload.types[:2])
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    batch, _, height, width, _ = result.static
+    if stays_near(weight.nbytes, cpu) or workload.attrs.groups > 1 or isinstance(workload.attrs, FramesConv2DAttrs):
+        return 1
+    fitting = [n for n in range(1, batch + 1) if batch % n == 0 and n * data.nbytes // batch <= cpu.l2 // 2]
+    return next((n for n in fitting if n * height * width >= PIXELS_TOGETHER), max(fitting, default=1))
+
+
+def stays_near(nbytes: int, cpu: CpuModel) -> bool:
+    """Whether weights of so many bytes are still in L2 when the next image needs them."""
+    return nbytes <= cpu.l2 // 2
+
+
+def _images_with_weights_near(workload: Workload, cpu: CpuModel) -> int:
+    """How many images find weights near which the first of them fetched."""
+    weight: Any = workload.types[1]
+    batch: int = workload.types[0].static[0]
+    return batch if stays_near(weight.nbytes, cpu) else images_together(workload, cpu)
 
 
 def has_wide_border(workload: Workload, columns: int) -> bool:
