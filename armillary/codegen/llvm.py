@@ -10,6 +10,7 @@ machine code: `llvm_target.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, phase_symbol, refuse
@@ -19,6 +20,7 @@ from armillary.codegen.llvm_index import linear, sum_of
 from armillary.codegen.llvm_memory import store
 from armillary.codegen.llvm_registers import Shape, elements, is_unrolled, register_plan
 from armillary.codegen.llvm_state import ROOM, Emitter, RegisterFile
+from armillary.codegen.llvm_streams import LINE, NOTES, choose, fence, streamed_outputs
 from armillary.codegen.llvm_tiles import framed
 from armillary.codegen.llvm_types import memory_element, register_type, vector
 from armillary.dtype import DType
@@ -56,72 +58,102 @@ def emit_module(function: PhasedFunction, cpu: CpuModel, fast_math: str = "") ->
     declared: dict[str, str] = {}
     math: dict[str, str] = {}
     touched = Touched()
+    streams, notes = streamed_outputs(function, touched, cpu), _LOOP_NOTES
     for index, phase in enumerate(function.phases):
-        m = FunctionEmitter(cpu, function, touched, fast_math)
-        parts.append(_phase(m, phase, index))
+        m, streaming = FunctionEmitter(cpu, function, touched, fast_math), None
+        if not streams.isdisjoint(touched.written(phase.body)):
+            streaming = FunctionEmitter(cpu, function, touched, fast_math)
+            streaming.streams = streams
+        parts.append(_phase(m, streaming, phase, index))
         if constant_extent(phase) is None:
             parts.append(_extent(function, phase, index, cpu))
-        declared.update(m.declared)
-        math.update(m.math)
+        used = [m, streaming] if streaming is not None and streaming.has_streamed else [m]
+        notes = _LOOP_NOTES + NOTES if len(used) > 1 else notes
+        for emitter in used:
+            declared.update(emitter.declared)
+            math.update(emitter.math)
     head = [f"; {function.name}", *(declared[name] for name in sorted(declared))]
-    return "\n".join([*head, *(math[name] for name in sorted(math)), *parts, _LOOP_NOTES])
+    return "\n".join([*head, *(math[name] for name in sorted(math)), *parts, notes])
 
 
-def _phase(m: FunctionEmitter, phase: Phase, index: int) -> str:
-    """The body function and its exported wrapper."""
+@dataclass(slots=True)
+class _Entry:
+    """How a phase's body gets its pointers: its parameters, what loads them, what is passed."""
+
+    parameters: list[str] = field(default_factory=list)
+    loads: list[str] = field(default_factory=list)
+    arguments: list[str] = field(default_factory=list)
+
+    def pointer(self, slot: int, name: str, notes: str) -> None:
+        """One pointer of the argument array."""
+        self.parameters.append(f"ptr {notes} %{name}")
+        self.loads.append(f"  %{name}.at = getelementptr inbounds ptr, ptr %data, i64 {slot}")
+        self.loads.append(f"  %{name} = load ptr, ptr %{name}.at, align 8")
+        self.arguments.append(f"ptr %{name}")
+
+
+def _phase(m: FunctionEmitter, streaming: FunctionEmitter | None, phase: Phase, index: int) -> str:
+    """The body function and its exported wrapper; a second body where stores to aligned outputs may stream."""
+    name, entry = phase_symbol(m.function, index), _Entry()
+    text = _body(m, phase, f"{name}.body", entry)
+    arguments = ", ".join([*entry.arguments, "ptr %vars, i64 %begin, i64 %end"])
+    called = f"  %code = call i32 @{name}.body({arguments})\n  ret i32 %code"
+    if streaming is not None:
+        second = _body(streaming, phase, f"{name}.streams", _Entry())
+        if streaming.has_streamed:
+            text += second
+            places = [m.pointers[b] for b in m.function.params if b in streaming.streams and b in m.pointers]
+            called = choose(name, places, arguments)
+    wrapper = "".join(line + "\n" for line in entry.loads) + called
+    head = f"define i32 @{name}(ptr %data, ptr %vars, i64 %begin, i64 %end, i64 %thread) nounwind"
+    return f"{text}{head} {{\n{wrapper}\n}}\n"
+
+
+def _body(m: FunctionEmitter, phase: Phase, name: str, entry: _Entry) -> str:
+    """The function with the phase's loop."""
     function = m.function
     written, read = m.touched.written(phase.body), m.touched.read(phase.body)
-    parameters: list[str] = []
-    loads: list[str] = []
-    arguments: list[str] = []
     alias = "noalias " if function.noalias else ""
-
-    def pointer(slot: int, name: str, notes: str) -> None:
-        parameters.append(f"ptr {alias}{notes} %{name}")
-        loads.append(f"  %{name}.at = getelementptr inbounds ptr, ptr %data, i64 {slot}")
-        loads.append(f"  %{name} = load ptr, ptr %{name}.at, align 8")
-        arguments.append(f"ptr %{name}")
-
     for slot, buffer in enumerate(function.params):
         if buffer in written or buffer in read:
-            notes = f"align {buffer.dtype.element.bytes}" + ("" if buffer in written else " readonly")
-            pointer(slot, f"a{slot}", notes)
+            bytes_ = LINE if buffer in m.streams else buffer.dtype.element.bytes
+            notes = f"{alias}align {bytes_}" + ("" if buffer in written else " readonly")
+            entry.pointer(slot, f"a{slot}", notes)
             m.pointers[buffer] = f"%a{slot}"
     count = len(function.params)
+
+    def pointer(slot: int, name: str) -> None:
+        entry.pointer(slot, name, f"{alias}align 64")
+
     _workspace(m, function.shared_workspace, "ws", pointer, count, written | read)
     if _workspace(m, function.thread_workspace, "tws", pointer, count + 1, written | read):
-        loads.append(f"  %tws.skip = mul i64 %thread, {function.thread_bytes}")
-        loads.append("  %tws.own = getelementptr inbounds i8, ptr %tws, i64 %tws.skip")
-        arguments[-1] = "ptr %tws.own"
+        entry.loads.append(f"  %tws.skip = mul i64 %thread, {function.thread_bytes}")
+        entry.loads.append("  %tws.own = getelementptr inbounds i8, ptr %tws, i64 %tws.skip")
+        entry.arguments[-1] = "ptr %tws.own"
     _bind_vars(m, function)
     m.plan = register_plan(phase.body)
     _window(m, phase)
+    if m.has_streamed:
+        fence(m)
     m.do("ret i32 0")
-    name = phase_symbol(function, index)
     body = "\n".join([*m.allocas, *framed(m, m.regions[0].lines)])
     # LLVM aligns the stack for spilled vectors only if told so before it allocates registers. Else three stacks of four
     # have all of them across two cache lines: a Winograd product with 28 sums put aside then takes a quarter longer
     aligned = ' "stackrealign"' if m.cpu.arch in ("x86_64", "i386") and m.cpu.vector_bits > STACK_BITS else ""
     shared = "ptr noalias readonly %vars, i64 %begin, i64 %end"
-    return (
-        f"define internal i32 @{name}.body({', '.join([*parameters, shared])}) noinline nounwind{aligned} {{\n"
-        f"entry:\n{body}\n}}\n"
-        f"define i32 @{name}(ptr %data, ptr %vars, i64 %begin, i64 %end, i64 %thread) nounwind {{\n"
-        + "".join(line + "\n" for line in loads)
-        + f"  %code = call i32 @{name}.body({', '.join([*arguments, 'ptr %vars, i64 %begin, i64 %end'])})\n"
-        "  ret i32 %code\n}\n"
-    )
+    head = f"define internal i32 @{name}({', '.join([*entry.parameters, shared])}) noinline nounwind{aligned}"
+    return f"{head} {{\nentry:\n{body}\n}}\n"
 
 
 def _workspace(
-    m: FunctionEmitter, layout: dict[S.Buffer, int], name: str, pointer: Callable[[int, str, str], None], slot: int,
+    m: FunctionEmitter, layout: dict[S.Buffer, int], name: str, pointer: Callable[[int, str], None], slot: int,
     touched: frozenset[S.Buffer],
 ) -> bool:  # fmt: skip
     """Point the buffers of a workspace into it; whether any is used here."""
     used = [(buffer, offset) for buffer, offset in layout.items() if buffer in touched]
     if not used:
         return False
-    pointer(slot, name, "align 64")
+    pointer(slot, name)
     m.roomy.update(buffer for buffer, _ in used)
     for buffer, offset in used:
         m.pointers[buffer] = m.pure(f"getelementptr inbounds i8, ptr %{name}, i64 {offset}") if offset else f"%{name}"

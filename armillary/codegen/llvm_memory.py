@@ -12,6 +12,8 @@ from armillary.codegen.llvm_index import Linear, address, linear
 from armillary.codegen.llvm_lanes import lane_pattern
 from armillary.codegen.llvm_registers import elements
 from armillary.codegen.llvm_state import EXPR_RULES, ROOM, Emitter, RegisterFile
+from armillary.codegen.llvm_streams import NOTE as STREAMED
+from armillary.codegen.llvm_streams import is_lines
 from armillary.codegen.llvm_types import memory_element, register_element, register_type, suffix, vector
 from armillary.dtype import DType
 from armillary.tir import expr as E
@@ -242,7 +244,10 @@ def store(m: Emitter, s: S.BufferStore) -> None:
         if width > lanes:
             value = shuffle(m, value, value, dtype, [min(k, lanes - 1) for k in range(width)])
             dtype = dtype.with_lanes(width)
-        _to_memory_at(m, value, dtype, address(m, s.buffer, linear(m, index.base)))
+        start = linear(m, index.base)
+        is_streamed = s.buffer in m.streams and is_lines(start, dtype)
+        m.has_streamed |= is_streamed
+        _to_memory_at(m, value, dtype, address(m, s.buffer, start), is_streamed=is_streamed)
     else:
         kind = register_type(dtype)
         for k, pointer in enumerate(lane_addresses(m, s.buffer, index)):
@@ -264,9 +269,10 @@ def _width_at_end(m: Emitter, buffer: S.Buffer, index: E.Ramp) -> int:
     return width if has_room else lanes
 
 
-def _to_memory_at(m: Emitter, value: str, dtype: DType, pointer: str) -> None:
+def _to_memory_at(m: Emitter, value: str, dtype: DType, pointer: str, *, is_streamed: bool = False) -> None:
     kind = vector(memory_element(dtype.element), dtype.lanes)
-    m.do(f"store {kind} {to_memory(m, value, dtype)}, ptr {pointer}, align {dtype.element.bytes}")
+    notes = STREAMED if is_streamed else f"align {dtype.element.bytes}"
+    m.do(f"store {kind} {to_memory(m, value, dtype)}, ptr {pointer}, {notes}")
 
 
 def _place(m: Emitter, index: E.Expr, file: RegisterFile) -> tuple[int, int, int]:

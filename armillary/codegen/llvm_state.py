@@ -64,6 +64,8 @@ class Emitter(Builder):
         self.used: set[S.Buffer] = set()
         self.flushes_halves = False  # whether it has multiplied bfloat16, by which subnormal numbers are 0
         self.tiles: dict[int, int] = {}  # rows of the matrix tiles in use
+        self.streams: frozenset[S.Buffer] = frozenset()  # outputs whose stores may go past the caches
+        self.has_streamed = False
         self.roomy: set[S.Buffer] = set()  # those followed by room up to a multiple of ROOM bytes that nobody else has
 
     def value(self, item: E.Expr) -> str:

@@ -388,7 +388,12 @@ def far(nbytes: float, cpu: CpuModel) -> float:
     """Bytes per cycle from the smallest cache beyond L1 that keeps `nbytes` between two uses."""
     if nbytes <= L2_SHARE * cpu.l2 or not cpu.l2:
         return cpu.memory.l2
-    return cpu.memory.l3 if nbytes <= L2_SHARE * cpu.l3 else cpu.memory.dram
+    return cpu.memory.dram if outgrows_caches(nbytes, cpu) or not cpu.l3 else cpu.memory.l3
+
+
+def outgrows_caches(nbytes: float, cpu: CpuModel) -> bool:
+    """Whether the last cache has lost the first of so many bytes when the last come; False without such a cache."""
+    return nbytes > L2_SHARE * cpu.l3 > 0
 
 
 def far_weights(cpu: CpuModel, network: int = 0) -> float:

@@ -1,0 +1,77 @@
+"""Outputs that no cache keeps until they are read: stores that go past the caches.
+
+In: a function and a CPU model. Out: which of its outputs are larger than the last cache, and so are lost to it before
+anything reads them; what a store and the choice between two bodies need. Invariant: such an output is written past the
+caches by whole lines, or as any other; no phase reads it; what was written is visible when the phase ends.
+A store of a whole line that is not in a cache reads the line first. Past the caches it does not: of 64 MB, a line takes
+3.2 ns instead of 6.6 (one core of a Granite Rapids), of 32 MB 4.1, of 8 MB 6.7. A line in parts may leave in parts: a
+transposition took 4 times as long by halves of lines. Memory of a caller need not be aligned, so a phase has two bodies
+and looks at the addresses (llvm.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from armillary.codegen.base import Touched
+from armillary.codegen.llvm_index import Linear
+from armillary.codegen.llvm_state import Emitter
+from armillary.dtype import DType
+from armillary.target.cost import outgrows_caches
+from armillary.target.cpu import CpuModel
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.phases import PhasedFunction
+
+LINE = 64  # bytes
+NOTE = f"align {LINE}, !nontemporal !3"
+NOTES = "!3 = !{i32 1}\n"  # of a module with such stores
+_FENCE = "llvm.x86.sse.sfence"
+
+
+def streamed_outputs(function: PhasedFunction, touched: Touched, cpu: CpuModel) -> frozenset[S.Buffer]:
+    """The arguments that are written, never read, and larger than what caches keep; none but on x86 with AVX."""
+    large = {b for b in function.params if outgrows_caches(_bytes(b), cpu)}
+    if not large or cpu.arch != "x86_64" or not cpu.has("avx") or not function.noalias:
+        return frozenset()
+    written = frozenset[S.Buffer]().union(*(touched.written(phase.body) for phase in function.phases))
+    read = frozenset[S.Buffer]().union(*(touched.read(phase.body) for phase in function.phases))
+    return frozenset(large & written - read)
+
+
+def _bytes(buffer: S.Buffer) -> int:
+    """Of a buffer of known size; 0 for others."""
+    sizes = [extent.value for extent in buffer.shape if isinstance(extent, E.IntImm)]
+    return math.prod(sizes) * buffer.dtype.bytes if len(sizes) == len(buffer.shape) else 0
+
+
+def is_lines(start: Linear, dtype: DType) -> bool:
+    """Whether a store of `dtype` at an index fills whole lines of an aligned buffer."""
+    places = (*start.terms.values(), start.constant, dtype.lanes)
+    return dtype.bits >= 8 and all(n * dtype.element.bytes % LINE == 0 for n in places)
+
+
+def fence(m: Emitter) -> None:
+    """Wait until what went past the caches is in memory, for threads that read it next."""
+    m.declare("void", _FENCE, "")
+    m.do(f"call void @{_FENCE}()")
+
+
+def choose(name: str, outputs: Iterable[str], arguments: str) -> str:
+    """Call the body that streams where lines begin at all these pointers, the other one elsewhere."""
+    lines, tests = [], []
+    for pointer in outputs:
+        lines.append(f"  {pointer}.place = ptrtoint ptr {pointer} to i64")
+        lines.append(f"  {pointer}.low = and i64 {pointer}.place, {LINE - 1}")
+        lines.append(f"  {pointer}.fits = icmp eq i64 {pointer}.low, 0")
+        tests.append(f"{pointer}.fits")
+    all_fit = tests[0]
+    for number, test in enumerate(tests[1:]):
+        lines.append(f"  %fits{number} = and i1 {all_fit}, {test}")
+        all_fit = f"%fits{number}"
+    lines.append(f"  br i1 {all_fit}, label %streams, label %plain")
+    for label in ("streams", "plain"):
+        body = f"{name}.{label}" if label == "streams" else f"{name}.body"
+        lines.append(f"{label}:\n  %{label}.code = call i32 @{body}({arguments})\n  ret i32 %{label}.code")
+    return "\n".join(lines)
