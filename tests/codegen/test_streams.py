@@ -25,7 +25,7 @@ def program(rows: int, lanes: int = LINE, columns: int = LINE) -> PrimFunc:
     y = te.compute((rows, columns), lambda i, j: x(i, j) * 2.0, name="y")
     schedule = te.create_schedule(y.op)
     row, column = schedule[y].op.axis
-    outer, inner = schedule[y].split(column, factor=lanes)
+    _, inner = schedule[y].split(column, factor=lanes)
     schedule[y].vectorize(inner)
     schedule[y].parallel(row)
     return lower_function(lower_schedule(schedule, [x, y]))
