@@ -13,7 +13,7 @@ from typing import Any
 from armillary.codegen.base import refuse
 from armillary.codegen.llvm_dots import added_dot, is_dot
 from armillary.codegen.llvm_half_dots import added_half_dot, is_half_dot
-from armillary.codegen.llvm_memory import splat
+from armillary.codegen.llvm_memory import shuffle, splat
 from armillary.codegen.llvm_soft import decode, encode, odd_float32
 from armillary.codegen.llvm_state import EXPR_RULES, Emitter
 from armillary.codegen.llvm_types import float_constant, int_constant, is_raw, register_type, suffix, vector
@@ -262,6 +262,7 @@ def _never_nan(e: E.Expr) -> bool:
     return isinstance(e, E.Cast) and not e.value.dtype.is_float
 
 
+SEVERAL = (2.0, 4.0, 8.0)  # vectors that are split into whole ones
 _X86_EXTREMA = {  # lanes -> instruction, the rounding mode where it takes one
     4: ("llvm.x86.sse.*.ps",), 8: ("llvm.x86.avx.*.ps.256",), 16: ("llvm.x86.avx512.*.ps.512", "4"),
 }  # fmt: skip
@@ -320,8 +321,22 @@ def _second_if_unordered(m: Emitter, dtype: DType, a: str, b: str, is_max: bool)
     if name and m.cpu.arch == "x86_64" and dtype.lanes * 32 <= m.cpu.vector_bits:
         full = name.replace("*", "max" if is_max else "min")
         return m.intrinsic(kind, full, (kind, a), (kind, b), *(("i32", value) for value in more))
+    vectors = 32 * dtype.lanes / max(1, m.cpu.vector_bits) if dtype.element == FLOAT32 else 0.0
+    if m.cpu.arch == "x86_64" and vectors in SEVERAL:
+        return _by_halves(m, dtype, a, b, is_max)
     test = binary(m, f"fcmp {'ogt' if is_max else 'olt'}", kind, a, b)
     return m.pure(f"select {flag} {test}, {kind} {a}, {kind} {b}", test, a, b)
+
+
+def _by_halves(m: Emitter, dtype: DType, a: str, b: str, is_max: bool) -> str:
+    """The same of several vectors."""
+    count = dtype.lanes // 2
+    half = dtype.element.with_lanes(count)
+    low, high = (
+        _second_if_unordered(m, half, *(shuffle(m, x, x, dtype, lanes) for x in (a, b)), is_max)
+        for lanes in (list(range(count)), list(range(count, 2 * count)))
+    )
+    return shuffle(m, low, high, half, list(range(2 * count)))
 
 
 def _comparison(signed: str, unsigned: str, floating: str) -> Callable[[Emitter, Any], str]:

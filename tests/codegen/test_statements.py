@@ -9,6 +9,7 @@ from harness import compiled, run
 from armillary.codegen.base import phase_symbol
 from armillary.dtype import DType
 from armillary.errors import UnsupportedError
+from armillary.target.cpu import cpu_model
 from armillary.tir import build as B
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -75,6 +76,17 @@ def test_spilled_vectors_are_aligned_on_the_stack() -> None:
 def test_relu_is_one_instruction_on_x86() -> None:
     text = compiled([tile(2)], "llvm -mcpu=skylake-avx512").get_source("asm")
     assert text.count("vmaxps") == 2 and "vcmp" not in text
+
+
+@pytest.mark.parametrize(("target", "lanes"), [("skylake-avx512", 32), ("skylake-avx512", 64), ("haswell", 16)])
+def test_maxima_of_several_vectors_are_an_instruction_and_a_blend_for_each(target: str, lanes: int) -> None:
+    a, b, out = (buffer(name, lanes) for name in "abo")
+    index = E.Ramp(B.int32(0), B.int32(1), lanes)
+    left, right = (E.BufferLoad(x, (index,)) for x in (a, b))
+    function = S.PrimFunc((a, b, out), S.BufferStore(out, E.Max(left, right), (index,)))
+    text = compiled([function], f"llvm -mtriple=x86_64-linux-gnu -mcpu={target}").get_source("asm")
+    vectors = lanes * 32 // cpu_model(f"llvm -mcpu={target}").vector_bits
+    assert text.count("vmaxps") == text.count("vcmpunordps") == vectors and "vcmpltps" not in text
 
 
 @pytest.mark.parametrize("target", TARGETS)

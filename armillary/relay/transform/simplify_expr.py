@@ -22,10 +22,11 @@ import numpy as np
 
 from armillary.ir import IRModule
 from armillary.ops.nn_common import reshape_to
-from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem
+from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from armillary.relay.transform._rules import Array, call, op_name, rewrite_module, splat, tensor
 from armillary.relay.transform.simplify_inference import pick_field
 from armillary.relay.types import TensorType, tensor_fields
+from armillary.relay.walk import post_order
 from armillary.transform import define_pass
 
 LIKE = ("zeros_like", "ones_like", "full_like", "cast_like", "reshape_like", "broadcast_to_like")
@@ -204,6 +205,22 @@ def consecutive_transposes(expr: Call) -> Expr | None:
     return call("transpose", inner.args[0], axes=tuple(first[a] for a in second))
 
 
+def dense_of_transposed(expr: Call) -> Expr | None:
+    """nn.dense(a, transpose(b, (1, 0)))  ->  nn.matmul(a, b)   of float32, if b is computed
+
+    Its kernels read either form; a constant is transposed once, where nn.dense finds it packed.
+    """
+    a, turned = expr.args
+    if op_name(turned) != "transpose" or not isinstance(turned, Call) or _axes(turned) != (1, 0):
+        return None
+    left, right = tensor(a), tensor(turned)
+    if left is None or right is None or left.ndim < 2 or {str(left.dtype), str(right.dtype)} != {"float32"}:
+        return None
+    if not any(isinstance(e, Var) for e in post_order(turned.args[0])):
+        return None
+    return call("nn.matmul", a, turned.args[0], out_dtype=expr.attrs.out_dtype)
+
+
 def _axes(expr: Call) -> tuple[int, ...] | None:
     ty = expr.args[0].checked_type
     if not isinstance(ty, TensorType):
@@ -322,6 +339,7 @@ _RULES: dict[str, tuple[Callable[[Call], Expr | None], ...]] = {
     "layout_transform": (consecutive_layouts,),
     "nn.relu": (relu_twice,),
     "nn.pad": (zero_padding,),
+    "nn.dense": (dense_of_transposed,),
     "copy": (same_cast,),
     "broadcast_to": (same_shape,),
     "clip": (consecutive_clips, redundant_clip),
