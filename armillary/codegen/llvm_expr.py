@@ -331,12 +331,11 @@ def _second_if_unordered(m: Emitter, dtype: DType, a: str, b: str, is_max: bool)
 def _by_halves(m: Emitter, dtype: DType, a: str, b: str, is_max: bool) -> str:
     """The same of several vectors."""
     count = dtype.lanes // 2
-    half = dtype.element.with_lanes(count)
-    low, high = (
-        _second_if_unordered(m, half, *(shuffle(m, x, x, dtype, lanes) for x in (a, b)), is_max)
-        for lanes in (list(range(count)), list(range(count, 2 * count)))
-    )
-    return shuffle(m, low, high, half, list(range(2 * count)))
+    half, parts = dtype.element.with_lanes(count), []
+    for lanes in (list(range(count)), list(range(count, 2 * count))):
+        one, other = (shuffle(m, x, x, dtype, lanes) for x in (a, b))
+        parts.append(_second_if_unordered(m, half, one, other, is_max))
+    return shuffle(m, parts[0], parts[1], half, list(range(2 * count)))
 
 
 def _comparison(signed: str, unsigned: str, floating: str) -> Callable[[Emitter, Any], str]:

@@ -426,12 +426,12 @@ def images_together(workload: Workload, cpu: CpuModel) -> int:
     Weights that do not stay in L2 otherwise come again for each image. So many that their products hide it, while L2
     keeps their data.
     """
-    data, weight = (t for t in workload.types[:2])
+    data, weight = (t.nbytes for t in workload.types[:2])  # type: ignore[attr-defined]
     result: Any = workload.op.infer_type(workload.attrs, workload.types)
     batch, _, height, width, _ = result.static
-    if stays_near(weight.nbytes, cpu) or workload.attrs.groups > 1 or isinstance(workload.attrs, FramesConv2DAttrs):
+    if stays_near(weight, cpu) or workload.attrs.groups > 1 or isinstance(workload.attrs, FramesConv2DAttrs):
         return 1
-    fitting = [n for n in range(1, batch + 1) if batch % n == 0 and n * data.nbytes // batch <= cpu.l2 // 2]
+    fitting = [n for n in range(1, batch + 1) if batch % n == 0 and n * data // batch <= cpu.l2 // 2]
     return next((n for n in fitting if n * height * width >= PIXELS_TOGETHER), max(fitting, default=1))
 
 
@@ -443,7 +443,8 @@ def stays_near(nbytes: int, cpu: CpuModel) -> bool:
 def _images_with_weights_near(workload: Workload, cpu: CpuModel) -> int:
     """How many images find weights near which the first of them fetched."""
     weight: Any = workload.types[1]
-    batch: int = workload.types[0].static[0]
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    batch: int = result.static[0]
     return batch if stays_near(weight.nbytes, cpu) else images_together(workload, cpu)
 
 
