@@ -308,11 +308,9 @@ def _tile_output(
     width_outer, width_inner = stage.split(width, factor=tile.rows)
     at = chunk_outer if shares_tiles(nest, tile, cpu) else width_outer
     tiles_below, tiles_beside = -(-static_extent(height) // tile.tall), -(-static_extent(width) // tile.rows)
-    images = images_together(workload, cpu)
-    together = []
+    images, together = images_together(workload, cpu), list[te.IterVar]()
     if images > 1:
-        batch, image = stage.split(batch, factor=images)
-        together = [image]
+        batch, *together = stage.split(batch, factor=images)
     if tile.tall > 1:  # the loop over lines stays by itself, so that loop partition can peel a lower last tile
         height, height_inner = stage.split(height, factor=tile.tall)
         stage.reorder(batch, chunk_outer, *together, height, width_outer, chunk_inner, height_inner, width_inner, block)
@@ -333,14 +331,11 @@ def _tile_output(
     elif at is not width_outer:  # the loop over tiles stays by itself: loop partition tells those without padding
         stage.reorder(width_outer, batch, height, chunk_outer, chunk_inner, width_inner, block)
         stage.parallel(width_outer)
-    elif together:
-        stage.reorder(batch, chunk_outer, image, height, width_outer, chunk_inner, width_inner, block)
-        stage.parallel(fuse_all(stage, [batch, chunk_outer]))
     else:
-        lines = in_bands(stage, chunk_outer, height) if is_banded(workload) else [chunk_outer, height]
+        lines = in_bands(stage, chunk_outer, height) if is_banded(workload) and not together else [chunk_outer, height]
         tiles_below //= static_extent(lines[0]) if len(lines) == 3 else 1
-        stage.reorder(batch, *lines, width_outer, chunk_inner, width_inner, block)
-        stage.parallel(fuse_all(stage, [batch, *lines]))
+        stage.reorder(batch, lines[0], *together, *lines[1:], width_outer, chunk_inner, width_inner, block)
+        stage.parallel(fuse_all(stage, [batch, chunk_outer] if together else [batch, *lines]))
     stage.vectorize(block)
     stage.unroll(width_inner)
     stage.unroll(chunk_inner)
@@ -351,9 +346,7 @@ def _tile_output(
     if asks_ahead(nest, tile, cpu):
         number, _, row, column, _ = sums[-1].op.axis[-5:]
         sharers = [te.Sharer(row, tile.tall, tiles_below), te.Sharer(column, tile.rows, tiles_beside)]
-        if together:
-            sharers.insert(0, te.Sharer(number, 1, images))
-        ask_ahead(sums[-1], tile.vectors * nest.steps, sharers)
+        ask_ahead(sums[-1], tile.vectors * nest.steps, [*(te.Sharer(number, 1, images) for _ in together), *sharers])
     for inside in sums:
         spelled = ("kh", "kw") if tile.tall > 1 and _has_padded_rows(workload) else ("kw",)
         schedule_sum(inside, spelled, is_tall=tile.tall > 1)
