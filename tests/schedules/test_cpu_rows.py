@@ -75,8 +75,8 @@ def test_reduction_over_two_axes_and_a_product() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extent", "lanes", "count"), [(45, 16, 2), (101, 32, 3), (256, 64, 4), (3000, 16, 187)],
-    ids=["short", "two-vectors-side-by-side", "four", "what-is-left-over-is-no-full-vector"],
+    ("extent", "lanes", "count"), [(45, 16, 2), (101, 32, 3), (256, 64, 4), (1008, 16, 63), (3000, 64, 46)],
+    ids=["short", "two-vectors-side-by-side", "four", "what-is-left-over-is-no-full-vector", "or-is-little"],
 )  # fmt: skip
 def test_partial_sums_live_in_vectors(extent: int, lanes: int, count: int) -> None:
     x, k = te.placeholder((8, extent), "float32", "x"), te.reduce_axis((0, extent), "k")

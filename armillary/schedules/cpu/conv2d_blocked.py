@@ -152,7 +152,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     data: Any = workload.types[0]
     weights = far_weights(cpu)
     groups = workload.attrs.groups if cpu.fma_ports > 1 else 1  # one port has time for each group's inputs
-    reread = SHOWN_INPUT * data.nbytes / groups / far(data.nbytes * images // batch, cpu)
+    reread = SHOWN_INPUT * data.nbytes / groups / far(data.nbytes * images // max(1, batch), cpu)
     steps = i_blocks * kh * kw * ci
     # 32 blocks by threes took 2 to 8 % longer than by twos, and threads share them less evenly where they are all tasks
     is_flat = _is_flat(workload, cpu) and not _is_small(workload, cpu)
@@ -422,7 +422,8 @@ def images_together(workload: Workload, cpu: CpuModel) -> int:
     data, weight = (t.nbytes for t in workload.types[:2])  # type: ignore[attr-defined]
     result: Any = workload.op.infer_type(workload.attrs, workload.types)
     batch, _, height, width, _ = result.static
-    if stays_near(weight, cpu) or workload.attrs.groups > 1 or isinstance(workload.attrs, FramesConv2DAttrs):
+    is_other = workload.attrs.groups > 1 or isinstance(workload.attrs, FramesConv2DAttrs)
+    if is_other or batch < 2 or stays_near(weight, cpu):
         return 1
     fitting = [n for n in range(1, batch + 1) if batch % n == 0 and n * data // batch <= cpu.l2 // 2]
     return next((n for n in fitting if n * height * width >= PIXELS_TOGETHER), max(fitting, default=1))
@@ -437,7 +438,7 @@ def _images_with_weights_near(workload: Workload, cpu: CpuModel) -> int:
     """How many images find weights near which the first of them fetched."""
     weight: Any = workload.types[1]
     result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    batch: int = result.static[0]
+    batch = max(1, result.static[0])
     return batch if stays_near(weight.nbytes, cpu) else images_together(workload, cpu)
 
 
