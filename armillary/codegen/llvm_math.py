@@ -192,12 +192,17 @@ def _erf(k: FloatLanes, x: str) -> str:
 
 def _sigmoid(k: FloatLanes, x: str) -> str:
     """1 / (1 + e**-x); e**-x is at least e**-87, which adds nothing, so that it is scaled once, and then doubled."""
-    shifted, n, less_one = _power(k, k.clamp(k.b.pure(f"fneg {k.kind} {x}", x), -87.0, 89.0))
+    lowest = -88.0 if k.has_avx512 else -89.0  # e**88 has an inverse, e**89 is infinite
+    shifted, n, less_one = _power(k, k.clamp(k.negated(x), -87.0, -lowest))
     value = k.op("fadd", less_one, 1.0)
     scaled = k.scaled(value, n)
     if scaled is None:  # 2**128 is no float32
         scaled = k.op("fmul", k.op("fadd", value, value), _two_to(k, shifted, -1))
-    return k.op("fdiv", k.const(1.0), k.op("fadd", scaled, 1.0))
+    total = k.op("fadd", scaled, 1.0)
+    inverse = k.inverse(total)
+    if inverse is None:
+        return k.op("fdiv", k.const(1.0), total)
+    return k.select(k.op("fcmp olt", x, lowest), 0.0, inverse)  # so that x * sigmoid(x) does not grow with x
 
 
 def _normcdf(k: FloatLanes, x: str) -> str:

@@ -214,6 +214,15 @@ def test_our_float32_functions_are_within_three_ulp_over_the_whole_range(name: s
 
 
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64"])
+@pytest.mark.parametrize("lanes", [1, 4, 8, 16])
+def test_sigmoid_of_large_negative_numbers_is_0_so_that_silu_does_not_grow(lanes: int, target: str) -> None:
+    x = np.array([-104.0, -1e3, -1e30, -3e38, -math.inf, -120.0, -2e9, -1e5] * 2, np.float32)
+    got = np.ones_like(x)
+    assert run(kernel({"sigmoid": lambda a, b: call("sigmoid", a)}, "float32", len(x), lanes), target, x, x, got) == 0
+    assert not got.any() and not np.signbit(got).any()
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64"])
 @pytest.mark.parametrize("lanes", [1, 16])
 @pytest.mark.parametrize("name", ["sin", "cos", "tan"])
 def test_angles_beside_multiples_of_a_quarter_turn(name: str, lanes: int, target: str) -> None:
