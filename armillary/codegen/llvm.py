@@ -20,7 +20,7 @@ from armillary.codegen.llvm_index import linear, sum_of
 from armillary.codegen.llvm_memory import store
 from armillary.codegen.llvm_registers import Shape, elements, is_unrolled, register_plan
 from armillary.codegen.llvm_state import ROOM, Emitter, RegisterFile
-from armillary.codegen.llvm_streams import LINE, NOTES, choose, fence, streamed_outputs
+from armillary.codegen.llvm_streams import NOTES, choose, fence, streamed_outputs
 from armillary.codegen.llvm_tiles import framed
 from armillary.codegen.llvm_types import memory_element, register_type, vector
 from armillary.dtype import DType
@@ -28,6 +28,7 @@ from armillary.target.cpu import CpuModel
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.phases import Phase, PhasedFunction
+from armillary.tir.transform.inject_prefetch import LINE_BYTES
 
 MAX_STACK = 1 << 20  # bytes of one local buffer
 STACK_BITS = 128  # alignment of the stack on entry, of every ABI we know
@@ -38,8 +39,11 @@ _LOOP_NOTES += '!1 = !{!"llvm.loop.unroll.disable"}\n!2 = !{!"llvm.loop.vectoriz
 class FunctionEmitter(Emitter):
     """An Emitter that also knows the function it is in."""
 
-    def __init__(self, cpu: CpuModel, function: PhasedFunction, touched: Touched, fast_math: str = "") -> None:
-        super().__init__(cpu, fast_math)
+    def __init__(
+        self, cpu: CpuModel, function: PhasedFunction, touched: Touched, fast_math: str = "",
+        streams: frozenset[S.Buffer] = frozenset(),
+    ) -> None:  # fmt: skip
+        super().__init__(cpu, fast_math, streams)
         self.function, self.touched = function, touched
         self.plan: dict[S.Buffer, Shape] = {}
 
@@ -55,23 +59,21 @@ class FunctionEmitter(Emitter):
 def emit_module(function: PhasedFunction, cpu: CpuModel, fast_math: str = "") -> str:
     """The LLVM IR text of one function; `fast_math` are LLVM's flags for its float arithmetic ("" is strict)."""
     parts: list[str] = []
-    declared: dict[str, str] = {}
-    math: dict[str, str] = {}
+    emitters: list[FunctionEmitter] = []
     touched = Touched()
-    streams, notes = streamed_outputs(function, touched, cpu), _LOOP_NOTES
+    streams = streamed_outputs(function, touched, cpu)
     for index, phase in enumerate(function.phases):
-        m, streaming = FunctionEmitter(cpu, function, touched, fast_math), None
+        bodies = [FunctionEmitter(cpu, function, touched, fast_math)]
         if not streams.isdisjoint(touched.written(phase.body)):
-            streaming = FunctionEmitter(cpu, function, touched, fast_math)
-            streaming.streams = streams
-        parts.append(_phase(m, streaming, phase, index))
+            bodies.append(FunctionEmitter(cpu, function, touched, fast_math, streams))
+        text, used = _phase(bodies, phase, index)
+        parts.append(text)
+        emitters += used
         if constant_extent(phase) is None:
             parts.append(_extent(function, phase, index, cpu))
-        used = [m, streaming] if streaming is not None and streaming.has_streamed else [m]
-        notes = _LOOP_NOTES + NOTES if len(used) > 1 else notes
-        for emitter in used:
-            declared.update(emitter.declared)
-            math.update(emitter.math)
+    declared = {name: line for m in emitters for name, line in m.declared.items()}
+    math = {name: text for m in emitters for name, text in m.math.items()}
+    notes = _LOOP_NOTES + (NOTES if any(m.has_streamed for m in emitters) else "")
     head = [f"; {function.name}", *(declared[name] for name in sorted(declared))]
     return "\n".join([*head, *(math[name] for name in sorted(math)), *parts, notes])
 
@@ -92,21 +94,23 @@ class _Entry:
         self.arguments.append(f"ptr %{name}")
 
 
-def _phase(m: FunctionEmitter, streaming: FunctionEmitter | None, phase: Phase, index: int) -> str:
-    """The body function and its exported wrapper; a second body where stores to aligned outputs may stream."""
+def _phase(bodies: list[FunctionEmitter], phase: Phase, index: int) -> tuple[str, list[FunctionEmitter]]:
+    """The body function and its exported wrapper, and who emitted them; a second body is kept if something streams."""
+    m, *others = bodies
     name, entry = phase_symbol(m.function, index), _Entry()
-    text = _body(m, phase, f"{name}.body", entry)
+    text, used = _body(m, phase, f"{name}.body", entry), [m]
     arguments = ", ".join([*entry.arguments, "ptr %vars, i64 %begin, i64 %end"])
     called = f"  %code = call i32 @{name}.body({arguments})\n  ret i32 %code"
-    if streaming is not None:
+    for streaming in others:
         second = _body(streaming, phase, f"{name}.streams", _Entry())
         if streaming.has_streamed:
             text += second
+            used.append(streaming)
             places = [m.pointers[b] for b in m.function.params if b in streaming.streams and b in m.pointers]
             called = choose(name, places, arguments)
     wrapper = "".join(line + "\n" for line in entry.loads) + called
     head = f"define i32 @{name}(ptr %data, ptr %vars, i64 %begin, i64 %end, i64 %thread) nounwind"
-    return f"{text}{head} {{\n{wrapper}\n}}\n"
+    return f"{text}{head} {{\n{wrapper}\n}}\n", used
 
 
 def _body(m: FunctionEmitter, phase: Phase, name: str, entry: _Entry) -> str:
@@ -116,7 +120,7 @@ def _body(m: FunctionEmitter, phase: Phase, name: str, entry: _Entry) -> str:
     alias = "noalias " if function.noalias else ""
     for slot, buffer in enumerate(function.params):
         if buffer in written or buffer in read:
-            bytes_ = LINE if buffer in m.streams else buffer.dtype.element.bytes
+            bytes_ = LINE_BYTES if buffer in m.streams else buffer.dtype.element.bytes
             notes = f"{alias}align {bytes_}" + ("" if buffer in written else " readonly")
             entry.pointer(slot, f"a{slot}", notes)
             m.pointers[buffer] = f"%a{slot}"

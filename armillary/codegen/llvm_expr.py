@@ -262,7 +262,6 @@ def _never_nan(e: E.Expr) -> bool:
     return isinstance(e, E.Cast) and not e.value.dtype.is_float
 
 
-SEVERAL = (2.0, 4.0, 8.0)  # vectors that are split into whole ones
 _X86_EXTREMA = {  # lanes -> instruction, the rounding mode where it takes one
     4: ("llvm.x86.sse.*.ps",), 8: ("llvm.x86.avx.*.ps.256",), 16: ("llvm.x86.avx512.*.ps.512", "4"),
 }  # fmt: skip
@@ -314,15 +313,15 @@ def _second_if_unordered(m: Emitter, dtype: DType, a: str, b: str, is_max: bool)
     """The larger (smaller) float, `b` if either is NaN.
 
     A whole vector of an x86 is asked for by name: LLVM joins the comparison with the one that restores NaN to two
-    comparisons, an `or` of masks and a blend, four instructions instead of three.
+    comparisons, an `or` of masks and a blend, four instructions instead of three. So are several, each for itself.
     """
     kind, flag = register_type(dtype), vector("i1", dtype.lanes)
-    name, *more = _X86_EXTREMA.get(dtype.lanes if dtype.element == FLOAT32 else 0, ("",))
-    if name and m.cpu.arch == "x86_64" and dtype.lanes * 32 <= m.cpu.vector_bits:
+    has_names = m.cpu.arch == "x86_64" and dtype.element == FLOAT32
+    name, *more = _X86_EXTREMA.get(dtype.lanes if has_names else 0, ("",))
+    if name and dtype.lanes * 32 <= m.cpu.vector_bits:
         full = name.replace("*", "max" if is_max else "min")
         return m.intrinsic(kind, full, (kind, a), (kind, b), *(("i32", value) for value in more))
-    vectors = 32 * dtype.lanes / max(1, m.cpu.vector_bits) if dtype.element == FLOAT32 else 0.0
-    if m.cpu.arch == "x86_64" and vectors in SEVERAL:
+    if has_names and dtype.lanes * 32 > m.cpu.vector_bits and dtype.lanes.bit_count() == 1:
         return _by_halves(m, dtype, a, b, is_max)
     test = binary(m, f"fcmp {'ogt' if is_max else 'olt'}", kind, a, b)
     return m.pure(f"select {flag} {test}, {kind} {a}, {kind} {b}", test, a, b)
@@ -331,11 +330,11 @@ def _second_if_unordered(m: Emitter, dtype: DType, a: str, b: str, is_max: bool)
 def _by_halves(m: Emitter, dtype: DType, a: str, b: str, is_max: bool) -> str:
     """The same of several vectors."""
     count = dtype.lanes // 2
-    half, parts = dtype.element.with_lanes(count), []
-    for lanes in (list(range(count)), list(range(count, 2 * count))):
+    half, every, parts = dtype.element.with_lanes(count), list(range(2 * count)), []
+    for lanes in (every[:count], every[count:]):
         one, other = (shuffle(m, x, x, dtype, lanes) for x in (a, b))
         parts.append(_second_if_unordered(m, half, one, other, is_max))
-    return shuffle(m, parts[0], parts[1], half, list(range(2 * count)))
+    return shuffle(m, parts[0], parts[1], half, every)
 
 
 def _comparison(signed: str, unsigned: str, floating: str) -> Callable[[Emitter, Any], str]:

@@ -185,8 +185,7 @@ def _erf(k: FloatLanes, x: str) -> str:
     size = k.abs(x)
     small = k.op("fmul", x, k.poly(k.op("fmul", x, x), _ERF))
     clamped = k.clamp(size, 0.0, 4.0)
-    exponent = k.b.pure(f"fneg {k.kind} {(p := k.poly(clamped, _ERFC))}", p)
-    large = k.copysign(k.op("fsub", k.const(1.0), _exp(k, exponent)), x)
+    large = k.copysign(k.op("fsub", k.const(1.0), _exp(k, k.negated(k.poly(clamped, _ERFC)))), x)
     return k.select(k.op("fcmp olt", size, 1.0), small, large)
 
 
@@ -272,7 +271,7 @@ def _pow_sign(k: FloatLanes, x: str, y: str, result: str) -> str:
     half = k.op("fmul", y, 0.5)
     half_whole = k.trunc(half)
     is_odd = k.both(is_integer, k.b.pure(f"fcmp one {k.kind} {half}, {half_whole}", half, half_whole))
-    flipped = k.b.pure(f"fneg {k.kind} {result}", result)
+    flipped = k.negated(result)
     signed = k.select(k.both(k.is_negative(x), is_odd), flipped, result)
     ordinary = k.both(k.op("fcmp olt", x, 0.0), k.op("fcmp ogt", x, -float("inf")))
     not_integer = k.b.pure(f"fcmp une {k.kind} {whole}, {y}", whole, y)
@@ -289,7 +288,7 @@ def _fmod(k: FloatLanes, x: str, y: str) -> str:
     if not k.has_fma:
         (w, a), (_, c) = k.widen(a), k.widen(c)
     q = w.trunc(w.op("fdiv", a, c))
-    rest = w.fma(w.b.pure(f"fneg {w.kind} {q}", q), c, a)
+    rest = w.fma(w.negated(q), c, a)
     rest = w.select(w.op("fcmp olt", rest, 0.0), w.op("fadd", rest, c), rest)
     value = rest if w is k else k.b.pure(f"fptrunc {w.kind} {rest} to {k.kind}", rest)
     is_infinite = k.op("fcmp oeq", k.abs(y), float("inf"))

@@ -44,7 +44,7 @@ class RegisterFile:
 class Emitter(Builder):
     """Builder plus environment."""
 
-    def __init__(self, cpu: CpuModel, fast_math: str = "") -> None:
+    def __init__(self, cpu: CpuModel, fast_math: str = "", streams: frozenset[S.Buffer] = frozenset()) -> None:
         super().__init__()
         self.cpu = cpu
         self.fast_math = f" {fast_math}" if fast_math else ""  # flags of the float arithmetic the program asks for
@@ -64,7 +64,7 @@ class Emitter(Builder):
         self.used: set[S.Buffer] = set()
         self.flushes_halves = False  # whether it has multiplied bfloat16, by which subnormal numbers are 0
         self.tiles: dict[int, int] = {}  # rows of the matrix tiles in use
-        self.streams: frozenset[S.Buffer] = frozenset()  # outputs whose stores may go past the caches
+        self.streams = streams  # outputs whose stores may go past the caches
         self.has_streamed = False
         self.roomy: set[S.Buffer] = set()  # those followed by room up to a multiple of ROOM bytes that nobody else has
 

@@ -23,9 +23,9 @@ from armillary.target.cpu import CpuModel
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.phases import PhasedFunction
+from armillary.tir.transform.inject_prefetch import LINE_BYTES
 
-LINE = 64  # bytes
-NOTE = f"align {LINE}, !nontemporal !3"
+NOTE = f"align {LINE_BYTES}, !nontemporal !3"
 NOTES = "!3 = !{i32 1}\n"  # of a module with such stores
 _FENCE = "llvm.x86.sse.sfence"
 
@@ -49,7 +49,7 @@ def _bytes(buffer: S.Buffer) -> int:
 def is_lines(start: Linear, dtype: DType) -> bool:
     """Whether a store of `dtype` at an index fills whole lines of an aligned buffer."""
     places = (*start.terms.values(), start.constant, dtype.lanes)
-    return dtype.bits >= 8 and all(n * dtype.element.bytes % LINE == 0 for n in places)
+    return dtype.bits >= 8 and all(n * dtype.element.bytes % LINE_BYTES == 0 for n in places)
 
 
 def fence(m: Emitter) -> None:
@@ -63,7 +63,7 @@ def choose(name: str, outputs: Iterable[str], arguments: str) -> str:
     lines, tests = [], []
     for pointer in outputs:
         lines.append(f"  {pointer}.place = ptrtoint ptr {pointer} to i64")
-        lines.append(f"  {pointer}.low = and i64 {pointer}.place, {LINE - 1}")
+        lines.append(f"  {pointer}.low = and i64 {pointer}.place, {LINE_BYTES - 1}")
         lines.append(f"  {pointer}.fits = icmp eq i64 {pointer}.low, 0")
         tests.append(f"{pointer}.fits")
     all_fit = tests[0]
@@ -71,7 +71,6 @@ def choose(name: str, outputs: Iterable[str], arguments: str) -> str:
         lines.append(f"  %fits{number} = and i1 {all_fit}, {test}")
         all_fit = f"%fits{number}"
     lines.append(f"  br i1 {all_fit}, label %streams, label %plain")
-    for label in ("streams", "plain"):
-        body = f"{name}.{label}" if label == "streams" else f"{name}.body"
-        lines.append(f"{label}:\n  %{label}.code = call i32 @{body}({arguments})\n  ret i32 %{label}.code")
+    for label, body in (("streams", "streams"), ("plain", "body")):
+        lines.append(f"{label}:\n  %{label}.code = call i32 @{name}.{body}({arguments})\n  ret i32 %{label}.code")
     return "\n".join(lines)

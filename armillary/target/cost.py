@@ -54,7 +54,8 @@ class Tile:
 class Nest:
     """A product by register tiles: `lines` times a row of `width` outputs, each of `chunks` blocks of vectors.
 
-    A block takes `wide` registers; a value is a sum over `steps`. `repeats` such products use other weights each.
+    A block takes `wide` registers; a value is a sum over `steps`. `repeats` such products use other weights each, or
+    fetch the same ones again.
     Rates in bytes per cycle: `far` at which weights come the first time (0: they are few), `again` at which each line
     finds them (None: in the smallest cache that holds a tile's part of them).
     """

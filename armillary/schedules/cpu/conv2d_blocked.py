@@ -423,13 +423,13 @@ def images_together(workload: Workload, cpu: CpuModel) -> int:
     result: Any = workload.op.infer_type(workload.attrs, workload.types)
     batch, _, height, width, _ = result.static
     is_other = workload.attrs.groups > 1 or isinstance(workload.attrs, FramesConv2DAttrs)
-    if is_other or batch < 2 or stays_near(weight, cpu):
+    if is_other or batch < 2 or _stays_near(weight, cpu):
         return 1
     fitting = [n for n in range(1, batch + 1) if batch % n == 0 and n * data // batch <= cpu.l2 // 2]
     return next((n for n in fitting if n * height * width >= PIXELS_TOGETHER), max(fitting, default=1))
 
 
-def stays_near(nbytes: int, cpu: CpuModel) -> bool:
+def _stays_near(nbytes: int, cpu: CpuModel) -> bool:
     """Whether weights of so many bytes are still in L2 when the next image needs them."""
     return nbytes <= cpu.l2 // 2
 
@@ -439,7 +439,7 @@ def _images_with_weights_near(workload: Workload, cpu: CpuModel) -> int:
     weight: Any = workload.types[1]
     result: Any = workload.op.infer_type(workload.attrs, workload.types)
     batch = max(1, result.static[0])
-    return batch if stays_near(weight.nbytes, cpu) else images_together(workload, cpu)
+    return batch if _stays_near(weight.nbytes, cpu) else images_together(workload, cpu)
 
 
 def has_wide_border(workload: Workload, columns: int) -> bool:
