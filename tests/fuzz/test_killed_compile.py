@@ -24,7 +24,12 @@ _MODEL = "def @main(%x: Tensor[(1, 64), float32], %w: Tensor[(64, 64), float32])
 
 def _compile(model: Path, package: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "armillary.cli", "compile", str(model), "-o", str(package)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, preexec_fn=_hear_interrupts)
+
+
+def _hear_interrupts() -> None:
+    """A shell that runs the tests in the background has them, and all they start, ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("suffix", ["so", "tar"])
