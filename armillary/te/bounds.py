@@ -179,7 +179,15 @@ class _Inference:
             fixed = fixed.difference(v for t, (v, _) in plan.threads.items() if t.startswith("threadIdx"))
         spans = self._regions(plan, parent, position, fixed)
         for item, span in zip(stage.op.axis, spans, strict=True):
-            plan.low[item], plan.sizes[item] = self._clip(item, span, fixed)
+            plan.low[item], size = self._clip(item, span, fixed)
+            plan.sizes[item] = self._rounded(plan.low[item], size, self._extent(item), stage.multiples.get(item, 1))
+
+    def _rounded(self, low: Linear, size: Linear, whole: Linear, factor: int) -> Linear:
+        """The size of a region as a multiple of a number, if the region begins and the dimension ends at multiples."""
+        starts = (low.const, *low.terms.values(), whole.value if whole.value is not None else 1)
+        if size.value is None or any(n % factor for n in starts):
+            return size
+        return Linear(-(-size.value // factor) * factor)
 
     def _regions(self, plan: Plan, parent: Stage, position: int, fixed: frozenset[Var]) -> list[Span | None]:
         stage = plan.stage

@@ -162,7 +162,10 @@ def _prefetch(schedule: Schedule, stage: str, a: dict[str, Value], intrinsics: M
 
 _KNOWN: dict[str, Any] = {
     **{name: _axes_rule(name) for name in ("fuse", "reorder")},
-    **{name: _axis_rule(name) for name in ("split", "vectorize", "unroll", "parallel", "pragma", "storage_align")},
+    **{
+        name: _axis_rule(name)
+        for name in ("split", "vectorize", "unroll", "parallel", "pragma", "storage_align", "round_up")
+    },
     **{name: _plain_rule(name) for name in ("compute_inline", "compute_root", "set_scope", "double_buffer")},
     "bind": _bind,
     "compute_at": _compute_at,

@@ -73,6 +73,7 @@ class Stage:
         self.attach: tuple[Stage, IterVar] | None = None
         self.double_buffered = False
         self.align: dict[IterVar, tuple[int, int]] = {}
+        self.multiples: dict[IterVar, int] = {}
         self.redirects: dict[Tensor, Tensor] = {}
         self.reset(op)
 
@@ -404,6 +405,20 @@ class Stage:
         self._check_movable("storage_align")
         self._record("storage_align", axis=self.key_of(axis), factor=factor, offset=offset)
         self.align[axis] = (factor, offset)
+
+    def round_up(self, axis: IterVar, factor: int) -> None:
+        """Computed inside a reader's loop, take a multiple of `factor` along data axis `axis`, as far as there is data.
+
+        A reader of 20 columns then gets 32 of a stage that has as many: two whole vectors, of which it leaves a part.
+        """
+        self._check_loops("round_up")
+        if not any(axis is a for a in self.op.axis):
+            self._refuse("round_up", f"axis {getattr(axis, 'var', axis)!r} is not a data axis of the operation")
+        if not isinstance(factor, int) or factor < 1:
+            self._refuse("round_up", f"factor {factor!r}: wanted at least 1")
+        self._check_movable("round_up")
+        self._record("round_up", axis=self.key_of(axis), factor=factor)
+        self.multiples[axis] = factor
 
     def double_buffer(self) -> None:
         """Keep two copies of the storage, so that filling one overlaps with using the other."""

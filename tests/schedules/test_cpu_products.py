@@ -72,6 +72,18 @@ def test_outputs_fill_vectors_where_half_a_vector_takes_as_long(mcpu: str, outpu
     assert "Buffer[(64000,), float32]) attrs" in loops, "what fills up the last block is not stored"
 
 
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("columns", [5, 20, 33])
+def test_a_row_of_one_tile_is_cut_in_registers(columns: int, constant: bool) -> None:
+    a, b = normal(1, 300, 16), normal(2, 16, columns)
+    x, y = relay.var("a", shape=a.shape), relay.var("b", shape=b.shape)
+    function = relay.Function([x] if constant else [x, y], relay.nn.matmul(x, relay.const(b) if constant else y))
+    got = compiled(function, a=a, **({} if constant else {"b": b}))
+    np.testing.assert_allclose(got, a @ b, rtol=1e-4, atol=1e-5)
+    allocated = re.findall(r"alloc \w+: Buffer\[\((\d+),\), float32\]", text_of(function, "llvm -mcpu=native"))
+    assert max(map(int, allocated)) < 300 * columns, "the product is not stored as wide as its vectors first"
+
+
 @pytest.mark.parametrize("columns", [21, 40, 197, 200])
 @pytest.mark.parametrize("rows", [5, 33])
 def test_columns_that_fill_no_vectors(rows: int, columns: int) -> None:

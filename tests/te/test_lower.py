@@ -7,11 +7,13 @@ import pytest
 from common import matmul, randoms, run
 
 from armillary import te
+from armillary.errors import ScheduleError
 from armillary.target.cost_winograd import tiles_along
 from armillary.te.stage import static_extent
+from armillary.tir.analysis import all_statements
 from armillary.tir.build import const
 from armillary.tir.expr import BufferLoad
-from armillary.tir.stmt import BufferStore, For, LoopKind
+from armillary.tir.stmt import Allocate, BufferStore, For, LoopKind
 
 
 def check_matmul(schedule, tensors, rtol=1e-4):
@@ -284,6 +286,41 @@ def test_storage_align_pads_the_inner_dimension():
     assert function.body.buffer.shape[1].value == 17
     (x,) = randoms((8, 8))
     np.testing.assert_allclose(run(s, [a, c], [x])[0], x.T + 1)
+
+
+@pytest.mark.parametrize(("columns", "read", "taken"), [(32, 20, 32), (24, 20, 20), (32, 32, 32)])
+def test_round_up_takes_whole_vectors_where_there_is_data(columns, read, taken):
+    a = te.placeholder((6, columns), name="A")
+    b = te.compute((6, columns), lambda i, j: a[i, j] + 1, name="B")
+    c = te.compute((6, read), lambda i, j: b[i, j] * 2, name="C")
+    s = te.create_schedule(c.op)
+    s[b].set_scope("local")
+    s[b].compute_at(s[c], c.op.axis[0])
+    s[b].round_up(b.op.axis[1], 16)
+    (x,) = randoms((6, columns))
+    np.testing.assert_allclose(run(s, [a, c], [x])[0], (x[:, :read] + 1) * 2, rtol=1e-6)
+    (buffer,) = (n.buffer for n in all_statements(te.lower_schedule(s, [a, c]).body) if isinstance(n, Allocate))
+    assert buffer.shape[-1].value == taken
+
+
+def test_round_up_at_several_places_of_a_row():
+    a = te.placeholder((4, 60), name="A")
+    b = te.compute((4, 60), lambda i, j: a[i, j] + 1, name="B")
+    c = te.compute((4, 50), lambda i, j: b[i, j] * 2, name="C")
+    s = te.create_schedule(c.op)
+    outer, _ = s[c].split(c.op.axis[1], factor=10)
+    s[b].compute_at(s[c], outer)
+    s[b].round_up(b.op.axis[1], 12)  # begins at multiples of 10, so nothing is rounded
+    (x,) = randoms((4, 60))
+    np.testing.assert_allclose(run(s, [a, c], [x])[0], (x[:, :50] + 1) * 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("factor", [0, 1.5])
+def test_round_up_refuses_other_factors(factor):
+    b = te.compute((6, 20), lambda i, j: i + j, name="B")
+    s = te.create_schedule(b.op)
+    with pytest.raises(ScheduleError, match=r"factor .* wanted at least 1"):
+        s[b].round_up(b.op.axis[1], factor)
 
 
 def dot_intrinsic(n, k):

@@ -173,14 +173,10 @@ def _product_of(fused: Fused) -> te.Tensor:
     return anchor if anchor.op.reduce_axis else anchor.op.input_tensors[0]
 
 
-def _shapes_of_tiles(fused: Fused, product: te.Tensor, tile: Tile, lanes: int) -> list[tuple[int, ...]]:
-    """Shapes of an output that tiles can write: the product's, and without the columns that fill up its last block.
-
-    With one tile to a row its sums would be as narrow as the output: vectors that are not full.
-    """
+def _shapes_of_tiles(fused: Fused, product: te.Tensor) -> list[tuple[int, ...]]:
+    """Shapes of an output that tiles can write: the product's, and without the columns that fill up its last block."""
     *outer, columns = te.static_shape(product)
-    whole, kept = (*outer, columns), (*outer, te.static_shape(fused.anchor[0])[-1])
-    return [whole, kept] if columns > tile.vectors * lanes else [whole]
+    return [(*outer, columns), (*outer, te.static_shape(fused.anchor[0])[-1])]
 
 
 def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
@@ -293,7 +289,7 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     nest = nest_of(fused.workload, cpu)
     tile = choose_tile(nest, cpu)
     lanes = min(lanes_of(cpu, product.dtype), _block(fused.workload))
-    plain = len(fused.outputs) == 1 and te.static_shape(output) in _shapes_of_tiles(fused, product, tile, lanes)
+    plain = len(fused.outputs) == 1 and te.static_shape(output) in _shapes_of_tiles(fused, product)
     output = output if plain else product  # what reads the product has another shape: the product is stored first
     after = [t for t in followers(schedule, product, kept) if t.op is not output.op] if plain else []
     for tensor in kept:
@@ -312,8 +308,10 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
         block, row = stage.split(row, factor=nest.width)
         outer.append(block)
     row_outer, row_inner = stage.split(row, factor=tile.rows)
-    column_outer, column_inner = stage.split(column, factor=min(columns, tile.vectors * lanes))
-    column_sub, vector = stage.split(column_inner, factor=min(columns, lanes))
+    if output.op is not product.op:  # with one tile to a row its sums would be as narrow as the output
+        schedule[product].round_up(product.op.axis[-1], lanes)
+    column_outer, column_inner = stage.split(column, factor=tile.vectors * lanes)
+    column_sub, vector = stage.split(column_inner, factor=lanes)
     stage.reorder(*outer, column_outer, row_outer, row_inner, column_sub, vector)
     stage.vectorize(vector)
     stage.unroll(row_inner)
