@@ -73,14 +73,16 @@ def test_outputs_fill_vectors_where_half_a_vector_takes_as_long(mcpu: str, outpu
 
 
 @pytest.mark.parametrize("constant", [True, False])
-@pytest.mark.parametrize("columns", [5, 20, 33])
+@pytest.mark.parametrize("columns", [3, 5, 20, 33])
 def test_a_row_of_one_tile_is_cut_in_registers(columns: int, constant: bool) -> None:
     a, b = normal(1, 300, 16), normal(2, 16, columns)
     x, y = relay.var("a", shape=a.shape), relay.var("b", shape=b.shape)
     function = relay.Function([x] if constant else [x, y], relay.nn.matmul(x, relay.const(b) if constant else y))
     got = compiled(function, a=a, **({} if constant else {"b": b}))
     np.testing.assert_allclose(got, a @ b, rtol=1e-4, atol=1e-5)
-    allocated = re.findall(r"alloc \w+: Buffer\[\((\d+),\), float32\]", text_of(function, "llvm -mcpu=native"))
+    loops = text_of(function, "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")
+    assert set(re.findall(r"\+ broadcast\(.*?, (\d+)\) \*", loops)) == {"8"}, "all products are of whole vectors"
+    allocated = re.findall(r"alloc \w+: Buffer\[\((\d+),\), float32\]", loops)
     assert max(map(int, allocated)) < 300 * columns, "the product is not stored as wide as its vectors first"
 
 

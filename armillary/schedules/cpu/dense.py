@@ -62,6 +62,7 @@ MAX_ROWS, MAX_SUMS, MAX_VECTOR_SUMS = 8, 16, 4
 MAX_SUMS_OF_TWO_PORTS, MAX_VECTORS_OF_TWO_PORTS = 24, 4
 SHARED_WEIGHTS = ("nn.contrib_dense_pack", "nn.dense")  # one right-hand side for all leading axes
 MIN_ROWS = 4  # rows below which packing the right-hand side costs more than it gives
+MIN_COLUMNS = 3  # 65536x3x3 takes 61 us, 398 by generic loops; two columns are as fast by these
 # A copy of the right-hand side is read, written and read again; in place it is read once for each tile of rows. With
 # two that is less: 8x512x512 takes 0.55 of the time, 16x320x1280 0.62. More tiles pay where a row is short, as what
 # they read then shares pages and sets of the caches: 128x500x64 0.94, 64x196x192 0.86; 1 KB 1.02, 2 KB to 1.3, 4 KB 2.
@@ -82,7 +83,7 @@ def _can_pack(workload: Workload) -> str | None:
         return "only float32 is packed"
     rows = data.static[-1 if is_transposed(workload.attrs, "a") and data.ndim > 1 else -2] if data.ndim > 1 else 1
     columns = other.static[-2 if is_transposed(workload.attrs, "b") else -1]
-    if columns < 4:
+    if columns < MIN_COLUMNS:
         return f"{columns} columns are fewer than a vector"
     return None if rows >= MIN_ROWS else f"{rows} rows are too few to pay for packing"
 
@@ -327,7 +328,7 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     asking = _Asking(at_row, tile, product, static_extent(row), by_columns)
     is_whole = by_columns or (lines == 1 and groups >= MIN_TASKS)  # a task has all rows
     if asks and is_whole and len(sums) > 1 and sums_by_parts(nest, tile, cpu):
-        _sum_by_parts(sums.pop(0), sums[0], stage, asking, min(columns, lanes))
+        _sum_by_parts(sums.pop(0), sums[0], stage, asking, lanes)
         asking.for_next_part(sums[0])
     else:
         schedule[accumulator].compute_at(stage, at)
@@ -336,7 +337,7 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
         if asks and lines * static_extent(row) * columns * DType(output.dtype).bytes > cpu.l2 // 4:
             stage.prefetch(stage.op.output(0), at, 0, MOST_CACHES)  # 384 to 1536, 197 rows: 0.94 of the time
     for inside in sums:
-        _write_out(inside, at_row, min(columns, lanes), inside.op.axis[at_row])
+        _write_out(inside, at_row, lanes, inside.op.axis[at_row])
 
 
 def _share_out(
