@@ -72,6 +72,25 @@ def test_outputs_fill_vectors_where_half_a_vector_takes_as_long(mcpu: str, outpu
     assert "Buffer[(64000,), float32]) attrs" in loops, "what fills up the last block is not stored"
 
 
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize(("rows", "terms", "columns"), [(40, 16384, 48), (67, 10000, 20), (64, 20001, 16)])
+def test_long_sums_are_packed_part_by_part(
+    transpose_a: bool, transpose_b: bool, rows: int, terms: int, columns: int
+) -> None:
+    a, b = normal(1, 2, rows, terms), normal(2, 2, terms, columns)
+    a, b = (a.swapaxes(1, 2).copy() if transpose_a else a), (b.swapaxes(1, 2).copy() if transpose_b else b)
+    x, y = relay.var("a", shape=a.shape), relay.var("b", shape=b.shape)
+    product = relay.nn.batch_matmul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
+    function = relay.Function([x, y], relay.nn.relu(product))
+    left, right = (a.swapaxes(1, 2) if transpose_a else a), (b.swapaxes(1, 2) if transpose_b else b)
+    expected = np.maximum(left.astype("float64") @ right, 0)
+    np.testing.assert_allclose(compiled(function, a=a, b=b), expected, rtol=1e-4, atol=2e-3)
+    loops = text_of(function, "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")
+    (size,) = re.findall(r"alloc packed: Buffer\[\((\d+),\)", loops)
+    assert int(size) < 300 * 32, "a part of a few columns, not the whole right-hand side"
+
+
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("columns", [3, 5, 20, 33])
 def test_a_row_of_one_tile_is_cut_in_registers(columns: int, constant: bool) -> None:

@@ -31,6 +31,7 @@ from armillary.schedules.cpu.common import (
 from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
 from armillary.schedules.cpu.pack import pack_blocks
 from armillary.schedules.registry import Fused, Workload, implement
+from armillary.target import Target
 from armillary.target.cost import (
     L2_SHARE,
     SHOWN_INPUT,
@@ -62,6 +63,8 @@ MAX_ROWS, MAX_SUMS, MAX_VECTOR_SUMS = 8, 16, 4
 MAX_SUMS_OF_TWO_PORTS, MAX_VECTORS_OF_TWO_PORTS = 24, 4
 SHARED_WEIGHTS = ("nn.contrib_dense_pack", "nn.dense")  # one right-hand side for all leading axes
 MIN_ROWS = 4  # rows below which packing the right-hand side costs more than it gives
+MIN_TILES_OF_PARTS = 8  # tiles of rows that take a part of a long sum one after another
+LONG_COLUMNS = 64  # columns of which a sum's terms fill L2, so that it is long
 MIN_COLUMNS = 3  # 65536x3x3 takes 61 us, 398 by generic loops; two columns are as fast by these
 # A copy of the right-hand side is read, written and read again; in place it is read once for each tile of rows. With
 # two that is less: 8x512x512 takes 0.55 of the time, 16x320x1280 0.62. More tiles pay where a row is short, as what
@@ -98,7 +101,8 @@ def packed_product(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     padded = padded_columns(columns)
     batch_a, batch_b = shape_a[:-2], shape_b[:-2]
     is_stored = isinstance(b.op, te.PlaceholderOp)  # else its elements would be computed for every tile
-    lies_well = is_stored and not swap_b and _reads_in_place(rows, columns, DType(b.dtype))
+    is_long = _is_long(rows, inner, cpu_model(Target.current() or Target("llvm")))
+    lies_well = is_stored and not swap_b and not is_long and _reads_in_place(rows, columns, DType(b.dtype))
 
     def element_b(*index: Any) -> Any:
         *batch, chunk, k, lane = index
@@ -137,6 +141,14 @@ def sum_of_terms(
         return product
     kept: te.Tensor = te.compute((*batch, rows, columns), lambda *i: product(*i), name="kept", tag="injective")
     return kept
+
+
+def _is_long(rows: int, terms: int, cpu: CpuModel) -> bool:
+    """Whether a right-hand side that is computed goes through the rows part by part of the sum, packed on the way.
+
+    Else it comes from beyond L2 for each tile of rows: 64x20000x64 takes 2.4 ms, by parts 1.3, 128x8192x128 4.7, 2.3.
+    """
+    return rows > MAX_ROWS and longest_part(terms, 1) > 0 and 4 * LONG_COLUMNS * terms >= cpu.l2 > 0
 
 
 def _reads_in_place(rows: int, columns: int, dtype: DType) -> bool:
@@ -261,7 +273,9 @@ def explain_product(workload: Workload) -> Explanation:
     tile, rows = weighed_tiles(nest, cpu)
     packed = "" if workload.op.name == "nn.contrib_dense_pack" else ", right-hand side packed at run time"
     is_plain = bool(packed) and not is_transposed(workload.attrs, "b")
-    if is_plain and _reads_in_place(nest.width, result.static[-1], result.dtype):
+    if packed and _is_long(nest.width, nest.steps, cpu):
+        packed = ", right-hand side packed part by part of the sum"
+    elif is_plain and _reads_in_place(nest.width, result.static[-1], result.dtype):
         packed = ", right-hand side as it lies"
     return explained(f"product by register tiles{packed}", f"{tile}", rows, cpu)
 
@@ -293,12 +307,10 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     plain = len(fused.outputs) == 1 and te.static_shape(output) in _shapes_of_tiles(fused, product)
     output = output if plain else product  # what reads the product has another shape: the product is stored first
     after = [t for t in followers(schedule, product, kept) if t.op is not output.op] if plain else []
-    for tensor in kept:
-        if tensor.op is product.op or tensor.op is output.op or tensor in after:
-            continue
-        if tensor.op.tag == PACKED and tensor.op.name == "packed":
-            pack_blocks(schedule, tensor, lanes_of(cpu, tensor.dtype))
-        else:
+    others = [t for t in kept if t.op is not product.op and t.op is not output.op and t not in after]
+    packed = [t for t in others if t.op.tag == PACKED and t.op.name == "packed"]
+    for tensor in others:
+        if tensor not in packed:
             schedule_stage(schedule, tensor, cpu)
     accumulator = accumulator_of(schedule, product, output)
     stage, at_row = schedule[output], row_axis(fused.workload)
@@ -308,28 +320,27 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     if nest.width < static_extent(row):
         block, row = stage.split(row, factor=nest.width)
         outer.append(block)
-    row_outer, row_inner = stage.split(row, factor=tile.rows)
     if output.op is not product.op:  # with one tile to a row its sums would be as narrow as the output
         schedule[product].round_up(product.op.axis[-1], lanes)
-    column_outer, column_inner = stage.split(column, factor=tile.vectors * lanes)
-    column_sub, vector = stage.split(column_inner, factor=lanes)
-    stage.reorder(*outer, column_outer, row_outer, row_inner, column_sub, vector)
-    stage.vectorize(vector)
-    stage.unroll(row_inner)
-    stage.unroll(column_sub)
+    row_outer, column_outer = _tile_loops(stage, outer, row, column, tile, lanes)
     groups, lines = -(-columns // (tile.vectors * lanes)), math.prod(static_extent(axis) for axis in outer)
     asks = _is_weight(product)
     by_columns = groups >= MIN_TASKS and asks and weights_stay(nest, tile, cpu)
     loops = [column_outer, *outer] if by_columns else [*outer, column_outer]
     tasks, left_is_larger = groups if by_columns else groups * lines, static_extent(row) > MUCH_LARGER * columns
-    at = _share_out(stage, loops, row_outer, tasks, by_columns, left_is_larger)
+    is_long = bool(packed) and _is_long(static_extent(row), nest.steps, cpu)
+    least = MIN_TILES_OF_PARTS if is_long else 1
+    at = _share_out(stage, loops, row_outer, tasks, by_columns, left_is_larger, least)
     compute_in_tile(schedule, after, stage, at)
     sums = accumulators(schedule, accumulator) if DType(product.dtype).is_float else [schedule[accumulator]]
     asking = _Asking(at_row, tile, product, static_extent(row), by_columns)
     is_whole = by_columns or (lines == 1 and groups >= MIN_TASKS)  # a task has all rows
-    if asks and is_whole and len(sums) > 1 and sums_by_parts(nest, tile, cpu):
+    part = None
+    if len(sums) > 1 and (is_long or (asks and is_whole and sums_by_parts(nest, tile, cpu))):
+        part = sums[0], sums[0].op.reduce_axis[0]
         _sum_by_parts(sums.pop(0), sums[0], stage, asking, lanes)
-        asking.for_next_part(sums[0])
+        if asks:
+            asking.for_next_part(sums[0])
     else:
         schedule[accumulator].compute_at(stage, at)
         if asks and asking.tiles > 1:
@@ -338,12 +349,31 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
             stage.prefetch(stage.op.output(0), at, 0, MOST_CACHES)  # 384 to 1536, 197 rows: 0.94 of the time
     for inside in sums:
         _write_out(inside, at_row, lanes, inside.op.axis[at_row])
+    for tensor in packed:
+        pack_blocks(schedule, tensor, lanes_of(cpu, tensor.dtype), part)
+
+
+def _tile_loops(
+    stage: te.Stage, outer: list[te.IterVar], row: te.IterVar, column: te.IterVar, tile: Tile, lanes: int
+) -> tuple[te.IterVar, te.IterVar]:
+    """Cut rows and columns into tiles, which are spelled out; gives the loops over tiles."""
+    row_outer, row_inner = stage.split(row, factor=tile.rows)
+    column_outer, column_inner = stage.split(column, factor=tile.vectors * lanes)
+    column_sub, vector = stage.split(column_inner, factor=lanes)
+    stage.reorder(*outer, column_outer, row_outer, row_inner, column_sub, vector)
+    stage.vectorize(vector)
+    stage.unroll(row_inner)
+    stage.unroll(column_sub)
+    return row_outer, column_outer
 
 
 def _share_out(
-    stage: te.Stage, loops: list[te.IterVar], rows: te.IterVar, tasks: int, by_columns: bool, left_is_larger: bool
-) -> te.IterVar:
+    stage: te.Stage, loops: list[te.IterVar], rows: te.IterVar, tasks: int, by_columns: bool, left_is_larger: bool,
+    least: int,
+) -> te.IterVar:  # fmt: skip
     """Divide the tiles among threads, by all loops or by the first alone; gives the loop that makes a tile.
+
+    A thread gets `least` tiles of rows with a group of columns, if there are so many.
 
     Where rows are shared out too, a thread has all columns of its rows if the left side is much the larger one: divided
     by columns first, each thread would read all of it, half from the other core's cache (500x500x64 on two threads
@@ -351,7 +381,9 @@ def _share_out(
     """
     if tasks < MIN_TASKS:  # too few: by blocks of rows too, all alike but for the last tile of the last one
         tiles = static_extent(rows)
-        blocks = next(n for n in range(1, tiles + 1) if tiles % n == 0 and (n * tasks >= 2 * MIN_TASKS or n == tiles))
+        most = max(1, tiles // least)
+        dividing = [n for n in range(1, most + 1) if tiles % n == 0]
+        blocks = next((n for n in dividing if n * tasks >= 2 * MIN_TASKS), dividing[-1])
         block, rows = stage.split(rows, nparts=blocks)
         order = [*loops[:-1], block, loops[-1]] if left_is_larger else [*loops, block]
         stage.reorder(*order, rows)

@@ -12,8 +12,13 @@ from armillary.schedules.cpu.common import CACHE_LINE, fuse_all, static_extent
 from armillary.schedules.cpu.turn import turn_tiles
 
 
-def pack_blocks(schedule: te.Schedule, tensor: te.Tensor, lanes: int) -> None:
-    """Threads share the batch and short runs of steps. Lane by lane, 197 keys take 2 % of attention; turned, 1 %."""
+def pack_blocks(
+    schedule: te.Schedule, tensor: te.Tensor, lanes: int, at: tuple[te.Stage, te.IterVar] | None = None
+) -> None:
+    """Threads share the batch and short runs of steps. Lane by lane, 197 keys take 2 % of attention; turned, 1 %.
+
+    `at` a loop of a reader: what that reads there, in the thread that does.
+    """
     stage = schedule[tensor]
     *batch, block, step, lane = stage.op.axis
     if length := _turned(schedule, tensor, lanes):
@@ -26,7 +31,10 @@ def pack_blocks(schedule: te.Schedule, tensor: te.Tensor, lanes: int) -> None:
         stage.vectorize(lane)
         inside = [axis for axis in stage.leaf_iter_vars if axis not in (*batch, block, outer)]
     stage.reorder(*batch, outer, block, *inside)
-    stage.parallel(fuse_all(stage, [*batch, outer]))
+    if at is not None:
+        stage.compute_at(*at)
+    else:
+        stage.parallel(fuse_all(stage, [*batch, outer]))
 
 
 def _turned(schedule: te.Schedule, tensor: te.Tensor, lanes: int) -> int:
