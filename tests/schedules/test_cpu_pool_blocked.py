@@ -42,6 +42,10 @@ CASES = [
     ((2, 3, 14, 13, 16), {"pool_size": (13, 13), "padding": (6, 6)}),
     ((1, 2, 19, 20, 8), {"pool_size": (4, 5), "padding": (1, 4, 2, 0), "dilation": (2, 1)}),
     ((1, 2, 21, 20, 16), {"pool_size": (5, 5), "strides": (2, 3), "padding": (2, 2), "ceil_mode": True}),
+    ((1, 1, 33, 40, 16), {"pool_size": (31, 27), "padding": (15, 13)}),
+    ((1, 2, 60, 60, 4), {"pool_size": (30, 30), "strides": (30, 30)}),
+    ((1, 1, 80, 9, 16), {"pool_size": (71, 3), "strides": (5, 1), "padding": (35, 1)}),
+    ((1, 1, 5, 90, 8), {"pool_size": (2, 66), "padding": (1, 30)}),
 ]
 
 

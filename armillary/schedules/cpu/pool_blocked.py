@@ -33,7 +33,7 @@ from armillary.schedules.cpu.pool_planes import is_parted, pools
 from armillary.schedules.registry import Fused, Workload, implement
 
 BLOCKED = re.compile(r"NCHW\d+c")
-MAX_WINDOW = 25  # elements of a window, or of one axis of it, that are spelled out
+MAX_SPELLED = 64  # elements of one axis of a window that are spelled out
 MAX_ELEMENTS = 72  # of all windows of a tile
 MAX_COLUMNS = 8  # of a tile: enough that columns of overlapping windows are loaded once
 # the element first: whether it is NaN is then asked once, however many windows it lies in
@@ -41,14 +41,13 @@ _larger = te.comm_reducer(lambda found, element: te.max(element, found), lowest,
 
 
 def _applies(workload: Workload) -> str | None:
-    """Blocked float32 of known shape, or bytes for their maximum; small windows."""
+    """Blocked float32 of known shape, or bytes for their maximum."""
     (data,), attrs = workload.types, workload.attrs
     if not isinstance(data, TensorType) or not pools(workload.op.name, data) or not BLOCKED.fullmatch(attrs.layout):
         return "only float32, and maxima of bytes, in NCHW[n]c"
     if not all(isinstance(d, int) and d > 0 for d in data.shape):
         return "shapes are not known"
-    height, width = normal(workload.op.name, attrs, 2, data).kernel
-    return None if max(height, width) <= MAX_WINDOW else f"a window of {height} x {width}"
+    return None
 
 
 def pool_compute(op: str, attrs: Any, x: te.Tensor) -> te.Tensor:
@@ -165,5 +164,7 @@ def _schedule_windows(inside: te.Stage) -> None:
     inside.reorder(*outer, *inside.op.reduce_axis, column, block)
     if is_power_of_two(static_extent(block)):
         inside.vectorize(block)
-    for axis in (*inside.op.reduce_axis, column):
-        inside.unroll(axis)
+    inside.unroll(column)
+    for axis in inside.op.reduce_axis:
+        if static_extent(axis) <= MAX_SPELLED:
+            inside.unroll(axis)
