@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 FEW = 16  # up to this k of a short row, keeping the best k in order beats finding a threshold
 SHORT = 128  # elements of such a row, at most
-ACROSS = 8  # of short rows that are as many as a vector has lanes, up to so many are found for all of them together
+ACROSS = 16  # of short rows that are as many as a vector has lanes, up to so many are found for all of them together
 _BLOCKS = (16, 32, 64, 128, 256)  # lengths of blocks
 _BLOCKS_FOR_EACH = 2  # blocks for each of the k values, at least: else they lie in most blocks
 _COUNT, _LOOK = 2.6, 4.0  # cycles: to count one maximum for every bit, to look at one element of a block
@@ -226,7 +226,8 @@ def ordered(
     value_dtype = [str(data.dtype)] if wanted != "indices" else []
     dtypes = value_dtype + ([index_dtype] if wanted != "values" else [])
     is_few = 0 < k <= FEW and k < size <= SHORT
-    if is_few and k <= ACROSS and math.prod(shape) >= LANES * size and key_dtype(data.dtype) == "int32":
+    is_many = math.prod(shape) >= LANES * size and key_dtype(data.dtype) == "int32"
+    if is_many and 0 < k <= ACROSS and size <= SHORT:
         return _ordered_across(data, axis, k, ascending, dtypes, wanted, name)
     block = 1 if is_few or k in (0, size) else _block_length(size, k)
     inputs = [data] if block == 1 else [data, _row_keys(data, axis, block, ascending)]
@@ -296,6 +297,8 @@ _TIES = ints([[3, 1, 3, 2, 1, 1, 0], [5, 5, 4, 4, 5, 6, 6]])
 
 @argsort.samples
 def argsort_samples() -> Iterator[Sample]:
+    yield Sample(ArgsortAttrs(), (np.tile(_TIES, (20, 1)),))
+    yield Sample(ArgsortAttrs(0, False), (f32(16, 40),))
     yield Sample(ArgsortAttrs(), (f32(3, 5),))
     yield Sample(ArgsortAttrs(0, False, "int64"), (f32(4, 3),))
     yield Sample(ArgsortAttrs(), (_TIES,))
@@ -414,6 +417,9 @@ def topk_samples() -> Iterator[Sample]:
     yield Sample(TopkAttrs(1), (f32(3, 20),))
     yield Sample(TopkAttrs(17), (f32(2, 300),))
     yield Sample(TopkAttrs(20, 0, "indices", True, "int64"), (np.tile(_TIES.T, (37, 1)),))
+    yield Sample(TopkAttrs(7), (np.tile(_TIES, (20, 1)),))
+    yield Sample(TopkAttrs(1, 1), (f32(5, 1, 8),))
+    yield Sample(TopkAttrs(13, 1, is_ascend=True), (f32(2, 30, 19),))
 
 
 @topk.bad_samples

@@ -86,13 +86,14 @@ def test_other_axes(axis: int, k: int) -> None:
 @pytest.mark.parametrize("ascending", [False, True])
 @pytest.mark.parametrize("k", [1, 2, ACROSS, ACROSS + 1])
 @pytest.mark.parametrize(
-    ("shape", "axis"), [((16, 9), 1), ((37, 60), 1), ((2, 3, 5, 20), -1), ((11, 33), 0), ((3, 30, 4, 5), 1)]
+    ("shape", "axis"),
+    [((16, 9), 1), ((37, 60), 1), ((2, 3, 5, 20), -1), ((11, 33), 0), ((3, 30, 4, 5), 1), ((1, 21), 0), ((40, 2), 1)],
 )
 def test_short_rows_side_by_side(shape: tuple[int, ...], axis: int, k: int, ascending: bool) -> None:
     values = RNG.integers(-3, 4, shape).astype(np.float32)
     values.reshape(-1)[::7], values.reshape(-1)[::11], values.reshape(-1)[::13] = np.nan, -0.0, -np.inf
-    least = np.iinfo(np.int32).min
-    _check(values, min(k, shape[axis]), axis, ascending)
+    least, k = np.iinfo(np.int32).min, min(k, shape[axis])
+    _check(values, k, axis, ascending)
     _check(np.where(values > 0, least, ~least * (values < 0)).astype(np.int32), k, axis, ascending)
 
 
