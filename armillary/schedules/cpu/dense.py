@@ -69,7 +69,8 @@ MIN_COLUMNS = 3  # 65536x3x3 takes 61 us, 398 by generic loops; two columns are 
 # A copy of the right-hand side is read, written and read again; in place it is read once for each tile of rows. With
 # two that is less: 8x512x512 takes 0.55 of the time, 16x320x1280 0.62. More tiles pay where a row is short, as what
 # they read then shares pages and sets of the caches: 128x500x64 0.94, 64x196x192 0.86; 1 KB 1.02, 2 KB to 1.3, 4 KB 2.
-MAX_TILES_IN_PLACE, SHORT_ROW = 2, 1024  # tiles of rows; bytes
+# Columns that fill no vectors leave a narrow last tile, which many hide: 64 of 4x256x100 1.4 ms, in place 0.28.
+MAX_TILES_IN_PLACE, SHORT_ROW, MANY_VECTORS = 2, 1024, 4  # tiles of rows; bytes; vectors of columns
 
 
 def is_transposed(attrs: Any, side: str) -> bool:
@@ -98,11 +99,12 @@ def packed_product(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     rows, inner = (shape_a[-1], shape_a[-2]) if swap_a else (shape_a[-2], shape_a[-1])
     columns = shape_b[-2] if swap_b else shape_b[-1]
     block = column_block(columns)
-    padded = padded_columns(columns)
     batch_a, batch_b = shape_a[:-2], shape_b[:-2]
     is_stored = isinstance(b.op, te.PlaceholderOp)  # else its elements would be computed for every tile
-    is_long = _is_long(rows, inner, cpu_model(Target.current() or Target("llvm")))
-    lies_well = is_stored and not swap_b and not is_long and _reads_in_place(rows, columns, DType(b.dtype))
+    cpu = cpu_model(Target.current() or Target("llvm"))
+    fits = _reads_in_place(rows, columns, DType(b.dtype), cpu) and not _is_long(rows, inner, cpu)
+    lies_well = is_stored and not swap_b and fits
+    padded = columns if lies_well else padded_columns(columns)
 
     def element_b(*index: Any) -> Any:
         *batch, chunk, k, lane = index
@@ -151,10 +153,12 @@ def _is_long(rows: int, terms: int, cpu: CpuModel) -> bool:
     return rows > MAX_ROWS and longest_part(terms, 1) > 0 and 4 * LONG_COLUMNS * terms >= cpu.l2 > 0
 
 
-def _reads_in_place(rows: int, columns: int, dtype: DType) -> bool:
+def _reads_in_place(rows: int, columns: int, dtype: DType, cpu: CpuModel) -> bool:
     """Whether a product takes a right-hand side whose rows are contiguous as it lies, without a packed copy."""
     few, short = rows <= MAX_TILES_IN_PLACE * MAX_ROWS, columns * dtype.bytes < SHORT_ROW
-    return padded_columns(columns) == columns and (few or short)
+    if padded_columns(columns) == columns:
+        return few or short
+    return few and columns >= MANY_VECTORS * lanes_of(cpu, dtype)
 
 
 def column_block(columns: int) -> int:
@@ -275,7 +279,7 @@ def explain_product(workload: Workload) -> Explanation:
     is_plain = bool(packed) and not is_transposed(workload.attrs, "b")
     if packed and _is_long(nest.width, nest.steps, cpu):
         packed = ", right-hand side packed part by part of the sum"
-    elif is_plain and _reads_in_place(nest.width, result.static[-1], result.dtype):
+    elif is_plain and _reads_in_place(nest.width, result.static[-1], result.dtype, cpu):
         packed = ", right-hand side as it lies"
     return explained(f"product by register tiles{packed}", f"{tile}", rows, cpu)
 
