@@ -351,10 +351,24 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
             asking.for_next_group(sums[-1])
         if asks and lines * static_extent(row) * columns * DType(output.dtype).bytes > cpu.l2 // 4:
             stage.prefetch(stage.op.output(0), at, 0, MOST_CACHES)  # 384 to 1536, 197 rows: 0.94 of the time
+        if groups == 1 and at_row == -2 and 4 * lines * static_extent(row) * nest.steps > cpu.l2:
+            _ask_for_rows(sums[-1], product, tile)
     for inside in sums:
         _write_out(inside, at_row, lanes, inside.op.axis[at_row])
     for tensor in packed:
         pack_blocks(schedule, tensor, lanes_of(cpu, tensor.dtype), part)
+
+
+def _ask_for_rows(inside: te.Stage, product: te.Tensor, tile: Tile) -> None:
+    """Rows that are read once, from beyond L2, come while the tile before them is computed: a share in each step."""
+    data, (step,) = product.op.input_tensors[0], inside.op.reduce_axis
+    terms = static_extent(product.op.reduce_axis[0])
+    if not isinstance(data.op, te.PlaceholderOp) or te.static_shape(data)[-1] != terms:
+        return
+    ahead = [te.Term(((step, 1),), tile.rows - 1)]
+    if len(inside.op.axis) > len(product.op.axis):  # the sum is in parts, the first axis says which
+        ahead.append(te.Term(((inside.op.axis[0], 1),), static_extent(step) * (tile.rows - 1)))
+    inside.prefetch(data, step, terms * tile.rows, MOST_CACHES, spread=te.Spread(tuple(ahead)))
 
 
 def _tile_loops(
