@@ -312,10 +312,7 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     output = output if plain else product  # what reads the product has another shape: the product is stored first
     after = [t for t in followers(schedule, product, kept) if t.op is not output.op] if plain else []
     others = [t for t in kept if t.op is not product.op and t.op is not output.op and t not in after]
-    packed = [t for t in others if t.op.tag == PACKED and t.op.name == "packed"]
-    for tensor in others:
-        if tensor not in packed:
-            schedule_stage(schedule, tensor, cpu)
+    packed = _schedule_others(schedule, others, cpu)
     accumulator = accumulator_of(schedule, product, output)
     stage, at_row = schedule[output], row_axis(fused.workload)
     *outer, column = stage.op.axis
@@ -347,16 +344,26 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
             asking.for_next_part(sums[0])
     else:
         schedule[accumulator].compute_at(stage, at)
+        rows = lines * static_extent(row)
         if asks and asking.tiles > 1:
             asking.for_next_group(sums[-1])
-        if asks and lines * static_extent(row) * columns * DType(output.dtype).bytes > cpu.l2 // 4:
+        if asks and rows * columns * DType(output.dtype).bytes > cpu.l2 // 4:
             stage.prefetch(stage.op.output(0), at, 0, MOST_CACHES)  # 384 to 1536, 197 rows: 0.94 of the time
-        if groups == 1 and at_row == -2 and 4 * lines * static_extent(row) * nest.steps > cpu.l2:
+        if groups == 1 and at_row == -2 and 4 * rows * nest.steps > cpu.l2:
             _ask_for_rows(sums[-1], product, tile)
     for inside in sums:
         _write_out(inside, at_row, lanes, inside.op.axis[at_row])
     for tensor in packed:
         pack_blocks(schedule, tensor, lanes_of(cpu, tensor.dtype), part)
+
+
+def _schedule_others(schedule: te.Schedule, others: Sequence[te.Tensor], cpu: CpuModel) -> list[te.Tensor]:
+    """Loops for all but packed copies of a right-hand side, which are given."""
+    packed = [t for t in others if t.op.tag == PACKED and t.op.name == "packed"]
+    for tensor in others:
+        if tensor not in packed:
+            schedule_stage(schedule, tensor, cpu)
+    return packed
 
 
 def _ask_for_rows(inside: te.Stage, product: te.Tensor, tile: Tile) -> None:
