@@ -24,6 +24,7 @@ LANES_CYCLES = 0.7  # for each halving of a vector of partial sums: a shuffle, o
 STORE_CYCLES = 1.0  # of one sum
 SLICE_CYCLES = 1.0  # for an element of a result that is cut out of whole vectors: 0.4 in the same kernel, 3 in another
 MIN_TERMS = 2  # vectors of the sum
+MIN_PIXELS = 64
 GAIN = 0.94  # of the time with columns in lanes, below which terms go there
 
 
@@ -82,6 +83,30 @@ def _by_terms(rows: int, columns: int, terms: int, cpu: CpuModel) -> tuple[FewTi
 def _step(rows: int, columns: int, cpu: CpuModel) -> float:
     """Cycles of a vector of terms in a tile of sums."""
     return max(rows * columns / cpu.fma_ports, (rows + columns) / cpu.loads_per_cycle, float(cpu.fma_latency))
+
+
+def has_inputs_in_lanes(pixels: int, outputs: int, inputs: int, taps: int, cpu: CpuModel) -> bool:
+    """Whether a convolution to few channels takes less time with its inputs in lanes than with its outputs there.
+
+    Gates of one pixel follow and precede layers of whole blocks, and are left to these.
+    """
+    lanes, few = cpu.lanes, 0 < 2 * outputs <= cpu.lanes
+    if lanes < 4 or inputs % lanes or not few or inputs // lanes * taps < MIN_TERMS or pixels < MIN_PIXELS:
+        return False
+    return pixel_cycles(outputs, inputs, taps, cpu) < GAIN * inputs * taps / min(cpu.fma_ports, cpu.memory.load_ports)
+
+
+def pixel_cycles(outputs: int, inputs: int, taps: int, cpu: CpuModel) -> float:
+    """Cycles of a pixel: its products, a vector of inputs each, and the sums of lanes."""
+    ends = outputs * (LANES_CYCLES * math.log2(cpu.lanes) + STORE_CYCLES)
+    return inputs // cpu.lanes * taps * outputs / cpu.fma_ports + ends
+
+
+def pixel_tile(width: int, outputs: int, cpu: CpuModel) -> int:
+    """Columns of a tile: as many sums as registers hold, beside a vector of data and the weights of each output."""
+    most = max(1, (cpu.vector_registers - outputs - 1) // outputs)
+    tiles = -(-width // most)
+    return -(-width // tiles)
 
 
 def _by_columns(rows: int, columns: int, terms: int, cpu: CpuModel) -> float:

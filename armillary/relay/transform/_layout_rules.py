@@ -32,7 +32,7 @@ from armillary.relay.transform._layout_shuffle import channel_shuffle
 from armillary.relay.transform._layout_views import strided_slice, take
 from armillary.relay.transform._rules import is_from_constants, op_name
 from armillary.relay.types import TensorType
-from armillary.target.cost_few import has_terms_in_lanes
+from armillary.target.cost_few import has_inputs_in_lanes, has_terms_in_lanes
 from armillary.target.cost_tiles import SIDE, WORDS, tiled_channels
 from armillary.target.cpu import CpuModel
 
@@ -117,7 +117,11 @@ def _conv2d_blocked(
     expr: Call, have: Changes, request: Request, shape: tuple[int, ...], weight: tuple[int, ...]
 ) -> LayoutChoice | None:
     groups = expr.attrs.groups
-    if weight[1] * groups != shape[1] or stays_plain(expr, request.lanes):
+    if weight[1] * groups != shape[1]:
+        return None
+    if request.cpu is not None and is_to_few_channels(expr, request.lanes, request.cpu):
+        return _blocked("nn.contrib_conv2d_NCHWc", expr, request.lanes, weight[0], f"OIHW{request.lanes}i{weight[0]}o")
+    if stays_plain(expr, request.lanes):
         return None
     current = have[0].new.block("C") if have[0] is not None else 0
     inner = current if current and weight[1] % current == 0 else _agreed(expr.args[0], weight[1], request)
@@ -129,6 +133,16 @@ def _conv2d_blocked(
     if not inner or not outer or (outer < 4 and weight[0] > 4):
         return None
     return _blocked("nn.contrib_conv2d_NCHWc", expr, inner, outer, f"OIHW{inner}i{outer}o")
+
+
+def is_to_few_channels(expr: Call, lanes: int, cpu: CpuModel) -> bool:
+    """Whether a convolution adds up blocks of `lanes` channels for each of few outputs (conv2d_few_outputs.py)."""
+    weight, result = static(expr.args[1]), static(expr)
+    if op_name(expr) != "nn.conv2d" or expr.attrs.groups != 1 or weight is None or result is None or lanes != cpu.lanes:
+        return False
+    if _dtype(expr) != "float32" or _dtype(expr.args[1]) != "float32":
+        return False
+    return has_inputs_in_lanes(math.prod(result[2:]), weight[0], weight[1], math.prod(weight[2:]), cpu)
 
 
 def _is_of_bytes(expr: Call, request: Request) -> bool:

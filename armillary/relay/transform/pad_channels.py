@@ -27,7 +27,7 @@ from typing import Any
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.layout import choose_block
-from armillary.relay.transform._layout_rules import has_fast_halves
+from armillary.relay.transform._layout_rules import has_fast_halves, is_to_few_channels
 from armillary.relay.transform._ragged_channels import ragged_channels
 from armillary.relay.transform._rules import on_functions, op_name, tensor
 from armillary.relay.transform._wide_channels import CHANNEL_AXES, Channels, find_regions, widen
@@ -88,6 +88,8 @@ def _extra(call: Call, lanes: int, cpu: CpuModel) -> int:
     if attrs.groups != 1 or layouts != ("NCHW", kernel, "NCHW") or result is None:
         return 0
     channels = _outputs(call)
+    if is_to_few_channels(call, lanes, cpu):
+        return 0
     whole = -channels % lanes
     if channels >= 4 and 0 < whole <= WASTE * channels:
         return whole

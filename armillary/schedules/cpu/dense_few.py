@@ -91,7 +91,7 @@ def _compute(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
         sums = te.compute((*batch, rows, columns, lanes), ended, name="few_ended", tag=PACKED)
     while lanes > 2:
         lanes //= 2
-        sums = _halved(sums, lanes)
+        sums = halved(sums, lanes)
     product: te.Tensor = te.compute((*batch, rows, columns), lambda *i: sums(*i, 0) + sums(*i, 1), name="product")
     return product
 
@@ -109,7 +109,7 @@ def _turned(b: te.Tensor, terms: int, lanes: int) -> te.Tensor:
     return made
 
 
-def _halved(sums: te.Tensor, lanes: int) -> te.Tensor:
+def halved(sums: te.Tensor, lanes: int) -> te.Tensor:
     """The upper half of each vector added to the lower one."""
 
     def pair(*index: Any) -> Any:
