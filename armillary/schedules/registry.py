@@ -94,8 +94,8 @@ def implement(
 ) -> Callable[[ScheduleRule], ScheduleRule]:
     """Decorator: register a schedule (and perhaps a compute, and a rule that explains its choices) for an operator.
 
-    `op` is the operator's name, or those of a kernel of several contractions with " + " between, the anchor last. `when`
-    gives None, or why this is not the way: a text for explanations, "" where nobody would ask.
+    `op` is the operator's name, or those of a kernel of several contractions with " + " between, the anchor last.
+    `when` gives None, or why this is not the way: a text for explanations, "" where nobody would ask.
     """
 
     def register(rule: ScheduleRule) -> ScheduleRule:
