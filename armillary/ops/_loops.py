@@ -34,15 +34,16 @@ def rows(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
     if count == 1:
         return body([T.const(0)] * len(shape))
 
-    def row(flat: Var) -> Stmt:
-        index: list[Expr] = []
-        rest: Expr = flat
-        for axis, size in reversed(list(enumerate(shape))):
-            index.insert(0, rest if axis == 0 else T.floormod(rest, max(size, 1)))
-            rest = T.floordiv(rest, max(size, 1))
-        return body(index)
+    return loop("row", count, lambda flat: body(_unravelled(flat, shape)), S.LoopKind.PARALLEL)
 
-    return loop("row", count, row, S.LoopKind.PARALLEL)
+
+def _unravelled(flat: Expr, shape: Sequence[int]) -> list[Expr]:
+    index: list[Expr] = []
+    rest = flat
+    for axis, size in reversed(list(enumerate(shape))):
+        index.insert(0, rest if axis == 0 else T.floormod(rest, max(size, 1)))
+        rest = T.floordiv(rest, max(size, 1))
+    return index
 
 
 def nest(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
@@ -57,7 +58,7 @@ def nest(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
 
 
 def nest_apart(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
-    """`nest` for elements that do not depend on one another: the last axis by vectors."""
+    """`nest` where elements along the last axis do not depend on one another: that by vectors."""
     if not shape:
         return body([])
     *outer, last = shape
@@ -67,12 +68,19 @@ def nest_apart(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt
         def vector(v: Var) -> Stmt:
             return loop("n", LANES, lambda n: body([*index, T.add(T.mul(v, LANES), n)]), S.LoopKind.VECTORIZED)
 
+        def shorter(begin: int, lanes: int) -> Stmt:
+            return loop("n", lanes, lambda n: body([*index, T.add(n, begin)]), S.LoopKind.VECTORIZED)
+
         parts = [loop("v", whole, vector)] if whole else []
-        if rest or not whole:
-            parts.append(loop("n", rest, lambda n: body([*index, T.add(n, whole * LANES)])))
+        parts += [shorter(last - rest % (2 * n), n) for n in (8, 4, 2, 1) if rest & n]
         return S.seq(*parts)
 
     return nest(outer, line)
+
+
+def run_apart(shape: Sequence[int], body: Callable[[list[Expr]], Stmt]) -> Stmt:
+    """The same where no elements depend on one another: all axes as one run."""
+    return nest_apart((math.prod(shape),), lambda flat: body(_unravelled(flat[0], shape)))
 
 
 def load(buffer: Buffer, *index: Index) -> Expr:

@@ -16,7 +16,7 @@ from armillary.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axis_of, check_kind, f32, i32, of_type, quiet, unravelled
 from armillary.ops._late import S, T, scalar, te
-from armillary.ops._loops import load, loop, nest, nest_apart, rows, scratch, store
+from armillary.ops._loops import load, loop, nest, rows, run_apart, scratch, store
 from armillary.ops.shape import reshape_compute
 from armillary.record import record
 from armillary.relay.expr import Expr
@@ -86,6 +86,9 @@ def _define(name: str, combine: Callable[[Any, Any], Any], numpy_scan: Callable[
         yield Sample(ScanAttrs(0, exclusive=True), (i32(6),))
         yield Sample(ScanAttrs(-1, reverse=True), (f32(3, 4),))
         yield Sample(ScanAttrs(-1), (f32(8, 2, 19),))
+        yield Sample(ScanAttrs(1, exclusive=True), (f32(3, 4, 5, 3),))
+        yield Sample(ScanAttrs(0), (f32(5, 7, 1, 9),))
+        yield Sample(ScanAttrs(0), (f32(4, 2, 31),))
         yield Sample(ScanAttrs(1, None, True, True), (f32(6, 5),))
         yield Sample(ScanAttrs(0, "int64", True, True), (i32(4, 2),))
         yield Sample(ScanAttrs(0, "int32"), (of_type("bool", 7),))
@@ -118,8 +121,8 @@ def _scan(
             value = T.cast(load(data, *(before if attrs.exclusive else at)), out.dtype)
             return store(out, combine(load(out, *before), value), *at)
 
-        steps = loop("k", last, lambda step: nest_apart(tail, lambda i: later(step, i)))
-        return S.seq(nest_apart(tail, first), steps)
+        steps = loop("k", last, lambda step: run_apart(tail, lambda i: later(step, i)))
+        return S.seq(run_apart(tail, first), steps)
 
     if 0 in shape:
         return nest(shape, lambda i: store(out, T.const(neutral, out.dtype), *i))
