@@ -1,8 +1,9 @@
-"""Products with few columns: whether the lanes of a vector hold columns of the result or terms of the sum.
+"""Products with few columns, convolutions to few channels: whether lanes hold parts of the result or terms of the sum.
 
 In: rows, columns and terms of a product, a CPU. Out: the tile of sums that a kernel keeps in registers, and which of
-the two ways takes less time. Invariant: figures of the CPU model alone. Users: schedules/cpu/dense_few.py, and the
-graph passes that pack weights in blocks of columns, which must agree.
+the two ways takes less time; the same of pixels, outputs, inputs and taps of a convolution. Invariant: figures of the
+CPU model alone. Users: schedules/cpu/dense_few.py and conv2d_few_outputs.py, and the graph passes that pack weights in
+blocks of columns or choose layouts, which must agree.
 
 With 7 columns in lanes half a vector works and every product takes a load of one element: 500 x 500 x 7 runs at 41 % of
 the FMA peak. With terms in lanes a tile of R x C sums takes R + C loads of whole vectors for R * C products; what it
@@ -24,7 +25,7 @@ LANES_CYCLES = 0.7  # for each halving of a vector of partial sums: a shuffle, o
 STORE_CYCLES = 1.0  # of one sum
 SLICE_CYCLES = 1.0  # for an element of a result that is cut out of whole vectors: 0.4 in the same kernel, 3 in another
 MIN_TERMS = 2  # vectors of the sum
-MIN_PIXELS = 64
+MIN_PIXELS = 64  # of a convolution
 GAIN = 0.94  # of the time with columns in lanes, below which terms go there
 
 
@@ -97,7 +98,7 @@ def has_inputs_in_lanes(pixels: int, outputs: int, inputs: int, taps: int, cpu: 
 
 
 def pixel_cycles(outputs: int, inputs: int, taps: int, cpu: CpuModel) -> float:
-    """Cycles of a pixel: its products, a vector of inputs each, and the sums of lanes."""
+    """Cycles of a pixel: its products, a vector of inputs each, and the sums of lanes; 20 to 50 % too few."""
     ends = outputs * (LANES_CYCLES * math.log2(cpu.lanes) + STORE_CYCLES)
     return inputs // cpu.lanes * taps * outputs / cpu.fma_ports + ends
 

@@ -168,6 +168,11 @@ class Stage:
         if isinstance(self.op, ExternOp | ScanOp):
             self._refuse(primitive, "its loops are given by its own statement")
 
+    def _check_data_axis(self, primitive: str, axis: IterVar) -> None:
+        self._check_loops(primitive)
+        if not any(axis is a for a in self.op.axis):
+            self._refuse(primitive, f"axis {getattr(axis, 'var', axis)!r} is not a data axis of the operation")
+
     # loop structure
 
     def split(self, parent: IterVar, factor: Any = None, nparts: Any = None, step: int = 1) -> tuple[IterVar, IterVar]:
@@ -397,9 +402,7 @@ class Stage:
 
     def storage_align(self, axis: IterVar, factor: int, offset: int = 0) -> None:
         """Pad the storage so that the stride of data axis `axis` is k * factor + offset elements."""
-        self._check_loops("storage_align")
-        if not any(axis is a for a in self.op.axis):
-            self._refuse("storage_align", f"axis {getattr(axis, 'var', axis)!r} is not a data axis of the operation")
+        self._check_data_axis("storage_align", axis)
         if not isinstance(factor, int) or factor < 1 or not isinstance(offset, int) or not 0 <= offset < factor:
             self._refuse("storage_align", f"factor {factor!r} and offset {offset!r}: wanted 0 <= offset < factor")
         self._check_movable("storage_align")
@@ -411,9 +414,7 @@ class Stage:
 
         A reader of 20 columns then gets 32 of a stage that has as many: two whole vectors, of which it leaves a part.
         """
-        self._check_loops("round_up")
-        if not any(axis is a for a in self.op.axis):
-            self._refuse("round_up", f"axis {getattr(axis, 'var', axis)!r} is not a data axis of the operation")
+        self._check_data_axis("round_up", axis)
         if not isinstance(factor, int) or factor < 1:
             self._refuse("round_up", f"factor {factor!r}: wanted at least 1")
         self._check_movable("round_up")

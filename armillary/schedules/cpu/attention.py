@@ -25,7 +25,7 @@ from armillary.ops.nn_attention import (
 )  # fmt: skip
 from armillary.ops.nn_common import reduce_axes
 from armillary.schedules.cpu.access import contiguous_axis
-from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
+from armillary.schedules.cpu.common import fuse_all, keeps_shape, lanes_of, static_extent
 from armillary.schedules.cpu.default import PACKED, schedule_default
 from armillary.schedules.cpu.pack import pack_blocks
 from armillary.schedules.cpu.reduce import reduce_in_lanes
@@ -187,7 +187,7 @@ def explain_attention(workload: Workload) -> Explanation:
 def attention_rows(schedule: te.Schedule, fused: Fused) -> None:
     """See the module."""
     output, attrs = fused.outputs[0], fused.workload.attrs
-    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(fused.anchor[0]):
+    if not keeps_shape(fused):
         schedule_default(schedule, fused)
         return
     cpu = cpu_model(fused.workload.target)

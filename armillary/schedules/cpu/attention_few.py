@@ -14,7 +14,7 @@ from armillary import te
 from armillary.ops.nn_attention import sizes_of
 from armillary.schedules.cpu.access import contiguous_axis
 from armillary.schedules.cpu.attention import inline_between, tile_in_registers
-from armillary.schedules.cpu.common import fuse_all, is_power_of_two, lanes_of, static_extent
+from armillary.schedules.cpu.common import fuse_all, is_power_of_two, keeps_shape, lanes_of, static_extent
 from armillary.schedules.cpu.default import schedule_default
 from armillary.schedules.cpu.reduce import reduce_in_lanes
 from armillary.schedules.registry import Fused, Workload, implement
@@ -39,7 +39,7 @@ def _has_few_rows(workload: Workload) -> str | None:
 def attention_few_rows(schedule: te.Schedule, fused: Fused) -> None:
     """See the module."""
     output, attrs = fused.outputs[0], fused.workload.attrs
-    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(fused.anchor[0]):
+    if not keeps_shape(fused):
         schedule_default(schedule, fused)
         return
     cpu = cpu_model(fused.workload.target)

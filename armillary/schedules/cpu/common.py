@@ -119,6 +119,25 @@ def followers(schedule: te.Schedule, first: te.Tensor, kept: Sequence[te.Tensor]
     return [t for t in kept if id(t.op) in found and t.op is not first.op]
 
 
+def keeps_shape(fused: Fused) -> bool:
+    """Whether a function has one output, with an element for each of its anchor's: computed where that is."""
+    return len(fused.outputs) == 1 and te.static_shape(fused.outputs[0]) == te.static_shape(fused.anchor[0])
+
+
+def stored_or_fused(
+    schedule: te.Schedule, fused: Fused, kept: Sequence[te.Tensor]
+) -> tuple[te.Tensor, list[te.Tensor]]:
+    """The tensor whose loops compute the anchor, and those to be scheduled: `kept`, or with the anchor.
+
+    It is the output, or the anchor, stored first, if what reads it has another shape.
+    """
+    if keeps_shape(fused):
+        return fused.outputs[0], list(kept)
+    (anchor,) = fused.anchor
+    schedule[anchor].compute_root()
+    return anchor, [s.op.output(0) for s in schedule.stages if any(s.op is t.op for t in (anchor, *kept))]
+
+
 def accumulator_of(schedule: te.Schedule, product: te.Tensor, output: te.Tensor) -> te.Tensor:
     """The sum in registers: of its own, where nothing follows it and it is what is written."""
     if output.op is not product.op:

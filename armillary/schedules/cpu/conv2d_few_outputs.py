@@ -17,10 +17,10 @@ from armillary import te
 from armillary.ops.nn_conv import window
 from armillary.ops.nn_conv_blocked import output_shape
 from armillary.relay.types import TensorType
-from armillary.schedules.cpu.common import followers, fuse_all, static_extent
+from armillary.schedules.cpu.common import followers, fuse_all, static_extent, stored_or_fused
 from armillary.schedules.cpu.conv2d_blocked import lies_inside
 from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
-from armillary.schedules.cpu.dense_few import halved
+from armillary.schedules.cpu.dense_few import halved_to_two
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target.cost import Estimate, Explanation, explained
 from armillary.target.cost_few import has_inputs_in_lanes, pixel_cycles, pixel_tile
@@ -75,12 +75,12 @@ def _compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     shape = output_shape(attrs, data, weight)
     batch, _, height, width, _ = shape
     sums: te.Tensor = te.compute((batch, height, width, outputs, lanes), element, name="pixel_sums")
-    while lanes > 2:
-        lanes //= 2
-        sums = halved(sums, lanes)
-    made: te.Tensor = te.compute(
-        shape, lambda n, _, y, x, o: sums(n, y, x, o, 0) + sums(n, y, x, o, 1), name="pixels"
-    )
+    pairs = halved_to_two(sums)
+
+    def pixel_sum(n: Any, _: Any, y: Any, x: Any, o: Any) -> Any:
+        return pairs(n, y, x, o, 0) + pairs(n, y, x, o, 1)
+
+    made: te.Tensor = te.compute(shape, pixel_sum, name="pixels")
     return made
 
 
@@ -102,11 +102,8 @@ def _explain(workload: Workload) -> Explanation:
 def few_outputs(schedule: te.Schedule, fused: Fused) -> None:
     """Tiles of sums, their terms in lanes; lines of what follows, by vectors."""
     cpu = cpu_model(fused.workload.target)
-    (pixels,), output = fused.anchor, fused.outputs[0]
-    kept = schedule_injective(schedule, fused)
-    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(pixels):
-        output = pixels  # what reads the convolution has another shape: its result is stored first
-        schedule[pixels].compute_root()
+    (pixels,) = fused.anchor
+    output, kept = stored_or_fused(schedule, fused, schedule_injective(schedule, fused))
     turned = next(s.op.output(0) for s in schedule.stages if s.op.name == "turned")
     after = [t for t in followers(schedule, pixels, kept) if t.op is not output.op and output.op is not pixels.op]
     own = [s.op.output(0) for s in schedule.stages if s.op.name in SUMS]

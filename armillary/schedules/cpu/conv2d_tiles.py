@@ -18,7 +18,7 @@ from armillary import te
 from armillary.ops._words import HALVES, dot
 from armillary.ops.nn_conv import Window, window
 from armillary.ops.nn_conv_blocked import output_shape
-from armillary.schedules.cpu.common import compute_in_tile, effect_of, element_of, followers, fuse_all
+from armillary.schedules.cpu.common import compute_in_tile, effect_of, element_of, followers, fuse_all, stored_or_fused
 from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target import Target
@@ -221,15 +221,12 @@ def schedule_blocks(
     schedule_copy: Callable[[te.Stage], None],
 ) -> None:  # fmt: skip
     """Blocks of tiles, and behind each what follows the convolution, by vectors."""
-    workload, (anchor,), output = fused.workload, fused.anchor, fused.outputs[0]
+    workload, (anchor,) = fused.workload, fused.anchor
     cpu = cpu_model(workload.target)
     kept = schedule_injective(schedule, fused)
     sums = next(t for t in kept if t.op.tag == TAG)
     packed = sums.op.input_tensors[0]
-    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(anchor):
-        output = anchor  # what reads the sums has another shape: they are stored first
-        schedule[anchor].compute_root()
-        kept = [s.op.output(0) for s in schedule.stages if any(s.op is t.op for t in (anchor, *kept))]
+    output, kept = stored_or_fused(schedule, fused, kept)
     read = [] if output is anchor else followers(schedule, sums, kept)
     after = [t for t in read if t.op is not output.op]
     for tensor in kept:

@@ -24,6 +24,7 @@ from armillary.schedules.cpu.common import (
     compute_in_tile,
     followers,
     fuse_all,
+    keeps_shape,
     lanes_of,
     longest_part,
     static_extent,
@@ -190,12 +191,6 @@ def _product_of(fused: Fused) -> te.Tensor:
     return anchor if anchor.op.reduce_axis else anchor.op.input_tensors[0]
 
 
-def _shapes_of_tiles(fused: Fused, product: te.Tensor) -> list[tuple[int, ...]]:
-    """Shapes of an output that tiles can write: the product's, and without the columns that fill up its last block."""
-    *outer, columns = te.static_shape(product)
-    return [(*outer, columns), (*outer, te.static_shape(fused.anchor[0])[-1])]
-
-
 def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     """The product as register tiles: rows x vectors of columns; each matrix of a batch has its own right-hand side."""
     data: Any = workload.types[0]  # Any: tensor types, as inference has checked
@@ -308,7 +303,7 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     nest = nest_of(fused.workload, cpu)
     tile = choose_tile(nest, cpu)
     lanes = min(lanes_of(cpu, product.dtype), _block(fused.workload))
-    plain = len(fused.outputs) == 1 and te.static_shape(output) in _shapes_of_tiles(fused, product)
+    plain = keeps_shape(fused) or (len(fused.outputs) == 1 and te.static_shape(output) == te.static_shape(product))
     output = output if plain else product  # what reads the product has another shape: the product is stored first
     after = [t for t in followers(schedule, product, kept) if t.op is not output.op] if plain else []
     others = [t for t in kept if t.op is not product.op and t.op is not output.op and t not in after]

@@ -14,7 +14,7 @@ from typing import Any
 
 from armillary import te
 from armillary.relay.types import TensorType
-from armillary.schedules.cpu.common import followers, fuse_all, lanes_of
+from armillary.schedules.cpu.common import followers, fuse_all, lanes_of, stored_or_fused
 from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
 from armillary.schedules.cpu.dense import row_axis
 from armillary.schedules.registry import Fused, Workload, implement
@@ -89,10 +89,8 @@ def _compute(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
             return lhs(*at, i, lane) * other + main(*index)
 
         sums = te.compute((*batch, rows, columns, lanes), ended, name="few_ended", tag=PACKED)
-    while lanes > 2:
-        lanes //= 2
-        sums = halved(sums, lanes)
-    product: te.Tensor = te.compute((*batch, rows, columns), lambda *i: sums(*i, 0) + sums(*i, 1), name="product")
+    pairs = halved_to_two(sums)
+    product: te.Tensor = te.compute((*batch, rows, columns), lambda *i: pairs(*i, 0) + pairs(*i, 1), name="product")
     return product
 
 
@@ -109,7 +107,16 @@ def _turned(b: te.Tensor, terms: int, lanes: int) -> te.Tensor:
     return made
 
 
-def halved(sums: te.Tensor, lanes: int) -> te.Tensor:
+def halved_to_two(sums: te.Tensor) -> te.Tensor:
+    """Vectors along the last axis, their halves added up until two elements are left."""
+    lanes = te.static_shape(sums)[-1]
+    while lanes > 2:
+        lanes //= 2
+        sums = _halved(sums, lanes)
+    return sums
+
+
+def _halved(sums: te.Tensor, lanes: int) -> te.Tensor:
     """The upper half of each vector added to the lower one."""
 
     def pair(*index: Any) -> Any:
@@ -143,12 +150,7 @@ def few_columns(schedule: te.Schedule, fused: Fused) -> None:
     """Tiles of sums, their terms in lanes."""
     cpu = cpu_model(fused.workload.target)
     (product,) = fused.anchor
-    kept = schedule_injective(schedule, fused)
-    output = fused.outputs[0]
-    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(product):
-        output = product  # what reads the product has another shape: the product is stored first
-        schedule[product].compute_root()
-        kept = [s.op.output(0) for s in schedule.stages if any(s.op is t.op for t in (product, *kept))]
+    output, kept = stored_or_fused(schedule, fused, schedule_injective(schedule, fused))
     own = {id(t.op) for t in kept if t.op.name in OWN}
     sums = next(t for t in kept if t.op.name == "few_sums")
     after = [] if output.op is product.op else followers(schedule, sums, kept)

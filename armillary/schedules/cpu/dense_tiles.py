@@ -17,7 +17,7 @@ from armillary import te
 from armillary.dtype import DType
 from armillary.ops._words import BYTES, dot_words, in_word, join
 from armillary.relay.types import TensorType
-from armillary.schedules.cpu.common import fuse_all, static_extent
+from armillary.schedules.cpu.common import fuse_all, static_extent, stored_or_fused
 from armillary.schedules.cpu.default import PACKED, schedule_injective, schedule_stage
 from armillary.schedules.cpu.dense import is_transposed
 from armillary.schedules.cpu.pack import pack_blocks
@@ -227,14 +227,9 @@ def _intrinsic(panel: Panel, product: te.Tensor, is_asked_for: bool) -> te.Tenso
 def in_panels(schedule: te.Schedule, fused: Fused) -> None:
     """Panels of tiles, and behind each what follows the product, by vectors."""
     cpu = cpu_model(fused.workload.target)
-    (anchor,) = fused.anchor
     kept = schedule_injective(schedule, fused)
     product = next(t for t in kept if t.op.tag == TAG)
-    output = fused.outputs[0]
-    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(anchor):
-        output = anchor  # what reads the product has another shape: the product is stored first
-        schedule[anchor].compute_root()
-        kept = [s.op.output(0) for s in schedule.stages if any(s.op is t.op for t in (anchor, *kept))]
+    output, kept = stored_or_fused(schedule, fused, kept)
     for tensor in kept:
         if tensor.op.tag == PACKED and tensor.op.name == "packed":
             pack_blocks(schedule, tensor, COLUMNS)

@@ -14,7 +14,7 @@ from armillary import te
 from armillary.ops.nn_grid_sample import sampled_rows
 from armillary.relay.types import TensorType
 from armillary.schedules.cpu.access import MIN_EXTENT
-from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
+from armillary.schedules.cpu.common import fuse_all, keeps_shape, lanes_of, static_extent
 from armillary.schedules.cpu.default import MIN_PARALLEL, PACKED, schedule_default, schedule_injective, schedule_stage
 from armillary.schedules.cpu.turn import turn_at
 from armillary.schedules.registry import Fused, Workload, implement
@@ -38,7 +38,7 @@ def _pays(workload: Workload) -> str | None:
 def grid_sample_rows(schedule: te.Schedule, fused: Fused) -> None:
     """Tiles of channels by outputs, at a loop over vectors of outputs."""
     output = fused.outputs[0]
-    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(fused.anchor[0]):
+    if not keeps_shape(fused):
         schedule_default(schedule, fused)
         return
     cpu = cpu_model(fused.workload.target)

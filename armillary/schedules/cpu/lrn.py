@@ -8,7 +8,7 @@ conditions on the window are likely, so that only the first and the last channel
 from __future__ import annotations
 
 from armillary import te
-from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
+from armillary.schedules.cpu.common import fuse_all, keeps_shape, lanes_of, static_extent
 from armillary.schedules.cpu.default import MIN_PARALLEL, schedule_default, schedule_injective
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target.cpu import cpu_model
@@ -32,7 +32,7 @@ def _applies(workload: Workload) -> str | None:
 def lrn_channels(schedule: te.Schedule, fused: Fused) -> None:
     """A vector of positions at a time, through all channels."""
     output = fused.outputs[0]
-    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(fused.anchor[0]):
+    if not keeps_shape(fused):
         schedule_default(schedule, fused)
         return
     lanes = lanes_of(cpu_model(fused.workload.target), output.dtype)

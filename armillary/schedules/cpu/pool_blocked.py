@@ -26,14 +26,14 @@ from armillary.schedules.cpu.common import (
     fuse_all,
     in_bands,
     is_power_of_two,
+    keeps_shape,
     static_extent,
 )
 from armillary.schedules.cpu.default import schedule_default, schedule_injective
-from armillary.schedules.cpu.pool_planes import is_parted, pools
+from armillary.schedules.cpu.pool_planes import is_parted, pools, spell_out
 from armillary.schedules.registry import Fused, Workload, implement
 
 BLOCKED = re.compile(r"NCHW\d+c")
-MAX_SPELLED = 64  # elements of one axis of a window that are spelled out
 MAX_ELEMENTS = 72  # of all windows of a tile
 MAX_COLUMNS = 8  # of a tile: enough that columns of overlapping windows are loaded once
 # the element first: whether it is NaN is then asked once, however many windows it lies in
@@ -94,8 +94,8 @@ def pool_compute(op: str, attrs: Any, x: te.Tensor) -> te.Tensor:
 )
 def pool_blocked(schedule: te.Schedule, fused: Fused) -> None:
     """A tile of columns at a time."""
-    (anchor,), output = fused.anchor, fused.outputs[0]
-    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(anchor):
+    output = fused.outputs[0]
+    if not keeps_shape(fused):
         schedule_default(schedule, fused)
         return
     windows = next(s.op.output(0) for s in schedule.stages if s.op.name == "pool_windows")
@@ -165,6 +165,4 @@ def _schedule_windows(inside: te.Stage) -> None:
     if is_power_of_two(static_extent(block)):
         inside.vectorize(block)
     inside.unroll(column)
-    for axis in inside.op.reduce_axis:
-        if static_extent(axis) <= MAX_SPELLED:
-            inside.unroll(axis)
+    spell_out(inside)

@@ -22,7 +22,7 @@ from armillary.ops._late import T
 from armillary.ops.nn_common import lowest
 from armillary.ops.nn_pool import Pool, infer_pool, mean_of, normal
 from armillary.relay.types import TensorType
-from armillary.schedules.cpu.common import dividing, fuse_all, lanes_of, static_extent
+from armillary.schedules.cpu.common import dividing, fuse_all, keeps_shape, lanes_of, static_extent
 from armillary.schedules.cpu.default import MIN_PARALLEL, PACKED, schedule_default, schedule_injective
 from armillary.schedules.registry import Fused, Workload, implement
 from armillary.target.cpu import cpu_model
@@ -175,7 +175,7 @@ def pool_planes(schedule: te.Schedule, fused: Fused) -> None:
     """An image and channel at a time, or rows of it."""
     cpu = cpu_model(fused.workload.target)
     output = fused.outputs[0]
-    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(fused.anchor[0]):
+    if not keeps_shape(fused):
         schedule_default(schedule, fused)
         return
     stages = {s.op.name: s.op.output(0) for s in schedule.stages if isinstance(s.op, te.ComputeOp)}
@@ -220,11 +220,11 @@ def _schedule_rows(schedule: te.Schedule, stage: te.Stage, columns: te.Tensor, r
     *_, last = inside.op.axis
     inside.reorder(*inside.op.reduce_axis, last)
     inside.vectorize(last)
-    _spell_out(inside)
+    spell_out(inside)
 
 
 def _piece(lanes: int, extent: int) -> int:
-    """Elements of a row in a vector: of a long one the last vector may be shorter."""
+    """Elements of a row in a vector: all lanes, and the last one has perhaps fewer; of a short row a divisor."""
     return lanes if extent >= lanes else dividing(lanes, extent)
 
 
@@ -239,10 +239,10 @@ def _schedule_windows(schedule: te.Schedule, windows: te.Tensor, lanes: int) -> 
     *_, last = inside.op.axis
     inside.reorder(*inside.op.reduce_axis, last)
     inside.vectorize(last)
-    _spell_out(inside)
+    spell_out(inside)
 
 
-def _spell_out(inside: te.Stage) -> None:
+def spell_out(inside: te.Stage) -> None:
     """The elements of a window one by one, but for very long ones."""
     for axis in inside.op.reduce_axis:
         if static_extent(axis) <= MAX_SPELLED:

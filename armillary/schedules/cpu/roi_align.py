@@ -8,7 +8,7 @@ out. Invariant: where a sample reads depends on nothing that a thread shares wit
 from __future__ import annotations
 
 from armillary import te
-from armillary.schedules.cpu.common import lanes_of, static_extent
+from armillary.schedules.cpu.common import keeps_shape, lanes_of, static_extent
 from armillary.schedules.cpu.default import PACKED, schedule_default, schedule_injective, schedule_stage
 from armillary.schedules.cpu.rows_across import by_vectors
 from armillary.schedules.cpu.turn import turn_at
@@ -22,8 +22,8 @@ TAGS = ("roi_place", "roi_weight")
 @implement("vision.roi_align", family="cpu", name="roi_align_rows")
 def roi_align_rows(schedule: te.Schedule, fused: Fused) -> None:
     """Regions by threads, blocks of channels inside."""
-    output, pooled = fused.outputs[0], fused.anchor[0]
-    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(pooled):
+    output = fused.outputs[0]
+    if not keeps_shape(fused):
         schedule_default(schedule, fused)
         return
     cpu = cpu_model(fused.workload.target)

@@ -16,7 +16,7 @@ from armillary import te
 from armillary.ops._common import unravelled
 from armillary.relay.op import Op
 from armillary.relay.types import TensorType
-from armillary.schedules.cpu.common import dividing, fuse_all, lanes_of, static_extent
+from armillary.schedules.cpu.common import dividing, fuse_all, keeps_shape, lanes_of, static_extent
 from armillary.schedules.cpu.default import MIN_PARALLEL, keep_row_values, schedule_default, schedule_injective
 from armillary.schedules.cpu.rows import computed, implement_rows, raveled, reduced_axes
 from armillary.schedules.registry import Fused, Workload
@@ -68,7 +68,7 @@ def _flattened(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
 def columns(schedule: te.Schedule, fused: Fused) -> None:
     """Every stage at the loop over tiles."""
     output, axes = fused.outputs[0], reduced_axes(fused.workload)
-    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(fused.anchor[0]):
+    if not keeps_shape(fused):
         schedule_default(schedule, fused)
         return
     cpu = cpu_model(fused.workload.target)

@@ -16,7 +16,7 @@ from typing import Any
 from armillary import te
 from armillary.relay.op import Op
 from armillary.relay.types import TensorType
-from armillary.schedules.cpu.common import fuse_all, lanes_of, static_extent
+from armillary.schedules.cpu.common import fuse_all, keeps_shape, lanes_of, static_extent
 from armillary.schedules.cpu.default import (
     MIN_PARALLEL,
     PACKED,
@@ -62,7 +62,7 @@ def _turned(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
 def short_rows(schedule: te.Schedule, fused: Fused) -> None:
     """Every stage at the loop over blocks of rows."""
     output = fused.outputs[0]
-    if len(fused.outputs) > 1 or te.static_shape(output) != te.static_shape(fused.anchor[0]):
+    if not keeps_shape(fused):
         schedule_default(schedule, fused)
         return
     lanes = lanes_of(cpu_model(fused.workload.target), output.dtype)
