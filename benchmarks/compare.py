@@ -1,12 +1,14 @@
 """Time networks in Armillary and in other engines, interleaved; check that the outputs agree.
 
 Each engine runs in a process of its own (benchmarks/engines.py), stopped while another runs, so that spinning threads
-of one do not slow another. A round runs every engine for `--seconds`; the order rotates, so drift of the machine hits
-all alike. Printed per engine: minimum and median in ms, the ratio of its median to the fastest other engine's (below 1
-is faster than all others), seconds to load the package and to run it first, peak memory, and the largest difference
-from ONNX Runtime's outputs (or the first engine's, where it is not among them) relative to their largest values. An
-engine whose output is off by more than `--tolerance` is marked and not counted. Networks are made on the spot
-(benchmarks/networks.py), or ONNX files, with any number of inputs and outputs.
+of one do not slow another. A round runs every engine for `--seconds` with each number of threads; the order rotates, so
+drift of the machine hits all alike. Printed per engine: minimum and median in ms, the ratio of its median to the
+fastest other engine's (below 1 is faster than all others), seconds to load the package and to run it first, peak
+memory, and the largest difference from ONNX Runtime's outputs (or the first engine's, where it is not among them)
+relative to their largest values. An engine whose output is off by more than `--tolerance` is marked and not counted.
+Then how much faster each is with more threads: the median over the rounds of the ratio within a round, the middle half
+of them, and the ratio of the minima. Networks are made on the spot (benchmarks/networks.py), or ONNX files, with any
+number of inputs and outputs.
 
 examples:
   python benchmarks/compare.py
@@ -18,6 +20,8 @@ examples:
 from __future__ import annotations
 
 import argparse
+import itertools
+import statistics
 from pathlib import Path
 
 from models import add_arguments, models_of
@@ -63,6 +67,36 @@ def print_table(rows: list[Row], tolerance: float) -> None:
     print_failures(rows)
 
 
+def speed_ups(rows: list[Row]) -> list[tuple[str, list[float], float]]:
+    """Of each engine with figures for both, most first: its speed-up in each round, sorted, and that of the minima.
+
+    `rows` are those of one network: of the fewest threads, then of more.
+    """
+    few, many = ({r["engine"]: r for r in rows if r["threads"] == n and "round_ms" in r} for n in _ends(rows))
+    found = []
+    for engine in few.keys() & many.keys():
+        pairs = zip(few[engine]["round_ms"], many[engine]["round_ms"], strict=False)
+        found.append((engine, sorted(a / b for a, b in pairs), few[engine]["min_ms"] / many[engine]["min_ms"]))
+    return sorted(found, key=lambda entry: -statistics.median(entry[1]))
+
+
+def _ends(rows: list[Row]) -> tuple[int, int]:
+    numbers = [row["threads"] for row in rows]
+    return min(numbers), max(numbers)
+
+
+def print_speed_ups(rows: list[Row]) -> None:
+    """What more threads give on one network, most first."""
+    few, many = _ends(rows)
+    table = Table("engine", "median", "middle half", "of minima")
+    table.title = f"{rows[0]['network']}, {few} to {many} threads: times as fast"
+    for engine, ratios, of_minima in speed_ups(rows):
+        quarter = len(ratios) // 4
+        half = f"{ratios[quarter]:.2f} to {ratios[-1 - quarter]:.2f}"
+        table.add_row(engine, f"{statistics.median(ratios):.2f}", half, f"{of_minima:.2f}")
+    console.print(table)
+
+
 def main() -> None:
     """Measure what the result file lacks, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -77,15 +111,18 @@ def main() -> None:
     keys = ("file", "threads", "engine")
     results = Results(args.json or args.folder / "compare.json", keys, args.json is None)
     for model in models_of(args):
+        wanted = list(itertools.product(args.engines, args.threads))
+        if not all(results.measured(engine, model, threads=threads) for engine, threads in wanted):
+            with progress_bar() as progress:
+                progress.add_task(model.name, total=None)
+                for row in race(model, args.engines, args.threads, args):
+                    results.add({"network": model.name, **row})
+        rows = [r for r in results.rows if r.get("file") == str(model.path.resolve())]
+        rows = [r for r in rows if (r["engine"], r["threads"]) in wanted]
         for threads in args.threads:
-            if not all(results.measured(engine, model, threads=threads) for engine in args.engines):
-                with progress_bar() as progress:
-                    progress.add_task(f"{model.name}, {threads} threads", total=None)
-                    for row in race(model, args.engines, threads, args):
-                        results.add({"network": model.name, **row})
-            key = (str(model.path.resolve()), threads)
-            rows = [r for r in results.rows if (r.get("file"), r["threads"]) == key]
-            print_table([r for r in rows if r["engine"] in args.engines], args.tolerance)
+            print_table([r for r in rows if r["threads"] == threads], args.tolerance)
+        if speed_ups(rows) and len(args.threads) > 1:
+            print_speed_ups(rows)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib.util
+import itertools
 import json
 import os
 import platform
@@ -109,6 +110,7 @@ class Process(Task):
         self, task: list[str], threads: int, more: Mapping[str, str] | None = None, *, pin: bool = True
     ) -> None:
         super().__init__(task, environment(threads, more), pinned(threads) if pin else None)
+        self.threads = threads
         self.times: list[list[float]] = []
         try:
             self.start: Row = self.answer()
@@ -142,31 +144,32 @@ def _taken(file: Path) -> list[Array]:
     return arrays
 
 
-def race(model: Model, engines: Sequence[str], threads: int, args: argparse.Namespace) -> list[Row]:
-    """A row for each engine: its figures, or why it has none. `args` has rounds, seconds and a folder.
+def race(model: Model, engines: Sequence[str], threads: Sequence[int], args: argparse.Namespace) -> list[Row]:
+    """A row for each engine and number of threads: its figures, or why it has none.
 
-    The order rotates from round to round, so that drift of the machine hits all alike. Outputs are compared with those
-    of ONNX Runtime, or of the first engine where it is not among them.
+    `args` has rounds, seconds and a folder. The order rotates from round to round, so that drift of the machine hits
+    all alike; an engine's turns with one and with more threads follow each other, so that their ratio is of one moment.
+    Outputs are compared with those of ONNX Runtime, or of the first engine where it is not among them.
     """
-    base: Row = {"file": str(model.path.resolve()), "threads": threads}
+    base: Row = {"file": str(model.path.resolve())}
     running: list[Process] = []
     rows: list[Row] = []
     try:
-        for name in engines:
+        for name, number in itertools.product(engines, threads):
             try:
-                running.append(Process(run_task(name, model, threads, args.folder), threads))
+                running.append(Process(run_task(name, model, number, args.folder), number))
             except EngineFailed as error:
-                rows.append(base | {"engine": name, "failed": str(error)})
+                rows.append(base | {"engine": name, "threads": number, "failed": str(error)})
         for index in range(args.rounds):
-            turn = index % max(1, len(running))
+            turn = index * len(threads) % max(1, len(running))
             for process in running[turn:] + running[:turn]:
                 process.turn(args.seconds)
         truth = next((p for p in running if p.name == "onnxruntime"), running[0] if running else None)
         for process in running:
-            median = statistics.median(statistics.median(times) for times in process.times)
-            times = {"median_ms": median, "min_ms": min(map(min, process.times))}
-            off = {"difference": difference(process.outputs, truth.outputs if truth else [])}
-            rows.append(base | {"engine": process.name} | times | process.start | off)
+            medians = [statistics.median(times) for times in process.times]
+            times = {"median_ms": statistics.median(medians), "min_ms": min(map(min, process.times))}
+            off = {"round_ms": medians, "difference": difference(process.outputs, truth.outputs if truth else [])}
+            rows.append(base | {"engine": process.name, "threads": process.threads} | times | process.start | off)
     finally:
         for process in running:
             process.close()

@@ -240,7 +240,7 @@ def main() -> None:
             progress.update(task, description=name)
             same = {"network": case.network, "batch": case.batch, "side": case.side, "threads": case.threads}
             if not all(results.measured(engine, model, **same) for engine in args.engines):
-                for row in race(model, args.engines, case.threads, args):
+                for row in race(model, args.engines, [case.threads], args):
                     results.add(same | row)
             progress.advance(task)
     report(results.rows, plan, args)

@@ -231,6 +231,28 @@ def test_compare_prints_ratios_and_does_not_measure_twice(model: Path, tmp_path:
     }  # fmt: skip
 
 
+def test_speed_ups_are_of_turns_of_one_round() -> None:
+    from compare import speed_ups
+
+    def row(engine: str, threads: int, times: list[float]) -> dict[str, object]:
+        return {"engine": engine, "threads": threads, "round_ms": times, "min_ms": min(times)}
+
+    rows = [row("mnn", 1, [10.0, 30.0]), row("mnn", 2, [5.0, 20.0])]  # a slow second round
+    rows += [row("armillary", 1, [10.0, 32.0]), row("armillary", 2, [5.0, 16.0])]
+    failed = {"engine": "ncnn", "threads": 1, "failed": "not installed"}
+    assert speed_ups([*rows, failed]) == [("armillary", [2.0, 2.0], 2.0), ("mnn", [1.5, 2.0], 2.0)]
+
+
+def test_compare_prints_what_more_threads_give(model: Path, tmp_path: Path) -> None:
+    out = run(
+        "compare.py", str(model), "--engines", "armillary,onnxruntime", "--threads", "1,2", "--rounds", "2",
+        "--seconds", "0.02", "--folder", str(tmp_path), "--json", str(tmp_path / "c.json"),
+    )  # fmt: skip
+    assert "tiny, 2 threads" in out and "tiny, 1 to 2 threads: times as fast" in out
+    rows = json.loads((tmp_path / "c.json").read_text())["rows"]
+    assert len(rows) == 4 and all(len(row["round_ms"]) == 2 for row in rows)
+
+
 def test_resources_measure_start_compile_size_and_memory(model: Path, tmp_path: Path) -> None:
     arguments = [str(model), "--engines", "armillary,onnxruntime", "--threads", "1", "--repeat", "1"]
     out = run("resources.py", *arguments, "--folder", str(tmp_path))
