@@ -1,8 +1,10 @@
 /* A fork-join thread pool for kernels.
  *
- * A job is one loop [0, extent), or a few that do not depend on one another. Each is split statically into one range per
- * thread. A thread takes its own ranges in a few windows, loop after loop, and then helps with what others left, so a
- * worker that is late, slow (a LITTLE core) or descheduled does not hold up the rest.
+ * A job is one loop [0, extent), or a few that do not depend on one another. Each is split statically into one range
+ * per thread. A thread takes its own ranges in windows, loop after loop, and then helps with what others left, so a
+ * worker that is late, slow (a LITTLE core) or descheduled does not hold up the rest. Windows get smaller towards the
+ * end of a range, so that threads end together (Polychronopoulos and Kuck, "Guided self-scheduling", 1987): with four
+ * equal ones SqueezeNet and MobileNet take 1 % longer on two threads.
  * A job opens and closes by one atomic word: active workers (bits 0-15), open (bit 16), generation.
  * A worker enters by adding 1 and may touch the job only if the word it got back was open; the caller closes the job
  * and waits for the count to fall to zero. So nobody waits for a worker that never came. Idle workers spin, then park.
@@ -24,12 +26,13 @@
 #define OPEN_BIT (UINT64_C(1) << 16)
 #define GENERATION (UINT64_C(1) << 17)
 #define SPIN_SECONDS 200e-6 /* longer than most callers take between two runs; waking a worker costs 20 us and more */
-#define WINDOWS_PER_RANGE 4
+#define WINDOW_SHARE 3 /* a window is this part of what is left of its range */
+#define LEAST_SHARE 32 /* and at least this part of the range */
 #define STACK_BYTES ((size_t)8 << 20)
 
 typedef struct {
   _Atomic int64_t next;
-  int64_t end, grain;
+  int64_t end, least;
   char pad[CACHE_LINE - 3 * sizeof(int64_t)];
 } range;
 
@@ -66,12 +69,16 @@ static inline void relax(void) {
 }
 
 static void take(arm_pool *pool, int loop, range *part, int self) {
+  const memory_order relaxed = memory_order_relaxed;
   const arm_loop *job = &pool->loops[loop];
   for (;;) {
-    if (atomic_load_explicit(&part->next, memory_order_relaxed) >= part->end) return;
-    int64_t begin = atomic_fetch_add_explicit(&part->next, part->grain, memory_order_relaxed);
-    if (begin >= part->end) return;
-    int64_t end = part->end - begin < part->grain ? part->end : begin + part->grain, none = 0;
+    int64_t begin = atomic_load_explicit(&part->next, relaxed), end, none = 0;
+    do {
+      if (begin >= part->end) return;
+      int64_t length = (part->end - begin + WINDOW_SHARE - 1) / WINDOW_SHARE;
+      if (length < part->least) length = part->least;
+      end = part->end - begin < length ? part->end : begin + length;
+    } while (!atomic_compare_exchange_weak_explicit(&part->next, &begin, end, relaxed, relaxed));
     int32_t code = job->run(job->data, job->vars, begin, end, self);
     if (code != 0) atomic_compare_exchange_strong(&pool->failure, &none, (int64_t)loop << 32 | (uint32_t)code);
   }
@@ -216,7 +223,7 @@ static void split(arm_pool *pool, const arm_loop *loops, int num_loops, int coun
       range *part = &pool->ranges[k * count + i];
       int64_t length = share + ((i - first + count) % count < rest);
       part->end = begin + length;
-      part->grain = (length + WINDOWS_PER_RANGE - 1) / WINDOWS_PER_RANGE;
+      part->least = (length + LEAST_SHARE - 1) / LEAST_SHARE;
       atomic_store_explicit(&part->next, begin, memory_order_relaxed);
       begin += length;
     }
