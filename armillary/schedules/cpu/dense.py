@@ -52,6 +52,10 @@ from armillary.target.cpu import CpuModel, cpu_model
 MIN_TASKS = 8  # groups of columns below which threads share rows too
 MUCH_LARGER = 4  # rows for each column
 MIN_BLOCK, BLOCK_SHARE = 256, 0.5  # rows of a block, and what it best takes of L2, beside weights
+# Of a much larger left side, whose weights stay in L2 for all blocks: 3136x96x384 takes 0.84, 65536x16x64 0.78 of the
+# time that it takes with all rows of a thread, 8192x128x128 0.91 by the requests of rows alone.
+MOST_ROWS_OF_BLOCK = 64
+ANY_SIZE = 1 << 30
 MAX_SUMS_BYTES = 128 * 1024  # of the sums of a block of rows that wait in memory for the next part
 
 
@@ -325,8 +329,8 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     loops = [column_outer, *outer] if by_columns else [*outer, column_outer]
     tasks, left_is_larger = groups if by_columns else groups * lines, static_extent(row) > MUCH_LARGER * columns
     is_long = bool(packed) and _is_long(static_extent(row), nest.steps, cpu)
-    least = MIN_TILES_OF_PARTS if is_long else 1
-    at = _share_out(stage, loops, row_outer, tasks, by_columns, left_is_larger, least)
+    sizes = _block_sizes(tile, left_is_larger, is_long, 4 * columns * nest.steps <= cpu.l2 // 4)
+    at = _share_out(stage, loops, row_outer, tasks, by_columns, left_is_larger, sizes)
     compute_in_tile(schedule, after, stage, at)
     sums = accumulators(schedule, accumulator) if DType(product.dtype).is_float else [schedule[accumulator]]
     asking = _Asking(at_row, tile, product, static_extent(row), by_columns)
@@ -344,7 +348,7 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
             asking.for_next_group(sums[-1])
         if asks and rows * columns * DType(output.dtype).bytes > cpu.l2 // 4:
             stage.prefetch(stage.op.output(0), at, 0, MOST_CACHES)  # 384 to 1536, 197 rows: 0.94 of the time
-        if groups == 1 and at_row == -2 and 4 * rows * nest.steps > cpu.l2:
+        if at_row == -2 and 4 * rows * nest.steps > cpu.l2:
             _ask_for_rows(sums[-1], product, tile)
     for inside in sums:
         _write_out(inside, at_row, lanes, inside.op.axis[at_row])
@@ -362,7 +366,7 @@ def _schedule_others(schedule: te.Schedule, others: Sequence[te.Tensor], cpu: Cp
 
 
 def _ask_for_rows(inside: te.Stage, product: te.Tensor, tile: Tile) -> None:
-    """Rows that are read once, from beyond L2, come while the tile before them is computed: a share in each step."""
+    """Rows that lie beyond L2 come while the tile before them is computed: a share in each step."""
     data, (step,) = product.op.input_tensors[0], inside.op.reduce_axis
     terms = static_extent(product.op.reduce_axis[0])
     if not isinstance(data.op, te.PlaceholderOp) or te.static_shape(data)[-1] != terms:
@@ -387,22 +391,28 @@ def _tile_loops(
     return row_outer, column_outer
 
 
+def _block_sizes(tile: Tile, left_is_larger: bool, is_long: bool, weights_are_small: bool) -> range:
+    """How many tiles of rows a block may have that meets a group of columns, and then the next."""
+    if is_long:
+        return range(MIN_TILES_OF_PARTS, ANY_SIZE)
+    return range(1, max(1, MOST_ROWS_OF_BLOCK // tile.rows) + 1 if left_is_larger and weights_are_small else ANY_SIZE)
+
+
 def _share_out(
     stage: te.Stage, loops: list[te.IterVar], rows: te.IterVar, tasks: int, by_columns: bool, left_is_larger: bool,
-    least: int,
+    sizes: range,
 ) -> te.IterVar:  # fmt: skip
     """Divide the tiles among threads, by all loops or by the first alone; gives the loop that makes a tile.
 
-    A thread gets `least` tiles of rows with a group of columns, if there are so many.
+    A block has one of these `sizes`, tiles of rows with a group of columns, if there are so many.
 
     Where rows are shared out too, a thread has all columns of its rows if the left side is much the larger one: divided
     by columns first, each thread would read all of it, half from the other core's cache (500x500x64 on two threads
     0.7 of the time). Else a group of columns stays in the first cache for all rows.
     """
-    if tasks < MIN_TASKS:  # too few: by blocks of rows too, all alike but for the last tile of the last one
-        tiles = static_extent(rows)
-        most = max(1, tiles // least)
-        dividing = [n for n in range(1, most + 1) if tiles % n == 0]
+    tiles = static_extent(rows)
+    if tasks < MIN_TASKS or tiles >= sizes.stop:  # by blocks of rows too, all alike but for the last one's last tile
+        dividing = [n for n in range(1, max(1, tiles // sizes.start) + 1) if tiles % n == 0 and tiles // n < sizes.stop]
         blocks = next((n for n in dividing if n * tasks >= 2 * MIN_TASKS), dividing[-1])
         block, rows = stage.split(rows, nparts=blocks)
         order = [*loops[:-1], block, loops[-1]] if left_is_larger else [*loops, block]
