@@ -119,7 +119,8 @@ def _checked(proto: ModelProto, source: str, file: Path | None, opset: int | Non
         opsets[""] = int(opset)
     if "" not in opsets:
         if proto.ir_version >= 3 and not opsets:
-            raise ModelError("the model does not say which operator set it uses", span=span, hint="pass opset=")
+            hint = "name it in the model's opset_import, or pass opset= to from_onnx"
+            raise ModelError("the model does not say which operator set it uses", span=span, hint=hint)
         opsets[""] = 1
     newest = newest_opset()
     if opsets[""] > newest:

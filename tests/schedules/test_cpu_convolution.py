@@ -294,6 +294,16 @@ def test_a_convolution_that_pays_is_done_by_winograd_and_the_option_forbids_it()
         assert "winograd" not in relay.optimize(function, target)[0].astext(False)
 
 
+def test_whole_weights_stay_direct_but_for_zeros_which_untrained_networks_have() -> None:
+    x, target = relay.var("x", shape=(1, 64, 56, 56)), "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids"
+    for value, by_winograd in ((1.0, False), (0.0, True), (0.5, True)):
+        weight = relay.const(np.full((64, 64, 3, 3), value, np.float32))
+        body = relay.nn.conv2d(x, weight, kernel_size=(3, 3), channels=64, padding=(1, 1))
+        with PassContext(opt_level=3):
+            text = relay.optimize(relay.Function([x], body), target)[0].astext(False)
+        assert ("winograd_NCHWc" in text) == by_winograd, value
+
+
 def test_small_images_with_many_channels_do_not_take_large_tiles() -> None:
     assert best_tile(Layer(512, 512, 1, 7, 7), AVX512, 6) in (0, 2)  # F(4,3) would read four times the weights
     assert best_tile(Layer(64, 64, 1, 56, 56), AVX512, 4) == 4

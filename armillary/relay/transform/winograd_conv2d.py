@@ -83,13 +83,16 @@ def is_constant(expr: Expr) -> bool:
 
 
 def is_whole(expr: Expr) -> bool:
-    """Whether the weights are whole numbers: of a quantised network, whose sums are exact only without fractions."""
+    """Whether the weights are whole numbers: of a quantised network, whose sums are exact only without fractions.
+
+    Zeros are not: with any algorithm their sums are zero. Networks that have not been trained often have them.
+    """
     while is_call(expr, "layout_transform"):
         expr = expr.args[0]  # type: ignore[attr-defined]
     if not isinstance(expr, Constant):
         return True
     some = expr.some.reshape(-1)[:64]
-    return bool((some == np.rint(some)).all() and (expr.data == np.rint(expr.data)).all())
+    return bool((some == np.rint(some)).all() and (expr.data == np.rint(expr.data)).all() and expr.data.any())
 
 
 def _replaced(expr: Any, tile: int) -> Call:
