@@ -42,6 +42,7 @@ _NORMCDF_Q = (
 )  # fmt: skip
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.428606765330187e-06  # their sum is ln 2; n * high is exact
 _LARGE = 1e9  # the square of larger numbers is not made
+_NEXT_TO_NOTHING = 7.52316384526264e-37  # 2**-120: a square and it are not subnormal, which may take a hundred cycles
 _MAGIC = 12582912.0  # 1.5 * 2**23: adding it rounds a float32 to an integer
 
 
@@ -50,7 +51,7 @@ def _power(k: FloatLanes, x: str) -> tuple[str, str, str]:
     shifted = k.fma(x, 1.4426950408889634, _MAGIC)
     n = k.op("fsub", shifted, _MAGIC)
     rest = k.fma(n, -_LN2_LOW, k.fma(n, -_LN2_HIGH, x))
-    return shifted, n, k.fma(k.poly(rest, _EXP), k.op("fmul", rest, rest), rest)
+    return shifted, n, k.fma(k.op("fmul", k.poly(rest, _EXP), rest), rest, rest)  # rest**2 may be subnormal
 
 
 def _two_to(k: FloatLanes, shifted: str, more: int = 0) -> str:
@@ -183,7 +184,7 @@ def _tanh(k: FloatLanes, x: str) -> str:
 
 def _erf(k: FloatLanes, x: str) -> str:
     size = k.abs(x)
-    small = k.op("fmul", x, k.poly(k.op("fmul", x, x), _ERF))
+    small = k.op("fmul", x, k.poly(k.fma(x, x, _NEXT_TO_NOTHING), _ERF))
     clamped = k.clamp(size, 0.0, 4.0)
     large = k.copysign(k.op("fsub", k.const(1.0), _exp(k, k.negated(k.poly(clamped, _ERFC)))), x)
     return k.select(k.op("fcmp olt", size, 1.0), small, large)
@@ -206,7 +207,7 @@ def _sigmoid(k: FloatLanes, x: str) -> str:
 
 def _normcdf(k: FloatLanes, x: str) -> str:
     clamped = k.clamp(x, -5.2, 5.2)
-    squared = k.op("fmul", clamped, clamped)
+    squared = k.fma(clamped, clamped, _NEXT_TO_NOTHING)
     top = k.op("fmul", clamped, k.poly(squared, _NORMCDF_P))
     inside = k.op("fadd", k.op("fdiv", top, k.poly(squared, _NORMCDF_Q)), 0.5)
     # exactly 0 and 1 outside, so that x * normcdf(x) does not grow with x
