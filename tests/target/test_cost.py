@@ -25,6 +25,7 @@ from armillary.target.cost import (
 from armillary.target.cost_winograd import (
     Layer,
     Plan,
+    asks_ahead,
     best_plan,
     estimate,
     plans,
@@ -128,6 +129,13 @@ def test_winograd_pays_for_large_images_and_reads_too_much_for_small_ones() -> N
 def test_with_two_ports_small_images_of_few_channels_take_the_smaller_tile() -> None:
     few, many = Layer(48, 192, 1, 13, 13), Layer(64, 256, 1, 13, 13)  # Emerald Rapids: 0.84 and 1.15 of F(4,3)'s time
     assert [ranked_plans(layer, SERVER, 4, 5 << 20)[0][0].tile for layer in (few, many)] == [2, 4]
+
+
+def test_with_two_ports_direct_convolutions_of_small_images_hide_their_weights() -> None:
+    narrow, square = Layer(160, 160, 1, 7, 7), Layer(512, 512, 1, 8, 8)  # in networks: 0.45 and 1.3 of F(2,3)'s time
+    assert [ranked_plans(layer, SERVER, 4, 100 << 20)[0][0].tile for layer in (narrow, square)] == [0, 2]
+    asked = Layer(128, 128, 1, 14, 14)
+    assert asks_ahead(asked, Plan(2), SERVER) and not asks_ahead(asked, Plan(2), ZEN4)
 
 
 def product_tile(layer: Layer, cpu: CpuModel) -> tuple[Plan, Tile]:
