@@ -46,12 +46,17 @@ _NEXT_TO_NOTHING = 7.52316384526264e-37  # 2**-120: a square and it are not subn
 _MAGIC = 12582912.0  # 1.5 * 2**23: adding it rounds a float32 to an integer
 
 
-def _power(k: FloatLanes, x: str) -> tuple[str, str, str]:
-    """e**x as 2**n * (1 + less_one) with n = round(x / ln 2): n + _MAGIC, n, less_one. x lies in [-104, 89.5]."""
+def _power(k: FloatLanes, x: str, *, keeps_tiny: bool = False) -> tuple[str, str, str]:
+    """e**x as 2**n * (1 + less_one) with n = round(x / ln 2): n + _MAGIC, n, less_one. x lies in [-104, 89.5].
+
+    `keeps_tiny`: less_one is exact for the smallest x too, not only beside 1; a step of 4 cycles more.
+    """
     shifted = k.fma(x, 1.4426950408889634, _MAGIC)
     n = k.op("fsub", shifted, _MAGIC)
     rest = k.fma(n, -_LN2_LOW, k.fma(n, -_LN2_HIGH, x))
-    return shifted, n, k.fma(k.op("fmul", k.poly(rest, _EXP), rest), rest, rest)  # rest**2 may be subnormal
+    if keeps_tiny:
+        return shifted, n, k.fma(k.op("fmul", k.poly(rest, _EXP), rest), rest, rest)  # rest**2 may be subnormal
+    return shifted, n, k.fma(k.poly(rest, _EXP), k.fma(rest, rest, _NEXT_TO_NOTHING), rest)
 
 
 def _two_to(k: FloatLanes, shifted: str, more: int = 0) -> str:
@@ -155,7 +160,7 @@ def _atanh(k: FloatLanes, x: str) -> str:
 def _sinh(k: FloatLanes, x: str) -> str:
     """h + h / (1 + 2 h) with h = e**|x| / 2 - 1 / 2, which is made in one piece, so that nothing small cancels."""
     size = k.abs(x)
-    shifted, _, less_one = _power(k, k.select(k.op("fcmp ogt", size, 89.5), 89.5, size))
+    shifted, _, less_one = _power(k, k.select(k.op("fcmp ogt", size, 89.5), 89.5, size), keeps_tiny=True)
     quarter = _two_to(k, shifted, -2)  # 2**128 is no float32
     part = k.fma(quarter, less_one, k.op("fsub", quarter, 0.25))
     h = k.op("fadd", part, part)
@@ -176,7 +181,7 @@ def _tanh(k: FloatLanes, x: str) -> str:
     size = k.abs(x)
     doubled = k.op("fadd", size, size)
     clamped = k.select(k.op("fcmp ogt", doubled, 19.0), 19.0, doubled)  # from 18.1 on the quotient is 1
-    shifted, _, less_one = _power(k, clamped)
+    shifted, _, less_one = _power(k, clamped, keeps_tiny=True)
     scale = _two_to(k, shifted)
     power = k.fma(scale, less_one, k.op("fsub", scale, 1.0))
     return k.copysign(k.op("fdiv", power, k.op("fadd", power, 2.0)), x)
