@@ -68,9 +68,9 @@ def print_table(rows: list[Row], tolerance: float) -> None:
 
 
 def speed_ups(rows: list[Row]) -> list[tuple[str, list[float], float]]:
-    """Of each engine with figures for both, most first: its speed-up in each round, sorted, and that of the minima.
+    """Engines with figures for the fewest and the most threads, the highest speed-up first: those of rounds, of minima.
 
-    `rows` are those of one network: of the fewest threads, then of more.
+    `rows` are those of one network; the speed-ups of an engine's rounds are sorted.
     """
     few, many = ({r["engine"]: r for r in rows if r["threads"] == n and "round_ms" in r} for n in _ends(rows))
     found = []

@@ -212,7 +212,7 @@ def _direct(layer: Layer, cpu: CpuModel, rate: float) -> Estimate:
         near = replace(nest, far=max(rate, cpu.memory.l2), below=layer.height)
         tile, hidden = ranked_tiles(near, cpu)[0]
         if tiles_ask_ahead(near, tile, cpu):
-            rows = max(1, KERNEL * layer.height - 2) / (KERNEL * layer.height)  # with a margin of one on both sides
+            rows = 1 - 2 / (KERNEL * layer.height)  # the part that is no padding, with a margin of one on both sides
             weights = FLOAT * KERNEL**2 * layer.inputs * layer.outputs / rate
             bound = hidden.bound if hidden.cycles * rows > weights else "memory bandwidth"
             return Estimate(f"direct, tile {tile}", max(hidden.cycles * rows, weights), bound)

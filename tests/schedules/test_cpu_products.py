@@ -166,6 +166,17 @@ def test_few_columns_are_shared_out_by_blocks_of_rows(rows: int, units: int) -> 
     assert int(tasks) >= 8
 
 
+@pytest.mark.parametrize(("rows", "units"), [(4096, 128), (4091, 60), (6000, 320)])
+def test_many_more_rows_than_columns_meet_all_columns_in_short_blocks(rows: int, units: int) -> None:
+    x, w = normal(12, rows, 72), normal(13, units, 72)
+    data = relay.var("x", shape=x.shape)
+    function = relay.Function([data], relay.nn.relu(relay.nn.dense(data, relay.const(w))))
+    np.testing.assert_allclose(compiled(function, x=x), np.maximum(x @ w.T, 0), rtol=1e-4, atol=1e-4)
+    loops = text_of(function, "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")
+    (tasks,) = re.findall(r"in range\((\d+)\) parallel", loops)
+    assert int(tasks) >= rows // 64, "a task has at most 64 rows"
+
+
 def test_short_lines_read_a_group_of_weights_together() -> None:
     data = relay.var("x", shape=(1, 7, 7, 768))
     function = relay.Function([data], relay.nn.dense(data, relay.const(normal(11, 1536, 768))))
