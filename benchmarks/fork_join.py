@@ -25,7 +25,11 @@ BODY = """
 typedef int32_t (*run_fn)(void *, void *, void *const *, const int64_t *, int64_t, int);
 int32_t empty(void *const *d, const int64_t *v, int64_t b, int64_t e, int64_t t) { return 0; }
 int32_t busy(void *const *d, const int64_t *v, int64_t b, int64_t e, int64_t t) {
-  for (volatile int64_t i = 0; i < 10000 * (e - b); i++) {}
+  uint64_t x = 3; /* in a register: memory written and read again takes 2 to 5 cycles, by chance */
+  for (int64_t i = 0; i < 5000 * (e - b); i++) {
+    x = x * x + 1;
+    __asm__ volatile("" : "+r"(x));
+  }
   return 0;
 }
 double measure(run_fn run, void *pool, int64_t extent, int threads, int64_t count, int work) {

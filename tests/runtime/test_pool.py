@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from armillary.runtime import Module
+from armillary.contrib.cc import get_cc
+from armillary.runtime import Module, build_native
 from armillary.runtime.native_library import ErrorText, native
 
 
@@ -77,3 +80,26 @@ def test_reconfiguring_changes_the_number_of_threads(kernel: int) -> None:
     assert native().arm_pool_configure(pool, 0, 0, *error.args) == -1
     assert "1 to 1024" in error.text()
     native().arm_pool_destroy(pool)
+
+
+@pytest.fixture(scope="module", params=["", "-fsanitize=thread"])
+def stress(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("stress") / "pool_stress"
+    native_sources = Path(build_native.__file__).parent / "native"
+    sources = [Path(__file__).parent / "pool_stress.c", *(native_sources / n for n in ("arm_pool.c", "arm_util.c"))]
+    flags = ["-O2", "-g", *request.param.split(), f"-I{native_sources}", "-pthread"]
+    subprocess.run([*get_cc(), *flags, "-o", program, *sources], check=True)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("threads", "callers", "jobs", "reconfigurations"), [(2, 1, 20_000, 0), (5, 3, 3_000, 0), (4, 2, 3_000, 20)]
+)
+def test_jobs_of_several_callers_are_done_once_without_a_race(
+    stress: Path, threads: int, callers: int, jobs: int, reconfigurations: int
+) -> None:
+    arguments = [str(n) for n in (threads, callers, jobs, reconfigurations)]
+    done = subprocess.run([stress, *arguments], capture_output=True, text=True, timeout=300, check=False)
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip("this kernel spreads addresses further than the compiler's thread sanitizer can follow")
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stdout + done.stderr

@@ -5,9 +5,13 @@
  * worker that is late, slow (a LITTLE core) or descheduled does not hold up the rest. Windows get smaller towards the
  * end of a range, so that threads end together (Polychronopoulos and Kuck, "Guided self-scheduling", 1987): with four
  * equal ones SqueezeNet and MobileNet take 1 % longer on two threads.
- * A job opens and closes by one atomic word: active workers (bits 0-15), open (bit 16), generation.
- * A worker enters by adding 1 and may touch the job only if the word it got back was open; the caller closes the job
- * and waits for the count to fall to zero. So nobody waits for a worker that never came. Idle workers spin, then park.
+ *
+ * A cache line takes 100 to 400 ns from one core to another, so what a worker needs to begin is on one line, `job`, and
+ * what it changes on another, its seat, which nobody else writes unless it is late: opening a job does not wait, and a
+ * worker waits for two lines. The word of a range tells how much of it is taken, in which generation (an older one than
+ * the job's: nothing yet), and in the first loop whether its worker has entered the job or is too late for it.
+ * A worker touches a job only between its entering and its `done`. The caller closes the seats of those that have not
+ * entered and waits for the others, so nobody waits for a worker that never came. Idle workers spin, then park.
  */
 #define _GNU_SOURCE
 #include "arm_internal.h"
@@ -22,33 +26,46 @@
 
 #define MAX_THREADS 1024
 #define CACHE_LINE 128 /* two lines: adjacent-line prefetchers couple pairs */
-#define ACTIVE_MASK UINT64_C(0xFFFF)
-#define OPEN_BIT (UINT64_C(1) << 16)
-#define GENERATION (UINT64_C(1) << 17)
+#define COUNT_BITS 16  /* of `open`: threads of the job; above them its generation */
+#define TAKEN_BITS 20  /* of a word: units that are taken; above them two flags and 42 bits of generation, which last */
+#define ENTERED (UINT64_C(1) << TAKEN_BITS)
+#define CLOSED (UINT64_C(2) << TAKEN_BITS)
+#define GENERATION_SHIFT (TAKEN_BITS + 2)
+#define MOST_UNITS ((INT64_C(1) << TAKEN_BITS) - 1)
 #define SPIN_SECONDS 200e-6 /* longer than most callers take between two runs; waking a worker costs 20 us and more */
 #define WINDOW_SHARE 3 /* a window is this part of what is left of its range */
 #define LEAST_SHARE 32 /* and at least this part of the range */
 #define STACK_BYTES ((size_t)8 << 20)
 
 typedef struct {
-  _Atomic int64_t next;
-  int64_t end, least;
-  char pad[CACHE_LINE - 3 * sizeof(int64_t)];
-} range;
+  arm_loop loop;
+  int64_t share;       /* iterations of a thread's range; */
+  int32_t rest, first; /* of so many threads, from `first` on, one more */
+} split_loop;
+
+typedef struct {
+  _Atomic uint64_t open; /* generation and threads; written last */
+  int64_t num_loops;
+  split_loop loops[ARM_MAX_LOOPS]; /* the first one ends the cache line */
+} job;
+
+typedef struct {
+  _Alignas(CACHE_LINE) _Atomic uint64_t done; /* generation of the last job that the thread has entered and left */
+  _Atomic uint64_t taken[ARM_MAX_LOOPS];
+} seat;
 
 typedef struct { arm_pool *pool; int index; pthread_t thread; } worker;
 
 struct arm_pool {
-  _Alignas(CACHE_LINE) _Atomic uint64_t state;
+  _Alignas(CACHE_LINE) job job;
   _Alignas(CACHE_LINE) _Atomic int sleepers;
-  _Alignas(CACHE_LINE) _Atomic int busy;
-  _Alignas(CACHE_LINE) range *ranges; /* those of the first loop, a thread each, then those of the next */
-  const arm_loop *loops;
-  int num_loops, num_ranges; /* ranges of each loop */
-  _Atomic int64_t failure;   /* of the first that failed: its loop, and below that 32 bits of code; 0: none */
   _Atomic int stop;
-  _Atomic int caller_cpu; /* where the caller was when it opened the last job */
+  _Atomic int caller_cpu; /* where the caller was when it last started or woke workers */
+  seat *seats;            /* of each thread; the caller's is the first */
+  _Alignas(CACHE_LINE) _Atomic int64_t failure; /* the first: its loop, and below that 32 bits of code; 0: none */
+  _Alignas(CACHE_LINE) _Atomic int busy;
   _Atomic int threads;
+  uint64_t generation; /* of the last job */
   int bind, started;
   worker *workers;
   pthread_mutex_t lock;
@@ -68,27 +85,58 @@ static inline void relax(void) {
 #endif
 }
 
-static void take(arm_pool *pool, int loop, range *part, int self) {
+typedef struct { int64_t begin, length, unit; } range;
+
+static range range_of(const split_loop *loop, int count, int thread) {
+  int64_t before = (count - loop->first) % count, end = before + thread, wrapped = end - count, longer = 0;
+  if (before < loop->rest) longer += (end < loop->rest ? end : loop->rest) - before;
+  if (wrapped > 0) longer += wrapped < loop->rest ? wrapped : loop->rest;
+  int64_t length = loop->share + (end % count < loop->rest);
+  return (range){thread * loop->share + longer, length, length / MOST_UNITS + 1};
+}
+
+/* A range's word at the beginning of a job, or as it is now if somebody has touched it in this job. */
+static inline uint64_t in_job(uint64_t word, uint64_t generation) {
+  return word >> GENERATION_SHIFT == generation ? word : generation << GENERATION_SHIFT;
+}
+
+/* Units of the next window of a range. */
+static inline int64_t window_of(const range *part, int64_t taken) {
+  int64_t units = (part->length + part->unit - 1) / part->unit, left = units - taken;
+  int64_t window = (left + WINDOW_SHARE - 1) / WINDOW_SHARE, least = (units + LEAST_SHARE - 1) / LEAST_SHARE;
+  if (window < least) window = least;
+  return left < window ? left : window;
+}
+
+static void run_window(arm_pool *pool, int loop, const range *part, int64_t taken, int64_t window, int self) {
+  const arm_loop *run = &pool->job.loops[loop].loop;
+  int64_t begin = taken * part->unit, end = begin + window * part->unit, none = 0;
+  if (end > part->length) end = part->length;
+  int32_t code = run->run(run->data, run->vars, part->begin + begin, part->begin + end, self);
+  if (code != 0) atomic_compare_exchange_strong(&pool->failure, &none, (int64_t)loop << 32 | (uint32_t)code);
+}
+
+static void take(arm_pool *pool, uint64_t generation, int count, int loop, int owner, int self) {
   const memory_order relaxed = memory_order_relaxed;
-  const arm_loop *job = &pool->loops[loop];
+  const range part = range_of(&pool->job.loops[loop], count, owner);
+  _Atomic uint64_t *place = &pool->seats[owner].taken[loop];
   for (;;) {
-    int64_t begin = atomic_load_explicit(&part->next, relaxed), end, none = 0;
+    uint64_t word = atomic_load_explicit(place, relaxed), now;
+    int64_t taken, window;
     do {
-      if (begin >= part->end) return;
-      int64_t length = (part->end - begin + WINDOW_SHARE - 1) / WINDOW_SHARE;
-      if (length < part->least) length = part->least;
-      end = part->end - begin < length ? part->end : begin + length;
-    } while (!atomic_compare_exchange_weak_explicit(&part->next, &begin, end, relaxed, relaxed));
-    int32_t code = job->run(job->data, job->vars, begin, end, self);
-    if (code != 0) atomic_compare_exchange_strong(&pool->failure, &none, (int64_t)loop << 32 | (uint32_t)code);
+      now = in_job(word, generation);
+      taken = (int64_t)(now & (uint64_t)MOST_UNITS);
+      window = window_of(&part, taken);
+      if (window == 0) return;
+    } while (!atomic_compare_exchange_weak_explicit(place, &word, now + (uint64_t)window, relaxed, relaxed));
+    run_window(pool, loop, &part, taken, window, self);
   }
 }
 
-static void work(arm_pool *pool, int self) {
-  int count = pool->num_ranges;
+static void work(arm_pool *pool, uint64_t generation, int count, int self) {
   for (int i = 0; i < count; i++)
-    for (int loop = 0; loop < pool->num_loops; loop++)
-      take(pool, loop, &pool->ranges[loop * count + (self + i) % count], self);
+    for (int loop = 0; loop < pool->job.num_loops; loop++)
+      take(pool, generation, count, loop, (self + i) % count, self);
 }
 
 static inline int current_cpu(void) {
@@ -114,13 +162,17 @@ static void keep_off_the_caller(arm_pool *pool) {
 #endif
 }
 
-/* Wait until a job newer than `seen` is open (or stop); spin first, then sleep. Returns the state word. */
-static uint64_t wait_for_job(arm_pool *pool, uint64_t seen) {
+/* Whether `open` is of a job that a worker has a part in and has not seen. */
+static inline int is_new(uint64_t open, uint64_t seen, int index) {
+  return open >> COUNT_BITS != seen && index < (int)(open & ((1 << COUNT_BITS) - 1));
+}
+
+/* Wait until there is a job (or stop); spin first, then sleep. Returns what its `open` says. */
+static uint64_t wait_for_job(arm_pool *pool, uint64_t seen, int index) {
   double deadline = 0;
   for (unsigned turn = 0;; turn++) {
-    uint64_t state = atomic_load_explicit(&pool->state, memory_order_acquire);
-    if ((state & OPEN_BIT) && state / GENERATION != seen) return state;
-    if (atomic_load_explicit(&pool->stop, memory_order_relaxed)) return state;
+    uint64_t open = atomic_load_explicit(&pool->job.open, memory_order_acquire);
+    if (is_new(open, seen, index) || atomic_load_explicit(&pool->stop, memory_order_relaxed)) return open;
     relax();
     if (turn % 64 != 63) continue;
     double now = arm_now();
@@ -128,8 +180,7 @@ static uint64_t wait_for_job(arm_pool *pool, uint64_t seen) {
     if (now < deadline) continue;
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add(&pool->sleepers, 1);
-    state = atomic_load(&pool->state);
-    if (!((state & OPEN_BIT) && state / GENERATION != seen) && !atomic_load(&pool->stop))
+    if (!is_new(atomic_load(&pool->job.open), seen, index) && !atomic_load(&pool->stop))
       pthread_cond_wait(&pool->wake, &pool->lock); /* once: the job may be over by now, but the next one is near */
     atomic_fetch_sub(&pool->sleepers, 1);
     pthread_mutex_unlock(&pool->lock);
@@ -138,20 +189,30 @@ static uint64_t wait_for_job(arm_pool *pool, uint64_t seen) {
   }
 }
 
+/* Whether a worker is in time for a job: its word is then the job's, or still that of an older one. */
+static int enter(seat *own, uint64_t generation) {
+  uint64_t word = atomic_load_explicit(&own->taken[0], memory_order_relaxed), now;
+  do {
+    now = in_job(word, generation);
+    if (word >> GENERATION_SHIFT > generation || (now & CLOSED)) return 0;
+  } while (!atomic_compare_exchange_weak_explicit(&own->taken[0], &word, now | ENTERED, memory_order_acquire,
+                                                  memory_order_relaxed));
+  return 1;
+}
+
 static void *worker_main(void *argument) {
   worker *self = argument;
   arm_pool *pool = self->pool;
-  uint64_t seen = UINT64_MAX;
+  seat *own = &pool->seats[self->index];
+  uint64_t seen = 0;
   keep_off_the_caller(pool);
   for (;;) {
-    (void)wait_for_job(pool, seen);
+    uint64_t open = wait_for_job(pool, seen, self->index);
     if (atomic_load(&pool->stop)) return NULL;
-    uint64_t state = atomic_fetch_add_explicit(&pool->state, 1, memory_order_acq_rel);
-    if (state & OPEN_BIT) {
-      seen = state / GENERATION;
-      if (self->index < pool->num_ranges) work(pool, self->index);
-    }
-    atomic_fetch_sub_explicit(&pool->state, 1, memory_order_release);
+    seen = open >> COUNT_BITS;
+    if (!enter(own, seen)) continue;
+    work(pool, seen, (int)(open & ((1 << COUNT_BITS) - 1)), self->index);
+    atomic_store_explicit(&own->done, seen, memory_order_release);
   }
 }
 
@@ -182,6 +243,7 @@ static void start_workers(arm_pool *pool) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   int wanted = atomic_load(&pool->threads) - 1;
+  atomic_store_explicit(&pool->caller_cpu, current_cpu(), memory_order_relaxed);
   while (pool->started < wanted) {
     worker *w = &pool->workers[pool->started];
     *w = (worker){pool, pool->started + 1, 0};
@@ -213,57 +275,71 @@ static int32_t run_inline(const arm_loop *loops, int count, int *failed) {
   return 0;
 }
 
-/* What is left over of one loop and of the next goes to different threads. */
-static void split(arm_pool *pool, const arm_loop *loops, int num_loops, int count) {
+/* Open a job: what is left over of one loop and of the next goes to different threads. The caller's first window is
+ * taken before anybody sees the job, so that nothing here waits for another core. */
+static range open_job(arm_pool *pool, const arm_loop *loops, int num_loops, int count, int64_t *window) {
+  uint64_t generation = ++pool->generation, now;
   int first = 0; /* thread to get one more */
   for (int k = 0; k < num_loops; k++) {
-    int64_t share = loops[k].extent / count, begin = 0;
     int rest = (int)(loops[k].extent % count);
-    for (int i = 0; i < count; i++) {
-      range *part = &pool->ranges[k * count + i];
-      int64_t length = share + ((i - first + count) % count < rest);
-      part->end = begin + length;
-      part->least = (length + LEAST_SHARE - 1) / LEAST_SHARE;
-      atomic_store_explicit(&part->next, begin, memory_order_relaxed);
-      begin += length;
-    }
+    pool->job.loops[k] = (split_loop){loops[k], loops[k].extent / count, rest, first};
     first = (first + rest) % count;
   }
-  pool->loops = loops;
-  pool->num_loops = num_loops;
-  pool->num_ranges = count;
+  pool->job.num_loops = num_loops;
+  range part = range_of(&pool->job.loops[0], count, 0);
+  *window = window_of(&part, 0);
+  now = in_job(0, generation) + (uint64_t)*window;
+  atomic_store_explicit(&pool->seats[0].taken[0], now, memory_order_relaxed);
+  atomic_store_explicit(&pool->job.open, generation << COUNT_BITS | (uint64_t)count, memory_order_release);
+  return part;
 }
 
-static void join(arm_pool *pool) {
-  atomic_fetch_sub_explicit(&pool->state, OPEN_BIT, memory_order_acq_rel);
-  for (unsigned turn = 0; atomic_load_explicit(&pool->state, memory_order_acquire) & ACTIVE_MASK; turn++) {
-    relax();
-    if (turn % 4096 == 4095) sched_yield(); /* a worker may have lost its CPU */
+static void wake_sleepers(arm_pool *pool) {
+  if (atomic_load_explicit(&pool->sleepers, memory_order_relaxed) == 0) return;
+  atomic_store_explicit(&pool->caller_cpu, current_cpu(), memory_order_relaxed);
+  pthread_mutex_lock(&pool->lock);
+  pthread_cond_broadcast(&pool->wake);
+  pthread_mutex_unlock(&pool->lock);
+}
+
+/* Close the seats of workers that have not come, wait for the others. */
+static void join(arm_pool *pool, int count) {
+  uint64_t generation = pool->generation;
+  for (int i = 1; i < count; i++) {
+    seat *of = &pool->seats[i];
+    uint64_t word = atomic_load_explicit(&of->taken[0], memory_order_relaxed), now;
+    while (!((now = in_job(word, generation)) & ENTERED))
+      if (atomic_compare_exchange_weak_explicit(&of->taken[0], &word, now | CLOSED, memory_order_relaxed,
+                                                memory_order_relaxed))
+        break;
+    if (!(now & ENTERED)) continue;
+    for (unsigned turn = 0; atomic_load_explicit(&of->done, memory_order_acquire) != generation; turn++) {
+      relax();
+      if (turn % 4096 == 4095) sched_yield(); /* a worker may have lost its CPU */
+    }
   }
 }
 
 int32_t arm_pool_run_loops(arm_pool *pool, const arm_loop *loops, int count, int max_threads, int *failed) {
   int threads = pool == NULL ? 1 : atomic_load_explicit(&pool->threads, memory_order_relaxed);
-  int64_t extent = 0;
+  int64_t extent = 0, window;
   for (int k = 0; k < count; k++) extent += loops[k].extent;
   if (threads > max_threads) threads = max_threads;
   if (threads > extent) threads = (int)extent;
   if (threads <= 1) return run_inline(loops, count, failed);
   if (atomic_exchange_explicit(&pool->busy, 1, memory_order_acquire)) return run_inline(loops, count, failed);
   int limit = atomic_load(&pool->threads); /* may have been configured down meanwhile */
-  atomic_store_explicit(&pool->caller_cpu, current_cpu(), memory_order_relaxed);
   if (pool->started < limit - 1) start_workers(pool);
-  atomic_store_explicit(&pool->failure, 0, memory_order_relaxed);
-  split(pool, loops, count, threads < limit ? threads : limit);
-  atomic_fetch_add(&pool->state, GENERATION + OPEN_BIT);
-  if (atomic_load(&pool->sleepers) > 0) {
-    pthread_mutex_lock(&pool->lock);
-    pthread_cond_broadcast(&pool->wake);
-    pthread_mutex_unlock(&pool->lock);
-  }
-  work(pool, 0);
-  join(pool);
+  if (threads > limit) threads = limit;
+  range part = open_job(pool, loops, count, threads, &window);
+  wake_sleepers(pool);
+  if (window > 0) run_window(pool, 0, &part, 0, window, 0);
+  atomic_thread_fence(memory_order_seq_cst);
+  wake_sleepers(pool); /* one that parked while the job opened: the fence orders that against what is read here */
+  work(pool, pool->generation, threads, 0);
+  join(pool, threads);
   int64_t failure = atomic_load_explicit(&pool->failure, memory_order_relaxed);
+  if (failure != 0) atomic_store_explicit(&pool->failure, 0, memory_order_relaxed);
   atomic_store_explicit(&pool->busy, 0, memory_order_release);
   if (failure != 0) *failed = (int)(failure >> 32);
   return (int32_t)(uint32_t)failure;
@@ -281,7 +357,7 @@ static void before_fork(void) { pthread_mutex_lock(&pools_lock); }
 static void after_fork_parent(void) { pthread_mutex_unlock(&pools_lock); }
 static void after_fork_child(void) {
   for (arm_pool *pool = pools; pool != NULL; pool = pool->next) {
-    atomic_store(&pool->state, 0);
+    atomic_store(&pool->job.open, 0);
     atomic_store(&pool->sleepers, 0);
     atomic_store(&pool->busy, 0);
     atomic_store(&pool->stop, 0);
@@ -294,18 +370,18 @@ static void after_fork_child(void) {
 static void register_fork_handlers(void) { pthread_atfork(before_fork, after_fork_parent, after_fork_child); }
 
 static int allocate(arm_pool *pool, int threads, arm_error *error) {
-  size_t bytes = sizeof(range) * (size_t)threads * ARM_MAX_LOOPS;
-  range *ranges = NULL;
+  seat *seats = NULL;
   worker *workers = arm_zalloc((size_t)threads, sizeof(worker));
-  if (workers == NULL || posix_memalign((void **)&ranges, CACHE_LINE, bytes) != 0) {
+  if (workers == NULL || posix_memalign((void **)&seats, CACHE_LINE, sizeof(seat) * (size_t)threads) != 0) {
     free(workers);
     return arm_fail(error, "thread pool: out of memory for %d threads", threads);
   }
-  memset(ranges, 0, bytes);
-  free(pool->ranges);
+  memset(seats, 0, sizeof(seat) * (size_t)threads);
+  free(pool->seats);
   free(pool->workers);
-  pool->ranges = ranges;
+  pool->seats = seats;
   pool->workers = workers;
+  atomic_store(&pool->job.open, 0); /* the last job is over, and new workers have no part in it */
   atomic_store(&pool->threads, threads);
   return 0;
 }
@@ -368,7 +444,7 @@ void arm_pool_destroy(arm_pool *pool) {
   pthread_mutex_unlock(&pools_lock);
   pthread_mutex_destroy(&pool->lock);
   pthread_cond_destroy(&pool->wake);
-  free(pool->ranges);
+  free(pool->seats);
   free(pool->workers);
   free(pool);
 }
