@@ -485,10 +485,11 @@ int arm_graph_run_range(arm_graph *g, int begin, int end, double *seconds, char 
 int arm_graph_trace(arm_graph *g, arm_span *spans, int64_t capacity, int64_t *count, double *seconds, char *err,
                     size_t err_size) {
   arm_error error = {err, err_size};
-  arm_trace trace = {spans, capacity, 0, 0};
+  arm_trace trace;
+  if (arm_trace_open(&trace, spans, capacity, g->pool == NULL ? 1 : arm_pool_threads(g->pool), &error) != 0) return -1;
   int status = run_range(g, 0, g->num_nodes, NULL, &trace, &error);
   *seconds = arm_now() - trace.start;
-  *count = atomic_load(&trace.count);
+  *count = arm_trace_close(&trace);
   return status;
 }
 

@@ -79,13 +79,17 @@ struct arm_graph {
   _Atomic int running;
 };
 
-/* Where the spans of a traced run go: arm_trace.c. */
+/* Where the spans of a traced run go: arm_trace.c. Each thread has room for so many, and counts its own. */
+typedef struct { _Alignas(128) int64_t count; } arm_noted;
 typedef struct {
   arm_span *spans;
-  int64_t capacity;
+  int64_t room;
   double start;
-  _Atomic int64_t count;
+  arm_noted *noted;
+  int threads;
 } arm_trace;
+int arm_trace_open(arm_trace *trace, arm_span *spans, int64_t capacity, int threads, arm_error *error);
+int64_t arm_trace_close(arm_trace *trace); /* how many there were, now side by side; more than capacity: not so */
 int32_t arm_bounds_trace(const arm_bound *const *bounds, const int32_t *nodes, int count, arm_pool *pool, int max_threads,
                          arm_trace *trace, int *failed);
 
