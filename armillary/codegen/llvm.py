@@ -21,6 +21,8 @@ from armillary.codegen.llvm_memory import store
 from armillary.codegen.llvm_registers import Shape, elements, is_unrolled, register_plan
 from armillary.codegen.llvm_state import ROOM, Emitter, RegisterFile
 from armillary.codegen.llvm_streams import NOTES, choose, fence, streamed_outputs
+from armillary.codegen.llvm_subnormals import DECLARATIONS as MODES
+from armillary.codegen.llvm_subnormals import around, flushes
 from armillary.codegen.llvm_tiles import framed
 from armillary.codegen.llvm_types import memory_element, register_type, vector
 from armillary.dtype import DType
@@ -61,17 +63,17 @@ def emit_module(function: PhasedFunction, cpu: CpuModel, fast_math: str = "") ->
     parts: list[str] = []
     emitters: list[FunctionEmitter] = []
     touched = Touched()
-    streams = streamed_outputs(function, touched, cpu)
+    streams, is_flushing = streamed_outputs(function, touched, cpu), flushes(function, cpu)
     for index, phase in enumerate(function.phases):
         bodies = [FunctionEmitter(cpu, function, touched, fast_math)]
         if not streams.isdisjoint(touched.written(phase.body)):
             bodies.append(FunctionEmitter(cpu, function, touched, fast_math, streams))
-        text, used = _phase(bodies, phase, index)
+        text, used = _phase(bodies, phase, index, is_flushing)
         parts.append(text)
         emitters += used
         if constant_extent(phase) is None:
             parts.append(_extent(function, phase, index, cpu))
-    declared = {name: line for m in emitters for name, line in m.declared.items()}
+    declared = {name: line for m in emitters for name, line in m.declared.items()} | (MODES if is_flushing else {})
     math = {name: text for m in emitters for name, text in m.math.items()}
     notes = _LOOP_NOTES + (NOTES if any(m.has_streamed for m in emitters) else "")
     head = [f"; {function.name}", *(declared[name] for name in sorted(declared))]
@@ -94,7 +96,9 @@ class _Entry:
         self.arguments.append(f"ptr %{name}")
 
 
-def _phase(bodies: list[FunctionEmitter], phase: Phase, index: int) -> tuple[str, list[FunctionEmitter]]:
+def _phase(
+    bodies: list[FunctionEmitter], phase: Phase, index: int, is_flushing: bool
+) -> tuple[str, list[FunctionEmitter]]:
     """The body function and its exported wrapper, and who emitted them; a second body is kept if something streams."""
     m, *others = bodies
     name, entry = phase_symbol(m.function, index), _Entry()
@@ -108,7 +112,7 @@ def _phase(bodies: list[FunctionEmitter], phase: Phase, index: int) -> tuple[str
             used.append(streaming)
             places = [m.pointers[b] for b in m.function.params if b in streaming.streams and b in m.pointers]
             called = choose(name, places, arguments)
-    wrapper = "".join(line + "\n" for line in entry.loads) + called
+    wrapper = "".join(line + "\n" for line in entry.loads) + (around(called) if is_flushing else called)
     head = f"define i32 @{name}(ptr %data, ptr %vars, i64 %begin, i64 %end, i64 %thread) nounwind"
     return f"{text}{head} {{\n{wrapper}\n}}\n", used
 
