@@ -41,6 +41,7 @@ FLUSHING: dict[str, Body] = {
     "product": product,
     "activation": lambda x, y: relay.tanh(product(x, y)),
     "quotient of a constant": lambda x, y: product(x, y) / relay.const(3.0),
+    "leaky relu": lambda x, y: relay.nn.leaky_relu(product(x, y), 0.1),
     "softmax": lambda x, _: relay.nn.softmax(x),
     "norm": lambda x, y: relay.nn.layer_norm(x, relay.ones((16,), "float32"), relay.zeros((16,), "float32")),
 }
@@ -49,6 +50,11 @@ EXACT: dict[str, Body] = {
     "root": lambda x, y: relay.sqrt(product(x, y)),
     "quotient": lambda x, y: x / product(x, y),
     "equality": lambda x, y: relay.equal(product(x, y), y),
+    "sign": lambda x, y: relay.sign(product(x, y)),
+    "ceiling": lambda x, y: relay.ceil(product(x, y)),
+    "order": lambda x, y: relay.greater(product(x, y), relay.const(0.0)),
+    "choice": lambda x, y: relay.where(relay.greater(product(x, y), relay.const(0.0)), x, y),
+    "truth": lambda x, y: relay.cast(product(x, y), "bool"),
     "elementwise": lambda x, y: x * y,
 }
 
