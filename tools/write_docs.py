@@ -2,7 +2,7 @@
 ONNX's), docs/environment.md, armillary/frontend/onnx_operators.txt, and
 armillary/ops/operators.txt (which file registers what).
 
-In: the operator records (`relay/op.py`), the import rules of ONNX, `onnx.defs`, `config.SETTINGS`. Out: the files; with
+In: the operator records (`relay/op/`), the import rules of ONNX, `onnx.defs`, `config.SETTINGS`. Out: the files; with
 `--check` nothing is written, and the exit code is 1 if a file is stale. Invariant: output is deterministic.
 
     python tools/write_docs.py
@@ -30,7 +30,7 @@ NOTE = "<!-- Written by tools/write_docs.py; do not edit. -->\n"
 OPERATORS = """
 {ops} operators. In Python each is a function of the same name: `nn.conv2d` is `relay.nn.conv2d`. Inputs come first,
 then attributes in the order below. `*data` takes a list or tuple of tensors. The kind decides how an operator takes
-part in fusion (`relay/op.py`). What an operator computes exactly is its `reference`, in the file of `armillary/ops`
+part in fusion (`relay/op/`). What an operator computes exactly is its `reference`, in the file of `armillary/ops`
 that defines it. ONNX operators, with how each is imported or why not, are the second table.
 """
 ENVIRONMENT = """

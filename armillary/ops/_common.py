@@ -1,7 +1,7 @@
 """What operator files share: axis arithmetic, dtype checks, broadcasting of types, sample inputs, ONNX element types.
 
 In: types, attribute values. Out: the same, normalised, or a TypeMismatch that names the operator, what was got and
-wanted. Invariant: nothing here knows a particular operator. The Op record: relay/op.py.
+wanted. Invariant: nothing here knows a particular operator. The Op record: relay/op/.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Grammar:
          | Let(var, value, body) | If(cond, true_branch, false_branch) | Loop(body, limit, going, args, states, trips)
          | Function(params, body, ret_type, attrs) | Op
 
-`Call.op` is an `Op` record (relay/op.py), a Function (a fused or composite part), a GlobalVar or a Var.
+`Call.op` is an `Op` record (relay/op/), a Function (a fused or composite part), a GlobalVar or a Var.
 Invariant: nodes never change; the type of an expression is a pure function of it (plus, for global calls, of its
 module), so `infer_type` in relay/infer.py memoises it in a hidden slot, read as `expr.checked_type`.
 Types: relay/types.py. Text: relay/printer.py, relay/parser.py. Passes: relay/transform/.

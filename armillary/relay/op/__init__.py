@@ -18,13 +18,14 @@ import numpy as np
 
 from armillary.errors import ConfigError, InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc
-from armillary.lazy import similar
+from armillary.lazy import lazy_names, similar
 from armillary.record import record
 from armillary.relay.by_need import ByNeed, onnx_key
 from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
 from armillary.relay.types import TensorType, Type
 
 Array = np.ndarray[Any, Any]
+__getattr__, __dir__ = lazy_names(__name__, {"contrib": "armillary.relay.op.contrib"})
 
 
 class Kind(enum.IntEnum):
