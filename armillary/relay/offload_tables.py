@@ -2,8 +2,9 @@
 
 In: registrations, made where a library's manifest is imported: `register_pattern_table("acl", make_table)` and
 `register_support("acl", "nn.max_pool2d", predicate)`. Out: the tables that merge-composite and annotate-target read.
-Invariant: filled at import only. A pattern row is (name, pattern) or (name, pattern, check of the matched expression);
-a predicate tells of one call whether the library takes it; composites named "<library>.…" are always its own.
+Invariant: filled at import only. A pattern row is (name, pattern) or (name, pattern, check of the matched expression).
+Checks and predicates answer None, or the reason why the library does not take the call (True and False are understood
+too). Composites named "<library>.…" are always the library's own.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any
 from armillary.errors import ConfigError
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Op
+from armillary.relay.pattern import refusal
 
 Row = tuple[Any, ...]  # Any: (name, DFPattern) or (name, DFPattern, check)
 TableMaker = Callable[[], Sequence[Row]]
-Predicate = Callable[[Call], bool]
+Predicate = Callable[[Call], str | bool | None]
 _PATTERNS: dict[str, TableMaker] = {}
 _SUPPORT: dict[tuple[str, str], Predicate] = {}
 
@@ -50,9 +52,17 @@ def register_support(compiler: str, operator: str, predicate: Predicate | None =
     return register if predicate is None else register(predicate)
 
 
+def why_not(compiler: str, call: Call) -> str | None:
+    """None where a library takes a call of an operator or of a composite function, else the reason."""
+    if isinstance(call.op, Function):
+        own = str(call.op.get_attr("Composite", "")).startswith(compiler + ".")
+        return None if own else f"the function is no composite of {compiler}"
+    rule = _SUPPORT.get((compiler, call.op.name)) if isinstance(call.op, Op) else None
+    if rule is None:
+        return f"{compiler} has no such operator"
+    return refusal(rule(call))
+
+
 def is_supported(compiler: str, call: Call) -> bool:
     """Whether a library takes a call of an operator or of a composite function."""
-    if isinstance(call.op, Function):
-        return str(call.op.get_attr("Composite", "")).startswith(compiler + ".")
-    rule = _SUPPORT.get((compiler, call.op.name)) if isinstance(call.op, Op) else None
-    return rule is not None and bool(rule(call))
+    return why_not(compiler, call) is None

@@ -22,6 +22,7 @@ from armillary.relay.types import Type
 from armillary.relay.walk import children, map_children, not_primitive, post_order, users
 
 Bindings = dict["DFPattern", Expr]
+Check = Callable[[Expr], str | bool | None]
 _COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or"})
 _MAX_ROUNDS = 100
 
@@ -83,7 +84,7 @@ class DFPattern:
         return rewrite(made, expr)
 
     def partition(
-        self, expr: Expr, attrs: dict[str, Any] | None = None, check: Callable[[Expr], bool] | None = None
+        self, expr: Expr, attrs: dict[str, Any] | None = None, check: Check | None = None
     ) -> Expr:
         """Put each match that `check` accepts into a function of its own, called in its place."""
         return partition(self, expr, attrs, check)
@@ -458,8 +459,15 @@ def _rewrite_once(rule: DFPatternCallback, root: Expr, module: IRModule | None) 
 _INNER = (CallPattern, TuplePattern, TupleGetItemPattern, IfPattern, LetPattern, FunctionPattern)
 
 
+def refusal(verdict: str | bool | None) -> str | None:
+    """Why a predicate refuses, None where it accepts. Predicates answer None or a reason; older ones True or False."""
+    if verdict is None or isinstance(verdict, str):
+        return verdict
+    return None if verdict else "the predicate of the library refuses it"
+
+
 def partition(
-    pattern: DFPattern, expr: Expr, attrs: dict[str, Any] | None = None, check: Callable[[Expr], bool] | None = None
+    pattern: DFPattern, expr: Expr, attrs: dict[str, Any] | None = None, check: Check | None = None
 ) -> Expr:
     """Put matches into functions with the given attributes, the last in the graph first; matches never overlap.
 
@@ -476,8 +484,8 @@ def partition(
         inside = _inner_nodes(found) if found is not None else {}
         if id(root) not in inside or inside.keys() & taken or _leaks(inside, root, used_by):
             continue
-        if check is None or check(root):
-            taken |= inside.keys()
+        if check is None or refusal(check(root)) is None:
+            taken |= {key for key, e in inside.items() if not isinstance(e, Constant)}  # each match has its own copy
             groups[id(root)] = sorted(inside.values(), key=lambda e: position[id(e)])
     return _with_groups(order, groups, attrs or {}) if groups else expr
 

@@ -11,7 +11,7 @@ from armillary.ir import IRModule
 from armillary.relay.analysis import op_frequency
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Expr, Function, If, Tuple, const, var
-from armillary.relay.offload_tables import get_pattern_table, register_pattern_table, register_support
+from armillary.relay.offload_tables import get_pattern_table, register_pattern_table, register_support, why_not
 from armillary.relay.parser import parse
 from armillary.relay.pattern import is_constant, is_op, partition, wildcard
 from armillary.relay.walk import post_order
@@ -213,6 +213,52 @@ def test_random_graphs_keep_their_results_when_partitioned(seed: int) -> None:
         a, b = (pool[int(rng.integers(max(0, len(pool) - 5), len(pool)))] for _ in range(2))
         pool.append(relay.add(a, b) if rng.random() < 0.4 else unary[int(rng.integers(4))](a))
     partitioned(relay.tanh(pool[-1]))
+
+
+def composite_module() -> IRModule:
+    """Two composites in a row that share their weights; the first one's value is used twice."""
+    x, w, b = var("x", shape=X.shape), weights(4, 4, 3, 3), weights(4, 1, 1)
+
+    def block(value: Expr) -> Expr:
+        return relay.nn.relu(relay.add(relay.nn.conv2d(value, w, padding=(1, 1)), b))
+
+    first = block(x)
+    return IRModule.from_expr(relay.add(relay.tanh(block(first)), first))
+
+
+@pytest.mark.parametrize(
+    ("order", "libraries"),
+    [
+        (("InferType", "MergeComposite", "AnnotateTarget", "MergeCompilerRegions", "PartitionGraph"), 1),
+        (("MergeComposite", "AnnotateTarget", "InferType", "MergeCompilerRegions", "PartitionGraph", "InferType"), 1),
+        (("MergeComposite", "AnnotateTarget", "PartitionGraph"), 2),
+        (("MergeComposite", "AnnotateTarget", "PartitionGraph", "MergeCompilerRegions", "PartitionGraph"), 2),
+        (("MergeComposite", "AnnotateTarget", "AnnotateTarget", "MergeCompilerRegions", "PartitionGraph"), 1),
+    ],
+)
+def test_the_four_passes_work_on_composites_in_every_order_of_the_texts(order: tuple[str, ...], libraries: int) -> None:
+    arguments = {"MergeComposite": [("shared_lib.conv", CONV_BIAS_RELU)], "AnnotateTarget": "shared_lib"}
+    before = composite_module()
+    module = before
+    for name in order:
+        module = getattr(T, name)(*([arguments[name]] if name in arguments else []))(module)
+        same(module, before)
+    assert [len(functions(module, key)) for key in ("Compiler", "Composite")] == [libraries, 2]
+    assert op_frequency(IRModule.from_expr(module["main"])) == {"tanh": 1, "add": 1}
+
+
+def test_predicates_answer_none_or_a_reason_or_a_bool() -> None:
+    module = IRModule.from_expr(relay.exp(relay.negative(var("x", shape=X.shape))))
+    row = ("a.exp", is_op("exp")(wildcard()))
+    for verdict, count in ((None, 1), (True, 1), ("only float16", 0), (False, 0), ("", 0)):
+        merged = T.MergeComposite([(*row, lambda e, verdict=verdict: verdict)])(module)
+        assert len(functions(merged, "Composite")) == count
+        register_support("reason_lib", "negative", lambda call, verdict=verdict: verdict)
+        assert op_frequency(T.AnnotateTarget("reason_lib")(module)).get("annotation.compiler_end", 0) == count
+    call = module["main"].body
+    assert why_not("reason_lib", call) == "reason_lib has no such operator"
+    register_support("reason_lib", "exp", lambda call: "only float16")
+    assert why_not("reason_lib", call) == "only float16"
 
 
 # --- mixed precision ------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Regions between compiler_begin and compiler_end: found, and joined where no cycle comes of it.
 
-In: the nodes of an annotated function in post order. Out: a `Regions`: which region each node belongs to. Nodes outside
-every region are regions of their own. Invariant: `join` refuses what would make two regions wait for each other: a way
-from the producer to the consumer through a third region.
+In: the nodes of an annotated function in post order; composites and other closed functions are leaves. Out: a
+`Regions`: which region each node belongs to. Nodes outside every region are regions of their own. Invariant: `join`
+refuses what would make two regions wait for each other: a way from the producer to the consumer through a third region.
 """
 
 from __future__ import annotations
@@ -11,9 +11,14 @@ from collections.abc import Sequence
 
 from armillary.relay.expr import Call, Constant, Expr, Function, Var
 from armillary.relay.transform._rules import op_name
-from armillary.relay.walk import children
+from armillary.relay.walk import children, not_primitive
 
 BEGIN, END = "annotation.compiler_begin", "annotation.compiler_end"
+
+
+def parts(expr: Expr) -> Sequence[Expr]:
+    """What a node is made of; a composite, a primitive or a library's function is closed."""
+    return children(expr) if not_primitive(expr) else ()
 
 
 def compiler_of(expr: Expr, kind: str) -> str:
@@ -52,13 +57,13 @@ class Regions:
             if name:
                 self.library[self.find(k)] = name
             if self.library[self.find(k)] and not compiler_of(expr, BEGIN):
-                for child in children(expr):
+                for child in parts(expr):
                     if not isinstance(child, Function | Constant | Var):
                         self._merge(self.position[id(child)], k)
 
     def _find_users(self) -> None:
         for k, expr in enumerate(self.order):
-            for child in children(expr):
+            for child in parts(expr):
                 source, target = self.of(child), self.find(k)
                 if source != target:
                     self.users[source].add(target)

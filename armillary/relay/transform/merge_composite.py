@@ -2,7 +2,8 @@
 
 In: a module and rows of (name, pattern) or (name, pattern, check), or the name of a registered table. Out: the module
 with each match in a function whose attribute `Composite` is the row's name, called in its place. Earlier rows go first;
-`check(expression)` false leaves a match alone. Invariant: a match's inner values are used nowhere else.
+`check(expression)` answers None, or why a match is left alone (or True, False). Invariant: a match's inner values are
+used nowhere else, but for constants, of which each match has its own.
 
     def @main(%x: Tensor[(1, 2, 2, 2), float32], %w: Tensor[(2, 2, 1, 1), float32]) {
       %0 = nn.conv2d(%x, %w);
