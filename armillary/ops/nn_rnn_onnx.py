@@ -1,15 +1,15 @@
-"""ONNX RNN, GRU and LSTM, unrolled over a static sequence length.
+"""ONNX RNN, GRU and LSTM over a static sequence length.
 
 In: nodes of any opset with constant or computed weights; forward, reverse and bidirectional; initial states, clip,
 peepholes, activations and per-sequence lengths. Out: (Y, Y_h[, Y_c]). The product with the inputs is one matrix
 product for the whole sequence; each step then does one product with the hidden state. Which step it is is data
-(nn_add_step.py), so that all steps share their kernels. Invariant: a step beyond a sequence's length keeps the state
-and gives zeros.
+(nn_add_step.py), so that all steps share their kernels. Up to UNROLLED steps have nodes of their own, longer sequences
+are a Loop. Invariant: a step beyond a sequence's length keeps the state and gives zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,13 +19,16 @@ from armillary.ops.nn_activation_onnx import softplus_of
 from armillary.ops.nn_common import call, reshape_to
 from armillary.ops.nn_dense_onnx import type_of
 from armillary.record import record
-from armillary.relay.expr import Expr, TupleGetItem, const
+from armillary.relay.expr import Expr, Function, Loop, Tuple, TupleGetItem, Var, const
 from armillary.relay.op import OnnxNode, from_onnx
+from armillary.relay.types import scalar_type
+from armillary.relay.walk import children, map_children, post_order
 
 Activation = Callable[[Expr], Expr]
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "Affine": 1.0, "ScaledTanh": 1.0}
+UNROLLED = 128  # steps: a loop copies its states, docs/notes/011-control-flow-and-variants.md has what that costs
 BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
 
 
@@ -99,6 +102,31 @@ def _parts(x: Expr, count: int) -> list[Expr]:
     return [TupleGetItem(pieces, n) for n in range(count)]
 
 
+def _closed(ends: Tuple, params: Sequence[Var]) -> tuple[Tuple, dict[Var, Expr]]:
+    """The results of a body with variables for what it would compute from outside, again in each iteration."""
+    inside, outside = {id(p) for p in params}, set[int]()
+    more: dict[Var, Expr] = {}
+    memo: dict[int, Expr] = {}
+
+    def get(expr: Expr) -> Expr:
+        if id(expr) in outside and id(expr) not in memo:
+            variable = Var(f"outer{len(more)}", expr.checked_type)
+            more[variable] = expr
+            memo[id(expr)] = variable
+        return memo.get(id(expr), expr)
+
+    for expr in post_order(ends):
+        parts = list(children(expr))
+        if id(expr) in inside or any(id(part) in inside for part in parts):
+            inside.add(id(expr))
+            memo[id(expr)] = map_children(expr, get)
+        elif isinstance(expr, Var) or any(id(part) in outside for part in parts):
+            outside.add(id(expr))  # what is made of constants alone stays, to be folded and packed
+    closed = get(ends)
+    assert isinstance(closed, Tuple), "the results of a body are a tuple"
+    return closed, more
+
+
 class _Recurrent:
     """One node: its attributes, and the walk over directions and steps."""
 
@@ -159,7 +187,7 @@ class _Recurrent:
         hidden, cells, outputs = [], [], []
         for n, reverse in enumerate(self.reverse):
             ys, h, c = self._walk(self._direction(n), reverse)
-            outputs.append(call("stack", ys, axis=0))
+            outputs.append(ys)
             hidden.append(h)
             cells.append(c)
         axis = 1 if self.batch_first else 0
@@ -170,29 +198,58 @@ class _Recurrent:
             result.append(call("stack", [c for c in cells if c is not None], axis=axis))
         return result[: len(self.node.outputs)]
 
-    def _walk(self, d: Direction, reverse: bool) -> tuple[list[Expr], Expr, Expr | None]:
+    def _walk(self, d: Direction, reverse: bool) -> tuple[Expr, Expr, Expr | None]:
+        """All hidden states, (steps, batch, size), the last one, and the last cell state."""
         flat = reshape_to(self.x, (self.steps * self.batch, self.features))
         projected = call("nn.dense", flat, d.w)
         if d.input_bias is not None:
             projected = call("nn.bias_add", projected, d.input_bias, axis=-1)
         projected = reshape_to(projected, (self.steps, self.batch, type_of(projected).static[-1]))
+        if self.steps > UNROLLED:
+            return self._looped(d, projected, reverse)
+        h, c = d.hidden, d.cell
+        ys = []
+        for t in reversed(range(self.steps)) if reverse else range(self.steps):
+            step = Step(projected, const(np.array([t, self.steps], "int32")))
+            y, h, c = self._step(d, step, h, c, self.lengths)
+            ys.append(y)
+        return call("stack", ys[::-1] if reverse else ys, axis=0), h, c
+
+    def _looped(self, d: Direction, projected: Expr, reverse: bool) -> tuple[Expr, Expr, Expr | None]:
+        """The same as a loop around one step."""
+        states = [s for s in (d.hidden, d.cell) if s is not None]
+        fixed = [projected, *([] if self.lengths is None else [self.lengths])]
+        number, going = Var("number", scalar_type("int64")), Var("going", scalar_type("bool"))
+        params = [Var(f"p{k}", value.checked_type) for k, value in enumerate([*states, *fixed])]
+        inputs, lengths = params[len(states)], params[-1] if self.lengths is not None else None
+        last = const(np.array(self.steps - 1, np.int64))
+        index = call("cast", call("subtract", last, number) if reverse else number, dtype="int32")
+        step = Step(inputs, call("reshape", index, newshape=(1,)))
+        y, h, c = self._step(d, step, params[0], params[1] if d.cell is not None else None, lengths)
+        ends = Tuple((going, h, *([] if c is None else [c]), y))
+        ends, more = _closed(ends, [number, going, *params])
+        body = Function((number, going, *params, *more), ends)
+        length, args = const(np.array(self.steps, np.int64)), (*states, *fixed, *more.values())
+        loop = Loop(body, length, const(np.array(True)), args, len(states), self.steps)
+        after = [TupleGetItem(loop, k) for k in range(len(states) + 1)]
+        ys = call("reverse", after[-1], axis=0) if reverse else after[-1]
+        return ys, after[0], after[1] if d.cell is not None else None
+
+    def _step(
+        self, d: Direction, step: Step, h: Expr, c: Expr | None, lengths: Expr | None
+    ) -> tuple[Expr, Expr, Expr | None]:
+        """What a step shows, and the states after it."""
         cell = {"RNN": self._rnn, "GRU": self._gru, "LSTM": self._lstm}[self.kind]
         if self._is_plain_lstm():
             cell = self._plain_lstm
-        h, c = d.hidden, d.cell
-        ys: list[Expr | None] = [None] * self.steps
-        for t in reversed(range(self.steps)) if reverse else range(self.steps):
-            step = Step(projected, const(np.array([t, self.steps], "int32")))
-            new_h, new_c = cell(d, step, h, c)
-            ys[t] = new_h
-            if self.lengths is not None:
-                none = _none_of(self.batch, 1, dtype=self.dtype)
-                inside = call("nn.add_step", none, self.lengths, step.index) > 0.5
-                ys[t] = call("where", inside, new_h, const(np.zeros((), self.dtype.numpy)))
-                new_h = call("where", inside, new_h, h)
-                new_c = call("where", inside, new_c, c) if new_c is not None and c is not None else None
-            h, c = new_h, new_c
-        return [y for y in ys if y is not None], h, c
+        new_h, new_c = cell(d, step, h, c)
+        if lengths is None:
+            return new_h, new_h, new_c
+        none = _none_of(self.batch, 1, dtype=self.dtype)
+        inside = call("nn.add_step", none, lengths, step.index) > 0.5
+        y = call("where", inside, new_h, const(np.zeros((), self.dtype.numpy)))
+        new_c = call("where", inside, new_c, c) if new_c is not None and c is not None else None
+        return y, call("where", inside, new_h, h), new_c
 
     def _recur(self, d: Direction, h: Expr) -> Expr:
         product = call("nn.dense", h, d.r)

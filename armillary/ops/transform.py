@@ -7,7 +7,7 @@ checked before anything is built. Slices: transform_slice.py. ONNX rules: shape_
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +46,7 @@ class AxisAttrs:
 
 _WHOLE = 16  # elements: where parts of rows meet at a multiple of them, no vector has elements of two parts
 _MOST_CUTS = 8  # parts of a row whose loops are told apart
+_MOST_LINKS = 64  # parts chosen one after another; of more, each choice halves what is left
 concatenate = Op("concatenate", kind=Kind.INJECTIVE, inputs=("*data",), doc="Tensors one after another, along an axis.")
 concatenate.attrs(AxisAttrs)
 
@@ -86,7 +87,13 @@ def concatenate_compute(attrs: AxisAttrs, data: Sequence[te.Tensor]) -> te.Tenso
     total = sum(size for _, size in parts)
     shape = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
 
+    def part(k: int, start: int, i: Sequence[Index]) -> Scalar:
+        return parts[k][0](*i[:axis], i[axis] - start, *i[axis + 1 :])
+
     def element(*i: Index) -> Scalar:
+        if len(parts) > _MOST_LINKS:
+            starts = (0, *itertools.accumulate(size for _, size in parts[:-1]))
+            return _halved(i[axis], starts, lambda k: part(k, starts[k], i), 0, len(parts))
         tensor, size = parts[-1]
         start = total - size
         value = tensor(*i[:axis], i[axis] - start, *i[axis + 1 :])
@@ -102,6 +109,15 @@ def concatenate_compute(attrs: AxisAttrs, data: Sequence[te.Tensor]) -> te.Tenso
     if not parts:
         return elements(shape, lambda *i: data[0](*i), name="concatenate", tag="injective")
     return elements(shape, element, name="concatenate", tag="injective")
+
+
+def _halved(i: Index, starts: Sequence[int], at: Callable[[int], Scalar], begin: int, end: int) -> Scalar:
+    """The value of the part that holds position i, among parts [begin, end): choices as deep as their logarithm."""
+    if end - begin == 1:
+        return at(begin)
+    middle = (begin + end) // 2
+    halves = [_halved(i, starts, at, *ends) for ends in ((begin, middle), (middle, end))]
+    return T.if_then_else(i < starts[middle], *halves)
 
 
 @concatenate.samples
@@ -147,6 +163,8 @@ def stack_compute(attrs: AxisAttrs, data: Sequence[te.Tensor]) -> te.Tensor:
 
     def element(*i: Index) -> Scalar:
         rest = (*i[:axis], *i[axis + 1 :])
+        if len(data) > _MOST_LINKS:
+            return _halved(i[axis], range(len(data)), lambda k: data[k](*rest), 0, len(data))
         value = data[-1](*rest)
         for position in reversed(range(len(data) - 1)):
             value = T.if_then_else(T.equal(i[axis], position), data[position](*rest), value)

@@ -11,6 +11,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from armillary.driver.build import build
 from armillary.frontend import from_onnx
+from armillary.ops.nn_rnn_onnx import UNROLLED
 from armillary.runtime import cpu
 from armillary.transform import PassContext
 
@@ -18,12 +19,15 @@ FEATURES = 5
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
-def model(kind: str, steps: int, batch: int, size: int, lengths: list[int] | None, **attributes: Any) -> ModelProto:
+def model(
+    kind: str, steps: int, batch: int, size: int, lengths: list[int] | None, given: str = "x", **attributes: Any
+) -> ModelProto:
+    """A network of one node; the weights named in `given` are inputs of the graph."""
     rng = np.random.default_rng(batch * size)
     directions, rows = 2 if attributes.get("direction") == "bidirectional" else 1, GATES[kind] * size
 
     def drawn(*shape: int) -> np.ndarray:
-        return rng.standard_normal(shape).astype("float32") * np.float32(0.25)
+        return rng.standard_normal(shape).astype("float32") * np.float32(0.5 / shape[-1] ** 0.5)
 
     weights = {
         "w": drawn(directions, rows, FEATURES), "r": drawn(directions, rows, size), "b": drawn(directions, 2 * rows),
@@ -33,13 +37,14 @@ def model(kind: str, steps: int, batch: int, size: int, lengths: list[int] | Non
     if kind == "LSTM":
         weights["c"] = drawn(directions, batch, size)
         inputs, results = [*inputs, "c"], [*results, "yc"]
-    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items() if name not in given]
     if lengths is not None:
         tensors.append(numpy_helper.from_array(np.array(lengths, "int32"), "n"))
     node = helper.make_node(kind, inputs, results, hidden_size=size, **attributes)
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [steps, batch, FEATURES])
+    shapes = {"x": (steps, batch, FEATURES)} | {k: v.shape for k, v in weights.items()}
+    feeds = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in shapes if name in given]
     outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in node.output]
-    graph = helper.make_graph([node], "net", [x], outputs, tensors)
+    graph = helper.make_graph([node], "net", feeds, outputs, tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
 
 
@@ -69,16 +74,44 @@ CASES: dict[str, tuple[str, int, int, list[int] | None, dict[str, Any]]] = {
 def test_recurrent_networks_agree(case: str, level: int) -> None:
     kind, batch, size, lengths, attributes = CASES[case]
     made = model(kind, 6, batch, size, lengths, **attributes)
-    data = np.random.default_rng(1).standard_normal((6, batch, FEATURES)).astype("float32")
+    agree(made, level)
+
+
+def agree(made: ModelProto, level: int) -> None:
+    rng = np.random.default_rng(1)
+    shapes = {i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in made.graph.input}
+    feeds = {
+        name: (rng.standard_normal(shape) * (0.5 / shape[-1] ** 0.5)).astype("float32")
+        for name, shape in shapes.items()
+    }
     session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
-    wanted = session.run(None, {"x": data})
+    wanted = session.run(None, feeds)
     module, params = from_onnx(made)
     with PassContext(opt_level=level):
         graph = build(module, "llvm", params=params)["default"](cpu(0))
-    graph.set_input("x", data)
+    for name, data in feeds.items():
+        graph.set_input(name, data)
     graph.run()
     for index, value in enumerate(wanted):
         np.testing.assert_allclose(graph.get_output(index).numpy(), value, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("given", ["x", "xwrbhc"])
+@pytest.mark.parametrize("case", CASES)
+def test_long_sequences_agree(case: str, given: str, level: int) -> None:
+    kind, batch, size, lengths, attributes = CASES[case]
+    lengths = None if lengths is None else [23 * n for n in lengths]
+    agree(model(kind, UNROLLED + 10, batch, size, lengths, given, **attributes), level)
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_ten_thousand_steps_are_one_step_in_a_loop(kind: str) -> None:
+    made = model(kind, 10_000, 1, 4, None)
+    module, params = from_onnx(made)
+    with PassContext(opt_level=3):
+        assert len(build(module, "llvm", params=params).get_graph_json()) < 20_000
+    agree(made, 3)
 
 
 @pytest.mark.parametrize("lengths", [None, [3, 4]])

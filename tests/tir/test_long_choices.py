@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+import pytest
 
 from armillary import relay
 from armillary.driver.build import build
@@ -15,6 +19,7 @@ from armillary.tir.parser import parse_function
 from armillary.tir.printer import print_function
 from armillary.tir.simplify import Simplifier
 from armillary.tir.stmt import Buffer, BufferStore, For, LoopKind, PrimFunc
+from armillary.transform import PassContext
 
 
 def test_a_chain_of_forty_choices_is_simplified_once_per_link() -> None:
@@ -60,3 +65,20 @@ def test_forty_inputs_are_concatenated_along_an_inner_axis() -> None:
         graph.set_input(var.name_hint, value)
     graph.run()
     np.testing.assert_allclose(graph.get_output(0).numpy(), np.exp(np.concatenate(values, 1)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("join", [relay.concatenate, relay.stack])
+def test_a_thousand_inputs_are_joined(join: Callable[..., Any], level: int) -> None:
+    x = relay.var("x", shape=(1000, 2, 3))
+    parts = relay.split(x, 1000, axis=0)
+    fields = [relay.TupleGetItem(parts, 7 * k % 1000) for k in range(1000)]
+    function = relay.Function([x], join(fields, axis=1))
+    with PassContext(opt_level=level):
+        graph = build(function, "llvm")["default"](cpu(0))
+    value = np.random.default_rng(0).standard_normal((1000, 2, 3)).astype("float32")
+    graph.set_input("x", value)
+    graph.run()
+    chosen = [value[None, 7 * k % 1000] for k in range(1000)]
+    wanted = np.concatenate(chosen, 1) if join is relay.concatenate else np.stack(chosen, 1)
+    np.testing.assert_array_equal(graph.get_output(0).numpy(), wanted)
