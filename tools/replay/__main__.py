@@ -1,0 +1,142 @@
+"""Record what the compiler makes of the programs in cases.py, or compare two recordings.
+
+    python tools/replay record before.json [--only conv2d] [--jobs 2]
+    python tools/replay compare before.json after.json
+
+In: the working tree. Out: for each program and each of four CPUs: a digest of the graph after all passes, digests of
+every kernel's loops (TIR) and LLVM text, bytes of graph, parameters and memory. Invariant: no machine code is made and
+no cache is read, so equal recordings mean equal kernels; `compare` exits with 1 where they differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from cases import CASES
+
+from armillary.codegen.build import emit_functions
+from armillary.driver.build import optimized
+from armillary.driver.explain import kernel_attrs
+from armillary.driver.graph_codegen import Kernel, plan_graph
+from armillary.driver.kernel_code import lower_kernel
+from armillary.driver.variants import entries
+from armillary.errors import ArmillaryError
+from armillary.relay.printer import astext
+from armillary.target import Target
+from armillary.tir.printer import print_function
+
+TARGETS = {
+    "znver4": "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4",
+    "sapphirerapids": "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids",
+    "haswell": "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell",
+    "cortex-a72": "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72",
+}
+Recording = dict[str, dict[str, Any]]  # Any: what _row gives, of one program and CPU
+_SEEN: dict[tuple[str, str], list[str]] = {}  # kernels that this process has lowered
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _kernel(kernel: Kernel, cpu: str, target: Target) -> list[str]:
+    """Digests of loops, LLVM text and notes; kernels of one text are lowered once."""
+    text = kernel.text.replace(kernel.name, "kernel")
+    if (text, cpu) not in _SEEN:
+        phased, loops = lower_kernel(replace(kernel, name="kernel"), target)
+        code = emit_functions([phased], target).get_source("ll")
+        notes = json.dumps(kernel_attrs(kernel.function, target))
+        _SEEN[text, cpu] = [_digest(t) for t in (text, print_function(loops, "kernel"), code, notes)]
+    return _SEEN[text, cpu]
+
+
+def _row(name: str, cpu: str) -> dict[str, Any]:  # Any: digests and sizes
+    module, params = CASES[name]()
+    target = Target(TARGETS[cpu])
+    try:
+        done = optimized(module, target, params)
+        plan = plan_graph(*(done[entry] for entry in entries(done)))
+        kernels = {k.name: _kernel(k, cpu, target) for k in plan.kernels.values()}
+    except ArmillaryError as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    bytes_of = {n: int(getattr(v, "nbytes", 0)) for n, v in plan.params.items()}
+    return {
+        "graph": _digest(astext(done)), "kernels": kernels, "nodes": len(plan.nodes), "arena": plan.arena_bytes,
+        "parameters": sum(bytes_of.values()),
+    }  # fmt: skip
+
+
+def _case(name: str) -> tuple[str, dict[str, Any], float]:  # Any: as in _row
+    start = time.process_time()
+    return name, {cpu: _row(name, cpu) for cpu in TARGETS}, time.process_time() - start
+
+
+def record(file: Path, only: str, jobs: int) -> None:
+    """Write a recording."""
+    names = sorted((n for n in CASES if only in n), key=lambda n: not n.startswith("net-"))  # the long ones first
+    found: Recording = {}
+    with ProcessPoolExecutor(jobs) as pool:
+        for name, rows, seconds in pool.map(_case, names):
+            found[name] = rows
+            wrong = {row["error"] for row in rows.values() if "error" in row}
+            print(f"{name:28} {seconds:6.1f} s", *wrong, flush=True)
+    file.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n", "utf-8")
+    print(f"{len(found)} programs, {len(TARGETS)} CPUs: {file}")
+
+
+def differences(before: Recording, after: Recording) -> list[str]:
+    """A line for each thing that differs."""
+    lines = []
+    for name in sorted({*before, *after}):
+        for cpu in TARGETS:
+            old, new = (side.get(name, {}).get(cpu, {}) for side in (before, after))
+            lines += [f"{name} {cpu}: {what}" for what in _unequal(old, new)]
+    return lines
+
+
+def _unequal(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    plain = [k for k in sorted({*old, *new} - {"kernels"}) if old.get(k) != new.get(k)]
+    found = [f"{k} {old.get(k)} -> {new.get(k)}" for k in plain]
+    mine, theirs = old.get("kernels", {}), new.get("kernels", {})
+    parts = ("function", "loops", "code", "notes")
+    for kernel in sorted({*mine, *theirs}):
+        pair = mine.get(kernel), theirs.get(kernel)
+        if None in pair:
+            found.append(f"kernel {kernel} {'appears' if pair[0] is None else 'is gone'}")
+        elif pair[0] != pair[1]:
+            found.append(f"kernel {kernel}: {', '.join(p for p, a, b in zip(parts, *pair) if a != b)} changed")
+    return found
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    making = commands.add_parser("record", help="write a recording")
+    making.add_argument("file", type=Path)
+    making.add_argument("--only", default="", help="programs whose name holds this")
+    making.add_argument("--jobs", type=int, default=2, help="processes; default: 2")
+    comparing = commands.add_parser("compare", help="what differs between two recordings")
+    comparing.add_argument("before", type=Path)
+    comparing.add_argument("after", type=Path)
+    args = parser.parse_args()
+    if args.command == "record":
+        record(args.file, args.only, args.jobs)
+        return 0
+    found = differences(*(json.loads(f.read_text("utf-8")) for f in (args.before, args.after)))
+    print("\n".join(found) or "no difference")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
