@@ -7,18 +7,19 @@ Invariant: nothing here has logic. Where to look next: `docs/architecture.md`, `
 
 from __future__ import annotations
 
-from armillary.lazy import lazy_names
+from armillary.base.lazy import lazy_names
 
 __version__ = "0.1.0"
 
 _MODULES = (
-    "artifact", "backend", "cli", "codegen", "config", "contrib", "driver", "dtype", "errors", "frontend",
-    "instrument", "ir", "node", "ops", "relay", "runtime", "schedules", "target", "te", "tir", "transform",
+    "artifact", "backend", "base", "cli", "codegen", "contrib", "driver", "errors", "frontend",
+    "instrument", "ir", "ops", "relay", "runtime", "schedules", "target", "te", "tir", "transform",
 )  # fmt: skip
 _TABLE = {name: f"armillary.{name}" for name in _MODULES} | {
     "ArmillaryError": "armillary.errors:ArmillaryError",
     "IRModule": "armillary.ir:IRModule",
     "build": "armillary.driver.te_build:build",
+    **{name: f"armillary.base.{name}" for name in ("config", "dtype", "node")},
     "cl": "armillary.runtime.device:cl",
     "cpu": "armillary.runtime.device:cpu",
     "device": "armillary.runtime.device:device",

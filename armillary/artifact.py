@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from armillary.aligned import Deferred
 from armillary.artifact_json import Reader, dump, parse
-from armillary.dtype import DType, dtype_of
+from armillary.base.aligned import Deferred
+from armillary.base.dtype import DType, dtype_of
+from armillary.base.record import record
 from armillary.errors import ArtifactError, TypeMismatch
-from armillary.record import record
 
 ABI_VERSION = 1
 MAX_NDIM = 32

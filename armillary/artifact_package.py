@@ -18,11 +18,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
-from armillary.aligned import Deferred
 from armillary.artifact import Array, params_size, write_params
+from armillary.base.aligned import Deferred
+from armillary.base.files import written_atomically
+from armillary.base.record import record
 from armillary.errors import ArtifactError, InternalError
-from armillary.files import written_atomically
-from armillary.record import record
 
 MAX_PACKAGE_MEMBER = 1 << 34
 PACKAGE_MEMBERS = ("mod.so", "mod.json", "mod.params")

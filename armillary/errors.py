@@ -7,7 +7,7 @@ Invariant: a user's mistake is an `ArmillaryError` other than `InternalError`; a
 
 from __future__ import annotations
 
-from armillary.record import record
+from armillary.base.record import record
 
 
 @record(slots=True)

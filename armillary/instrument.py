@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from armillary.base.files import make_folder, write_atomic
+from armillary.base.lazy import find
 from armillary.errors import ArmillaryError, InternalError
-from armillary.files import make_folder, write_atomic
 from armillary.ir import BaseFunc, IRModule
-from armillary.lazy import find
 from armillary.transform import PassInfo, PassInstrument
 
 Sink = Callable[[str, str], None]  # name of the pass, text of the module

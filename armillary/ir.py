@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, Mapping
 from typing import Any, ClassVar
 
+from armillary.base.lazy import find, late
+from armillary.base.node import Node, node
 from armillary.errors import ModelError
-from armillary.lazy import find, late
-from armillary.node import Node, node
 
 source_html = late("armillary.text.html:source_html")
 _close_over = late("armillary.relay.analysis:close_over")  # only the graph language has free variables

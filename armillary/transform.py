@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar
 
+from armillary.base.lazy import find, lazy_names, similar
+from armillary.base.record import record
 from armillary.errors import ArmillaryError, ConfigError
 from armillary.ir import IRModule
-from armillary.lazy import find, lazy_names, similar
-from armillary.record import record
 
 PassFunction = Callable[..., IRModule]
 PASSES: dict[str, PassDefinition] = {}  # by kebab-case spec name

@@ -24,7 +24,7 @@ from setuptools.dist import Distribution
 _ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(_ROOT))
 
-from armillary.c_compiler import find_compiler, is_zig, need_compiler  # noqa: E402  (the source tree is not installed)
+from armillary.base.c_compiler import find_compiler, is_zig, need_compiler  # noqa: E402  (the source tree is not installed)
 
 
 def _build_native() -> ModuleType:

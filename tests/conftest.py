@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from armillary.digest import blake2b
+from armillary.base.digest import blake2b
 from armillary.runtime import build_native
 
 SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")

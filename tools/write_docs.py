@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 import onnx  # noqa: E402
 
-from armillary.config import SETTINGS  # noqa: E402
+from armillary.base.config import SETTINGS  # noqa: E402
 from armillary.frontend import onnx_table  # noqa: E402
 from armillary.frontend.onnx_signature import table_text  # noqa: E402
 from armillary.relay.op import OPS, Op  # noqa: E402
@@ -36,7 +36,7 @@ that defines it. ONNX operators, with how each is imported or why not, are the s
 ENVIRONMENT = """
 Nothing else is read from the environment by the package itself; Python takes `TMPDIR` for temporary files, `HOME` and
 `XDG_CACHE_HOME` for `~/.cache`. Values are read when they are needed, not at import; one that cannot be used is a
-`ConfigError` that names the variable. Flags are 0 or 1. The table is `armillary/config.py`.
+`ConfigError` that names the variable. Flags are 0 or 1. The table is `armillary/base/config.py`.
 """
 
 

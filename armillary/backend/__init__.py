@@ -17,7 +17,7 @@ import onnx
 from onnx import ModelProto, NodeProto
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
-from armillary.dtype import dtype_of
+from armillary.base.dtype import dtype_of
 from armillary.errors import ConfigError, ExecutionError, UnsupportedError
 from armillary.frontend import from_onnx
 from armillary.frontend.onnx import check_operators

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from armillary.lazy import find
+from armillary.base.lazy import find
 
 INTERRUPTED = 130
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
 
+from armillary.base.lazy import find
 from armillary.ir import IRModule
-from armillary.lazy import find
 from armillary.transform import PassInfo, PassInstrument
 
 if TYPE_CHECKING:

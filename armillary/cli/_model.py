@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from armillary.base.lazy import late
 from armillary.errors import ConfigError, ModelError, Span
 from armillary.frontend.onnx_entry import from_file
 from armillary.ir import IRModule
-from armillary.lazy import late
 from armillary.transform import CONFIG_OPTIONS, find_pass
 
 parse_relay = late("armillary.relay.parser:parse")

@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from armillary.base.lazy import late
 from armillary.cli._console import note
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
-from armillary.lazy import late
 from armillary.relay.op import get_op
 from armillary.target import Target
 from armillary.target.cpu import cpu_model

@@ -13,11 +13,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from armillary.c_compiler import as_command, need_compiler
+from armillary.base.c_compiler import as_command, need_compiler
+from armillary.base.config import setting
+from armillary.base.files import check_writable
 from armillary.cli._console import errors, stages
-from armillary.config import setting
 from armillary.errors import Span, TargetError
-from armillary.files import check_writable
 from armillary.runtime.build_native import build_runner
 
 

@@ -20,13 +20,13 @@ import argparse
 import time
 from pathlib import Path
 
+from armillary.base.files import check_writable, write_atomic
 from armillary.cli._console import Stages, note, stages
 from armillary.cli._model import comma_list, input_shapes, load_model, variants
 from armillary.cli._passes import add_pass_arguments, pass_context, print_times
 from armillary.cli._precision import add_precision_arguments, check_precision, in_mixed_precision
 from armillary.driver.build import build
 from armillary.errors import ConfigError
-from armillary.files import check_writable, write_atomic
 from armillary.instrument import PassTimingInstrument
 
 CODE_FORMS = ("relay", "tir", "ll", "asm", "c")

@@ -16,9 +16,9 @@ import ctypes.util
 
 from rich.table import Table
 
+from armillary.base.config import setting
 from armillary.cli._console import output
 from armillary.codegen.llvm_target import check_target
-from armillary.config import setting
 from armillary.runtime.device import cl
 from armillary.target import CpuModel, as_target, cpu_model
 

@@ -35,11 +35,11 @@ from armillary.backend.score import (
     result_line,
     run_suite,
 )
+from armillary.base.config import setting
+from armillary.base.files import check_writable, write_atomic
 from armillary.cli._console import errors, output
 from armillary.cli._model import count, fraction
-from armillary.config import setting
 from armillary.errors import ConfigError
-from armillary.files import check_writable, write_atomic
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

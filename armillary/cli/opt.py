@@ -23,11 +23,11 @@ from rich.table import Table
 
 import armillary.relay.transform
 import armillary.tir.transform
+from armillary.base.files import check_writable
 from armillary.cli._console import errors, output
 from armillary.cli._model import comma_list, pass_config, read_text, text_name
 from armillary.cli._passes import add_pass_arguments, pass_context, print_times
 from armillary.errors import ConfigError
-from armillary.files import check_writable
 from armillary.instrument import PassTimingInstrument
 from armillary.ir import IRModule
 from armillary.relay.parser import parse as parse_relay

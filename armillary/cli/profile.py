@@ -23,6 +23,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from armillary.base.files import check_writable, write_atomic
 from armillary.cli._console import errors, output, stages
 from armillary.cli._model import count, input_shapes, load_model, pass_config, positive
 from armillary.cli._profile_page import page, tail
@@ -32,7 +33,6 @@ from armillary.driver.build import build
 from armillary.driver.profile import KernelProfile, Profile, percent_of_roof, profile_graph, slowest_first
 from armillary.driver.roof import measured_roof
 from armillary.errors import ArtifactError, Span
-from armillary.files import check_writable, write_atomic
 from armillary.runtime import cpu, load_module
 from armillary.runtime.threads import config_threadpool
 from armillary.transform import MAX_LEVEL, PassContext

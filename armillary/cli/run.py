@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from armillary.base.dtype import DType
+from armillary.base.files import check_writable, written_atomically
 from armillary.cli._console import note, output
 from armillary.cli._model import positive
 from armillary.contrib.graph_executor import GraphModule
-from armillary.dtype import DType
 from armillary.errors import ExecutionError, Span
-from armillary.files import check_writable, written_atomically
 from armillary.runtime import Device, GraphExecutor, device, load_module
 from armillary.runtime.device import require
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.node import reachable
 from armillary.errors import UnsupportedError
-from armillary.node import reachable
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, statements_inside

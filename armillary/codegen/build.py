@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, PhaseRow, VarRow
+from armillary.base.files import scratch_folder
 from armillary.codegen import base, c, llvm
 from armillary.codegen.cache import Cache, cache_key
 from armillary.codegen.llvm_target import VERSION, check_target, emit_assembly, machine_text, request
@@ -20,7 +21,6 @@ from armillary.codegen.pool import compile_many
 from armillary.codegen.toolchain import compile_c, find_toolchain
 from armillary.codegen.used_features import used_features
 from armillary.errors import InternalError, TargetError, UnsupportedError
-from armillary.files import scratch_folder
 from armillary.target.cpu import cpu_model, fast_math_flags, llvm_cpu, needed_features
 from armillary.target.target import Target, as_target, check_attributes
 from armillary.tir import expr as E

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from armillary.base.node import post_order
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, flat_index, phase_symbol, refuse
 from armillary.codegen.c_expr import CALLS, HELPERS, ExprEmitter, c_type, is_short, memory_type
-from armillary.node import post_order
 from armillary.text.writer import Names, Writer
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

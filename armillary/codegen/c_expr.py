@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from armillary.base.dtype import DType
+from armillary.base.node import children, post_order
 from armillary.codegen.base import LIBM, Range, RangeOf, refuse
-from armillary.dtype import DType
-from armillary.node import children, post_order
 from armillary.tir import expr as E
 from armillary.tir.analysis import evaluated_by_both
 from armillary.tir.intrinsics import FLUSHED_BELOW

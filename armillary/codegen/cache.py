@@ -12,10 +12,10 @@ import time
 import warnings
 from pathlib import Path
 
-from armillary.config import setting
-from armillary.digest import blake2b
+from armillary.base.config import setting
+from armillary.base.digest import blake2b
+from armillary.base.files import make_folder, write_atomic
 from armillary.errors import ArtifactError
-from armillary.files import make_folder, write_atomic
 
 MAX_BYTES = 1 << 30
 TRIM_SECONDS = 600

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from armillary.base.dtype import DType
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, phase_symbol, refuse
 from armillary.codegen.llvm_calls import call
 from armillary.codegen.llvm_expr import cast
@@ -25,7 +26,6 @@ from armillary.codegen.llvm_subnormals import DECLARATIONS as MODES
 from armillary.codegen.llvm_subnormals import around, flushes
 from armillary.codegen.llvm_tiles import framed
 from armillary.codegen.llvm_types import memory_element, register_type, vector
-from armillary.dtype import DType
 from armillary.target.cpu import CpuModel
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from armillary.base.dtype import DType
 from armillary.codegen.base import LIBM, flat_index, refuse
 from armillary.codegen.llvm_dots import dot_bytes
 from armillary.codegen.llvm_expr import (
@@ -37,7 +38,6 @@ from armillary.codegen.llvm_types import (
     vector,
 )
 from armillary.codegen.llvm_words import word
-from armillary.dtype import DType
 from armillary.tir import expr as E
 from armillary.tir.analysis import evaluated_by_both, is_unsafe
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from armillary.base.dtype import DType
 from armillary.codegen.llvm_memory import shuffle
 from armillary.codegen.llvm_state import Emitter
 from armillary.codegen.llvm_types import int_constant, register_type, splat, vector
-from armillary.dtype import DType
 from armillary.tir import expr as E
 
 FLIP = 0x80808080  # the sign bits of four bytes

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from armillary.base.dtype import DType
 from armillary.codegen.base import refuse
 from armillary.codegen.llvm_dots import added_dot, is_dot
 from armillary.codegen.llvm_half_dots import added_half_dot, is_half_dot
@@ -17,7 +18,6 @@ from armillary.codegen.llvm_memory import shuffle, splat
 from armillary.codegen.llvm_soft import decode, encode, odd_float32
 from armillary.codegen.llvm_state import EXPR_RULES, Emitter
 from armillary.codegen.llvm_types import float_constant, int_constant, is_raw, register_type, suffix, vector
-from armillary.dtype import DType
 from armillary.tir import expr as E
 
 FLOAT32 = DType("float32")

@@ -9,10 +9,10 @@ Elsewhere a half becomes a float32 by a shift or a mask, and each product is a m
 
 from __future__ import annotations
 
+from armillary.base.dtype import DType
 from armillary.codegen.llvm_dots import in_parts
 from armillary.codegen.llvm_state import Emitter
 from armillary.codegen.llvm_types import register_type, splat, suffix, vector
-from armillary.dtype import DType
 from armillary.tir import expr as E
 
 _SUM, _WORD = DType("float32"), DType("uint32")

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from armillary.base.node import Node
 from armillary.codegen.base import refuse
 from armillary.codegen.llvm_state import Emitter
 from armillary.codegen.llvm_types import memory_element
-from armillary.node import Node
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 

@@ -6,6 +6,7 @@ vector if_then_else) only the chosen lanes are. A buffer in a register file neve
 
 from __future__ import annotations
 
+from armillary.base.dtype import DType
 from armillary.codegen.base import flat_index, refuse
 from armillary.codegen.llvm_columns import row_part
 from armillary.codegen.llvm_index import Linear, address, linear
@@ -15,7 +16,6 @@ from armillary.codegen.llvm_state import EXPR_RULES, ROOM, Emitter, RegisterFile
 from armillary.codegen.llvm_streams import NOTE as STREAMED
 from armillary.codegen.llvm_streams import is_lines
 from armillary.codegen.llvm_types import memory_element, register_element, register_type, suffix, vector
-from armillary.dtype import DType
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from armillary.base.node import Node, children, post_order
 from armillary.codegen.base import flat_index
 from armillary.codegen.llvm_columns import Access, column_shape
-from armillary.node import Node, children, post_order
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from armillary.base.dtype import DType
 from armillary.codegen.base import Touched
 from armillary.codegen.llvm_index import Linear
 from armillary.codegen.llvm_state import Emitter
-from armillary.dtype import DType
 from armillary.target.cost import outgrows_caches
 from armillary.target.cpu import CpuModel
 from armillary.tir import expr as E

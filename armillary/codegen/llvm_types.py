@@ -12,7 +12,7 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.errors import UnsupportedError
 
 _LARGEST = float(np.finfo(np.float32).max)

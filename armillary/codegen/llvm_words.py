@@ -7,13 +7,13 @@ llvm_dots.py, llvm_half_dots.py.
 
 from __future__ import annotations
 
+from armillary.base.dtype import DType
 from armillary.codegen.base import flat_index
 from armillary.codegen.llvm_index import Linear, address, linear
 from armillary.codegen.llvm_lanes import lane_pattern
 from armillary.codegen.llvm_memory import shuffle
 from armillary.codegen.llvm_state import Emitter
 from armillary.codegen.llvm_types import register_type
-from armillary.dtype import DType
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 

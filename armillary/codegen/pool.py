@@ -27,10 +27,10 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from armillary.base.config import setting
+from armillary.base.record import record
 from armillary.codegen.wire import LENGTH, REPLY
-from armillary.config import setting
 from armillary.errors import ExecutionError, InternalError
-from armillary.record import record
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _START = (

@@ -13,11 +13,11 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from armillary.c_compiler import NATIVE_NAMES, as_command, find_compiler, is_zig, run_compiler
-from armillary.config import setting
+from armillary.base.c_compiler import NATIVE_NAMES, as_command, find_compiler, is_zig, run_compiler
+from armillary.base.config import setting
+from armillary.base.files import scratch_folder
+from armillary.base.record import record
 from armillary.errors import TargetError
-from armillary.files import scratch_folder
-from armillary.record import record
 from armillary.target.cpu import architecture, is_native, triple_of
 from armillary.target.target import Target
 

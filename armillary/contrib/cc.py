@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from armillary.c_compiler import as_command, need_compiler, run_compiler
-from armillary.config import setting
+from armillary.base.c_compiler import as_command, need_compiler, run_compiler
+from armillary.base.config import setting
 
 Linker = Callable[..., None]
 

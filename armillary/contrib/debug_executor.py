@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from armillary.artifact import save_params
+from armillary.base.files import make_folder, write_atomic
 from armillary.contrib.graph_executor import GraphModule, library_module
 from armillary.errors import ExecutionError
-from armillary.files import make_folder, write_atomic
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device
 from armillary.runtime.executor import GraphExecutor, NodeTime

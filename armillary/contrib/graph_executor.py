@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from armillary.base.lazy import LateModule
 from armillary.errors import ExecutionError, TypeMismatch, UnsupportedError
-from armillary.lazy import LateModule
 
 if TYPE_CHECKING:
     from armillary import runtime
-    from armillary.aligned import Array
-    from armillary.dtype import DType
+    from armillary.base.aligned import Array
+    from armillary.base.dtype import DType
     from armillary.runtime import BenchmarkResult, Device, GraphExecutor, Module, NDArray
 else:
     runtime = LateModule("armillary.runtime")

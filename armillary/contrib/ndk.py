@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from armillary.config import setting
+from armillary.base.config import setting
 from armillary.contrib import cc as host
 from armillary.errors import TargetError
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.aligned import give_back_memory
 from armillary.artifact import GraphNode, GraphSpec
+from armillary.base.aligned import give_back_memory
+from armillary.base.lazy import LateModule
 from armillary.driver.control_flow import COPY
 from armillary.driver.graph_codegen import NOP, GraphPlan, plan_graph
 from armillary.driver.kernels import Progress, compile_kernels, kernel_sources, merge_rows, no_progress
@@ -22,7 +23,6 @@ from armillary.driver.library import GraphLibrary
 from armillary.driver.variants import each_variant, entries
 from armillary.errors import TargetError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
-from armillary.lazy import LateModule
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Function

@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from armillary.aligned import Deferred
 from armillary.artifact import VariantRow
-from armillary.digest import sha256
+from armillary.base.aligned import Deferred
+from armillary.base.digest import sha256
+from armillary.base.dtype import DType
+from armillary.base.node import post_order
+from armillary.base.record import record
 from armillary.driver.companies import companies
 from armillary.driver.control_flow import emit, enclosing_loops, has_control, last_use, last_write
 from armillary.driver.load_time import is_load_time, is_pure, mark_load_time
 from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory
-from armillary.dtype import DType
 from armillary.errors import InternalError, UnsupportedError
-from armillary.node import post_order
-from armillary.record import record
 from armillary.relay.binding import bind
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var

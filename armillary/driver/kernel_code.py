@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from armillary.base.dtype import DType
 from armillary.codegen.build import build_functions, emit_functions
 from armillary.driver.explain import kernel_attrs
 from armillary.driver.graph_codegen import Kernel
 from armillary.driver.kernels import CompiledKernel
 from armillary.driver.lower_fused import lower_fused
 from armillary.driver.one_row import with_one_row
-from armillary.dtype import DType
 from armillary.errors import ArmillaryError
 from armillary.relay.expr import Function
 from armillary.relay.types import tensor_fields

@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from armillary.artifact import Descriptor, FunctionRow
+from armillary.base.config import setting
+from armillary.base.digest import blake2b
+from armillary.base.lazy import find
+from armillary.base.node import post_order
+from armillary.base.record import record
 from armillary.codegen.cache import Cache, cache_key, default_cache
 from armillary.codegen.llvm_target import machine_text
 from armillary.codegen.pool import CompileTimeoutError, Pool
-from armillary.config import setting
-from armillary.digest import blake2b
 from armillary.driver.graph_codegen import Kernel
 from armillary.errors import ExecutionError, InternalError
-from armillary.lazy import find
-from armillary.node import post_order
-from armillary.record import record
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Op
 from armillary.target import Target

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.aligned import Deferred, aligned
 from armillary.artifact import Descriptor, params_size, write_params
 from armillary.artifact_package import WriteBehind, save_network
+from armillary.base.aligned import Deferred, aligned
+from armillary.base.files import check_writable, scratch_folder, write_atomic, written_atomically
+from armillary.base.lazy import LateModule, late
 from armillary.codegen.elf_append import head_for_blob
 from armillary.codegen.toolchain import compile_c, is_cross, link_shared
 from armillary.errors import ConfigError, ExecutionError, TargetError
-from armillary.files import check_writable, scratch_folder, write_atomic, written_atomically
-from armillary.lazy import LateModule, late
 from armillary.target import Target
 
 if TYPE_CHECKING:

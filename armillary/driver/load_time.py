@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
-from armillary.node import post_order
+from armillary.base.node import post_order
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Op
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from armillary import te
-from armillary.dtype import dtype_of
+from armillary.base.dtype import dtype_of
+from armillary.base.node import post_order
 from armillary.errors import UnsupportedError
-from armillary.node import post_order
 from armillary.relay.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Kind, Op, get_op
 from armillary.relay.types import TupleType, Type, tensor_fields

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from armillary.record import record
+from armillary.base.record import record
 
 ALIGNMENT = 64
 

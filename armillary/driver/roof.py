@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from armillary import te
-from armillary.aligned import aligned_empty
-from armillary.config import setting
+from armillary.base.aligned import aligned_empty
+from armillary.base.config import setting
+from armillary.base.files import make_folder, write_atomic
 from armillary.driver.te_build import build as te_build
 from armillary.errors import ArtifactError
-from armillary.files import make_folder, write_atomic
 from armillary.runtime.threads import num_threads
 from armillary.target import CpuModel, Target, cpu_model
 

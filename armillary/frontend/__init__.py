@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from armillary.lazy import lazy_names
+from armillary.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from armillary.frontend.onnx_entry import from_onnx as from_onnx

@@ -20,9 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.aligned import Deferred
+from armillary.base.aligned import Deferred
+from armillary.base.files import write_atomic
+from armillary.base.lazy import late
+from armillary.base.node import post_order
+from armillary.base.stored import FilePart
 from armillary.errors import ArmillaryError, ConfigError, ModelError, Span, UnsupportedError
-from armillary.files import write_atomic
 from armillary.frontend.onnx_attributes import Attributes, refuse_unread
 from armillary.frontend.onnx_fold import Folder, Known, NeedsValue
 from armillary.frontend.onnx_functions import call_types, function_key, schema_function, schema_of
@@ -49,12 +52,9 @@ from armillary.frontend.onnx_tensor import (
     tensor_array,
 )
 from armillary.ir import IRModule
-from armillary.lazy import late
-from armillary.node import post_order
 from armillary.relay.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import NOTHING, OnnxNode, onnx_rule
 from armillary.relay.types import AnyDim, TensorType, TupleType
-from armillary.stored import FilePart
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.base.lazy import late
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx_proto import onnx
-from armillary.lazy import late
 from armillary.relay.op import OnnxNode
 
 if TYPE_CHECKING:

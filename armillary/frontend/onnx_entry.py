@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from armillary.aligned import Array
-from armillary.lazy import late
+from armillary.base.aligned import Array
+from armillary.base.lazy import late
 
 if TYPE_CHECKING:
     from armillary.ir import IRModule

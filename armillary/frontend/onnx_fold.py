@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.node import map_children, post_order, replace
 from armillary.errors import InternalError, Span, UnsupportedError
-from armillary.node import map_children, post_order, replace
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from armillary.relay.op import Array, Kind, Op
 from armillary.relay.types import TensorType, Type, tensor_fields

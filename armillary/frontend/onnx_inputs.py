@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.dtype import DType, dtype_of
+from armillary.base.dtype import DType, dtype_of
 from armillary.errors import ModelError, Span, TypeMismatch, UnsupportedError
 from armillary.frontend.onnx_tensor import checked_shape, elem_dtype
 from armillary.relay.expr import Constant, Expr, Tuple, Var

@@ -15,14 +15,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsInt
 
-from armillary.aligned import Array, Deferred
+from armillary.base.aligned import Array, Deferred
+from armillary.base.record import record
+from armillary.base.stored import Aside, FilePart, HeldFile
 from armillary.errors import ModelError, Span, UnsupportedError
 from armillary.frontend.onnx_plain import PlainModel, plain_model
 from armillary.frontend.onnx_proto import onnx, protobuf
 from armillary.frontend.onnx_signature import newest_opset
 from armillary.frontend.onnx_split import split_model
-from armillary.record import record
-from armillary.stored import Aside, FilePart, HeldFile
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto

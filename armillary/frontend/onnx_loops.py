@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import ModelError, Span, UnsupportedError
 from armillary.frontend.onnx_fold import Folder
 from armillary.frontend.onnx_load import outer_names
@@ -22,7 +23,6 @@ from armillary.ops.broadcast import subtract
 from armillary.ops.indexing import take
 from armillary.ops.shape import reshape, transpose
 from armillary.ops.transform import reverse
-from armillary.record import record
 from armillary.relay.expr import Constant, Expr, Function, If, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.op import OnnxNode
 from armillary.relay.types import TensorType, TupleType, Type, scalar_type, tensor_fields

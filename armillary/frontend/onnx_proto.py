@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from armillary.lazy import LateModule
+from armillary.base.lazy import LateModule
 
 if TYPE_CHECKING:
     import onnx as onnx

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from armillary.lazy import late
-from armillary.record import record
+from armillary.base.lazy import late
+from armillary.base.record import record
 
 _FILE = Path(__file__).with_name("onnx_operators.txt")
 _schema = late("armillary.frontend.onnx_functions:schema_of")

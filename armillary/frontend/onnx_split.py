@@ -14,9 +14,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from armillary.base.record import record
+from armillary.base.stored import FilePart, HeldFile
 from armillary.errors import ModelError
-from armillary.record import record
-from armillary.stored import FilePart, HeldFile
 
 LARGE = 1 << 14  # bytes of a tensor that is read apart
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.aligned import Deferred
-from armillary.dtype import DType
+from armillary.base.aligned import Deferred
+from armillary.base.dtype import DType
+from armillary.base.stored import FilePart, HeldFile
 from armillary.errors import ModelError, Span, UnsupportedError
 from armillary.frontend.onnx_proto import AttributeType, ElementType, onnx
 from armillary.frontend.onnx_split import LARGE
-from armillary.stored import FilePart, HeldFile
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, SparseTensorProto, TensorProto

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.ops.broadcast import add, multiply, subtract
 from armillary.ops.elementwise_cast import cast
 from armillary.ops.nn_common import reshape_to

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._late import te
 from armillary.relay.expr import Constant, Expr, const

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from armillary.lazy import LateModule, late
+from armillary.base.lazy import LateModule, late
 from armillary.relay.expr import Call
 from armillary.relay.op import get_op
 

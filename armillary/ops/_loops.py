@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.ops._late import E, S, T
 
 if TYPE_CHECKING:

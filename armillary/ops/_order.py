@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.ops._late import E, S, T
 from armillary.ops._loops import LANES, Index, load, loop, scratch, store
-from armillary.record import record
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr, Var

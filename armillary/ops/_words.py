@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.ops._late import te
 
 BYTES, HALVES = 4, 2  # in a word

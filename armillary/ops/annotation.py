@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from armillary.base.record import record
 from armillary.ops._late import te
 from armillary.ops.nn_common import f32
-from armillary.record import record
 from armillary.relay.op import Kind, Op, Sample
 from armillary.relay.types import Type
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
 from armillary.ops.nn_common import f32
-from armillary.record import record
 from armillary.relay.op import BadSample, Kind, Op, Sample
 from armillary.relay.types import Type
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, like_const, of_type
 from armillary.ops._late import T, te
@@ -20,7 +21,6 @@ from armillary.ops.creation import one_hot
 from armillary.ops.elementwise_cast import cast
 from armillary.ops.nn_common import reshape_to
 from armillary.ops.reduce import ReduceAttrs, full_index, reduced_axes, reduced_shape
-from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import AnyDim, TensorType

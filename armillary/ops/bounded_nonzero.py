@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ops._common import f32, of_type
 from armillary.ops._late import S, T, te

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.ops._common import (
     Index,
     broadcast_index,
@@ -27,7 +28,6 @@ from armillary.ops._common import (
     quiet,
 )  # fmt: skip
 from armillary.ops._late import T, scalar, te
-from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
 from armillary.ops._late import T, scalar, te
 from armillary.ops._late import erf as numpy_erf
-from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.lazy import late
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.lazy import late
 from armillary.ops._common import check_kind, elements, f32, i32, like_const, of_type, onnx_dtype, quiet
 from armillary.ops._late import T, te
 from armillary.ops.broadcast import add, bitwise_and, greater, logical_and, maximum, minimum, right_shift, where
 from armillary.ops.elementwise import check_float, isinf, isnan
-from armillary.record import record
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType

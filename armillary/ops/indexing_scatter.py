@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import axis_of, check_kind, check_same_dtype, f32, i32, ints
 from armillary.ops._late import S, scalar, te
@@ -21,7 +22,6 @@ from armillary.ops.indexing import numpy_wrapped, wrapped
 from armillary.ops.nn_common import reshape_to
 from armillary.ops.shape import transpose
 from armillary.ops.transform import broadcast_to
-from armillary.record import record
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import AnyDim, TensorType, Type

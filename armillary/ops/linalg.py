@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import check_kind, check_same_dtype, f32, i32, tuple_fields
 from armillary.ops.broadcast import multiply, where
@@ -20,7 +21,6 @@ from armillary.ops.nn_common import reshape_to
 from armillary.ops.reduce import sum_
 from armillary.ops.shape import expand_dims, transpose
 from armillary.ops.transform import broadcast_to
-from armillary.record import record
 from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, constant_value, from_onnx, get_op
 from armillary.relay.types import TensorType, TupleType, Type

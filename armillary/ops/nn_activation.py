@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.ops._late import T, te
 from armillary.ops.nn_common import Tensor, axis_of, f32, need_dtype, need_rank, need_shape, need_tensor, tensor
-from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type

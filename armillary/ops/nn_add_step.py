@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import T, te
 from armillary.ops.nn_common import Tensor, f32, known, need_dtype, need_rank, need_tensor, tensor
-from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 

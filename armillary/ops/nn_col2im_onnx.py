@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops.nn_common import call, extent, reshape_to, window_count
-from armillary.record import record
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, from_onnx
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._late import T, te
 from armillary.relay.expr import Call, Expr

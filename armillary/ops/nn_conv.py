@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
 from armillary.ops.nn_common import (
@@ -42,7 +43,6 @@ from armillary.ops.nn_common import (
     window_count,
     windows,
 )  # fmt: skip
-from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import Dim, TensorType, Type
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
 from armillary.ops.nn_common import (
@@ -26,7 +27,6 @@ from armillary.ops.nn_common import (
     window_count,
 )  # fmt: skip
 from armillary.ops.nn_conv import Conv2DAttrs, convolve, image_size, result_dtype, window
-from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, TensorType, Type
 from armillary.target.cost_separable import Separable

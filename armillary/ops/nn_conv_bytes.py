@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import T, te
 from armillary.ops._words import BYTES
 from armillary.ops.nn_common import Tensor, known, need_rank, reduce_axes, te_pad, tensor, window_count
 from armillary.ops.nn_conv import Conv2DAttrs, Window, convolve, image_size, window
 from armillary.ops.nn_conv_blocked import output_shape, unblock
-from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 

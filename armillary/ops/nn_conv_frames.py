@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
 from armillary.ops.nn_common import Tensor, f32, need_rank, need_tensor, out_dim, te_pad, window_count
 from armillary.ops.nn_conv_blocked import BlockedConv2DAttrs, conv2d_blocked
-from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import T, te
 from armillary.ops.nn_common import (
@@ -34,7 +35,6 @@ from armillary.ops.nn_common import (
     windows,
 )  # fmt: skip
 from armillary.ops.nn_conv import Window, plain, result_dtype, window
-from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
 from armillary.ops.nn_common import Tensor, f32, known, need_dtype, need_rank, per_axis
 from armillary.ops.nn_conv import result_dtype, window
 from armillary.ops.nn_conv_blocked import unblock, unblock_weight
 from armillary.ops.nn_conv_transpose import Conv2DTransposeAttrs, conv2d_transpose, output_size
-from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
 from armillary.ops.nn_common import f32, need_rank, reduce_axes, window_count
 from armillary.ops.nn_conv import convolve, image_size, window
 from armillary.ops.nn_conv_blocked import unblock
-from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 from armillary.target.cost_winograd import KERNEL, Layer, tiles_along

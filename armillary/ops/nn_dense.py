@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
 from armillary.ops._words import dot, in_word
@@ -33,7 +34,6 @@ from armillary.ops.nn_common import (
     widened_product,
 )  # fmt: skip
 from armillary.ops.nn_conv import result_dtype
-from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
 

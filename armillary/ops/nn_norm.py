@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import T, te
 from armillary.ops.nn_activation import along
@@ -32,7 +33,6 @@ from armillary.ops.nn_common import (
     wide,
 )  # fmt: skip
 from armillary.ops.nn_dense_onnx import type_of
-from armillary.record import record
 from armillary.relay.expr import Expr, Tuple
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import AnyDim, TensorType, TupleType, Type

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import unravelled
 from armillary.ops._late import T, te
@@ -40,7 +41,6 @@ from armillary.ops.nn_common import (
     window_count,
     windows,
 )  # fmt: skip
-from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, TensorType, Type
 from armillary.target.cost_pooled import Pooled

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops.nn_common import SPATIAL, call, f32, letters, need_tensor, per_axis, spatial_axes, tensor
 from armillary.ops.nn_dense_onnx import type_of
-from armillary.record import record
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import UnsupportedError
 from armillary.ops.nn_activation_onnx import softplus_of
 from armillary.ops.nn_common import call, reshape_to
 from armillary.ops.nn_dense_onnx import type_of
-from armillary.record import record
 from armillary.relay.expr import Expr, Function, Loop, Tuple, TupleGetItem, Var, const
 from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import scalar_type

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from armillary.aligned import aligned
+from armillary.base.aligned import aligned
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
 from armillary.ops.nn_common import Tensor, block_of, call, f32, known, letters, need_rank, need_tensor
 from armillary.ops.nn_dense_onnx import type_of
-from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type

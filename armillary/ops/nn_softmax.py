@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.ops._common import accumulator, dims_product, quiet
 from armillary.ops._late import T, te
 from armillary.ops.nn_common import (
@@ -28,7 +29,6 @@ from armillary.ops.nn_common import (
     wide,
 )
 from armillary.ops.nn_dense_onnx import type_of
-from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import AnyDim, TensorType, Type

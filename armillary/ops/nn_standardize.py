@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import T, te
 from armillary.ops.nn_common import Tensor, axis_of, f32, need_float, need_tensor, reduce_axes, tensor, wide
 from armillary.ops.reduce import full_index
-from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 

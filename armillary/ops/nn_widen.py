@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.ops._late import T, te
 from armillary.ops.nn_common import Tensor, need_tensor, tensor
 from armillary.relay.op import Array, Kind, Op, Sample

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import broadcast_shapes, check_kind, check_same_dtype, f32, i32, of_type, tuple_fields
 from armillary.ops.broadcast import add, multiply, subtract
@@ -33,7 +34,6 @@ from armillary.ops.qnn_quantize import (
     tensor_of,
 )
 from armillary.ops.transform import concatenate
-from armillary.record import record
 from armillary.relay.expr import Constant, Expr, Tuple, TupleGetItem, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._common import axis_of, check_kind, f32, i32, of_type, quiet
 from armillary.ops._late import erf as numpy_erf
@@ -23,7 +24,6 @@ from armillary.ops.elementwise import round_half_even
 from armillary.ops.elementwise_cast import cast
 from armillary.ops.indexing import take
 from armillary.ops.qnn_quantize import check_parameters, saturate, tensor_of
-from armillary.record import record
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op
 from armillary.relay.types import TensorType

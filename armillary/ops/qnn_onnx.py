@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._common import axis_of, onnx_dtype
 from armillary.ops.broadcast import add, divide, multiply

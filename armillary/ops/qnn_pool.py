@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import check_kind, f32, i32, of_type
 from armillary.ops.broadcast import multiply, subtract
@@ -28,7 +29,6 @@ from armillary.ops.qnn_quantize import (
     quantize,
     tensor_of,
 )
-from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op
 from armillary.relay.types import TensorType, Type

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._byte_products import are_bytes, byte_product, has_dots
 from armillary.ops._common import check_kind, f32, i32, of_type
@@ -29,7 +30,6 @@ from armillary.ops.nn_conv import Conv2DAttrs, conv2d
 from armillary.ops.nn_dense import DenseAttrs, dense
 from armillary.ops.qnn_bytes import conv2d_of_bytes
 from armillary.ops.qnn_quantize import centred, check_parameters, is_zero, placed, placed_array, tensor_of
-from armillary.record import record
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type

@@ -13,7 +13,8 @@ from functools import partial
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._byte_products import are_bytes, byte_product
 from armillary.ops._common import check_kind, f32, i32, of_type
@@ -21,7 +22,6 @@ from armillary.ops.nn_conv_transpose import Conv2DTransposeAttrs, conv2d_transpo
 from armillary.ops.nn_dense import BatchMatmulAttrs, batch_matmul
 from armillary.ops.qnn_product import PRODUCT_INPUTS, check_product, moved_array, operand
 from armillary.ops.qnn_quantize import check_parameters
-from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type

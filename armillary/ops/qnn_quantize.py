@@ -14,14 +14,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._common import axis_of, check_broadcasts_to, check_kind, f32, i32, ints, of_type, quiet
 from armillary.ops.broadcast import add, divide, greater_equal, multiply, right_shift, subtract, where
 from armillary.ops.elementwise import floor, round_half_even
 from armillary.ops.elementwise_cast import cast, clip
 from armillary.ops.nn_common import reshape_to
-from armillary.record import record
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType

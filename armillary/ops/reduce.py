@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.ops._common import (
     Index,
     accumulator,
@@ -32,7 +33,6 @@ from armillary.ops._late import T, reduction, te
 from armillary.ops.broadcast import add, divide, multiply, subtract, where
 from armillary.ops.elementwise import exp, isfinite, log, sqrt
 from armillary.ops.shape import squeeze
-from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import Dim, TensorType

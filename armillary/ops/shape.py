@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axes_of, axis_of, dims_product, elements, f32, i32
 from armillary.ops._late import T, te
-from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType

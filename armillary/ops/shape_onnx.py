@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.lazy import late
 from armillary.errors import TypeMismatch
-from armillary.lazy import late
 from armillary.ops._common import axes_of, axis_of, broadcast_shapes, int_list, like_const, onnx_dtype
 from armillary.ops._late import by_name
 from armillary.ops.shape import expand_dims, reshape, squeeze, transpose

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, of_type, unravelled
 from armillary.ops._late import S, T, te
@@ -37,7 +38,6 @@ from armillary.ops._order import (
 )
 from armillary.ops._order_across import keep_best
 from armillary.ops.transform_slice import strided_slice
-from armillary.record import record
 from armillary.relay.expr import Expr, TupleGetItem
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import Dim, TensorType, TupleType, Type

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import (
     Index,
@@ -26,7 +27,6 @@ from armillary.ops._common import (
 )  # fmt: skip
 from armillary.ops._late import T, te
 from armillary.ops.shape import reshape_compute
-from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, TupleType, Type

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axes_of, axis_of, elements, f32, i32, int_list
 from armillary.ops._late import te
-from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType

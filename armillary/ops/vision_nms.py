@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import S, T, te
 from armillary.ops._loops import LANES, load, loop, rows, scratch, store
@@ -32,7 +33,6 @@ from armillary.ops._order import (
 )
 from armillary.ops.nn_common import Tensor, f32, need_rank, need_tensor
 from armillary.ops.sort import numpy_argsort
-from armillary.record import record
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 

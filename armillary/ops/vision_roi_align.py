@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._late import T, te
 from armillary.ops.elementwise_cast import cast
 from armillary.ops.nn_common import Tensor, f32, need_dtype, need_float, need_rank, per_axis, reduce_axes
 from armillary.ops.shape import expand_dims
 from armillary.ops.transform import concatenate
-from armillary.record import record
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import TensorType, Type

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing
 
-from armillary.lazy import late, lazy_names
+from armillary.base.lazy import late, lazy_names
 
 _find_operator = late("armillary.relay.names:find_operator")
 _operator_names = late("armillary.relay.names:operator_names")

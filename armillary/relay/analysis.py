@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from armillary.digest import blake2b
+from armillary.base.digest import blake2b
+from armillary.base.node import structural_equal
 from armillary.errors import TypeMismatch
 from armillary.ir import BaseFunc, GlobalVar, IRModule
-from armillary.node import structural_equal
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.infer import check_module, infer_type
 from armillary.relay.op import Op, is_primitive

@@ -5,7 +5,7 @@ A façade: a table, no logic. See driver/build.py (build, optimize, create_execu
 
 from __future__ import annotations
 
-from armillary.lazy import lazy_names
+from armillary.base.lazy import lazy_names
 
 __getattr__, __dir__ = lazy_names(
     __name__,

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from armillary.lazy import late
+from armillary.base.lazy import late
 
 K = TypeVar("K")
 V = TypeVar("V")

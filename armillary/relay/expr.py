@@ -20,11 +20,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from armillary.aligned import Array, Deferred
+from armillary.base.aligned import Array, Deferred
+from armillary.base.lazy import late
+from armillary.base.node import Node, node
 from armillary.errors import Span, TypeMismatch
 from armillary.ir import BaseFunc
-from armillary.lazy import late
-from armillary.node import Node, node
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
 
 _infer_type = late("armillary.relay.infer:infer_type")

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.node import replace
 from armillary.errors import ModelError, Span, UnsupportedError
 from armillary.ir import BaseFunc, GlobalVar, IRModule
-from armillary.node import replace
 from armillary.relay.expr import Call, Constant, Expr, Function, Var
 from armillary.relay.infer import check_module, infer_type
 from armillary.relay.metadata import read_array

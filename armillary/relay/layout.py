@@ -12,8 +12,8 @@ import functools
 import re
 from collections.abc import Sequence
 
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.record import record
 
 _PART = re.compile(r"(\d*)([A-Za-z])")
 

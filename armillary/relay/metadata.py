@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.errors import ArmillaryError, ModelError, ParseError, Span
 from armillary.relay.expr import Constant
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from armillary.base.node import structural_equal
 from armillary.errors import InternalError, TypeMismatch
 from armillary.ir import IRModule
-from armillary.node import structural_equal
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, as_expr
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, get_op

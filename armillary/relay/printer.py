@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import dtype_of
+from armillary.base.dtype import dtype_of
 from armillary.errors import TypeMismatch
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.record import record
 
 
 @record(slots=True)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from armillary.base.files import write_atomic
 from armillary.errors import TypeMismatch
-from armillary.files import write_atomic
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
 from armillary.relay.infer import infer_type

@@ -2,15 +2,15 @@
 
 In: an expression. Out: its nodes in post order, a rewritten expression, or the scope each node belongs to. Invariant:
 nothing here recurses, a shared node is visited and rewritten once, and unchanged parts are returned as they are.
-The generic walks of `armillary.node` do the same for every language; these know the graph's nodes and are faster.
+The generic walks of `armillary.base.node` do the same for every language; these know the graph's nodes and are faster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from armillary.base.record import record
 from armillary.ir import GlobalVar
-from armillary.record import record
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
 

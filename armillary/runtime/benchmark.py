@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from armillary.base.lazy import late
+from armillary.base.record import record
 from armillary.errors import ConfigError
-from armillary.lazy import late
-from armillary.record import record
 
 table_html = late("armillary.text.html:table_html")
 Measure = Callable[[int], float]  # runs n times, returns seconds

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from armillary.c_compiler import run_compiler
-from armillary.digest import blake2b
-from armillary.files import make_folder
+from armillary.base.c_compiler import run_compiler
+from armillary.base.digest import blake2b
+from armillary.base.files import make_folder
 
 NATIVE_DIR = Path(__file__).resolve().parent / "native"
 LIBRARY_SOURCES = (

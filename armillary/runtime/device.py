@@ -6,8 +6,8 @@ Invariant: a Device of a known kind can always be made; using one that this proc
 
 from __future__ import annotations
 
+from armillary.base.record import record
 from armillary.errors import TargetError
-from armillary.record import record
 
 _CODES = {
     "cpu": 1, "llvm": 1, "c": 1, "cuda": 2, "cl": 4, "opencl": 4, "vulkan": 7, "metal": 8, "rocm": 10, "hexagon": 16,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from armillary.artifact import type_code
-from armillary.dtype import DType, dtype_of
+from armillary.base.dtype import DType, dtype_of
 from armillary.errors import TypeMismatch
 from armillary.runtime.native_library import CDataType, CDevice, CTensor
 

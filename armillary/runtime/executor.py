@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.aligned import aligned, give_back_memory
 from armillary.artifact import load_params
-from armillary.dtype import DType
+from armillary.base.aligned import aligned, give_back_memory
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
-from armillary.record import record
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device, cpu, require
 from armillary.runtime.dlpack import Array, tensor_dtype, view

@@ -19,8 +19,8 @@ import numpy as np
 
 from armillary.artifact import Descriptor, FunctionRow
 from armillary.artifact_package import Package, graph_text, open_package, read_member
+from armillary.base.files import scratch_folder
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
-from armillary.files import scratch_folder
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device
 from armillary.runtime.executor import GraphExecutor, LoadedOnce, create_graph_module

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
 from pathlib import Path
 
-from armillary.c_compiler import need_compiler
-from armillary.config import setting
+from armillary.base.c_compiler import need_compiler
+from armillary.base.config import setting
 from armillary.errors import ArmillaryError, ArtifactError, ExecutionError, TargetError
 from armillary.runtime.build_native import build_library, library_name
 

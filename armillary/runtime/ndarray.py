@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary.aligned import aligned_copy, aligned_empty
-from armillary.dtype import DType
+from armillary.base.aligned import aligned_copy, aligned_empty
+from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.runtime.device import Device, cpu, require
 from armillary.runtime.dlpack import Array, describe, dtype_of_array, from_capsule, to_capsule

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 
-from armillary.config import setting
+from armillary.base.config import setting
 from armillary.errors import ExecutionError
 from armillary.runtime.native_library import ErrorText, native
 

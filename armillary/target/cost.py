@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 
+from armillary.base.record import record
 from armillary.errors import ConfigError
-from armillary.record import record
 from armillary.target.cpu import CpuModel
 from armillary.transform import PassContext, register_config_option
 

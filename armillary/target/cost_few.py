@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from armillary.record import record
+from armillary.base.record import record
 from armillary.target.cost import far
 from armillary.target.cpu import CpuModel
 

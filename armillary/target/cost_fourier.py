@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from armillary.record import record
+from armillary.base.record import record
 from armillary.target.cost import L2_SHARE, SHOWN_INPUT, Estimate, Nest, Tile, far, forced_tile, ranked_tiles, tiles
 from armillary.target.cpu import CpuModel
 

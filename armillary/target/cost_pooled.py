@@ -8,7 +8,7 @@ Who asks: the pass fuse-pool whether to, the schedule conv2d_pooled for the size
 
 from __future__ import annotations
 
-from armillary.record import record
+from armillary.base.record import record
 from armillary.target.cost import far
 from armillary.target.cpu import CpuModel
 from armillary.transform import PassContext, register_config_option

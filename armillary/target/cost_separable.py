@@ -7,7 +7,7 @@ Who asks: the pass fuse-depthwise whether to, the schedule conv2d_separable for 
 
 from __future__ import annotations
 
-from armillary.record import record
+from armillary.base.record import record
 from armillary.target.cpu import CpuModel
 from armillary.transform import PassContext, register_config_option
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from armillary.record import record
+from armillary.base.record import record
 from armillary.target.cpu import TILE_BYTES, CpuModel
 
 SIDE, DEPTH = 16, TILE_BYTES  # of a matrix tile: rows, and bytes in one

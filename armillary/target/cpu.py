@@ -16,8 +16,8 @@ import platform
 import re
 from typing import Any
 
+from armillary.base.record import record
 from armillary.errors import TargetError, UnsupportedError
-from armillary.record import record
 from armillary.target.cpu_table import (
     BASELINE,
     DOT_SIGNS,

@@ -8,7 +8,7 @@ of their families, good enough to rank algorithms. `true_name` finds the row whe
 
 from __future__ import annotations
 
-from armillary.record import record
+from armillary.base.record import record
 
 KB, MB = 1024, 1024 * 1024
 

@@ -12,8 +12,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from armillary.base.lazy import similar
 from armillary.errors import TargetError
-from armillary.lazy import similar
 from armillary.target.kind import Attribute, TargetKind
 from armillary.target.kinds import KINDS
 

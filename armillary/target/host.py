@@ -19,10 +19,10 @@ from typing import Any
 
 import llvmlite
 
-from armillary.config import setting
-from armillary.digest import blake2b
+from armillary.base.config import setting
+from armillary.base.digest import blake2b
+from armillary.base.files import make_folder, write_atomic
 from armillary.errors import ArtifactError, TargetError
-from armillary.files import make_folder, write_atomic
 
 _PROBE = """
 import json, llvmlite.binding as llvm

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from types import MappingProxyType
 
-from armillary.record import record
+from armillary.base.record import record
 
 Attribute = str | int | float | bool | tuple[str, ...]
 COMMON: Mapping[str, type] = MappingProxyType(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from math import gcd
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir.expr import Expr, IntImm, Var

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.te.operation import Attrs, ComputeOp, ExternOp, PlaceholderOp, ScanOp
 from armillary.te.tensor import Tensor, shape_text

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from armillary.base.node import post_order
 from armillary.errors import ScheduleError, TypeMismatch
-from armillary.node import post_order
 from armillary.te.affine import ZERO, Linear, to_expr
 from armillary.te.bounds import Plan, infer_bounds
 from armillary.te.inline import rewriter

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.tir import build as T
 from armillary.tir.build import (
     ceildiv,

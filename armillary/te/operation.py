@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.node import Node, children
 from armillary.errors import TypeMismatch
-from armillary.node import Node, children
 from armillary.te.tensor import Tensor
 from armillary.tir.expr import Expr, IterVar, ProducerLoad, Reduce
 from armillary.tir.stmt import Buffer, Stmt

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.tir import build as T
 from armillary.tir.expr import BOOL, CommReducer, Expr, IterVar, Reduce, Var

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from armillary.base.node import Node, children
 from armillary.errors import ScheduleError
-from armillary.node import Node, children
 from armillary.te.affine import Linear, to_expr
 from armillary.te.bounds import Plan
 from armillary.te.stage import Stage

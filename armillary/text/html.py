@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from armillary.lazy import late
+from armillary.base.lazy import late
 
 _escape: Callable[[str], str] = late("html:escape")  # the module brings a table of 500 KB
 _FOLD = 60  # lines of text that are shown unfolded

@@ -5,7 +5,7 @@ Core modules: expr (nodes), build (constructors; installs the operators of Expr)
 the names that scripts use (`tir.Var`, `tir.exp`, `tir.transform`), resolved on first use.
 """
 
-from armillary.lazy import lazy_names
+from armillary.base.lazy import lazy_names
 
 _EXPR = (
     "Add And Broadcast Call Cast CommReducer Div EQ FloatImm FloorDiv FloorMod GE GT IntImm IterVar LE LT Let Max "

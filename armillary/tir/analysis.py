@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from armillary.node import Node, children, post_order, reachable
+from armillary.base.node import Node, children, post_order, reachable
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.intrinsics import INTRINSICS

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.tir import expr as E
 from armillary.tir.expr import BOOL, INT32, Call, Cast, Expr, FloatImm, IntImm, IterVar, StringImm, Var

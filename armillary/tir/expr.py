@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.node import Node, derived, node
 from armillary.errors import TypeMismatch
-from armillary.node import Node, derived, node
 
 if TYPE_CHECKING:
     from armillary.tir.stmt import Buffer

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.node import Node
 from armillary.errors import ExecutionError, UnsupportedError
-from armillary.node import Node
 from armillary.tir import expr as E
 from armillary.tir.build import wrap
 from armillary.tir.intrinsics import HALF, INTRINSICS

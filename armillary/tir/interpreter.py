@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.errors import ExecutionError, UnsupportedError
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.lazy import similar
 from armillary.errors import TypeMismatch
-from armillary.lazy import similar
 from armillary.tir import build
 from armillary.tir.expr import BOOL, Expr
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.node import replace
 from armillary.errors import ScheduleError, TypeMismatch
-from armillary.node import replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

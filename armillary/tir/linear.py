@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.tir import expr as E
 from armillary.tir.build import wrap
 

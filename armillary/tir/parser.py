@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.errors import ArmillaryError, ParseError, TypeMismatch
 from armillary.ir import IRModule
 from armillary.text.cursor import Cursor

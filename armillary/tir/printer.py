@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType
-from armillary.node import Node, children, post_order
+from armillary.base.dtype import DType
+from armillary.base.node import Node, children, post_order
 from armillary.text.writer import Names, Writer
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

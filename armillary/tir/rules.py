@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir.bounds import INFINITE

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from armillary.dtype import DType
-from armillary.node import Node, children, post_order
+from armillary.base.dtype import DType
+from armillary.base.node import Node, children, post_order
 from armillary.tir import expr as E
 from armillary.tir.bounds import (
     BOUND_RULES,

@@ -20,9 +20,9 @@ from __future__ import annotations
 import enum
 from typing import Any, ClassVar
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.node import Node, node
 from armillary.ir import BaseFunc
-from armillary.node import Node, node
 from armillary.tir.expr import Expr, IterVar, Var
 
 

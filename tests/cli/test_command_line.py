@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import armillary
+from armillary.base.config import setting
 from armillary.cli.main import _parser, commands, main
-from armillary.config import setting
 from armillary.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -200,8 +200,8 @@ def test_input_shapes_are_read_and_bad_ones_quoted() -> None:
 
 
 def test_fill_modes_follow_the_dtype() -> None:
+    from armillary.base.dtype import DType
     from armillary.cli.run import made_input
-    from armillary.dtype import DType
 
     random = np.random.default_rng(0)
     assert made_input((4,), DType("int8"), "random", random).min() >= 0

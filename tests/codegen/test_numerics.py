@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from harness import compiled, run
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.tir import build as B
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from harness import compiled, run
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from harness import compiled, run
 
+from armillary.base.dtype import DType
 from armillary.codegen.base import phase_symbol
-from armillary.dtype import DType
 from armillary.errors import UnsupportedError
 from armillary.target.cpu import cpu_model
 from armillary.tir import build as B

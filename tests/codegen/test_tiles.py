@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from harness import compiled, run
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.errors import ExecutionError, UnsupportedError
 from armillary.target.cpu import BYTE_TILES, HALF_TILES, TILES, cpu_model
 from armillary.tir import build as B

@@ -18,13 +18,13 @@ from harness import compiled
 from test_numerics import kernel
 from test_statements import tile
 
+from armillary.base.config import setting
 from armillary.codegen.build import build_functions
 from armillary.codegen.cache import Cache, cache_key
 from armillary.codegen.jit import LoadedObjects
 from armillary.codegen.llvm_target import emit_object, request
 from armillary.codegen.pool import Pool, Worker
 from armillary.codegen.toolchain import find_toolchain, link_shared, zig_triple
-from armillary.config import setting
 from armillary.errors import ArtifactError, ExecutionError, InternalError, TargetError, UnsupportedError
 from armillary.target import Target
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from harness import compiled
 
+from armillary.base.dtype import DType
 from armillary.codegen.llvm_target import emit_object
 from armillary.codegen.used_features import _aarch64, _sections, _Unknown, _x86, _x86_instruction, used_features
-from armillary.dtype import DType
 from armillary.target.cpu import needed_features
 from armillary.target.target import Target
 from armillary.tir import build as B

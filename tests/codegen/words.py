@@ -18,8 +18,8 @@ import pytest
 from harness import compiled
 
 from armillary import te
-from armillary.config import setting
-from armillary.dtype import DType
+from armillary.base.config import setting
+from armillary.base.dtype import DType
 from armillary.tir import build as B
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from armillary import errors
-from armillary.config import SETTINGS
+from armillary.base.config import SETTINGS
 
 ROOT = Path(__file__).parents[2]
 _PLACE = re.compile(r"`((?:docs|tests|tools|armillary|benchmarks|examples)/[\w./-]+\.(?:py|md|c|h))`")

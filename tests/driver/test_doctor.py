@@ -10,12 +10,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from armillary import relay, te
+from armillary.base.node import post_order, rewrite
 from armillary.cli.main import main
 from armillary.driver.doctor import ALONE, FUSED, Diagnosis, Tolerance, compare, diagnose, dump
 from armillary.driver.doctor_subject import Subject, checked_inputs, onnx_subject, random_inputs, relay_subject
 from armillary.errors import ArmillaryError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc, IRModule
-from armillary.node import post_order, rewrite
 from armillary.relay.expr import Function, const, var
 from armillary.relay.op import get_op
 from armillary.tir import expr as E

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from armillary.c_compiler import find_compiler
+from armillary.base.c_compiler import find_compiler
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,7 +14,7 @@ import e2e_models as models
 import numpy as np
 import pytest
 
-from armillary.config import setting
+from armillary.base.config import setting
 from armillary.errors import TargetError
 
 TARGET = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"

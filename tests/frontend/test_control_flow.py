@@ -12,11 +12,11 @@ from onnx import TensorProto, helper
 
 import armillary
 from armillary import relay
+from armillary.base.node import post_order
 from armillary.contrib.graph_executor import GraphModule
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend import from_onnx
 from armillary.ir import IRModule
-from armillary.node import post_order
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import If, Loop
 from armillary.relay.parser import parse

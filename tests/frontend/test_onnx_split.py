@@ -11,10 +11,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from armillary.base.node import post_order, structural_equal
 from armillary.errors import ModelError
 from armillary.frontend import from_onnx
 from armillary.frontend.onnx_split import LARGE, split_model
-from armillary.node import post_order, structural_equal
 from armillary.relay.expr import Constant
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,13 +18,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import armillary
+from armillary.base.node import post_order
 from armillary.driver.build import build
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ModelError
 from armillary.frontend import from_onnx
 from armillary.frontend.onnx_entry import from_file
 from armillary.frontend.onnx_split import LARGE
-from armillary.node import post_order
 from armillary.relay.expr import Constant
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,7 +152,7 @@ def test_a_full_disk_leaves_the_weights_of_a_message_in_memory(monkeypatch: pyte
 
     model = _network()
     wanted = _built(from_onnx(model)[0]).get_params()
-    monkeypatch.setattr("armillary.stored.os.pwrite", full)
+    monkeypatch.setattr("armillary.base.stored.os.pwrite", full)
     module, _ = from_onnx(model)
     large = [c for c in post_order(module["main"]) if isinstance(c, Constant) and c.nbytes >= LARGE]
     assert len(large) == 3 and all(isinstance(c.held, np.ndarray) for c in large)

@@ -27,7 +27,7 @@ from graph_values import (
     leaf,
 )  # fmt: skip
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.relay.expr import Constant, Expr, Function, Let, Tuple, Var
 from armillary.relay.op import OPS, Op, Sample
 from armillary.relay.types import TensorType

@@ -22,7 +22,7 @@ from graph_check import from_text, to_text
 from graph_motifs import generate
 from graph_values import Array, Reject, is_float
 
-from armillary.dtype import dtype_of
+from armillary.base.dtype import dtype_of
 from armillary.errors import ArmillaryError
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op

@@ -19,7 +19,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from armillary.dtype import dtype_of
+from armillary.base.dtype import dtype_of
 from armillary.errors import ArmillaryError
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var
 from armillary.relay.op import Kind, Op

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from case_runner import Case, case_ids, check_case, load_cases
 
-from armillary.node import structural_equal
+from armillary.base.node import structural_equal
 from armillary.ops._common import elements
 from armillary.ops.nn_common import call
 from armillary.relay.expr import Call, Constant, Expr, Function, const, var

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.dtype import DType, dtype_of
+from armillary.base.dtype import DType, dtype_of
 from armillary.relay.op import OPS, Op, Sample
 from armillary.relay.types import TensorType, TupleType, Type
 

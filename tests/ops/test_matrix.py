@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import sampling
 
+from armillary.base.node import post_order
 from armillary.errors import ArmillaryError
-from armillary.node import post_order
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Tuple, var
 from armillary.relay.op import OPS

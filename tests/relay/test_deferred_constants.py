@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from armillary.aligned import Deferred
+from armillary.base.aligned import Deferred
+from armillary.base.node import structural_equal
 from armillary.ir import IRModule
-from armillary.node import structural_equal
 from armillary.relay.expr import Call, Constant, Function, const, var
 from armillary.relay.op import get_op
 from armillary.relay.transform.fold_constant import fold_constant

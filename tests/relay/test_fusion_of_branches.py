@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from armillary import relay
-from armillary.node import post_order
+from armillary.base.node import post_order
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Kind, Op, is_primitive
 

@@ -10,7 +10,7 @@ import pytest
 from case_runner import Case, case_ids, check_case, load_cases
 
 import armillary.relay.transform as transform
-from armillary.node import structural_equal
+from armillary.base.node import structural_equal
 from armillary.relay.offload_tables import register_support
 from armillary.relay.parser import parse
 from armillary.relay.pattern import is_op, wildcard

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from armillary import relay
+from armillary.base.node import structural_equal
 from armillary.errors import ConfigError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
-from armillary.node import structural_equal
 from armillary.relay.analysis import op_frequency
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Expr, Function, If, Let, TupleGetItem, Var, const, var

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from armillary import relay
+from armillary.base.node import structural_equal
 from armillary.errors import ArmillaryError, ParseError
 from armillary.ir import IRModule
-from armillary.node import structural_equal
 from armillary.relay.analysis import structural_hash
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, const, var
 from armillary.relay.parser import parse, parse_expr

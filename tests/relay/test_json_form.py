@@ -11,9 +11,9 @@ import pytest
 
 import armillary
 from armillary import ir, relay, te
+from armillary.base.node import structural_equal
 from armillary.errors import ArmillaryError, InternalError, ModelError, Span, TypeMismatch, UnsupportedError
 from armillary.ir import GlobalVar, IRModule
-from armillary.node import structural_equal
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, Var, const, var
 from armillary.relay.op import OPS
 from armillary.relay.testing import mlp

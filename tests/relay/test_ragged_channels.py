@@ -9,9 +9,9 @@ import pytest
 from random_net import Net
 
 from armillary import relay
-from armillary.aligned import Deferred
+from armillary.base.aligned import Deferred
+from armillary.base.node import structural_equal
 from armillary.ir import IRModule
-from armillary.node import structural_equal
 from armillary.relay.analysis import op_frequency
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function, const, var

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from armillary.aligned import ALIGNMENT, aligned, aligned_copy, aligned_empty
+from armillary.base.aligned import ALIGNMENT, aligned, aligned_copy, aligned_empty
 
 LARGE = 5_000_001  # bytes: two huge pages and a part of one
 HUGE_PAGE = 1 << 21

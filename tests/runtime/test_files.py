@@ -15,9 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from armillary import files
+from armillary.base import files
+from armillary.base.files import (
+    check_writable,
+    make_folder,
+    replacing,
+    scratch_folder,
+    write_atomic,
+    written_atomically,
+)
 from armillary.errors import ArtifactError
-from armillary.files import check_writable, make_folder, replacing, scratch_folder, write_atomic, written_atomically
 
 
 @pytest.fixture
@@ -121,7 +128,7 @@ def test_a_folder_where_a_file_is_and_a_full_scratch_folder_are_refused(tmp_path
 
 _BUSY = """
 import sys
-from armillary.files import replacing, scratch_folder, written_atomically
+from armillary.base.files import replacing, scratch_folder, written_atomically
 with scratch_folder() as folder, written_atomically(sys.argv[1]) as stream, replacing(sys.argv[1]) as linked:
     (folder / "x").write_text("1")
     stream.write(b"half")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from armillary.record import record
+from armillary.base.record import record
 
 
 @record

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

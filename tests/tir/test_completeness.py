@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from armillary.base.node import post_order, structural_equal
 from armillary.errors import InternalError, TypeMismatch
-from armillary.node import post_order, structural_equal
 from armillary.tir import expr as E
 from armillary.tir import interpret_expr, interpreter, printer, substitute, verifier
 from armillary.tir import stmt as S

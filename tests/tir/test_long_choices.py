@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from armillary import relay
+from armillary.base.dtype import DType
+from armillary.base.node import structural_equal
 from armillary.driver.build import build
-from armillary.dtype import DType
-from armillary.node import structural_equal
 from armillary.runtime import cpu
 from armillary.tir import build as T
 from armillary.tir.expr import BufferLoad, Call, Expr, Var

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from armillary.node import structural_equal
+from armillary.base.node import structural_equal
 from armillary.tir import stmt as S
 from armillary.tir.expr import Var
 from armillary.tir.parser import Parser, parse_stmt

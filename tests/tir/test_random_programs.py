@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from random_programs import RandomProgram
 
+from armillary.base.node import structural_equal
 from armillary.ir import IRModule
-from armillary.node import structural_equal
 from armillary.tir import lower
 from armillary.tir import stmt as S
 from armillary.tir.interpreter import interpret, interpret_phases

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from armillary.node import structural_equal
+from armillary.base.node import structural_equal
 from armillary.tir import expr as E
 from armillary.tir import rules
 from armillary.tir.bounds import interval_of

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.lazy import lazy_names, similar
+from armillary.base.record import record
 from armillary.errors import ConfigError, InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc
-from armillary.lazy import lazy_names, similar
-from armillary.record import record
 from armillary.relay.by_need import ByNeed, onnx_key
 from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
 from armillary.relay.types import TensorType, Type

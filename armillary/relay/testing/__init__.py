@@ -8,7 +8,7 @@ Invariant: the same arguments and seed give the same parameters.
 
 from __future__ import annotations
 
-from armillary.lazy import lazy_names
+from armillary.base.lazy import lazy_names
 
 __getattr__, __dir__ = lazy_names(
     __name__,

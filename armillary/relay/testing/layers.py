@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.node import post_order
 from armillary.errors import TypeMismatch
-from armillary.node import post_order
 from armillary.ops.nn_common import call
 from armillary.relay.expr import Expr, Function, TupleGetItem, Var, var
 from armillary.relay.types import TensorType

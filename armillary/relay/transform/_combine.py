@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from armillary.record import record
+from armillary.base.record import record
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import call, op_name, tensor

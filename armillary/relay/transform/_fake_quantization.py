@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.errors import UnsupportedError
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem

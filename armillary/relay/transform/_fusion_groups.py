@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from armillary.record import record
+from armillary.base.record import record
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem
 from armillary.relay.op import Kind, Op
 from armillary.relay.types import TensorType

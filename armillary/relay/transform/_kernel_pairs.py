@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from armillary.base.record import record
 from armillary.ir import IRModule
-from armillary.record import record
 from armillary.relay.expr import Call, Expr, Function, Var, var
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Kind, Op

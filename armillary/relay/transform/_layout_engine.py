@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from armillary.base.record import record
 from armillary.ops.nn_common import reshape_to
-from armillary.record import record
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.layout import Layout, layout
 from armillary.relay.op import Op

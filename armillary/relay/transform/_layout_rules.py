@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from armillary.lazy import late
+from armillary.base.lazy import late
 from armillary.ops._words import BYTES, HALVES, in_word
 from armillary.ops.nn_common import call, reshape_to
 from armillary.relay.expr import Call, Constant, Expr, Tuple

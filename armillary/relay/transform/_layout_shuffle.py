@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from armillary.base.record import record
 from armillary.ops.nn_common import reshape_to
-from armillary.record import record
 from armillary.relay.expr import Call, Expr
 from armillary.relay.layout import layout
 from armillary.relay.transform._layout_engine import Change, LayoutChoice, Request, shuffle_source

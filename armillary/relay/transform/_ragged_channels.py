@@ -13,8 +13,8 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
+from armillary.base.record import record
 from armillary.ops.nn_conv import window
-from armillary.record import record
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.layout import choose_block
 from armillary.relay.transform._layout_engine import flat_arguments

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.errors import InternalError
 from armillary.ir import BaseFunc, IRModule
-from armillary.record import record
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, get_op

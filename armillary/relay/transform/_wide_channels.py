@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.ops.nn_conv_fill import Runs, real_places
 from armillary.ops.transform_slice import slices
-from armillary.record import record
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
 from armillary.relay.op import Op, get_op
 from armillary.relay.transform._layout_engine import flat_arguments

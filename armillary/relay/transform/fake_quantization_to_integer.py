@@ -29,9 +29,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from armillary.base.lazy import late
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
-from armillary.lazy import late
 from armillary.relay.expr import Expr, Function
 from armillary.relay.transform._rules import on_functions, op_name
 from armillary.relay.walk import not_primitive, post_order

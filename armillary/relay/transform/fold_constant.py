@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.aligned import Array, Deferred, aligned, give_back_memory, in_rows
+from armillary.base.aligned import Array, Deferred, aligned, give_back_memory, in_rows
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from armillary.aligned import Deferred, in_rows
+from armillary.base.aligned import Deferred, in_rows
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.layout import layout

@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from armillary.aligned import Deferred, aligned, in_rows
-from armillary.dtype import DType
+from armillary.base.aligned import Deferred, aligned, in_rows
+from armillary.base.dtype import DType
+from armillary.base.record import record
 from armillary.ir import IRModule
-from armillary.record import record
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.transform._rules import Array, call, on_functions, op_name, tensor
 from armillary.relay.walk import children, copy_type, map_children, not_primitive, post_order, scopes, users

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.lazy import late
 from armillary.ir import IRModule
-from armillary.lazy import late
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.transform._registered import apply_registered
 from armillary.relay.transform._rules import call, op_name, tensor

@@ -20,9 +20,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from armillary.base.record import record
 from armillary.ir import IRModule
 from armillary.ops.nn_common import reshape_to
-from armillary.record import record
 from armillary.relay.expr import Call, Constant, Expr, Function, TupleGetItem
 from armillary.relay.transform._rules import call, on_functions, op_name, splat, tensor
 from armillary.relay.transform.simplify_expr import RESHAPES

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 
+from armillary.base.lazy import late
 from armillary.ir import IRModule
-from armillary.lazy import late
 from armillary.relay.expr import Call, Expr
 from armillary.relay.transform._rules import call, op_name, rewrite_module, splat, tensor
 from armillary.transform import define_pass

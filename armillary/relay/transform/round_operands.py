@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.ir import IRModule
 from armillary.ops._words import HALF
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var

@@ -25,8 +25,8 @@ import dataclasses
 
 import numpy as np
 
+from armillary.base.lazy import late
 from armillary.ir import IRModule
-from armillary.lazy import late
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import Readers, call, on_functions, op_name

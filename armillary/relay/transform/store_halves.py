@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence, Set
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.ir import IRModule
 from armillary.ops._words import HALF
 from armillary.relay.expr import Call, Expr, Function, Var

@@ -31,7 +31,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var

@@ -20,9 +20,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from armillary.base.record import record
 from armillary.ir import IRModule
 from armillary.ops.nn_conv import window
-from armillary.record import record
 from armillary.relay.expr import Call, Expr
 from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
 from armillary.transform import define_pass

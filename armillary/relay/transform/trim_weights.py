@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from armillary.aligned import Deferred, aligned
+from armillary.base.aligned import Deferred, aligned
+from armillary.base.record import record
 from armillary.ir import IRModule
 from armillary.ops.nn_conv_fill import Runs
-from armillary.record import record
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.transform._rules import Array, call, on_functions, op_name
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order

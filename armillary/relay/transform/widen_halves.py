@@ -39,8 +39,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary.aligned import Deferred, in_rows
-from armillary.dtype import DType
+from armillary.base.aligned import Deferred, in_rows
+from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
 from armillary.ops._words import HALF

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from armillary import te
-from armillary.node import Node, post_order
+from armillary.base.node import Node, post_order
 from armillary.schedules.cpu.common import static_extent
 from armillary.te.affine import Linear, Space
 from armillary.te.inline import rewriter

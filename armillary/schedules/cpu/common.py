@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from armillary import te
-from armillary.dtype import DType
+from armillary.base.dtype import DType
+from armillary.base.node import Node, post_order
 from armillary.errors import UnsupportedError
-from armillary.node import Node, post_order
 from armillary.schedules.registry import Fused
 from armillary.target.cpu import CpuModel
 from armillary.tir import build as T

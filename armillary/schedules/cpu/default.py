@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence, Set
 
 from armillary import te
-from armillary.node import post_order
+from armillary.base.node import post_order
 from armillary.schedules.cpu.access import (
     contiguous_axis,
     crossing_axis,

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from armillary import te
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.ops._words import in_word
 from armillary.relay.types import TensorType
 from armillary.schedules.cpu.common import (

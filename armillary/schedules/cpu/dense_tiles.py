@@ -14,7 +14,7 @@ import math
 from typing import Any
 
 from armillary import te
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.ops._words import BYTES, dot_words, in_word, join
 from armillary.relay.types import TensorType
 from armillary.schedules.cpu.common import fuse_all, static_extent, stored_or_fused

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from armillary import te
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.ops._words import BYTES, HALVES, dot_words, in_word, join
 from armillary.relay.types import TensorType
 from armillary.schedules.cpu.default import PACKED

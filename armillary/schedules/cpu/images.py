@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from armillary import te
-from armillary.node import children, post_order
+from armillary.base.node import children, post_order
 from armillary.schedules.cpu.common import static_extent
 from armillary.te.affine import Linear, Space
 from armillary.te.inline import Inliner, loads_of

@@ -5,7 +5,7 @@ of a module.
 Order: `tir/lower.py`. Shared helpers: `common.py`. `split_phases` ends the pipeline and returns a `PhasedFunction`.
 """
 
-from armillary.lazy import lazy_names
+from armillary.base.lazy import lazy_names
 
 _PASSES = {
     "StorageFlatten": ("storage_flatten", "StorageFlatten"),

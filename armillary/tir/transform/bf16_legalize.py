@@ -8,7 +8,7 @@ is what the interpreter gives for the narrow operation. A cast straight back and
 
 from __future__ import annotations
 
-from armillary.dtype import DType
+from armillary.base.dtype import DType
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

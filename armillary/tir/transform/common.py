@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from armillary.base.node import replace
 from armillary.ir import IRModule
-from armillary.node import replace
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.substitute import map_stmt

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
-from armillary.node import children, post_order, replace
+from armillary.base.node import children, post_order, replace
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import has_loads, is_pure, is_unsafe

@@ -8,7 +8,7 @@ GPU threads unless `tir.HoistIfThenElse` says {support_block_scope_hoisting: Tru
 
 from __future__ import annotations
 
-from armillary.node import replace
+from armillary.base.node import replace
 from armillary.tir import stmt as S
 from armillary.tir.analysis import has_loads, is_pure, uses_var
 from armillary.tir.substitute import fresh_copy, map_stmt

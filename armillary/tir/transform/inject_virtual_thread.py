@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from armillary.base.node import Node, post_order, replace
 from armillary.errors import ScheduleError
-from armillary.node import Node, post_order, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

@@ -17,7 +17,7 @@ from functools import reduce
 from itertools import product
 from typing import Any
 
-from armillary.node import post_order, reachable, replace, structural_equal
+from armillary.base.node import post_order, reachable, replace, structural_equal
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

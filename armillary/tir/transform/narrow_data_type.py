@@ -7,8 +7,8 @@ expression that may exceed 31 bits, and everything stored or loaded, stays as it
 
 from __future__ import annotations
 
-from armillary.dtype import DType
-from armillary.node import post_order, reachable, replace
+from armillary.base.dtype import DType
+from armillary.base.node import post_order, reachable, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

@@ -8,7 +8,7 @@ live shorter share memory (storage-rewrite), and small ones stay in cache.
 
 from __future__ import annotations
 
-from armillary.node import post_order, replace
+from armillary.base.node import post_order, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

@@ -6,7 +6,7 @@ Invariant: what a caller can see stays. Runs after `simplify`, which makes condi
 
 from __future__ import annotations
 
-from armillary.node import reachable, replace
+from armillary.base.node import reachable, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

@@ -8,7 +8,7 @@ many selects share: what each guards alone would be emitted for each.
 
 from __future__ import annotations
 
-from armillary.node import children, post_order, structural_equal
+from armillary.base.node import children, post_order, structural_equal
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import is_unsafe

@@ -7,7 +7,7 @@ loop variables disappears. Expression rules: `tir/simplify.py`, `tir/rules.py`.
 
 from __future__ import annotations
 
-from armillary.node import replace
+from armillary.base.node import replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

@@ -9,7 +9,7 @@ Next: `vectorize_loop.py`.
 
 from __future__ import annotations
 
-from armillary.node import replace
+from armillary.base.node import replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from armillary.node import post_order, replace
+from armillary.base.node import post_order, replace
 from armillary.tir import build
 from armillary.tir import stmt as S
 from armillary.tir.substitute import map_stmt, rename_buffers

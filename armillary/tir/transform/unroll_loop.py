@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from armillary.node import Node, replace
+from armillary.base.node import Node, replace
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

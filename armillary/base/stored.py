@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from armillary.aligned import Array, Deferred, aligned_empty
+from armillary.base.aligned import Array, Deferred, aligned_empty
+from armillary.base.record import record
 from armillary.errors import ModelError, Span
-from armillary.record import record
 
 _READ_AT_ONCE = 1 << 30  # the system refuses 2 GB and more
 _ASIDE_AT_MOST = 1 << 27  # bytes: writing them takes time, which the leanness of a large network is not worth

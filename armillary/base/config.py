@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from armillary.base.record import record
 from armillary.errors import ConfigError
-from armillary.record import record
 
 
 @record(slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.record import record
+from armillary.base.record import record
 
 Array = np.ndarray[Any, Any]  # Any: every shape and dtype
 ALIGNMENT = 64

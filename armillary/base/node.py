@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
-from armillary.lazy import find
+from armillary.base.lazy import find
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from armillary.base.files import replacing
 from armillary.errors import TargetError
-from armillary.files import replacing
 
 NATIVE_NAMES = ("cc", "gcc", "clang")
 _SHOWN = 4000  # characters of a compiler's messages that an error repeats

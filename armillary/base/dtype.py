@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from armillary.base.lazy import find
 from armillary.errors import TypeMismatch
-from armillary.lazy import find
 
 _PATTERN = re.compile(r"^(int|uint|float|bfloat|bool|handle|void|string)(\d*)(_[a-z0-9]+?)?(?:x(\d+))?$")
 _SPECIAL = frozenset({  # names numpy does not know; ml_dtypes, imported for the first of them, provides them
