@@ -12,7 +12,7 @@ from armillary.base.lazy import lazy_names
 __version__ = "0.1.0"
 
 _MODULES = (
-    "artifact", "backend", "base", "cli", "codegen", "contrib", "driver", "errors", "frontend",
+    "artifact", "autotvm", "backend", "base", "cli", "codegen", "contrib", "driver", "errors", "frontend",
     "instrument", "ir", "ops", "relay", "runtime", "schedules", "target", "te", "tir", "transform",
 )  # fmt: skip
 _TABLE = {name: f"armillary.{name}" for name in _MODULES} | {

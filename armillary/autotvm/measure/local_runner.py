@@ -1,0 +1,142 @@
+"""LocalRunner: trials on this machine, one at a time, each in a process of its own.
+
+In: libraries of a `Builder`. Out: a `MeasureResult` each, in order. Invariant: the answer of a trial is compared with
+that of the task's reference (its computation with plain loops) before it is timed; a trial that crashes, runs longer
+than `timeout` or answers wrongly is a result with a text. The process that forks for trials: `run_server.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, failed
+from armillary.autotvm.measure.processes import run_all, short_error
+from armillary.autotvm.task.task import Task
+from armillary.base.files import scratch_folder
+from armillary.errors import ArmillaryError
+
+logger = logging.getLogger("autotvm")
+_ROOT = str(Path(__file__).resolve().parents[3])
+_START = (
+    "import sys; sys.path.insert(0, {root!r}); from armillary.autotvm.measure.run_server import main; "
+    "sys.exit(main())"
+)
+_REFERENCE_SECONDS = 120.0  # to compile and to run plain loops
+FLUSH = "cache_flush_cpu_non_first_arg"
+
+
+class LocalRunner:
+    """Measures on this machine; options as those of `time_evaluator`, `timeout` in seconds for one trial.
+
+    `enable_cpu_cache_flush` empties the caches before each repeat, as the rest of a network would.
+    """
+
+    n_parallel = 1
+
+    def __init__(
+        self, timeout: float = 10, number: int = 4, repeat: int = 3, min_repeat_ms: float = 0,
+        cooldown_interval: float = 0.1, enable_cpu_cache_flush: bool = False, check_correctness: bool = True,
+        seed: int = 0,
+    ) -> None:  # fmt: skip
+        if timeout <= 0 or number < 1 or repeat < 1 or min_repeat_ms < 0 or cooldown_interval < 0:
+            told = f"timeout={timeout}, number={number}, repeat={repeat}, min_repeat_ms={min_repeat_ms}"
+            raise TuningError(f"LocalRunner: {told}: wanted positive numbers")
+        self.timeout, self.seed, self.checks = timeout, seed, check_correctness
+        self.cooldown_interval = cooldown_interval
+        self.timing = {"number": number, "repeat": repeat, "min_repeat_ms": min_repeat_ms}
+        if enable_cpu_cache_flush:
+            self.timing["f_preproc"] = FLUSH  # type: ignore[assignment]  # JSON values
+        self._reference = ""
+        self._server: subprocess.Popen[str] | None = None
+        self._kept = ExitStack()
+
+    def set_task(self, task: Task) -> None:
+        """Compute the task's reference."""
+        self._reference = self._answer_of(task) if self.checks else ""
+
+    def get_build_kwargs(self) -> dict[str, Any]:
+        return {}
+
+    def run(self, measure_inputs: Sequence[MeasureInput], build_results: Sequence[BuildResult]) -> list[MeasureResult]:
+        """Run and time each library."""
+        return [self._one(built) for _, built in zip(measure_inputs, build_results, strict=True)]
+
+    def _one(self, built: BuildResult) -> MeasureResult:
+        if built.error_no:
+            return MeasureResult((), built.error_no, built.time_cost, time.time(), built.error)
+        start = time.monotonic()
+        found = self._ask(built.filename, reference=self._reference)
+        spent = built.time_cost + time.monotonic() - start
+        if self.cooldown_interval:
+            time.sleep(self.cooldown_interval)
+        if found["error_no"]:
+            return failed(MeasureErrorNo(found["error_no"]), found["error"], spent)
+        return MeasureResult(tuple(found["costs"]), 0, spent, time.time())
+
+    def _answer_of(self, task: Task) -> str:
+        """The file with the answer of the task's plain loops; "" (and a warning) where there are none."""
+        folder = self._kept.enter_context(scratch_folder())
+        library, answer = folder / "reference.so", folder / "answer.npz"
+
+        def build() -> str:
+            try:
+                task.template.reference(task).export_library(library)
+            except ArmillaryError as error:
+                return short_error(error)
+            return ""
+
+        ((told, how, _),) = run_all([build], _REFERENCE_SECONDS, 1)
+        if not how and not told:
+            found = self._ask(str(library), save=str(answer), timeout=_REFERENCE_SECONDS)
+            told = found["error"]
+        if how or told:
+            logger.warning("the answers of %s are not checked, its plain loops fail: %s", task.name, how or told)
+            return ""
+        return str(answer)
+
+    def _ask(self, library: str, *, reference: str = "", save: str = "", timeout: float = 0) -> dict[str, Any]:
+        request = {
+            "library": library, "reference": reference, "save": save, "seed": self.seed, "timing": self.timing,
+            "timeout": timeout or self.timeout,
+        }  # fmt: skip
+        server = self._running()
+        try:
+            assert server.stdin is not None and server.stdout is not None, "the pipes were asked for"
+            server.stdin.write(json.dumps(request) + "\n")
+            server.stdin.flush()
+            answer = server.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if answer:
+            return dict(json.loads(answer))
+        status = server.wait()
+        self._server = None
+        told = f"the process that runs trials ended with status {status}"
+        return {"costs": [], "error_no": int(MeasureErrorNo.RUNTIME_DEVICE), "error": told}
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._server is None or self._server.poll() is not None:
+            code = _START.format(root=_ROOT)
+            pipe = subprocess.PIPE
+            self._server = subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True)
+        return self._server
+
+    def close(self) -> None:
+        """End the process, remove the reference."""
+        server, self._server = self._server, None
+        if server is not None:
+            assert server.stdin is not None and server.stdout is not None, "the pipes were asked for"
+            server.stdin.close()
+            server.wait()
+            server.stdout.close()
+        self._kept.close()
+        self._kept = ExitStack()

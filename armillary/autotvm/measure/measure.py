@@ -1,0 +1,151 @@
+"""What a trial is: a configuration to measure, a built library, a result; and who builds and who runs.
+
+In: `MeasureInput`s. Out: a `MeasureResult` for each, in order. Invariant: whatever happens to a trial - it does not
+compile, crashes, hangs, answers wrongly - is its result, with a number and a text; it never ends the tuner. A `Builder`
+and a `Runner` know their task by `set_task`. Here: `local_builder.py`, `local_runner.py`; devices: `rpc_runner.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.task.space import ConfigEntity
+from armillary.autotvm.task.task import Task
+from armillary.base.lazy import late
+from armillary.target import Target
+
+LocalBuilder = late("armillary.autotvm.measure.local_builder:LocalBuilder")
+LocalRunner = late("armillary.autotvm.measure.local_runner:LocalRunner")
+
+
+class MeasureErrorNo(enum.IntEnum):
+    """How a trial ended."""
+
+    NO_ERROR = 0
+    INSTANTIATION_ERROR = 1
+    COMPILE_HOST = 2
+    COMPILE_DEVICE = 3
+    RUNTIME_DEVICE = 4
+    WRONG_ANSWER = 5
+    BUILD_TIMEOUT = 6
+    RUN_TIMEOUT = 7
+    UNKNOWN_ERROR = 8
+
+
+class MeasureInput(NamedTuple):
+    """A configuration of a task on a target."""
+
+    target: Target
+    task: Task
+    config: ConfigEntity
+
+
+class MeasureResult(NamedTuple):
+    """Seconds per call, one for each repeat; or an error's number and text. `all_cost`: seconds of the whole trial."""
+
+    costs: tuple[float, ...]
+    error_no: int
+    all_cost: float
+    timestamp: float
+    error: str = ""
+
+    @property
+    def mean(self) -> float:
+        """The mean of the costs; infinity for a trial that failed."""
+        return sum(self.costs) / len(self.costs) if self.error_no == 0 and self.costs else math.inf
+
+
+class BuildResult(NamedTuple):
+    """A library to run, or why there is none."""
+
+    filename: str
+    error_no: int = 0
+    error: str = ""
+    time_cost: float = 0.0
+    flop: float = 0.0
+
+
+def failed(error_no: MeasureErrorNo, error: str, all_cost: float) -> MeasureResult:
+    """The result of a trial that failed now."""
+    return MeasureResult((), int(error_no), all_cost, time.time(), error)
+
+
+class Builder(Protocol):
+    """Makes libraries of configurations."""
+
+    n_parallel: int
+
+    def set_task(self, task: Task, build_kwargs: dict[str, Any] | None = None) -> None:
+        """Say whose configurations come."""
+
+    def build(self, measure_inputs: Sequence[MeasureInput]) -> list[BuildResult]:
+        """A library, or an error, for each input."""
+
+    def close(self) -> None:
+        """End processes, remove files."""
+
+
+class Runner(Protocol):
+    """Runs libraries and times them."""
+
+    n_parallel: int
+
+    def set_task(self, task: Task) -> None:
+        """Say whose libraries come; makes the reference that answers are checked against."""
+
+    def get_build_kwargs(self) -> dict[str, Any]:
+        """What the builder must know of the device (Any: options of the builder)."""
+
+    def run(self, measure_inputs: Sequence[MeasureInput], build_results: Sequence[BuildResult]) -> list[MeasureResult]:
+        """Times, or an error, for each library."""
+
+    def close(self) -> None:
+        """End processes, remove files."""
+
+
+MeasureOption = dict[str, Any]  # builder and runner
+
+
+def measure_option(builder: Any = "local", runner: Any = "local") -> MeasureOption:  # Any: a Builder, Runner, "local"
+    """Who builds and who runs; "local" stands for LocalBuilder() and LocalRunner()."""
+    made = {"builder": builder, "runner": runner}
+    for role, kind in (("builder", LocalBuilder), ("runner", LocalRunner)):
+        if made[role] == "local":
+            made[role] = kind()
+        elif isinstance(made[role], str):
+            raise TuningError(f"measure_option: unknown {role} {made[role]!r}", hint='"local", or an object')
+    return made
+
+
+MeasureBatch = Callable[[Sequence[MeasureInput]], list[MeasureResult]]
+
+
+class Measurer:
+    """Builds and runs batches of one task."""
+
+    def __init__(self, task: Task, option: MeasureOption) -> None:
+        self.builder: Builder = option["builder"]
+        self.runner: Runner = option["runner"]
+        self.n_parallel = self.builder.n_parallel
+        self.runner.set_task(task)
+        self.builder.set_task(task, self.runner.get_build_kwargs())
+
+    def __call__(self, measure_inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
+        """The results, in the order of the inputs."""
+        built = self.builder.build(measure_inputs)
+        return self.runner.run(measure_inputs, built)
+
+    def close(self) -> None:
+        """End what the task started."""
+        self.builder.close()
+        self.runner.close()
+
+
+def create_measure_batch(task: Task, option: MeasureOption) -> Measurer:
+    """A function that measures lists of MeasureInputs of a task."""
+    return Measurer(task, option)

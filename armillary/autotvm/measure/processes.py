@@ -1,0 +1,133 @@
+"""A function in a process of its own, with a limit of time.
+
+In: a function without arguments, a number of seconds. Out: what it returned (by pickle, between our own processes), or
+how its process ended. Invariant: a process that crashes, hangs or floods its output costs its own answer only; it and
+all it started are gone when the answer comes. Processes are forked, so the function may be any closure.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import pickle
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from armillary.errors import ArmillaryError
+
+KEPT = 4000  # characters of what a process wrote
+
+
+class Forked:
+    """One running process."""
+
+    def __init__(self, work: Callable[[], Any], seconds: float) -> None:  # Any: what pickles
+        self.started, self.limit = time.monotonic(), time.monotonic() + seconds
+        reading, writing = os.pipe()
+        self._log = os.memfd_create("output-of-a-trial")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            os.close(reading)
+            _be_the_child(work, writing, self._log)
+        os.close(writing)
+        self.pipe, self._parts = reading, [b""]
+
+    def read(self) -> bool:
+        """Take what has come; whether the process has closed its pipe."""
+        part = os.read(self.pipe, 1 << 20)
+        self._parts.append(part)
+        return not part
+
+    def end(self) -> tuple[Any, str]:
+        """(answer, ""), or (None, how it ended); whatever runs is killed."""
+        is_late = time.monotonic() >= self.limit
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # not yet a leader of a group
+            os.kill(self.pid, signal.SIGKILL)
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.pipe)
+        written = _written(self._log)
+        os.close(self._log)
+        answer = b"".join(self._parts)
+        if answer:
+            with suppress(pickle.UnpicklingError, EOFError):
+                return pickle.loads(answer), ""
+        if is_late:
+            return None, "timeout"
+        return None, f"{describe_status(status)}{written}"
+
+
+def describe_status(status: int) -> str:
+    """How a process ended, from what `waitpid` says."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return f"the process died of {signal.Signals(number).name} (signal {number})"
+    return f"the process ended with status {os.WEXITSTATUS(status)} and no answer"
+
+
+def _written(log: int) -> str:
+    size = os.fstat(log).st_size
+    text = os.pread(log, KEPT, max(0, size - KEPT)).decode(errors="replace").strip()
+    return f"; it wrote: {text}" if text else ""
+
+
+def _be_the_child(work: Callable[[], Any], writing: int, log: int) -> None:
+    """Never returns."""
+    code = 1
+    try:
+        os.setsid()
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        faulthandler.disable()  # a crash is told by the status
+        payload = pickle.dumps(work())
+        with os.fdopen(writing, "wb") as stream:
+            stream.write(payload)
+        code = 0
+    except BaseException:  # the process ends here, whatever happened, and says so
+        os.write(2, traceback.format_exc().encode(errors="replace"))
+    finally:
+        os._exit(code)
+
+
+def run_all(works: list[Callable[[], Any]], seconds: float, at_once: int) -> list[tuple[Any, str, float]]:
+    """Each work's (answer, how it failed, seconds), so many at once."""
+    found: list[tuple[Any, str, float] | None] = [None] * len(works)
+    waiting, running = list(enumerate(works)), dict[int, Forked]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                place, work = waiting.pop(0)
+                running[place] = Forked(work, seconds)
+            for place in _finished(running):
+                one = running.pop(place)
+                answer, how = one.end()
+                found[place] = (answer, how, time.monotonic() - one.started)
+    finally:
+        for one in running.values():
+            one.end()
+    return [row for row in found if row is not None]
+
+
+def _finished(running: dict[int, Forked]) -> list[int]:
+    """Those that answered or are late, after waiting for one."""
+    left = min(one.limit for one in running.values()) - time.monotonic()
+    ready, _, _ = select.select([one.pipe for one in running.values()], [], [], max(0.0, left))
+    now = time.monotonic()
+    return [p for p, one in running.items() if (one.pipe in ready and one.read()) or now >= one.limit]
+
+
+def short_error(error: BaseException) -> str:
+    """An exception in one text: ours by their message, others with their kind and last lines."""
+    if isinstance(error, ArmillaryError):
+        return f"{type(error).__name__}: {error}"
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    return "".join(lines)[-KEPT:].strip()

@@ -1,0 +1,108 @@
+"""The process that runs trials: it forks for each, so that a kernel that crashes or hangs takes one fork with it.
+
+In: requests on stdin, a JSON object in a line each: library, timing, seed, timeout, and reference (the answer to
+compare with) or save (where to write the answer). Out: on stdout a JSON object in a line: costs, error_no, error.
+Invariant: one trial runs at a time; this process loads no library itself, starts no threads, and ends with its parent
+(stdin closes). The other side: `local_runner.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import os
+import resource
+import signal
+import sys
+from typing import Any
+
+import numpy as np
+
+from armillary.autotvm.measure import processes, trial
+from armillary.autotvm.measure.trial import Array
+from armillary.errors import ArmillaryError
+from armillary.runtime.benchmark import Timing
+
+RUNTIME, WRONG, TIMEOUT = 4, 5, 7  # of MeasureErrorNo, whose module is much larger
+_PR_SET_PDEATHSIG = 1
+Request = dict[str, Any]  # Any: JSON
+_MANY = 64 << 20  # bytes of reference answers to keep
+
+
+def main() -> int:
+    """Serve until stdin closes."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tuner, who then closes stdin
+    for line in sys.stdin:
+        request = json.loads(line)
+        answers.write(json.dumps(serve(request)) + "\n")
+        answers.flush()
+    return 0
+
+
+def serve(request: Request) -> Request:
+    """The answer to a request."""
+    if request["reference"]:
+        _reference(request["reference"])  # here, so that forks find it
+    ((answer, how, _),) = processes.run_all([functools.partial(_run, request)], request["timeout"], 1)
+    if answer is not None:
+        return dict(answer)
+    if how == "timeout":
+        return _failed(TIMEOUT, f"it ran longer than {request['timeout']:g} s and was killed")
+    return _failed(RUNTIME, how)
+
+
+def _failed(error_no: int, error: str) -> Request:
+    return {"costs": [], "error_no": error_no, "error": error}
+
+
+def _run(request: Request) -> Request:
+    """In a process of its own."""
+    end_with_parent()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        prepared = trial.prepare(request["library"], request["seed"])
+        prepared.run()
+        answer = prepared.outputs()
+        if request["save"]:
+            np.savez(request["save"], *[_storable(a) for a in answer])
+            return {"costs": [], "error_no": 0, "error": ""}
+        if request["reference"]:
+            wanted = _reference(request["reference"])
+            told = trial.difference(answer, [w.view(a.dtype) for w, a in zip(wanted, answer, strict=True)])
+            if told:
+                return _failed(WRONG, told)
+        costs = trial.times(prepared, Timing(**request["timing"]))
+        return {"costs": list(trial.without_extremes(costs)), "error_no": 0, "error": ""}
+    except ArmillaryError as error:
+        return _failed(RUNTIME, processes.short_error(error))
+
+
+def end_with_parent() -> None:
+    """Be killed when the parent ends, where the system can do that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _storable(answer: Array) -> Array:
+    """Types that numpy does not know itself (bfloat16) as their bits."""
+    return answer if answer.dtype.isbuiltin == 1 else answer.view(f"u{answer.dtype.itemsize}")
+
+
+_KEPT: dict[str, list[Array]] = {}
+
+
+def _reference(path: str) -> list[Array]:
+    if path not in _KEPT:
+        with np.load(path) as stored:
+            answer = [stored[name] for name in stored.files]
+        if sum(a.nbytes for kept in _KEPT.values() for a in kept) > _MANY:
+            _KEPT.clear()
+        _KEPT[path] = answer
+    return _KEPT[path]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

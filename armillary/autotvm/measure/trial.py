@@ -1,0 +1,121 @@
+"""One run of a built library on this machine: inputs, answer, check, times.
+
+In: a library (.so or package .tar) of one function, or of a graph; how to time it; the answer it should give. Out: its
+answer, and seconds per call. Invariant: inputs depend on their place, shape, dtype and the seed alone, so that a trial
+and its reference see the same; an answer is compared before anything is timed. Imports the runtime only.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from armillary import runtime
+from armillary.base.dtype import DType
+from armillary.base.record import record
+from armillary.errors import ExecutionError
+from armillary.runtime.benchmark import Timing, evaluate
+
+Array = np.ndarray[Any, Any]
+# of the largest value: sums in another order, Winograd's transforms, products of few bits
+_ALLOWED = {"float64": 1e-9, "float32": 1e-3, "float16": 2e-2, "bfloat16": 4e-2}
+_SHOWN = 3
+
+
+@record
+class Prepared:
+    """A library with its inputs: `run` runs it once, `time` many times; `outputs` are its answer."""
+
+    run: Callable[[], object]
+    time: Callable[[int], float]
+    outputs: Callable[[], list[Array]]
+
+
+@functools.lru_cache(maxsize=16)
+def random_input(place: int, shape: tuple[int, ...], dtype: str, seed: int) -> Array:
+    """Values for an input: in [-1, 1), small whole numbers, or truths; read-only, as calls share them."""
+    rng, kind = np.random.default_rng([seed, place]), DType(dtype)
+    if kind.is_float:
+        values: Array = rng.random(shape, dtype=np.float32) * 2 - 1
+    elif kind.is_bool:
+        values = rng.integers(0, 2, shape)
+    else:
+        values = rng.integers(max(-8, kind.min_value), min(8, kind.max_value) + 1, shape)
+    made = values.astype(kind.numpy)
+    made.flags.writeable = False
+    return made
+
+
+def prepare(path: str, seed: int = 0) -> Prepared:
+    """Load a library and give it inputs."""
+    module = runtime.load_module(path)
+    return _graph(module, seed) if module.graph_json is not None else _function(module, seed)
+
+
+def _function(module: runtime.Module, seed: int) -> Prepared:
+    function = module.entry_func
+    arguments, outputs = [], []
+    for place, row in enumerate(function.row.args):
+        shape = tuple(n for n in row.shape if isinstance(n, int))
+        if len(shape) != len(row.shape):
+            raise ExecutionError(f"{function.name}: the argument {row.name} has the symbolic shape {row.shape}")
+        tensor = runtime.empty(shape, row.dtype)
+        if row.role == "out":
+            tensor.memory[...] = 0
+            outputs.append(tensor)
+        else:
+            tensor.memory[...] = random_input(place, shape, str(row.dtype), seed)
+        arguments.append(tensor)
+    call = function.prepare(*arguments)
+    return Prepared(call.run, call.time, lambda: [t.numpy() for t in outputs])
+
+
+def _graph(module: runtime.Module, seed: int) -> Prepared:
+    executor = module.create_executor()
+    for place, name in enumerate(executor.free_inputs):
+        shape, dtype = executor.input_type(name)
+        executor.set_input(name, np.array(random_input(place, shape, str(dtype), seed)))
+
+    def outputs() -> list[Array]:
+        return [executor.get_output(i).numpy() for i in range(executor.get_num_outputs())]
+
+    return Prepared(executor.run, executor.time, outputs)
+
+
+def difference(found: Sequence[Array], wanted: Sequence[Array]) -> str:
+    """How an answer differs from the reference; "" where it agrees as far as rounding allows."""
+    if len(found) != len(wanted):
+        return f"{len(found)} outputs, the reference has {len(wanted)}"
+    for place, (mine, right) in enumerate(zip(found, wanted, strict=True)):
+        if mine.shape != right.shape:
+            return f"output {place} has the shape {mine.shape}, the reference {right.shape}"
+        told = _difference(mine, right)
+        if told:
+            return f"output {place} {told}"
+    return ""
+
+
+def _difference(mine: Array, right: Array) -> str:
+    allowed = _ALLOWED.get(mine.dtype.name, 0.0)
+    a, b = mine.astype(np.float64), right.astype(np.float64)
+    largest = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
+    off = ~(np.abs(a - b) <= allowed * max(largest, 1e-30)) & ~((a == b) | (np.isnan(a) & np.isnan(b)))
+    count = int(off.sum())
+    if not count:
+        return ""
+    rows = [f"{tuple(int(i) for i in at)}: {a[tuple(at)]:.6g}, wanted {b[tuple(at)]:.6g}"
+            for at in np.argwhere(off)[:_SHOWN]]  # fmt: skip
+    return f"differs from the reference in {count} of {a.size} elements; at {'; '.join(rows)}"
+
+
+def times(prepared: Prepared, timing: Timing) -> list[float]:
+    """Seconds per call for each repeat."""
+    return list(evaluate(prepared.time, timing).results)
+
+
+def without_extremes(costs: Sequence[float]) -> tuple[float, ...]:
+    """Three or more costs without the least and the greatest, as logs have them."""
+    return tuple(sorted(costs)[1:-1]) if len(costs) > 2 else tuple(costs)

@@ -1,0 +1,267 @@
+"""Logs of trials: a JSON object in a line each, as Relay-era tools write and read them (version 0.2).
+
+In: inputs and results of trials. Out: lines, files of lines, and what was in them. Invariant: a line is written whole
+by one call, after the last whole one, under a lock, and is on the disk when `append` returns; a line that is damaged or
+of another form is reported and left out, never fatal. Besides the old keys a line has `error` (the text),
+`isa` (what the code may use), `compiler` and `host`. Contexts that use records: `task/dispatcher.py`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import math
+import os
+import platform
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import IO, Any
+
+import armillary
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
+from armillary.autotvm.task.space import ConfigEntity
+from armillary.autotvm.task.task import Task
+from armillary.base.files import unwritable, write_atomic
+from armillary.errors import ArmillaryError, Span, TargetError
+from armillary.target import Target
+from armillary.target.cpu import cpu_model
+
+VERSION = 0.2
+FAILED_COST = 1e9  # what logs have for a trial without costs
+Pair = tuple[MeasureInput, MeasureResult]
+Source = str | os.PathLike[str] | IO[str]
+logger = logging.getLogger("autotvm")
+
+
+@cache
+def isa_of(target: Target) -> str:
+    """What code for a CPU may use, in a word: records of another one are not used. "" for other targets."""
+    if target.kind.family != "cpu":
+        return ""
+    cpu = cpu_model(target)
+    return f"{cpu.vector_bits}x{cpu.vector_registers}{'+amx' if cpu.has_tiles else ''}"
+
+
+def encode(inp: MeasureInput, result: MeasureResult, protocol: str = "json") -> str:
+    """A line of a log, without its end."""
+    _json_only(protocol)
+    costs = list(result.costs) if result.error_no == 0 else [FAILED_COST]
+    row = {
+        "input": [str(inp.target), inp.task.name, inp.task.args, inp.task.kwargs],
+        "config": inp.config.to_json_dict(),
+        "result": [costs, int(result.error_no), result.all_cost, result.timestamp],
+        "version": VERSION,
+        "tvm_version": armillary.__version__,
+        "compiler": f"armillary {armillary.__version__}",
+        "isa": isa_of(inp.target),
+        "host": platform.node(),
+    }
+    if result.error:
+        row["error"] = result.error
+    return json.dumps(row)
+
+
+def _json_only(protocol: str) -> None:
+    if protocol != "json":
+        told = f"a log of protocol {protocol!r} is refused: reading a pickle runs the code in it"
+        raise TuningError(told, hint='protocol="json"')
+
+
+def decode(row: str, protocol: str = "json") -> Pair | None:
+    """What a line holds; None for an empty line or a comment; TuningError says why it is none."""
+    _json_only(protocol)
+    if not row.strip() or row.startswith("#"):
+        return None
+    try:
+        found = json.loads(row)
+    except ValueError as error:
+        raise TuningError(f"it is no JSON: {error}") from None
+    try:
+        return _pair(found)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise TuningError(f"it is no record: {type(error).__name__} {error}") from None
+
+
+def _pair(found: dict[str, Any]) -> Pair:  # Any: JSON
+    if "v" in found and "version" not in found:
+        raise TuningError("it is of version 0.1, which no current tool writes", hint="tune again")
+    if float(found["version"]) != VERSION:
+        raise TuningError(f"it is of version {found['version']}, known is {VERSION}")
+    target, name, args, kwargs = found["input"]
+    if kwargs:
+        raise TuningError(f"its task has named arguments {kwargs}", hint="templates take positional ones")
+    where = lenient_target(str(target))
+    task = Task(str(name), _tuples(args))
+    task.target = where
+    costs, error_no, all_cost, timestamp = found["result"]
+    config = ConfigEntity.from_json_dict(found["config"])
+    error = str(found.get("error", ""))
+    good = tuple(float(c) for c in costs) if int(error_no) == 0 else ()
+    if int(error_no) == 0 and not (good and all(math.isfinite(c) and c > 0 for c in good)):
+        raise TuningError(f"its costs are {costs}")
+    result = MeasureResult(good, int(error_no), float(all_cost), float(timestamp), error)
+    isa = found.get("isa")
+    if isa and where.kind.family == "cpu" and isa != isa_of(where):
+        raise TuningError(f"it was measured with vectors {isa}, the target {where} has {isa_of(where)} here")
+    return MeasureInput(where, task, config), result
+
+
+def _tuples(value: Any) -> Any:  # Any: JSON
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
+
+
+@cache
+def lenient_target(text: str) -> Target:
+    """A target of an old log: options that are no longer known are left out."""
+    try:
+        return Target(text)
+    except TargetError:
+        kept: list[str] = []
+        for part in text.split():
+            try:
+                Target(" ".join([*kept, part]))
+            except TargetError:
+                if not kept:
+                    raise
+                continue
+            kept.append(part)
+        return Target(" ".join(kept))
+
+
+_FOREIGN = (".x86", ".arm_cpu", ".mali", ".bifrost", ".cuda", ".rocm", ".adreno", ".intel_graphics", ".hls", ".vta")
+
+
+def foreign_reason(task_name: str) -> str:
+    """Why a record of another compiler's operator cannot be used; "" where nothing speaks against it."""
+    if task_name.endswith(_FOREIGN):
+        return f"the knobs of {task_name} mean other loops than those of this compiler: the record is not used"
+    return ""
+
+
+def load_from_file(filepath: Source, *, report: bool = True) -> Iterator[Pair]:
+    """The records of a log, in order; what is no record is reported by its line and left out."""
+    for number, line in _lines(filepath):
+        try:
+            pair = decode(line)
+        except ArmillaryError as error:
+            if report:
+                name = getattr(filepath, "name", filepath)
+                logger.warning("%s, line %d is left out: %s", name, number, error.message)
+            continue
+        if pair is not None:
+            yield pair
+
+
+def _lines(filepath: Source) -> Iterator[tuple[int, str]]:
+    if not isinstance(filepath, str | os.PathLike):
+        yield from enumerate(filepath, 1)
+        return
+    try:
+        with open(filepath, encoding="utf-8", errors="replace") as stream:
+            yield from enumerate(stream, 1)
+    except OSError as error:
+        told = f"cannot read the log: {error.strerror}"
+        raise TuningError(told, span=Span(str(filepath)), hint="tuning writes one: log_to_file") from None
+
+
+class LogFile:
+    """A log that grows: see the invariant above. Several processes may add to one log."""
+
+    def __init__(self, path: str | os.PathLike[str], *, fsync: bool = True) -> None:
+        self.path, self.fsync = os.path.expanduser(os.fspath(path)), fsync
+
+    def append(self, lines: Sequence[str]) -> None:
+        """Add whole lines; ArtifactError where the system refuses, with the log as after the last whole line."""
+        try:
+            with self._locked() as handle:
+                _repair_tail(handle, self.path)
+                for line in lines:
+                    _write_whole(handle, line.encode() + b"\n")
+                if self.fsync:
+                    os.fsync(handle)
+        except OSError as error:
+            raise unwritable(self.path, error) from None
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield handle
+        finally:
+            os.close(handle)
+
+
+def _write_whole(handle: int, line: bytes) -> None:
+    """One write; where only a part fits, none of it stays."""
+    size = os.fstat(handle).st_size
+    try:
+        written = os.write(handle, line)
+        while written < len(line):
+            written += os.write(handle, line[written:])
+    except OSError:
+        os.ftruncate(handle, size)
+        raise
+
+
+def _repair_tail(handle: int, path: str) -> None:
+    """End the last line, which a killed writer left: a whole one gets its end, a part is cut off and reported."""
+    size = os.fstat(handle).st_size
+    if not size or os.pread(handle, 1, size - 1) == b"\n":
+        return
+    start, step = size, 1 << 16
+    tail = b""
+    while start and b"\n" not in tail:
+        begin = max(0, start - step)
+        tail = os.pread(handle, start - begin, begin) + tail
+        start = begin
+    part = tail.rpartition(b"\n")[2]
+    try:
+        json.loads(part)
+    except ValueError:
+        logger.warning("%s ends in the middle of a line: %d bytes are cut off", path, len(part))
+        os.ftruncate(handle, size - len(part))
+        return
+    os.write(handle, b"\n")
+
+
+def best_of(records: Iterable[Pair]) -> list[Pair]:
+    """The fastest record of each workload and target, in the order of their first appearance."""
+    best: dict[tuple[str, Any], Pair] = {}
+    for given, result in records:
+        if result.error_no:
+            continue
+        key = (str(given.target), given.task.workload)
+        kept = best.get(key)
+        if kept is None or result.mean < kept[1].mean:
+            best[key] = (given, result)
+    return list(best.values())
+
+
+def pick_best(in_file: Source, out_file: Source) -> int:
+    """Write the fastest record of each workload of a log to another one; gives their number."""
+    found = best_of(load_from_file(in_file))
+    text = "".join(f"{encode(*pair)}\n" for pair in found)
+    if isinstance(out_file, str | os.PathLike):
+        write_atomic(out_file, text.encode())
+    else:
+        out_file.write(text)
+    logger.info("Extract %d best records from %s to %s", len(found), in_file, out_file)
+    return len(found)
+
+
+def split_workload(in_file: Source, clean: bool = True) -> list[str]:
+    """Write the records of each workload to `<in_file>.<number>`; gives those files. `clean` keeps the fastest half."""
+    groups: dict[Any, list[Pair]] = {}
+    for pair in load_from_file(in_file):
+        groups.setdefault(pair[0].task.workload, []).append(pair)
+    paths = []
+    for number, rows in enumerate(groups.values()):
+        rows.sort(key=lambda pair: pair[1].mean)
+        kept = rows[: max(1, len(rows) // 2)] if clean else rows
+        paths.append(f"{getattr(in_file, 'name', in_file)}.{number}")
+        write_atomic(paths[-1], "".join(f"{encode(*pair)}\n" for pair in kept).encode())
+    return paths

@@ -1,0 +1,148 @@
+"""Dispatch contexts that hold configurations: a fixed one, the best of a log, none.
+
+In: records (a log, an open file, pairs of input and result). Out: a `DispatchContext` to use in a `with` block.
+Invariant: of several records for one workload the one with the least mean time is used; a record for the target's model
+(-model=) precedes one for its keys; a workload without record is named once, by a warning.
+The stack they are part of: `armillary/base/dispatch.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from armillary.autotvm.task.space import ConfigSpace, FallbackConfigEntity
+from armillary.base.dispatch import DispatchContext, Workload
+from armillary.base.lazy import late
+from armillary.target import Target
+
+load_from_file = late("armillary.autotvm.record:load_from_file")
+Records = Any  # a path, an open file, an iterable of (MeasureInput, MeasureResult), or a list of those
+logger = logging.getLogger("autotvm")
+UNKNOWN = "unknown"
+
+
+class ApplyConfig(DispatchContext):
+    """One configuration for whatever is asked."""
+
+    def __init__(self, config: ConfigSpace) -> None:
+        super().__init__()
+        self.config = config
+
+    def _query_inside(self, target: Any, workload: Workload) -> Any:
+        return self.config
+
+    def has_records(self) -> bool:
+        return True
+
+
+class ApplyFixedConfig(ApplyConfig):
+    """One configuration for the tasks of some names."""
+
+    def __init__(self, tasks: Any, schedule_names: str | list[str]) -> None:  # Any: (task, config) pairs or a config
+        config = tasks[0][1] if isinstance(tasks, list | tuple) else tasks
+        super().__init__(config)
+        self.names = [schedule_names] if isinstance(schedule_names, str) else list(schedule_names)
+
+    def _query_inside(self, target: Any, workload: Workload) -> Any:
+        return self.config if workload[0] in self.names else None
+
+
+class ApplyHistoryBest(DispatchContext):
+    """The best configuration of records for each workload."""
+
+    def __init__(self, records: Records = None) -> None:
+        super().__init__()
+        self.best_by_targetkey: dict[tuple[str, Workload], tuple[Any, Any]] = {}
+        self.best_by_model: dict[tuple[str, Workload], tuple[Any, Any]] = {}
+        self._user_defined: dict[tuple[str, Workload], ConfigSpace] = {}
+        self._named: set[Workload] = set()
+        if records is not None:
+            self.load(records)
+
+    def load(self, records: Records) -> None:
+        """Add records."""
+        for given, result in _each_record(records):
+            if result.error_no != 0:
+                continue
+            target, workload = given.target, given.task.workload
+            for key in target_keys(target):
+                _keep_best(self.best_by_targetkey, (key, workload), given, result)
+            if target.model != UNKNOWN:
+                _keep_best(self.best_by_model, (target.model, workload), given, result)
+
+    def _query_inside(self, target: Any, workload: Workload) -> Any:
+        if target.model != UNKNOWN:
+            for table in (self._user_defined, self.best_by_model):
+                if (target.model, workload) in table:
+                    return _config(table[target.model, workload])
+        for key in target_keys(target):
+            for mine in (self._user_defined, self.best_by_targetkey):
+                if (key, workload) in mine:
+                    return _config(mine[key, workload])
+        if workload not in self._named:
+            self._named.add(workload)
+            logger.warning("no record for target=%s, workload=%s: the default is used", target, workload)
+        return None
+
+    def update(self, target: Target, workload: Workload, cfg: ConfigSpace) -> None:
+        """Use a configuration for a workload, whatever the records say."""
+        for key in target_keys(target):
+            self._user_defined[key, workload] = cfg
+
+    def has_records(self) -> bool:
+        return True
+
+
+class FallbackContext(DispatchContext):
+    """What a template falls back on, kept so that asking twice gives the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory: dict[tuple[Any, Workload], ConfigSpace] = {}
+
+    def _query_inside(self, target: Any, workload: Workload) -> Any:
+        return self.memory.setdefault((str(target), workload), FallbackConfigEntity())
+
+    def clear_cache(self, target: Any, workload: Workload) -> None:
+        """Forget what was given for a workload."""
+        self.memory.pop((str(target), workload), None)
+
+    def update(self, target: Any, workload: Workload, cfg: ConfigSpace) -> None:
+        """Give this configuration from now on."""
+        self.memory[str(target), workload] = cfg
+
+
+def apply_history_best(records: Records) -> ApplyHistoryBest:
+    """A context with the best records of a log (a path, or pairs of input and result)."""
+    return ApplyHistoryBest(records)
+
+
+def target_keys(target: Target) -> tuple[str, ...]:
+    """Under what records for a target are kept: its device, its keys, its kind."""
+    device = (target.device_name,) if target.device_name else ()
+    return tuple(dict.fromkeys((*device, *target.keys, target.kind.name)))
+
+
+def _each_record(records: Records) -> Iterable[tuple[Any, Any]]:  # Any: MeasureInput, MeasureResult
+    if isinstance(records, str | os.PathLike) or hasattr(records, "readline"):
+        yield from load_from_file(records)
+        return
+    for item in records:
+        if isinstance(item, str | Path):
+            yield from load_from_file(item)
+        else:
+            yield item
+
+
+def _keep_best(table: dict[Any, tuple[Any, Any]], key: Any, given: Any, result: Any) -> None:
+    kept = table.get(key)
+    if kept is None or result.mean < kept[1].mean:
+        table[key] = (given, result)
+
+
+def _config(found: Any) -> Any:
+    return found[0].config if isinstance(found, tuple) else found

@@ -1,0 +1,358 @@
+"""The space of configurations of a template, and single configurations.
+
+In: knobs that a template defines when it runs with a `ConfigSpace`. Out: `ConfigEntity`s by index, which the template
+then runs with. Invariant: an index is the mixed-radix number of its entities over the knobs in the order of their
+definition, the first one counting fastest, as in Relay-era logs; `len` counts valid points, `range_length` all.
+What knobs may be: `transforms.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from armillary import te
+from armillary.autotvm.errors import InstantiationError, TuningError
+from armillary.autotvm.task.transforms import (
+    KINDS,
+    AnnotateEntity,
+    Entity,
+    OtherOptionEntity,
+    ReorderEntity,
+    SplitEntity,
+    TransformSpace,
+    VirtualAxis,
+    annotate_space,
+    get_factors,
+    option_space,
+    reorder_space,
+    split_space,
+)
+from armillary.te.stage import static_extent
+
+Filter = Callable[[Any], bool]  # Any: a ConfigEntity
+Ints = np.ndarray[Any, Any]
+_ANNOTATION_NUMBERS = {
+    name: number
+    for number, name in enumerate(
+        ("none", "vec", "unroll", "blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z",
+         "vthread", "fuse")
+    )
+}  # fmt: skip
+_MOST_POINTS = 1 << 22  # of a space with a filter, which is asked about every one
+
+
+class ConfigSpace:
+    """What a template's `get_config()` gives while its space is explored: `define_*` add knobs."""
+
+    is_fallback = False
+
+    def __init__(self) -> None:
+        self.space_map: dict[str, TransformSpace] = {}
+        self.entity_map: dict[str, Entity] = {}
+        self.errors: list[str] = []
+        self.code_hash: str | None = None
+        self.flop = 0.0
+        self.products: dict[str, int] = {}  # length of the axis that a knob splits
+        self._filter: Filter | None = None
+        self._valid: Ints | None = None
+
+    @staticmethod
+    def axis(var: Any) -> VirtualAxis:  # Any: a length, an IterVar, a VirtualAxis
+        """An axis by its length."""
+        if isinstance(var, VirtualAxis):
+            return var
+        if isinstance(var, te.IterVar):
+            extent = static_extent(var)
+            if extent is None:
+                raise TuningError(f"the axis {var.var.name} has no known length", hint="tune with fixed shapes")
+            return VirtualAxis(extent, var.var.name)
+        length = getattr(var, "value", var)
+        if not isinstance(length, int | np.integer) or length < 1:
+            raise TuningError(f"an axis of a space is a length or an IterVar, got {var!r}")
+        return VirtualAxis(int(length))
+
+    reduce_axis = axis
+
+    def define_split(self, name: str, axis: Any, policy: str = "factors", **options: Any) -> list[VirtualAxis]:
+        """A knob that splits an axis; options num_outputs, max_factor, filter, no_tail, candidate (Any: theirs)."""
+        whole = self.axis(axis)
+        self.products.setdefault(name, whole.length)
+        return self._add(name, lambda: split_space(whole, policy, **options))
+
+    def define_reorder(self, name: str, axes: Sequence[Any], policy: str, **options: Any) -> list[VirtualAxis]:
+        """A knob that orders axes; options interval, candidate, spatial, reduce (Any: theirs)."""
+        return self._add(name, lambda: reorder_space(axes, policy, **options))
+
+    def define_annotate(self, name: str, axes: Sequence[Any], policy: str, **options: Any) -> list[VirtualAxis]:
+        """A knob that unrolls, vectorizes, binds axes or attaches caches; option num_anchor (Any: axes)."""
+        return self._add(name, lambda: annotate_space(axes, policy, **options))
+
+    def define_knob(self, name: str, candidate: Sequence[Any]) -> None:  # Any: values of the template's
+        """A knob that takes one of some values."""
+        self._add(name, lambda: option_space(candidate))
+
+    def multi_filter(self, filter: Filter) -> None:
+        """Leave out the points for which `filter(config)` is false."""
+        self._filter, self._valid = filter, None
+
+    def add_flop(self, flop: float) -> None:
+        """Count operations that the template does."""
+        self.flop += float(getattr(flop, "value", flop))
+
+    def raise_error(self, msg: str) -> None:
+        """Refuse the configuration; the trial is over when the template returns."""
+        self.errors.append(msg)
+
+    def valid(self) -> bool:
+        """Whether the template raised no error."""
+        return not self.errors
+
+    def check(self) -> None:
+        """Raise the first error that the template raised."""
+        if self.errors:
+            raise InstantiationError(self.errors[0])
+
+    def _add(self, name: str, make: Callable[[], TransformSpace]) -> list[VirtualAxis]:
+        if name not in self.space_map:
+            space = make()
+            if not len(space):
+                raise TuningError(f"the knob {name!r} has no value to take: {space}", hint="widen its filter or policy")
+            self.space_map[name] = space
+            self.entity_map[name] = space[0]
+            self._valid = None
+        return [VirtualAxis(0, f"{name}.{i}") for i in range(self.space_map[name].num_output)]
+
+    @property
+    def dims(self) -> list[int]:
+        """How many values each knob has."""
+        return [len(space) for space in self.space_map.values()]
+
+    @property
+    def range_length(self) -> int:
+        """How many points there are, valid or not."""
+        return math.prod(self.dims)
+
+    def __len__(self) -> int:
+        return self.range_length if self._filter is None else len(self.valid_indices())
+
+    def is_index_valid(self, index: int) -> bool:
+        """Whether an index is in the range and passes the filter."""
+        if not 0 <= index < self.range_length:
+            return False
+        return self._filter is None or bool(self._filter(self._entity(index)))
+
+    def valid_indices(self) -> Ints:
+        """The indices of all valid points, ascending."""
+        if self._filter is None:
+            return np.arange(self.range_length)
+        if self._valid is None:
+            if self.range_length > _MOST_POINTS:
+                raise TuningError(
+                    f"multi_filter: {self.range_length} points are too many to ask about, at most {_MOST_POINTS} are",
+                    hint="filter single knobs: define_split(..., filter=)",
+                )
+            found = [i for i in range(self.range_length) if self._filter(self._entity(i))]
+            if not found:
+                raise TuningError("multi_filter leaves no point of the space")
+            self._valid = np.array(found, dtype=np.int64)
+        return self._valid
+
+    def sample_ints(self, count: int, rng: np.random.Generator) -> list[int]:
+        """Different valid indices at random, at most `count` (all there are, if fewer)."""
+        if self._filter is None and self.range_length > 4 * count:
+            found: dict[int, None] = {}
+            while len(found) < count:
+                found[int(rng.integers(self.range_length))] = None
+            return list(found)
+        every = self.valid_indices()
+        return [int(i) for i in rng.permutation(every)[:count]]
+
+    def get(self, index: int) -> ConfigEntity:
+        """The configuration of an index; TuningError where there is none."""
+        if not 0 <= index < self.range_length:
+            raise TuningError(f"there is no configuration {index}: the space has {self.range_length}")
+        made = self._entity(index)
+        if self._filter is not None and not self._filter(made):
+            raise TuningError(f"configuration {index} is not one of the space: {made}")
+        return made
+
+    def _entity(self, index: int) -> ConfigEntity:
+        point = knob2point(index, self.dims)
+        chosen = {name: space[at] for (name, space), at in zip(self.space_map.items(), point, strict=True)}
+        return ConfigEntity(int(index), self.code_hash, chosen)
+
+    def index_of(self, values: Mapping[str, Entity]) -> int:
+        """The index of these entities; TuningError names a knob that cannot take its value."""
+        point = []
+        for name, space in self.space_map.items():
+            if name not in values:
+                raise TuningError(f"the configuration has no knob {name!r}", hint=f"it has {', '.join(values)}")
+            wanted = _plain(values[name].to_json())
+            at = next((i for i, entity in enumerate(space) if _plain(entity.to_json()) == wanted), None)
+            if at is None:
+                raise TuningError(f"the knob {name!r} cannot be {values[name]}", hint=repr(space))
+            point.append(at)
+        return point2knob(point, self.dims)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entity_map)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.entity_map
+
+    def __getitem__(self, name: str) -> Any:  # Any: the entity, whose kind the template knows
+        if name not in self.entity_map:
+            raise TuningError(f"there is no knob {name!r}", hint=f"there are {', '.join(self.entity_map)}")
+        return self.entity_map[name]
+
+    def __repr__(self) -> str:
+        rows = (f"  {i:2d} {name}: {space}\n" for i, (name, space) in enumerate(self.space_map.items()))
+        return f"ConfigSpace (len={len(self)}, range_length={self.range_length}, space_map=\n{''.join(rows)})"
+
+
+def _plain(value: Any) -> Any:  # Any: JSON values
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def knob2point(index: int, dims: Sequence[int]) -> list[int]:
+    """The number of each knob's entity in an index."""
+    point = []
+    for size in dims:
+        point.append(int(index % size))
+        index //= size
+    return point
+
+
+def point2knob(point: Sequence[int], dims: Sequence[int]) -> int:
+    """The index of these numbers of entities."""
+    index = 0
+    for at, size in zip(reversed(point), reversed(dims), strict=True):
+        index = index * size + int(at)
+    return index
+
+
+class ConfigEntity(ConfigSpace):
+    """One configuration: a template that runs with it gets the entities instead of defining a space."""
+
+    def __init__(self, index: int, code_hash: str | None, entity_map: Mapping[str, Entity]) -> None:
+        super().__init__()
+        self.index, self.code_hash, self.entity_map = index, code_hash, dict(entity_map)
+
+    def _add(self, name: str, make: Callable[[], TransformSpace]) -> list[VirtualAxis]:
+        if name not in self.entity_map:
+            raise InstantiationError(
+                f"the configuration has no knob {name!r}, which the template defines",
+                hint="it was tuned with another version of the template; tune again",
+            )
+        entity = self.entity_map[name]
+        count = 0 if isinstance(entity, OtherOptionEntity) else len(entity.to_json())
+        return [VirtualAxis(0, f"{name}.{i}") for i in range(count)]
+
+    def __len__(self) -> int:
+        return 1
+
+    def get_flatten_feature(self) -> Ints:
+        """The configuration as float32 numbers."""
+        return np.array([number for e in self.entity_map.values() for number in _numbers(e)], dtype=np.float32)
+
+    def get_other_option(self) -> dict[str, Any]:
+        """The values of knobs that `define_knob` made (Any: the template's)."""
+        return {name: e.val for name, e in self.entity_map.items() if isinstance(e, OtherOptionEntity)}
+
+    def to_json_dict(self) -> dict[str, Any]:
+        """As a log has it (Any: JSON values)."""
+        entities = [[name, e.kind, e.to_json()] for name, e in self.entity_map.items()]
+        return {"index": int(self.index), "code_hash": self.code_hash, "entity": entities}
+
+    @staticmethod
+    def from_json_dict(json_dict: Mapping[str, Any]) -> ConfigEntity:
+        """What `to_json_dict` gave; TuningError for what is none."""
+        try:
+            rows = {str(name): KINDS[kind](_tuples(value)) for name, kind, value in json_dict["entity"]}
+            return ConfigEntity(int(json_dict["index"]), json_dict.get("code_hash"), rows)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise TuningError(f"no configuration of a log: {type(error).__name__} {error}") from None
+
+    def key(self) -> str:
+        """The entities as text: equal for equal configurations."""
+        return str([[name, e.kind, _plain(e.to_json())] for name, e in self.entity_map.items()])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConfigEntity) and self.index == other.index and self.key() == other.key()
+
+    def __hash__(self) -> int:
+        return hash((self.index, self.key()))
+
+    def __repr__(self) -> str:
+        return f"{[(name, e) for name, e in self.entity_map.items()]},{self.code_hash},{self.index}"
+
+
+def _tuples(value: Any) -> Any:  # Any: JSON values
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _numbers(entity: Entity) -> list[float]:
+    match entity:
+        case SplitEntity(size):
+            return [float(n) for n in size]
+        case ReorderEntity(perm):
+            return [float(n) for n in perm]
+        case AnnotateEntity(anns):
+            rows = np.eye(len(_ANNOTATION_NUMBERS))
+            return [float(x) for a in anns for x in (rows[_ANNOTATION_NUMBERS[a]] if isinstance(a, str) else [a])]
+        case OtherOptionEntity(value):
+            return [_number(value)]
+
+
+def _number(value: Any) -> float:  # Any: a knob's value
+    """A number for a knob's value; texts get one that stays the same from run to run."""
+    if isinstance(value, str):
+        return float(sum((i + 1) * b for i, b in enumerate(value.encode())) % 4093)
+    return float(value) if isinstance(value, bool | int | float | np.number) else float(len(str(value)))
+
+
+class FallbackConfigEntity(ConfigSpace):
+    """What a template gets where no record is found: it defines its space, and may state what to take."""
+
+    is_fallback = True
+
+    def fallback_split(self, name: str, constraints: Sequence[int]) -> None:
+        """Take for each part, from the innermost on, the largest factor up to its bound (-1: none)."""
+        left, sizes = self.products[name], []
+        for bound in reversed(constraints):
+            fitting = [f for f in get_factors(left) if bound == -1 or f <= bound]
+            if not fitting:
+                raise TuningError(f"the knob {name!r} has no split within {list(constraints)}")
+            sizes.append(fitting[-1])
+            left //= fitting[-1]
+        self.entity_map[name] = SplitEntity(tuple(reversed(sizes)))
+
+    def fallback_with_reference_log(self, ref_log: Sequence[Any]) -> None:
+        """Take the knobs of the record whose splits have most factors in common (Any: pairs of a log)."""
+        best, most = None, 0.0
+        for tuned, _ in ref_log:
+            score = sum(_in_common(n, tuned.config, name) for name, n in self.products.items())
+            if score > most:
+                best, most = tuned.config, score
+        if best is None:
+            return
+        for name in self.space_map:
+            if name in self.products:
+                self.fallback_split(name, [-1, *best[name].size[1:]])
+            else:
+                self.entity_map[name] = best[name]
+
+    def __setitem__(self, name: str, entity: Entity) -> None:
+        self.entity_map[name] = entity
+
+
+def _in_common(length: int, config: ConfigEntity, name: str) -> float:
+    own, entity = get_factors(length), config.entity_map.get(name)
+    if not isinstance(entity, SplitEntity):
+        return 0.0
+    other = get_factors(max(1, abs(math.prod(entity.size))))
+    return len(set(own) & set(other)) / len(own)

@@ -1,0 +1,246 @@
+"""Tasks: a template with its arguments and target, and the space that running it defines.
+
+In: a template's name, arguments (numbers, texts, tensors) and a target. Out: a `Task`, whose `config_space` is explored
+by tuners and whose `instantiate(config)` gives a schedule and its arguments. Invariant: a task is found again by its
+workload, (name, *arguments) with tensors as ("TENSOR", shape, dtype), in this process and in logs.
+Templates: `template` for functions that give (schedule, tensors); `topi_integration.py` for a compute and a schedule.
+Tasks of networks: `network.py`.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from armillary import te
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.task.flop import compute_flop
+from armillary.autotvm.task.space import ConfigEntity, ConfigSpace, FallbackConfigEntity
+from armillary.base.digest import blake2b
+from armillary.base.dispatch import DispatchContext, Workload
+from armillary.base.lazy import similar
+from armillary.driver.library import FunctionLibrary
+from armillary.driver.te_build import build
+from armillary.errors import ArmillaryError
+from armillary.target import Target, as_target
+from armillary.te.tensor import static_shape
+
+Instance = tuple[te.Schedule, list[te.Tensor]]
+TENSOR = "TENSOR"
+_CONFIG: contextvars.ContextVar[ConfigSpace | None] = contextvars.ContextVar("config", default=None)
+
+
+def get_config() -> ConfigSpace:
+    """The configuration that the running template is to use, or the space it is to define."""
+    found = _CONFIG.get()
+    if found is None:
+        raise TuningError("get_config() is for templates: no template is running", hint="@autotvm.template(name)")
+    return found
+
+
+@contextmanager
+def using_config(config: ConfigSpace) -> Iterator[None]:
+    """Let the templates that run inside use this configuration."""
+    token = _CONFIG.set(config)
+    try:
+        yield
+    finally:
+        _CONFIG.reset(token)
+
+
+def serialize_args(args: Sequence[Any]) -> tuple[Any, ...]:
+    """Arguments as plain values, hashable, tensors as ("TENSOR", shape, dtype)."""
+    return tuple(_plain(arg) for arg in args)
+
+
+def _plain(arg: Any) -> Any:  # Any: what templates take
+    if isinstance(arg, te.Tensor):
+        return (TENSOR, static_shape(arg), str(arg.dtype))
+    if isinstance(arg, list | tuple):
+        return tuple(_plain(a) for a in arg)
+    if isinstance(arg, bool | int | float | str) or arg is None:
+        return arg
+    if isinstance(arg, np.number):
+        return arg.item()
+    if hasattr(arg, "value") and isinstance(arg.value, bool | int | float | str):  # IntImm and the like
+        return arg.value
+    raise TuningError(
+        f"an argument of a task is {type(arg).__name__} {arg!r}", hint="numbers, texts, tensors, and lists of them"
+    )
+
+
+def deserialize_args(args: Sequence[Any]) -> list[Any]:
+    """Arguments for the template: placeholders for tensors."""
+    return [_argument(arg) for arg in args]
+
+
+def _argument(arg: Any) -> Any:  # Any: as in _plain
+    if isinstance(arg, list | tuple) and len(arg) == 3 and arg[0] == TENSOR:
+        return te.placeholder(tuple(arg[1]), arg[2], name="input")
+    return arg
+
+
+def args_to_workload(args: Sequence[Any], name: str = "") -> Workload:
+    """What a task of these arguments is found by."""
+    plain = serialize_args(args)
+    return (name, *plain) if name else plain
+
+
+class TaskTemplate:
+    """A named function that defines a space, or the schedule of a configuration."""
+
+    def __init__(self, name: str, make: Callable[..., Any], code: Callable[..., Any] | None = None) -> None:
+        self.name, self.make = name, make
+        self.code_hash = _code_hash(code or make)
+
+    def instantiate(self, args: Sequence[Any]) -> Any:  # Any: an Instance, or what the kind of the task builds
+        return self.make(*deserialize_args(args))
+
+    def library(self, task: Task, config: ConfigSpace) -> FunctionLibrary:
+        """The compiled function of a configuration."""
+        schedule, tensors = task.instantiate(config)
+        return build(schedule, tensors, task.target, name="main")
+
+    def reference(self, task: Task) -> FunctionLibrary:
+        """The same computation with plain loops, for this machine."""
+        _, tensors = task.instantiate(task.config_space.get(int(task.config_space.valid_indices()[0])))
+        outputs = [t.op for t in tensors if not isinstance(t.op, te.PlaceholderOp)]
+        return build(te.create_schedule(outputs), tensors, "llvm", name="main")
+
+
+def _code_hash(function: Callable[..., Any]) -> str | None:
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    digest = blake2b()
+    digest.update(code.co_code + repr(code.co_names).encode())
+    return digest.hexdigest()[:16]
+
+
+TASK_TABLE: dict[str, TaskTemplate] = {}
+
+
+def register_template(made: TaskTemplate) -> None:
+    """Make a template known by its name; a script may define it anew."""
+    TASK_TABLE[made.name] = made
+
+
+def find_template(name: str) -> TaskTemplate:
+    """The template of a name; TuningError names close ones."""
+    if name not in TASK_TABLE:
+        near = similar(name, list(TASK_TABLE), 1, 0.6)
+        hint = f"did you mean {near[0]!r}?" if near else "define it with @autotvm.template(name)"
+        raise TuningError(f"there is no template {name!r}", hint=hint)
+    return TASK_TABLE[name]
+
+
+def template(task_name: Any, func: Callable[..., Any] | None = None) -> Any:
+    """Decorator: a function (arguments) -> (schedule, [tensors]) becomes a template that can be tuned.
+
+    Called as it is, it uses the record of the current dispatch context, else its first configuration. Any: the name, or
+    as in Relay-era scripts the function itself.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        name = task_name if isinstance(task_name, str) else function.__name__
+        register_template(TaskTemplate(name, function))
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:  # Any: the template's own
+            if kwargs:
+                raise TuningError(f"template {name!r} takes positional arguments only, got {', '.join(kwargs)}=")
+            if _CONFIG.get() is not None:
+                return function(*args)
+            with using_config(recorded_config(args_to_workload(args, name))):
+                return function(*args)
+
+        return wrapper
+
+    if callable(task_name):
+        return decorate(task_name)
+    return decorate if func is None else decorate(func)
+
+
+def recorded_config(workload: Workload) -> ConfigSpace:
+    """The stored configuration for a workload on the current target; where there is none, one to fall back on."""
+    found = DispatchContext.current.query(Target.current() or as_target("llvm"), workload)
+    return FallbackConfigEntity() if found is None else found
+
+
+class Task:
+    """A tunable computation: template, arguments, target. `kwargs` is empty and kept for the form of logs."""
+
+    def __init__(self, name: str, args: Sequence[Any]) -> None:
+        self.name, self.args = name, serialize_args(args)
+        self.kwargs: dict[str, Any] = {}
+        self.config_space: ConfigSpace = ConfigSpace()
+        self.target: Target = as_target("llvm")
+        self.target_host: Target | None = None
+        self.flop = 0.0
+
+    @property
+    def workload(self) -> Workload:
+        """What records are found by."""
+        return (self.name, *self.args)
+
+    @property
+    def template(self) -> TaskTemplate:
+        return find_template(self.name)
+
+    def instantiate(self, config: ConfigSpace) -> Any:  # Any: as in TaskTemplate.instantiate
+        """Run the template with a configuration; an InstantiationError says what the template refuses."""
+        config.errors.clear()
+        config.flop = 0.0
+        with using_config(config), self.target:
+            made = self.template.instantiate(self.args)
+        config.check()
+        if isinstance(config, ConfigSpace) and not config.flop:
+            config.flop = self.flop
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"name": self.name, "args": self.args, "target": self.target, "target_host": self.target_host}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        made = create(state["name"], state["args"], state["target"], state["target_host"])
+        self.__dict__.update(made.__dict__)
+
+    def __repr__(self) -> str:
+        return f"Task(func_name={self.name}, args={self.args}, kwargs={self.kwargs}, workload={self.workload})"
+
+
+def create(task_name: Any, args: Sequence[Any], target: Any = None, target_host: Any = None) -> Task:
+    """The task of a template (Any: its name, or the function itself) for arguments on a target."""
+    name = task_name if isinstance(task_name, str) else task_name.__name__
+    where = as_target(target if target is not None else Target.current() or "llvm")
+    if target_host is not None:
+        where = Target(where, host=target_host)
+    made = Task(name, args)
+    made.target, made.target_host = where, where.host
+    space = made.config_space
+    space.code_hash = made.template.code_hash
+    with using_config(space), where:
+        instance = made.template.instantiate(made.args)
+    made.flop = space.flop or _flop_of(instance)
+    return made
+
+
+def _flop_of(instance: Any) -> float:  # Any: as in TaskTemplate.instantiate
+    schedule = instance[0] if isinstance(instance, tuple) else None
+    if not isinstance(schedule, te.Schedule):
+        raise TuningError("a template gives (schedule, tensors)", hint="return s, [A, B, C]")
+    return compute_flop(schedule)
+
+
+def config_of(task: Task, entity: ConfigEntity) -> ConfigEntity:
+    """The configuration of a record in today's space of its task; TuningError says what does not fit."""
+    index = task.config_space.index_of(entity.entity_map)
+    try:
+        return task.config_space.get(index)
+    except ArmillaryError as error:
+        raise TuningError(f"the record {entity} does not fit {task.name}: {error.message}") from None

@@ -1,0 +1,20 @@
+"""Tuners, and what watches them.
+
+In: a task and how to measure. Out: the best configuration and a log. Invariant: names are resolved on first use.
+Where to look next: `tuner.py` (the loop), one file per tuner, `callback.py`.
+"""
+
+from __future__ import annotations
+
+from armillary.base.lazy import lazy_names
+
+_HERE = "armillary.autotvm.tuner"
+_TABLE = {
+    "GATuner": f"{_HERE}.ga_tuner:GATuner",
+    "GridSearchTuner": f"{_HERE}.index_based_tuner:GridSearchTuner",
+    "RandomTuner": f"{_HERE}.index_based_tuner:RandomTuner",
+    "Tuner": f"{_HERE}.tuner:Tuner",
+    "callback": f"{_HERE}.callback",
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _TABLE)

@@ -1,0 +1,105 @@
+"""What watches a tuner: the log, the line of progress, a monitor.
+
+In: a tuner and the inputs and results of a batch. Out: lines of a log (`record.py`), a line on the screen. Invariant: a
+result is in the log before the next batch is built; the line of progress has the form of Relay-era scripts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import IO, Any
+
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
+from armillary.autotvm.record import LogFile, encode
+from armillary.autotvm.tuner.tuner import Tuner, check_prefix
+
+Inputs = Sequence[MeasureInput]
+Results = Sequence[MeasureResult]
+Callback = Callable[[Tuner, Inputs, Results], None]
+
+
+def log_to_file(file_out: str | os.PathLike[str] | IO[str], protocol: str = "json", *, fsync: bool = True) -> Callback:
+    """A callback that adds every result to a log: a path (safe against kills, full disks, two writers) or a stream."""
+    if protocol != "json":
+        told = "reading a pickle runs the code in it" if protocol == "pickle" else "wanted json"
+        raise TuningError(f"log_to_file: protocol {protocol!r} is refused: {told}", hint='protocol="json"')
+    log = None if hasattr(file_out, "write") else LogFile(file_out, fsync=fsync)
+
+    def callback(_: Tuner, inputs: Inputs, results: Results) -> None:
+        lines = [encode(given, result) for given, result in zip(inputs, results, strict=True)]
+        if log is not None:
+            log.append(lines)
+            return
+        stream: Any = file_out  # Any: a stream, as it has no path
+        stream.write("".join(f"{line}\n" for line in lines))
+        stream.flush()
+
+    return callback
+
+
+class Monitor:
+    """Keeps operations per second and times of all trials."""
+
+    def __init__(self) -> None:
+        self.scores: list[float] = []
+        self.timestamps: list[float] = []
+
+    def __call__(self, tuner: Tuner, inputs: Inputs, results: Results) -> None:
+        for given, result in zip(inputs, results, strict=True):
+            self.scores.append(0.0 if result.error_no else given.task.flop / result.mean)
+            self.timestamps.append(result.timestamp)
+
+    def reset(self) -> None:
+        """Forget all trials."""
+        self.scores, self.timestamps = [], []
+
+    def trial_scores(self) -> list[float]:
+        """Operations per second of each trial, 0 for failures."""
+        return self.scores
+
+    def trial_timestamps(self) -> list[float]:
+        """When each trial ended."""
+        return self.timestamps
+
+
+class ProgressBar:
+    """The line of progress; a stream that is no terminal gets it whenever a task is done."""
+
+    def __init__(self, total: int, prefix: str, si_prefix: str, stream: IO[str] | None = None) -> None:
+        self.total, self.prefix, self.si_prefix = total, prefix, si_prefix
+        self.scale = check_prefix(si_prefix)
+        self.stream = stream
+        self.start, self.current, self.best, self.done = time.time(), 0.0, 0.0, 0
+        self._write("")
+
+    def __call__(self, tuner: Tuner, inputs: Inputs, results: Results) -> None:
+        for given, result in zip(inputs, results, strict=True):
+            if not result.error_no:
+                self.current = given.task.flop / result.mean
+        self.best, self.done = tuner.best_flops, tuner.trials
+        self._write("")
+
+    def line(self) -> str:
+        """The line as it stands."""
+        rates = f"{self.current / self.scale:7.2f}/{self.best / self.scale:7.2f} {self.si_prefix}FLOPS"
+        spent = f"{time.time() - self.start:.2f} s"
+        return f"\r{self.prefix} Current/Best: {rates} | Progress: ({self.done}/{self.total}) | {spent}"
+
+    def finish(self) -> None:
+        """The last state of the line."""
+        self._write(" Done.\n")
+
+    def _write(self, end: str) -> None:
+        stream = self.stream or sys.stdout
+        stream.write(self.line() + end)
+        stream.flush()
+
+
+def progress_bar(total: int, prefix: str = "", si_prefix: str = "G") -> ProgressBar:
+    """A callback that shows `Current/Best: … GFLOPS | Progress: (n/total) | … s Done.`"""
+    return ProgressBar(total, prefix, si_prefix)
+

@@ -1,0 +1,82 @@
+"""Tuners that need no results: in the order of the indices, or at random.
+
+In: a task, perhaps a range of indices. Out: each valid index of the range once. Invariant: both end when the range is
+used up; the random order is that of the seed.
+"""
+
+from __future__ import annotations
+
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.task.task import Task
+from armillary.autotvm.tuner.tuner import Tuner
+
+
+class _IndexTuner(Tuner):
+    def __init__(self, task: Task, range_idx: tuple[int, int] | None = None, *, seed: int = 0) -> None:
+        super().__init__(task, seed=seed)
+        last = self.space.range_length - 1
+        self.first, self.last = range_idx or (0, last)
+        if not 0 <= self.first <= self.last <= last:
+            raise TuningError(f"range_idx={range_idx}: wanted a range within 0 and {last}")
+        valid = self.space.valid_indices() if self.space.range_length <= 1 << 24 else None
+        self.order = range(self.first, self.last + 1) if valid is None else valid
+
+    def _is_in_range(self, index: int) -> bool:
+        return self.first <= index <= self.last
+
+
+class GridSearchTuner(_IndexTuner):
+    """In the order of the indices."""
+
+    def __init__(self, task: Task, range_idx: tuple[int, int] | None = None, *, seed: int = 0) -> None:
+        super().__init__(task, range_idx, seed=seed)
+        self._place = 0
+
+    def has_next(self) -> bool:
+        return self._next() is not None
+
+    def _next(self) -> int | None:
+        while self._place < len(self.order):
+            index = int(self.order[self._place])
+            if self._is_in_range(index) and index not in self.visited and self.space.is_index_valid(index):
+                return index
+            self._place += 1
+        return None
+
+    def propose(self, count: int) -> list[int]:
+        found: list[int] = []
+        while len(found) < count and (index := self._next()) is not None:
+            found.append(index)
+            self._place += 1
+        return found
+
+
+class RandomTuner(_IndexTuner):
+    """At random, without repetition: a random order of a list that is shuffled as it is used."""
+
+    def __init__(self, task: Task, range_idx: tuple[int, int] | None = None, *, seed: int = 0) -> None:
+        super().__init__(task, range_idx, seed=seed)
+        self._swapped: dict[int, int] = {}  # places of the order that hold another one's index
+        self._left = len(self.order)
+        self._ready: list[int] = []
+
+    def has_next(self) -> bool:
+        if not self._ready:
+            self._ready = self._draw(1)
+        return bool(self._ready)
+
+    def propose(self, count: int) -> list[int]:
+        found = [*self._ready, *self._draw(count - len(self._ready))]
+        self._ready = []
+        return found
+
+    def _draw(self, count: int) -> list[int]:
+        found: list[int] = []
+        while len(found) < count and self._left:
+            at = int(self.rng.integers(self._left))
+            self._left -= 1
+            index = int(self.order[self._swapped.get(at, at)])
+            self._swapped[at] = self._swapped.pop(self._left, self._left)
+            if self._is_in_range(index) and index not in self.visited and self.space.is_index_valid(index):
+                found.append(index)
+        return found

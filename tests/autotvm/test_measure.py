@@ -1,0 +1,77 @@
+"""Whatever a trial does, it costs itself: its number and text say what happened, and the next trial runs."""
+
+from __future__ import annotations
+
+import pytest
+import templates  # noqa: F401  (registers templates)
+
+from armillary import autotvm
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureInput, MeasureResult, create_measure_batch
+
+
+def measure(task: autotvm.Task, indices: list[int], seconds: float = 10) -> list[MeasureResult]:
+    runner = autotvm.LocalRunner(timeout=seconds, number=1, repeat=1, cooldown_interval=0)
+    builder = autotvm.LocalBuilder(timeout=seconds, n_parallel=1)
+    batch = create_measure_batch(task, autotvm.measure_option(builder, runner))
+    try:
+        inputs = [MeasureInput(task.target, task, task.config_space.get(i)) for i in indices]
+        return batch(inputs)
+    finally:
+        batch.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "told"),
+    [
+        ("refuses", MeasureErrorNo.INSTANTIATION_ERROR, "this is not what the template does"),
+        ("raises", MeasureErrorNo.INSTANTIATION_ERROR, "ValueError: a defect of the template"),
+        ("compiler dies", MeasureErrorNo.COMPILE_HOST, "while compiling, the process died of SIGSEGV"),
+        ("compiler hangs", MeasureErrorNo.BUILD_TIMEOUT, "compiling took longer than 1.5 s and was stopped"),
+        ("answers wrongly", MeasureErrorNo.WRONG_ANSWER, "in 1 of 32 elements; at (3,): 1000, wanted"),
+        ("crashes", MeasureErrorNo.RUNTIME_DEVICE, "the process died of SIGSEGV (signal 11)"),
+        ("hangs", MeasureErrorNo.RUN_TIMEOUT, "it ran longer than 1.5 s and was killed"),
+    ],
+)  # fmt: skip
+def test_a_failure_costs_one_trial_and_says_what_it_was(kind: str, error: MeasureErrorNo, told: str) -> None:
+    task = autotvm.task.create("test/faulty", (kind,), "llvm")
+    bad, good = measure(task, [1, 0], 1.5 if "hangs" in kind else 20)
+    assert (bad.error_no, bad.costs) == (error, ()) and told in bad.error
+    assert good.error_no == 0 and len(good.costs) == 1 and 0 < good.costs[0] < 1, good.error
+
+
+def test_of_three_or_more_repeats_the_extremes_are_left_out() -> None:
+    task = autotvm.task.create("test/matmul", (16, 16, 16, "float32"), "llvm")
+    runner = autotvm.LocalRunner(number=2, repeat=5, cooldown_interval=0, enable_cpu_cache_flush=True)
+    batch = create_measure_batch(task, autotvm.measure_option("local", runner))
+    (found,) = batch([MeasureInput(task.target, task, task.config_space.get(3))])
+    batch.close()
+    assert found.error_no == 0 and len(found.costs) == 3 and found.mean == pytest.approx(sum(found.costs) / 3)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float64"])
+def test_other_types_are_checked_too(dtype: str) -> None:
+    task = autotvm.task.create("test/matmul", (8, 8, 8, dtype), "llvm")
+    assert measure(task, [5])[0].error_no == 0
+
+
+def test_a_process_that_runs_trials_and_dies_is_started_again() -> None:
+    task = autotvm.task.create("test/matmul", (8, 8, 8, "float32"), "llvm")
+    runner = autotvm.LocalRunner(number=1, repeat=1, cooldown_interval=0)
+    batch = create_measure_batch(task, autotvm.measure_option("local", runner))
+    given = [MeasureInput(task.target, task, task.config_space.get(1))]
+    assert batch(given)[0].error_no == 0
+    assert runner._server is not None
+    runner._server.kill()
+    runner._server.wait()
+    assert batch(given)[0].error_no == 0
+    batch.close()
+
+
+def test_options_that_cannot_be_are_refused() -> None:
+    with pytest.raises(TuningError, match="timeout=0"):
+        autotvm.LocalRunner(timeout=0)
+    with pytest.raises(TuningError, match="unknown build_func 'gcc'"):
+        autotvm.LocalBuilder(build_func="gcc")
+    with pytest.raises(TuningError, match="unknown runner 'remote'"):
+        autotvm.measure_option(runner="remote")

@@ -1,0 +1,148 @@
+"""Logs hold whole lines whatever happens to the writer; damaged lines are told and left out; the best is found."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import templates
+
+import armillary
+from armillary import autotvm
+from armillary.autotvm import record
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureInput, MeasureResult, failed
+from armillary.errors import ArtifactError
+
+OLD = (
+    '{"input": ["llvm -keys=cpu -link-params=0 -mcpu=core-avx2", "test/matmul", [64, 64, 64, "float32"], {}], "config":'
+    ' {"index": 3, "code_hash": null, "entity": [["tile_y", "sp", [-1, 8]], ["tile_x", "sp", [-1, 1]]]}, "result":'
+    ' [[0.002], 0, 1.5, 1600000000.0], "version": 0.2, "tvm_version": "0.8.0"}'
+)
+
+
+def task(n: int = 64) -> autotvm.Task:
+    return autotvm.task.create("test/matmul", (n, n, n, "float32"), "llvm")
+
+
+def pair(index: int, seconds: float, n: int = 64) -> record.Pair:
+    of = task(n)
+    return MeasureInput(of.target, of, of.config_space.get(index)), MeasureResult((seconds,), 0, 1.0, 2.0)
+
+
+def test_a_line_says_what_a_reader_of_old_logs_wants_and_more() -> None:
+    line = json.loads(record.encode(*pair(3, 0.5)))
+    assert line["input"] == ["llvm -keys=cpu", "test/matmul", [64, 64, 64, "float32"], {}]
+    assert line["config"]["entity"] == [["tile_y", "sp", [-1, 8]], ["tile_x", "sp", [-1, 1]]]
+    assert line["result"] == [[0.5], 0, 1.0, 2.0] and line["version"] == 0.2
+    assert line["compiler"].startswith("armillary ") and line["isa"] and line["host"]
+
+
+def test_an_error_keeps_its_text() -> None:
+    given, _ = pair(1, 1.0)
+    line = record.encode(given, failed(MeasureErrorNo.RUN_TIMEOUT, "it ran too long", 3.0))
+    assert json.loads(line)["result"][:2] == [[1e9], 7]
+    found = record.decode(line)
+    assert found is not None and found[1].error == "it ran too long" and found[1].costs == ()
+
+
+def test_a_log_of_another_compiler_loads() -> None:
+    found = record.decode(OLD)
+    assert found is not None
+    given, result = found
+    assert given.task.workload == task().workload and given.config["tile_y"].size == (-1, 8)
+    assert result.costs == (0.002,) and given.target.mcpu == "core-avx2"
+    assert "mean other loops" in record.foreign_reason("conv2d_NCHWc.x86")
+
+
+def test_damaged_lines_are_told_by_number_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    good = record.encode(*pair(2, 0.1))
+    lines = ["# a comment", good, good[: len(good) // 2], "[1, 2]", '{"version": 0.3}', '{"v": 0.1, "i": []}', "", good]
+    with caplog.at_level(logging.WARNING, "autotvm"):
+        found = list(record.load_from_file(io.StringIO("\n".join(lines))))
+    assert len(found) == 2
+    told = [r.getMessage() for r in caplog.records]
+    assert [t.partition("line ")[2][0] for t in told] == ["3", "4", "5", "6"]
+    assert "no JSON" in told[0] and "version 0.1" in told[3]
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_tail_that_a_killed_writer_left_is_repaired(
+    tmp_path: Path, is_whole: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, good = tmp_path / "t.log", record.encode(*pair(2, 0.1))
+    log.write_text(f"{good}\n{good if is_whole else good[:40]}")
+    record.LogFile(log).append([good])
+    assert log.read_text().splitlines() == [good] * (3 if is_whole else 2)
+    assert ("40 bytes are cut off" in caplog.text) == (not is_whole)
+
+
+def test_a_full_disk_is_an_error_and_leaves_whole_lines(tmp_path: Path) -> None:
+    log, line = tmp_path / "t.log", record.encode(*pair(2, 0.1))
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * len(line), before[1]))  # no room for the second one
+    try:
+        with pytest.raises(ArtifactError, match="cannot write"):
+            record.LogFile(log).append([line, line, line])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert log.read_text() == f"{line}\n"
+    record.LogFile(log).append([line])
+    assert log.read_text() == f"{line}\n" * 2
+
+
+def test_two_writers_share_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "t.log"
+    code = (
+        "import sys; from armillary.autotvm.record import LogFile; log = LogFile(sys.argv[1], fsync=False)\n"
+        "for i in range(60): log.append(['{\"n\": %d, \"pad\": \"%s\"}' % (i, 'x' * 3000)])"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", code, str(log)]) for _ in range(2)]
+    assert [p.wait(60) for p in both] == [0, 0]
+    assert sorted(json.loads(line)["n"] for line in log.read_text().splitlines()) == sorted([*range(60)] * 2)
+
+
+def test_the_best_of_a_log_is_picked_and_applied(tmp_path: Path) -> None:
+    log, best = tmp_path / "t.log", tmp_path / "best.log"
+    slow, fast, small = pair(2, 0.5), pair(9, 0.1), pair(4, 0.3, 16)
+    wrong = (slow[0], failed(MeasureErrorNo.WRONG_ANSWER, "no", 1.0))
+    record.LogFile(log).append([record.encode(*p) for p in (slow, fast, small, wrong)])
+    assert record.pick_best(log, best) == 2
+    with autotvm.apply_history_best(str(best)) as context:
+        assert context.query(slow[0].target, task().workload) == fast[0].config
+        assert context.query(slow[0].target, task(16).workload) == small[0].config
+        with armillary.target.Target("llvm"):
+            s, _ = templates.matmul(64, 64, 64, "float32")
+    assert str(fast[0].config["tile_x"].size[-1]) in str(s)
+
+
+def test_a_missing_record_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    with autotvm.ApplyHistoryBest([]) as context:
+        for _ in range(3):
+            assert context.query(task().target, ("test/matmul", 1, 2)) is None
+    assert len([r for r in caplog.records if "no record for" in r.getMessage()]) == 1
+
+
+def test_records_of_other_vectors_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    line = json.loads(record.encode(*pair(2, 0.1)))
+    line["isa"] = "128x8"
+    assert list(record.load_from_file(io.StringIO(json.dumps(line)))) == []
+    assert "measured with vectors 128x8" in caplog.text
+
+
+def test_a_pickle_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TuningError, match="reading a pickle runs the code in it"):
+        autotvm.callback.log_to_file(str(tmp_path / "x"), protocol="pickle")
+
+
+def test_a_log_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TuningError, match="cannot read the log"):
+        autotvm.apply_history_best(str(tmp_path / "none.log"))

@@ -1,0 +1,134 @@
+"""Tuners measure each configuration once, stop where they should, repeat themselves by seed and go on from a log."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import templates  # noqa: F401  (registers templates)
+from analytic import by_formula
+
+from armillary import autotvm
+from armillary.autotvm import record
+from armillary.autotvm.tuner import GATuner, GridSearchTuner, RandomTuner
+
+TUNERS = [RandomTuner, GridSearchTuner, GATuner]
+
+
+def task(n: int = 64) -> autotvm.Task:
+    return autotvm.task.create("test/matmul", (n, n, n, "float32"), "llvm")
+
+
+def seconds(config: Any) -> float:
+    """Least at tiles of 16 x 8."""
+    y, x = config["tile_y"].size[-1], config["tile_x"].size[-1]
+    return float(1e-3 * (1 + abs(y - 16) / 16 + abs(x - 8) / 8))
+
+
+@pytest.mark.parametrize("kind", TUNERS)
+def test_every_configuration_is_measured_once_and_the_best_is_found(kind: Any) -> None:
+    option = by_formula(seconds)
+    tuner = kind(task())
+    tuner.tune(1000, option)
+    assert sorted(option["runner"].seen) == list(range(49)) and tuner.trials == 49
+    assert (tuner.best_config["tile_y"].size, tuner.best_config["tile_x"].size) == ((-1, 16), (-1, 8))
+    assert tuner.best_flops == pytest.approx(task().flop / 1e-3)
+
+
+@pytest.mark.parametrize("kind", TUNERS)
+def test_a_seed_repeats_itself_and_another_does_not(kind: Any) -> None:
+    orders = []
+    for seed in (1, 1, 2):
+        option = by_formula(seconds)
+        kind(task(), seed=seed).tune(20, option)
+        orders.append(option["runner"].seen)
+    assert orders[0] == orders[1] and (orders[0] != orders[2] or kind is GridSearchTuner)
+
+
+@pytest.mark.parametrize("kind", TUNERS)
+def test_a_tuner_goes_on_from_a_log(kind: Any, tmp_path: Path) -> None:
+    log = str(tmp_path / "t.log")
+    kind(task()).tune(20, by_formula(seconds), callbacks=[autotvm.callback.log_to_file(log, fsync=False)])
+    again, option = kind(task(), seed=5), by_formula(seconds)
+    assert again.resume(record.load_from_file(log)) == 20
+    again.tune(1000, option, callbacks=[autotvm.callback.log_to_file(log, fsync=False)])
+    indices = [given.config.index for given, _ in record.load_from_file(log)]
+    assert len(option["runner"].seen) == 29 and sorted(indices) == list(range(49))
+    assert again.best_config["tile_y"].size == (-1, 16)
+
+
+def test_early_stopping_counts_from_the_best() -> None:
+    tuner = GridSearchTuner(task())
+    tuner.tune(49, by_formula(lambda config: 1.0 if config.index else 0.5), early_stopping=8)
+    assert (tuner.best_iter, tuner.trials) == (1, 12)  # batches of four
+
+
+def test_a_deadline_ends_tuning() -> None:
+    tuner = GridSearchTuner(task())
+    tuner.deadline = time.monotonic() + 0.05
+    tuner.tune(49, by_formula(lambda config: time.sleep(0.01) or 1.0))
+    assert 4 <= tuner.trials < 49
+
+
+def test_the_line_of_progress_has_the_known_form(capsys: pytest.CaptureFixture[str]) -> None:
+    tuner = GridSearchTuner(task())
+    tuner.tune(8, by_formula(seconds), callbacks=[autotvm.callback.progress_bar(8, prefix="[Task  1/12] ")])
+    last = capsys.readouterr().out.split("\r")[-1]
+    form = r"\[Task  1/12\]  Current/Best: +\d+\.\d\d/ +\d+\.\d\d GFLOPS \| Progress: \(8/8\) \| \d+\.\d\d s Done\.\n"
+    assert re.fullmatch(form, last), last
+
+
+def test_failures_are_told_where_all_trials_fail(caplog: pytest.LogCaptureFixture) -> None:
+    broken = autotvm.task.create("test/faulty", ("refuses",), "llvm")
+    with caplog.at_level(logging.DEBUG, "autotvm"):
+        tuner = GridSearchTuner(broken, range_idx=(1, 1))
+        tuner.tune(1, autotvm.measure_option("local", autotvm.LocalRunner(cooldown_interval=0)))
+    text = caplog.text
+    assert "Could not find any valid schedule" in text and text.count("this is not what the template does") >= 2
+    (path,) = re.findall(r"all in (\S+)\)", text)
+    Path(path).unlink()
+
+
+def test_a_stream_can_be_the_log() -> None:
+    stream = io.StringIO()
+    RandomTuner(task()).tune(4, by_formula(seconds), callbacks=[autotvm.callback.log_to_file(stream)])
+    assert len(list(record.load_from_file(io.StringIO(stream.getvalue())))) == 4
+
+
+_KILLED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import templates
+from armillary import autotvm
+task = autotvm.task.create("test/matmul", (8, 8, 8, "float32"), "llvm")
+tuner = autotvm.tuner.RandomTuner(task)
+tuner.resume(autotvm.record.load_from_file(sys.argv[2])) if len(sys.argv) > 3 else None
+option = autotvm.measure_option(autotvm.LocalBuilder(n_parallel=1), autotvm.LocalRunner(number=1, repeat=1, cooldown_interval=0))
+tuner.tune(12, option, callbacks=[autotvm.callback.log_to_file(sys.argv[2])])
+"""  # noqa: E501
+
+
+def test_a_tuner_that_is_killed_goes_on_without_losing_or_repeating_a_trial(tmp_path: Path) -> None:
+    log = tmp_path / "t.log"
+    start = [sys.executable, "-c", _KILLED, str(Path(__file__).parent), str(log)]
+    first = subprocess.Popen(start)
+    limit = time.monotonic() + 60
+    while not (log.exists() and log.read_text().count("\n") >= 3):
+        assert first.poll() is None and time.monotonic() < limit
+        time.sleep(0.02)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    held = log.read_text()
+    assert 3 <= held.count("\n") < 12 and held.endswith("\n")
+    subprocess.run([*start, "resume"], check=True, timeout=120)
+    assert log.read_text().startswith(held)
+    indices = [given.config.index for given, _ in record.load_from_file(log)]
+    assert len(indices) == len(set(indices)) == 12
