@@ -18,7 +18,7 @@ from rich.table import Table
 
 from armillary.base.config import setting
 from armillary.cli._console import output
-from armillary.codegen.llvm_target import check_target
+from armillary.codegen.llvm.target import check_target
 from armillary.runtime.device import cl
 from armillary.target import CpuModel, as_target, cpu_model
 

@@ -14,12 +14,14 @@ from typing import Any
 
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, PhaseRow, VarRow
 from armillary.base.files import scratch_folder
-from armillary.codegen import base, c, llvm
-from armillary.codegen.cache import Cache, cache_key
-from armillary.codegen.llvm_target import VERSION, check_target, emit_assembly, machine_text, request
-from armillary.codegen.pool import compile_many
+from armillary.codegen import base
+from armillary.codegen.c import source as c
+from armillary.codegen.llvm import emit as llvm
+from armillary.codegen.llvm.target import VERSION, check_target, emit_assembly, machine_text, request
+from armillary.codegen.object.used_features import used_features
 from armillary.codegen.toolchain import compile_c, find_toolchain
-from armillary.codegen.used_features import used_features
+from armillary.codegen.workers.cache import Cache, cache_key
+from armillary.codegen.workers.pool import compile_many
 from armillary.errors import InternalError, TargetError, UnsupportedError
 from armillary.target.cpu import cpu_model, fast_math_flags, llvm_cpu, needed_features
 from armillary.target.target import Target, as_target, check_attributes

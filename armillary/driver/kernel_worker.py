@@ -3,7 +3,7 @@
 In: requests of `kernels.py`: name, text and cache key of a kernel, target, pass context. Out: the bytes of a
 `CompiledKernel`. Invariant: what is answered is what the asking process would have compiled, for the key says so: it is
 computed here anew, from this process's own sources, settings and CPU, and a request with another key is refused, as is
-everything that fails here. Framing and life of the process: `codegen/worker.py`.
+everything that fails here. Framing and life of the process: `codegen/workers/worker.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from armillary.codegen.worker import serve
+from armillary.codegen.workers.worker import serve
 from armillary.driver.graph_codegen import Kernel
 from armillary.driver.kernel_code import compile_kernel
 from armillary.driver.kernels import kernel_keys

@@ -24,9 +24,9 @@ from armillary.base.digest import blake2b
 from armillary.base.lazy import find
 from armillary.base.node import post_order
 from armillary.base.record import record
-from armillary.codegen.cache import Cache, cache_key, default_cache
-from armillary.codegen.llvm_target import machine_text
-from armillary.codegen.pool import CompileTimeoutError, Pool
+from armillary.codegen.llvm.target import machine_text
+from armillary.codegen.workers.cache import Cache, cache_key, default_cache
+from armillary.codegen.workers.pool import CompileTimeoutError, Pool
 from armillary.driver.graph_codegen import Kernel
 from armillary.errors import ExecutionError, InternalError
 from armillary.relay.expr import Call, Function

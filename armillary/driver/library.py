@@ -22,7 +22,7 @@ from armillary.artifact_package import WriteBehind, save_network
 from armillary.base.aligned import Deferred, aligned
 from armillary.base.files import check_writable, scratch_folder, write_atomic, written_atomically
 from armillary.base.lazy import LateModule, late
-from armillary.codegen.elf_append import head_for_blob
+from armillary.codegen.object.elf_append import head_for_blob
 from armillary.codegen.toolchain import compile_c, is_cross, link_shared
 from armillary.errors import ConfigError, ExecutionError, TargetError
 from armillary.target import Target
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 else:
     runtime = LateModule("armillary.runtime")  # who only exports runs nothing
 
-LoadedObjects = late("armillary.codegen.jit:LoadedObjects")
+LoadedObjects = late("armillary.codegen.object.jit:LoadedObjects")
 Array = np.ndarray[Any, Any]
 Compiler = Callable[..., Any] | str | Sequence[str] | None
 Weight = Array | Deferred

@@ -11,7 +11,7 @@ from typing import Any
 
 from armillary import te
 from armillary.codegen.build import build_functions
-from armillary.codegen.cache import default_cache
+from armillary.codegen.workers.cache import default_cache
 from armillary.driver.build import target_with_host
 from armillary.driver.library import FunctionLibrary
 from armillary.errors import TargetError, TypeMismatch, UnsupportedError

@@ -2,7 +2,7 @@
 
 In: a name. Out: its arity, meaning on numpy scalars or arrays (used by the interpreter and by constant folding), and
 whether it has side effects. Invariant: a Call whose name is not here does not verify; an emitter refuses with
-UnsupportedError a name that it has no rule for. Emitters: `codegen/llvm*.py`, `codegen/c.py`.
+UnsupportedError a name that it has no rule for. Emitters: `codegen/llvm*.py`, `codegen/c/source.py`.
 """
 
 from __future__ import annotations

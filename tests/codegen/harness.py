@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from armillary.codegen.build import CompiledModule, build_functions
-from armillary.codegen.cache import Cache, default_cache
-from armillary.codegen.jit import LoadedObjects
+from armillary.codegen.object.jit import LoadedObjects
+from armillary.codegen.workers.cache import Cache, default_cache
 from armillary.tir import stmt as S
 from armillary.tir.transform.split_phases import split_phases
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from armillary.codegen.elf_loader import ElfImage, NotLoadable, foreign_symbols
-from armillary.codegen.jit import LoadedObjects, _in_process
+from armillary.codegen.object.elf_loader import ElfImage, NotLoadable, foreign_symbols
+from armillary.codegen.object.jit import LoadedObjects, _in_process
 from armillary.codegen.toolchain import compile_c
 from armillary.errors import ExecutionError
 from armillary.target import Target

@@ -20,11 +20,11 @@ from test_statements import tile
 
 from armillary.base.config import setting
 from armillary.codegen.build import build_functions
-from armillary.codegen.cache import Cache, cache_key
-from armillary.codegen.jit import LoadedObjects
-from armillary.codegen.llvm_target import emit_object, request
-from armillary.codegen.pool import Pool, Worker
+from armillary.codegen.llvm.target import emit_object, request
+from armillary.codegen.object.jit import LoadedObjects
 from armillary.codegen.toolchain import find_toolchain, link_shared, zig_triple
+from armillary.codegen.workers.cache import Cache, cache_key
+from armillary.codegen.workers.pool import Pool, Worker
 from armillary.errors import ArtifactError, ExecutionError, InternalError, TargetError, UnsupportedError
 from armillary.target import Target
 
@@ -150,7 +150,8 @@ def test_malformed_ir_is_an_internal_error_in_a_worker_and_here() -> None:
 
 
 def test_no_worker_outlives_its_parent() -> None:
-    script = "from armillary.codegen.pool import *; w = Worker(); POOL.idle.append(w); print(w.process.pid, flush=True)"
+    script = "from armillary.codegen.workers.pool import *; w = Worker(); POOL.idle.append(w); "
+    script += "print(w.process.pid, flush=True)"
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=True)
     with pytest.raises(ProcessLookupError):

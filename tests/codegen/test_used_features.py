@@ -12,8 +12,8 @@ import pytest
 from harness import compiled
 
 from armillary.base.dtype import DType
-from armillary.codegen.llvm_target import emit_object
-from armillary.codegen.used_features import _aarch64, _sections, _Unknown, _x86, _x86_instruction, used_features
+from armillary.codegen.llvm.target import emit_object
+from armillary.codegen.object.used_features import _aarch64, _sections, _Unknown, _x86, _x86_instruction, used_features
 from armillary.target.cpu import needed_features
 from armillary.target.target import Target
 from armillary.tir import build as B

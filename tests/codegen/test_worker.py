@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from armillary.codegen.llvm_target import request
-from armillary.codegen.pool import Pool, Worker
+from armillary.codegen.llvm.target import request
+from armillary.codegen.workers.pool import Pool, Worker
 from armillary.target import Target
 
 ROOT = Path(__file__).resolve().parents[2]
 IDLE = """
 import sys
-from armillary.codegen import worker
+from armillary.codegen.workers import worker
 worker.IDLE_SECONDS = 0.1
 sys.exit(worker.main())
 """
@@ -60,7 +60,7 @@ def test_request_that_meets_a_worker_just_gone_goes_to_another() -> None:
 
 def test_worker_that_complains_at_length_still_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "talkative.py").write_text(
-        "import sys\nfrom armillary.codegen.worker import serve\n"
+        "import sys\nfrom armillary.codegen.workers.worker import serve\n"
         "def main():\n    sys.stderr.write('x' * 1_000_000)\n    return serve(lambda request: b'answer')\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from armillary.codegen import pool as pools
-from armillary.codegen.pool import CompileTimeoutError, Pool, Worker
+from armillary.codegen.workers import pool as pools
+from armillary.codegen.workers.pool import CompileTimeoutError, Pool, Worker
 from armillary.errors import ExecutionError, InternalError
 
 LIMIT = 2.0  # seconds: one, and what a busy machine adds
 ROOT = Path(__file__).resolve().parents[2]
 BUSY = """
 import ctypes, subprocess, sys, time
-from armillary.codegen.worker import serve
+from armillary.codegen.workers.worker import serve
 
 def answer(request):
     sys.stderr.write("working\\n")
@@ -42,7 +42,7 @@ def main():
 """
 PARENT = """
 import signal, sys
-from armillary.codegen.pool import Pool
+from armillary.codegen.workers.pool import Pool
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it may have been ignored
 list(Pool("busy").ask_all([{"how": sys.argv[1], "file": sys.argv[2]}] * 2, 2))
 """

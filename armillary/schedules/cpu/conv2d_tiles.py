@@ -5,7 +5,7 @@ Out: a copy of the data with its padding and so many channels of a pixel side by
 any stride, or the data itself where it lies so; then blocks of tiles of sums in a scratch buffer, from which what
 follows is computed while they are in the first cache. Groups of outputs are outermost: their weights stay near for all
 pixels, which ask for those of the next group. Invariant: the same integers as by vectors; what tiles compute beyond the
-image nobody reads. Costs: target/cost_tiles.py. The instructions: codegen/llvm_tiles.py. Few channels: conv2d_few.py.
+image nobody reads. Costs: target/cost_tiles.py. The instructions: codegen/llvm/amx.py. Few channels: conv2d_few.py.
 Products: dense_tiles.py.
 """
 

@@ -1,7 +1,7 @@
 """Transpositions by tiles in registers: read along one axis, written along another, both by vectors.
 
 In: a map that is contiguous in memory along `position` where it reads and along the last axis where it writes. Out: its
-loops over tiles; a tile is a local stage that is written by columns and read by rows (codegen/llvm_columns.py).
+loops over tiles; a tile is a local stage, written by columns and read by rows (codegen/llvm/register_transpose.py).
 Invariant: a tile is one vector of the last axis times a stretch of the other; where the axes do not end with a tile,
 the loops over tiles stay loops that loop-partition cuts. Users: the default schedule, rows_short.py.
 """

@@ -4,7 +4,7 @@ In: lanes to write instructions for, and names of values. Out: the name of the r
 to a quarter of a turn in float64, in three steps of which the first two are exact without fused multiply-adds (Cody and
 Waite), and polynomials give the functions there; larger angles, infinities and NaN go to libm. The inverse functions
 halve their range by asin x = pi / 2 - 2 asin sqrt((1 - x) / 2) and atan x = pi / 2 - atan(1 / x). Invariant: errors are
-at most 3 ulp (`tests/codegen/test_numerics.py`). Polynomials are made as those of llvm_math.py.
+at most 3 ulp (`tests/codegen/test_numerics.py`). Polynomials are made as those of llvm/math.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from armillary.codegen.llvm_float_lanes import FloatLanes
+from armillary.codegen.llvm.float_lanes import FloatLanes
 
 MOST = 1e6  # multiples of a quarter turn below it have 20 bits, and times a third of pi / 2 fit 53
 _PI_2 = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)  # pi / 2 in parts, the first two of 33 bits
@@ -128,7 +128,7 @@ def _atan2(k: FloatLanes, y: str, x: str) -> str:
     return k.select(is_nan, float("nan"), k.copysign(angle, y))
 
 
-RULES: dict[str, Callable[..., str]] = {  # as in llvm_math.py
+RULES: dict[str, Callable[..., str]] = {  # as in llvm/math.py
     "sin": partial(_sine, 0), "cos": partial(_sine, 1), "tan": _tan, "asin": _asin, "acos": _acos, "atan": _atan,
     "atan2": _atan2,
 }  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import llvmlite.binding as llvm
 
-from armillary.codegen import machine
+from armillary.codegen.llvm import machine
 from armillary.target.cpu import llvm_cpu
 from armillary.target.target import Target
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import flat_index, refuse
-from armillary.codegen.llvm_columns import row_part
-from armillary.codegen.llvm_index import Linear, address, linear
-from armillary.codegen.llvm_lanes import lane_pattern
-from armillary.codegen.llvm_registers import elements
-from armillary.codegen.llvm_state import EXPR_RULES, ROOM, Emitter, RegisterFile
-from armillary.codegen.llvm_streams import NOTE as STREAMED
-from armillary.codegen.llvm_streams import is_lines
-from armillary.codegen.llvm_types import memory_element, register_element, register_type, suffix, vector
+from armillary.codegen.llvm.index import Linear, address, linear
+from armillary.codegen.llvm.lanes import lane_pattern
+from armillary.codegen.llvm.nontemporal import NOTE as STREAMED
+from armillary.codegen.llvm.nontemporal import is_lines
+from armillary.codegen.llvm.register_transpose import row_part
+from armillary.codegen.llvm.registers import elements
+from armillary.codegen.llvm.state import EXPR_RULES, ROOM, Emitter, RegisterFile
+from armillary.codegen.llvm.types import memory_element, register_element, register_type, suffix, vector
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 

@@ -3,7 +3,7 @@
 In: the body of a phase. Out: for each buffer that qualifies, the lanes of one register. Invariant: a chosen buffer
 has a small constant extent and every access to it is at an index known once UNROLLED loops are expanded, a scalar or
 a unit-stride Ramp that stays inside one register; or it is a tile that is written by columns and read by rows
-(llvm_columns.py). The rest lives on the stack.
+(register_transpose.py). The rest lives on the stack.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from armillary.base.node import Node, children, post_order
 from armillary.codegen.base import flat_index
-from armillary.codegen.llvm_columns import Access, column_shape
+from armillary.codegen.llvm.register_transpose import Access, column_shape
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 

@@ -2,14 +2,15 @@
 
 In: a name of `OWN`, a number of lanes, and the processor. Out: the text of an LLVM function, which is
 inlined where it is called. Invariant: lanes that a function does not know itself (`FAR`) go to libm, all lanes of the
-vector one by one, in a function that is not inlined. The functions: llvm_math.py, llvm_trig.py.
+vector one by one, in a function that is not inlined. The functions: llvm/math.py, llvm/trig.py.
 """
 
 from __future__ import annotations
 
-from armillary.codegen import llvm_math, llvm_trig
-from armillary.codegen.llvm_builder import Builder
-from armillary.codegen.llvm_float_lanes import FloatLanes
+from armillary.codegen.llvm import math as llvm_math
+from armillary.codegen.llvm import trig as llvm_trig
+from armillary.codegen.llvm.builder import Builder
+from armillary.codegen.llvm.float_lanes import FloatLanes
 from armillary.target.cpu import CpuModel
 
 _RULES = llvm_math.RULES | llvm_trig.RULES

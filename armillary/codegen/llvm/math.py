@@ -4,7 +4,7 @@ In: lanes to write instructions for, and names of values. Out: the name of the r
 tables or branches. Errors measured over the whole range against float64: at most 3 ulp, fmod is exact
 (`tests/codegen/test_numerics.py`); normcdf is a rational function with an absolute error of at most 1.6e-7, which is
 what x * normcdf(x) needs; infinities, NaN, zeros and subnormals as those of C. Polynomials are minimax fits (weighted
-least squares with reweighting, in float64) on the reduced ranges named below. As functions: llvm_own.py.
+least squares with reweighting, in float64) on the reduced ranges named below. As functions: float_functions.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from armillary.codegen.llvm_float_lanes import FloatLanes
+from armillary.codegen.llvm.float_lanes import FloatLanes
 from armillary.tir.intrinsics import FLUSHED_BELOW
 
 # e**r = 1 + r + r**2 * P(r), |r| <= ln(2)/2

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from armillary.codegen.elf_loader import ElfImage, NotLoadable, foreign_symbols
+from armillary.codegen.object.elf_loader import ElfImage, NotLoadable, foreign_symbols
 from armillary.errors import ExecutionError
 
 
@@ -53,8 +53,8 @@ def _llvm_image(objects: Sequence[bytes]) -> _Image:
     return image
 
 
-def _llvm_module() -> Any:  # Any: the module armillary.codegen.jit_llvm, loaded late because it loads LLVM
-    return importlib.import_module("armillary.codegen.jit_llvm")
+def _llvm_module() -> Any:  # Any: the module armillary.codegen.object.jit_llvm, loaded late because it loads LLVM
+    return importlib.import_module("armillary.codegen.object.jit_llvm")
 
 
 def _in_process(name: str) -> int:

@@ -3,8 +3,8 @@
 In: a `PhasedFunction` and a CPU model. Out: the text of a module with one exported function per phase,
 `<name>__p<k>`, and one per symbolic extent. Each phase is an exported wrapper that reads the argument array and an
 internal body whose pointer arguments are `noalias`. Invariant: output is deterministic; loops marked UNROLLED are
-expanded here; local buffers chosen by `llvm_registers` become SSA values with phi nodes. Expressions: `llvm_expr.py`;
-machine code: `llvm_target.py`.
+expanded here; local buffers chosen by `registers` become SSA values with phi nodes. Expressions: `llvm/expr.py`;
+machine code: `llvm/target.py`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, phase_symbol, refuse
-from armillary.codegen.llvm_calls import call
-from armillary.codegen.llvm_expr import cast
-from armillary.codegen.llvm_index import linear, sum_of
-from armillary.codegen.llvm_memory import store
-from armillary.codegen.llvm_registers import Shape, elements, is_unrolled, register_plan
-from armillary.codegen.llvm_state import ROOM, Emitter, RegisterFile
-from armillary.codegen.llvm_streams import NOTES, choose, fence, streamed_outputs
-from armillary.codegen.llvm_subnormals import DECLARATIONS as MODES
-from armillary.codegen.llvm_subnormals import around, flushes
-from armillary.codegen.llvm_tiles import framed
-from armillary.codegen.llvm_types import memory_element, register_type, vector
+from armillary.codegen.llvm.amx import framed
+from armillary.codegen.llvm.calls import call
+from armillary.codegen.llvm.expr import cast
+from armillary.codegen.llvm.index import linear, sum_of
+from armillary.codegen.llvm.memory import store
+from armillary.codegen.llvm.nontemporal import NOTES, choose, fence, streamed_outputs
+from armillary.codegen.llvm.registers import Shape, elements, is_unrolled, register_plan
+from armillary.codegen.llvm.state import ROOM, Emitter, RegisterFile
+from armillary.codegen.llvm.subnormals import DECLARATIONS as MODES
+from armillary.codegen.llvm.subnormals import around, flushes
+from armillary.codegen.llvm.types import memory_element, register_type, vector
 from armillary.target.cpu import CpuModel
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

@@ -18,22 +18,22 @@ from typing import Any
 
 import llvmlite
 
-from armillary.codegen.pool import Request
+from armillary.codegen.workers.pool import Request
 from armillary.errors import InternalError, TargetError
 from armillary.target.cpu import LlvmCpu, architecture, cpu_model, is_native, llvm_cpu
 from armillary.target.cpu_table import OTHER, TABLES
 from armillary.target.target import Target, as_target
 
 VERSION = f"llvmlite-{llvmlite.__version__}"
-_ROOT = str(Path(__file__).resolve().parents[2])
+_ROOT = str(Path(__file__).resolve().parents[3])
 _PROBE = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from armillary.codegen.machine import compile_ir; "
+    "import sys; sys.path.insert(0, sys.argv[1]); from armillary.codegen.llvm.machine import compile_ir; "
     "compile_ir('', *sys.argv[2:5])"
 )
 
 
-def _machine() -> Any:  # Any: the module armillary.codegen.machine, loaded late because it loads LLVM (50 MB)
-    return importlib.import_module("armillary.codegen.machine")
+def _machine() -> Any:  # Any: the module armillary.codegen.llvm.machine, loaded late because it loads LLVM (50 MB)
+    return importlib.import_module("armillary.codegen.llvm.machine")
 
 
 def machine_text(target: Target) -> str:

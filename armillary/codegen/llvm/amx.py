@@ -10,8 +10,8 @@ phase. The process must have asked the system for them: packages whose code uses
 from __future__ import annotations
 
 from armillary.codegen.base import flat_index, refuse
-from armillary.codegen.llvm_index import address, linear
-from armillary.codegen.llvm_state import Emitter
+from armillary.codegen.llvm.index import address, linear
+from armillary.codegen.llvm.state import Emitter
 from armillary.target.cpu import BYTE_TILES, HALF_TILES, TILES
 from armillary.tir import expr as E
 

@@ -11,8 +11,11 @@ from collections.abc import Callable
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import LIBM, flat_index, refuse
-from armillary.codegen.llvm_dots import dot_bytes
-from armillary.codegen.llvm_expr import (
+from armillary.codegen.llvm.amx import tile_dot, tile_dot_halves, tile_load, tile_store, tile_zero
+from armillary.codegen.llvm.bfloat16_dots import dot_halves
+from armillary.codegen.llvm.byte_dots import dot_bytes
+from armillary.codegen.llvm.dot_operands import word
+from armillary.codegen.llvm.expr import (
     FLOAT32,
     binary,
     cast,
@@ -22,12 +25,10 @@ from armillary.codegen.llvm_expr import (
     select,
     truncated,
 )
-from armillary.codegen.llvm_half_dots import dot_halves
-from armillary.codegen.llvm_index import address, linear
-from armillary.codegen.llvm_own import OWN, own_function, own_symbol
-from armillary.codegen.llvm_state import EXPR_RULES, Emitter
-from armillary.codegen.llvm_tiles import tile_dot, tile_dot_halves, tile_load, tile_store, tile_zero
-from armillary.codegen.llvm_types import (
+from armillary.codegen.llvm.float_functions import OWN, own_function, own_symbol
+from armillary.codegen.llvm.index import address, linear
+from armillary.codegen.llvm.state import EXPR_RULES, Emitter
+from armillary.codegen.llvm.types import (
     float_constant,
     int_constant,
     is_raw,
@@ -37,7 +38,6 @@ from armillary.codegen.llvm_types import (
     suffix,
     vector,
 )
-from armillary.codegen.llvm_words import word
 from armillary.tir import expr as E
 from armillary.tir.analysis import evaluated_by_both, is_unsafe
 

@@ -1,15 +1,15 @@
 """Instructions on vectors of one float type, for the functions that we write ourselves.
 
 In: a builder, a number of lanes, and whether the processor multiplies by powers of two in one instruction. Out: names
-of values. Invariant: nothing is reassociated, and only `fma` may be fused. Users: llvm_math.py, llvm_trig.py.
+of values. Invariant: nothing is reassociated, and only `fma` may be fused. Users: llvm/math.py, llvm/trig.py.
 """
 
 from __future__ import annotations
 
 import struct
 
-from armillary.codegen.llvm_builder import Builder
-from armillary.codegen.llvm_types import splat, vector
+from armillary.codegen.llvm.builder import Builder
+from armillary.codegen.llvm.types import splat, vector
 
 _AVX512 = {16: ("512", "i16", ", i32 4"), 8: ("256", "i8", ""), 4: ("128", "i8", "")}  # lanes: bits, mask, rounding
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import Touched
-from armillary.codegen.llvm_index import Linear
-from armillary.codegen.llvm_state import Emitter
+from armillary.codegen.llvm.index import Linear
+from armillary.codegen.llvm.state import Emitter
 from armillary.target.cost import outgrows_caches
 from armillary.target.cpu import CpuModel
 from armillary.tir import expr as E

@@ -2,18 +2,18 @@
 
 In: the calls `four_bytes` and `two_halves` (tir/intrinsics.py). Out: IR. Invariant: the first part is lowest; where the
 parts lie side by side a word is one load, and lanes of words that do so are one load together. Products of such words:
-llvm_dots.py, llvm_half_dots.py.
+byte_dots.py, bfloat16_dots.py.
 """
 
 from __future__ import annotations
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import flat_index
-from armillary.codegen.llvm_index import Linear, address, linear
-from armillary.codegen.llvm_lanes import lane_pattern
-from armillary.codegen.llvm_memory import shuffle
-from armillary.codegen.llvm_state import Emitter
-from armillary.codegen.llvm_types import register_type
+from armillary.codegen.llvm.index import Linear, address, linear
+from armillary.codegen.llvm.lanes import lane_pattern
+from armillary.codegen.llvm.memory import shuffle
+from armillary.codegen.llvm.state import Emitter
+from armillary.codegen.llvm.types import register_type
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 

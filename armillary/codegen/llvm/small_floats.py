@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from armillary.base.dtype import DType
-from armillary.codegen.llvm_builder import Builder
-from armillary.codegen.llvm_types import splat, vector
+from armillary.codegen.llvm.builder import Builder
+from armillary.codegen.llvm.types import splat, vector
 from armillary.errors import UnsupportedError
 
 

@@ -2,7 +2,7 @@
 
 In: a `PhasedFunction`. Out: the text of one translation unit that needs only <stdint.h>, <math.h> and <string.h>,
 with one function per phase and per symbolic extent (the kernel ABI of `docs/architecture.md`). Invariant: vector
-statements become short loops over lanes that compilers vectorise; output is deterministic. Expressions: `c_expr.py`;
+statements become short loops over lanes that compilers vectorise; output is deterministic. Expressions: `c/expr.py`;
 compiling: `toolchain.py`.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from armillary.base.node import post_order
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, flat_index, phase_symbol, refuse
-from armillary.codegen.c_expr import CALLS, HELPERS, ExprEmitter, c_type, is_short, memory_type
+from armillary.codegen.c.expr import CALLS, HELPERS, ExprEmitter, c_type, is_short, memory_type
 from armillary.text.writer import Names, Writer
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

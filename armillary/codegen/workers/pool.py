@@ -1,7 +1,7 @@
 """Parallel compilation in worker processes (LLVM behind llvmlite holds one lock per process, so threads do not help).
 
 In: many requests. Out: their answers. Invariant: workers start on first use, are reused, and end with this process
-(`watch.py`) or after some idle seconds. A worker that dies makes the call fail with its exit status, one that takes
+(`orphans.py`) or after some idle seconds. A worker that dies makes the call fail with its exit status, one that takes
 longer than ARMILLARY_COMPILE_TIMEOUT is ended; the next call starts a new one. Whoever stops waiting for answers (an
 error, Ctrl-C) ends the workers that compute them. `compile_many` turns LLVM IR into objects: with one job, or one
 request, in this process, unless told not to. The other side: `worker.py`. Whole kernels: `driver/kernel_worker.py`.
@@ -29,17 +29,17 @@ from typing import Any
 
 from armillary.base.config import setting
 from armillary.base.record import record
-from armillary.codegen.wire import LENGTH, REPLY
+from armillary.codegen.workers.framing import LENGTH, REPLY
 from armillary.errors import ExecutionError, InternalError
 
-_ROOT = str(Path(__file__).resolve().parents[2])
+_ROOT = str(Path(__file__).resolve().parents[3])
 _START = (
-    "import sys; sys.path.insert(0, {root!r}); from armillary.codegen.watch import end_with_parent; "
+    "import sys; sys.path.insert(0, {root!r}); from armillary.codegen.workers.orphans import end_with_parent; "
     "end_with_parent({parent}); from {module} import main; sys.exit(main())"
 )
 _PATIENCE = 0.4  # seconds for a worker that is told to end
 _FEWER = "ARMILLARY_COMPILE_JOBS=1 compiles one kernel at a time"
-_COMPILER = "armillary.codegen.worker"
+_COMPILER = "armillary.codegen.workers.worker"
 
 
 @record(slots=True)
@@ -344,7 +344,7 @@ def compile_many(requests: Sequence[Request], jobs: int | None = None) -> list[b
         return POOL.compile_many(requests, count)
     if not requests:
         return []
-    compile_ir = importlib.import_module("armillary.codegen.machine").compile_ir
+    compile_ir = importlib.import_module("armillary.codegen.llvm.machine").compile_ir
     try:
         return [compile_ir(**dataclasses.asdict(request)) for request in requests]
     except ValueError as error:

@@ -16,8 +16,8 @@ from typing import Any
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import Range, RangeOf, refuse
-from armillary.codegen.llvm_builder import Builder
-from armillary.codegen.llvm_types import is_raw, register_type
+from armillary.codegen.llvm.builder import Builder
+from armillary.codegen.llvm.types import is_raw, register_type
 from armillary.target.cpu import CpuModel
 from armillary.tir import expr as E
 from armillary.tir import stmt as S

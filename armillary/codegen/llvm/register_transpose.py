@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from armillary.base.dtype import DType
-from armillary.codegen.llvm_state import Emitter
-from armillary.codegen.llvm_types import register_type
+from armillary.codegen.llvm.state import Emitter
+from armillary.codegen.llvm.types import register_type
 from armillary.tir import expr as E
 
 Access = tuple[bool, E.Expr]  # is a store; the flat index

@@ -1,7 +1,7 @@
 """A compile worker: a process that answers requests until its input ends.
 
 In: on stdin, requests: 8 bytes of length, then JSON. Out: on stdout, replies: one byte (0 fine, 1 refused), 8 bytes of
-length, then the answer or the reason. Invariant: ends when the pipe closes (while it computes: `watch.py`), and after
+length, then the answer or the reason. Invariant: ends when the pipe closes (while it computes: `orphans.py`), and after
 IDLE_SECONDS without a request, so that its 100 MB do not stay while networks run. Here `main` turns LLVM IR
 (`pool.Request`) into objects, and nothing but llvmlite is imported; `driver/kernel_worker.py` is the other kind of
 worker. The other side: `pool.py`.
@@ -16,8 +16,8 @@ import select
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from armillary.codegen.machine import compile_ir
-from armillary.codegen.wire import IDLE_SECONDS, LENGTH, REPLY
+from armillary.codegen.llvm.machine import compile_ir
+from armillary.codegen.workers.framing import IDLE_SECONDS, LENGTH, REPLY
 
 Answer = Callable[[dict[str, Any]], bytes]  # Any: JSON; raises ValueError with the reason for a refusal
 

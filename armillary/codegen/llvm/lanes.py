@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from armillary.codegen.llvm_index import Linear, linear
-from armillary.codegen.llvm_state import Emitter
+from armillary.codegen.llvm.index import Linear, linear
+from armillary.codegen.llvm.state import Emitter
 from armillary.tir import expr as E
 
 Pattern = tuple[Linear, list[int]]

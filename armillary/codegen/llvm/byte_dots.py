@@ -1,6 +1,6 @@
 """Dot products of two words of four bytes added to an int32, in LLVM IR.
 
-In: the calls `dot_bytes` (tir/intrinsics.py), and sums with one of them as a side; words: llvm_words.py. Out: IR.
+In: the calls `dot_bytes` (tir/intrinsics.py), and sums with one of them as a side; words: dot_operands.py. Out: IR.
 Invariant: exact, wrapping like int32, whatever the processor has. With instructions for it (VNNI, dotprod, i8mm) a
 dot product with its addition is one of them where they take these signs; other signs cost a second one, because one
 side is moved by 128 (schedules pack their operands so that this is not needed: `CpuModel.dot_signs`). Without them x86
@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from armillary.base.dtype import DType
-from armillary.codegen.llvm_memory import shuffle
-from armillary.codegen.llvm_state import Emitter
-from armillary.codegen.llvm_types import int_constant, register_type, splat, vector
+from armillary.codegen.llvm.memory import shuffle
+from armillary.codegen.llvm.state import Emitter
+from armillary.codegen.llvm.types import int_constant, register_type, splat, vector
 from armillary.tir import expr as E
 
 FLIP = 0x80808080  # the sign bits of four bytes

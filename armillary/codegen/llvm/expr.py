@@ -2,7 +2,7 @@
 
 In: expression nodes. Out: names of values, through the table `EXPR_RULES`. Invariant: integers wrap; Min and Max of
 floats give NaN if either side is; division by zero and by -1 does not trap (x / 0 is 0); the only fast-math freedom
-is fused multiply-add. Calls: `llvm_calls.py`. Loads: `llvm_memory.py`.
+is fused multiply-add. Calls: `llvm/calls.py`. Loads: `llvm/memory.py`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import refuse
-from armillary.codegen.llvm_dots import added_dot, is_dot
-from armillary.codegen.llvm_half_dots import added_half_dot, is_half_dot
-from armillary.codegen.llvm_memory import shuffle, splat
-from armillary.codegen.llvm_soft import decode, encode, odd_float32
-from armillary.codegen.llvm_state import EXPR_RULES, Emitter
-from armillary.codegen.llvm_types import float_constant, int_constant, is_raw, register_type, suffix, vector
+from armillary.codegen.llvm.bfloat16_dots import added_half_dot, is_half_dot
+from armillary.codegen.llvm.byte_dots import added_dot, is_dot
+from armillary.codegen.llvm.memory import shuffle, splat
+from armillary.codegen.llvm.small_floats import decode, encode, odd_float32
+from armillary.codegen.llvm.state import EXPR_RULES, Emitter
+from armillary.codegen.llvm.types import float_constant, int_constant, is_raw, register_type, suffix, vector
 from armillary.tir import expr as E
 
 FLOAT32 = DType("float32")

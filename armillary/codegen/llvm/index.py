@@ -13,8 +13,8 @@ from typing import Any
 
 from armillary.base.node import Node
 from armillary.codegen.base import refuse
-from armillary.codegen.llvm_state import Emitter
-from armillary.codegen.llvm_types import memory_element
+from armillary.codegen.llvm.state import Emitter
+from armillary.codegen.llvm.types import memory_element
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 

@@ -1,0 +1,1 @@
+"""Split functions to C11 source: `source` writes functions and statements, `expr` expressions."""
