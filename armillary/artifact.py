@@ -61,8 +61,20 @@ class PhaseRow:
 
 
 @record(slots=True)
+class ExternalRow:
+    """Who computes an offloaded function: the library's kind, the source it is given; its last inputs are constants."""
+
+    kind: str
+    source: str
+    constants: int = 0
+
+
+@record(slots=True)
 class FunctionRow:
-    """How to call one compiled function; `asserts[k - 1]` is the message of return code k."""
+    """How to call one compiled function; `asserts[k - 1]` is the message of return code k.
+
+    An offloaded function has no phases but `external`.
+    """
 
     name: str
     args: tuple[ArgRow, ...]
@@ -71,6 +83,7 @@ class FunctionRow:
     workspace: int = 0
     thread_workspace: int = 0
     asserts: tuple[str, ...] = ()
+    external: ExternalRow | None = None
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -110,6 +123,8 @@ class Descriptor:
 
 
 def _function_to_json(row: FunctionRow) -> dict[str, object]:
+    found = row.external
+    more = {"external": {"kind": found.kind, "constants": found.constants, "source": found.source}} if found else {}
     return {
         "args": [{"name": a.name, "shape": list(a.shape), "dtype": str(a.dtype), "role": a.role} for a in row.args],
         "vars": [{"name": v.name, "dtype": str(v.dtype)} for v in row.vars],
@@ -120,6 +135,7 @@ def _function_to_json(row: FunctionRow) -> dict[str, object]:
             {"symbol": p.symbol, "extent": p.extent if isinstance(p.extent, int) else {"symbol": p.extent}}
             for p in row.phases
         ],
+        **more,
     }
 
 
@@ -135,7 +151,13 @@ def _read_function(name: str, reader: Reader) -> FunctionRow:
         workspace=reader.get("workspace").integer(0, MAX_BYTES),
         thread_workspace=reader.get("thread_workspace").integer(0, MAX_BYTES),
         asserts=tuple(a.string() for a in reader.get("asserts").elements()),
+        external=_read_external(reader.get("external")) if reader.has("external") else None,
     )
+
+
+def _read_external(reader: Reader) -> ExternalRow:
+    constants = reader.get("constants").integer(0, MAX_NODES)
+    return ExternalRow(reader.get("kind").string(), reader.get("source").string(), constants)
 
 
 def _read_arg(reader: Reader, names: set[str]) -> ArgRow:

@@ -59,6 +59,7 @@ _TABLE = (
     Setting("ARMILLARY_COMPILE_JOBS", _count, _cpus, "processes that compile kernels at the same time", _CPUS),
     Setting("ARMILLARY_COMPILE_TIMEOUT", _count, lambda: 300, "seconds one kernel may take to compile", "300"),
     Setting("ARMILLARY_CC", str, lambda: "", "C compiler to link and to compile C with", "cc, gcc, clang or zig"),
+    Setting("ARMILLARY_EXTERNAL_PATH", str, lambda: "", "folders of libraries for offloaded functions", "none"),
     Setting("CI", _flag, lambda: False, "1: tests must not skip for a missing tool", "0"),
 )  # fmt: skip
 SETTINGS = {row.name: row for row in _TABLE}

@@ -20,6 +20,7 @@ from armillary.driver.control_flow import COPY
 from armillary.driver.graph_codegen import NOP, GraphPlan, plan_graph
 from armillary.driver.kernels import Progress, compile_kernels, kernel_sources, merge_rows, no_progress
 from armillary.driver.library import GraphLibrary
+from armillary.driver.offloaded import compiled_sources
 from armillary.driver.variants import each_variant, entries
 from armillary.errors import TargetError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
@@ -78,8 +79,8 @@ def build(
 
     give_back_memory()
     externs = sorted({name for kernel in compiled.values() for name in kernel.externs})
-    objects = [kernel.code for kernel in compiled.values()]
-    descriptor = merge_rows(compiled, where)
+    objects = [*(kernel.code for kernel in compiled.values()), *compiled_sources(plan.offloaded, where)]
+    descriptor = merge_rows(compiled, where, [made.row for made in plan.offloaded.values()])
     spec = _graph_spec(plan, {name: kernel.notes for name, kernel in compiled.items()})
     return GraphLibrary(where, objects, descriptor, externs, source, spec.to_json(), plan.params, mod_name)
 

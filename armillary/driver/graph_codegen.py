@@ -25,6 +25,7 @@ from armillary.driver.companies import companies
 from armillary.driver.control_flow import emit, enclosing_loops, has_control, last_use, last_write
 from armillary.driver.load_time import is_load_time, is_pure, mark_load_time
 from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory
+from armillary.driver.offloaded import Offloaded, offloaded
 from armillary.errors import InternalError, UnsupportedError
 from armillary.relay.binding import bind
 from armillary.relay.evaluate import evaluate
@@ -71,6 +72,7 @@ class GraphPlan:
     inputs: list[int] = field(default_factory=list)
     heads: list[tuple[int, int]] = field(default_factory=list)
     kernels: dict[str, Kernel] = field(default_factory=dict)
+    offloaded: dict[str, Offloaded] = field(default_factory=dict)  # by symbol
     params: dict[str, Weight] = field(default_factory=dict)
     arena_offsets: list[int] = field(default_factory=list)  # per storage id; -1: not in the arena
     arena_bytes: int = 0
@@ -185,10 +187,8 @@ class _Builder:
         return values
 
     def _call(self, call: Call) -> list[tuple[int, int]]:
-        library = call.op.get_attr("Compiler") if isinstance(call.op, Function) else None
-        if library:
-            message = f"a part of the graph is meant for {library}, whose runtime is not there"
-            raise UnsupportedError(message, span=call.span, hint="build the module before partitioning")
+        if isinstance(call.op, Function) and call.op.get_attr("Compiler"):
+            return self._offloaded(call)
         if not is_primitive(call.op):
             raise InternalError(f"a call of {call.op!r} is left after fusion", span=call.span)
         inputs = [v for a in call.args for v in self.values[id(a)]]
@@ -201,6 +201,21 @@ class _Builder:
         if index == len(self.plan.nodes):
             self.plan.nodes.append(GraphNode(_node_name(call, index), name, inputs, types))
         return [(index, i) for i in range(len(types))]
+
+    def _offloaded(self, call: Call) -> list[tuple[int, int]]:
+        """A function that a library computes: its constants are inputs of the node, after the arguments."""
+        symbol = str(call.op.get_attr("global_symbol", ""))
+        if symbol not in self.plan.offloaded:
+            made = offloaded(call.op)
+            self.plan.offloaded[made.row.name] = made
+        inputs = [v for e in (*call.args, *self.plan.offloaded[symbol].constants) for v in self._values(e)]
+        index = self.add(call, symbol, inputs, tensor_fields(call.checked_type))
+        return [(index, i) for i in range(len(self.plan.nodes[index].types))]
+
+    def _values(self, expr: Expr) -> list[tuple[int, int]]:
+        if id(expr) not in self.values and isinstance(expr, Constant):
+            self.values[id(expr)] = self._constant(expr)
+        return self.values[id(expr)]
 
     def _shared_node(self, name: str, inputs: list[tuple[int, int]], types: tuple[TensorType, ...]) -> int:
         """The number for a node: of one that another variant has already, where it depends on parameters alone."""

@@ -174,9 +174,12 @@ def _read(store: Cache | None, key: str) -> CompiledKernel | None:
     return None if payload is None else CompiledKernel.from_bytes(payload)
 
 
-def merge_rows(kernels: Mapping[str, CompiledKernel], target: Target) -> Descriptor:
-    """The descriptor of all kernels together."""
+def merge_rows(
+    kernels: Mapping[str, CompiledKernel], target: Target, offloaded: Sequence[FunctionRow] = ()
+) -> Descriptor:
+    """The descriptor of all kernels together, and of what libraries compute."""
     needs = dict.fromkeys(needed_features(target))
     for kernel in kernels.values():
         needs.update(dict.fromkeys(kernel.needs))
-    return Descriptor(str(target), {name: kernel.row for name, kernel in kernels.items()}, tuple(needs))
+    rows = {name: kernel.row for name, kernel in kernels.items()} | {row.name: row for row in offloaded}
+    return Descriptor(str(target), rows, tuple(needs))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.artifact import Descriptor, params_size, write_params
+from armillary.artifact_modules import OffloadedModule, offloaded_modules
 from armillary.artifact_package import WriteBehind, save_network
 from armillary.base.aligned import Deferred, aligned
 from armillary.base.files import check_writable, scratch_folder, write_atomic, written_atomically
@@ -100,8 +101,9 @@ class FunctionLibrary:
         return self.module.time_evaluator(func_name, dev, **options)
 
     @property
-    def imported_modules(self) -> list[Any]:
-        return []
+    def imported_modules(self) -> list[OffloadedModule]:
+        """The functions that libraries compute."""
+        return offloaded_modules(self.descriptor.functions)
 
     def get_source(self, fmt: str = "") -> str:
         """The text of the functions: "ll" (or "c" for the C target) by default; also "asm", "c", "tir"."""
@@ -222,6 +224,11 @@ class GraphLibrary(FunctionLibrary):
     def get_lib(self) -> FunctionLibrary:
         """The compiled functions without the graph."""
         return FunctionLibrary(self.target, self.objects, self.descriptor, self._externs, self._source)
+
+    @property
+    def lib(self) -> FunctionLibrary:
+        """The same, as an attribute."""
+        return self.get_lib()
 
     def get_params(self) -> dict[str, Array]:
         return dict(self.params)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from armillary.base.lazy import late
 from armillary.errors import ConfigError
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Op
@@ -22,6 +23,7 @@ TableMaker = Callable[[], Sequence[Row]]
 Predicate = Callable[[Call], str | bool | None]
 _PATTERNS: dict[str, TableMaker] = {}
 _SUPPORT: dict[tuple[str, str], Predicate] = {}
+_load = late("armillary.offload:load")  # a library that comes with the package registers itself when it is imported
 
 
 def register_pattern_table(compiler: str, table: TableMaker | None = None) -> Any:  # Any: the maker, or a decorator
@@ -36,6 +38,7 @@ def register_pattern_table(compiler: str, table: TableMaker | None = None) -> An
 
 def get_pattern_table(compiler: str) -> Sequence[Row]:
     """The rows of a library."""
+    _load(compiler)
     if compiler not in _PATTERNS:
         known = ", ".join(sorted(_PATTERNS)) or "none"
         raise ConfigError(f"there is no pattern table for {compiler!r}", hint=f"registered: {known}")
@@ -57,6 +60,7 @@ def why_not(compiler: str, call: Call) -> str | None:
     if isinstance(call.op, Function):
         own = str(call.op.get_attr("Composite", "")).startswith(compiler + ".")
         return None if own else f"the function is no composite of {compiler}"
+    _load(compiler)
     rule = _SUPPORT.get((compiler, call.op.name)) if isinstance(call.op, Op) else None
     if rule is None:
         return f"{compiler} has no such operator"

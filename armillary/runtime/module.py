@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 
 from armillary.artifact import Descriptor, FunctionRow
-from armillary.artifact_package import Package, graph_text, open_package, read_member
+from armillary.artifact_modules import OffloadedModule, offloaded_modules
+from armillary.artifact_package import Member, Package, graph_text, open_package, read_member
 from armillary.base.files import scratch_folder
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device
 from armillary.runtime.executor import GraphExecutor, LoadedOnce, create_graph_module
+from armillary.runtime.external import tell_folders
 from armillary.runtime.native_library import CTensor, ErrorText, Handle, Resolver, native
 from armillary.runtime.ndarray import NDArray, from_dlpack
 from armillary.runtime.stored_params import EmbeddedParams, StoredParams
@@ -118,6 +120,8 @@ class Module:
         self._loaded = LoadedOnce()
         text = _native_bytes(native().arm_module_descriptor, handle)
         self.descriptor = Descriptor.from_json(text or b"")
+        if any(row.external is not None for row in self.descriptor.functions.values()):
+            tell_folders()
         graph = _native_bytes(native().arm_module_graph_json, handle)
         self.graph_json: str | None = None if graph is None else graph.decode("utf-8", "strict")
         embedded = EmbeddedParams(handle)
@@ -145,9 +149,23 @@ class Module:
         return "library"
 
     @property
-    def imported_modules(self) -> list[Module]:
-        """Always empty: a library is one piece here."""
-        return []
+    def imported_modules(self) -> list[OffloadedModule]:
+        """The functions that libraries compute."""
+        return offloaded_modules(self.descriptor.functions)
+
+    @property
+    def lib(self) -> Module:
+        """The compiled functions: the module itself."""
+        return self
+
+    def get_lib(self) -> Module:
+        """The compiled functions: the module itself."""
+        return self
+
+    def set_folder(self, folder: str | Path) -> None:
+        """Say where the package lies: libraries for its offloaded functions may lie beside it."""
+        error = ErrorText()
+        error.check(native().arm_module_set_folder(self.handle.pointer, os.fsencode(folder), *error.args))
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -231,7 +249,9 @@ def _from_bytes(library: bytes, origin: str = "the package") -> Module:
         path = folder / "mod.so"
         path.write_bytes(library)
         try:
-            return open_library(path)
+            module = open_library(path)
+            module.set_folder("")
+            return module
         except ArtifactError as error:  # the user knows the package, not the file that it was unpacked to
             told = error.message.replace(str(path), f"{origin}: mod.so")
             raise ArtifactError(told, span=error.span, hint=error.hint) from None
@@ -243,16 +263,33 @@ def _open_tar(path: str | Path) -> Module:
         module = _from_bytes(read_member(stream, members["mod.so"], path), str(path))
         module.graph_json = graph_text(read_member(stream, members["mod.json"], path), path)
         module.stored = StoredParams(stream, members["mod.params"], path)
+        module.set_folder(Path(path).resolve().parent)
+    return module
+
+
+def _open_folder(path: Path) -> Module:
+    """The members of a package, unpacked."""
+    module = open_library(path / "mod.so")
+    try:
+        module.graph_json = graph_text((path / "mod.json").read_bytes(), path)
+        stream = (path / "mod.params").open("rb")
+    except OSError as error:
+        raise ArtifactError(f"{error.filename}: a package folder's member cannot be read: {error.strerror}") from None
+    with stream:
+        size = os.fstat(stream.fileno()).st_size
+        module.stored = StoredParams(stream, Member("mod.params", 0, size), path)
     return module
 
 
 def load_module(path: str | Path, fmt: str = "") -> Module:
-    """Load a `.so` or a package `.tar` (`fmt` overrides the suffix)."""
+    """Load a `.so`, a package `.tar` (`fmt` overrides the suffix) or a folder of a package's members."""
     if not isinstance(path, str | os.PathLike):
         raise TypeMismatch(f"a package is named by its path, got {type(path).__name__}")
     kind = fmt or Path(path).suffix.lstrip(".")
     if not Path(path).exists():
         raise ArtifactError(f"{path}: there is no such file")
+    if Path(path).is_dir():
+        return _open_folder(Path(path))
     if kind == "so":
         return open_library(path)
     if kind == "tar":

@@ -75,6 +75,8 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_module_open", c_int, (c_char_p, _OUT, *_ERR)),
     ("arm_module_create", c_int, (c_char_p, c_size_t, Resolver, c_void_p, _OUT, *_ERR)),
     ("arm_module_release", None, (c_void_p,)),
+    ("arm_module_set_folder", c_int, (c_void_p, c_char_p, *_ERR)),
+    ("arm_external_path", c_int, (c_char_p, *_ERR)),
     ("arm_module_find", c_int, (c_void_p, c_char_p)),
     ("arm_module_descriptor", c_void_p, (c_void_p, POINTER(c_size_t))),
     ("arm_module_graph_json", c_void_p, (c_void_p, POINTER(c_size_t))),

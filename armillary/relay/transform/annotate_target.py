@@ -2,9 +2,9 @@
 
 In: a module and names of libraries, the preferred ones first. Out: the module with `annotation.compiler_begin` around
 the arguments and `annotation.compiler_end` around the result of each call that a library takes: composite functions of
-its own, and operators that its table (relay/offload_tables.py) accepts. With `include_non_call_ops`, tuples and fields
-of tuples between calls of one library belong to it too. Invariant: the graph computes the same; what lies in a region
-already stays as it is.
+its own, and operators that its table (relay/offload_tables.py) accepts and that are not `disabled`. With
+`include_non_call_ops`, tuples and fields of tuples between calls of one library belong to it too. Invariant: the graph
+computes the same; what lies in a region already stays as it is.
 
     def @main(%x: Tensor[(2,), float32]) {
       %0 = nn.relu(%x);
@@ -28,30 +28,34 @@ from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.offload_tables import is_supported
 from armillary.relay.transform._regions import BEGIN, END, Regions, compiler_of
-from armillary.relay.transform._rules import call, on_functions
+from armillary.relay.transform._rules import call, on_functions, op_name
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
 from armillary.transform import define_pass
 
 
 @define_pass("annotate-target")
 def annotate_target(
-    module: IRModule, *, targets: str | Sequence[str] = (), include_non_call_ops: bool = True
+    module: IRModule,
+    *,
+    targets: str | Sequence[str] = (),
+    include_non_call_ops: bool = True,
+    disabled: Sequence[str] = (),
 ) -> IRModule:
     """Wrap supported calls in compiler_begin and compiler_end."""
     names = (targets,) if isinstance(targets, str) else tuple(targets)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError("annotate-target: name at least one library", hint='AnnotateTarget("arm_compute_lib")')
-    return on_functions(module, lambda function: _annotate(function, names, include_non_call_ops))
+    return on_functions(module, lambda function: _annotate(function, names, include_non_call_ops, disabled))
 
 
-def _annotate(function: Function, names: Sequence[str], structure: bool) -> Expr:
+def _annotate(function: Function, names: Sequence[str], structure: bool, disabled: Sequence[str]) -> Expr:
     memo: dict[int, Expr] = {}
 
     def get(expr: Expr) -> Expr:
         return memo.get(id(expr), expr)
 
     order = post_order(function, not_primitive)
-    taken = _inside_regions(order)
+    taken = _inside_regions(order) | {id(e) for e in order if op_name(e) in disabled}
     for expr in order:
         name = "" if id(expr) in taken else _library(expr, names, memo, structure)
         memo[id(expr)] = _wrapped(expr, name, get) if name else copy_type(map_children(expr, get), expr)

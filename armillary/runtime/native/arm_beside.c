@@ -61,9 +61,10 @@ static int may_join(const arm_graph *g, int32_t begin, int32_t candidate, int64_
   int32_t company[ARM_MAX_LOOPS], count = members(g, begin, candidate, company);
   const arm_node *node = &g->nodes[candidate];
   int64_t workspace = workspace_of(g, node);
-  if (count == ARM_MAX_LOOPS) return 0;
+  if (count == ARM_MAX_LOOPS || node->bound.offload != NULL) return 0;
   for (int32_t i = 0; i < count; i++) {
     const arm_node *other = &g->nodes[company[i]];
+    if (other->bound.offload != NULL) return 0; /* a library's function runs alone */
     if (writes_what_is_used(g, node, other) || writes_what_is_used(g, other, node)) return 0;
     workspace += workspace_of(g, other);
   }

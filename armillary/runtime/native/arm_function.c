@@ -132,7 +132,8 @@ static int read_function(reader *r, int32_t row, arm_function *f) {
       f->thread_workspace % ARM_ALIGN != 0)
     return arm_fail(r->error, "%s: bad workspace sizes (thread_workspace must be a multiple of %d)", r->where, ARM_ALIGN);
   if (read_vars(r, row, f) != 0 || read_args(r, row, f) != 0 || read_phases(r, row, f) != 0) return -1;
-  return read_asserts(r, row, f);
+  if (read_asserts(r, row, f) != 0) return -1;
+  return arm_offload_read(r->json, row, r->where, f, r->error);
 }
 
 int arm_functions_read(const arm_json *json, arm_resolver resolve, void *context, arm_function **out, int *count,
@@ -164,6 +165,8 @@ void arm_functions_free(arm_function *functions, int count) {
     free(f->phases);
     free(f->vars);
     free(f->asserts);
+    free(f->kind);
+    free(f->source);
   }
   free(functions);
 }
@@ -250,10 +253,14 @@ int arm_bind(const arm_function *f, const arm_tensor *args, int num_args, const 
     out->data[i] = arm_tensor_data(&args[i]);
   }
   if (bind_vars(f, scalars, num_scalars, out->vars, error) != 0) return -1;
-  return bind_extents(f, out, error);
+  if (bind_extents(f, out, error) != 0) return -1;
+  if (f->kind == NULL) return 0;
+  out->offload = arm_offload_bind(f, args, error);
+  return out->offload ? 0 : -1;
 }
 
 void arm_unbind(arm_bound *bound) {
+  arm_offload_free(bound->offload);
   free(bound->data);
   free(bound->vars);
   free(bound->extents);
@@ -279,6 +286,8 @@ int arm_bounds_step(const arm_bound *const *bounds, int count, int k, arm_loop *
 int32_t arm_bounds_run(const arm_bound *const *bounds, int count, arm_pool *pool, int max_threads, int *failed) {
   arm_loop loops[ARM_MAX_LOOPS];
   int owners[ARM_MAX_LOOPS], num_loops, loop = 0;
+  *failed = 0;
+  if (bounds[0]->offload != NULL) return arm_offload_run(bounds[0]->offload, bounds[0]->data, pool, max_threads);
   for (int k = 0; (num_loops = arm_bounds_step(bounds, count, k, loops, owners)) > 0; k++) {
     int32_t code = arm_pool_run_loops(pool, loops, num_loops, max_threads, &loop);
     *failed = owners[loop];
@@ -294,6 +303,7 @@ int32_t arm_bound_run(const arm_bound *bound, arm_pool *pool, int max_threads) {
 
 int arm_bound_failed(const arm_bound *bound, int32_t code, arm_error *error) {
   const arm_function *f = bound->function;
+  if (bound->offload != NULL) return arm_offload_failed(bound->offload, error);
   if (code >= 1 && code <= f->num_asserts) return arm_fail(error, "%s: %s", f->name, f->asserts[code - 1]);
   return arm_fail(error, "%s: failed with code %d", f->name, code);
 }

@@ -222,11 +222,24 @@ int arm_graph_own(arm_graph *g, int32_t storage, arm_error *error) {
   return 0;
 }
 
+/* Whether a library may have made something of its values; `forget`: have it made again. */
+static int is_kept_by_library(const arm_graph *g, const arm_storage *s, int forget) {
+  int found = 0;
+  for (int32_t i = s->first_slot; i >= 0; i = g->slots[i].next) {
+    arm_offload *call = g->nodes[g->slots[i].node].bound.offload;
+    if (call == NULL || !arm_offload_keeps(call, g->slots[i].arg)) continue;
+    found = 1;
+    if (forget) arm_offload_stale(call);
+  }
+  return found;
+}
+
 void arm_graph_was_set(arm_graph *g, int32_t storage) {
   arm_storage *s = &g->storages[storage];
   s->is_set = 1;
   s->is_released = s->is_stored = 0;
   if (s->last_load >= 0) s->is_fresh = g->is_stale = 1;
+  (void)is_kept_by_library(g, s, 1);
 }
 
 int arm_graph_input_info(const arm_graph *g, int index, arm_tensor *out, char *err, size_t err_size) {
@@ -369,7 +382,7 @@ int arm_graph_input_is_plain(const arm_graph *g, int index) {
   const arm_storage *storage = &g->storages[entry->storage];
   int is_shared = entry->bytes >= MIN_SHARED_BYTES && g->max_threads > 1; /* copied by all threads */
   return g->num_variants == 1 && !is_shared && storage->last_load < 0 && storage->owned && !storage->users &&
-         storage->data == storage->owned;
+         storage->data == storage->owned && !is_kept_by_library(g, storage, 0);
 }
 
 int arm_graph_set_input_zero_copy(arm_graph *g, int index, const arm_tensor *value, char *err, size_t err_size) {

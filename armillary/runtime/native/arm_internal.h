@@ -74,7 +74,23 @@ typedef struct {
   char **asserts;
   int32_t num_args, num_phases, num_vars, num_asserts;
   int64_t workspace, thread_workspace;
+  char *kind, *source;  /* of an offloaded function; NULL for one with phases */
+  const char *folder;   /* where its package lies, or NULL */
+  size_t source_size;
+  int32_t num_constants; /* the last inputs */
 } arm_function;
+
+/* Offloaded functions (arm_external.c): the state of one bound call, made of arguments that were checked. Run: 0, or a code
+ * whose text arm_offload_failed gives. Stale: values of its constants changed. */
+#define ARM_MAX_KIND 63
+typedef struct arm_offload arm_offload;
+int arm_offload_read(const arm_json *json, int32_t row, const char *where, arm_function *f, arm_error *error);
+arm_offload *arm_offload_bind(const arm_function *f, const arm_tensor *args, arm_error *error);
+int32_t arm_offload_run(arm_offload *call, void *const *data, arm_pool *pool, int threads);
+int arm_offload_keeps(const arm_offload *call, int32_t argument); /* whether it is a constant */
+void arm_offload_stale(arm_offload *call);
+int arm_offload_failed(const arm_offload *call, arm_error *error);
+void arm_offload_free(arm_offload *call);
 
 const arm_function *arm_module_function(const arm_module *module, int index);
 void arm_module_retain(arm_module *module);
@@ -87,6 +103,7 @@ typedef struct {
   const arm_function *function;
   void **data;
   int64_t *vars, *extents;
+  arm_offload *offload; /* of an offloaded function, which has no phases and runs alone */
 } arm_bound;
 int arm_bind(const arm_function *function, const arm_tensor *args, int num_args, const int64_t *scalars,
              int num_scalars, arm_bound *out, arm_error *error);

@@ -20,6 +20,7 @@ struct arm_module {
   void *handle;
   arm_function *functions;
   int count;
+  char *folder; /* of the package, where libraries of offloaded functions may lie; NULL: none */
   char *descriptor, *target;
   size_t descriptor_size;
   const char *graph_json;
@@ -145,6 +146,16 @@ int arm_module_create(const char *descriptor, size_t size, arm_resolver resolve,
   return 0;
 }
 
+int arm_module_set_folder(arm_module *module, const char *folder, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  char *copy = arm_strdup(folder, strlen(folder));
+  if (copy == NULL) return arm_fail(&error, "out of memory");
+  free(module->folder);
+  module->folder = copy;
+  for (int i = 0; i < module->count; i++) module->functions[i].folder = copy;
+  return 0;
+}
+
 static void *resolve_in_library(void *handle, const char *symbol) { return dlsym(handle, symbol); }
 
 static const void *sized_symbol(void *handle, const char *name, size_t *size) {
@@ -181,7 +192,8 @@ int arm_module_open(const char *path, arm_module **out, char *err, size_t err_si
   module->handle = handle;
   module->graph_json = sized_symbol(handle, "armillary_graph_json", &module->graph_json_size);
   module->params = sized_symbol(handle, "armillary_params", &module->params_size);
-  return 0;
+  *strrchr(slashed, '/') = 0;
+  return arm_module_set_folder(module, *slashed ? slashed : "/", err, err_size);
 }
 
 void arm_module_retain(arm_module *module) { atomic_fetch_add(&module->references, 1); }
@@ -191,6 +203,7 @@ void arm_module_release(arm_module *module) {
   arm_functions_free(module->functions, module->count);
   free(module->descriptor);
   free(module->target);
+  free(module->folder);
   if (module->handle != NULL) dlclose(module->handle);
   free(module);
 }

@@ -84,6 +84,14 @@ int32_t arm_bounds_trace(const arm_bound *const *bounds, const int32_t *nodes, i
   arm_loop loops[ARM_MAX_LOOPS], around[ARM_MAX_LOOPS];
   traced calls[ARM_MAX_LOOPS];
   int owners[ARM_MAX_LOOPS], num_loops, loop = 0;
+  *failed = 0;
+  if (bounds[0]->offload != NULL) {
+    double begin = arm_now() - trace->start;
+    int32_t code = arm_offload_run(bounds[0]->offload, bounds[0]->data, pool, max_threads);
+    note(trace, 0, (arm_span){begin, arm_now() - trace->start, nodes[0], 0, 0, 0});
+    note(trace, 0, (arm_span){begin, arm_now() - trace->start, nodes[0], 0, ARM_WHOLE_PHASE, 0});
+    return code;
+  }
   for (int k = 0; (num_loops = arm_bounds_step(bounds, count, k, loops, owners)) > 0; k++) {
     for (int i = 0; i < num_loops; i++) {
       calls[i] = (traced){&loops[i], trace, nodes[owners[i]], k, 0};

@@ -59,6 +59,10 @@ ARM_API int32_t arm_pool_run(arm_pool *pool, arm_phase_fn fn, void *const *data,
 ARM_API int arm_module_open(const char *path, arm_module **out, char *err, size_t err_size);
 ARM_API int arm_module_create(const char *descriptor, size_t size, arm_resolver resolve, void *context,
                               arm_module **out, char *err, size_t err_size);
+/* Where the package that the module came from lies; libraries of offloaded functions may lie beside it (arm_external.h).
+ * Folders with colons between them, where such libraries are looked for first. */
+ARM_API int arm_module_set_folder(arm_module *module, const char *folder, char *err, size_t err_size);
+ARM_API int arm_external_path(const char *folders, char *err, size_t err_size);
 ARM_API void arm_module_release(arm_module *module);
 ARM_API int arm_module_count(const arm_module *module);
 ARM_API int arm_module_find(const arm_module *module, const char *name); /* -1: no such function */

@@ -30,7 +30,7 @@ typedef struct {
   int package_handle, params_handle; /* open files, or -1 */
   int64_t params_offset;
   arm_member params; /* its data is not looked at here: the graph reads it from the file */
-  char library[4096];
+  char library[4096], folder[4096]; /* the folder that a tar lies in */
   int temporary;
   arm_module *module;
   arm_pool *pool;
@@ -45,7 +45,8 @@ static int usage(FILE *stream) {
         "  --threads=<n>       threads (default: the CPUs of this process)\n"
         "  --bind              pin worker threads to CPUs\n"
         "  --run-count=<n>     timed runs (default 50)      --dry-run=<n>   untimed runs before (default 10)\n"
-        "  --profile           time of every node           --dump-meta     describe inputs and outputs\n", stream);
+        "  --profile           time of every node           --dump-meta     describe inputs and outputs\n"
+        "environment: ARMILLARY_EXTERNAL_PATH=<folders>   where libraries of offloaded functions lie\n", stream);
   return 2;
 }
 
@@ -111,6 +112,8 @@ static int extract(model *m, const arm_member *library, arm_error *error) {
 
 static int read_tar(model *m, const char *path, arm_error *error) {
   arm_member members[ARM_MEMBERS];
+  const char *slash = strrchr(path, '/');
+  snprintf(m->folder, sizeof m->folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
   if (arm_file_map(path, &m->package, &m->package_handle, error) != 0) return -1;
   if (about(path, arm_tar_read(m->package.data, m->package.size, members, error), error) != 0) return -1;
   m->json = (const char *)members[ARM_MOD_JSON].data;
@@ -153,6 +156,7 @@ static int locate(model *m, const char *path, arm_error *error) {
 
 static int load_library(model *m, arm_error *error) {
   int status = arm_module_open(m->library, &m->module, error->text, error->size);
+  if (status == 0 && m->temporary) status = arm_module_set_folder(m->module, m->folder, error->text, error->size);
   if (m->temporary) unlink(m->library);
   if (status != 0) return -1;
   if (m->json == NULL) m->json = arm_module_graph_json(m->module, &m->json_size);

@@ -1,0 +1,67 @@
+"""Offloaded functions in a build: a partitioned function to a row of the descriptor.
+
+In: a function with the attribute Compiler, and the target. Out: an `Offloaded`: its row, the constants that travel with
+the parameters, and objects where the library's generator wrote C. Invariant: arguments are the inputs, then the
+constants, then the outputs, all of fixed shape; each symbol is made once. The contract: offload/contract.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from armillary.artifact import ArgRow, ExternalRow, FunctionRow, PhaseRow
+from armillary.artifact_modules import OffloadedModule
+from armillary.base.files import scratch_folder
+from armillary.base.record import record
+from armillary.codegen.toolchain import compile_c
+from armillary.errors import ConfigError, TypeMismatch
+from armillary.offload.contract import JsonModule, SourceModule, codegen_of
+from armillary.relay.expr import Constant, Function
+from armillary.relay.types import TensorType, tensor_fields
+from armillary.target import Target
+
+
+@record
+class Offloaded:
+    """One offloaded function: how it is called, its constants, and the module that computes it."""
+
+    row: FunctionRow
+    constants: tuple[Constant, ...]
+    module: OffloadedModule
+
+
+def offloaded(function: Function) -> Offloaded:
+    """Ask the library's code generator for a partitioned function."""
+    library, symbol = str(function.get_attr("Compiler")), str(function.get_attr("global_symbol", ""))
+    if not symbol:
+        told = f"a function for {library} has no attribute global_symbol, so it has no name in the library"
+        raise TypeMismatch(told, span=function.span, hint="PartitionGraph gives one")
+    made = codegen_of(library, function)(function)
+    if not isinstance(made, JsonModule | SourceModule):
+        told = f"the code generator of {library} gave {type(made).__name__} for {symbol}"
+        raise ConfigError(told, hint="it gives a JsonModule or a SourceModule")
+    inputs = [t for p in function.params for t in tensor_fields(p.checked_type)]
+    constants = [t for c in made.constants for t in tensor_fields(c.checked_type)]
+    outputs = tensor_fields(function.body.checked_type)
+    args = (*_rows("i", inputs, "in"), *_rows("c", constants, "in"), *_rows("o", outputs, "out"))
+    if isinstance(made, SourceModule):
+        row = FunctionRow(symbol, args, (PhaseRow(f"{symbol}__p0", 1),))
+        return Offloaded(row, made.constants, OffloadedModule(symbol, "c", made.source, len(constants)))
+    module = OffloadedModule(symbol, made.kind or library, made.source, len(constants))
+    row = FunctionRow(symbol, args, (), external=ExternalRow(module.type_key, module.source, len(constants)))
+    return Offloaded(row, made.constants, module)
+
+
+def _rows(letter: str, types: Iterable[TensorType], role: Literal["in", "out"]) -> Iterable[ArgRow]:
+    return (ArgRow(f"{letter}{k}", t.static, str(t.dtype), role) for k, t in enumerate(types))
+
+
+def compiled_sources(made: Mapping[str, Offloaded], target: Target) -> list[bytes]:
+    """The objects of the functions whose library wrote C."""
+    objects = []
+    with scratch_folder() as folder:
+        for symbol, one in made.items():
+            if one.row.external is None:
+                objects.append(compile_c(one.module.source, folder / f"{symbol}.o", target).read_bytes())
+    return objects
