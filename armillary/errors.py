@@ -82,3 +82,25 @@ class ConfigError(ArmillaryError):
 
 class InternalError(ArmillaryError):
     """An invariant of the compiler is broken: a defect in Armillary, never the user's fault."""
+
+
+class RPCError(ArmillaryError):
+    """A device, tracker or connection failed or refused: unreachable, busy, not our protocol, a process that died."""
+
+
+class AuthError(RPCError):
+    """The two sides of a connection do not share the secret, or one of them has none where one is demanded."""
+
+
+class RPCSessionTimeoutError(RPCError):
+    """A session lasted longer than its deadline and was ended."""
+
+
+def errors_by_name() -> dict[str, type[ArmillaryError]]:
+    """The family by class name: an error that crossed a wire is raised again as what it was."""
+    found, todo = {}, [ArmillaryError]
+    while todo:
+        kind = todo.pop()
+        found[kind.__name__] = kind
+        todo += kind.__subclasses__()
+    return found

@@ -50,6 +50,13 @@ def _cache_home() -> Path:
         raise ConfigError(told, hint="set ARMILLARY_CACHE_DIR to a folder") from None
 
 
+def _config_home() -> Path:
+    try:
+        return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "armillary"
+    except RuntimeError:
+        raise ConfigError("there is no home folder", hint="set ARMILLARY_CONFIG_DIR to a folder") from None
+
+
 _CPUS = "the CPUs this process may use"
 _TABLE = (
     Setting("ARMILLARY_NUM_THREADS", _count, _cpus, "threads an inference uses", _CPUS),
@@ -60,6 +67,12 @@ _TABLE = (
     Setting("ARMILLARY_COMPILE_TIMEOUT", _count, lambda: 300, "seconds one kernel may take to compile", "300"),
     Setting("ARMILLARY_CC", str, lambda: "", "C compiler to link and to compile C with", "cc, gcc, clang or zig"),
     Setting("ARMILLARY_EXTERNAL_PATH", str, lambda: "", "folders of libraries for offloaded functions", "none"),
+    Setting("ARMILLARY_CONFIG_DIR", Path, _config_home, "where the RPC secret is kept", "`~/.config/armillary`"),
+    Setting("ARMILLARY_RPC_SECRET", str, lambda: "", "what RPC trackers, servers and clients share", "a file"),
+    Setting("ARMILLARY_RPC_INSECURE", _flag, lambda: False, "1: RPC clients accept peers that ask for no secret", "0"),
+    Setting("ARMILLARY_RPC_TLS", _flag, lambda: False, "1: RPC clients connect to trackers and proxies by TLS", "0"),
+    Setting("ARMILLARY_TRACKER_HOST", str, lambda: "127.0.0.1", "where RPC queries look for a tracker", "127.0.0.1"),
+    Setting("ARMILLARY_TRACKER_PORT", _count, lambda: 9190, "the port of that tracker", "9190"),
     Setting("CI", _flag, lambda: False, "1: tests must not skip for a missing tool", "0"),
 )  # fmt: skip
 SETTINGS = {row.name: row for row in _TABLE}

@@ -23,6 +23,8 @@ else:
 def create(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> GraphModule:  # Any: see library_module
     """A graph module from graph JSON and a library; parameters are set later."""
     first = device[0] if isinstance(device, list) else device
+    if hasattr(libmod, "create_graph"):  # a module of an RPC session
+        return GraphModule(libmod.create_graph(graph_json_str, first))
     return GraphModule(runtime.GraphExecutor(graph_json_str, library_module(libmod), first))
 
 
@@ -41,7 +43,7 @@ class GraphModule:
     """Runs a compiled graph: set inputs, run, get outputs."""
 
     def __init__(self, module: GraphExecutor) -> None:
-        if not isinstance(module, runtime.GraphExecutor):
+        if not isinstance(module, runtime.GraphExecutor) and not getattr(module, "is_remote_graph", False):
             raise TypeMismatch(
                 f"GraphModule takes what lib['default'](device) returns, got {type(module).__name__}",
                 hint="GraphModule(lib['default'](armillary.cpu()))",

@@ -18,7 +18,7 @@ from armillary.errors import ConfigError
 
 table_html = late("armillary.text.html:table_html")
 Measure = Callable[[int], float]  # runs n times, returns seconds
-_FLUSH_DEFAULT = 64 << 20
+FLUSH_DEFAULT = 64 << 20  # bytes, more than caches have
 
 
 class BenchmarkResult:
@@ -99,5 +99,5 @@ def _one_repeat(measure: Measure, number: int, timing: Timing) -> tuple[float, i
 def _flusher(timing: Timing) -> Callable[[], object]:
     if not timing.cache_flush_bytes and not timing.f_preproc:
         return lambda: None
-    junk = np.ones(max(timing.cache_flush_bytes, _FLUSH_DEFAULT if timing.f_preproc else 0) // 8 + 1)
+    junk = np.ones(max(timing.cache_flush_bytes, FLUSH_DEFAULT if timing.f_preproc else 0) // 8 + 1)
     return lambda: np.add(junk, 1.0, out=junk)

@@ -6,6 +6,8 @@ Invariant: a Device of a known kind can always be made; using one that this proc
 
 from __future__ import annotations
 
+from typing import Any
+
 from armillary.base.record import record
 from armillary.errors import TargetError
 
@@ -42,10 +44,22 @@ class Device:
     __repr__ = __str__
 
 
+class ElsewhereDevice(Device):
+    """A device of another machine: it makes its tensors itself (`armillary.rpc.remote`)."""
+
+    __slots__ = ()
+
+    def empty_elsewhere(self, shape: tuple[int, ...], dtype: str) -> Any:  # Any: stands for an NDArray
+        """An uninitialised tensor there."""
+        raise TargetError(f"device {self} makes no tensors")
+
+
 def require(device: Device) -> Device:
     """Return the device, or raise a TargetError if it cannot be used."""
     if not isinstance(device, Device):
         raise TargetError(f"{device!r} is no device", hint="use armillary.cpu()")
+    if isinstance(device, ElsewhereDevice):
+        raise TargetError(f"{device} is a device of another machine", hint="load the module there: remote.load_module")
     if not device.exist:
         hint = "this build runs on cpu(0) only; use armillary.cpu()"
         raise TargetError(f"device {device} is not available in this runtime", hint=hint)

@@ -55,7 +55,7 @@ class PreparedCall:
 
     def __init__(self, function: Function, args: Sequence[Any]) -> None:  # Any: as in Function.__call__
         tensors = [_as_tensor(arg) for arg in args if not _is_number(arg)]
-        scalars = _scalars(function.row, [arg for arg in args if _is_number(arg)])
+        scalars = scalar_bits(function.row, [arg for arg in args if _is_number(arg)])
         self._keep = (function.module, tensors)
         self._error = ErrorText()
         table = (CTensor * max(1, len(tensors)))(*(t.tensor for t in tensors))
@@ -94,7 +94,8 @@ def _as_tensor(arg: Any) -> NDArray:  # Any: as in Function.__call__
     raise TypeMismatch(f"a tensor is expected, got {type(arg).__name__}", hint="pass armillary.nd.array(...)")
 
 
-def _scalars(row: FunctionRow, values: list[Any]) -> list[int]:  # Any: python and numpy numbers
+def scalar_bits(row: FunctionRow, values: list[Any]) -> list[int]:  # Any: python and numpy numbers
+    """Scalar arguments as the kernel's variables: floats as the bits of a double."""
     bound = {dim for arg in row.args for dim in arg.shape if isinstance(dim, str)}
     free = [var for var in row.vars if var.name not in bound]
     if len(values) != len(free):

@@ -14,7 +14,7 @@ import numpy as np
 from armillary.base.aligned import aligned_copy, aligned_empty
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
-from armillary.runtime.device import Device, cpu, require
+from armillary.runtime.device import Device, ElsewhereDevice, cpu, require
 from armillary.runtime.dlpack import Array, describe, dtype_of_array, from_capsule, to_capsule
 from armillary.runtime.native_library import CTensor
 
@@ -150,6 +150,8 @@ def empty(shape: Sequence[int] | int, dtype: str = "float32", device: Device | N
     sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
     if any(n < 0 for n in sizes):
         raise TypeMismatch(f"a tensor cannot have the shape {sizes}")
+    if isinstance(device, ElsewhereDevice):
+        return device.empty_elsewhere(sizes, DType(dtype))  # type: ignore[no-any-return]  # stands for an NDArray
     return NDArray(aligned_empty(sizes, DType(dtype).numpy), DType(dtype), device)
 
 
@@ -158,6 +160,8 @@ def array(value: Any, device: Device | None = None, dtype: str | None = None) ->
     source = _as_numpy(value)
     wanted = DType(dtype) if dtype is not None else dtype_of_array(source)
     result = empty(source.shape, wanted, device)
+    if isinstance(device, ElsewhereDevice):
+        return result.copyfrom(source.astype(wanted.numpy, copy=False))
     result.memory[...] = source
     return result
 

@@ -103,6 +103,18 @@ def test_runtime_imports_rows_0_and_1_only() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_rpc_imports_the_runtime_and_rows_0_and_1_only() -> None:
+    table = layer_table()
+    wrong = [
+        f"{where(file, node)}: imports {name}"
+        for file in FILES
+        if module_name(file).split(".")[1:2] == ["rpc"]
+        for node, name in imports(file)
+        if (row_of(name, table) or 0) > 1 and name.split(".")[1:2] != ["rpc"]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_nothing_in_rows_2_to_7_imports_the_runtime() -> None:
     table = layer_table()
     wrong = [

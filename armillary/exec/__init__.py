@@ -1,0 +1,1 @@
+"""Programs under the names of Relay-era command lines."""

@@ -1,0 +1,91 @@
+"""Trackers and servers that a script starts for itself, each as a process.
+
+In: what the programs take. Out: `Tracker` and `Server`, with `host`, `port` and `terminate()`. Invariant: the process
+ends with the object, or with this process. What runs in it: `programs.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import re
+import subprocess
+import sys
+import threading
+import weakref
+
+from armillary.errors import RPCError
+
+_START_SECONDS = 30.0
+_KEPT_LINES = 200
+
+
+class Launched:
+    """A running program that says where it listens."""
+
+    def __init__(self, module: str, *options: str, says: str = r"bind to (\S+):(\d+)") -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", f"armillary.exec.{module}", *options], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+        )  # fmt: skip
+        self.lines: list[str] = []
+        self._found: queue.SimpleQueue[tuple[str, int] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, args=(says,), daemon=True).start()
+        self._end = weakref.finalize(self, _end, self.process)
+        try:
+            found = self._found.get(timeout=_START_SECONDS)
+        except queue.Empty:
+            found = None
+        if found is None:
+            self.terminate()
+            raise RPCError(f"{module} did not start: {' '.join(self.lines[-8:]) or 'no word from it'}")
+        self.host, self.port = found
+
+    def _read(self, says: str) -> None:
+        stream = self.process.stderr
+        assert stream is not None, "it is a pipe"
+        is_found = False
+        for line in stream:
+            self.lines = [*self.lines[-_KEPT_LINES:], line.rstrip()]
+            match = None if is_found else re.search(says, line)
+            if match:
+                is_found = True
+                self._found.put((match[1], int(match[2])) if match.lastindex else ("", 0))
+        self._found.put(None)
+
+    def terminate(self) -> None:
+        """End the process."""
+        self._end()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(5)
+    if process.poll() is None:
+        process.kill()
+        process.wait(5)
+
+
+class Tracker(Launched):
+    """A tracker of this script."""
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, port_end: int = 0, silent: bool = False) -> None:
+        del silent  # what it says is read here
+        super().__init__("rpc_tracker", f"--host={host}", f"--port={port}", f"--port-end={port_end}")
+
+
+class Server(Launched):
+    """A server of this script; with `tracker_addr` it registers there under `key`."""
+
+    def __init__(
+        self, host: str = "127.0.0.1", port: int = 0, port_end: int = 0, key: str = "",
+        tracker_addr: tuple[str, int] | None = None, custom_addr: str = "", silent: bool = False,
+        options: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        del silent  # what it says is read here
+        tracker = (f"--tracker={tracker_addr[0]}:{tracker_addr[1]}",) if tracker_addr else ()
+        super().__init__(
+            "rpc_server", f"--host={host}", f"--port={port}", f"--port-end={port_end}", f"--key={key}",
+            f"--custom-addr={custom_addr}", *tracker, *options,
+        )  # fmt: skip
