@@ -6,11 +6,11 @@ depends on a target. Emitters: `llvm.py`, `c.py`; each is tables from node type 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from armillary.base.dtype import DType
+from armillary.base.names import symbol
 from armillary.base.node import reachable
 from armillary.errors import UnsupportedError
 from armillary.tir import expr as E
@@ -24,12 +24,6 @@ LIBM = (  # intrinsics that are functions of the C library, under the same name 
     "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
     "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "pow", "atan2", "fmod", "hypot", "nextafter",
 )  # fmt: skip
-
-
-def symbol(name: str) -> str:
-    """`name` as a C identifier."""
-    text = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return f"_{text}" if not text or text[0].isdigit() else text
 
 
 def phase_symbol(function: PhasedFunction, index: int) -> str:

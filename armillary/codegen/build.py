@@ -14,6 +14,7 @@ from typing import Any
 
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, PhaseRow, VarRow
 from armillary.base.files import scratch_folder
+from armillary.base.names import Names, check_name, symbol, told_name
 from armillary.codegen import base
 from armillary.codegen.c import source as c
 from armillary.codegen.llvm import emit as llvm
@@ -22,7 +23,7 @@ from armillary.codegen.object.used_features import used_features
 from armillary.codegen.toolchain import compile_c, find_toolchain
 from armillary.codegen.workers.cache import Cache, cache_key
 from armillary.codegen.workers.pool import compile_many
-from armillary.errors import InternalError, TargetError, UnsupportedError
+from armillary.errors import TargetError, TypeMismatch, UnsupportedError
 from armillary.target.cpu import cpu_model, fast_math_flags, llvm_cpu, needed_features
 from armillary.target.target import Target, as_target, check_attributes
 from armillary.tir import expr as E
@@ -90,9 +91,9 @@ def emit_functions(functions: Sequence[PhasedFunction], target: Any) -> Compiled
     """The module that `build_functions` makes, without objects: for its sources."""
     where = as_target(target)
     check_attributes(where)
-    symbols = [base.symbol(function.name) for function in functions]
+    symbols = [symbol(check_name(function.name, "a function")) for function in functions]
     if len(set(symbols)) != len(symbols):
-        raise InternalError(f"two functions have one symbol among {symbols}")
+        raise TypeMismatch(f"two functions have one symbol among {symbols}", hint="rename one of them")
     emit = _EMITTERS.get(where.kind.codegen)
     if emit is None:
         raise TargetError(f"code for kind {where.kind.name} is not built by the CPU path")
@@ -155,11 +156,11 @@ _COMPILERS = {"armillary.codegen.llvm": _compile_llvm, "armillary.codegen.c": _c
 def function_row(function: PhasedFunction) -> FunctionRow:
     """The descriptor row of one function."""
     written = base.written_params(function)
-    arguments = []
+    arguments, names = [], _var_names(function)
     for buffer, shape in zip(function.params, function.shapes, strict=True):
         role = "out" if buffer in written else "in"
-        dims = tuple(_dim(function, buffer.name, extent) for extent in shape)
-        arguments.append(ArgRow(buffer.name, dims, buffer.dtype, "out" if role == "out" else "in"))
+        dims = tuple(_dim(function, buffer.name, extent, names) for extent in shape)
+        arguments.append(ArgRow(told_name(buffer.name), dims, buffer.dtype, "out" if role == "out" else "in"))
     phases = []
     for index, phase in enumerate(function.phases):
         extent = base.constant_extent(phase)
@@ -168,16 +169,22 @@ def function_row(function: PhasedFunction) -> FunctionRow:
         )
         phases.append(row)
     return FunctionRow(
-        function.name, tuple(arguments), tuple(phases), tuple(VarRow(v.name, v.dtype) for v in function.vars),
+        function.name, tuple(arguments), tuple(phases), tuple(VarRow(names[v], v.dtype) for v in function.vars),
         function.shared_bytes, function.thread_bytes, function.asserts,
     )  # fmt: skip
 
 
-def _dim(function: PhasedFunction, name: str, extent: E.Expr) -> int | str:
+def _var_names(function: PhasedFunction) -> dict[E.Var, str]:
+    """A name for each variable, as dimensions refer to variables by name; those of the program may be alike."""
+    names = Names()
+    return {v: names.fresh(told_name(v.name)) for v in function.vars}
+
+
+def _dim(function: PhasedFunction, name: str, extent: E.Expr, names: Mapping[E.Var, str]) -> int | str:
     if isinstance(extent, E.IntImm):
         return extent.value
-    if isinstance(extent, E.Var) and extent in function.vars:
-        return extent.name
+    if isinstance(extent, E.Var) and extent in names:
+        return names[extent]
     raise UnsupportedError(
         f"{function.name}: a dimension of {name} is neither a number nor a variable: {extent!r}",
         hint="name each symbolic dimension with a variable of its own",

@@ -96,7 +96,7 @@ class GraphModuleDebug(GraphModule):
         super().__init__(module)
         self.dump_root = Path(dump_root) if dump_root is not None else None
 
-    def run(self, **input_dict: Any) -> None:  # Any: array-likes
+    def run(self, /, **input_dict: Any) -> None:  # Any: array-likes
         """Set the given inputs and run; with a dump root, write `trace.json` and `outputs.params` there.
 
         The values are named by node; further outputs of a node by `<node>:1`, `<node>:2`…
@@ -110,7 +110,7 @@ class GraphModuleDebug(GraphModule):
         write_atomic(self.dump_root / "trace.json", Report(rows).json().encode())
         write_atomic(self.dump_root / "outputs.params", save_params(values))
 
-    def profile(self, collectors: Any = None, **input_dict: Any) -> Report:  # Any: accepted for old scripts, unused
+    def profile(self, /, collectors: Any = None, **input_dict: Any) -> Report:  # Any: accepted for old scripts, unused
         """Run once and give the time of each kernel."""
         del collectors
         self._set_all(input_dict)

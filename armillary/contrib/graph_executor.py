@@ -50,20 +50,33 @@ class GraphModule:
             )
         self.module = module
 
-    def set_input(self, key: str | int | None = None, value: Any = None, **params: Any) -> None:  # Any: array-likes
+    def set_input(self, /, key: str | int | None = None, value: Any = None, **params: Any) -> None:  # Any: array-likes
         """Copy in one input by name or index, and parameters by name (largest first; unknown names are ignored)."""
+        if not isinstance(key, str | int) and (key is not None or value is not None):
+            key, value = self._inputs_of_these_names(key, value, params)
         if key is not None and not self.module.fill(key, value):
             self.module.set_input(key, value)
         if params:
             self._set_all({name: data for name, data in params.items() if self.module.get_input_index(name) >= 0})
+
+    def _inputs_of_these_names(self, key: Any, value: Any, params: dict[str, Any]) -> tuple[Any, Any]:  # Any: arrays
+        """What is left of `key` and `value` after inputs that are called so, which go to `params`."""
+        has_key, has_value = (self.module.get_input_index(name) >= 0 for name in ("key", "value"))
+        if key is not None and has_key:
+            params["key"], key = key, None
+        if key is None and value is not None and has_value:
+            params["value"], value = value, None
+        return key, value
 
     def _set_all(self, inputs: dict[str, Any]) -> None:  # Any: array-likes
         others = [name for name, data in inputs.items() if not self.module.fill(name, data)]
         for name in sorted(others, key=lambda k: -_size(inputs[k])):
             self.module.set_input(name, inputs[name])
 
-    def set_input_zero_copy(self, key: str | int | None = None, value: Any = None, **params: Any) -> None:
+    def set_input_zero_copy(self, /, key: str | int | None = None, value: Any = None, **params: Any) -> None:
         """Bind inputs to the memory of NDArrays."""
+        if not isinstance(key, str | int) and (key is not None or value is not None):
+            key, value = self._inputs_of_these_names(key, value, params)
         if key is not None:
             self.module.set_input_zero_copy(key, _ndarray(value))
         for name, data in params.items():
@@ -74,7 +87,7 @@ class GraphModule:
         """Let output `key` be written to the memory of an NDArray."""
         self.module.set_output_zero_copy(_output_index(key), _ndarray(value))
 
-    def run(self, **input_dict: Any) -> None:  # Any: array-likes
+    def run(self, /, **input_dict: Any) -> None:  # Any: array-likes
         """Set the given inputs, then run once. A name that is no input is an ExecutionError."""
         if input_dict:
             self._set_all(input_dict)

@@ -46,14 +46,17 @@ class JitModule:
 
         return JitModule(compiled, most)
 
-    def set_input(self, key: str | None = None, value: Any = None, **more: Any) -> None:  # Any: array-likes
+    def set_input(self, /, key: str | None = None, value: Any = None, **more: Any) -> None:  # Any: array-likes
         """Keep inputs by name for the next run."""
-        for name, item in {**({key: value} if key is not None else {}), **more}.items():
+        self._keep({**({key: value} if key is not None else {}), **more})
+
+    def _keep(self, inputs: dict[str, Any]) -> None:  # Any: array-likes
+        for name, item in inputs.items():
             self.values[name] = np.asarray(item.numpy() if hasattr(item, "numpy") else item)
 
-    def run(self, **inputs: Any) -> None:  # Any: array-likes
+    def run(self, /, **inputs: Any) -> None:  # Any: array-likes
         """Run the variant for the shapes of the inputs; compile it if there is none."""
-        self.set_input(**inputs)
+        self._keep(inputs)
         if not self.values:
             raise ExecutionError("no input was set", hint="set_input(name, array)")
         shapes = {name: array.shape for name, array in self.values.items()}

@@ -8,7 +8,6 @@ JSON form: artifact.py.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
@@ -19,6 +18,7 @@ from armillary.artifact import VariantRow
 from armillary.base.aligned import Deferred
 from armillary.base.digest import sha256
 from armillary.base.dtype import DType
+from armillary.base.names import Names, check_name, identifier, told_name
 from armillary.base.node import post_order
 from armillary.base.record import record
 from armillary.driver.companies import companies
@@ -40,6 +40,7 @@ NOP = "__nop"
 _VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten", "copy"})
 _MOVES = frozenset({"transpose", "layout_transform"})
 _PROBE = 256  # bytes of a constant that must agree before all of it is compared
+_DIGEST_LENGTH = 8  # characters that tell kernels of the same operators apart, at least
 _LARGEST_CHECKED_MOVE = 1 << 24  # elements: above, a move of axes counts as a copy without looking
 
 
@@ -84,7 +85,7 @@ def plan_graph(*mains: Function) -> GraphPlan:
 
     Several functions become variants: they share kernels, parameters and the arena, and one of them runs.
     """
-    builder = _Builder()
+    builder = _Builder([p for main in mains for p in main.params])
     for main in mains:
         builder.add_function(main)
     if len(mains) == 1:
@@ -97,8 +98,11 @@ def plan_graph(*mains: Function) -> GraphPlan:
 class _Builder:
     """Visits expressions in post-order; `values` maps each to its flat (node, output) pairs."""
 
-    def __init__(self) -> None:
+    def __init__(self, parameters: Sequence[Var]) -> None:
         self.plan = GraphPlan()
+        given = [p.name_hint for p in parameters if len(tensor_fields(p.checked_type)) == 1]
+        self.names = Names(check_name(name, "an input") for name in given)  # of inputs and other nodes
+        self.field_names: dict[tuple[str, int], str] = {}  # of tuples that are inputs
         self.values: dict[int, list[tuple[int, int]]] = {}
         self.by_text: dict[str, Kernel] = {}
         self.by_function: dict[int, Kernel] = {}
@@ -127,11 +131,20 @@ class _Builder:
 
     def add_input(self, parameter: Var) -> None:
         types = tensor_fields(parameter.checked_type)
-        names = [parameter.name_hint] if len(types) == 1 else [f"{parameter.name_hint}.{i}" for i in range(len(types))]
+        names = [parameter.name_hint]
+        if len(types) != 1:
+            names = [self._field_name(parameter.name_hint, index) for index in range(len(types))]
         for key in zip(names, types, strict=True):
             if key not in self.inputs:
                 self.inputs[key] = self._leaf(*key)
         self.values[id(parameter)] = [self.inputs[key] for key in zip(names, types, strict=True)]
+
+    def _field_name(self, name: str, index: int) -> str:
+        """The name of a tuple's field; variants have it in common."""
+        if (name, index) not in self.field_names:
+            check_name(name, "an input")
+            self.field_names[name, index] = self.names.fresh(f"{name}.{index}")
+        return self.field_names[name, index]
 
     def _leaf(self, name: str, ty: TensorType) -> tuple[int, int]:
         ty.static  # noqa: B018  (raises where a dimension is unknown)
@@ -178,7 +191,7 @@ class _Builder:
         for other, values in known:  # compared when they begin alike: hashing all took a tenth of a cached compile
             if other is data or np.array_equal(_content(other), _content(data)):
                 return values
-        name = f"p{len(self.plan.params)}"
+        name = self.names.fresh(f"p{len(self.plan.params)}")
         (ty,) = tensor_fields(item.checked_type)
         self.plan.params[name] = data
         values = [self._leaf(name, ty)]
@@ -199,7 +212,7 @@ class _Builder:
             name = self._kernel(call.op).name
         index = self._shared_node(name, inputs, types)
         if index == len(self.plan.nodes):
-            self.plan.nodes.append(GraphNode(_node_name(call, index), name, inputs, types))
+            self.plan.nodes.append(GraphNode(self.names.fresh(_node_name(call, index)), name, inputs, types))
         return [(index, i) for i in range(len(types))]
 
     def _offloaded(self, call: Call) -> list[tuple[int, int]]:
@@ -228,7 +241,8 @@ class _Builder:
     def add(self, expr: Expr | None, func: str, inputs: list[tuple[int, int]], types: Sequence[TensorType]) -> int:
         span = getattr(expr, "span", None)
         name = span.name if span is not None and span.name else func.strip("_")
-        self.plan.nodes.append(GraphNode(f"{name}#{len(self.plan.nodes)}", func, inputs, tuple(types)))
+        name = self.names.fresh(told_name(f"{name}#{len(self.plan.nodes)}"))
+        self.plan.nodes.append(GraphNode(name, func, inputs, tuple(types)))
         return len(self.plan.nodes) - 1
 
     def node(self, index: int) -> GraphNode:
@@ -247,11 +261,16 @@ class _Builder:
             text = print_function("kernel", function)
             found = self.by_text.get(text)
             if found is None:
-                digest = sha256(text.encode()).hexdigest()[:8]
-                found = Kernel(f"{_words(function)}_{digest}", function, text)
+                found = Kernel(self._kernel_name(function, text), function, text)
                 self.by_text[text] = self.plan.kernels[found.name] = found
             self.by_function[id(function)] = found
         return found
+
+    def _kernel_name(self, function: Function, text: str) -> str:
+        """Words and the first characters of a digest; as many as it takes to be the name of no other kernel."""
+        words, digest = _words(function), sha256(text.encode()).hexdigest()
+        names = (f"{words}_{digest[:length]}" for length in range(_DIGEST_LENGTH, len(digest) + 1))
+        return next(name for name in names if name not in self.plan.kernels)
 
 
 def _content(data: Weight) -> Array:
@@ -299,7 +318,7 @@ def _keeps_order(function: Function) -> bool:
 
 def _words(function: Function) -> str:
     names = [n.op.name for n in post_order(function.body) if isinstance(n, Call) and isinstance(n.op, Op)]
-    text = "_".join(["fused", *(re.sub(r"\W", "_", n) for n in names)])
+    text = "_".join(["fused", *(identifier(n) for n in names)])
     return text if len(text) <= 80 else text[:80].rstrip("_")
 
 
@@ -308,7 +327,7 @@ def _node_name(call: Call, index: int) -> str:
     if not name:
         spans = [n.span.name for n in post_order(call.op.body) if isinstance(n, Call) and n.span is not None]
         name = spans[-1] if spans else ""
-    return f"{name or 'node'}#{index}"
+    return told_name(f"{name or 'node'}#{index}")
 
 
 def _plan_storage(plan: GraphPlan) -> None:

@@ -38,7 +38,7 @@ def make(name: str, text: str, key: str, target: str, context: str) -> bytes:
     """The kernel of a request."""
     where, (opt_level, disabled, required, config) = Target(target), ast.literal_eval(context)
     with PassContext(opt_level, required, disabled, config=dict(config)):
-        if kernel_keys([text], where) != [key]:
+        if kernel_keys([(name, text)], where) != [key]:
             raise InternalError(f"{name}: its key is another one in the worker")
         (function,) = parse(text).functions.values()
         assert isinstance(function, Function), "a kernel is a function"

@@ -80,7 +80,7 @@ def compile_kernels(
     is_custom = bool(context.get(ADD_LOWER_PASS))  # code of the user's: no part of the key, unknown to a worker
     is_watched = any(i.needs_kernels for i in context.instruments)
     store = None if is_custom else default_cache()
-    keys = dict(zip((k.name for k in kernels), kernel_keys([k.text for k in kernels], target), strict=True))
+    keys = dict(zip((k.name for k in kernels), kernel_keys([(k.name, k.text) for k in kernels], target), strict=True))
     found = {k.name: None if is_watched else _read(store, keys[k.name]) for k in kernels}
     missing = [k for k in kernels if found[k.name] is None]
     done = {name: kernel for name, kernel in found.items() if kernel is not None}
@@ -96,10 +96,10 @@ def compile_kernels(
     return {k.name: done[k.name] for k in kernels}
 
 
-def kernel_keys(texts: Sequence[str], target: Target) -> list[str]:
-    """Everything that machine code of these texts depends on, in the current pass context."""
+def kernel_keys(kernels: Sequence[tuple[str, str]], target: Target) -> list[str]:
+    """Everything that machine code of these kernels - names and texts - depends on, in the current pass context."""
     common = (machine_text(target), setting("ARMILLARY_CC"), context_text(), compiler_fingerprint())
-    return [cache_key("kernel", text, *common) for text in texts]
+    return [cache_key("kernel", name, text, *common) for name, text in kernels]
 
 
 Made = Iterator[tuple[Kernel, CompiledKernel]]

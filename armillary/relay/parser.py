@@ -53,6 +53,11 @@ def fromtext(text: str) -> IRModule:
     return parse(text)
 
 
+def _variable_key(name: str) -> str:
+    """What a variable is bound under: `%0` is the first node, and `%"0"` a variable that is called so."""
+    return f'"{name}' if name.isdigit() else name
+
+
 def parse_expr(text: str, source: str = "<text>") -> Expr:
     """An expression from its text: `free_var %x: Tensor[(3,), float32]; …` lines, then a block."""
     expr = _Reader(text, source).expression()
@@ -116,7 +121,7 @@ class _Reader:
             if self.cursor.token.text.startswith("%"):
                 token = self.cursor.token
                 params.append(self.variable())
-                if params[-1].name_hint in self.env[-1]:
+                if _variable_key(params[-1].name_hint) in self.env[-1]:
                     raise self.error_at(token, f"two parameters are called %{params[-1].name_hint}", "rename one")
                 self.bind(params[-1])
             else:
@@ -143,7 +148,7 @@ class _Reader:
         return self.cursor.next().text[1:]
 
     def bind(self, var: Var) -> None:
-        self.env[-1][var.name_hint] = var
+        self.env[-1][_variable_key(var.name_hint)] = var
 
     # --- blocks and values ------------------------------------------------------------------------------------------
 
@@ -247,9 +252,9 @@ class _Reader:
         while not quoted and re.search(r"\.\d+\Z", name):
             name, _, index = name.rpartition(".")
             indices.insert(0, int(index))
-        found = self.find(name)
+        found = self.find(_variable_key(name) if quoted else name)
         if found is None:
-            found, indices = self.find(whole), []
+            found, indices = self.find(_variable_key(whole)), []
         if found is None:
             raise self.error_at(token, f"%{whole} is not defined here")
         for k in indices:

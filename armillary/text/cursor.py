@@ -111,8 +111,12 @@ class Cursor:
     def string(self) -> str:
         if self.token.kind != "string":
             raise self.error("expected a string in double quotes")
-        value: str = ast.literal_eval(self.next().text)
-        return value
+        try:
+            value: str = ast.literal_eval(self.token.text)
+        except (SyntaxError, ValueError) as error:  # "\x1"
+            raise self.error(f"a string that cannot be read: {error}") from None
+        self.next()
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # JSON's pairs become one
 
     def integer(self) -> int:
         """An integer, possibly negative."""

@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 
 from armillary.base.dtype import DType
+from armillary.base.names import Identifiers
 from armillary.base.node import Node, children, post_order
-from armillary.text.writer import Names, Writer
+from armillary.text.writer import Writer
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import expressions_of, free_vars
@@ -53,7 +54,7 @@ class Printer:
     """One printing: holds the names given so far."""
 
     def __init__(self) -> None:
-        self.names = Names(KEYWORDS)
+        self.names = Identifiers(KEYWORDS)
         self.writer = Writer()
         self.written: dict[int, str] = {}  # names of expressions of this statement, by id
 

@@ -239,4 +239,4 @@ def test_equal_programs_give_equal_text() -> None:
     first, second = (compiled([tile()], "llvm").get_source() for _ in range(2))
     assert first == second
     phase = Phase(E.Var("i"), B.int32(0), B.int32(1), S.Evaluate(B.int32(0)))
-    assert phase_symbol(PhasedFunction("a.b-c", (), (), (), (phase,)), 0) == "a_b_c__p0"
+    assert phase_symbol(PhasedFunction("a_b", (), (), (), (phase,)), 0) == "a_b__p0"

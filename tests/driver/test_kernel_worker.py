@@ -47,7 +47,7 @@ def kernel_of(*calls: str) -> Kernel:
 
 
 def request(kernel: Kernel) -> dict[str, str]:
-    (key,) = kernels.kernel_keys([kernel.text], TARGET)
+    (key,) = kernels.kernel_keys([(kernel.name, kernel.text)], TARGET)
     common = {"target": TARGET.to_json(), "context": kernels.context_text()}
     return {"name": kernel.name, "text": kernel.text, "key": key, **common}
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from armillary.base.names import Identifiers
 from armillary.base.node import post_order
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, flat_index, phase_symbol, refuse
 from armillary.codegen.c.expr import CALLS, HELPERS, ExprEmitter, c_type, is_short, memory_type
-from armillary.text.writer import Names, Writer
+from armillary.text.writer import Writer
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import expressions_of
@@ -37,7 +38,7 @@ class CEmitter(ExprEmitter):
         super().__init__()
         self.function = function
         self.writer = Writer()
-        self.labels = Names(_RESERVED)
+        self.labels = Identifiers(_RESERVED)
         self.buffers: dict[S.Buffer, str] = {}
         self.index_of = self._element
 

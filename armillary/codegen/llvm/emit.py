@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from armillary.base.dtype import DType
+from armillary.base.names import symbol
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, phase_symbol, refuse
 from armillary.codegen.llvm.amx import framed
 from armillary.codegen.llvm.calls import call
@@ -76,7 +77,7 @@ def emit_module(function: PhasedFunction, cpu: CpuModel, fast_math: str = "") ->
     declared = {name: line for m in emitters for name, line in m.declared.items()} | (MODES if is_flushing else {})
     math = {name: text for m in emitters for name, text in m.math.items()}
     notes = _LOOP_NOTES + (NOTES if any(m.has_streamed for m in emitters) else "")
-    head = [f"; {function.name}", *(declared[name] for name in sorted(declared))]
+    head = [f"; {symbol(function.name)}", *(declared[name] for name in sorted(declared))]
     return "\n".join([*head, *(math[name] for name in sorted(math)), *parts, notes])
 
 

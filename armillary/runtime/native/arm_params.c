@@ -59,12 +59,13 @@ static int read_arrays(cursor *names, cursor *arrays, uint64_t count, arm_param_
                        arm_error *error) {
   for (uint64_t i = 0; i < count; i++) {
     uint64_t length;
-    char name[1024];
-    if (take(names, &length, 8) || length >= sizeof name || take(names, name, (size_t)length))
-      return arm_fail(error, "params: a name is longer than %zu bytes", sizeof name - 1);
-    name[length] = 0;
-    if (strlen(name) != length) return arm_fail(error, "params: a name contains NUL");
-    if (read_array(arrays, name, visit, context, error) != 0) return -1;
+    if (take(names, &length, 8) || length > names->left) return arm_fail(error, "params: truncated in the names");
+    char *name = arm_strdup((const char *)names->next, (size_t)length);
+    if (name == NULL) return arm_fail(error, "params: out of memory");
+    int status = strlen(name) == length ? read_array(arrays, name, visit, context, error)
+                                        : arm_fail(error, "params: a name contains NUL");
+    free(name);
+    if (status != 0 || skip(names, length)) return -1;
   }
   return arrays->left == 0 ? 0 : arm_fail(error, "params: %zu bytes after the last array", arrays->left);
 }

@@ -51,14 +51,10 @@ static int zip64(const unsigned char *extra, size_t length, uint64_t *fields[3])
   return 0;
 }
 
-static int read_member(const unsigned char *bytes, size_t size, const unsigned char *record, size_t left,
-                       arm_member_visit visit, void *context, arm_error *error) {
-  char name[256];
+static int read_named(const unsigned char *bytes, size_t size, const unsigned char *record, const char *name,
+                      arm_member_visit visit, void *context, arm_error *error) {
   size_t name_length = get16(record + 28), extra_length = get16(record + 30);
-  if (name_length + extra_length > left - 46 || name_length >= sizeof name)
-    return arm_fail(error, "npz: a name is too long or damaged");
-  memcpy(name, record + 46, name_length);
-  name[name_length] = 0;
+  if (strlen(name) != name_length) return arm_fail(error, "npz: a name contains NUL");
   uint64_t stored = get32(record + 20), full = get32(record + 24), offset = get32(record + 42);
   uint64_t *fields[3] = {&full, &stored, &offset};
   if (zip64(record + 46 + name_length, extra_length, fields) != 0) return arm_fail(error, "npz: %s is damaged", name);
@@ -72,6 +68,17 @@ static int read_member(const unsigned char *bytes, size_t size, const unsigned c
   if (crc32(0, bytes + start, (size_t)full) != get32(record + 16))
     return arm_fail(error, "npz: %s is damaged (its checksum differs)", name);
   return visit(context, name, bytes + start, (size_t)full, error);
+}
+
+static int read_member(const unsigned char *bytes, size_t size, const unsigned char *record, size_t left,
+                       arm_member_visit visit, void *context, arm_error *error) {
+  size_t name_length = get16(record + 28), extra_length = get16(record + 30);
+  if (name_length + extra_length > left - 46) return arm_fail(error, "npz: a name is damaged");
+  char *name = arm_strdup((const char *)record + 46, name_length);
+  if (name == NULL) return arm_fail(error, "npz: out of memory");
+  int status = read_named(bytes, size, record, name, visit, context, error);
+  free(name);
+  return status;
 }
 
 int arm_zip_read(const unsigned char *bytes, size_t size, arm_member_visit visit, void *context, arm_error *error) {

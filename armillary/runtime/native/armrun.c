@@ -199,28 +199,43 @@ static int load(model *m, const options *o, arm_error *error) {
 
 /* ---- inputs ---- */
 
-static int set_by_name(void *context, const char *member, const unsigned char *data, size_t size, arm_error *error) {
-  model *m = context;
+static int set_by_name(model *m, const char *name, const unsigned char *data, size_t size, arm_error *error) {
   arm_array array;
-  char name[256];
-  snprintf(name, sizeof name, "%s", member);
-  if (has_suffix(name, ".npy")) name[strlen(name) - 4] = 0;
   if (arm_npy_parse(data, size, name, &array, error) != 0) return -1;
   int index = arm_graph_pick(m->graph, name, &array.tensor, error->text, error->size);
-  if (index < 0) return -1;
-  return arm_graph_set_input(m->graph, index, &array.tensor, error->text, error->size);
+  return index < 0 ? -1 : arm_graph_set_input(m->graph, index, &array.tensor, error->text, error->size);
+}
+
+static int set_member(void *context, const char *member, const unsigned char *data, size_t size, arm_error *error) {
+  char *name = arm_strdup(member, strlen(member) - (has_suffix(member, ".npy") ? 4 : 0));
+  if (name == NULL) return arm_fail(error, "out of memory");
+  int status = set_by_name(context, name, data, size, error);
+  free(name);
+  return status;
+}
+
+/* The name that "<name>=<file>" gives: up to the first '=' behind the name of an input, else up to the first '='. */
+static char *given_name(const model *m, const char *argument) {
+  for (const char *end = strchr(argument, '='); end != NULL; end = strchr(end + 1, '=')) {
+    char *name = arm_strdup(argument, (size_t)(end - argument));
+    if (name == NULL || arm_graph_input_index(m->graph, name) >= 0) return name;
+    free(name);
+  }
+  const char *first = strchr(argument, '=');
+  return first == NULL || first == argument ? NULL : arm_strdup(argument, (size_t)(first - argument));
 }
 
 static int set_given(model *m, const char *argument, arm_error *error) {
-  const char *equals = strchr(argument, '=');
   arm_blob file;
-  char name[256] = "";
-  if (equals != NULL && (size_t)(equals - argument) < sizeof name) memcpy(name, argument, (size_t)(equals - argument));
-  const char *path = *name ? equals + 1 : argument;
-  if (arm_file_read(path, &file, error) != 0) return -1;
-  int status = *name ? set_by_name(m, name, file.data, file.size, error)
-                     : about(path, arm_zip_read(file.data, file.size, set_by_name, m, error), error);
-  arm_blob_free(&file);
+  char *name = given_name(m, argument);
+  const char *path = name != NULL ? argument + strlen(name) + 1 : argument;
+  int status = arm_file_read(path, &file, error);
+  if (status == 0) {
+    status = name != NULL ? set_by_name(m, name, file.data, file.size, error)
+                          : about(path, arm_zip_read(file.data, file.size, set_member, m, error), error);
+    arm_blob_free(&file);
+  }
+  free(name);
   return status;
 }
 
