@@ -9,11 +9,12 @@ an ArtifactError that names the member. The C twin: `runtime/native/arm_tar.c`.
 from __future__ import annotations
 
 import os
+import stat
 import tarfile
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
@@ -27,6 +28,7 @@ from armillary.errors import ArtifactError, InternalError
 MAX_PACKAGE_MEMBER = 1 << 34
 PACKAGE_MEMBERS = ("mod.so", "mod.json", "mod.params")
 CHECKSUMS = "mod.crc32"  # lines "<8 hex digits>  <member>", as sfv tools write them; packages of old have none
+_MOST_SUMS = 1024  # bytes of them
 _WAITING = 4  # pieces that are made but not written
 _SMALL = 1 << 16  # bytes: pieces of less are put together, for each costs 10 us
 Fill = Callable[[Callable[[Any], object]], object]  # writes a member by what it is given; Any: bytes-like
@@ -205,9 +207,25 @@ def open_package(path: str | Path) -> Iterator[tuple[IO[bytes], dict[str, Member
         yield stream, _members(stream, path)
 
 
+@contextmanager
+def open_folder(path: str | Path) -> Iterator[tuple[dict[str, IO[bytes]], dict[str, Member]]]:
+    """The files of an unpacked package, and what is known of each."""
+    folder = Path(path)
+    names = [*PACKAGE_MEMBERS, *([CHECKSUMS] if (folder / CHECKSUMS).exists() else ())]
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(_opened(folder / name)) for name in names}
+        whole = {name: Member(name, 0, os.fstat(file.fileno()).st_size) for name, file in files.items()}
+        sums = _checksums(files[CHECKSUMS].read(_MOST_SUMS), path) if CHECKSUMS in files else {}
+        yield files, {name: Member(name, 0, m.size, sums.get(name)) for name, m in whole.items()}
+
+
 def _opened(path: str | Path) -> IO[bytes]:
     try:
-        return Path(path).open("rb")
+        stream = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+        if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            return stream
+        stream.close()
+        raise ArtifactError(f"{path}: the package is not a regular file")
     except OSError as error:
         told = f"{path}: the package cannot be read: {error.strerror or error}"
         hint = "ls -l shows who may read it" if isinstance(error, PermissionError) else ""
@@ -273,6 +291,6 @@ def _check_member(path: str | Path, info: tarfile.TarInfo, name: str, found: Map
         raise ArtifactError(f"{path}: unexpected member {info.name!r}", hint=hint)
     if not info.isreg() or info.issparse():
         raise ArtifactError(f"{path}: member {info.name!r} is not a regular file")
-    limit = 1024 if name == CHECKSUMS else MAX_PACKAGE_MEMBER
+    limit = _MOST_SUMS if name == CHECKSUMS else MAX_PACKAGE_MEMBER
     if not 0 <= info.size <= limit:
         raise ArtifactError(f"{path}: member {info.name!r} claims {info.size} bytes; the limit is {limit}")

@@ -21,8 +21,9 @@ from armillary.artifact import Descriptor, params_size, write_params
 from armillary.artifact_modules import OffloadedModule, offloaded_modules
 from armillary.artifact_package import WriteBehind, save_network
 from armillary.base.aligned import Deferred, aligned
-from armillary.base.files import check_writable, scratch_folder, write_atomic, written_atomically
+from armillary.base.files import check_writable, replacing, scratch_folder, write_atomic, written_atomically
 from armillary.base.lazy import LateModule, late
+from armillary.base.library_sums import TRAILER, seal, trailer
 from armillary.codegen.object.elf_append import head_for_blob
 from armillary.codegen.toolchain import compile_c, is_cross, link_shared
 from armillary.errors import ConfigError, ExecutionError, TargetError
@@ -125,8 +126,13 @@ class FunctionLibrary:
         """Data symbols of the exported library."""
         return {"armillary_descriptor": self.descriptor.to_json().encode() + b"\0"}
 
+    def _sealed(self, output: Path, data: Mapping[str, Data], cc: Compiler, options: Sequence[str]) -> None:
+        """Link, with a checksum at the end of the file."""
+        with replacing(output, 0o777) as made:
+            self._link(made, data, cc, options)
+            seal(made)
+
     def _link(self, output: Path, data: Mapping[str, Data], cc: Compiler, options: Sequence[str]) -> None:
-        check_writable(output)
         with scratch_folder() as folder:
             lines = _data_lines(data, folder)
             if not callable(cc):
@@ -161,7 +167,7 @@ class FunctionLibrary:
     def _export(self, path: Path, cc: Compiler, options: Sequence[str]) -> None:
         if path.suffix == ".tar":
             raise ConfigError("a package (.tar) needs a graph; these are plain functions", hint="export to a .so file")
-        self._link(path, self._data(), cc, options)
+        self._sealed(path, self._data(), cc, options)
 
 
 class Weights(Mapping[str, Array]):
@@ -255,12 +261,12 @@ class GraphLibrary(FunctionLibrary):
             "armillary_params_size": size.to_bytes(8, "little"),
         }
         if callable(cc) or not self._append_params(path, data, size, cc, options):
-            self._link(path, data | {_PARAMS: self.params.held}, cc, options)
+            self._sealed(path, data | {_PARAMS: self.params.held}, cc, options)
 
     def _linked(self, cc: Compiler, options: Sequence[str]) -> bytes:
         with scratch_folder() as folder:
             library = folder / "mod.so"
-            self._link(library, self._data(), cc, options)
+            self._sealed(library, self._data(), cc, options)
             return library.read_bytes()
 
     def _append_params(
@@ -275,9 +281,13 @@ class GraphLibrary(FunctionLibrary):
             mode = linked.stat().st_mode & 0o777
         if head is None:
             return False
-        with written_atomically(path, mode, size + len(head)) as file, WriteBehind(file) as stream:
+        most = size + len(head) + TRAILER
+        with written_atomically(path, mode, most) as file, WriteBehind(file, sums=True) as stream:
             stream.write(head)
+            stream.section()
             write_params(stream.write, self.params.held)
+            head_crc, params_crc = stream.section()
+            stream.write(trailer(size + len(head), head_crc, len(head), size, params_crc))
         return True
 
 

@@ -81,6 +81,7 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_module_descriptor", c_void_p, (c_void_p, POINTER(c_size_t))),
     ("arm_module_graph_json", c_void_p, (c_void_p, POINTER(c_size_t))),
     ("arm_module_params", c_void_p, (c_void_p, POINTER(c_size_t))),
+    ("arm_module_check_params", c_int, (c_void_p, *_ERR)),
     ("arm_call_create", c_int, (c_void_p, c_int, _T, c_int, POINTER(c_int64), c_int, c_void_p, _OUT, *_ERR)),
     ("arm_call_run", c_int, (c_void_p, *_ERR)),
     ("arm_call_time", c_int, (c_void_p, c_int64, POINTER(c_double), *_ERR)),

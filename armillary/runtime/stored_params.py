@@ -74,7 +74,8 @@ class EmbeddedParams:
 
     def read(self) -> bytes:
         """The blob."""
-        size = c_size_t()
+        size, error = c_size_t(), ErrorText()
+        error.check(native().arm_module_check_params(self._module.pointer, *error.args), ArtifactError)
         return ctypes.string_at(native().arm_module_params(self._module.pointer, byref(size)), size.value)
 
     def array(self, name: str) -> Array:

@@ -13,6 +13,7 @@ import pytest
 import armillary
 from armillary import relay
 from armillary.artifact import params_size
+from armillary.base.library_sums import TRAILER
 from armillary.codegen.object.elf_append import head_for_blob
 from armillary.contrib import graph_executor
 from armillary.driver.library import GraphLibrary
@@ -51,7 +52,7 @@ def test_the_symbol_is_the_blob_at_the_end_of_the_file(network: GraphLibrary, tm
     path = tmp_path / "x.so"
     network.export_library(path)
     size = params_size(network.params)
-    assert path.read_bytes()[-size:] == _blob(path)
+    assert path.read_bytes()[-size - TRAILER : -TRAILER] == _blob(path)
     assert ctypes.addressof(ctypes.c_char.in_dll(ctypes.CDLL(str(path)), "armillary_params")) % 64 == 0
     np.testing.assert_allclose(_run(path), DATA @ WEIGHT.T, rtol=1e-5, atol=1e-5)
 

@@ -37,6 +37,8 @@ typedef struct { const unsigned char *data; size_t size; int has_crc; uint32_t c
 enum { ARM_MOD_SO, ARM_MOD_JSON, ARM_MOD_PARAMS, ARM_MEMBERS };
 /* Find the members; all but mod.params, which is read later and checked then, have their checksums verified. */
 int arm_tar_read(const unsigned char *bytes, size_t size, arm_member members[ARM_MEMBERS], arm_error *error);
+/* What the text of mod.crc32 says of each member. */
+int arm_member_sums(arm_member members[ARM_MEMBERS], const unsigned char *text, size_t size, arm_error *error);
 int arm_member_check(const arm_member *member, const char *name, uint32_t crc, arm_error *error);
 
 #endif

@@ -125,6 +125,11 @@ int arm_param_head(const unsigned char *head, int32_t *ndim, arm_dtype *dtype); 
 /* Where to put the values of an array (NULL: nowhere), and that they are there. */
 typedef int (*arm_param_place)(void *context, const char *name, const arm_tensor *type, void **where, arm_error *error);
 typedef int (*arm_param_placed)(void *context, arm_error *error);
+typedef struct { int is_known; uint32_t crc; } arm_params_sum;
+/* Checksums at the end of a library: -1 with a message if they do not fit. Those of its parameters are checked when read. */
+int arm_sums_check(const char *path, int file, arm_params_sum *params, arm_error *error);
+int arm_params_sum_check(const arm_params_sum *wanted, uint32_t crc, arm_error *error);
+const arm_params_sum *arm_module_params_sum(const arm_module *module);
 int arm_params_stream(int file, int64_t offset, uint64_t size, arm_param_place place, arm_param_placed placed,
                       void *context, uint32_t *crc, arm_error *error);
 

@@ -171,7 +171,18 @@ int arm_load_expand(arm_graph *g, int all, arm_error *error) {
 
 /* ---- parameters ---- */
 
-typedef struct { arm_graph *graph; int32_t storage; int count, is_stored, is_embedded; } loading;
+typedef struct {
+  arm_graph *graph;
+  int32_t storage;
+  int count, is_stored, is_embedded;
+  const char *summed; /* of a blob in a library: up to where its CRC-32 is known */
+  uint32_t crc;
+} loading;
+
+static void add_up_to(loading *l, const char *end) {
+  if (end > l->summed) l->crc = arm_crc32(l->crc, l->summed, (size_t)(end - l->summed));
+  if (end > l->summed) l->summed = end;
+}
 
 static int place(void *context, const char *name, const arm_tensor *value, void **where, arm_error *error) {
   loading *l = context;
@@ -217,11 +228,12 @@ static void drop_pages(const void *data, size_t size) {
 }
 
 /* Copy out of a library: its pages go as the copy grows, else a parameter of 400 MB is there twice for a while. */
-static void move_out(char *to, const char *from, size_t size) {
+static void move_out(loading *l, char *to, const char *from, size_t size) {
   const size_t step = (size_t)4 << 20;
   for (size_t done = 0; done < size; done += step) {
     size_t part = size - done < step ? size - done : step;
     memcpy(to + done, from + done, part);
+    add_up_to(l, from + done + part);
     drop_pages(from + done, part);
   }
 }
@@ -232,14 +244,14 @@ static int copy_param(void *context, const char *name, const arm_tensor *value, 
   int64_t bytes = 0;
   if (place(context, name, value, &where, error) != 0) return -1;
   (void)arm_tensor_bytes(value->shape, value->ndim, value->dtype, &bytes);
-  if (where != NULL && bytes > 0 && l->is_embedded) move_out(where, arm_tensor_data(value), (size_t)bytes);
+  if (where != NULL && bytes > 0 && l->is_embedded) move_out(l, where, arm_tensor_data(value), (size_t)bytes);
   if (where != NULL && bytes > 0 && !l->is_embedded) memcpy(where, arm_tensor_data(value), (size_t)bytes);
   return placed(context, error);
 }
 
 int arm_graph_load_params(arm_graph *g, const void *blob, size_t size, int *count, char *err, size_t err_size) {
   arm_error error = {err, err_size};
-  loading l = {g, -1, 0, 0, 0};
+  loading l = {g, -1, 0, 0, 0, NULL, 0};
   int status = arm_params_read(blob, size, copy_param, &l, &error);
   *count = l.count;
   return status;
@@ -247,10 +259,12 @@ int arm_graph_load_params(arm_graph *g, const void *blob, size_t size, int *coun
 
 int arm_graph_load_embedded(arm_graph *g, int *count, char *err, size_t err_size) {
   arm_error error = {err, err_size};
-  loading l = {g, -1, 0, 1, 1};
   size_t size;
-  const void *blob = arm_module_params(g->module, &size);
+  const char *blob = arm_module_params(g->module, &size);
+  loading l = {g, -1, 0, 1, 1, blob, 0};
   int status = blob == NULL ? 0 : arm_params_read(blob, size, copy_param, &l, &error);
+  add_up_to(&l, blob == NULL ? NULL : blob + size);
+  if (arm_params_sum_check(arm_module_params_sum(g->module), l.crc, &error) != 0) status = -1;
   *count = l.count;
   return status;
 }
@@ -258,7 +272,7 @@ int arm_graph_load_embedded(arm_graph *g, int *count, char *err, size_t err_size
 int arm_graph_read_params(arm_graph *g, int file, int64_t offset, int64_t size, int *count, uint32_t *crc, char *err,
                           size_t err_size) {
   arm_error error = {err, err_size};
-  loading l = {g, -1, 0, 1, 0};
+  loading l = {g, -1, 0, 1, 0, NULL, 0};
   *count = 0;
   *crc = 0;
   if (offset < 0 || size < 0) return arm_fail(&error, "params: a negative offset or size");

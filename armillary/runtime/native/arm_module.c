@@ -7,10 +7,14 @@
 #include "arm_internal.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #if defined(__linux__)
 #include <elf.h>
 #endif
@@ -26,6 +30,7 @@ struct arm_module {
   const char *graph_json;
   const void *params;
   size_t graph_json_size, params_size;
+  arm_params_sum params_sum;
 };
 
 struct arm_call {
@@ -169,10 +174,24 @@ static const void *sized_symbol(void *handle, const char *name, size_t *size) {
   return data;
 }
 
+/* A regular file (a pipe would be waited for), whole, as it was exported. */
+static int check_file(const char *path, arm_params_sum *params, arm_error *error) {
+  struct stat info;
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return arm_fail(error, "%s: cannot be opened: %s", path, strerror(errno));
+  int status = 0;
+  if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) status = arm_fail(error, "%s: is not a regular file", path);
+  if (status == 0) status = check_elf(path, error);
+  if (status == 0) status = arm_sums_check(path, file, params, error);
+  close(file);
+  return status;
+}
+
 int arm_module_open(const char *path, arm_module **out, char *err, size_t err_size) {
   arm_error error = {err, err_size};
+  arm_params_sum params_sum;
   *out = NULL;
-  if (check_elf(path, &error) != 0) return -1;
+  if (check_file(path, &params_sum, &error) != 0) return -1;
   char slashed[4096]; /* dlopen searches the system's folders for a name without a slash */
   if ((size_t)snprintf(slashed, sizeof slashed, "%s%s", strchr(path, '/') ? "" : "./", path) >= sizeof slashed)
     return arm_fail(&error, "%s: the path is too long", path);
@@ -192,8 +211,13 @@ int arm_module_open(const char *path, arm_module **out, char *err, size_t err_si
   module->handle = handle;
   module->graph_json = sized_symbol(handle, "armillary_graph_json", &module->graph_json_size);
   module->params = sized_symbol(handle, "armillary_params", &module->params_size);
+<<<<<<< HEAD
   *strrchr(slashed, '/') = 0;
   return arm_module_set_folder(module, *slashed ? slashed : "/", err, err_size);
+=======
+  module->params_sum = params_sum;
+  return 0;
+>>>>>>> 156268c (runtime: checksums on every way of loading, folders and single libraries too)
 }
 
 void arm_module_retain(arm_module *module) { atomic_fetch_add(&module->references, 1); }
@@ -240,6 +264,14 @@ const char *arm_module_graph_json(const arm_module *module, size_t *size) {
 const void *arm_module_params(const arm_module *module, size_t *size) {
   *size = module->params_size;
   return module->params;
+}
+
+const arm_params_sum *arm_module_params_sum(const arm_module *module) { return &module->params_sum; }
+
+int arm_module_check_params(const arm_module *module, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  if (!module->params_sum.is_known) return 0;
+  return arm_params_sum_check(&module->params_sum, arm_crc32(0, module->params, module->params_size), &error);
 }
 
 /* ---- prepared calls ---- */

@@ -22,7 +22,13 @@ static const struct { const char *descr; uint8_t code, bits; } descrs[] = {
 
 int arm_file_read(const char *path, arm_blob *out, arm_error *error) {
   *out = (arm_blob){NULL, 0};
-  FILE *file = fopen(path, "rb");
+  struct stat info;
+  int handle = open(path, O_RDONLY | O_NONBLOCK); /* a pipe would be waited for */
+  if (handle >= 0 && (fstat(handle, &info) != 0 || !S_ISREG(info.st_mode))) {
+    close(handle);
+    return arm_fail(error, "%s: is not a regular file", path);
+  }
+  FILE *file = handle < 0 ? NULL : fdopen(handle, "rb");
   if (file == NULL) return arm_fail(error, "%s: cannot be opened", path);
   long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
   if (size < 0 || fseek(file, 0, SEEK_SET) != 0 || (int64_t)size > ARM_MAX_BYTES) {
@@ -41,7 +47,7 @@ int arm_file_read(const char *path, arm_blob *out, arm_error *error) {
 int arm_file_map(const char *path, arm_blob *out, int *file, arm_error *error) {
   struct stat info;
   *out = (arm_blob){NULL, 0};
-  *file = open(path, O_RDONLY);
+  *file = open(path, O_RDONLY | O_NONBLOCK);
   if (*file < 0) return arm_fail(error, "%s: cannot be opened", path);
   if (fstat(*file, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
     void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, *file, 0);

@@ -35,7 +35,7 @@ static int is_zero(const unsigned char *block) {
 static const char *const names[] = {"mod.so", "mod.json", "mod.params", "mod.crc32"};
 
 /* Lines "<8 hex digits>  <member>", one for each other member. */
-static int read_sums(arm_member members[ARM_MEMBERS], const unsigned char *text, size_t size, arm_error *error) {
+int arm_member_sums(arm_member members[ARM_MEMBERS], const unsigned char *text, size_t size, arm_error *error) {
   char line[64];
   for (size_t at = 0; at < size;) {
     const unsigned char *end = memchr(text + at, '\n', size - at);
@@ -54,13 +54,13 @@ static int read_sums(arm_member members[ARM_MEMBERS], const unsigned char *text,
     at += length + 1;
   }
   for (int i = 0; i < ARM_MEMBERS; i++)
-    if (!members[i].has_crc) return arm_fail(error, "tar: mod.crc32 is damaged");
+    if (!members[i].has_crc) return arm_fail(error, "mod.crc32 is damaged");
   return 0;
 }
 
 int arm_member_check(const arm_member *member, const char *name, uint32_t crc, arm_error *error) {
   if (!member->has_crc || crc == member->crc) return 0;
-  return arm_fail(error, "tar: member %s is damaged: its CRC-32 is %08x, the package records %08x", name, (unsigned)crc,
+  return arm_fail(error, "member %s is damaged: its CRC-32 is %08x, the package records %08x", name, (unsigned)crc,
                   (unsigned)member->crc);
 }
 
@@ -99,7 +99,7 @@ int arm_tar_read(const unsigned char *bytes, size_t size, arm_member members[ARM
     if (found[i].data == NULL)
       return arm_fail(error, "tar: not a package: mod.so, mod.json or mod.params is missing");
   const arm_member *sums = &found[ARM_MEMBERS];
-  if (sums->data != NULL && read_sums(found, sums->data, sums->size, error) != 0) return -1;
+  if (sums->data != NULL && arm_member_sums(found, sums->data, sums->size, error) != 0) return -1;
   for (int i = 0; i < ARM_MOD_PARAMS; i++)
     if (found[i].has_crc &&
         arm_member_check(&found[i], names[i], arm_crc32(0, found[i].data, found[i].size), error) != 0)

@@ -70,6 +70,8 @@ ARM_API const char *arm_module_name(const arm_module *module, int function);
 ARM_API const char *arm_module_target(const arm_module *module);
 ARM_API const char *arm_module_descriptor(const arm_module *module, size_t *size);
 ARM_API const char *arm_module_graph_json(const arm_module *module, size_t *size); /* NULL if there is none */
+/* The checksum of the parameters in a library, where it records one: -1 with a message if they are damaged. */
+ARM_API int arm_module_check_params(const arm_module *module, char *err, size_t err_size);
 ARM_API const void *arm_module_params(const arm_module *module, size_t *size);
 
 /* A prepared call: arguments checked, symbolic dimensions bound, workspaces allocated. */

@@ -129,15 +129,37 @@ static int has_suffix(const char *text, const char *suffix) {
   return a >= b && strcmp(text + a - b, suffix) == 0;
 }
 
+/* The checksums of an unpacked package: of library and graph here, of the parameters when they are read. */
+static int check_folder(model *m, const char *folder, arm_error *error) {
+  char path[4200];
+  arm_blob sums, library;
+  arm_member members[ARM_MEMBERS] = {{0}};
+  struct stat info;
+  snprintf(path, sizeof path, "%s/mod.crc32", folder);
+  if (stat(path, &info) != 0) return 0; /* a folder of old */
+  if (arm_file_read(path, &sums, error) != 0) return -1;
+  int status = arm_member_sums(members, sums.data, sums.size, error);
+  arm_blob_free(&sums);
+  if (status != 0 || arm_file_read(m->library, &library, error) != 0) return -1;
+  status = arm_member_check(&members[ARM_MOD_SO], "mod.so", arm_crc32(0, library.data, library.size), error);
+  arm_blob_free(&library);
+  m->params.has_crc = 1;
+  m->params.crc = members[ARM_MOD_PARAMS].crc;
+  if (status != 0) return -1;
+  return arm_member_check(&members[ARM_MOD_JSON], "mod.json", arm_crc32(0, m->json_file.data, m->json_file.size), error);
+}
+
 static int read_folder(model *m, const char *folder, arm_error *error) {
-  char path[4096];
+  char path[4200];
   snprintf(m->library, sizeof m->library, "%s/mod.so", folder);
   snprintf(path, sizeof path, "%s/mod.json", folder);
   if (arm_file_read(path, &m->json_file, error) != 0) return -1;
+  if (about(folder, check_folder(m, folder, error), error) != 0) return -1;
   snprintf(path, sizeof path, "%s/mod.params", folder);
   struct stat info;
-  m->params_handle = open(path, O_RDONLY);
-  if (m->params_handle < 0 || fstat(m->params_handle, &info) != 0) return arm_fail(error, "%s: cannot be opened", path);
+  m->params_handle = open(path, O_RDONLY | O_NONBLOCK);
+  if (m->params_handle < 0 || fstat(m->params_handle, &info) != 0 || !S_ISREG(info.st_mode))
+    return arm_fail(error, "%s: cannot be opened, or is not a regular file", path);
   m->params.size = (size_t)info.st_size;
   m->json = (const char *)m->json_file.data;
   m->json_size = m->json_file.size;
@@ -169,13 +191,28 @@ static double step(const char *label, double since) {
   return now;
 }
 
+/* Of the whole file, where reading it ended early. */
+static int sum_of_params(model *m, uint32_t *crc) {
+  unsigned char piece[4096];
+  *crc = 0;
+  for (size_t done = 0; done < m->params.size;) {
+    size_t left = m->params.size - done;
+    ssize_t got = pread(m->params_handle, piece, left < sizeof piece ? left : sizeof piece,
+                        (off_t)(m->params_offset + (int64_t)done));
+    if (got <= 0) return -1;
+    *crc = arm_crc32(*crc, piece, (size_t)got);
+    done += (size_t)got;
+  }
+  return 0;
+}
+
 static int load_params(model *m, arm_error *error) {
   int count = 0;
   uint32_t crc = 0;
   if (m->params_handle < 0) return arm_graph_load_embedded(m->graph, &count, error->text, error->size);
   int status = arm_graph_read_params(m->graph, m->params_handle, m->params_offset, (int64_t)m->params.size, &count, &crc,
                                      error->text, error->size);
-  if (status != 0 && m->params.has_crc) crc = arm_crc32(0, m->params.data, m->params.size);
+  if (status != 0 && (!m->params.has_crc || sum_of_params(m, &crc) != 0)) return -1;
   return arm_member_check(&m->params, "mod.params", crc, error) != 0 ? -1 : status;
 }
 

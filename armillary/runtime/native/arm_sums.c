@@ -1,0 +1,75 @@
+/* Checksums that stand at the end of a shared library, behind what the loader looks at.
+ *
+ * In: an open library. Out: whether it holds what was exported, and the CRC-32 of the parameters in it, which are read
+ * later. Invariant: a library without them (linked by another tool, or stripped) is taken as it is; one whose sums do not
+ * fit is refused before the dynamic loader sees it. The Python twin: armillary/base/library_sums.py.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "arm_internal.h"
+
+#define MAGIC "ARMSUMS1"
+#define CHUNK ((size_t)256 << 10)
+
+typedef struct { /* little-endian, 48 bytes */
+  char magic[8];
+  uint64_t size; /* of the file without this */
+  uint64_t params_at, params_size;
+  uint32_t head_crc, params_crc; /* of everything but the parameters, of the parameters */
+  uint32_t own_crc, zero;        /* of the fields before */
+} sums;
+
+static int read_exactly(int file, void *out, size_t size, uint64_t at) {
+  for (size_t done = 0; done < size;) {
+    ssize_t got = pread(file, (char *)out + done, size - done, (off_t)(at + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return -1;
+    done += (size_t)got;
+  }
+  return 0;
+}
+
+static int add_range(int file, uint64_t begin, uint64_t end, uint32_t *crc) {
+  char *chunk = malloc(CHUNK);
+  int status = chunk == NULL ? -1 : 0;
+  for (uint64_t at = begin; at < end && status == 0;) {
+    size_t part = end - at < CHUNK ? (size_t)(end - at) : CHUNK;
+    status = read_exactly(file, chunk, part, at);
+    if (status == 0) *crc = arm_crc32(*crc, chunk, part);
+    at += part;
+  }
+  free(chunk);
+  return status;
+}
+
+int arm_sums_check(const char *path, int file, arm_params_sum *params, arm_error *error) {
+  struct stat info;
+  sums s;
+  uint32_t crc = 0;
+  *params = (arm_params_sum){0, 0};
+  if (fstat(file, &info) != 0 || (uint64_t)info.st_size <= sizeof s) return 0;
+  uint64_t size = (uint64_t)info.st_size - sizeof s;
+  if (read_exactly(file, &s, sizeof s, size) != 0) return arm_fail(error, "%s: cannot be read", path);
+  if (memcmp(s.magic, MAGIC, sizeof s.magic) != 0) return 0;
+  if (s.own_crc != arm_crc32(0, &s, offsetof(sums, own_crc)) || s.size != size || s.params_at > size ||
+      s.params_size > size - s.params_at)
+    return arm_fail(error, "%s: the library is damaged: its checksums cannot be read; export or copy it again", path);
+  if (add_range(file, 0, s.params_at, &crc) != 0 || add_range(file, s.params_at + s.params_size, size, &crc) != 0)
+    return arm_fail(error, "%s: cannot be read", path);
+  if (crc != s.head_crc)
+    return arm_fail(error, "%s: the library is damaged: its CRC-32 is %08x, it records %08x; export or copy it again", path,
+                    (unsigned)crc, (unsigned)s.head_crc);
+  *params = (arm_params_sum){s.params_size > 0, s.params_crc};
+  return 0;
+}
+
+int arm_params_sum_check(const arm_params_sum *wanted, uint32_t crc, arm_error *error) {
+  if (!wanted->is_known || crc == wanted->crc) return 0;
+  return arm_fail(error, "the parameters in the library are damaged: their CRC-32 is %08x, it records %08x", (unsigned)crc,
+                  (unsigned)wanted->crc);
+}

@@ -1,0 +1,122 @@
+"""Of a damaged package nothing runs, whichever way it is loaded: tar, unpacked folder, library, here or by armrun."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from armillary import relay
+from armillary.base.library_sums import TRAILER
+from armillary.contrib.graph_executor import GraphModule
+from armillary.driver.build import build
+from armillary.errors import ArtifactError
+from armillary.runtime import cpu, load_module
+
+X = np.random.default_rng(0).standard_normal((2, 3)).astype("float32")
+W = np.random.default_rng(1).standard_normal((400, 3)).astype("float32")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with net.so, net.tar and the unpacked folder net."""
+    folder = tmp_path_factory.mktemp("net")
+    x = relay.var("x", shape=(2, 3))
+    library = build(relay.Function([x], relay.tanh(relay.nn.dense(x, relay.const(W)))), "llvm")
+    library.export_library(folder / "net.so")
+    library.export_library(folder / "net.tar")
+    with tarfile.open(folder / "net.tar") as archive:
+        archive.extractall(folder / "net", filter="data")
+    return folder
+
+
+def computed(path: Path) -> np.ndarray:
+    graph = GraphModule(load_module(path)["default"](cpu(0)))
+    graph.set_input("x", X)
+    graph.run()
+    result: np.ndarray = graph.get_output(0).numpy()
+    return result
+
+
+def flipped(source: Path, target: Path, bit: int) -> None:
+    data = bytearray(source.read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    target.unlink(missing_ok=True)  # a file that is mapped is not written to
+    target.write_bytes(data)
+
+
+def bits(path: Path, count: int) -> list[int]:
+    drawn = np.random.default_rng(7).integers(0, 8 * path.stat().st_size, count)
+    return [int(bit) for bit in drawn]
+
+
+@pytest.mark.parametrize("name", ["net.so", "net.tar", "net"])
+def test_what_was_exported_runs(built: Path, name: str) -> None:
+    np.testing.assert_allclose(computed(built / name), np.tanh(X @ W.T), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["net.so", "net.tar", "net/mod.so"])
+def test_a_flipped_bit_of_a_file_is_noticed(built: Path, tmp_path: Path, name: str) -> None:
+    bad = tmp_path / Path(name).name
+    for bit in bits(built / name, 60):
+        flipped(built / name, bad, bit)
+        try:
+            result = computed(bad)
+        except ArtifactError:
+            continue
+        where = bit // 8 - bad.stat().st_size
+        assert name == "net.tar" or -TRAILER <= where < -TRAILER + 8, f"byte {where} from the end"  # or padding
+        np.testing.assert_array_equal(result, computed(built / name))
+
+
+@pytest.mark.parametrize("member", ["mod.so", "mod.json", "mod.params", "mod.crc32"])
+def test_a_flipped_bit_of_an_unpacked_package_is_noticed(
+    built: Path, tmp_path: Path, member: str, runner: Path
+) -> None:
+    folder = tmp_path / "net"
+    folder.mkdir()
+    for path in (built / "net").iterdir():
+        os.link(path, folder / path.name)
+    for k, bit in enumerate(bits(built / "net" / member, 20)):
+        flipped(built / "net" / member, folder / member, bit)
+        with pytest.raises(ArtifactError, match=r"damaged|mod\.crc32"):
+            computed(folder)
+        if k < 5:
+            ran = subprocess.run([runner, folder], capture_output=True, text=True, timeout=60, check=False)
+            assert ran.returncode == 1, ran
+            assert "damaged" in ran.stderr, ran.stderr
+
+
+def test_armrun_notices_a_flipped_bit_of_a_library(built: Path, tmp_path: Path, runner: Path) -> None:
+    size = (built / "net.so").stat().st_size
+    params = 8 * (size - TRAILER - 2000)
+    for bit in (*bits(built / "net.so", 10), params, params + 999):
+        flipped(built / "net.so", tmp_path / "net.so", bit)
+        ran = subprocess.run([runner, tmp_path / "net.so"], capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 1, ran
+        assert "damaged" in ran.stderr, ran.stderr
+
+
+def test_damaged_parameters_of_a_library_are_not_given_away(built: Path, tmp_path: Path) -> None:
+    flipped(built / "net.so", tmp_path / "net.so", 8 * ((built / "net.so").stat().st_size - TRAILER - 100))
+    module = load_module(tmp_path / "net.so")
+    with pytest.raises(ArtifactError, match="parameters in the library are damaged"):
+        _ = module.params
+    with pytest.raises(ArtifactError, match="parameters in the library are damaged"):
+        module["default"](cpu(0))
+
+
+def test_a_library_without_sums_loads(built: Path, tmp_path: Path) -> None:
+    (tmp_path / "net.so").write_bytes((built / "net.so").read_bytes()[:-TRAILER])
+    np.testing.assert_array_equal(computed(tmp_path / "net.so"), computed(built / "net.so"))
+
+
+def test_a_pipe_is_no_package(tmp_path: Path) -> None:
+    for name in ("x.so", "x.tar"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(ArtifactError, match="regular file"):
+            load_module(tmp_path / name)
