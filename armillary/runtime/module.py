@@ -18,12 +18,8 @@ from typing import Any
 import numpy as np
 
 from armillary.artifact import Descriptor, FunctionRow
-<<<<<<< HEAD
 from armillary.artifact_modules import OffloadedModule, offloaded_modules
-from armillary.artifact_package import Member, Package, graph_text, open_package, read_member
-=======
 from armillary.artifact_package import Package, graph_text, open_folder, open_package, read_member
->>>>>>> 156268c (runtime: checksums on every way of loading, folders and single libraries too)
 from armillary.base.files import scratch_folder
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
@@ -274,45 +270,24 @@ def _open_tar(path: str | Path) -> Module:
 
 def _open_folder(path: Path) -> Module:
     """The members of a package, unpacked."""
-    module = open_library(path / "mod.so")
-    try:
-        module.graph_json = graph_text((path / "mod.json").read_bytes(), path)
-        stream = (path / "mod.params").open("rb")
-    except OSError as error:
-        raise ArtifactError(f"{error.filename}: a package folder's member cannot be read: {error.strerror}") from None
-    with stream:
-        size = os.fstat(stream.fileno()).st_size
-        module.stored = StoredParams(stream, Member("mod.params", 0, size), path)
-    return module
-
-
-def _open_folder(path: str | Path) -> Module:
-    """An unpacked package."""
     with open_folder(path) as (files, members):
         library, graph = (read_member(files[name], members[name], path) for name in ("mod.so", "mod.json"))
         module = _from_bytes(library, str(path))
         module.graph_json = graph_text(graph, path)
         module.stored = StoredParams(files["mod.params"], members["mod.params"], path)
+        module.set_folder(path.resolve())
     return module
 
 
 def load_module(path: str | Path, fmt: str = "") -> Module:
-<<<<<<< HEAD
-    """Load a `.so`, a package `.tar` (`fmt` overrides the suffix) or a folder of a package's members."""
-=======
     """Load a `.so`, a package `.tar` or the folder that one was unpacked to (`fmt` overrides the suffix)."""
->>>>>>> 156268c (runtime: checksums on every way of loading, folders and single libraries too)
     if not isinstance(path, str | os.PathLike):
         raise TypeMismatch(f"a package is named by its path, got {type(path).__name__}")
     kind = fmt or Path(path).suffix.lstrip(".")
     if not Path(path).exists():
         raise ArtifactError(f"{path}: there is no such file")
     if Path(path).is_dir():
-<<<<<<< HEAD
         return _open_folder(Path(path))
-=======
-        return _open_folder(path)
->>>>>>> 156268c (runtime: checksums on every way of loading, folders and single libraries too)
     if kind == "so":
         return open_library(path)
     if kind == "tar":

@@ -211,13 +211,9 @@ int arm_module_open(const char *path, arm_module **out, char *err, size_t err_si
   module->handle = handle;
   module->graph_json = sized_symbol(handle, "armillary_graph_json", &module->graph_json_size);
   module->params = sized_symbol(handle, "armillary_params", &module->params_size);
-<<<<<<< HEAD
+  module->params_sum = params_sum;
   *strrchr(slashed, '/') = 0;
   return arm_module_set_folder(module, *slashed ? slashed : "/", err, err_size);
-=======
-  module->params_sum = params_sum;
-  return 0;
->>>>>>> 156268c (runtime: checksums on every way of loading, folders and single libraries too)
 }
 
 void arm_module_retain(arm_module *module) { atomic_fetch_add(&module->references, 1); }
