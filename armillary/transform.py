@@ -250,7 +250,7 @@ def _load_passes() -> None:
 def _load_options() -> None:
     """Import whatever has options: passes and operators."""
     _load_passes()
-    find("armillary.ops:load_all")()
+    find("armillary.relay.by_need:load_operators")()
 
 
 def _checked(key: str, value: Any) -> Any:

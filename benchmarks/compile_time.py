@@ -26,7 +26,7 @@ from processes import count
 _LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 _SCRIPT = """
 import sys, time
-import armillary, armillary.frontend.onnx, onnx
+import armillary, armillary.frontend.onnx.walk, onnx
 from armillary import relay
 relay.build
 start = time.perf_counter()

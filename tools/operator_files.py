@@ -1,4 +1,4 @@
-"""Print which file of armillary/ops registers which operators and ONNX rules: the text of armillary/ops/operators.txt.
+"""Print which file registers which operators and ONNX rules: the text of armillary/relay/operators.txt.
 
 In: the files. Out: a line per file, its name and the keys it registers as `relay/by_need.py` spells them, sorted.
 Invariant: seen, not read from the sources: the file is the one whose top level was running when a key came into its
@@ -14,10 +14,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from armillary.ops import load_all
-from armillary.relay.by_need import ByNeed
+from armillary.relay.by_need import ByNeed, load_operators
 
-_PREFIX = "armillary.ops."
+_PREFIX = "armillary."
 _KEYS: dict[str, set[str]] = defaultdict(set)  # by file: what it registers
 
 
@@ -31,6 +30,6 @@ def _watched(table: ByNeed[Any, Any], key: Any, value: Any) -> None:  # Any: key
 
 if __name__ == "__main__":
     ByNeed.__setitem__ = _watched  # type: ignore[method-assign]
-    load_all()
+    load_operators()
     for name, keys in sorted(_KEYS.items()):
         print(name, *sorted(keys))

@@ -1,6 +1,6 @@
 """Write what follows from tables: docs/operators.md (Relay's operators and
-ONNX's), docs/environment.md, armillary/frontend/onnx_operators.txt, and
-armillary/ops/operators.txt (which file registers what).
+ONNX's), docs/environment.md, armillary/frontend/onnx/operators.txt, and
+armillary/relay/operators.txt (which file registers what).
 
 In: the operator records (`relay/op/`), the import rules of ONNX, `onnx.defs`, `config.SETTINGS`. Out: the files; with
 `--check` nothing is written, and the exit code is 1 if a file is stale. Invariant: output is deterministic.
@@ -22,8 +22,8 @@ sys.path.insert(0, str(ROOT))
 import onnx  # noqa: E402
 
 from armillary.base.config import SETTINGS  # noqa: E402
-from armillary.frontend import onnx_table  # noqa: E402
-from armillary.frontend.onnx_signature import table_text  # noqa: E402
+from armillary.frontend.onnx import table as onnx_table  # noqa: E402
+from armillary.frontend.onnx.signature import table_text  # noqa: E402
 from armillary.relay.op import OPS, Op  # noqa: E402
 
 NOTE = "<!-- Written by tools/write_docs.py; do not edit. -->\n"
@@ -94,8 +94,8 @@ def operator_files() -> str:
 PAGES = {
     "docs/operators.md": operators_page,
     "docs/environment.md": environment_page,
-    "armillary/frontend/onnx_operators.txt": signatures,
-    "armillary/ops/operators.txt": operator_files,
+    "armillary/frontend/onnx/operators.txt": signatures,
+    "armillary/relay/operators.txt": operator_files,
 }
 
 

@@ -20,10 +20,10 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 from armillary.base.dtype import dtype_of
 from armillary.errors import ConfigError, ExecutionError, UnsupportedError
 from armillary.frontend import from_onnx
-from armillary.frontend.onnx import check_operators
-from armillary.frontend.onnx_fold import NeedsValue
-from armillary.frontend.onnx_inputs import part_names
-from armillary.frontend.onnx_tensor import ELEM_TYPES
+from armillary.frontend.onnx.fold import NeedsValue
+from armillary.frontend.onnx.inputs import part_names
+from armillary.frontend.onnx.tensor import ELEM_TYPES
+from armillary.frontend.onnx.walk import check_operators
 
 Array = np.ndarray[Any, Any]
 Runner = Callable[[dict[str, Array]], list[Array]]

@@ -17,7 +17,7 @@ from typing import Any
 
 from armillary.base.lazy import late
 from armillary.errors import ConfigError, ModelError, Span
-from armillary.frontend.onnx_entry import from_file
+from armillary.frontend.onnx.entry import from_file
 from armillary.ir import IRModule
 from armillary.transform import CONFIG_OPTIONS, find_pass
 

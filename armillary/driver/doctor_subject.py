@@ -20,7 +20,7 @@ from onnx import ModelProto, ValueInfoProto
 
 from armillary.errors import ModelError, Span, TypeMismatch, UnsupportedError
 from armillary.frontend import from_onnx
-from armillary.frontend.onnx_load import load_model, node_span, ordered_nodes
+from armillary.frontend.onnx.load import load_model, node_span, ordered_nodes
 from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.evaluate import evaluate

@@ -1,6 +1,6 @@
 """Importers: a trained network in, `(IRModule, params)` out.
 
-`from_onnx` reads ONNX (see onnx_entry.py). The other names of Relay-era scripts exist so that a script meets a sentence
+`from_onnx` reads ONNX (see onnx/entry.py). The other names of Relay-era scripts exist so that a script meets a sentence
 instead of an AttributeError: each refuses with UnsupportedError and says how to go through ONNX. Nothing is imported
 before first use, so this package costs nothing until a model is read.
 """
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from armillary.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from armillary.frontend.onnx_entry import from_onnx as from_onnx
+    from armillary.frontend.onnx.entry import from_onnx as from_onnx
 
 _REFUSED = ("caffe", "caffe2", "coreml", "darknet", "keras", "mxnet", "oneflow", "paddle", "pytorch",
             "tensorflow", "tflite")  # fmt: skip
-_TABLE = {"from_onnx": "armillary.frontend.onnx_entry:from_onnx"} | {
+_TABLE = {"from_onnx": "armillary.frontend.onnx.entry:from_onnx"} | {
     f"from_{name}": f"armillary.frontend.refused:from_{name}" for name in _REFUSED
 }
 

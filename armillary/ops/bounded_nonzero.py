@@ -4,7 +4,7 @@ In: one tensor of at least one axis. Out: int64 coordinates (axes, elements), in
 each that is not zero and zeros behind them, and how many there are, (1,). The loops write the place of every element
 where the next one found belongs and move on by one if it is not zero: no branch to mispredict, but for vectors that
 hold none. The coordinates of a row are filled in when the row is done. Invariant: NaN is not zero, -0 is. ONNX's
-NonZero, Compress and others that count on it: frontend/onnx_bounded.py.
+NonZero, Compress and others that count on it: frontend/onnx/bounded.py.
 """
 
 from __future__ import annotations

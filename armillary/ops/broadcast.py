@@ -2,7 +2,7 @@
 
 In: two tensors of one dtype (numpy's broadcasting; an unknown dimension stays unknown). Out: the broadcast shape, the
 inputs' dtype, or bool for comparisons. Invariant: integer division by zero gives 0 and shifts by too much give 0 or the
-sign, as numpy does; no input makes the process trap. To add an operator, add a row. ONNX rules: broadcast_onnx.py.
+sign, as numpy does; no input makes the process trap. To add an operator, add a row. ONNX rules: broadcast.py.
 """
 
 from __future__ import annotations

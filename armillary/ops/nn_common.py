@@ -266,3 +266,11 @@ def reduce_axes(sizes: Sequence[Any], names: Sequence[str]) -> list[Any]:
 def placed(layout: str, values: dict[str, Any]) -> list[Any]:
     """Values ordered as the letters of a layout."""
     return [values[c] for c in letters(layout)]
+
+
+def type_of(x: Expr) -> TensorType:
+    """The tensor type of an expression."""
+    ty = x.checked_type
+    if not isinstance(ty, TensorType):
+        raise UnsupportedError(f"a product needs tensors, got {ty}")
+    return ty

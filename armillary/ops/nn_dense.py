@@ -5,7 +5,7 @@ In: nn.dense: data (…, k), weight (units, k). nn.matmul: (…, m, k) and (k, n
 (units/n, k, n), its layout NC{n}n, or words of four bytes or two bfloat16, (units/n, k/4, n, 4), its layout NC{n}n4c;
 the last block of the former may have columns beyond `units`, which are cut off.
 TE: one reduction tagged dense, matmul, batch_matmul or dense_pack.
-Import of Gemm and MatMul: nn_dense_onnx.py.
+Import of Gemm and MatMul: nn_dense.py.
 """
 
 from __future__ import annotations

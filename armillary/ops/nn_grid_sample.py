@@ -20,8 +20,17 @@ import numpy as np
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import T, te
-from armillary.ops.nn_common import Tensor, call, f32, need_dtype, need_float, need_shape, need_tensor, reshape_to
-from armillary.ops.nn_dense_onnx import type_of
+from armillary.ops.nn_common import (
+    Tensor,
+    call,
+    f32,
+    need_dtype,
+    need_float,
+    need_shape,
+    need_tensor,
+    reshape_to,
+    type_of,
+)
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import AnyDim, TensorType, Type

@@ -4,7 +4,7 @@ In: gates (batch, 4 * size) from the hidden state; the parts of all steps that c
 4 * size); which step it is, the first of some integers (kept between 0 and steps - 1); the cell state (batch, size).
 Gates are in the order input, output, forget, candidate. Out: (hidden state, cell state). TE: one loop for each, tagged
 injective. All steps share one kernel if the step is a tensor of two numbers: a constant of one is spelled out in it.
-Import: nn_rnn_onnx.py.
+Import: rules/nn_rnn.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: data, and scale and shift vectors of the size of the normalised (or channel) axis. Out: the data's type; batch_norm
 gives (data, moving_mean, moving_var). All but lrn are decomposed, most into nn.standardize and elementwise operators,
-which fuse; float16 data are normalised in float32. Import: nn_norm_onnx.py.
+which fuse; float16 data are normalised in float32. Import: nn_norm.py.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from armillary.ops.nn_common import (
     reduce_axes,
     reshape_to,
     tensor,
+    type_of,
     wide,
 )  # fmt: skip
-from armillary.ops.nn_dense_onnx import type_of
 from armillary.relay.expr import Expr, Tuple
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import AnyDim, TensorType, TupleType, Type

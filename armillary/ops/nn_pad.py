@@ -14,8 +14,7 @@ import numpy as np
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._late import T, te
-from armillary.ops.nn_common import Tensor, axis_of, call, f32, need_tensor, te_pad, tensor
-from armillary.ops.nn_dense_onnx import type_of
+from armillary.ops.nn_common import Tensor, axis_of, call, f32, need_tensor, te_pad, tensor, type_of
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type

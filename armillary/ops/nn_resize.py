@@ -3,7 +3,7 @@
 In: data in a plain layout, the spatial size wanted; `scales` may give the exact factors behind that size. Out: data of
 that size. Every method is separable: one axis at a time, each output element is a weighted sum of a few input elements
 whose places and weights are known when compiling. So the operator is decomposed into `take` and arithmetic, or, with
-many taps (antialias), into a product with a small matrix. The ONNX rules are in nn_resize_onnx.py.
+many taps (antialias), into a product with a small matrix. The ONNX rules are in nn_resize.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops.nn_common import SPATIAL, call, f32, letters, need_tensor, per_axis, spatial_axes, tensor
-from armillary.ops.nn_dense_onnx import type_of
+from armillary.ops.nn_common import SPATIAL, call, f32, letters, need_tensor, per_axis, spatial_axes, tensor, type_of
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type

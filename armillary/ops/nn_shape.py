@@ -18,8 +18,7 @@ from armillary.base.aligned import aligned
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
-from armillary.ops.nn_common import Tensor, block_of, call, f32, known, letters, need_rank, need_tensor
-from armillary.ops.nn_dense_onnx import type_of
+from armillary.ops.nn_common import Tensor, block_of, call, f32, known, letters, need_rank, need_tensor, type_of
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type

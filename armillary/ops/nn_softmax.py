@@ -26,9 +26,9 @@ from armillary.ops.nn_common import (
     need_tensor,
     reshape_to,
     tensor,
+    type_of,
     wide,
 )
-from armillary.ops.nn_dense_onnx import type_of
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
 from armillary.relay.types import AnyDim, TensorType, Type

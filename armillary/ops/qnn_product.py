@@ -6,7 +6,7 @@ point is 0; qnn.requantize brings them back to 8 bits. Invariant: padding stands
 enter the arithmetic. qnn.dense multiplies bytes as they are (_byte_products.py). Convolutions, and products where the
 target has no dot products of bytes, are computed in float32 if their weights are constant and their sums stay below
 2**24, which is exact: every partial sum, in any order, is an integer that float32 holds. Weights then take four bytes
-each; the configuration `relay.qnn.product_in_float` False keeps integers. Import of QLinearConv etc.: qnn_onnx.py.
+each; the configuration `relay.qnn.product_in_float` False keeps integers. Import of QLinearConv etc.: rules/qnn.py.
 """
 
 from __future__ import annotations

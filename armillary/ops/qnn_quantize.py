@@ -4,7 +4,7 @@ In: data, scales and zero points; those are scalars, or vectors along `axis` (pe
 broadcasting to it (blocks). Out: the same shape in `out_dtype`, saturated. Invariant: quantize rounds halves to even;
 requantize multiplies by a 31-bit fixed-point number in int64 (compute_dtype "int64"; the scales must be constants) or
 by a real factor ("float32", "float64"). Every operator decomposes into elementwise ones, so kernels fuse it. Products:
-qnn_product.py. ONNX rules: qnn_onnx.py.
+qnn_product.py. ONNX rules: rules/qnn.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: one tensor, the axes. Out: the tensor without them (keepdims: with size 1). Invariant: float16 and bfloat16 sums are
 accumulated in float32; an empty reduction gives the neutral element (the mean of nothing is NaN).
-Positions of extremes: arg.py. ONNX rules: reduce_onnx.py.
+Positions of extremes: arg.py. ONNX rules: rules/reduce.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: one tensor. Out: the same elements, row-major order kept (transpose: axes permuted). Invariant: index arithmetic is
 done in groups of dimensions with equal products, so a reshape that only splits or merges axes costs the divisions it
-needs and no more. ONNX rules: shape_onnx.py. Joining and cutting: transform.py.
+needs and no more. ONNX rules: rules/shape.py. Joining and cutting: transform.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Operators that join, cut and repeat: concatenate, stack, split, tile, repeat, reverse, broadcast_to.
 
 In: one tensor, or a tuple of them. Out: tensors of which each element is one element of an input. Invariant: sizes are
-checked before anything is built. Slices: transform_slice.py. ONNX rules: shape_onnx.py.
+checked before anything is built. Slices: transform_slice.py. ONNX rules: rules/shape.py.
 """
 
 from __future__ import annotations

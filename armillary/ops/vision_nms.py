@@ -4,7 +4,7 @@ In: boxes (batch, n, 4), scores (batch, classes, n) and two thresholds, all floa
 the numbers of the boxes that stay, best first, -1 behind them. Of equal scores the earlier box is the better one. The
 loops take the scores above the threshold, sort them (_order.py) and compare each box with those that stay, a vector of
 them at a time: no table of n x n overlaps. Invariant: overlaps are compared as in ONNX Runtime, common / whole >
-threshold. The ONNX operator, whose result is a list of all classes: frontend/onnx_bounded.py.
+threshold. The ONNX operator, whose result is a list of all classes: frontend/onnx/bounded.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Tables that operators' files fill: a file is imported when something of it is first looked up.
 
-In: a key: an operator's name, or (domain, name) of an ONNX operator. Out: what its file registers. `ops/operators.txt`
+In: a key: an operator's name, or (domain, name) of an ONNX operator. Out: what its file registers. `operators.txt`
 says which file that is (tools/write_docs.py writes it, a test compares). Invariant: the list only saves time: a key
 that it lacks imports every file, as does any look at all keys, so what is there is found; one key belongs to one file.
+A file is found by being in one of `ROOTS`; those whose name starts with an underscore are helpers.
 """
 
 from __future__ import annotations
@@ -14,13 +15,28 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from armillary.base.lazy import late
-
 K = TypeVar("K")
 V = TypeVar("V")
-_PACKAGE = "armillary.ops"
-_FOLDER, _LIST = Path(__file__).parents[1] / "ops", "operators.txt"
-load_operators = late(f"{_PACKAGE}:load_all")
+ROOTS = {  # folders of operators and import rules, and how the names of their files begin
+    "ops": "", "frontend/onnx/rules": "", "backends": "operator",
+}  # fmt: skip
+_PACKAGE, _LIST = Path(__file__).parents[1], "operators.txt"
+
+
+def module_names() -> list[str]:
+    """Dotted names of all files that register operators or import rules, in the order of their names."""
+    found = []
+    for root, start in ROOTS.items():
+        files = (path for path in (_PACKAGE / root).rglob(f"{start}*.py") if not path.name.startswith("_"))
+        found += sorted(".".join(path.relative_to(_PACKAGE.parent).with_suffix("").parts) for path in files)
+    return found
+
+
+@cache
+def load_operators() -> None:
+    """Import every file that registers operators or import rules."""
+    for name in module_names():
+        importlib.import_module(name)
 
 
 class ByNeed(MutableMapping[K, V]):
@@ -71,14 +87,18 @@ def onnx_key(key: tuple[str, str]) -> str:
 @cache
 def _lines() -> tuple[str, ...]:
     """The list, if it is there; a file that has gone since it was written is left out."""
-    files = set(os.listdir(_FOLDER))
-    lines = (_FOLDER / _LIST).read_text("utf-8").splitlines() if _LIST in files else ()
-    return tuple(f"{line} " for line in lines if f"{line.partition(' ')[0]}.py" in files)
+    place = Path(__file__).with_name(_LIST)
+    lines = place.read_text("utf-8").splitlines() if place.exists() else ()
+    return tuple(f"{line} " for line in lines if _is_file(line.partition(" ")[0]))
+
+
+def _is_file(name: str) -> bool:
+    return os.path.exists(f"{_PACKAGE}/{name.replace('.', '/')}.py")
 
 
 def listed_files(spelled: str) -> list[str]:
     """Modules of the files that register a key, as the list says."""
-    return [f"{_PACKAGE}.{line.partition(' ')[0]}" for line in _lines() if f" {spelled} " in line]
+    return [f"{_PACKAGE.name}.{line.partition(' ')[0]}" for line in _lines() if f" {spelled} " in line]
 
 
 def listed_operators() -> Iterator[str]:

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from armillary.backend import prepare
 from armillary.errors import ModelError, UnsupportedError
 from armillary.frontend import from_onnx
-from armillary.frontend.onnx_control import MAX_ITERATIONS
+from armillary.frontend.onnx.control import MAX_ITERATIONS
 from armillary.relay.evaluate import evaluate
 
 node, value, F, I64 = helper.make_node, helper.make_tensor_value_info, TensorProto.FLOAT, TensorProto.INT64

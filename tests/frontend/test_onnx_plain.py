@@ -14,8 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from armillary.frontend import from_onnx
-from armillary.frontend.onnx_plain import Message, plain_model
-from armillary.frontend.onnx_proto import AttributeType, ElementType
+from armillary.frontend.onnx.plain import Message, plain_model
+from armillary.frontend.onnx.proto import AttributeType, ElementType
 from armillary.ir import IRModule
 
 

@@ -1,12 +1,12 @@
-"""What onnx_operators.txt says of nodes is what the onnx package says, for every operator and version."""
+"""What operators.txt says of nodes is what the onnx package says, for every operator and version."""
 
 from __future__ import annotations
 
 import onnx
 import pytest
 
-from armillary.frontend.onnx_functions import schema_of
-from armillary.frontend.onnx_signature import newest_opset, signature_of
+from armillary.frontend.onnx.functions import schema_of
+from armillary.frontend.onnx.signature import newest_opset, signature_of
 
 DOMAINS = sorted({schema.domain for schema in onnx.defs.get_all_schemas_with_history()})
 

@@ -14,14 +14,14 @@ from onnx import TensorProto, helper, numpy_helper
 from armillary.base.node import post_order, structural_equal
 from armillary.errors import ModelError
 from armillary.frontend import from_onnx
-from armillary.frontend.onnx_split import LARGE, split_model
+from armillary.frontend.onnx.split import LARGE, split_model
 from armillary.relay.expr import Constant
 
 ROOT = Path(__file__).resolve().parents[2]
 RNG = np.random.default_rng(5)
 PEAK = """
 import sys
-import armillary.frontend.onnx
+import armillary.frontend.onnx.walk
 from armillary.frontend import from_onnx
 def peak():
     with open("/proc/self/status") as lines:

@@ -23,8 +23,8 @@ from armillary.driver.build import build
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ModelError
 from armillary.frontend import from_onnx
-from armillary.frontend.onnx_entry import from_file
-from armillary.frontend.onnx_split import LARGE
+from armillary.frontend.onnx.entry import from_file
+from armillary.frontend.onnx.split import LARGE
 from armillary.relay.expr import Constant
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,7 +174,7 @@ def test_a_model_file_that_is_written_to_is_refused_by_name(tmp_path: Path) -> N
 def test_more_files_of_weights_than_may_stay_open_are_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("armillary.frontend.onnx_tensor._MOST_FILES", 2)
+    monkeypatch.setattr("armillary.frontend.onnx.tensor._MOST_FILES", 2)
     path, model = tmp_path / "net.onnx", _network()
     onnx.save(copy.deepcopy(model), path, save_as_external_data=True, all_tensors_to_one_file=False, size_threshold=0)
     module, _ = from_file(str(path))

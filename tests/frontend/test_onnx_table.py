@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from armillary.frontend.onnx import importable
-from armillary.frontend.onnx_table import REFUSED, contributed, rows, section
+from armillary.frontend.onnx.table import REFUSED, contributed, rows, section
+from armillary.frontend.onnx.walk import importable
 
 
 def test_every_operator_has_a_state_and_what_is_refused_a_reason() -> None:

@@ -14,7 +14,7 @@ from onnx.backend.test.case.node import collect_testcases
 
 from armillary.base.node import post_order
 from armillary.frontend import from_onnx
-from armillary.frontend.onnx_tensor import tensor_array
+from armillary.frontend.onnx.tensor import tensor_array
 from armillary.relay.expr import Constant, Tuple, TupleGetItem
 from armillary.relay.op import Op
 from armillary.relay.types import TupleType

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LIST = ROOT / "armillary" / "ops" / "operators.txt"
+LIST = ROOT / "armillary" / "relay" / "operators.txt"
 LISTED = [key for line in LIST.read_text("utf-8").splitlines() for key in line.split()[1:]]
 LOADED = "print(*sorted(n.rpartition('.')[2] for n in sys.modules if n.startswith('armillary.ops.')))"
 EMPTY = "from armillary.relay import by_need\nby_need._lines = lambda: ()\n"

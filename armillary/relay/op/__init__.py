@@ -261,7 +261,7 @@ def register_legalize(
     return register(legal_op) if legal_op is not None else register
 
 
-# --- import from ONNX: the mapping sits with the operator, the walk in frontend/onnx.py ---------------------------
+# --- import from ONNX: rules are in frontend/onnx/rules/, the walk over a model in frontend/onnx/walk.py ----------
 
 
 Index = int  # OnnxNode has a method called int

@@ -8,8 +8,7 @@ are clipped by relu). Softmax: nn_softmax.py.
 from __future__ import annotations
 
 from armillary.errors import UnsupportedError
-from armillary.ops.nn_common import call
-from armillary.ops.nn_dense_onnx import type_of
+from armillary.ops.nn_common import call, type_of
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import AnyDim

@@ -1,6 +1,6 @@
 """The functions that users call to read an ONNX model.
 
-In: a path, bytes or a ModelProto. Out: `(IRModule, params)`. Invariant: the importer (onnx.py) and the operators are
+In: a path, bytes or a ModelProto. Out: `(IRModule, params)`. Invariant: the importer (walk.py) and the operators are
 loaded by the first call, after its arguments are made: `from_onnx(onnx.load(path))` has the file in memory twice while
 protobuf reads it, and a small network's peak is there.
 """
@@ -17,7 +17,7 @@ from armillary.base.lazy import late
 if TYPE_CHECKING:
     from armillary.ir import IRModule
 
-_import_model = late("armillary.frontend.onnx:import_model")
+_import_model = late("armillary.frontend.onnx.walk:import_model")
 
 
 def from_onnx(

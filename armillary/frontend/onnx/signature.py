@@ -1,7 +1,7 @@
 """What the ONNX standard says of the nodes of each operator: how many inputs, which attributes.
 
 In: an operator's name, domain, and the version of its operator set. Out: a `Signature`. Invariant: the file
-`onnx_operators.txt` says what `onnx.defs` says (tools/write_docs.py writes it, a test compares); operators and versions
+`operators.txt` says what `onnx.defs` says (tools/write_docs.py writes it, a test compares); operators and versions
 newer than the file are looked up in the onnx package. Asking onnx.defs for the first schema takes 7 MB and 15 ms,
 because it makes all of them.
 """
@@ -16,8 +16,8 @@ from typing import Any
 from armillary.base.lazy import late
 from armillary.base.record import record
 
-_FILE = Path(__file__).with_name("onnx_operators.txt")
-_schema = late("armillary.frontend.onnx_functions:schema_of")
+_FILE = Path(__file__).with_name("operators.txt")
+_schema = late("armillary.frontend.onnx.functions:schema_of")
 
 
 @record(slots=True)

@@ -14,12 +14,12 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.frontend.onnx.rules.nn_conv import spatial_rank, window_attrs
+from armillary.frontend.onnx.rules.nn_dense import batched, times, transposed
 from armillary.ops._common import axis_of, onnx_dtype
 from armillary.ops.broadcast import add, divide, multiply
 from armillary.ops.elementwise_cast import cast, cast_saturated
 from armillary.ops.nn_common import call
-from armillary.ops.nn_conv_onnx import spatial_rank, window_attrs
-from armillary.ops.nn_dense_onnx import batched, times, transposed
 from armillary.ops.qnn_product import qconv2d, qdense
 from armillary.ops.qnn_product_more import qbatch_matmul
 from armillary.ops.qnn_quantize import (

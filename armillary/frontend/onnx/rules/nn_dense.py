@@ -13,10 +13,10 @@ from functools import partial
 import numpy as np
 
 from armillary.errors import UnsupportedError
-from armillary.ops.nn_common import call, reshape_to
+from armillary.ops.nn_common import call, reshape_to, type_of
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, constant_value, from_onnx
-from armillary.relay.types import AnyDim, TensorType
+from armillary.relay.types import AnyDim
 
 
 def transposed(x: Expr, axes: tuple[int, ...]) -> Expr:
@@ -25,14 +25,6 @@ def transposed(x: Expr, axes: tuple[int, ...]) -> Expr:
     if value is not None:
         return const(np.ascontiguousarray(value.transpose(axes)))
     return call("transpose", x, axes=axes)
-
-
-def type_of(x: Expr) -> TensorType:
-    """The tensor type of an expression."""
-    ty = x.checked_type
-    if not isinstance(ty, TensorType):
-        raise UnsupportedError(f"a product needs tensors, got {ty}")
-    return ty
 
 
 def times(a: Expr, b: Expr) -> Expr:

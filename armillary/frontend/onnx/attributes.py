@@ -13,13 +13,13 @@ import numpy as np
 
 from armillary.base.lazy import late
 from armillary.errors import UnsupportedError
-from armillary.frontend.onnx_proto import onnx
+from armillary.frontend.onnx.proto import onnx
 from armillary.relay.op import OnnxNode
 
 if TYPE_CHECKING:
     from onnx import AttributeProto
 
-_schema = late("armillary.frontend.onnx_functions:schema_of")
+_schema = late("armillary.frontend.onnx.functions:schema_of")
 _HARMLESS = frozenset({"consumed_inputs", "kernel_shape", "seed", "is_test"})  # hints, or what shapes say as well
 _HARMLESS_IN = {  # training only, or said by shapes as well
     "BatchNormalization": {"momentum"}, "Dropout": {"ratio"}, "Gemm": {"broadcast"},

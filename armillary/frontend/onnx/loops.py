@@ -4,7 +4,7 @@ In: a node, and a function that imports its sub-graph for given inputs. Out: exp
 A body is imported once, with variables in place of the iteration number, the states and what it reads from outside;
 values known when importing stay constants. Invariant: a loop's states keep their types, and a branch's results have the
 types of the other's; anything else is refused with a reason. Rows of a loop that may stop early are `bounded`: their
-number comes along as a value (onnx_bounded.py). What is unrolled instead is decided in onnx_control.py.
+number comes along as a value (bounded.py). What is unrolled instead is decided in control.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import ModelError, Span, UnsupportedError
-from armillary.frontend.onnx_fold import Folder
-from armillary.frontend.onnx_load import outer_names
-from armillary.frontend.onnx_proto import onnx
+from armillary.frontend.onnx.fold import Folder
+from armillary.frontend.onnx.load import outer_names
+from armillary.frontend.onnx.proto import onnx
 from armillary.ops.broadcast import subtract
 from armillary.ops.indexing import take
 from armillary.ops.shape import reshape, transpose

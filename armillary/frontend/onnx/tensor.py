@@ -20,8 +20,8 @@ from armillary.base.aligned import Deferred
 from armillary.base.dtype import DType
 from armillary.base.stored import FilePart, HeldFile
 from armillary.errors import ModelError, Span, UnsupportedError
-from armillary.frontend.onnx_proto import AttributeType, ElementType, onnx
-from armillary.frontend.onnx_split import LARGE
+from armillary.frontend.onnx.proto import AttributeType, ElementType, onnx
+from armillary.frontend.onnx.split import LARGE
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, SparseTensorProto, TensorProto

@@ -11,8 +11,7 @@ import math
 from typing import Any
 
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops.nn_common import SPATIAL, axis_of, call, reshape_to
-from armillary.ops.nn_dense_onnx import type_of
+from armillary.ops.nn_common import SPATIAL, axis_of, call, reshape_to, type_of
 from armillary.relay.expr import Expr
 from armillary.relay.op import OnnxNode, from_onnx
 

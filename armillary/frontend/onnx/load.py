@@ -3,7 +3,7 @@
 In: a path, bytes or a ModelProto. Out: a `Model` (proto, source name for spans, the file if it is one, opsets), and
 `ordered_nodes(graph)`: the nodes in an order where each follows what it reads. Invariant: a graph that passes has one
 producer per name, no missing name and no cycle; anything else was a ModelError naming file, node and name.
-The walk over the nodes is in onnx.py.
+The walk over the nodes is in onnx/walk.py.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from armillary.base.aligned import Array, Deferred
 from armillary.base.record import record
 from armillary.base.stored import Aside, FilePart, HeldFile
 from armillary.errors import ModelError, Span, UnsupportedError
-from armillary.frontend.onnx_plain import PlainModel, plain_model
-from armillary.frontend.onnx_proto import onnx, protobuf
-from armillary.frontend.onnx_signature import newest_opset
-from armillary.frontend.onnx_split import split_model
+from armillary.frontend.onnx.plain import PlainModel, plain_model
+from armillary.frontend.onnx.proto import onnx, protobuf
+from armillary.frontend.onnx.signature import newest_opset
+from armillary.frontend.onnx.split import split_model
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
@@ -57,8 +57,8 @@ def load_model(
 ) -> Model:
     """Read a model from a path, its bytes, or a ModelProto. `opset` overrides the version the model declares.
 
-    With `importable` the bytes of large initialisers may be in `Model.large` alone (onnx_split.py), and a file whose
-    operators it accepts may be read without the onnx package (onnx_plain.py). With `waits` too, the large initialisers
+    With `importable` the bytes of large initialisers may be in `Model.large` alone (onnx/split.py), and a file whose
+    operators it accepts may be read without the onnx package (onnx/plain.py). With `waits` too, the large initialisers
     of a file are read when they are needed.
     """
     if not (opset is None or isinstance(opset, SupportsInt)):

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from armillary.frontend.onnx_split import BYTES, FIXED32, FIXED64, VARINT, Unusual, varint
+from armillary.frontend.onnx.split import BYTES, FIXED32, FIXED64, VARINT, Unusual, varint
 
 LONGEST = 1 << 19  # bytes: the onnx package reads longer ones faster
 _SIGN = 1 << 63

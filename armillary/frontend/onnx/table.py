@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import onnx
 from onnx.defs import OpSchema
 
-from armillary.frontend.onnx import importable
-from armillary.frontend.onnx_functions import schema_function
+from armillary.frontend.onnx.functions import schema_function
+from armillary.frontend.onnx.walk import importable
 from armillary.relay.op import ONNX_RULES
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")

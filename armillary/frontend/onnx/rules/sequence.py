@@ -2,7 +2,7 @@
 
 In: nodes whose sequences have a length known when importing, and constant positions. Out: Tuples, elements, lengths as
 constants. Invariant: no sequence reaches a kernel; a position that is computed at run time is refused. An optional that
-holds something is that thing; one that holds nothing is NOTHING. Loops over sequences: frontend/onnx_control.py.
+holds something is that thing; one that holds nothing is NOTHING. Loops over sequences: frontend/onnx/control.py.
 """
 
 from __future__ import annotations

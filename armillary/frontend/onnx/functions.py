@@ -1,7 +1,7 @@
 """Operators that are functions of other operators: the model's own, and those of the ONNX standard.
 
 In: a node without an import rule, the opset, and the types of its inputs. Out: the FunctionProto to import in its
-place, or None. Invariant: nothing is expanded here; onnx.py imports the body with the caller's values.
+place, or None. Invariant: nothing is expanded here; onnx/walk.py imports the body with the caller's values.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from armillary.frontend.onnx_load import plain_domain
-from armillary.frontend.onnx_proto import onnx, protobuf
-from armillary.frontend.onnx_tensor import ELEM_TYPES
+from armillary.frontend.onnx.load import plain_domain
+from armillary.frontend.onnx.proto import onnx, protobuf
+from armillary.frontend.onnx.tensor import ELEM_TYPES
 from armillary.relay.expr import Expr
 from armillary.relay.types import TensorType
 

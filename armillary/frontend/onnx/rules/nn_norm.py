@@ -8,8 +8,7 @@ gives the batch statistics' result and the updated running ones, as the specific
 from __future__ import annotations
 
 from armillary.errors import UnsupportedError
-from armillary.ops.nn_common import axis_of, call
-from armillary.ops.nn_dense_onnx import type_of
+from armillary.ops.nn_common import axis_of, call, type_of
 from armillary.ops.nn_norm import narrowed, spread_along, widened
 from armillary.relay.expr import Expr, TupleGetItem
 from armillary.relay.op import OnnxNode, from_onnx

@@ -1,10 +1,10 @@
-"""ONNX control flow: what is known when importing is resolved then, the rest runs (onnx_loops.py).
+"""ONNX control flow: what is known when importing is resolved then, the rest runs (onnx/loops.py).
 
 In: a node, a function that imports a sub-graph with given inputs, and the folder of constants. Out: expressions, one
 per output. An If on a known condition is the branch taken. A loop is unrolled where it is short, where all it reads is
 known, or where its body cannot run as it is (a state that grows, a position that must be a constant); SequenceMap
 always. Invariant: at most MAX_ITERATIONS are unrolled, and what neither unrolls nor runs is refused with the reason why
-it cannot run. Sequences: ops/sequence_onnx.py.
+it cannot run. Sequences: frontend/onnx/rules/sequence.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.errors import ModelError, UnsupportedError
-from armillary.frontend.onnx_fold import NeedsValue
-from armillary.frontend.onnx_load import outer_names
-from armillary.frontend.onnx_loops import (
+from armillary.frontend.onnx.fold import NeedsValue
+from armillary.frontend.onnx.load import outer_names
+from armillary.frontend.onnx.loops import (
     Body,
     ScanParts,
     Values,
@@ -29,7 +29,7 @@ from armillary.frontend.onnx_loops import (
     running_loop,
     running_scan,
 )
-from armillary.ops.sequence_onnx import sequence_fields
+from armillary.frontend.onnx.rules.sequence import sequence_fields
 from armillary.ops.shape import squeeze
 from armillary.ops.transform import stack
 from armillary.ops.transform_slice import strided_slice

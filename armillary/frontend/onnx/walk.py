@@ -1,6 +1,6 @@
 """From an ONNX model to a Relay module: the walk over the graph.
 
-In: a path, bytes or ModelProto (checked by onnx_load.py). Out: `(IRModule, params)`; "main" takes the graph's inputs in
+In: a path, bytes or ModelProto (checked by onnx/load.py). Out: `(IRModule, params)`; "main" takes the graph's inputs in
 order and records `input_names` and `output_names` as attributes. What each operator becomes is said by the rule in its
 own file under `ops/` (`from_onnx`); an operator without a rule is replaced by its function body, the model's own or the
 standard's. Invariant: every call carries the name of its node; shapes are static; what is not supported is said at
@@ -26,11 +26,11 @@ from armillary.base.lazy import late
 from armillary.base.node import post_order
 from armillary.base.stored import FilePart
 from armillary.errors import ArmillaryError, ConfigError, ModelError, Span, UnsupportedError
-from armillary.frontend.onnx_attributes import Attributes, refuse_unread
-from armillary.frontend.onnx_fold import Folder, Known, NeedsValue
-from armillary.frontend.onnx_functions import call_types, function_key, schema_function, schema_of
-from armillary.frontend.onnx_inputs import InputBinder, check_declared, part_names
-from armillary.frontend.onnx_load import (
+from armillary.frontend.onnx.attributes import Attributes, refuse_unread
+from armillary.frontend.onnx.fold import Folder, Known, NeedsValue
+from armillary.frontend.onnx.functions import call_types, function_key, schema_function, schema_of
+from armillary.frontend.onnx.inputs import InputBinder, check_declared, part_names
+from armillary.frontend.onnx.load import (
     Model,
     bind_attributes,
     load_model,
@@ -39,10 +39,10 @@ from armillary.frontend.onnx_load import (
     ordered_nodes,
     plain_domain,
 )
-from armillary.frontend.onnx_proto import AttributeType, onnx
-from armillary.frontend.onnx_signature import Signature, signature_of
-from armillary.frontend.onnx_split import LARGE
-from armillary.frontend.onnx_tensor import (
+from armillary.frontend.onnx.proto import AttributeType, onnx
+from armillary.frontend.onnx.signature import Signature, signature_of
+from armillary.frontend.onnx.split import LARGE
+from armillary.frontend.onnx.tensor import (
     Array,
     attribute_value,
     is_external,
@@ -59,15 +59,15 @@ from armillary.relay.types import AnyDim, TensorType, TupleType
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-    from armillary.frontend.onnx_loops import Body
+    from armillary.frontend.onnx.loops import Body
 
-variant_shapes = late("armillary.frontend.onnx_variants:variant_shapes")
-refuse_bounded = late("armillary.frontend.onnx_loops:refuse_bounded")
+variant_shapes = late("armillary.frontend.onnx.variants:variant_shapes")
+refuse_bounded = late("armillary.frontend.onnx.loops:refuse_bounded")
 branch_taken, loop, mapped_sequence, scan = (
-    late(f"armillary.frontend.onnx_control:{name}") for name in ("branch_taken", "loop", "mapped_sequence", "scan")
+    late(f"armillary.frontend.onnx.control:{name}") for name in ("branch_taken", "loop", "mapped_sequence", "scan")
 )
 bounded, non_zero, compress, unique, non_max_suppression = (
-    late(f"armillary.frontend.onnx_bounded:{name}")
+    late(f"armillary.frontend.onnx.bounded:{name}")
     for name in ("bounded", "non_zero", "compress", "unique", "non_max_suppression")
 )
 
@@ -90,7 +90,7 @@ def import_model(
     variants: Sequence[Mapping[str, Any]] | None = None,
     waits: bool = False,
 ) -> tuple[IRModule, dict[str, Array]]:
-    """What onnx_entry.py says of `from_onnx` and, with `waits`, of `from_file`."""
+    """What onnx/entry.py says of `from_onnx` and, with `waits`, of `from_file`."""
     unknown = sorted(set(config) - set(_CONFIG_KEYS))
     if unknown:
         known = ", ".join(_CONFIG_KEYS)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import UnsupportedError
-from armillary.frontend.onnx_loops import Walk
+from armillary.frontend.onnx.loops import Walk
 from armillary.ops.nn_common import call
 from armillary.relay.expr import Constant, Expr, TupleGetItem
 from armillary.relay.op import OnnxNode, onnx_rule

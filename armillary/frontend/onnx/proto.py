@@ -1,7 +1,7 @@
 """The onnx package, imported when a model needs it: it takes 12 MB and as long as numpy.
 
 In: nothing. Out: `onnx` and protobuf's `DecodeError` (as an attribute of `protobuf`), and the numbers of ONNX's element
-and attribute types. Invariant: importing our frontend does not import onnx; a plain file (onnx_plain.py) is read
+and attribute types. Invariant: importing our frontend does not import onnx; a plain file (onnx/plain.py) is read
 without it. Source of the numbers: onnx.proto; a test compares.
 """
 

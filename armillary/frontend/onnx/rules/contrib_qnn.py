@@ -3,7 +3,7 @@
 In: nodes of that domain, of 8-bit tensors with scales and zero points. Out: products in integers (qnn_onnx.product,
 then qnn.requantize or a scaling to float); elementwise operators, pools and softmax between qnn.dequantize and
 qnn.quantize, which is one kernel. Invariant: an input or attribute that would change the result and is not implemented
-is refused by name; a missing zero point is 0. The rest of the domain: contrib_onnx.py.
+is refused by name; a missing zero point is 0. The rest of the domain: contrib.py.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import UnsupportedError
-from armillary.ops.contrib_onnx import DOMAIN, attended, refuse_inputs
-from armillary.ops.nn_common import axis_of, call
-from armillary.ops.nn_dense_onnx import transposed, type_of
-from armillary.ops.qnn_onnx import dequantize_linear, product, quantize_linear
+from armillary.frontend.onnx.rules.contrib import DOMAIN, attended, refuse_inputs
+from armillary.frontend.onnx.rules.nn_dense import transposed
+from armillary.frontend.onnx.rules.qnn import dequantize_linear, product, quantize_linear
+from armillary.ops.nn_common import axis_of, call, type_of
 from armillary.ops.qnn_quantize import dequantize, quantize, requantize
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, constant_value, from_onnx, onnx_rule

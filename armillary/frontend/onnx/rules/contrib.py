@@ -3,7 +3,7 @@
 In: nodes of that domain (LayerNormalization and SimplifiedLayerNormalization also stand in ONNX's own before opset
 17). Out: the arithmetic their documentation gives.
 Invariant: an input or attribute that would change the result and is not implemented is refused by name. Gelu:
-nn_activation_onnx.py. Quantised operators: contrib_qnn_onnx.py.
+nn_activation.py. Quantised operators: contrib_qnn.py.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops.nn_activation_onnx import gelu_of
-from armillary.ops.nn_common import axis_of, call, reshape_to
-from armillary.ops.nn_dense_onnx import times, transposed, type_of
+from armillary.frontend.onnx.rules.nn_activation import gelu_of
+from armillary.frontend.onnx.rules.nn_dense import times, transposed
+from armillary.frontend.onnx.rules.nn_norm import layer_normalization
+from armillary.ops.nn_common import axis_of, call, reshape_to, type_of
 from armillary.ops.nn_norm import narrowed, widened
-from armillary.ops.nn_norm_onnx import layer_normalization
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, OnnxNode, from_onnx, onnx_rule
 

@@ -16,9 +16,8 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import UnsupportedError
-from armillary.ops.nn_activation_onnx import softplus_of
-from armillary.ops.nn_common import call, reshape_to
-from armillary.ops.nn_dense_onnx import type_of
+from armillary.frontend.onnx.rules.nn_activation import softplus_of
+from armillary.ops.nn_common import call, reshape_to, type_of
 from armillary.relay.expr import Expr, Function, Loop, Tuple, TupleGetItem, Var, const
 from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import scalar_type
