@@ -19,7 +19,8 @@ NATIVE_DIR = Path(__file__).resolve().parent / "native"
 LIBRARY_SOURCES = (
     "arm_util.c", "arm_cpu.c", "arm_pool.c", "arm_json.c", "arm_function.c", "arm_module.c", "arm_params.c",
     "arm_plan.c", "arm_graph.c", "arm_beside.c", "arm_control.c", "arm_variants.c", "arm_load.c", "arm_share.c",
-    "arm_stream.c", "arm_sums.c", "arm_trace.c", "arm_external.c",
+    "arm_stream.c", "arm_sums.c", "arm_trace.c", "arm_external.c", "arm_device.c", "arm_opencl.c",
+    "arm_opencl_program.c",
 )  # fmt: skip
 RUNNER_SOURCES = (*LIBRARY_SOURCES, "arm_npy.c", "arm_zip.c", "arm_tar.c", "armrun.c")
 _WARNINGS = ("-Wall", "-Wextra")

@@ -6,10 +6,12 @@ Invariant: a Device of a known kind can always be made; using one that this proc
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from armillary.base.record import record
 from armillary.errors import TargetError
+from armillary.runtime.native_library import CDevice, ErrorText, native
 
 _CODES = {
     "cpu": 1, "llvm": 1, "c": 1, "cuda": 2, "cl": 4, "opencl": 4, "vulkan": 7, "metal": 8, "rocm": 10, "hexagon": 16,
@@ -32,11 +34,36 @@ class Device:
     @property
     def exist(self) -> bool:
         """Whether this process can use the device."""
-        return self.device_type == 1 and self.device_id == 0
+        return not self.objection()
+
+    def objection(self) -> str:
+        """Why this process cannot use the device; "" where it can."""
+        if self.device_type == 1 and self.device_id == 0:
+            return ""
+        error = ErrorText()
+        status = native().arm_device_open(self.native, *error.args)
+        return error.text() if status else ""
+
+    @property
+    def native(self) -> CDevice:
+        """DLPack's form."""
+        return CDevice(self.device_type, self.device_id)
+
+    def facts(self) -> dict[str, str]:
+        """What the driver tells: name, driver, version, units, memory…; nothing of the CPU."""
+        if self.device_type == 1:
+            return {}
+        text, error = ctypes.create_string_buffer(2048), ErrorText()
+        status = native().arm_device_describe(self.native, ctypes.addressof(text), len(text), *error.args)
+        error.check(status, TargetError)
+        rows = (line.split("\t", 1) for line in text.value.decode("utf-8", "replace").splitlines())
+        return {row[0]: row[-1] for row in rows}
 
     def sync(self) -> None:
         """Wait until the device has finished (the CPU always has)."""
-        require(self)
+        if require(self).device_type != 1:
+            error = ErrorText()
+            error.check(native().arm_device_synchronize(self.native, *error.args))
 
     def __str__(self) -> str:
         return f"{self.kind}({self.device_id})"
@@ -60,9 +87,10 @@ def require(device: Device) -> Device:
         raise TargetError(f"{device!r} is no device", hint="use armillary.cpu()")
     if isinstance(device, ElsewhereDevice):
         raise TargetError(f"{device} is a device of another machine", hint="load the module there: remote.load_module")
-    if not device.exist:
-        hint = "this build runs on cpu(0) only; use armillary.cpu()"
-        raise TargetError(f"device {device} is not available in this runtime", hint=hint)
+    objection = device.objection()
+    if objection:
+        hint = "armillary.cpu() is always there; an OpenCL device needs its driver and a loader (libOpenCL.so)"
+        raise TargetError(f"device {device} is not available: {objection}", hint=hint)
     return device
 
 

@@ -25,7 +25,7 @@ from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device, cpu, require
 from armillary.runtime.dlpack import Array, tensor_dtype, view
 from armillary.runtime.native_library import CSpan, CTensor, ErrorText, Handle, native
-from armillary.runtime.ndarray import NDArray, from_dlpack
+from armillary.runtime.ndarray import DeviceArray, NDArray, from_dlpack
 from armillary.runtime.stored_params import EmbeddedParams, StoredParams
 from armillary.runtime.threads import pool
 
@@ -75,8 +75,8 @@ class GraphExecutor:
         self._has_run = False
         self.restore: Callable[[str], Array] | None = None  # values of a parameter that was given back after loading
         pointer = c_void_p()
-        status = native().arm_graph_create(
-            text, len(text), module.handle.pointer, pool(), byref(pointer), *self._error.args
+        status = native().arm_graph_create_on(
+            text, len(text), module.handle.pointer, self.device.native, pool(), byref(pointer), *self._error.args
         )
         self._error.check(status, ArtifactError)
         self._handle = Handle(pointer.value or 0, native().arm_graph_destroy)
@@ -228,7 +228,10 @@ class GraphExecutor:
         """Bind parameters; aligned arrays are used where they are, others copied. Unknown names are refused."""
         for name, value in params.items():
             array = value.memory if isinstance(value, NDArray) else np.asarray(value)
-            self.set_input_zero_copy(name, NDArray(aligned(array)))
+            if self.device.device_type == 1:
+                self.set_input_zero_copy(name, NDArray(aligned(array)))
+            else:
+                self.set_input(name, NDArray(aligned(array)))
             self._params.add(name)
             if self.restore is not None:
                 native().arm_graph_input_stored(self._graph, self._index[name])
@@ -332,6 +335,9 @@ class GraphExecutor:
         tensor = CTensor()
         self._error.check(getter(self._graph, *where, byref(tensor), *self._error.args))
         dtype = tensor_dtype(tensor)
+        if self.device.device_type != 1:
+            shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+            return DeviceArray(shape, dtype, self.device, tensor.data or 0, self._handle)
         return NDArray(view(tensor, dtype, (self._handle, dict(self._held))), dtype)
 
     # ---- running

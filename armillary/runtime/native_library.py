@@ -67,6 +67,13 @@ _T = POINTER(CTensor)
 _OUT = POINTER(c_void_p)
 _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_abi_version", c_int, ()),
+    ("arm_device_open", c_int, (CDevice, *_ERR)),
+    ("arm_device_describe", c_int, (CDevice, c_void_p, c_size_t, *_ERR)),
+    ("arm_device_allocate", c_void_p, (CDevice, c_size_t, *_ERR)),
+    ("arm_device_release", None, (CDevice, c_void_p)),
+    ("arm_device_synchronize", c_int, (CDevice, *_ERR)),
+    ("arm_opencl_keep_programs", c_int, (c_char_p,)),
+    ("arm_tensor_copy", c_int, (_T, _T, *_ERR)),
     ("arm_pool_create", c_void_p, (c_int, c_int, *_ERR)),
     ("arm_pool_configure", c_int, (c_void_p, c_int, c_int, *_ERR)),
     ("arm_pool_threads", c_int, (c_void_p,)),
@@ -86,7 +93,7 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_call_run", c_int, (c_void_p, *_ERR)),
     ("arm_call_time", c_int, (c_void_p, c_int64, POINTER(c_double), *_ERR)),
     ("arm_call_destroy", None, (c_void_p,)),
-    ("arm_graph_create", c_int, (c_char_p, c_size_t, c_void_p, c_void_p, _OUT, *_ERR)),
+    ("arm_graph_create_on", c_int, (c_char_p, c_size_t, c_void_p, CDevice, c_void_p, _OUT, *_ERR)),
     ("arm_graph_destroy", None, (c_void_p,)),
     ("arm_graph_num_inputs", c_int, (c_void_p,)),
     ("arm_graph_num_outputs", c_int, (c_void_p,)),
@@ -140,7 +147,18 @@ def native() -> ctypes.CDLL:
         function = getattr(library, name)
         function.restype = result
         function.argtypes = list(arguments)
+    library.arm_opencl_keep_programs(os.fsencode(_program_folder()))
     return library
+
+
+def _program_folder() -> str:
+    """Where built OpenCL programs are kept from process to process; "" where no folder can be made."""
+    folder: Path = setting("ARMILLARY_CACHE_DIR") / "opencl"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return ""
+    return str(folder)
 
 
 def library_path() -> Path:

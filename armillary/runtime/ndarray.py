@@ -2,21 +2,23 @@
 
 In: numpy arrays, nested lists, DLPack tensors. Out: a dense tensor on a device, and numpy or DLPack again.
 Invariant: memory is C-contiguous, writable and (if ours) 64-byte aligned; `.numpy()` copies, DLPack does not.
+What lies on another device than the CPU is a `DeviceArray`: its values are read and written as a whole, by copies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import byref
 from typing import Any
 
 import numpy as np
 
 from armillary.base.aligned import aligned_copy, aligned_empty
 from armillary.base.dtype import DType
-from armillary.errors import TypeMismatch
+from armillary.errors import ExecutionError, TypeMismatch
 from armillary.runtime.device import Device, ElsewhereDevice, cpu, require
 from armillary.runtime.dlpack import Array, describe, dtype_of_array, from_capsule, to_capsule
-from armillary.runtime.native_library import CTensor
+from armillary.runtime.native_library import CTensor, ErrorText, Handle, native
 
 
 class NDArray:
@@ -27,6 +29,9 @@ class NDArray:
     def __init__(self, array: Array, dtype: DType | None = None, device: Device | None = None) -> None:
         """Wrap a contiguous, writable numpy array without copying; use `array()` for anything else."""
         self.device = require(device or cpu())
+        if self.device.device_type != 1:
+            told = f"NDArray wraps memory of the host, not of {self.device}"
+            raise TypeMismatch(told, hint="use armillary.nd.array(value, device)")
         if not array.flags.c_contiguous:
             raise TypeMismatch("NDArray wraps contiguous arrays only", hint="use armillary.nd.array to copy")
         self._array = array
@@ -74,11 +79,13 @@ class NDArray:
     def copyto(self, target: NDArray | Array | Device, mem_copy: bool = True) -> NDArray:
         """Copy into another array (numpy's, too) of the same shape, or to a device as a new array."""
         if isinstance(target, Device):
-            return array(self._array, target)
+            return array(self, target, self._dtype)
         if not isinstance(target, NDArray | np.ndarray):
             told = f"cannot copy a tensor into {type(target).__name__}"
             raise TypeMismatch(told, hint="armillary.nd.empty makes one")
-        _assign(target if isinstance(target, np.ndarray) else target.memory, self._array)
+        if isinstance(target, DeviceArray):
+            return target.copyfrom(self)
+        _assign(target if isinstance(target, np.ndarray) else target.memory, self.memory)
         return target  # type: ignore[return-value]  # what was given
 
     def copyfrom(self, source: Any) -> NDArray:  # Any: whatever numpy.asarray takes
@@ -125,6 +132,88 @@ class NDArray:
         return f"<armillary.nd.NDArray shape={self.shape}, {self.device}>\n{self._array!r}"
 
 
+class DeviceArray(NDArray):
+    """A tensor in the memory of a device."""
+
+    __slots__ = ("_memory",)
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType, device: Device, at: int = 0, owner: object = None) -> None:
+        """New memory, or that at the device address `at`, which belongs to `owner`."""
+        self.device = require(device)
+        self._dtype = dtype
+        self._array = np.broadcast_to(np.zeros((), dtype.numpy), shape)  # shape and dtype; one element of memory
+        host, self._keep = describe(np.empty(shape, dtype.numpy) if 0 in shape else self._array, dtype)
+        self._memory = owner
+        if not at:
+            self._memory = allocated = _allocate(device, self._array.size * dtype.numpy.itemsize)
+            at = allocated.pointer
+        self._tensor = CTensor(at, device.native, host.ndim, host.dtype, host.shape, None, 0)
+
+    @property
+    def memory(self) -> Array:
+        """A copy on the host that nobody can write to; `copyfrom` writes to the device."""
+        copied = self.numpy()
+        copied.flags.writeable = False
+        return copied
+
+    def numpy(self) -> Array:
+        """A numpy copy; waits until the values are there."""
+        result = NDArray(aligned_empty(self.shape, self._dtype.numpy), self._dtype)
+        self._copy(self, result)
+        return result.memory
+
+    asnumpy = numpy
+
+    def copyfrom(self, source: Any) -> DeviceArray:  # Any: whatever numpy.asarray takes
+        """Copy values in, converting the dtype; shapes must be equal."""
+        if isinstance(source, DeviceArray) and source.dtype == self.dtype and source.shape == self.shape:
+            self._copy(source, self)
+            return self
+        between = NDArray(aligned_empty(self.shape, self._dtype.numpy), self._dtype)
+        _assign(between.memory, _as_numpy(source))
+        self._copy(between, self)
+        return self
+
+    @staticmethod
+    def _copy(source: NDArray, target: NDArray) -> None:
+        error = ErrorText()
+        error.check(native().arm_tensor_copy(byref(source.tensor), byref(target.tensor), *error.args))
+
+    def __setitem__(self, index: Any, value: Any) -> None:  # Any: whatever numpy takes
+        values = self.numpy()
+        try:
+            values[index] = _as_numpy(value)
+        except (ValueError, IndexError) as error:
+            raise TypeMismatch(f"cannot assign to a tensor of shape {self.shape}: {error}") from error
+        self.copyfrom(values)
+
+    def __getitem__(self, index: Any) -> Any:  # Any: numpy's indexing
+        return self.memory[index]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # Any: numpy's protocol
+        if copy is False:
+            raise ValueError(f"the tensor lives on {self.device}; numpy needs a copy")
+        return self.numpy().astype(dtype or self._array.dtype, copy=False)
+
+    def __dlpack__(  # Any: numpy's protocol
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> object:
+        raise BufferError(f"the tensor lives on {self.device}, which DLPack cannot share; pass its .numpy()")
+
+    to_dlpack = __dlpack__
+
+    def __repr__(self) -> str:
+        return f"<armillary.nd.NDArray shape={self.shape}, {self.device}>\n{self.numpy()!r}"
+
+
+def _allocate(device: Device, size: int) -> Handle:
+    error, where = ErrorText(), device.native
+    pointer = native().arm_device_allocate(where, size, *error.args)
+    if not pointer:
+        error.check(-1, ExecutionError)
+    return Handle(pointer, lambda memory: native().arm_device_release(where, memory))
+
+
 def _as_numpy(value: Any) -> Array:  # Any: see `array`
     if isinstance(value, NDArray):
         return value.memory
@@ -152,6 +241,8 @@ def empty(shape: Sequence[int] | int, dtype: str = "float32", device: Device | N
         raise TypeMismatch(f"a tensor cannot have the shape {sizes}")
     if isinstance(device, ElsewhereDevice):
         return device.empty_elsewhere(sizes, DType(dtype))  # type: ignore[no-any-return]  # stands for an NDArray
+    if device is not None and device.device_type != 1:
+        return DeviceArray(sizes, DType(dtype), device)
     return NDArray(aligned_empty(sizes, DType(dtype).numpy), DType(dtype), device)
 
 
@@ -162,6 +253,8 @@ def array(value: Any, device: Device | None = None, dtype: str | None = None) ->
     result = empty(source.shape, wanted, device)
     if isinstance(device, ElsewhereDevice):
         return result.copyfrom(source.astype(wanted.numpy, copy=False))
+    if isinstance(result, DeviceArray):
+        return result.copyfrom(source)
     result.memory[...] = source
     return result
 

@@ -42,12 +42,15 @@ static int is_in_place(const arm_graph *g, const arm_node *node) {
   return 1;
 }
 
-static int64_t rounded(int64_t bytes) { return (bytes + ARM_ALIGN - 1) / ARM_ALIGN * ARM_ALIGN; }
+static int64_t rounded(const arm_graph *g, int64_t bytes) {
+  int64_t align = g->device.type == ARM_CPU ? ARM_ALIGN : ARM_DEVICE_ALIGN;
+  return (bytes + align - 1) / align * align;
+}
 
 /* Bounded: see arm_function.c. */
 static int64_t workspace_of(const arm_graph *g, const arm_node *node) {
   const arm_function *f = node->bound.function;
-  return rounded(f->workspace) + f->thread_workspace * g->max_threads;
+  return rounded(g, f->workspace) + f->thread_workspace * g->max_threads; /* on a device: the first alone */
 }
 
 static int32_t members(const arm_graph *g, int32_t begin, int32_t end, int32_t *found) {
@@ -128,7 +131,7 @@ void arm_beside_place(arm_graph *g) {
     if (f == NULL) continue;
     char *own = (char *)g->workspace + node->workspace;
     node->bound.data[f->num_args] = own;
-    node->bound.data[f->num_args + 1] = own + rounded(f->workspace);
+    node->bound.data[f->num_args + 1] = own + rounded(g, f->workspace);
   }
 }
 

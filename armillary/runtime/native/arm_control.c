@@ -152,59 +152,87 @@ int arm_control_check(arm_graph *g, arm_error *error) {
 
 static void *place(const arm_graph *g, const arm_entry *entry) { return g->storages[entry->storage].data; }
 
-static void move(const arm_graph *g, const arm_entry *from, void *to, int64_t bytes) {
-  void *source = place(g, from);
-  if (source != to) memmove(to, source, (size_t)bytes);
+static int move(const arm_graph *g, const arm_entry *from, void *to, int64_t bytes, arm_error *error) {
+  const void *source = place(g, from);
+  return source == to ? 0 : arm_graph_copy(g, to, source, bytes, error);
+}
+
+/* What steers a run is read by the host, wherever it lies. */
+static int look(const arm_graph *g, const arm_entry *from, void *out, size_t bytes, arm_error *error) {
+  return arm_memory_copy((arm_device){ARM_CPU, 0}, out, g->device, place(g, from), bytes, error);
+}
+
+static int tell(const arm_graph *g, const arm_entry *to, const void *value, size_t bytes, arm_error *error) {
+  return arm_memory_copy(g->device, place(g, to), (arm_device){ARM_CPU, 0}, value, bytes, error);
 }
 
 static int run_branch(arm_graph *g, int32_t index, arm_clock *clock, arm_error *error) {
   const arm_node *node = &g->nodes[index];
-  int taken = *(const uint8_t *)place(g, input_of(g, node, 0)) != 0;
+  uint8_t flag;
+  if (look(g, input_of(g, node, 0), &flag, sizeof flag, error) != 0) return -1;
+  int taken = flag != 0;
   int32_t begin = index + 1 + (taken ? 0 : node->control.first);
   int32_t end = begin + (taken ? node->control.first : node->control.second);
   if (arm_nodes_run(g, begin, end, index, clock, error) != 0) return -1;
   const arm_node *yield = &g->nodes[end - 1];
   for (int32_t k = 0; k < node->num_outputs; k++) {
     const arm_entry *out = output_of(g, node, k);
-    move(g, input_of(g, yield, k), place(g, out), out->bytes);
+    if (move(g, input_of(g, yield, k), place(g, out), out->bytes, error) != 0) return -1;
   }
   return 0;
 }
 
 /* Scan rows first: they may show a state as it was before this iteration. */
-static void take_yield(const arm_graph *g, const arm_node *node, const arm_node *yield, int64_t step) {
+static int take_yield(const arm_graph *g, const arm_node *node, const arm_node *yield, int64_t step, arm_error *error) {
   const arm_control *c = &node->control;
   for (int32_t k = c->states; k < c->states + c->scans; k++) {
     const arm_entry *row = input_of(g, yield, 1 + k);
-    move(g, row, (char *)place(g, output_of(g, node, k)) + step * row->bytes, row->bytes);
+    char *to = (char *)place(g, output_of(g, node, k)) + step * row->bytes;
+    if (move(g, row, to, row->bytes, error) != 0) return -1;
   }
-  for (int32_t k = 0; k < c->states; k++)
-    move(g, input_of(g, yield, 1 + k), place(g, output_of(g, node, k)), output_of(g, node, k)->bytes);
+  for (int32_t k = 0; k < c->states; k++) {
+    const arm_entry *state = output_of(g, node, k);
+    if (move(g, input_of(g, yield, 1 + k), place(g, state), state->bytes, error) != 0) return -1;
+  }
+  return 0;
+}
+
+/* Rows of the scans that no iteration wrote are zeros. */
+static int clear_rest(const arm_graph *g, const arm_node *node, int64_t count, arm_error *error) {
+  const arm_control *c = &node->control;
+  for (int32_t k = c->states; k < c->states + c->scans; k++) {
+    const arm_entry *out = output_of(g, node, k);
+    int64_t done = count * (c->trips > 0 ? out->bytes / c->trips : 0);
+    if (arm_memory_clear(g->device, (char *)place(g, out) + done, (size_t)(out->bytes - done), error) != 0) return -1;
+  }
+  return 0;
 }
 
 static int run_loop(arm_graph *g, int32_t index, arm_clock *clock, arm_error *error) {
   const arm_node *node = &g->nodes[index];
   const arm_control *c = &node->control;
   const arm_node *yield = &g->nodes[index + c->first];
-  int64_t limit = *(const int64_t *)place(g, input_of(g, node, 0));
-  int64_t *count = place(g, output_of(g, node, c->states + c->scans));
-  uint8_t *going = place(g, output_of(g, node, c->states + c->scans + 1));
+  const arm_entry *count_out = output_of(g, node, c->states + c->scans);
+  const arm_entry *going_out = output_of(g, node, c->states + c->scans + 1);
+  int64_t limit, count = 0;
+  uint8_t going;
+  if (look(g, input_of(g, node, 0), &limit, sizeof limit, error) != 0) return -1;
   if (c->trips >= 0 && limit > c->trips) limit = c->trips;
   for (int32_t k = 0; k < c->states; k++)
-    move(g, input_of(g, node, 2 + k), place(g, output_of(g, node, k)), output_of(g, node, k)->bytes);
-  *going = *(const uint8_t *)place(g, input_of(g, node, 1)) != 0;
-  for (*count = 0; *going && *count < limit; ++*count) {
+    if (move(g, input_of(g, node, 2 + k), place(g, output_of(g, node, k)), output_of(g, node, k)->bytes, error) != 0)
+      return -1;
+  if (look(g, input_of(g, node, 1), &going, sizeof going, error) != 0) return -1;
+  going = going != 0;
+  while (1) {
+    if (tell(g, count_out, &count, sizeof count, error) != 0 || tell(g, going_out, &going, sizeof going, error) != 0)
+      return -1;
+    if (!going || count >= limit) return clear_rest(g, node, count, error);
     if (arm_nodes_run(g, index + 1, index + 1 + c->first, index, clock, error) != 0) return -1;
-    uint8_t again = *(const uint8_t *)place(g, input_of(g, yield, 0)) != 0;
-    take_yield(g, node, yield, *count);
-    *going = again;
+    uint8_t again;
+    if (look(g, input_of(g, yield, 0), &again, sizeof again, error) != 0) return -1;
+    if (take_yield(g, node, yield, count++, error) != 0) return -1;
+    going = again != 0;
   }
-  for (int32_t k = c->states; k < c->states + c->scans; k++) {
-    const arm_entry *out = output_of(g, node, k);
-    int64_t row = c->trips > 0 ? out->bytes / c->trips : 0;
-    memset((char *)place(g, out) + *count * row, 0, (size_t)(out->bytes - *count * row));
-  }
-  return 0;
 }
 
 int arm_control_run(arm_graph *g, int32_t index, arm_clock *clock, arm_error *error) {

@@ -4,7 +4,7 @@
  * Invariant: a bound call has passed every check of count, dtype, shape, alignment and contiguity, so running it cannot
  * read outside the tensors it was given.
  */
-#include "arm_internal.h"
+#include "arm_device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +14,7 @@ typedef struct {
   const arm_json *json;
   arm_resolver resolve;
   void *context;
+  arm_device_code *code;
   arm_error *error;
   char where[160];
 } reader;
@@ -107,6 +108,15 @@ static int read_phases(reader *r, int32_t row, arm_function *f) {
   return 0;
 }
 
+static int read_launches(reader *r, int32_t row, arm_function *f) {
+  int32_t list = arm_json_get(r->json, row, "launches");
+  if (list < 0) return 0;
+  if (r->json->values[list].kind != ARM_LIST || r->code == NULL)
+    return arm_fail(r->error, "%s: launches are a list, and the descriptor has device_code for them", r->where);
+  f->code = r->code;
+  return arm_launches_read(r->json, list, r->where, f->num_args, f->num_vars, &f->launches, &f->num_launches, r->error);
+}
+
 static int read_asserts(reader *r, int32_t row, arm_function *f) {
   int32_t list = arm_json_need(r->json, row, "asserts", ARM_LIST, r->where, r->error);
   if (list < 0) return -1;
@@ -132,13 +142,13 @@ static int read_function(reader *r, int32_t row, arm_function *f) {
       f->thread_workspace % ARM_ALIGN != 0)
     return arm_fail(r->error, "%s: bad workspace sizes (thread_workspace must be a multiple of %d)", r->where, ARM_ALIGN);
   if (read_vars(r, row, f) != 0 || read_args(r, row, f) != 0 || read_phases(r, row, f) != 0) return -1;
-  if (read_asserts(r, row, f) != 0) return -1;
+  if (read_launches(r, row, f) != 0 || read_asserts(r, row, f) != 0) return -1;
   return arm_offload_read(r->json, row, r->where, f, r->error);
 }
 
-int arm_functions_read(const arm_json *json, arm_resolver resolve, void *context, arm_function **out, int *count,
-                       arm_error *error) {
-  reader r = {json, resolve, context, error, "descriptor"};
+int arm_functions_read(const arm_json *json, arm_resolver resolve, void *context, arm_device_code *code,
+                       arm_function **out, int *count, arm_error *error) {
+  reader r = {json, resolve, context, code, error, "descriptor"};
   int64_t abi = 0;
   *out = NULL;
   *count = 0;
@@ -162,6 +172,7 @@ void arm_functions_free(arm_function *functions, int count) {
     for (int k = 0; k < f->num_asserts; k++) free(f->asserts[k]);
     free(f->name);
     free(f->args);
+    arm_launches_free(f->launches, f->num_launches);
     free(f->phases);
     free(f->vars);
     free(f->asserts);
@@ -177,9 +188,9 @@ void arm_functions_free(arm_function *functions, int count) {
 
 static int check_type(const arm_function *f, int index, const arm_tensor *t, arm_error *error) {
   const arm_arg *arg = &f->args[index];
-  if (t->device.type != 1)
-    return arm_fail(error, "%s: argument %d (%s) is on device type %d; only the CPU is supported", f->name, index,
-                    arg->name, t->device.type);
+  if (t->device.type != arm_device_code_type(f->code))
+    return arm_fail(error, "%s: argument %d (%s) is on a device of type %d, but the function runs on type %d", f->name,
+                    index, arg->name, t->device.type, arm_device_code_type(f->code));
   if (!arm_dtype_equal(t->dtype, arg->dtype))
     return arm_fail(error, "%s: argument %d (%s) has dtype %s, but %s is wanted", f->name, index, arg->name,
                     arm_dtype_name(t->dtype), arm_dtype_name(arg->dtype));
@@ -237,6 +248,19 @@ static int bind_extents(const arm_function *f, arm_bound *out, arm_error *error)
   return 0;
 }
 
+/* Kernels are made here, so that what the device refuses is told before anything runs. */
+static int bind_launches(const arm_function *f, const arm_tensor *args, arm_bound *out, arm_error *error) {
+  out->bytes = arm_zalloc((size_t)f->num_args, sizeof *out->bytes);
+  if (out->bytes == NULL) return arm_fail(error, "out of memory");
+  for (int i = 0; i < f->num_args; i++) {
+    if (args[i].device.id != args[0].device.id)
+      return arm_fail(error, "%s: its arguments are on devices %d and %d", f->name, args[0].device.id, args[i].device.id);
+    (void)arm_tensor_bytes(args[i].shape, args[i].ndim, args[i].dtype, &out->bytes[i]); /* checked */
+  }
+  return arm_launcher_make(f->code, f->num_args ? args[0].device.id : 0, f->launches, f->num_launches, &out->launcher,
+                           error);
+}
+
 int arm_bind(const arm_function *f, const arm_tensor *args, int num_args, const int64_t *scalars, int num_scalars,
              arm_bound *out, arm_error *error) {
   memset(out, 0, sizeof *out);
@@ -253,7 +277,7 @@ int arm_bind(const arm_function *f, const arm_tensor *args, int num_args, const 
     out->data[i] = arm_tensor_data(&args[i]);
   }
   if (bind_vars(f, scalars, num_scalars, out->vars, error) != 0) return -1;
-  if (bind_extents(f, out, error) != 0) return -1;
+  if (bind_extents(f, out, error) != 0 || (f->code != NULL && bind_launches(f, args, out, error) != 0)) return -1;
   if (f->kind == NULL) return 0;
   out->offload = arm_offload_bind(f, args, error);
   return out->offload ? 0 : -1;
@@ -264,6 +288,8 @@ void arm_unbind(arm_bound *bound) {
   free(bound->data);
   free(bound->vars);
   free(bound->extents);
+  free(bound->bytes);
+  arm_launcher_free(bound->launcher);
   memset(bound, 0, sizeof *bound);
 }
 
@@ -283,7 +309,17 @@ int arm_bounds_step(const arm_bound *const *bounds, int count, int k, arm_loop *
   return found;
 }
 
+static int32_t launch_all(const arm_bound *const *bounds, int count, int *failed) {
+  for (int i = 0; i < count; i++) {
+    *failed = i;
+    int32_t code = arm_launcher_run(bounds[i]->launcher, bounds[i]->data, bounds[i]->bytes, bounds[i]->vars);
+    if (code != 0) return code;
+  }
+  return 0;
+}
+
 int32_t arm_bounds_run(const arm_bound *const *bounds, int count, arm_pool *pool, int max_threads, int *failed) {
+  if (count > 0 && bounds[0]->launcher != NULL) return launch_all(bounds, count, failed);
   arm_loop loops[ARM_MAX_LOOPS];
   int owners[ARM_MAX_LOOPS], num_loops, loop = 0;
   *failed = 0;
@@ -304,6 +340,7 @@ int32_t arm_bound_run(const arm_bound *bound, arm_pool *pool, int max_threads) {
 int arm_bound_failed(const arm_bound *bound, int32_t code, arm_error *error) {
   const arm_function *f = bound->function;
   if (bound->offload != NULL) return arm_offload_failed(bound->offload, error);
+  if (code == ARM_DEVICE_FAILED) return arm_fail(error, "%s: %s", f->name, arm_device_told().text);
   if (code >= 1 && code <= f->num_asserts) return arm_fail(error, "%s: %s", f->name, f->asserts[code - 1]);
   return arm_fail(error, "%s: failed with code %d", f->name, code);
 }

@@ -27,16 +27,16 @@ static int allocate_storages(arm_graph *g, arm_error *error) {
     int64_t end = g->storages[s].offset + g->storages[s].bytes;
     if (g->storages[s].offset >= 0 && end > arena) arena = end;
   }
-  g->arena = arm_alloc((size_t)arena);
-  if (g->arena == NULL) return arm_fail(error, "graph: out of memory: %lld bytes of arena", (long long)arena);
+  g->arena = arm_memory_allocate(g->device, (size_t)arena, error);
+  if (g->arena == NULL) return -1;
   g->memory += (size_t)arena;
   for (int32_t s = 0; s < g->num_storages; s++) {
     arm_storage *storage = &g->storages[s];
     if (storage->offset >= 0) {
       storage->data = (char *)g->arena + storage->offset;
     } else if (!storage->is_input && (!storage->is_load || storage->heads > 0)) {
-      storage->data = storage->owned = arm_alloc((size_t)storage->bytes);
-      if (storage->data == NULL) return arm_fail(error, "graph: out of memory: %lld bytes", (long long)storage->bytes);
+      storage->data = storage->owned = arm_memory_allocate(g->device, (size_t)storage->bytes, error);
+      if (storage->data == NULL) return -1;
       g->memory += (size_t)storage->bytes;
     }
   }
@@ -46,6 +46,7 @@ static int allocate_storages(arm_graph *g, arm_error *error) {
 static arm_tensor entry_tensor(const arm_graph *g, int32_t entry) {
   arm_tensor tensor = g->entries[entry].tensor;
   tensor.data = g->storages[g->entries[entry].storage].data;
+  tensor.device = g->device;
   return tensor;
 }
 
@@ -120,8 +121,8 @@ static int bind_nodes(arm_graph *g, arm_error *error) {
 
 static int make_workspaces(arm_graph *g, arm_error *error) {
   int64_t total = arm_beside_plan(g);
-  g->workspace = arm_alloc((size_t)total);
-  if (g->workspace == NULL) return arm_fail(error, "graph: out of memory: %lld bytes of workspace", (long long)total);
+  g->workspace = arm_memory_allocate(g->device, (size_t)total, error);
+  if (g->workspace == NULL) return -1;
   g->memory += (size_t)total;
   arm_beside_place(g);
   return 0;
@@ -129,12 +130,18 @@ static int make_workspaces(arm_graph *g, arm_error *error) {
 
 int arm_graph_create(const char *json, size_t size, arm_module *module, arm_pool *pool, arm_graph **out, char *err,
                      size_t err_size) {
+  return arm_graph_create_on(json, size, module, (arm_device){ARM_CPU, 0}, pool, out, err, err_size);
+}
+
+int arm_graph_create_on(const char *json, size_t size, arm_module *module, arm_device device, arm_pool *pool,
+                        arm_graph **out, char *err, size_t err_size) {
   arm_error error = {err, err_size};
   *out = NULL;
   arm_graph *g = arm_zalloc(1, sizeof *g);
   if (g == NULL) return arm_fail(&error, "graph: out of memory");
   arm_module_retain(module);
   g->module = module;
+  g->device = device;
   g->pool = pool;
   g->max_threads = pool ? arm_pool_threads(pool) : 1;
   if (arm_plan_read(g, json, size, &error) != 0 || arm_load_plan(g, &error) != 0 || allocate_storages(g, &error) != 0 ||
@@ -153,10 +160,11 @@ void arm_graph_destroy(arm_graph *g) {
     free(g->nodes[i].name);
     free(g->nodes[i].inputs);
   }
-  for (int32_t s = 0; g->storages != NULL && s < g->num_storages; s++) arm_storage_drop(&g->storages[s]);
+  for (int32_t s = 0; g->storages != NULL && s < g->num_storages; s++)
+    arm_storage_drop(g->device, &g->storages[s]);
   arm_variants_free(g);
-  arm_free(g->arena);
-  arm_free(g->workspace);
+  arm_memory_release(g->device, g->arena);
+  arm_memory_release(g->device, g->workspace);
   free(g->nodes);
   free(g->entries);
   free(g->storages);
@@ -214,9 +222,8 @@ int arm_graph_own(arm_graph *g, int32_t storage, arm_error *error) {
   arm_storage *s = &g->storages[storage];
   if (arm_storage_unshare(g, storage, 0, error) != 0) return -1;
   if (s->owned == NULL) {
-    s->owned = arm_alloc((size_t)s->bytes);
-    if (s->owned == NULL) return arm_fail(error, "graph: out of memory: %lld bytes of input", (long long)s->bytes);
-    memset(s->owned, 0, (size_t)s->bytes);
+    s->owned = arm_memory_allocate(g->device, (size_t)s->bytes, error);
+    if (s->owned == NULL || arm_memory_clear(g->device, s->owned, (size_t)s->bytes, error) != 0) return -1;
   }
   if (s->data != s->owned) arm_graph_point(g, storage, s->owned);
   return 0;
@@ -247,6 +254,7 @@ int arm_graph_input_info(const arm_graph *g, int index, arm_tensor *out, char *e
   int32_t entry = input_entry(g, index, &error);
   if (entry < 0) return -1;
   *out = g->entries[entry].tensor;
+  out->device = g->device;
   return 0;
 }
 
@@ -295,7 +303,6 @@ int arm_graph_check_value(const arm_entry *entry, const char *what, const arm_te
   if (value->ndim < 0 || value->ndim > ARM_MAX_NDIM) return arm_fail(error, "%s: impossible number of dimensions", what);
   arm_shape_text(got, sizeof got, value->shape, value->ndim);
   arm_shape_text(wanted, sizeof wanted, entry->shape, entry->tensor.ndim);
-  if (value->device.type != 1) return arm_fail(error, "%s: the tensor is not in CPU memory", what);
   if (!arm_dtype_equal(value->dtype, entry->tensor.dtype))
     return arm_fail(error, "%s: dtype %s given, %s wanted", what, arm_dtype_name(value->dtype),
                     arm_dtype_name(entry->tensor.dtype));
@@ -305,7 +312,10 @@ int arm_graph_check_value(const arm_entry *entry, const char *what, const arm_te
   return entry->bytes == 0 || value->data != NULL ? 0 : arm_fail(error, "%s: the tensor has no memory", what);
 }
 
-static int check_direct(const char *what, const arm_tensor *value, arm_error *error) {
+static int check_direct(const arm_graph *g, const char *what, const arm_tensor *value, arm_error *error) {
+  if (value->device.type != g->device.type || value->device.id != g->device.id)
+    return arm_fail(error, "%s: the tensor is on a device of type %d; without copying it must be on the graph's, type %d",
+                    what, value->device.type, g->device.type);
   if (!arm_tensor_dense(value)) return arm_fail(error, "%s: only a contiguous tensor can be used without copying", what);
   if ((uintptr_t)arm_tensor_data(value) % (uintptr_t)arm_dtype_bytes(value->dtype) != 0)
     return arm_fail(error, "%s: the tensor is not aligned to its element", what);
@@ -330,7 +340,7 @@ static int copy_input(arm_graph *g, int64_t bytes, const arm_tensor *from, const
   uintptr_t source = (uintptr_t)data[0], target = (uintptr_t)data[1], size = (uintptr_t)bytes;
   int axis = 0;
   while (axis < from->ndim && from->shape[axis] < MIN_SHARED_ROWS) axis++;
-  if (bytes < MIN_SHARED_BYTES || axis == from->ndim || !arm_tensor_dense(from) ||
+  if (g->device.type != ARM_CPU || from->device.type != ARM_CPU || bytes < MIN_SHARED_BYTES || axis == from->ndim || !arm_tensor_dense(from) ||
       (source < target + size && target < source + size))
     return arm_tensor_copy(from, to, error->text, error->size);
   int64_t vars[3] = {1, from->shape[axis], bytes / from->shape[axis]};
@@ -381,6 +391,7 @@ int arm_graph_input_is_plain(const arm_graph *g, int index) {
   const arm_entry *entry = &g->entries[g->nodes[g->inputs[index]].first_entry];
   const arm_storage *storage = &g->storages[entry->storage];
   int is_shared = entry->bytes >= MIN_SHARED_BYTES && g->max_threads > 1; /* copied by all threads */
+  if (g->device.type != ARM_CPU) return 0;
   return g->num_variants == 1 && !is_shared && storage->last_load < 0 && storage->owned && !storage->users &&
          storage->data == storage->owned && !is_kept_by_library(g, storage, 0);
 }
@@ -391,7 +402,7 @@ int arm_graph_set_input_zero_copy(arm_graph *g, int index, const arm_tensor *val
   if (entry < 0) return -1;
   const char *name = arm_graph_input_name(g, index);
   if (arm_graph_check_value(&g->entries[entry], name, value, &error) != 0) return -1;
-  if (check_direct(name, value, &error) != 0) return -1;
+  if (check_direct(g, name, value, &error) != 0) return -1;
   if (meets_outputs(g, value, g->entries[entry].bytes, -1)) g->is_overlaid = 1;
   arm_graph_point(g, g->entries[entry].storage, arm_tensor_data(value));
   arm_graph_was_set(g, g->entries[entry].storage);
@@ -406,7 +417,7 @@ int arm_graph_set_output_zero_copy(arm_graph *g, int index, const arm_tensor *va
   index += v->first_head;
   const arm_entry *entry = &g->entries[g->heads[index]];
   if (arm_graph_check_value(entry, "output", value, &error) != 0) return -1;
-  if (check_direct("output", value, &error) != 0) return -1;
+  if (check_direct(g, "output", value, &error) != 0) return -1;
   arm_storage *storage = &g->storages[entry->storage];
   /* Memory that other values use as well cannot move to the user's buffer: the result is copied there after the run. */
   int exclusive = storage->offset < 0 && !storage->is_input && !storage->is_load && storage->heads == 1 &&
@@ -426,22 +437,29 @@ static int check_inputs(const arm_graph *g, arm_error *error) {
   return 0;
 }
 
-void arm_graph_copy_alias(const arm_graph *g, const arm_node *node) {
+int arm_graph_copy(const arm_graph *g, void *to, const void *from, int64_t bytes, arm_error *error) {
+  return arm_memory_copy(g->device, to, g->device, from, (size_t)bytes, error);
+}
+
+int arm_graph_copy_alias(const arm_graph *g, const arm_node *node, arm_error *error) {
   const arm_entry *to = &g->entries[node->first_entry];
   char *place = g->storages[to->storage].data;
   for (int32_t i = 0; i < node->num_inputs; i++) {
     const arm_entry *from = &g->entries[node->inputs[i]];
     const void *source = g->storages[from->storage].data;
-    if (source != place) memmove(place, source, (size_t)from->bytes);
+    if (source != place && arm_graph_copy(g, place, source, from->bytes, error) != 0) return -1;
     place += from->bytes;
   }
+  return 0;
 }
 
-static void tick(arm_clock *clock, int node) {
-  if (clock == NULL || clock->seconds == NULL) return;
+static int tick(const arm_graph *g, arm_clock *clock, int node, arm_error *error) {
+  if (clock == NULL || clock->seconds == NULL) return 0;
+  if (arm_memory_synchronize(g->device, error) != 0) return -1;
   double now = arm_now();
   if (node >= clock->begin && node < clock->end) clock->seconds[node - clock->begin] += now - clock->last;
   clock->last = now;
+  return 0;
 }
 
 int arm_nodes_run(arm_graph *g, int begin, int end, int32_t owner, arm_clock *clock, arm_error *error) {
@@ -455,21 +473,23 @@ int arm_nodes_run(arm_graph *g, int begin, int end, int32_t owner, arm_clock *cl
       if (arm_beside_run(g, i, after, clock, error) != 0) return -1;
       i = after - 1;
     } else if (node->kind == ARM_NODE_ALIAS) {
-      arm_graph_copy_alias(g, node);
+      if (arm_graph_copy_alias(g, node, error) != 0) return -1;
     } else if (node->kind != ARM_NODE_INPUT && arm_control_run(g, i, clock, error) != 0) {
       return -1;
     }
-    tick(clock, i);
+    if (tick(g, clock, i, error) != 0) return -1;
   }
   return 0;
 }
 
-static void copy_heads(const arm_graph *g) {
+static int copy_heads(const arm_graph *g, arm_error *error) {
   const arm_variant *v = &g->variants[g->active];
   for (int32_t i = v->first_head; i < v->first_head + v->num_heads; i++) {
     const arm_entry *entry = &g->entries[g->heads[i]];
-    if (g->copy_out[i] != NULL) memmove(g->copy_out[i], g->storages[entry->storage].data, (size_t)entry->bytes);
+    const void *from = g->storages[entry->storage].data;
+    if (g->copy_out[i] != NULL && arm_graph_copy(g, g->copy_out[i], from, entry->bytes, error) != 0) return -1;
   }
+  return 0;
 }
 
 static int run_range(arm_graph *g, int begin, int end, double *seconds, arm_trace *trace, arm_error *error) {
@@ -485,7 +505,7 @@ static int run_range(arm_graph *g, int begin, int end, double *seconds, arm_trac
   if (begin < v->begin) begin = v->begin;
   arm_clock *noting = seconds != NULL || trace != NULL ? &clock : NULL;
   if (status == 0) status = arm_nodes_run(g, begin, end < v->end ? end : v->end, -1, noting, error);
-  if (status == 0 && end >= v->end) copy_heads(g);
+  if (status == 0 && end >= v->end) status = copy_heads(g, error);
   atomic_store(&g->running, 0);
   return status;
 }
@@ -514,6 +534,7 @@ int arm_graph_time(arm_graph *g, int64_t number, double *seconds, char *err, siz
   double start = arm_now();
   for (int64_t i = 0; i < number; i++)
     if (arm_graph_run(g, err, err_size) != 0) return -1;
+  if (arm_device_synchronize(g->device, err, err_size) != 0) return -1;
   *seconds = arm_now() - start;
   return 0;
 }

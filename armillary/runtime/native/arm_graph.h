@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "arm_internal.h"
+#include "arm_device.h"
 
 typedef enum {
   ARM_NODE_INPUT, ARM_NODE_CALL, ARM_NODE_ALIAS, ARM_NODE_IF, ARM_NODE_LOOP, ARM_NODE_YIELD
@@ -60,6 +60,7 @@ typedef struct { int32_t begin, end, first_head, num_heads, num_inputs, *inputs;
 
 struct arm_graph {
   arm_module *module;
+  arm_device device;       /* of all its memory, and of its calls */
   arm_pool *pool;
   int max_threads;
   int32_t num_nodes, num_entries, num_storages, num_inputs, num_heads, num_slots;
@@ -118,10 +119,11 @@ void arm_graph_point(arm_graph *graph, int32_t storage, void *data);
 int arm_graph_own(arm_graph *graph, int32_t storage, arm_error *error);
 int arm_graph_check_value(const arm_entry *entry, const char *what, const arm_tensor *value, arm_error *error);
 void arm_graph_was_set(arm_graph *graph, int32_t storage);
-void arm_graph_copy_alias(const arm_graph *graph, const arm_node *node);
+int arm_graph_copy(const arm_graph *graph, void *to, const void *from, int64_t bytes, arm_error *error);
+int arm_graph_copy_alias(const arm_graph *graph, const arm_node *node, arm_error *error);
 
 /* arm_share.c: memory of storages. Let go of what is owned; the last user frees it. */
-void arm_storage_drop(arm_storage *storage);
+void arm_storage_drop(arm_device device, arm_storage *storage);
 /* Before somebody writes: if others use the memory, forget it, so that new memory is taken; `copy` keeps the values. */
 int arm_storage_unshare(arm_graph *graph, int32_t storage, int copy, arm_error *error);
 

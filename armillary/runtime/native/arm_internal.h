@@ -78,6 +78,9 @@ typedef struct {
   const char *folder;   /* where its package lies, or NULL */
   size_t source_size;
   int32_t num_constants; /* the last inputs */
+  struct arm_device_code *code; /* NULL: phases of the CPU; else launches on a device: arm_device.h */
+  struct arm_launch *launches;
+  int32_t num_launches;
 } arm_function;
 
 /* Offloaded functions (arm_external.c): the state of one bound call, made of arguments that were checked. Run: 0, or a code
@@ -94,8 +97,8 @@ void arm_offload_free(arm_offload *call);
 
 const arm_function *arm_module_function(const arm_module *module, int index);
 void arm_module_retain(arm_module *module);
-int arm_functions_read(const arm_json *json, arm_resolver resolve, void *context, arm_function **out, int *count,
-                       arm_error *error);
+int arm_functions_read(const arm_json *json, arm_resolver resolve, void *context, struct arm_device_code *code,
+                       arm_function **out, int *count, arm_error *error);
 void arm_functions_free(arm_function *functions, int count);
 
 /* The bound state of one call; `extents` has one row per phase. Memory belongs to whoever set it up. */
@@ -104,6 +107,8 @@ typedef struct {
   void **data;
   int64_t *vars, *extents;
   arm_offload *offload; /* of an offloaded function, which has no phases and runs alone */
+  struct arm_launcher *launcher; /* of a device's function, with the bytes of its tensors */
+  int64_t *bytes;
 } arm_bound;
 int arm_bind(const arm_function *function, const arm_tensor *args, int num_args, const int64_t *scalars,
              int num_scalars, arm_bound *out, arm_error *error);

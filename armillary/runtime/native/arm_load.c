@@ -116,9 +116,8 @@ static int run_node(arm_graph *g, arm_node *node, arm_error *error) {
     if (!to->is_load) continue; /* a view of an input */
     if (arm_storage_unshare(g, s, 0, error) != 0) return -1;
     if (to->data == NULL) {
-      to->owned = arm_alloc((size_t)to->bytes);
-      if (to->owned == NULL)
-        return arm_fail(error, "graph: out of memory: %lld bytes of expanded parameters", (long long)to->bytes);
+      to->owned = arm_memory_allocate(g->device, (size_t)to->bytes, error);
+      if (to->owned == NULL) return -1;
       g->memory += (size_t)to->bytes;
       arm_graph_point(g, s, to->owned);
     }
@@ -126,8 +125,7 @@ static int run_node(arm_graph *g, arm_node *node, arm_error *error) {
     to->is_released = 0;
   }
   if (node->kind == ARM_NODE_ALIAS) {
-    arm_graph_copy_alias(g, node);
-    return 0;
+    return arm_graph_copy_alias(g, node, error);
   }
   int32_t code = arm_bound_run(&node->bound, g->pool, g->max_threads);
   return code == 0 ? 0 : arm_bound_failed(&node->bound, code, error);
@@ -139,7 +137,7 @@ static void release(arm_graph *g, int32_t s) {
   if (storage->owned != NULL) {
     if (storage->is_load) g->memory -= (size_t)storage->bytes;
     arm_graph_point(g, s, NULL);
-    arm_storage_drop(storage);
+    arm_storage_drop(g->device, storage);
   } else if (storage->is_input) {
     arm_graph_point(g, s, NULL);
   }
@@ -177,6 +175,7 @@ typedef struct {
   int count, is_stored, is_embedded;
   const char *summed; /* of a blob in a library: up to where its CRC-32 is known */
   uint32_t crc;
+  void *between; /* host memory that values of a device's graph come through */
 } loading;
 
 static void add_up_to(loading *l, const char *end) {
@@ -197,17 +196,28 @@ static int place(void *context, const char *name, const arm_tensor *value, void 
   if (arm_graph_check_value(&l->graph->entries[entry], name, &typed, error) != 0) return -1;
   arm_storage *storage = &l->graph->storages[l->storage];
   if (arm_storage_unshare(l->graph, l->storage, 0, error) != 0) return -1;
-  if (storage->owned == NULL) storage->owned = arm_alloc((size_t)storage->bytes);
-  if (storage->owned == NULL)
-    return arm_fail(error, "graph: out of memory: %lld bytes of parameter %s", (long long)storage->bytes, name);
+  if (storage->owned == NULL) storage->owned = arm_memory_allocate(l->graph->device, (size_t)storage->bytes, error);
+  if (storage->owned == NULL) return -1;
   if (storage->data != storage->owned) arm_graph_point(l->graph, l->storage, storage->owned);
   *where = storage->owned;
-  return 0;
+  if (l->graph->device.type == ARM_CPU) return 0;
+  *where = l->between = arm_alloc((size_t)storage->bytes);
+  return l->between != NULL ? 0 : arm_fail(error, "graph: out of memory: parameter %s", name);
+}
+
+static int carry_over(loading *l, arm_error *error) {
+  const arm_storage *storage = &l->graph->storages[l->storage];
+  arm_device host = {ARM_CPU, 0};
+  int status = arm_memory_copy(l->graph->device, storage->owned, host, l->between, (size_t)storage->bytes, error);
+  arm_free(l->between);
+  l->between = NULL;
+  return status;
 }
 
 static int placed(void *context, arm_error *error) {
   loading *l = context;
   if (l->storage < 0) return 0;
+  if (l->between != NULL && carry_over(l, error) != 0) return -1;
   l->count++;
   arm_graph_was_set(l->graph, l->storage);
   l->graph->storages[l->storage].is_stored = l->is_stored;
@@ -251,8 +261,9 @@ static int copy_param(void *context, const char *name, const arm_tensor *value, 
 
 int arm_graph_load_params(arm_graph *g, const void *blob, size_t size, int *count, char *err, size_t err_size) {
   arm_error error = {err, err_size};
-  loading l = {g, -1, 0, 0, 0, NULL, 0};
+  loading l = {g, -1, 0, 0, 0, NULL, 0, NULL};
   int status = arm_params_read(blob, size, copy_param, &l, &error);
+  arm_free(l.between);
   *count = l.count;
   return status;
 }
@@ -261,8 +272,9 @@ int arm_graph_load_embedded(arm_graph *g, int *count, char *err, size_t err_size
   arm_error error = {err, err_size};
   size_t size;
   const char *blob = arm_module_params(g->module, &size);
-  loading l = {g, -1, 0, 1, 1, blob, 0};
+  loading l = {g, -1, 0, 1, 1, blob, 0, NULL};
   int status = blob == NULL ? 0 : arm_params_read(blob, size, copy_param, &l, &error);
+  arm_free(l.between);
   add_up_to(&l, blob == NULL ? NULL : blob + size);
   if (arm_params_sum_check(arm_module_params_sum(g->module), l.crc, &error) != 0) status = -1;
   *count = l.count;
@@ -272,11 +284,12 @@ int arm_graph_load_embedded(arm_graph *g, int *count, char *err, size_t err_size
 int arm_graph_read_params(arm_graph *g, int file, int64_t offset, int64_t size, int *count, uint32_t *crc, char *err,
                           size_t err_size) {
   arm_error error = {err, err_size};
-  loading l = {g, -1, 0, 1, 0, NULL, 0};
+  loading l = {g, -1, 0, 1, 0, NULL, 0, NULL};
   *count = 0;
   *crc = 0;
   if (offset < 0 || size < 0) return arm_fail(&error, "params: a negative offset or size");
   int status = arm_params_stream(file, offset, (uint64_t)size, place, placed, &l, crc, &error);
+  arm_free(l.between);
   *count = l.count;
   return status;
 }

@@ -4,7 +4,7 @@
  * ELF image before the dynamic loader sees it (mapping a truncated one would crash the process).
  */
 #define _GNU_SOURCE
-#include "arm_internal.h"
+#include "arm_device.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,6 +23,7 @@ struct arm_module {
   _Atomic int references;
   void *handle;
   arm_function *functions;
+  arm_device_code *code;
   int count;
   char *folder; /* of the package, where libraries of offloaded functions may lie; NULL: none */
   char *descriptor, *target;
@@ -35,6 +36,7 @@ struct arm_module {
 
 struct arm_call {
   arm_module *module;
+  arm_device device;
   arm_pool *pool;
   int max_threads;
   void *workspace;
@@ -126,8 +128,9 @@ static int read_descriptor(arm_module *module, const char *text, size_t size, ar
   int32_t target = arm_json_get(&json, 0, "target");
   const char *name = target >= 0 && json.values[target].kind == ARM_TEXT ? json.values[target].text : "";
   int status = check_cpu(&json, name, error);
+  if (status == 0) status = arm_device_code_read(&json, &module->code, error);
   if (status == 0)
-    status = arm_functions_read(&json, resolve, context, &module->functions, &module->count, error);
+    status = arm_functions_read(&json, resolve, context, module->code, &module->functions, &module->count, error);
   module->target = arm_strdup(name, strlen(name));
   module->descriptor = arm_strdup(text, size);
   module->descriptor_size = size;
@@ -221,6 +224,7 @@ void arm_module_retain(arm_module *module) { atomic_fetch_add(&module->reference
 void arm_module_release(arm_module *module) {
   if (module == NULL || atomic_fetch_sub(&module->references, 1) != 1) return;
   arm_functions_free(module->functions, module->count);
+  arm_device_code_free(module->code);
   free(module->descriptor);
   free(module->target);
   free(module->folder);
@@ -277,9 +281,8 @@ static int make_workspace(arm_call *call, const arm_function *f, arm_error *erro
   if (arm_mul(f->thread_workspace, call->max_threads, &total) != 0 || total > ARM_MAX_BYTES)
     return arm_fail(error, "%s: its workspaces are too large", f->name);
   total += shared;
-  call->workspace = arm_alloc((size_t)total);
-  if (call->workspace == NULL)
-    return arm_fail(error, "%s: out of memory: %lld bytes of workspace", f->name, (long long)total);
+  call->workspace = arm_memory_allocate(call->device, (size_t)total, error);
+  if (call->workspace == NULL) return -1;
   call->bound.data[f->num_args] = call->workspace;
   call->bound.data[f->num_args + 1] = (char *)call->workspace + shared;
   return 0;
@@ -295,6 +298,7 @@ int arm_call_create(arm_module *module, int function, const arm_tensor *args, in
   if (call == NULL) return arm_fail(&error, "out of memory");
   arm_module_retain(module);
   call->module = module;
+  call->device = num_args > 0 ? args[0].device : (arm_device){arm_device_code_type(f->code), 0};
   call->pool = pool;
   call->max_threads = pool ? arm_pool_threads(pool) : 1;
   if (arm_bind(f, args, num_args, scalars, num_scalars, &call->bound, &error) != 0 ||
@@ -316,6 +320,7 @@ int arm_call_time(arm_call *call, int64_t number, double *seconds, char *err, si
   double start = arm_now();
   for (int64_t i = 0; i < number; i++)
     if (arm_call_run(call, err, err_size) != 0) return -1;
+  if (arm_device_synchronize(call->device, err, err_size) != 0) return -1;
   *seconds = arm_now() - start;
   return 0;
 }
@@ -323,7 +328,7 @@ int arm_call_time(arm_call *call, int64_t number, double *seconds, char *err, si
 void arm_call_destroy(arm_call *call) {
   if (call == NULL) return;
   arm_unbind(&call->bound);
-  arm_free(call->workspace);
+  arm_memory_release(call->device, call->workspace);
   arm_module_release(call->module);
   free(call);
 }

@@ -12,14 +12,15 @@
 
 struct arm_weights {
   int32_t count;
+  arm_device device;
   arm_storage *rows; /* per storage of the graph; only those with `users` hold memory */
 };
 
-void arm_storage_drop(arm_storage *storage) {
+void arm_storage_drop(arm_device device, arm_storage *storage) {
   if (storage->users == NULL) {
-    arm_free(storage->owned);
+    arm_memory_release(device, storage->owned);
   } else if (atomic_fetch_sub(storage->users, 1) == 1) {
-    arm_free(storage->owned);
+    arm_memory_release(device, storage->owned);
     free((void *)storage->users);
   }
   storage->owned = NULL;
@@ -40,13 +41,11 @@ int arm_storage_unshare(arm_graph *g, int32_t s, int copy, arm_error *error) {
   storage->owned = NULL;
   if (is_used) arm_graph_point(g, s, NULL);
   if (is_used && copy) {
-    storage->owned = arm_alloc((size_t)storage->bytes);
-    if (storage->owned == NULL)
-      status = arm_fail(error, "graph: out of memory: %lld bytes of parameters", (long long)storage->bytes);
-    else
-      arm_graph_point(g, s, memcpy(storage->owned, old.owned, (size_t)storage->bytes));
+    storage->owned = arm_memory_allocate(g->device, (size_t)storage->bytes, error);
+    status = storage->owned == NULL ? -1 : arm_graph_copy(g, storage->owned, old.owned, storage->bytes, error);
+    if (status == 0) arm_graph_point(g, s, storage->owned);
   }
-  arm_storage_drop(&old);
+  arm_storage_drop(g->device, &old);
   return status;
 }
 
@@ -71,6 +70,7 @@ static int publish_row(arm_storage *storage, arm_storage *row) {
 arm_weights *arm_graph_publish(arm_graph *g) {
   arm_weights *made = g->is_stale ? NULL : arm_zalloc(1, sizeof *made);
   if (made == NULL) return NULL;
+  made->device = g->device;
   made->rows = arm_zalloc((size_t)g->num_storages, sizeof *made->rows);
   int status = made->rows == NULL ? -1 : 0;
   for (int32_t s = 0; s < g->num_storages && status == 0; s++) {
@@ -85,21 +85,22 @@ arm_weights *arm_graph_publish(arm_graph *g) {
 void arm_weights_release(arm_weights *weights) {
   if (weights == NULL) return;
   for (int32_t s = 0; s < weights->count; s++)
-    if (weights->rows[s].users != NULL) arm_storage_drop(&weights->rows[s]);
+    if (weights->rows[s].users != NULL) arm_storage_drop(weights->device, &weights->rows[s]);
   free(weights->rows);
   free(weights);
 }
 
 int arm_graph_adopt(arm_graph *g, const arm_weights *weights, char *err, size_t err_size) {
   arm_error error = {err, err_size};
-  if (weights->count != g->num_storages) return arm_fail(&error, "the shared parameters are of another graph");
+  if (weights->count != g->num_storages || weights->device.type != g->device.type || weights->device.id != g->device.id)
+    return arm_fail(&error, "the shared parameters are of another graph");
   for (int32_t s = 0; s < g->num_storages; s++) {
     const arm_storage *row = &weights->rows[s];
     arm_storage *storage = &g->storages[s];
     if (row->bytes != 0 && row->bytes != storage->bytes)
       return arm_fail(&error, "the shared parameters are of another graph");
     if (row->users != NULL) {
-      arm_storage_drop(storage);
+      arm_storage_drop(g->device, storage);
       atomic_fetch_add(row->users, 1);
       storage->owned = row->owned;
       storage->users = row->users;

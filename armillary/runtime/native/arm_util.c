@@ -1,6 +1,6 @@
 /* Error text, checked sizes, aligned memory, dtypes, tensors. */
 #define _GNU_SOURCE
-#include "arm_internal.h"
+#include "arm_device.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -156,15 +156,14 @@ int arm_tensor_copy(const arm_tensor *src, const arm_tensor *dst, char *err, siz
   if (!arm_dtype_equal(src->dtype, dst->dtype) || from != to)
     return arm_fail(&error, "copy: source is %lld bytes of %s, destination %lld bytes of %s", (long long)from,
                     arm_dtype_name(src->dtype), (long long)to, arm_dtype_name(dst->dtype));
-  if (src->device.type != 1 || dst->device.type != 1) return arm_fail(&error, "copy: only CPU tensors can be copied");
   if (!arm_tensor_dense(dst)) return arm_fail(&error, "copy: the destination is not contiguous");
   if (from == 0) return 0;
   if (src->data == NULL || dst->data == NULL) return arm_fail(&error, "copy: a tensor has no memory");
-  if (arm_tensor_dense(src)) {
-    memmove(arm_tensor_data(dst), arm_tensor_data(src), (size_t)from);
-  } else {
-    int64_t item = arm_dtype_bytes(src->dtype);
-    gather(src, arm_tensor_data(dst), item, from / item);
-  }
+  if (arm_tensor_dense(src))
+    return arm_memory_copy(dst->device, arm_tensor_data(dst), src->device, arm_tensor_data(src), (size_t)from, &error);
+  if (src->device.type != ARM_CPU || dst->device.type != ARM_CPU)
+    return arm_fail(&error, "copy: only contiguous tensors go to a device or come from one");
+  int64_t item = arm_dtype_bytes(src->dtype);
+  gather(src, arm_tensor_data(dst), item, from / item);
   return 0;
 }

@@ -55,6 +55,14 @@ ARM_API void arm_pool_destroy(arm_pool *pool);
 ARM_API int32_t arm_pool_run(arm_pool *pool, arm_phase_fn fn, void *const *data, const int64_t *vars, int64_t extent,
                              int max_threads);
 
+/* Devices other than the CPU, by DLPack number (4: OpenCL). 0: it can be used. Descriptions are lines of name and value. */
+ARM_API int arm_device_open(arm_device device, char *err, size_t err_size);
+ARM_API int arm_device_describe(arm_device device, char *out, size_t size, char *err, size_t err_size);
+ARM_API void *arm_device_allocate(arm_device device, size_t bytes, char *err, size_t err_size);
+ARM_API void arm_device_release(arm_device device, void *memory);
+ARM_API int arm_device_synchronize(arm_device device, char *err, size_t err_size);
+ARM_API int arm_opencl_keep_programs(const char *folder); /* where built programs are kept; "": nowhere */
+
 /* Modules are reference counted; graphs and calls retain theirs. */
 ARM_API int arm_module_open(const char *path, arm_module **out, char *err, size_t err_size);
 ARM_API int arm_module_create(const char *descriptor, size_t size, arm_resolver resolve, void *context,
@@ -85,6 +93,8 @@ ARM_API void arm_call_destroy(arm_call *call);
 /* Graphs. Tensors handed out are views that live as long as the graph. */
 ARM_API int arm_graph_create(const char *json, size_t size, arm_module *module, arm_pool *pool, arm_graph **out,
                              char *err, size_t err_size);
+ARM_API int arm_graph_create_on(const char *json, size_t size, arm_module *module, arm_device device, arm_pool *pool,
+                                arm_graph **out, char *err, size_t err_size);
 ARM_API void arm_graph_destroy(arm_graph *graph);
 ARM_API int arm_graph_num_inputs(const arm_graph *graph);
 ARM_API int arm_graph_num_outputs(const arm_graph *graph);

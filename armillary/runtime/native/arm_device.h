@@ -1,0 +1,82 @@
+/* Devices: memory that is not the host's, and kernels that run there.
+ *
+ * In: a kind of device by DLPack number (4: OpenCL) and the number of a device. Out: device memory, copies, prepared
+ * launches. Invariant: a device address is a number that no host pointer equals (reading it on the host faults); address
+ * plus offset is an address inside the same memory. Work of one device is done in the order it was asked for; only reading
+ * and `sync` wait. The CPU has no row: its memory is arm_alloc's and its kernels are phases (arm_function.c).
+ */
+#ifndef ARM_DEVICE_H
+#define ARM_DEVICE_H
+
+#include "arm_internal.h"
+
+#define ARM_CPU 1
+#define ARM_OPENCL 4
+#define ARM_DEVICE_ALIGN 512 /* of what shares an allocation: no device asks for more */
+#define ARM_DEVICE_FAILED (-4) /* the code of a launch that failed; arm_device_told has the text */
+
+/* What a kernel takes: tensor argument k; `bytes` of the workspace from an offset on; the value of a var. */
+typedef enum { ARM_TAKES_TENSOR, ARM_TAKES_WORKSPACE, ARM_TAKES_VAR } arm_takes;
+typedef struct { arm_takes takes; int64_t at, bytes; } arm_kernel_arg;
+typedef struct arm_launch {
+  char *kernel;
+  int32_t num_args, workspace; /* `workspace`: where its address is in the data of a call */
+  arm_kernel_arg *args;
+  int64_t groups[3], items[3]; /* work-groups, and work-items of a group */
+} arm_launch;
+
+/* Source or binary of kernels for one kind of device, built at first use. */
+typedef struct arm_device_code arm_device_code;
+
+typedef struct {
+  const char *name;
+  int32_t type;
+  int (*open)(int32_t id, arm_error *error); /* 0: there is such a device, and it works */
+  int (*describe)(int32_t id, char *out, size_t size, arm_error *error);
+  void *(*allocate)(int32_t id, size_t bytes, arm_error *error);
+  void (*release)(int32_t id, void *memory);
+  int (*write)(int32_t id, void *to, const void *from, size_t bytes, arm_error *error); /* from the host */
+  int (*read)(int32_t id, void *to, const void *from, size_t bytes, arm_error *error);  /* to the host; waits */
+  int (*copy)(int32_t id, void *to, const void *from, size_t bytes, arm_error *error);  /* inside the device */
+  int (*clear)(int32_t id, void *memory, size_t bytes, arm_error *error);
+  int (*synchronize)(int32_t id, arm_error *error);
+  int (*build)(int32_t id, const char *source, void **program, arm_error *error);
+  void (*drop)(void *program);
+  int (*prepare)(int32_t id, void *program, const arm_launch *launch, void **prepared, arm_error *error);
+  int (*launch)(void *prepared, void *const *data, const int64_t *bytes, const int64_t *vars, arm_error *error);
+  void (*forget)(void *prepared);
+} arm_device_kind;
+
+const arm_device_kind *arm_device_kind_of(int32_t type); /* NULL: the CPU, or unknown */
+const arm_device_kind *arm_device_kind_named(const char *name);
+extern const arm_device_kind arm_opencl_kind;
+
+/* Memory on any device, the CPU included. */
+void *arm_memory_allocate(arm_device device, size_t bytes, arm_error *error);
+void arm_memory_release(arm_device device, void *memory);
+int arm_memory_copy(arm_device to_device, void *to, arm_device from_device, const void *from, size_t bytes,
+                    arm_error *error);
+int arm_memory_clear(arm_device device, void *memory, size_t bytes, arm_error *error);
+int arm_memory_synchronize(arm_device device, arm_error *error);
+
+/* The text of the last launch that failed in this thread. */
+arm_error arm_device_told(void);
+
+/* Kernels: "device_code" of a descriptor, by the name of a kind; NULL where there is none. */
+int arm_device_code_read(const arm_json *json, arm_device_code **out, arm_error *error);
+void arm_device_code_free(arm_device_code *code);
+int32_t arm_device_code_type(const arm_device_code *code);
+
+/* The launches of a function row, in order. */
+int arm_launches_read(const arm_json *json, int32_t list, const char *where, int num_args, int num_vars,
+                      arm_launch **out, int32_t *count, arm_error *error);
+void arm_launches_free(arm_launch *launches, int32_t count);
+
+/* A function's launches on a device. Prepared once; each run enqueues them. */
+typedef struct arm_launcher arm_launcher;
+int arm_launcher_make(arm_device_code *code, int32_t id, const arm_launch *launches, int32_t count, arm_launcher **out,
+                      arm_error *error);
+int32_t arm_launcher_run(arm_launcher *launcher, void *const *data, const int64_t *bytes, const int64_t *vars);
+void arm_launcher_free(arm_launcher *launcher);
+
+#endif

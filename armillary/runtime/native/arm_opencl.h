@@ -1,0 +1,126 @@
+/* What we use of OpenCL 1.2: types, numbers and signatures as the Khronos specification gives them, and a table of the
+ * functions, which are looked up when an OpenCL device is first asked for.
+ *
+ * In: libOpenCL of the system. Out: `arm_cl()`. Invariant: nothing links against OpenCL; where there is no library, or no
+ * device, the runtime works without and says why.
+ */
+#ifndef ARM_OPENCL_H
+#define ARM_OPENCL_H
+
+#include <pthread.h>
+
+#include "arm_device.h"
+
+typedef int32_t cl_int;
+typedef uint32_t cl_uint, cl_bool;
+typedef uint64_t cl_ulong, cl_bitfield;
+typedef struct arm_cl_platform *cl_platform_id;
+typedef struct arm_cl_device *cl_device_id;
+typedef struct arm_cl_context *cl_context;
+typedef struct arm_cl_queue *cl_command_queue;
+typedef struct arm_cl_mem *cl_mem;
+typedef struct arm_cl_program *cl_program;
+typedef struct arm_cl_kernel *cl_kernel;
+typedef struct arm_cl_event *cl_event;
+typedef struct { size_t origin, size; } cl_buffer_region;
+
+enum {
+  CL_SUCCESS = 0, CL_DEVICE_NOT_FOUND = -1, CL_MEM_OBJECT_ALLOCATION_FAILURE = -4, CL_OUT_OF_RESOURCES = -5,
+  CL_OUT_OF_HOST_MEMORY = -6, CL_BUILD_PROGRAM_FAILURE = -11, CL_MISALIGNED_SUB_BUFFER_OFFSET = -13,
+  CL_INVALID_BINARY = -42, CL_INVALID_KERNEL_ARGS = -52, CL_INVALID_WORK_GROUP_SIZE = -54, CL_INVALID_BUFFER_SIZE = -61,
+  CL_PLATFORM_NOT_FOUND_KHR = -1001
+};
+enum {
+  CL_PLATFORM_NAME = 0x0902, CL_DEVICE_TYPE_GPU = 1 << 2, CL_DEVICE_TYPE_ACCELERATOR = 1 << 3,
+  CL_DEVICE_TYPE = 0x1000, CL_DEVICE_MAX_COMPUTE_UNITS = 0x1002, CL_DEVICE_MAX_WORK_GROUP_SIZE = 0x1004,
+  CL_DEVICE_MAX_MEM_ALLOC_SIZE = 0x1010, CL_DEVICE_GLOBAL_MEM_SIZE = 0x101F, CL_DEVICE_LOCAL_MEM_SIZE = 0x1023,
+  CL_DEVICE_MEM_BASE_ADDR_ALIGN = 0x1019, CL_DEVICE_NAME = 0x102B, CL_DRIVER_VERSION = 0x102D,
+  CL_DEVICE_VERSION = 0x102F, CL_DEVICE_EXTENSIONS = 0x1030
+};
+enum {
+  CL_MEM_READ_WRITE = 1 << 0, CL_BUFFER_CREATE_TYPE_REGION = 0x1220, CL_PROGRAM_BINARY_SIZES = 0x1165,
+  CL_PROGRAM_BINARIES = 0x1166, CL_PROGRAM_BUILD_LOG = 0x1183, CL_QUEUE_PROFILING_ENABLE = 1 << 1,
+  CL_KERNEL_WORK_GROUP_SIZE = 0x11B0
+};
+#define CL_DEVICE_TYPE_ALL ((cl_bitfield)0xFFFFFFFF)
+
+#define ARM_CL_FUNCTIONS(X) \
+  X(cl_int, clGetPlatformIDs, (cl_uint, cl_platform_id *, cl_uint *)) \
+  X(cl_int, clGetPlatformInfo, (cl_platform_id, cl_uint, size_t, void *, size_t *)) \
+  X(cl_int, clGetDeviceIDs, (cl_platform_id, cl_bitfield, cl_uint, cl_device_id *, cl_uint *)) \
+  X(cl_int, clGetDeviceInfo, (cl_device_id, cl_uint, size_t, void *, size_t *)) \
+  X(cl_context, clCreateContext, (const intptr_t *, cl_uint, const cl_device_id *, \
+                                  void (*)(const char *, const void *, size_t, void *), void *, cl_int *)) \
+  X(cl_command_queue, clCreateCommandQueue, (cl_context, cl_device_id, cl_bitfield, cl_int *)) \
+  X(cl_mem, clCreateBuffer, (cl_context, cl_bitfield, size_t, void *, cl_int *)) \
+  X(cl_mem, clCreateSubBuffer, (cl_mem, cl_bitfield, cl_uint, const void *, cl_int *)) \
+  X(cl_int, clReleaseMemObject, (cl_mem)) \
+  X(cl_program, clCreateProgramWithSource, (cl_context, cl_uint, const char **, const size_t *, cl_int *)) \
+  X(cl_program, clCreateProgramWithBinary, (cl_context, cl_uint, const cl_device_id *, const size_t *, \
+                                            const unsigned char **, cl_int *, cl_int *)) \
+  X(cl_int, clBuildProgram, (cl_program, cl_uint, const cl_device_id *, const char *, \
+                             void (*)(cl_program, void *), void *)) \
+  X(cl_int, clGetProgramInfo, (cl_program, cl_uint, size_t, void *, size_t *)) \
+  X(cl_int, clGetProgramBuildInfo, (cl_program, cl_device_id, cl_uint, size_t, void *, size_t *)) \
+  X(cl_int, clReleaseProgram, (cl_program)) \
+  X(cl_kernel, clCreateKernel, (cl_program, const char *, cl_int *)) \
+  X(cl_int, clSetKernelArg, (cl_kernel, cl_uint, size_t, const void *)) \
+  X(cl_int, clGetKernelWorkGroupInfo, (cl_kernel, cl_device_id, cl_uint, size_t, void *, size_t *)) \
+  X(cl_int, clReleaseKernel, (cl_kernel)) \
+  X(cl_int, clEnqueueNDRangeKernel, (cl_command_queue, cl_kernel, cl_uint, const size_t *, const size_t *, \
+                                     const size_t *, cl_uint, const cl_event *, cl_event *)) \
+  X(cl_int, clEnqueueReadBuffer, (cl_command_queue, cl_mem, cl_bool, size_t, size_t, void *, cl_uint, \
+                                  const cl_event *, cl_event *)) \
+  X(cl_int, clEnqueueWriteBuffer, (cl_command_queue, cl_mem, cl_bool, size_t, size_t, const void *, cl_uint, \
+                                   const cl_event *, cl_event *)) \
+  X(cl_int, clEnqueueCopyBuffer, (cl_command_queue, cl_mem, cl_mem, size_t, size_t, size_t, cl_uint, \
+                                  const cl_event *, cl_event *)) \
+  X(cl_int, clEnqueueFillBuffer, (cl_command_queue, cl_mem, const void *, size_t, size_t, size_t, cl_uint, \
+                                  const cl_event *, cl_event *)) \
+  X(cl_int, clFlush, (cl_command_queue)) \
+  X(cl_int, clFinish, (cl_command_queue))
+
+typedef struct {
+#define ARM_CL_MEMBER(result, name, args) result (*name) args;
+  ARM_CL_FUNCTIONS(ARM_CL_MEMBER)
+#undef ARM_CL_MEMBER
+} arm_cl_api;
+
+/* A part of a buffer that a kernel takes: made once, as long as the buffer is there. */
+typedef struct { size_t offset, bytes; cl_mem mem; } arm_cl_part;
+
+typedef struct {
+  uintptr_t address;
+  size_t bytes;
+  cl_mem mem;
+  arm_cl_part *parts;
+  int32_t num_parts, room;
+} arm_cl_buffer;
+
+/* A device in use: one context and one in-order queue. `buffers` are in order of their addresses, which only grow. */
+typedef struct {
+  cl_platform_id platform;
+  cl_device_id device;
+  cl_context context;
+  cl_command_queue queue;
+  char name[128], driver[64], version[64];
+  size_t alignment; /* of a part's offset, in bytes */
+  pthread_mutex_t lock;
+  arm_cl_buffer **buffers;
+  int32_t num_buffers, room;
+} arm_cl_state;
+
+const arm_cl_api *arm_cl(void); /* valid once a device was opened */
+arm_cl_state *arm_cl_open(int32_t id, arm_error *error);
+int arm_cl_check(cl_int code, const char *what, arm_error *error); /* -1 with the name of the code unless CL_SUCCESS */
+/* The memory object of [address, address + bytes); it stays valid as long as the memory that it is a part of. */
+int arm_cl_memory(arm_cl_state *state, const void *address, size_t bytes, cl_mem *out, arm_error *error);
+
+/* arm_opencl_program.c */
+int arm_cl_build(int32_t id, const char *source, void **program, arm_error *error);
+void arm_cl_drop(void *program);
+int arm_cl_prepare(int32_t id, void *program, const arm_launch *launch, void **prepared, arm_error *error);
+int arm_cl_launch(void *prepared, void *const *data, const int64_t *bytes, const int64_t *vars, arm_error *error);
+void arm_cl_forget(void *prepared);
+
+#endif

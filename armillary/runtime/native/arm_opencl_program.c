@@ -1,0 +1,219 @@
+/* OpenCL programs and launches: source built once, binaries kept in a folder, kernels with their arguments set.
+ *
+ * In: the source of a module's kernels, a device; then launches. Out: kernels in the device's queue. Invariant: a kept
+ * binary is found again by source, device and driver, so one that fits no more is built anew; an argument is set again only
+ * when its memory moved. A program that does not build is an error with the compiler's own words.
+ */
+#include "arm_opencl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define OPTIONS "-cl-std=CL1.2 -cl-mad-enable"
+#define MAX_BINARY ((size_t)1 << 30)
+#define MAX_PATH 4096
+
+static char folder[MAX_PATH - 64]; /* where binaries are kept; "": nowhere */
+
+int arm_opencl_keep_programs(const char *path) {
+  if (strlen(path) >= sizeof folder) return -1;
+  memcpy(folder, path, strlen(path) + 1);
+  return 0;
+}
+
+/* ---- binaries on disk ---- */
+
+static uint64_t mix(uint64_t hash, const char *text) {
+  for (; *text; text++) hash = (hash ^ (uint8_t)*text) * UINT64_C(0x100000001B3);
+  return (hash ^ 0xFF) * UINT64_C(0x100000001B3);
+}
+
+/* Two FNV-1a hashes, begun differently, name a binary. */
+static void path_of(const arm_cl_state *s, const char *source, char out[MAX_PATH]) {
+  const char *parts[] = {source, s->name, s->driver, s->version, OPTIONS};
+  uint64_t one = UINT64_C(0xCBF29CE484222325), other = UINT64_C(0x9AE16A3B2F90404F);
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    one = mix(one, parts[i]);
+    other = mix(other, parts[i]);
+  }
+  snprintf(out, MAX_PATH, "%s/%016llx%016llx.clbin", folder, (unsigned long long)one, (unsigned long long)other);
+}
+
+static unsigned char *read_binary(const char *path, size_t *size) {
+  FILE *file = fopen(path, "rb");
+  if (file == NULL) return NULL;
+  unsigned char *bytes = NULL;
+  long length = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+  if (length > 0 && (size_t)length < MAX_BINARY && fseek(file, 0, SEEK_SET) == 0) bytes = malloc((size_t)length);
+  if (bytes != NULL && fread(bytes, 1, (size_t)length, file) != (size_t)length) {
+    free(bytes);
+    bytes = NULL;
+  }
+  fclose(file);
+  *size = bytes == NULL ? 0 : (size_t)length;
+  return bytes;
+}
+
+/* Under another name first, so that nobody reads half of it. A folder that cannot be written to keeps nothing. */
+static void write_binary(const char *path, const unsigned char *bytes, size_t size) {
+  char other[MAX_PATH + 32];
+  snprintf(other, sizeof other, "%s.%ld", path, (long)getpid());
+  FILE *file = fopen(other, "wb");
+  if (file == NULL) return;
+  int is_whole = fwrite(bytes, 1, size, file) == size;
+  if (fclose(file) != 0 || !is_whole || rename(other, path) != 0) (void)remove(other);
+}
+
+static void keep_binary(const char *path, cl_program program) {
+  size_t size = 0;
+  if (arm_cl()->clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) != CL_SUCCESS) return;
+  unsigned char *bytes = size > 0 && size < MAX_BINARY ? malloc(size) : NULL;
+  if (bytes == NULL) return;
+  if (arm_cl()->clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof bytes, (void *)&bytes, NULL) == CL_SUCCESS)
+    write_binary(path, bytes, size);
+  free(bytes);
+}
+
+/* NULL: there is none, or it is for another driver after all. */
+static cl_program load_binary(const arm_cl_state *s, const char *path) {
+  size_t size;
+  unsigned char *bytes = read_binary(path, &size);
+  if (bytes == NULL) return NULL;
+  const unsigned char *list[] = {bytes};
+  cl_int status = CL_SUCCESS, code;
+  cl_program made = arm_cl()->clCreateProgramWithBinary(s->context, 1, &s->device, &size, list, &status, &code);
+  free(bytes);
+  if (code != CL_SUCCESS) return NULL;
+  if (status == CL_SUCCESS && arm_cl()->clBuildProgram(made, 1, &s->device, OPTIONS, NULL, NULL) == CL_SUCCESS)
+    return made;
+  (void)arm_cl()->clReleaseProgram(made);
+  return NULL;
+}
+
+/* ---- building ---- */
+
+static int build_failed(const arm_cl_state *s, cl_program program, cl_int code, arm_error *error) {
+  size_t size = 0;
+  char *log = NULL;
+  if (arm_cl()->clGetProgramBuildInfo(program, s->device, CL_PROGRAM_BUILD_LOG, 0, NULL, &size) == CL_SUCCESS)
+    log = arm_zalloc(size + 1, 1);
+  if (log != NULL) (void)arm_cl()->clGetProgramBuildInfo(program, s->device, CL_PROGRAM_BUILD_LOG, size, log, NULL);
+  arm_fail(error, "OpenCL: %s does not build the kernels (error %d):\n%.800s", s->name, code, log ? log : "");
+  free(log);
+  return -1;
+}
+
+static cl_program build_source(const arm_cl_state *s, const char *source, arm_error *error) {
+  cl_int code;
+  cl_program made = arm_cl()->clCreateProgramWithSource(s->context, 1, &source, NULL, &code);
+  if (arm_cl_check(code, "making a program", error) != 0) return NULL;
+  code = arm_cl()->clBuildProgram(made, 1, &s->device, OPTIONS, NULL, NULL);
+  if (code == CL_SUCCESS) return made;
+  build_failed(s, made, code, error);
+  (void)arm_cl()->clReleaseProgram(made);
+  return NULL;
+}
+
+int arm_cl_build(int32_t id, const char *source, void **program, arm_error *error) {
+  char path[MAX_PATH];
+  const arm_cl_state *s = arm_cl_open(id, error);
+  if (s == NULL) return -1;
+  if (*folder) path_of(s, source, path);
+  cl_program made = *folder ? load_binary(s, path) : NULL;
+  int is_new = made == NULL;
+  if (is_new) made = build_source(s, source, error);
+  if (made == NULL) return -1;
+  if (is_new && *folder) keep_binary(path, made);
+  *program = made;
+  return 0;
+}
+
+void arm_cl_drop(void *program) { (void)arm_cl()->clReleaseProgram(program); }
+
+/* ---- launches ---- */
+
+typedef struct {
+  arm_cl_state *state;
+  const arm_launch *launch;
+  cl_kernel kernel;
+  const void *set[]; /* the memory that each argument was last set to */
+} prepared_launch;
+
+/* Rather here than at the first run: what the device refuses. */
+static int check_items(const prepared_launch *p, arm_error *error) {
+  size_t limit = 0;
+  const int64_t *items = p->launch->items;
+  int64_t count = items[0] * items[1] * items[2];
+  (void)arm_cl()->clGetKernelWorkGroupInfo(p->kernel, p->state->device, CL_KERNEL_WORK_GROUP_SIZE, sizeof limit, &limit,
+                                           NULL);
+  if (limit == 0 || (size_t)count <= limit) return 0;
+  return arm_fail(error, "OpenCL: kernel %s wants work-groups of %lld items; %s allows %zu", p->launch->kernel,
+                  (long long)count, p->state->name, limit);
+}
+
+int arm_cl_prepare(int32_t id, void *program, const arm_launch *launch, void **prepared, arm_error *error) {
+  cl_int code;
+  arm_cl_state *s = arm_cl_open(id, error);
+  if (s == NULL) return -1;
+  prepared_launch *made = arm_zalloc(1, sizeof *made + (size_t)launch->num_args * sizeof *made->set);
+  if (made == NULL) return arm_fail(error, "out of memory");
+  *made = (prepared_launch){.state = s, .launch = launch};
+  made->kernel = arm_cl()->clCreateKernel(program, launch->kernel, &code);
+  if (code != CL_SUCCESS) {
+    free(made);
+    return arm_fail(error, "OpenCL: kernel %s cannot be made (error %d)", launch->kernel, code);
+  }
+  if (check_items(made, error) != 0) {
+    arm_cl_forget(made);
+    return -1;
+  }
+  *prepared = made;
+  return 0;
+}
+
+static int failed(const prepared_launch *p, const char *what, cl_int code, arm_error *error) {
+  char text[160];
+  snprintf(text, sizeof text, "%s kernel %.100s", what, p->launch->kernel);
+  return arm_cl_check(code, text, error);
+}
+
+static int set_argument(prepared_launch *p, int32_t k, void *const *data, const int64_t *bytes, const int64_t *vars,
+                        arm_error *error) {
+  const arm_kernel_arg *arg = &p->launch->args[k];
+  if (arg->takes == ARM_TAKES_VAR) {
+    cl_int code = arm_cl()->clSetKernelArg(p->kernel, (cl_uint)k, sizeof(int64_t), &vars[arg->at]);
+    return code == CL_SUCCESS ? 0 : failed(p, "setting a number of", code, error);
+  }
+  int is_tensor = arg->takes == ARM_TAKES_TENSOR;
+  const char *address = is_tensor ? (const char *)data[arg->at] : (const char *)data[p->launch->workspace] + arg->at;
+  if (address == p->set[k] && address != NULL) return 0;
+  cl_mem mem;
+  if (arm_cl_memory(p->state, address, (size_t)(is_tensor ? bytes[arg->at] : arg->bytes), &mem, error) != 0) return -1;
+  cl_int code = arm_cl()->clSetKernelArg(p->kernel, (cl_uint)k, sizeof mem, (const void *)&mem);
+  if (code != CL_SUCCESS) return failed(p, "setting an argument of", code, error);
+  p->set[k] = address;
+  return 0;
+}
+
+int arm_cl_launch(void *prepared, void *const *data, const int64_t *bytes, const int64_t *vars, arm_error *error) {
+  prepared_launch *p = prepared;
+  size_t all[3], items[3];
+  for (int d = 0; d < 3; d++) {
+    items[d] = (size_t)p->launch->items[d];
+    all[d] = items[d] * (size_t)p->launch->groups[d];
+    if (all[d] == 0) return 0;
+  }
+  for (int32_t k = 0; k < p->launch->num_args; k++)
+    if (set_argument(p, k, data, bytes, vars, error) != 0) return -1;
+  cl_int code = arm_cl()->clEnqueueNDRangeKernel(p->state->queue, p->kernel, 3, NULL, all, items, 0, NULL, NULL);
+  return code == CL_SUCCESS ? 0 : failed(p, "launching", code, error);
+}
+
+void arm_cl_forget(void *prepared) {
+  prepared_launch *p = prepared;
+  if (p == NULL) return;
+  (void)arm_cl()->clReleaseKernel(p->kernel);
+  free(p);
+}
