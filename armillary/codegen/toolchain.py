@@ -1,6 +1,7 @@
 """C compilers and linkers: find one for a target, compile C, link shared libraries.
 
-In: a target, objects or C source. Out: a file, written whole or not at all. Invariant: the order of search is the
+In: a target, objects or C source. Out: a file, written whole or not at all. Invariant: where nobody names a compiler,
+objects for x86-64 and AArch64 are linked by our own linker (`elf_link.py`); the order of search for a compiler is the
 `cc` argument, $ARMILLARY_CC, the compilers named after the triple, `cc`, `gcc`, `clang` (native only), then `python
 -m ziglang`, which builds for any target; a failure is a TargetError with the command and what it printed.
 """
@@ -10,13 +11,16 @@ from __future__ import annotations
 import os
 import platform
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from armillary.base.c_compiler import NATIVE_NAMES, as_command, find_compiler, is_zig, run_compiler
 from armillary.base.config import setting
 from armillary.base.files import scratch_folder
 from armillary.base.record import record
+from armillary.codegen.object.elf_link import Tail, link_library
+from armillary.codegen.object.elf_machines import MACHINES
+from armillary.codegen.object.elf_object import NotLoadable
 from armillary.errors import TargetError
 from armillary.target.cpu import architecture, is_native, triple_of
 from armillary.target.target import Target
@@ -108,6 +112,28 @@ def compile_c(
         flags = ["-std=c11", "-O2", "-fPIC", "-fno-math-errno", "-ffp-contract=fast"]
         flags += [*machine_flags(target, tool.is_zig), *options]
         return run_compiler([*tool.command, *flags, "-c", str(path)], Path(output))
+
+
+def link_without_compiler(
+    objects: Sequence[bytes], data: Mapping[str, bytes], target: Target, tail: Tail | None = None
+) -> bytes | None:
+    """A shared library by our own linker; None where a compiler was chosen, or objects need one that knows more."""
+    triple = triple_of(target)
+    machine = MACHINES.get(architecture(triple))
+    is_linux = "linux" in triple or not target.mtriple
+    if setting("ARMILLARY_CC") or machine is None or not is_linux:
+        return None
+    try:
+        return link_library(objects, data, machine, _needed(triple), tail)
+    except NotLoadable:
+        return None
+
+
+def _needed(triple: str) -> tuple[str, ...]:
+    """The libraries of C functions, as the system of a triple calls them; musl's is in every process."""
+    if "android" in triple:
+        return "libm.so", "libc.so"
+    return () if "musl" in triple else ("libm.so.6", "libc.so.6")
 
 
 def link_shared(

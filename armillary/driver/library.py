@@ -25,7 +25,8 @@ from armillary.base.files import check_writable, replacing, scratch_folder, writ
 from armillary.base.lazy import LateModule, late
 from armillary.base.library_sums import TRAILER, seal, trailer
 from armillary.codegen.object.elf_append import head_for_blob
-from armillary.codegen.toolchain import compile_c, is_cross, link_shared
+from armillary.codegen.object.elf_link import Tail
+from armillary.codegen.toolchain import compile_c, is_cross, link_shared, link_without_compiler
 from armillary.errors import ConfigError, ExecutionError, TargetError
 from armillary.target import Target
 
@@ -122,7 +123,7 @@ class FunctionLibrary:
         else:
             raise ConfigError(f"cannot save as {form!r}", hint="known: o, ll, s, c, tir")
 
-    def _data(self) -> dict[str, Data]:
+    def _data(self) -> dict[str, bytes]:
         """Data symbols of the exported library."""
         return {"armillary_descriptor": self.descriptor.to_json().encode() + b"\0"}
 
@@ -133,6 +134,11 @@ class FunctionLibrary:
             seal(made)
 
     def _link(self, output: Path, data: Mapping[str, Data], cc: Compiler, options: Sequence[str]) -> None:
+        plain = {name: value for name, value in data.items() if isinstance(value, bytes) and value is not _PLACE_HOLDER}
+        linked = self._link_without_compiler(plain, cc, options) if len(plain) == len(data) else None
+        if linked is not None:
+            write_atomic(output, linked, 0o777)
+            return
         with scratch_folder() as folder:
             lines = _data_lines(data, folder)
             if not callable(cc):
@@ -144,6 +150,12 @@ class FunctionLibrary:
             blob = compile_c(source, folder / "data.o", self.target)
             paths = [_written(folder / f"part{i}.o", code) for i, code in enumerate(self.objects)]
             cc(str(output), [*map(str, paths), str(blob)], list(options))
+
+    def _link_without_compiler(
+        self, data: Mapping[str, bytes], cc: Compiler, options: Sequence[str], tail: Tail | None = None
+    ) -> bytes | None:
+        """The library by our own linker; None where the caller names a compiler or its options, or it has to be one."""
+        return None if cc is not None or options else link_without_compiler(self.objects, data, self.target, tail)
 
     def export_library(
         self,
@@ -255,7 +267,7 @@ class GraphLibrary(FunctionLibrary):
             save_network(path, lambda: self._linked(cc, options), self.graph_json, self.params.held)
             return
         graph, size = self.graph_json.encode(), params_size(self.params.held)
-        data: dict[str, Data] = self._data() | {
+        data: dict[str, bytes] = self._data() | {
             "armillary_graph_json": graph + b"\0",
             "armillary_graph_json_size": len(graph).to_bytes(8, "little"),
             "armillary_params_size": size.to_bytes(8, "little"),
@@ -270,15 +282,13 @@ class GraphLibrary(FunctionLibrary):
             return library.read_bytes()
 
     def _append_params(
-        self, path: Path, data: Mapping[str, Data], size: int, cc: Compiler, options: Sequence[str]
+        self, path: Path, data: Mapping[str, bytes], size: int, cc: Compiler, options: Sequence[str]
     ) -> bool:
-        """Link with a place holder and write the parameters behind; False where the library does not allow it."""
+        """Write the parameters behind the rest of the library; False where a linker made one that does not allow it."""
         check_writable(path)
-        with scratch_folder() as folder:
-            linked = folder / "mod.so"
-            self._link(linked, {**data, _PARAMS: _PLACE_HOLDER}, cc, options)
-            head = head_for_blob(linked.read_bytes(), _PARAMS, size)
-            mode = linked.stat().st_mode & 0o777
+        head, mode = self._link_without_compiler(data, cc, options, Tail(_PARAMS, size)), 0o777
+        if head is None:
+            head, mode = self._head_with_place_holder(data, size, cc, options)
         if head is None:
             return False
         most = size + len(head) + TRAILER
@@ -289,6 +299,15 @@ class GraphLibrary(FunctionLibrary):
             head_crc, params_crc = stream.section()
             stream.write(trailer(size + len(head), head_crc, len(head), size, params_crc))
         return True
+
+    def _head_with_place_holder(
+        self, data: Mapping[str, bytes], size: int, cc: Compiler, options: Sequence[str]
+    ) -> tuple[bytes | None, int]:
+        """What a compiler links, changed so that parameters may follow (None if it cannot be), and the file's mode."""
+        with scratch_folder() as folder:
+            linked = folder / "mod.so"
+            self._link(linked, {**data, _PARAMS: _PLACE_HOLDER}, cc, options)
+            return head_for_blob(linked.read_bytes(), _PARAMS, size), linked.stat().st_mode & 0o777
 
 
 def _param_of(library: GraphLibrary | None, name: str) -> Array:

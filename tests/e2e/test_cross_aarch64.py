@@ -1,4 +1,4 @@
-"""Packages for AArch64, linked by a cross compiler or by zig, run in armrun under qemu as they do here."""
+"""Packages for AArch64, linked by a cross compiler, by zig or by nobody but us, run in armrun under qemu as here."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import e2e_models as models
 import numpy as np
 import pytest
+from emulators import qemu_aarch64
 
 from armillary.base.config import setting
 from armillary.errors import TargetError
@@ -21,7 +22,7 @@ TARGET = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"
 GCC, QEMU = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64-static")
 HAS_ZIG = importlib.util.find_spec("ziglang") is not None
 ZIG = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu"]
-LINKERS: dict[str, Any] = {"gcc": "aarch64-linux-gnu-gcc", "zig": ZIG}
+LINKERS: dict[str, Any] = {"gcc": "aarch64-linux-gnu-gcc", "zig": ZIG, "none": None}
 
 pytestmark = pytest.mark.skipif(
     not setting("CI") and not (GCC and QEMU and HAS_ZIG), reason="needs aarch64-linux-gnu-gcc, qemu-aarch64 and ziglang"
@@ -51,6 +52,7 @@ CASES = [
     pytest.param(_squeezenet, "gcc", "tar", id="squeezenet-gcc"), pytest.param(_resnet, "gcc", "tar", id="resnet-gcc"),
     pytest.param(_squeezenet, "zig", "tar", id="squeezenet-zig"), pytest.param(_perceptron, "zig", "so", id="mlp-zig"),
     pytest.param(_perceptron, "gcc", "so", id="mlp-gcc"),
+    pytest.param(_squeezenet, "none", "tar", id="squeezenet-none"), pytest.param(_resnet, "none", "so", id="resnet-none"),
 ]  # fmt: skip
 
 
@@ -62,7 +64,7 @@ def test_outputs_equal_those_of_the_host(
     path, out = tmp_path / f"net.{suffix}", tmp_path / "out.npz"
     models.compiled(module, params, TARGET).export_library(path, cc=LINKERS[linker])
     np.savez(tmp_path / "in.npz", **inputs)
-    command = ["qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu", str(cross_runner), f"--model={path}"]
+    command = [*qemu_aarch64(), str(cross_runner), f"--model={path}"]
     options = [f"--input={tmp_path / 'in.npz'}", f"--output={out}", "--threads=2", "--run-count=1", "--dry-run=0"]
     done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

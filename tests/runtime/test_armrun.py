@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from emulators import qemu_aarch64
 
 from armillary.artifact_package import save_package
 from armillary.contrib.cc import get_cc
@@ -180,7 +181,7 @@ def test_arm_processor_is_asked_what_it_has(
     runner = built_runner(["aarch64-linux-gnu-gcc"])
     save_package(tmp_path / "x.tar", make_package(compile_library(tmp_path, ["aarch64-linux-gnu-gcc"], (feature,))))
     for cpu, code in ((without, 1), (having, 0)):
-        command = ("qemu-aarch64-static", "-cpu", cpu, "-L", "/usr/aarch64-linux-gnu", runner, tmp_path / "x.tar")
+        command = (*qemu_aarch64("-cpu", cpu), runner, tmp_path / "x.tar")
         result = run(*command, "--run-count=1", "--dry-run=0", "--threads=1")
         assert result.returncode == code, result.stderr
         assert (f"uses {feature}, which this processor lacks" in result.stderr) == bool(code)
@@ -193,7 +194,7 @@ def test_runner_cross_compiled_for_aarch64(inputs: Path, tmp_path: Path, built_r
     save_package(tmp_path / "x.tar", make_package(library))
     out = tmp_path / "out.npz"
     result = run(
-        "qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu", runner, f"--model={tmp_path / 'x.tar'}",
+        *qemu_aarch64(), runner, f"--model={tmp_path / 'x.tar'}",
         f"--input={inputs}", f"--output={out}", "--threads=2", "--run-count=2",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr

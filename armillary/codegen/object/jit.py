@@ -14,7 +14,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from armillary.codegen.object.elf_loader import ElfImage, NotLoadable, foreign_symbols
+from armillary.codegen.object.elf_loader import ElfImage
+from armillary.codegen.object.elf_object import NotLoadable, foreign_symbols
 from armillary.errors import ExecutionError
 
 

@@ -1,0 +1,18 @@
+"""How tests run AArch64 programs on this machine.
+
+In: nothing. Out: `qemu_aarch64`, the words before a program and its arguments. Invariant: the program's loader and its
+C library are of one build. A machine that has Debian's arm64 C library itself (it comes with arm64 packages) keeps it
+where the cross compiler's loader would look first, and a loader of one build with a C library of another hangs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CROSS_ROOT = "/usr/aarch64-linux-gnu"
+
+
+def qemu_aarch64(*options: str) -> list[str]:
+    """The emulator with its options and the root of the program's libraries."""
+    has_own = Path("/lib/ld-linux-aarch64.so.1").exists()
+    return ["qemu-aarch64-static", *options, "-L", "/" if has_own else CROSS_ROOT]
