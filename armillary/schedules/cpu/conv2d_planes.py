@@ -98,7 +98,7 @@ def _planes(data: te.Tensor, win: Window, plan: _Plan) -> Callable[..., Any]:
     """Reads element (image, channel, phase of row, phase of column, flat position) of the padded data."""
     n, c, h, w = te.static_shape(data)
     (sy, sx), ((top, _), (left, _)), pitch = win.strides, win.pads, plan.pitch
-    if plan.image == (h, w) and pitch == w and (top, left) == (0, 0):  # 1x1: the data, as it lies
+    if win.strides == (1, 1) and plan.image == (h, w) and pitch == w and (top, left) == (0, 0):  # as it lies
         return _in_place(data, plan)
 
     def element(b: Any, ch: Any, py: Any, px: Any, y: Any, x: Any) -> Any:
