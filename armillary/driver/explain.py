@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from armillary.backends.base import backend_of
 from armillary.driver.lower_fused import find_anchor, workload_of
-from armillary.driver.one_row import with_one_row
 from armillary.errors import ArtifactError
 from armillary.relay.expr import Function
 from armillary.relay.work import argument_reads, function_work
@@ -37,7 +37,7 @@ class KernelNotes:
 
 def explain_function(function: Function, target: Target) -> Explanation:
     """The choice for one fused function, as lowering makes it."""
-    seen = with_one_row(function, target)
+    seen = backend_of(target).kernel_function(function, target)
     anchor = find_anchor(seen)
     if anchor is None:
         return Explanation("copy")

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from armillary.backends.base import DeviceCode, backend_of
 from armillary.base.dtype import DType
-from armillary.codegen.build import build_functions, emit_functions
 from armillary.driver.explain import kernel_attrs
 from armillary.driver.graph_codegen import Kernel
 from armillary.driver.kernels import CompiledKernel
 from armillary.driver.lower_fused import lower_fused
-from armillary.driver.one_row import with_one_row
 from armillary.errors import ArmillaryError
 from armillary.relay.expr import Function
 from armillary.relay.types import tensor_fields
@@ -24,18 +23,17 @@ from armillary.target import Target
 from armillary.tir import build
 from armillary.tir.expr import Expr
 from armillary.tir.lower import lower_function
-from armillary.tir.phases import PhasedFunction
 from armillary.tir.printer import print_function
 from armillary.tir.stmt import PrimFunc
-from armillary.tir.transform.split_phases import split_phases
 
 
-def lower_kernel(kernel: Kernel, target: Target) -> tuple[PhasedFunction, PrimFunc]:
-    """The phases of a kernel, and the loops they were cut from; errors say which kernel."""
+def lower_kernel(kernel: Kernel, target: Target) -> tuple[DeviceCode, PrimFunc]:
+    """The code of a kernel, and the loops it was made from; errors say which kernel."""
     try:
-        function = with_one_row(kernel.function, target)
+        backend = backend_of(target)
+        function = backend.kernel_function(kernel.function, target)
         loops = lower_function(lower_fused(function, target, kernel.name), target)
-        phased = split_phases(loops, kernel.name)
+        phased = backend.lower(loops, kernel.name)
         count = len(tensor_fields(kernel.function.body.checked_type))
         shapes = phased.shapes if function is kernel.function else _shapes(kernel.function)
         return replace(phased, outputs=phased.params[len(phased.params) - count :], shapes=shapes), loops
@@ -55,7 +53,7 @@ def _shapes(function: Function) -> tuple[tuple[Expr, ...], ...]:
 def compile_kernel(kernel: Kernel, target: Target, jobs: int) -> CompiledKernel:
     """Machine code and notes of a kernel; LLVM runs as `compile_many` says of `jobs`."""
     phased, _ = lower_kernel(kernel, target)
-    module = build_functions([phased], target, jobs=jobs, cache=None)
+    module = backend_of(target).build([phased], target, jobs=jobs, cache=None)
     ((code,), (row,)) = module.objects, module.rows.values()
     needs, notes = module.descriptor.needs, kernel_attrs(kernel.function, target)
     return CompiledKernel(row, code, module.externs, needs, notes)
@@ -69,5 +67,5 @@ def kernel_sources(kernels: Sequence[Kernel], target: Target, form: str) -> str:
         if form == "tir":
             parts.append(print_function(loops, kernel.name))
         else:
-            parts.append(emit_functions([phased], target).get_source(form))
+            parts.append(backend_of(target).emit([phased], target).get_source(form))
     return "\n".join(parts)

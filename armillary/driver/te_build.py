@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from armillary import te
-from armillary.codegen.build import build_functions
+from armillary.backends.base import backend_of
 from armillary.codegen.workers.cache import default_cache
 from armillary.driver.build import target_with_host
 from armillary.driver.library import FunctionLibrary
-from armillary.errors import TargetError, TypeMismatch, UnsupportedError
+from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
 from armillary.tir.lower import lower_function
 from armillary.tir.stmt import PrimFunc
-from armillary.tir.transform.split_phases import split_phases
 
 
 def lower(
@@ -61,10 +60,9 @@ def build(
 ) -> FunctionLibrary:
     """Compile a schedule (or what `lower` gave) for a target; `f(a, b, out)` then runs it on this machine."""
     where = target_with_host(target, target_host)
-    if where.kind.family != "cpu":
-        raise TargetError(f"target {where}: code for {where.kind.name} is not there yet", hint="kinds: llvm, c")
+    backend = backend_of(where)
     module = inputs if isinstance(inputs, IRModule) else lower(inputs, args, name, binds, target=where)
     functions = [(n, f) for n, f in module.items() if isinstance(f, PrimFunc)]
-    phased = [split_phases(f, n) for n, f in functions]
-    compiled = build_functions(phased, where, cache=default_cache(), tir=dict(functions))
+    code = [backend.lower(f, n) for n, f in functions]
+    compiled = backend.build(code, where, cache=default_cache(), tir=dict(functions))
     return FunctionLibrary(where, compiled.objects, compiled.descriptor, compiled.externs, compiled.get_source)

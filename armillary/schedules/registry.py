@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from armillary import te
+from armillary.backends.base import Backend, backend_of
 from armillary.errors import InternalError
 from armillary.relay.op import Op
 from armillary.relay.types import Type
@@ -123,7 +124,7 @@ def default_schedule(family: str) -> Callable[[ScheduleRule], ScheduleRule]:
 def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
     """The implementation for a workload, and why those of higher priority were passed over."""
     family = workload.target.kind.family
-    _load(family)
+    _load(backend_of(workload.target))
     reasons: list[str] = []
     for row in _ROWS.get((family, workload.name), ()):
         reason = row.when(workload)
@@ -136,7 +137,7 @@ def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
 
 def is_implemented(workload: Workload) -> bool:
     """Whether some schedule is made for its operators together."""
-    _load(workload.target.kind.family)
+    _load(backend_of(workload.target))
     return (workload.target.kind.family, workload.name) in _ROWS
 
 
@@ -149,7 +150,7 @@ def explain(workload: Workload) -> Explanation:
 
 
 @cache
-def _load(family: str) -> Sequence[ModuleType]:
-    package = importlib.import_module(f"armillary.schedules.{family}")
-    names = sorted(m.name for m in pkgutil.iter_modules(package.__path__))
-    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+def _load(backend: Backend) -> Sequence[ModuleType]:
+    packages = map(importlib.import_module, backend.algorithms)
+    found = (m.name for p in packages for m in pkgutil.walk_packages(p.__path__, f"{p.__name__}."))
+    return [importlib.import_module(name) for name in sorted(found)]

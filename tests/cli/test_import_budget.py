@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_MODULES = 165  # of ours, but for the faces of folders; each costs 0.3 ms
+MOST_MODULES = 175  # of ours, but for the faces of folders; each costs 0.3 ms
 NOT_NEEDED = (
     "rich", "llvmlite.binding", "ml_dtypes", "onnx", "asyncio", "unittest", "armillary.codegen.object.jit",
     "armillary.runtime", "armillary.schedules", "armillary.te", "armillary.tir", "armillary.ops.reduce",

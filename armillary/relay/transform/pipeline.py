@@ -1,8 +1,9 @@
 """The order of the graph passes in a build.
 
 In: a module, a target, values of parameters. Out: a typed module whose `main` calls kernels. Invariant: order is
-decided here and nowhere else; each pass runs as the current PassContext allows (opt level, required, disabled,
-instruments). The comments say what is true from that line on. Next: driver/ lowers the kernels.
+decided here and, for the phases that the target's back end fills, in its record (backends/base.py); each pass runs as
+the current PassContext allows (opt level, required, disabled, instruments). The comments say what is true from that
+line on. Next: driver/ lowers the kernels.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from armillary.backends.base import GraphPasses, backend_of
 from armillary.errors import ModelError
 from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.expr import Function
-from armillary.relay.transform.alter_op_layout import alter_op_layout
 from armillary.relay.transform.beta_reduce import beta_reduce
 from armillary.relay.transform.canonicalize_cast import canonicalize_cast, is_cast
 from armillary.relay.transform.canonicalize_ops import canonicalize_ops
@@ -32,21 +33,13 @@ from armillary.relay.transform.flatten_atrous_conv import flatten_atrous_conv
 from armillary.relay.transform.fold_constant import fold_constant
 from armillary.relay.transform.fold_margins import fold_margins
 from armillary.relay.transform.fold_scale_axis import fold_scale_axis
-from armillary.relay.transform.fourier_conv2d import fourier_conv2d
-from armillary.relay.transform.frames_conv2d import frames_conv2d
-from armillary.relay.transform.fuse_depthwise import fuse_depthwise
 from armillary.relay.transform.fuse_ops import fuse_ops
-from armillary.relay.transform.fuse_pool import fuse_pool
 from armillary.relay.transform.hoist_elementwise import hoist_elementwise
 from armillary.relay.transform.infer_type import infer_type
 from armillary.relay.transform.inline import inline
 from armillary.relay.transform.kernel_per_call import kernel_per_call
 from armillary.relay.transform.label_ops import label_ops
 from armillary.relay.transform.legalize import legalize
-from armillary.relay.transform.merge_groups import merge_groups
-from armillary.relay.transform.narrow_weights import narrow_weights
-from armillary.relay.transform.pad_channels import pad_channels
-from armillary.relay.transform.pad_units import pad_units
 from armillary.relay.transform.plan_devices import plan_devices
 from armillary.relay.transform.qnn_canonicalize import qnn_canonicalize
 from armillary.relay.transform.qnn_legalize import qnn_legalize
@@ -55,32 +48,29 @@ from armillary.relay.transform.recognize_gelu import recognize_gelu
 from armillary.relay.transform.recognize_lrn import recognize_lrn
 from armillary.relay.transform.recognize_normalization import recognize_normalization
 from armillary.relay.transform.remove_unused_functions import remove_unused_functions
-from armillary.relay.transform.round_operands import round_operands
 from armillary.relay.transform.simplify_expr import simplify_expr
 from armillary.relay.transform.simplify_expr_post_alter_op import simplify_expr_post_alter_op
 from armillary.relay.transform.simplify_inference import simplify_inference
 from armillary.relay.transform.sink_transpose import sink_transpose
-from armillary.relay.transform.store_halves import store_halves
 from armillary.relay.transform.take_as_repeat import take_as_repeat
 from armillary.relay.transform.to_basic_block_normal_form import to_basic_block_normal_form
 from armillary.relay.transform.to_graph_normal_form import to_graph_normal_form
 from armillary.relay.transform.transpose_as_conv2d import transpose_as_conv2d
-from armillary.relay.transform.transpose_as_shuffle import transpose_as_shuffle
 from armillary.relay.transform.trim_taps import trim_taps
-from armillary.relay.transform.trim_weights import trim_weights
 from armillary.relay.transform.widen_conv1d import widen_conv1d
-from armillary.relay.transform.widen_halves import widen_halves
 from armillary.relay.transform.widen_per_reader import widen_per_reader
-from armillary.relay.transform.winograd_conv2d import winograd_conv2d
+from armillary.target import Target
 from armillary.transform import Pass, Sequential
 
 
 def build_passes(target: Any) -> list[Pass]:  # Any: whatever Target accepts
     """The passes of a build, in order."""
-    return [*_types(target), *_arithmetic(target), *_kernels(target)]
+    where = Target(target)
+    own = backend_of(where).passes
+    return [*_types(where, own), *_arithmetic(where, own), *_kernels(where, own)]
 
 
-def _types(target: Any) -> list[Pass]:  # Any: as in build_passes
+def _types(target: Target, own: GraphPasses) -> list[Pass]:
     """From what an importer gives to typed expressions, in the types that are computed with."""
     return [
         # Only what main reaches; no let but for branches; every expression in one basic block; everything typed.
@@ -97,12 +87,12 @@ def _types(target: Any) -> list[Pass]:  # Any: as in build_passes
         qnn_legalize.bind(target=target),
         qnn_canonicalize.bind(target=target),
         legalize.bind(target=target, decomposes=False),
-        # 16-bit floats are formats of memory; arithmetic is in float32.
-        widen_halves.bind(target=target),
+        # Types are those that the target computes with.
+        *own.types(target),
     ]
 
 
-def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
+def _arithmetic(target: Target, own: GraphPasses) -> list[Pass]:
     """From there to few and large operators, in plain layouts."""
     return [
         # No operator that exists for training only; no duplicate, no identity; branches on constants taken.
@@ -128,7 +118,7 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
         # bias_add is add, so the scale of a normalisation reaches the weights.
         canonicalize_ops.bind(),
         # Convolutions and poolings are over two axes; what acts on elements of a contraction's result is next to it.
-        transpose_as_shuffle.bind(target=target, axes=(1,)),
+        *own.axes(target),
         infer_type.bind(),
         widen_conv1d.bind(),
         convolution_as_2d.bind(),
@@ -151,30 +141,17 @@ def _arithmetic(target: Any) -> list[Pass]:  # Any: as in build_passes
     ]
 
 
-def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
+def _kernels(target: Target, own: GraphPasses) -> list[Pass]:
     """From there to layouts, algorithms and kernels."""
     return [
-        # Products that may be in bfloat16 are, where the target multiplies it.
-        infer_type.bind(),
-        round_operands.bind(target=target),
-        # Channels in blocks of a vector; weights packed: the last change of layout.
-        infer_type.bind(),
-        transpose_as_shuffle.bind(target=target, axes=(2,)),
-        infer_type.bind(),
-        pad_channels.bind(target=target),
-        merge_groups.bind(target=target),
-        pad_units.bind(target=target),
-        alter_op_layout.bind(target=target),
-        # Each convolution has its algorithm.
-        fourier_conv2d.bind(target=target),
-        winograd_conv2d.bind(target=target),
+        # Layouts are those of the target, for good; each contraction has its algorithm.
+        *own.layouts(target),
         fold_constant.bind(),
         simplify_expr_post_alter_op.bind(),
         fast_math.bind(),
         fold_constant.bind(),
-        # Zeros that fill up channels, and bits that weights do not use, are made when they are loaded, where many.
-        trim_weights.bind(),
-        narrow_weights.bind(target=target),
+        # Weights are as they are stored.
+        *own.weights(target),
         # No duplicate, except the casts that fuse into their readers.
         eliminate_common_subexpr.bind(fskip=is_cast),
         # Whatever is switched off: no let that a folded branch left, each operator one that kernels can compute.
@@ -183,15 +160,12 @@ def _kernels(target: Any) -> list[Pass]:  # Any: as in build_passes
         # Rows are enlarged by vectors.
         infer_type.bind(),
         take_as_repeat.bind(),
-        # Convolutions over three axes read frames where they lie.
-        infer_type.bind(),
-        frames_conv2d.bind(),
+        # Operators are those that the target's kernels compute.
+        *own.operators(target),
         # Every call is the call of a kernel.
         infer_type.bind(),
         fuse_ops.bind(),
-        fuse_depthwise.bind(target=target),
-        fuse_pool.bind(target=target),
-        store_halves.bind(),
+        *own.kernels(target),
         kernel_per_call.bind(),
         inline.bind(),
         infer_type.bind(),

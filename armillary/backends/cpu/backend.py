@@ -1,0 +1,85 @@
+"""The record of the CPU back end: targets of the kinds llvm and c.
+
+In: nothing. Out: `BACKEND`. Invariant: importing it loads passes over graphs, no schedule, no emitter and no pass over
+loops: a build whose kernels are all in the cache needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from armillary.backends.base import Backend, GraphPasses
+from armillary.base.lazy import late
+from armillary.relay.transform.alter_op_layout import alter_op_layout
+from armillary.relay.transform.fourier_conv2d import fourier_conv2d
+from armillary.relay.transform.frames_conv2d import frames_conv2d
+from armillary.relay.transform.fuse_depthwise import fuse_depthwise
+from armillary.relay.transform.fuse_pool import fuse_pool
+from armillary.relay.transform.infer_type import infer_type
+from armillary.relay.transform.merge_groups import merge_groups
+from armillary.relay.transform.narrow_weights import narrow_weights
+from armillary.relay.transform.pad_channels import pad_channels
+from armillary.relay.transform.pad_units import pad_units
+from armillary.relay.transform.round_operands import round_operands
+from armillary.relay.transform.store_halves import store_halves
+from armillary.relay.transform.transpose_as_shuffle import transpose_as_shuffle
+from armillary.relay.transform.trim_weights import trim_weights
+from armillary.relay.transform.widen_halves import widen_halves
+from armillary.relay.transform.winograd_conv2d import winograd_conv2d
+from armillary.target import Target
+from armillary.transform import Pass
+
+
+def _types(target: Target) -> Sequence[Pass]:
+    # 16-bit floats are formats of memory; arithmetic is in float32.
+    return [widen_halves.bind(target=target)]
+
+
+def _axes(target: Target) -> Sequence[Pass]:
+    # Transpositions of channels are shuffles of whole blocks.
+    return [transpose_as_shuffle.bind(target=target, axes=(1,))]
+
+
+def _layouts(target: Target) -> Sequence[Pass]:
+    return [
+        # Products that may be in bfloat16 are, where the target multiplies it.
+        infer_type.bind(),
+        round_operands.bind(target=target),
+        # Channels in blocks of a vector; weights packed: the last change of layout.
+        infer_type.bind(),
+        transpose_as_shuffle.bind(target=target, axes=(2,)),
+        infer_type.bind(),
+        pad_channels.bind(target=target),
+        merge_groups.bind(target=target),
+        pad_units.bind(target=target),
+        alter_op_layout.bind(target=target),
+        # Each convolution has its algorithm.
+        fourier_conv2d.bind(target=target),
+        winograd_conv2d.bind(target=target),
+    ]
+
+
+def _weights(target: Target) -> Sequence[Pass]:
+    # Zeros that fill up channels, and bits that weights do not use, are made when they are loaded, where many.
+    return [trim_weights.bind(), narrow_weights.bind(target=target)]
+
+
+def _operators(target: Target) -> Sequence[Pass]:
+    # Convolutions over three axes read frames where they lie.
+    return [infer_type.bind(), frames_conv2d.bind()]
+
+
+def _kernels(target: Target) -> Sequence[Pass]:
+    # A kernel computes two contractions where what lies between would leave the caches.
+    return [fuse_depthwise.bind(target=target), fuse_pool.bind(target=target), store_halves.bind()]
+
+
+BACKEND = Backend(
+    family="cpu",
+    algorithms=("armillary.schedules.cpu",),
+    lower=late("armillary.tir.transform.split_phases:split_phases"),
+    emit=late("armillary.codegen.build:emit_functions"),
+    build=late("armillary.codegen.build:build_functions"),
+    passes=GraphPasses(_types, _axes, _layouts, _weights, _operators, _kernels),
+    kernel_function=late("armillary.driver.one_row:with_one_row"),
+)
