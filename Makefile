@@ -1,4 +1,4 @@
-# Two commands: `make demo` compiles and runs a network on this CPU; `make test` runs every test.
+# `make demo` compiles and runs a network on this CPU; `make test` runs every test; `make fuzz MINUTES=5` looks for more.
 # Each builds its own virtual environment under .venv/ and needs Python >= 3.10, pip and a C compiler.
 
 PYTHON ?= python3
@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUILD_FILES := pyproject.toml setup.py $(wildcard build_backend/*.py armillary/runtime/native/*)
 
-.PHONY: demo test lint clean
+.PHONY: demo test fuzz lint clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -14,6 +14,11 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow" tests
 	$(MAKE) --no-print-directory lint
+
+# Random graphs, models and packages for some minutes; SEED=… repeats a run, otherwise a fresh seed is drawn and printed.
+MINUTES ?= 5
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python -m tests.fuzz.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

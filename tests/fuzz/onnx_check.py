@@ -1,0 +1,105 @@
+"""Compile an ONNX model and compare what it gives with ONNX Runtime and the ONNX reference.
+
+In: a `Drawn` (model and inputs), levels, a target. Out: a graph_check.Outcome: `agrees`, `wrong`, `refused`, `error`,
+or `rejected` where there is no truth. Invariant: a result is wrong if it differs from both truths by more than rounding
+can explain, or from the only one there is; how far rounding goes is measured, not guessed (onnx_truth.spread).
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_truth
+from graph_check import Outcome
+from onnx_kit import Array, Drawn
+
+from armillary.backend import _grouped, _sized
+from armillary.contrib.graph_executor import GraphModule
+from armillary.driver.build import build
+from armillary.errors import ArmillaryError, InternalError, UnsupportedError
+from armillary.frontend import from_onnx
+from armillary.runtime import load_module
+from armillary.runtime.device import cpu
+from armillary.transform import PassContext
+
+USER_ERRORS = (UnsupportedError,)
+
+
+def compiled_outputs(drawn: Drawn, level: int, target: str, how: str = "") -> list[Array]:
+    """What the compiled model gives. `how`: "" in memory, "params" weights apart, "so", "tar" through a package."""
+    module, params = from_onnx(drawn.model, freeze_params=how != "params")
+    with PassContext(opt_level=level):
+        library = build(module, target=target, params=params)
+    if how not in ("so", "tar"):
+        return _run(library, drawn, module["main"])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"m.{how}"
+        library.export_library(str(path))
+        return _run(load_module(str(path)), drawn, module["main"])
+
+
+def _run(library: Any, drawn: Drawn, main: Any) -> list[Array]:
+    executor = GraphModule(library["default"](cpu(0)))
+    for name, value in drawn.inputs.items():
+        executor.set_input(name, value)
+    executor.run()
+    outputs = [np.asarray(executor.get_output(i).numpy()) for i in range(executor.get_num_outputs())]
+    return _grouped(_sized(outputs, main), main)
+
+
+def check(drawn: Drawn, levels: Sequence[int], target: str, how: str = "") -> Outcome:
+    """Compile at each level, run, compare."""
+    wanted, skipped = onnx_truth.truths(drawn.model, drawn.inputs)
+    if not wanted:
+        return Outcome("rejected", "no truth", str(skipped))
+    room: dict[str, list[Array]] = {}
+    for level in levels:
+        outcome = _check_level(drawn, level, target, how, wanted, room)
+        if outcome.failed:
+            return outcome
+    compared = sum(int(np.size(a)) for a in next(iter(wanted.values()))) * len(levels)
+    both = len(wanted) == 2 and not onnx_truth.differences(*wanted.values())
+    return Outcome("agrees", "both" if both else "one", elements=compared)
+
+
+def _check_level(
+    drawn: Drawn, level: int, target: str, how: str, wanted: dict[str, list[Array]], room: dict[str, list[Array]]
+) -> Outcome:
+    where = f"{target} level {level}{' ' + how if how else ''}"
+    try:
+        got = compiled_outputs(drawn, level, target, how)
+    except InternalError as error:
+        return Outcome("error", f"InternalError: {plain(error.message)}", f"{where}: {error}"[:2000])
+    except ArmillaryError as error:
+        signature = f"{type(error).__name__}: {plain(error.message)}"
+        return Outcome("refused", signature, f"{where}: {error}"[:2000])
+    except Exception as error:
+        return Outcome("error", f"{type(error).__name__}: {plain(str(error))}", f"{where}: {error!r}"[:2000])
+    problems = {who: onnx_truth.differences(got, want) for who, want in wanted.items()}
+    if not all(problems.values()):
+        return Outcome("agrees")
+    if not room:
+        _measure(drawn, wanted, room)
+    problems = {who: onnx_truth.differences(got, want, room.get("room")) for who, want in wanted.items()}
+    if not all(problems.values()):
+        return Outcome("agrees")
+    told = "; ".join(f"{who}: {problem}" for who, problem in problems.items())
+    ops = "+".join(dict.fromkeys(n.op_type for n in drawn.model.graph.node if n.op_type != "Constant"))
+    return Outcome("wrong", f"wrong: {ops}"[:200], f"{where}: {told}"[:2000])
+
+
+def _measure(drawn: Drawn, wanted: dict[str, list[Array]], room: dict[str, list[Array]]) -> None:
+    try:
+        room["room"] = onnx_truth.spread(drawn.model, drawn.inputs)
+    except Exception:  # a node that neither evaluates alone: no room then
+        room["room"] = [np.asarray(0.0) for _ in next(iter(wanted.values()))]
+
+
+def plain(message: str) -> str:
+    """A message without its numbers and names, to tell kinds of failures apart."""
+    return re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "_", message)[:70]

@@ -1,0 +1,296 @@
+"""What an ONNX model should give: by ONNX Runtime and by the reference evaluator of the onnx package.
+
+In: a model and its inputs. Out: a list of arrays from each, or the exception; `NOT_TRUE` lists where one of the two is
+known to be wrong or is not defined, so that it is not asked. Invariant: a row of that table names the operator, whom it
+blames, when, and why; `spread` says how far rounding alone moves the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+Array = np.ndarray[Any, Any]
+Arrays = list[Array]
+ORT, REFERENCE, BOTH = "ONNX Runtime", "onnx reference", "both"
+
+
+def by_onnxruntime(model: ModelProto, inputs: dict[str, Any]) -> Arrays:
+    """ONNX Runtime's outputs, without its graph optimisations."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    return list(session.run(None, inputs))
+
+
+def by_reference(model: ModelProto, inputs: dict[str, Any]) -> Arrays:
+    """The reference evaluator's outputs."""
+    with np.errstate(all="ignore"):
+        return [a if isinstance(a, list) else np.asarray(a) for a in ReferenceEvaluator(model).run(None, inputs)]
+
+
+# --- what is not asked ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NotTrue:
+    """`who` is not asked about models that hold such a node."""
+
+    op: str
+    who: str
+    why: str
+    when: Callable[[Seen], bool] = lambda seen: True
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A node, its opset, and the element types and shapes of what it reads, where they are known."""
+
+    node: NodeProto
+    opset: int
+    types: dict[str, tuple[int, tuple[int, ...]]]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute."""
+        for item in self.node.attribute:
+            if item.name == name:
+                return helper.get_attribute_value(item)
+        return default
+
+    def reads(self, kind: int, place: int = 0) -> bool:
+        """Whether an input has this element type."""
+        return len(self.node.input) > place and self.types.get(self.node.input[place], (0, ()))[0] == kind
+
+    def shape(self, place: int) -> tuple[int, ...]:
+        """The shape of an input."""
+        return self.types.get(self.node.input[place], (0, ()))[1]
+
+
+def _skips_pixels(s: Seen) -> bool:
+    kernel = s.get("kernel_shape", [])
+    strides, dilations = s.get("strides", [1] * len(kernel)), s.get("dilations", [1] * len(kernel))
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+    return s.get("auto_pad", b"").startswith(b"SAME") and any(a > r for a, r in zip(strides, reach))
+
+
+_SAME = "SAME_* with a stride beyond the kernel: the one pads by less than nothing, the other raises"
+_CHANNELS = "takes the channels of (N, C) for a spatial axis"
+NOT_TRUE: tuple[NotTrue, ...] = (
+    NotTrue("MaxPool", BOTH, _SAME, _skips_pixels),
+    NotTrue("AveragePool", BOTH, _SAME, _skips_pixels),
+    NotTrue("LpPool", BOTH, _SAME, _skips_pixels),
+    NotTrue("GlobalMaxPool", REFERENCE, _CHANNELS, lambda s: len(s.shape(0)) < 3),
+    NotTrue("GlobalAveragePool", REFERENCE, _CHANNELS, lambda s: len(s.shape(0)) < 3),
+    NotTrue(
+        "ConvTranspose",
+        REFERENCE,
+        "adds the wrong part of the bias to each group",
+        lambda s: s.get("group", 1) > 1 and len(s.node.input) > 2,
+    ),
+    NotTrue(
+        "Loop",
+        REFERENCE,
+        "joins the scan outputs of the iterations where they are stacked",
+        lambda s: len(s.node.output) > len(s.node.input) - 2,
+    ),
+    NotTrue("Gelu", BOTH, "float64 by constants of float32", lambda s: s.reads(TensorProto.DOUBLE)),
+)
+_BY_OPERATOR: dict[str, list[NotTrue]] = {}
+for _row in NOT_TRUE:
+    _BY_OPERATOR.setdefault(_row.op, []).append(_row)
+
+
+def nodes_of(graph: GraphProto) -> Iterator[NodeProto]:
+    """All nodes, those of bodies too."""
+    for node in graph.node:
+        yield node
+        for item in node.attribute:
+            if item.HasField("g"):
+                yield from nodes_of(item.g)
+
+
+def _types(model: ModelProto) -> dict[str, tuple[int, tuple[int, ...]]]:
+    try:
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except Exception:  # what cannot be inferred is not known
+        graph = model.graph
+    found = {t.name: (t.data_type, tuple(t.dims)) for t in graph.initializer}
+    for info in (*graph.input, *graph.value_info, *graph.output):
+        kind = info.type.tensor_type
+        found.setdefault(info.name, (kind.elem_type, tuple(d.dim_value for d in kind.shape.dim)))
+    return found
+
+
+def not_asked(model: ModelProto) -> dict[str, str]:
+    """Whom not to ask about this model, and why."""
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    found: dict[str, str] = {}
+    types: dict[str, tuple[int, tuple[int, ...]]] = {}
+    for node in nodes_of(model.graph):
+        for row in _BY_OPERATOR.get(node.op_type, ()):
+            types = types or _types(model)
+            if row.when(Seen(node, opset, types)):
+                for who in (ORT, REFERENCE) if row.who == BOTH else (row.who,):
+                    found[who] = f"{row.op}: {row.why}"
+    return found
+
+
+def truths(model: ModelProto, inputs: dict[str, Array]) -> tuple[dict[str, Arrays], dict[str, str]]:
+    """Outputs by who gives them, and why the others do not."""
+    skipped, found = not_asked(model), {}
+    for who, ask in ((ORT, by_onnxruntime), (REFERENCE, by_reference)):
+        if who not in skipped:
+            try:
+                found[who] = ask(model, inputs)
+            except Exception as error:
+                skipped[who] = f"{type(error).__name__}: {error}"
+    return found, skipped
+
+
+# --- comparing --------------------------------------------------------------------------------------------------------
+
+EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+
+def difference(got: Array, want: Array, room: Array | None = None) -> str:
+    """Where two arrays differ by more than rounding (`room`: a limit per element); empty if nowhere."""
+    got, want = np.asarray(got), np.asarray(want)
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"{got.dtype}{list(got.shape)} for {want.dtype}{list(want.shape)}"
+    eps = EPS.get(str(want.dtype))
+    if eps is None and room is None:
+        same = got == want
+    else:
+        with np.errstate(all="ignore"):
+            have, truth = got.astype(np.float64), want.astype(np.float64)
+            finite = np.abs(truth[np.isfinite(truth)])
+            limit = 16 * (eps or 0) * (np.abs(truth) + 0.1 * min(float(finite.max(initial=0.0)), 1e30))
+            if room is not None:
+                limit = np.maximum(limit, room)
+            same = (have == truth) | (np.isnan(have) & np.isnan(truth)) | (np.abs(have - truth) <= limit)
+    if np.all(same):
+        return ""
+    index = tuple(int(i[0]) for i in np.nonzero(~same)) if want.ndim else ()
+    return f"{int(np.sum(~same))} of {want.size} elements; at {list(index)} {got[index]!r} for {want[index]!r}"
+
+
+def differences(got: Sequence[Array], want: Sequence[Array], room: Sequence[Array] | None = None) -> str:
+    """The first output that differs."""
+    if len(got) != len(want):
+        return f"{len(got)} outputs for {len(want)}"
+    for k, (have, truth) in enumerate(zip(got, want, strict=True)):
+        if isinstance(have, list) or isinstance(truth, list):
+            problem = differences(have, truth) if type(have) is type(truth) else "a sequence for a tensor"
+        else:
+            problem = difference(have, truth, None if room is None else room[k])
+        if problem:
+            return f"output {k}: {problem}"
+    return ""
+
+
+# --- how far rounding goes --------------------------------------------------------------------------------------------
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+_DECIDES = words(
+    "Floor Ceil Round ArgMax ArgMin Equal Less LessOrEqual Greater GreaterOrEqual Cast CastLike QuantizeLinear "
+    "Sign TopK Unique IsInf IsNaN NonZero Mod Hardmax NonMaxSuppression OneHot Where Range Resize Shrink BitCast "
+    "MaxPool Binarizer ThresholdedRelu Upsample RoiAlign"
+)
+_EXACT = words(
+    "Abs Neg Relu Identity Reshape Transpose Squeeze Unsqueeze Flatten Concat Slice Gather GatherElements "
+    "GatherND Expand Tile Pad Min Max Clip Split Where MaxPool GlobalMaxPool ReduceMax ReduceMin TopK "
+    "DepthToSpace SpaceToDepth Trilu ScatterElements ScatterND Compress ReverseSequence Cast CastLike Floor Ceil "
+    "Round Sign Constant ConstantOfShape Dropout EyeLike OneHot Range Shape Size"
+)
+
+
+def spread(model: ModelProto, inputs: dict[str, Array], trials: int = 6) -> list[Array]:
+    """Per output element, how far it moves when every number that is read moves by a few units of its last place."""
+    rng = np.random.default_rng(1)
+    base = _evaluate(model, inputs, None)
+    moved = [_evaluate(model, inputs, rng) for _ in range(trials)]
+    found = []
+    with np.errstate(all="ignore"):
+        for k, want in enumerate(base):
+            if isinstance(want, list) or any(m[k].shape != want.shape for m in moved):
+                found.append(np.asarray(np.inf))
+                continue
+            off = np.max([np.abs(m[k].astype(np.float64) - want.astype(np.float64)) for m in moved], axis=0)
+            off = np.where(np.isnan(off), np.inf, off)
+            around = float(np.max(off[np.isfinite(off)], initial=0.0)) * 0.25  # one trial may miss an element
+            found.append(8 * np.maximum(off, min(around, float(np.median(off)) * 4) if off.size else 0.0))
+    return found
+
+
+def _evaluate(model: ModelProto, inputs: dict[str, Array], rng: np.random.Generator | None) -> Arrays:
+    """The outputs, node by node; with `rng`, what each node reads is moved."""
+    values: dict[str, Any] = dict(inputs)
+    values.update({t.name: numpy_helper.to_array(t) for t in model.graph.initializer})
+    exact = set(values)
+    for node in model.graph.node:
+        if node.op_type in _EXACT and all(n in exact for n in node.input if n):
+            exact.update(node.output)
+        read = [n for n in _read(node) if n in values]
+        given = {n: values[n] for n in read}
+        if rng is not None:
+            fixed = exact if node.op_type in _DECIDES else frozenset()
+            given = {n: a if n in fixed else _moved(a, rng) for n, a in given.items()}
+        found = _evaluate_one(model, node, given)
+        values.update(zip([n for n in node.output if n], found))
+    results = [values[o.name] for o in model.graph.output]
+    names = [o.name for o in model.graph.output]
+    return [a if rng is None or n in exact else _moved(a, rng) for n, a in zip(names, results)]
+
+
+def _read(node: NodeProto) -> list[str]:
+    names = dict.fromkeys(n for n in node.input if n)
+    for item in node.attribute:
+        if item.HasField("g"):
+            names.update(dict.fromkeys(n for inner in nodes_of(item.g) for n in inner.input if n))
+    return list(names)
+
+
+def _evaluate_one(model: ModelProto, node: NodeProto, given: dict[str, Any]) -> Arrays:
+    def info(name: str, value: Any) -> onnx.ValueInfoProto:
+        if isinstance(value, list):
+            kind = helper.np_dtype_to_tensor_dtype(value[0].dtype) if value else 1
+            return helper.make_tensor_sequence_value_info(name, kind, None)
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+
+    outputs = [onnx.ValueInfoProto(name=n) for n in node.output if n]
+    graph = helper.make_graph([node], "one", [info(n, v) for n, v in given.items()], outputs)
+    one = helper.make_model(graph, opset_imports=model.opset_import, ir_version=10, functions=model.functions)
+    skipped = not_asked(one)
+    if ORT not in skipped:
+        try:
+            return by_onnxruntime(one, given)
+        except Exception:
+            return by_reference(one, given)
+    return by_reference(one, given)
+
+
+def _moved(value: Any, rng: np.random.Generator) -> Any:
+    if isinstance(value, list):
+        return [_moved(v, rng) for v in value]
+    eps = EPS.get(str(np.asarray(value).dtype))
+    if eps is None:
+        return value
+    with np.errstate(all="ignore"):
+        noise = 1 + eps * rng.uniform(-2, 2, np.shape(value))
+        return np.asarray(np.where(np.isfinite(value), np.asarray(value, np.float64) * noise, value)).astype(
+            value.dtype
+        )
