@@ -102,6 +102,7 @@ NOT_TRUE: tuple[NotTrue, ...] = (
         "joins the scan outputs of the iterations where they are stacked",
         lambda s: len(s.node.output) > len(s.node.input) - 2,
     ),
+    NotTrue("DynamicQuantizeLSTM", ORT, "rounds also what its products read to bytes; here they read floats"),
     NotTrue("Gelu", BOTH, "float64 by constants of float32", lambda s: s.reads(TensorProto.DOUBLE)),
 )
 _BY_OPERATOR: dict[str, list[NotTrue]] = {}
