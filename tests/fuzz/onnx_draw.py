@@ -1,7 +1,7 @@
 """The random ONNX graph of a seed: operators from the table of those that are imported, one after the other.
 
 In: a seed, or a seed and an operator. Out: a `Drawn`. Invariant: the operators are those of
-armillary/frontend/onnx_table.py, so a new one is drawn without being listed here: by its recipe, from a test of the
+armillary/frontend/onnx/table.py, so a new one is drawn without being listed here: by its recipe, from a test of the
 standard, or from its schema alone. Names are hostile now and then, also names that differ in case only.
 """
 
@@ -21,7 +21,7 @@ from onnx_recipes import RECIPES
 from onnx_samples import sampled
 from onnx_windows import window_graph
 
-from armillary.frontend.onnx_table import contributed, rows
+from armillary.frontend.onnx.table import contributed, rows
 
 Key = tuple[str, str]
 
