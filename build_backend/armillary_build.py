@@ -76,10 +76,13 @@ class BuildWithNative(build_py):
 
 
 class PlatformWheel(bdist_wheel):
-    """Tags the wheel for this platform and any Python 3: the library has no Python ABI."""
+    """Tags the wheel for this platform (or the one that $ARMILLARY_WHEEL_PLATFORM names) and any Python 3.
+
+    The library has no Python ABI. `tools/release.py` builds it with zig for an old C library, and names the platform.
+    """
 
     def get_tag(self) -> tuple[str, str, str]:
-        return ("py3", "none", super().get_tag()[2])
+        return ("py3", "none", os.environ.get("ARMILLARY_WHEEL_PLATFORM") or super().get_tag()[2])
 
 
 class BinaryDistribution(Distribution):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import platform
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -119,8 +120,8 @@ def link_without_compiler(
 ) -> bytes | None:
     """A shared library by our own linker; None where a compiler was chosen, or objects need one that knows more."""
     triple = triple_of(target)
-    machine = MACHINES.get(architecture(triple))
-    is_linux = "linux" in triple or not target.mtriple
+    machine = MACHINES.get(architecture(triple or platform.machine()))
+    is_linux = "linux" in triple if triple else sys.platform == "linux"
     if setting("ARMILLARY_CC") or machine is None or not is_linux:
         return None
     try:

@@ -9,10 +9,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from emulators import qemu_aarch64
 
+from armillary import relay
 from armillary.base.config import setting
+from armillary.codegen import toolchain
 from armillary.codegen.object.elf_link import Tail, link_library
 from armillary.codegen.object.elf_machines import MACHINES
 from armillary.codegen.object.elf_object import NotLoadable
@@ -131,3 +134,16 @@ def test_an_object_for_another_machine_is_refused(tmp_path: Path) -> None:
     other = "aarch64" if platform.machine() == "x86_64" else "x86_64"
     with pytest.raises(NotLoadable, match="not a relocatable object of machine"):
         link_library(code, {}, MACHINES[other], NEEDED)
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mtriple=x86_64-linux-gnu", "llvm -mtriple=aarch64-linux-gnu"])
+@pytest.mark.parametrize("suffix", ["so", "tar"])
+def test_networks_are_exported_without_any_compiler(
+    target: str, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolchain, "find_compiler", lambda *_, **__: None)
+    x, w = relay.var("x", shape=(1, 8)), relay.var("w", shape=(4, 8))
+    network = relay.Function([x, w], relay.nn.relu(relay.exp(relay.nn.dense(x, w))))
+    library = relay.build(network, target, params={"w": np.ones((4, 8), "float32")})
+    library.export_library(tmp_path / f"net.{suffix}")
+    assert (tmp_path / f"net.{suffix}").stat().st_size > 1000
