@@ -5,6 +5,7 @@ reason if not.
 
 examples:
   armc devices
+  armc devices --tracker 192.168.1.2:9190
   armc devices --target "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76"
 """
 
@@ -19,6 +20,8 @@ from rich.table import Table
 from armillary.base.config import setting
 from armillary.cli._console import output
 from armillary.codegen.llvm.target import check_target
+from armillary.rpc.client import connect_tracker
+from armillary.rpc.programs import parse_address
 from armillary.runtime.device import cl
 from armillary.target import CpuModel, as_target, cpu_model
 
@@ -26,10 +29,14 @@ from armillary.target import CpuModel, as_target, cpu_model
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc devices`."""
     parser.add_argument("--target", default="llvm -mcpu=native", help="show the CPU facts of this target instead")
+    parser.add_argument("--tracker", metavar="HOST:PORT", help="list the devices of an RPC tracker instead")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
+    if args.tracker:
+        output.print(tracker_table(args.tracker), highlight=False)
+        return 0
     model = cpu_model(args.target)
     if as_target(args.target).kind.name == "llvm":  # a C compiler has names of its own
         check_target(as_target(args.target))
@@ -57,6 +64,19 @@ def cpu_rows(model: CpuModel) -> list[tuple[str, str]]:
     if model.native:
         rows.append(("  threads", f"{setting('ARMILLARY_NUM_THREADS')} (ARMILLARY_NUM_THREADS sets it)"))
     return [*rows, ("  features", " ".join(sorted(model.features)) or "none")]
+
+
+def tracker_table(address: str) -> Table:
+    """The devices of a tracker: what they are, and who uses them."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("key", "address", "machine", "state", "user", "sessions", "failures"):
+        table.add_column(heading, justify="right" if heading in ("sessions", "failures") else "left")
+    for row in connect_tracker(*parse_address(address)).summary()["server_info"]:
+        machine = " ".join(str(row["info"].get(name, "")) for name in ("os", "arch")).strip()
+        place = ":".join(str(part) for part in row["addr"])
+        counts = str(row["sessions"]), str(row["failures"])
+        table.add_row(row["key"], place, machine, row["state"], row["user"], *counts)
+    return table
 
 
 def opencl_state() -> str:

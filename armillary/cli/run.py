@@ -8,6 +8,7 @@ examples:
   armc run module.tar -i inputs.npz -o outputs.npz --print-top 5
   armc run resnet18.so --print-time --repeat 10 --number 5
   armc run resnet18.so --profile
+  armc run net.tar --rpc-tracker 192.168.1.2:9190 --rpc-key rk3399 --print-time
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,9 @@ from armillary.base.files import check_writable, written_atomically
 from armillary.cli._console import note, output
 from armillary.cli._model import positive
 from armillary.contrib.graph_executor import GraphModule
-from armillary.errors import ExecutionError, Span
+from armillary.errors import ExecutionError, RPCError, Span
+from armillary.rpc.client import RPCSession, connect, connect_tracker
+from armillary.rpc.programs import parse_address
 from armillary.runtime import Device, GraphExecutor, device, load_module
 from armillary.runtime.device import require
 
@@ -48,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--number", type=positive, default=1, help="each the mean of this many runs (default: 1)")
     parser.add_argument("--end-to-end", action="store_true", help="time copies of inputs and outputs too")
     parser.add_argument("--print-top", type=positive, metavar="N", help="the N largest of output_0 and their places")
+    parser.add_argument("--rpc-tracker", metavar="HOST[:PORT]", help="run on a device of this tracker (port: 9190)")
+    parser.add_argument("--rpc-key", metavar="KEY", help="the device's key; without one, the address is a server's")
+    parser.add_argument("--rpc-timeout", type=positive, default=1000, metavar="S", help="seconds it may take there")
     parser.add_argument("--profile", action="store_true", help="time of each kernel")
 
 
@@ -55,8 +62,17 @@ def run(args: argparse.Namespace) -> int:
     """Load, fill, run, report."""
     if args.outputs:
         check_writable(args.outputs)
-    where = chosen_device(args.device)
-    executor: Any = load_module(args.PATH)["default"](where)  # Any: a factory by name
+    with remote_session(args) as session:
+        return run_on(args, session)
+
+
+def run_on(args: argparse.Namespace, session: RPCSession | None) -> int:
+    """Load the package here or there, fill, run, report."""
+    where = chosen_device(args.device, session)
+    if session is not None:
+        session.upload(args.PATH)
+    library: Any = load_module(args.PATH) if session is None else session.load_module(Path(args.PATH).name)
+    executor: Any = library["default"](where)  # Any: a factory by name
     module = GraphModule(executor)
     given = read_npz(args.inputs) if args.inputs else {}
     for name, value in given.items():  # these choose the variant
@@ -81,10 +97,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def chosen_device(text: str) -> Device:
-    """The device of "cpu" or "cpu(0)"; one that cannot be used is refused."""
+def remote_session(args: argparse.Namespace) -> AbstractContextManager[RPCSession | None]:
+    """The session to run in, or nothing: then it is this process."""
+    if not args.rpc_tracker:
+        if args.rpc_key:
+            raise RPCError("--rpc-key needs the tracker's address", hint="--rpc-tracker=HOST:PORT")
+        return nullcontext()
+    has_port = ":" in args.rpc_tracker
+    host, port = parse_address(args.rpc_tracker if has_port else f"{args.rpc_tracker}:9190")
+    if not args.rpc_key:
+        return connect(host, port, session_timeout=args.rpc_timeout)
+    return connect_tracker(host, port).request(args.rpc_key, session_timeout=args.rpc_timeout)
+
+
+def chosen_device(text: str, session: RPCSession | None = None) -> Device:
+    """The device of "cpu" or "cpu(0)", here or there; one that cannot be used is refused."""
     match = re.fullmatch(r"(\w+)\((\d+)\)", text.strip())
-    return require(device(match[1], int(match[2])) if match else device(text))
+    found = device(match[1], int(match[2])) if match else device(text)
+    return require(found) if session is None else session.own(found)
 
 
 def fill_inputs(module: GraphModule, given: dict[str, Array], mode: str) -> dict[str, Array]:

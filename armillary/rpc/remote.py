@@ -19,7 +19,7 @@ from armillary.artifact import Descriptor, FunctionRow
 from armillary.base.dtype import DType
 from armillary.errors import ExecutionError, RPCError, TypeMismatch
 from armillary.rpc.protocol import CHUNK, Json
-from armillary.runtime import BenchmarkResult, NDArray
+from armillary.runtime import BenchmarkResult, NDArray, NodeTime
 from armillary.runtime.benchmark import FLUSH_DEFAULT, Timing
 from armillary.runtime.device import Device, ElsewhereDevice
 from armillary.runtime.dlpack import Array, dtype_of_array
@@ -311,10 +311,10 @@ class RemoteGraphExecutor:
         """Run the graph once."""
         self.session.request({"op": "graph_run", "graph": self.handle})
 
-    def profile(self) -> list[tuple[str, str, float]]:
-        """(node, function, seconds) of each call of a compiled function."""
+    def profile(self) -> list[NodeTime]:
+        """Run once with a time for each call of a compiled function."""
         _, data = self.session.request({"op": "profile", "graph": self.handle})
-        return [(name, function, nanoseconds / 1e9) for name, function, nanoseconds in json.loads(bytes(data))]
+        return [NodeTime(name, function, nanoseconds / 1e9) for name, function, nanoseconds in json.loads(bytes(data))]
 
     def time_evaluator(
         self, func_name: str, dev: Device, number: int = 10, repeat: int = 1, **options: Any

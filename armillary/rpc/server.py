@@ -50,9 +50,11 @@ class Server:
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
         self.listener = Listener("server", self._serve, secret=options.secret, tls=options.tls)
-        self._turn = asyncio.Lock()
+        self._turn = asyncio.Lock()  # for the session
+        self._standing_by = asyncio.Lock()  # for `_standby`
         self._ticket = ""
         self._user = ""  # of the session that runs
+        self._is_stopping = False
         self._control: Peer | None = None
         self._standby: WorkerProcess | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -73,6 +75,7 @@ class Server:
 
     async def stop(self) -> None:
         """End sessions and registration."""
+        self._is_stopping = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -171,8 +174,7 @@ class Server:
         self._user = text_of(want, "user", default="") or peer.name
         milliseconds = int_of(want, "session_ms", 0, _WEEK_MS, 0)
         seconds = min(milliseconds / 1000 or self.options.max_session_seconds, self.options.max_session_seconds)
-        worker = self._standby or await WorkerProcess.start(self.options.memory_bytes)
-        self._standby = None
+        worker = await self._taken()
         await self._tell({"op": "busy", "ticket": text_of(want, "ticket", 64, default=""), "user": self._user})
         _LOG.info("session of %s begins", self._user)
         begin, failure = time.monotonic(), ""
@@ -186,12 +188,20 @@ class Server:
             await worker.end()
             self._user = ""
             _LOG.info("session ended after %.1f s%s", time.monotonic() - begin, f": {failure}" if failure else "")
-            self._spawn(self._ready(failure))
+            if not self._is_stopping:
+                self._spawn(self._ready(failure))
+
+    async def _taken(self) -> WorkerProcess:
+        """The process that stands by, or one that is made now."""
+        async with self._standing_by:
+            worker, self._standby = self._standby, None
+            return worker or await WorkerProcess.start(self.options.memory_bytes)
 
     async def _ready(self, failure: str) -> None:
         """Report the end, prepare the next process, and be free again."""
-        if self._standby is None:
-            self._standby = await WorkerProcess.start(self.options.memory_bytes)
+        async with self._standing_by:
+            if self._standby is None:
+                self._standby = await WorkerProcess.start(self.options.memory_bytes)
         await self._tell({"op": "done", "error": failure[:2000]})
         if self.options.tracker is not None:
             async with self._turn:
