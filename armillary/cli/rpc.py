@@ -1,7 +1,7 @@
 """Run on other machines: the secret, trackers, servers, proxies, queries.
 
-`init` makes the secret that machines share and says what to copy to a board; `show` prints its fingerprint and the password
-of trackers' pages; `tracker`, `server`, `proxy` and `query` are `python -m armillary.exec.rpc_tracker` and its kin.
+`init` makes the secret that machines share and says what to copy to a board; `show` prints its fingerprint and the
+password of trackers' pages; the others are `python -m armillary.exec.rpc_tracker` and its kin.
 
 examples:
   armc rpc init

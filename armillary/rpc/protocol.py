@@ -28,7 +28,8 @@ SESSION want session {ticket, key, user, session_ms} -> {os, arch, threads, ...}
         put {tensor, offset} + bytes; get {tensor, offset, size} -> bytes
         call {module, name, tensors: [t], scalars: [int64; floats as the bits of a double]}
         time: call, and number, repeat, min_repeat_us, zero_limit, cooldown_us, cooldown_every, flush_bytes -> float64s
-        graph {module, json: path or ""} -> {graph: h} + JSON: inputs [{name, shape, dtype, set}], outputs [{...}]
+        device {device} -> {objection: text, "" if it can be used} + JSON: facts of its driver
+        graph {module, json: path or "", device} -> {graph: h} + JSON: inputs [{name, shape, dtype, set}], outputs [...]
         graph_set {graph, name, tensor}; graph_output {graph, index} -> {tensor: h, shape, dtype}; graph_run {graph}
         graph_params {graph, path} -> {count}; graph_time: as time, of a graph; profile {graph} -> JSON rows
         A path is relative, inside the session's folder; files and tensors go in pieces of at most 8 MiB.

@@ -42,10 +42,17 @@ class RemoteDevice(ElsewhereDevice):
         object.__setattr__(made, "session", session)
         return made
 
-    @property
-    def exist(self) -> bool:
-        """Whether the session's machine has it."""
-        return self.device_type == 1 and self.device_id == 0
+    def objection(self) -> str:
+        """Why the session's machine cannot use it; "" where it can."""
+        return str(self._asked()[0]["objection"])
+
+    def facts(self) -> dict[str, str]:
+        """What the driver there tells."""
+        found: dict[str, str] = json.loads(bytes(self._asked()[1]))
+        return found
+
+    def _asked(self) -> tuple[Json, bytes | memoryview]:
+        return self.session.request({"op": "device", "device": [self.device_type, self.device_id]})
 
     def sync(self) -> None:
         """Wait until the device has finished: every request does."""
@@ -218,7 +225,8 @@ class RemoteGraphExecutor:
     def __init__(self, module: RemoteModule, graph_json: str, device: RemoteDevice) -> None:
         self.module, self.device, self.session = module, device, module.session
         path = self.session.stored(graph_json.encode()) if graph_json else ""
-        value, data = self.session.request({"op": "graph", "module": module.handle, "json": path})
+        where = [device.device_type, device.device_id]
+        value, data = self.session.request({"op": "graph", "module": module.handle, "json": path, "device": where})
         described = json.loads(bytes(data))
         self.handle = self.session.held("graph", value["graph"], self)
         self._inputs: dict[str, Json] = {row["name"]: row for row in described["inputs"]}

@@ -27,6 +27,7 @@ from armillary.rpc.session_files import SessionFiles
 from armillary.runtime import GraphExecutor, Module, NDArray, empty, load_module
 from armillary.runtime.benchmark import Timing, evaluate
 from armillary.runtime.device import Device, require
+from armillary.runtime.dlpack import Array
 from armillary.runtime.module import Function
 
 MAX_TENSOR_BYTES = 1 << 36
@@ -42,6 +43,7 @@ class Session:
         self.files = files
         self._handles: dict[int, object] = {}
         self._numbers = count(1)
+        self._staged: tuple[tuple[int, bool], Array] | None = None  # a tensor on its way from or to a device
 
     def handle(self, header: dict[str, Json], payload: bytes | memoryview) -> Answer:
         """Do what a request says."""
@@ -125,23 +127,43 @@ class Session:
             raise TypeMismatch(f"a tensor cannot have the shape {tuple(shape)}")
         if math.prod(shape) * dtype.numpy.itemsize > MAX_TENSOR_BYTES:
             raise ExecutionError(f"a tensor of shape {tuple(shape)} is larger than {MAX_TENSOR_BYTES} bytes")
-        device = require(Device(*(_ints(header, "device") or [1, 0])[:2]))
-        return {"tensor": self._keep(empty(tuple(shape), dtype, device))}, b""
+        return {"tensor": self._keep(empty(tuple(shape), dtype, _device(header)))}, b""
 
-    def _bytes(self, header: dict[str, Json], size: int) -> memoryview:
+    def _device(self, header: dict[str, Json], _: object) -> Answer:
+        device = Device(*_pair(header))
+        objection = device.objection()
+        return {"objection": objection[:1000]}, json.dumps({} if objection else device.facts()).encode()
+
+    def _bytes(self, header: dict[str, Json], size: int, is_read: bool) -> memoryview:
         tensor: NDArray = self._get(header, "tensor", NDArray)
         view = tensor.memory.reshape(-1).view(np.uint8).data
+        if tensor.device.device_type != 1:
+            view = self._between(header, tensor, is_read)
         offset = int_of(header, "offset", 0, len(view))
         if size > len(view) - offset:
             raise TypeMismatch(f"{size} bytes from {offset} do not lie in a tensor of {len(view)} bytes")
         return view[offset : offset + size]
 
     def _put(self, header: dict[str, Json], payload: bytes | memoryview) -> Answer:
-        self._bytes(header, len(payload))[:] = payload
+        view = self._bytes(header, len(payload), is_read=False)
+        view[:] = payload
+        tensor: NDArray = self._get(header, "tensor", NDArray)
+        whole = tensor.size * DType(tensor.dtype).numpy.itemsize
+        if tensor.device.device_type != 1 and header["offset"] + len(payload) == whole and self._staged is not None:
+            tensor.copyfrom(self._staged[1])
+            self._staged = None
         return None, b""
 
+    def _between(self, header: dict[str, Json], tensor: NDArray, is_read: bool) -> memoryview:
+        """Bytes of a tensor in a device's memory, on their way: the first piece begins them, the last lets go."""
+        key = header["tensor"], is_read
+        if header.get("offset") == 0 or self._staged is None or self._staged[0] != key:
+            self._staged = key, tensor.numpy() if is_read else np.empty(tensor.shape, DType(tensor.dtype).numpy)
+        data: memoryview = self._staged[1].reshape(-1).view(np.uint8).data
+        return data
+
     def _get_bytes(self, header: dict[str, Json], _: object) -> Answer:
-        return None, self._bytes(header, int_of(header, "size", 0, CHUNK))
+        return None, self._bytes(header, int_of(header, "size", 0, CHUNK), is_read=True)
 
     def _copy(self, header: dict[str, Json], _: object) -> Answer:
         source: NDArray = self._get(header, "source", NDArray)
@@ -154,9 +176,9 @@ class Session:
         module: Module = self._get(header, "module", Module)
         path = text_of(header, "json", 512, "")
         if path:
-            graph = GraphExecutor(self.files.path(path).read_bytes(), module)
+            graph = GraphExecutor(self.files.path(path).read_bytes(), module, _device(header))
         else:
-            graph = module["default"](require(Device(1, 0)))
+            graph = module["default"](_device(header))
         free = set(graph.free_inputs)
         inputs = [
             {"name": name, "shape": list(shape), "dtype": str(dtype), "set": name not in free}
@@ -205,7 +227,7 @@ _OPERATIONS: dict[str, Callable[[Session, dict[str, Json], bytes | memoryview], 
     "alloc": Session._alloc, "put": Session._put, "get": Session._get_bytes, "copy": Session._copy,
     "graph": Session._graph, "graph_set": Session._graph_set, "graph_output": Session._graph_output,
     "graph_run": Session._graph_run, "graph_params": Session._graph_params, "graph_time": Session._graph_time,
-    "profile": Session._profile, "info": Session._info,
+    "profile": Session._profile, "info": Session._info, "device": Session._device,
 }  # fmt: skip
 
 
@@ -219,6 +241,17 @@ def device_info() -> dict[str, str]:
 
 def _type(tensor: NDArray) -> dict[str, Json]:
     return {"shape": list(tensor.shape), "dtype": str(tensor.dtype)}
+
+
+def _pair(header: dict[str, Json]) -> tuple[int, int]:
+    pair = _ints(header, "device") or [1, 0]
+    if len(pair) != 2 or not all(0 <= n < 256 for n in pair):
+        raise RPCError("device: a type and a number are expected")
+    return pair[0], pair[1]
+
+
+def _device(header: dict[str, Json]) -> Device:
+    return require(Device(*_pair(header)))
 
 
 def _path(header: dict[str, Json]) -> str:

@@ -147,8 +147,9 @@ def test_oversized_lengths_inside_a_session_end_it(server: Server) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["../x", "/etc/passwd", "a/../../x", "", ".", "a//b", "a\0b", "x" * 600, "a/" * 20 + "b", "link/x", "link", "..\\x"],
-)
+    ["../x", "/etc/passwd", "a/../../x", "", ".", "a//b", "a\0b", "x" * 600, "a/" * 20 + "b", "link/x", "link",
+     "..\\x"],
+)  # fmt: skip
 def test_paths_that_leave_the_folder_are_refused(server: Server, path: str, tmp_path: Path) -> None:
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     inside.mkdir(), outside.mkdir()
@@ -218,7 +219,7 @@ def test_garbage_harms_neither_servers_nor_trackers(server: Server) -> None:
 def test_garbage_inside_a_session_is_answered_and_the_session_goes_on(server: Server) -> None:
     random_ = random.Random(11)
     operations = ["write", "read", "remove", "load", "alloc", "put", "get", "copy", "call", "time", "graph",
-                  "graph_set", "graph_output", "graph_run", "graph_params", "graph_time", "profile", "none", None]  # fmt: skip
+                  "graph_set", "graph_output", "graph_run", "graph_params", "graph_time", "profile", "none", None]
     values = [None, -1, 0, 1, 1 << 63, 1 << 80, "x", "", [], [1], [-1, 3], [1 << 62] * 4, {}, True, "float32", "../x"]
     keys = ["path", "offset", "size", "module", "tensor", "graph", "shape", "dtype", "device", "name", "tensors",
             "scalars", "number", "source", "target", "index", "json"]  # fmt: skip

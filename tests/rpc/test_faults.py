@@ -1,4 +1,4 @@
-"""What breaks: servers, trackers and clients that are killed, kernels that hang. No lease and no process is left over."""
+"""What breaks: servers, trackers and clients that are killed, kernels that hang. No lease and no process is left."""
 
 from __future__ import annotations
 

@@ -12,9 +12,11 @@ from conftest import SIZE, WEIGHT, Farm, X, graph
 
 import armillary
 from armillary import rpc
+from armillary.base.config import setting
 from armillary.contrib import graph_executor
-from armillary.errors import ArtifactError, ExecutionError, RPCError, RPCSessionTimeoutError, TypeMismatch
+from armillary.errors import ArtifactError, ExecutionError, RPCError, RPCSessionTimeoutError, TargetError, TypeMismatch
 from armillary.rpc.launch import Server
+from armillary.runtime import NDArray
 
 
 @pytest.fixture(params=["remote", "local"])
@@ -90,6 +92,25 @@ def test_tensors_of_every_kind_go_there_and_back(session: rpc.RPCSession, dtype:
     other = armillary.nd.empty((2, 3, 4), dtype, session.cpu())
     tensor.copyto(other)
     np.testing.assert_array_equal(np.asarray(other, "int64"), values)
+
+
+def test_a_device_says_whether_it_can_be_used(session: rpc.RPCSession) -> None:
+    assert session.cpu().exist and not session.cpu(1).exist and not session.device("metal").exist
+    with pytest.raises(TargetError, match="metal"):
+        armillary.nd.array(X, session.device("metal"))
+    with pytest.raises(TargetError, match="of another machine"):
+        armillary.nd.from_numpy(X.copy()).copyto(session.cpu()) and NDArray(X, device=session.cpu())
+
+
+def test_tensors_live_in_the_memory_of_a_device_there(session: rpc.RPCSession) -> None:
+    device = session.cl()
+    if not device.exist:
+        assert not setting("CI"), "CI installs an OpenCL driver"
+        pytest.skip(f"no OpenCL device: {device.objection()}")
+    assert "name" in device.facts()
+    values = np.arange(3 << 20, dtype=np.float32)  # two pieces
+    tensor = armillary.nd.array(values, device)
+    np.testing.assert_array_equal(tensor.numpy(), values)
 
 
 def test_errors_there_are_the_same_errors_here(session: rpc.RPCSession, net: Path) -> None:
