@@ -20,22 +20,27 @@ import zlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.table import Table
 
 from armillary.base.dtype import DType
 from armillary.base.files import check_writable, written_atomically
+from armillary.base.lazy import late
 from armillary.cli._console import note, output
 from armillary.cli._model import positive
 from armillary.contrib.graph_executor import GraphModule
 from armillary.errors import ExecutionError, RPCError, Span
-from armillary.rpc.client import RPCSession, connect, connect_tracker
-from armillary.rpc.programs import parse_address
 from armillary.runtime import Device, GraphExecutor, device, load_module
 from armillary.runtime.device import require
 
+if TYPE_CHECKING:
+    from armillary.rpc.client import RPCSession
+
+connect = late("armillary.rpc.client:connect")  # few runs are on another machine
+connect_tracker = late("armillary.rpc.client:connect_tracker")
+parse_address = late("armillary.rpc.programs:parse_address")
 Array = np.ndarray[Any, Any]
 _SEED = 0
 
@@ -106,8 +111,10 @@ def remote_session(args: argparse.Namespace) -> AbstractContextManager[RPCSessio
     has_port = ":" in args.rpc_tracker
     host, port = parse_address(args.rpc_tracker if has_port else f"{args.rpc_tracker}:9190")
     if not args.rpc_key:
-        return connect(host, port, session_timeout=args.rpc_timeout)
-    return connect_tracker(host, port).request(args.rpc_key, session_timeout=args.rpc_timeout)
+        session: RPCSession = connect(host, port, session_timeout=args.rpc_timeout)
+    else:
+        session = connect_tracker(host, port).request(args.rpc_key, session_timeout=args.rpc_timeout)
+    return session
 
 
 def chosen_device(text: str, session: RPCSession | None = None) -> Device:
