@@ -41,6 +41,24 @@ def test_random_windows_are_those_of_the_reference(first: int) -> None:
         _check(draw(seed))
 
 
+def test_a_window_of_far_taps_is_not_the_whole_image() -> None:
+    x = np.arange(12, dtype=np.float32).reshape(1, 3, 2, 2)
+    image = relay.var("x", shape=x.shape)
+    body = relay.nn.max_pool2d(image, pool_size=(2, 2), strides=(2, 2), dilation=(1, 2), ceil_mode=True)
+    _check(Drawn(relay.Function([image], body), [x], "dilated pooling"))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_depthwise_weights_may_have_a_multiplier(rank: int, is_constant: bool) -> None:
+    random = np.random.default_rng(rank)
+    x, w = (random.integers(-3, 4, (*s, *(3,) * rank)).astype(np.float32) for s in ((1, 16), (16, 2)))
+    inputs = [relay.var("x", shape=x.shape)] + ([] if is_constant else [relay.var("w", shape=w.shape)])
+    weight = relay.const(w) if is_constant else inputs[1]
+    body = getattr(relay.nn, f"conv{rank}d")(inputs[0], weight, groups=16, channels=32, kernel_size=w.shape[2:])
+    _check(Drawn(relay.Function(inputs, body), [x] if is_constant else [x, w], "multiplier"))
+
+
 WIDE = [  # data, weight, strides, padding, dilation, groups: results as large as the images, with strides
     ((1, 8, 1, 4), (16, 1, 1, 1), (2, 2), (0, 0, 0, 3), (1, 1), 8),
     ((1, 1, 1, 2), (4, 1, 3, 1), (3, 2), (1, 0, 3, 1), (1, 2), 1),

@@ -125,7 +125,10 @@ def _convolution(d: _Draw) -> Expr:
     of_data, units, groups = _channels(d)
     image, is_constant = _image(d, rank, of_data), bool(d.size(0, 1))
     win, data = _window(d, image[2:]), d.argument(image)
-    weight = d.argument((units, of_data // groups, *win["kernel"]), is_constant=is_constant)
+    outer = (units, of_data // groups)
+    if groups == of_data > 1 and units % groups == 0 and d.size(0, 2) == 0:
+        outer = (groups, units // groups)  # (channels, multiplier)
+    weight = d.argument((*outer, *win["kernel"]), is_constant=is_constant)
     data, layouts, is_last = _laid_out(d, rank, data, f"OI{LETTERS[rank]}")
     made = getattr(relay.nn, f"conv{rank}d")(
         data, weight, strides=win["strides"], padding=win["padding"], dilation=win["dilation"], groups=groups, **layouts

@@ -3,7 +3,7 @@
 `arrays` are the leaves of the arguments in order; `known` says which arguments (none of them tuples in part) the
 compiler is told the values of. The interpreter is the meaning of the loop language: it runs the operator's compute
 under the default schedule. The compiled rows walk the whole path - graph passes, schedules, code generation, executor -
-at the lowest and the highest level.
+at every level, as what a pass rewrites hides what a lower level makes of it.
 """
 
 from __future__ import annotations
@@ -90,8 +90,7 @@ def leaf_names(name: str, ty: Type) -> list[str]:
 
 EXECUTORS: dict[str, Executor] = {
     "interpreter": by_interpreter,
-    "llvm-O0": partial(by_compiler, "llvm", 0),
-    "llvm-O3": partial(by_compiler, "llvm", 3),
+    **{f"llvm-O{level}": partial(by_compiler, "llvm", level) for level in (0, 1, 2, 3)},
     "c-O3": partial(by_compiler, "c", 3),
 }
 

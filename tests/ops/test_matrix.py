@@ -20,6 +20,7 @@ from armillary.relay.types import TensorType, TupleType, tensor_fields
 LARGEST = 50_000  # loop iterations the interpreter is asked for
 SAMPLES = sampling.all_samples()
 IDS = [f"{name}-{k}" for name, k in SAMPLES]
+SEVERAL = [(name, k) for name, k in SAMPLES if len(sampling.list_samples(OPS[name])[k].inputs) > 1]  # those with weights
 
 
 def _case(name: str, number: int) -> tuple[Any, Any, list[Any]]:
@@ -82,6 +83,16 @@ def test_compute_equals_the_reference(name: str, number: int, executor: str) -> 
     known = sampling.compile_time_arguments(op, sample)
     got = executors.execute(executors.EXECUTORS[executor], op, sample.attrs, types, sampling.flat(arrays), known)
     sampling.check_close(got, op.evaluate(sample.attrs, arrays), sample, f"{name} sample {number} by {executor}")
+
+
+@pytest.mark.parametrize("executor", [name for name in sorted(executors.EXECUTORS) if name.startswith("llvm")])
+@pytest.mark.parametrize(("name", "number"), SEVERAL, ids=[f"{name}-{k}" for name, k in SEVERAL])
+def test_compute_with_constant_weights_equals_the_reference(name: str, number: int, executor: str) -> None:
+    op, sample, arrays = _case(name, number)
+    types, weights = [sampling.type_of(a) for a in arrays], range(1, len(arrays))
+    got = executors.execute(executors.EXECUTORS[executor], op, sample.attrs, types, sampling.flat(arrays), weights)
+    what = f"{name} sample {number} with constant weights by {executor}"
+    sampling.check_close(got, op.evaluate(sample.attrs, arrays), sample, what)
 
 
 def _work(types: list[Any], result: Any) -> int:

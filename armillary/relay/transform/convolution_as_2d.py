@@ -57,8 +57,9 @@ def whole_pool(expr: Expr) -> Expr | None:
     if data is None or result is None or expr.attrs.layout != plain or expr.attrs.out_layout not in ("", plain):
         return None
     sizes = per_axis(name, "pool_size", expr.attrs.pool_size, count)
-    pads = pad_pairs(name, expr.attrs.padding, count)
-    is_whole = sizes == data.static[2:] and result.static[2:] == (1,) * count and not any(map(any, pads))
+    pads, steps = pad_pairs(name, expr.attrs.padding, count), per_axis(name, "dilation", expr.attrs.dilation, count)
+    is_near = all(size == 1 or step == 1 for size, step in zip(sizes, steps, strict=True))  # else ceil_mode lost taps
+    is_whole = is_near and sizes == data.static[2:] and result.static[2:] == (1,) * count and not any(map(any, pads))
     return call(name.replace("nn.", "nn.global_"), expr.args[0]) if is_whole else None
 
 
@@ -97,6 +98,8 @@ def conv3d(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it is known t
     )
     n, o, depth, oh, ow = result.static
     _, c, _, h, w = data.static
+    if len(weight) != o:  # (channels, multiplier)
+        weight = weight.reshape(o, 1, *weight.shape[2:])
     taps = weight.shape[2]
     if attrs.groups == c == o and weight[0].size == 1 and {stride, *strides} == {1} and result.static == data.static:
         return call("multiply", expr.args[0], _constant(weight.reshape(c, 1, 1, 1)))
