@@ -26,10 +26,19 @@ _SHOWN = 4000  # characters of a compiler's messages that an error repeats
 def as_command(given: str | Sequence[str]) -> list[str]:
     """A command as words; TargetError if there is no such program."""
     words = shlex.split(given) if isinstance(given, str) else list(given)
+    if words and shutil.which(words[0]) is None:
+        words[0] = next(filter(shutil.which, _other_names(words[0])), words[0])
     if not words or shutil.which(words[0]) is None:
         name = words[0] if words else ""
         raise TargetError(f"C compiler {name!r} is not there", hint="check cc=, --cross-compiler or ARMILLARY_CC")
     return words
+
+
+def _other_names(name: str) -> list[str]:
+    """What `<triple>-c++` and `<triple>-cc` are called where only the compiler's own name is installed."""
+    stem, found, kind = name.rpartition("-")
+    known = {"c++": ("g++", "clang++"), "cc": ("gcc", "clang")}.get(kind, ()) if found else ()
+    return [f"{stem}-{own}" for own in known]
 
 
 def find_compiler(preferred: str | Sequence[str] = "", names: Sequence[str] = NATIVE_NAMES) -> list[str] | None:

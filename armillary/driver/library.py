@@ -174,7 +174,7 @@ class FunctionLibrary:
         del workspace_dir  # a temporary folder is always used
         if not isinstance(file_name, str | os.PathLike):
             raise ConfigError(f"export_library: the file is {file_name!r}, wanted its path")
-        self._export(Path(file_name), fcompile or cc, [*options, *(addons or ())])
+        self._export(Path(file_name).expanduser(), fcompile or cc, [*options, *(addons or ())])
 
     def _export(self, path: Path, cc: Compiler, options: Sequence[str]) -> None:
         if path.suffix == ".tar":

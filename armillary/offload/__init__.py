@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from armillary.base.lazy import find
 
-BUILT_IN: dict[str, str] = {}
+BUILT_IN = dict.fromkeys(("arm_compute_lib", "compute-library"), "armillary.offload.acl")
 
 
 def load(name: str) -> None:

@@ -134,9 +134,9 @@ def partition(
         module = module.copy()
         module["main"] = bind_params_by_name(module["main"], params)
     off = tuple(offload.disabled if disabled is None else disabled)
+    for step in offload.prepare:  # whatever the level of the context is
+        module = step(module)
     steps = [
-        infer_type.bind(),
-        *offload.prepare,
         infer_type.bind(),
         merge_composite.bind(pattern_table=_rows(offload, off)),
         annotate_target.bind(targets=offload.name, include_non_call_ops=False, disabled=off),

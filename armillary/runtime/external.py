@@ -7,6 +7,7 @@ Finding and calling: native/arm_external.c.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
@@ -31,3 +32,15 @@ def tell_folders() -> None:
     folders = f"{given}:{built_folder()}" if given else str(built_folder())
     error = ErrorText()
     error.check(native().arm_external_path(os.fsencode(folders), *error.args))
+
+
+def has_external(kind: str) -> bool:
+    """Whether the library of a kind is in one of the folders, or where the system looks."""
+    given = [Path(part) for part in setting("ARMILLARY_EXTERNAL_PATH").split(":") if part]
+    if any((folder / external_file(kind)).exists() for folder in (*given, built_folder())):
+        return True
+    try:
+        ctypes.CDLL(external_file(kind))
+    except OSError:  # the system does not know it
+        return False
+    return True

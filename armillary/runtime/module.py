@@ -283,6 +283,7 @@ def load_module(path: str | Path, fmt: str = "") -> Module:
     """Load a `.so`, a package `.tar` or the folder that one was unpacked to (`fmt` overrides the suffix)."""
     if not isinstance(path, str | os.PathLike):
         raise TypeMismatch(f"a package is named by its path, got {type(path).__name__}")
+    path = Path(path).expanduser()
     kind = fmt or Path(path).suffix.lstrip(".")
     if not Path(path).exists():
         raise ArtifactError(f"{path}: there is no such file")

@@ -1,0 +1,58 @@
+"""Offloading to Arm Compute Library: which operators, and how they are written down.
+
+`conv2d.py`, `dense.py`, `pool.py`, `elementwise.py` hold the rows of the table: pattern, predicate, node of the JSON;
+`native/acl_runtime.cpp` makes the library's functions of the nodes. In: partitioned functions. Out: JSON. Invariant: an
+operator is one row here and one in the runtime. The interface of old scripts: relay/op/contrib/arm_compute_lib.py.
+"""
+
+from __future__ import annotations
+
+from armillary.errors import InternalError
+from armillary.offload.acl import conv2d, dense, elementwise, pool
+from armillary.offload.acl.rows import Composite, Simple
+from armillary.offload.contract import JsonModule, Offload, PatternRow, register_offload
+from armillary.offload.graph_json import Kernel, as_json
+from armillary.relay.expr import Call, Function
+from armillary.relay.transform.convert_layout import convert_layout
+from armillary.relay.transform.fold_constant import fold_constant
+
+NAME = "arm_compute_lib"
+COMPOSITES: tuple[Composite, ...] = (
+    *conv2d.COMPOSITES,
+    *dense.COMPOSITES,
+    *pool.COMPOSITES,
+    *elementwise.COMPOSITES,
+)
+SIMPLE: tuple[Simple, ...] = (*pool.SIMPLE, *elementwise.SIMPLE)
+_POOLS = {f"nn.{kind}_pool2d": ["NHWC"] for kind in ("max", "avg", "global_max", "global_avg")}
+_LAYOUTS = {"nn.conv2d": ["NHWC", "default"], "qnn.conv2d": ["NHWC", "default"], **_POOLS}
+
+
+def _kernel(call: Call) -> Kernel:
+    if isinstance(call.op, Function):
+        composite = str(call.op.get_attr("Composite", ""))
+        found = next((row.kernel for row in COMPOSITES if f"{NAME}.{row.name}" == composite), None)
+    else:
+        composite = call.op.name
+        found = next((row.kernel for row in SIMPLE if row.operator == composite), None)
+    if found is None:
+        raise InternalError(f"{NAME} was given {composite}, which it has no row for", span=call.span)
+    return found(call)
+
+
+def generate(function: Function) -> JsonModule:
+    """The JSON of a partitioned function."""
+    return as_json(function, _kernel)
+
+
+OFFLOAD = register_offload(
+    Offload(
+        name=NAME,
+        codegen=generate,
+        patterns=tuple(PatternRow(row.name, row.pattern, row.check) for row in COMPOSITES),
+        operators={row.operator: row.check for row in SIMPLE},
+        prepare=(convert_layout.bind(desired_layouts=_LAYOUTS), fold_constant.bind()),
+        disabled=("concatenate",),
+        aliases=("compute-library",),
+    )
+)

@@ -1,0 +1,121 @@
+// Arm Compute Library on the threads of the runtime that calls it.
+//
+// In: kernels and workloads that the library schedules. Out: the same, spread over the pool of the arm_external_host that is
+// current. Invariant: a workload's thread_id is that of the pool's thread, below num_threads(), so workspaces by thread are
+// used by one thread at a time; an exception in a workload is thrown again where it was scheduled.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "arm_compute/core/CPP/ICPPKernel.h"
+#include "arm_compute/runtime/Scheduler.h"
+#include "arm_external.h"
+
+namespace acl {
+
+class HostScheduler final : public arm_compute::IScheduler {
+ public:
+  // The host whose threads are used until the guard goes; one caller at a time.
+  class Use {
+   public:
+    explicit Use(const arm_external_host *host) : lock_(mutex()) {
+      static std::shared_ptr<HostScheduler> only = std::make_shared<HostScheduler>();
+      arm_compute::Scheduler::set(only);
+      current() = host;
+    }
+    ~Use() { current() = nullptr; }
+
+   private:
+    std::lock_guard<std::mutex> lock_;
+  };
+
+  void set_num_threads(unsigned int) override {}  // the pool's size is the host's choice
+  unsigned int num_threads() const override { return current() ? static_cast<unsigned int>(current()->threads) : 1; }
+
+  void schedule(arm_compute::ICPPKernel *kernel, const Hints &hints) override {
+    spread(kernel, hints, [kernel](const arm_compute::Window &window, const arm_compute::ThreadInfo &info) {
+      kernel->run(window, info);
+    });
+  }
+  void schedule_op(arm_compute::ICPPKernel *kernel, const Hints &hints, arm_compute::ITensorPack &tensors) override {
+    spread(kernel, hints, [kernel, &tensors](const arm_compute::Window &window, const arm_compute::ThreadInfo &info) {
+      kernel->run_op(tensors, window, info);
+    });
+  }
+
+ protected:
+  void run_workloads(std::vector<Workload> &workloads) override {
+    Job job{&workloads, static_cast<int>(num_threads()), &cpu_info(), {}, {}};
+    if (workloads.size() == 1 || current() == nullptr) {
+      work(&job, 0, static_cast<int64_t>(workloads.size()), 0);
+    } else {
+      current()->parallel(current(), work, &job, static_cast<int64_t>(workloads.size()));
+    }
+    if (!job.failure.empty()) throw std::runtime_error(job.failure);
+  }
+
+ private:
+  using Window = arm_compute::Window;
+  struct Job {
+    std::vector<Workload> *workloads;
+    int threads;
+    const arm_compute::CPUInfo *cpu;
+    std::mutex lock;
+    std::string failure;
+  };
+
+  static std::mutex &mutex() {
+    static std::mutex only;
+    return only;
+  }
+  static const arm_external_host *&current() {
+    static const arm_external_host *host = nullptr;
+    return host;
+  }
+
+  static int32_t work(void *context, int64_t begin, int64_t end, int64_t thread) {
+    Job *job = static_cast<Job *>(context);
+    arm_compute::ThreadInfo info;
+    info.thread_id = static_cast<int>(thread);
+    info.num_threads = job->threads;
+    info.cpu_info = job->cpu;
+    try {
+      for (int64_t i = begin; i < end; i++) (*job->workloads)[static_cast<size_t>(i)](info);
+    } catch (const std::exception &error) {
+      std::lock_guard<std::mutex> guard(job->lock);
+      job->failure = error.what();
+      return 1;
+    }
+    return 0;
+  }
+
+  template <typename Run>
+  void spread(arm_compute::ICPPKernel *kernel, const Hints &hints, Run run) {
+    const Window &all = kernel->window();
+    bool both = hints.split_dimension() == split_dimensions_all;
+    size_t axis = hints.split_dimension();
+    if (both) axis = all.num_iterations(Window::DimX) >= num_threads() ? Window::DimX : Window::DimY;
+    size_t parts = std::min<size_t>(all.num_iterations(axis), num_threads());
+    if (all.num_iterations_total() == 0 || parts == 0) return;
+    if (!kernel->is_parallelisable()) parts = 1;
+    std::vector<Workload> workloads;
+    for (size_t part = 0; part < parts; part++)
+      workloads.push_back([=, &all](const arm_compute::ThreadInfo &info) {
+        if (parts == 1) return run(all, info);
+        Window own = all.split_window(axis, part, parts);
+        if (!both) return run(own, info);
+        Window place;
+        place.set(Window::DimX, axis == Window::DimX ? Window::Dimension(part, parts) : Window::Dimension(0, 1));
+        place.set(Window::DimY, axis == Window::DimY ? Window::Dimension(part, parts) : Window::Dimension(0, 1));
+        kernel->run_nd(own, info, place);
+      });
+    run_workloads(workloads);
+  }
+};
+
+}  // namespace acl

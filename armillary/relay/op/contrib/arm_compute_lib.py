@@ -1,0 +1,40 @@
+"""Arm Compute Library, as Relay-era scripts call it.
+
+In: a module, perhaps parameters. Out: the module with what the library computes in functions of their own. Invariant:
+concatenate is left alone unless `disabled_ops` says otherwise. What is offloaded, and why not: offload/acl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from armillary.base.lazy import late
+from armillary.ir import IRModule
+from armillary.offload.acl import NAME, OFFLOAD
+from armillary.offload.contract import partition
+from armillary.relay.offload_tables import Row, get_pattern_table
+
+_has_external = late("armillary.runtime.external:has_external")
+
+
+def partition_for_arm_compute_lib(
+    mod: IRModule,
+    params: Mapping[str, Any] | None = None,  # Any: numpy arrays or NDArrays
+    disabled_ops: Sequence[str] = ("concatenate",),
+    mod_name: str = "default",
+    **opts: object,
+) -> IRModule:
+    """Move what Arm Compute Library computes into functions `tvmgen_default_arm_compute_lib_main_<n>`."""
+    del opts  # of other libraries: ignored, as ever
+    return partition(mod, OFFLOAD, params, tuple(disabled_ops), mod_name)
+
+
+def is_arm_compute_runtime_enabled() -> bool:
+    """Whether this machine has the runtime, so that offloaded functions can run here."""
+    return bool(_has_external(NAME))
+
+
+def arm_compute_lib_pattern_table() -> Sequence[Row]:
+    """Rows of (name, pattern, predicate)."""
+    return get_pattern_table(NAME)

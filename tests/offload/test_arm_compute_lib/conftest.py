@@ -1,0 +1,30 @@
+"""The device of the tests: armrun for AArch64 and the library's runtime, built once per session."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from armillary.base.config import setting
+from armillary.offload.acl.build_runtime import FILE_NAME, build_runtime
+
+sys.path.insert(0, str(Path(__file__).parent))
+import infrastructure
+
+
+@pytest.fixture(scope="session")
+def device(tmp_path_factory: pytest.TempPathFactory, built_runner: Callable[..., Path]) -> infrastructure.Device:
+    """Skips where a tool is missing, but not in CI."""
+    lacking = infrastructure.missing_tools()
+    if lacking and not setting("CI"):
+        pytest.skip(f"not installed: {lacking}")
+    assert not lacking, f"CI needs {lacking}"
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if base.name.startswith("popen-") else base) / "acl"
+    folder.mkdir(exist_ok=True)
+    if not (folder / FILE_NAME).exists():
+        build_runtime(folder, "aarch64-linux-gnu-g++", flags=("-Wall", "-Wextra"))
+    return infrastructure.Device(built_runner(["aarch64-linux-gnu-gcc"]), folder)

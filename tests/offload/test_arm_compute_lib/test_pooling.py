@@ -1,0 +1,86 @@
+"""Pooling by the real library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from infrastructure import Device, module_of, nodes, partitioned, run, verify
+
+from armillary import relay
+from armillary.relay.evaluate import evaluate
+from armillary.relay.expr import Expr, const, var
+
+RNG = np.random.default_rng(3)
+
+
+def inputs(dtype: str) -> np.ndarray:
+    if dtype == "float32":
+        return RNG.uniform(-127, 128, (1, 16, 14, 24)).astype("float32")
+    info = np.iinfo(dtype)
+    return RNG.integers(info.min, info.max, (1, 16, 14, 24)).astype(dtype)
+
+
+def pools(x: Expr, dtype: str) -> list[Expr]:
+    """Sizes, strides and paddings that differ down and across."""
+    nn, common = relay.nn, {"layout": "NHWC"}
+    found = [
+        nn.max_pool2d(x, pool_size=(3, 3), strides=(2, 2), padding=(0, 0), **common),
+        nn.max_pool2d(x, pool_size=(2, 2), strides=(2, 2), padding=(1, 1), ceil_mode=True, **common),
+        nn.max_pool2d(x, pool_size=(3, 2), strides=(2, 1), padding=(1, 0, 0, 1), **common),
+        nn.global_max_pool2d(x, **common),
+    ]
+    if dtype != "float32":
+        wide = relay.cast(x, "int32")
+        means = [
+            nn.avg_pool2d(wide, pool_size=(3, 3), strides=(2, 2), padding=(0, 0), **common),
+            nn.global_avg_pool2d(relay.cast(x, "int32"), **common),
+        ]
+        return found + [relay.cast(mean, dtype) for mean in means]
+    means = [
+        nn.avg_pool2d(x, pool_size=(2, 3), strides=(1, 2), padding=(1, 1), **common),
+        nn.avg_pool2d(x, pool_size=(3, 3), strides=(2, 2), padding=(1, 1), count_include_pad=True, **common),
+        nn.global_avg_pool2d(x, **common),
+    ]
+    squares = relay.power(x, const(np.float32(2)))
+    return [*found, *means, relay.sqrt(nn.avg_pool2d(squares, pool_size=(3, 3), strides=(1, 1), **common))]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "int8"])
+def test_pools_are_those_of_the_reference(device: Device, dtype: str, tmp_path: Path) -> None:
+    x = var("x", shape=(1, 16, 14, 24), dtype=dtype)
+    module = module_of(*pools(x, dtype))
+    count = len(pools(x, dtype))
+    data = inputs(dtype)
+    found = run(device, partitioned(module, 0, count), {"x": data}, tmp_path)
+    # Means of negative bytes: version 20.08 adds one half and truncates, the reference takes the floor.
+    atol = {"float32": 0.001, "uint8": 1, "int8": 2}[dtype]
+    verify(found, evaluate(module, [data]), atol=atol, rtol=0.001 if dtype == "float32" else 0)
+
+
+def test_script_of_the_text_runs_as_written(device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    script = Path(__file__).with_name("max_pool2d_script.txt")
+    scope: dict[str, object] = {}
+    exec(compile(script.read_text(), str(script), "exec"), scope)  # as a user runs it
+    data = RNG.uniform(0, 1, (1, 14, 14, 512)).astype("float32")
+    (found,) = device.run(tmp_path / "lib_acl.so", {"data": data})
+    np.testing.assert_array_equal(found, data.reshape(1, 7, 2, 7, 2, 512).max((2, 4)))
+
+
+def test_nodes_of_pools() -> None:
+    x = var("x", shape=(1, 16, 16, 16))
+    pool = relay.nn.avg_pool2d(
+        x, pool_size=(2, 2), strides=(2, 2), padding=(1, 0), layout="NHWC", count_include_pad=True
+    )
+    (rows,) = nodes(partitioned(module_of(pool)))
+    attrs = {
+        "num_inputs": "1", "num_outputs": "1", "layout": [["NHWC"]], "out_layout": [[""]], "shape": [[[1, 9, 8, 16]]],
+        "dtype": [["float32"]], "padding": [["1", "0", "1", "0"]], "strides": [["2", "2"]], "dilation": [["1", "1"]],
+        "pool_size": [["2", "2"]], "ceil_mode": [["0"]], "count_include_pad": [["1"]],
+    }  # fmt: skip
+    assert rows == [
+        {"op": "input", "name": "", "attrs": {"shape": [[[1, 16, 16, 16]]], "dtype": [["float32"]]}},
+        {"op": "kernel", "name": "nn.avg_pool2d", "inputs": [[0, 0, 0]], "attrs": attrs},
+    ]

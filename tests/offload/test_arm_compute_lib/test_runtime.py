@@ -1,0 +1,114 @@
+"""Several functions in one package, repeated runs, a network, and what goes wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from infrastructure import CONFIG, Device, build, module_of, partitioned, run, verify
+
+from armillary import relay
+from armillary.errors import TargetError
+from armillary.offload.acl.build_runtime import build_runtime
+from armillary.offload.contract import JsonModule, Offload, partition, register_offload
+from armillary.offload.graph_json import as_json
+from armillary.relay.evaluate import evaluate
+from armillary.relay.expr import Expr, Function, const, var
+from armillary.relay.op.contrib.arm_compute_lib import arm_compute_lib_pattern_table, is_arm_compute_runtime_enabled
+
+RNG = np.random.default_rng(17)
+
+
+def test_two_functions_and_what_stays_between_them(device: Device, tmp_path: Path) -> None:
+    x = var("x", shape=(1, 1, 1, 1000))
+    twice = module_of(relay.reshape(relay.reshape(x, newshape=(1, 1000)), newshape=(10, 100)))
+    between = module_of(relay.reshape(relay.sigmoid(relay.reshape(x, newshape=(1, 1000))), newshape=(10, 100)))
+    value = RNG.uniform(-1, 1, (1, 1, 1, 1000)).astype("float32")
+    for module, kept in ((twice, 0), (between, 1)):
+        found = run(device, partitioned(module, kept, 2), {"x": value}, tmp_path, runs=3)
+        verify(found, [evaluate(module, [value])], atol=1e-5, rtol=1e-5)
+
+
+def test_the_runtime_is_asked_for_by_file(device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ARMILLARY_CACHE_DIR", str(tmp_path))
+    assert not is_arm_compute_runtime_enabled()
+    monkeypatch.setenv("ARMILLARY_EXTERNAL_PATH", str(device.libraries))
+    assert is_arm_compute_runtime_enabled()
+    names = [row[0] for row in arm_compute_lib_pattern_table()]
+    assert names[0] == "arm_compute_lib.conv2d" and "arm_compute_lib.qnn_dense" in names
+
+
+def test_a_package_on_a_board_without_the_library_says_so(device: Device, tmp_path: Path) -> None:
+    package = tmp_path / "mod.so"
+    library = build(partitioned(module_of(relay.reshape(var("x", shape=(2, 3)), newshape=(6,)))))
+    library.export_library(package, cc=CONFIG["cross_compile"])
+    told = Device(device.runner, tmp_path / "none").told(package)
+    assert told.returncode == 1
+    assert (
+        "computed by arm_compute_lib, whose runtime libarmillary_external_arm_compute_lib.so is not there"
+        in told.stderr
+    )
+
+
+def test_what_the_library_refuses_is_a_message(device: Device, tmp_path: Path) -> None:
+    """A manifest without predicates gives the library a convolution of groups and an operator that it lacks."""
+
+    def generate(function: Function) -> JsonModule:
+        made = as_json(function)
+        return JsonModule(made.source, made.constants, kind="arm_compute_lib")
+
+    takes = {"nn.conv2d": lambda call: None, "nn.softmax": lambda call: None}
+    manifest = register_offload(Offload("unchecked", generate, operators=takes))
+    x = var("x", shape=(1, 4, 4, 4))
+    kernel = const(np.ones((4, 3, 3, 2), "float32"))
+    common = {"data_layout": "NHWC", "kernel_layout": "OHWI", "padding": (1, 1, 1, 1)}
+    grouped = relay.nn.conv2d(x, kernel, groups=2, **common)
+    for expr, words in (
+        (grouped, "v20.08: nn.conv2d is refused: "),
+        (relay.nn.softmax(x), "there is no kernel nn.softmax"),
+    ):
+        package = tmp_path / "mod.so"
+        build(partition(module_of(expr), manifest)).export_library(package, cc=CONFIG["cross_compile"])
+        told = device.told(package)
+        assert told.returncode == 1
+        assert "tvmgen_default_unchecked_main_0: arm_compute_lib v" in told.stderr and words in told.stderr
+
+
+def test_a_missing_library_says_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="there is no folder") as error:
+        build_runtime(tmp_path, library=tmp_path / "none")
+    compiler = tmp_path / "c++"
+    compiler.write_text(
+        "#!/bin/sh\necho 'fatal error: arm_compute/core/Version.h: No such file or directory' >&2\nexit 1\n"
+    )
+    compiler.chmod(0o755)
+    with pytest.raises(TargetError, match="Arm Compute Library was not found") as error:
+        build_runtime(tmp_path, str(compiler))
+    assert "install libarm-compute-dev" in error.value.hint
+
+
+def network(x: Expr) -> Expr:
+    """Layers as a small MobileNet has them, relu6 included."""
+
+    def conv(y: Expr, channels: int, shape: tuple[int, ...], **attrs: object) -> Expr:
+        kernel = const((RNG.standard_normal(shape) / np.sqrt(np.prod(shape[:3]))).astype("float32"))
+        layout = "HWOI" if "groups" in attrs else "HWIO"
+        y = relay.nn.conv2d(y, kernel, data_layout="NHWC", kernel_layout=layout, **attrs)
+        return relay.nn.bias_add(y, const(RNG.uniform(-0.1, 0.1, channels).astype("float32")), axis=3)
+
+    y = relay.nn.relu(conv(x, 16, (3, 3, 3, 16), strides=(2, 2), padding=(1, 1)))
+    for channels, stride in ((16, 1), (32, 2), (64, 2)):
+        inner = int(y.checked_type.shape[3])
+        y = relay.clip(conv(y, inner, (3, 3, inner, 1), strides=(stride, stride), padding=(1, 1), groups=inner), 0, 6)
+        y = relay.nn.relu(conv(y, channels, (1, 1, inner, channels)))
+    y = relay.reshape(relay.nn.global_avg_pool2d(y, layout="NHWC"), newshape=(1, 64))
+    y = relay.nn.dense(y, const((RNG.standard_normal((10, 64)) / 8).astype("float32")))
+    return relay.nn.softmax(relay.nn.bias_add(y, const(RNG.uniform(-1, 1, 10).astype("float32"))))
+
+
+def test_a_network_of_depthwise_convolutions(device: Device, tmp_path: Path) -> None:
+    module = module_of(network(var("x", shape=(1, 32, 32, 3))))
+    value = RNG.uniform(-1, 1, (1, 32, 32, 3)).astype("float32")
+    after = partitioned(module, 4, 10)  # clip and softmax stay
+    verify(run(device, after, {"x": value}, tmp_path, runs=2), [evaluate(module, [value])], atol=0.002, rtol=0.01)
