@@ -8,7 +8,7 @@ Invariant: nothing is downloaded, nothing falls back silently: what cannot be co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from armillary.base.aligned import give_back_memory
 from armillary.base.lazy import LateModule
 from armillary.driver.control_flow import COPY
 from armillary.driver.graph_codegen import NOP, GraphPlan, plan_graph
-from armillary.driver.kernels import Progress, compile_kernels, kernel_sources, merge_rows, no_progress
+from armillary.driver.kernels import CompiledKernel, Progress, compile_kernels, kernel_sources, merge_rows, no_progress
 from armillary.driver.library import GraphLibrary
 from armillary.driver.offloaded import compiled_sources
 from armillary.driver.variants import each_variant, entries
@@ -68,9 +68,17 @@ def build(
     module = optimized(_as_module(ir_mod), where, params)
     progress("passes", 1, 1)
     give_back_memory()
+    return assembled(module, where, mod_name, progress)
+
+
+def assembled(
+    module: IRModule, where: Target, mod_name: str = "default", progress: Progress = no_progress,
+    compiler: Callable[..., dict[str, CompiledKernel]] = compile_kernels,
+) -> GraphLibrary:  # fmt: skip
+    """The library of a module that the graph passes have made; `compiler` is called as compile_kernels."""
     plan = plan_graph(*(module[name] for name in entries(module)))
     kernels = list(plan.kernels.values())
-    compiled = compile_kernels(kernels, where, progress)
+    compiled = compiler(kernels, where, progress)
 
     unwatched = PassContext.current().without_instruments()
 

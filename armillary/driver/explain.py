@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from armillary.backends.base import backend_of
-from armillary.driver.lower_fused import find_anchor, workload_of
+from armillary.driver.lower_fused import as_chosen, find_anchor, workload_of
 from armillary.errors import ArtifactError
 from armillary.relay.expr import Function
 from armillary.relay.work import argument_reads, function_work
@@ -41,7 +41,9 @@ def explain_function(function: Function, target: Target) -> Explanation:
     anchor = find_anchor(seen)
     if anchor is None:
         return Explanation("copy")
-    return explain(workload_of(seen, anchor, target))
+    workload = workload_of(seen, anchor, target)
+    with as_chosen(workload):
+        return explain(workload)
 
 
 def kernel_attrs(function: Function, target: Target) -> dict[str, str]:

@@ -9,6 +9,7 @@ highest kind, the last one among equals; it chooses the schedule (schedules/regi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from armillary.relay.op import Kind, Op, get_op
 from armillary.relay.types import TupleType, Type, tensor_fields
 from armillary.schedules.registry import Fused, Implementation, Workload, choose, is_implemented
 from armillary.target import Target
+from armillary.target.choice import Choice, stored_choice
 from armillary.tir import build as T
 from armillary.tir.stmt import PrimFunc
 
@@ -40,7 +42,20 @@ def lower_fused(function: Function, target: Target, name: str) -> PrimFunc:
         workload = workload_of(function, anchor, target)
     else:
         workload = Workload(get_op("copy"), None, tuple(p.checked_type for p in function.params), target)
+    with as_chosen(workload):
+        return _lowered(function, anchor, workload, name)
+
+
+def as_chosen(workload: Workload) -> AbstractContextManager[Any]:  # Any: nobody uses what it gives
+    """The options by which the stored choice of a kernel's anchor is taken; those in force where it has none, or where
+    the kernel computes more contractions than that."""
+    stored = Choice() if workload.inner else stored_choice(workload)
+    return stored.context() if stored != Choice() else nullcontext()
+
+
+def _lowered(function: Function, anchor: Call | None, workload: Workload, name: str) -> PrimFunc:
     implementation, _ = choose(workload)
+    target = workload.target
     with target:  # a compute may depend on the vectors and registers it is compiled for
         fused = _compose(function, anchor, workload, implementation)
     schedule = te.create_schedule([t.op for t in fused.outputs])

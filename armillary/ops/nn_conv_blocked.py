@@ -38,6 +38,7 @@ class BlockedConv2DAttrs(Conv2DAttrs):
 
     data_layout: str = "NCHW8c"
     kernel_layout: str = "OIHW8i8o"
+    choice: str = ""  # target/choice.py
 
 
 @record
@@ -46,6 +47,7 @@ class BlockedDepthwiseAttrs(Conv2DAttrs):
 
     data_layout: str = "NCHW8c"
     kernel_layout: str = "OIHW1i8o"
+    choice: str = ""
 
 
 conv2d_blocked = Op("nn.contrib_conv2d_NCHWc", kind=Kind.CONTRACTION, inputs=("data", "weight"))

@@ -73,6 +73,7 @@ class WinogradAttrs:
     strides: tuple[int, ...] = (1, 1)
     dilation: tuple[int, ...] = (1, 1)
     groups: int = 1
+    choice: str = ""  # target/choice.py
 
 
 _PART = 1 << 15  # kernels transformed together

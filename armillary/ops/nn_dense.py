@@ -42,6 +42,7 @@ from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
 class DenseAttrs:
     units: int | None = None
     out_dtype: str = ""
+    choice: str = ""
 
 
 @record
@@ -57,6 +58,7 @@ class BatchMatmulAttrs:
     out_dtype: str = ""
     transpose_a: bool = False
     transpose_b: bool = True
+    choice: str = ""  # target/choice.py
 
 
 @record
@@ -64,6 +66,7 @@ class DensePackAttrs:
     weight_layout: str = "NC8n"
     units: int | None = None
     out_dtype: str = ""
+    choice: str = ""
 
 
 dense = Op("nn.dense", kind=Kind.CONTRACTION, inputs=("data", "weight"), doc="data times the transpose of weight.")

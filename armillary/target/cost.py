@@ -22,6 +22,9 @@ from armillary.transform import PassContext, register_config_option
 FORCED_TILE = register_config_option(
     "cpu.tile", str, "", "register tile ROWSxVECTORS[xLINES] where it fits; by the cost model if empty"
 )
+TILED_WIDTH = register_config_option(
+    "cpu.tile.width", int, 0, "outputs of a row for which cpu.tile must fit, -1: of any; 0: it is taken where it fits"
+)
 PARAMETERS = register_config_option(
     "cpu.parameters", int, 0, "megabytes of parameters of the network a module is a part of; 0: what is known of it"
 )
@@ -160,10 +163,19 @@ def forced_tile() -> Tile | None:
 
 def choose_tile(nest: Nest, cpu: CpuModel) -> Tile:
     """The tile with the least estimated cycles (or the one the pass context asks for, where it fits)."""
-    forced = forced_tile()
-    if forced is not None and forced in tiles(nest, cpu):
-        return forced
-    return ranked_tiles(nest, cpu)[0][0]
+    forced = forced_tile() and asked_tile(tiles(nest, cpu), nest.width)
+    return forced or ranked_tiles(nest, cpu)[0][0]
+
+
+def asked_tile(fitting: Sequence[Tile], width: int) -> Tile | None:
+    """The tile that the pass context asks for rows of `width` outputs; ConfigError where a measured one cannot be."""
+    forced, measured = forced_tile(), PassContext.current().get(TILED_WIDTH)
+    if forced is None or forced in fitting or (measured > 0 and measured != width):
+        return forced if forced in fitting else None
+    if measured:
+        told = f"the stored choice of a {forced} tile does not fit a row of {width} outputs on this target"
+        raise ConfigError(told, hint=f"tune again; tiles that fit: {', '.join(map(str, fitting[:12]))}…")
+    return None
 
 
 @lru_cache(maxsize=4096)

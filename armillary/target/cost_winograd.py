@@ -11,8 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from armillary.base.record import record
+from armillary.errors import ConfigError
 from armillary.target.cost import (
     SHOWN_INPUT,
+    TILED_WIDTH,
     Estimate,
     Nest,
     Tile,
@@ -284,6 +286,11 @@ def best_plan(layer: Layer, tile: int, cpu: CpuModel, network: int = 0) -> Plan:
     forced: int = PassContext.current().get(FORCED_STRIP)
     if forced == 0 or (forced > 0 and _is_strip(layer, tile, forced)):
         return Plan(tile, forced)
+    if forced > 0 and PassContext.current().get(TILED_WIDTH):
+        raise ConfigError(
+            f"the stored choice of strips of {forced} tiles does not fit rows of {layer.beside(tile)} tiles",
+            hint="tune again",
+        )
     return min(plans(layer, tile), key=lambda plan: _score(layer, plan, cpu, network))
 
 

@@ -20,8 +20,10 @@ from typing import Any
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, failed
 from armillary.autotvm.measure.processes import run_all, short_error
+from armillary.autotvm.measure.trial import save_answer
 from armillary.autotvm.task.task import Task
 from armillary.base.files import scratch_folder
+from armillary.driver.library import FunctionLibrary
 from armillary.errors import ArmillaryError
 
 logger = logging.getLogger("autotvm")
@@ -89,13 +91,17 @@ class LocalRunner:
 
         def build() -> str:
             try:
-                task.template.reference(task).export_library(library)
+                made = task.template.reference(task)
+                if isinstance(made, FunctionLibrary):
+                    made.export_library(library)
+                else:
+                    save_answer(str(answer), made(self.seed))
             except ArmillaryError as error:
                 return short_error(error)
             return ""
 
         ((told, how, _),) = run_all([build], _REFERENCE_SECONDS, 1)
-        if not how and not told:
+        if not how and not told and library.exists():
             found = self._ask(str(library), save=str(answer), timeout=_REFERENCE_SECONDS)
             told = found["error"]
         if how or told:

@@ -119,3 +119,8 @@ def times(prepared: Prepared, timing: Timing) -> list[float]:
 def without_extremes(costs: Sequence[float]) -> tuple[float, ...]:
     """Three or more costs without the least and the greatest, as logs have them."""
     return tuple(sorted(costs)[1:-1]) if len(costs) > 2 else tuple(costs)
+
+
+def save_answer(path: str, answer: Sequence[Array]) -> None:
+    """Write an answer; types that numpy does not know itself (bfloat16) as their bits."""
+    np.savez(path, *[a if a.dtype.isbuiltin == 1 else a.view(f"u{a.dtype.itemsize}") for a in answer])

@@ -99,6 +99,13 @@ class ConfigSpace:
         """Leave out the points for which `filter(config)` is false."""
         self._filter, self._valid = filter, None
 
+    def restrict(self, points: Sequence[Mapping[str, Any]]) -> None:
+        """Leave out the points whose knobs have other values than one of these (Any: values of `define_knob`)."""
+        places = {n: {e.to_json(): i for i, e in enumerate(space)} for n, space in self.space_map.items()}
+        found = {point2knob([places[n][point[n]] for n in places], self.dims) for point in points}
+        self._filter = lambda config: config.index in found
+        self._valid = np.array(sorted(found), dtype=np.int64)
+
     def add_flop(self, flop: float) -> None:
         """Count operations that the template does."""
         self.flop += float(getattr(flop, "value", flop))

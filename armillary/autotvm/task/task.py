@@ -23,7 +23,7 @@ from armillary.autotvm.task.flop import compute_flop
 from armillary.autotvm.task.space import ConfigEntity, ConfigSpace, FallbackConfigEntity
 from armillary.base.digest import blake2b
 from armillary.base.dispatch import DispatchContext, Workload
-from armillary.base.lazy import similar
+from armillary.base.lazy import find, similar
 from armillary.driver.library import FunctionLibrary
 from armillary.driver.te_build import build
 from armillary.errors import ArmillaryError
@@ -99,15 +99,20 @@ class TaskTemplate:
         self.code_hash = _code_hash(code or make)
 
     def instantiate(self, args: Sequence[Any]) -> Any:  # Any: an Instance, or what the kind of the task builds
+        """What the template gives in the configuration that is in force."""
         return self.make(*deserialize_args(args))
+
+    def ranking(self, task: Task) -> list[int]:
+        """The configurations from the one that a model of costs expects most of; [] where there is no model."""
+        return []
 
     def library(self, task: Task, config: ConfigSpace) -> FunctionLibrary:
         """The compiled function of a configuration."""
         schedule, tensors = task.instantiate(config)
         return build(schedule, tensors, task.target, name="main")
 
-    def reference(self, task: Task) -> FunctionLibrary:
-        """The same computation with plain loops, for this machine."""
+    def reference(self, task: Task) -> FunctionLibrary | Callable[[int], list[Any]]:
+        """The same computation with plain loops, for this machine; or a function from a seed to arrays (Any)."""
         _, tensors = task.instantiate(task.config_space.get(int(task.config_space.valid_indices()[0])))
         outputs = [t.op for t in tensors if not isinstance(t.op, te.PlaceholderOp)]
         return build(te.create_schedule(outputs), tensors, "llvm", name="main")
@@ -132,6 +137,8 @@ def register_template(made: TaskTemplate) -> None:
 
 def find_template(name: str) -> TaskTemplate:
     """The template of a name; TuningError names close ones."""
+    if name not in TASK_TABLE and name.endswith(".cpu"):
+        find("armillary.autotvm.task.network")  # registers those of networks
     if name not in TASK_TABLE:
         near = similar(name, list(TASK_TABLE), 1, 0.6)
         hint = f"did you mean {near[0]!r}?" if near else "define it with @autotvm.template(name)"

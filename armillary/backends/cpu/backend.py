@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from armillary.backends.base import Backend, GraphPasses
 from armillary.base.lazy import late
 from armillary.relay.transform.alter_op_layout import alter_op_layout
+from armillary.relay.transform.apply_records import apply_records
 from armillary.relay.transform.fourier_conv2d import fourier_conv2d
 from armillary.relay.transform.frames_conv2d import frames_conv2d
 from armillary.relay.transform.fuse_depthwise import fuse_depthwise
@@ -53,7 +54,8 @@ def _layouts(target: Target) -> Sequence[Pass]:
         merge_groups.bind(target=target),
         pad_units.bind(target=target),
         alter_op_layout.bind(target=target),
-        # Each convolution has its algorithm.
+        # Calls carry the choices of tuning records; each convolution has its algorithm.
+        apply_records.bind(target=target),
         fourier_conv2d.bind(target=target),
         winograd_conv2d.bind(target=target),
     ]

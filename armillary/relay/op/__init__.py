@@ -219,6 +219,11 @@ def _freeze(value: Any) -> Any:
     return value
 
 
+def get(op_name: str) -> Op:
+    """The operator of a name, as scripts ask for it: `relay.op.get("nn.conv2d")`."""
+    return get_op(op_name)
+
+
 def get_op(name: str) -> Op:
     """The operator of that name."""
     if name not in OPS:

@@ -23,6 +23,7 @@ from armillary.relay.transform._rules import on_functions, tensor
 from armillary.relay.transform.winograd_conv2d import is_constant, is_whole
 from armillary.relay.walk import not_primitive, post_order, rewrite
 from armillary.target import Target
+from armillary.target.choice import stored_choice
 from armillary.target.cost import far_weights
 from armillary.target.cost_fourier import KERNELS, FourierLayer, direct_estimate, estimate
 from armillary.target.cpu import CpuModel, cpu_model
@@ -44,7 +45,7 @@ def fourier_conv2d(module: IRModule, *, target: Any = None) -> IRModule:  # Any:
         network = sum(e.nbytes for e in post_order(function, not_primitive) if isinstance(e, Constant))
 
         def rule(expr: Expr) -> Expr | None:
-            layer = _eligible(expr)
+            layer = _eligible(expr) if stored_choice(expr).winograd < 0 else None
             if layer is None or not (use == 1 or is_faster(layer, cpu, network)):
                 return None
             return _replaced(expr)

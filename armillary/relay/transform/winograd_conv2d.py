@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.ops.nn_conv_winograd import layer_of
 from armillary.relay.expr import Call, Constant, Expr, Function
@@ -26,6 +27,7 @@ from armillary.relay.op import get_op, is_call
 from armillary.relay.transform._rules import on_functions, tensor
 from armillary.relay.walk import not_primitive, post_order, rewrite
 from armillary.target import Target
+from armillary.target.choice import Choice, stored_choice
 from armillary.target.cost_winograd import FORCED_WINOGRAD, Layer, ranked_plans
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import PassContext, define_pass, register_config_option
@@ -45,7 +47,11 @@ def winograd_conv2d(module: IRModule, *, target: Any = None) -> IRModule:  # Any
         network = sum(e.nbytes for e in post_order(function, not_primitive) if isinstance(e, Constant))
 
         def rule(expr: Expr) -> Expr | None:
-            layer = _eligible(expr)
+            layer = eligible(expr)
+            stored = stored_choice(expr)
+            if stored.winograd >= 0:
+                _check(stored, layer, limit)
+                return _replaced(expr, stored.winograd) if stored.winograd else None
             tile = 0 if layer is None else forced if forced >= 0 else best_tile(layer, cpu, limit, network)
             return _replaced(expr, tile) if tile else None
 
@@ -59,7 +65,16 @@ def best_tile(layer: Layer, cpu: CpuModel, limit: int, network: int = 0) -> int:
     return ranked_plans(layer, cpu, limit, network)[0][0].tile
 
 
-def _eligible(expr: Expr) -> Layer | None:
+def _check(stored: Choice, layer: Layer | None, limit: int) -> None:
+    told = "it is none that Winograd's algorithm can compute" if layer is None else ""
+    if stored.winograd > limit:
+        told = f"{MAX_TILE.name} is {limit}"
+    if stored.winograd and told:
+        raise ConfigError(f"the stored choice {str(stored)!r} does not fit a convolution: {told}", hint="tune again")
+
+
+def eligible(expr: Expr) -> Layer | None:
+    """The sizes of a convolution that Winograd's algorithm can compute; None for others."""
     if not is_call(expr, "nn.contrib_conv2d_NCHWc"):
         return None
     call: Any = expr  # Any: a Call, as just tested
@@ -99,6 +114,6 @@ def _replaced(expr: Any, tile: int) -> Call:
     data, weight = expr.args
     transformed = get_op("nn.contrib_conv2d_winograd_weight_transform")(weight, tile_size=tile)
     op = get_op("nn.contrib_conv2d_winograd_NCHWc")
-    kept = {name: getattr(expr.attrs, name) for name in ("padding", "channels", "dilation", "groups")}
+    kept = {name: getattr(expr.attrs, name) for name in ("padding", "channels", "dilation", "groups", "choice")}
     attrs = op.make_attrs(named={"tile_size": tile, **kept})
     return Call(op, (data, transformed), attrs, expr.span)

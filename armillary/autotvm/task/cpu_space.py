@@ -1,0 +1,72 @@
+"""What a contraction's kernel on a CPU can choose from, and what the model of costs expects of each choice.
+
+In: the kernel of a contraction, as a build lowers it. Out: the points of its space - algorithm, strip, register tile -
+with estimated cycles. Invariant: every point compiles; the algorithms, tiles and estimates are those of the schedules
+themselves (`schedules/cpu`, `target/cost*.py`), so a point is what the compiler could have taken by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from armillary.autotvm.errors import TuningError
+from armillary.base.record import record
+from armillary.relay.transform.winograd_conv2d import MAX_TILE
+from armillary.schedules.cpu import conv2d_blocked, conv2d_depthwise, dense
+from armillary.schedules.registry import Workload, choose
+from armillary.target import cost, cost_depthwise, cost_winograd
+from armillary.target.cost import Estimate, Tile, far_weights
+from armillary.target.cost_winograd import Layer
+from armillary.target.cpu import CpuModel, cpu_model
+from armillary.transform import PassContext
+
+
+@record
+class Point:
+    """A choice and its estimated cycles; `winograd` 0 is the algorithm without transforms."""
+
+    winograd: int
+    strip: int
+    tile: Tile
+    cycles: float
+
+    def knobs(self) -> dict[str, int]:
+        """By the names of the space's knobs."""
+        tile = {"rows": self.tile.rows, "vectors": self.tile.vectors, "lines": self.tile.tall}
+        return {"winograd": self.winograd, "strip": self.strip, **tile}
+
+
+NestRule = Callable[[Workload, CpuModel], Any]  # Any: a Nest or a DepthwiseNest
+TilesRule = Callable[[Any, CpuModel], list[Tile]]
+EstimateRule = Callable[[Any, Tile, CpuModel], Estimate]
+_PRODUCT = (dense.nest_of, cost.tiles, cost.tile_estimate)
+_RULES: dict[str, tuple[NestRule, TilesRule, EstimateRule]] = {
+    "direct_blocked": (conv2d_blocked.nest_of, cost.tiles, cost.tile_estimate),
+    "depthwise_blocked": (
+        conv2d_depthwise.depthwise_nest, cost_depthwise.depthwise_tiles, cost_depthwise.depthwise_estimate
+    ),
+    **dict.fromkeys(("packed_tile", "packing_dense", "packing_batch_matmul"), _PRODUCT),
+}  # fmt: skip
+
+
+def direct_points(workload: Workload) -> tuple[int, list[Point]]:
+    """The outputs of a row, and the register tiles of the kernel that computes a workload without transforms."""
+    implementation, _ = choose(workload)
+    rules = _RULES.get(implementation.name)
+    if rules is None:
+        raise TuningError(f"{workload.op.name} is computed by {implementation.name!r}, which has nothing to tune")
+    cpu = cpu_model(workload.target)
+    nest_of, tiles_of, estimate_of = rules
+    nest = nest_of(workload, cpu)
+    found = dict.fromkeys(tiles_of(nest, cpu))
+    return nest.width, [Point(0, 0, tile, estimate_of(nest, tile, cpu).cycles) for tile in found]
+
+
+def winograd_points(layer: Layer, cpu: CpuModel) -> Iterator[Point]:
+    """Every size, form and register tile of Winograd's algorithm that the pass context allows."""
+    for size in (t for t in cost_winograd.TILES if t <= PassContext.current().get(MAX_TILE)):
+        for plan in cost_winograd.plans(layer, size):
+            nest = cost_winograd.product_nest(layer, plan, cpu, far_weights(cpu))
+            for tile in dict.fromkeys(cost.tiles(nest, cpu)):
+                yield Point(size, plan.strip, tile, cost_winograd.estimate(layer, plan, cpu, tile=tile).cycles)

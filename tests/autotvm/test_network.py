@@ -1,0 +1,171 @@
+"""Contractions of networks become tasks; records change the algorithm and the tile of the kernels that a build makes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from armillary import autotvm, relay
+from armillary.autotvm import record
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.measure.measure import MeasureInput, MeasureResult, create_measure_batch
+from armillary.contrib import graph_executor
+from armillary.driver.build import optimized
+from armillary.errors import ConfigError
+from armillary.ir import IRModule
+from armillary.runtime.device import cpu
+from armillary.target import Target
+from armillary.target.choice import Choice
+from armillary.transform import PassContext
+
+TARGET = "llvm"
+RNG = np.random.default_rng(3)
+PARAMS = {
+    "w1": RNG.normal(size=(32, 16, 3, 3)).astype("float32") / 12,
+    "w2": RNG.normal(size=(32, 1, 3, 3)).astype("float32") / 3,
+    "w3": RNG.normal(size=(64, 32, 1, 1)).astype("float32") / 6,
+    "w4": RNG.normal(size=(10, 64)).astype("float32") / 8,
+}
+
+
+def network() -> IRModule:
+    x = relay.var("x", shape=(1, 16, 14, 14))
+    w = {name: relay.var(name, shape=a.shape) for name, a in PARAMS.items()}
+    y = relay.nn.relu(relay.nn.conv2d(x, w["w1"], padding=(1, 1), kernel_size=(3, 3), channels=32))
+    y = relay.nn.conv2d(y, w["w2"], padding=(1, 1), groups=32, kernel_size=(3, 3), channels=32)
+    y = relay.nn.max_pool2d(relay.nn.relu(y), pool_size=(2, 2), strides=(2, 2))
+    y = relay.nn.relu(relay.nn.conv2d(y, w["w3"], kernel_size=(1, 1), channels=64))
+    y = relay.nn.dense(relay.nn.batch_flatten(relay.nn.global_avg_pool2d(y)), w["w4"])
+    return IRModule.from_expr(relay.Function([x, *w.values()], y))
+
+
+def tasks(*ops: str) -> dict[str, autotvm.Task]:
+    chosen = tuple(relay.op.get(name) for name in ops) or None
+    found = autotvm.task.extract_from_program(network()["main"], target=TARGET, params=PARAMS, ops=chosen)
+    assert len({t.workload for t in found}) == len(found)
+    return {f"{t.name}{t.args[1][1][2:4]}": t for t in found}
+
+
+def run(library: Any) -> Any:
+    module = graph_executor.GraphModule(library["default"](cpu()))
+    module.set_input("x", np.random.default_rng(1).random((1, 16, 14, 14), dtype="float32"))
+    module.run()
+    return module.get_output(0).numpy()
+
+
+def chosen(context: Any) -> list[str]:
+    with context, PassContext(opt_level=3):
+        return re.findall(r'choice="([^"]*)"', str(optimized(network(), Target(TARGET), PARAMS)))
+
+
+def best(task: autotvm.Task, **knobs: int) -> record.Pair:
+    """A record of the first configuration with these values."""
+    space = task.config_space
+    configs = (space.get(int(i)) for i in space.valid_indices())
+    config = next(c for c in configs if all(c[name].val == value for name, value in knobs.items()))
+    return MeasureInput(task.target, task, config), MeasureResult((1e-3,), 0, 1.0, 2.0)
+
+
+def test_each_contraction_is_a_task_and_ops_select() -> None:
+    every = tasks()
+    assert len([n for n in every if n.startswith("conv2d_NCHWc.cpu")]) == 2
+    assert any(n.startswith("depthwise_conv2d_NCHWc.cpu") for n in every)
+    assert set(tasks("nn.conv2d")) == {n for n in every if "conv2d" in n}
+    three = every["conv2d_NCHWc.cpu(3, 3)"]
+    assert three.flop == 2 * 14 * 14 * 32 * 16 * 9 and three.config_space["winograd"] is not None
+    assert {c.val for c in three.config_space.space_map["winograd"]} == {0, 2, 4}
+    with pytest.raises(TuningError, match=r"nn\.relu is not tuned"):
+        tasks("nn.relu")
+
+
+def test_the_models_first_choice_is_what_a_build_takes() -> None:
+    task = tasks()["conv2d_NCHWc.cpu(1, 1)"]
+    first = task.config_space.get(task.template.ranking(task)[0])
+    with autotvm.ApplyHistoryBest([(MeasureInput(task.target, task, first), MeasureResult((1.0,), 0, 1.0, 1.0))]):
+        with PassContext(opt_level=3):
+            with_record = relay.build(network(), target=TARGET, params=PARAMS)
+    with PassContext(opt_level=3):
+        plain = relay.build(network(), target=TARGET, params=PARAMS)
+    text = f"tile {first['rows'].val}x{first['vectors'].val}"
+    assert any(text.removeprefix("tile ") in n for n in re.findall(r'\\"tile\\": \\"([^\\]*)', plain.graph_json))
+    np.testing.assert_array_equal(run(with_record), run(plain))
+
+
+def test_records_overrule_algorithm_and_tile_and_the_answer_stays() -> None:
+    every = tasks()
+    direct = best(every["conv2d_NCHWc.cpu(3, 3)"], winograd=0, rows=3, vectors=1)
+    winograd = best(every["conv2d_NCHWc.cpu(3, 3)"], winograd=4, rows=2, vectors=2)
+    depthwise = best(every["depthwise_conv2d_NCHWc.cpu(3, 3)"], rows=5)
+    assert "winograd=0 width=14 tile=3x1" in chosen(autotvm.ApplyHistoryBest([direct]))
+    assert any(t.startswith("winograd=4") and "tile=2x2" in t for t in chosen(autotvm.ApplyHistoryBest([winograd])))
+    with PassContext(opt_level=3):
+        wanted = run(relay.build(network(), target=TARGET, params=PARAMS))
+    kernels = []
+    for records in ([direct, depthwise], [winograd, depthwise]):
+        with autotvm.ApplyHistoryBest(records), PassContext(opt_level=3):
+            library = relay.build(network(), target=TARGET, params=PARAMS)
+        np.testing.assert_allclose(run(library), wanted, rtol=1e-3, atol=1e-4)
+        kernels.append(library.graph_json)
+    algorithm = '\\"algorithm\\": \\"Winograd F(4,3)'
+    assert algorithm in kernels[1] and algorithm not in kernels[0]
+    assert '\\"tile\\": \\"3x1\\"' in kernels[0] and '\\"tile\\": \\"5x' in kernels[0]
+
+
+def test_without_records_nothing_changes() -> None:
+    assert chosen(autotvm.ApplyHistoryBest([])) == []
+
+
+def test_a_choice_that_does_not_fit_is_an_error_that_says_why() -> None:
+    task = tasks()["conv2d_NCHWc.cpu(3, 3)"]
+    for choice, told in (
+        (Choice(winograd=0, tile="29x8", width=14), "a 29x8 tile does not fit a row of 14 outputs"),
+        (Choice(winograd=4, strip=5, tile="2x2", width=0), "strips of 5 tiles does not fit"),
+        (Choice(winograd=6, strip=0, tile="2x2", width=0), r"relay\.WinogradConv2D\.max_tile is 4"),
+    ):
+        module = task.template.module(task.args, choice)  # type: ignore[attr-defined]
+        with PassContext(opt_level=3), pytest.raises(ConfigError, match=told):
+            relay.build(module, target=TARGET)
+
+
+def test_a_record_with_other_knobs_is_an_error() -> None:
+    given, result = best(tasks()["conv2d_NCHWc.cpu(1, 1)"])
+    del given.config.entity_map["rows"]
+    with pytest.raises(ConfigError, match="has other knobs than"):
+        chosen(autotvm.ApplyHistoryBest([(given, result)]))
+
+
+@pytest.mark.parametrize("name", ["conv2d_NCHWc.cpu(3, 3)", "depthwise_conv2d_NCHWc.cpu(3, 3)"])
+def test_trials_of_networks_are_checked_and_timed(name: str, tmp_path: Path) -> None:
+    task = tasks("nn.conv2d")[name]
+    ranking = task.template.ranking(task)
+    assert sorted(ranking) == list(task.config_space.valid_indices())
+    runner = autotvm.LocalRunner(number=1, repeat=1, cooldown_interval=0)
+    batch = create_measure_batch(task, autotvm.measure_option(autotvm.LocalBuilder(timeout=60), runner))
+    picked = [ranking[0], ranking[-1]]
+    results = batch([MeasureInput(task.target, task, task.config_space.get(i)) for i in picked])
+    assert runner._reference, "the answers are checked"
+    batch.close()
+    assert [r.error for r in results] == ["", ""]
+    assert all(0 < r.mean < 1 for r in results)
+
+
+def test_products_of_matrices_are_tasks() -> None:
+    a, b = relay.var("a", shape=(4, 48, 64)), relay.var("b", shape=(4, 64, 64))
+    module = IRModule.from_expr(relay.Function([a, b], relay.nn.batch_matmul(a, b)))
+    (task,) = autotvm.task.extract_from_program(module["main"], target=TARGET, ops=(relay.op.get("nn.batch_matmul"),))
+    assert task.name == "batch_matmul.cpu" and task.flop == 2 * 4 * 48 * 64 * 64 and len(task.config_space) > 10
+    x, w = relay.var("x", shape=(48, 64)), relay.const(RNG.random((96, 64), dtype="float32"))
+    dense = IRModule.from_expr(relay.Function([x], relay.nn.dense(x, w)))
+    (task,) = autotvm.task.extract_from_program(dense["main"], target=TARGET)
+    assert task.name == "dense_pack.cpu" and task.flop == 2 * 48 * 64 * 96
+
+
+def test_a_choice_and_its_text_turn_into_each_other() -> None:
+    for choice in (Choice(), Choice(0, -1, "3x1", 14), Choice(4, 7, "6x4", 0)):
+        assert Choice.parse(str(choice)) == choice
+    with pytest.raises(ConfigError, match="cannot read 'tall=3'"):
+        Choice.parse("tall=3")
