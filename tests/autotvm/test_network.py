@@ -1,4 +1,4 @@
-"""Contractions of networks become tasks; records change the algorithm and the tile of the kernels that a build makes."""
+"""Contractions of networks become tasks; records change the algorithm and tile of the kernels that a build makes."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def test_each_contraction_is_a_task_and_ops_select() -> None:
 def test_the_models_first_choice_is_what_a_build_takes() -> None:
     task = tasks()["conv2d_NCHWc.cpu(1, 1)"]
     first = task.config_space.get(task.template.ranking(task)[0])
-    with autotvm.ApplyHistoryBest([(MeasureInput(task.target, task, first), MeasureResult((1.0,), 0, 1.0, 1.0))]):
-        with PassContext(opt_level=3):
-            with_record = relay.build(network(), target=TARGET, params=PARAMS)
+    pair = (MeasureInput(task.target, task, first), MeasureResult((1.0,), 0, 1.0, 1.0))
+    with autotvm.ApplyHistoryBest([pair]), PassContext(opt_level=3):
+        with_record = relay.build(network(), target=TARGET, params=PARAMS)
     with PassContext(opt_level=3):
         plain = relay.build(network(), target=TARGET, params=PARAMS)
     text = f"tile {first['rows'].val}x{first['vectors'].val}"
