@@ -25,6 +25,7 @@ from armillary.transform import define_pass
 
 _MOVES = frozenset({"reshape", "squeeze", "expand_dims", "transpose"})
 _BINARY = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum"})
+_LONGEST = 64  # operators from a contraction to what is moved up to it: a pass over a chain takes linear time
 _PLACES = frozenset({"axis", "axes", "shape", "newshape", "layout", "dtype"})
 
 
@@ -77,8 +78,10 @@ def elementwise_data(expr: Call) -> int | None:
 
 
 def _is_epilogue(expr: Expr) -> bool:
-    """Whether a chain of moves and elementwise operators leads up to a contraction."""
-    while isinstance(expr, Call) and isinstance(expr.op, Op):
+    """Whether a chain of moves and elementwise operators, at most _LONGEST, leads up to a contraction."""
+    for _ in range(_LONGEST):
+        if not isinstance(expr, Call) or not isinstance(expr.op, Op):
+            return False
         if expr.op.kind == Kind.CONTRACTION:
             return True
         position = 0 if op_name(expr) in _MOVES else elementwise_data(expr)
