@@ -56,6 +56,10 @@ class UnsupportedError(ArmillaryError):
     """The request is understood, but cannot be done (yet, or on this target)."""
 
 
+class BudgetError(ArmillaryError):
+    """More work or memory than a budget allows (armillary/budgets.py); the hint says how to raise it."""
+
+
 class ParseError(ArmillaryError):
     """A text in one of the printable languages does not parse."""
 

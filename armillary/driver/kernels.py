@@ -13,6 +13,8 @@ import atexit
 import json
 import os
 import struct
+import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -24,6 +26,7 @@ from armillary.base.digest import blake2b
 from armillary.base.lazy import find
 from armillary.base.node import post_order
 from armillary.base.record import record
+from armillary.budgets import COMPILE_SECONDS, KERNEL_SIZE
 from armillary.codegen.llvm.target import machine_text
 from armillary.codegen.workers.cache import Cache, cache_key, default_cache
 from armillary.codegen.workers.pool import CompileTimeoutError, Pool
@@ -84,6 +87,9 @@ def compile_kernels(
     found = {k.name: None if is_watched else _read(store, keys[k.name]) for k in kernels}
     missing = [k for k in kernels if found[k.name] is None]
     done = {name: kernel for name, kernel in found.items() if kernel is not None}
+    for kernel in missing:
+        size = len(kernel.function.params) + sum(1 for _ in post_order(kernel.function.body))
+        KERNEL_SIZE.check(size, f"kernel {kernel.name}", kernel.function.span)
     progress("compile", len(done), len(kernels))
     make = _compile_here if is_custom or is_watched else _compile_in_workers
     for kernel, made in make(missing, keys, target):
@@ -108,7 +114,10 @@ Made = Iterator[tuple[Kernel, CompiledKernel]]
 def _compile_here(kernels: Sequence[Kernel], keys: Mapping[str, str], target: Target) -> Made:
     del keys  # as in _compile_in_workers
     for kernel in kernels:
-        yield kernel, _code().compile_kernel(kernel, target, jobs=0)  # in a worker: LLVM takes 50 MB, kept for good
+        begin = time.monotonic()
+        made = _code().compile_kernel(kernel, target, jobs=0)
+        _warn_if_slow(kernel, time.monotonic() - begin)
+        yield kernel, made  # in a worker: LLVM takes 50 MB, kept for good
 
 
 def _compile_in_workers(kernels: Sequence[Kernel], keys: Mapping[str, str], target: Target) -> Made:
@@ -117,8 +126,10 @@ def _compile_in_workers(kernels: Sequence[Kernel], keys: Mapping[str, str], targ
     ours = [k for k in kernels if _is_ours(k.function)]
     common = {"target": target.to_json(), "context": context_text()}
     requests = [{"name": k.name, "text": k.text, "key": keys[k.name], **common} for k in ours]
-    for number, answer in _WORKERS.ask_all(requests, setting("ARMILLARY_COMPILE_JOBS")):
+    took: dict[int, float] = {}
+    for number, answer in _WORKERS.ask_all(requests, setting("ARMILLARY_COMPILE_JOBS"), took):
         kernel = ours[number]
+        _warn_if_slow(kernel, took.get(number, 0.0))
         if isinstance(answer, InternalError):
             yield from _compile_here([kernel], keys, target)
         elif isinstance(answer, BaseException):
@@ -127,10 +138,21 @@ def _compile_in_workers(kernels: Sequence[Kernel], keys: Mapping[str, str], targ
             yield kernel, CompiledKernel.from_bytes(answer)
 
 
+def _warn_if_slow(kernel: Kernel, seconds: float) -> None:
+    limit = COMPILE_SECONDS.limit
+    if seconds > limit:
+        told = f"kernel {kernel.name} ({_operators(kernel)}) took {seconds:.0f} s to compile"
+        warnings.warn(f"{told}; {COMPILE_SECONDS.key} is {limit}", stacklevel=2)
+
+
+def _operators(kernel: Kernel) -> str:
+    names = (n.op.name for n in post_order(kernel.function.body) if isinstance(n, Call) and isinstance(n.op, Op))
+    return ", ".join(dict.fromkeys(names))
+
+
 def _of_kernel(kernel: Kernel, error: ExecutionError) -> ExecutionError:
     """The error of a worker that took too long or died, with what it was working on."""
-    names = (n.op.name for n in post_order(kernel.function.body) if isinstance(n, Call) and isinstance(n.op, Op))
-    what = f"kernel {kernel.name} ({', '.join(dict.fromkeys(names))}):\n{kernel.text.strip()[:_SHOWN]}"
+    what = f"kernel {kernel.name} ({_operators(kernel)}):\n{kernel.text.strip()[:_SHOWN]}"
     more = "; opt_level=0 makes simpler code; please report this text" if isinstance(error, CompileTimeoutError) else ""
     return ExecutionError(f"{error.message}, while it compiled {what}", hint=error.hint + more)
 

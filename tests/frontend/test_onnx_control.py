@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from armillary.backend import prepare
-from armillary.errors import ModelError, UnsupportedError
+from armillary.budgets import ITERATIONS
+from armillary.errors import BudgetError, ModelError, UnsupportedError
 from armillary.frontend import from_onnx
-from armillary.frontend.onnx.control import MAX_ITERATIONS
 from armillary.relay.evaluate import evaluate
 
 node, value, F, I64 = helper.make_node, helper.make_tensor_value_info, TensorProto.FLOAT, TensorProto.INT64
@@ -85,8 +85,8 @@ def growing(steps: int) -> Any:
 
 def test_a_loop_that_cannot_run_is_unrolled_within_the_bound() -> None:
     assert len(run(growing(9), np.ones(1, np.float32))) == 10
-    with pytest.raises(UnsupportedError, match="carried value 0 changes its type"):
-        from_onnx(growing(MAX_ITERATIONS + 1))
+    with pytest.raises(BudgetError, match="carried value 0 changes its type"):
+        from_onnx(growing(ITERATIONS.default + 1))
 
 
 def test_loop_whose_rows_have_no_bound_is_refused_and_the_backend_fixes_its_input() -> None:

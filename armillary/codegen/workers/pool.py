@@ -204,11 +204,12 @@ class Pool:
         self.lock = threading.Lock()
 
     def ask_all(
-        self, requests: Sequence[Mapping[str, Any]], jobs: int  # Any: JSON
+        self, requests: Sequence[Mapping[str, Any]], jobs: int, took: dict[int, float] | None = None  # Any: JSON
     ) -> Iterator[tuple[int, bytes | BaseException]]:
         """(its number, the answer or what went wrong) for each request, as they come, by up to `jobs` workers.
 
-        Requests are sent in their order. Once nobody wants more answers, the others are not, and workers are ended.
+        `took` gets the seconds of each. Requests are sent in their order. Once nobody wants more answers, the others
+        are not, and workers are ended.
         """
         crew = _Crew()
         todo: SimpleQueue[int] = SimpleQueue()
@@ -218,8 +219,12 @@ class Pool:
 
         def serve() -> None:
             for index in _taken(todo):
+                begin = time.monotonic()
                 try:
-                    done.put((index, self._ask(requests[index], crew)))
+                    answer = self._ask(requests[index], crew)
+                    if took is not None:
+                        took[index] = time.monotonic() - begin
+                    done.put((index, answer))
                 except BaseException as error:  # whoever waits for the answer raises it
                     done.put((index, error))
 

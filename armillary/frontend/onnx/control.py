@@ -3,8 +3,8 @@
 In: a node, a function that imports a sub-graph with given inputs, and the folder of constants. Out: expressions, one
 per output. An If on a known condition is the branch taken. A loop is unrolled where it is short, where all it reads is
 known, or where its body cannot run as it is (a state that grows, a position that must be a constant); SequenceMap
-always. Invariant: at most MAX_ITERATIONS are unrolled, and what neither unrolls nor runs is refused with the reason why
-it cannot run. Sequences: frontend/onnx/rules/sequence.py.
+always. Invariant: no more are unrolled than the budget allows, and what neither unrolls nor runs is refused with the
+reason why it cannot run. Sequences: frontend/onnx/rules/sequence.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.errors import ModelError, UnsupportedError
+from armillary.errors import BudgetError, ModelError, UnsupportedError
 from armillary.frontend.onnx.fold import NeedsValue
 from armillary.frontend.onnx.load import outer_names
 from armillary.frontend.onnx.loops import (
@@ -40,7 +40,7 @@ from armillary.relay.types import TensorType, TupleType
 if TYPE_CHECKING:
     from onnx import GraphProto
 
-MAX_ITERATIONS = 256
+_NO_LOOP = "it cannot run as a loop"
 SHORT = 8  # iterations: as many are unrolled though they could run, docs/notes/011-control-flow-and-variants.md
 
 
@@ -82,17 +82,16 @@ def _first_that_works(
         walk.calls[:] = calls
         try:
             return second()
+        except BudgetError as beyond:  # why it is unrolled at all says more than that it is long
+            if tell_first and _NO_LOOP not in beyond.message:
+                beyond.message += f"; {_NO_LOOP}: {error.message}"
+            raise
         except UnsupportedError as other:
             needed = walk.folder.variables([e for e in control if not walk.folder.is_known(e)])
             for failed in (error, other):
                 needed |= failed.inputs if isinstance(failed, NeedsValue) else frozenset()
             told = error if tell_first else other
             raise (NeedsValue(told, needed) if needed else told) from None
-
-
-def _refuse_more(view: OnnxNode, count: int) -> None:
-    if count > MAX_ITERATIONS:
-        raise UnsupportedError(f"{view.op_type}: more than {MAX_ITERATIONS} iterations would be unrolled")
 
 
 def unrolled_loop(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
@@ -106,7 +105,7 @@ def unrolled_loop(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values
     collected: list[Values] = []
     count = 0
     while going and (limit is None or count < limit):
-        _refuse_more(view, count + 1)
+        walk.unroll(view)
         results = _iteration(view, graph, body, count, carried)
         for value in results:
             refuse_bounded(walk, value, view.op_type)
@@ -137,7 +136,7 @@ def _empty(view: OnnxNode, value: Expr) -> Expr:
 
 def unrolled_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Any, opsets: Any) -> Values:
     """Slices of the scanned inputs go in, states go around, results are stacked."""
-    _refuse_more(view, parts.length)
+    walk.unroll(view, parts.length)
     body = walk.body(graph_of(view, "body"), scope, opsets)
     states = parts.states
     collected: list[Values] = []
@@ -238,7 +237,7 @@ def mapped_sequence(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Valu
     """SequenceMap: the body for each element; further inputs are sequences of that length, or the same each time."""
     graph = graph_of(view, "body")
     body, length = walk.body(graph, scope, opsets), len(sequence_fields(view))
-    _refuse_more(view, length)
+    walk.unroll(view, length)
     columns: list[Values] = []
     for index, value in enumerate(view.present):
         many = isinstance(value.checked_type, TupleType)

@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 
 from armillary.base.node import map_children, post_order, replace
+from armillary.budgets import FOLDED_BYTES, GROWTH
 from armillary.errors import InternalError, Span, UnsupportedError
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from armillary.relay.op import Array, Kind, Op
+from armillary.relay.sizes import check_call
 from armillary.relay.types import TensorType, Type, tensor_fields
 from armillary.relay.walk import children
 
 _SMALL_RESULT = 1 << 16  # elements
 _SMALL_INPUT = 1 << 20
-_LARGEST = 1 << 28
 _SMALL_CONTRACTION = 1 << 12  # references of convolutions are plain loops
 
 
@@ -36,6 +37,7 @@ class Folder:
         self._closed: dict[int, Expr] = {}  # held for the same reason
         self._quantised: set[int] = set()  # by id: closed expressions that come from integers by qnn.dequantize
         self._values: dict[int, Any] = {}  # by id of a closed expression: an array or a tuple of arrays
+        self.given = self._computed = 0  # bytes of the model's constants, and of those computed from them
 
     def settle(self, root: Expr, span: Span) -> Expr:
         """`root` with spans, and with what is small and constant evaluated."""
@@ -124,10 +126,15 @@ class Folder:
         return frozenset(names - {"number", "going"})
 
     def _refuse_huge(self, expr: Expr) -> None:
-        """A model of a few bytes can describe a constant that fills the memory."""
+        """A model of a few bytes can describe constants that fill the memory."""
         for item in post_order(expr, lambda n: id(n) not in self._values):
-            if isinstance(item, Call) and _elements(item.checked_type) > _LARGEST:
-                raise UnsupportedError(f"a constant of type {item.checked_type} is too large", span=item.span)
+            if isinstance(item, Call) and id(item) not in self._values:
+                check_call(item)
+
+    def _count(self, call: Call) -> None:
+        """What a call gives is computed next."""
+        self._computed += sum(t.nbytes for t in tensor_fields(call.checked_type))
+        FOLDED_BYTES.check(self._computed, f"folding {call.op.name}", call.span, GROWTH * self.given)
 
     def _evaluated(self, expr: Expr) -> Any:
         match expr:
@@ -138,6 +145,7 @@ class Folder:
             case TupleGetItem(tuple_value=inner, index=index):
                 return self._values[id(inner)][index]
             case Call(op=Op() as op, args=args, attrs=attrs):
+                self._count(expr)
                 with np.errstate(all="ignore"):
                     result = op.evaluate(attrs, [self._values[id(arg)] for arg in args])
                 return _as_typed(result, expr.checked_type)

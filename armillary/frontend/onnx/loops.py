@@ -51,6 +51,9 @@ class Walk(Protocol):
     def ask(self, value: Expr) -> Any:  # Any: an array, a tuple of them, or None
         """The value of an expression where it is known; an error that follows names the inputs it depends on."""
 
+    def unroll(self, view: OnnxNode, count: int = 1) -> None:
+        """Count iterations that are unrolled."""
+
     def span(self, view: OnnxNode) -> Span:
         """Where the node is."""
 

@@ -25,6 +25,7 @@ from armillary.base.files import write_atomic
 from armillary.base.lazy import late
 from armillary.base.node import post_order
 from armillary.base.stored import FilePart
+from armillary.budgets import EXPANDED_NODES, ITERATIONS, REPEATS
 from armillary.errors import ArmillaryError, ConfigError, ModelError, Span, UnsupportedError
 from armillary.frontend.onnx.attributes import Attributes, refuse_unread
 from armillary.frontend.onnx.fold import Folder, Known, NeedsValue
@@ -52,8 +53,9 @@ from armillary.frontend.onnx.tensor import (
     tensor_array,
 )
 from armillary.ir import IRModule
-from armillary.relay.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
+from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import NOTHING, OnnxNode, onnx_rule
+from armillary.relay.sizes import check_call
 from armillary.relay.types import AnyDim, TensorType, TupleType
 
 if TYPE_CHECKING:
@@ -135,6 +137,19 @@ def _export_renamed(proto: ModelProto, path: Path) -> None:
     write_atomic(path, renamed.SerializeToString())
 
 
+def _count_nodes(proto: ModelProto) -> int:
+    """Nodes of the file, of functions and sub-graphs too."""
+    pending: list[Any] = [proto.graph, *proto.functions]  # Any: graphs and functions
+    count = 0
+    while pending:
+        nodes = pending.pop().node
+        count += len(nodes)
+        for node in nodes:
+            for attribute in node.attribute:
+                pending += [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
+    return count
+
+
 class _Walk:
     """One import: the folder of constants, the model's functions, the parameters met."""
 
@@ -146,6 +161,9 @@ class _Walk:
         self.bounded: dict[int, tuple[int, Expr]] = {}  # by id: the axis whose size is a value, and that value
         self.calls: list[str] = []  # functions being expanded, outermost first
         self.asked = Known(self.folder, ())  # of the node being imported
+        self._checked: dict[tuple[Any, ...], bool] = {}  # functions, and whether all inside them can be imported
+        self._expanded = self._unrolled = 0
+        self._nodes = _count_nodes(model.proto)
 
     def run(self) -> tuple[IRModule, dict[str, Array]]:
         graph, source = self.model.proto.graph, self.model.source
@@ -223,7 +241,10 @@ class _Walk:
             if node.op_type in inside or len(inside) > _MAX_CALL_DEPTH:
                 return True  # recursion: reported where it is expanded
             versions = {**opsets, **opset_versions(local.opset_import, self.model.source)}
-            return all(self._is_importable(n, versions, (*inside, node.op_type)) for n in local.node)
+            key = (domain, node.op_type, node.overload, *sorted(versions.items()))
+            if key not in self._checked:  # a function may be called by many, and they by many
+                self._checked[key] = all(self._is_importable(n, versions, (*inside, node.op_type)) for n in local.node)
+            return self._checked[key]
         body = schema_function(node, domain, version, None)
         if body is None:
             return False
@@ -257,6 +278,7 @@ class _Walk:
         return array if aside is None else aside.put(array)
 
     def _add_weight(self, name: str, array: Array | Deferred, scope: Scope, span: Span, top: bool) -> None:
+        self.folder.given += array.nbytes
         if not name:
             raise ModelError("an initialiser has no name", span=span)
         if self.freeze or not top or _is_index(array):
@@ -282,6 +304,8 @@ class _Walk:
                         axis, size = self.bounded[id(value)]
                         self.bounded[id(scope[name])] = axis, self.folder.settle(size, span)
                     scope[name].checked_type  # noqa: B018  (an ill-typed node is reported here, with its name)
+                    if isinstance(call := scope[name], Call):
+                        check_call(call)
         except ArmillaryError as error:
             error.span = error.span or span
             needed = self.asked.needed_inputs()
@@ -365,6 +389,7 @@ class _Walk:
         graph = onnx.GraphProto(name=body.name, node=[_without(bind_attributes(n, values), absent) for n in body.node])
         formals = [formal if actual else "" for formal, actual in zip(body.output, node.output, strict=False)]
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in formals if name)
+        self._expand_more(len(graph.node), f"function {body.name!r}", node)
         self.calls.append(body.name)
         for inner in ordered_nodes(graph, scope, self.model.source):
             inner.name = f"{node.name or node.op_type}/{inner.name or inner.op_type}"
@@ -405,6 +430,7 @@ class _Walk:
         self.refuse_unknown(nodes)
 
         def call(inputs: Sequence[Expr]) -> list[Expr]:
+            self._expand_more(len(nodes), f"graph {graph.name!r}")
             inner = {**scope, **weights}
             for formal, value in zip(graph.input, inputs, strict=False):
                 inner[formal.name] = self.folder.settle(value, Span(self.model.source, formal.name))
@@ -413,6 +439,17 @@ class _Walk:
             return [inner[value.name] for value in graph.output]
 
         return call
+
+    def _expand_more(self, count: int, what: str, node: NodeProto | None = None) -> None:
+        """Count the nodes of a function or sub-graph that is imported once more."""
+        self._expanded += count
+        span = node_span(self.model.source, node) if node is not None else Span(self.model.source)
+        EXPANDED_NODES.check(self._expanded, what, span, free=REPEATS * self._nodes)
+
+    def unroll(self, view: OnnxNode, count: int = 1) -> None:
+        """Count iterations that are unrolled."""
+        self._unrolled += count
+        ITERATIONS.check(self._unrolled, view.op_type, self.span(view))
 
     def span(self, view: OnnxNode) -> Span:
         """Where a node is."""

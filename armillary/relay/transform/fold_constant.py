@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from armillary.base.aligned import Array, Deferred, aligned, give_back_memory, in_rows
+from armillary.budgets import FOLDED_BYTES, GROWTH
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
@@ -55,13 +56,14 @@ def _fold_function(function: Function, fold_qnn: bool, max_bytes: int) -> Expr:
 
 def _fold(root: Expr, fold_qnn: bool, max_bytes: int) -> Expr:
     memo: dict[int, Expr] = {}
+    spent = _Spent(root)
     lets = {id(e.var): e.value for e in post_order(root, not_primitive) if isinstance(e, Let)}
 
     def rule(expr: Expr) -> Expr | None:
         match expr:
             case Call(Op() as op):
                 skip = op.stateful or op.expands or (op.name.startswith("qnn.") and not fold_qnn)
-                return None if skip else _fold_call(expr, max_bytes)
+                return None if skip else _fold_call(expr, max_bytes, spent)
             case Var() if id(expr) in lets:
                 value = memo.get(id(lets[id(expr)]))
                 return value if isinstance(value, Constant) else None
@@ -75,6 +77,26 @@ def _fold(root: Expr, fold_qnn: bool, max_bytes: int) -> Expr:
     return folded if is_done else rewrite(folded, settled, not_primitive)
 
 
+class _Spent:
+    """Bytes of constants that were computed, against those that were given."""
+
+    def __init__(self, root: Expr) -> None:
+        self._root, self._given, self._made = root, -1, 0
+
+    def add(self, call: Call, size: int) -> None:
+        """`size` more are made next."""
+        self._made += size
+        if self._made > FOLDED_BYTES.limit:
+            if self._given < 0:
+                found = [e for e in post_order(self._root, not_primitive) if isinstance(e, Constant)]
+                self._given = sum(t.nbytes for e in found for t in tensor_fields(e.checked_type))
+            FOLDED_BYTES.check(self._made, f"folding {_name(call)}", call.span, GROWTH * self._given)
+
+
+def _name(call: Call) -> str:
+    return call.op.name if isinstance(call.op, Op) else "a call"
+
+
 def _is_waiting(expr: Expr) -> bool:
     return isinstance(expr, Constant) and isinstance(expr.held, Deferred) and expr.held.rows is None
 
@@ -86,7 +108,7 @@ def settled(expr: Expr) -> Expr | None:
     return copy_type(Constant(aligned(expr.data), expr.span), expr)
 
 
-def _fold_call(call: Call, max_bytes: int) -> Expr | None:
+def _fold_call(call: Call, max_bytes: int, spent: _Spent) -> Expr | None:
     if call.op.name in SHAPE_READERS:
         return _fold_shape(call)
     inputs = 0
@@ -100,6 +122,7 @@ def _fold_call(call: Call, max_bytes: int) -> Expr | None:
     size = _result_bytes(call.checked_type)
     if size is None or size > max(max_bytes, _GROWTH * inputs):
         return None
+    spent.add(call, size)
     late = _relaid(call) if call.op.name == "layout_transform" else None
     return as_constant(_without_subnormal(call, evaluate_call(call)), call) if late is None else late
 

@@ -19,6 +19,7 @@ from armillary.relay.expr import Function
 from armillary.relay.transform.beta_reduce import beta_reduce
 from armillary.relay.transform.canonicalize_cast import canonicalize_cast, is_cast
 from armillary.relay.transform.canonicalize_ops import canonicalize_ops
+from armillary.relay.transform.check_sizes import check_sizes
 from armillary.relay.transform.combine_parallel_batch_matmul import combine_parallel_batch_matmul
 from armillary.relay.transform.combine_parallel_conv2d import combine_parallel_conv2d
 from armillary.relay.transform.combine_parallel_dense import combine_parallel_dense
@@ -76,6 +77,8 @@ def _types(target: Target, own: GraphPasses) -> list[Pass]:
         # Only what main reaches; no let but for branches; every expression in one basic block; everything typed.
         remove_unused_functions.bind(),
         infer_type.bind(),
+        # No result and no padding beyond what the budgets allow.
+        check_sizes.bind(),
         beta_reduce.bind(),
         to_graph_normal_form.bind(),
         to_basic_block_normal_form.bind(),

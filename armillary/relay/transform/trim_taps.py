@@ -45,7 +45,8 @@ class _Axis:
     def touches(self, tap: int) -> bool:
         """Whether the tap lies on something for one of its places."""
         start = tap * self.dilation - self.pads[0]
-        return any(0 <= start + place * self.stride < self.reach for place in range(self.moves))
+        place = max(0, -(start // self.stride))  # the first one that is not before the data
+        return place < self.moves and start + place * self.stride < self.reach
 
     def trimmed(self) -> tuple[int, int]:
         """The taps [first, end) that stay: no padding may become negative."""

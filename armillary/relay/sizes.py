@@ -1,0 +1,43 @@
+"""What calls ask for, held against the budgets: sizes of results and of padding.
+
+In: typed calls. Out: nothing, or a BudgetError with the operator, where it is, and the budget. Sizes that
+are not known when compiling are not looked at. Invariant: refused before anything of that size is made or counted
+through. The budgets: armillary/budgets.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from armillary.budgets import PADDED_ELEMENTS, TENSOR_BYTES
+from armillary.relay.expr import Call
+from armillary.relay.op import Op
+from armillary.relay.types import AnyDim, TensorType, Type, tensor_fields
+
+_PADS = ("padding", "pad_width")
+
+
+def check_call(call: Call) -> None:
+    """Refuse a call whose results or padding are beyond the budgets."""
+    if not isinstance(call.op, Op):
+        return
+    for ty in tensor_fields(call.checked_type):
+        TENSOR_BYTES.check(_bytes(ty), f"{call.op.name}: {ty}", call.span)
+    for name in _PADS:
+        widest = max(_numbers(getattr(call.attrs, name, ())), default=0)
+        PADDED_ELEMENTS.check(widest, f"{call.op.name}: {name}", call.span)
+
+
+def _bytes(ty: Type) -> int:
+    if not isinstance(ty, TensorType) or any(isinstance(d, AnyDim) for d in ty.shape):
+        return 0
+    return ty.nbytes
+
+
+def _numbers(value: Any) -> Iterator[int]:  # Any: a number, or numbers in tuples
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, Iterable) and not isinstance(value, str):
+        for item in value:
+            yield from _numbers(item)

@@ -1,0 +1,31 @@
+"""check-sizes: refuse results and padding beyond the budgets, before any pass makes or counts through them.
+
+In: a typed module. Out: the same module, or a BudgetError that names the operator. Invariant: nothing changes. The
+budgets: armillary/budgets.py; what is held against them: armillary/relay/sizes.py.
+
+    def @main(%x: Tensor[(2, 3), float32]) { exp(%x) }
+    ->
+    def @main(%x: Tensor[(2, 3), float32]) { exp(%x) }
+"""
+
+from __future__ import annotations
+
+from armillary.ir import IRModule
+from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.sizes import check_call
+from armillary.relay.transform._rules import on_functions
+from armillary.relay.walk import post_order
+from armillary.transform import define_pass
+
+
+@define_pass("check-sizes", opt_level=0)
+def check_sizes(module: IRModule) -> IRModule:
+    """Hold results and padding against the budgets."""
+
+    def visit(function: Function) -> Expr:
+        for expr in post_order(function):
+            if isinstance(expr, Call):
+                check_call(expr)
+        return function
+
+    return on_functions(module, visit)
