@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from armillary.artifact_json import Reader, dump, parse
+from armillary.artifact_launches import LaunchRow, read_launch
 from armillary.base.aligned import Deferred
 from armillary.base.dtype import DType, dtype_of
 from armillary.base.record import record
@@ -73,7 +74,7 @@ class ExternalRow:
 class FunctionRow:
     """How to call one compiled function; `asserts[k - 1]` is the message of return code k.
 
-    An offloaded function has no phases but `external`.
+    An offloaded function has no phases but `external`, one of a device `launches`.
     """
 
     name: str
@@ -84,6 +85,7 @@ class FunctionRow:
     thread_workspace: int = 0
     asserts: tuple[str, ...] = ()
     external: ExternalRow | None = None
+    launches: tuple[LaunchRow, ...] = ()
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -97,17 +99,20 @@ class Descriptor:
     """What a compiled library holds: the target text it was built for and a row per function.
 
     `needs`: features of the processor, as LLVM spells them, without which the code meets unknown instructions.
+    `device_code`: the source of all kernels, by the kind of device they run on.
     """
 
     target: str
     functions: Mapping[str, FunctionRow] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     abi: int = ABI_VERSION
+    device_code: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The text exported as `armillary_descriptor`."""
         rows = {name: _function_to_json(row) for name, row in self.functions.items()}
-        return dump({"abi": self.abi, "target": self.target, "needs": list(self.needs), "functions": rows})
+        more = {"device_code": dict(self.device_code)} if self.device_code else {}
+        return dump({"abi": self.abi, "target": self.target, "needs": list(self.needs), **more, "functions": rows})
 
     @staticmethod
     def from_json(text: str | bytes) -> Descriptor:
@@ -119,12 +124,17 @@ class Descriptor:
         rows = root.get("functions").items()
         functions = {name: _read_function(name, r) for name, r in rows}
         needs = tuple(r.string() for r in root.get("needs").elements()) if root.has("needs") else ()
-        return Descriptor(root.get("target").string(), functions, needs, abi)
+        code = {kind: r.string() for kind, r in root.get("device_code").items()} if root.has("device_code") else {}
+        return Descriptor(root.get("target").string(), functions, needs, abi, code)
 
 
 def _function_to_json(row: FunctionRow) -> dict[str, object]:
     found = row.external
-    more = {"external": {"kind": found.kind, "constants": found.constants, "source": found.source}} if found else {}
+    more: dict[str, object] = {}
+    if found is not None:
+        more = {"external": {"kind": found.kind, "constants": found.constants, "source": found.source}}
+    if row.launches:
+        more = {**more, "launches": [launch.to_json() for launch in row.launches]}
     return {
         "args": [{"name": a.name, "shape": list(a.shape), "dtype": str(a.dtype), "role": a.role} for a in row.args],
         "vars": [{"name": v.name, "dtype": str(v.dtype)} for v in row.vars],
@@ -152,6 +162,7 @@ def _read_function(name: str, reader: Reader) -> FunctionRow:
         thread_workspace=reader.get("thread_workspace").integer(0, MAX_BYTES),
         asserts=tuple(a.string() for a in reader.get("asserts").elements()),
         external=_read_external(reader.get("external")) if reader.has("external") else None,
+        launches=tuple(read_launch(r) for r in reader.get("launches").elements()) if reader.has("launches") else (),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from armillary.artifact import FunctionRow
+from armillary.artifact import Descriptor, FunctionRow
 from armillary.base.record import record
 from armillary.errors import ConfigError
 
@@ -38,6 +38,41 @@ class OffloadedModule:
         if fmt not in ("", self.format):
             raise ConfigError(f"{self.symbol}: the source is {self.format}, not {fmt!r}", hint="get_source() gives it")
         return self.source
+
+
+@record(slots=True)
+class DeviceModule:
+    """The kernels of a device: their source."""
+
+    type_key: str
+    source: str
+
+    @property
+    def imported_modules(self) -> list[OffloadedModule]:
+        """Always empty: these are the leaves of the tree."""
+        return []
+
+    @property
+    def format(self) -> str:
+        """What the source is written in."""
+        return _SOURCE_FORMATS.get(self.type_key, self.type_key)
+
+    def get_source(self, fmt: str = "") -> str:
+        """The source of all kernels; `fmt` may name its format."""
+        if fmt not in ("", self.format):
+            told = f"{self.type_key}: the source is {self.format}, not {fmt!r}"
+            raise ConfigError(told, hint="get_source() gives it")
+        return self.source
+
+
+_SOURCE_FORMATS = {"opencl": "cl"}
+ImportedModule = OffloadedModule | DeviceModule
+
+
+def imported_modules(descriptor: Descriptor) -> list[ImportedModule]:
+    """The modules inside a library: kernels of devices, then what libraries compute."""
+    devices = [DeviceModule(kind, source) for kind, source in descriptor.device_code.items()]
+    return [*devices, *offloaded_modules(descriptor.functions)]
 
 
 def offloaded_modules(functions: Mapping[str, FunctionRow]) -> list[OffloadedModule]:

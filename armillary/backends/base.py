@@ -70,6 +70,8 @@ class Backend:
     build: Build
     passes: GraphPasses = GraphPasses()
     kernel_function: Callable[[Function, Target], Function] = as_it_is  # a kernel, in the form that is lowered
+    device: str = ""  # the kind of device that kernels run on, which are sources then; "": machine code of the host
+    alignment: int = 64  # bytes, of tensors that share an arena
 
 
 _BACKENDS: dict[str, Backend] = {}
@@ -94,7 +96,8 @@ def backend_of(target: Target) -> Backend:
     family = target.kind.family
     if family not in _BACKENDS:
         if not has_backend(target):
-            raise TargetError(f"target {target}: code for {target.kind.name} is not there yet", hint="kinds: llvm, c")
+            hint = "kinds: llvm, c, opencl"
+            raise TargetError(f"target {target}: code for {target.kind.name} is not there yet", hint=hint)
         found: Backend = importlib.import_module(_module(family, ".backend")).BACKEND
         _BACKENDS[family] = found
     return _BACKENDS[family]

@@ -31,6 +31,7 @@ from armillary.relay.expr import Function
 from armillary.relay.printer import astext
 from armillary.relay.transform.pipeline import optimize as run_passes
 from armillary.target import Target, as_target
+from armillary.target.target import host_target
 from armillary.transform import PassContext
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ def assembled(
     compiler: Callable[..., dict[str, CompiledKernel]] = compile_kernels,
 ) -> GraphLibrary:  # fmt: skip
     """The library of a module that the graph passes have made; `compiler` is called as compile_kernels."""
-    plan = plan_graph(*(module[name] for name in entries(module)))
+    backend = backend_of(where)
+    plan = plan_graph(*(module[name] for name in entries(module)), alignment=backend.alignment)
     kernels = list(plan.kernels.values())
     compiled = compiler(kernels, where, progress)
 
@@ -88,7 +90,8 @@ def assembled(
 
     give_back_memory()
     externs = sorted({name for kernel in compiled.values() for name in kernel.externs})
-    objects = [*(kernel.code for kernel in compiled.values()), *compiled_sources(plan.offloaded, where)]
+    own = [] if backend.device else [kernel.code for kernel in compiled.values()]
+    objects = [*own, *compiled_sources(plan.offloaded, host_target(where))]
     descriptor = merge_rows(compiled, where, [made.row for made in plan.offloaded.values()])
     spec = _graph_spec(plan, {name: kernel.notes for name, kernel in compiled.items()})
     return GraphLibrary(where, objects, descriptor, externs, source, spec.to_json(), plan.params, mod_name)

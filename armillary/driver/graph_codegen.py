@@ -80,7 +80,7 @@ class GraphPlan:
     variants: list[VariantRow] = field(default_factory=list)  # empty: there is one
 
 
-def plan_graph(*mains: Function) -> GraphPlan:
+def plan_graph(*mains: Function, alignment: int = ALIGNMENT) -> GraphPlan:
     """Flatten `main` into graph nodes, name its kernels and plan its memory.
 
     Several functions become variants: they share kernels, parameters and the arena, and one of them runs.
@@ -91,7 +91,7 @@ def plan_graph(*mains: Function) -> GraphPlan:
     if len(mains) == 1:
         builder.plan.variants.clear()
     mark_load_time(builder.plan.nodes, builder.plan.params, builder.is_pure)
-    _plan_storage(builder.plan)
+    _plan_storage(builder.plan, alignment)
     return builder.plan
 
 
@@ -330,7 +330,7 @@ def _node_name(call: Call, index: int) -> str:
     return told_name(f"{name or 'node'}#{index}")
 
 
-def _plan_storage(plan: GraphPlan) -> None:
+def _plan_storage(plan: GraphPlan, alignment: int) -> None:
     """One storage per tensor (views share their input's), with arena offsets for those computed on the way."""
     last: dict[int, int] = {}
     loops = enclosing_loops(plan.nodes)
@@ -352,15 +352,15 @@ def _plan_storage(plan: GraphPlan) -> None:
             external.append(node.func is None or is_load_time(node))  # what is loaded stays from run to run
     for node_index, output in plan.heads:  # outputs own their memory, so that callers can put theirs in its place
         external[plan.nodes[node_index].storage[output]] = True
-    parts = _parts_in_place(plan, external)
+    parts = _parts_in_place(plan, external, alignment)
     inside = [sid for sid in range(len(sizes)) if not external[sid] and sid not in parts]
     for sid, (whole, _) in parts.items():  # the whole lives from its first part on
         first[whole] = min(first[whole], first[sid])
         last[whole] = max(last.get(whole, 0), last.get(sid, 0))
     beside = companies(plan.nodes, NOP, {variant.nodes[0] for variant in plan.variants})
-    result = plan_memory([
-        Lifetime(sizes[s], beside[first[s]][0], beside[max(first[s], last.get(s, first[s]))][1]) for s in inside
-    ])  # fmt: skip
+    room = [-(-size // alignment) * alignment for size in sizes]  # then offsets are multiples of the alignment, too
+    lives = [Lifetime(room[s], beside[first[s]][0], beside[max(first[s], last.get(s, first[s]))][1]) for s in inside]
+    result = plan_memory(lives)
     plan.arena_offsets = [-1] * len(sizes)
     for sid, offset in zip(inside, result.offsets, strict=True):
         plan.arena_offsets[sid] = offset
@@ -369,7 +369,7 @@ def _plan_storage(plan: GraphPlan) -> None:
     plan.arena_bytes = result.total
 
 
-def _parts_in_place(plan: GraphPlan, external: list[bool]) -> dict[int, tuple[int, int]]:
+def _parts_in_place(plan: GraphPlan, external: list[bool], alignment: int) -> dict[int, tuple[int, int]]:
     """Storages that can be written right into a join that reads them: part -> (whole, byte offset).
 
     A storage goes into the first join that reads it, if that is planned in the arena.
@@ -382,7 +382,7 @@ def _parts_in_place(plan: GraphPlan, external: list[bool]) -> dict[int, tuple[in
         offset = 0
         for source, output in node.inputs:
             sid, nbytes = plan.nodes[source].storage[output], plan.nodes[source].types[output].nbytes
-            if not external[sid] and sid not in parts and offset % ALIGNMENT == 0:
+            if not external[sid] and sid not in parts and offset % alignment == 0:
                 parts[sid] = (whole, offset)
             offset += nbytes
     return {sid: _outermost(parts, sid) for sid in parts}

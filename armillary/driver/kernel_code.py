@@ -54,7 +54,8 @@ def compile_kernel(kernel: Kernel, target: Target, jobs: int) -> CompiledKernel:
     """Machine code and notes of a kernel; LLVM runs as `compile_many` says of `jobs`."""
     phased, _ = lower_kernel(kernel, target)
     module = backend_of(target).build([phased], target, jobs=jobs, cache=None)
-    ((code,), (row,)) = module.objects, module.rows.values()
+    (row,) = module.rows.values()
+    (code,) = module.objects or (text.encode() for text in module.sources.values())  # the source, for a device
     needs, notes = module.descriptor.needs, kernel_attrs(kernel.function, target)
     return CompiledKernel(row, code, module.externs, needs, notes)
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.artifact import Descriptor, FunctionRow
+from armillary.backends.base import backend_of
 from armillary.base.config import setting
 from armillary.base.digest import blake2b
 from armillary.base.lazy import find
@@ -28,6 +29,7 @@ from armillary.base.node import post_order
 from armillary.base.record import record
 from armillary.budgets import COMPILE_SECONDS, KERNEL_SIZE
 from armillary.codegen.llvm.target import machine_text
+from armillary.codegen.opencl.program import program
 from armillary.codegen.workers.cache import Cache, cache_key, default_cache
 from armillary.codegen.workers.pool import CompileTimeoutError, Pool
 from armillary.driver.graph_codegen import Kernel
@@ -104,7 +106,8 @@ def compile_kernels(
 
 def kernel_keys(kernels: Sequence[tuple[str, str]], target: Target) -> list[str]:
     """Everything that machine code of these kernels - names and texts - depends on, in the current pass context."""
-    common = (machine_text(target), setting("ARMILLARY_CC"), context_text(), compiler_fingerprint())
+    machine = str(target) if backend_of(target).device else machine_text(target)
+    common = (machine, setting("ARMILLARY_CC"), context_text(), compiler_fingerprint())
     return [cache_key("kernel", name, text, *common) for name, text in kernels]
 
 
@@ -200,8 +203,12 @@ def merge_rows(
     kernels: Mapping[str, CompiledKernel], target: Target, offloaded: Sequence[FunctionRow] = ()
 ) -> Descriptor:
     """The descriptor of all kernels together, and of what libraries compute."""
+    rows = {name: kernel.row for name, kernel in kernels.items()} | {row.name: row for row in offloaded}
+    device = backend_of(target).device
+    if device:
+        source = program(kernel.code.decode() for kernel in kernels.values())
+        return Descriptor(str(target), rows, device_code={device: source})
     needs = dict.fromkeys(needed_features(target))
     for kernel in kernels.values():
         needs.update(dict.fromkeys(kernel.needs))
-    rows = {name: kernel.row for name, kernel in kernels.items()} | {row.name: row for row in offloaded}
     return Descriptor(str(target), rows, tuple(needs))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.artifact import Descriptor, params_size, write_params
-from armillary.artifact_modules import OffloadedModule, offloaded_modules
+from armillary.artifact_modules import ImportedModule, imported_modules
 from armillary.artifact_package import WriteBehind, save_network
 from armillary.base.aligned import Deferred, aligned
 from armillary.base.files import check_writable, replacing, scratch_folder, write_atomic, written_atomically
@@ -29,6 +29,7 @@ from armillary.codegen.object.elf_link import Tail
 from armillary.codegen.toolchain import compile_c, is_cross, link_shared, link_without_compiler
 from armillary.errors import ConfigError, ExecutionError, TargetError
 from armillary.target import Target
+from armillary.target.target import host_target
 
 if TYPE_CHECKING:
     from armillary import runtime
@@ -59,6 +60,7 @@ class FunctionLibrary:
         source: Callable[[str], str] | None = None,
     ) -> None:
         self.target, self.objects, self.descriptor = target, tuple(objects), descriptor
+        self._host = host_target(target)
         self._externs, self._source = tuple(externs), source
 
     @property
@@ -69,7 +71,7 @@ class FunctionLibrary:
     @cached_property
     def module(self) -> Module:
         """The functions loaded into this process; TargetError when they were compiled for another machine."""
-        if is_cross(self.target):
+        if is_cross(self._host):
             raise TargetError(
                 f"code for target {self.target} cannot run in this process",
                 hint="export_library, then run it on the device (armrun) or under an emulator",
@@ -103,9 +105,9 @@ class FunctionLibrary:
         return self.module.time_evaluator(func_name, dev, **options)
 
     @property
-    def imported_modules(self) -> list[OffloadedModule]:
-        """The functions that libraries compute."""
-        return offloaded_modules(self.descriptor.functions)
+    def imported_modules(self) -> list[ImportedModule]:
+        """The kernels of devices, and the functions that libraries compute."""
+        return imported_modules(self.descriptor)
 
     def get_source(self, fmt: str = "") -> str:
         """The text of the functions: "ll" (or "c" for the C target) by default; also "asm", "c", "tir"."""
@@ -144,10 +146,10 @@ class FunctionLibrary:
             if not callable(cc):
                 text = folder / "data.s"  # the compiler that links assembles it too: one process less
                 text.write_text("\n".join(lines) + "\n")
-                link_shared([*self.objects, text], output, self.target, list(options), cc=cc)
+                link_shared([*self.objects, text], output, self._host, list(options), cc=cc)
                 return
             source = "__asm__(" + _quoted("\n".join(lines)) + ");\n"
-            blob = compile_c(source, folder / "data.o", self.target)
+            blob = compile_c(source, folder / "data.o", self._host)
             paths = [_written(folder / f"part{i}.o", code) for i, code in enumerate(self.objects)]
             cc(str(output), [*map(str, paths), str(blob)], list(options))
 
@@ -155,7 +157,7 @@ class FunctionLibrary:
         self, data: Mapping[str, bytes], cc: Compiler, options: Sequence[str], tail: Tail | None = None
     ) -> bytes | None:
         """The library by our own linker; None where the caller names a compiler or its options, or it has to be one."""
-        return None if cc is not None or options else link_without_compiler(self.objects, data, self.target, tail)
+        return None if cc is not None or options else link_without_compiler(self.objects, data, self._host, tail)
 
     def export_library(
         self,

@@ -24,7 +24,7 @@ from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device, cpu, require
 from armillary.runtime.dlpack import Array, tensor_dtype, view
-from armillary.runtime.native_library import CSpan, CTensor, ErrorText, Handle, native
+from armillary.runtime.native_library import CDevice, CSpan, CTensor, ErrorText, Handle, native
 from armillary.runtime.ndarray import DeviceArray, NDArray, from_dlpack
 from armillary.runtime.stored_params import EmbeddedParams, StoredParams
 from armillary.runtime.threads import pool
@@ -194,6 +194,7 @@ class GraphExecutor:
             shape, dtype = self.input_type(index)
             tensor = CTensor()
             self._error.check(native().arm_graph_input_info(self._graph, index, byref(tensor), *self._error.args))
+            tensor.device = CDevice(1, 0)  # what is given lies on the host
             known = self._types[index] = (shape, dtype.numpy, tensor)
         if value.shape != known[0] or value.dtype != known[1] or not value.flags.c_contiguous:
             return None

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from armillary.artifact import Descriptor, FunctionRow
-from armillary.artifact_modules import OffloadedModule, offloaded_modules
+from armillary.artifact_modules import ImportedModule, imported_modules
 from armillary.artifact_package import Package, graph_text, open_folder, open_package, read_member
 from armillary.base.files import scratch_folder
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
@@ -150,9 +150,9 @@ class Module:
         return "library"
 
     @property
-    def imported_modules(self) -> list[OffloadedModule]:
-        """The functions that libraries compute."""
-        return offloaded_modules(self.descriptor.functions)
+    def imported_modules(self) -> list[ImportedModule]:
+        """The kernels of devices, and the functions that libraries compute."""
+        return imported_modules(self.descriptor)
 
     @property
     def lib(self) -> Module:

@@ -34,7 +34,7 @@ class TargetKind:
     name: str
     device_type: int  # DLPack's number
     codegen: str  # module that emits code for it
-    family: str  # which schedules hold: "cpu" or "gpu"
+    family: str  # which schedules hold: "cpu" or "opencl"
     default_keys: tuple[str, ...]
     attributes: Mapping[str, type] = field(default_factory=dict)
     defaults: Mapping[str, Attribute] = field(default_factory=dict)

@@ -179,6 +179,11 @@ def check_attributes(target: Target) -> None:
             )
 
 
+def host_target(target: Target) -> Target:
+    """The CPU that a target's host code runs on: the target itself, its host, or this machine."""
+    return target if target.kind.family == "cpu" else target.host or Target("llvm")
+
+
 def as_target(value: Any) -> Target:  # Any: str, dict, Target
     """`value` itself if it is a Target, else the Target made from it."""
     return value if isinstance(value, Target) else Target(value)

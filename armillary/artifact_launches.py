@@ -1,0 +1,53 @@
+"""What a function of a device does when it is called: launches of kernels, in order.
+
+In: rows of the descriptor. Out: `LaunchRow`s, and their JSON. Invariant: an argument of a kernel is a tensor of the
+function, a part of its workspace or one of its vars, by number; sizes are known when the package is made. The reader in
+C: `runtime/native/arm_device.c`.
+"""
+
+from __future__ import annotations
+
+from armillary.artifact_json import Reader
+from armillary.base.record import record
+
+MAX_SIZE = 1 << 42
+_WIDTHS = {"tensor": 2, "workspace": 3, "var": 2}
+KernelArg = tuple[str, int] | tuple[str, int, int]  # ("tensor", k), ("workspace", offset, bytes) or ("var", k)
+
+
+@record(slots=True)
+class LaunchRow:
+    """A kernel over `groups` work-groups of `items` work-items."""
+
+    kernel: str
+    args: tuple[KernelArg, ...]
+    groups: tuple[int, int, int]
+    items: tuple[int, int, int]
+
+    def to_json(self) -> dict[str, object]:
+        """A row of a function's `launches`."""
+        args = [list(arg) for arg in self.args]
+        return {"kernel": self.kernel, "args": args, "groups": list(self.groups), "items": list(self.items)}
+
+
+def read_launch(reader: Reader) -> LaunchRow:
+    """A row of `launches`, checked."""
+    args = tuple(_read_arg(arg) for arg in reader.get("args").elements())
+    groups, items = (_read_sizes(reader.get(name)) for name in ("groups", "items"))
+    return LaunchRow(reader.get("kernel").identifier(), args, groups, items)
+
+
+def _read_arg(reader: Reader) -> KernelArg:
+    kind, *numbers = reader.elements()
+    name = kind.string()
+    if _WIDTHS.get(name) != len(numbers) + 1:
+        raise reader.error("is no argument of a kernel")
+    values = [number.integer(0, MAX_SIZE) for number in numbers]
+    return (name, values[0]) if len(values) == 1 else (name, values[0], values[1])
+
+
+def _read_sizes(reader: Reader) -> tuple[int, int, int]:
+    sizes = [size.integer(0, MAX_SIZE) for size in reader.elements()]
+    if len(sizes) != 3:
+        raise reader.error("must be three sizes")
+    return sizes[0], sizes[1], sizes[2]

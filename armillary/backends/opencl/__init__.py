@@ -1,0 +1,1 @@
+"""The OpenCL back end: kernels in OpenCL C. `backend` is its record; code: `codegen/opencl/`."""

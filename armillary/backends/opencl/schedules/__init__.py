@@ -1,0 +1,1 @@
+"""Schedules of OpenCL kernels: `default` of any function; the others of one operator each."""

@@ -1,0 +1,201 @@
+"""The OpenCL schedule of any fused function.
+
+In: a TE schedule of a fused function. Out: injective stages inlined into their readers; every remaining stage a kernel
+of its own over a flat grid: a work-item for each element, which sums a reduction in a register, or a work-group for
+each element of a long reduction of few elements, which sums by a tree. Invariant: works for every function; operators
+that earn more have a file of their own here.
+"""
+
+from __future__ import annotations
+
+import math
+
+from armillary import te
+from armillary.base.node import post_order
+from armillary.errors import UnsupportedError
+from armillary.schedules.registry import Fused, default_schedule
+from armillary.tir import build as T
+from armillary.tir.expr import IterVar, ProducerLoad, Reduce
+
+GROUP = 64  # work-items of a group of a flat grid
+MANY_READERS = 3  # from which on a stage with a function call is stored
+DEAR = 256  # nodes from which on an element that is read twice is stored
+LONG_SUM, FEW_SUMS = 512, 4096  # terms and elements of a reduction that work-groups share
+TREE = 64  # work-items that share a reduction
+
+
+@default_schedule("opencl")
+def schedule_default(schedule: te.Schedule, fused: Fused) -> None:
+    """Inline what is cheap to recompute, then give each remaining stage a grid."""
+    kept = inline_injective(schedule, fused)
+    if len(kept) > 1 and is_epilogue(schedule, kept[-2], kept[-1]):
+        *kept, reduction, output = kept
+        for tensor in kept:
+            schedule_stage(schedule, tensor)
+        item = bind_flat(schedule[output])
+        assert item is not None, "an epilogue has axes"
+        schedule[reduction].set_scope("local")
+        schedule[reduction].compute_at(schedule[output], item)
+        return
+    for tensor in kept:
+        schedule_stage(schedule, tensor)
+
+
+def is_epilogue(schedule: te.Schedule, reduction: te.Tensor, output: te.Tensor) -> bool:
+    """Whether an output reads each element of a reduction for its own element: then the same work-item sums it."""
+    source, op = reduction.op, output.op
+    if not isinstance(source, te.ComputeOp) or not isinstance(op, te.ComputeOp) or len(source.body) > 1:
+        return False
+    if not isinstance(source.body[0], Reduce) or isinstance(op.body[0], Reduce) or len(op.body) > 1 or not op.axis:
+        return False
+    if is_long(source):
+        return False
+    found = [reads_in_place(schedule, s.op, source) for s in schedule.stages if not s.is_inline and s.op is not source]
+    return all(places is None or (places and s is op) for s, places in found)
+
+
+def reads_in_place(schedule: te.Schedule, op: te.Operation, source: te.ComputeOp) -> tuple[te.Operation, bool | None]:
+    """Whether a stage reads elements of `source`, also by way of inlined stages, at its own place only; None: none."""
+    found: bool | None = None
+    if op is source:
+        return op, True
+    if not isinstance(op, te.ComputeOp):
+        return op, False if any(t.op is source for t in op.input_tensors) else None
+    for load in (n for b in op.body for n in post_order(b) if isinstance(n, ProducerLoad)):
+        producer = load.producer.op
+        if producer is not source and not (isinstance(producer, te.ComputeOp) and schedule[producer].is_inline):
+            continue
+        _, inside = reads_in_place(schedule, producer, source)
+        if inside is not None:
+            found = inside and is_own_place(op, load) and found is not False
+    return op, found
+
+
+def is_long(op: te.ComputeOp) -> bool:
+    """Whether a reduction has many terms and few elements, so that a work-group takes each."""
+    elements, terms = (math.prod(map(static_extent, axes)) for axes in (op.axis, op.reduce_axis))
+    return terms >= LONG_SUM and elements <= FEW_SUMS
+
+
+def is_own_place(op: te.ComputeOp, load: ProducerLoad) -> bool:
+    """Whether an element is read for the element of the same place."""
+    shape = te.static_shape(load.producer)
+    return shape == tuple(map(static_extent, op.axis)) and all(
+        index is axis.var or extent == 1 for index, axis, extent in zip(load.indices, op.axis, shape, strict=True)
+    )
+
+
+def inline_injective(schedule: te.Schedule, fused: Fused) -> list[te.Tensor]:
+    """Inline the injective stages but the outputs; give the tensors left, producers first."""
+    outputs = {id(t.op) for t in fused.outputs}
+    readers = _reader_counts(schedule)
+    costs: dict[int, int] = {}
+    kept = []
+    for stage in schedule.stages:
+        op = stage.op
+        if isinstance(op, te.PlaceholderOp):
+            continue
+        cost = _cost(op, costs)
+        if id(op) in outputs or not _can_inline(op, readers.get(id(op), 0), cost):
+            kept.append(op.output(0))
+        else:
+            costs[id(op)] = cost
+            stage.compute_inline()
+    return kept
+
+
+def _cost(op: te.Operation, inlined: dict[int, int]) -> int:
+    if not isinstance(op, te.ComputeOp):
+        return DEAR
+    nodes = [n for b in op.body for n in post_order(b)]
+    return len(nodes) + sum(inlined.get(id(n.producer.op), 0) for n in nodes if isinstance(n, ProducerLoad))
+
+
+def _reader_counts(schedule: te.Schedule) -> dict[int, int]:
+    """How often elements of a stage are read: by a reduction, many times."""
+    counts: dict[int, int] = {}
+    for stage in schedule.stages:
+        op = stage.op
+        if isinstance(op, te.ComputeOp):
+            weight = MANY_READERS if isinstance(op.body[0], Reduce) else 1
+            loads = [n for b in op.body for n in post_order(b) if isinstance(n, ProducerLoad)]
+            for load in loads:
+                counts[id(load.producer.op)] = counts.get(id(load.producer.op), 0) + weight
+        elif isinstance(op, te.ExternOp | te.ScanOp):
+            for tensor in op.input_tensors:
+                counts[id(tensor.op)] = counts.get(id(tensor.op), 0) + 99
+    return counts
+
+
+def _can_inline(op: te.Operation, readers: int, cost: int) -> bool:
+    if not isinstance(op, te.ComputeOp) or isinstance(op.body[0], Reduce) or len(op.body) > 1 or readers >= 99:
+        return False
+    return readers <= 1 or cost < DEAR
+
+
+def schedule_stage(schedule: te.Schedule, tensor: te.Tensor) -> None:
+    """A grid of its own for a stage."""
+    op = tensor.op
+    if not isinstance(op, te.ComputeOp):
+        return
+    if not isinstance(op.body[0], Reduce):
+        bind_flat(schedule[tensor])
+        return
+    if len(op.body) == 1 and op.axis and is_long(op):
+        reduce_by_tree(schedule, tensor)
+    elif len(op.body) == 1 and op.axis:
+        reduce_in_register(schedule, tensor)
+    else:
+        bind_flat(schedule[tensor])
+
+
+def bind_flat(stage: te.Stage, items: int = GROUP) -> IterVar | None:
+    """All data axes as one, over groups of work-items; gives the axis of the work-items of a group."""
+    axes = list(stage.op.axis)
+    if not axes:
+        return None
+    flat = stage.fuse(*axes) if len(axes) > 1 else axes[0]
+    stage.reorder(flat, *stage.op.reduce_axis)
+    total = math.prod(map(static_extent, axes))
+    group, item = stage.split(flat, factor=max(1, min(items, total)))
+    stage.bind(group, te.thread_axis("blockIdx.x"))
+    stage.bind(item, te.thread_axis("threadIdx.x"))
+    return item
+
+
+def reduce_in_register(schedule: te.Schedule, tensor: te.Tensor) -> None:
+    """A work-item for each element, which sums in a register."""
+    local = schedule.cache_write(tensor, "local")
+    item = bind_flat(schedule[tensor])
+    if item is not None:
+        schedule[local].compute_at(schedule[tensor], item)
+
+
+def reduce_by_tree(schedule: te.Schedule, tensor: te.Tensor) -> None:
+    """A work-group for each element: each work-item sums a part in a register, and one of them the parts."""
+    stage = schedule[tensor]
+    axes = list(stage.op.reduce_axis)
+    flat = stage.fuse(*axes) if len(axes) > 1 else axes[0]
+    _, part = stage.split(flat, factor=TREE)
+    parts = schedule.rfactor(tensor, part)
+    made = schedule[parts]
+    sums = schedule.cache_write(parts, "local")
+    made.set_scope("shared")
+    outer = list(stage.op.axis)
+    group = stage.fuse(*outer) if len(outer) > 1 else outer[0]
+    group, item = stage.split(group, factor=1)
+    stage.bind(group, te.thread_axis("blockIdx.x"))
+    made.compute_at(stage, group)
+    place = made.fuse(*made.op.axis)
+    made.bind(place, te.thread_axis("threadIdx.x"))
+    schedule[sums].compute_at(made, place)
+    stage.bind(item, te.thread_axis("threadIdx.x"))
+
+
+def static_extent(axis: IterVar) -> int:
+    """The extent of an axis, which must be known."""
+    extent = None if axis.dom is None else T.as_int(axis.dom.extent)
+    if extent is None:
+        hint = "fix the shape (freeze_shapes)"
+        raise UnsupportedError(f"axis {axis.var.name}: OpenCL kernels need sizes that are known", hint=hint)
+    return extent

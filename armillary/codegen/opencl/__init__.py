@@ -1,0 +1,1 @@
+"""Kernels to OpenCL C: `expr` writes scalar expressions, `source` statements, kernels and the whole program."""

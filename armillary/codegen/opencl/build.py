@@ -1,0 +1,90 @@
+"""Device functions to what a package keeps of them: a row with launches, and OpenCL C.
+
+In: a `DeviceFunction`. Out: its `FunctionRow` and source. Invariant: the arguments of a launch are in the order of the
+kernel's parameters. Who joins the sources of a network: `program.py`; who launches:
+`runtime/native/arm_opencl_program.c`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from armillary.artifact import ArgRow, Descriptor, FunctionRow, VarRow
+from armillary.artifact_launches import KernelArg, LaunchRow
+from armillary.base.names import Names, told_name
+from armillary.codegen.base import Touched
+from armillary.codegen.build import CompiledModule
+from armillary.codegen.opencl.program import program
+from armillary.codegen.opencl.source import emit_source, kernel_symbol
+from armillary.codegen.workers.cache import Cache
+from armillary.errors import TargetError, UnsupportedError
+from armillary.target.target import Target, check_attributes
+from armillary.tir import build
+from armillary.tir.device import DeviceFunction, DeviceKernel
+from armillary.tir.printer import print_function
+from armillary.tir.stmt import Buffer, PrimFunc
+from armillary.tir.transform.split_phases import constant_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCLModule(CompiledModule):
+    """Kernels of some functions: sources, and no objects."""
+
+    def get_source(self, form: str = "") -> str:
+        """The text of all functions: cl (OpenCL C) or tir."""
+        if form in ("", "cl"):
+            return program(self.sources.values())
+        if form == "tir":
+            return "\n".join(print_function(loops, name) for name, loops in self.tir.items())
+        raise TargetError(f"no source of form {form!r} for target {self.target}", hint="forms: cl, tir")
+
+
+def build_kernels(
+    functions: Sequence[DeviceFunction], target: Target, *, cache: Cache | None = None, jobs: int | None = None,
+    tir: Mapping[str, PrimFunc] | None = None,
+) -> OpenCLModule:  # fmt: skip
+    """Sources and rows; a driver on the device compiles them, so there is nothing for a cache or for jobs."""
+    del cache, jobs
+    check_attributes(target)
+    made = {function.name: build_device_function(function) for function in functions}
+    sources = {name: text for name, (_, text) in made.items()}
+    rows, code = {name: row for name, (row, _) in made.items()}, {target.kind.name: program(sources.values())}
+    return OpenCLModule(target, (), Descriptor(str(target), rows, device_code=code), sources, tir=dict(tir or {}))
+
+
+def build_device_function(function: DeviceFunction) -> tuple[FunctionRow, str]:
+    """The descriptor's row of a function, and the source of its kernels."""
+    names = Names()
+    variables = tuple(VarRow(names.fresh(told_name(v.name)), v.dtype) for v in function.vars)
+    written = _written(function)
+    args = []
+    for buffer, shape in zip(function.params, function.shapes, strict=True):
+        dims = [build.as_int(extent) for extent in shape]
+        if any(size is None for size in dims):
+            told = f"{function.name}: {buffer.name} has a size that is known only when it runs"
+            raise UnsupportedError(told, hint="fix the shape (freeze_shapes)")
+        sizes = tuple(size for size in dims if size is not None)
+        args.append(ArgRow(told_name(buffer.name), sizes, buffer.dtype, "out" if buffer in written else "in"))
+    launches = tuple(_launch(function, kernel) for kernel in function.kernels)
+    row = FunctionRow(function.name, tuple(args), (), variables, function.workspace_bytes, launches=launches)
+    return row, emit_source(function)
+
+
+def _written(function: DeviceFunction) -> frozenset[Buffer]:
+    touched = Touched()
+    found = frozenset[Buffer]().union(*(touched.written(kernel.body) for kernel in function.kernels))
+    return (found & frozenset(function.params)).union(function.outputs)
+
+
+def _launch(function: DeviceFunction, kernel: DeviceKernel) -> LaunchRow:
+    tensors = {buffer: number for number, buffer in enumerate(function.params)}
+    args: list[KernelArg] = []
+    for buffer in kernel.buffers:
+        if buffer in tensors:
+            args.append(("tensor", tensors[buffer]))
+        else:
+            size = max(1, constant_bytes(buffer, function.name))
+            args.append(("workspace", function.workspace[buffer], size))
+    args += [("var", function.vars.index(var)) for var in kernel.vars]
+    return LaunchRow(kernel_symbol(kernel), tuple(args), kernel.groups, kernel.items)

@@ -1,0 +1,145 @@
+"""Expressions in OpenCL C: what it spells otherwise than C.
+
+In: expression nodes. Out: text in C's vocabulary with OpenCL's functions; `spelled` gives it OpenCL's type names.
+Invariant: as in `codegen/c/expr.py`, of which this overrides rows; but indices have the type of their expressions, as
+64-bit arithmetic is slow on GPUs. 16-bit floats are floats between loads and stores.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from armillary.base.dtype import DType
+from armillary.codegen.base import LIBM, refuse
+from armillary.codegen.c import expr as C
+from armillary.tir import expr as E
+from armillary.tir.analysis import has_loads
+
+_SPELLING = {
+    "int8_t": "char", "uint8_t": "uchar", "int16_t": "short", "uint16_t": "ushort", "int32_t": "int",
+    "uint32_t": "uint", "int64_t": "long", "uint64_t": "ulong", "INT64_MIN": "LONG_MIN", "INT32_MIN": "INT_MIN",
+}  # fmt: skip
+_F_NAMES = (*LIBM, "sqrt", "copysign", "floor", "ceil", "trunc", "round", "rint", "fabs", "erfc", "ldexp")
+_SPELLING |= {f"{name}f": name for name in _F_NAMES}
+_KINDS: dict[str, type] = {"<": E.LT, "<=": E.LE, ">": E.GT, ">=": E.GE, "==": E.EQ, "!=": E.NE}
+_WORD = re.compile(r"\b[A-Za-z_]\w*\b")
+_LITERAL = re.compile(r"\b(U?)INT64_C\((\d+)\)")
+
+HELPERS = {
+    **C.HELPERS,
+    "prefetch": "",
+    "from_float16": "static inline float armillary_from_float16(uint16_t x) {\n"
+    "  return vload_half(0, (const __private half *)&x);\n}\n",
+    "to_float16": "static inline uint16_t armillary_to_float16(float x) {\n"
+    "  uint16_t y;\n  vstore_half_rte(x, 0, (__private half *)&y);\n  return y;\n}\n",
+    "from_bfloat16": "static inline float armillary_from_bfloat16(uint16_t x) {\n"
+    "  return as_float((uint32_t)x << 16);\n}\n",
+    "to_bfloat16": "static inline uint16_t armillary_to_bfloat16(float x) {\n  uint32_t bits = as_uint(x);\n"
+    "  if (x != x) return (uint16_t)((bits >> 16 & 0x8000u) | 0x7fc0u);\n"
+    "  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);\n}\n",
+}
+
+
+def spelled(text: str) -> str:
+    """C's names of types and of functions on float as OpenCL C has them."""
+    text = _LITERAL.sub(lambda m: m[2] + ("UL" if m[1] else "L"), text)
+    return _WORD.sub(lambda m: _SPELLING.get(m[0], m[0]), text)
+
+
+class ExprEmitter(C.ExprEmitter):
+    """State of the expressions of one kernel."""
+
+    dialect = "opencl"
+
+    def bind(self, var: E.Var, name: str) -> str:
+        """A variable with the type of its dtype."""
+        self.names[var] = name
+        return name
+
+    def _index(self, item: E.Expr, lane: str | None) -> str:
+        if isinstance(item, E.IntImm):
+            text = f"{item.value}L" if item.dtype.bits > 32 else str(item.value)
+            return f"({text})" if item.value < 0 else text
+        if isinstance(item, E.Var) and item in self.names:
+            return self.names[item]
+        if isinstance(item, E.Ramp):
+            count = item.base.dtype.lanes
+            inner, step = (None, lane) if count == 1 else (f"({lane} % {count})", f"({lane} / {count})")
+            stride = self.index(item.stride)
+            return f"({self.index(item.base, inner)} + {step if stride == '1' else f'{step} * {stride}'})"
+        if isinstance(item, E.Broadcast):
+            count = item.value.dtype.lanes
+            return self.index(item.value, None if count == 1 else f"({lane} % {count})")
+        symbol = {E.Add: "+", E.Sub: "-", E.Mul: "*"}.get(type(item))
+        if symbol is not None and isinstance(item, E.Add | E.Sub | E.Mul) and item.dtype.code == "int":
+            return f"({self.index(item.a, lane)} {symbol} {self.index(item.b, lane)})"
+        if isinstance(item, E.FloorDiv | E.FloorMod) and item.dtype.code == "int":
+            return self._index_division(item, lane)
+        return f"({self.value(item, lane)})"
+
+    @property
+    def rules(self) -> dict[type, C.Rule]:
+        return RULES
+
+
+def _comparison(symbol: str) -> C.Rule:
+    """Of places in loops: as indices, which do not wrap. Of values: as C does."""
+    of_values = C.RULES[_KINDS[symbol]]
+
+    def rule(m: C.ExprEmitter, e: Any, lane: str | None) -> str:
+        if e.a.dtype.code != "int" or has_loads(e.a) or has_loads(e.b):
+            return of_values(m, e, lane)
+        return f"({m.index(e.a, lane)} {symbol} {m.index(e.b, lane)})"
+
+    return rule
+
+
+def _call(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
+    rule = CALLS.get(e.name)
+    if rule is None:
+        raise refuse(m.dialect, f"the intrinsic {e.name!r}")
+    return rule(m, e, lane)
+
+
+def _reinterpret(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
+    source, to = e.args[0].dtype.element, e.dtype.element
+    if source.bits != to.bits or C.is_short(source) or C.is_short(to) or to.bits < 8:
+        raise refuse(m.dialect, f"reinterpret from {source} to {to}")
+    return f"as_{spelled(C.c_type(to))}(({C.c_type(source)})({m.value(e.args[0], lane)}))"
+
+
+def _sync(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
+    m.effects += 1
+    return "barrier(CLK_LOCAL_MEM_FENCE)"
+
+
+def _extern(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
+    name = e.args[0].value if isinstance(e.args[0], E.StringImm) else "?"
+    raise refuse(m.dialect, f"a call of {name}, a function of the host", "express it with operators")
+
+
+def _float_test(name: str) -> C.Rule:
+    def rule(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
+        dtype: DType = e.args[0].dtype.element
+        if not dtype.is_float:
+            return str(int(name == "isfinite"))
+        return f"({name}(({'double' if dtype.bits == 64 else 'float'})({m.value(e.args[0], lane)})) != 0)"
+
+    return rule
+
+
+def _prefetch(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
+    return "(void)0"
+
+
+CALLS: dict[str, C.Rule] = {
+    **C.CALLS,
+    "reinterpret": _reinterpret,
+    "thread_sync": _sync,
+    "call_extern": _extern,
+    "call_pure_extern": _extern,
+    "prefetch": _prefetch,
+    **{name: _float_test(name) for name in ("isnan", "isinf", "isfinite")},
+}
+RULES: dict[type, C.Rule] = {**C.RULES, E.Call: _call, **{kind: _comparison(s) for s, kind in _KINDS.items()}}

@@ -1,0 +1,276 @@
+"""Device functions to OpenCL C source.
+
+In: a `DeviceFunction` (`tir/device.py`). Out: blocks of text: helpers, then one kernel for each launch, with an empty
+line between (`program.py` joins those of many functions). Invariant: output is deterministic and needs OpenCL C 1.2
+and no extension but cl_khr_fp64, where there are doubles; every kernel checks its own bounds. Expressions: `expr.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from armillary.base.names import Names, identifier, symbol
+from armillary.codegen.base import flat_index, refuse
+from armillary.codegen.c.expr import c_type, is_short, memory_type
+from armillary.codegen.opencl.expr import HELPERS, ExprEmitter, spelled
+from armillary.codegen.opencl.vector import vector_store
+from armillary.text.writer import Writer
+from armillary.tir import build
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.analysis import all_statements, expressions_of
+from armillary.tir.device import DeviceFunction, DeviceKernel
+
+_RESERVED_TEXT = """
+    auto break case char const continue default do double else enum extern float for goto if inline int long
+    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
+    lane half bool uchar ushort uint ulong size_t ptrdiff_t kernel global local constant private image2d_t image3d_t
+    sampler_t event_t read_only write_only read_write pipe select min max clamp mix step sign degrees radians dot
+    cross length distance normalize any all barrier fma mad exp log sqrt rsqrt pow sin cos tan tanh floor ceil round
+    trunc rint abs fabs fmin fmax fmod ldexp erf erfc gamma main data rotate popcount clz vload4 vstore4 isnan isinf
+    isfinite modf frexp remainder hypot cbrt printf prefetch shuffle convert NAN INFINITY M_PI
+"""
+_RESERVED = frozenset(_RESERVED_TEXT.split())
+_AXES = {"x": 0, "y": 1, "z": 2}
+_DOUBLES = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
+
+
+class KernelEmitter(ExprEmitter):
+    """One kernel being written."""
+
+    def __init__(self, function: DeviceFunction, kernel: DeviceKernel) -> None:
+        super().__init__()
+        self.function, self.kernel = function, kernel
+        self.writer = Writer()
+        self.labels = Names(_RESERVED)
+        self.buffers: dict[S.Buffer, str] = {}
+        self.index_of = self.element
+
+    def element(self, load: E.BufferLoad | S.BufferStore, lane: str | None) -> str:
+        """An element of a buffer in memory."""
+        index = flat_index(load.buffer, load.indices)
+        return f"{self.name_of(load.buffer)}[{self.place(load, lane if index.dtype.lanes > 1 else None)}]"
+
+    def name_of(self, buffer: S.Buffer) -> str:
+        name = self.buffers.get(buffer)
+        if name is None:
+            raise refuse("opencl", f"an access to buffer {buffer.name}, which is no argument or allocation here")
+        return name
+
+    def place(self, load: E.BufferLoad | S.BufferStore, lane: str | None) -> str:
+        """The index of an element, or of a lane's."""
+        text = self.index(flat_index(load.buffer, load.indices), lane)
+        return text if load.buffer.elem_offset is None else f"{text} + {self.index(load.buffer.elem_offset)}"
+
+    def declare(self, var: E.Var) -> str:
+        return self.bind(var, self.fresh_label(var.name))
+
+    def fresh_label(self, name: str) -> str:
+        """A name of the program as an identifier that nothing else has."""
+        return self.labels.fresh(identifier(name))
+
+    def flush(self) -> None:
+        """Write the statements that expressions asked for."""
+        self.write(self.scopes[0].lines)
+        self.scopes[0].lines.clear()
+
+    def write(self, lines: Iterable[str]) -> None:
+        for text in lines:
+            self.writer.line(text)
+
+    def for_lanes(self, lanes: int, lines: list[str], last: str) -> None:
+        """A loop over the lanes of a vector: `lines`, then `last`."""
+        with self.writer.block(f"for (int lane = 0; lane < {lanes}; ++lane) {{"):
+            self.write([*lines, last])
+
+    def stmt(self, item: S.Stmt) -> None:
+        """Emit a statement."""
+        rule = _STMTS.get(type(item))
+        if rule is None:
+            raise refuse("opencl", f"a statement of type {type(item).__name__}")
+        self.begin_statement(*expressions_of(item))
+        rule(self, item)
+
+
+def emit_source(function: DeviceFunction) -> str:
+    """The OpenCL C source of one function: helpers, then kernels, with an empty line between blocks."""
+    helpers: set[str] = set()
+    kernels = []
+    for kernel in function.kernels:
+        m = KernelEmitter(function, kernel)
+        _kernel(m)
+        helpers |= m.helpers
+        kernels.append(m.writer.text())
+    texts = [HELPERS[name] for name in HELPERS if name in helpers and HELPERS[name]]
+    blocks = [spelled(text).strip("\n") for text in (*texts, *kernels)]
+    if any("double" in block for block in blocks):
+        blocks.insert(0, _DOUBLES)
+    return "\n\n".join(blocks) + "\n"
+
+
+def kernel_symbol(kernel: DeviceKernel) -> str:
+    """The name of a kernel in the program."""
+    return symbol(kernel.name)
+
+
+def _kernel(m: KernelEmitter) -> None:
+    kernel = m.kernel
+    restrict = "restrict " if m.function.noalias else ""
+    arguments = []
+    for buffer in kernel.buffers:
+        name = m.buffers[buffer] = m.fresh_label(buffer.name)
+        arguments.append(f"__global {memory_type(buffer.dtype)}* {restrict}{name}")
+    casts = []
+    for var in kernel.vars:
+        word = m.fresh_label(f"{var.name}_word")
+        arguments.append(f"int64_t {word}")
+        name = m.declare(var)
+        value = f"as_double({word})" if var.dtype.is_float else word
+        casts.append(f"const {c_type(var.dtype)} {name} = ({c_type(var.dtype)}){value};")
+    items = ", ".join(str(n) for n in kernel.items)
+    head = f"__kernel __attribute__((reqd_work_group_size({items})))"
+    with m.writer.block(f"{head} void {kernel_symbol(kernel)}({', '.join(arguments)}) {{"):
+        m.write(casts)
+        for tag, var in kernel.axes.items():
+            place = "get_group_id" if tag.startswith("block") else "get_local_id"
+            m.ranges[var] = (0, _extent(kernel, tag) - 1)
+            m.writer.line(f"const int {m.declare(var)} = {place}({_AXES[tag[-1]]});")
+        for item in all_statements(kernel.body):
+            if isinstance(item, S.Allocate) and item.buffer.scope == "shared" and item.buffer not in m.buffers:
+                name = m.buffers[item.buffer] = m.fresh_label(item.buffer.name)
+                m.writer.line(f"__local {memory_type(item.buffer.dtype)} {name}[{_count(item.buffer)}];")
+        m.stmt(kernel.body)
+
+
+def _extent(kernel: DeviceKernel, tag: str) -> int:
+    sizes = kernel.groups if tag.startswith("block") else kernel.items
+    return sizes[_AXES[tag[-1]]]
+
+
+def _count(buffer: S.Buffer) -> int:
+    count = 1
+    for extent in buffer.shape:
+        size = build.as_int(extent)
+        if size is None:
+            raise refuse("opencl", f"buffer {buffer.name}, whose size is not constant")
+        count *= size
+    return max(1, count)
+
+
+def _for(m: KernelEmitter, s: S.For) -> None:
+    if s.kind is S.LoopKind.THREAD:
+        raise refuse("opencl", f"loop {s.var.name} bound to {s.thread_tag}", "run split-host-device")
+    low, count = m.index(s.min), m.index(s.extent)
+    m.flush()
+    first, extent = build.as_int(s.min), build.as_int(s.extent)
+    is_known = first is not None and extent is not None
+    m.ranges[s.var] = (
+        (first, first + extent - 1) if is_known and first is not None and extent is not None
+        else (0, None) if m.is_non_negative(s.min) else (None, None)
+    )  # fmt: skip
+    var = m.declare(s.var)
+    end = count if low == "0" else f"{low} + {count}"
+    if s.kind is S.LoopKind.UNROLLED:
+        m.writer.line("#pragma unroll")
+    with m.writer.block(f"for ({c_type(s.var.dtype)} {var} = {low}; {var} < {end}; ++{var}) {{"):
+        m.stmt(s.body)
+
+
+def _store(m: KernelEmitter, s: S.BufferStore) -> None:
+    lanes = flat_index(s.buffer, s.indices).dtype.lanes
+    if lanes == 1:
+        text = f"{m.element(s, None)} = {_stored(m, s, None)};"
+        m.flush()
+        m.writer.line(text)
+        return
+    whole = vector_store(m, s)
+    if whole is not None:
+        m.flush()
+        m.writer.line(whole)
+        return
+    with m.scope() as lines:  # all lanes are computed before any is stored: the value may read the buffer
+        value = _stored(m, s, "lane")
+    with m.scope() as more:
+        place = m.element(s, "lane")
+    name = m.labels.fresh("staged")
+    with m.writer.block("{"):
+        m.flush()
+        m.writer.line(f"{memory_type(s.buffer.dtype)} {name}[{lanes}];")
+        m.for_lanes(lanes, lines, f"{name}[lane] = {value};")
+        m.for_lanes(lanes, more, f"{place} = {name}[lane];")
+
+
+def _stored(m: KernelEmitter, s: S.BufferStore, lane: str | None) -> str:
+    text = m.value(s.value, lane if s.value.dtype.lanes > 1 else None)
+    if is_short(s.buffer.dtype):
+        return f"{m.helper(f'to_{s.buffer.dtype.element}')}({text})"
+    return text
+
+
+def _allocate(m: KernelEmitter, s: S.Allocate) -> None:
+    if s.buffer in m.buffers:  # shared
+        m.stmt(s.body)
+        return
+    name = m.buffers[s.buffer] = m.fresh_label(s.buffer.name)
+    m.writer.line(f"{memory_type(s.buffer.dtype)} {name}[{_count(s.buffer)}];")
+    m.stmt(s.body)
+
+
+def _if(m: KernelEmitter, s: S.IfThenElse) -> None:
+    test = m.value(s.condition)
+    m.flush()
+    with m.writer.block(f"if ({test}) {{", "}"):
+        m.stmt(s.then_body)
+    if s.else_body is not None:
+        with m.writer.block("else {", "}"):
+            m.stmt(s.else_body)
+
+
+def _let(m: KernelEmitter, s: S.LetStmt) -> None:
+    if s.var.dtype.lanes > 1:
+        _let_vector(m, s)
+        return
+    value = m.value(s.value)
+    m.flush()
+    m.ranges[s.var] = m.range(s.value) if s.var.dtype.is_int else (None, None)
+    with m.writer.block("{"):
+        m.writer.line(f"const {c_type(s.var.dtype)} {m.declare(s.var)} = {value};")
+        m.stmt(s.body)
+
+
+def _let_vector(m: KernelEmitter, s: S.LetStmt) -> None:
+    """An array of the lanes."""
+    dtype = s.var.dtype
+    with m.scope() as lines:
+        value = m.value(s.value, "lane")
+    m.flush()
+    name = m.arrays[s.var] = m.fresh_label(s.var.name)
+    with m.writer.block("{"):
+        m.writer.line(f"{c_type(dtype)} {name}[{dtype.lanes}];")
+        m.for_lanes(dtype.lanes, lines, f"{name}[lane] = {value};")
+        m.stmt(s.body)
+
+
+def _body(m: KernelEmitter, s: S.AttrStmt | S.AssertStmt) -> None:
+    """Notes mean nothing here; a work-item cannot stop a program, so what asserts guard has to hold without them."""
+    m.stmt(s.body)
+
+
+def _seq(m: KernelEmitter, s: S.SeqStmt) -> None:
+    for part in s.statements:
+        m.stmt(part)
+
+
+def _evaluate(m: KernelEmitter, s: S.Evaluate) -> None:
+    if isinstance(s.value, E.IntImm) or (isinstance(s.value, E.Call) and s.value.name == "prefetch"):
+        return
+    text = m.value(s.value)
+    m.flush()
+    m.writer.line(f"{text};")
+
+
+_STMTS: dict[type, Callable[[KernelEmitter, Any], None]] = {
+    S.For: _for, S.IfThenElse: _if, S.BufferStore: _store, S.Allocate: _allocate, S.LetStmt: _let,
+    S.AssertStmt: _body, S.AttrStmt: _body, S.SeqStmt: _seq, S.Evaluate: _evaluate,
+}  # fmt: skip

@@ -1,0 +1,131 @@
+"""Barriers of a kernel: between what one work-item of a group writes to shared memory and another reads or overwrites.
+
+In: the body of a kernel over `threadIdx` variables, with allocations of scope `shared`. Out: the body with
+`thread_sync` statements. Invariant: between two accesses of a shared buffer of which one writes, and which are not
+both by the same work-item alone, a barrier is passed, by all work-items of the group: barriers stand in no condition
+or loop that work-items see differently. Caller: `split_host_device.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from armillary.base.node import post_order, replace, structural_equal
+from armillary.errors import UnsupportedError
+from armillary.tir import build
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.analysis import all_statements, expressions_of
+
+Place = tuple[S.Buffer, E.Expr]
+
+
+@dataclass(frozen=True)
+class _Access:
+    """What was read and written since the last barrier."""
+
+    reads: tuple[Place, ...] = ()
+    writes: tuple[Place, ...] = ()
+
+    def __add__(self, other: _Access) -> _Access:
+        return _Access(self.reads + other.reads, self.writes + other.writes)
+
+
+def insert_barriers(body: S.Stmt, threads: frozenset[E.Var], name: str) -> S.Stmt:
+    """The body of a kernel with the barriers it needs; `threads` are its threadIdx variables of more than one value."""
+    if not any(isinstance(n, S.Allocate) and n.buffer.scope == "shared" for n in all_statements(body)):
+        return body
+    result, _ = _Inserter(threads, name).stmt(body, _Access())
+    return result
+
+
+def barrier() -> S.Stmt:
+    """Wait for the other work-items of the group, and see what they wrote to shared memory."""
+    return S.Evaluate(build.call("thread_sync", "shared", dtype="int32"))
+
+
+@dataclass
+class _Inserter:
+    threads: frozenset[E.Var]
+    name: str
+    varying: set[E.Var] = field(default_factory=set)  # named by lets that depend on the work-item
+
+    def stmt(self, item: S.Stmt, before: _Access) -> tuple[S.Stmt, _Access]:
+        """The statement with barriers inside, and what is open behind it."""
+        if isinstance(item, S.SeqStmt):
+            return self.sequence(item, before)
+        if isinstance(item, S.For) and not self.varies(item.min) and not self.varies(item.extent):
+            return self.loop(item, before)
+        if isinstance(item, S.IfThenElse) and not self.varies(item.condition):
+            then, one = self.stmt(item.then_body, before)
+            other, two = self.stmt(item.else_body, before) if item.else_body is not None else (None, before)
+            return replace(item, then_body=then, else_body=other), one + two
+        if isinstance(item, S.Allocate | S.AttrStmt | S.LetStmt):
+            if isinstance(item, S.LetStmt) and self.varies(item.value):
+                self.varying.add(item.var)
+            inner, after = self.stmt(item.body, before)
+            own = self.of_expressions(item)
+            return replace(item, body=inner), after + own
+        self.refuse_conflicts(item)
+        return item, before + self.accesses(item)
+
+    def sequence(self, item: S.SeqStmt, before: _Access) -> tuple[S.Stmt, _Access]:
+        made: list[S.Stmt] = []
+        for part in item.statements:
+            if self.conflict(before, self.accesses(part)):
+                made.append(barrier())
+                before = _Access()
+            inner, before = self.stmt(part, before)
+            made.append(inner)
+        return S.seq(*made), before
+
+    def loop(self, item: S.For, before: _Access) -> tuple[S.Stmt, _Access]:
+        """A barrier at the start of each iteration, if one iteration's end and the next one's start conflict."""
+        body, after = self.stmt(item.body, _Access())
+        if self.conflict(after, self.accesses(item.body)):
+            body, after = self.stmt(item.body, _Access())
+            return replace(item, body=S.seq(barrier(), body)), after
+        return replace(item, body=body), before + after
+
+    def varies(self, item: E.Expr) -> bool:
+        """Whether work-items of a group may see different values."""
+        return any(isinstance(n, E.BufferLoad) or n in self.threads or n in self.varying for n in post_order(item))
+
+    def accesses(self, item: S.Stmt) -> _Access:
+        total = _Access()
+        for part in all_statements(item):
+            total = total + self.of_expressions(part)
+            if isinstance(part, S.BufferStore) and part.buffer.scope == "shared":
+                total = total + _Access((), ((part.buffer, part.indices[-1]),))
+        return total
+
+    def of_expressions(self, item: S.Stmt) -> _Access:
+        loads: Iterable[E.BufferLoad] = (
+            n for e in expressions_of(item) for n in post_order(e) if isinstance(n, E.BufferLoad)
+        )
+        return _Access(tuple((n.buffer, n.indices[-1]) for n in loads if n.buffer.scope == "shared"))
+
+    def conflict(self, before: _Access, after: _Access) -> bool:
+        return self.meet(before.writes, after.reads) or self.meet(before.reads, after.writes)
+
+    def meet(self, some: tuple[Place, ...], others: tuple[Place, ...]) -> bool:
+        return any(a is b and not self.is_own(i, j) for a, i in some for b, j in others)
+
+    def is_own(self, one: E.Expr, other: E.Expr) -> bool:
+        """Whether each work-item has an element of its own there: the same place, told apart by every threadIdx."""
+        named = [n for n in post_order(one) if isinstance(n, E.Var)]
+        return self.threads.issubset(named) and structural_equal([*named, one], [*named, other])
+
+    def refuse_conflicts(self, item: S.Stmt) -> None:
+        """A barrier inside what only some work-items run would never be passed by all."""
+        for part in all_statements(item):
+            if not isinstance(part, S.SeqStmt):
+                continue
+            for number, one in enumerate(part.statements[:-1], 1):
+                rest = S.seq(*part.statements[number:])
+                if self.conflict(self.accesses(one), self.accesses(rest)):
+                    told = f"{self.name}: a barrier would stand inside a condition that depends on the work-item"
+                    raise UnsupportedError(told, hint="let the bound axes divide by their numbers of threads")
+
+

@@ -1,0 +1,155 @@
+"""OpenCL kernels from schedules with bound axes: run on a device, and what their source says."""
+
+import numpy as np
+import pytest
+from opencl_device import needs_opencl
+
+import armillary
+from armillary import te
+from armillary.base.dtype import DType
+from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.tir import build as T
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.transform.insert_barriers import insert_barriers
+
+X, Y = "threadIdx.x", "threadIdx.y"
+
+
+def _run(library, *arrays, shape, dtype="float32"):
+    device = armillary.opencl()
+    given = [armillary.nd.array(a, device) for a in arrays]
+    out = armillary.nd.empty(shape, dtype, device)
+    library(*given, out)
+    return out.numpy()
+
+
+def _random(*shape):
+    return np.random.default_rng(1).standard_normal(shape).astype("float32")
+
+
+def _bound(n, extent):
+    a = te.placeholder((n,), name="a")
+    b = te.compute((n,), lambda i: te.exp(a[i]) + 1.0, name="b")
+    s = te.create_schedule(b.op)
+    group, item = s[b].split(b.op.axis[0], factor=extent)
+    s[b].bind(group, te.thread_axis("blockIdx.x"))
+    s[b].bind(item, te.thread_axis(X))
+    return armillary.build(s, [a, b], "opencl", name="grid")
+
+
+@needs_opencl
+@pytest.mark.parametrize("n", [256, 100, 3])
+def test_a_grid_covers_every_element(n):
+    a = _random(n)
+    np.testing.assert_allclose(_run(_bound(n, 64), a, shape=(n,)), np.exp(a) + 1, rtol=1e-6)
+
+
+def test_the_source_names_arguments_and_the_group():
+    (module,) = _bound(256, 64).imported_modules
+    assert module.type_key == "opencl"
+    source = module.get_source()
+    assert "void grid_kernel0(__global float* restrict a, __global float* restrict b) {" in source
+    assert "reqd_work_group_size(64, 1, 1)" in source and "get_group_id(0)" in source
+
+
+def _product(n, vthreads=1):
+    """A product by tiles: both sides through shared memory, sums in registers."""
+    a, b = te.placeholder((n, n), name="a"), te.placeholder((n, n), name="b")
+    k = te.reduce_axis((0, n), "k")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], k), name="c")
+    s = te.create_schedule(c.op)
+    sides = [s.cache_read(t, "shared", [c]) for t in (a, b)]
+    sums = s.cache_write(c, "local")
+    yo, xo, yi, xi = s[c].tile(*c.op.axis, 32, 32)
+    (ty, yii), (tx, xii) = s[c].split(yi, nparts=8), s[c].split(xi, nparts=8)
+    if vthreads > 1:
+        v, yii = s[c].split(yii, nparts=vthreads)
+        s[c].reorder(yo, xo, v, ty, tx, yii, xii)
+        s[c].bind(v, te.thread_axis("vthread"))
+    else:
+        s[c].reorder(yo, xo, ty, tx, yii, xii)
+    for axis, tag in ((yo, "blockIdx.y"), (xo, "blockIdx.x"), (ty, Y), (tx, X)):
+        s[c].bind(axis, te.thread_axis(tag))
+    s[c].vectorize(xii)
+    s[sums].compute_at(s[c], tx)
+    ko, ki = s[sums].split(sums.op.reduce_axis[0], factor=8)
+    s[sums].reorder(ko, ki, *sums.op.axis)
+    s[sums].vectorize(sums.op.axis[1])
+    for side in sides:
+        s[side].compute_at(s[sums], ko)
+        flat = s[side].fuse(*side.op.axis)
+        _, part = s[side].split(flat, factor=64)
+        py, px = s[side].split(part, factor=8)
+        s[side].bind(py, te.thread_axis(Y))
+        s[side].bind(px, te.thread_axis(X))
+    return armillary.build(s, [a, b, c], "opencl", name="product")
+
+
+@needs_opencl
+@pytest.mark.parametrize("vthreads", [1, 2])
+def test_a_product_through_shared_memory_is_right(vthreads):
+    a, b = _random(64, 64), _random(64, 64) + 1
+    np.testing.assert_allclose(_run(_product(64, vthreads), a, b, shape=(64, 64)), a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_barriers_stand_around_what_work_items_share():
+    source = _product(64).imported_modules[0].get_source()
+    assert source.count("barrier(CLK_LOCAL_MEM_FENCE)") == 2
+    assert source.count("__local float") == 2 and "vload4" in source and "vstore4" in source
+
+
+@needs_opencl
+def test_a_stage_of_its_own_is_read_from_the_workspace():
+    n = 128
+    a = te.placeholder((n,), name="a")
+    b = te.compute((n,), lambda i: a[i] * 2.0, name="b")
+    c = te.compute((n,), lambda i: b[n - 1 - i] + 1.0, name="c")
+    s = te.create_schedule(c.op)
+    for t in (b, c):
+        group, item = s[t].split(t.op.axis[0], factor=32)
+        s[t].bind(group, te.thread_axis("blockIdx.x"))
+        s[t].bind(item, te.thread_axis(X))
+    library = armillary.build(s, [a, c], "opencl", name="two")
+    assert len(library.descriptor.functions["two"].launches) == 2
+    data = _random(n)
+    np.testing.assert_allclose(_run(library, data, shape=(n,)), data[::-1] * 2 + 1, rtol=1e-6)
+
+
+@needs_opencl
+def test_loops_that_nobody_bound_run_in_one_work_item():
+    a = te.placeholder((5, 7), name="a")
+    k = te.reduce_axis((0, 7), "k")
+    b = te.compute((5,), lambda i: te.sum(a[i, k], k), name="b")
+    library = armillary.build(te.create_schedule(b.op), [a, b], "opencl", name="plain")
+    data = _random(5, 7)
+    np.testing.assert_allclose(_run(library, data, shape=(5,)), data.sum(1), rtol=1e-5)
+
+
+@needs_opencl
+def test_tensors_of_the_host_are_refused_by_a_function_of_a_device():
+    library = _bound(64, 64)
+    with pytest.raises(TypeMismatch, match="is on a device of type 1, but the function runs on type 4"):
+        library(_random(64), _random(64))
+
+
+def test_a_barrier_that_not_all_work_items_would_pass_is_refused():
+    place = E.Var("thread_x", E.INT32)
+    shared = S.Buffer("s", (T.const(64),), DType("float32"), "shared")
+    out = S.Buffer("o", (T.const(64),), DType("float32"))
+    write = S.BufferStore(shared, T.const(1.0, "float32"), (place,))
+    read = S.BufferStore(out, E.BufferLoad(shared, (T.sub(T.const(63), place),)), (place,))
+    body = S.Allocate(shared, S.IfThenElse(T.less(place, T.const(3)), S.seq(write, read)))
+    with pytest.raises(UnsupportedError, match="condition that depends on the work-item"):
+        insert_barriers(body, frozenset([place]), "uneven")
+    assert "thread_sync" in str(insert_barriers(S.Allocate(shared, S.seq(write, read)), frozenset([place]), "even"))
+
+
+def test_a_grid_of_unknown_size_is_refused():
+    n = te.var("n")
+    a = te.placeholder((n,), name="a")
+    b = te.compute((n,), lambda i: a[i] + 1.0, name="b")
+    s = te.create_schedule(b.op)
+    s[b].bind(b.op.axis[0], te.thread_axis("blockIdx.x"))
+    with pytest.raises(UnsupportedError, match="known only when it runs"):
+        armillary.build(s, [a, b], "opencl", name="unknown")
