@@ -52,7 +52,7 @@ def test_unknown_dimension() -> None:
 @pytest.mark.parametrize(
     ("target", "text"),
     [
-        ("toaster", "toaster"), ("", "target"), ("llvm -mcpu=no-such-cpu", "no-such-cpu"), ("opencl", "opencl"),
+        ("toaster", "toaster"), ("", "target"), ("llvm -mcpu=no-such-cpu", "no-such-cpu"), ("opencl -device=toaster -nonsense=1", "nonsense"),
         ("llvm -no-such-option=1", "no-such-option"), ("llvm -mtriple=no-such-machine", "no-such-machine"),
         ("llvm -mattr=+no-such-feature", "no-such-feature"), ({"kind": "toaster"}, "toaster"), (7, "7"),
     ],
@@ -239,9 +239,10 @@ def test_dynamic_onnx_input_is_refused_and_bound_by_shape() -> None:
     assert models.run(library, {"x": np.ones((2, 3), np.float32)}).sum() == 6
 
 
-def test_schedules_for_other_targets_are_refused() -> None:
+def test_axes_of_a_gpu_are_refused_on_the_cpu() -> None:
     a = te.placeholder((4,), "float32", name="a")
     b = te.compute((4,), lambda i: a[i] + 1, name="b")
     schedule = te.create_schedule(b.op)
-    with pytest.raises(TargetError, match="opencl"):
-        armillary.build(schedule, [a, b], target="opencl")
+    schedule[b].bind(b.op.axis[0], te.thread_axis("threadIdx.x"))
+    with pytest.raises(UnsupportedError, match="needs a GPU target"):
+        armillary.build(schedule, [a, b], target="llvm")
