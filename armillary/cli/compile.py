@@ -8,6 +8,8 @@ examples:
   armc compile model.onnx --input-shapes "data:[1,3,224,224]" --target "llvm -mcpu=native" -o model.tar
   armc compile model.onnx --target "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76" \\
       --cross-compiler aarch64-linux-gnu-gcc -o model.so
+  armc compile model.onnx --target "arm_compute_lib, llvm -mtriple=aarch64-linux-gnu -mattr=+neon" \\
+      --cross-compiler aarch64-linux-gnu-gcc --explain-offload -o model.so
   armc compile model.onnx --variants "batch=1;batch=4" -o model.tar
   armc compile model.onnx --mixed-precision --mixed-precision-calculation-type bfloat16 -o model.tar
   armc compile model.onnx --dump-code relay,tir,ll --print-pass-times
@@ -47,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cross-compiler", default="", metavar="CC", help="links for another machine")
     options = parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS")
     options.help = "behind an equals sign: --cross-compiler-options=-static-libgcc"
+    parser.add_argument("--explain-offload", action="store_true", help="say what libraries compute, and why not more")
     parser.add_argument("--module-name", default="default", help="name inside the package (default: default)")
     add_precision_arguments(parser)
     add_pass_arguments(parser)
@@ -79,6 +82,9 @@ def _compile(
             in_mixed_precision(module, args), target=args.target, params=params, mod_name=args.module_name,
             progress=progress.advance,
         )  # fmt: skip
+    if args.explain_offload:
+        told = library.offload_report
+        print(told if told is not None else "nothing is offloaded: the target names no library")
     progress.start(f"writing {path}")
     for form in forms:
         text = library.get_source(form)

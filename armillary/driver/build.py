@@ -16,12 +16,12 @@ import numpy as np
 from armillary.artifact import GraphNode, GraphSpec
 from armillary.backends.base import backend_of
 from armillary.base.aligned import give_back_memory
-from armillary.base.lazy import LateModule
+from armillary.base.lazy import LateModule, late
 from armillary.driver.control_flow import COPY
 from armillary.driver.graph_codegen import NOP, GraphPlan, plan_graph
 from armillary.driver.kernels import CompiledKernel, Progress, compile_kernels, kernel_sources, merge_rows, no_progress
+from armillary.driver.libraries import report_of, split_libraries, with_libraries
 from armillary.driver.library import GraphLibrary
-from armillary.driver.offloaded import compiled_sources
 from armillary.driver.variants import each_variant, entries
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
@@ -34,6 +34,7 @@ from armillary.target import Target, as_target
 from armillary.target.target import host_target
 from armillary.transform import PassContext
 
+compiled_sources = late("armillary.driver.offloaded:compiled_sources")
 if TYPE_CHECKING:
     from armillary import runtime
     from armillary.runtime import Device
@@ -59,17 +60,23 @@ def build(
     """Compile a module for a target; the current PassContext switches and configures the passes.
 
     `target` is a string, a Target or a {device: target} dict with one entry; None means the current target, or llvm.
+    Libraries may stand before it: "arm_compute_lib, llvm -mtriple=aarch64-linux-gnu".
     Raises UnsupportedError for what no kernel or graph can express, TargetError for a target that cannot be built.
     """
     _refuse_pools(workspace_memory_pools, constant_memory_pools)
     if not isinstance(params or {}, Mapping):
         raise TypeMismatch(f"params are {type(params).__name__}, wanted a dictionary from names to arrays")
+    libraries, target = split_libraries(target)
     where = _one_target(target, target_host)
     progress("passes", 0, 1)
-    module = optimized(_as_module(ir_mod), where, params)
+    module = with_libraries(_as_module(ir_mod), libraries, params, mod_name)
+    report = report_of(module, libraries)
+    module = optimized(module, where, params)
     progress("passes", 1, 1)
     give_back_memory()
-    return assembled(module, where, mod_name, progress)
+    made = assembled(module, where, mod_name, progress)
+    made.offload_report = report
+    return made
 
 
 def assembled(
@@ -91,7 +98,7 @@ def assembled(
     give_back_memory()
     externs = sorted({name for kernel in compiled.values() for name in kernel.externs})
     own = [] if backend.device else [kernel.code for kernel in compiled.values()]
-    objects = [*own, *compiled_sources(plan.offloaded, host_target(where))]
+    objects = [*own, *(compiled_sources(plan.offloaded, host_target(where)) if plan.offloaded else ())]
     descriptor = merge_rows(compiled, where, [made.row for made in plan.offloaded.values()])
     spec = _graph_spec(plan, {name: kernel.notes for name, kernel in compiled.items()})
     return GraphLibrary(where, objects, descriptor, externs, source, spec.to_json(), plan.params, mod_name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from armillary.artifact import VariantRow
 from armillary.base.aligned import Deferred
 from armillary.base.digest import sha256
 from armillary.base.dtype import DType
+from armillary.base.lazy import late
 from armillary.base.names import Names, check_name, identifier, told_name
 from armillary.base.node import post_order
 from armillary.base.record import record
@@ -25,7 +26,6 @@ from armillary.driver.companies import companies
 from armillary.driver.control_flow import emit, enclosing_loops, has_control, last_use, last_write
 from armillary.driver.load_time import is_load_time, is_pure, mark_load_time
 from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory
-from armillary.driver.offloaded import Offloaded, offloaded
 from armillary.errors import InternalError, UnsupportedError
 from armillary.relay.binding import bind
 from armillary.relay.evaluate import evaluate
@@ -33,6 +33,11 @@ from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGet
 from armillary.relay.op import Op, is_call, is_primitive
 from armillary.relay.printer import print_function
 from armillary.relay.types import TensorType, tensor_fields
+
+if TYPE_CHECKING:
+    from armillary.driver.offloaded import Offloaded
+
+offloaded = late("armillary.driver.offloaded:offloaded")  # most graphs have nothing that a library computes
 
 Array = np.ndarray[Any, Any]
 Weight = Array | Deferred

@@ -33,6 +33,7 @@ from armillary.target.target import host_target
 
 if TYPE_CHECKING:
     from armillary import runtime
+    from armillary.offload.report import OffloadReport
     from armillary.runtime import Device, GraphExecutor, Module
 else:
     runtime = LateModule("armillary.runtime")  # who only exports runs nothing
@@ -226,6 +227,7 @@ class GraphLibrary(FunctionLibrary):
         super().__init__(target, objects, descriptor, externs, source)
         self.graph_json, self.libmod_name = graph_json, name
         self.params = Weights(params)
+        self.offload_report: OffloadReport | None = None  # what runs where, of a build with parts for libraries
 
     def __getitem__(self, name: str) -> Any:  # Any: an executor factory, or a runtime Function
         if name in (self.libmod_name, "default"):

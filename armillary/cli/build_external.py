@@ -1,0 +1,50 @@
+"""Build the runtime of a library that parts of a graph are offloaded to.
+
+Compiles the C++ sources that come with the package against the library, for this machine or (cross compiler) for
+another, to libarmillary_external_<library>.so. Without -o it goes where this machine looks for it. Nothing is fetched:
+what is missing is named. Packages with offloaded functions find the file beside them, or by ARMILLARY_EXTERNAL_PATH.
+
+examples:
+  armc build-external arm_compute_lib
+  armc build-external arm_compute_lib --cross-compiler aarch64-linux-gnu-g++ -o board/
+  armc build-external arm_compute_lib --library ~/arm_compute-v21.08 --cross-compiler aarch64-linux-gnu-g++ -o board/
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from armillary.base.files import make_folder
+from armillary.cli._console import errors, stages
+from armillary.errors import ConfigError
+from armillary.offload.acl import build_runtime as acl
+from armillary.runtime.external import built_folder
+
+_BUILDERS: dict[str, Callable[..., Path]] = {"arm_compute_lib": acl.build_runtime}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `armc build-external`."""
+    parser.add_argument("NAME", help=f"the library: {', '.join(_BUILDERS)}")
+    parser.add_argument("-o", "--output", default="", help="the file or folder to write (default: where it is found)")
+    parser.add_argument("--library", default="", metavar="FOLDER", help="where the library is (default: ARMILLARY_ACL)")
+    parser.add_argument("--cross-compiler", default="", metavar="CXX", help="default: c++, g++ or clang++")
+    options = parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS")
+    options.help = "behind an equals sign: --cross-compiler-options=-O3"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compile the runtime."""
+    builder = _BUILDERS.get(args.NAME)
+    if builder is None:
+        raise ConfigError(f"there is no runtime to build for {args.NAME!r}", hint=f"known: {', '.join(_BUILDERS)}")
+    output = Path(args.output) if args.output else built_folder()
+    if not args.output or args.output.endswith("/"):
+        make_folder(output)
+    with stages() as progress:
+        progress.start(f"compiling the runtime of {args.NAME}")
+        path = builder(output, args.cross_compiler, args.library, args.cross_compiler_options.split())
+    errors.print(f"{path}: {path.stat().st_size / 1e3:.0f} kB", highlight=False)
+    return 0

@@ -1,0 +1,61 @@
+"""Libraries in a list of targets: "arm_compute_lib, llvm -mtriple=aarch64-linux-gnu".
+
+In: what a user gives as the target; a module. Out: names of libraries and the target that the rest is compiled for; the
+module partitioned for them, in their order; the report. Invariant: without libraries in the list a module stays as it
+is. The libraries: offload/contract.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from armillary.base.lazy import LateModule
+from armillary.driver.variants import entries
+from armillary.errors import ConfigError, UnsupportedError
+from armillary.ir import IRModule
+from armillary.offload import BUILT_IN
+from armillary.relay.expr import Function
+
+if TYPE_CHECKING:
+    from armillary.offload import contract, report
+else:  # most builds name no library
+    contract, report = LateModule("armillary.offload.contract"), LateModule("armillary.offload.report")
+
+
+def split_libraries(target: Any) -> tuple[tuple[str, ...], Any]:  # Any: whatever Target accepts
+    """Names of the libraries that a list of targets begins with, and the rest of it."""
+    if not isinstance(target, str) or ("," not in target and target.strip() not in BUILT_IN):
+        return (), target
+    names: list[str] = []
+    head, comma, rest = target.partition(",")
+    while comma and " " not in head.strip() and contract.is_offload(head.strip()):
+        names.append(contract.find_offload(head.strip()).name)
+        target, (head, comma, rest) = rest.strip(), rest.partition(",")
+    if " " not in target.strip() and contract.is_offload(target.strip()):
+        hint = f'what it leaves is compiled for a target: "{target.strip()}, llvm -mcpu=native"'
+        raise ConfigError(f"the target is only a library: {target.strip()}", hint=hint)
+    return tuple(dict.fromkeys(names)), target
+
+
+def with_libraries(
+    module: IRModule,
+    libraries: Sequence[str],
+    params: Mapping[str, Any] | None,  # Any: numpy arrays or NDArrays
+    mod_name: str = "default",
+) -> IRModule:
+    """Partition for each library in turn: the first takes what it can."""
+    if libraries and len(entries(module)) > 1:
+        told = f"a module of {len(entries(module))} variants cannot be offloaded to {libraries[0]}"
+        raise UnsupportedError(told, hint="compile one set of shapes, or leave the library out of the target")
+    for name in libraries:
+        module = contract.partition(module, contract.find_offload(name), params, mod_name=mod_name)
+    return module
+
+
+def report_of(module: IRModule, libraries: Sequence[str]) -> report.OffloadReport | None:
+    """What runs where, for a module that was partitioned or a build that was asked to."""
+    functions = (f for _, f in module.items() if isinstance(f, Function))
+    if not libraries and not any(f.get_attr("Compiler") for f in functions):
+        return None
+    return report.offload_report(module, libraries)
