@@ -12,8 +12,8 @@ from armillary.base.lazy import lazy_names
 __version__ = "0.1.0"
 
 _MODULES = (
-    "artifact", "autotvm", "backend", "base", "cli", "codegen", "contrib", "driver", "errors", "exec", "frontend",
-    "instrument", "ir", "ops", "relay", "rpc", "runtime", "schedules", "target", "te", "tir", "transform",
+    "artifact", "autotvm", "backend", "backends", "base", "cli", "codegen", "contrib", "driver", "errors", "exec",
+    "frontend", "instrument", "ir", "ops", "relay", "rpc", "runtime", "target", "te", "tir", "transform",
 )  # fmt: skip
 _TABLE = {name: f"armillary.{name}" for name in _MODULES} | {
     "ArmillaryError": "armillary.errors:ArmillaryError",

@@ -30,11 +30,11 @@ from rich.table import Table
 
 from armillary import relay
 from armillary.artifact import GraphSpec
+from armillary.backends.cpu.conv2d.winograd.cost import TILES, Layer, plans, product_nest
+from armillary.backends.cpu.cost.model import Nest, Tile, tiles
 from armillary.runtime import cpu, load_module
 from armillary.runtime.threads import config_threadpool
 from armillary.target import CpuModel, cpu_model
-from armillary.target.cost import Nest, Tile, tiles
-from armillary.target.cost_winograd import TILES, Layer, plans, product_nest
 from armillary.transform import PassContext
 
 MB = 1 << 20

@@ -2,7 +2,7 @@
 
 In: kernels (fused functions) and a target. Out: attributes of the graph's nodes, which a package carries, so that
 `armc profile` can show them without the model. Invariant: the same functions choose here and when lowering
-(schedules/registry.py), under the same pass context; nothing here changes code. Reader: driver/profile.py.
+(backends/registry.py), under the same pass context; nothing here changes code. Reader: driver/profile.py.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from armillary.backends.base import backend_of
+from armillary.backends.explanation import Explanation
+from armillary.backends.registry import explain
 from armillary.driver.lower_fused import as_chosen, find_anchor, workload_of
 from armillary.errors import ArtifactError
 from armillary.relay.expr import Function
 from armillary.relay.work import argument_reads, function_work
-from armillary.schedules.registry import explain
 from armillary.target import Target
-from armillary.target.cost import Explanation
 
 FLOPS, DIRECT, READS, CHOICE = "flops", "direct_flops", "reads", "choice"
 

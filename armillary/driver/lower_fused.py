@@ -3,7 +3,7 @@
 In: a primitive Relay function (its body composes operators; parameters are tensors or tuples of tensors), a target.
 Out: a PrimFunc whose parameters are the flattened inputs, then the flattened outputs. Invariant: outputs are distinct
 computed tensors (a function that returns an input, or one value twice, gets a copy). The anchor is the operator of the
-highest kind, the last one among equals; it chooses the schedule (schedules/registry.py).
+highest kind, the last one among equals; it chooses the schedule (backends/registry.py).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from armillary import te
+from armillary.backends.registry import Fused, Implementation, Workload, choose, is_implemented
 from armillary.base.dtype import dtype_of
 from armillary.base.node import post_order
 from armillary.errors import UnsupportedError
 from armillary.relay.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Kind, Op, get_op
 from armillary.relay.types import TupleType, Type, tensor_fields
-from armillary.schedules.registry import Fused, Implementation, Workload, choose, is_implemented
 from armillary.target import Target
 from armillary.target.choice import Choice, stored_choice
 from armillary.tir import build as T

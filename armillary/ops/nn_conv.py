@@ -3,7 +3,7 @@
 In: data (N, C, spatial…) and weight (O, I/groups, kernel…) in the order that data_layout and kernel_layout say; a
 depthwise weight may also be (C, multiplier, kernel…), which is the same memory. Out: (N, O, spatial…) in out_layout,
 or else data_layout. TE: an optional stage "data_pad", then one reduction tagged `<kind>_<layout>`, where kind is
-conv2d, group_conv2d or depthwise_conv2d. Blocked layouts: nn_conv_blocked.py. Import: nn_conv.py.
+conv2d, group_conv2d or depthwise_conv2d. Blocked layouts: direct/operator.py. Import: nn_conv.py.
 """
 
 from __future__ import annotations

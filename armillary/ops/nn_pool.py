@@ -43,7 +43,6 @@ from armillary.ops.nn_common import (
 )  # fmt: skip
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, TensorType, Type
-from armillary.target.cost_pooled import Pooled
 
 
 @record
@@ -94,14 +93,6 @@ def normal(op: str, attrs: Any, rank: int, x: Any) -> Pool:  # Any: attrs classe
         if max(pair) >= extent(kernel, dilation):
             raise TypeMismatch(f"{op}: padding {pair} must be smaller than the window, {extent(kernel, dilation)}")
     return pool
-
-
-def pooled_of(op: str, attrs: Any, data: TensorType, steps: int) -> Pooled:
-    """The sizes of a pooling over two axes of blocked data, each element of which a convolution sums in `steps`."""
-    pool, result = normal(op, attrs, 2, data), infer_pool(op, attrs, 2, data)
-    batch, chunks, height, width, block = data.static
-    reach = extent(pool.kernel[0], pool.dilation[0])
-    return Pooled(batch, chunks, block, height, width, result.static[2], reach, pool.strides[0], steps)
 
 
 def infer_pool(op: str, attrs: Any, rank: int, data: Type) -> TensorType:

@@ -3,7 +3,7 @@
 In: a qnn.conv2d with constant weights, and the target. Out: nn.conv2d of the data's bytes with int8 weights, in int32,
 whose zero points have become a constant per channel; None where the target has no instruction for such products, or the
 layer's channels do not come in fours. Invariant: the same integers: padding holds the zero point, channels that are
-added have weights of zero. The blocked operator: nn_conv_bytes.py.
+added have weights of zero. The blocked operator: operator_bytes.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A stored choice for a call on a CPU: the algorithm and the register tile that a tuning record names.
 
 In: the attribute `choice` of a call ("winograd=4 strip=7 tile=6x4 width=7"), written by the pass apply-records. Out: a
-`Choice`; as options of a pass context, what the model of costs then takes (cost.py, cost_winograd.py). Invariant: text
+`Choice`; as options of a pass context, what cost models then take (cost/model.py, winograd/cost.py). Invariant: text
 and value turn into each other; an empty text is the choice that leaves everything to the model.
 """
 

@@ -54,6 +54,7 @@ _MOST_L3 = 16 << 20
 _RARE_ARM = "fullfp16 fp16fml dotprod i8mm bf16 sve rdm complxnum lse"
 TILES, BYTE_TILES, HALF_TILES = "amx-tile", "amx-int8", "amx-bf16"  # the system must be asked for tiles, too
 _RARE = {"x86_64": frozenset(_RARE_X86.split()), "aarch64": frozenset(_RARE_ARM.split())}
+CACHE_SHARE = 0.75  # of the last cache that data to be read again may fill
 MIN_TILE_ROWS, TILE_BYTES = 4, 64  # of the left side: the fewest rows for which tiles pay, the bytes of one
 _ARM_VERSIONS = ((82, "lse rdm"), (84, "dotprod"), (86, "i8mm bf16"))  # first version that has the features
 
@@ -357,3 +358,8 @@ def fast_math_flags(target: Target) -> str:
     if target.attrs.get("fast-math"):
         return "fast"
     return " ".join(flag for flag in FAST_MATH if target.attrs.get(f"fast-math-{flag}"))
+
+
+def outgrows_caches(nbytes: float, cpu: CpuModel) -> bool:
+    """Whether the last cache has lost the first of so many bytes when the last come; False without such a cache."""
+    return nbytes > CACHE_SHARE * cpu.l3 > 0

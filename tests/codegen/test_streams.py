@@ -9,8 +9,7 @@ import pytest
 from harness import compiled, run
 
 from armillary import te
-from armillary.target.cost import outgrows_caches
-from armillary.target.cpu import CpuModel, cpu_model
+from armillary.target.cpu import CpuModel, cpu_model, outgrows_caches
 from armillary.te.lower import lower_schedule
 from armillary.tir.lower import lower_function
 from armillary.tir.stmt import PrimFunc

@@ -9,8 +9,8 @@ import pytest
 
 import armillary
 from armillary import relay
+from armillary.backends.cpu.graph._one_row import with_one_row
 from armillary.contrib import graph_executor
-from armillary.driver.one_row import with_one_row
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import is_primitive

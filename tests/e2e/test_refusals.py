@@ -52,7 +52,8 @@ def test_unknown_dimension() -> None:
 @pytest.mark.parametrize(
     ("target", "text"),
     [
-        ("toaster", "toaster"), ("", "target"), ("llvm -mcpu=no-such-cpu", "no-such-cpu"), ("opencl -device=toaster -nonsense=1", "nonsense"),
+        ("toaster", "toaster"), ("", "target"), ("llvm -mcpu=no-such-cpu", "no-such-cpu"),
+        ("opencl -device=toaster -nonsense=1", "nonsense"),
         ("llvm -no-such-option=1", "no-such-option"), ("llvm -mtriple=no-such-machine", "no-such-machine"),
         ("llvm -mattr=+no-such-feature", "no-such-feature"), ({"kind": "toaster"}, "toaster"), (7, "7"),
     ],

@@ -20,7 +20,7 @@ from armillary.relay.types import TensorType, TupleType, tensor_fields
 LARGEST = 50_000  # loop iterations the interpreter is asked for
 SAMPLES = sampling.all_samples()
 IDS = [f"{name}-{k}" for name, k in SAMPLES]
-SEVERAL = [(name, k) for name, k in SAMPLES if len(sampling.list_samples(OPS[name])[k].inputs) > 1]  # those with weights
+SEVERAL = [(name, k) for name, k in SAMPLES if len(sampling.list_samples(OPS[name])[k].inputs) > 1]  # with weights
 
 
 def _case(name: str, number: int) -> tuple[Any, Any, list[Any]]:

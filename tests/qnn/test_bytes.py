@@ -9,12 +9,12 @@ import pytest
 
 import armillary as tvm
 from armillary import relay
+from armillary.backends.cpu.conv2d.amx.cost import Shape, ranked_blocks, tiled_channels
 from armillary.contrib.graph_executor import GraphModule
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Function, const
 from armillary.relay.walk import substitute
-from armillary.target.cost_tiles import Shape, ranked_blocks, tiled_channels
 from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 

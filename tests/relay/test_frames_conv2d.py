@@ -9,11 +9,11 @@ import pytest
 
 import armillary
 from armillary import relay
+from armillary.backends.cpu.graph.frames_conv2d import frames_conv2d
 from armillary.contrib import graph_executor
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call
 from armillary.relay.op import Op
-from armillary.relay.transform.frames_conv2d import frames_conv2d
 from armillary.relay.walk import post_order
 from armillary.transform import PassContext
 

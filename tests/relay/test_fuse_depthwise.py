@@ -12,11 +12,11 @@ import pytest
 from kernel_pairs import check_on_threads, contractions, made_kernels
 
 from armillary import relay
+from armillary.backends.cpu.conv2d.separable.cost import Separable, band_rows
 from armillary.driver.explain import explain_function
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Function
 from armillary.target import Target
-from armillary.target.cost_separable import Separable, band_rows
 from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 

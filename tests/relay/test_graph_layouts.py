@@ -13,7 +13,7 @@ from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Expr, const, var
 from armillary.relay.layout import layout
 from armillary.relay.op import Op
-from armillary.relay.transform._layout_engine import reshape_of
+from armillary.relay.transform.layout._engine import reshape_of
 from armillary.relay.walk import post_order
 
 AVX = "llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu"

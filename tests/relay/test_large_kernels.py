@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from armillary import cpu, relay
+from armillary.backends.cpu.graph.fourier_conv2d import fourier_conv2d
+from armillary.backends.cpu.graph.transpose_as_shuffle import transpose_as_shuffle
 from armillary.contrib.graph_executor import GraphModule
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Expr, Function, const, var
-from armillary.relay.transform.fourier_conv2d import fourier_conv2d
-from armillary.relay.transform.transpose_as_shuffle import transpose_as_shuffle
 from armillary.transform import PassContext, Sequential
 
 AVX = "llvm -mcpu=znver4 -mtriple=x86_64-linux-gnu"

@@ -7,12 +7,12 @@ import pytest
 from random_net import Net
 
 from armillary import relay
+from armillary.backends.cpu.graph.merge_groups import merge_groups
+from armillary.backends.cpu.graph.pad_channels import pad_channels
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, var
 from armillary.relay.op import Op
-from armillary.relay.transform.merge_groups import merge_groups
-from armillary.relay.transform.pad_channels import pad_channels
 from armillary.relay.walk import post_order
 from armillary.transform import PassContext
 

@@ -9,6 +9,9 @@ import pytest
 from random_net import Net
 
 from armillary import relay
+from armillary.backends.cpu.graph._wide_channels import Channels
+from armillary.backends.cpu.graph.pad_channels import pad_channels
+from armillary.backends.cpu.graph.trim_weights import SHARE, trim_weights
 from armillary.base.aligned import Deferred
 from armillary.base.node import structural_equal
 from armillary.ir import IRModule
@@ -16,10 +19,7 @@ from armillary.relay.analysis import op_frequency
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function, const, var
 from armillary.relay.op import Op, get_op
-from armillary.relay.transform._wide_channels import Channels
 from armillary.relay.transform.canonicalize_ops import canonicalize_ops
-from armillary.relay.transform.pad_channels import pad_channels
-from armillary.relay.transform.trim_weights import SHARE, trim_weights
 from armillary.relay.walk import post_order
 from armillary.transform import PassContext
 

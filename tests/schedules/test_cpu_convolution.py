@@ -9,19 +9,19 @@ import pytest
 
 import armillary
 from armillary import relay, te
+from armillary.backends.cpu.conv2d.direct.schedule import images_together, nest_of
+from armillary.backends.cpu.conv2d.winograd.cost import Layer, Plan, estimate
+from armillary.backends.cpu.cost.model import choose_tile, sums_by_parts
+from armillary.backends.cpu.graph.winograd_conv2d import best_tile
+from armillary.backends.cpu.loops import in_bands, static_extent
+from armillary.backends.registry import Workload
 from armillary.driver.build import build
 from armillary.relay.evaluate import evaluate
 from armillary.relay.op import get_op
-from armillary.relay.transform.winograd_conv2d import best_tile
 from armillary.relay.types import TensorType
 from armillary.runtime import cpu
 from armillary.runtime.threads import config_threadpool
-from armillary.schedules.cpu.common import in_bands, static_extent
-from armillary.schedules.cpu.conv2d_blocked import images_together, nest_of
-from armillary.schedules.registry import Workload
 from armillary.target import Target, cpu_model
-from armillary.target.cost import choose_tile, sums_by_parts
-from armillary.target.cost_winograd import Layer, Plan, estimate
 from armillary.tir.interpreter import interpret
 from armillary.transform import PassContext
 

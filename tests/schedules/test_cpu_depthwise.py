@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 
 from armillary import relay
+from armillary.backends.cpu.conv2d.depthwise.cost import (
+    DepthwiseNest,
+    choose_depthwise,
+    depthwise_estimate,
+    depthwise_tiles,
+)
 from armillary.driver.build import build
 from armillary.relay.evaluate import evaluate
 from armillary.runtime import cpu
-from armillary.target.cost_depthwise import DepthwiseNest, choose_depthwise, depthwise_estimate, depthwise_tiles
 from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 

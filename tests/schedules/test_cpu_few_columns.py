@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from armillary import relay
+from armillary.backends.cpu.cost.narrow import few_tile, has_terms_in_lanes
 from armillary.driver.build import build
 from armillary.ir import IRModule
 from armillary.relay.transform.pipeline import optimize
 from armillary.runtime import cpu
-from armillary.target.cost_few import few_tile, has_terms_in_lanes
 from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 

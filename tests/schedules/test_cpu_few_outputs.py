@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from armillary import relay
+from armillary.backends.cpu.cost.narrow import has_inputs_in_lanes, pixel_tile
 from armillary.driver.build import build
 from armillary.relay.evaluate import evaluate
 from armillary.runtime import cpu
-from armillary.target.cost_few import has_inputs_in_lanes, pixel_tile
 from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 

@@ -12,11 +12,11 @@ from runnable import targets
 
 import armillary
 from armillary import relay
+from armillary.backends.cpu.cost.products16 import multiplies_halves
+from armillary.backends.cpu.gemm.amx_panels import part_of, ranked, rows_together
 from armillary.contrib.graph_executor import GraphModule
 from armillary.ir import IRModule
 from armillary.relay.expr import Expr, Function, const
-from armillary.schedules.cpu.tile_panels import part_of, ranked, rows_together
-from armillary.target.cost_halves import multiplies_halves
 from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 

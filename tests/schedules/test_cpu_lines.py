@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from armillary import relay
+from armillary.backends.cpu.cost.model import Nest, Tile, is_more_even, shares_tiles
 from armillary.driver.build import build
 from armillary.relay.evaluate import evaluate
 from armillary.runtime import cpu
 from armillary.runtime.threads import config_threadpool
-from armillary.target.cost import Nest, Tile, is_more_even, shares_tiles
 from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from armillary import relay, te
+from armillary.backends.cpu.contiguous import axes_of_run
+from armillary.backends.cpu.elementwise.default import schedule_stage
 from armillary.driver.build import build
 from armillary.relay.evaluate import evaluate
 from armillary.relay.op import get_op
 from armillary.runtime import cpu
-from armillary.schedules.cpu.default import schedule_stage
-from armillary.schedules.cpu.images import axes_of_run
 from armillary.target.cpu import cpu_model
 from armillary.te.lower import lower_schedule
 from armillary.tir.lower import lower_function

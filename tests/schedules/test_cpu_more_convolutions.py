@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from armillary import relay, te
+from armillary.backends.cpu.conv2d.planes.schedule import planes_compute
+from armillary.backends.cpu.elementwise.default import PACKED
 from armillary.driver.build import build
 from armillary.relay.evaluate import evaluate
 from armillary.relay.op import get_op as op
 from armillary.runtime import cpu
-from armillary.schedules.cpu.conv2d_planes import planes_compute
-from armillary.schedules.cpu.default import PACKED
 from armillary.transform import PassContext
 
 AVX512 = "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids"

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from armillary import relay, te
+from armillary.backends.cpu.access import contiguous_axis, crossing_axis
+from armillary.backends.cpu.attention.prefill import plan_of
+from armillary.backends.cpu.gemm.dense import packed_product
+from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
+from armillary.backends.registry import Fused, Workload, choose
 from armillary.driver.build import build
 from armillary.ops.nn_attention import AttentionAttrs, sizes_of
 from armillary.relay.op import get_op
 from armillary.relay.types import TensorType
 from armillary.runtime import cpu
-from armillary.schedules.cpu.access import contiguous_axis, crossing_axis
-from armillary.schedules.cpu.attention import plan_of
-from armillary.schedules.cpu.dense import packed_product
-from armillary.schedules.cpu.reduce import reduce_in_lanes
-from armillary.schedules.registry import Fused, Workload, choose
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.te.lower import lower_schedule

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from armillary import relay
+from armillary.backends.registry import Workload, choose
 from armillary.driver.build import build
 from armillary.ops.nn_grid_sample import GridSampleAttrs
 from armillary.ops.vision_roi_align import RoiAlignAttrs
 from armillary.relay.op import get_op
 from armillary.relay.types import TensorType
 from armillary.runtime import cpu
-from armillary.schedules.registry import Workload, choose
 from armillary.target import Target
 from armillary.transform import PassContext
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from armillary import relay, te
+from armillary.backends.cpu.contiguous import axes_of_run, is_looked_up, rows_of_block
 from armillary.driver.build import build
 from armillary.relay.evaluate import evaluate
 from armillary.runtime import cpu
-from armillary.schedules.cpu.images import axes_of_run, is_looked_up, rows_of_block
 from armillary.target.cpu import cpu_model
 from armillary.transform import PassContext
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from armillary import relay, te
+from armillary.backends.cpu.access import transposed_axis
 from armillary.driver.build import build
 from armillary.relay.evaluate import evaluate
 from armillary.runtime import cpu
-from armillary.schedules.cpu.access import transposed_axis
 from armillary.transform import PassContext
 
 AVX512 = "llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids"

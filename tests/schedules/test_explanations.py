@@ -10,6 +10,7 @@ import pytest
 
 from armillary import relay
 from armillary.artifact import GraphSpec
+from armillary.backends.registry import Workload, choose, explain
 from armillary.driver.build import build
 from armillary.driver.explain import KernelNotes, explain_function, read_attrs
 from armillary.errors import ArtifactError
@@ -17,7 +18,6 @@ from armillary.relay.expr import Call, Function
 from armillary.relay.op import is_primitive
 from armillary.relay.walk import post_order
 from armillary.relay.work import function_work
-from armillary.schedules.registry import Workload, choose, explain
 from armillary.target import Target
 from armillary.transform import PassContext
 

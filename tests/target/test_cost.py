@@ -6,11 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from armillary.errors import ConfigError
-from armillary.target import CpuModel, cpu_model
-from armillary.target.cost import (
+from armillary.backends.cpu.conv2d.winograd.cost import (
+    Layer,
+    Plan,
+    asks_ahead,
+    best_plan,
+    estimate,
+    plans,
+    product_nest,
+    ranked_plans,
+    tiles_along,
+)
+from armillary.backends.cpu.cost.model import (
     SHOWN_INPUT,
-    Explanation,
     Nest,
     Tile,
     choose_tile,
@@ -22,17 +30,9 @@ from armillary.target.cost import (
     tiles,
     weights_stay,
 )
-from armillary.target.cost_winograd import (
-    Layer,
-    Plan,
-    asks_ahead,
-    best_plan,
-    estimate,
-    plans,
-    product_nest,
-    ranked_plans,
-    tiles_along,
-)
+from armillary.backends.explanation import Explanation
+from armillary.errors import ConfigError
+from armillary.target import CpuModel, cpu_model
 from armillary.transform import PassContext
 
 CPUS = {

@@ -7,8 +7,8 @@ import pytest
 from common import matmul, randoms, run
 
 from armillary import te
+from armillary.backends.cpu.conv2d.winograd.cost import tiles_along
 from armillary.errors import ScheduleError
-from armillary.target.cost_winograd import tiles_along
 from armillary.te.stage import static_extent
 from armillary.tir.analysis import all_statements
 from armillary.tir.build import const

@@ -11,13 +11,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from armillary.autotvm.errors import TuningError
+from armillary.backends.cpu.conv2d.depthwise import cost as cost_depthwise
+from armillary.backends.cpu.conv2d.depthwise import schedule as conv2d_depthwise
+from armillary.backends.cpu.conv2d.direct import schedule as conv2d_blocked
+from armillary.backends.cpu.conv2d.winograd import cost as cost_winograd
+from armillary.backends.cpu.conv2d.winograd.cost import Layer
+from armillary.backends.cpu.cost import model as cost
+from armillary.backends.cpu.cost.model import Estimate, Tile, far_weights
+from armillary.backends.cpu.gemm import dense
+from armillary.backends.cpu.graph.winograd_conv2d import MAX_TILE
+from armillary.backends.registry import Workload, choose
 from armillary.base.record import record
-from armillary.relay.transform.winograd_conv2d import MAX_TILE
-from armillary.schedules.cpu import conv2d_blocked, conv2d_depthwise, dense
-from armillary.schedules.registry import Workload, choose
-from armillary.target import cost, cost_depthwise, cost_winograd
-from armillary.target.cost import Estimate, Tile, far_weights
-from armillary.target.cost_winograd import Layer
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import PassContext
 

@@ -3,7 +3,7 @@
 In: a module, a target. Out: a task for each different convolution and product, found by the workload that the pass
 apply-records looks up, so a record is used wherever a build meets that workload. Invariant: a trial is a network of the
 one call, built by the passes of a build; its answer is checked against the operator's reference.
-What there is to choose: `cpu_space.py`. Which calls are tuned: relay/transform/apply_records.py.
+What there is to choose: `cpu_space.py`. Which calls are tuned: backends/cpu/graph/apply_records.py.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from armillary.autotvm.measure.trial import Array, random_input
 from armillary.autotvm.task.cpu_space import Point, direct_points, winograd_points
 from armillary.autotvm.task.space import ConfigSpace, point2knob
 from armillary.autotvm.task.task import TENSOR, Task, TaskTemplate, create, get_config, register_template
+from armillary.backends.cpu.graph import apply_records
+from armillary.backends.cpu.graph._one_row import with_one_row
+from armillary.backends.cpu.graph.winograd_conv2d import eligible
 from armillary.base.dispatch import Workload
 from armillary.driver.build import assembled, optimized
 from armillary.driver.graph_codegen import Kernel, plan_graph
@@ -26,16 +29,13 @@ from armillary.driver.kernel_code import compile_kernel
 from armillary.driver.kernels import CompiledKernel
 from armillary.driver.library import FunctionLibrary
 from armillary.driver.lower_fused import find_anchor, workload_of
-from armillary.driver.one_row import with_one_row
 from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Function, const, var
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, get_op
-from armillary.relay.transform import apply_records
 from armillary.relay.transform.pipeline import build_passes
-from armillary.relay.transform.winograd_conv2d import eligible
 from armillary.relay.types import TensorType
 from armillary.relay.walk import not_primitive, post_order
 from armillary.relay.work import function_work

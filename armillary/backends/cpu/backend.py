@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from armillary.backends.base import Backend, GraphPasses
+from armillary.backends.cpu.graph.alter_op_layout import alter_op_layout
+from armillary.backends.cpu.graph.apply_records import apply_records
+from armillary.backends.cpu.graph.fourier_conv2d import fourier_conv2d
+from armillary.backends.cpu.graph.frames_conv2d import frames_conv2d
+from armillary.backends.cpu.graph.fuse_depthwise import fuse_depthwise
+from armillary.backends.cpu.graph.fuse_pool import fuse_pool
+from armillary.backends.cpu.graph.merge_groups import merge_groups
+from armillary.backends.cpu.graph.narrow_weights import narrow_weights
+from armillary.backends.cpu.graph.pad_channels import pad_channels
+from armillary.backends.cpu.graph.pad_units import pad_units
+from armillary.backends.cpu.graph.round_operands import round_operands
+from armillary.backends.cpu.graph.store_halves import store_halves
+from armillary.backends.cpu.graph.transpose_as_shuffle import transpose_as_shuffle
+from armillary.backends.cpu.graph.trim_weights import trim_weights
+from armillary.backends.cpu.graph.widen_halves import widen_halves
+from armillary.backends.cpu.graph.winograd_conv2d import winograd_conv2d
 from armillary.base.lazy import late
-from armillary.relay.transform.alter_op_layout import alter_op_layout
-from armillary.relay.transform.apply_records import apply_records
-from armillary.relay.transform.fourier_conv2d import fourier_conv2d
-from armillary.relay.transform.frames_conv2d import frames_conv2d
-from armillary.relay.transform.fuse_depthwise import fuse_depthwise
-from armillary.relay.transform.fuse_pool import fuse_pool
 from armillary.relay.transform.infer_type import infer_type
-from armillary.relay.transform.merge_groups import merge_groups
-from armillary.relay.transform.narrow_weights import narrow_weights
-from armillary.relay.transform.pad_channels import pad_channels
-from armillary.relay.transform.pad_units import pad_units
-from armillary.relay.transform.round_operands import round_operands
-from armillary.relay.transform.store_halves import store_halves
-from armillary.relay.transform.transpose_as_shuffle import transpose_as_shuffle
-from armillary.relay.transform.trim_weights import trim_weights
-from armillary.relay.transform.widen_halves import widen_halves
-from armillary.relay.transform.winograd_conv2d import winograd_conv2d
 from armillary.target import Target
 from armillary.transform import Pass
 
@@ -76,12 +76,13 @@ def _kernels(target: Target) -> Sequence[Pass]:
     return [fuse_depthwise.bind(target=target), fuse_pool.bind(target=target), store_halves.bind()]
 
 
+_ALGORITHMS = ("attention", "conv2d", "elementwise", "gemm", "pool", "reduce")  # folders
 BACKEND = Backend(
     family="cpu",
-    algorithms=("armillary.schedules.cpu",),
+    algorithms=tuple(f"{__package__}.{name}" for name in _ALGORITHMS),
     lower=late("armillary.tir.transform.split_phases:split_phases"),
     emit=late("armillary.codegen.build:emit_functions"),
     build=late("armillary.codegen.build:build_functions"),
     passes=GraphPasses(_types, _axes, _layouts, _weights, _operators, _kernels),
-    kernel_function=late("armillary.driver.one_row:with_one_row"),
+    kernel_function=late("armillary.backends.cpu.graph._one_row:with_one_row"),
 )

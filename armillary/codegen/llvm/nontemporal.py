@@ -18,8 +18,7 @@ from armillary.base.dtype import DType
 from armillary.codegen.base import Touched
 from armillary.codegen.llvm.index import Linear
 from armillary.codegen.llvm.state import Emitter
-from armillary.target.cost import outgrows_caches
-from armillary.target.cpu import CpuModel
+from armillary.target.cpu import CpuModel, outgrows_caches
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.phases import PhasedFunction

@@ -13,8 +13,8 @@ from armillary.offload.acl.rows import Composite, Simple
 from armillary.offload.contract import JsonModule, Offload, PatternRow, register_offload
 from armillary.offload.graph_json import Kernel, as_json
 from armillary.relay.expr import Call, Function
-from armillary.relay.transform.convert_layout import convert_layout
 from armillary.relay.transform.fold_constant import fold_constant
+from armillary.relay.transform.layout.convert_layout import convert_layout
 
 NAME = "arm_compute_lib"
 COMPOSITES: tuple[Composite, ...] = (

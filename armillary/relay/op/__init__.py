@@ -131,7 +131,7 @@ class Op(Expr):
         return rule
 
     def layout(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Facet: how the op follows layouts; see relay/transform/alter_op_layout.py."""
+        """Facet: how the op follows layouts; see backends/cpu/graph/alter_op_layout.py."""
         self.layout_rule = rule
         return rule
 

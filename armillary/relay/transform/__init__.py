@@ -1,4 +1,4 @@
-"""Graph passes, one file each, found by being here.
+"""Graph passes, one file each, in folders by idea, found by being here.
 
 In: a Relay-era name such as `FoldConstant`. Out: a maker of that pass: `FoldConstant()`, `CombineParallelConv2D(3)`,
 `ConvertLayout({"nn.conv2d": ["NHWC", "default"]})`. Invariant: there is no list of passes to keep; `load_all`
@@ -35,12 +35,20 @@ __all__ = [
 
 @cache
 def load_all() -> dict[str, PassDefinition]:
-    """Import every pass of this package; they are given by each of their names."""
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        if not path.name.startswith("_"):
-            importlib.import_module(f"{__name__}.{path.stem}")
-    here = [p for p in PASSES.values() if p.function.__module__.startswith(__name__ + ".")]
+    """Import every graph pass, those of back ends too; they are given by each of their names."""
+    names = module_names()
+    for name in names:
+        importlib.import_module(name)
+    here = [p for p in PASSES.values() if p.function.__module__ in names]
     return {name: p for p in here for name in (p.info.name, *p.info.aliases)}
+
+
+def module_names() -> list[str]:
+    """Dotted names of the files of passes, in order: here, and in the folder `graph` of back ends."""
+    package = Path(__file__).parents[2]
+    files = [*Path(__file__).parent.rglob("*.py"), *package.glob("backends/*/graph/**/*.py")]
+    passes = [path for path in files if not path.name.startswith("_")]
+    return sorted(".".join(path.relative_to(package.parent).with_suffix("").parts) for path in passes)
 
 
 def __getattr__(name: str) -> Callable[..., Pass]:

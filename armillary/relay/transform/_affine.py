@@ -163,7 +163,8 @@ def _product(name: str, attrs: Mapping[str, Any], args: Sequence[Value], channel
 
 
 def _values(attrs: Any) -> dict[str, Any]:  # Any: each operator's attributes
-    return {f.name: getattr(attrs, f.name) for f in dataclasses.fields(attrs)}
+    """What a quantised operator takes of a plain one's: not the algorithm chosen for it."""
+    return {f.name: getattr(attrs, f.name) for f in dataclasses.fields(attrs) if f.name != "choice"}
 
 
 def _conv2d(expr: Call, args: Sequence[Value]) -> Affine | None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 
 from armillary import te
+from armillary.backends.registry import Fused, default_schedule
 from armillary.base.node import post_order
 from armillary.errors import UnsupportedError
-from armillary.schedules.registry import Fused, default_schedule
 from armillary.tir import build as T
 from armillary.tir.expr import IterVar, ProducerLoad, Reduce
 

@@ -1,0 +1,1 @@
+"""Attention: prefill (a block of query rows at a time), decode (few query rows, keys and values read once)."""

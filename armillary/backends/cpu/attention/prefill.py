@@ -1,0 +1,272 @@
+"""Attention on the CPU: a block of query rows at a time, its scores never in main memory.
+
+In: a fused function anchored at nn.attention or nn.masked_attention. Out: one phase that packs the keys in blocks of
+lanes, then a parallel loop over batch, head and blocks of `rows` query rows: scores (a register tile), their maximum,
+exponentials and sums (lanes), the product with the values (a register tile), division and store. Invariant: rows and
+keys are padded inside, so that no inner loop has a condition; padded keys take no part in the softmax. Fewer rows than
+pay for packing the keys: attention/decode.py.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from armillary import te
+from armillary.backends.cpu.access import contiguous_axis
+from armillary.backends.cpu.cost.model import VECTORS, Nest, Tile, near_rate, tile_estimate
+from armillary.backends.cpu.elementwise.default import PACKED, schedule_default
+from armillary.backends.cpu.gemm.pack import pack_blocks
+from armillary.backends.cpu.loops import fuse_all, keeps_shape, lanes_of, static_extent
+from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
+from armillary.backends.explanation import Explanation
+from armillary.backends.registry import Fused, Workload, implement
+from armillary.ops.nn_attention import (
+    AttentionAttrs,
+    Sizes,
+    mask_reader,
+    placed,
+    reader,
+    sizes_of,
+    softmax_stages,
+)  # fmt: skip
+from armillary.ops.nn_common import reduce_axes
+from armillary.target import Target
+from armillary.target.cpu import CpuModel, cpu_model
+from armillary.tir import build as T
+
+MASK_USES = 4  # of each element from which on a mask is copied to end with whole vectors
+SOFTMAX_CYCLES = 20.0  # for a vector of scores: maximum, exponential and sum
+STAGES = ("keys", "end", "products", "scores", "max", "exp", "sum", "inverse", "mix")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`rows` query rows at a time; `keys` and `features` vectors wide tiles of scores and of the result."""
+
+    rows: int
+    keys: int
+    features: int
+    lanes: int
+    feature_lanes: int
+
+
+def plan_of(size: Sizes, cpu: CpuModel, lanes: int) -> Plan:
+    """The block of rows and the tiles: by the cost model on two FMA ports; one is busy with any, so padding decides."""
+    width = next(w for w in (lanes, lanes // 2, lanes // 4) if w and size.e % w == 0)
+    blocks, chunks = -(-size.s // lanes), size.e // width
+    limit = (cpu.vector_registers - 3) // 2
+    if cpu.fma_ports == 1:
+        rows = min(range(min(size.t, limit // 2), min(size.t, limit) + 1), key=lambda r: (-(-size.t // r) * r, -r))
+        keys, features = (_widest(count, rows, cpu) for count in (blocks, chunks))
+        return Plan(rows, keys, features, lanes, width)
+    found: list[tuple[float, int, Plan]] = []
+    for rows in range(1, min(size.t, limit) + 1):
+        scores, keys = _best_tile(size, cpu, rows, blocks, size.d)
+        mixing, features = _best_tile(size, cpu, rows, chunks, size.s)
+        cycles = scores + mixing + SOFTMAX_CYCLES * -(-size.t // rows) * rows * blocks
+        found.append((cycles, -rows, Plan(rows, keys, features, lanes, width)))
+    return min(found, key=lambda row: row[:2])[2]
+
+
+def _widest(chunks: int, rows: int, cpu: CpuModel) -> int:
+    """The most vectors that divide a row of the result and fit the registers."""
+    return max(v for v in range(1, chunks + 1) if chunks % v == 0 and (v == 1 or (rows + 1) * v < cpu.vector_registers))
+
+
+def _best_tile(size: Sizes, cpu: CpuModel, rows: int, chunks: int, steps: int) -> tuple[float, int]:
+    """Cycles of one of the two products of a head, and the vectors side by side in its tile; the last may have fewer.
+
+    Every block of rows reads all keys or all values of the head again.
+    """
+    again = near_rate(4 * size.s * max(size.d, size.e), cpu)
+    nest = Nest(rows, -(-size.t // rows), chunks, steps, again or cpu.memory.l2, again, has_rest=True)
+    fitting = (v for v in VECTORS if v <= chunks and (rows + 1) * v < cpu.vector_registers)
+    return min((tile_estimate(nest, Tile(rows, v), cpu).cycles, v) for v in fitting)
+
+
+def _fits(workload: Workload) -> str | None:
+    query, _, value, *_ = workload.types
+    features = value.static[workload.attrs.value_layout.index("D")]  # type: ignore[attr-defined]
+    lanes = cpu_model(workload.target).lanes
+    if str(query.dtype) != "float32":  # type: ignore[attr-defined]
+        return "only float32 is tiled"
+    return None if lanes >= 4 and features % (lanes // 4) == 0 and features >= lanes // 4 > 0 else "too few features"
+
+
+def _compute(attrs: AttentionAttrs, query: te.Tensor, key: te.Tensor, value: te.Tensor, mask: Any = None) -> te.Tensor:
+    size = sizes_of(attrs, [te.static_shape(x) for x in (query, key, value)])
+    cpu = cpu_model(Target.current() or Target("llvm"))
+    plan = plan_of(size, cpu, lanes_of(cpu, T.convert(query(0, 0, 0, 0)).dtype))
+    return tiled(attrs, size, plan, query, key, value, mask)
+
+
+def tiled(attrs: AttentionAttrs, size: Sizes, plan: Plan, query: Any, key: Any, value: Any, mask: Any) -> te.Tensor:
+    """The stages over padded rows and keys."""
+    q, k, v = (reader(attrs, n, x) for n, x in enumerate((query, key, value)))
+    lanes = plan.lanes
+    rows, keys = -(-size.t // plan.rows) * plan.rows, -(-size.s // lanes) * lanes
+
+    def packed_key(b: Any, h: Any, block: Any, d: Any, lane: Any) -> Any:
+        at = block * lanes + lane
+        inside = k(b, h, at, d)
+        return inside if keys == size.s else te.if_then_else(te.likely(at < size.s), inside, T.const(0.0, "float32"))
+
+    heads = -(-size.h // attrs.shared)
+    whole = (size.b, heads, keys // lanes, size.d, lanes)
+    by_kv_head = AttentionAttrs(**{**attrs.__dict__, "shared": 1})
+    k = reader(by_kv_head, 1, key)
+    packed = te.compute(whole, packed_key, name="attention_keys", tag=PACKED)
+    (d,), (s,) = reduce_axes([size.d], ["d"]), reduce_axes([size.s], ["s"])
+
+    def row(t: Any) -> Any:
+        return t if rows == size.t else te.min(t, size.t - 1)
+
+    def product(b: Any, h: Any, t: Any, j: Any) -> Any:
+        return te.sum(q(b, h, row(t), d) * packed(b, h // attrs.shared, j // lanes, d, j % lanes), axis=[d])
+
+    products = te.compute((size.b, size.h, rows, keys), product, name="attention_products")
+
+    added = _added(size, keys, mask)
+
+    def scaled(b: Any, h: Any, t: Any, j: Any) -> Any:
+        value = products(b, h, t, j) * T.const(attrs.scale, "float32")
+        return value if added is None else value + added(b, h, row(t), j)
+
+    stored = te.compute((size.b, size.h, rows, keys), scaled, name="attention_scores")
+    late = mask_reader(mask) if added is None else None
+
+    def scores(b: Any, h: Any, t: Any, j: Any) -> Any:
+        return stored(b, h, t, j) if late is None else stored(b, h, t, j) + late(b, h, row(t), j)
+
+    # a padded key has no weight; with a mask that cannot be read past its end, the softmax stops at the last key
+    powers, total = softmax_stages(size, scores, rows, keys if late is None else size.s)
+    mixed = te.compute(
+        (size.b, size.h, rows, size.e), lambda b, h, t, e: te.sum(powers(b, h, t, s) * v(b, h, s, e), axis=[s]),
+        name="attention_mix",
+    )  # fmt: skip
+    one = T.const(1.0, "float32")
+    inverse = te.compute((size.b, size.h, rows), lambda *i: one / total(*i), name="attention_inverse")
+    result: te.Tensor = placed(attrs, size, lambda *i: mixed(*i) * inverse(*i[:3]), "attention")
+    return result
+
+
+def _added(size: Sizes, keys: int, mask: Any) -> Any:
+    """What is added to the scores of all keys, a function (b, h, t, j): -inf beyond the last one, and a mask.
+
+    So no vector has a condition. None if that is nothing, or for a mask that is too large to copy for so few uses.
+    """
+    bias = mask_reader(mask)
+    if keys == size.s:
+        return bias
+    if bias is not None and MASK_USES * math.prod(te.static_shape(mask)) > size.b * size.h * size.t * size.s:
+        return None
+    shape = te.static_shape(mask)[:3] if bias is not None else (1, 1, 1)
+    low = T.const(-math.inf, "float32")
+
+    def inside(b: Any, h: Any, t: Any, j: Any) -> Any:
+        if bias is None:
+            return te.select(j < size.s, T.const(0.0, "float32"), low)
+        return te.if_then_else(te.likely(j < size.s), bias(b, h, t, j), low)
+
+    return mask_reader(te.compute((*shape, keys), inside, name="attention_end", tag=PACKED))
+
+
+def explain_attention(workload: Workload) -> Explanation:
+    """The tiles of the two products."""
+    cpu, types = cpu_model(workload.target), workload.types[:3]
+    plan = plan_of(sizes_of(workload.attrs, [ty.static for ty in types]), cpu, cpu.lanes)  # type: ignore[attr-defined]
+    return Explanation("attention by blocks of rows", f"{plan.rows}x{plan.keys} and {plan.rows}x{plan.features}")
+
+
+@implement("nn.attention", family="cpu", name="attention_rows", when=_fits, compute=_compute, explain=explain_attention)
+@implement(
+    "nn.masked_attention", family="cpu", name="masked_attention_rows", when=_fits, compute=_compute,
+    explain=explain_attention,
+)  # fmt: skip
+def attention_rows(schedule: te.Schedule, fused: Fused) -> None:
+    """See the module."""
+    output, attrs = fused.outputs[0], fused.workload.attrs
+    if not keeps_shape(fused):
+        schedule_default(schedule, fused)
+        return
+    cpu = cpu_model(fused.workload.target)
+    size = sizes_of(attrs, [ty.static for ty in fused.workload.types[:3]])  # type: ignore[attr-defined]
+    plan = plan_of(size, cpu, lanes_of(cpu, fused.anchor[0].dtype))  # not the output's: a cast may follow
+    stages = {s.op.name: s.op.output(0) for s in schedule.stages if isinstance(s.op, te.ComputeOp)}
+    if output.op is not fused.anchor[0].op:
+        inline_between(schedule, fused)
+    pack_blocks(schedule, stages["attention_keys"], plan.lanes)
+    if "attention_end" in stages:
+        _vectorize(schedule[stages["attention_end"]], plan.lanes)
+    stage = schedule[output]
+    axis = dict(zip(attrs.out_layout, stage.op.axis, strict=True))
+    block, row = stage.split(axis["T"], factor=plan.rows)
+    chunk, column = stage.split(axis["D"], factor=plan.features * plan.feature_lanes)
+    vector, lane = stage.split(column, factor=plan.feature_lanes)
+    stage.reorder(axis["B"], axis["H"], block, chunk, row, vector, lane)
+    at = fuse_all(stage, [axis["B"], axis["H"], block])
+    stage.parallel(at)
+    stage.vectorize(lane)
+    stage.unroll(vector)
+    stage.unroll(row)
+    tile_in_registers(schedule, stages["attention_mix"], plan.features * plan.feature_lanes, plan.feature_lanes)
+    schedule[stages["attention_mix"]].compute_at(stage, chunk)
+    for name in ("attention_sum", "attention_max"):
+        _reduce(schedule, stages[name], cpu)
+    schedule[stages["attention_inverse"]].set_scope("local")
+    powers = schedule[stages["attention_exp"]]
+    powers.storage_align(powers.op.axis[-2], plan.lanes, 0)
+    _vectorize(powers, plan.lanes)
+    _scores(schedule, stages["attention_scores"], stages["attention_products"], plan)
+    for name in ("attention_inverse", "attention_sum", "attention_exp", "attention_max", "attention_scores"):
+        schedule[stages[name]].compute_at(stage, at)
+
+
+def inline_between(schedule: te.Schedule, fused: Fused) -> None:
+    """Inline all but the stages of attention and the output: the result and what reads it, masks and scales."""
+    known = {f"attention_{name}" for name in STAGES}
+    for stage in schedule.stages:
+        if isinstance(stage.op, te.ComputeOp) and stage.op.name not in known and stage.op is not fused.outputs[0].op:
+            stage.compute_inline()
+
+
+def _reduce(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> None:
+    schedule[tensor].set_scope("local")
+    axis = contiguous_axis(schedule, schedule[tensor].op)
+    if axis is not None:
+        reduce_in_lanes(schedule, tensor, axis, cpu, is_alone=False)
+
+
+def _vectorize(stage: te.Stage, lanes: int) -> None:
+    if static_extent(stage.op.axis[-1]) > lanes:
+        _, inner = stage.split(stage.op.axis[-1], factor=lanes)
+        stage.vectorize(inner)
+
+
+def _scores(schedule: te.Schedule, tensor: te.Tensor, products: te.Tensor, plan: Plan) -> None:
+    """Tiles of `rows` x `keys` vectors, the last one narrower; complete sums are scaled and stored."""
+    stage = schedule[tensor]
+    *outer, row, column = stage.op.axis
+    chunk, inner = stage.split(column, factor=plan.keys * plan.lanes)
+    vector, lane = stage.split(inner, factor=plan.lanes)
+    stage.reorder(*outer, chunk, row, vector, lane)
+    stage.vectorize(lane)
+    stage.unroll(vector)
+    stage.unroll(row)
+    tile_in_registers(schedule, products, plan.keys * plan.lanes, plan.lanes)
+    schedule[products].compute_at(stage, chunk)
+
+
+def tile_in_registers(schedule: te.Schedule, tensor: te.Tensor, columns: int, lanes: int) -> None:
+    """A product whose region is one register tile: the reduction outside, rows and vectors written out."""
+    stage = schedule[tensor]
+    stage.set_scope("local")
+    *outer, row, column = stage.op.axis
+    _, inner = stage.split(column, factor=columns)
+    vector, lane = stage.split(inner, factor=lanes)
+    stage.reorder(*outer, *stage.op.reduce_axis, row, vector, lane)
+    stage.vectorize(lane)
+    stage.unroll(vector)
+    stage.unroll(row)

@@ -1,0 +1,1 @@
+"""Convolution by matrix tiles (AMX): cost model and schedule."""

@@ -1,0 +1,1 @@
+"""The first layer of a network by matrix tiles (AMX): few input channels."""

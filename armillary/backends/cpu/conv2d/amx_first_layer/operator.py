@@ -1,0 +1,139 @@
+"""nn.contrib_conv2d_few_NCHWc_bf16: convolution of an image of few channels in bfloat16, for matrix tiles.
+
+In: data (N, C, H, W) of float32, which is rounded, or bfloat16; weight bfloat16 (O/co, KH, groups, 16, co, 2): of a
+line of the window and a group of `together` channels 32 numbers, those of a column side by side; of the columns behind
+the last of `kernel_size`, too, which are zeros. Out: float32 sums (N, O/co, OH, OW, co). Made by alter-op-layout from
+nn.conv2d of bfloat16: the first layer of most networks. Schedule: conv2d/amx_first_layer/schedule.py. More channels:
+operator_bfloat16.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from armillary.base.dtype import DType
+from armillary.base.record import record
+from armillary.errors import TypeMismatch
+from armillary.ops._late import te
+from armillary.ops._words import HALF, HALVES
+from armillary.ops.nn_common import Tensor, known, need_rank, reduce_axes, te_pad, tensor, window_count
+from armillary.ops.nn_conv import Conv2DAttrs, Window, convolve, image_size, window
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.types import TensorType, Type
+
+ROW = 32  # numbers that one row of a tile has room for
+PAIR, QUAD = 2, 4  # channels of a group
+
+
+@record
+class FewConv2DAttrs(Conv2DAttrs):
+    """The attributes of nn.conv2d of one group, not dilated; `kernel_size` says how many columns are no zeros."""
+
+    out_layout: str = "NCHW16c"
+    out_dtype: str = "float32"
+    together: int = PAIR
+
+
+conv2d_few = Op("nn.contrib_conv2d_few_NCHWc_bf16", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+conv2d_few.attrs(FewConv2DAttrs)
+
+
+@conv2d_few.infer
+def _infer(attrs: FewConv2DAttrs, data: Type, weight: Type) -> TensorType:
+    op = conv2d_few.name
+    x = need_rank(op, data, 4)
+    w = need_rank(op, weight, 6, "weight")
+    if x.dtype not in ("float32", HALF) or (w.dtype, attrs.out_dtype) != (HALF, "float32"):
+        raise TypeMismatch(f"{op}: data of {x.dtype}, weight of {w.dtype}; wanted float32 or bfloat16, and bfloat16")
+    kernel, channels, together = attrs.kernel_size or (0, 0), known(x.shape[1]) or 0, attrs.together
+    if together not in (PAIR, QUAD):
+        raise TypeMismatch(f"{op}: together is {together}, wanted {PAIR} or {QUAD} channels")
+    wanted = (w.shape[0], kernel[0], -(-channels // together), ROW // HALVES, w.shape[4], HALVES)
+    if w.shape != wanted or not 0 < kernel[1] <= ROW // together:
+        raise TypeMismatch(f"{op}: the weight is {w.shape}, wanted {wanted} by kernel_size {attrs.kernel_size}")
+    if window(op, attrs, 2).dilation != (1, 1) or attrs.groups != 1:
+        raise TypeMismatch(f"{op}: got dilation {attrs.dilation} and {attrs.groups} groups, wanted 1 of both")
+    size = image_size(op, attrs, x, kernel)
+    return TensorType((x.shape[0], w.shape[0], *size, w.shape[4]), DType(attrs.out_dtype))
+
+
+def channels_together(channels: int, columns: int) -> int:
+    """How many channels of a pixel lie side by side: a row of a tile has room for all columns of a window."""
+    return QUAD if channels > PAIR and columns * QUAD <= ROW else PAIR
+
+
+def rows_of_windows(weight: Array, block: int, together: int) -> Array:
+    """A weight (O, I, KH, KW) with the columns of a line side by side, in groups of channels."""
+    outputs, inputs, kh, kw = weight.shape
+    filled = np.pad(weight, ((0, 0), (0, -inputs % together), (0, 0), (0, ROW // together - kw)))
+    parts = filled.reshape(outputs // block, block, -1, together, kh, ROW // together)
+    rows = parts.transpose(0, 1, 4, 2, 5, 3).reshape(outputs // block, block, kh, -1, ROW // HALVES, HALVES)
+    return np.ascontiguousarray(rows.transpose(0, 2, 3, 4, 1, 5))
+
+
+def _whole(attrs: Any) -> Window:
+    """The window with all columns that the weight has; those behind the last of `kernel_size` reach further right."""
+    win, more = window(conv2d_few.name, attrs, 2), ROW // attrs.together - attrs.kernel_size[1]
+    (left, right) = win.pads[1]
+    return Window(win.strides, win.dilation, (win.pads[0], (left, right + more)))
+
+
+@conv2d_few.reference
+def _reference(attrs: FewConv2DAttrs, data: Array, weight: Array) -> Array:
+    x, w = data.astype(DType(HALF).numpy).astype(np.float32), weight.astype(np.float32)
+    blocks, kh, groups, _, co, _ = w.shape
+    rows = w.transpose(0, 4, 1, 2, 3, 5).reshape(blocks * co, kh, groups, ROW // attrs.together, attrs.together)
+    w = rows.transpose(0, 2, 4, 1, 3).reshape(blocks * co, groups * attrs.together, kh, -1)
+    y = convolve(x, w[:, : x.shape[1]], _whole(attrs), 1)
+    return np.ascontiguousarray(y.reshape(y.shape[0], blocks, co, *y.shape[2:]).transpose(0, 1, 3, 4, 2))
+
+
+def result_shape(attrs: Any, data: Tensor, weight: Tensor) -> tuple[Any, ...]:
+    """(N, O/co, OH, OW, co)."""
+    win = window(conv2d_few.name, attrs, 2)
+    size = [
+        window_count(te.static_shape(data)[2 + a], win.pads[a], attrs.kernel_size[a], win.strides[a], win.dilation[a])
+        for a in range(2)
+    ]
+    return (data.shape[0], weight.shape[0], *size, weight.shape[4])
+
+
+@conv2d_few.compute
+def _compute(attrs: FewConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
+    win, (kh, _) = _whole(attrs), attrs.kernel_size or (0, 0)
+    padded = te_pad(data, [(0, 0), (0, 0), *win.pads])
+    extents = [te.static_shape(data)[1], kh, ROW // attrs.together]
+    channel, ry, rx = axes = reduce_axes(extents, ["ic", "kh", "kw"])
+    (sy, sx) = win.strides
+
+    def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
+        lhs = padded(n, channel, y * sy + ry, x * sx + rx).astype(HALF).astype("float32")
+        place = rx * attrs.together + channel % attrs.together
+        of = (ob, ry, channel // attrs.together, place // HALVES, oi, place % HALVES)
+        return te.sum(lhs * weight(*of).astype("float32"), axis=axes)
+
+    return te.compute(result_shape(attrs, data, weight), element, name="conv2d_few", tag="conv2d_few")
+
+
+@conv2d_few.samples
+def _samples() -> Iterator[Sample]:
+    stem = FewConv2DAttrs((2, 2), (1, 1), kernel_size=(3, 3))
+    yield Sample(stem, (tensor("float32", 1, 3, 9, 39), tensor(HALF, 2, 3, 2, 16, 16, 2)))
+    wide = FewConv2DAttrs((1, 2), (2, 1, 0, 3), kernel_size=(2, 7))
+    yield Sample(wide, (tensor(HALF, 2, 1, 7, 12), tensor(HALF, 1, 2, 1, 16, 32, 2)))
+    quads = FewConv2DAttrs((2, 2), (3, 3), kernel_size=(7, 7), together=QUAD)
+    yield Sample(quads, (tensor("float32", 1, 3, 11, 37), tensor(HALF, 2, 7, 1, 16, 16, 2)))
+
+
+@conv2d_few.bad_samples
+def _bad_samples() -> Iterator[BadSample]:
+    attrs, image = FewConv2DAttrs(kernel_size=(3, 3)), tensor("float32", 1, 3, 6, 6)
+    weight = tensor(HALF, 1, 3, 1, 16, 16, 2)
+    yield BadSample(FewConv2DAttrs(together=3), (image, weight), "together is 3, wanted 2 or 4 channels")
+    yield BadSample(attrs, (image, weight), "by kernel_size (3, 3)")
+    yield BadSample(attrs, (image, tensor("float32", 1, 3, 2, 16, 16, 2)), "wanted float32 or bfloat16")
+    spread = FewConv2DAttrs(kernel_size=(3, 3), dilation=(1, 2))
+    yield BadSample(spread, (image, tensor(HALF, 1, 3, 2, 16, 16, 2)), "wanted 1 of both")

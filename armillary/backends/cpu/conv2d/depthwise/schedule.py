@@ -1,0 +1,164 @@
+"""Depthwise convolution on blocked layouts (NCHW[v]c data, OIHW1i[o]o weights), with a register tile.
+
+In: a fused function whose anchor is nn.contrib_depthwise_conv2d_NCHWc. Out: for each tile of the output - `rows`
+neighbouring columns times `vectors` blocks of channels - the sum over the window in registers, consumers on the tile.
+The sums of a tile slide along a line of the data: each tap of a line of the window reads one new column. A line of the
+window is spelled out; its lines are where the code stays small (MAX_SPELLED), else they are a loop. Taps on the padding
+are left out: lines by a test, columns when the code is made.
+Invariant: sums, the columns that later taps read and the weights fit the registers (conv2d/depthwise/cost.py).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from armillary import te
+from armillary.backends.cpu.conv2d.depthwise.cost import (
+    DepthwiseNest,
+    choose_depthwise,
+    depthwise_estimate,
+    ranked_depthwise,
+)
+from armillary.backends.cpu.conv2d.direct.operator import output_shape
+from armillary.backends.cpu.conv2d.direct.schedule import has_wide_border, is_banded, lies_inside, schedule_in_tiles
+from armillary.backends.cpu.cost.model import Tile, explained, far
+from armillary.backends.cpu.loops import LONG_SUM, accumulators, fuse_all, in_bands, lanes_of, static_extent
+from armillary.backends.explanation import Explanation
+from armillary.backends.registry import Fused, Workload, implement
+from armillary.ops.nn_conv import result_dtype, window
+from armillary.target.cpu import CpuModel, cpu_model
+
+MAX_SPELLED = 1536  # products of the different tiles of a line; of more the decoded instructions do not stay at hand
+MAX_TILES = 12  # of a line that are spelled out where many reach into the padding
+
+
+def depthwise_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
+    """The depthwise convolution without a padded copy: taps outside the data are left out of the sum."""
+    win, dtype = window("nn.contrib_depthwise_conv2d_NCHWc", attrs, 2), result_dtype(attrs, data)
+    blocks, ci = te.static_shape(data)[1], te.static_shape(data)[4]
+    o_blocks, _, kh, kw, _, co = te.static_shape(weight)
+    multiplier = o_blocks * co // (blocks * ci)
+    axes = [te.reduce_axis((0, n), name=name) for name, n in (("kh", kh), ("kw", kw))]
+    places: list[Any] = [axis.var for axis in axes]  # Any: the operators of variables are installed by tir.build
+    ry, rx = places
+    (sy, sx), (dy, dx) = win.strides, win.dilation
+    (top, _), (left, _) = win.pads
+
+    def element(n: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
+        block, lane = ob, oi
+        if multiplier > 1 or ci != co:
+            channel = (ob * co + oi) // multiplier
+            block, lane = channel // ci, channel % ci
+        row, column = y * sy + ry * dy, x * sx + rx * dx
+        lhs = data(n, block, row - top, column - left, lane).astype(dtype)
+        on_row, on_column = (lies_inside(at, data.shape[2 + a], win.pads[a]) for a, at in enumerate((row, column)))
+        weighted = lhs * weight(ob, 0, ry, rx, 0, oi).astype(dtype)
+        return te.sum(weighted, axis=axes, where=te.all(on_row, te.likely(on_column)))
+
+    shape, tag = output_shape(attrs, data, weight), "depthwise_conv2d_NCHWc"
+    made: te.Tensor = te.compute(shape, element, name=tag, tag=tag)
+    return made
+
+
+def depthwise_nest(workload: Workload, cpu: CpuModel) -> DepthwiseNest:
+    """The sizes that the cost model asks for."""
+    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
+    weight: Any = workload.types[1]
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    batch, chunks, height, width, block = result.static
+    win, kernel = window(workload.op.name, workload.attrs, 2), weight.static[2:4]
+    lanes = lanes_of(cpu, result.dtype)
+    moved = data.nbytes + result.nbytes
+    met = [
+        _met(data.static[2 + a], result.static[2 + a], kernel[a], win.strides[a], win.dilation[a], win.pads[a][0])
+        for a in range(2)
+    ]
+    return DepthwiseNest(
+        width, batch * chunks * height, chunks, kernel, (met[0], met[1]), win.strides[1], win.dilation[1],
+        wide=max(1, block // lanes), is_narrow=2 * block <= lanes, moved=moved / far(moved, cpu),
+    )  # fmt: skip
+
+
+def _met(size: int, outputs: int, taps: int, stride: int, step: int, before: int) -> float:
+    """Taps of a window along one axis that lie on the data, the mean over the outputs."""
+    starts = (place * stride - before for place in range(outputs))
+    return sum(0 <= start + tap * step < size for start in starts for tap in range(taps)) / outputs
+
+
+def explain_depthwise(workload: Workload) -> Explanation:
+    """The register tile against the best with other numbers of vectors."""
+    cpu = cpu_model(workload.target)
+    nest = depthwise_nest(workload, cpu)
+    tile = choose_depthwise(nest, cpu)
+    others = {other.vectors: estimate for other, estimate in reversed(ranked_depthwise(nest, cpu))}
+    rest = [estimate for vectors, estimate in others.items() if vectors != tile.vectors]
+    return explained("depthwise convolution", f"{tile}", [depthwise_estimate(nest, tile, cpu), *rest], cpu)
+
+
+@implement(
+    "nn.contrib_depthwise_conv2d_NCHWc", family="cpu", name="depthwise_blocked", compute=depthwise_compute,
+    explain=explain_depthwise,
+)  # fmt: skip
+def depthwise_blocked(schedule: te.Schedule, fused: Fused) -> None:
+    """Depthwise convolution by register tiles."""
+    schedule_in_tiles(schedule, fused, _tile_output)
+
+
+def _tile_output(
+    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, cpu: CpuModel, workload: Workload
+) -> te.IterVar:
+    """Tile the output, put the sum inside; threads share lines. Gives the loop of a tile."""
+    return tile_depthwise(schedule, output, accumulator, cpu, workload, is_shared=True)
+
+
+def tile_depthwise(
+    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, cpu: CpuModel, workload: Workload, *,
+    is_shared: bool,
+) -> te.IterVar:  # fmt: skip
+    """Tile the output, put the sum inside; gives the loop of a tile. `is_shared`: threads share its lines."""
+    stage = schedule[output]
+    batch, chunk, height, width, block = stage.op.axis
+    nest = depthwise_nest(workload, cpu)
+    tile = choose_depthwise(nest, cpu)
+    tiles = -(-static_extent(width) // tile.rows)
+    chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
+    width_outer, width_inner = stage.split(width, factor=tile.rows)
+    lines = in_bands(stage, chunk_outer, height) if is_shared and is_banded(workload) else [chunk_outer, height]
+    stage.reorder(batch, *lines, width_outer, chunk_inner, width_inner, block)
+    if is_shared:
+        stage.parallel(fuse_all(stage, [batch, *lines]))
+    stage.vectorize(block)
+    stage.unroll(width_inner)
+    stage.unroll(chunk_inner)
+    is_spelled = tiles <= MAX_TILES and has_wide_border(workload, tile.rows)
+    if is_spelled:
+        stage.unroll(width_outer)
+    schedule[accumulator].compute_at(stage, width_outer)
+    spells_lines = _products(nest, tile, tiles, is_spelled=is_spelled) <= MAX_SPELLED
+    for inner in accumulators(schedule, accumulator, _longest(workload)):
+        _schedule_sum(inner, spells_lines=spells_lines)
+    return width_outer
+
+
+def _longest(workload: Workload) -> int:
+    """Taps of a window after which a partial sum is put aside: so many that LONG_SUM of them can lie on the data."""
+    size, kernel = (t.static[2:4] for t in workload.types[:2])  # type: ignore[attr-defined]
+    most = [min(taps, extent) for taps, extent in zip(kernel, size, strict=True)]
+    return LONG_SUM * int(math.prod(kernel)) // int(math.prod(most))
+
+
+def _products(nest: DepthwiseNest, tile: Tile, tiles: int, *, is_spelled: bool) -> float:
+    """Products in the code of a line's tiles, if the lines of the window are spelled out too."""
+    different = tiles if is_spelled else min(tiles, 3)
+    return nest.kernel[0] * nest.met[1] * nest.wide * tile.rows * tile.vectors * different
+
+
+def _schedule_sum(inner: te.Stage, *, spells_lines: bool) -> None:
+    """One tile: lines of the window outside, then its columns, all registers unrolled."""
+    *blocks, _, chunk_tile, row_tile, width_tile, block_tile = inner.op.axis
+    reduce_axes = list(inner.op.reduce_axis)
+    inner.reorder(*blocks, row_tile, *reduce_axes, width_tile, chunk_tile, block_tile)
+    inner.vectorize(block_tile)
+    for axis in (width_tile, chunk_tile, *reduce_axes[0 if spells_lines else -1 :]):
+        inner.unroll(axis)

@@ -1,0 +1,1 @@
+"""Direct convolution in blocked layouts by a register tile; operators for floats, bytes and bfloat16."""

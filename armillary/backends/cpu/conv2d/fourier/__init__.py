@@ -1,0 +1,1 @@
+"""Convolution with large kernels by Fourier transforms of tiles."""

@@ -1,0 +1,1 @@
+"""Convolutions to few channels: input channels along the lanes."""

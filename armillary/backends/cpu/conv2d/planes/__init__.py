@@ -1,0 +1,1 @@
+"""Convolution in the plain layout NCHW: vectors along the image."""

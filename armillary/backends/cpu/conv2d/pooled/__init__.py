@@ -1,0 +1,1 @@
+"""A convolution and the pooling that reads it, as one kernel."""

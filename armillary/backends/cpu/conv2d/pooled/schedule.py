@@ -1,0 +1,92 @@
+"""A convolution and the pooling that reads it, band by band of rows.
+
+In: a fused function with both, as the pass fuse-pool makes it. Out: for each band of pooled rows and each group of
+channel blocks, in one thread, the rows of the convolution that its windows reach and what is elementwise behind it,
+into memory that stays in L2; then the windows. Invariant: rows that the windows of two bands share are computed for
+each of them; each part has the register tile it would have alone. How many rows: backends/cpu/conv2d/pooled/cost.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from armillary import te
+from armillary.backends.cpu.conv2d.direct.schedule import nest_of, tile_lines
+from armillary.backends.cpu.conv2d.pooled.cost import Pooled, band_rows
+from armillary.backends.cpu.conv2d.pooled.sizes import pooled_of
+from armillary.backends.cpu.cost.model import Nest, choose_tile, explained, tile_estimate
+from armillary.backends.cpu.elementwise.default import schedule_injective, schedule_stage
+from armillary.backends.cpu.loops import accumulator_of, compute_in_tile, followers, fuse_all
+from armillary.backends.cpu.pool.blocked import pool_compute, tile_windows
+from armillary.backends.explanation import Explanation
+from armillary.backends.registry import Fused, Workload, implement
+from armillary.target.cpu import CpuModel, cpu_model
+
+
+def explain_pooled(workload: Workload) -> Explanation:
+    """The convolution's tile and what it is expected to take; no alternatives: the pass weighed them."""
+    cpu = cpu_model(workload.target)
+    nest = _nest(workload, cpu)
+    tile = choose_tile(nest, cpu)
+    name = f"convolution and pooling in bands of {band_rows(_sizes(workload), cpu)} rows"
+    return explained(name, f"{tile}", [replace(tile_estimate(nest, tile, cpu), name=name)], cpu)
+
+
+@implement(
+    "nn.contrib_conv2d_NCHWc + nn.avg_pool2d", family="cpu", name="conv_mean",
+    compute=partial(pool_compute, "nn.avg_pool2d"), explain=explain_pooled,
+)  # fmt: skip
+@implement(
+    "nn.contrib_conv2d_NCHWc + nn.max_pool2d", family="cpu", name="conv_max",
+    compute=partial(pool_compute, "nn.max_pool2d"), explain=explain_pooled,
+)  # fmt: skip
+def pooled(schedule: te.Schedule, fused: Fused) -> None:
+    """Both in bands."""
+    (conv,), (output,) = fused.inner, fused.outputs
+    workload, cpu = fused.workload, cpu_model(fused.workload.target)
+    windows = next(s.op.output(0) for s in schedule.stages if s.op.name == "pool_windows")
+    middle = windows.op.input_tensors[0]
+    kept = schedule_injective(schedule, fused, stay=[middle])
+    after = [t for t in followers(schedule, windows, kept) if t.op is not output.op]
+    apart = {t.op for t in (*after, windows, middle, output)}
+    between = [t for t in followers(schedule, conv, kept) if t.op not in apart]
+    for tensor in kept:
+        if tensor.op is not conv.op and tensor.op not in apart | {t.op for t in between}:
+            schedule_stage(schedule, tensor, cpu)
+    sums = accumulator_of(schedule, conv, middle)
+    band = _tile_bands(schedule, output, accumulator_of(schedule, windows, output), after, _sizes(workload), cpu)
+    *_, at = tile_lines(schedule, middle, sums, choose_tile(_nest(workload, cpu), cpu))
+    compute_in_tile(schedule, between, schedule[middle], at)
+    schedule[middle].compute_at(schedule[output], band)
+
+
+def _tile_bands(
+    schedule: te.Schedule, output: te.Tensor, windows: te.Tensor, after: Sequence[te.Tensor], sizes: Pooled,
+    cpu: CpuModel,
+) -> te.IterVar:  # fmt: skip
+    """Tile the pooling in bands, which threads share; gives the loop over them."""
+    stage = schedule[output]
+    batch, chunk, height, *_ = stage.op.axis
+    columns = tile_windows(schedule, output, windows, after)
+    group, chunk = stage.split(chunk, factor=sizes.group)
+    band, row = stage.split(height, factor=band_rows(sizes, cpu))
+    stage.reorder(batch, band, group, chunk, row, columns)  # a thread has rows: the next layer reads where it wrote
+    at = fuse_all(stage, [batch, band, group])
+    stage.parallel(at)
+    return at
+
+
+def _nest(workload: Workload, cpu: CpuModel) -> Nest:
+    """The convolution as a product with the blocks of a task, by tiles of one line."""
+    nest = nest_of(workload.inner[0], cpu)
+    return replace(nest, chunks=_sizes(workload).group, below=1, has_rest=False, taps=(), part=0)
+
+
+def _sizes(workload: Workload) -> Pooled:
+    data: Any = workload.types[0]  # Any: a tensor type, as inference has checked
+    weight: Any = workload.inner[0].types[1]
+    return pooled_of(workload.op.name, workload.attrs, data, math.prod(weight.static[1:5]))

@@ -1,0 +1,1 @@
+"""Transposed convolution in blocked layouts, a register tile per phase."""

@@ -1,0 +1,161 @@
+"""Schedules of nn.contrib_conv2d_winograd_NCHWc: where the stages of Winograd convolution run.
+
+In: a fused function anchored at the Winograd convolution. Out: one of two forms. *Strips*: a thread takes a row of
+tiles of a group, transforms it, multiplies it and transforms it back while all of it sits in its L2 cache. *Phases*:
+all tiles are transformed, then multiplied, then transformed back, with a barrier between, so that each transformed
+weight is read once. Invariant: the tile stages stay in registers or L1; consumers of the convolution run on the output
+tile before it is stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from armillary import te
+from armillary.backends.cpu.conv2d.winograd.cost import (
+    TILES,
+    Layer,
+    Plan,
+    asks_ahead,
+    best_plan,
+    estimate,
+    plans,
+    product_nest,
+)
+from armillary.backends.cpu.conv2d.winograd.operator import layer_of
+from armillary.backends.cpu.cost.model import Estimate, Tile, choose_tile, explained, far_weights
+from armillary.backends.cpu.loops import (
+    Stages,
+    accumulators,
+    ask_ahead,
+    fuse_all,
+    inline_others,
+    tagged_stages,
+)
+from armillary.backends.explanation import Explanation
+from armillary.backends.registry import Fused, Workload, implement
+from armillary.target.cpu import CpuModel, cpu_model
+
+SHORT_SUM = 32  # terms: the transforms back enlarge the rounding error of the products about tenfold
+
+
+def _layer(workload: Workload) -> Layer:
+    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    return layer_of(workload.attrs, data, result)
+
+
+def chosen(workload: Workload, cpu: CpuModel) -> tuple[Plan, Tile]:
+    """The form and the register tile of the products."""
+    layer = _layer(workload)
+    plan = best_plan(layer, workload.attrs.tile_size, cpu)
+    return plan, choose_tile(product_nest(layer, plan, cpu, far_weights(cpu)), cpu)
+
+
+def explain_winograd(workload: Workload) -> Explanation:
+    """The form against the other forms, the other tile sizes and the direct convolution."""
+    cpu, layer = cpu_model(workload.target), _layer(workload)
+    plan, tile = chosen(workload, cpu)
+    mine = estimate(layer, plan, cpu)
+    weighed = [p for m in TILES if m <= max(4, plan.tile) for p in plans(layer, m) if p != plan]
+    others: list[Estimate] = [estimate(layer, p, cpu) for p in (Plan(0), *weighed)]
+    return explained(f"Winograd {plan}", f"{tile}", [mine, *others], cpu)
+
+
+@implement("nn.contrib_conv2d_winograd_NCHWc", family="cpu", name="winograd", explain=explain_winograd)
+def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
+    """Strips or phases, as the cost model says."""
+    cpu, layer = cpu_model(fused.workload.target), _layer(fused.workload)
+    plan, tile = chosen(fused.workload, cpu)
+    (conv,) = fused.anchor
+    stages = tagged_stages(conv, "winograd")
+    output = fused.outputs[0]
+    inline_others(schedule, fused, stages.values())
+    at = _schedule_output(schedule, output, stages, plan, layer)
+    if at is not None:
+        schedule[stages["data"]].compute_at(schedule[output], at)
+        schedule[stages["product"]].compute_at(schedule[output], at)
+    _schedule_data(schedule, stages, is_root=at is None)
+    inner = _schedule_product(schedule, stages["product"], tile, is_strip=at is not None)
+    if asks_ahead(layer, plan, cpu):
+        ask_ahead(inner, tile.vectors * (layer.inputs // layer.groups))
+
+
+def _schedule_output(
+    schedule: te.Schedule, output: te.Tensor, stages: Stages, plan: Plan, layer: Layer
+) -> te.IterVar | None:
+    """Tiles of m x m outputs; the inverse transforms attach to a tile. Gives the axis of a strip, if there is one."""
+    stage = schedule[output]
+    batch, chunk, row, column, block = stage.op.axis
+    row_tile, row_inner = stage.split(row, factor=plan.tile, step=layer.dilation[0])
+    column_tile, column_inner = stage.split(column, factor=plan.tile, step=layer.dilation[1])
+    at = None
+    if plan.strip:
+        column_strip, column_tile = stage.split(column_tile, factor=plan.strip)
+        group, chunk = stage.split(chunk, nparts=layer.groups)
+        stage.reorder(batch, group, row_tile, column_strip, chunk, column_tile, row_inner, column_inner, block)
+        at = fuse_all(stage, [batch, group, row_tile, column_strip])
+        stage.parallel(at)
+    else:  # threads share rows, not channels: the next layer's threads read theirs from their own caches (14x14: 0.92)
+        stage.reorder(batch, row_tile, chunk, column_tile, row_inner, column_inner, block)
+        stage.parallel(fuse_all(stage, [batch, row_tile, chunk]))
+    stage.unroll(row_inner)
+    stage.unroll(column_inner)
+    stage.vectorize(block)
+    for name in ("output", "output_rows"):
+        inside = schedule[stages[name]]
+        inside.set_scope("local")
+        inside.compute_at(stage, column_tile)
+        _unroll_tile(inside)
+    return at
+
+
+def _unroll_tile(stage: te.Stage) -> None:
+    *_, y, x, lane = stage.op.axis
+    stage.unroll(y)
+    stage.unroll(x)
+    stage.vectorize(lane)
+
+
+def _schedule_data(schedule: te.Schedule, stages: Stages, *, is_root: bool) -> None:
+    """One tile at a time: load it, transform rows, transform columns, store a*a vectors."""
+    stage = schedule[stages["data"]]
+    u, v, batch, row, chunk, column, lane = stage.op.axis
+    stage.reorder(batch, row, chunk, column, u, v, lane)
+    stage.unroll(u)
+    stage.unroll(v)
+    stage.vectorize(lane)
+    if is_root:
+        stage.parallel(fuse_all(stage, [batch, row, chunk]))
+    for name in ("tile", "data_rows"):
+        inside = schedule[stages[name]]
+        inside.set_scope("local")
+        inside.compute_at(stage, column)
+        _unroll_tile(inside)
+
+
+def _schedule_product(schedule: te.Schedule, product: te.Tensor, tile: Tile, *, is_strip: bool) -> te.Stage:
+    """Per point a product of tiles x input channels x output channels, by register tiles; gives the inner sum."""
+    local = schedule.cache_write(product, "local")
+    stage = schedule[product]
+    u, v, batch, row, chunk, column, lane = stage.op.axis
+    chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
+    column_outer, column_inner = stage.split(column, factor=tile.rows)
+    row_outer, row_inner = stage.split(row, factor=tile.tall)
+    if not is_strip:
+        stage.reorder(u, v, chunk_outer, batch, row_outer, column_outer, row_inner, chunk_inner, column_inner, lane)
+        stage.parallel(stage.fuse(u, v, chunk_outer))
+    else:
+        stage.reorder(u, v, batch, row_outer, chunk_outer, column_outer, row_inner, chunk_inner, column_inner, lane)
+    for axis in (row_inner, chunk_inner, column_inner):
+        stage.unroll(axis)
+    stage.vectorize(lane)
+    schedule[local].compute_at(stage, column_outer)
+    sums = accumulators(schedule, local, SHORT_SUM)
+    for inside in sums:
+        *blocks, _, _, _, row_tile, chunk_tile, column_tile, lane_tile = inside.op.axis
+        inside.reorder(*blocks, *inside.op.reduce_axis, row_tile, column_tile, chunk_tile, lane_tile)
+        for axis in (row_tile, column_tile, chunk_tile):
+            inside.unroll(axis)
+        inside.vectorize(lane_tile)
+    return sums[-1]

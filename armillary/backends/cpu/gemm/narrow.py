@@ -1,0 +1,185 @@
+"""Products with few columns: the terms of a sum lie along the lanes, and the lanes are added up at the end.
+
+In: a fused function anchored at nn.dense, nn.matmul or nn.batch_matmul with fewer columns than a vector has lanes. Out:
+one parallel loop over tiles of rows; a tile of rows x columns sums is in registers, a vector of terms each, and reads
+both sides by whole vectors. A right-hand side that lies by rows is turned first. Invariant: rows of the left side are
+contiguous; the order of a sum is free (reduce.py).
+Which products are computed so, and by what tile: backends/cpu/cost/narrow.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from armillary import te
+from armillary.backends.cpu.cost.model import Estimate, explained
+from armillary.backends.cpu.cost.narrow import few_cycles, few_tile, has_terms_in_lanes
+from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
+from armillary.backends.cpu.gemm.dense import row_axis
+from armillary.backends.cpu.loops import followers, fuse_all, lanes_of, stored_or_fused
+from armillary.backends.explanation import Explanation
+from armillary.backends.registry import Fused, Workload, implement
+from armillary.relay.types import TensorType
+from armillary.target import Target
+from armillary.target.cpu import cpu_model
+
+OWN = ("few_sums", "few_last", "few_ended", "few_halves")  # the stages of a tile that have lanes
+
+
+def _sizes(workload: Workload) -> tuple[int, int, int]:
+    """Rows along the longest axis, columns, and terms of a sum."""
+    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    leading = result.static[:-1] if workload.op.name == "nn.dense" else result.static[-2:-1]
+    return max(leading), result.static[-1], data.static[-1]
+
+
+def _is_few(workload: Workload) -> str | None:
+    """Rows that are contiguous, few columns, and a sum that is long enough for them."""
+    data, other = workload.types
+    if not isinstance(data, TensorType) or not isinstance(other, TensorType):
+        return "not of two tensors"
+    if any(str(ty.dtype) != "float32" for ty in (data, other)) or workload.attrs.out_dtype not in ("", "float32"):
+        return "only float32 has its terms in lanes"
+    if data.ndim < 2 or getattr(workload.attrs, "transpose_a", False):
+        return "the rows are not contiguous"
+    rows, columns, terms = _sizes(workload)
+    if has_terms_in_lanes(rows, columns, terms, cpu_model(workload.target)):
+        return None
+    return f"{columns} columns of {terms} terms take no longer with columns in lanes"
+
+
+def _compute(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """A vector of partial sums for each element, its halves added up until two are left, and the product of these."""
+    *batch_a, rows, terms = te.static_shape(a)
+    batch_b, lies_well = te.static_shape(b)[:-2], getattr(attrs, "transpose_b", True)  # nn.dense: (units, inner)
+    columns, right = te.static_shape(b)[-2 if lies_well else -1], b
+    batch = tuple(max(x, y) for x, y in zip(batch_a, batch_b or (1,) * len(batch_a), strict=True))
+    lanes = lanes_of(cpu_model(Target.current() or Target("llvm")), a.dtype)
+    if not lies_well:
+        right = _turned(b, terms, lanes)
+    whole, rest = divmod(terms, lanes)
+    step = te.reduce_axis((0, whole), name="step")
+
+    def left(at: Sequence[Any], i: Any, k: Any) -> Any:
+        return a(*(0 if size == 1 else x for size, x in zip(batch_a, at, strict=False)), i, k)
+
+    def across(at: Sequence[Any], j: Any, k: Any) -> Any:
+        return right(*(0 if size == 1 else x for size, x in zip(batch_b, at, strict=False)), j, k)
+
+    def partial(*index: Any) -> Any:
+        *at, i, j, lane = index
+        k = step * lanes + lane
+        return te.sum(left(at, i, k) * across(at, j, k), axis=step)
+
+    def last(side: Any, *index: Any) -> Any:
+        *at, line, lane = index
+        return te.if_then_else(te.likely(lane < rest), side(at, line, whole * lanes + lane), 0.0)
+
+    sums: te.Tensor = te.compute((*batch, rows, columns, lanes), partial, name="few_sums")
+    if rest:  # a vector of what is left over, zeros behind it
+        main = sums
+        lhs = te.compute((*batch, rows, lanes), lambda *i: last(left, *i), name="few_last", tag=PACKED)
+        shape = (*batch, columns, lanes)
+        rhs = te.compute(shape, lambda *i: last(across, *i), name="few_last", tag=PACKED) if lies_well else None
+
+        def ended(*index: Any) -> Any:
+            *at, i, j, lane = index
+            other = across(at, j, whole * lanes + lane) if rhs is None else rhs(*at, j, lane)
+            return lhs(*at, i, lane) * other + main(*index)
+
+        sums = te.compute((*batch, rows, columns, lanes), ended, name="few_ended", tag=PACKED)
+    pairs = halved_to_two(sums)
+    product: te.Tensor = te.compute((*batch, rows, columns), lambda *i: pairs(*i, 0) + pairs(*i, 1), name="product")
+    return product
+
+
+def _turned(b: te.Tensor, terms: int, lanes: int) -> te.Tensor:
+    """A right-hand side that lies by rows, by columns, each of whole vectors with zeros behind its end."""
+    *batch, _, columns = te.static_shape(b)
+
+    def element(*index: Any) -> Any:
+        *at, j, k = index
+        value = b(*at, k, j)
+        return te.if_then_else(te.likely(k < terms), value, 0.0) if terms % lanes else value
+
+    made: te.Tensor = te.compute((*batch, columns, -(-terms // lanes) * lanes), element, name="turned", tag=PACKED)
+    return made
+
+
+def halved_to_two(sums: te.Tensor) -> te.Tensor:
+    """Vectors along the last axis, their halves added up until two elements are left."""
+    lanes = te.static_shape(sums)[-1]
+    while lanes > 2:
+        lanes //= 2
+        sums = _halved(sums, lanes)
+    return sums
+
+
+def _halved(sums: te.Tensor, lanes: int) -> te.Tensor:
+    """The upper half of each vector added to the lower one."""
+
+    def pair(*index: Any) -> Any:
+        *at, lane = index
+        return sums(*index) + sums(*at, lane + lanes)
+
+    made: te.Tensor = te.compute((*te.static_shape(sums)[:-1], lanes), pair, name="few_halves", tag=PACKED)
+    return made
+
+
+def explain_few(workload: Workload) -> Explanation:
+    """The tile, and what it is expected to take."""
+    cpu = cpu_model(workload.target)
+    rows, columns, terms = _sizes(workload)
+    tile = few_tile(rows, columns, terms, cpu)
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    cycles = few_cycles(rows, columns, terms, cpu) * result.size / max(1, rows * columns)
+    rows_of = [Estimate(f"tile {tile}", cycles, "FMA units")]
+    return explained("product with terms in lanes", f"{tile}", rows_of, cpu)
+
+
+@implement("nn.dense", family="cpu", name="few_dense", when=_is_few, compute=_compute, priority=12, explain=explain_few)
+@implement(
+    "nn.matmul", family="cpu", name="few_matmul", when=_is_few, compute=_compute, priority=12, explain=explain_few
+)
+@implement(
+    "nn.batch_matmul", family="cpu", name="few_batch_matmul", when=_is_few, compute=_compute, priority=12,
+    explain=explain_few,
+)  # fmt: skip
+def few_columns(schedule: te.Schedule, fused: Fused) -> None:
+    """Tiles of sums, their terms in lanes."""
+    cpu = cpu_model(fused.workload.target)
+    (product,) = fused.anchor
+    output, kept = stored_or_fused(schedule, fused, schedule_injective(schedule, fused))
+    own = {id(t.op) for t in kept if t.op.name in OWN}
+    sums = next(t for t in kept if t.op.name == "few_sums")
+    after = [] if output.op is product.op else followers(schedule, sums, kept)
+    inside = [t for t in kept if id(t.op) in own or (t in after and t.op is not output.op)]
+    for tensor in kept:
+        if tensor.op is not output.op and tensor not in inside:
+            schedule_stage(schedule, tensor, cpu)
+    stage, at_row = schedule[output], row_axis(fused.workload)
+    tile = few_tile(*_sizes(fused.workload), cpu)
+    *outer, column = stage.op.axis
+    row = outer.pop(at_row + 1)
+    rows, row = stage.split(row, factor=tile.rows)
+    columns, column = stage.split(column, factor=tile.columns)
+    stage.reorder(*outer, rows, columns, row, column)
+    stage.unroll(row)
+    stage.unroll(column)
+    stage.parallel(fuse_all(stage, [*outer, rows]))
+    for tensor in inside:
+        _in_registers(schedule[tensor], has_lanes=id(tensor.op) in own)
+        schedule[tensor].compute_at(stage, columns)
+
+
+def _in_registers(stage: te.Stage, has_lanes: bool) -> None:
+    """A stage of a tile, spelled out: inside the steps of its sum columns, then rows, a vector each."""
+    stage.set_scope("local")
+    *rows, column = stage.op.axis[:-1] if has_lanes else stage.op.axis
+    stage.reorder(*stage.op.reduce_axis, column, *rows, *stage.op.axis[len(rows) + 1 :])
+    for axis in (column, *rows):
+        stage.unroll(axis)
+    if has_lanes:
+        stage.vectorize(stage.op.axis[-1])

@@ -1,0 +1,97 @@
+"""Products of bytes or bfloat16 whose right-hand side is computed at run time: it is packed in words of terms first.
+
+In: a fused function anchored at nn.dense, nn.matmul or nn.batch_matmul of int8 or uint8 in int32, or of bfloat16 in
+float32 where the target multiplies it. Out: as dense.py, over words of four bytes or two halves: (…, blocks of columns,
+words, columns of a block), zeros behind the last column and the last term. Invariant: the left side's terms come in
+words, too; where they are no multiple of a word, or do not lie side by side, in a copy of it.
+Constant weights are packed when compiling: nn.contrib_dense_pack.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from armillary import te
+from armillary.backends.cpu.elementwise.default import PACKED
+from armillary.backends.cpu.gemm.dense import (
+    column_block,
+    explain_product,
+    is_transposed,
+    matmul_tile,
+    padded_columns,
+    sum_of_terms,
+)
+from armillary.backends.registry import Workload, implement
+from armillary.base.dtype import DType
+from armillary.ops._words import BYTES, HALVES, dot_words, in_word, join
+from armillary.relay.types import TensorType
+from armillary.target.cpu import cpu_model
+
+MIN_COLUMNS = 4
+
+
+def _can_pack(workload: Workload) -> str | None:
+    data, other = workload.types
+    if not isinstance(data, TensorType) or not isinstance(other, TensorType):
+        return "not of two tensors"
+    word = in_word(data.dtype, other.dtype, workload.attrs.out_dtype)
+    if not word:
+        return "only bytes in int32 and bfloat16 in float32 come in words"
+    if word == HALVES and not cpu_model(workload.target).has_half_dots:
+        return "the processor has no products of bfloat16"
+    columns = other.static[-2 if is_transposed(workload.attrs, "b") else -1]
+    if data.ndim < 2:
+        return "a vector is not packed"
+    return f"{columns} columns are fewer than a vector" if columns < MIN_COLUMNS else None
+
+
+def packed_words(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    """The product over a copy of the right-hand side in words of blocks of columns."""
+    shape_a, shape_b = te.static_shape(a), te.static_shape(b)
+    swap_a, swap_b = is_transposed(attrs, "a") and hasattr(attrs, "transpose_a"), is_transposed(attrs, "b")
+    rows, inner = (shape_a[-1], shape_a[-2]) if swap_a else (shape_a[-2], shape_a[-1])
+    columns = shape_b[-2] if swap_b else shape_b[-1]
+    word = BYTES // DType(a.dtype).bytes
+    block, padded, words = column_block(columns), padded_columns(columns), -(-inner // word)
+    batch_a, batch_b = shape_a[:-2], shape_b[:-2]
+
+    def left(at: list[Any], i: Any, k: Any) -> Any:
+        return a(*at, k, i) if swap_a else a(*at, i, k)
+
+    def number_b(at: list[Any], k: Any, column: Any) -> Any:
+        value = b(*at, column, k) if swap_b else b(*at, k, column)
+        tests = [te.likely(column < columns)] if padded != columns else []
+        tests += [te.likely(k < inner)] if words * word != inner else []
+        return _guarded(value, tests)
+
+    def word_b(*index: Any) -> Any:
+        *at, chunk, k, lane = index
+        return join([number_b(at, k * word + n, chunk * block + lane) for n in range(word)])
+
+    def word_a(*index: Any) -> Any:
+        *at, i, k = index
+        tests = [[]] * word if words * word == inner else [[te.likely(k * word + n < inner)] for n in range(word)]
+        return join([_guarded(left(at, i, k * word + n), tests[n]) for n in range(word)])
+
+    packed = te.compute((*batch_b, padded // block, words, block), word_b, name="packed", tag=PACKED)
+    lies_well = words * word == inner and not swap_a and isinstance(a.op, te.PlaceholderOp)
+    copied = None if lies_well else te.compute((*batch_a, rows, words), word_a, name="words", tag=PACKED)
+
+    def term(at_a: list[Any], at_b: list[Any], i: Any, j: Any, k: Any) -> Any:
+        left_word = word_a(*at_a, i, k) if copied is None else copied(*at_a, i, k)
+        return dot_words(left_word, packed(*at_b, j // block, k, j % block), word)
+
+    return sum_of_terms((*batch_a, rows), (*batch_b, columns), padded, words, term)
+
+
+def _guarded(value: Any, tests: list[Any]) -> Any:
+    for test in tests:
+        value = te.if_then_else(test, value, te.const(0, value.dtype))
+    return value
+
+
+for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
+    implement(
+        _name, family="cpu", name=f"packing_words_{_name.removeprefix('nn.')}", when=_can_pack, compute=packed_words,
+        explain=explain_product, priority=11,
+    )(matmul_tile)  # fmt: skip

@@ -1,0 +1,343 @@
+"""How contractions get the CPU's layouts: channels in blocks of a vector, weights packed for dot products and tiles.
+
+In: a call, the layout changes of its inputs, the request. Out: a `LayoutChoice`, or None: inputs as they were.
+Invariant: a rule returns None unless it knows the result to be the same in the new layout. What is no contraction
+follows its neighbours by the rules of relay/transform/layout/_rules.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from armillary.backends.cpu.conv2d.amx.cost import SIDE, WORDS, tiled_channels
+from armillary.backends.cpu.cost.narrow import has_inputs_in_lanes, has_terms_in_lanes
+from armillary.backends.cpu.graph._bf16_products import has_few_channels
+from armillary.base.lazy import late
+from armillary.ops._words import BYTES, HALVES, in_word
+from armillary.ops.nn_common import call, reshape_to
+from armillary.relay.expr import Call, Constant, Expr
+from armillary.relay.layout import choose_block, layout
+from armillary.relay.op import Op, get_op
+from armillary.relay.transform._rules import is_from_constants, op_name
+from armillary.relay.transform.layout._engine import (
+    Change,
+    LayoutChoice,
+    LayoutRule,
+    Request,
+    transform,
+)
+from armillary.relay.transform.layout._plan import stays_plain
+from armillary.relay.transform.layout._rules import agreed_block, static
+from armillary.relay.transform.layout._rules import find_rule as follow_rule
+from armillary.relay.types import TensorType
+from armillary.target.cpu import CpuModel
+
+Changes = Sequence[Change | None]
+words_of_taps = late("armillary.backends.cpu.conv2d.direct.operator_bytes:words_of_taps")
+channels_together = late("armillary.backends.cpu.conv2d.amx_first_layer.operator:channels_together")
+rows_of_windows = late("armillary.backends.cpu.conv2d.amx_first_layer.operator:rows_of_windows")
+WINOGRAD_IMAGE = 1024  # pixels
+MIN_ROWS = 4  # with fewer rows a dense layer of less than a vector is left to the reductions
+
+
+# --- convolutions ---------------------------------------------------------------------------------------------------
+
+
+def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """nn.conv2d: into blocks of channels."""
+    if not request.lanes or expr.attrs.data_layout != "NCHW" or expr.attrs.kernel_layout != "OIHW":
+        return None
+    shape, weight = static(expr.args[0]), static(expr.args[1])
+    plain_out = expr.attrs.out_layout in ("", "NCHW")
+    if shape is None or weight is None or not plain_out or not isinstance(expr.args[1], Constant):
+        return None
+    is_of_bytes = _is_of_bytes(expr, request)
+    if _is_depthwise(expr, shape, weight):
+        return (_depthwise_bytes if is_of_bytes else _depthwise_blocked)(expr, have, request, shape)
+    if is_of_bytes and weight[1] % BYTES == 0:
+        return _conv2d_words(expr, have, request, weight, BYTES)
+    if _is_of_halves(expr) and has_few_channels(weight):
+        return _conv2d_few(expr, request, weight)
+    if _is_of_halves(expr):
+        return _conv2d_words(expr, have, request, weight, HALVES)
+    return _conv2d_blocked(expr, have, request, shape, weight)
+
+
+def _is_depthwise(expr: Call, shape: tuple[int, ...], weight: tuple[int, ...]) -> bool:
+    groups = expr.attrs.groups
+    return bool(groups > 1 and groups == shape[1] and weight[0] == groups and weight[1] == 1)
+
+
+def _conv2d_blocked(
+    expr: Call, have: Changes, request: Request, shape: tuple[int, ...], weight: tuple[int, ...]
+) -> LayoutChoice | None:
+    groups = expr.attrs.groups
+    if weight[1] * groups != shape[1]:
+        return None
+    if request.cpu is not None and is_to_few_channels(expr, request.lanes, request.cpu):
+        return _blocked("nn.contrib_conv2d_NCHWc", expr, request.lanes, weight[0], f"OIHW{request.lanes}i{weight[0]}o")
+    if stays_plain(expr, request.lanes):
+        return None
+    current = have[0].new.block("C") if have[0] is not None else 0
+    inner = current if current and weight[1] % current == 0 else agreed_block(expr.args[0], weight[1], request)
+    if groups == 1 and not inner:
+        inner = 1  # blocks of one are the plain layout: nothing is copied
+    outer = agreed_block(expr, weight[0] // groups, request)
+    if inner * 2 == outer == request.lanes and _is_winograd(expr, weight):
+        outer = inner
+    if not inner or not outer or (outer < 4 and weight[0] > 4):
+        return None
+    return _blocked("nn.contrib_conv2d_NCHWc", expr, inner, outer, f"OIHW{inner}i{outer}o")
+
+
+def is_to_few_channels(expr: Call, lanes: int, cpu: CpuModel) -> bool:
+    """Whether a convolution adds up blocks of `lanes` channels for each of few outputs (narrow_output/schedule.py)."""
+    weight, result = static(expr.args[1]), static(expr)
+    if op_name(expr) != "nn.conv2d" or expr.attrs.groups != 1 or weight is None or result is None or lanes != cpu.lanes:
+        return False
+    if _dtype(expr) != "float32" or _dtype(expr.args[1]) != "float32":
+        return False
+    return has_inputs_in_lanes(math.prod(result[2:]), weight[0], weight[1], math.prod(weight[2:]), cpu)
+
+
+def _is_of_bytes(expr: Call, request: Request) -> bool:
+    """Whether the convolution is one of dot products of bytes on the target."""
+    data, weight = (a.checked_type for a in expr.args)
+    if not isinstance(data, TensorType) or not isinstance(weight, TensorType) or request.cpu is None:
+        return False
+    if weight.dtype != "int8" or data.dtype.bits != 8 or expr.attrs.out_dtype != "int32":
+        return False
+    return (data.dtype.code, "int") in request.cpu.dot_signs
+
+
+def _is_of_halves(expr: Call) -> bool:
+    """Whether the convolution multiplies bfloat16."""
+    return all(getattr(a.checked_type, "dtype", None) == "bfloat16" for a in expr.args)
+
+
+_IN_WORDS = {BYTES: "nn.contrib_conv2d_NCHWc_int8", HALVES: "nn.contrib_conv2d_NCHWc_bf16"}
+
+
+def _conv2d_words(
+    expr: Call, have: Changes, request: Request, weight: tuple[int, ...], word: int
+) -> LayoutChoice | None:
+    """The channels of a dot product, `word` of them, lie together, in the data's blocks and in the weight."""
+    current = have[0].new.block("C") if have[0] is not None else 0
+    choices = (current, agreed_block(expr.args[0], weight[1], request), *range(request.lanes, 0, -1))
+    inner = next((block for block in choices if block and weight[1] % block == 0 and block % word == 0), 0)
+    outer = agreed_block(expr, weight[0] // expr.attrs.groups, request)
+    if not outer or not inner:
+        return None
+    found = _blocked(_IN_WORDS[word], expr, inner, outer, "OIHW")
+    together = _tiled_channels(expr, weight, inner, outer, request.cpu, word) or inner
+    chunks, blocks = weight[0] // outer, -(-weight[1] // together)
+    words = (chunks, outer, blocks, together // word, word, *weight[2:])
+
+    def packed(kernel: Expr) -> Expr:
+        if weight[1] % together:
+            kernel = get_op("nn.pad")(kernel, pad_width=((0, 0), (0, -weight[1] % together), (0, 0), (0, 0)))
+        return get_op("transpose")(reshape_to(kernel, words), axes=(0, 2, 5, 6, 3, 1, 4))
+
+    return _in_words(found, packed, {"kernel_layout": f"OIHW{together // word}i{outer}o{word}i"})
+
+
+def _conv2d_few(expr: Call, request: Request, weight: tuple[int, ...]) -> LayoutChoice | None:
+    """The columns of a window lie side by side in the weight; the data stays plain, and is rounded in the kernel."""
+    outer, constant = agreed_block(expr, weight[0], request), expr.args[1]
+    if not outer or not isinstance(constant, Constant):
+        return None
+    op, out = get_op("nn.contrib_conv2d_few_NCHWc_bf16"), layout(f"NCHW{outer}c")
+    kept = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
+    together = channels_together(weight[1], weight[3])
+    kept |= {"out_layout": out.text, "kernel_size": weight[2:], "together": together}
+    packed, attrs = Constant(rows_of_windows(constant.data, outer, together), constant.span), op.make_attrs((), kept)
+
+    def build(args: Sequence[Expr]) -> Expr:
+        data = args[0]
+        is_cast = isinstance(data, Call) and op_name(data) == "cast" and _dtype(data.args[0]) == "float32"
+        return Call(op, (data.args[0] if is_cast else data, packed), attrs, expr.span)  # type: ignore[attr-defined]
+
+    return LayoutChoice((None, None), build, Change(layout("NCHW"), out))
+
+
+def _dtype(expr: Expr) -> str:
+    return str(getattr(expr.checked_type, "dtype", ""))
+
+
+def _tiled_channels(
+    expr: Call, weight: tuple[int, ...], inner: int, outer: int, cpu: CpuModel | None, word: int
+) -> int:
+    """How many channels the weight takes together for matrix tiles; 0: it does not."""
+    depth = WORDS * word
+    if cpu is None or expr.attrs.groups != 1 or outer % SIDE or depth % inner:
+        return 0
+    if word == HALVES:
+        return depth if cpu.has_half_tiles else 0
+    outputs, inputs, *kernel = weight
+    return tiled_channels(inputs, outputs, math.prod(kernel), math.prod(expr.attrs.strides), cpu)
+
+
+def _in_words(choice: LayoutChoice, packed: Callable[[Expr], Expr], changes: dict[str, Any]) -> LayoutChoice:
+    """A choice whose weight is packed further, for dot products; `changes` are those of the attributes."""
+
+    def build(args: Sequence[Expr]) -> Expr:
+        made = choice.build((args[0], packed(args[1])))
+        assert isinstance(made, Call), "of the blocked operator"
+        made = Call(made.op, made.args, dataclasses.replace(made.attrs, **changes), made.span)
+        return _pads_itself(made) if hasattr(made.attrs, "pad_value") else made
+
+    return LayoutChoice(choice.inputs, build, choice.output)
+
+
+def _depthwise_bytes(expr: Call, have: Changes, request: Request, shape: tuple[int, ...]) -> LayoutChoice | None:
+    """The four taps of a dot product lie together in the weight; the data is in any blocks."""
+    block = have[0].new.block("C") if have[0] is not None else agreed_block(expr, shape[1], request)
+    weight = expr.args[1]
+    if block < 2 or not isinstance(weight, Constant):
+        return None
+    found = _blocked("nn.contrib_depthwise_conv2d_NCHWc_int8", expr, block, block, "OIHW")
+    words, size = Constant(words_of_taps(weight.data, block), weight.span), weight.data.shape[2:]
+    return _in_words(found, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{BYTES}w"})
+
+
+def _pads_itself(expr: Call) -> Call:
+    """convolution(pad(x, value))  ->  convolution(x) with that padding, which its kernel writes where it reads"""
+    data, weight = expr.args
+    moved = data if op_name(data) == "layout_transform" and isinstance(data, Call) else None
+    padded = data if moved is None else moved.args[0]
+    if op_name(padded) != "nn.pad" or not isinstance(padded, Call) or padded.attrs.pad_mode != "constant":
+        return expr
+    outer, inner = padded.attrs.pad_width[:2], padded.attrs.pad_width[4:]
+    (top, bottom), (left, right) = padded.attrs.pad_width[2:4]
+    if any(map(any, (*outer, *inner, expr.attrs.padding))) or (moved is not None and moved.attrs.src_layout != "NCHW"):
+        return expr
+    pads, value = (top, left, bottom, right), int(padded.attrs.pad_value)
+    attrs = dataclasses.replace(expr.attrs, padding=pads, pad_value=value)
+    source = padded.args[0] if moved is None else Call(moved.op, (padded.args[0],), moved.attrs, moved.span)
+    return Call(expr.op, (source, weight), attrs, expr.span)
+
+
+def _is_winograd(expr: Call, weight: tuple[int, ...]) -> bool:
+    """Whether Winograd's algorithm pays for half vectors: it wants one block before and after. Small images do not."""
+    attrs, result = expr.attrs, static(expr)
+    plain = attrs.groups == 1 and set(attrs.strides) == {1} and set(attrs.dilation) == {1}
+    return plain and weight[2:] == (3, 3) and result is not None and result[2] * result[3] >= WINOGRAD_IMAGE
+
+
+def _depthwise_blocked(expr: Call, have: Changes, request: Request, shape: tuple[int, ...]) -> LayoutChoice | None:
+    block = have[0].new.block("C") if have[0] is not None else agreed_block(expr, shape[1], request)
+    if block < 2:
+        return None
+    return _blocked("nn.contrib_depthwise_conv2d_NCHWc", expr, block, block, f"OIHW1i{block}o")
+
+
+def _blocked(name: str, expr: Call, inner: int, outer: int, kernel: str, old_kernel: str = "OIHW") -> LayoutChoice:
+    nchw, data, out = layout("NCHW"), layout(f"NCHW{inner}c"), layout(f"NCHW{outer}c")
+    op = get_op(name)
+    kept = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
+    kept |= {"data_layout": data.text, "kernel_layout": kernel, "out_layout": out.text}
+    attrs = op.make_attrs((), kept)
+    wanted = (Change(nchw, data), Change(layout(old_kernel), layout(kernel)))
+    return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), Change(nchw, out))
+
+
+def conv2d_transpose(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """nn.conv2d_transpose: into blocks of channels where it has one group or one for each.
+
+    Weights that are computed are packed when they are: generic loops, with the inserted zeros, take longer by far.
+    """
+    attrs = expr.attrs
+    if not request.lanes:
+        return None
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
+    shape, weight = static(expr.args[0]), static(expr.args[1])
+    if layouts != ("NCHW", "IOHW", "NCHW") or set(attrs.dilation) != {1} or shape is None or weight is None:
+        return None
+    if attrs.groups != 1:
+        block = have[0].new.block("C") if have[0] is not None else agreed_block(expr, shape[1], request)
+        if block < 2 or attrs.groups != shape[1] or weight[1] != 1:
+            return None
+        return _blocked("nn.contrib_conv2d_transpose_NCHWc", expr, block, block, f"IHWO1o{block}i", "IOHW")
+    current = have[0].new.block("C") if have[0] is not None else 0
+    inner, outer = current or agreed_block(expr.args[0], shape[1], request) or 1, agreed_block(expr, weight[1], request)
+    if not outer:
+        return None
+    return _blocked("nn.contrib_conv2d_transpose_NCHWc", expr, inner, outer, f"OHWI{inner}i{outer}o", "IOHW")
+
+
+# --- dense ----------------------------------------------------------------------------------------------------------
+
+
+def dense(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """nn.dense with a constant weight: the weight packed by blocks of outputs, contiguous for each input.
+
+    Bytes in words of four inputs, bfloat16 of two. Not where the sums of few outputs have their terms in lanes.
+    """
+    weight, result = static(expr.args[1]), static(expr)
+    if not request.lanes or weight is None or not is_from_constants(expr.args[1]) or reads_rows(expr, request.cpu):
+        return None
+    word = word_of(expr)
+    units, rows = weight[0], math.prod(result[:-1]) if result is not None else 0
+    lanes = choose_block(units, request.outputs) if word else outputs_together(units, rows, request)
+    if lanes < 4 or (word and weight[1] % word):
+        return None
+    op, packed = get_op("nn.contrib_dense_pack"), layout(f"NC{lanes}n{word}c" if word else f"NC{lanes}n")
+    kept = {"units": expr.attrs.units, "out_dtype": expr.attrs.out_dtype, "weight_layout": packed.text}
+    if units % lanes == 0:
+        attrs, wanted = op.make_attrs((), kept), (None, Change(layout("NC"), packed))
+        return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), None)
+    padded = op.make_attrs((), {**kept, "units": units})
+
+    def build(args: Sequence[Expr]) -> Expr:
+        wider = call("nn.pad", args[1], pad_width=((0, -units % lanes), (0, 0)))
+        return Call(op, (args[0], transform(wider, layout("NC"), packed)), padded, expr.span)
+
+    return LayoutChoice((None, None), build, None)
+
+
+def outputs_together(units: int, rows: int, request: Request) -> int:
+    """How many outputs of a dense layer lie together, of which the last block may lack some; 0: they stay apart.
+
+    A vector of them, unless a block that divides all takes as few instructions. An instruction on half a vector counts
+    half where that is a fact of the CPU. 128 rows of 400 numbers to 120 take 0.7 of the time by 16 instead of by 8.
+    """
+    whole, half = request.outputs, max(4, request.outputs // 2)
+    if units < whole and rows < MIN_ROWS and choose_block(units, whole) not in (whole, half):
+        return 0
+    by_halves = -(-units // half) * (0.5 if has_fast_halves(request.cpu) else 1.0)
+    if units <= half or (units % half == 0 and by_halves <= -(-units // whole)):
+        return half
+    return whole
+
+
+def has_fast_halves(cpu: CpuModel | None) -> bool:
+    """Whether half a vector takes half the time: where one port does the widest ones, two do halves of them."""
+    return cpu is not None and cpu.fma_ports == 1 and cpu.vector_bits == 512
+
+
+def word_of(expr: Call) -> int:
+    """How many terms of a sum come in one word: of bytes in int32 four, of bfloat16 in float32 two; 0: no words."""
+    data, weight = (arg.checked_type for arg in expr.args)
+    if not isinstance(data, TensorType) or not isinstance(weight, TensorType):
+        return 0
+    return in_word(data.dtype, weight.dtype, expr.attrs.out_dtype)
+
+
+def reads_rows(expr: Call, cpu: CpuModel | None) -> bool:
+    """Whether an nn.dense has so few outputs that its kernel reads rows of the weight, as they are."""
+    result, weight = expr.checked_type, static(expr.args[1])
+    if cpu is None or weight is None or not isinstance(result, TensorType) or result.ndim < 2 or 0 in result.shape:
+        return False
+    units, terms = weight
+    return str(result.dtype) == "float32" and has_terms_in_lanes(max(result.static[:-1]), units, terms, cpu)
+
+
+_RULES: dict[str, LayoutRule] = {"nn.conv2d": conv2d, "nn.conv2d_transpose": conv2d_transpose, "nn.dense": dense}
+
+
+def find_rule(op: Op) -> LayoutRule | None:
+    """The rule of an operator: its own, the CPU's, or the one by which it follows."""
+    return _RULES[op.name] if op.layout_rule is None and op.name in _RULES else follow_rule(op)

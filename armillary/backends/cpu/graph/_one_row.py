@@ -1,0 +1,87 @@
+"""Kernels of 1x1 convolutions see each image as one row of pixels.
+
+In: a fused function and its target. Out: the same function over (N, C/c, 1, H*W, c) for (N, C/c, H, W, c), or the
+function itself where that is not possible or gains nothing. Invariant: every value is the same memory as before, so the
+caller passes its tensors as they are; the kernel's descriptor keeps their shapes (kernel_code.py).
+A register tile of pixels then need not divide the width, nor end with the row: 19x19 pixels are 40 tiles of 9 and one
+pixel, not 38 tiles of 14 and of 5. Who tiles: backends/cpu/conv2d/direct/schedule.py.
+"""
+
+from __future__ import annotations
+
+from armillary.relay.expr import Call, Constant, Expr, Function, Var, var
+from armillary.relay.infer import infer_type
+from armillary.relay.op import Kind, Op
+from armillary.relay.transform._rules import names_places
+from armillary.relay.types import TensorType
+from armillary.relay.walk import post_order, substitute
+from armillary.target import Target
+from armillary.target.cpu import cpu_model
+
+CONVOLUTIONS = tuple(f"nn.contrib_conv2d_{kind}" for kind in ("NCHWc", "NCHWc_int8", "NCHWc_bf16", "frames_NCHWc"))
+ROWS, COLUMNS = -3, -2  # axes of blocked data
+
+
+def with_one_row(function: Function, target: Target) -> Function:
+    """The function on images of one row of pixels, where it is a 1x1 convolution and what is elementwise around it."""
+    if target.kind.family != "cpu" or cpu_model(target).fma_ports == 1:  # one port is busy with any tile
+        return function
+    convolution = _only_convolution(function)
+    size = None if convolution is None else _size(convolution)
+    if convolution is None or size is None:
+        return function
+    weight = convolution.args[1]
+    changed: dict[int, Expr] = {}
+    for leaf in post_order(function.body):
+        if isinstance(leaf, Var | Constant) and leaf is not weight:
+            shape = _flat_shape(leaf, size)
+            if shape is None or (isinstance(leaf, Constant) and shape != leaf.data.shape):
+                return function
+            if isinstance(leaf, Var):
+                ty = infer_type(leaf)
+                assert isinstance(ty, TensorType), "shapes are known of tensors only"
+                changed[id(leaf)] = var(leaf.name_hint, TensorType(shape, ty.dtype))
+    body = substitute(function.body, changed)
+    params = tuple(substitute(p, changed) for p in function.params)
+    made = Function(params, body, None, function.attrs, function.span)  # type: ignore[arg-type]
+    infer_type(made)
+    return made
+
+
+def _only_convolution(function: Function) -> Call | None:
+    """The 1x1 convolution that is the only call of more than single elements."""
+    found: Call | None = None
+    for item in post_order(function.body):
+        if isinstance(item, Var | Constant):
+            continue
+        if not isinstance(item, Call) or not isinstance(item.op, Op):
+            return None
+        if item.op.kind > Kind.BROADCAST:
+            if found is not None or item.op.name not in CONVOLUTIONS:
+                return None
+            found = item
+        elif names_places(item):
+            return None
+    return found
+
+
+def _size(convolution: Call) -> tuple[int, int] | None:
+    """Rows and columns of the image, where each output is of one pixel and there are several rows."""
+    data, weight, result = (infer_type(e) for e in (*convolution.args, convolution))
+    assert all(isinstance(t, TensorType) for t in (data, weight, result)), "a convolution is of tensors"
+    size, kernel = data.shape[2:4], weight.shape[2:4]  # type: ignore[attr-defined]
+    is_fixed = all(isinstance(n, int) for n in (*data.shape, *weight.shape))  # type: ignore[attr-defined]
+    is_pointwise = kernel == (1, 1) and result.shape[2:4] == size and set(convolution.attrs.strides) == {1}  # type: ignore[attr-defined]
+    return (size[0], size[1]) if is_fixed and is_pointwise and size[0] > 1 else None
+
+
+def _flat_shape(leaf: Expr, size: tuple[int, int]) -> tuple[int, ...] | None:
+    """The shape of an operand on one row of pixels: all of them, or one value for all; None for others."""
+    ty = infer_type(leaf)
+    if not isinstance(ty, TensorType) or not all(isinstance(n, int) for n in ty.shape):
+        return None
+    shape = ty.static
+    pixels = ((1, 1, *shape) if len(shape) < 3 else shape)[ROWS : COLUMNS + 1]
+    if len(shape) < 2 or pixels == (1, 1):
+        return shape
+    return (*shape[:ROWS], 1, size[0] * size[1], shape[-1]) if len(shape) > 2 and pixels == size else None

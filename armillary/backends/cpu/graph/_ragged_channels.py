@@ -1,0 +1,243 @@
+"""Channels that meet in concatenations, or are cut apart: how many to add so that whole blocks meet.
+
+In: a function and a CPU. Out: by id of a convolution, its `Channels` (see _wide_channels.py), for the groups of values
+where that is estimated to take clearly less time. A group is what elementwise operators, concatenations and slices
+connect: 14, 24 and 64 channels that meet in 102 leave every reader blocks of six and no Winograd; as 16, 32 and 64 they
+are seven whole vectors. Invariant: one unit for a whole group, since the least block of the parts is the block of all;
+a run is cut where any slice in the group cuts it, so that slices take whole blocks too. Who asks: pad_channels.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+from armillary.backends.cpu.conv2d.winograd.cost import TILES, Layer, best_plan, estimate
+from armillary.backends.cpu.cost.model import Nest, far, far_weights, ranked_tiles
+from armillary.backends.cpu.graph._wide_channels import (
+    Channels,
+    absorbs,
+    calls_of,
+    channel_slice,
+    is_carrier,
+    is_depthwise,
+    sliced_reads,
+    spread,
+)
+from armillary.backends.cpu.graph.winograd_conv2d import MAX_TILE
+from armillary.base.record import record
+from armillary.ops.nn_conv import window
+from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.layout import choose_block
+from armillary.relay.transform._rules import op_name, tensor
+from armillary.relay.transform.layout._engine import flat_arguments
+from armillary.target.cpu import CpuModel
+from armillary.transform import PassContext
+
+GAIN = 0.9  # of the estimated time as it is
+CHANGE = 1.0  # cycles for each element whose block changes, or that is sliced out of one: 0.3 ns measured
+
+Cuts = dict[int, frozenset[int]]
+
+
+def ragged_channels(
+    function: Function, alone: Mapping[int, Channels], lanes: int, cpu: CpuModel
+) -> dict[int, Channels]:
+    """The channels of each convolution that should have more, in all groups; `alone`: wide values without that."""
+    calls = calls_of(function)
+    network = sum(e.args[1].nbytes for e in calls if absorbs(e))  # type: ignore[attr-defined]
+    cuts = _cuts(calls)
+    found: dict[int, Channels] = {}
+    for members in _groups(calls):
+        found |= _Group(members, _readers(calls, members), alone, cuts, lanes, cpu, network).best()
+    return found
+
+
+def _channels(expr: Expr) -> int:
+    ty = tensor(expr)
+    return ty.static[1] if ty is not None and ty.ndim == 4 else 0
+
+
+def _joined(expr: Call) -> list[tuple[Expr, int]]:
+    """The arguments that share channels with the result of a carrier, and at which of its channels they begin."""
+    if op_name(expr) == "concatenate":
+        parts = flat_arguments(expr)
+        starts = itertools.accumulate(map(_channels, parts), initial=0)
+        return list(zip(parts, starts, strict=False)) if expr.attrs.axis % 4 == 1 else []
+    if op_name(expr) == "strided_slice":
+        taken = channel_slice(expr)
+        return [] if taken is None else [(expr.args[0], -taken[0])]
+    data = expr.args[:1] if op_name(expr).startswith("nn.") or op_name(expr) == "take" else expr.args
+    return [(a, 0) for a in data if _channels(a) == _channels(expr)]
+
+
+def _cuts(calls: Sequence[Call]) -> Cuts:
+    """Where parts of each value begin and end, by producers and by readers."""
+    cuts: Cuts = {}
+
+    def add(value: Expr, more: set[int]) -> None:
+        inside = {at for at in more if 0 < at < _channels(value)}
+        cuts[id(value)] = cuts.get(id(value), frozenset()) | inside
+
+    for expr in calls:
+        for arg, start in _joined(expr) if is_carrier(expr) else ():
+            add(expr, {start, start + _channels(arg), *(start + at for at in cuts.get(id(arg), ()))})
+    for expr in reversed(calls):
+        for arg, start in _joined(expr) if is_carrier(expr) else ():
+            add(arg, {-start, _channels(expr) - start, *(at - start for at in cuts.get(id(expr), ()))})
+    return cuts
+
+
+def _groups(calls: Sequence[Call]) -> list[list[Call]]:
+    """The calls whose results share channels with one another, where a concatenation or a slice is among them."""
+    leader = {id(c): id(c) for c in calls}
+
+    def find(key: int) -> int:
+        while leader[key] != key:
+            leader[key] = key = leader[leader[key]]
+        return key
+
+    joints: set[int] = set()
+    for expr in calls:
+        for arg, _ in _joined(expr) if is_carrier(expr) else ():
+            if id(arg) in leader:
+                leader[find(id(arg))] = find(id(expr))
+    for expr in calls:
+        if op_name(expr) in ("concatenate", "strided_slice") and _joined(expr):
+            joints.add(find(id(expr)))
+    groups: dict[int, list[Call]] = {key: [] for key in joints}
+    for expr in calls:
+        if find(id(expr)) in joints:
+            groups[find(id(expr))].append(expr)
+    return list(groups.values())
+
+
+def _readers(calls: Sequence[Call], members: Sequence[Call]) -> list[Call]:
+    """The calls that are no members and read one."""
+    inside = {id(c) for c in members}
+    return [c for c in calls if id(c) not in inside and any(id(a) in inside for a in flat_arguments(c))]
+
+
+@record
+class _Group:
+    """Values that share channels, arguments first; who reads them; what their convolutions cost."""
+
+    members: Sequence[Call]
+    readers: Sequence[Call]
+    alone: Mapping[int, Channels]
+    cuts: Cuts
+    lanes: int
+    cpu: CpuModel
+    network: int  # bytes of all weights
+
+    def best(self) -> dict[int, Channels]:
+        """The channels of each convolution by the unit that takes least time; empty: as they are."""
+        best: dict[int, Channels] = {}
+        least = GAIN * self._cycles(self.alone)
+        for unit in (self.lanes, self.lanes // 2):
+            chosen = self._rounded(unit) if unit >= 4 else {}
+            if chosen and (cycles := self._cycles(self._wide(chosen))) < least:
+                best, least = chosen, cycles
+        return best
+
+    def _rounded(self, unit: int) -> dict[int, Channels]:
+        """The convolutions with each part a multiple of `unit`; those that already are so are left out."""
+        found = {}
+        for expr in self.members:
+            if not absorbs(expr):
+                continue
+            runs = tuple((part, -part % unit) for part in self._parts(expr))
+            if any(added for _, added in runs):
+                found[id(expr)] = Channels(runs).merged()
+        return found
+
+    def _parts(self, expr: Expr) -> list[int]:
+        """The lengths between the cuts of a value."""
+        at = sorted({0, _channels(expr), *self.cuts.get(id(expr), ())})
+        return [end - start for start, end in itertools.pairwise(at)]
+
+    def _wide(self, chosen: Mapping[int, Channels]) -> Mapping[int, Channels]:
+        """All wide values with these of the group's convolutions."""
+        inside = {id(c) for c in self.members}
+        rest = {key: channels for key, channels in self.alone.items() if key not in inside}
+        wide, _ = spread([*self.members, *self.readers], chosen, chosen.keys())
+        return rest | wide
+
+    def _cycles(self, wide: Mapping[int, Channels]) -> float:
+        """Estimated time of all convolutions of the group, and of the copies."""
+        total = 0.0
+        for expr in (*self.members, *self.readers):
+            name = op_name(expr)
+            if absorbs(expr):
+                total += self._convolution(expr, wide)
+            elif is_depthwise(expr):
+                total += math.prod(expr.args[1].held.shape[2:]) * self._vectors(expr, wide)  # type: ignore[attr-defined]
+            elif name == "concatenate":
+                total += self._concatenation(expr, wide)
+            elif name == "strided_slice":
+                total += self._slice(expr, wide)
+            total += CHANGE * sum(self._elements(value, wide) for value in sliced_reads(expr, wide))
+        return total
+
+    def _width(self, expr: Expr, wide: Mapping[int, Channels]) -> int:
+        return wide[id(expr)].width if id(expr) in wide else _channels(expr)
+
+    def _block(self, expr: Expr, wide: Mapping[int, Channels]) -> int:
+        """The block that all parts of a value can have; 0: none."""
+        widths = self._parts(expr)
+        if id(expr) in wide:
+            first = 0
+            for index, part in enumerate(widths):
+                widths[index] = wide[id(expr)].cut(first, part).width
+                first += part
+        return choose_block(math.gcd(*widths), self.lanes)
+
+    def _own_block(self, expr: Expr, wide: Mapping[int, Channels]) -> int:
+        """The block of a convolution that does not ask its readers."""
+        return choose_block(self._width(expr, wide), self.lanes) or self.lanes
+
+    def _elements(self, expr: Expr, wide: Mapping[int, Channels]) -> int:
+        result = tensor(expr)
+        return self._width(expr, wide) * math.prod(result.static[2:]) * result.static[0] if result is not None else 0
+
+    def _vectors(self, expr: Expr, wide: Mapping[int, Channels]) -> float:
+        return self._elements(expr, wide) / (self._block(expr, wide) or 1)
+
+    def _copy(self, expr: Expr, wide: Mapping[int, Channels]) -> float:
+        """Cycles of reading and writing a value once."""
+        nbytes = 4.0 * self._elements(expr, wide)
+        return 2 * nbytes / far(nbytes, self.cpu)
+
+    def _concatenation(self, expr: Call, wide: Mapping[int, Channels]) -> float:
+        """A copy; more of the parts whose own block is another."""
+        block = self._block(expr, wide)
+        other = [a for a in flat_arguments(expr) if self._own_block(a, wide) != block]
+        return self._copy(expr, wide) + CHANGE * sum(self._elements(a, wide) for a in other)
+
+    def _slice(self, expr: Call, wide: Mapping[int, Channels]) -> float:
+        """A copy; more where it does not take whole blocks."""
+        data = expr.args[0]
+        is_whole = self._block(data, wide) == self._own_block(data, wide)
+        return self._copy(expr, wide) + (0 if is_whole else CHANGE * self._elements(expr, wide))
+
+    def _convolution(self, expr: Call, wide: Mapping[int, Channels]) -> float:
+        data, weight, result = expr.args[0], expr.args[1].held, tensor(expr)  # type: ignore[attr-defined]
+        if result is None or op_name(expr) != "nn.conv2d":
+            return 0.0
+        (batch, _, height, width), inputs = result.static, self._width(data, wide)
+        inner, outer = self._block(data, wide), self._own_block(expr, wide)
+        kernel = math.prod(weight.shape[2:])
+        outputs = -(-self._width(expr, wide) // outer) * outer
+        win = window("nn.conv2d", expr.attrs, 2)
+        layer = Layer(inputs, outputs, batch, height, width, outer, win.dilation)
+        nest = Nest(
+            width, batch * height, outputs // outer, inputs * kernel, far_weights(self.cpu, self.network),
+            is_narrow=layer.is_narrow(self.cpu),
+        )  # fmt: skip
+        direct = ranked_tiles(nest, self.cpu)[0][1].cycles
+        if inner != outer or weight.shape[2:] != (3, 3) or set(win.strides) != {1}:
+            return direct
+        tiles = [tile for tile in TILES if tile <= PassContext.current().get(MAX_TILE)]
+        plans = [best_plan(layer, tile, self.cpu, self.network) for tile in tiles]
+        return min([direct, *(estimate(layer, plan, self.cpu, self.network).cycles for plan in plans)])

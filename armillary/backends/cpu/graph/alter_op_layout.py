@@ -1,0 +1,61 @@
+"""alter-op-layout: channels in blocks of a vector, for CPU targets.
+
+In: a module with conv2d in NCHW and dense layers, weights constant. Out: the same with nn.contrib_conv2d_NCHWc and
+nn.contrib_dense_pack; pooling, elementwise operators, broadcasts with per-channel operands, concatenation, channel
+shuffles and residual additions follow their producer's layout. Blocks are chosen so that neighbours agree
+(layout/_plan.py), of a row of a matrix tile where it multiplies bfloat16; layout_transform stands only where a plain
+tensor becomes a blocked one or the reverse, and is a reshape where no element moves. fold-constant packs the weights; a
+weight that is an input stays plain, since it would be packed again at every run. Invariant: the types of inputs and
+outputs stay; running the pass again changes nothing.
+The walk: _engine.py; the rules: layout/_rules.py, _shuffle.py.
+
+    nn.conv2d(%x, weight)
+    ->
+    layout_transform(nn.contrib_conv2d_NCHWc(layout_transform(%x), layout_transform(weight)))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from armillary.backends.cpu.conv2d.amx.cost import WORDS
+from armillary.backends.cpu.graph._bf16_products import allowed
+from armillary.backends.cpu.graph._layout_rules import find_rule, has_fast_halves
+from armillary.ir import IRModule
+from armillary.ops._words import HALVES
+from armillary.relay.expr import Expr, Function
+from armillary.relay.transform._rules import on_functions
+from armillary.relay.transform.layout._engine import LayoutEngine, Request
+from armillary.relay.transform.layout._plan import plan_blocks
+from armillary.target import Target
+from armillary.target.cpu import cpu_model
+from armillary.transform import define_pass
+
+
+@define_pass("alter-op-layout", opt_level=3)
+def alter_op_layout(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+    """Use blocked layouts that suit the target's vectors (the current target, or this machine, by default)."""
+    chosen = Target(target if target is not None else Target.current() or "llvm")
+    lanes = block_lanes(chosen)
+    if lanes < 2:
+        return module
+    cpu = cpu_model(chosen)
+    sliced = lanes // 2 if has_fast_halves(cpu) else lanes
+
+    def change(function: Function) -> Expr:
+        block = image_lanes(function, chosen)
+        request = Request(lanes=block, outputs=lanes, plan=plan_blocks(function, block, sliced), cpu=cpu)
+        return LayoutEngine(request, find_rule).run(function)
+
+    return on_functions(module, change)
+
+
+def block_lanes(target: Any) -> int:  # Any: whatever Target accepts
+    """float32 lanes of the target's vectors (never below 4, so that narrow machines still get contiguous channels)."""
+    return max(4, cpu_model(Target(target)).lanes)
+
+
+def image_lanes(function: Function, target: Any) -> int:  # Any: as in block_lanes
+    """Channels of an image that a function keeps together: of the rows of matrix tiles where it multiplies bfloat16."""
+    has_tiles = cpu_model(Target(target)).has_half_tiles and bool(allowed(function))
+    return WORDS * HALVES if has_tiles else block_lanes(target)

@@ -1,0 +1,223 @@
+"""widen-halves: compute in float32 what a network writes in float16 or bfloat16.
+
+In: a typed module before its patterns are looked for; a target. Out: the same, in which a 16-bit float is a format of
+memory: parameters, inputs, results and what only moves them are halves, values in between are float32, never rounded.
+Invariant: parameters and results keep their types; the result is at least as exact. A rounding that the user asked for
+stays: a cast to a half of what no half has gone into, one whose readers cast it back, and one before a conversion to
+integers. Operators that take no float32 where they took halves (or read their bits) get halves as before.
+
+    def @main(%x: Tensor[(1, 4), float16], %w: Tensor[(2, 4), float16]) {
+      %0 = nn.dense(%x, %w);
+      nn.relu(%0)
+    }
+    ->
+    def @main(%x: Tensor[(1, 4), float16], %w: Tensor[(2, 4), float16]) {
+      %0 = cast(%x, dtype="float32");
+      %1 = cast(%w, dtype="float32");
+      %2 = nn.dense(%0, %1);
+      %3 = nn.relu(%2);
+      cast(%3, dtype="float16")
+    }
+
+A function whose products are in bfloat16 says so in an attribute (_bf16_products.py) where the target multiplies that:
+round-operands rounds their operands, once patterns have been found and factors folded in float32; parameters and what
+such products read are not rounded here.
+
+Why: sums of halves are kept in float32 anyway, and nothing but products is faster in halves, so operators in half
+precision are float32 arithmetic with conversions around each of them; algorithms that hold values of other sizes
+in between (Winograd) would lose what they gain in roundings. What float32 costs is memory traffic: twice as much
+between kernels. Weights stay halves in the package (narrow-weights), and in memory where reading them is what takes
+the time.
+`relay.strict_half` switches the pass off: then each operator rounds, as the network says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from armillary.backends.cpu.graph._bf16_products import ATTRIBUTE, find_allowed
+from armillary.base.aligned import Deferred, in_rows
+from armillary.base.dtype import DType
+from armillary.errors import TypeMismatch
+from armillary.ir import IRModule
+from armillary.ops._words import HALF
+from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
+from armillary.relay.op import Kind, Op
+from armillary.relay.transform._rules import call, on_functions, op_name
+from armillary.relay.types import TensorType, TupleType, Type, tensor_fields
+from armillary.relay.walk import map_children, not_primitive, post_order, users
+from armillary.target import Target
+from armillary.target.cpu import cpu_model
+from armillary.transform import PassContext, define_pass, register_config_option
+
+HALVES = ("float16", "bfloat16")
+STRICT = register_config_option(
+    "relay.strict_half", bool, False, "round float16 and bfloat16 values after every operator, as the network says"
+)
+_OF_BITS = ("reinterpret",)
+_BLENDS = ("image.", "nn.upsampling")  # injective by kind, but with arithmetic
+
+
+@define_pass("widen-halves", opt_level=3)
+def widen_halves(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+    """Compute in float32 between halves that are stored."""
+    if PassContext.current().get(STRICT):
+        return module
+    chosen = Target(target if target is not None else Target.current() or "llvm")
+    has_products = chosen.kind.family == "cpu" and cpu_model(chosen).multiplies_halves
+
+    def change(function: Function) -> Expr | None:
+        order = post_order(function, not_primitive)
+        if not any(_has_half(e.checked_type) for e in order):
+            return None
+        return _Widener(order, find_allowed(order) if has_products else ()).run(function)
+
+    return on_functions(module, change)
+
+
+class _Widener:
+    """One walk: `new` maps each old node to its new form, of halves that are stored or of float32.
+
+    `casts` keeps a conversion for all readers; `mixed` holds the old nodes that a half has gone into; `products` names
+    the operators that the target will multiply in bfloat16.
+    """
+
+    def __init__(self, order: list[Expr], products: tuple[str, ...]) -> None:
+        self.order, self.readers, self.products = order, users(order), products
+        self.new: dict[int, Expr] = {}
+        self.casts: dict[tuple[int, str], Expr] = {}
+        self.mixed: set[int] = set()
+
+    def run(self, function: Function) -> Expr:
+        for expr in self.order:
+            if expr is not function:
+                self.new[id(expr)] = self._visit(expr)
+                self._note(expr)
+        body = self._stored(function.body)
+        attrs = (*function.attrs, (ATTRIBUTE, self.products)) if self.products else function.attrs
+        if body is function.body and not self.products:
+            return function
+        return Function(function.params, body, function.ret_type, attrs, function.span)
+
+    def _note(self, expr: Expr) -> None:
+        inputs = expr.args if isinstance(expr, Call) else expr.fields if isinstance(expr, Tuple) else ()
+        inputs = (expr.tuple_value,) if isinstance(expr, TupleGetItem) else inputs
+        if _has_half(expr.checked_type) or any(id(e) in self.mixed for e in inputs):
+            self.mixed.add(id(expr))
+
+    def _get(self, expr: Expr) -> Expr:
+        return self.new.get(id(expr), expr)
+
+    def _stored(self, expr: Expr) -> Expr:
+        """The new form of an old node, in the old type."""
+        return expr if isinstance(expr, Op) else self._as_type(self._get(expr), expr.checked_type)
+
+    def _wide(self, expr: Expr) -> Expr:
+        """The new form of an old node, in float32 where it has halves."""
+        made = self._get(expr)
+        return self._as_type(made, _widened(made.checked_type))
+
+    def _visit(self, expr: Expr) -> Expr:
+        if isinstance(expr, Tuple | TupleGetItem):
+            return map_children(expr, self._get)
+        if not isinstance(expr, Call) or not isinstance(expr.op, Op):
+            return map_children(expr, self._stored)
+        if expr.op.name == "cast":
+            return self._cast(expr)
+        if _only_moves(expr) and all(self._get(a).checked_type == a.checked_type for a in expr.args):
+            return map_children(expr, self._get)
+        return self._in_float32(expr, expr.op)
+
+    def _cast(self, expr: Call) -> Expr:
+        """float32 to half: nothing, or a rounding that stays; half to float32 or float64: from the unrounded value."""
+        (value,), wanted = expr.args, DType(expr.attrs.dtype)
+        source: Any = value.checked_type  # Any: a tensor type, as inference has checked
+        if wanted in HALVES:
+            if not source.dtype.is_float:
+                return self._as_type(self._get(value), TensorType(source.shape, DType("float32")))
+            is_asked_for = id(value) not in self.mixed or self._is_cast_back(expr)
+            is_asked_for = is_asked_for and not (wanted == HALF and self._is_rounded_again(expr))
+            return map_children(expr, self._stored) if is_asked_for else self._wide(value)
+        if not wanted.is_float or source.dtype not in HALVES:
+            return map_children(expr, self._stored)
+        return self._as_type(self._wide(value), expr.checked_type)
+
+    def _is_cast_back(self, expr: Expr) -> bool:
+        """Whether all that happens to a half is that it becomes float32 again: a rounding for its own sake."""
+        read = self.readers.get(id(expr), [])
+        return bool(read) and all(op_name(e) == "cast" for e in read)
+
+    def _is_rounded_again(self, expr: Call) -> bool:
+        """Whether products will round a value, or it is a parameter of arithmetic in float32."""
+        read = self.readers.get(id(expr), [])
+        if not self.products or not read:
+            return False
+        return isinstance(expr.args[0], Constant) or all(op_name(e) in self.products for e in read)
+
+    def _in_float32(self, expr: Call, op: Op) -> Expr:
+        """The call with float32 for each half; with halves as before where the operator does not take that."""
+        if not _has_half(expr.checked_type) and not any(_has_half(a.checked_type) for a in expr.args):
+            return map_children(expr, self._stored)
+        made = Call(op, tuple(map(self._wide, expr.args)), _wide_attrs(expr.attrs), expr.span)
+        if op.name not in _OF_BITS and _type_of(made) == _widened(expr.checked_type):
+            return made
+        return map_children(expr, self._stored)
+
+    def _as_type(self, expr: Expr, wanted: Type) -> Expr:
+        if expr.checked_type == wanted:
+            return expr
+        if isinstance(wanted, TupleType):
+            parts = zip(expr, wanted.fields, strict=True)  # the fields of a tuple, or reads of them
+            return Tuple(tuple(self._as_type(part, ty) for part, ty in parts))
+        assert isinstance(wanted, TensorType), "only tensors have two forms"
+        key = (id(expr), str(wanted.dtype))
+        if key not in self.casts:
+            is_constant = isinstance(expr, Constant) and wanted.dtype == "float32"
+            self.casts[key] = _wide_constant(expr) if is_constant else call("cast", expr, dtype=str(wanted.dtype))
+        return self.casts[key]
+
+
+def _has_half(ty: Type) -> bool:
+    return isinstance(ty, TensorType | TupleType) and any(f.dtype in HALVES for f in tensor_fields(ty))
+
+
+def _only_moves(expr: Call) -> bool:
+    """Whether an operator puts elements elsewhere, and does nothing else."""
+    op: Any = expr.op  # Any: an Op, as the caller has tested
+    return op.kind == Kind.INJECTIVE and bool(expr.args) and not op.name.startswith(_BLENDS)
+
+
+def _widened(ty: Type) -> Type:
+    if isinstance(ty, TupleType):
+        return TupleType(tuple(map(_widened, ty.fields)))
+    return TensorType(ty.shape, DType("float32")) if isinstance(ty, TensorType) and ty.dtype in HALVES else ty
+
+
+def _wide_attrs(attrs: Any) -> Any:  # Any: each operator's attrs
+    """Attributes that name float32 where they named a half."""
+    fields = dataclasses.fields(attrs) if attrs is not None else ()
+    wide = {f.name: "float32" for f in fields if "dtype" in f.name and getattr(attrs, f.name) in HALVES}
+    return dataclasses.replace(attrs, **wide) if wide else attrs
+
+
+def _type_of(expr: Expr) -> Type | None:
+    try:
+        return expr.checked_type
+    except TypeMismatch:
+        return None
+
+
+def _wide_constant(expr: Any) -> Constant:  # Any: a Constant, as the caller has tested
+    """Halves as float32: those of a file when they are read."""
+    held = expr.held
+    if isinstance(held, Deferred) and held.rows is not None:
+        read, single = held.rows, np.dtype(np.float32)
+        return Constant(in_rows(held.shape, single, lambda b, e: _numbers(read(b, e)), held.step), expr.span)
+    return Constant(_numbers(expr.data), expr.span)
+
+
+_numbers = partial(np.asarray, dtype=np.float32, order="C")

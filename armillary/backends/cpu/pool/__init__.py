@@ -1,0 +1,1 @@
+"""Pooling: blocked (channels in blocks), planes (plain NCHW)."""

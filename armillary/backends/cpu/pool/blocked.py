@@ -1,0 +1,168 @@
+"""Pooling in blocked layouts (NCHW16c…): tiles of neighbouring outputs in registers, the window spelled out.
+
+In: a fused function anchored at nn.max_pool2d or nn.avg_pool2d. Out: one parallel loop over images, channel blocks and
+rows; in it some columns at a time, each a vector of channels that stays in a register while the window passes.
+Of larger windows a row of columns is taken first, k + k elements for k * k.
+Invariant: elements of a window that lie outside the data are left out, not read as padding; loop partition cuts off
+the border tiles, so that the others test nothing. In the plain layout: pool/planes.py. Windows of a whole image (global
+pooling) keep the default schedule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from armillary import te
+from armillary.backends.cpu.elementwise.default import schedule_default, schedule_injective
+from armillary.backends.cpu.loops import (
+    compute_in_tile,
+    dividing,
+    followers,
+    fuse_all,
+    in_bands,
+    is_power_of_two,
+    keeps_shape,
+    static_extent,
+)
+from armillary.backends.cpu.pool.planes import is_parted, pools, spell_out
+from armillary.backends.registry import Fused, Workload, implement
+from armillary.ops.nn_common import lowest, reduce_axes
+from armillary.ops.nn_pool import infer_pool, mean_of, normal
+from armillary.relay.types import TensorType
+
+BLOCKED = re.compile(r"NCHW\d+c")
+MAX_ELEMENTS = 72  # of all windows of a tile
+MAX_COLUMNS = 8  # of a tile: enough that columns of overlapping windows are loaded once
+# the element first: whether it is NaN is then asked once, however many windows it lies in
+_larger = te.comm_reducer(lambda found, element: te.max(element, found), lowest, name="max")
+
+
+def _applies(workload: Workload) -> str | None:
+    """Blocked float32 of known shape, or bytes for their maximum."""
+    (data,), attrs = workload.types, workload.attrs
+    if not isinstance(data, TensorType) or not pools(workload.op.name, data) or not BLOCKED.fullmatch(attrs.layout):
+        return "only float32, and maxima of bytes, in NCHW[n]c"
+    if not all(isinstance(d, int) and d > 0 for d in data.shape):
+        return "shapes are not known"
+    return None
+
+
+def pool_compute(op: str, attrs: Any, x: te.Tensor) -> te.Tensor:
+    """Sums or maxima of the elements of each window that exist; a mean divides in a stage of its own."""
+    average = op == "nn.avg_pool2d"
+    given = TensorType(te.static_shape(x), x.dtype)
+    pool, result = normal(op, attrs, 2, given), infer_pool(op, attrs, 2, given)
+    axes = reduce_axes(pool.kernel, ["ky", "kx"])
+    combine = te.sum if average else _larger
+
+    def place(n: int, at: Any) -> tuple[Any, list[Any]]:
+        """Where an element lies along an axis, and what must hold for it to exist."""
+        found = at * pool.strides[n] + axes[n].var * pool.dilation[n] - pool.pads[n][0]
+        size, count = given.static[2 + n], result.static[2 + n]
+        last = (count - 1) * pool.strides[n] + (pool.kernel[n] - 1) * pool.dilation[n] - pool.pads[n][0]
+        return found, ([found >= 0] if pool.pads[n][0] else []) + ([found < size] if last >= size else [])
+
+    def element(b: Any, ch: Any, y: Any, z: Any, i: Any) -> Any:
+        (row, rows), (column, columns) = place(0, y), place(1, z)
+        return combine(x(b, ch, row, column, i), axis=axes, where=te.all(te.all(*rows), te.likely(te.all(*columns))))
+
+    def down(b: Any, ch: Any, y: Any, z: Any, i: Any) -> Any:
+        row, rows = place(0, y)
+        return combine(x(b, ch, row, z, i), axis=axes[:1], where=te.all(*rows))
+
+    def across(b: Any, ch: Any, y: Any, z: Any, i: Any) -> Any:
+        column, columns = place(1, z)
+        return combine(lines(b, ch, y, column, i), axis=axes[1:], where=te.likely(te.all(*columns)))
+
+    if is_parted(pool):
+        n, chunks, height = result.static[:3]
+        lines = te.compute((n, chunks, height, *given.static[3:]), down, name="pool_lines", tag="pool_lines")
+        windows: te.Tensor = te.compute(result.static, across, name="pool_windows", tag="pool_windows")
+    else:
+        windows = te.compute(result.static, element, name="pool_windows", tag="pool_windows")
+    return mean_of(pool, attrs.count_include_pad, x, windows) if average else windows
+
+
+@implement(
+    "nn.avg_pool2d", family="cpu", name="mean_blocks", when=_applies, compute=partial(pool_compute, "nn.avg_pool2d")
+)
+@implement(
+    "nn.max_pool2d", family="cpu", name="max_blocks", when=_applies, compute=partial(pool_compute, "nn.max_pool2d")
+)
+def pool_blocked(schedule: te.Schedule, fused: Fused) -> None:
+    """A tile of columns at a time."""
+    output = fused.outputs[0]
+    if not keeps_shape(fused):
+        schedule_default(schedule, fused)
+        return
+    windows = next(s.op.output(0) for s in schedule.stages if s.op.name == "pool_windows")
+    kept = schedule_injective(schedule, fused)
+    if windows.op is output.op:
+        windows = schedule.cache_write(windows, "local")
+        output = fused.outputs[0]
+    else:
+        schedule[windows].set_scope("local")
+    after = [t for t in followers(schedule, windows, kept) if t.op is not output.op]
+    for tensor in kept:
+        if tensor.op not in (windows.op, output.op) and tensor.op.name != "pool_lines" and tensor not in after:
+            schedule[tensor].compute_inline()
+    stage = schedule[output]
+    batch, chunk, row, *_ = stage.op.axis
+    at = tile_windows(schedule, output, windows, after)
+    lines = in_bands(stage, chunk, row)
+    stage.reorder(batch, *lines, at)
+    outer = fuse_all(stage, [batch, *lines])
+    stage.parallel(outer)
+    for columns in [s.op.output(0) for s in schedule.stages if s.op.name == "pool_lines"]:
+        _schedule_lines(schedule, columns)
+        schedule[columns].compute_at(stage, outer)
+
+
+def tile_windows(
+    schedule: te.Schedule, output: te.Tensor, windows: te.Tensor, after: Sequence[te.Tensor]
+) -> te.IterVar:
+    """Tile the columns of the output, put windows and what follows them into registers; gives the loop of a tile."""
+    stage = schedule[output]
+    *_, column, block = stage.op.axis
+    at, inner = stage.split(column, factor=_columns(schedule[windows]))
+    stage.unroll(inner)
+    if is_power_of_two(static_extent(block)):
+        stage.vectorize(block)
+    compute_in_tile(schedule, after, stage, at)
+    _schedule_windows(schedule[windows])
+    schedule[windows].compute_at(stage, at)
+    return at
+
+
+def _schedule_lines(schedule: te.Schedule, columns: te.Tensor) -> None:
+    """A row of columns, some at a time in registers."""
+    local = schedule.cache_write(columns, "local")
+    stage = schedule[columns]
+    *_, column, block = stage.op.axis
+    at, inner = stage.split(column, factor=_columns(schedule[local]))
+    stage.unroll(inner)
+    if is_power_of_two(static_extent(block)):
+        stage.vectorize(block)
+    schedule[local].compute_at(stage, at)
+    _schedule_windows(schedule[local])
+
+
+def _columns(windows: te.Stage) -> int:
+    """Of a tile: all windows of it are spelled out; a divisor of the row if there is one near."""
+    taps = 1
+    for axis in windows.op.reduce_axis:
+        taps *= static_extent(axis)
+    width = static_extent(windows.op.axis[3])
+    return dividing(min(width, MAX_COLUMNS, max(1, MAX_ELEMENTS // taps)), width)
+
+
+def _schedule_windows(inside: te.Stage) -> None:
+    *outer, column, block = inside.op.axis
+    inside.reorder(*outer, *inside.op.reduce_axis, column, block)
+    if is_power_of_two(static_extent(block)):
+        inside.vectorize(block)
+    inside.unroll(column)
+    spell_out(inside)

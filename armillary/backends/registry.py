@@ -1,0 +1,156 @@
+"""Which algorithm and schedule an anchor operator gets on a target.
+
+In: the anchor call of a fused function (operator, attrs, input types) and the target. Out: the best `Implementation`
+whose `when` has no objection. An implementation may replace the operator's TE compute and schedules the fused result.
+Invariant: for every operator kind and target family there is a default (schedules/<family>/default.py), so the choice
+never fails. To add one: a file `schedules/<family>/<operator>.py` with `@implement(...)`; nothing else is edited.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from armillary import te
+from armillary.backends.base import Backend, backend_of
+from armillary.backends.explanation import Explanation
+from armillary.errors import InternalError
+from armillary.relay.op import Op
+from armillary.relay.types import Type
+from armillary.target import Target
+
+Reason = str | None
+ComputeRule = Callable[..., Any]  # (attrs, *tensors) -> te tensor or list
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a choice may depend on: one operator call, by attributes and types, on a target.
+
+    `inner`: the contractions that its kernel computes first, of which it reads the results.
+    """
+
+    op: Op
+    attrs: Any  # Any: each Op has its own attrs class
+    types: tuple[Type, ...]
+    target: Target
+    inner: tuple[Workload, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The operators, as `implement` names them: in the order they are computed, with plus signs between."""
+        return " + ".join((*(w.op.name for w in self.inner), self.op.name))
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A fused function as tensors: `anchor` is the anchor operator's result, `outputs` the function's results.
+
+    `inner`: the results of the workload's inner contractions.
+    """
+
+    workload: Workload
+    anchor: tuple[te.Tensor, ...]
+    outputs: tuple[te.Tensor, ...]
+    inputs: tuple[te.Tensor, ...]
+    inner: tuple[te.Tensor, ...] = ()
+
+
+ScheduleRule = Callable[[te.Schedule, Fused], None]
+ExplainRule = Callable[[Workload], Explanation]
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute an operator on a family of targets. Higher priority is asked first."""
+
+    name: str
+    op: str
+    family: str
+    schedule: ScheduleRule
+    compute: ComputeRule | None = None
+    when: Callable[[Workload], Reason] = lambda workload: None
+    priority: int = 10
+    explain: ExplainRule | None = None
+
+
+_ROWS: dict[tuple[str, str], list[Implementation]] = {}
+DEFAULTS: dict[str, ScheduleRule] = {}  # family -> schedule for any fused function
+
+
+def implement(
+    op: str,
+    *,
+    family: str,
+    name: str = "",
+    when: Callable[[Workload], Reason] = lambda workload: None,
+    compute: ComputeRule | None = None,
+    priority: int = 10,
+    explain: ExplainRule | None = None,
+) -> Callable[[ScheduleRule], ScheduleRule]:
+    """Decorator: register a schedule (and perhaps a compute, and a rule that explains its choices) for an operator.
+
+    `op` is the operator's name, or those of a kernel of several contractions with " + " between, the anchor last.
+    `when` gives None, or why this is not the way: a text for explanations, "" where nobody would ask.
+    """
+
+    def register(rule: ScheduleRule) -> ScheduleRule:
+        row = Implementation(name or rule.__name__, op, family, rule, compute, when, priority, explain)
+        rows = _ROWS.setdefault((family, op), [])
+        rows.append(row)
+        rows.sort(key=lambda r: -r.priority)
+        return rule
+
+    return register
+
+
+def default_schedule(family: str) -> Callable[[ScheduleRule], ScheduleRule]:
+    """Decorator: register the schedule used when no implementation applies."""
+
+    def register(rule: ScheduleRule) -> ScheduleRule:
+        if family in DEFAULTS:
+            raise InternalError(f"two default schedules for {family}")
+        DEFAULTS[family] = rule
+        return rule
+
+    return register
+
+
+def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
+    """The implementation for a workload, and why those of higher priority were passed over."""
+    family = workload.target.kind.family
+    _load(backend_of(workload.target))
+    reasons: list[str] = []
+    for row in _ROWS.get((family, workload.name), ()):
+        reason = row.when(workload)
+        if reason is None:
+            return row, tuple(reasons)
+        if reason:
+            reasons.append(f"{row.name}: {reason}")
+    return Implementation("default", workload.name, family, DEFAULTS[family]), tuple(reasons)
+
+
+def is_implemented(workload: Workload) -> bool:
+    """Whether some schedule is made for its operators together."""
+    _load(backend_of(workload.target))
+    return (workload.target.kind.family, workload.name) in _ROWS
+
+
+def explain(workload: Workload) -> Explanation:
+    """Which implementation a workload gets, with what tile, and why; the same choice as `choose`."""
+    row, objections = choose(workload)
+    name = "generic loops" if row.name == "default" else row.name.replace("_", " ")
+    told = row.explain(workload) if row.explain is not None else Explanation(name)
+    return replace(told, objections=(*told.objections, *objections))
+
+
+@cache
+def _load(backend: Backend) -> Sequence[ModuleType]:
+    packages = map(importlib.import_module, backend.algorithms)
+    found = (m.name for p in packages for m in pkgutil.walk_packages(p.__path__, f"{p.__name__}."))
+    return [importlib.import_module(name) for name in sorted(found)]

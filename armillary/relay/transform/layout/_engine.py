@@ -1,0 +1,194 @@
+"""Changing layouts across a graph: one walk, rules per operator, conversions only where neighbours disagree.
+
+In: a function and a `Request` (what contractions should use). Out: the function in new layouts; values that leave it
+have their old ones. Each value is known as an expression plus, where it was changed, its (old, new) layouts. A rule
+gets its call and the layouts of the inputs, and answers with the inputs' wanted layouts and the new call, or None to
+stay. Invariant: types of outputs do not change; a value is converted to a given layout at most once; there is never a
+conversion of a conversion. The rules: layout/_rules.py and the `layout` facet of operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from armillary.base.record import record
+from armillary.ops.nn_common import reshape_to
+from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.layout import Layout, layout
+from armillary.relay.op import Op
+from armillary.relay.transform._rules import call, op_name, tensor
+from armillary.relay.types import TensorType
+from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
+from armillary.target.cpu import CpuModel
+
+
+@record
+class Change:
+    """A tensor that was in layout `old` (unblocked) now is in `new`."""
+
+    old: Layout
+    new: Layout
+
+
+@record
+class BlockPlan:
+    """`need`: by id of a node, what its block should divide (0 or absent: anything); `starts`: ids of poolings."""
+
+    need: Mapping[int, int]
+    starts: frozenset[int]
+
+    def common(self, expr: Expr, channels: int) -> int:
+        """What the block of a tensor of so many channels should divide."""
+        return math.gcd(channels, self.need.get(id(expr), 0))
+
+
+@record
+class Request:
+    """What to use: `lanes` > 0 asks for blocked layouts; `desired` maps an operator to (data, kernel) layouts.
+
+    `plan` (see layout/_plan.py) holds what neighbours of a tensor ask of its block; `cpu` is whose vectors they are.
+    `outputs`: those of a dense layer that lie together; `lanes`, unless images have longer blocks.
+    """
+
+    lanes: int = 0
+    outputs: int = 0
+    desired: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    plan: BlockPlan = BlockPlan({}, frozenset())
+    cpu: CpuModel | None = None
+
+    def layouts_of(self, op: str) -> tuple[str, ...] | None:
+        return next((layouts for name, layouts in self.desired if name == op), None)
+
+
+@record
+class LayoutChoice:
+    """A rule's answer: how each tensor input is wanted (None: as it was), what to build, how the result comes out."""
+
+    inputs: tuple[Change | None, ...]
+    build: Callable[[Sequence[Expr]], Expr]
+    output: Change | None
+
+
+LayoutRule = Callable[[Call, Sequence[Change | None], Request], LayoutChoice | None]
+
+
+class LayoutEngine:
+    """One walk over one function."""
+
+    def __init__(self, request: Request, find_rule: Callable[[Op], LayoutRule | None]) -> None:
+        self.request, self.find_rule = request, find_rule
+        self.plain: dict[int, Expr] = {}  # old node -> new node in the old layout
+        self.changed: dict[int, tuple[Expr, Change]] = {}  # old node -> new node in a new layout
+        self.converted: dict[tuple[int, Layout], Expr] = {}
+
+    def run(self, function: Function) -> Expr:
+        for expr in post_order(function, not_primitive):
+            if not (isinstance(expr, Call) and isinstance(expr.op, Op) and self._alter(expr)):
+                self.plain[id(expr)] = copy_type(map_children(expr, self.as_it_was), expr)
+        return self.plain[id(function)]
+
+    def _alter(self, expr: Call) -> bool:
+        rule = self.find_rule(expr.op)
+        if rule is None:
+            return False
+        parts = flat_arguments(expr)
+        have = [self.changed[id(a)][1] if id(a) in self.changed else None for a in parts]
+        choice = rule(expr, have, self.request)
+        if choice is None:
+            return False
+        made = choice.build([self.get(a, change) for a, change in zip(parts, choice.inputs, strict=True)])
+        if choice.output is None:
+            self.plain[id(expr)] = made
+        else:
+            self.changed[id(expr)] = (made, choice.output)
+        return True
+
+    def as_it_was(self, expr: Expr) -> Expr:
+        return self.get(expr, None)
+
+    def get(self, expr: Expr, change: Change | None) -> Expr:
+        """The new form of an old node, in the wanted layout."""
+        have = self.changed.get(id(expr))
+        if have is not None and change is None:
+            if id(expr) not in self.plain:
+                self.plain[id(expr)] = transform(have[0], have[1].new, have[1].old)
+            return self.plain[id(expr)]
+        if change is None:
+            return self.plain.get(id(expr), expr)
+        key = (id(expr), change.new)
+        if key not in self.converted:
+            self.converted[key] = self._convert(expr, change)
+        return self.converted[key]
+
+    def _convert(self, expr: Expr, change: Change) -> Expr:
+        have = self.changed.get(id(expr))
+        if have is not None:
+            return transform(have[0], have[1].new, change.new)
+        value = self.plain.get(id(expr), expr)
+        ty = expr.checked_type
+        missing = len(change.old.axes) - (ty.ndim if isinstance(ty, TensorType) else 0)
+        if missing > 0:  # a (C, 1, 1) operand of a broadcast
+            value = call("expand_dims", value, axis=0, num_newaxis=missing)
+        return transform(value, change.old, change.new)
+
+
+def flat_arguments(expr: Call) -> list[Expr]:
+    """The tensors a call takes: a variadic operator's are the fields of its tuple, a channel shuffle's its source."""
+    source = shuffle_source(expr)
+    if source is not None:
+        return [source]
+    if isinstance(expr.op, Op) and expr.op.variadic and len(expr.args) == 1:
+        return list(getattr(expr.args[0], "fields", expr.args))
+    return list(expr.args)
+
+
+def shuffle_source(expr: Expr) -> Expr | None:
+    """What `reshape(transpose(reshape(x)))` shuffles the channels of, where it does that."""
+    steps: list[Expr] = [expr]
+    for name in ("reshape", "transpose", "reshape"):
+        step = steps[-1]
+        if op_name(step) != name or not isinstance(step, Call):
+            return None
+        steps.append(step.args[0])
+    last, moved, split, source = (tensor(e) for e in steps)
+    if last is None or moved is None or split is None or source is None or last.shape != source.shape:
+        return None
+    n, _, *image = source.shape
+    if source.ndim != 4 or split.ndim != 5 or (split.shape[0], *split.shape[3:]) != (n, *image):
+        return None
+    axes = getattr(getattr(steps[1], "attrs", None), "axes", None) or ()
+    return steps[3] if tuple(a % 5 for a in axes) == (0, 2, 1, 3, 4) else None
+
+
+def transform(expr: Expr, source: Layout, target: Layout) -> Expr:
+    """`expr` moved from one layout to another; itself where they are the same."""
+    if source == target:
+        return expr
+    ty = expr.checked_type
+    if isinstance(ty, TensorType) and all(isinstance(d, int) for d in ty.shape) and len(ty.shape) == len(source.parts):
+        shape = reshape_of(ty.static, source, target)
+        if shape is not None:
+            return reshape_to(expr, shape)
+    return call("layout_transform", expr, src_layout=source.text, dst_layout=target.text)
+
+
+def reshape_of(shape: tuple[int, ...], source: Layout, target: Layout) -> tuple[int, ...] | None:
+    """The new shape where moving between two layouts leaves every element in its place: 1x1 images, for example."""
+    sizes = zip(shape, source.axes, strict=True)
+    whole = tuple(d * (source.block(letter) or 1) for d, letter in sizes if letter.isupper())
+    result = target.shape(whole, layout(source.whole))
+    same = _memory_order(shape, source) == _memory_order(result, target)
+    return result if same else None
+
+
+def _memory_order(shape: Sequence[int], order: Layout) -> list[str]:
+    """The axes longer than one; one whose outer and inner parts are neighbours, or are one part, counts as whole."""
+    parts = [letter for letter, d in zip(order.axes, shape, strict=True) if d != 1]
+    merged: list[str] = []
+    for letter in parts:
+        if letter.islower() and merged and merged[-1] == letter.upper():
+            continue
+        alone = letter.islower() and letter.upper() not in parts
+        merged.append(letter.upper() if alone else f"{order.block(letter)}{letter}" if letter.islower() else letter)
+    return merged

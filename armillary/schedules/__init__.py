@@ -1,1 +1,0 @@
-"""Algorithms and schedules per target family: `registry` chooses; `cpu/` holds the CPU ones."""
