@@ -6,6 +6,7 @@ outside the data: it wraps (counting from the end once) or is clamped. Writing a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints
 from armillary.ops._late import T, te
+from armillary.ops.check_values import along, checked
 from armillary.ops.shape import reshape, transpose
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
@@ -146,10 +148,12 @@ def from_onnx_gather(node: OnnxNode) -> Expr:
     axis, data = node.int("axis", default=0), node.type_of(0)
     known = node.constants[1] if len(node.constants) > 1 else None
     size = data.shape[axis_of("Gather", axis, data.ndim)]
-    if known is None or isinstance(size, AnyDim):
+    if isinstance(size, AnyDim):
         return take(node.input(0), node.input(1), axis, 0, "wrap")
-    if known.size and (known.min() < -size or known.max() >= size):
-        raise TypeMismatch(f"Gather node {node.name!r}: an index is outside [{-size}, {size})")
+    moved = data.size // max(size, 1) * node.type_of(1).size
+    indices = checked(node, 1, [along(size)], "index", moved)
+    if known is None:
+        return take(node.input(0), indices, axis, 0, "wrap")
     fixed = np.where(known < 0, known + size, known).astype(known.dtype)
     return take(node.input(0), const(fixed), axis, 0, "clip")
 
@@ -217,7 +221,9 @@ def gather_bad_samples() -> Iterator[BadSample]:
 
 @from_onnx("GatherElements")
 def from_onnx_gather_elements(node: OnnxNode) -> Expr:
-    return gather(node.input(0), node.input(1), node.int("axis", default=0))
+    axis = node.int("axis", default=0)
+    size = node.type_of(0).static[axis_of("GatherElements", axis, node.type_of(0).ndim)]
+    return gather(node.input(0), checked(node, 1, [along(size)], "index", node.type_of(1).size), axis)
 
 
 # --- gather_nd ----------------------------------------------------------------------------------------------------
@@ -290,9 +296,19 @@ def gather_nd_bad_samples() -> Iterator[BadSample]:
 
 @from_onnx("GatherND")
 def from_onnx_gather_nd(node: OnnxNode) -> Expr:
-    ndim = node.type_of(1).ndim
-    indices = transpose(node.input(1), (ndim - 1, *range(ndim - 1)))
-    return gather_nd(node.input(0), indices, node.int("batch_dims", default=0))
+    ndim, batch_dims = node.type_of(1).ndim, node.int("batch_dims", default=0)
+    indices = transpose(checked_points(node, batch_dims), (ndim - 1, *range(ndim - 1)))
+    return gather_nd(node.input(0), indices, batch_dims)
+
+
+def checked_points(node: OnnxNode, batch_dims: int = 0) -> Expr:
+    """Input 1, whose last axis has one position for each of the leading axes of input 0."""
+    shape, places = node.type_of(0).static, node.type_of(1).static
+    sizes = shape[batch_dims : batch_dims + places[-1]] if places else ()
+    if not sizes or len(sizes) != places[-1]:
+        return node.input(1)  # refused by the operator, with its shapes
+    moved = math.prod(places[:-1]) * math.prod(shape[batch_dims + len(sizes) :])
+    return checked(node, 1, [along(size) for size in sizes], "index", moved)
 
 
 # --- reverse_sequence ---------------------------------------------------------------------------------------------
@@ -361,9 +377,10 @@ def reverse_sequence_bad_samples() -> Iterator[BadSample]:
 
 @from_onnx("ReverseSequence")
 def from_onnx_reverse_sequence(node: OnnxNode) -> Expr:
-    return reverse_sequence(
-        node.input(0), node.input(1), node.int("time_axis", default=0), node.int("batch_axis", default=1)
-    )
+    axis, data = node.int("time_axis", default=0), node.type_of(0)
+    longest = data.static[axis_of("ReverseSequence", axis, data.ndim)]
+    lengths = checked(node, 1, [(0, longest)], "length of a sequence", data.size)
+    return reverse_sequence(node.input(0), lengths, axis, node.int("batch_axis", default=1))
 
 
 @from_onnx("Compress")

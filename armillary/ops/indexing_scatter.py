@@ -18,7 +18,8 @@ from armillary.ops._common import axis_of, check_kind, check_same_dtype, f32, i3
 from armillary.ops._late import S, scalar, te
 from armillary.ops._loops import load, nest, nest_apart, rows, store
 from armillary.ops.broadcast import add, floor_mod
-from armillary.ops.indexing import numpy_wrapped, wrapped
+from armillary.ops.check_values import along, checked
+from armillary.ops.indexing import checked_points, numpy_wrapped, wrapped
 from armillary.ops.nn_common import reshape_to
 from armillary.ops.shape import transpose
 from armillary.ops.transform import broadcast_to
@@ -162,8 +163,10 @@ def scatter_elements_bad_samples() -> Iterator[BadSample]:
 @from_onnx("ScatterElements", "Scatter")
 def from_onnx_scatter_elements(node: OnnxNode) -> Expr:
     reduction = node.string("reduction", default="none")
-    data, indices, updates = (node.input(i) for i in range(3))
-    return scatter_elements(data, indices, updates, node.int("axis", default=0), _reduction(reduction))
+    axis, data = node.int("axis", default=0), node.type_of(0)
+    size = data.static[axis_of(node.op_type, axis, data.ndim)]
+    indices = checked(node, 1, [along(size)], "index", data.size)
+    return scatter_elements(node.input(0), indices, node.input(2), axis, _reduction(reduction))
 
 
 def _reduction(onnx_name: str) -> str:
@@ -239,7 +242,7 @@ def scatter_nd_bad_samples() -> Iterator[BadSample]:
 @from_onnx("ScatterND")
 def from_onnx_scatter_nd(node: OnnxNode) -> Expr:
     ndim = node.type_of(1).ndim
-    indices = transpose(node.input(1), (ndim - 1, *range(ndim - 1)))
+    indices = transpose(checked_points(node), (ndim - 1, *range(ndim - 1)))
     reduction = node.string("reduction", default="none")
     return scatter_nd(node.input(0), indices, node.input(2), _reduction(reduction))
 
@@ -258,7 +261,9 @@ def from_onnx_tensor_scatter(node: OnnxNode) -> Expr:
     steps = const(np.arange(length).reshape([-1 if i == axis else 1 for i in range(cache.ndim)]), "int64")
     places: Expr = steps
     if not node.missing(2):
-        start = reshape_to(node.input(2), (batch, *(1,) * (cache.ndim - 1)))
+        last = cache.static[axis] - (length if mode == "linear" else 1)
+        first = checked(node, 2, [(0, last)], "write position", update.size)
+        start = reshape_to(first, (batch, *(1,) * (cache.ndim - 1)))
         places = add(start, steps)
     if mode == "circular":
         places = floor_mod(places, const(cache.static[axis], "int64"))

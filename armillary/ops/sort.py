@@ -429,7 +429,10 @@ def topk_bad_samples() -> Iterator[BadSample]:
 
 
 def _top(node: OnnxNode, k: int, largest: bool) -> list[Expr]:
-    axis = node.int("axis", default=-1)
+    axis, ty = node.int("axis", default=-1), node.type_of(0)
+    size = ty.static[axis_of("TopK", axis, ty.ndim)]
+    if not 0 <= k <= size:
+        raise TypeMismatch(f"TopK node {node.name!r}: k is {k}, wanted 0 to {size}, the elements of axis {axis}")
     if k == 0:  # ONNX: none; this operator: all
         from_all = topk(node.input(0), 0, axis, "both", not largest, "int64")
         empty = [strided_slice(TupleGetItem(from_all, i), (0,), (0,), None, (axis,)) for i in (0, 1)]

@@ -16,6 +16,7 @@ import numpy as np
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._late import T, te
+from armillary.ops.check_values import checked
 from armillary.ops.elementwise_cast import cast
 from armillary.ops.nn_common import Tensor, f32, need_dtype, need_float, need_rank, per_axis, reduce_axes
 from armillary.ops.shape import expand_dims
@@ -173,7 +174,8 @@ def from_onnx_roi_align(node: OnnxNode) -> Expr:
     default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
     half = (node.string("coordinate_transformation_mode", default) or default) == "half_pixel"
     size = (int(node.int("output_height", 1)), int(node.int("output_width", 1)))
-    image = cast(expand_dims(node.input(2), 1), str(node.type_of(1).dtype))
+    images = node.type_of(0).static[0]
+    image = cast(expand_dims(checked(node, 2, [(0, images - 1)], "batch index", node.type_of(0).size), 1), str(node.type_of(1).dtype))
     return roi_align(
         node.input(0), concatenate((image, node.input(1)), 1), pooled_size=size, half_pixel=half,
         spatial_scale=float(node.float("spatial_scale", 1.0)), sample_ratio=int(node.int("sampling_ratio", 0)),

@@ -143,5 +143,5 @@ int arm_beside_run(arm_graph *g, int32_t begin, int32_t end, arm_clock *clock, a
   int32_t code = clock != NULL && clock->trace != NULL
                      ? arm_bounds_trace(bounds, company, count, g->pool, g->max_threads, clock->trace, &failed)
                      : arm_bounds_run(bounds, count, g->pool, g->max_threads, &failed);
-  return code == 0 ? 0 : arm_bound_failed(bounds[failed], code, error);
+  return code == 0 ? 0 : arm_node_failed(&g->nodes[company[failed]], code, error);
 }

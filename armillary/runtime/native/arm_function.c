@@ -337,10 +337,25 @@ int32_t arm_bound_run(const arm_bound *bound, arm_pool *pool, int max_threads) {
   return arm_bounds_run(&bound, 1, pool, max_threads, &failed);
 }
 
+/* Where the message has {}, the first element of the last argument is shown: a kernel puts there what was wrong. */
+static int assert_failed(const arm_bound *bound, const char *message, arm_error *error) {
+  const arm_function *f = bound->function;
+  const char *gap = strstr(message, "{}");
+  if (gap == NULL || f->num_args == 0) return arm_fail(error, "%s: %s", f->name, message);
+  const void *data = bound->data[f->num_args - 1];
+  arm_dtype type = f->args[f->num_args - 1].dtype;
+  long long value = 0;
+  if (type.code == 0 && type.bits == 64) value = *(const int64_t *)data;
+  else if (type.code == 0 && type.bits == 32) value = *(const int32_t *)data;
+  else if (type.code == 0 && type.bits == 16) value = *(const int16_t *)data;
+  else if (type.code == 0) value = *(const int8_t *)data;
+  return arm_fail(error, "%s: %.*s%lld%s", f->name, (int)(gap - message), message, value, gap + 2);
+}
+
 int arm_bound_failed(const arm_bound *bound, int32_t code, arm_error *error) {
   const arm_function *f = bound->function;
   if (bound->offload != NULL) return arm_offload_failed(bound->offload, error);
   if (code == ARM_DEVICE_FAILED) return arm_fail(error, "%s: %s", f->name, arm_device_told().text);
-  if (code >= 1 && code <= f->num_asserts) return arm_fail(error, "%s: %s", f->name, f->asserts[code - 1]);
+  if (code >= 1 && code <= f->num_asserts) return assert_failed(bound, f->asserts[code - 1], error);
   return arm_fail(error, "%s: failed with code %d", f->name, code);
 }

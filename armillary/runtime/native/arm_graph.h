@@ -136,6 +136,8 @@ int arm_beside_run(arm_graph *graph, int32_t begin, int32_t end, arm_clock *cloc
 /* arm_load.c: load-time nodes. After arm_plan_read, find what they read and what may go after they ran. */
 int arm_load_plan(arm_graph *graph, arm_error *error);
 /* Run the load-time nodes whose inputs are all set and some of them fresh; `all`: a missing input is an error. */
+/* The message of a kernel's error code, with the name of its node. */
+int arm_node_failed(const arm_node *node, int32_t code, arm_error *error);
 int arm_load_expand(arm_graph *graph, int all, arm_error *error);
 
 #endif

@@ -6,6 +6,7 @@
  * back at once, so loading one parameter after another never holds two forms of more than one.
  */
 #define _GNU_SOURCE
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__linux__)
@@ -109,6 +110,13 @@ static readiness state_of(const arm_graph *g, const arm_node *node) {
   return is_fresh ? READY : UP_TO_DATE;
 }
 
+int arm_node_failed(const arm_node *node, int32_t code, arm_error *error) {
+  char text[900];
+  (void)arm_bound_failed(&node->bound, code, error);
+  snprintf(text, sizeof text, "%s", error->text == NULL ? "" : error->text);
+  return arm_fail(error, "node %s: %s", node->name, text);
+}
+
 static int run_node(arm_graph *g, arm_node *node, arm_error *error) {
   for (int32_t k = 0; k < node->num_outputs; k++) {
     int32_t s = g->entries[node->first_entry + k].storage;
@@ -128,7 +136,7 @@ static int run_node(arm_graph *g, arm_node *node, arm_error *error) {
     return arm_graph_copy_alias(g, node, error);
   }
   int32_t code = arm_bound_run(&node->bound, g->pool, g->max_threads);
-  return code == 0 ? 0 : arm_bound_failed(&node->bound, code, error);
+  return code == 0 ? 0 : arm_node_failed(node, code, error);
 }
 
 /* Memory that is the caller's is only forgotten: is_released says so, and the caller lets go of it. */

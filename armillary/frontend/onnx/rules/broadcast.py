@@ -23,6 +23,7 @@ from armillary.ops.broadcast import (
     right_shift,
     where,
 )  # fmt: skip
+from armillary.ops.check_values import NOT_ZERO, checked
 from armillary.ops.elementwise import sqrt
 from armillary.ops.elementwise_cast import cast
 from armillary.ops.shape import expand_dims
@@ -48,8 +49,20 @@ def _aligned(node: OnnxNode) -> Expr:
     return expand_dims(rhs, node.type_of(1).ndim, missing) if missing > 0 else rhs
 
 
+def _divisor(node: OnnxNode) -> Expr:
+    """The second input of a division: no integer may be divided by 0."""
+    if node.type_of(1).dtype.is_float:
+        return node.input(1)
+    return checked(node, 1, [NOT_ZERO], "divisor", node.type_of(0).size)
+
+
+def _plain_second(node: OnnxNode) -> Expr:
+    return node.input(1)
+
+
 def _register(onnx_name: str, op: Op) -> None:
-    from_onnx(onnx_name, since=7)(lambda node: op(node.input(0), node.input(1)))
+    second = _divisor if onnx_name == "Div" else _plain_second
+    from_onnx(onnx_name, since=7)(lambda node: op(node.input(0), second(node)))
     if onnx_name in _LEGACY:
         from_onnx(onnx_name)(lambda node: op(node.input(0), _aligned(node)))
 
@@ -89,7 +102,7 @@ def from_onnx_pow(node: OnnxNode) -> Expr:
 
 @from_onnx("Mod")
 def from_onnx_mod(node: OnnxNode) -> Expr:
-    return (mod if node.int("fmod", default=0) else floor_mod)(node.input(0), node.input(1))
+    return (mod if node.int("fmod", default=0) else floor_mod)(node.input(0), _divisor(node))
 
 
 @from_onnx("BitShift")
