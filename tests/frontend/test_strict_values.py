@@ -37,7 +37,8 @@ WRONG: dict[str, tuple[str, dict[str, Any], list[np.ndarray], str]] = {
         r"length of a sequence 5 is not in \[0, 4\]",
     ),
     "roi align": (
-        "RoiAlign", {}, [np.ones((2, 1, 4, 4), np.float32), np.ones((1, 4), np.float32), np.array([2], I64)],
+        "RoiAlign", {"sampling_ratio": 2},
+        [np.ones((2, 1, 4, 4), np.float32), np.ones((1, 4), np.float32), np.array([2], I64)],
         r"batch index 2 is not in \[0, 1\]",
     ),
     "division": ("Div", {}, [np.array([7, 8], np.int32), np.array([2, 0], np.int32)], "divisor 0 is not allowed"),
