@@ -14,7 +14,7 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops._late import te
+from armillary.ops._late import T, te
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, OnnxNode
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, TupleType, Type
@@ -54,6 +54,27 @@ def onnx_dtype(node: OnnxNode, code: int) -> str:
 def accumulator(dtype: DType) -> DType:
     """The dtype sums are kept in."""
     return DType("float32") if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def mean_accumulator(dtype: DType) -> DType:
+    """The dtype whose sum a mean divides: of integers a wide one, as neither sum nor count need fit their own."""
+    return DType("int64" if dtype.code == "int" else "uint64") if dtype.is_int else accumulator(dtype)
+
+
+def widened(position: Index) -> Index:
+    """A position in a dtype that holds the size of any axis: it is compared with sizes, and they are added to it."""
+    return T.cast(position, "int32") if position.dtype.bits < 32 else position
+
+
+def check_holds(name: str, dtype: str, most: Dim) -> None:
+    """Refuse a dtype that lacks the number `most`, such as the last position of an axis."""
+    if isinstance(most, AnyDim):
+        return
+    kind = DType(dtype)
+    if kind.is_int and not kind.min_value <= most <= kind.max_value:
+        raise TypeMismatch(f"{name}: dtype {dtype} does not hold {most}", hint="take int32 or int64")
+    if kind.is_float and int(np.array(min(most, 1 << 62)).astype(kind.numpy)) != min(most, 1 << 62):
+        raise TypeMismatch(f"{name}: dtype {dtype} does not hold {most}", hint="take int32 or int64")
 
 
 def check_kind(name: str, what: str, ty: TensorType, wanted: str) -> None:

@@ -15,12 +15,24 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import Index, axis_of, check_kind, check_same_dtype, elements, f32, i32, ints, of_type
+from armillary.ops._common import (
+    Index,
+    axis_of,
+    check_holds,
+    check_kind,
+    check_same_dtype,
+    elements,
+    f32,
+    i32,
+    ints,
+    of_type,
+    widened,
+)
 from armillary.ops._late import T, te
 from armillary.ops.transform import broadcast_to
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
-from armillary.relay.types import TensorType
+from armillary.relay.types import AnyDim, TensorType
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
@@ -325,7 +337,8 @@ def one_hot_compute(attrs: OneHotAttrs, indices: te.Tensor, on: te.Tensor, off: 
     axis = attrs.axis % (len(inner) + 1)
 
     def element(*i: Index) -> Scalar:
-        hot = T.equal(indices(*i[:axis], *i[axis + 1 :]), T.cast(i[axis], indices.dtype))
+        place = widened(indices(*i[:axis], *i[axis + 1 :]))
+        hot = T.equal(place, T.cast(i[axis], place.dtype))
         return T.cast(T.select(hot, on(*(0,) * on.ndim), off(*(0,) * off.ndim)), attrs.dtype)
 
     return elements((*inner[:axis], attrs.depth, *inner[axis:]), element, name="one_hot", tag="injective")
@@ -419,6 +432,8 @@ def _of_shape(values: Sequence[int], dtype: str) -> Array:
 
 @shape_of.infer
 def infer_shape_of(attrs: CountAttrs, data: TensorType) -> TensorType:
+    for size in data.shape:
+        check_holds("shape_of", attrs.dtype, size)
     return TensorType((data.ndim,), DType(attrs.dtype))
 
 
@@ -449,6 +464,8 @@ def shape_of_decompose(attrs: CountAttrs, data: Expr) -> Expr:
 
 @ndarray_size.infer
 def infer_ndarray_size(attrs: CountAttrs, data: TensorType) -> TensorType:
+    if not any(isinstance(size, AnyDim) for size in data.shape):
+        check_holds("ndarray_size", attrs.dtype, data.size)
     return TensorType((), DType(attrs.dtype))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints
+from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, widened
 from armillary.ops._late import T, te
 from armillary.ops.check_values import along, checked
 from armillary.ops.shape import reshape, transpose
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 def wrapped(position: Scalar, size: int) -> Scalar:
     """A position in [-size, size) counted from the front, clamped into the axis; as int32."""
+    position = widened(position)
     zero, limit = T.const(0, position.dtype), T.const(max(size - 1, 0), position.dtype)
     if position.dtype.code == "uint":
         return T.cast(T.minimum(position, limit), "int32")
@@ -104,6 +105,7 @@ def take_compute(attrs: TakeAttrs, data: te.Tensor, indices: te.Tensor) -> te.Te
     count = len(places) - batch
 
     def position(value: Scalar) -> Scalar:
+        value = widened(value)
         if attrs.mode == "wrap":
             return T.cast(T.floormod(value, T.const(max(size, 1), value.dtype)), "int32")
         return T.cast(T.minimum(T.maximum(value, 0), max(size - 1, 0)), "int32")
@@ -129,6 +131,8 @@ def _unravel(flat: Scalar, shape: Sequence[int]) -> list[Scalar]:
 @take.samples
 def take_samples() -> Iterator[Sample]:
     yield Sample(TakeAttrs(0), (f32(5, 3), ints([[1, 4], [0, 2]])))
+    yield Sample(TakeAttrs(), (f32(200), ints([1, 127, 99], "int8")))
+    yield Sample(TakeAttrs(mode="wrap"), (f32(256), ints([0, 255], "uint8")))
     yield Sample(TakeAttrs(1, mode="wrap"), (f32(2, 5), ints([-1, 7, 2], "int64")))
     yield Sample(TakeAttrs(), (f32(2, 5), ints([9, 0, 100, -3])))
     yield Sample(TakeAttrs(-1), (i32(2, 5), ints(3)))
@@ -356,7 +360,7 @@ def reverse_sequence_compute(attrs: ReverseSequenceAttrs, data: te.Tensor, seq_l
     seq, batch = attrs.seq_axis % len(shape), attrs.batch_axis % len(shape)
 
     def element(*i: Index) -> Scalar:
-        length = T.cast(T.minimum(T.maximum(seq_lengths(i[batch]), 0), shape[seq]), "int32")
+        length = T.cast(T.minimum(T.maximum(widened(seq_lengths(i[batch])), 0), shape[seq]), "int32")
         at = T.select(T.less(i[seq], length), T.sub(T.sub(length, 1), i[seq]), i[seq])
         return data(*i[:seq], at, *i[seq + 1 :])
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import unravelled
+from armillary.ops._common import mean_accumulator, unravelled
 from armillary.ops._late import T, te
 from armillary.ops.nn_common import (
     SPATIAL,
@@ -153,7 +154,7 @@ def _reference_max(pool: Pool, attrs: Any, x: Array) -> Array:
 
 
 def _reference_avg(pool: Pool, attrs: Any, x: Array) -> Array:
-    total = fold(pool, wide(x), 0, np.add, 0)
+    total = fold(pool, x.astype(mean_accumulator(DType(x.dtype.name)).numpy), 0, np.add, 0)
     ones = np.ones([x.shape[a] if n in pool.axes else 1 for n, a in enumerate(range(x.ndim))], total.dtype)
     if attrs.count_include_pad:
         inner = Pool(pool.axes, pool.kernel, pool.strides, pool.dilation, tuple((0, 0) for _ in pool.pads), pool.ceil)
@@ -192,7 +193,12 @@ def _compute_max(pool: Pool, attrs: Any, x: Tensor) -> Tensor:
 
 
 def _compute_avg(pool: Pool, attrs: Any, x: Tensor) -> Tensor:
-    return mean_of(pool, attrs.count_include_pad, x, _reduce(pool, x, 0, te.sum, "pool_sum"))
+    return mean_of(pool, attrs.count_include_pad, x, _reduce(pool, x, 0, _wide_sum, "pool_sum"))
+
+
+def _wide_sum(value: Any, axis: Any) -> Any:  # Any: scalar expressions; axes
+    """The sum in a dtype that holds sums and counts."""
+    return te.sum(T.cast(value, mean_accumulator(value.dtype)), axis=axis)
 
 
 def mean_of(pool: Pool, include: bool, x: Tensor, total: Tensor) -> Tensor:
@@ -212,7 +218,7 @@ def mean_of(pool: Pool, include: bool, x: Tensor, total: Tensor) -> Tensor:
             last: Any = T.minimum((end - start + (dilation - 1)) // dilation, kernel)
             count = count * (last - first)
         divisor = count if isinstance(count, int) else T.maximum(count, 1)
-        return T.div(total(*index), T.cast(T.convert(divisor), x.dtype))
+        return T.cast(T.div(total(*index), T.cast(T.convert(divisor), total.dtype)), x.dtype)
 
     return te.compute(total.shape, element, name="pool_avg", tag="pool_avg")
 
@@ -306,7 +312,7 @@ def _compute_bins(op: str, attrs: Any, rank: int, x: Tensor, average: bool) -> T
     shape = list(x.shape)
     for a, s in zip(axes, sizes, strict=True):
         shape[a] = s
-    fill, combine, tag = (0, te.sum, "pool_sum") if average else (lowest(x.dtype), te.max, "pool_max")
+    fill, combine, tag = (0, _wide_sum, "pool_sum") if average else (lowest(x.dtype), te.max, "pool_max")
 
     def bounds(i: Any, n: int) -> tuple[Any, Any]:
         size = x.shape[axes[n]]
@@ -337,7 +343,7 @@ def _compute_bins(op: str, attrs: Any, rank: int, x: Tensor, average: bool) -> T
         for n, a in enumerate(axes):
             begin, end = bounds(index[a], n)
             count = count * (x.shape[a] if sizes[n] == 1 else end - begin)
-        return T.div(total(*index), T.cast(count, x.dtype))
+        return T.cast(T.div(total(*index), T.cast(count, total.dtype)), x.dtype)
 
     return te.compute(shape, divided, name="pool_avg", tag="pool_avg")
 

@@ -26,6 +26,7 @@ from armillary.ops._common import (
     f32,
     i32,
     like_const,
+    mean_accumulator,
     of_type,
     quiet,
 )  # fmt: skip
@@ -34,7 +35,7 @@ from armillary.ops.broadcast import add, divide, multiply, subtract, where
 from armillary.ops.elementwise import exp, isfinite, log, sqrt
 from armillary.ops.shape import squeeze
 from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op
 from armillary.relay.types import Dim, TensorType
 
 if TYPE_CHECKING:
@@ -104,11 +105,6 @@ def _numpy_sum(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
 def _numpy_prod(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     wide = accumulator(DType(data.dtype.name)).numpy
     return np.asarray(np.prod(data.astype(wide), axis=axes, keepdims=keepdims, dtype=wide))
-
-
-def mean_accumulator(dtype: DType) -> DType:
-    """The dtype whose sum a mean divides: of integers a wide one, as neither sum nor count need fit their own."""
-    return DType("int64" if dtype.code == "int" else "uint64") if dtype.is_int else accumulator(dtype)
 
 
 def _numpy_mean(data: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
@@ -280,23 +276,29 @@ def infer_variance(attrs: VarianceAttrs, data: TensorType, mean_type: TensorType
 @quiet
 def variance_reference(attrs: VarianceAttrs, data: Array, mean_value: Array) -> Array:
     axes = reduced_axes("variance", _plain(attrs), data.ndim)
-    total = _numpy_sum((data - mean_value) ** 2, axes, attrs.keepdims)
+    wide = accumulator(DType(data.dtype.name)).numpy
+    total = _numpy_sum((data.astype(wide) - mean_value.astype(wide)) ** 2, axes, attrs.keepdims)
     return np.asarray(total / np.array(_divisor(attrs, data.shape), total.dtype)).astype(data.dtype)
 
 
 @variance.decompose
 def variance_decompose(attrs: VarianceAttrs, data: Expr, mean_expr: Expr) -> Expr:
-    centred = subtract(data, mean_expr)
-    total = sum_(multiply(centred, centred), attrs.axis, attrs.keepdims, attrs.exclude)
     ty = data.checked_type
     assert isinstance(ty, TensorType), "checked by infer"
-    return divide(total, like_const(float(_divisor(attrs, ty.static)), data))
+    wide = accumulator(ty.dtype)
+    if wide != ty.dtype:  # neither squares nor counts need fit a narrow type
+        data, mean_expr = (get_op("cast")(x, dtype=str(wide)) for x in (data, mean_expr))
+    centred = subtract(data, mean_expr)
+    total = sum_(multiply(centred, centred), attrs.axis, attrs.keepdims, attrs.exclude)
+    found = divide(total, like_const(float(_divisor(attrs, ty.static)), data))
+    return found if wide == ty.dtype else get_op("cast")(found, dtype=str(ty.dtype))
 
 
 @variance.samples
 def variance_samples() -> Iterator[Sample]:
     yield Sample(VarianceAttrs(1), (f32(3, 5), f32(3, 1)))
     yield Sample(VarianceAttrs((0,), True, unbiased=True), (f32(3, 5), f32(1, 5)))
+    yield Sample(VarianceAttrs(), (of_type("float16", 2, 35_000), np.float16(0).reshape(())))
 
 
 @variance.bad_samples
@@ -358,5 +360,9 @@ def logsumexp_bad_samples() -> Iterator[BadSample]:
 
 def std(data: Expr, axis: Any = None, keepdims: bool = False, exclude: bool = False, unbiased: bool = False) -> Expr:
     """The standard deviation: the root of the variance about the mean."""
+    ty = data.checked_type
+    if isinstance(ty, TensorType) and accumulator(ty.dtype) != ty.dtype:  # which need not hold the variance
+        wide = get_op("cast")(data, dtype=str(accumulator(ty.dtype)))
+        return get_op("cast")(std(wide, axis, keepdims, exclude, unbiased), dtype=str(ty.dtype))
     centre = mean(data, axis, True, exclude)
     return sqrt(variance(data, centre, axis, keepdims, exclude, unbiased))

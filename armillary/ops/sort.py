@@ -17,7 +17,7 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, of_type, unravelled
+from armillary.ops._common import Index, axis_of, check_holds, check_kind, elements, f32, i32, ints, of_type, unravelled
 from armillary.ops._late import S, T, te
 from armillary.ops._loops import LANES, load, loop, rows, scratch, store
 from armillary.ops._order import (
@@ -275,7 +275,8 @@ argsort.attrs(ArgsortAttrs)
 
 @argsort.infer
 def infer_argsort(attrs: ArgsortAttrs, data: Type) -> TensorType:
-    ty, _ = _tensor("argsort", data, attrs.axis)
+    ty, axis = _tensor("argsort", data, attrs.axis)
+    check_holds("argsort", attrs.dtype, _last(ty.shape[axis]))
     return TensorType(ty.shape, DType(attrs.dtype))
 
 
@@ -381,10 +382,16 @@ def _top_shape(attrs: TopkAttrs, shape: Sequence[Dim], axis: int) -> tuple[Dim, 
     return (*shape[:axis], attrs.k if attrs.k >= 1 else size, *shape[axis + 1 :])
 
 
+def _last(size: Dim) -> Dim:
+    """The last position of an axis."""
+    return max(size - 1, 0) if isinstance(size, int) else size
+
+
 @topk.infer
 def infer_topk(attrs: TopkAttrs, data: Type) -> Type:
     ty, axis = _tensor("topk", data, attrs.axis)
     shape = _top_shape(attrs, ty.shape, axis)
+    check_holds("topk", attrs.dtype, _last(ty.shape[axis]))
     values, indices = TensorType(shape, ty.dtype), TensorType(shape, DType(attrs.dtype))
     return {"both": TupleType((values, indices)), "values": values, "indices": indices}[attrs.ret_type]
 

@@ -7,6 +7,7 @@ is left alone, because of -0.0). Deeper rules: `tir/simplify.py`. The operators 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -132,9 +133,26 @@ def match_types(a: Value, b: Value) -> tuple[Expr, Expr]:
             return x, y
     x_number, y_number = isinstance(a, bool | int | float), isinstance(b, bool | int | float)
     if x_number != y_number and not (x.dtype.is_float != y.dtype.is_float and (x if x_number else y).dtype.is_float):
-        return (cast(x, y.dtype), y) if x_number else (x, cast(y, x.dtype))
+        number, other = (x, y) if x_number else (y, x)
+        if _holds(other.dtype, number):
+            return (cast(x, y.dtype), y) if x_number else (x, cast(y, x.dtype))
+        if other.dtype.is_float:
+            wide = DType("float32" if other.dtype.bits < 32 else "float64").with_lanes(other.dtype.lanes)
+            return cast(x, wide), cast(y, wide)
     to = _wider(x.dtype, y.dtype)
     return cast(x, to), cast(y, to)
+
+
+def _holds(dtype: DType, number: Expr) -> bool:
+    """Whether a dtype has that number; a negative one stands for the bits of an unsigned one."""
+    while isinstance(number, E.Broadcast):
+        number = number.value
+    if isinstance(number, IntImm) and dtype.is_int:
+        lowest = dtype.min_value or -(1 << (dtype.bits - 1))
+        return lowest <= number.value <= dtype.max_value
+    if isinstance(number, IntImm | FloatImm) and dtype.is_float:
+        return not math.isfinite(number.value) or math.isfinite(round_float(float(number.value), dtype.element))
+    return True
 
 
 def _wider(a: DType, b: DType) -> DType:

@@ -181,8 +181,8 @@ def _padding_bias(node: OnnxNode, index: int, keys: int) -> Expr | None:
     if ty.ndim == 2 and ty.shape[1] == keys:
         counts = call("not_equal", node.input(index), const(0, ty.dtype))
     elif ty.ndim == 1:
-        line = const(np.arange(keys, dtype=ty.dtype.numpy)[None])
-        counts = call("less", line, call("expand_dims", node.input(index), axis=1))
+        lengths = call("cast", node.input(index), dtype="int64")
+        counts = call("less", const(np.arange(keys, dtype=np.int64)[None]), call("expand_dims", lengths, axis=1))
     else:
         raise UnsupportedError(f"{node.op_type} node {node.name!r}: a mask of type {ty}")
     flat = call("where", counts, const(np.float32(0)), const(np.float32(hidden)))

@@ -198,7 +198,7 @@ def from_onnx_one_hot(node: OnnxNode) -> Expr:
     off_on = split(node.input(2), 2, 0)
     off, on = TupleGetItem(off_on, 0), TupleGetItem(off_on, 1)
     indices, dtype = node.input(0), node.type_of(0).dtype
-    if dtype.is_float:
+    if dtype.is_float or dtype.bits < 32:  # a narrow type need not hold the depth
         indices = cast(indices, "int64")
     if dtype.code != "uint":  # -1 is the last place; what is below -depth stays outside
         indices = where(less(indices, like_const(0, indices)), add(indices, like_const(depth, indices)), indices)

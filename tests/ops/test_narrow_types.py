@@ -1,0 +1,178 @@
+"""Counts and sizes that a narrow type does not hold: results are those of wide arithmetic, or the type is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from armillary import relay, te
+from armillary.errors import TypeMismatch
+from armillary.relay.evaluate import evaluate
+from armillary.relay.expr import Expr
+from armillary.tir import build as T
+from armillary.transform import PassContext
+
+Array = np.ndarray[Any, Any]
+FLOATS = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+
+
+def _variables(*arrays: Array) -> list[relay.Var]:
+    return [relay.var(f"x{k}", shape=a.shape, dtype=a.dtype.name) for k, a in enumerate(arrays)]
+
+
+def _check(inputs: list[relay.Var], body: Expr, arrays: list[Array], wanted: Any, rtol: float = 0.0) -> None:
+    """By the interpreter and at the lowest and highest level."""
+    function = relay.Function(inputs, body)
+    found = [np.asarray(evaluate(function, arrays))]
+    for level in (0, 3):
+        with PassContext(opt_level=level):
+            graph = relay.build(function, "llvm")["default"]()
+        for variable, array in zip(inputs, arrays, strict=True):
+            graph.set_input(variable.name_hint, array)
+        graph.run()
+        found.append(graph.get_output(0).numpy())
+    for got in found:
+        np.testing.assert_allclose(got.astype(np.float64), np.asarray(wanted, np.float64), rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", ["variance", "std", "mean", "logsumexp"])
+def test_reductions_over_more_elements_than_a_float_counts(name: str, dtype: Any) -> None:
+    x = np.random.default_rng(0).random((2, 70_000)).astype(dtype)
+    (data,), exact = _variables(x), x.astype(np.float64)
+    wanted = {
+        "variance": exact.var(1),
+        "std": exact.std(1),
+        "mean": exact.mean(1),
+        "logsumexp": np.log(np.exp(exact).sum(1)),
+    }
+    _check([data], getattr(relay, name)(data, axis=1), [x], wanted[name], 2e-2)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", ["mean_variance", "mean_std"])
+def test_pairs_of_moments_over_large_shapes(name: str, dtype: Any) -> None:
+    x = np.random.default_rng(1).random((2, 70_000)).astype(dtype)
+    (data,), exact = _variables(x), x.astype(np.float64)
+    spread = exact.var(1) if name == "mean_variance" else exact.std(1)
+    for field, wanted in enumerate((exact.mean(1), spread)):
+        _check([data], getattr(relay, name)(data, axis=1)[field], [x], wanted, 2e-2)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_squares_beyond_a_float_have_a_deviation_within(dtype: Any) -> None:
+    x = np.tile([300, 900], (2, 25)).astype(dtype)
+    (data,) = _variables(x)
+    _check([data], relay.std(data, axis=1), [x], np.full(2, 300.0), 1e-2)
+
+
+POOLS = {
+    "avg_pool2d": {"pool_size": (300, 300)},
+    "global_avg_pool2d": {},
+    "adaptive_avg_pool2d": {"output_size": (1, 1)},
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", POOLS)
+def test_means_of_windows_larger_than_a_float_counts(name: str, dtype: Any) -> None:
+    x = np.random.default_rng(2).random((1, 2, 300, 300)).astype(dtype)
+    (data,) = _variables(x)
+    body = getattr(relay.nn, name)(data, **POOLS[name])
+    _check([data], body, [x], x.astype(np.float64).mean((2, 3), keepdims=True), 2e-2)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+def test_means_of_integers_whose_sums_are_wide(dtype: str) -> None:
+    x = np.random.default_rng(3).integers(50, 100, (1, 2, 20, 20)).astype(dtype)
+    (data,) = _variables(x)
+    wanted = x.astype(np.int64).sum((2, 3), keepdims=True) // 400
+    for body in (
+        relay.nn.avg_pool2d(data, pool_size=(20, 20)),
+        relay.nn.global_avg_pool2d(data),
+        relay.nn.adaptive_avg_pool2d(data, output_size=(1, 1)),
+        relay.mean(data, axis=(2, 3), keepdims=True),
+    ):
+        _check([data], body, [x], wanted)
+
+
+def _indexed(name: str, data: Array, places: Array) -> tuple[list[relay.Var], Expr, list[Array], Array]:
+    """A call that reads or writes `data` at `places`, and what it gives."""
+    at, ones = places.astype(np.int64), np.full(places.shape, -1, np.float32)
+    if name == "scatter_elements":
+        x, i, u = _variables(data, places, ones)
+        wanted = data.copy()
+        wanted[at] = -1
+        return [x, i, u], relay.scatter_elements(x, i, u, axis=0), [data, places, ones], wanted
+    if name == "one_hot":
+        (i,) = _variables(places)
+        body = relay.one_hot(i, relay.const(1.0), relay.const(0.0), data.size, -1, "float32")
+        return [i], body, [places], np.equal.outer(at, np.arange(data.size))
+    x, i = _variables(data, places[None] if name == "gather_nd" else places)
+    body = {
+        "take": lambda: relay.take(x, i, axis=0),
+        "wrap": lambda: relay.take(x, i, axis=0, mode="wrap"),
+        "flat": lambda: relay.take(x, i),
+        "gather": lambda: relay.gather(x, 0, i),
+        "gather_nd": lambda: relay.gather_nd(x, i),
+    }[name]()
+    return [x, i], body, [data, places[None] if name == "gather_nd" else places], data[at % data.size]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("size", [200, 256, 300])
+@pytest.mark.parametrize("name", ["take", "wrap", "flat", "gather", "gather_nd", "scatter_elements", "one_hot"])
+def test_narrow_indices_of_an_axis_longer_than_they_count(name: str, size: int, dtype: str) -> None:
+    places = np.array([0, 5, min(np.iinfo(dtype).max, size - 1)], dtype)
+    inputs, body, arrays, wanted = _indexed(name, np.arange(size, dtype=np.float32), places)
+    _check(inputs, body, arrays, wanted)
+
+
+@pytest.mark.parametrize("name", ["wrap", "gather", "gather_nd"])
+def test_negative_narrow_indices_count_from_the_end(name: str) -> None:
+    inputs, body, arrays, wanted = _indexed(name, np.arange(200, dtype=np.float32), np.array([-1, -128, 3], np.int8))
+    _check(inputs, body, arrays, wanted)
+
+
+def test_narrow_lengths_of_a_longer_axis_reverse_what_they_say() -> None:
+    x, lengths = np.arange(400, dtype=np.float32).reshape(200, 2), np.array([127, 2], np.int8)
+    data, counts = _variables(x, lengths)
+    wanted = x.copy()
+    wanted[:127, 0], wanted[:2, 1] = x[:127, 0][::-1], x[:2, 1][::-1]
+    _check([data, counts], relay.reverse_sequence(data, counts, seq_axis=0, batch_axis=1), [x, lengths], wanted)
+
+
+def test_positions_and_sizes_that_a_type_lacks_are_refused() -> None:
+    data = relay.var("x", shape=(200,))
+    for call in (
+        lambda: relay.argsort(data, dtype="int8"),
+        lambda: relay.topk(data, 3, ret_type="indices", dtype="int8"),
+        lambda: relay.shape_of(data, dtype="int8"),
+        lambda: relay.ndarray_size(data, dtype="int8"),
+    ):
+        with pytest.raises(TypeMismatch, match="dtype int8 does not hold"):
+            call().checked_type  # noqa: B018
+    assert relay.argsort(relay.var("x", shape=(128,)), dtype="int8").checked_type.dtype == "int8"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "wanted"),
+    [
+        ("int8", 100, "int8"),
+        ("int8", 200, "int32"),
+        ("uint8", 255, "uint8"),
+        ("uint8", 256, "int32"),
+        ("uint8", -1, "uint8"),
+        ("float16", 60_000.0, "float16"),
+        ("float16", 70_000, "float32"),
+        ("float16", float("inf"), "float16"),
+        ("bfloat16", 70_000, "bfloat16"),
+    ],
+)
+def test_a_number_takes_the_type_of_the_other_side_where_that_holds_it(dtype: str, number: Any, wanted: str) -> None:
+    x = te.var("x", dtype)
+    assert [e.dtype for e in T.match_types(x, number)] == [wanted, wanted]
+    assert [e.dtype for e in T.match_types(number, x)] == [wanted, wanted]
