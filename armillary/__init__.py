@@ -12,20 +12,27 @@ from armillary.base.lazy import lazy_names
 __version__ = "0.1.0"
 
 _MODULES = (
-    "artifact", "autotvm", "backend", "backends", "base", "cli", "codegen", "contrib", "driver", "errors", "exec",
-    "frontend", "instrument", "ir", "ops", "relay", "rpc", "runtime", "target", "te", "tir", "transform",
+    "arith", "artifact", "autotvm", "backend", "backends", "base", "cli", "codegen", "contrib", "driver", "error",
+    "errors", "exec", "frontend", "instrument", "ir", "ops", "relay", "rpc", "runtime", "target", "te", "tir", "topi",
+    "transform",
 )  # fmt: skip
 _TABLE = {name: f"armillary.{name}" for name in _MODULES} | {
+    "DataType": "armillary.base.dtype:DType",
     "ArmillaryError": "armillary.errors:ArmillaryError",
+    "TVMError": "armillary.errors:ArmillaryError",
     "IRModule": "armillary.ir:IRModule",
     "build": "armillary.driver.te_build:build",
     **{name: f"armillary.base.{name}" for name in ("config", "dtype", "node")},
     "cl": "armillary.runtime.device:cl",
+    "convert": "armillary.registry:convert",
     "cpu": "armillary.runtime.device:cpu",
+    **dict.fromkeys(("cuda", "gpu"), "armillary.runtime.device:cuda"),
+    **{name: f"armillary.runtime.device:{name}" for name in ("metal", "rocm", "vulkan")},
     "device": "armillary.runtime.device:device",
     "lower": "armillary.driver.te_build:lower",
     "nd": "armillary.runtime.ndarray",
     "opencl": "armillary.runtime.device:cl",
+    **{name: f"armillary.registry:{name}" for name in ("get_global_func", "register_func")},
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)

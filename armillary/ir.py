@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, Mapping
 from typing import Any, ClassVar
 
-from armillary.base.lazy import find, late
+from armillary.base.lazy import find, late, lazy_names
 from armillary.base.node import Node, node
 from armillary.errors import ModelError
 
 source_html = late("armillary.text.html:source_html")
 _close_over = late("armillary.relay.analysis:close_over")  # only the graph language has free variables
+_call = late("armillary.relay.expr:call")
 
 
 class BaseFunc(Node):
@@ -28,6 +29,10 @@ class BaseFunc(Node):
 
     def get_attr(self, key: str, default: Any = None) -> Any:  # Any: attribute values differ by key
         return next((value for name, value in self.attrs if name == key), default)
+
+    def __call__(self, *args: Any) -> Any:  # Any: expressions in, a call out
+        """A call of the function, in a Relay expression."""
+        return _call(self, args)
 
     def with_attr(self, key: str, value: Any) -> Any:  # Any: the same class as self
         kept = tuple(pair for pair in self.attrs if pair[0] != key)
@@ -45,6 +50,10 @@ class GlobalVar(Node):
 
     _binds: ClassVar[bool] = True
     name_hint: str
+
+    def __call__(self, *args: Any) -> Any:  # Any: expressions in, a call out
+        """A call of the module's function of this name."""
+        return _call(self, args)
 
 
 class IRModule:
@@ -138,3 +147,22 @@ def save_json(node: Any) -> str:  # Any: an IRModule, a relay expression or a ti
 def load_json(text: str | bytes) -> Any:  # Any: what save_json was given
     """What `save_json` wrote; ModelError or TypeMismatch where the text is damaged."""
     return find("armillary.relay.json_form:load_json")(text)
+
+
+_STRUCTURAL = ("assert_structural_equal", "structural_equal", "structural_hash")
+_TYPES = ("FuncType", "TensorType", "TupleType", "Type")
+__getattr__, __dir__ = lazy_names(  # the names of Relay-era scripts
+    __name__,
+    {
+        **{name: f"armillary.relay.structural:{name}" for name in _STRUCTURAL},
+        **{name: f"armillary.relay.types:{name}" for name in _TYPES},
+        "FloatImm": "armillary.tir.expr:FloatImm",
+        "IntImm": "armillary.tir.expr:IntImm",
+        "Op": "armillary.relay.op:Op",
+        "Range": "armillary.tir.expr:Range",
+        "RelayExpr": "armillary.relay.expr:Expr",
+        "instrument": "armillary.instrument",
+        "register_intrin_lowering": "armillary.tir.transform.lower_intrin:register_intrin_lowering",
+        "transform": "armillary.transform",
+    },
+)

@@ -1,1 +1,6 @@
-"""Façades under the names of Relay-era scripts."""
+"""Façades under the names of Relay-era scripts; each is imported when it is first asked for."""
+
+from armillary.base.lazy import lazy_names
+
+_MODULES = ("cc", "debug_executor", "download", "graph_executor", "graph_runtime", "ndk", "utils", "variants")
+__getattr__, __dir__ = lazy_names(__name__, {name: f"armillary.contrib.{name}" for name in _MODULES})

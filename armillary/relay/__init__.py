@@ -17,7 +17,10 @@ _operator_names = late("armillary.relay.names:operator_names")
 
 _EXPR = ("Expr", "Var", "Constant", "Tuple", "TupleGetItem", "Call", "Let", "If", "Loop", "Function", "var", "const")
 _TYPES = ("Type", "TensorType", "TupleType", "FuncType")
-_CORE = ("analysis", "expr", "infer", "names", "op", "printer", "transform", "types", "walk")
+_CORE = (
+    "analysis", "backend", "expr", "expr_functor", "infer", "names", "op", "printer", "scope_builder", "transform",
+    "ty", "types", "walk",
+)  # fmt: skip
 _NAMES = {
     **{name: f"armillary.relay.{name}" for name in _CORE},
     **{name: f"armillary.relay.expr:{name}" for name in _EXPR},
@@ -26,7 +29,12 @@ _NAMES = {
     "GlobalVar": "armillary.ir:GlobalVar",
     "IRModule": "armillary.ir:IRModule",
     "Module": "armillary.ir:IRModule",
+    "ExprFunctor": "armillary.relay.expr_functor:ExprFunctor",
+    "ExprMutator": "armillary.relay.expr_functor:ExprMutator",
+    "ExprVisitor": "armillary.relay.expr_functor:ExprVisitor",
     "Op": "armillary.relay.op:Op",
+    "ScopeBuilder": "armillary.relay.scope_builder:ScopeBuilder",
+    "TupleWrapper": "armillary.relay.expr:TupleWrapper",
     "TypeMismatch": "armillary.errors:TypeMismatch",
     "astext": "armillary.relay.printer:astext",
     "bind": "armillary.relay.binding:bind",
@@ -42,6 +50,7 @@ _NAMES = {
     "infer_type": "armillary.relay.infer:infer_type",
     "load_param_dict": "armillary.artifact:load_params",
     "optimize": "armillary.driver.build:optimize",
+    "param_dict": "armillary.relay.param_dict",
     "parse": "armillary.relay.parser:parse",
     "parse_expr": "armillary.relay.parser:parse_expr",
     "save_param_dict": "armillary.artifact:save_params",

@@ -15,7 +15,7 @@ Types: relay/types.py. Text: relay/printer.py, relay/parser.py. Passes: relay/tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from armillary.relay.types import TensorType, TupleType, Type, tensor_type
 
 _infer_type = late("armillary.relay.infer:infer_type")
 _get_op = late("armillary.relay.op:get_op")  # for `a + b`
+_astext = late("armillary.relay.printer:astext")
 
 
 class Expr(Node):
@@ -69,6 +70,20 @@ class Expr(Node):
         if not -count <= index < count:
             raise TypeMismatch(f"field {index} of a tuple of {count} fields: {self.checked_type}")
         return int(index) % count
+
+    def astype(self, dtype: str) -> Expr:
+        """A cast to another type."""
+        result: Expr = _get_op("cast")(self, dtype=str(dtype))
+        return result
+
+    def astext(self, show_meta_data: bool = True) -> str:
+        """The expression as text."""
+        text: str = _astext(self, show_meta_data)
+        return text
+
+    def astuple(self) -> TupleWrapper:
+        """The fields of a tuple-typed expression, by index and in order."""
+        return TupleWrapper(self, len(self._field_types()))
 
     def __add__(self, other: Any) -> Expr:
         return _binary("add", self, other)
@@ -111,6 +126,33 @@ class Expr(Node):
         return _binary("greater_equal", self, other)
 
 
+class TupleWrapper:
+    """A tuple-typed expression with its number of fields, as operators with several results give it."""
+
+    def __init__(self, tuple_value: Expr, size: int) -> None:
+        self.tuple_value, self.size = tuple_value, size
+
+    def astuple(self) -> Expr:
+        """The expression."""
+        return self.tuple_value
+
+    def __getitem__(self, index: int) -> Expr:
+        if not -self.size <= index < self.size:
+            raise IndexError(f"field {index} of a tuple of {self.size} fields")
+        return TupleGetItem(self.tuple_value, index % self.size)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[Expr]:
+        return iter([self[k] for k in range(self.size)])
+
+
+def call(op: Any, args: Sequence[Any]) -> Call:  # Any: what is called; expressions, numbers
+    """A call of a function, a global name or a variable."""
+    return Call(op, tuple(as_expr(a) for a in args))
+
+
 def _binary(name: str, lhs: Any, rhs: Any) -> Expr:
     like = lhs if isinstance(lhs, Expr) else rhs
     result: Expr = _get_op(name)(as_expr(lhs, like), as_expr(rhs, like))
@@ -125,6 +167,10 @@ class Var(Expr):
     name_hint: str
     type_annotation: Type | None = None
     span: Span | None = None
+
+    def __call__(self, *args: Any) -> Call:  # Any: expressions, numbers
+        """A call of the function that the variable holds."""
+        return call(self, args)
 
 
 @node
@@ -238,6 +284,8 @@ class Function(Expr, BaseFunc):
 
 def var(name_hint: str, type_annotation: Type | None = None, shape: Any = None, dtype: str = "float32") -> Var:
     """A variable, typed by `type_annotation` or by shape and dtype."""
+    if isinstance(type_annotation, str):  # relay.var("x", "float32") is a scalar
+        type_annotation, shape, dtype = None, (), type_annotation
     if type_annotation is not None and not isinstance(type_annotation, Type):
         type_annotation, shape = None, type_annotation  # relay.var("x", (1, 2)) passes the shape second
     return Var(name_hint, tensor_type(shape, dtype) if shape is not None else type_annotation)

@@ -4,12 +4,25 @@ In: a package or a shared library, and arrays. Out: arrays. Invariant: imports n
 `config`, `dtype`, `c_compiler` and `artifact`. The C half, which also runs without Python: `native/`.
 """
 
+from armillary.base.lazy import lazy_names
 from armillary.runtime.benchmark import BenchmarkResult
 from armillary.runtime.device import Device, cl, cpu, device, opencl
 from armillary.runtime.executor import GraphExecutor, NodeTime, create_graph_module
 from armillary.runtime.module import Function, Module, from_package, load_module, open_library
 from armillary.runtime.ndarray import NDArray, array, empty, from_dlpack, from_numpy
 from armillary.runtime.threads import config_threadpool, num_threads
+
+__getattr__, _ = lazy_names(  # names of Relay-era scripts that belong to the compiler or to formats
+    __name__,
+    {
+        "DataType": "armillary.base.dtype:DType",
+        "container": "armillary.runtime.container",
+        "convert": "armillary.registry:convert",
+        "enabled": "armillary.runtime.container:enabled",
+        "load_param_dict": "armillary.artifact:load_params",
+        "save_param_dict": "armillary.artifact:save_params",
+    },
+)
 
 __all__ = [
     "BenchmarkResult", "Device", "Function", "GraphExecutor", "Module", "NDArray", "NodeTime", "array", "cl",

@@ -113,4 +113,24 @@ def cl(index: int = 0) -> Device:
     return Device(4, index)
 
 
+def cuda(index: int = 0) -> Device:
+    """A CUDA device: it can be named; using it says that there is no code for it (OpenCL runs on the same hardware)."""
+    return Device(2, index)
+
+
+def vulkan(index: int = 0) -> Device:
+    """A Vulkan device: named as `cuda` is."""
+    return Device(7, index)
+
+
+def metal(index: int = 0) -> Device:
+    """A Metal device: named as `cuda` is."""
+    return Device(8, index)
+
+
+def rocm(index: int = 0) -> Device:
+    """A ROCm device: named as `cuda` is."""
+    return Device(10, index)
+
+
 opencl = cl

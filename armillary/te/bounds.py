@@ -14,13 +14,13 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from armillary.errors import ScheduleError
-from armillary.te.affine import ZERO, Atom, Linear, Space
+from armillary.te.affine import ZERO, Atom, Linear, Space, to_expr
 from armillary.te.inline import Inliner, loads_of
 from armillary.te.operation import ComputeOp, ExternOp, PlaceholderOp, ScanOp
 from armillary.te.relations import Guard, Sizes, derive_extents, derive_values, size_of, split_guards
 from armillary.te.scan import Step, stages_by_scan, update_of
 from armillary.te.stage import Stage
-from armillary.tir.expr import Expr, IterVar, ProducerLoad, Var
+from armillary.tir.expr import Expr, IterVar, ProducerLoad, Range, Var
 from armillary.tir.stmt import LoopKind
 
 if TYPE_CHECKING:
@@ -51,6 +51,15 @@ class Plan:
     def loop_var(self, axis: IterVar) -> Var | None:
         """The variable of a loop; None when the loop runs once and is left out."""
         return next((a for a in self.leaves[axis].terms if isinstance(a, Var)), None)
+
+
+def loop_ranges(schedule: Schedule) -> dict[IterVar, Range]:
+    """The range of each axis of each stage, which `te.schedule.InferBound` gives."""
+    return {
+        axis: Range(to_expr(plan.low.get(axis, ZERO), axis.var.dtype), to_expr(plan.sizes[axis], axis.var.dtype))
+        for plan in infer_bounds(schedule)[0]
+        for axis in plan.sizes
+    }
 
 
 def infer_bounds(schedule: Schedule) -> tuple[list[Plan], Space]:

@@ -51,6 +51,15 @@ def lower_schedule(schedule: Schedule, args: Sequence[Any], name: str = "main") 
     return Lowering(schedule, args).function(name)
 
 
+def lower_statement(schedule: Schedule, bounds: object = None) -> Stmt:
+    """The loops of a schedule alone, which `te.schedule.ScheduleOps` gives; `bounds` are inferred again."""
+    del bounds
+    stages = schedule.stages
+    inputs = [s.op.output(0) for s in stages if isinstance(s.op, PlaceholderOp)]
+    results = [op.output(k) for op in schedule.outputs for k in range(op.num_outputs)]
+    return lower_schedule(schedule, [*inputs, *results]).body
+
+
 class Lowering:
     """State of one lowering: buffers of tensors, plans of stages."""
 

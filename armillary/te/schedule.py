@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from armillary.base.lazy import lazy_names
 from armillary.errors import ScheduleError
 from armillary.te import dataflow
 from armillary.te.directives import Directive
@@ -192,3 +193,8 @@ def _in_order(roots: Sequence[T], sources: Callable[[T], Sequence[T]]) -> list[T
             stack.append((item, True))
             stack.extend((source, False) for source in reversed(sources(item)) if source not in done)
     return list(done)
+
+
+__getattr__, __dir__ = lazy_names(  # two steps of lowering, under the names of Relay-era scripts
+    __name__, {"InferBound": "armillary.te.bounds:loop_ranges", "ScheduleOps": "armillary.te.lower:lower_statement"}
+)

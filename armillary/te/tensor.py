@@ -10,12 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from armillary.base.dtype import DType
+from armillary.base.lazy import late
 from armillary.errors import TypeMismatch
 from armillary.tir import build as T
 from armillary.tir.expr import Expr, IntImm, ProducerLoad
 
 if TYPE_CHECKING:
     from armillary.te.operation import Operation
+
+_binary = late("armillary.topi.operators:binary")  # `A + B` of whole tensors is what the operator computes
+_unary = late("armillary.topi.operators:unary")
 
 
 class _Scalar:
@@ -86,6 +90,43 @@ class Tensor(_Scalar):
         self.value_index = value_index
         self.shape = shape
         self.dtype = dtype
+
+    def __add__(self, other: Any) -> Any:  # Any: an expression for scalars, a tensor for tensors
+        return _binary("add", self, other) if self._is_tensor(other) else super().__add__(other)
+
+    def __radd__(self, other: Any) -> Any:  # Any: as in __add__
+        return _binary("add", other, self) if self._is_tensor(other) else super().__radd__(other)
+
+    def __sub__(self, other: Any) -> Any:  # Any: an expression for scalars, a tensor for tensors
+        return _binary("subtract", self, other) if self._is_tensor(other) else super().__sub__(other)
+
+    def __rsub__(self, other: Any) -> Any:  # Any: as in __add__
+        return _binary("subtract", other, self) if self._is_tensor(other) else super().__rsub__(other)
+
+    def __mul__(self, other: Any) -> Any:  # Any: an expression for scalars, a tensor for tensors
+        return _binary("multiply", self, other) if self._is_tensor(other) else super().__mul__(other)
+
+    def __rmul__(self, other: Any) -> Any:  # Any: as in __add__
+        return _binary("multiply", other, self) if self._is_tensor(other) else super().__rmul__(other)
+
+    def __truediv__(self, other: Any) -> Any:  # Any: an expression for scalars, a tensor for tensors
+        return _binary("divide", self, other) if self._is_tensor(other) else super().__truediv__(other)
+
+    def __rtruediv__(self, other: Any) -> Any:  # Any: as in __add__
+        return _binary("divide", other, self) if self._is_tensor(other) else super().__rtruediv__(other)
+
+    def __floordiv__(self, other: Any) -> Any:  # Any: an expression for scalars, a tensor for tensors
+        return _binary("floor_divide", self, other) if self._is_tensor(other) else super().__floordiv__(other)
+
+    def __mod__(self, other: Any) -> Any:  # Any: an expression for scalars, a tensor for tensors
+        return _binary("floor_mod", self, other) if self._is_tensor(other) else super().__mod__(other)
+
+    def __neg__(self) -> Any:  # Any: as in __add__
+        return _unary("negative", self) if self.shape else super().__neg__()
+
+    def _is_tensor(self, other: Any) -> bool:
+        """Whether an operation with `other` is one of whole tensors: an operand has axes."""
+        return bool(self.shape) or (isinstance(other, Tensor) and bool(other.shape))
 
     @property
     def ndim(self) -> int:

@@ -18,7 +18,7 @@ from armillary.base.dtype import DType
 from armillary.base.lazy import similar
 from armillary.errors import TypeMismatch
 from armillary.tir import build
-from armillary.tir.expr import BOOL, Expr
+from armillary.tir.expr import BOOL, Expr, StringImm
 
 FLUSHED_BELOW = -87.0  # where exp_flushed is 0: in float32 exp is subnormal from -87.34 on
 
@@ -123,6 +123,16 @@ _ROWS = (
     _row("tile_store", 4, None, pure=False),
 )  # fmt: skip
 INTRINSICS = {row.name: row for row in _ROWS}
+
+
+def call_extern(dtype: str, func_name: str, *args: Any) -> Expr:
+    """A call of a C function, by name; the linker or this process supplies it."""
+    return build.call("call_extern", StringImm(func_name), *args, dtype=dtype)
+
+
+def call_pure_extern(dtype: str, func_name: str, *args: Any) -> Expr:
+    """As `call_extern`, for a function without side effects."""
+    return build.call("call_pure_extern", StringImm(func_name), *args, dtype=dtype)
 
 
 def call_intrin(dtype: str, name: str, *args: Any) -> Expr:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.base.lazy import lazy_names, similar
+from armillary.base.lazy import late, lazy_names, similar
 from armillary.base.record import record
 from armillary.errors import ConfigError, InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc
@@ -25,7 +25,18 @@ from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
 from armillary.relay.types import TensorType, Type
 
 Array = np.ndarray[Any, Any]
-__getattr__, __dir__ = lazy_names(__name__, {"contrib": "armillary.relay.op.contrib"})
+_find_operator = late("armillary.relay.names:find_operator")
+_resolve, __dir__ = lazy_names(__name__, {"contrib": "armillary.relay.op.contrib"})
+
+
+def __getattr__(name: str) -> Any:  # Any: a module, an operator or a namespace of operators
+    """`relay.op.add`, `relay.op.nn.conv2d`: what `relay.add` and `relay.nn.conv2d` are."""
+    if name == "contrib":
+        return _resolve(name)
+    found = None if name.startswith("__") else _find_operator(name)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found
 
 
 class Kind(enum.IntEnum):
@@ -232,6 +243,9 @@ def get_op(name: str) -> Op:
         hint = f"similar: {', '.join(close)}" if close else "docs/operators.md lists them"
         raise UnsupportedError(f"there is no operator {name!r}", hint=hint)
     return OPS[name]
+
+
+get = get_op  # the name of Relay-era scripts
 
 
 def is_call(expr: Any, *names: str) -> bool:

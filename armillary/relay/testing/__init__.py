@@ -16,5 +16,6 @@ __getattr__, __dir__ = lazy_names(
         "dcgan", "densenet", "dqn", "inception_v3", "init", "layers", "lstm", "mlp", "mobilenet", "resnet", "resnet_3d",
         "squeezenet", "vgg",
     )}
-    | {name: f"{__name__}.init:{name}" for name in ("Constant", "Initializer", "Xavier", "create_workload")},
+    | {name: f"{__name__}.init:{name}" for name in ("Constant", "Initializer", "Xavier", "create_workload")}
+    | {name: f"{__name__}.running:{name}" for name in ("rand", "run_infer_type", "run_opt_pass", "temp_op_attr")},
 )  # fmt: skip

@@ -1,0 +1,20 @@
+"""Errors under the names of Relay-era scripts: all are ArmillaryErrors."""
+
+from armillary.errors import (
+    ArmillaryError,
+    ConfigError,
+    InternalError,
+    RPCError,
+    TargetError,
+    TypeMismatch,
+    UnsupportedError,
+)
+
+TVMError = OpError = OpNotImplemented = OpAttributeInvalid = OpAttributeRequired = DiagnosticError = ArmillaryError
+OpAttributeUnImplemented = OpNotSupported = UnsupportedError
+
+__all__ = [
+    "ArmillaryError", "ConfigError", "DiagnosticError", "InternalError", "OpAttributeInvalid", "OpAttributeRequired",
+    "OpAttributeUnImplemented", "OpError", "OpNotImplemented", "OpNotSupported", "RPCError", "TVMError", "TargetError",
+    "TypeMismatch", "UnsupportedError",
+]  # fmt: skip

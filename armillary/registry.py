@@ -1,0 +1,61 @@
+"""Functions by name: `register_func`, `get_global_func`; and `convert`.
+
+In: Python functions and names. Out: the functions. Invariant: a name is taken once unless `override` is set; nothing is
+found that was not registered in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from armillary.errors import ConfigError
+from armillary.tir.build import convert as _as_expression
+
+Function = Callable[..., Any]
+_FUNCTIONS: dict[str, Function] = {}
+
+
+def register_func(func_name: Any, f: Function | None = None, override: bool = False) -> Any:
+    """Register a function under a name; usable as a decorator, with or without the name (then `func_name` is it)."""
+    if callable(func_name):
+        return register_func(func_name.__name__, func_name, override)
+
+    def register(function: Function) -> Function:
+        if func_name in _FUNCTIONS and not override:
+            raise ConfigError(f"the global function {func_name!r} is already registered", hint="pass override=True")
+        _FUNCTIONS[func_name] = function
+        return function
+
+    return register(f) if f is not None else register
+
+
+def get_global_func(name: str, allow_missing: bool = False) -> Function | None:
+    """The function of that name; None with `allow_missing` where there is none."""
+    found = _FUNCTIONS.get(name)
+    if found is None and not allow_missing:
+        known = ", ".join(sorted(_FUNCTIONS)) or "none"
+        raise ConfigError(f"there is no global function {name!r}", hint=f"registered: {known}")
+    return found
+
+
+def list_global_func_names() -> list[str]:
+    """The names of all registered functions."""
+    return sorted(_FUNCTIONS)
+
+
+def remove_global_func(name: str) -> None:
+    """Forget a function."""
+    get_global_func(name)
+    del _FUNCTIONS[name]
+
+
+def convert(value: Any) -> Any:  # Any: numbers, sequences, mappings, functions, nodes
+    """Numbers as expressions, in sequences and mappings too; what is neither stays as it is."""
+    if isinstance(value, bool | int | float):
+        return _as_expression(value)
+    if isinstance(value, list | tuple):
+        return [convert(v) for v in value]
+    if isinstance(value, dict):
+        return {key: convert(v) for key, v in value.items()}
+    return value

@@ -1,0 +1,74 @@
+"""Comparing programs: `ir.structural_equal`, `ir.assert_structural_equal`, `ir.structural_hash`.
+
+In: modules, Relay expressions and types, TIR functions, statements and expressions. Out: whether they are the same
+program, or the first line where their texts differ. Invariant: bound variables match up to renaming; free ones only if
+they are the same objects, unless `map_free_vars` is set. Equal programs have equal hashes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+from armillary.base.digest import blake2b
+from armillary.base.node import Node
+from armillary.base.node import structural_equal as same_nodes
+from armillary.ir import IRModule
+from armillary.relay import analysis
+from armillary.relay.expr import Expr, Var
+
+Program = Any  # Any: a module, node, type, or a sequence or mapping of those
+
+
+class StructuralMismatch(ValueError):
+    """Two programs that should be the same are not."""
+
+
+def structural_equal(lhs: Program, rhs: Program, map_free_vars: bool = False) -> bool:
+    """Whether two programs are the same up to the names of bound variables (of all variables, if `map_free_vars`)."""
+    if isinstance(lhs, IRModule) and isinstance(rhs, IRModule):
+        names = sorted(lhs)
+        return names == sorted(rhs) and all(structural_equal(lhs[n], rhs[n], map_free_vars) for n in names)
+    if isinstance(lhs, list | tuple) and isinstance(rhs, list | tuple):
+        pairs = zip(lhs, rhs, strict=False)
+        return len(lhs) == len(rhs) and all(structural_equal(a, b, map_free_vars) for a, b in pairs)
+    if isinstance(lhs, dict) and isinstance(rhs, dict):
+        return lhs.keys() == rhs.keys() and all(structural_equal(lhs[k], rhs[k], map_free_vars) for k in lhs)
+    if not (isinstance(lhs, Node) and isinstance(rhs, Node)):
+        return type(lhs) is type(rhs) and bool(lhs == rhs)
+    if not same_nodes(lhs, rhs):
+        return False
+    return map_free_vars or _free(lhs) == _free(rhs)
+
+
+def _free(item: Node) -> list[int]:
+    free: Iterable[Var] = analysis.free_vars(item) if isinstance(item, Expr) and not isinstance(item, Var) else ()
+    return [id(v) for v in free]
+
+
+def assert_structural_equal(lhs: Program, rhs: Program, map_free_vars: bool = False) -> None:
+    """Raise StructuralMismatch (a ValueError) with the first lines that differ, unless the programs are the same."""
+    if structural_equal(lhs, rhs, map_free_vars):
+        return
+    left, right = str(lhs).splitlines(), str(rhs).splitlines()
+    pairs = enumerate(itertools.zip_longest(left, right, fillvalue="(nothing)"), 1)
+    where = next(((n, a, b) for n, (a, b) in pairs if a != b), None)
+    told = "their texts are equal, but not the variables or constants" if where is None else ""
+    if where is not None:
+        told = f"line {where[0]}:\n  {where[1].strip()}\n  {where[2].strip()}"
+    raise StructuralMismatch(f"the programs differ: {told}")
+
+
+def structural_hash(node: Program, map_free_vars: bool = False) -> int:
+    """A number that equal programs share: of structure and constants, not of names."""
+    del map_free_vars  # names never count
+    if isinstance(node, IRModule):
+        text = ";".join(f"{name}:{structural_hash(node[name])}" for name in sorted(node))
+    elif isinstance(node, Expr):
+        text = analysis.structural_hash(node)
+    elif isinstance(node, list | tuple):
+        text = ",".join(str(structural_hash(item)) for item in node)
+    else:
+        text = f"{type(node).__name__}:{node}"
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)

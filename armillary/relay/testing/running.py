@@ -1,0 +1,57 @@
+"""What tests of passes and operators use: type inference, one pass on an expression, random arrays.
+
+In: expressions, passes. Out: expressions with types, as functions' bodies where an expression went in. Invariant: an
+expression that is no function comes back as one; operators' rules are restored when `temp_op_attr` ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from armillary import transform
+from armillary.ir import IRModule
+from armillary.relay.expr import Expr, Function
+from armillary.relay.infer import infer_type
+from armillary.relay.op import LEGALIZE_RULES, get_op, register_legalize
+from armillary.runtime.ndarray import NDArray
+
+
+def run_opt_pass(expr: Expr, opt_pass: Any, import_prelude: bool = False) -> Expr:  # Any: a pass, or several
+    """Run passes over one expression, as `main` of a module."""
+    del import_prelude
+    module = IRModule.from_expr(expr)
+    passes = opt_pass if isinstance(opt_pass, list | tuple) else [opt_pass]
+    with transform.PassContext(opt_level=3):
+        module = transform.Sequential(list(passes))(module)
+    entry: Function = module["main"]
+    return entry if isinstance(expr, Function) else entry.body
+
+
+def run_infer_type(expr: Expr) -> Expr:
+    """The expression itself, after its types were inferred; raises TypeMismatch where it is ill-typed."""
+    infer_type(expr)
+    return expr
+
+
+@contextmanager
+def temp_op_attr(op_name: str, attr_key: str, attr_value: Any) -> Iterator[None]:  # Any: a rule
+    """Give an operator a legalisation rule for as long as the context lasts."""
+    get_op(op_name)
+    rules = LEGALIZE_RULES.setdefault(attr_key, {})
+    before = rules.pop(op_name, None)
+    register_legalize(op_name, attr_value, kind=attr_key)
+    try:
+        yield
+    finally:
+        rules.pop(op_name, None)
+        if before is not None:
+            rules[op_name] = before
+
+
+def rand(dtype: str = "float32", *shape: int) -> NDArray:
+    """An array of numbers from the standard normal distribution, from numpy's global generator."""
+    return NDArray(np.asarray(np.random.standard_normal(shape)).astype(dtype))

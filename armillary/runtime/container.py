@@ -1,0 +1,18 @@
+"""Containers of Relay-era scripts, as Python's own: `Array`, `Map`, `String`, `ShapeTuple`.
+
+In: sequences, mappings, texts. Out: lists, dictionaries, strings. Invariant: nothing here is more than the Python type
+of the same meaning; scripts that test `isinstance` find it.
+"""
+
+from __future__ import annotations
+
+from armillary.runtime.device import device
+
+Array, Map, String, ShapeTuple = list, dict, str, tuple
+_KINDS = ("llvm", "c", "cpu", "cl", "opencl", "cuda", "vulkan", "metal", "rocm", "hexagon")
+
+
+def enabled(target: str) -> bool:
+    """Whether code for a target string can run in this process: a CPU always, others where their device is there."""
+    kind = target.split()[0] if target.split() else ""
+    return kind in _KINDS and device(kind).exist

@@ -1,0 +1,75 @@
+"""Walks over loops for users' passes: `post_order_visit`, `ir_transform`, `substitute`.
+
+In: a statement (or expression) and functions of the user's. Out: nothing, or a rebuilt statement. Invariant: parts come
+before what holds them; a statement whose parts did not change is returned itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from armillary.base.node import Node, post_order
+from armillary.tir.expr import Expr, Var
+from armillary.tir.stmt import Stmt
+from armillary.tir.substitute import map_stmt, substitute_expr
+from armillary.tir.substitute import substitute as _substitute
+
+__all__ = ["ir_transform", "post_order_visit", "pre_order_visit", "substitute"]
+
+
+def post_order_visit(stmt: Node, fvisit: Callable[[Any], None]) -> None:  # Any: nodes
+    """Call a function for every node, parts first."""
+    for item in post_order(stmt):
+        fvisit(item)
+
+
+def pre_order_visit(stmt: Node, fvisit: Callable[[Any], bool]) -> None:  # Any: nodes
+    """Call a function for every node, before its parts; False leaves the parts out."""
+    stack: list[Node] = [stmt]
+    while stack:
+        item = stack.pop()
+        if fvisit(item):
+            parts = [v for n in item._fields for v in _nodes(getattr(item, n))]
+            stack.extend(reversed(parts))
+
+
+def _nodes(value: Any) -> Sequence[Node]:  # Any: a field's value
+    if isinstance(value, Node):
+        return [value]
+    return [v for v in value if isinstance(v, Node)] if isinstance(value, tuple) else []
+
+
+def substitute(node: Any, vmap: Mapping[Var, Any]) -> Any:  # Any: a statement or an expression
+    """Put expressions in the place of variables."""
+    return substitute_expr(node, vmap) if isinstance(node, Expr) else _substitute(node, vmap)
+
+
+def ir_transform(
+    stmt: Stmt, preorder: Callable[[Any], Any] | None, postorder: Callable[[Any], Any] | None,
+    only_enable: Sequence[str] | None = None,
+) -> Stmt:  # fmt: skip
+    """Rebuild statements: `preorder` may replace one before its parts, `postorder` afterwards; None leaves it.
+
+    `only_enable` names the classes that the functions are asked about, as "tir.For".
+    """
+    names = {name.removeprefix("tir.") for name in only_enable or ()}
+
+    def asked(rule: Callable[[Any], Any] | None, item: Any) -> Any:
+        return rule(item) if rule is not None and (not names or type(item).__name__ in names) else None
+
+    def expression(item: Expr) -> Expr:
+        found = asked(preorder, item)
+        changed: Expr = item if found is None else found
+        last = asked(postorder, changed)
+        return changed if last is None else last
+
+    def statement(item: Stmt) -> Stmt:
+        found = asked(preorder, item)
+        if found is not None:
+            return found  # type: ignore[no-any-return]
+        changed = map_stmt(item, expression, statement)
+        last = asked(postorder, changed)
+        return changed if last is None else last
+
+    return statement(stmt)

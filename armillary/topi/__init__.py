@@ -1,0 +1,21 @@
+"""Operators as functions of tensor expressions, under the names of Relay-era scripts: `topi.add(A, B)`.
+
+In: TE tensors and attributes. Out: TE tensors, computed as the operator of that name computes them (`ops/`). Invariant:
+no computation is written here: `operators.py` finds the operator, passes tensors and attributes by the operator's own
+order, and `signatures.py` holds the functions whose arguments were in another order. `topi.nn`, `topi.image`,
+`topi.vision`, `topi.utils` and `topi.tag` are modules.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from armillary.topi import image, nn, signatures, tag, utils, vision
+from armillary.topi.operators import find
+from armillary.topi.utils import get_const_tuple
+
+__all__ = ["get_const_tuple", "image", "nn", "signatures", "tag", "utils", "vision"]
+
+
+def __getattr__(name: str) -> Any:  # Any: a function of tensors
+    return find(__name__, name)

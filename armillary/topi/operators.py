@@ -1,0 +1,118 @@
+"""From an operator's record to a function of tensors.
+
+In: the module a name is asked of (`armillary.topi`, `armillary.topi.nn`, …) and the name. Out: a function that takes
+TE tensors and the operator's attributes, in the operator's order, and gives what its compute rule gives. Invariant:
+attributes are checked by the operator's own type rule where shapes are static; a number among tensors becomes a
+constant of the other tensor's type. Functions with an argument order of their own: `signatures.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from armillary import te
+from armillary.errors import TypeMismatch
+from armillary.relay.op import OPS, Op
+from armillary.relay.types import TensorType, TupleType, Type
+from armillary.tir import build as T
+from armillary.tir.build import as_int
+
+Function = Callable[..., Any]
+_PREFIXES = {"armillary.topi.nn": "nn.", "armillary.topi.image": "image.", "armillary.topi.vision": "vision."}
+_OTHER_NAMES = {
+    "flip": "reverse",
+    "identity": "copy",
+}
+
+
+def find(module: str, name: str) -> Function:
+    """The function `name` of a module of topi; AttributeError where no operator has the name."""
+    if not name.startswith("__"):
+        own = importlib.import_module("armillary.topi.signatures").FUNCTIONS
+        prefix = _PREFIXES.get(module, "")
+        short = module.removeprefix("armillary.topi").lstrip(".")
+        for key in (f"{short}.{name}".lstrip("."), name):
+            if key in own:
+                return own[key]  # type: ignore[no-any-return]
+        for operator in (prefix + name, _OTHER_NAMES.get(name, ""), name):
+            if operator in OPS and OPS[operator].compute_rule is not None:
+                return function_of(OPS[operator])
+    raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+def function_of(op: Op) -> Function:
+    """`f(*tensors, *attributes, **named)` for an operator."""
+
+    def apply(*args: Any, **named: Any) -> Any:  # Any: tensors, numbers, attributes
+        count = len(op.inputs)
+        given = list(args[:count])
+        given += [named.pop(n.lstrip("*")) for n in op.inputs[len(given) :] if n.lstrip("*") in named]
+        named.pop("name", None)
+        named.pop("tag", None)
+        return compute(op, given, args[count:], named)
+
+    apply.__name__ = apply.__qualname__ = op.name.rsplit(".", 1)[-1]
+    apply.__doc__ = f"The operator {op.name} on TE tensors. {op.doc}".strip()
+    return apply
+
+
+def compute(
+    op: Op | str, tensors: Sequence[Any], positional: Sequence[Any] = (), named: dict[str, Any] | None = None
+) -> Any:
+    """What an operator computes of tensors, with attributes by position or by name."""
+    op = OPS[op] if isinstance(op, str) else op
+    attrs = op.make_attrs([_plain(v) for v in positional], {k: _plain(v) for k, v in (named or {}).items()})
+    given = [_tensors(value, tensors) for value in tensors]
+    types = [_type_of(value) for value in given]
+    known = [ty for ty in types if ty is not None]
+    if len(known) == len(types):
+        op.infer_type(attrs, known)
+    if op.compute_rule is None:
+        raise TypeMismatch(f"the operator {op.name} has no tensor-expression form")
+    result = op.compute_rule(attrs, *given)
+    if not isinstance(result, list | tuple):
+        return result
+    return result[0] if len(result) == 1 else list(result)
+
+
+def binary(name: str, left: Any, right: Any) -> Any:  # Any: tensors, numbers; a tensor
+    """An elementwise operator of two operands, broadcast, for the operators of `te.Tensor`."""
+    return compute(name, [left, right])
+
+
+def unary(name: str, operand: te.Tensor) -> Any:  # Any: a tensor
+    """An elementwise operator of one operand."""
+    return compute(name, [operand])
+
+
+def _plain(value: Any) -> Any:  # Any: an attribute's value
+    if isinstance(value, list | tuple):
+        return tuple(_plain(v) for v in value)
+    found = as_int(value) if isinstance(value, te.Expr) else None
+    return value if found is None else found
+
+
+def _tensors(value: Any, beside: Sequence[Any]) -> Any:  # Any: a tensor, a tuple of tensors, a number
+    if isinstance(value, list | tuple):
+        return tuple(_tensors(v, value) for v in value)
+    if isinstance(value, te.Tensor):
+        return value
+    like = next((t for t in beside if isinstance(t, te.Tensor)), None)
+    if isinstance(value, int | float) and like is not None:
+        return te.compute((), lambda: T.const(value, like.dtype), name="constant", tag="broadcast")
+    if isinstance(value, te.Expr):
+        return te.compute((), lambda: value, name="scalar", tag="broadcast")
+    raise TypeMismatch(f"expected a tensor, got {type(value).__name__} {value!r}")
+
+
+def _type_of(value: Any) -> Type | None:  # Any: a tensor or a tuple of them
+    """None where a shape is symbolic."""
+    if isinstance(value, tuple):
+        fields = [_type_of(v) for v in value]
+        return None if any(f is None for f in fields) else TupleType(tuple(f for f in fields if f is not None))
+    shape = [as_int(extent) for extent in value.shape]
+    if any(extent is None for extent in shape):
+        return None
+    return TensorType(tuple(n for n in shape if n is not None), value.dtype)
