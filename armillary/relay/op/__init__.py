@@ -245,9 +245,6 @@ def get_op(name: str) -> Op:
     return OPS[name]
 
 
-get = get_op  # the name of Relay-era scripts
-
-
 def is_call(expr: Any, *names: str) -> bool:
     """Whether `expr` is a call of one of the named operators."""
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in names
