@@ -1,4 +1,7 @@
-"""Errors under the names of Relay-era scripts: all are ArmillaryErrors."""
+"""Errors under the names of Relay-era scripts: all are ArmillaryErrors.
+
+In: a name. Out: what `errors.py` has under its own. Invariant: no logic here.
+"""
 
 from armillary.errors import (
     ArmillaryError,

@@ -1,4 +1,7 @@
-"""Parameters as bytes, under the module name of Relay-era scripts."""
+"""Parameters as bytes, under the module name of Relay-era scripts.
+
+In: a name. Out: what `artifact.py` has under its own. Invariant: no logic here.
+"""
 
 from armillary.artifact import load_params as load_param_dict
 from armillary.artifact import save_params as save_param_dict
