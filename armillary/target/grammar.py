@@ -18,6 +18,7 @@ from armillary.target.kind import Attribute, TargetKind
 from armillary.target.kinds import KINDS
 
 Parsed = tuple[TargetKind, tuple[str, ...], dict[str, Attribute]]
+_ARM = ("aarch64", "arm", "thumb")  # how the triples of Arm begin
 _TRUE, _FALSE = ("1", "true", "True"), ("0", "false", "False")
 
 
@@ -96,6 +97,8 @@ def check(raw: Mapping[str, Any]) -> Parsed:
         attributes[key] = _value(kind, key, schema[key], value)
     user_keys = _strings(raw.get("keys", ()), kind, "keys")
     device = attributes.get("device")
+    if kind.family == "cpu" and str(attributes.get("mtriple", "")).lower().startswith(_ARM):
+        user_keys = (*(key for key in user_keys if key not in kind.default_keys), "arm_cpu")
     keys = (*user_keys, *((str(device),) if device else ()), *kind.default_keys)
     return kind, tuple(dict.fromkeys(keys)), attributes
 

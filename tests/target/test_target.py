@@ -54,6 +54,14 @@ def test_misuse_is_a_target_error_that_says_what_is_valid(bad: object, message: 
         Target(bad)
 
 
+@pytest.mark.parametrize("triple", ["aarch64-linux-gnu", "arm64-apple-macos", "armv7l-linux-gnueabihf", "armv8l-linux"])
+def test_triples_of_arm_give_the_key_of_arm(triple: str) -> None:
+    assert str(Target(f"llvm -mtriple={triple}")) == f"llvm -keys=arm_cpu,cpu -mtriple={triple}"
+    assert Target(f"llvm -keys=cpu -mtriple={triple}").keys == ("arm_cpu", "cpu")
+    assert Target(str(Target(f"llvm -mtriple={triple}"))) == Target(f"llvm -mtriple={triple}")
+    assert Target("llvm -mtriple=x86_64-linux-gnu").keys == ("cpu",)
+
+
 def test_with_statement_nests() -> None:
     assert Target.current() is None
     with Target("llvm") as outer:

@@ -13,8 +13,11 @@ from armillary.offload.acl.rows import Composite, Simple
 from armillary.offload.contract import JsonModule, Offload, PatternRow, register_offload
 from armillary.offload.graph_json import Kernel, as_json
 from armillary.relay.expr import Call, Function
+from armillary.relay.transform.fake_quantization_to_integer import fake_quantization_to_integer
 from armillary.relay.transform.fold_constant import fold_constant
+from armillary.relay.transform.fold_scale_axis import fold_scale_axis
 from armillary.relay.transform.layout.convert_layout import convert_layout
+from armillary.relay.transform.simplify_inference import simplify_inference
 
 NAME = "arm_compute_lib"
 COMPOSITES: tuple[Composite, ...] = (
@@ -25,6 +28,14 @@ COMPOSITES: tuple[Composite, ...] = (
 )
 SIMPLE: tuple[Simple, ...] = (*pool.SIMPLE, *elementwise.SIMPLE)
 _POOLS = {f"nn.{kind}_pool2d": ["NHWC"] for kind in ("max", "avg", "global_max", "global_avg")}
+# Integers where a model says quantize and dequantize; normalisations in the weights; channels last.
+_PREPARE = (
+    fake_quantization_to_integer.bind(use_qat=True),
+    simplify_inference.bind(),
+    fold_constant.bind(),
+    fold_scale_axis.bind(),
+    fold_constant.bind(),
+)
 _LAYOUTS = {"nn.conv2d": ["NHWC", "default"], "qnn.conv2d": ["NHWC", "default"], **_POOLS}
 
 
@@ -51,7 +62,7 @@ OFFLOAD = register_offload(
         codegen=generate,
         patterns=tuple(PatternRow(row.name, row.pattern, row.check) for row in COMPOSITES),
         operators={row.operator: row.check for row in SIMPLE},
-        prepare=(convert_layout.bind(desired_layouts=_LAYOUTS), fold_constant.bind()),
+        prepare=(*_PREPARE, convert_layout.bind(desired_layouts=_LAYOUTS), fold_constant.bind()),
         disabled=("concatenate",),
         aliases=("compute-library",),
     )

@@ -6,8 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from infrastructure import CONFIG, Device, build, module_of, partitioned, run, verify
+from infrastructure import (
+    CONFIG,
+    Device,
+    build,
+    library_functions,
+    module_of,
+    operators,
+    partitioned,
+    run,
+    verify,
+)
 
+import armillary
 from armillary import relay
 from armillary.errors import TargetError
 from armillary.offload.acl.build_runtime import build_runtime
@@ -15,7 +26,12 @@ from armillary.offload.contract import JsonModule, Offload, partition, register_
 from armillary.offload.graph_json import as_json
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Expr, Function, const, var
-from armillary.relay.op.contrib.arm_compute_lib import arm_compute_lib_pattern_table, is_arm_compute_runtime_enabled
+from armillary.relay.op.contrib.arm_compute_lib import (
+    arm_compute_lib_pattern_table,
+    is_arm_compute_runtime_enabled,
+    partition_for_arm_compute_lib,
+)
+from armillary.relay.testing import mobilenet
 
 RNG = np.random.default_rng(17)
 
@@ -105,6 +121,35 @@ def network(x: Expr) -> Expr:
     y = relay.reshape(relay.nn.global_avg_pool2d(y, layout="NHWC"), newshape=(1, 64))
     y = relay.nn.dense(y, const((RNG.standard_normal((10, 64)) / 8).astype("float32")))
     return relay.nn.softmax(relay.nn.bias_add(y, const(RNG.uniform(-1, 1, 10).astype("float32"))))
+
+
+def test_a_whole_mobilenet_with_normalisations_in_nchw(device: Device, tmp_path: Path) -> None:
+    """27 convolutions with bias and relu, a mean, a dense layer; flattening, softmax and one change of layout stay."""
+    module, params = mobilenet.get_workload(batch_size=1, num_classes=10, image_shape=(3, 64, 64))
+    value = RNG.uniform(-1, 1, (1, 3, 64, 64)).astype("float32")
+    graph = relay.build(module, "llvm", params=params)["default"](armillary.cpu(0))
+    graph.set_input("data", value)
+    graph.run()
+    after = partitioned(module, 3, 30, params=params)
+    assert operators(after["main"]) == ["layout_transform", "nn.batch_flatten", "nn.softmax"]
+    verify(run(device, after, {"data": value}, tmp_path), [graph.get_output(0).numpy()], atol=0.002, rtol=0.01)
+
+
+def test_quantised_models_that_compute_in_float_offload_in_bytes(device: Device, tmp_path: Path) -> None:
+    def quantized(value: Expr, scale: float, dtype: str = "int8") -> Expr:
+        made = relay.qnn.quantize(value, const(np.float32(scale)), const(np.int32(0)), out_dtype=dtype)
+        return relay.qnn.dequantize(made, const(np.float32(scale)), const(np.int32(0)))
+
+    x = var("x", shape=(1, 8, 12, 12))
+    kernel = const(RNG.integers(-128, 127, (6, 8, 3, 3)).astype("int8"))
+    weight = relay.qnn.dequantize(kernel, const(np.float32(0.01)), const(np.int32(0)))
+    y = relay.nn.relu(relay.nn.conv2d(quantized(x, 0.02), weight, padding=(1, 1)))
+    module = module_of(quantized(y, 0.05))
+    after = partition_for_arm_compute_lib(module)
+    assert [f.get_attr("Compiler") for f in library_functions(after)] == ["arm_compute_lib"]
+    value = RNG.uniform(-1, 1, (1, 8, 12, 12)).astype("float32")
+    (found,) = run(device, after, {"x": value}, tmp_path)
+    np.testing.assert_allclose(found, evaluate(module, [value]), atol=0.051)
 
 
 def test_a_network_of_depthwise_convolutions(device: Device, tmp_path: Path) -> None:

@@ -180,13 +180,13 @@ def _has_axis(expr: Call) -> bool:
     return bool(names & {"axis", "axes", "shape", "newshape", "layout"})
 
 
-def bias_add(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
-    """A bias along an axis that is whole before and after."""
-    change = have[0]
-    if change is None or have[1] is not None or change.new.is_blocked:
+def along_axis(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
+    """A bias, or scales and zero points, along an axis that is whole before and after."""
+    change, *rest = have
+    if change is None or any(other is not None for other in rest) or change.new.is_blocked:
         return None
     axis = change.new.index(change.old.axes[expr.attrs.axis % len(change.old.axes)])
-    return LayoutChoice((change, None), _rebuilt(expr, {"axis": axis}), change)
+    return LayoutChoice((change, *rest), _rebuilt(expr, {"axis": axis}), change)
 
 
 def concatenate(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
@@ -261,7 +261,7 @@ _POOLED = ("max", "avg", "global_max", "global_avg", "adaptive_max", "adaptive_a
 _POOLS = tuple(f"nn.{kind}_pool2d" for kind in _POOLED)
 _RULES: dict[str, LayoutRule] = {
     **dict.fromkeys(("nn.conv2d", "nn.conv2d_transpose", "qnn.conv2d"), as_asked),
-    "nn.bias_add": bias_add,
+    **dict.fromkeys(("nn.bias_add", "qnn.quantize", "qnn.requantize", "qnn.dequantize"), along_axis),
     "reshape": channel_shuffle,
     "concatenate": concatenate,
     "nn.pad": pad,
