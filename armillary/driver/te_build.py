@@ -61,7 +61,8 @@ def build(
     """Compile a schedule (or what `lower` gave) for a target; `f(a, b, out)` then runs it on this machine."""
     where = target_with_host(target, target_host)
     backend = backend_of(where)
-    module = inputs if isinstance(inputs, IRModule) else lower(inputs, args, name, binds, target=where)
+    is_simple, is_module = bool(backend.device), isinstance(inputs, IRModule)
+    module = inputs if is_module else lower(inputs, args, name, binds, is_simple, target=where)
     functions = [(n, f) for n, f in module.items() if isinstance(f, PrimFunc)]
     code = [backend.lower(f, n) for n, f in functions]
     compiled = backend.build(code, where, cache=default_cache(), tir=dict(functions))

@@ -165,9 +165,13 @@ class ExprEmitter:
         effects = self.effects
         text = self._index(item, lane) if is_index else self._value(item, lane)
         if self.effects == effects:
-            text = self.once(text, "int64_t" if is_index else c_type(item.dtype))
+            text = self.once(text, self.index_type(item) if is_index else c_type(item.dtype))
             self.scopes[-1].known[key] = text
         return text
+
+    def index_type(self, item: E.Expr) -> str:
+        """The C type of an index."""
+        return "int64_t"
 
     def _value(self, item: E.Expr, lane: str | None) -> str:
         rule = self.rules.get(type(item))

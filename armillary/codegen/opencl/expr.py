@@ -57,6 +57,10 @@ class ExprEmitter(C.ExprEmitter):
         self.names[var] = name
         return name
 
+    def index_type(self, item: E.Expr) -> str:
+        """That of its expression."""
+        return C.c_type(item.dtype)
+
     def _index(self, item: E.Expr, lane: str | None) -> str:
         if isinstance(item, E.IntImm):
             text = f"{item.value}L" if item.dtype.bits > 32 else str(item.value)

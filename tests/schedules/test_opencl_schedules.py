@@ -1,0 +1,71 @@
+"""Schedules of OpenCL kernels: what they choose, and that what they compute is what the CPU computes."""
+
+import numpy as np
+import pytest
+from opencl_device import needs_opencl
+
+import armillary
+from armillary import relay
+from armillary.backends.opencl.tiles import SHARED_BYTES, Product, choose_tile, shared_bytes
+from armillary.contrib import graph_executor
+
+LAYERS = [  # channels, units, size, taps, stride, padding, groups
+    (40, 32, 14, 3, 1, 1, 1), (3, 16, 23, 7, 2, 3, 1), (24, 20, 9, 1, 2, 0, 1), (8, 5, 7, 3, 1, 0, 1),
+    (8, 8, 10, 3, 2, 1, 8),
+]  # fmt: skip
+
+
+def _layer(channels, units, size, taps, stride, padding, groups):
+    random = np.random.default_rng(7)
+    shapes = {"w": (units, channels // groups, taps, taps), "b": (units, 1, 1)}
+    params = {name: random.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
+    x, w, b = relay.var("x", shape=(2, channels, size, size)), *(relay.var(n, shape=s) for n, s in shapes.items())
+    body = relay.nn.conv2d(x, w, strides=(stride, stride), padding=(padding, padding), groups=groups)
+    module = armillary.IRModule.from_expr(relay.Function([x, w, b], relay.nn.relu(body + b)))
+    return module, params, random.standard_normal((2, channels, size, size)).astype("float32")
+
+
+def _run(library, device, value):
+    graph = graph_executor.GraphModule(library["default"](device))
+    graph.set_input("x", value)
+    graph.run()
+    return graph.get_output(0).numpy()
+
+
+@needs_opencl
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_a_convolution_with_what_follows_is_one_launch_and_right(layer):
+    module, params, value = _layer(*layer)
+    library = relay.build(module, "opencl", params=params)
+    assert sum(len(f.launches) for f in library.descriptor.functions.values()) == 1
+    wanted = _run(relay.build(module, "llvm", params=params), armillary.cpu(), value)
+    np.testing.assert_allclose(_run(library, armillary.opencl(), value), wanted, rtol=2e-4, atol=2e-4)
+
+
+def test_tiles_go_through_shared_memory():
+    module, params, _ = _layer(*LAYERS[0])
+    source = relay.build(module, "opencl", params=params).get_lib().imported_modules[0].get_source()
+    assert source.count("__local float") == 2 and source.count("barrier(") == 2
+
+
+@pytest.mark.parametrize("work", [
+    Product(1, (64, 56, 56), 64, (3, 3), (1, 1)), Product(1, (512, 7, 7), 512, (3, 3), (1, 1)),
+    Product(1, (64, 112, 112), 3, (7, 7), (2, 2)), Product(1, (192, 71, 71), 80, (3, 3), (1, 1)),
+], ids=str)  # fmt: skip
+def test_a_tile_divides_the_result_and_fits_a_group(work):
+    tile = choose_tile(work)
+    assert tile is not None
+    whole = [over * own for over, own in zip(tile.threads, tile.sums, strict=True)]
+    assert all(extent % part == 0 for extent, part in zip(work.result, whole, strict=True))
+    assert tile.items <= 256 and work.channels % tile.step == 0 and shared_bytes(work, tile) <= SHARED_BYTES
+
+
+@needs_opencl
+@pytest.mark.parametrize(("shape", "axis"), [((3, 1000), 1), ((1, 7, 700), (1, 2)), ((600, 3), 0)])
+def test_long_sums_of_few_elements_are_shared_by_a_group(shape, axis):
+    x = relay.var("x", shape=shape)
+    module = armillary.IRModule.from_expr(relay.Function([x], relay.sum(x, axis)))
+    library = relay.build(module, "opencl")
+    assert "__local" in library.get_lib().imported_modules[0].get_source()
+    value = np.random.default_rng(2).random(shape).astype("float32")
+    np.testing.assert_allclose(_run(library, armillary.opencl(), value), value.sum(axis), rtol=1e-5)
