@@ -153,3 +153,12 @@ def test_a_grid_of_unknown_size_is_refused():
     s[b].bind(b.op.axis[0], te.thread_axis("blockIdx.x"))
     with pytest.raises(UnsupportedError, match="known only when it runs"):
         armillary.build(s, [a, b], "opencl", name="unknown")
+
+
+@needs_opencl
+def test_a_buffer_called_like_a_function_does_not_hide_it():
+    a = te.placeholder((8,), name="tan")
+    b = te.compute((8,), lambda i: te.atan(te.tan(a[i])), name="atan")
+    library = armillary.build(te.create_schedule(b.op), [a, b], "opencl", name="named")
+    data = _random(8) * 0.3
+    np.testing.assert_allclose(_run(library, data, shape=(8,)), data, rtol=1e-5)

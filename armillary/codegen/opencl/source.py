@@ -13,7 +13,7 @@ from typing import Any
 from armillary.base.names import Names, identifier, symbol
 from armillary.codegen.base import flat_index, refuse
 from armillary.codegen.c.expr import c_type, is_short, memory_type
-from armillary.codegen.opencl.expr import HELPERS, ExprEmitter, spelled
+from armillary.codegen.opencl.expr import CALLS, HELPERS, ExprEmitter, spelled
 from armillary.codegen.opencl.vector import vector_store
 from armillary.text.writer import Writer
 from armillary.tir import build
@@ -31,7 +31,7 @@ _RESERVED_TEXT = """
     trunc rint abs fabs fmin fmax fmod ldexp erf erfc gamma main data rotate popcount clz vload4 vstore4 isnan isinf
     isfinite modf frexp remainder hypot cbrt printf prefetch shuffle convert NAN INFINITY M_PI
 """
-_RESERVED = frozenset(_RESERVED_TEXT.split())
+_RESERVED = frozenset(_RESERVED_TEXT.split()) | CALLS.keys()  # a buffer would hide the function of its name
 _AXES = {"x": 0, "y": 1, "z": 2}
 _DOUBLES = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
 
