@@ -15,8 +15,8 @@ from armillary.backends.opencl.schedules.default import (
     static_extent,
 )
 from armillary.backends.opencl.tiles import Product, Tile, choose_tile
+from armillary.backends.registry import Fused, Workload, implement
 from armillary.relay.types import tensor_fields
-from armillary.schedules.registry import Fused, Workload, implement
 
 MIN_CHANNELS = 4  # fewer make no tile
 
