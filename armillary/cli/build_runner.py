@@ -1,10 +1,12 @@
-"""Build the native runner, which runs packages without Python.
+"""Build the native runner, which runs packages without Python, or the native RPC server.
 
-Compiles `armrun` from the C sources that come with the package, for this machine or (cross compiler) for another.
+Compiles `armrun` (`--rpc-server`: `armrpc`) from the C sources that come with the package, for this machine or (cross
+compiler) for another.
 
 examples:
   armc build-runner -o armrun
   armc build-runner --cross-compiler aarch64-linux-gnu-gcc --cross-compiler-options=-static -o armrun-arm64
+  armc build-runner --rpc-server --cross-compiler aarch64-linux-gnu-gcc -o armrpc-arm64
   armc build-runner --cross-compiler "python -m ziglang cc --target=aarch64-linux-musl" -o armrun-arm64
 """
 
@@ -18,12 +20,13 @@ from armillary.base.config import setting
 from armillary.base.files import check_writable
 from armillary.cli._console import errors, stages
 from armillary.errors import Span, TargetError
-from armillary.runtime.build_native import build_runner
+from armillary.runtime.build_native import build_rpc_server, build_runner
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc build-runner`."""
-    parser.add_argument("-o", "--output", default="armrun", help="the program to write (default: armrun)")
+    parser.add_argument("-o", "--output", help="the program to write (default: armrun, or armrpc)")
+    parser.add_argument("--rpc-server", action="store_true", help="build armrpc, the server of RPC sessions")
     parser.add_argument("--cross-compiler", default="", metavar="CC", help="default: cc, gcc, clang or zig")
     options = parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS")
     options.help = "behind an equals sign: --cross-compiler-options=-static"
@@ -33,13 +36,14 @@ def run(args: argparse.Namespace) -> int:
     """Compile the runner."""
     cross = args.cross_compiler
     compiler = as_command(cross) if cross else need_compiler(setting("ARMILLARY_CC"))
-    path = Path(args.output)
+    kind, build = ("RPC server", build_rpc_server) if args.rpc_server else ("runner", build_runner)
+    path = Path(args.output or ("armrpc" if args.rpc_server else "armrun"))
     check_writable(path)
     with stages() as progress:
-        progress.start(f"compiling the runner with {compiler[0]}")
+        progress.start(f"compiling the {kind} with {compiler[0]}")
         try:
-            build_runner(compiler, path, args.cross_compiler_options.split())
+            build(compiler, path, args.cross_compiler_options.split())
         except TargetError as error:
-            raise TargetError(f"the runner could not be built: {error.message}", span=Span(str(path))) from None
+            raise TargetError(f"the {kind} could not be built: {error.message}", span=Span(str(path))) from None
     errors.print(f"{path}: {path.stat().st_size / 1e3:.0f} kB", highlight=False)
     return 0

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Sequence
 
 from armillary.errors import RPCError
 
@@ -23,10 +24,14 @@ _KEPT_LINES = 200
 class Launched:
     """A running program that says where it listens."""
 
-    def __init__(self, module: str, *options: str, says: str = r"bind to (\S+):(\d+)") -> None:
+    def __init__(
+        self, module: str, *options: str, says: str = r"bind to (\S+):(\d+)", command: Sequence[str] = ()
+    ) -> None:
+        """Start a program of `armillary.exec`, or the `command`, and wait for the line that says where it listens."""
+        words = [*command] or [sys.executable, "-m", f"armillary.exec.{module}"]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", f"armillary.exec.{module}", *options], stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+            [*words, *options], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            text=True, errors="replace",
         )  # fmt: skip
         self.lines: list[str] = []
         self._found: queue.SimpleQueue[tuple[str, int] | None] = queue.SimpleQueue()

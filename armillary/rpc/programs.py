@@ -19,6 +19,7 @@ from armillary.errors import ArmillaryError, RPCError
 from armillary.rpc.client import connect_tracker
 from armillary.rpc.protocol import is_loopback
 from armillary.rpc.proxy import Proxy
+from armillary.rpc.queue import CLAIM_SECONDS
 from armillary.rpc.secret import find_secret, secret_to_listen
 from armillary.rpc.server import Server, ServerOptions
 from armillary.rpc.serving import Address, Tls
@@ -66,6 +67,8 @@ def _listening(parser: argparse.ArgumentParser, port: int, port_end: int) -> Non
 def tracker_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of a tracker."""
     _listening(parser, 9190, 9199)
+    claim = "take a device back from a client that does not come to it within so many seconds"
+    parser.add_argument("--claim-timeout", type=float, default=CLAIM_SECONDS, metavar="S", help=claim)
     _security(parser, listens=True)
 
 
@@ -116,7 +119,7 @@ def run_tracker(args: argparse.Namespace) -> int:
     """Run a tracker until it is told to end."""
     host = args.host or LOOPBACK
     secret = secret_to_listen(host, args.secret_file, args.insecure)
-    return _forever(args, host, lambda: Tracker(secret=secret, tls=_tls(args)))
+    return _forever(args, host, lambda: Tracker(secret=secret, tls=_tls(args), claim_seconds=args.claim_timeout))
 
 
 def run_server(args: argparse.Namespace) -> int:

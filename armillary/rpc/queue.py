@@ -65,7 +65,8 @@ class Failure:
 class Book:
     """Devices, requests and what became of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, claim_seconds: float = CLAIM_SECONDS) -> None:
+        self.claim_seconds = claim_seconds
         self.devices: list[Device] = []
         self.waiting: list[Request] = []
         self.failures: deque[Failure] = deque(maxlen=_FAILURES)
@@ -127,7 +128,7 @@ class Book:
 
     def unclaimed(self, now: float) -> list[Device]:
         """Devices to which a client was sent that has not come; they wait for a new ticket."""
-        late = [d for d in self.devices if d.state == "granted" and now - d.since > CLAIM_SECONDS]
+        late = [d for d in self.devices if d.state == "granted" and now - d.since > self.claim_seconds]
         for device in late:
             device.state, device.user, device.since = "busy", "", now
         return late

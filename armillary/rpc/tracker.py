@@ -18,7 +18,7 @@ from armillary.errors import ArmillaryError, RPCError
 from armillary.rpc import protocol
 from armillary.rpc.page import serve_page
 from armillary.rpc.protocol import Frame, Json, int_of, text_of
-from armillary.rpc.queue import Book, Device, Request
+from armillary.rpc.queue import CLAIM_SECONDS, Book, Device, Request
 from armillary.rpc.serving import Listener, Peer, Tls
 from armillary.rpc.wire import check_address
 
@@ -32,8 +32,10 @@ IDLE_SECONDS = 3600.0  # after which a silent client loses its connection
 class Tracker:
     """Listens, keeps the book, answers."""
 
-    def __init__(self, *, secret: bytes | None = None, tls: Tls | None = None) -> None:
-        self.book = Book()
+    def __init__(
+        self, *, secret: bytes | None = None, tls: Tls | None = None, claim_seconds: float = CLAIM_SECONDS
+    ) -> None:
+        self.book = Book(claim_seconds)
         self.started = time.time()
         self._turns: dict[Request, asyncio.Future[Device]] = {}
         self._servers: dict[Device, Peer] = {}

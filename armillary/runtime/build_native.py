@@ -23,6 +23,10 @@ LIBRARY_SOURCES = (
     "arm_opencl_program.c",
 )  # fmt: skip
 RUNNER_SOURCES = (*LIBRARY_SOURCES, "arm_npy.c", "arm_zip.c", "arm_tar.c", "armrun.c")
+RPC_SERVER_SOURCES = (
+    *LIBRARY_SOURCES, "arm_npy.c", "arm_tar.c", "armrpc_sha256.c", "armrpc_wire.c", "armrpc_files.c",
+    "armrpc_session.c", "armrpc_serve.c", "armrpc_tracker.c", "armrpc.c",
+)  # fmt: skip
 _WARNINGS = ("-Wall", "-Wextra")
 _COMMON = ("-std=c11", "-O2", "-fno-strict-aliasing", *_WARNINGS)
 _LIBRARIES = ("-lpthread", "-ldl", "-lm")
@@ -49,6 +53,11 @@ def build_library(compiler: Sequence[str], output: Path, flags: Sequence[str] = 
 def build_runner(compiler: Sequence[str], output: Path, flags: Sequence[str] = ()) -> Path:
     """Compile `armrun` to `output`. Its symbols stay private: a model needs nothing from it."""
     return _compile(compiler, RUNNER_SOURCES, output, flags)
+
+
+def build_rpc_server(compiler: Sequence[str], output: Path, flags: Sequence[str] = ()) -> Path:
+    """Compile `armrpc`, the RPC server that needs no Python."""
+    return _compile(compiler, RPC_SERVER_SOURCES, output, flags)
 
 
 def _compile(compiler: Sequence[str], sources: Sequence[str], output: Path, flags: Sequence[str]) -> Path:

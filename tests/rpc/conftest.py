@@ -14,8 +14,10 @@ import pytest
 from armillary import artifact, artifact_package, rpc
 from armillary.artifact import ArgRow, Descriptor, FunctionRow, GraphNode, GraphSpec, PhaseRow, VarRow
 from armillary.contrib.cc import get_cc
-from armillary.rpc.launch import Server, Tracker
+from armillary.rpc.launch import Launched, Server
+from armillary.runtime import build_native
 
+SANITIZED = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 HERE = Path(__file__).parent
 SIZE = 1000
 WEIGHT = np.arange(SIZE, dtype=np.float32)
@@ -73,12 +75,35 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_package(tmp_path_factory.mktemp("net"), get_cc())
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """A server without a tracker."""
-    launched = Server(key="direct")
+@pytest.fixture(scope="session")
+def armrpc(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The native server with the address and undefined-behaviour sanitizers."""
+    path = tmp_path_factory.mktemp("armrpc") / "armrpc"
+    return build_native.build_rpc_server(get_cc(), path, SANITIZED)
+
+
+def native_server(command: list[str], *options: str) -> Launched:
+    """A native server at any port; a kernel's crash is not the sanitizer's to report."""
+    quiet = "handle_segv=0:detect_leaks=0:abort_on_error=1"
+    return Launched("", "--port=0", *options, command=["env", f"ASAN_OPTIONS={quiet}", *command])
+
+
+def check_sanitizers(server: Launched) -> None:
+    """Fail if a sanitizer found something."""
+    said = "\n".join(server.lines)
+    assert "Sanitizer" not in said and "runtime error" not in said, said
+
+
+@pytest.fixture(scope="module", params=["python", "native"])
+def server(request: pytest.FixtureRequest) -> Iterator[Launched]:
+    """A server without a tracker, of each kind."""
+    if request.param == "python":
+        launched: Launched = Server(key="direct")
+    else:
+        launched = native_server([str(request.getfixturevalue("armrpc"))], "--key=direct")
     yield launched
     launched.terminate()
+    check_sanitizers(launched)
 
 
 class Farm:
@@ -86,7 +111,7 @@ class Farm:
 
     def __init__(self) -> None:
         self.stack = contextlib.ExitStack()
-        self.tracker = Tracker()
+        self.tracker = Launched("rpc_tracker", "--port=0", "--claim-timeout=2")
         self.stack.callback(lambda: self.tracker.terminate())
         self.port = self.tracker.port
         self.client = rpc.connect_tracker("127.0.0.1", self.port)

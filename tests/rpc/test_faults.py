@@ -182,13 +182,13 @@ def test_a_client_that_leaves_the_queue_is_forgotten(farm: Farm) -> None:
         wait_until(lambda: farm.client.summary()["queue_info"]["k"]["pending"] == 0)
 
 
-def test_a_ticket_that_nobody_uses_is_given_to_another(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ticket_that_nobody_uses_is_given_to_another(farm: Farm) -> None:
     farm.add("k")
     farm.client._ask({"op": "request", "key": "k", "priority": 1, "wait_ms": 1000}, 5)
     begin = time.monotonic()
     with farm.client.request("k", wait_timeout=40) as session:
         assert session.listdir() == []
-    assert 5 < time.monotonic() - begin < 30
+    assert 1 < time.monotonic() - begin < 30
 
 
 def test_many_clients_share_two_devices_and_each_gets_its_turns(farm: Farm) -> None:
