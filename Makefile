@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BUILD_FILES := pyproject.toml setup.py $(wildcard build_backend/*.py armillary/runtime/native/*)
 
-.PHONY: demo test fuzz lint clean
+.PHONY: demo test tiny fuzz lint clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -17,6 +17,9 @@ test: $(VENV)/.installed-test
 
 # Random graphs, models and packages for some minutes; SEED=… repeats a run, otherwise a fresh seed is drawn and printed.
 MINUTES ?= 5
+tiny: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -q tests/tiny
+
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m tests.fuzz.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
