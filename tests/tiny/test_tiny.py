@@ -19,7 +19,8 @@ def test_a_network_compiles_and_its_package_gives_what_the_interpreter_gives(tmp
     image = np.random.default_rng(0).standard_normal((1, 1, 28, 28)).astype("float32")
     wanted = relay.create_executor("debug", module, params=params).evaluate()(image).numpy()
     relay.build(module, "llvm", params=params).export_library(tmp_path / "net.tar")
-    network = graph_executor.GraphModule(armillary.runtime.load_module(tmp_path / "net.tar")["default"](armillary.cpu()))
+    library = armillary.runtime.load_module(tmp_path / "net.tar")
+    network = graph_executor.GraphModule(library["default"](armillary.cpu()))
     network.run(data=image)
     np.testing.assert_allclose(network.get_output(0).numpy(), wanted, rtol=1e-4, atol=1e-6)
 
