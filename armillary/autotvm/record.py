@@ -22,27 +22,18 @@ from typing import IO, Any
 import armillary
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
+from armillary.autotvm.task.dispatcher import isa_of, last_of_each
 from armillary.autotvm.task.space import ConfigEntity
 from armillary.autotvm.task.task import Task
 from armillary.base.files import unwritable, write_atomic
 from armillary.errors import ArmillaryError, Span, TargetError
 from armillary.target import Target
-from armillary.target.cpu import cpu_model
 
 VERSION = 0.2
 FAILED_COST = 1e9  # what logs have for a trial without costs
 Pair = tuple[MeasureInput, MeasureResult]
 Source = str | os.PathLike[str] | IO[str]
 logger = logging.getLogger("autotvm")
-
-
-@cache
-def isa_of(target: Target) -> str:
-    """What code for a CPU may use, in a word: records of another one are not used. "" for other targets."""
-    if target.kind.family != "cpu":
-        return ""
-    cpu = cpu_model(target)
-    return f"{cpu.vector_bits}x{cpu.vector_registers}{'+amx' if cpu.has_tiles else ''}"
 
 
 def encode(inp: MeasureInput, result: MeasureResult, protocol: str = "json") -> str:
@@ -231,9 +222,7 @@ def _repair_tail(handle: int, path: str) -> None:
 def best_of(records: Iterable[Pair]) -> list[Pair]:
     """The fastest record of each workload and target, in the order of their first appearance."""
     best: dict[tuple[str, Any], Pair] = {}
-    for given, result in records:
-        if result.error_no:
-            continue
+    for given, result in last_of_each(records):
         key = (str(given.target), given.task.workload)
         kept = best.get(key)
         if kept is None or result.mean < kept[1].mean:

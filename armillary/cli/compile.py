@@ -20,9 +20,12 @@ from __future__ import annotations
 
 import argparse
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from armillary.base.files import check_writable, write_atomic
+from armillary.base.lazy import find
 from armillary.cli._console import Stages, note, stages
 from armillary.cli._model import comma_list, input_shapes, load_model, variants
 from armillary.cli._passes import add_pass_arguments, pass_context, print_times
@@ -49,7 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cross-compiler", default="", metavar="CC", help="links for another machine")
     options = parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS")
     options.help = "behind an equals sign: --cross-compiler-options=-static-libgcc"
+<<<<<<< HEAD
     parser.add_argument("--explain-offload", action="store_true", help="say what libraries compute, and why not more")
+=======
+    parser.add_argument("--tuning-records", default="", metavar="LOG", help="take the best choices of this log")
+>>>>>>> dd0337d (autotvm: tuners that learn; armc tune and records)
     parser.add_argument("--module-name", default="default", help="name inside the package (default: default)")
     add_precision_arguments(parser)
     add_pass_arguments(parser)
@@ -77,7 +84,7 @@ def _compile(
     progress.start(f"reading {args.FILE}")
     module, params = load_model(args.FILE, input_shapes(args.input_shapes), variants(args.variants))
     progress.start("compiling")
-    with pass_context(args, timing, [progress]):
+    with pass_context(args, timing, [progress]), _records(args.tuning_records):
         library = build(
             in_mixed_precision(module, args), target=args.target, params=params, mod_name=args.module_name,
             progress=progress.advance,
@@ -92,6 +99,10 @@ def _compile(
     link = {"cc": args.cross_compiler} if args.cross_compiler else {}
     options = {"options": args.cross_compiler_options.split()} if args.cross_compiler_options else {}
     library.export_library(str(path), **link, **options)
+
+
+def _records(log: str) -> AbstractContextManager[Any]:  # Any: nobody uses what it gives
+    return find("armillary.autotvm.task.dispatcher:apply_history_best")(log) if log else nullcontext()
 
 
 def _code_forms(text: str) -> list[str]:

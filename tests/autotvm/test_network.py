@@ -84,7 +84,7 @@ def test_each_contraction_is_a_task_and_ops_select() -> None:
 
 def test_the_models_first_choice_is_what_a_build_takes() -> None:
     task = tasks()["conv2d_NCHWc.cpu(1, 1)"]
-    first = task.config_space.get(task.template.ranking(task)[0])
+    first = task.config_space.get(task.template.estimates(task)[0][0])
     pair = (MeasureInput(task.target, task, first), MeasureResult((1.0,), 0, 1.0, 1.0))
     with autotvm.ApplyHistoryBest([pair]), PassContext(opt_level=3):
         with_record = relay.build(network(), target=TARGET, params=PARAMS)
@@ -141,7 +141,7 @@ def test_a_record_with_other_knobs_is_an_error() -> None:
 @pytest.mark.parametrize("name", ["conv2d_NCHWc.cpu(3, 3)", "depthwise_conv2d_NCHWc.cpu(3, 3)"])
 def test_trials_of_networks_are_checked_and_timed(name: str, tmp_path: Path) -> None:
     task = tasks("nn.conv2d")[name]
-    ranking = task.template.ranking(task)
+    ranking = [index for index, _ in task.template.estimates(task)]
     assert sorted(ranking) == list(task.config_space.valid_indices())
     runner = autotvm.LocalRunner(number=1, repeat=1, cooldown_interval=0)
     batch = create_measure_batch(task, autotvm.measure_option(autotvm.LocalBuilder(timeout=60), runner))

@@ -1,7 +1,8 @@
 """Dispatch contexts that hold configurations: a fixed one, the best of a log, none.
 
 In: records (a log, an open file, pairs of input and result). Out: a `DispatchContext` to use in a `with` block.
-Invariant: of several records for one workload the one with the least mean time is used; a record for the target's model
+Invariant: of several records for one workload the one with the least mean time is used, where of one configuration the
+last record counts (front-runners are measured again); a record for the target's model
 (-model=) precedes one for its keys; a workload without record is named once, by a warning.
 The stack they are part of: `armillary/base/dispatch.py`.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from armillary.autotvm.task.space import ConfigSpace, FallbackConfigEntity
 from armillary.base.dispatch import DispatchContext, Workload
 from armillary.base.lazy import late
 from armillary.target import Target
+from armillary.target.cpu import cpu_model
 
 load_from_file = late("armillary.autotvm.record:load_from_file")
 Records = Any  # a path, an open file, an iterable of (MeasureInput, MeasureResult), or a list of those
@@ -65,9 +68,7 @@ class ApplyHistoryBest(DispatchContext):
 
     def load(self, records: Records) -> None:
         """Add records."""
-        for given, result in _each_record(records):
-            if result.error_no != 0:
-                continue
+        for given, result in last_of_each(_each_record(records)):
             target, workload = given.target, given.task.workload
             for key in target_keys(target):
                 _keep_best(self.best_by_targetkey, (key, workload), given, result)
@@ -116,15 +117,36 @@ class FallbackContext(DispatchContext):
         self.memory[str(target), workload] = cfg
 
 
+def last_of_each(records: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """The last record of each configuration, without failures (Any: MeasureInput, MeasureResult)."""
+    found: dict[Any, tuple[Any, Any]] = {}
+    for given, result in records:
+        key = (str(given.target), given.task.workload, given.config.key())
+        found.pop(key, None)
+        if result.error_no == 0:
+            found[key] = (given, result)
+    return list(found.values())
+
+
 def apply_history_best(records: Records) -> ApplyHistoryBest:
     """A context with the best records of a log (a path, or pairs of input and result)."""
     return ApplyHistoryBest(records)
 
 
+@cache
+def isa_of(target: Target) -> str:
+    """What code for a CPU may use, in a word: records of another one are not used. "" for other targets."""
+    if target.kind.family != "cpu":
+        return ""
+    cpu = cpu_model(target)
+    return f"{cpu.vector_bits}x{cpu.vector_registers}{'+amx' if cpu.has_tiles else ''}"
+
+
 def target_keys(target: Target) -> tuple[str, ...]:
-    """Under what records for a target are kept: its device, its keys, its kind."""
+    """Under what records for a target are kept: its device, its keys, its kind, each with what code may use."""
     device = (target.device_name,) if target.device_name else ()
-    return tuple(dict.fromkeys((*device, *target.keys, target.kind.name)))
+    isa = isa_of(target)
+    return tuple(f"{key} {isa}".strip() for key in dict.fromkeys((*device, *target.keys, target.kind.name)))
 
 
 def _each_record(records: Records) -> Iterable[tuple[Any, Any]]:  # Any: MeasureInput, MeasureResult

@@ -28,7 +28,7 @@ from armillary.driver.graph_codegen import Kernel, plan_graph
 from armillary.driver.kernel_code import compile_kernel
 from armillary.driver.kernels import CompiledKernel
 from armillary.driver.library import FunctionLibrary
-from armillary.driver.lower_fused import find_anchor, workload_of
+from armillary.driver.lower_fused import find_anchor, lower_fused, workload_of
 from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.evaluate import evaluate
@@ -42,6 +42,7 @@ from armillary.relay.work import function_work
 from armillary.target import Target, as_target
 from armillary.target.choice import Choice
 from armillary.target.cpu import cpu_model
+from armillary.tir.stmt import PrimFunc
 from armillary.transform import PassContext, Sequential
 
 logger = logging.getLogger("autotvm")
@@ -51,6 +52,7 @@ _PLAIN = {  # operators of networks, and the tasks that compute them
     "nn.dense": ("dense_pack.cpu", "dense.cpu"),
     "nn.batch_matmul": ("batch_matmul.cpu",),
 }
+CONV2D, WINOGRAD = "nn.contrib_conv2d_NCHWc", "nn.contrib_conv2d_winograd_NCHWc"
 _WITH_CONSTANT = ("conv2d_NCHWc.cpu", "depthwise_conv2d_NCHWc.cpu", "dense_pack.cpu")
 
 
@@ -115,7 +117,7 @@ class NetworkTemplate(TaskTemplate):
         """The kernel of the call, as a build makes it."""
         with at_level():
             main = optimized(self.module(args, choice), where)["main"]
-        kernels = [k for k in plan_graph(main).kernels.values() if _computes(k.function, self.op)]
+        kernels = [k for k in plan_graph(main).kernels.values() if _computes(k.function, self.op.name)]
         if len(kernels) != 1:
             raise TuningError(f"{self.op.name}{tuple(args)} becomes {len(kernels)} kernels of itself")
         return kernels[0]
@@ -126,6 +128,11 @@ class NetworkTemplate(TaskTemplate):
         with at_level():
             module = optimized(self.module(task.args, choice), task.target)
             return assembled(module, task.target, compiler=_compile_here)
+
+    def loops(self, task: Task, config: ConfigSpace) -> PrimFunc:
+        """The loops of the kernel, before the passes over loops."""
+        kernel = self._kernel(task.args, task.target, apply_records.choice_of(config, task.workload))
+        return lower_fused(with_one_row(kernel.function, task.target), task.target, kernel.name)
 
     def reference(self, task: Task) -> Callable[[int], list[Array]]:
         """What the operator's reference answers to the inputs of a trial."""
@@ -138,12 +145,8 @@ class NetworkTemplate(TaskTemplate):
 
         return answer
 
-    def ranking(self, task: Task) -> list[int]:
-        """The configurations, the one that should be fastest first."""
-        return [index for index, _ in self.estimates(task)]
-
     def estimates(self, task: Task) -> list[tuple[int, float]]:
-        """Configurations and their estimated seconds on one thread, the least first."""
+        """Configurations with their estimated seconds on one thread, the least first."""
         cpu = cpu_model(task.target)
         with task.target, at_level():
             width, points = self.points(task.args, task.target)
@@ -161,8 +164,10 @@ def _is_tensor(arg: Any) -> bool:  # Any: an argument of a task
     return isinstance(arg, tuple | list) and len(arg) == 3 and arg[0] == TENSOR
 
 
-def _computes(function: Function, op: Op) -> bool:
-    return any(isinstance(e, Call) and e.op is op for e in post_order(function.body))
+def _computes(function: Function, name: str) -> bool:
+    names = {name, WINOGRAD if name == CONV2D else name}
+    calls: list[Any] = [e.op for e in post_order(function.body) if isinstance(e, Call)]  # Any: operators
+    return any(isinstance(op, Op) and op.name in names for op in calls)
 
 
 def _compile_here(kernels: Sequence[Kernel], where: Target, progress: Any) -> dict[str, CompiledKernel]:

@@ -29,6 +29,7 @@ from armillary.driver.te_build import build
 from armillary.errors import ArmillaryError
 from armillary.target import Target, as_target
 from armillary.te.tensor import static_shape
+from armillary.tir.stmt import PrimFunc
 
 Instance = tuple[te.Schedule, list[te.Tensor]]
 TENSOR = "TENSOR"
@@ -102,14 +103,19 @@ class TaskTemplate:
         """What the template gives in the configuration that is in force."""
         return self.make(*deserialize_args(args))
 
-    def ranking(self, task: Task) -> list[int]:
-        """The configurations from the one that a model of costs expects most of; [] where there is no model."""
+    def estimates(self, task: Task) -> list[tuple[int, float]]:
+        """Configurations with the seconds that a model of costs expects, least first; [] where there is no model."""
         return []
 
     def library(self, task: Task, config: ConfigSpace) -> FunctionLibrary:
         """The compiled function of a configuration."""
         schedule, tensors = task.instantiate(config)
         return build(schedule, tensors, task.target, name="main")
+
+    def loops(self, task: Task, config: ConfigSpace) -> PrimFunc:
+        """The loops of a configuration, for features."""
+        schedule, tensors = task.instantiate(config)
+        return te.lower_schedule(schedule, tensors, "main")
 
     def reference(self, task: Task) -> FunctionLibrary | Callable[[int], list[Any]]:
         """The same computation with plain loops, for this machine; or a function from a seed to arrays (Any)."""

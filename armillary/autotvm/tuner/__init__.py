@@ -12,8 +12,10 @@ _HERE = "armillary.autotvm.tuner"
 _TABLE = {
     "GATuner": f"{_HERE}.ga_tuner:GATuner",
     "GridSearchTuner": f"{_HERE}.index_based_tuner:GridSearchTuner",
+    "ModelTuner": f"{_HERE}.model_tuner:ModelTuner",
     "RandomTuner": f"{_HERE}.index_based_tuner:RandomTuner",
     "Tuner": f"{_HERE}.tuner:Tuner",
+    "XGBTuner": f"{_HERE}.xgb_tuner:XGBTuner",
     "callback": f"{_HERE}.callback",
 }
 

@@ -67,12 +67,14 @@ class Monitor:
 
 
 class ProgressBar:
-    """The line of progress; a stream that is no terminal gets it whenever a task is done."""
+    """The line of progress, written again and again, or (`is_live` false) once the task is done."""
 
-    def __init__(self, total: int, prefix: str, si_prefix: str, stream: IO[str] | None = None) -> None:
+    def __init__(
+        self, total: int, prefix: str, si_prefix: str, stream: IO[str] | None = None, is_live: bool = True
+    ) -> None:
         self.total, self.prefix, self.si_prefix = total, prefix, si_prefix
         self.scale = check_prefix(si_prefix)
-        self.stream = stream
+        self.stream, self.is_live = stream, is_live
         self.start, self.current, self.best, self.done = time.time(), 0.0, 0.0, 0
         self._write("")
 
@@ -95,6 +97,9 @@ class ProgressBar:
 
     def _write(self, end: str) -> None:
         stream = self.stream or sys.stdout
+        if not self.is_live:
+            stream.write(f"{self.line().strip()}{end}" if end else "")
+            return
         stream.write(self.line() + end)
         stream.flush()
 

@@ -1,0 +1,49 @@
+"""Finals: the front-runners of a task are measured again, in turns, before one is chosen.
+
+In: the trials of a task and how to measure. Out: a result for each front-runner, the mean over all rounds, for the log,
+where it stands for the configuration from then on. Invariant: all front-runners meet the same state of the machine,
+since each round runs every one of them once.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable
+
+from armillary.autotvm.measure.measure import MeasureInput, MeasureOption, MeasureResult, create_measure_batch
+from armillary.autotvm.task.dispatcher import last_of_each
+from armillary.autotvm.task.task import Task
+
+Pair = tuple[MeasureInput, MeasureResult]
+
+
+def finals(
+    task: Task, records: Iterable[Pair], measure_option: MeasureOption, rounds: int = 3, most: int = 4,
+    near: float = 1.15,
+) -> list[Pair]:  # fmt: skip
+    """Measure the best trials again: at most `most`, of those within `near` of the best, and the model's own choice."""
+    mine = [(g, r) for g, r in last_of_each(records) if g.task.workload == task.workload]
+    mine.sort(key=lambda pair: pair[1].mean)
+    chosen = [given for given, result in mine[:most] if result.mean <= near * mine[0][1].mean]
+    default = next(iter(task.template.estimates(task)), (None, 0.0))[0]
+    chosen += [given for given, _ in mine if given.config.index == default and given not in chosen]
+    if len(chosen) < 2:
+        return []
+    inputs = [MeasureInput(task.target, task, given.config) for given in chosen]
+    measure = create_measure_batch(task, measure_option)
+    try:
+        built = measure.builder.build(inputs)
+        turns = [measure.runner.run(inputs, built) for _ in range(rounds)]
+    finally:
+        measure.close()
+    return [(given, _together([turn[place] for turn in turns])) for place, given in enumerate(inputs)]
+
+
+def _together(results: list[MeasureResult]) -> MeasureResult:
+    """The median of each round's mean; the first failure where there is one."""
+    for result in results:
+        if result.error_no:
+            return result
+    middle = statistics.median(result.mean for result in results)
+    return MeasureResult((middle,), 0, sum(r.all_cost for r in results), time.time())

@@ -1,0 +1,282 @@
+"""XGBTuner: gradient-boosted trees learn from trials which configurations are fast; annealing proposes the next ones.
+
+In: a task; features of configurations (`itervar`, `curve`: of their loops; `knob`: of their entities); a loss (`reg`,
+`rank`, `rank-binary`). Out: trials in plans of `plan_size`, a twentieth of each at random. Invariant: failures are
+learned as zero speed; the same seed and results give the same proposals. Needs xgboost (the extra `tune`).
+The loop around it: `tuner.py`; features: `../feature.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.feature import curve_feature, itervar_feature
+from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
+from armillary.autotvm.task.space import knob2point, point2knob
+from armillary.autotvm.task.task import Task
+from armillary.autotvm.tuner.tuner import Pairs, Tuner
+from armillary.base.lazy import find
+from armillary.errors import ArmillaryError, UnsupportedError
+from armillary.tir.stmt import PrimFunc
+
+Numbers = np.ndarray[Any, Any]
+logger = logging.getLogger("autotvm")
+FEATURES = ("itervar", "knob", "curve")
+LOSSES = {"reg": "reg:squarederror", "rank": "rank:pairwise", "rank-binary": "rank:pairwise"}
+_PARAMS = {
+    "max_depth": 3, "gamma": 1e-4, "min_child_weight": 1, "subsample": 1.0, "eta": 0.3, "lambda": 1.0, "alpha": 0.0,
+    "verbosity": 0, "disable_default_eval_metric": 1,
+}  # fmt: skip
+_ROUNDS, _PATIENCE = 300, 20  # of boosting; without a better fit of the fastest ones
+_CHAINS, _STEPS, _IDLE = 64, 120, 25  # of annealing
+_RANDOM = 0.05  # of a plan
+_GRADES = 31
+_FASTEST = 0.2  # of the trials count as fast for rank-binary
+
+
+def xgboost() -> Any:  # Any: the module, which has no types
+    """The xgboost module; an UnsupportedError says how to get it."""
+    try:
+        return find("xgboost")
+    except ImportError:
+        raise UnsupportedError("XGBTuner needs xgboost", hint="pip install 'armillary[tune]'") from None
+
+
+class FeatureReader:
+    """Features of a task's configurations, each computed once; None for those that cannot be instantiated."""
+
+    def __init__(self, task: Task, kind: str) -> None:
+        self.task, self.kind = task, kind
+        self._known: dict[int, Numbers | None] = {}
+
+    def __call__(self, index: int) -> Numbers | None:
+        if index not in self._known:
+            self._known[index] = self._read(index)
+        return self._known[index]
+
+    def _read(self, index: int) -> Numbers | None:
+        config = self.task.config_space.get(index)
+        if self.kind == "knob":
+            return config.get_flatten_feature()
+        try:
+            loops: PrimFunc = self.task.template.loops(self.task, config)
+        except ArmillaryError:
+            logger.debug("no features of %s", config)
+            return None
+        of_loops = itervar_feature(loops) if self.kind == "itervar" else curve_feature(loops)
+        return np.concatenate([of_loops, config.get_flatten_feature()])
+
+
+class XGBCostModel:
+    """Trees that predict the relative speed of configurations."""
+
+    def __init__(self, loss_type: str, num_threads: int | None, seed: int) -> None:
+        self.loss_type, self.booster = loss_type, None
+        self.params = {**_PARAMS, "objective": LOSSES[loss_type], "seed": seed, "nthread": num_threads or 1}
+
+    def fit(self, features: Numbers, speeds: Numbers, plan_size: int) -> None:
+        """Learn speeds, of which the greatest is 1."""
+        module = xgboost()
+        labels = speeds / max(float(speeds.max()), 1e-12)
+        if self.loss_type == "rank-binary":
+            labels = (labels >= np.quantile(labels, 1 - _FASTEST)).astype(float)
+        if self.loss_type != "reg":  # grades are whole numbers
+            labels = np.rint(_GRADES * labels)
+        data = module.DMatrix(features, label=labels)
+        if self.loss_type != "reg":
+            data.set_group([len(labels)])
+        goal = _recall_of_the_fastest(speeds, min(plan_size, max(1, len(speeds) // 4)))
+        stop = module.callback.EarlyStopping(rounds=_PATIENCE, metric_name="a-recall", maximize=True, save_best=True)
+        self.booster = module.train(
+            self.params, data, num_boost_round=_ROUNDS, evals=[(data, "train")], custom_metric=goal, callbacks=[stop],
+            verbose_eval=False,
+        )  # fmt: skip
+
+    def predict(self, features: Numbers) -> Numbers:
+        """Larger is faster."""
+        assert self.booster is not None, "fit comes first"
+        found: Numbers = np.asarray(self.booster.predict(xgboost().DMatrix(features)))
+        return found
+
+
+def _recall_of_the_fastest(speeds: Numbers, count: int) -> Callable[[Numbers, Any], tuple[str, float]]:
+    """The part of the `count` fastest that a prediction has among its first, averaged over how many are asked."""
+    places = np.argsort(np.argsort(-speeds, kind="stable"))
+
+    def metric(predicted: Numbers, data: Any) -> tuple[str, float]:  # Any: a DMatrix
+        order = places[np.argsort(-predicted, kind="stable")[:count]]
+        parts = [(order[:n] < n).mean() for n in range(1, count + 1)]
+        return "a-recall", float(np.mean(parts))
+
+    return metric
+
+
+class XGBTuner(Tuner):
+    """Learns from trials by boosted trees; see above. `log_interval` and `optimizer` are as old scripts give them."""
+
+    def __init__(
+        self, task: Task, plan_size: int = 64, feature_type: str = "itervar", loss_type: str = "reg",
+        num_threads: int | None = None, optimizer: str = "sa", diversity_filter_ratio: float | None = None,
+        log_interval: int = 50, *, seed: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__(task, seed=seed)
+        if feature_type not in FEATURES:
+            raise TuningError(f"XGBTuner: unknown feature_type {feature_type!r}", hint=", ".join(FEATURES))
+        if loss_type not in LOSSES:
+            raise TuningError(f"XGBTuner: unknown loss_type {loss_type!r}", hint=", ".join(LOSSES))
+        if optimizer not in ("sa", "reg"):
+            raise TuningError(f"XGBTuner: unknown optimizer {optimizer!r}", hint="sa")
+        xgboost()
+        self.plan_size = max(1, min(plan_size, len(self.space) // 4))
+        self.kind, self.threads, self.seed = feature_type, num_threads, seed
+        self.diversity = diversity_filter_ratio
+        self.loss_type = loss_type
+        self.read = FeatureReader(task, feature_type)
+        self.seen: list[int] = []
+        self.speeds: list[float] = []
+        self.past: tuple[list[Numbers], list[float]] = ([], [])  # of other tasks
+        self.plan: list[int] = []
+        self._fitted = 0
+
+    def propose(self, count: int) -> list[int]:
+        found: list[int] = []
+        while len(found) < count and len(self.visited) + len(found) < len(self.space):
+            if not self.plan:
+                self.plan = self._planned(set(found))
+            index = self.plan.pop(0)
+            if index not in self.visited and index not in found:
+                found.append(index)
+        return found
+
+    def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
+        """Keep speeds; a failure has none. The plan ends where as many are new as it had."""
+        for given, result in zip(inputs, results, strict=True):
+            self.seen.append(given.config.index)
+            self.speeds.append(0.0 if result.error_no else self.task.flop / result.mean)
+        if len(self.seen) - self._fitted >= self.plan_size:
+            self.plan = []
+
+    def load_history(self, data_set: Pairs, min_seed_records: int = 500) -> None:
+        """Learn from records, of other tasks with as many features too, if there are `min_seed_records` of them."""
+        rows, speeds = [], []
+        groups: dict[Any, list[tuple[MeasureInput, MeasureResult]]] = {}
+        for given, result in data_set:
+            groups.setdefault(given.task.workload, []).append((given, result))
+        for pairs in groups.values():
+            best = min((r.mean for _, r in pairs), default=np.inf)
+            for given, result in pairs:
+                row = self._past_feature(given)
+                if row is not None and np.isfinite(best):
+                    rows.append(row)
+                    speeds.append(0.0 if result.error_no else best / result.mean)
+        if len(rows) < min_seed_records:
+            logger.debug("XGBTuner: %d records are too few to learn from, wanted %d", len(rows), min_seed_records)
+            return
+        self.past = (rows, speeds)
+        self.plan = []
+
+    def _past_feature(self, given: MeasureInput) -> Numbers | None:
+        """Features of a record, as far as they mean the same in this task."""
+        mine = self.task.config_space.entity_map
+        if given.task.name != self.task.name or given.config.entity_map.keys() != mine.keys():
+            return None
+        if self.kind == "knob":
+            return given.config.get_flatten_feature()
+        try:
+            loops = given.task.template.loops(given.task, given.config)
+        except ArmillaryError:
+            logger.debug("no features of %s", given.config)
+            return None
+        of_loops = itervar_feature(loops) if self.kind == "itervar" else curve_feature(loops)
+        return np.concatenate([of_loops, given.config.get_flatten_feature()])
+
+    def _planned(self, taken: set[int]) -> list[int]:
+        """The next plan: at random until something is known, then what the trees expect most of."""
+        known = {*self.visited, *taken}
+        rows, speeds = self._data()
+        self._fitted = len(self.seen)
+        fresh = [i for i in self.space.sample_ints(min(len(self.space), 4096), self.rng) if i not in known]
+        if not fresh:
+            fresh = [int(i) for i in self.space.valid_indices() if int(i) not in known]
+        if len(rows) < 4 or max(speeds) <= 0:
+            return fresh[: self.plan_size]
+        model = XGBCostModel(self.loss_type, self.threads, self.seed)
+        model.fit(np.stack(rows), np.array(speeds), self.plan_size)
+        ranked = self._annealed(model, known, fresh)
+        if self.diversity:
+            ranked = _diverse(ranked, self.space.dims, self.plan_size, self.diversity)
+        at_random = max(1, int(_RANDOM * self.plan_size))
+        best = ranked[: self.plan_size - at_random]
+        return best + [i for i in fresh if i not in best][:at_random] or fresh[:1]
+
+    def _data(self) -> tuple[list[Numbers], list[float]]:
+        rows, speeds = list(self.past[0]), list(self.past[1])
+        most = max(self.speeds, default=0.0) or 1.0
+        for index, speed in zip(self.seen, self.speeds, strict=True):
+            row = self.read(index)
+            if row is not None and (not rows or len(row) == len(rows[0])):
+                rows.append(row)
+                speeds.append(speed / most)
+        return rows, speeds
+
+    def _scores(self, model: XGBCostModel, indices: Iterable[int]) -> Numbers:
+        rows = [self.read(index) for index in indices]
+        known = [row for row in rows if row is not None]
+        scores = np.full(len(rows), -np.inf)
+        if known:
+            scores[[row is not None for row in rows]] = model.predict(np.stack(known))
+        return scores
+
+    def _annealed(self, model: XGBCostModel, known: set[int], fresh: list[int]) -> list[int]:
+        """Points that were met on walks with falling temperature, the most promising first."""
+        if len(self.space) <= _CHAINS * 16:  # all of them
+            every = [int(i) for i in self.space.valid_indices() if int(i) not in known]
+            scores = self._scores(model, every)
+            return [every[i] for i in np.argsort(-scores, kind="stable")]
+        points = (fresh + self.seen)[:_CHAINS]
+        scores = self._scores(model, points)
+        met = {i: s for i, s in zip(points, scores, strict=True) if i not in known}
+        idle = 0
+        for step in range(_STEPS):
+            moved = [self._neighbour(p) for p in points]
+            after = self._scores(model, moved)
+            warmth = max(1e-6, 1 - step / _STEPS) * (np.ptp(scores[np.isfinite(scores)]) + 1e-6) / 4
+            chance = np.exp(np.minimum(np.nan_to_num(after - scores, nan=-1e9) / warmth, 0.0))
+            accepted = self.rng.random(len(points)) < chance
+            best = max(met.values(), default=-np.inf)
+            met |= {i: float(s) for i, s in zip(moved, after, strict=True) if i not in known}
+            points = [b if yes else a for a, b, yes in zip(points, moved, accepted, strict=True)]
+            scores = np.where(accepted, after, scores)
+            idle = 0 if max(met.values(), default=-np.inf) > best else idle + 1
+            if idle > _IDLE:
+                break
+        return sorted(met, key=lambda i: -met[i])
+
+    def _neighbour(self, index: int) -> int:
+        """A valid point that differs in one knob, or the same one."""
+        dims = self.space.dims
+        free = [place for place, size in enumerate(dims) if size > 1]
+        for _ in range(8):
+            point = knob2point(index, dims)
+            place = free[int(self.rng.integers(len(free)))]
+            point[place] = int(self.rng.integers(dims[place]))
+            moved = point2knob(point, dims)
+            if moved != index and self.space.is_index_valid(moved):
+                return moved
+        return index
+
+
+def _diverse(ranked: list[int], dims: list[int], count: int, ratio: float) -> list[int]:
+    """Of the first `ratio` times `count` those that together have most different knobs, chosen one by one."""
+    left, taken, met = ranked[: int(ratio * count)], list[int](), set[tuple[int, int]]()
+    while left and len(taken) < count:
+        best = max(left, key=lambda i: len({*enumerate(knob2point(i, dims))} - met))
+        left.remove(best)
+        taken.append(best)
+        met |= set(enumerate(knob2point(best, dims)))
+    return taken

@@ -1,0 +1,150 @@
+"""Tune the kernels of a model on this machine, or on devices behind a tracker.
+
+Measures choices of algorithm and register tile for each convolution and product of a model, and appends every trial to
+a log. `armc compile --tuning-records LOG` then takes the best of them.
+
+examples:
+  armc tune resnet18.onnx -o resnet18.log
+  armc tune model.onnx -o model.log --tuner xgb --trials 300 --early-stopping 80 --time-budget 1200
+  armc tune model.onnx -o model.log --resume
+  armc tune model.onnx -o model.log --target "llvm -mtriple=aarch64-linux-gnu" \\
+      --rpc-tracker 192.168.1.2:9190 --rpc-key rk3399
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.measure.measure import MeasureOption, measure_option
+from armillary.autotvm.record import LogFile, encode, load_from_file
+from armillary.autotvm.task.network import extract_from_program
+from armillary.autotvm.task.task import Task
+from armillary.autotvm.tuner.callback import ProgressBar, log_to_file
+from armillary.autotvm.tuner.finals import finals
+from armillary.autotvm.tuner.names import TUNERS, make_tuner
+from armillary.autotvm.tuner.tuner import Tuner
+from armillary.base.files import check_writable
+from armillary.base.lazy import find
+from armillary.cli._console import note
+from armillary.cli._model import comma_list, count, fraction, input_shapes, load_model, positive
+from armillary.relay.op import get_op
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `armc tune`."""
+    parser.add_argument("FILE", help="the model: .onnx, .relay, or - for Relay text on stdin")
+    parser.add_argument("-o", "--output", required=True, metavar="LOG", help="the log of trials, appended to")
+    parser.add_argument("--target", default="llvm", help="default: this machine")
+    parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='"data:[1,3,224,224] mask:[1,224]"')
+    parser.add_argument("--ops", default="", help="of nn.conv2d,nn.dense,nn.batch_matmul (default: all)")
+    parser.add_argument("--tuner", default="model", metavar="NAME", help=f"{', '.join(TUNERS)} (default: model)")
+    parser.add_argument("--trials", type=positive, default=64, help="at most, for each task (default: 64)")
+    parser.add_argument("--early-stopping", type=count, default=0, metavar="N", help="after N trials without gain")
+    parser.add_argument("--time-budget", type=fraction, default=0, metavar="SECONDS", help="of all tasks together")
+    parser.add_argument("--resume", action="store_true", help="go on with the trials of the log")
+    parser.add_argument("--number", type=positive, default=1, help="runs for one time (default: 1)")
+    parser.add_argument("--repeat", type=positive, default=6, help="times for one trial (default: 6)")
+    parser.add_argument("--min-repeat-ms", type=count, default=0, metavar="MS", help="least length of a time")
+    parser.add_argument("--timeout", type=fraction, default=20, metavar="SECONDS", help="of one trial (default: 20)")
+    parser.add_argument("--parallel", type=count, default=0, help="builds at a time (default: one for each CPU)")
+    parser.add_argument("--seed", type=count, default=0)
+    parser.add_argument("--rpc-tracker", default="", metavar="HOST:PORT", help="run on devices of this tracker")
+    parser.add_argument("--rpc-key", default="", metavar="KEY", help="the kind of device")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Extract tasks, tune each, measure the front-runners again."""
+    log = Path(args.output)
+    check_writable(log)
+    if log.exists() and log.stat().st_size and not args.resume:
+        told = f"the log {str(log)!r} has trials already"
+        raise TuningError(told, hint="--resume goes on with them; or name another log")
+    option = _option(args)
+    module, params = load_model(args.FILE, input_shapes(args.input_shapes))
+    ops = [get_op(name) for name in comma_list(args.ops)] or None
+    tasks = extract_from_program(module, params, args.target, ops=ops)
+    if not tasks:
+        note("there is nothing to tune: no convolution or product of the model has a choice")
+        return 0
+    until = time.monotonic() + args.time_budget if args.time_budget else math.inf
+    before, after = 0.0, 0.0
+    for place, task in enumerate(tasks):
+        left = (until - time.monotonic()) / (len(tasks) - place)
+        gain = _tune(args, task, f"[Task {place + 1:2d}/{len(tasks):2d}] ", option, time.monotonic() + left)
+        before, after = before + gain[0], after + gain[1]
+    if before and after:
+        note(f"{log}: the kernels tuned take {1e3 * after:.3f} ms in all, {1e3 * before:.3f} ms without records")
+    return 0
+
+
+def _option(args: argparse.Namespace) -> MeasureOption:
+    timing = {name: getattr(args, name) for name in ("number", "repeat", "min_repeat_ms", "timeout")}
+    if bool(args.rpc_key) != bool(args.rpc_tracker):
+        raise TuningError("--rpc-tracker and --rpc-key go together", hint="--rpc-tracker 127.0.0.1:9190 --rpc-key KEY")
+    timing |= {"enable_cpu_cache_flush": True, "cooldown_interval": 0.0}  # as in a network, weights are not at hand
+    if args.rpc_key:
+        host, _, port = args.rpc_tracker.rpartition(":")
+        if not port.isdigit():
+            raise TuningError(f"--rpc-tracker {args.rpc_tracker!r}: wanted HOST:PORT")
+        kind = find("armillary.autotvm.measure.rpc_runner:RPCRunner")
+        runner = kind(args.rpc_key, host or "127.0.0.1", int(port), **timing)
+    else:
+        runner = find("armillary.autotvm.measure.local_runner:LocalRunner")(**timing)
+    builder = find("armillary.autotvm.measure.local_builder:LocalBuilder")
+    return measure_option(builder(timeout=max(60.0, args.timeout), n_parallel=args.parallel or None), runner)
+
+
+def _tune(
+    args: argparse.Namespace, task: Task, prefix: str, option: MeasureOption, until: float
+) -> tuple[float, float]:
+    """Seconds of the model's own choice and of the best one; (0, 0) where one of them is not known."""
+    tuner = make_tuner(args.tuner, task, args.seed)
+    tuner.deadline = until
+    held = tuner.resume(load_from_file(args.output)) if args.resume and Path(args.output).exists() else 0
+    trials = min(args.trials, len(task.config_space))
+    with _shown(trials, prefix) as callback:
+        callbacks = [callback, log_to_file(args.output)]
+        tuner.tune(trials, option, args.early_stopping or None, callbacks)
+    if tuner.trials > held and time.monotonic() < until:
+        again = finals(task, load_from_file(args.output, report=False), option)
+        LogFile(args.output).append([encode(*pair) for pair in again])
+        return _gain(tuner, task, {given.config.index: result.mean for given, result in again})
+    return 0.0, 0.0
+
+
+def _gain(tuner: Tuner, task: Task, means: dict[int, float]) -> tuple[float, float]:
+    default = next(iter(task.template.estimates(task)), (-1, 0.0))[0]
+    if default not in means:
+        return 0.0, 0.0
+    return means[default], min(means.values())
+
+
+@contextmanager
+def _shown(trials: int, prefix: str) -> Iterator[Any]:  # Any: a callback
+    """The line of a task: on a terminal a bar that moves, else one line when the task is done."""
+    if not sys.stderr.isatty():
+        yield ProgressBar(trials, prefix, "G", sys.stderr, is_live=False)
+        return
+    rich = find("rich.progress")
+    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.MofNCompleteColumn(),
+               rich.TimeElapsedColumn(), rich.TextColumn("left"), rich.TimeRemainingColumn())  # fmt: skip
+    with rich.Progress(*columns, console=find("rich.console:Console")(stderr=True)) as progress:
+        row = progress.add_task(prefix, total=trials)
+        current = 0.0
+
+        def callback(tuner: Tuner, inputs: Any, results: Any) -> None:
+            nonlocal current
+            good = [r for r in results if not r.error_no]
+            current = tuner.task.flop / good[-1].mean / 1e9 if good else current
+            text = f"{prefix} Current/Best: {current:7.2f}/{tuner.best_flops / 1e9:7.2f} GFLOPS".replace("[", r"\[")
+            progress.update(row, completed=tuner.trials, description=text)
+
+        yield callback

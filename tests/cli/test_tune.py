@@ -1,0 +1,84 @@
+"""`armc tune` writes a log that `armc compile` takes choices from and `armc records` reads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from armillary.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
+    """A model, the log of tuning it, and what the command said."""
+    folder = tmp_path_factory.mktemp("tuned")
+    weight = np.random.default_rng(0).normal(size=(32, 16, 1, 1)).astype("float32")
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"])], "g", [value("x", 1, [1, 16, 14, 14])],
+        [value("y", 1, [1, 32, 14, 14])], [numpy_helper.from_array(weight, "w")],
+    )  # fmt: skip
+    model, log = folder / "m.onnx", folder / "m.log"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(model))
+    command = [sys.executable, "-m", "armillary.cli", "tune", str(model), "-o", str(log), "--trials", "3"]
+    done = subprocess.run([*command, "--repeat", "3"], capture_output=True, text=True, check=True, timeout=120)
+    return model, log, done.stderr
+
+
+def test_tuning_shows_its_progress_and_keeps_its_trials(tuned: tuple[Path, Path, str]) -> None:
+    _, log, told = tuned
+    assert "[Task  1/ 1]  Current/Best:" in told and "Progress: (3/3)" in told and told.count("Done.") == 1
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    assert len(rows) >= 3 and all(row["result"][1] == 0 for row in rows[:3])
+
+
+def test_a_log_is_not_written_over_and_resume_repeats_nothing(
+    tuned: tuple[Path, Path, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    model, log, _ = tuned
+    before = log.read_text()
+    assert main(["tune", str(model), "-o", str(log)]) == 4
+    assert "has trials already" in capfd.readouterr().err
+    assert main(["tune", str(model), "-o", str(log), "--resume", "--trials", "3"]) == 0
+    assert log.read_text() == before
+
+
+def test_compile_takes_the_choice_of_a_log(tuned: tuple[Path, Path, str], tmp_path: Path) -> None:
+    model, log, _ = tuned
+    assert main(["records", "best", str(log), "-o", str(tmp_path / "best.log")]) == 0
+    (row,) = [json.loads(line) for line in (tmp_path / "best.log").read_text().splitlines()]
+    knobs = {name: value for name, _, value in row["config"]["entity"]}
+    dump = ["--dump-code", "relay", "--tuning-records", str(tmp_path / "best.log"), "-o", str(tmp_path / "m.so")]
+    assert main(["compile", str(model), *dump]) == 0
+    text = (tmp_path / "m.so.relay").read_text()
+    assert f'tile={knobs["rows"]}x{knobs["vectors"]}' in text
+
+
+def test_logs_are_shown_merged_and_converted(
+    tuned: tuple[Path, Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, log, _ = tuned
+    lines = log.read_text().splitlines()
+    old = json.loads(lines[0])
+    old["input"][1] = "conv2d_NCHWc.x86"
+    (tmp_path / "old.log").write_text(json.dumps(old) + "\n" + lines[0][:50] + "\n")
+    assert main(["records", "merge", str(log), str(log), str(tmp_path / "old.log"), "-o", str(tmp_path / "all")]) == 0
+    assert len((tmp_path / "all").read_text().splitlines()) == len(lines) + 1
+    assert main(["records", "convert", str(tmp_path / "all"), "-o", str(tmp_path / "new")]) == 0
+    assert (tmp_path / "new").read_text().count("conv2d_NCHWc.x86") == 0
+    assert "mean other loops" in capsys.readouterr().err
+    assert main(["records", "show", str(log)]) == 0
+    assert "conv2d_NCHWc.cpu 1x1x14x14x16" in capsys.readouterr().out
+
+
+def test_options_that_do_not_go_together_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["tune", "none.onnx", "-o", str(tmp_path / "x.log"), "--rpc-key", "rk3399"]) == 4
+    assert "--rpc-tracker and --rpc-key go together" in capsys.readouterr().err
+    assert main(["records", "best", "x.log"]) == 4
