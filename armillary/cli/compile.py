@@ -52,11 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cross-compiler", default="", metavar="CC", help="links for another machine")
     options = parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS")
     options.help = "behind an equals sign: --cross-compiler-options=-static-libgcc"
-<<<<<<< HEAD
     parser.add_argument("--explain-offload", action="store_true", help="say what libraries compute, and why not more")
-=======
     parser.add_argument("--tuning-records", default="", metavar="LOG", help="take the best choices of this log")
->>>>>>> dd0337d (autotvm: tuners that learn; armc tune and records)
     parser.add_argument("--module-name", default="default", help="name inside the package (default: default)")
     add_precision_arguments(parser)
     add_pass_arguments(parser)

@@ -2,7 +2,7 @@
 
 In: the kernel of a contraction, as a build lowers it. Out: the points of its space - algorithm, strip, register tile -
 with estimated cycles. Invariant: every point compiles; the algorithms, tiles and estimates are those of the schedules
-themselves (`schedules/cpu`, `target/cost*.py`), so a point is what the compiler could have taken by itself.
+themselves (`backends/cpu`), so a point is what the compiler could have taken by itself.
 """
 
 from __future__ import annotations
