@@ -1,13 +1,17 @@
 """Networks on OpenCL: build, run, inspect, export and load again; the CPU's results are the reference."""
 
+import subprocess
+
 import numpy as np
 import pytest
 from opencl_device import needs_opencl
 
 import armillary
 from armillary import relay
+from armillary.base.c_compiler import need_compiler
 from armillary.contrib import graph_executor
-from armillary.errors import TypeMismatch
+from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.runtime.build_native import build_runner
 
 
 def _network():
@@ -79,3 +83,30 @@ def test_outputs_stay_on_the_device_until_they_are_asked_for(built):
     module.run()
     assert module.get_output(0).device == armillary.opencl()
     assert module.module.time(2) > 0 and len(module.module.profile()) > 2
+
+
+@needs_opencl
+def test_the_runner_runs_a_package_on_the_device_and_keeps_its_programs(built, tmp_path):
+    library, value, wanted = built
+    runner = build_runner(need_compiler(""), tmp_path / "armrun")
+    library.export_library(tmp_path / "net.tar")
+    np.savez(tmp_path / "in.npz", x=value)
+    (tmp_path / "kept").mkdir()
+    command = [str(runner), f"--model={tmp_path}/net.tar", "--device=opencl:0", f"--pre-compiled={tmp_path}/kept"]
+    files = [f"--input={tmp_path}/in.npz", f"--output={tmp_path}/out.npz", "--run-count=2", "--dry-run=0"]
+    done = subprocess.run([*command, *files, "--profile"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and "Average ExecTime" in done.stdout, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "out.npz")["output_0"], wanted, rtol=1e-5, atol=1e-8)
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert kept.suffix == ".clbin" and kept.stat().st_size > 1000
+    refused = subprocess.run([str(runner), f"--model={tmp_path}/net.tar", "--device=opencl:15"],
+                             capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    assert refused.returncode == 1 and "there is no device 15" in refused.stderr
+
+
+def test_a_list_of_targets_is_a_device_and_its_host():
+    mod, params = _network()
+    library = relay.build(mod, "opencl, llvm -mtriple=aarch64-linux-gnu", params=params)
+    assert library.target.kind.name == "opencl" and library.target.host.mtriple == "aarch64-linux-gnu"
+    with pytest.raises(UnsupportedError, match="2 devices"):
+        relay.build(mod, "opencl, opencl -device=adreno, llvm", params=params)

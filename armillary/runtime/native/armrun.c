@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "arm_device.h"
 #include "arm_files.h"
 
 #define MAX_INPUTS 64
@@ -20,6 +21,8 @@
 typedef struct {
   const char *model, *output, *fill, *inputs[MAX_INPUTS];
   int num_inputs, threads, bind, profile, dump_meta;
+  const char *programs; /* where programs of a device are kept */
+  arm_device device;
   long run_count, dry_run;
 } options;
 
@@ -42,6 +45,8 @@ static int usage(FILE *stream) {
         "  --input=<x.npz> or --input=<name>=<x.npy>   inputs (may be repeated)\n"
         "  --fill=random|zeros|ones                    values of inputs that are not given (default: random)\n"
         "  --output=<x.npz>                            where to write outputs (output_0, ...)\n"
+        "  --device=cpu|opencl[:<n>]                   what the package was compiled for (default: cpu)\n"
+        "  --pre-compiled=<folder>                     keep and take programs of an OpenCL device there\n"
         "  --threads=<n>       threads (default: the CPUs of this process)\n"
         "  --bind              pin worker threads to CPUs\n"
         "  --run-count=<n>     timed runs (default 50)      --dry-run=<n>   untimed runs before (default 10)\n"
@@ -61,6 +66,17 @@ static const char *value_of(const char *arg, const char *name) {
   return strncmp(arg, name, length) == 0 && arg[length] == '=' ? arg + length + 1 : NULL;
 }
 
+static int parse_device(const char *text, arm_device *out) {
+  const char *colon = strchr(text, ':');
+  size_t length = colon ? (size_t)(colon - text) : strlen(text);
+  long number = 0;
+  int is_cpu = length == 3 && strncmp(text, "cpu", 3) == 0;
+  int is_opencl = (length == 6 && strncmp(text, "opencl", 6) == 0) || (length == 2 && strncmp(text, "cl", 2) == 0);
+  if ((!is_cpu && !is_opencl) || (colon != NULL && parse_count(colon + 1, 0, 1000, &number) != 0)) return -1;
+  *out = (arm_device){is_cpu ? ARM_CPU : ARM_OPENCL, (int32_t)number};
+  return 0;
+}
+
 static int parse_option(options *o, const char *arg) {
   const char *v;
   long number;
@@ -73,6 +89,10 @@ static int parse_option(options *o, const char *arg) {
   else if ((v = value_of(arg, "--input"))) {
     if (o->num_inputs == MAX_INPUTS) return -1;
     o->inputs[o->num_inputs++] = v;
+  } else if ((v = value_of(arg, "--device"))) {
+    return parse_device(v, &o->device);
+  } else if ((v = value_of(arg, "--pre-compiled"))) {
+    o->programs = v;
   } else if ((v = value_of(arg, "--threads"))) {
     if (parse_count(v, 1, 1024, &number) != 0) return -1;
     o->threads = (int)number;
@@ -225,7 +245,8 @@ static int load(model *m, const options *o, arm_error *error) {
   t = step("Module Load", t);
   m->pool = arm_pool_create(o->threads, o->bind, error->text, error->size);
   if (m->pool == NULL ||
-      arm_graph_create(m->json, m->json_size, m->module, m->pool, &m->graph, error->text, error->size) != 0)
+      arm_device_open(o->device, error->text, error->size) != 0 ||
+      arm_graph_create_on(m->json, m->json_size, m->module, o->device, m->pool, &m->graph, error->text, error->size) != 0)
     return -1;
   t = step("Graph Runtime Create", t);
   if (about(o->model, load_params(m, error), error) != 0) return -1;
@@ -302,6 +323,21 @@ static void fill_tensor(const arm_tensor *t, const char *fill, uint64_t *seed) {
   }
 }
 
+/* By way of the host. */
+static int fill_device_input(model *m, int index, const char *fill, uint64_t *seed, arm_error *error) {
+  arm_tensor t;
+  int64_t bytes = 0;
+  if (arm_graph_input_info(m->graph, index, &t, error->text, error->size) != 0) return -1;
+  (void)arm_tensor_bytes(t.shape, t.ndim, t.dtype, &bytes);
+  t.device = (arm_device){ARM_CPU, 0};
+  t.data = arm_alloc((size_t)bytes);
+  if (t.data == NULL) return arm_fail(error, "out of memory: %lld bytes of input", (long long)bytes);
+  fill_tensor(&t, fill, seed);
+  int status = arm_graph_set_input(m->graph, index, &t, error->text, error->size);
+  arm_free(t.data);
+  return status;
+}
+
 /* What is given says which variant runs; the rest of its inputs is filled. */
 static int set_inputs(model *m, const options *o, arm_error *error) {
   uint64_t seed = 1;
@@ -310,8 +346,12 @@ static int set_inputs(model *m, const options *o, arm_error *error) {
   for (int i = 0; i < arm_graph_num_inputs(m->graph); i++) {
     arm_tensor t;
     if (arm_graph_input_is_set(m->graph, i) || !arm_graph_input_used(m->graph, i)) continue;
-    if (arm_graph_input(m->graph, i, &t, error->text, error->size) != 0) return -1;
-    fill_tensor(&t, o->fill, &seed);
+    if (o->device.type == ARM_CPU) {
+      if (arm_graph_input(m->graph, i, &t, error->text, error->size) != 0) return -1;
+      fill_tensor(&t, o->fill, &seed);
+    } else if (fill_device_input(m, i, o->fill, &seed, error) != 0) {
+      return -1;
+    }
   }
   return 0;
 }
@@ -385,6 +425,19 @@ static int profile(model *m, arm_error *error) {
   return status;
 }
 
+/* A copy on the host of a tensor of a device; the process ends soon, and it with it. */
+static int bring_home(arm_tensor *t, arm_error *error) {
+  arm_tensor copy = *t;
+  int64_t bytes = 0;
+  (void)arm_tensor_bytes(t->shape, t->ndim, t->dtype, &bytes);
+  copy.device = (arm_device){ARM_CPU, 0};
+  copy.data = arm_alloc((size_t)bytes);
+  if (copy.data == NULL) return arm_fail(error, "out of memory: %lld bytes of output", (long long)bytes);
+  if (arm_tensor_copy(t, &copy, error->text, error->size) != 0) return -1;
+  *t = copy;
+  return 0;
+}
+
 static int write_outputs(model *m, const char *path, arm_error *error) {
   int count = arm_graph_num_outputs(m->graph), status = 0;
   arm_array *arrays = arm_zalloc((size_t)count, sizeof *arrays);
@@ -394,6 +447,7 @@ static int write_outputs(model *m, const char *path, arm_error *error) {
     snprintf(a->name, sizeof a->name, "output_%d", i);
     status = arm_graph_output(m->graph, i, &a->tensor, error->text, error->size);
     if (status == 0) memcpy(a->shape, a->tensor.shape, sizeof(int64_t) * (size_t)a->tensor.ndim);
+    if (status == 0 && a->tensor.device.type != ARM_CPU) status = bring_home(&a->tensor, error);
   }
   if (status == 0) status = arm_npz_write(path, arrays, count, error);
   free(arrays);
@@ -422,7 +476,7 @@ static int cpus_of_process(void) {
 int main(int argc, char **argv) {
   char text[1024] = "";
   arm_error error = {text, sizeof text};
-  options o = {.fill = "random", .run_count = 50, .dry_run = 10, .threads = cpus_of_process()};
+  options o = {.fill = "random", .run_count = 50, .dry_run = 10, .threads = cpus_of_process(), .device = {ARM_CPU, 0}};
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--help") == 0) return usage(stdout), 0;
     if (parse_option(&o, argv[i]) != 0) {
@@ -431,6 +485,7 @@ int main(int argc, char **argv) {
     }
   }
   if (o.model == NULL) return usage(stderr);
+  if (o.programs != NULL && arm_opencl_keep_programs(o.programs) != 0) return usage(stderr);
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failure to write */
   model m = {.package_handle = -1, .params_handle = -1};
   int status = work(&m, &o, &error);
