@@ -1,6 +1,6 @@
 """The options of `armc compile` that choose 16-bit floats for a network, and what they do to it.
 
-In: what argparse read; a module. Out: the module in mixed precision (relay/transform/to_mixed_precision.py), with its
+In: what argparse read; a module. Out: the module in mixed precision (transform/quantize/to_mixed_precision.py), with its
 own types outside; itself where nothing was asked for. Invariant: names of operators and combinations of types are
 checked before the model is read.
 """
@@ -18,7 +18,7 @@ from armillary.relay.op import get_op
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 
-to_mixed_precision = late("armillary.relay.transform.to_mixed_precision:to_mixed_precision")
+to_mixed_precision = late("armillary.relay.transform.quantize.to_mixed_precision:to_mixed_precision")
 OPERATORS = ("nn.conv2d", "nn.dense")
 TYPES = ("float16", "bfloat16", "float32")
 ALWAYS, QUIET = 0, 2  # a category, and what an operator without one means

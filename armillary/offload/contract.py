@@ -22,11 +22,11 @@ from armillary.relay.binding import bind_params_by_name
 from armillary.relay.expr import Constant, Function
 from armillary.relay.offload_tables import Predicate, register_pattern_table, register_support
 from armillary.relay.pattern import Check, DFPattern
-from armillary.relay.transform.annotate_target import annotate_target
-from armillary.relay.transform.infer_type import infer_type
-from armillary.relay.transform.merge_compiler_regions import merge_compiler_regions
-from armillary.relay.transform.merge_composite import merge_composite
-from armillary.relay.transform.partition_graph import partition_graph
+from armillary.relay.transform.normal_form.infer_type import infer_type
+from armillary.relay.transform.partition.annotate_target import annotate_target
+from armillary.relay.transform.partition.merge_compiler_regions import merge_compiler_regions
+from armillary.relay.transform.partition.merge_composite import merge_composite
+from armillary.relay.transform.partition.partition_graph import partition_graph
 from armillary.transform import Pass, Sequential
 
 

@@ -44,7 +44,7 @@ def _qnn_name(space: OpNames, name: str) -> Any:  # Any: a namespace, module, fu
         kinds = {"register_qnn_legalize": "FTVMQnnLegalize", "register_qnn_canonicalize": "FTVMQnnCanonicalize"}
         return functools.partial(register_legalize, kind=kinds[name]) if name in kinds else None
     if name == "transform":
-        return importlib.import_module("armillary.relay.transform._qnn")
+        return importlib.import_module("armillary.relay.transform.quantize._qnn")
     return space if name == "op" else None
 
 

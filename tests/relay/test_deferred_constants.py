@@ -10,9 +10,9 @@ from armillary.base.node import structural_equal
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Function, const, var
 from armillary.relay.op import get_op
-from armillary.relay.transform.fold_constant import fold_constant
-from armillary.relay.transform.fold_scale_axis import fold_scale_axis
-from armillary.relay.transform.infer_type import infer_type
+from armillary.relay.transform.normal_form.infer_type import infer_type
+from armillary.relay.transform.simplify.fold_constant import fold_constant
+from armillary.relay.transform.simplify.fold_scale_axis import fold_scale_axis
 
 RNG = np.random.default_rng(7)
 

@@ -19,7 +19,7 @@ from armillary.relay.analysis import op_frequency
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Constant, Expr, Function, const, var
 from armillary.relay.op import Op, get_op
-from armillary.relay.transform.canonicalize_ops import canonicalize_ops
+from armillary.relay.transform.simplify.canonicalize_ops import canonicalize_ops
 from armillary.relay.walk import post_order
 from armillary.transform import PassContext
 

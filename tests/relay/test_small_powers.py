@@ -8,7 +8,7 @@ import pytest
 from armillary import relay
 from armillary.backend.compiled import Engine
 from armillary.ir import IRModule
-from armillary.relay.transform.simplify_expr import simplify_expr
+from armillary.relay.transform.simplify.simplify_expr import simplify_expr
 
 EDGES = np.array([-np.inf, -2.5, -1, -1e-30, -0.0, 0.0, 1e-30, 1, 3, 1e30, np.inf, np.nan], np.float32)
 

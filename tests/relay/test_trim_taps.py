@@ -11,8 +11,8 @@ from armillary import relay
 from armillary.contrib.graph_executor import GraphModule
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
+from armillary.relay.transform.convolution.trim_taps import trim_taps
 from armillary.relay.transform.pipeline import optimize
-from armillary.relay.transform.trim_taps import trim_taps
 from armillary.runtime import cpu
 from armillary.transform import PassContext
 

@@ -26,7 +26,7 @@ from armillary.backends.cpu.graph.trim_weights import trim_weights
 from armillary.backends.cpu.graph.widen_halves import widen_halves
 from armillary.backends.cpu.graph.winograd_conv2d import winograd_conv2d
 from armillary.base.lazy import late
-from armillary.relay.transform.infer_type import infer_type
+from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.target import Target
 from armillary.transform import Pass
 

@@ -13,11 +13,11 @@ from armillary.offload.acl.rows import Composite, Simple
 from armillary.offload.contract import JsonModule, Offload, PatternRow, register_offload
 from armillary.offload.graph_json import Kernel, as_json
 from armillary.relay.expr import Call, Function
-from armillary.relay.transform.fake_quantization_to_integer import fake_quantization_to_integer
-from armillary.relay.transform.fold_constant import fold_constant
-from armillary.relay.transform.fold_scale_axis import fold_scale_axis
 from armillary.relay.transform.layout.convert_layout import convert_layout
-from armillary.relay.transform.simplify_inference import simplify_inference
+from armillary.relay.transform.quantize.fake_quantization_to_integer import fake_quantization_to_integer
+from armillary.relay.transform.simplify.fold_constant import fold_constant
+from armillary.relay.transform.simplify.fold_scale_axis import fold_scale_axis
+from armillary.relay.transform.simplify.simplify_inference import simplify_inference
 
 NAME = "arm_compute_lib"
 COMPOSITES: tuple[Composite, ...] = (

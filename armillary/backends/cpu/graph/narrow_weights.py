@@ -29,8 +29,8 @@ from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
-from armillary.relay.transform._narrow_values import NARROW, holds, narrow_type
 from armillary.relay.transform._rules import Array, call, on_functions, op_name, tensor
+from armillary.relay.transform.simplify._narrow_values import NARROW, holds, narrow_type
 from armillary.relay.walk import children, copy_type, map_children, not_primitive, post_order, scopes, users
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model

@@ -1,0 +1,4 @@
+"""Narrow arithmetic: qnn operators as plain integers, fake quantisation as integers, mixed precision.
+
+qnn_legalize, qnn_canonicalize; fake_quantization_to_integer with its rules in _affine; to_mixed_precision.
+"""

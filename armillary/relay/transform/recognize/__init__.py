@@ -1,0 +1,1 @@
+"""What exporters spell out in many operators becomes one: gelu, attention, normalisations."""

@@ -1,0 +1,369 @@
+"""recognize-attention: a product, a softmax and a product as one nn.attention.
+
+In: a typed module. Out: one where nn.batch_matmul(softmax(scale * nn.batch_matmul(q, k) + mask), v) is nn.attention or
+nn.masked_attention on tensors of four axes: the transpositions and parts of one projection that lead to q, k and v
+become layouts and offsets, heads of keys and values that are repeated for a group of query heads are read by all of
+it, and the result is written positions first. Invariant: the values are the same up to
+rounding; scores that something else reads stay. A choice (`where`) by a constant condition with a large negative number
+is a mask if every row keeps an element; one that makes whole rows of weights 0 makes rows of the result 0 instead, as
+ONNX's Attention asks for where a mask hides all keys. What the operator means: ops/nn_attention.py.
+
+    softmax(q k^T * 0.5) v, with q = reshape(transpose(reshape(x, (1, t, 2, d)))) …
+    ->
+    nn.attention(reshape(x, (1, t, 2, d)), …, scale=0.5, heads=2)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from armillary.base.record import record
+from armillary.ir import IRModule
+from armillary.ops.nn_common import reshape_to
+from armillary.relay.expr import Call, Constant, Expr, Function, TupleGetItem
+from armillary.relay.transform._rules import call, on_functions, op_name, splat, tensor
+from armillary.relay.transform.simplify.simplify_expr import RESHAPES
+from armillary.relay.walk import not_primitive, post_order, substitute, users
+from armillary.transform import define_pass
+
+MASKED = -1e4  # scores this low have no weight
+FEATURES = 8  # a head's features are a multiple of this, as vectors want them
+
+
+@record
+class Operand:
+    """A tensor of four axes, the names of its axes, where its heads start, and how often each of them is used."""
+
+    expr: Expr
+    layout: str
+    offset: int = 0
+    scale: float = 1.0
+    shared: int = 1
+
+
+@record
+class Scores:
+    """scale * product + mask (of four axes), and the nodes between the product and the softmax."""
+
+    product: Call
+    scale: float = 1.0
+    mask: Expr | None = None
+    between: tuple[Expr, ...] = ()
+
+
+@define_pass("recognize-attention", opt_level=3)
+def recognize_attention(module: IRModule) -> IRModule:
+    """Replace the arithmetic of attention by the operator."""
+    return on_functions(module, _all)
+
+
+def _all(function: Function) -> Expr | None:
+    """One at a time, since the inputs of one hold the others."""
+    result: Expr | None = None
+    current: Expr = function
+    while isinstance(current, Function) and (changed := _one(current)) is not None:
+        result = current = changed
+    return result
+
+
+def _one(function: Function) -> Expr | None:
+    order = post_order(function, not_primitive)
+    readers = users(order)
+    for expr in order:
+        if op_name(expr) == "nn.batch_matmul" and isinstance(expr, Call):
+            new = _attention(expr, readers)
+            if new is not None and new.checked_type == expr.checked_type:
+                return substitute(function, {id(expr): new})
+    return None
+
+
+def _attention(expr: Call, readers: dict[int, list[Expr]]) -> Expr | None:
+    """The replacement of a product with values, or None."""
+    weights, chain = expr.args[0], [expr.args[0]]
+    if expr.attrs.transpose_a or tensor(expr) is None:
+        return None
+    if op_name(weights) in RESHAPES and isinstance(weights, Call):
+        weights = weights.args[0]
+        chain.append(weights)
+    blank = _blank_rows(weights)
+    if blank is not None and isinstance(weights, Call):
+        weights = weights.args[2]
+        chain.append(weights)
+    ty = tensor(weights)
+    if op_name(weights) != "nn.softmax" or not isinstance(weights, Call) or ty is None or str(ty.dtype) != "float32":
+        return None
+    shape = ty.static if ty.ndim == 4 else (1, *ty.static)
+    if len(shape) != 4 or weights.attrs.axis not in (-1, ty.ndim - 1) or 0 in shape:
+        return None  # without keys the product is 0; there is no maximum of scores
+    scores = _scores(weights.args[0], (shape[0], shape[1], shape[2], shape[3]))
+    if scores is None or any(len(readers.get(id(e), ())) > 1 for e in (*chain, *scores.between)):
+        return None
+    made = _replacement(expr, scores, shape[0], shape[1])
+    return made if made is None or blank is None else _blanked(made, blank, shape)
+
+
+def _blank_rows(weights: Expr) -> Expr | None:
+    """The condition of where(condition, 0, weights), if it is one for each row."""
+    if op_name(weights) != "where" or not isinstance(weights, Call):
+        return None
+    condition, zero, kept = weights.args
+    ty = tensor(condition)
+    is_of_rows = ty is not None and 0 < ty.ndim <= 4 and ty.static[-1] == 1
+    return condition if is_of_rows and splat(zero) == 0 and kept.checked_type == weights.checked_type else None
+
+
+def _blanked(made: Expr, blank: Expr, shape: tuple[int, ...]) -> Expr | None:
+    """Zeros in the rows of a result, (batch * heads, rows, features), that are blank."""
+    if isinstance(blank, Constant) and not blank.data.any():
+        return made
+    ty, rank = tensor(made), tensor(blank)
+    if ty is None or rank is None:
+        return None
+    dims = (1,) * (4 - rank.ndim) + rank.static
+    if any(d not in (1, n) for d, n in zip(dims[:3], shape, strict=False)):
+        return None
+    whole = reshape_to(made, (*shape[:3], ty.static[-1]))
+    return reshape_to(call("where", reshape_to(blank, dims), np.float32(0), whole), ty.static)
+
+
+def _replacement(expr: Call, scores: Scores, batch: int, heads: int) -> Expr | None:
+    product = scores.product
+    if product.attrs.transpose_a:
+        return None
+    query = operand(product.args[0], batch, heads, "TD")
+    key = operand(product.args[1], batch, heads, "TD" if product.attrs.transpose_b else "DT")
+    value = operand(expr.args[1], batch, heads, "DT" if expr.attrs.transpose_b else "TD")
+    result = tensor(expr)
+    if query is None or key is None or value is None or result is None or result.static[-1] % FEATURES:
+        return None
+    if value.scale != 1.0 or query.shared != 1 or key.shared != value.shared:
+        return None
+    attrs = {
+        "scale": scores.scale * query.scale * key.scale, "heads": heads, "query_layout": query.layout,
+        "key_layout": key.layout, "value_layout": value.layout, "offsets": (query.offset, key.offset, value.offset),
+        "shared": key.shared,
+    }  # fmt: skip
+    inputs = (query.expr, key.expr, value.expr)
+    if scores.mask is None:
+        made = call("nn.attention", *inputs, **attrs)
+    else:
+        made = call("nn.masked_attention", *inputs, scores.mask, **attrs)
+    return reshape_to(call("transpose", made, axes=(0, 2, 1, 3)), result.static)
+
+
+# --- scores ----------------------------------------------------------------------------------------------------------
+
+
+def _scores(expr: Expr, shape: tuple[int, int, int, int]) -> Scores | None:
+    """What a softmax reads, as scale * product + mask; `shape` is (batch, heads, rows, columns)."""
+    if not isinstance(expr, Call):
+        return None
+    name = op_name(expr)
+    if name == "nn.batch_matmul":
+        flat = (shape[0] * shape[1], *shape[2:])
+        ty = tensor(expr)
+        return Scores(expr, between=(expr,)) if ty is not None and ty.static == flat else None
+    if name in RESHAPES:
+        inner = _scores(expr.args[0], shape)
+    elif name in ("multiply", "divide"):
+        return _scaled(expr, shape)
+    elif name == "add":
+        return _masked(expr, shape)
+    elif name == "where":
+        return _chosen(expr, shape)
+    else:
+        return None
+    return None if inner is None else replace(inner, between=(expr, *inner.between))
+
+
+def _factor(expr: Call) -> tuple[Expr, float] | None:
+    """(x, c) of x * c, c * x or x / c."""
+    name = op_name(expr)
+    for value, factor in (expr.args, expr.args[::-1]):
+        number = splat(factor)
+        if number is not None and number != 0 and value.checked_type == expr.checked_type:
+            return value, float(number) if name == "multiply" else 1.0 / float(number)
+        if name == "divide":
+            break
+    return None
+
+
+def _scaled(expr: Call, shape: tuple[int, int, int, int]) -> Scores | None:
+    found = _factor(expr)
+    inner = None if found is None else _scores(found[0], shape)
+    if found is None or inner is None:
+        return None
+    mask = None if inner.mask is None else call("multiply", inner.mask, np.float32(found[1]))
+    return replace(inner, scale=inner.scale * found[1], mask=mask, between=(expr, *inner.between))
+
+
+def _masked(expr: Call, shape: tuple[int, int, int, int]) -> Scores | None:
+    for value, other in (expr.args, expr.args[::-1]):
+        inner = _scores(value, shape) if value.checked_type == expr.checked_type else None
+        if inner is not None and isinstance(other, Constant) and not other.data.any():
+            return replace(inner, between=(expr, *inner.between))
+        mask = None if inner is None else _as_mask(other, expr, shape)
+        if inner is not None and mask is not None:
+            both = mask if inner.mask is None else call("add", mask, inner.mask)
+            return replace(inner, mask=both, between=(expr, *inner.between))
+    return None
+
+
+def _as_mask(mask: Expr, scores: Expr, shape: tuple[int, int, int, int]) -> Expr | None:
+    """The mask with four axes, of sizes 1 or those of the scores."""
+    have, whole = tensor(mask), tensor(scores)
+    if have is None or whole is None or have.dtype != whole.dtype or (whole.ndim == 3 and shape[0] > 1):
+        return None
+    dims = (1,) * (4 - have.ndim) + have.static
+    if len(dims) != 4 or any(d not in (1, n) for d, n in zip(dims, shape, strict=True)):
+        return None
+    return mask if have.ndim == 4 else reshape_to(mask, dims)
+
+
+def _chosen(expr: Call, shape: tuple[int, int, int, int]) -> Scores | None:
+    """where(condition, low, x) or where(condition, x, low)."""
+    condition, yes, no = expr.args
+    low_first = splat(yes) is not None
+    low, value = splat(yes if low_first else no), no if low_first else yes
+    if not isinstance(condition, Constant) or low is None or low > MASKED or value.checked_type != expr.checked_type:
+        return None
+    hidden = condition.data.astype(bool) if low_first else ~condition.data.astype(bool)
+    inner = _scores(value, shape) if not bool(hidden.all(-1).any()) else None
+    mask = None if inner is None else Constant(np.where(hidden, np.float32(low), np.float32(0)))
+    whole = None if mask is None else _as_mask(mask, expr, shape)
+    if inner is None or whole is None:
+        return None
+    both = whole if inner.mask is None else call("add", whole, inner.mask)
+    return replace(inner, mask=both, between=(expr, *inner.between))
+
+
+# --- operands --------------------------------------------------------------------------------------------------------
+
+
+def operand(expr: Expr, batch: int, heads: int, matrix: str) -> Operand | None:
+    """An operand of a batched product, of shape (batch * heads, *matrix), by what it was made from."""
+    ty = tensor(expr)
+    if ty is None or ty.ndim != 3 or ty.static[0] != batch * heads:
+        return None
+    scale, shape = 1.0, (batch, heads, *ty.static[1:])
+    source = expr
+    while isinstance(source, Call) and op_name(source) in (*RESHAPES, "multiply", "divide"):
+        found = _factor(source) if op_name(source) in ("multiply", "divide") else (source.args[0], 1.0)
+        have = tensor(source)
+        if found is None or have is None or have.static == shape:
+            break
+        source, scale = found[0], scale * found[1]
+    inner = tensor(source)
+    if inner is None or inner.size != math.prod(shape):
+        return Operand(reshape_to(expr, shape), "BH" + matrix)
+    if inner.static != shape:
+        source = reshape_to(source, shape)
+    return _unmoved(Operand(source, "BH" + matrix, scale=scale))
+
+
+def _unmoved(found: Operand) -> Operand:
+    """Transpositions, factors and parts of a joint projection taken off an operand, as far as they go."""
+    while isinstance(found.expr, Call):
+        expr, name = found.expr, op_name(found.expr)
+        factor = _factor(expr) if name in ("multiply", "divide") else None
+        if factor is not None:
+            found = replace(found, expr=factor[0], scale=found.scale * factor[1])
+        elif name == "transpose":
+            found = replace(found, expr=expr.args[0], layout=_before(expr, found.layout))
+        elif (single := _repeated(found)) is not None:
+            found = single
+        else:
+            break
+    return _part(found) or found
+
+
+def _repeated(found: Operand) -> Operand | None:
+    """Heads of which each stands several times in a row: reshape(broadcast_to(x, (b, heads, times, t, d)))."""
+    whole, ty, at = found.expr, tensor(found.expr), found.layout.index("H")
+    wide = whole.args[0] if isinstance(whole, Call) and op_name(whole) in RESHAPES else None
+    if wide is None or ty is None or op_name(wide) != "broadcast_to" or not isinstance(wide, Call):
+        return None
+    shape, source = tensor(wide), tensor(wide.args[0])
+    if shape is None or source is None or shape.ndim != ty.ndim + 1:
+        return None
+    heads, times = shape.static[at : at + 2]
+    before, after = ty.static[:at], ty.static[at + 1 :]
+    given = (1,) * (shape.ndim - source.ndim) + source.static
+    if (shape.static, given) != ((*before, heads, times, *after), (*before, heads, 1, *after)):
+        return None
+    single, dims = wide.args[0], (*before, heads, *after)
+    if isinstance(single, Call) and op_name(single) in RESHAPES:
+        inner = tensor(single.args[0])
+        single = single.args[0] if inner is not None and inner.static == dims else single
+    same = tensor(single)
+    made = single if same is not None and same.static == dims else reshape_to(single, dims)
+    return replace(found, expr=made, shared=found.shared * times)
+
+
+def _before(expr: Call, layout: str) -> str:
+    """The names of the axes of a transposition's input."""
+    axes = expr.attrs.axes or tuple(reversed(range(len(layout))))
+    letters = [""] * len(layout)
+    for position, axis in enumerate(axes):
+        letters[axis % len(layout)] = layout[position]
+    return "".join(letters)
+
+
+def _part(found: Operand) -> Operand | None:
+    """A part of a joint projection, as heads of the whole."""
+    part, ty = _section(found.expr), tensor(found.expr)
+    if part is None or ty is None:
+        return None
+    whole, axis, index, count = part
+    shape = tensor(whole)
+    if shape is None:
+        return None
+    letters, heads = found.layout, ty.static[found.layout.index("H")]
+    if op_name(whole) == "transpose" and isinstance(whole, Call) and shape.ndim == 5:
+        # (3, B, H, T, D), a transposition of (B, T, 3, H, D)
+        if axis != 0 or shape.static != (count, *ty.static):
+            return None
+        letters = _before(whole, "3" + letters)
+        if "3H" not in letters:
+            return None
+        whole, letters = whole.args[0], letters.replace("3", "")
+    elif letters[-2:] != "HD" or axis != shape.ndim - 1 or shape.ndim != 3 or shape.static[:2] != ty.static[:2]:
+        return None  # else (B, T, 3 * H * D)
+    dims = dict(zip(found.layout, ty.static, strict=True)) | {"H": count * heads}
+    joined = reshape_to(whole, tuple(dims[c] for c in letters))
+    return replace(found, expr=joined, layout=letters, offset=index * heads)
+
+
+def _section(expr: Expr) -> tuple[Expr, int, int, int] | None:
+    """(whole, axis, index, count) of one of `count` equal parts along an axis."""
+    while op_name(expr) in RESHAPES and isinstance(expr, Call):
+        expr = expr.args[0]
+    if isinstance(expr, TupleGetItem) and op_name(expr.tuple_value) == "split":
+        return _split_part(expr)
+    return _taken(expr) if op_name(expr) == "take" and isinstance(expr, Call) else None
+
+
+def _split_part(expr: TupleGetItem) -> tuple[Expr, int, int, int] | None:
+    """A field of a split into equal parts."""
+    source = expr.tuple_value
+    ty = tensor(source.args[0]) if isinstance(source, Call) else None
+    if ty is None or not isinstance(source, Call):
+        return None
+    axis, cuts = source.attrs.axis % ty.ndim, source.attrs.indices_or_sections
+    count = cuts if isinstance(cuts, int) else len(cuts) + 1
+    step = ty.static[axis] // count
+    if not isinstance(cuts, int) and (*cuts, ty.static[axis]) != tuple(step * (k + 1) for k in range(count)):
+        return None
+    return source.args[0], axis, expr.index, count
+
+
+def _taken(expr: Call) -> tuple[Expr, int, int, int] | None:
+    """One index of an axis."""
+    ty, place, position = tensor(expr.args[0]), tensor(expr.args[1]), splat(expr.args[1])
+    if ty is None or place is None or place.size != 1 or position is None or expr.attrs.axis is None:
+        return None
+    axis = expr.attrs.axis % ty.ndim
+    return (expr.args[0], axis, int(position), ty.static[axis]) if 0 <= position < ty.static[axis] else None

@@ -1,0 +1,51 @@
+"""dynamic-to-static: what takes its shape from another tensor takes it from attributes.
+
+In: a module. Out: one where `*_like` operators whose model has a known shape are their explicit forms, and where what
+was computed from shapes is constant. Invariant: shapes that only the running program knows stay as they were. All other
+operators of this language take shapes as attributes, which are known when the graph is made; none of them is dynamic.
+
+    def @main(%x: Tensor[(2, 3), float32], %y: Tensor[(3, 2), float32]) {
+      %0 = reshape_like(%x, %y);
+      %1 = ndarray_size(%0, dtype="int32");
+      (%0, %1)
+    }
+    ->
+    def @main(%x: Tensor[(2, 3), float32], %y: Tensor[(3, 2), float32]) {
+      %0 = reshape(%x, newshape=(3, 2));
+      (%0, 6)
+    }
+"""
+
+from __future__ import annotations
+
+from armillary.ir import IRModule
+from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.transform._rules import op_name, rewrite_module
+from armillary.relay.transform.simplify.fold_constant import SHAPE_READERS, fold_constant
+from armillary.relay.transform.simplify.simplify_expr import LIKE, simplify
+from armillary.relay.walk import not_primitive, post_order
+from armillary.transform import define_pass
+
+_ROUNDS = 16  # a shape computed from a shape computed from a shape…
+
+
+@define_pass("dynamic-to-static", opt_level=2)
+def dynamic_to_static(module: IRModule) -> IRModule:
+    """Replace the models of shapes by the shapes, and fold what follows from them."""
+    for _ in range(_ROUNDS):
+        changed = rewrite_module(module, _explicit)
+        if changed is not module or _reads_shapes(module):
+            changed = fold_constant(changed)
+        if changed is module:
+            break
+        module = changed
+    return module
+
+
+def _explicit(expr: Expr) -> Expr | None:
+    return simplify(expr) if isinstance(expr, Call) and op_name(expr) in LIKE else None
+
+
+def _reads_shapes(module: IRModule) -> bool:
+    functions = (f for _, f in module.items() if isinstance(f, Function))
+    return any(op_name(e) in SHAPE_READERS for f in functions for e in post_order(f, not_primitive))

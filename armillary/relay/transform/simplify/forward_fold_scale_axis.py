@@ -1,0 +1,19 @@
+"""forward-fold-scale-axis: move per-channel factors that come before a convolution or dense layer into its weights.
+
+In: a module with constant weights. Out: the same without multiplications by per-channel constants before a conv2d or
+dense. What a factor may pass on its way, and the invariant: fold_scale_axis.py, which does both directions.
+
+    nn.conv2d(multiply(%x, scale), weight)  ->  nn.conv2d(%x, weight * scale)
+"""
+
+from __future__ import annotations
+
+from armillary.ir import IRModule
+from armillary.relay.transform.simplify.fold_scale_axis import fold_forward
+from armillary.transform import define_pass
+
+
+@define_pass("forward-fold-scale-axis", opt_level=3)
+def forward_fold_scale_axis(module: IRModule) -> IRModule:
+    """Fold factors that stand before a contraction."""
+    return fold_forward(module)

@@ -1,0 +1,53 @@
+"""legalize: write operators as the target wants them.
+
+In: a module. Out: one in which each call was offered to the rule that a user registered for its operator
+(`relay.op.register_legalize`), and an operator without a tensor-expression form is written in terms of others, by the
+`decompose` rule of its record. Invariant: a call is offered to its rule once; the result computes the same values; a
+build needs the pass even when simplify-inference and qnn-canonicalize, which do this and more, are switched off.
+
+    def @main(%x: Tensor[(2, 2), float32]) { nn.l2_normalize(%x, eps=1e-05f, axis=[1]) }
+    ->
+    def @main(%x: Tensor[(2, 2), float32]) {
+      %0 = multiply(%x, %x);
+      %1 = sum(%0, axis=[1], keepdims=True);
+      %2 = maximum(%1, 1e-05f);
+      %3 = sqrt(%2);
+      divide(%x, %3)
+    }
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from armillary.ir import IRModule
+from armillary.relay.expr import Call, Expr
+from armillary.relay.op import Op
+from armillary.relay.transform._rules import rewrite_module
+from armillary.relay.transform.simplify._registered import apply_registered
+from armillary.relay.transform.simplify.simplify_inference import decompose, pick_field
+from armillary.transform import define_pass
+
+_ROUNDS = 8
+
+
+@define_pass("legalize")
+def legalize(
+    module: IRModule, *, legalize_map_attr_name: str = "FTVMLegalize", target: Any = None, decomposes: bool = True
+) -> IRModule:
+    """Apply registered rules once, then decompose what has no compute of its own (unless told not to).
+
+    nn.batch_norm(x, …)  ->  x * scale + shift
+    """
+    module = apply_registered(module, legalize_map_attr_name, target)
+    for _ in range(_ROUNDS if decomposes else 0):
+        changed = rewrite_module(module, _without_compute, pick_field)
+        if changed is module:
+            break
+        module = changed
+    return module
+
+
+def _without_compute(expr: Expr) -> Expr | None:
+    has_none = isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.compute_rule is None
+    return decompose(expr) if has_none else None

@@ -1,0 +1,36 @@
+"""simplify-expr-post-alter-op: the rules of simplify-expr that changes of layout make useful again.
+
+In: a module after alter-op-layout. Out: one without identities, without reshapes, casts, clips or layout changes of
+their own kind's results. Invariant: no rule here changes which operators compute, so what a target chose stays chosen.
+
+    def @main(%x: Tensor[(1, 8, 2, 2), float32]) {
+      %0 = layout_transform(%x, dst_layout="NCHW4c");
+      %1 = layout_transform(%0, src_layout="NCHW4c");
+      %2 = reshape(%1, newshape=(8, 4));
+      reshape(%2, newshape=(32,))
+    }
+    ->
+    def @main(%x: Tensor[(1, 8, 2, 2), float32]) { reshape(%x, newshape=(32,)) }
+"""
+
+from __future__ import annotations
+
+from armillary.ir import IRModule
+from armillary.relay.expr import Call, Expr
+from armillary.relay.transform._rules import op_name, rewrite_module
+from armillary.relay.transform.simplify.simplify_expr import RESHAPES, simplify
+from armillary.transform import define_pass
+
+_NAMES = frozenset({"add", "subtract", "multiply", "divide", "cast", "clip", "copy", "layout_transform", *RESHAPES})
+
+
+@define_pass("simplify-expr-post-alter-op")
+def simplify_expr_post_alter_op(module: IRModule) -> IRModule:
+    """Apply the rules bottom-up until none applies."""
+    while (changed := rewrite_module(module, _simplify)) is not module:
+        module = changed
+    return module
+
+
+def _simplify(expr: Expr) -> Expr | None:
+    return simplify(expr) if isinstance(expr, Call) and op_name(expr) in _NAMES else None
