@@ -1,6 +1,6 @@
 """The options of `armc compile` that choose 16-bit floats for a network, and what they do to it.
 
-In: what argparse read; a module. Out: the module in mixed precision (transform/quantize/to_mixed_precision.py), with its
+In: what argparse read; a module. Out: the module in mixed precision (quantize/to_mixed_precision.py), with its
 own types outside; itself where nothing was asked for. Invariant: names of operators and combinations of types are
 checked before the model is read.
 """

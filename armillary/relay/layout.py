@@ -2,7 +2,7 @@
 
 In: a layout's text; upper case is a whole axis (or its outer part), a number and lower case letter a block of it. Out:
 its axes, the shape a tensor takes in it, where an axis lies. Invariant: every axis occurs once in upper case; a
-block's axis is there; equal layouts have equal text. `layout_transform` (ops/nn_shape.py) does the moving; which
+block's axis is there; equal layouts have equal text. `layout_transform` (ops/nn/shape.py) does the moving; which
 layouts a graph uses is decided in transform/alter_op_layout.py.
 """
 

@@ -1,6 +1,6 @@
 """Operators as the functions users write: `relay.add`, `relay.nn.conv2d`, `relay.image.resize2d`.
 
-In: a dotted name. Out: a user function (`ops/user.py`: other argument orders, combinations), else the `Op` record of
+In: a dotted name. Out: a user function (`misc/user.py`: other argument orders, combinations), else the `Op` record of
 that name (calling it builds a Call), or a namespace for a prefix such as `nn`. Invariant: there is no list of operators
 here; the names are those in `FUNCTIONS` and `OPS`, filled as they are asked for (`by_need.py`). Texts name operators
 only. The table of all other user names is in `relay/__init__.py`.
@@ -50,7 +50,7 @@ def _qnn_name(space: OpNames, name: str) -> Any:  # Any: a namespace, module, fu
 
 def user_functions() -> Mapping[str, Callable[..., Any]]:
     """The functions that stand before the operators of the same name."""
-    table: Mapping[str, Callable[..., Any]] = importlib.import_module("armillary.ops.user").FUNCTIONS
+    table: Mapping[str, Callable[..., Any]] = importlib.import_module("armillary.ops.misc.user").FUNCTIONS
     return table
 
 

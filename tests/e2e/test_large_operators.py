@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from armillary.ir import IRModule
-from armillary.ops.nn_common import call
+from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, Tuple, TupleGetItem, var
 from armillary.relay.transform import InferType
 

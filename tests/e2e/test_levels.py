@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from armillary.errors import ConfigError
-from armillary.ops.nn_common import call
+from armillary.ops.nn._windows import call
 from armillary.relay.expr import Function, Let, Tuple, TupleGetItem, const, var
 
 Network = tuple[Any, Any, models.Arrays]

@@ -27,7 +27,7 @@ from armillary.errors import (
     UnsupportedError,
 )
 from armillary.ir import IRModule
-from armillary.ops.nn_common import call
+from armillary.ops.nn._windows import call
 from armillary.relay.expr import Call, Function, const, var
 from armillary.relay.op import Kind, Op
 from armillary.relay.types import ANY_DIM, tensor_type

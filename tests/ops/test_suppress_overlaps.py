@@ -7,7 +7,7 @@ import pytest
 
 from armillary import IRModule, cpu, relay
 from armillary.contrib.graph_executor import GraphModule
-from armillary.ops.vision_nms import SuppressAttrs, reference
+from armillary.ops.vision.nms import SuppressAttrs, reference
 from armillary.relay.op import get_op
 
 

@@ -8,7 +8,7 @@ import pytest
 from armillary import IRModule, cpu, relay
 from armillary.artifact import Descriptor
 from armillary.contrib.graph_executor import GraphModule
-from armillary.ops.sort import ACROSS, SHORT, numpy_argsort
+from armillary.ops.reduce.sort import ACROSS, SHORT, numpy_argsort
 
 N = 3000
 RNG = np.random.default_rng(7)

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from armillary.errors import TypeMismatch
-from armillary.ops.broadcast import add, multiply
-from armillary.ops.indexing import TakeAttrs, take_reference
-from armillary.ops.linalg import einsum
-from armillary.ops.reduce import sum_
-from armillary.ops.shape import reshape, squeeze, transpose
-from armillary.ops.transform import concatenate, split
-from armillary.ops.transform_slice import strided_slice
-from armillary.ops.user import FUNCTIONS
+from armillary.ops.elementwise.broadcast import add, multiply
+from armillary.ops.misc.linalg import einsum
+from armillary.ops.misc.user import FUNCTIONS
+from armillary.ops.reduce.reduce import sum_
+from armillary.ops.shape.indexing import TakeAttrs, take_reference
+from armillary.ops.shape.shape import reshape, squeeze, transpose
+from armillary.ops.shape.slice import strided_slice
+from armillary.ops.shape.transform import concatenate, split
 from armillary.relay.by_need import module_names
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Constant, Tuple, const, var

@@ -1,4 +1,4 @@
-"""The short formulas keep the errors that `ops/fast_math.py` states, compiled, over the whole range."""
+"""The short formulas keep the errors that `ops/elementwise/fast_math.py` states, compiled, over the whole range."""
 
 from __future__ import annotations
 

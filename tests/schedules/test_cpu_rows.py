@@ -15,7 +15,7 @@ from armillary.backends.cpu.gemm.dense import packed_product
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
 from armillary.backends.registry import Fused, Workload, choose
 from armillary.driver.build import build
-from armillary.ops.nn_attention import AttentionAttrs, sizes_of
+from armillary.ops.nn.attention import AttentionAttrs, sizes_of
 from armillary.relay.op import get_op
 from armillary.relay.types import TensorType
 from armillary.runtime import cpu

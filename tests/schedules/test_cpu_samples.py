@@ -10,8 +10,8 @@ import pytest
 from armillary import relay
 from armillary.backends.registry import Workload, choose
 from armillary.driver.build import build
-from armillary.ops.nn_grid_sample import GridSampleAttrs
-from armillary.ops.vision_roi_align import RoiAlignAttrs
+from armillary.ops.nn.grid_sample import GridSampleAttrs
+from armillary.ops.vision.roi_align import RoiAlignAttrs
 from armillary.relay.op import get_op
 from armillary.relay.types import TensorType
 from armillary.runtime import cpu

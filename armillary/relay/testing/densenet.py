@@ -11,7 +11,7 @@ from typing import Any
 
 from armillary.errors import UnsupportedError
 from armillary.ir import IRModule
-from armillary.ops.nn_common import call
+from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, var
 from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload

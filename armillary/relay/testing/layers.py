@@ -13,7 +13,7 @@ import numpy as np
 
 from armillary.base.node import post_order
 from armillary.errors import TypeMismatch
-from armillary.ops.nn_common import call
+from armillary.ops.nn._windows import call
 from armillary.relay.expr import Expr, Function, TupleGetItem, Var, var
 from armillary.relay.types import TensorType
 

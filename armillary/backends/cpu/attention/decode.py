@@ -17,7 +17,7 @@ from armillary.backends.cpu.elementwise.default import schedule_default
 from armillary.backends.cpu.loops import fuse_all, is_power_of_two, keeps_shape, lanes_of, static_extent
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
 from armillary.backends.registry import Fused, Workload, implement
-from armillary.ops.nn_attention import sizes_of
+from armillary.ops.nn.attention import sizes_of
 from armillary.target.cpu import CpuModel, cpu_model
 
 MIN_ROWS = 4  # rows from which packing the keys pays

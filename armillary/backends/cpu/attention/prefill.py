@@ -22,7 +22,8 @@ from armillary.backends.cpu.loops import fuse_all, keeps_shape, lanes_of, static
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
 from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, Workload, implement
-from armillary.ops.nn_attention import (
+from armillary.ops.nn._windows import reduce_axes
+from armillary.ops.nn.attention import (
     AttentionAttrs,
     Sizes,
     mask_reader,
@@ -31,7 +32,6 @@ from armillary.ops.nn_attention import (
     sizes_of,
     softmax_stages,
 )  # fmt: skip
-from armillary.ops.nn_common import reduce_axes
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir import build as T

@@ -22,7 +22,7 @@ from armillary.backends.cpu.elementwise.default import (
 from armillary.backends.cpu.elementwise.register_transpose import turn_at
 from armillary.backends.cpu.loops import fuse_all, keeps_shape, lanes_of, static_extent
 from armillary.backends.registry import Fused, Workload, implement
-from armillary.ops.nn_grid_sample import sampled_rows
+from armillary.ops.nn.grid_sample import sampled_rows
 from armillary.relay.types import TensorType
 from armillary.target.cpu import cpu_model
 

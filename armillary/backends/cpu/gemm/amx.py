@@ -24,7 +24,7 @@ from armillary.backends.cpu.loops import fuse_all, static_extent, stored_or_fuse
 from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, Workload, implement
 from armillary.base.dtype import DType
-from armillary.ops._words import BYTES, dot_words, in_word, join
+from armillary.ops._dot_operands import BYTES, dot_words, in_word, join
 from armillary.relay.types import TensorType
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model

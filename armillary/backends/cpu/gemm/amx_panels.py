@@ -16,7 +16,7 @@ from typing import Any
 
 from armillary.backends.cpu.conv2d.amx.cost import BLOCKS, DEPTH, LOAD_CYCLES, SIDE, WORDS
 from armillary.backends.cpu.loops import effect_of, element_of
-from armillary.ops._words import BYTES
+from armillary.ops._dot_operands import BYTES
 from armillary.target.cpu import CpuModel
 from armillary.tir import build as T
 from armillary.tir import stmt as S

@@ -44,7 +44,7 @@ from armillary.backends.cpu.loops import (
 from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, Workload, implement
 from armillary.base.dtype import DType
-from armillary.ops._words import in_word
+from armillary.ops._dot_operands import in_word
 from armillary.relay.types import TensorType
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model

@@ -23,7 +23,7 @@ from armillary.backends.cpu.gemm.dense import (
 )
 from armillary.backends.registry import Workload, implement
 from armillary.base.dtype import DType
-from armillary.ops._words import BYTES, HALVES, dot_words, in_word, join
+from armillary.ops._dot_operands import BYTES, HALVES, dot_words, in_word, join
 from armillary.relay.types import TensorType
 from armillary.target.cpu import cpu_model
 

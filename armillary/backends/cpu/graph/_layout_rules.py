@@ -16,8 +16,8 @@ from armillary.backends.cpu.conv2d.amx.cost import SIDE, WORDS, tiled_channels
 from armillary.backends.cpu.cost.narrow import has_inputs_in_lanes, has_terms_in_lanes
 from armillary.backends.cpu.graph._bf16_products import has_few_channels
 from armillary.base.lazy import late
-from armillary.ops._words import BYTES, HALVES, in_word
-from armillary.ops.nn_common import call, reshape_to
+from armillary.ops._dot_operands import BYTES, HALVES, in_word
+from armillary.ops.nn._windows import call, reshape_to
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.layout import choose_block, layout
 from armillary.relay.op import Op, get_op

@@ -27,7 +27,7 @@ from armillary.backends.cpu.graph._wide_channels import (
 )
 from armillary.backends.cpu.graph.winograd_conv2d import MAX_TILE
 from armillary.base.record import record
-from armillary.ops.nn_conv import window
+from armillary.ops.nn.conv import window
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.layout import choose_block
 from armillary.relay.transform._rules import op_name, tensor

@@ -16,7 +16,7 @@ import numpy as np
 
 from armillary.backends.cpu.conv2d.direct.operator_fill import Runs, real_places
 from armillary.base.record import record
-from armillary.ops.transform_slice import slices
+from armillary.ops.shape.slice import slices
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
 from armillary.relay.op import Op, get_op
 from armillary.relay.transform._rules import Array, call, op_name, tensor

@@ -22,7 +22,7 @@ from armillary.backends.cpu.conv2d.amx.cost import WORDS
 from armillary.backends.cpu.graph._bf16_products import allowed
 from armillary.backends.cpu.graph._layout_rules import find_rule, has_fast_halves
 from armillary.ir import IRModule
-from armillary.ops._words import HALVES
+from armillary.ops._dot_operands import HALVES
 from armillary.relay.expr import Expr, Function
 from armillary.relay.transform._rules import on_functions
 from armillary.relay.transform.layout._engine import LayoutEngine, Request

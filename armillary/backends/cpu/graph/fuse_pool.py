@@ -23,7 +23,7 @@ from armillary.backends.cpu.conv2d.pooled.cost import MAX_WINDOW, band_rows
 from armillary.backends.cpu.conv2d.pooled.sizes import pooled_of
 from armillary.backends.cpu.graph._kernel_pairs import Pair, join_pairs
 from armillary.ir import IRModule
-from armillary.ops.nn_pool import normal
+from armillary.ops.nn.pool import normal
 from armillary.relay.transform._rules import op_name, tensor
 from armillary.target.cpu import CpuModel
 from armillary.transform import define_pass

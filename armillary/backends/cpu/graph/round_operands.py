@@ -19,7 +19,7 @@ from armillary.backends.cpu.graph._bf16_products import allowed, multiplies, wai
 from armillary.backends.cpu.graph.narrow_weights import narrowed
 from armillary.base.dtype import DType
 from armillary.ir import IRModule
-from armillary.ops._words import HALF
+from armillary.ops._dot_operands import HALF
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import call, on_functions, op_name, tensor

@@ -22,7 +22,7 @@ from collections.abc import Sequence, Set
 from armillary.backends.cpu.graph._bf16_products import allowed
 from armillary.base.dtype import DType
 from armillary.ir import IRModule
-from armillary.ops._words import HALF
+from armillary.ops._dot_operands import HALF
 from armillary.relay.expr import Call, Expr, Function, Var
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Kind, Op

@@ -26,8 +26,8 @@ import numpy as np
 from armillary.backends.cpu.graph._layout_rules import has_fast_halves
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
 from armillary.ir import IRModule
-from armillary.ops.nn_common import reshape_to
-from armillary.ops.nn_conv import result_dtype, window
+from armillary.ops.nn._windows import reshape_to
+from armillary.ops.nn.conv import result_dtype, window
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.transform._rules import Array, call, op_name, rewrite_module, tensor
 from armillary.target import Target

@@ -44,7 +44,7 @@ from armillary.base.aligned import Deferred, in_rows
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
-from armillary.ops._words import HALF
+from armillary.ops._dot_operands import HALF
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import call, on_functions, op_name

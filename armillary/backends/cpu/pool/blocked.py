@@ -29,8 +29,8 @@ from armillary.backends.cpu.loops import (
 )
 from armillary.backends.cpu.pool.planes import is_parted, pools, spell_out
 from armillary.backends.registry import Fused, Workload, implement
-from armillary.ops.nn_common import lowest, reduce_axes
-from armillary.ops.nn_pool import infer_pool, mean_of, normal
+from armillary.ops.nn._windows import lowest, reduce_axes
+from armillary.ops.nn.pool import infer_pool, mean_of, normal
 from armillary.relay.types import TensorType
 
 BLOCKED = re.compile(r"NCHW\d+c")

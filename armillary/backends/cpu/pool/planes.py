@@ -22,8 +22,8 @@ from armillary.backends.cpu.elementwise.default import MIN_PARALLEL, PACKED, sch
 from armillary.backends.cpu.loops import dividing, fuse_all, keeps_shape, lanes_of, static_extent
 from armillary.backends.registry import Fused, Workload, implement
 from armillary.ops._late import T
-from armillary.ops.nn_common import lowest
-from armillary.ops.nn_pool import Pool, infer_pool, mean_of, normal
+from armillary.ops.nn._windows import lowest
+from armillary.ops.nn.pool import Pool, infer_pool, mean_of, normal
 from armillary.relay.types import TensorType
 from armillary.target.cpu import cpu_model
 

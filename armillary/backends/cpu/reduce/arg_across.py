@@ -18,8 +18,8 @@ from armillary.backends.cpu.loops import dividing, fuse_all, lanes_of, static_ex
 from armillary.backends.cpu.reduce.rows import raveled
 from armillary.backends.cpu.reduce.rows_across import by_vectors, seen_around
 from armillary.backends.registry import Fused, Workload, implement
-from armillary.ops.arg import ArgReduceAttrs, argmax, argmin
-from armillary.ops.reduce import reduced_axes, reduced_shape
+from armillary.ops.reduce.arg import ArgReduceAttrs, argmax, argmin
+from armillary.ops.reduce.reduce import reduced_axes, reduced_shape
 from armillary.relay.op import Op
 from armillary.relay.types import TensorType
 from armillary.target.cpu import cpu_model

@@ -27,8 +27,8 @@ from armillary.backends.cpu.loops import fuse_all, is_power_of_two, lanes_of, st
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
 from armillary.backends.registry import Fused, Reason, ScheduleRule, Workload, implement
 from armillary.ops._common import unravelled
-from armillary.ops.nn_softmax import log_softmax, softmax
-from armillary.ops.nn_standardize import standardize
+from armillary.ops.nn.softmax import log_softmax, softmax
+from armillary.ops.nn.standardize import standardize
 from armillary.relay.op import Op
 from armillary.target.cpu import CpuModel, cpu_model
 

@@ -10,7 +10,8 @@ from functools import partial, reduce
 
 from armillary.errors import TypeMismatch
 from armillary.ops._common import like_const
-from armillary.ops.broadcast import (
+from armillary.ops.check_values import NOT_ZERO, checked
+from armillary.ops.elementwise.broadcast import (
     BINARY,
     divide,
     floor_mod,
@@ -23,10 +24,9 @@ from armillary.ops.broadcast import (
     right_shift,
     where,
 )  # fmt: skip
-from armillary.ops.check_values import NOT_ZERO, checked
-from armillary.ops.elementwise import sqrt
-from armillary.ops.elementwise_cast import cast
-from armillary.ops.shape import expand_dims
+from armillary.ops.elementwise.cast import cast
+from armillary.ops.elementwise.elementwise import sqrt
+from armillary.ops.shape.shape import expand_dims
 from armillary.relay.expr import Expr
 from armillary.relay.op import OnnxNode, Op, from_onnx
 

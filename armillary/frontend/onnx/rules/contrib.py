@@ -17,8 +17,8 @@ from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.rules.nn_activation import gelu_of
 from armillary.frontend.onnx.rules.nn_dense import times, transposed
 from armillary.frontend.onnx.rules.nn_norm import layer_normalization
-from armillary.ops.nn_common import axis_of, call, reshape_to, type_of
-from armillary.ops.nn_norm import narrowed, widened
+from armillary.ops.nn._windows import axis_of, call, reshape_to, type_of
+from armillary.ops.nn.norm import narrowed, widened
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, OnnxNode, from_onnx, onnx_rule
 

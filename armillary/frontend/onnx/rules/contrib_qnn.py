@@ -17,8 +17,8 @@ from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.rules.contrib import DOMAIN, attended, refuse_inputs
 from armillary.frontend.onnx.rules.nn_dense import transposed
 from armillary.frontend.onnx.rules.qnn import dequantize_linear, product, quantize_linear
-from armillary.ops.nn_common import axis_of, call, type_of
-from armillary.ops.qnn_quantize import dequantize, quantize, requantize
+from armillary.ops.nn._windows import axis_of, call, type_of
+from armillary.ops.qnn.quantize import dequantize, quantize, requantize
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, constant_value, from_onnx, onnx_rule
 

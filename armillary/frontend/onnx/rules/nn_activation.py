@@ -2,13 +2,13 @@
 
 In: nodes of any opset; defaults are those of the specification. Out: an expression of the input's shape and dtype.
 Invariant: no intermediate overflows where the function itself is finite (exponentials are taken of values <= 0 or
-are clipped by relu). Softmax: nn_softmax.py.
+are clipped by relu). Softmax: softmax.py.
 """
 
 from __future__ import annotations
 
 from armillary.errors import UnsupportedError
-from armillary.ops.nn_common import call, type_of
+from armillary.ops.nn._windows import call, type_of
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import AnyDim

@@ -11,7 +11,7 @@ import numpy as np
 
 from armillary.errors import TypeMismatch
 from armillary.ops._common import int_list
-from armillary.ops.nn_common import call, reshape_to
+from armillary.ops.nn._windows import call, reshape_to
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array, OnnxNode, from_onnx
 

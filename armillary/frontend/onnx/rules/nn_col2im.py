@@ -17,7 +17,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops.nn_common import call, extent, reshape_to, window_count
+from armillary.ops.nn._windows import call, extent, reshape_to, window_count
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, from_onnx
 

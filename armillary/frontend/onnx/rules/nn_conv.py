@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops.nn_common import call, extent
+from armillary.ops.nn._windows import call, extent
 from armillary.relay.expr import Expr
 from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import AnyDim

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from armillary.errors import UnsupportedError
-from armillary.ops.nn_common import call, reshape_to, type_of
+from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, constant_value, from_onnx
 from armillary.relay.types import AnyDim

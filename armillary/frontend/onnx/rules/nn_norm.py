@@ -8,8 +8,8 @@ gives the batch statistics' result and the updated running ones, as the specific
 from __future__ import annotations
 
 from armillary.errors import UnsupportedError
-from armillary.ops.nn_common import axis_of, call, type_of
-from armillary.ops.nn_norm import narrowed, spread_along, widened
+from armillary.ops.nn._windows import axis_of, call, type_of
+from armillary.ops.nn.norm import narrowed, spread_along, widened
 from armillary.relay.expr import Expr, TupleGetItem
 from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import AnyDim

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops.nn_common import SPATIAL, axis_of, call, reshape_to, type_of
+from armillary.ops.nn._windows import SPATIAL, axis_of, call, reshape_to, type_of
 from armillary.relay.expr import Expr
 from armillary.relay.op import OnnxNode, from_onnx
 

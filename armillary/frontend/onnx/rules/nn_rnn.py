@@ -3,7 +3,7 @@
 In: nodes of any opset with constant or computed weights; forward, reverse and bidirectional; initial states, clip,
 peepholes, activations and per-sequence lengths. Out: (Y, Y_h[, Y_c]). The product with the inputs is one matrix
 product for the whole sequence; each step then does one product with the hidden state. Which step it is is data
-(nn_add_step.py), so that all steps share their kernels. Up to UNROLLED steps have nodes of their own, longer sequences
+(add_step.py), so that all steps share their kernels. Up to UNROLLED steps have nodes of their own, longer sequences
 are a Loop. Invariant: a step beyond a sequence's length keeps the state and gives zeros.
 """
 
@@ -17,7 +17,7 @@ from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.rules.nn_activation import softplus_of
-from armillary.ops.nn_common import call, reshape_to, type_of
+from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, Function, Loop, Tuple, TupleGetItem, Var, const
 from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import scalar_type

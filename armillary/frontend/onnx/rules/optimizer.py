@@ -12,9 +12,9 @@ from typing import Any
 
 from armillary.errors import TypeMismatch
 from armillary.ops._common import like_const
-from armillary.ops.broadcast import add, divide, greater, multiply, power, subtract, where
-from armillary.ops.elementwise import sqrt
-from armillary.ops.elementwise_cast import cast
+from armillary.ops.elementwise.broadcast import add, divide, greater, multiply, power, subtract, where
+from armillary.ops.elementwise.cast import cast
+from armillary.ops.elementwise.elementwise import sqrt
 from armillary.relay.expr import Expr
 from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import TensorType

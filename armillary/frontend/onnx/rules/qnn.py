@@ -17,12 +17,12 @@ from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.rules.nn_conv import spatial_rank, window_attrs
 from armillary.frontend.onnx.rules.nn_dense import batched, times, transposed
 from armillary.ops._common import axis_of, onnx_dtype
-from armillary.ops.broadcast import add, divide, multiply
-from armillary.ops.elementwise_cast import cast, cast_saturated
-from armillary.ops.nn_common import call
-from armillary.ops.qnn_product import qconv2d, qdense
-from armillary.ops.qnn_product_more import qbatch_matmul
-from armillary.ops.qnn_quantize import (
+from armillary.ops.elementwise.broadcast import add, divide, multiply
+from armillary.ops.elementwise.cast import cast, cast_saturated
+from armillary.ops.nn._windows import call
+from armillary.ops.qnn.product import qconv2d, qdense
+from armillary.ops.qnn.product_more import qbatch_matmul
+from armillary.ops.qnn.quantize import (
     centred,
     dequantize,
     is_zero,
@@ -31,9 +31,9 @@ from armillary.ops.qnn_quantize import (
     requantize,
     tensor_of,
 )  # fmt: skip
-from armillary.ops.shape import reshape
-from armillary.ops.transform import repeat
-from armillary.ops.transform_slice import strided_slice
+from armillary.ops.shape.shape import reshape
+from armillary.ops.shape.slice import strided_slice
+from armillary.ops.shape.transform import repeat
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, constant_value, from_onnx
 

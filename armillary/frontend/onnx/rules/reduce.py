@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from armillary.ops._common import int_list
-from armillary.ops.broadcast import multiply
-from armillary.ops.elementwise import absolute, log, sqrt
-from armillary.ops.elementwise_cast import cast
-from armillary.ops.reduce import all_, any_, logsumexp, max_, mean, min_, prod, sum_
+from armillary.ops.elementwise.broadcast import multiply
+from armillary.ops.elementwise.cast import cast
+from armillary.ops.elementwise.elementwise import absolute, log, sqrt
+from armillary.ops.reduce.reduce import all_, any_, logsumexp, max_, mean, min_, prod, sum_
 from armillary.relay.expr import Expr
 from armillary.relay.op import OnnxNode, Op, from_onnx
 

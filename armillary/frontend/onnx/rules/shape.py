@@ -17,7 +17,7 @@ from armillary.base.lazy import late
 from armillary.errors import TypeMismatch
 from armillary.ops._common import axes_of, axis_of, broadcast_shapes, int_list, like_const, onnx_dtype
 from armillary.ops._late import by_name
-from armillary.ops.shape import expand_dims, reshape, squeeze, transpose
+from armillary.ops.shape.shape import expand_dims, reshape, squeeze, transpose
 from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
 from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import AnyDim
@@ -26,7 +26,7 @@ SMALL = 65_536  # elements of a computed constant that is kept as one
 add, less, where, cast = map(by_name, ("add", "less", "where", "cast"))
 eye, one_hot, trilu = map(by_name, ("eye", "one_hot", "trilu"))
 broadcast_to, concatenate, split, tile = map(by_name, ("broadcast_to", "concatenate", "split", "tile"))
-filled: Callable[..., Expr] = late("armillary.ops.creation:filled")
+filled: Callable[..., Expr] = late("armillary.ops.shape.creation:filled")
 
 
 @from_onnx("Reshape")

@@ -14,13 +14,13 @@ import numpy as np
 
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._common import axis_of, ints, onnx_dtype
-from armillary.ops.broadcast import add, multiply, subtract
-from armillary.ops.elementwise_cast import cast
-from armillary.ops.indexing import take
-from armillary.ops.nn_common import call, reshape_to
-from armillary.ops.shape import expand_dims, squeeze
-from armillary.ops.transform import stack
-from armillary.ops.transform_slice import strided_slice
+from armillary.ops.elementwise.broadcast import add, multiply, subtract
+from armillary.ops.elementwise.cast import cast
+from armillary.ops.nn._windows import call, reshape_to
+from armillary.ops.shape.indexing import take
+from armillary.ops.shape.shape import expand_dims, squeeze
+from armillary.ops.shape.slice import strided_slice
+from armillary.ops.shape.transform import stack
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, OnnxNode, from_onnx
 from armillary.relay.types import TensorType

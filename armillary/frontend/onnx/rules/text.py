@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.errors import UnsupportedError
-from armillary.ops.nn_common import call, reshape_to
+from armillary.ops.nn._windows import call, reshape_to
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, from_onnx
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops.nn_common import call, reshape_to
+from armillary.ops.nn._windows import call, reshape_to
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import OnnxNode, from_onnx
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from armillary.ir import IRModule
-from armillary.ops.nn_common import SPATIAL, lowest, pad_pairs, per_axis, reshape_to
+from armillary.ops.nn._windows import SPATIAL, lowest, pad_pairs, per_axis, reshape_to
 from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor

@@ -15,7 +15,7 @@ cancel. A feed-forward network with a depthwise convolution moves its narrow end
 from __future__ import annotations
 
 from armillary.ir import IRModule
-from armillary.ops.nn_common import reshape_to
+from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.transform._rules import Found, Readers, call, is_from_constants, op_name, rewrite_found, tensor
 from armillary.relay.transform.layout.hoist_elementwise import elementwise_data

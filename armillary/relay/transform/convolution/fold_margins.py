@@ -22,9 +22,9 @@ import dataclasses
 from typing import Any
 
 from armillary.ir import IRModule
-from armillary.ops.nn_common import extent
-from armillary.ops.nn_conv import window
-from armillary.ops.transform_slice import slices
+from armillary.ops.nn._windows import extent
+from armillary.ops.nn.conv import window
+from armillary.ops.shape.slice import slices
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import Kind, Op
 from armillary.relay.transform._rules import on_functions, op_name, splat, tensor

@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.ir import IRModule
-from armillary.ops.nn_common import per_axis
-from armillary.ops.nn_conv import window
+from armillary.ops.nn._windows import per_axis
+from armillary.ops.nn.conv import window
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
 from armillary.transform import define_pass

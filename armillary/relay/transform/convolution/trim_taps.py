@@ -22,7 +22,7 @@ from typing import Any
 
 from armillary.base.record import record
 from armillary.ir import IRModule
-from armillary.ops.nn_conv import window
+from armillary.ops.nn.conv import window
 from armillary.relay.expr import Call, Expr
 from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
 from armillary.transform import define_pass

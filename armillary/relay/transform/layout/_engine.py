@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from armillary.base.record import record
-from armillary.ops.nn_common import reshape_to
+from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.layout import Layout, layout
 from armillary.relay.op import Op

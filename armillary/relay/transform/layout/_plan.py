@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from armillary.ops.transform_slice import slices
+from armillary.ops.shape.slice import slices
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.layout import choose_block
 from armillary.relay.op import Kind, Op

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from armillary.ops.nn_common import reshape_to
+from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Expr, Tuple
 from armillary.relay.layout import Layout, choose_block, layout
 from armillary.relay.op import Kind, Op

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from armillary.base.record import record
-from armillary.ops.nn_common import reshape_to
+from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Expr
 from armillary.relay.layout import layout
 from armillary.relay.transform._rules import call, tensor

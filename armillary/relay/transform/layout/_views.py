@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from armillary.ops.transform_slice import slices
+from armillary.ops.shape.slice import slices
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import get_op
 from armillary.relay.transform._rules import tensor

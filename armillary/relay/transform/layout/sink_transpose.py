@@ -33,7 +33,7 @@ from armillary.relay.transform._rules import Readers, call, on_functions, op_nam
 from armillary.relay.walk import map_children, not_primitive, post_order, users
 from armillary.transform import define_pass
 
-reduced_axes = late("armillary.ops.reduce:reduced_axes")
+reduced_axes = late("armillary.ops.reduce.reduce:reduced_axes")
 _BINARY = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum"})
 _REDUCED = frozenset({"mean", "sum", "max", "min"})
 _PLACES = frozenset({"axis", "axes", "shape", "newshape", "layout", "dtype"})

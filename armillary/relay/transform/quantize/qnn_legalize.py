@@ -2,8 +2,8 @@
 
 In: a module. Out: one where the unsigned operands of qnn.conv2d whose zero point is 128 are signed, with zero point 0:
 q - 128 as int8 is the same real number, no correction is left to do in the product, and weights stay one byte.
-Convolutions that are exact in float32 (ops/qnn_product.py) stay: there a correction is free. qnn.dense chooses its
-signs by the target's dot products (ops/_byte_products.py). Rules that users register
+Convolutions that are exact in float32 (ops/qnn/product.py) stay: there a correction is free. qnn.dense chooses its
+signs by the target's dot products (ops/qnn/_byte_products.py). Rules that users register
 (`relay.qnn.op.register_qnn_legalize`) go first. Invariant: the same bits; the result stays in the qnn dialect. What it
 gains: docs/notes/012-pass-defaults.md.
 
@@ -33,8 +33,8 @@ from armillary.relay.transform.simplify._registered import apply_registered
 from armillary.transform import define_pass
 
 _MIDDLE = 128
-conv2d_of_bytes = late("armillary.ops.qnn_bytes:conv2d_of_bytes")
-conv2d_in_float = late("armillary.ops.qnn_product:conv2d_in_float")
+conv2d_of_bytes = late("armillary.ops.qnn._byte_convolutions:conv2d_of_bytes")
+conv2d_in_float = late("armillary.ops.qnn.product:conv2d_in_float")
 
 
 @define_pass("qnn-legalize", opt_level=1)

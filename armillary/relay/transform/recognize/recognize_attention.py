@@ -6,7 +6,7 @@ become layouts and offsets, heads of keys and values that are repeated for a gro
 it, and the result is written positions first. Invariant: the values are the same up to
 rounding; scores that something else reads stay. A choice (`where`) by a constant condition with a large negative number
 is a mask if every row keeps an element; one that makes whole rows of weights 0 makes rows of the result 0 instead, as
-ONNX's Attention asks for where a mask hides all keys. What the operator means: ops/nn_attention.py.
+ONNX's Attention asks for where a mask hides all keys. What the operator means: ops/nn/attention.py.
 
     softmax(q k^T * 0.5) v, with q = reshape(transpose(reshape(x, (1, t, 2, d)))) …
     ->
@@ -22,7 +22,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.ir import IRModule
-from armillary.ops.nn_common import reshape_to
+from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Constant, Expr, Function, TupleGetItem
 from armillary.relay.transform._rules import call, on_functions, op_name, splat, tensor
 from armillary.relay.transform.simplify.simplify_expr import RESHAPES

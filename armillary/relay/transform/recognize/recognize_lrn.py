@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 
 from armillary.ir import IRModule
-from armillary.ops.nn_common import letters, reshape_to
+from armillary.ops.nn._windows import letters, reshape_to
 from armillary.relay.expr import Call, Expr
 from armillary.relay.transform._rules import call, op_name, rewrite_module, splat, tensor
 from armillary.relay.transform.simplify.simplify_expr import RESHAPES

@@ -24,7 +24,7 @@ from armillary.relay.transform._rules import call, op_name, rewrite_module, spla
 from armillary.transform import define_pass
 
 Axes = tuple[int, ...]
-reduced_axes = late("armillary.ops.reduce:reduced_axes")
+reduced_axes = late("armillary.ops.reduce.reduce:reduced_axes")
 
 
 @define_pass("recognize-normalization", opt_level=2)

@@ -1,6 +1,6 @@
 """fast-math: replace exp, erf, tanh and softmax of float32 by formulas of five to six correct digits.
 
-In: a module. Out: one that calls fast_exp, fast_erf, fast_tanh and nn.fast_softmax (ops/fast_math.py has their errors).
+In: a module. Out: calls of fast_exp, fast_erf, fast_tanh and nn.fast_softmax (errors: ops/elementwise/fast_math.py).
 Invariant: results differ in the sixth digit, infinities become large numbers; so the pass is off below opt_level 4.
 What it gains, and why level 3 keeps the exact functions: docs/notes/012-pass-defaults.md.
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 import numpy as np
 
 from armillary.ir import IRModule
-from armillary.ops.nn_common import reshape_to
+from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from armillary.relay.transform._rules import Array, call, op_name, rewrite_module, splat, tensor
 from armillary.relay.transform.simplify.simplify_inference import pick_field

@@ -31,8 +31,8 @@ from armillary.backends.cpu.elementwise.default import PACKED, schedule_injectiv
 from armillary.backends.cpu.loops import compute_in_tile, effect_of, element_of, followers, fuse_all, stored_or_fused
 from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, Workload, implement
-from armillary.ops._words import HALVES, dot
-from armillary.ops.nn_conv import Window, window
+from armillary.ops._dot_operands import HALVES, dot
+from armillary.ops.nn.conv import Window, window
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.tir import build as T

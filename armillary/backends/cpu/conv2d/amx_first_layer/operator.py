@@ -17,10 +17,10 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+from armillary.ops._dot_operands import HALF, HALVES
 from armillary.ops._late import te
-from armillary.ops._words import HALF, HALVES
-from armillary.ops.nn_common import Tensor, known, need_rank, reduce_axes, te_pad, tensor, window_count
-from armillary.ops.nn_conv import Conv2DAttrs, Window, convolve, image_size, window
+from armillary.ops.nn._windows import Tensor, known, need_rank, reduce_axes, te_pad, tensor, window_count
+from armillary.ops.nn.conv import Conv2DAttrs, Window, convolve, image_size, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 

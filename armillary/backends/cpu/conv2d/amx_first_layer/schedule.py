@@ -19,8 +19,8 @@ from armillary.backends.cpu.elementwise.default import PACKED
 from armillary.backends.cpu.loops import effect_of, element_of, fuse_all
 from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, Workload, implement
-from armillary.ops._words import HALF, HALVES
-from armillary.ops.nn_conv import Window, window
+from armillary.ops._dot_operands import HALF, HALVES
+from armillary.ops.nn.conv import Window, window
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.tir import build as T

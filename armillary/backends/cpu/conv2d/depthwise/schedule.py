@@ -26,7 +26,7 @@ from armillary.backends.cpu.cost.model import Tile, explained, far
 from armillary.backends.cpu.loops import LONG_SUM, accumulators, fuse_all, in_bands, lanes_of, static_extent
 from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, Workload, implement
-from armillary.ops.nn_conv import result_dtype, window
+from armillary.ops.nn.conv import result_dtype, window
 from armillary.target.cpu import CpuModel, cpu_model
 
 MAX_SPELLED = 1536  # products of the different tiles of a line; of more the decoded instructions do not stay at hand

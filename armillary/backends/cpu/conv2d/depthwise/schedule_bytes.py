@@ -17,7 +17,7 @@ from armillary.backends.cpu.conv2d.direct.schedule import schedule_in_tiles
 from armillary.backends.cpu.loops import accumulators, dividing, fuse_all, static_extent
 from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, Workload, implement
-from armillary.ops.nn_conv import window
+from armillary.ops.nn.conv import window
 from armillary.target.cpu import CpuModel, cpu_model
 
 COLUMNS = 8  # of a tile: the sums, the weights of a window and a few words fit any vector registers

@@ -16,7 +16,7 @@ from armillary.backends.cpu.conv2d.separable.cost import Separable
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
-from armillary.ops.nn_common import (
+from armillary.ops.nn._windows import (
     Tensor,
     f32,
     known,
@@ -27,7 +27,7 @@ from armillary.ops.nn_common import (
     wide,
     window_count,
 )  # fmt: skip
-from armillary.ops.nn_conv import Conv2DAttrs, convolve, image_size, result_dtype, window
+from armillary.ops.nn.conv import Conv2DAttrs, convolve, image_size, result_dtype, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, TensorType, Type
 

@@ -4,7 +4,7 @@ In: data (N, C/ci, H, W, ci) of uint8 or int8, ci a multiple of 4, as NCHW{ci}c;
 co, 4): what one dot product takes lies together. Its blocks may be longer than the data's, a multiple of them, with
 zeros behind the last channel: matrix tiles take 64. A depthwise weight (C/c, KH, KW/4, c, 4) has four taps of a line
 together, zeros behind the last. Out: int32 sums (N, O/co, OH, OW, co), exact; padding counts as zeros. Made by
-alter-op-layout from nn.conv2d of bytes; zero points have been folded before (qnn_bytes.py). Schedules:
+alter-op-layout from nn.conv2d of bytes; zero points have been folded before (_byte_convolutions.py). Schedules:
 direct/schedule.py, amx/schedule.py, schedule_bytes.py of schedules/cpu. Floats: direct/operator.py.
 """
 
@@ -19,10 +19,10 @@ from armillary.backends.cpu.conv2d.direct.operator import output_shape, unblock
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+from armillary.ops._dot_operands import BYTES
 from armillary.ops._late import T, te
-from armillary.ops._words import BYTES
-from armillary.ops.nn_common import Tensor, known, need_rank, reduce_axes, te_pad, tensor, window_count
-from armillary.ops.nn_conv import Conv2DAttrs, Window, convolve, image_size, window
+from armillary.ops.nn._windows import Tensor, known, need_rank, reduce_axes, te_pad, tensor, window_count
+from armillary.ops.nn.conv import Conv2DAttrs, Window, convolve, image_size, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 

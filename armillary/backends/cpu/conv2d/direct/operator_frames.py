@@ -17,7 +17,7 @@ from armillary.backends.cpu.conv2d.direct.operator import BlockedConv2DAttrs, co
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
-from armillary.ops.nn_common import Tensor, f32, need_rank, need_tensor, out_dim, te_pad, window_count
+from armillary.ops.nn._windows import Tensor, f32, need_rank, need_tensor, out_dim, te_pad, window_count
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 

@@ -51,8 +51,8 @@ from armillary.backends.cpu.loops import (
 )
 from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, Workload, implement
-from armillary.ops._words import BYTES, dot
-from armillary.ops.nn_conv import result_dtype, window
+from armillary.ops._dot_operands import BYTES, dot
+from armillary.ops.nn.conv import result_dtype, window
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir import build as T
 

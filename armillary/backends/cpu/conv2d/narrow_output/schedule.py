@@ -23,7 +23,7 @@ from armillary.backends.cpu.gemm.narrow import halved_to_two
 from armillary.backends.cpu.loops import followers, fuse_all, static_extent, stored_or_fused
 from armillary.backends.explanation import Explanation
 from armillary.backends.registry import Fused, Workload, implement
-from armillary.ops.nn_conv import window
+from armillary.ops.nn.conv import window
 from armillary.relay.types import TensorType
 from armillary.target.cpu import CpuModel, cpu_model
 

@@ -18,7 +18,7 @@ from armillary.backends.cpu.contiguous import is_one_run
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.loops import followers, fuse_all, is_power_of_two, lanes_of, static_extent
 from armillary.backends.registry import Fused, Workload, implement
-from armillary.ops.nn_conv import Window, result_dtype, window
+from armillary.ops.nn.conv import Window, result_dtype, window
 from armillary.relay.types import TensorType
 from armillary.target.cpu import CpuModel, cpu_model
 

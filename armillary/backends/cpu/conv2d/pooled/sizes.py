@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from armillary.backends.cpu.conv2d.pooled.cost import Pooled
-from armillary.ops.nn_common import extent
-from armillary.ops.nn_pool import infer_pool, normal
+from armillary.ops.nn._windows import extent
+from armillary.ops.nn.pool import infer_pool, normal
 from armillary.relay.types import TensorType
 
 

@@ -25,8 +25,8 @@ from armillary.backends.cpu.conv2d.winograd.cost import KERNEL, Layer, tiles_alo
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
-from armillary.ops.nn_common import f32, need_rank, reduce_axes, window_count
-from armillary.ops.nn_conv import convolve, image_size, window
+from armillary.ops.nn._windows import f32, need_rank, reduce_axes, window_count
+from armillary.ops.nn.conv import convolve, image_size, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 

@@ -1,0 +1,309 @@
+"""Elementwise operators with attributes: cast, cast_like, reinterpret, clip.
+
+In: one tensor (cast_like: two). Out: a tensor of the same shape, of the dtype asked for. Invariant: `cast` converts as
+C does; a value that a float8 or 4-bit type cannot hold is saturated by the import rule, with clip, before the cast.
+Table of plain operators: elementwise.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from armillary.base.dtype import DType
+from armillary.base.lazy import late
+from armillary.base.record import record
+from armillary.errors import TypeMismatch
+from armillary.ops._common import check_kind, elements, f32, i32, like_const, of_type, onnx_dtype, quiet
+from armillary.ops._late import T, te
+from armillary.ops.elementwise.broadcast import (
+    add,
+    bitwise_and,
+    greater,
+    logical_and,
+    maximum,
+    minimum,
+    right_shift,
+    where,
+)
+from armillary.ops.elementwise.elementwise import check_float, isinf, isnan
+from armillary.relay.expr import Expr, const
+from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.relay.types import TensorType
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
+
+
+@record
+class DTypeAttrs:
+    """`dtype` is the name of the result's dtype."""
+
+    dtype: str
+
+
+def convert(value: Scalar, dtype: str) -> Scalar:
+    """A scalar cast; to bool it is a comparison with zero."""
+    if DType(dtype).is_bool and not value.dtype.is_bool:
+        return T.not_equal(value, T.const(0, value.dtype))
+    return T.cast(value, dtype)
+
+
+# --- cast ---------------------------------------------------------------------------------------------------------
+
+cast = Op("cast", kind=Kind.ELEMENTWISE, doc="Convert each element to another dtype, as C does.")
+cast.attrs(DTypeAttrs)
+
+
+@cast.infer
+def infer_cast(attrs: DTypeAttrs, data: TensorType) -> TensorType:
+    dtype = DType(attrs.dtype)
+    if not (dtype.is_float or dtype.is_int or dtype.is_bool) or dtype.lanes != 1:
+        raise TypeMismatch(f"cast: cannot convert to {dtype}", hint="use a numeric or bool dtype")
+    return TensorType(data.shape, dtype)
+
+
+@cast.reference
+@quiet
+def cast_reference(attrs: DTypeAttrs, data: Array) -> Array:
+    return np.asarray(data.astype(DType(attrs.dtype).numpy))
+
+
+@cast.compute
+def cast_compute(attrs: DTypeAttrs, data: te.Tensor) -> te.Tensor:
+    return elements(data.shape, lambda *i: convert(data(*i), attrs.dtype), name="cast")
+
+
+@cast.samples
+def cast_samples() -> Iterator[Sample]:
+    for source, target in (("float32", "int32"), ("int32", "float32"), ("float32", "bool"), ("bool", "int64"),
+                           ("float64", "float32"), ("int32", "int8"), ("float32", "float16")):  # fmt: skip
+        yield Sample(DTypeAttrs(target), (of_type(source, 3, 4),))
+
+
+@cast.bad_samples
+def cast_bad_samples() -> Iterator[BadSample]:
+    yield BadSample(DTypeAttrs("handle"), (f32(2),), "cannot convert to handle")
+    yield BadSample(DTypeAttrs("float31x"), (f32(2),), "unknown dtype")
+
+
+cast_like = Op("cast_like", kind=Kind.ELEMENTWISE, inputs=("data", "dtype_like"), doc="Cast to another tensor's dtype.")
+
+
+@cast_like.infer
+def infer_cast_like(attrs: None, data: TensorType, like: TensorType) -> TensorType:
+    return TensorType(data.shape, like.dtype)
+
+
+@cast_like.reference
+def cast_like_reference(attrs: None, data: Array, like: Array) -> Array:
+    return np.asarray(data.astype(like.dtype))
+
+
+@cast_like.compute
+def cast_like_compute(attrs: None, data: te.Tensor, like: te.Tensor) -> te.Tensor:
+    return elements(data.shape, lambda *i: convert(data(*i), like.dtype), name="cast_like")
+
+
+@cast_like.decompose
+def cast_like_decompose(attrs: None, data: Expr, like: Expr) -> Expr:
+    ty = like.checked_type
+    assert isinstance(ty, TensorType), "checked by infer"
+    return cast(data, ty.dtype)
+
+
+@cast_like.samples
+def cast_like_samples() -> Iterator[Sample]:
+    yield Sample(None, (f32(3, 4), i32(1)))
+
+
+def _to_power_of_two(node: OnnxNode, data: Expr, up: bool) -> Expr:
+    """float8_e8m0 holds an exponent only: the float32 exponent, plus one where rounding up drops a fraction."""
+    single = cast(data, "float32")
+    bits = reinterpret(single, "uint32")
+    exponent = right_shift(bitwise_and(bits, const(0x7FFFFFFF, "uint32")), const(23, "uint32"))
+    if up:
+        fraction = bitwise_and(bits, const(0x7FFFFF, "uint32"))
+        exponent = add(exponent, cast(greater(fraction, const(0, "uint32")), "uint32"))
+    if node.int("saturate", default=1):
+        largest = minimum(exponent, const(254, "uint32"))
+        exponent = where(isnan(single), const(255, "uint32"), largest)
+    return reinterpret(cast(exponent, "uint8"), "float8_e8m0fnu")
+
+
+def cast_for_onnx(node: OnnxNode, data: Expr, dtype: str) -> Expr:
+    """A cast with ONNX's rules for the small types: floats saturate unless saturate=0, 2- and 4-bit integers wrap."""
+    source = node.type_of(0).dtype
+    if dtype == source:
+        return data
+    mode = node.string("round_mode", default="up")
+    if dtype == "float8_e8m0fnu" and source.is_float and mode in ("up", "down"):
+        return _to_power_of_two(node, data, mode == "up")
+    if dtype.startswith(("int4", "uint4", "int2", "uint2")):
+        return cast(cast(data, "int32"), dtype)
+    if not dtype.startswith(("float8", "float4")) or not source.is_float or not node.int("saturate", default=1):
+        return cast(data, dtype)
+    return cast_saturated(data, dtype)
+
+
+_finfo = late("ml_dtypes:finfo")
+
+
+def cast_saturated(data: Expr, dtype: str) -> Expr:
+    """A cast to a small float type that brings finite values beyond its range to the nearest it has."""
+    ty = data.checked_type
+    assert isinstance(ty, TensorType), "a cast has a tensor"
+    source = ty.dtype
+    info = _finfo(DType(dtype).numpy)
+    low, high = float(info.min), float(info.max)
+    wide = float(_finfo(source.numpy).max)
+    return cast(clip(data, low, high) if high < wide else data, dtype)
+
+
+@from_onnx("Cast")
+def from_onnx_cast(node: OnnxNode) -> Expr:
+    target = node.int("to")
+    if isinstance(target, str):  # opset 1 spelled the type
+        return cast(node.input(0), {"FLOAT": "float32", "DOUBLE": "float64"}.get(target, target.lower()))
+    return cast_for_onnx(node, node.input(0), onnx_dtype(node, int(target or 0)))
+
+
+@from_onnx("CastLike")
+def from_onnx_cast_like(node: OnnxNode) -> Expr:
+    return cast_for_onnx(node, node.input(0), node.type_of(1).dtype)
+
+
+# --- reinterpret --------------------------------------------------------------------------------------------------
+
+reinterpret = Op("reinterpret", kind=Kind.ELEMENTWISE, doc="The same bits read as another dtype of equal width.")
+reinterpret.attrs(DTypeAttrs)
+
+
+@reinterpret.infer
+def infer_reinterpret(attrs: DTypeAttrs, data: TensorType) -> TensorType:
+    dtype = DType(attrs.dtype)
+    if dtype.bytes != data.dtype.bytes:
+        raise TypeMismatch(f"reinterpret: {data.dtype} has {data.dtype.bytes} bytes, {dtype} has {dtype.bytes}")
+    return TensorType(data.shape, dtype)
+
+
+@reinterpret.reference
+def reinterpret_reference(attrs: DTypeAttrs, data: Array) -> Array:
+    return np.ascontiguousarray(data).view(DType(attrs.dtype).numpy).reshape(data.shape)
+
+
+@reinterpret.compute
+def reinterpret_compute(attrs: DTypeAttrs, data: te.Tensor) -> te.Tensor:
+    dtype = attrs.dtype
+    return elements(data.shape, lambda *i: T.call("reinterpret", data(*i), dtype=dtype), name="reinterpret")
+
+
+@reinterpret.samples
+def reinterpret_samples() -> Iterator[Sample]:
+    yield Sample(DTypeAttrs("int32"), (f32(3, 4),))
+    yield Sample(DTypeAttrs("uint32"), (i32(5),))
+
+
+@reinterpret.bad_samples
+def reinterpret_bad_samples() -> Iterator[BadSample]:
+    yield BadSample(DTypeAttrs("int64"), (f32(3),), "has 4 bytes, int64 has 8")
+
+
+@from_onnx("BitCast")
+def from_onnx_bitcast(node: OnnxNode) -> Expr:
+    dtype = onnx_dtype(node, int(node.int("to", default=0)))
+    same = node.type_of(0).dtype.is_bool and dtype in ("int8", "uint8")  # a bool is a byte of 0 or 1
+    return cast(node.input(0), dtype) if same else reinterpret(node.input(0), dtype)
+
+
+# --- clip ---------------------------------------------------------------------------------------------------------
+
+
+@record
+class ClipAttrs:
+    """The interval; where a_min > a_max the result is a_max."""
+
+    a_min: float
+    a_max: float
+
+
+clip = Op("clip", kind=Kind.ELEMENTWISE, doc="min(max(x, a_min), a_max); NaN stays.")
+clip.attrs(ClipAttrs)
+
+
+def bound(value: float, dtype: DType) -> Any:  # Any: int or float
+    """A limit as the dtype can hold it."""
+    if dtype.is_float:
+        return float(value)
+    if value != value:
+        raise TypeMismatch(f"clip: NaN is no limit for {dtype} values")
+    return max(dtype.min_value, min(dtype.max_value, value if abs(value) == float("inf") else int(value)))
+
+
+@clip.infer
+def infer_clip(attrs: ClipAttrs, data: TensorType) -> TensorType:
+    check_kind("clip", "its input", data, "numeric")
+    return data
+
+
+@clip.reference
+def clip_reference(attrs: ClipAttrs, data: Array) -> Array:
+    from_dtype = DType(data.dtype.name)
+    low, high = (np.array(bound(v, from_dtype), data.dtype) for v in (attrs.a_min, attrs.a_max))
+    return np.asarray(np.minimum(np.maximum(data, low), high))
+
+
+@clip.compute
+def clip_compute(attrs: ClipAttrs, data: te.Tensor) -> te.Tensor:
+    dtype = DType(data.dtype)
+    low, high = (T.const(bound(v, dtype), dtype) for v in (attrs.a_min, attrs.a_max))
+    return elements(data.shape, lambda *i: T.minimum(T.maximum(data(*i), low), high), name="clip")
+
+
+@clip.samples
+def clip_samples() -> Iterator[Sample]:
+    yield Sample(ClipAttrs(0.0, 6.0), (f32(3, 4),), domain=(-8.0, 8.0))
+    yield Sample(ClipAttrs(-1, 1), (i32(9),))
+    yield Sample(ClipAttrs(1.0, -1.0), (f32(4),))
+    yield Sample(ClipAttrs(-1000, 1000), (of_type("uint8", 4),))
+
+
+@clip.bad_samples
+def clip_bad_samples() -> Iterator[BadSample]:
+    yield BadSample(ClipAttrs(0.0, 1.0), (of_type("bool", 3),), "wanted numeric")
+
+
+@from_onnx("Clip")
+def from_onnx_clip_attributes(node: OnnxNode) -> Expr:
+    low, high = node.float("min", default=None), node.float("max", default=None)
+    data = node.input(0)
+    data = data if low is None else maximum(data, like_const(low, data))
+    return data if high is None else minimum(data, like_const(high, data))
+
+
+@from_onnx("Clip", since=11)
+def from_onnx_clip_inputs(node: OnnxNode) -> Expr:
+    data = node.input(0)
+    limits = [node.constants[i] if not node.missing(i) and i < len(node.constants) else None for i in (1, 2)]
+    low, high = limits
+    if low is not None and high is not None and low.size == high.size == 1:
+        return clip(data, low.reshape(()).item(), high.reshape(()).item())
+    data = data if node.missing(1) else maximum(data, node.input(1))
+    return data if node.missing(2) else minimum(data, node.input(2))
+
+
+@from_onnx("IsInf")
+def from_onnx_isinf(node: OnnxNode) -> Expr:
+    check_float(node)
+    data = node.input(0)
+    positive, negative_ = node.int("detect_positive", default=1), node.int("detect_negative", default=1)
+    if positive and negative_:
+        return isinf(data)
+    zero = like_const(0.0, data)
+    if positive:
+        return logical_and(isinf(data), greater(data, zero))
+    if negative_:
+        return logical_and(isinf(data), greater(zero, data))
+    return logical_and(isnan(data), isinf(data))  # neither asked for: nowhere true

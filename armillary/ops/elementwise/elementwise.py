@@ -1,0 +1,182 @@
+"""Elementwise operators of one input: one row each.
+
+In: one tensor. Out: a tensor of the same shape; its dtype is the input's, or bool for tests such as isnan.
+A row holds the name, which dtypes it takes, the scalar expression, the numpy function, ONNX names and the domain of the
+samples. Invariant: scalar expression and numpy function agree on every value of the domain, NaN and infinities
+included. To add an operator, add a row. Two inputs: broadcast.py. Conversions and clip: elementwise/cast.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from armillary.base.dtype import DType
+from armillary.base.record import record
+from armillary.errors import TypeMismatch
+from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
+from armillary.ops._late import T, scalar, te
+from armillary.ops._late import erf as numpy_erf
+from armillary.relay.expr import Expr
+from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.relay.types import TensorType
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
+
+BOOL = DType("bool")
+
+
+@record
+class Unary:
+    """One row. `result` of None: the dtype of the input."""
+
+    name: str
+    accepts: str
+    scalar: Callable[[Scalar], Scalar]
+    numpy: Callable[[Array], Any]
+    onnx: tuple[str, ...] = ()
+    domain: tuple[float, float] = (-2.0, 2.0)
+    result: DType | None = None
+    doc: str = ""
+
+
+def _float(name: str) -> Callable[[Scalar], Scalar]:
+    return lambda x: T.call(name, x)
+
+
+def _test(name: str) -> Callable[[Scalar], Scalar]:
+    return lambda x: T.call(name, x, dtype="bool")
+
+
+def _rounding(name: str) -> Callable[[Scalar], Scalar]:
+    return lambda x: T.call(name, x) if x.dtype.is_float else x
+
+
+def _abs(x: Scalar) -> Scalar:
+    if x.dtype.is_float:
+        return T.call("fabs", x)
+    return T.call("abs", x) if x.dtype.code == "int" else x
+
+
+def _sign(x: Scalar) -> Scalar:
+    zero = T.const(0, x.dtype)
+    below = T.select(T.less(x, zero), T.const(-1, x.dtype), x) if x.dtype.code != "uint" else x
+    return T.select(T.greater(x, zero), T.const(1, x.dtype), below)
+
+
+def _numpy_erf(x: Array) -> Array:
+    return np.asarray(numpy_erf(np.asarray(x, np.float64))).astype(x.dtype) if x.size else x
+
+
+def _numpy_round(x: Array) -> Array:
+    return np.rint(x).astype(x.dtype)
+
+
+def _numpy_copy(x: Array) -> Array:
+    return np.array(x)
+
+
+def _numpy_sign(x: Array) -> Array:
+    return np.where(x > 0, np.ones_like(x), np.where(x < 0, -np.ones_like(x), x)).astype(x.dtype)
+
+
+_TABLE = (
+    Unary("exp", "float", _float("exp"), np.exp, ("Exp",)),
+    Unary("log", "float", _float("log"), np.log, ("Log",), (0.1, 4.0)),
+    Unary("log2", "float", _float("log2"), np.log2, (), (0.1, 4.0)),
+    Unary("log10", "float", _float("log10"), np.log10, (), (0.1, 4.0)),
+    Unary("sqrt", "float", _float("sqrt"), np.sqrt, ("Sqrt",), (0.0, 4.0)),
+    Unary("rsqrt", "float", _float("rsqrt"), lambda x: (1 / np.sqrt(x)).astype(x.dtype), (), (0.1, 4.0)),
+    Unary("sigmoid", "float", _float("sigmoid"), lambda x: (1 / (1 + np.exp(-x))).astype(x.dtype), ("Sigmoid",)),
+    Unary("tanh", "float", _float("tanh"), np.tanh, ("Tanh",)),
+    Unary("sin", "float", _float("sin"), np.sin, ("Sin",)),
+    Unary("cos", "float", _float("cos"), np.cos, ("Cos",)),
+    Unary("tan", "float", _float("tan"), np.tan, ("Tan",), (-1.0, 1.0)),
+    Unary("asin", "float", _float("asin"), np.arcsin, ("Asin",), (-1.0, 1.0)),
+    Unary("acos", "float", _float("acos"), np.arccos, ("Acos",), (-1.0, 1.0)),
+    Unary("atan", "float", _float("atan"), np.arctan, ("Atan",)),
+    Unary("sinh", "float", _float("sinh"), np.sinh, ("Sinh",)),
+    Unary("cosh", "float", _float("cosh"), np.cosh, ("Cosh",)),
+    Unary("asinh", "float", _float("asinh"), np.arcsinh, ("Asinh",)),
+    Unary("acosh", "float", _float("acosh"), np.arccosh, ("Acosh",), (1.1, 4.0)),
+    Unary("atanh", "float", _float("atanh"), np.arctanh, ("Atanh",), (-0.9, 0.9)),
+    Unary("erf", "float", _float("erf"), _numpy_erf, ("Erf",)),
+    Unary("floor", "numeric", _rounding("floor"), np.floor, ("Floor",)),
+    Unary("ceil", "numeric", _rounding("ceil"), np.ceil, ("Ceil",)),
+    Unary("trunc", "numeric", _rounding("trunc"), np.trunc),
+    Unary("round", "numeric", _rounding("nearbyint"), _numpy_round, ("Round",), doc="To nearest, halves to even."),
+    Unary("sign", "numeric", _sign, _numpy_sign, ("Sign",)),
+    Unary("abs", "numeric", _abs, np.abs, ("Abs",)),
+    Unary("negative", "numeric", scalar("neg"), np.negative, ("Neg",)),
+    Unary("logical_not", "bool", scalar("logical_not"), np.logical_not, ("Not",)),
+    Unary("bitwise_not", "integer or bool", scalar("bitwise_not"), np.bitwise_not, ("BitwiseNot",)),
+    Unary("isnan", "float", _test("isnan"), np.isnan, ("IsNaN",), result=BOOL),
+    Unary("isinf", "float", _test("isinf"), np.isinf, result=BOOL),
+    Unary("isfinite", "float", _test("isfinite"), np.isfinite, result=BOOL),
+    Unary("copy", "any", lambda x: x, _numpy_copy, doc="The value itself, in memory of its own."),
+)  # fmt: skip
+
+_SAMPLE_TYPES = {
+    "float": (f32(3, 5), of_type("float64", 7), f32(), f32(2, 0, 3)),
+    "numeric": (f32(3, 5), i32(4), f32()),
+    "bool": (of_type("bool", 3, 5),),
+    "integer or bool": (i32(3, 5), of_type("uint8", 6), of_type("bool", 4)),
+    "any": (f32(3, 5), i32(4), of_type("bool", 2, 2), of_type("float16", 3)),
+}  # fmt: skip
+_WRONG_TYPE = {"float": i32(3), "numeric": of_type("bool", 3), "bool": f32(3), "integer or bool": f32(3)}
+
+
+def define_unary(row: Unary) -> Op:
+    """The operator of a row."""
+    op = Op(row.name, kind=Kind.ELEMENTWISE, doc=row.doc or f"{row.name} of each element.")
+
+    @op.infer
+    def infer(attrs: None, data: TensorType) -> TensorType:
+        check_kind(row.name, "its input", data, row.accepts)
+        return data if row.result is None else TensorType(data.shape, row.result)
+
+    @op.reference
+    @quiet
+    def reference(attrs: None, data: Array) -> Array:
+        return np.asarray(row.numpy(data))
+
+    @op.compute
+    def compute(attrs: None, data: te.Tensor) -> te.Tensor:
+        return elements(data.shape, lambda *i: row.scalar(data(*i)), name=row.name)
+
+    @op.samples
+    def samples() -> Iterator[Sample]:
+        for ty in _SAMPLE_TYPES[row.accepts]:
+            yield Sample(None, (ty,), domain=row.domain)
+
+    @op.bad_samples
+    def bad_samples() -> Iterator[BadSample]:
+        if row.accepts in _WRONG_TYPE:
+            yield BadSample(None, (_WRONG_TYPE[row.accepts],), f"wanted {row.accepts}")
+
+    if row.onnx:
+        from_onnx(*row.onnx)(lambda node: op(node.input(0)))
+    return op
+
+
+_OPS = {row.name: define_unary(row) for row in _TABLE}
+exp, log, sqrt, sigmoid, tanh = _OPS["exp"], _OPS["log"], _OPS["sqrt"], _OPS["sigmoid"], _OPS["tanh"]
+floor, absolute, negative, logical_not = _OPS["floor"], _OPS["abs"], _OPS["negative"], _OPS["logical_not"]
+isinf, isnan, isfinite = _OPS["isinf"], _OPS["isnan"], _OPS["isfinite"]
+copy, round_half_even = _OPS["copy"], _OPS["round"]
+
+
+@from_onnx("Identity")
+def from_onnx_identity(node: OnnxNode) -> Expr:
+    """Nothing happens: the value itself."""
+    return node.input(0)
+
+
+def check_float(node: OnnxNode, index: int = 0) -> None:
+    """Refuse an input that is not floating point."""
+    ty = node.type_of(index)
+    if not ty.dtype.is_float:
+        raise TypeMismatch(f"{node.op_type} node {node.name!r}: input {index} has dtype {ty.dtype}, wanted float")

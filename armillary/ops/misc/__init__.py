@@ -1,0 +1,1 @@
+"""Annotations, devices, operators that users register, linear algebra."""

@@ -1,0 +1,51 @@
+"""annotation.compiler_begin, annotation.compiler_end: where a region for an external library begins and ends.
+
+In: any value, the name of the library. Out: the value. Put around calls by annotate-target and taken away by
+partition-graph; in a graph that is run as it is, they do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from armillary.base.record import record
+from armillary.ops._late import te
+from armillary.ops.nn._windows import f32
+from armillary.relay.op import Kind, Op, Sample
+from armillary.relay.types import Type
+
+
+@record
+class CompilerAttrs:
+    """The library's name."""
+
+    compiler: str
+
+
+def _define(name: str, doc: str) -> Op:
+    op = Op(name, kind=Kind.OPAQUE, doc=doc)
+    op.attrs(CompilerAttrs)
+
+    @op.infer
+    def infer(attrs: CompilerAttrs, data: Type) -> Type:
+        return data
+
+    @op.reference
+    def reference(attrs: CompilerAttrs, data: Any) -> Any:  # Any: an array or a tuple of them
+        return data
+
+    @op.compute
+    def compute(attrs: CompilerAttrs, data: te.Tensor) -> te.Tensor:
+        copied: te.Tensor = te.compute(data.shape, lambda *i: data(*i), name="copy", tag="injective")
+        return copied
+
+    @op.samples
+    def samples() -> Iterator[Sample]:
+        yield Sample(CompilerAttrs("library"), (f32(2, 3),))
+
+    return op
+
+
+compiler_begin = _define("annotation.compiler_begin", "An input of a region for an external library.")
+compiler_end = _define("annotation.compiler_end", "A result of a region for an external library.")

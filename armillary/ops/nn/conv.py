@@ -1,0 +1,301 @@
+"""nn.conv1d, nn.conv2d, nn.conv3d: convolution in any plain layout, with groups, dilation and uneven padding.
+
+In: data (N, C, spatial…) and weight (O, I/groups, kernel…) in the order that data_layout and kernel_layout say; a
+depthwise weight may also be (C, multiplier, kernel…), which is the same memory. Out: (N, O, spatial…) in out_layout,
+or else data_layout. TE: an optional stage "data_pad", then one reduction tagged `<kind>_<layout>`, where kind is
+conv2d, group_conv2d or depthwise_conv2d. Blocked layouts: direct/operator.py. Import: nn_conv.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from armillary.base.dtype import DType
+from armillary.base.record import record
+from armillary.errors import TypeMismatch
+from armillary.ops._late import te
+from armillary.ops.nn._windows import (
+    SPATIAL,
+    Pairs,
+    Tensor,
+    f32,
+    known,
+    need_dtype,
+    need_layout,
+    need_tensor,
+    out_dim,
+    pad_array,
+    pad_pairs,
+    per_axis,
+    placed,
+    reduce_axes,
+    same_dim,
+    te_pad,
+    tensor,
+    wide,
+    widened_product,
+    window_count,
+    windows,
+)  # fmt: skip
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.types import Dim, TensorType, Type
+
+
+@record
+class Conv1DAttrs:
+    strides: tuple[int, ...] = (1,)
+    padding: tuple[int, ...] = (0,)
+    dilation: tuple[int, ...] = (1,)
+    groups: int = 1
+    channels: int | None = None
+    kernel_size: tuple[int, ...] | None = None
+    data_layout: str = "NCW"
+    kernel_layout: str = "OIW"
+    out_layout: str = ""
+    out_dtype: str = ""
+
+
+@record
+class Conv2DAttrs:
+    strides: tuple[int, ...] = (1, 1)
+    padding: tuple[int, ...] = (0, 0)
+    dilation: tuple[int, ...] = (1, 1)
+    groups: int = 1
+    channels: int | None = None
+    kernel_size: tuple[int, ...] | None = None
+    data_layout: str = "NCHW"
+    kernel_layout: str = "OIHW"
+    out_layout: str = ""
+    out_dtype: str = ""
+
+
+@record
+class Conv3DAttrs:
+    strides: tuple[int, ...] = (1, 1, 1)
+    padding: tuple[int, ...] = (0, 0, 0)
+    dilation: tuple[int, ...] = (1, 1, 1)
+    groups: int = 1
+    channels: int | None = None
+    kernel_size: tuple[int, ...] | None = None
+    data_layout: str = "NCDHW"
+    kernel_layout: str = "OIDHW"
+    out_layout: str = ""
+    out_dtype: str = ""
+
+
+@record
+class Window:
+    """The spatial attributes of a convolution in normal form, one entry per spatial axis."""
+
+    strides: tuple[int, ...]
+    dilation: tuple[int, ...]
+    pads: Pairs
+
+
+def window(op: str, attrs: Any, rank: int) -> Window:
+    """Check and normalise strides, dilation and padding."""
+    return Window(
+        per_axis(op, "strides", attrs.strides, rank),
+        per_axis(op, "dilation", attrs.dilation, rank),
+        pad_pairs(op, attrs.padding, rank),
+    )
+
+
+def image_size(op: str, attrs: Any, x: TensorType, kernel: Sequence[Dim]) -> list[Dim]:
+    """Height and width of a convolution of images (N, channels, H, W, …) with a window of so many rows and columns."""
+    win = window(op, attrs, 2)
+    taps = [known(size) or 1 for size in kernel]
+    return [out_dim(op, x.shape[2 + a], win.pads[a], taps[a], win.strides[a], win.dilation[a]) for a in range(2)]
+
+
+def result_dtype(attrs: Any, data: Any) -> DType:
+    """`out_dtype`, or that of the data."""
+    return DType(attrs.out_dtype) if attrs.out_dtype else DType(getattr(data.dtype, "name", data.dtype))
+
+
+def _split_weight(op: str, attrs: Any, channels: Dim, w: dict[str, Dim]) -> Dim:
+    """Check the channels of a weight against the data; return the number of output channels."""
+    groups, c, o, i = attrs.groups, known(channels), known(w["O"]), known(w["I"])
+    if not isinstance(groups, int) or groups < 1:
+        raise TypeMismatch(f"{op}: groups must be >= 1, got {groups}")
+    if c is None or o is None or i is None:
+        return w["O"]
+    if c % groups:
+        raise TypeMismatch(f"{op}: {c} channels cannot be divided into {groups} groups")
+    if groups == c and groups > 1 and o == c:
+        o = o * i
+    elif i != c // groups:
+        raise TypeMismatch(
+            f"{op}: the weight takes {i} channels per group, the data has {c} in {groups} groups",
+            hint=f"weight axes O, I are (output channels, {c // groups}); kernel_layout is {attrs.kernel_layout}",
+        )
+    if o % groups:
+        raise TypeMismatch(f"{op}: {o} output channels cannot be divided into {groups} groups")
+    return o
+
+
+def _infer(op: str, rank: int, attrs: Any, data: Type, weight: Type) -> TensorType:
+    x, k = need_tensor(op, data), need_tensor(op, weight, "weight")
+    sp = SPATIAL[rank]
+    if not attrs.out_dtype:
+        need_dtype(op, x, k)
+    d = dict(zip(need_layout(op, attrs.data_layout, "NC" + sp, x), x.shape, strict=True))
+    w = dict(zip(need_layout(op, attrs.kernel_layout, "OI" + sp, k, "weight"), k.shape, strict=True))
+    if len(d) != rank + 2 or len(w) != rank + 2:
+        raise TypeMismatch(f"{op}: blocked layouts need nn.contrib_conv2d_NCHWc; got {attrs.data_layout}")
+    win = window(op, attrs, rank)
+    units = _split_weight(op, attrs, d["C"], w)
+    kernel = tuple(w[a] for a in sp)
+    if attrs.channels is not None and not same_dim(attrs.channels, units):
+        raise TypeMismatch(f"{op}: channels is {attrs.channels}, the weight gives {units}")
+    if attrs.kernel_size is not None and per_axis(op, "kernel_size", attrs.kernel_size, rank) != kernel:
+        raise TypeMismatch(f"{op}: kernel_size is {attrs.kernel_size}, the weight gives {kernel}")
+    out: dict[str, Dim] = {"N": d["N"], "C": units}
+    for axis, (a, size) in enumerate(zip(sp, kernel, strict=True)):
+        out[a] = out_dim(op, d[a], win.pads[axis], known(size) or 1, win.strides[axis], win.dilation[axis])
+    return TensorType(tuple(placed(attrs.out_layout or attrs.data_layout, out)), result_dtype(attrs, x))
+
+
+def plain(x: Array, layout: str, wanted: str) -> Array:
+    """`x` with its axes reordered from `layout` to `wanted`."""
+    return x if layout == wanted else x.transpose([layout.index(a) for a in wanted])
+
+
+def convolve(x: Array, w: Array, win: Window, groups: int) -> Array:
+    """Convolution of (N, C, spatial…) by (O, C/groups, kernel…): one matrix product per kernel offset."""
+    rank = x.ndim - 2
+    n, c, o = x.shape[0], x.shape[1], w.shape[0]
+    kernel = w.shape[2:]
+    axes = range(2, x.ndim)
+    counts = [
+        window_count(x.shape[2 + a], win.pads[a], kernel[a], win.strides[a], win.dilation[a]) for a in range(rank)
+    ]
+    x = pad_array(x, axes, win.pads)
+    out = np.zeros((n, groups, o // groups, int(np.prod(counts))), x.dtype)
+    wg = w.reshape(groups, o // groups, c // groups, *kernel)
+    for offset in itertools.product(*map(range, kernel)):
+        starts = [k * d for k, d in zip(offset, win.dilation, strict=True)]
+        part = windows(x, axes, starts, counts, win.strides).reshape(n, groups, c // groups, math.prod(counts))
+        at: Any = (..., *offset)  # Any: numpy's index types
+        factor = wg[at]
+        out += factor * part if c == groups else np.matmul(factor, part)
+    return out.reshape(n, o, *counts)
+
+
+def _reference(rank: int, attrs: Any, data: Array, weight: Array) -> Array:
+    sp = SPATIAL[rank]
+    dtype = result_dtype(attrs, data).numpy
+    x = plain(data, attrs.data_layout, "NC" + sp)
+    w = plain(weight, attrs.kernel_layout, "OI" + sp)
+    if attrs.groups == x.shape[1] and attrs.groups > 1 and w.shape[0] == x.shape[1]:
+        w = w.reshape(-1, 1, *w.shape[2:])
+    if np.issubdtype(dtype, np.integer):
+        x, w = x.astype(dtype), w.astype(dtype)
+    y = convolve(wide(x), wide(w), window(f"nn.conv{rank}d", attrs, rank), attrs.groups)
+    return np.ascontiguousarray(plain(y, "NC" + sp, attrs.out_layout or attrs.data_layout)).astype(dtype)
+
+
+def _compute(rank: int, attrs: Any, data: Tensor, weight: Tensor) -> Tensor:
+    op, sp, layout = f"nn.conv{rank}d", SPATIAL[rank], attrs.data_layout
+    win = window(op, attrs, rank)
+    d, w = dict(zip(layout, data.shape, strict=True)), dict(zip(attrs.kernel_layout, weight.shape, strict=True))
+    c, i, groups = d["C"], w["I"], attrs.groups
+    depthwise = bool(groups > 1 and groups == _int(c))
+    folded = depthwise and _int(w["O"]) == groups  # (C, multiplier, …)
+    units = w["O"] * w["I"] if folded else w["O"]
+    per_group = units // groups
+    pads = {a: win.pads[n] for n, a in enumerate(sp)}
+    padded = te_pad(data, [pads.get(a, (0, 0)) for a in layout])
+    dtype = result_dtype(attrs, data)
+    kernel_axes = reduce_axes([w[a] for a in sp], [f"r{a.lower()}" for a in sp])
+    channel_axes = [] if depthwise else reduce_axes([i], ["rc"])
+    order = attrs.out_layout or layout
+    size = {"N": d["N"], "C": units} | {
+        a: window_count(d[a], win.pads[n], w[a], win.strides[n], win.dilation[n]) for n, a in enumerate(sp)
+    }
+
+    def element(*index: Any) -> Any:
+        at = dict(zip(order, index, strict=True))
+        group = at["C"] // per_group if groups > 1 else 0
+        inner = channel_axes[0] if channel_axes else 0
+        x_at = {"N": at["N"], "C": group if depthwise else group * i + inner}
+        w_at = {"O": at["C"], "I": inner}
+        if folded:
+            w_at = {"O": group, "I": at["C"] % per_group}
+        for n, a in enumerate(sp):
+            x_at[a] = at[a] * win.strides[n] + kernel_axes[n] * win.dilation[n]
+            w_at[a] = kernel_axes[n]
+        lhs, rhs = padded(*placed(layout, x_at)), weight(*placed(attrs.kernel_layout, w_at))
+        return te.sum(lhs.astype(dtype) * rhs.astype(dtype), axis=[*channel_axes, *kernel_axes])
+
+    kind = "depthwise_" if depthwise else "group_" if groups > 1 else ""
+    tag = f"{kind}conv{rank}d_{order.lower()}"
+    return te.compute(placed(order, size), element, name=tag, tag=tag)
+
+
+def _int(dim: Any) -> int | None:
+    return dim if isinstance(dim, int) else getattr(dim, "value", None)
+
+
+conv1d = Op("nn.conv1d", kind=Kind.CONTRACTION, inputs=("data", "weight"), doc="Convolution over one spatial axis.")
+conv2d = Op("nn.conv2d", kind=Kind.CONTRACTION, inputs=("data", "weight"), doc="Convolution over two spatial axes.")
+conv3d = Op("nn.conv3d", kind=Kind.CONTRACTION, inputs=("data", "weight"), doc="Convolution over three spatial axes.")
+
+
+def _attach(op: Op, attrs_class: type, rank: int) -> None:
+    op.attrs(attrs_class)
+    op.infer(lambda attrs, data, weight: _infer(op.name, rank, attrs, data, weight))
+    op.reference(lambda attrs, data, weight: _reference(rank, attrs, data, weight))
+    op.compute(lambda attrs, data, weight: _compute(rank, attrs, data, weight))
+    op.decompose(partial(widened_product, op))
+
+
+_attach(conv1d, Conv1DAttrs, 1)
+_attach(conv2d, Conv2DAttrs, 2)
+_attach(conv3d, Conv3DAttrs, 3)
+
+
+@conv1d.samples
+def _samples1() -> Iterator[Sample]:
+    yield Sample(Conv1DAttrs(padding=(1,)), (f32(2, 3, 9), f32(4, 3, 3)))
+    yield Sample(Conv1DAttrs(strides=(2,), dilation=(2,), padding=(1, 2), groups=2), (f32(1, 4, 11), f32(6, 2, 3)))
+    yield Sample(Conv1DAttrs(data_layout="NWC", kernel_layout="WIO"), (f32(1, 8, 3), f32(3, 3, 5)))
+
+
+@conv2d.samples
+def _samples2() -> Iterator[Sample]:
+    yield Sample(Conv2DAttrs(padding=(1, 1)), (f32(1, 3, 8, 7), f32(4, 3, 3, 3)))
+    yield Sample(Conv2DAttrs(strides=(2, 2), padding=(3, 3)), (f32(2, 3, 11, 11), f32(4, 3, 7, 7)))
+    yield Sample(Conv2DAttrs(padding=(0, 1, 2, 1), dilation=(2, 1)), (f32(1, 2, 9, 8), f32(3, 2, 3, 2)))
+    yield Sample(Conv2DAttrs(groups=2), (f32(1, 4, 5, 5), f32(6, 2, 3, 3)))
+    yield Sample(Conv2DAttrs(groups=4, padding=(1, 1)), (f32(1, 4, 6, 6), f32(4, 1, 3, 3)))
+    yield Sample(Conv2DAttrs(groups=3), (f32(1, 3, 5, 5), f32(6, 1, 3, 3)))
+    yield Sample(Conv2DAttrs(groups=3), (f32(1, 3, 5, 5), f32(3, 2, 3, 3)))
+    yield Sample(Conv2DAttrs(), (f32(1, 8, 4, 4), f32(5, 8, 1, 1)))
+    nhwc = Conv2DAttrs(data_layout="NHWC", kernel_layout="HWIO", padding=(1, 1))
+    yield Sample(nhwc, (f32(1, 6, 6, 3), f32(3, 3, 3, 4)))
+    depthwise = Conv2DAttrs(data_layout="NHWC", kernel_layout="HWOI", groups=4, strides=(2, 2))
+    yield Sample(depthwise, (f32(1, 7, 7, 4), f32(3, 3, 4, 1)))
+    yield Sample(Conv2DAttrs(out_dtype="int32"), (tensor("int8", 1, 3, 5, 5), tensor("int8", 2, 3, 3, 3)), (-9, 9))
+
+
+@conv3d.samples
+def _samples3() -> Iterator[Sample]:
+    yield Sample(Conv3DAttrs(padding=(1, 1, 1)), (f32(1, 2, 4, 5, 4), f32(3, 2, 3, 3, 3)))
+    yield Sample(Conv3DAttrs(strides=(2, 1, 2), groups=2), (f32(1, 4, 4, 4, 5), f32(2, 2, 2, 3, 1)))
+
+
+@conv2d.bad_samples
+def _bad_samples() -> Iterator[BadSample]:
+    yield BadSample(Conv2DAttrs(), (f32(1, 3, 8, 8), f32(4, 2, 3, 3)), "takes 2 channels per group, the data has 3")
+    yield BadSample(Conv2DAttrs(), (f32(1, 3, 2, 2), f32(4, 3, 3, 3)), "the window does not fit")
+    yield BadSample(Conv2DAttrs(groups=2), (f32(1, 3, 8, 8), f32(4, 2, 3, 3)), "cannot be divided into 2 groups")
+    yield BadSample(Conv2DAttrs(padding=(1, 2, 3)), (f32(1, 3, 8, 8), f32(4, 3, 3, 3)), "padding must be 1, 2 or 4")
+    yield BadSample(Conv2DAttrs(channels=5), (f32(1, 3, 8, 8), f32(4, 3, 3, 3)), "channels is 5, the weight gives 4")
+    yield BadSample(Conv2DAttrs(), (f32(3, 8, 8), f32(4, 3, 3, 3)), "has 3 dimensions")

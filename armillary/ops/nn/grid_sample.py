@@ -1,0 +1,266 @@
+"""image.grid_sample: read an image at places that a tensor gives; and ONNX GridSample.
+
+In: data (N, C, spatial…) and grid (N, out spatial…, rank), whose last axis holds x, y[, z] in [-1, 1].
+Out: (N, C, out spatial…). Methods nearest, bilinear (linear in 3-D too) and bicubic (2-D); padding zeros, border or
+reflection. Out of range is decided per element read. TE: one stage, which reads the first element in place of what lies
+outside; `sampled_rows` is the same in stages: where each output reads and with what weight, once for all channels, from
+rows of channels.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from armillary.base.record import record
+from armillary.errors import TypeMismatch
+from armillary.ops._late import T, te
+from armillary.ops.nn._windows import (
+    Tensor,
+    call,
+    f32,
+    need_dtype,
+    need_float,
+    need_shape,
+    need_tensor,
+    reshape_to,
+    type_of,
+)
+from armillary.relay.expr import Expr
+from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.relay.types import AnyDim, TensorType, Type
+
+METHODS = ("nearest", "bilinear", "bicubic")
+PADDINGS = ("zeros", "border", "reflection")
+ALPHA = -0.75
+
+
+@record
+class GridSampleAttrs:
+    method: str = "bilinear"
+    layout: str = "NCHW"
+    padding_mode: str = "zeros"
+    align_corners: bool = True
+
+
+NAME = "image.grid_sample"
+grid_sample = Op(NAME, kind=Kind.CONTRACTION, inputs=("data", "grid"), doc="Interpolation at given places.")
+grid_sample.attrs(GridSampleAttrs)
+
+
+@grid_sample.infer
+def _infer(attrs: GridSampleAttrs, data: Type, grid: Type) -> TensorType:
+    x, g = need_float(NAME, need_tensor(NAME, data)), need_float(NAME, need_tensor(NAME, grid, "grid"), "grid")
+    need_dtype(NAME, x, g)
+    if attrs.method not in METHODS or attrs.padding_mode not in PADDINGS:
+        raise TypeMismatch(f"{NAME}: unknown method {attrs.method!r} or padding_mode {attrs.padding_mode!r}")
+    if x.ndim not in (4, 5) or attrs.layout != {4: "NCHW", 5: "NCDHW"}[x.ndim]:
+        raise TypeMismatch(f"{NAME}: data must be NCHW or NCDHW, got {x} in layout {attrs.layout}")
+    if attrs.method == "bicubic" and x.ndim != 4:
+        raise TypeMismatch(f"{NAME}: bicubic needs two spatial axes, got {x.ndim - 2}")
+    need_shape(NAME, "grid", g, (x.shape[0], *g.shape[1:-1][: x.ndim - 2], x.ndim - 2))
+    return TensorType((*x.shape[:2], *g.shape[1:-1]), x.dtype)
+
+
+@record
+class Arithmetic:
+    """The functions the formulas need, in numpy or in TE."""
+
+    floor: Callable[[Any], Any]
+    nearest: Callable[[Any], Any]
+    minimum: Callable[[Any, Any], Any]
+    maximum: Callable[[Any, Any], Any]
+    select: Callable[[Any, Any, Any], Any]
+    fabs: Callable[[Any], Any]
+
+
+def _unnormalised(value: Any, size: Any, align: bool) -> Any:
+    return (value + 1) * ((size - 1) * 0.5) if align else ((value + 1) * size - 1) * 0.5
+
+
+def _bounded(m: Arithmetic, at: Any, size: Any, attrs: GridSampleAttrs) -> Any:
+    """A place brought back into the image, for border and reflection."""
+    if attrs.padding_mode == "border":
+        return m.minimum(m.maximum(at, 0.0), size - 1)
+    if attrs.padding_mode == "reflection":
+        low, span = (0.0, size - 1) if attrs.align_corners else (-0.5, size)
+        if size == 1 and attrs.align_corners:
+            return at * 0.0
+        distance = m.fabs(at - low)
+        flips = m.floor(distance / span)
+        rest = distance - flips * span
+        odd = flips - m.floor(flips * 0.5) * 2
+        mirrored = m.select(odd > 0.5, span - rest, rest) + low
+        return m.minimum(m.maximum(mirrored, 0.0), size - 1)
+    return at
+
+
+def _cubic_weights(t: Any) -> list[Any]:
+    """Weights of the four neighbours, for the fraction t."""
+
+    def near(d: Any) -> Any:
+        return ((d * (ALPHA + 2) - (ALPHA + 3)) * d) * d + 1
+
+    def far(d: Any) -> Any:
+        return ((d * ALPHA - 5 * ALPHA) * d + 8 * ALPHA) * d - 4 * ALPHA
+
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+
+def _neighbours(m: Arithmetic, at: Any, size: Any, attrs: GridSampleAttrs) -> list[tuple[Any, Any]]:
+    """(place, weight) along one axis; places are whole numbers, still as reals."""
+    if attrs.method == "nearest":
+        return [(_bounded(m, m.nearest(at), size, attrs), None)]
+    if attrs.method == "bilinear":
+        at = _bounded(m, at, size, attrs)
+        low = m.floor(at)
+        fraction = at - low
+        return [(low, 1 - fraction), (low + 1, fraction)]
+    low = m.floor(at)
+    places = [_bounded(m, low + (k - 1), size, attrs) for k in range(4)]
+    return list(zip(places, _cubic_weights(at - low), strict=True))
+
+
+def _sampled(
+    m: Arithmetic, places: list[Any], sizes: Any, attrs: GridSampleAttrs, read: Callable[[list[Any]], Any]
+) -> Any:
+    """The weighted sum over all neighbours; `read` takes one place per spatial axis."""
+    per_axis = [
+        _neighbours(m, _unnormalised(p, s, attrs.align_corners), s, attrs) for p, s in zip(places, sizes, strict=True)
+    ]
+    total: Any = None
+    for corner in itertools.product(*per_axis):
+        value = read([place for place, _ in corner])
+        for _, weight in corner:
+            value = value if weight is None else value * weight
+        total = value if total is None else total + value
+    return total
+
+
+_NUMPY = Arithmetic(np.floor, np.rint, np.minimum, np.maximum, np.where, np.abs)
+
+
+@grid_sample.reference
+def _reference(attrs: GridSampleAttrs, x: Array, grid: Array) -> Array:
+    sizes, g = x.shape[2:], grid.astype(np.float64)
+    places = [g[..., k] for k in reversed(range(len(sizes)))]
+    batch = np.arange(x.shape[0]).reshape(-1, *(1,) * len(sizes))
+
+    def read(at: list[Any]) -> Any:
+        inside = np.logical_and.reduce([(p >= 0) & (p <= s - 1) for p, s in zip(at, sizes, strict=True)])
+        index = tuple(np.clip(p, 0, s - 1).astype(np.int64) for p, s in zip(at, sizes, strict=True))
+        values = np.moveaxis(x, 1, -1)[(batch, *index)]
+        return np.moveaxis(np.where(inside[..., None], values, 0), -1, 0)
+
+    result: Array = np.moveaxis(_sampled(_NUMPY, places, sizes, attrs, read), 0, 1).astype(x.dtype)
+    return result
+
+
+def _te_arithmetic() -> Arithmetic:
+    return Arithmetic(te.floor, te.nearbyint, T.minimum, T.maximum, T.select, lambda v: T.maximum(v, -v))
+
+
+@grid_sample.compute
+def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
+    sizes = te.static_shape(x)[2:]
+    rank = len(sizes)
+    m = _te_arithmetic()
+
+    def element(n: Any, c: Any, *at: Any) -> Any:
+        places = [grid(n, *at, k) for k in reversed(range(rank))]
+
+        def read(where: list[Any]) -> Any:
+            inside = T.all_of(*(t for p, s in zip(where, sizes, strict=True) for t in (p >= 0.0, p <= float(s - 1))))
+            index = [T.cast(T.select(inside, p, T.const(0, p.dtype)), "int32") for p in where]  # a vector of loads
+            return T.select(inside, x(n, c, *index), T.const(0, x.dtype))
+
+        return _sampled(m, places, [float(s) for s in sizes], attrs, read)
+
+    shape = [x.shape[0], x.shape[1], *grid.shape[1:-1]]
+    return te.compute(shape, element, name="grid_sample", tag="injective")
+
+
+def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
+    """Rows of the channels of each element (and one of zeros, which is what lies outside), and weighted sums of them.
+
+    Stages: `grid_rows` (N, elements + 1, C); of each neighbour `grid_place`, its row, and `grid_weight`.
+    """
+    batch, channels, *sizes = te.static_shape(x)
+    m, elements, spots = _te_arithmetic(), math.prod(sizes), te.static_shape(grid)[:-1]
+
+    def row(n: Any, r: Any, c: Any) -> Any:
+        at = [r // math.prod(sizes[k + 1 :]) % size for k, size in enumerate(sizes)]
+        return te.if_then_else(r < elements, x(n, c, *at), T.const(0, x.dtype))
+
+    def neighbours(*at: Any) -> list[list[tuple[Any, Any]]]:
+        given = [grid(*at, k) for k in reversed(range(len(sizes)))]
+        along = [
+            _neighbours(m, _unnormalised(p, float(s), attrs.align_corners), float(s), attrs)
+            for p, s in zip(given, sizes, strict=True)
+        ]
+        return [list(corner) for corner in itertools.product(*along)]
+
+    def place(k: int, *at: Any) -> Any:
+        index: Any = T.const(0, "int32")
+        corner = neighbours(*at)[k]
+        inside = T.all_of(*(c for (p, _), s in zip(corner, sizes, strict=True) for c in (p >= 0.0, p <= float(s - 1))))
+        for (p, _), size in zip(corner, sizes, strict=True):
+            index = index * size + T.cast(T.select(inside, p, T.const(0, p.dtype)), "int32")
+        return T.select(inside, index, T.const(elements))
+
+    def weight(k: int, *at: Any) -> Any:
+        return functools.reduce(T.mul, [w for _, w in neighbours(*at)[k]])
+
+    rows = te.compute((batch, elements + 1, channels), row, name="grid_rows", tag="packed")
+    corners = range({"nearest": 1, "bilinear": 2, "bicubic": 4}[attrs.method] ** len(sizes))
+    places = [te.compute(spots, functools.partial(place, k), name="grid_place", tag="grid_place") for k in corners]
+    weights: list[Tensor] = []
+    if attrs.method != "nearest":
+        tag = "grid_weight"
+        weights = [te.compute(spots, functools.partial(weight, k), name=tag, tag=tag) for k in corners]
+
+    def element(n: Any, c: Any, *at: Any) -> Any:
+        values = [rows(n, p(n, *at), c) for p in places]
+        return functools.reduce(T.add, [v * w(n, *at) for v, w in zip(values, weights, strict=False)] or values)
+
+    return te.compute((batch, channels, *spots[1:]), element, name="grid_sample", tag="grid_sample")
+
+
+@grid_sample.samples
+def _samples() -> Iterator[Sample]:
+    for method, padding, align in itertools.product(METHODS, PADDINGS, (True, False)):
+        attrs = GridSampleAttrs(method, "NCHW", padding, align)
+        yield Sample(attrs, (f32(2, 3, 5, 4), f32(2, 3, 2, 2)), (-1.4, 1.4), 1e-4, 1e-4)
+    yield Sample(GridSampleAttrs(layout="NCDHW"), (f32(1, 2, 3, 4, 3), f32(1, 2, 3, 2, 3)), (-1.2, 1.2), 1e-4, 1e-4)
+
+
+@grid_sample.bad_samples
+def _bad_samples() -> Iterator[BadSample]:
+    yield BadSample(GridSampleAttrs("magic"), (f32(1, 2, 4, 4), f32(1, 2, 2, 2)), "unknown method 'magic'")
+    yield BadSample(GridSampleAttrs(), (f32(1, 2, 4, 4), f32(1, 2, 2, 3)), "grid has shape")
+
+
+@from_onnx("GridSample", since=16)
+def from_onnx_grid_sample(node: OnnxNode) -> Expr:
+    names = {"linear": "bilinear", "cubic": "bicubic"}
+    mode = node.string("mode", "linear") or "linear"
+    grid = node.input(1)
+    if node.type_of(1).dtype != node.type_of(0).dtype:  # the standard lets them differ; the result has the data's
+        grid = call("cast", grid, dtype=str(node.type_of(0).dtype))
+    data, places = node.type_of(0), type_of(grid)
+    is_known = not any(isinstance(d, AnyDim) for d in (*data.shape, *places.shape))
+    if is_known:  # one row of places: no vector of them ends with a line of the image
+        batch, *spots, rank = places.static
+        grid = reshape_to(grid, (batch, *(1,) * (len(spots) - 1), math.prod(spots), rank))
+    result = call(
+        NAME, node.input(0), grid, method=names.get(mode, mode),
+        layout="NCDHW" if data.ndim == 5 else "NCHW",
+        padding_mode=node.string("padding_mode", "zeros") or "zeros",
+        align_corners=bool(node.int("align_corners", 0)),
+    )  # fmt: skip
+    return reshape_to(result, (*data.static[:2], *places.static[1:-1])) if is_known else result

@@ -1,0 +1,458 @@
+"""Order: argsort, sort, topk.
+
+In: one tensor, an axis. Out: positions and values in order. Invariant: sorting is stable (of equal values the earlier
+comes first, ascending or descending), NaN counts as the largest value, and every row costs n log n; a topk of few
+elements costs one pass that keeps the best so far, one of more a threshold, a pass that collects what reaches it, and a
+sort of k elements. The loops are those of _order.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from armillary.base.dtype import DType
+from armillary.base.record import record
+from armillary.errors import TypeMismatch
+from armillary.ops._common import Index, axis_of, check_holds, check_kind, elements, f32, i32, ints, of_type, unravelled
+from armillary.ops._late import S, T, te
+from armillary.ops._loops import LANES, load, loop, rows, scratch, store
+from armillary.ops.reduce._order import (
+    Collector,
+    Pairs,
+    allocate,
+    fill_keys,
+    key_dtype,
+    key_of,
+    kth_largest,
+    let,
+    lowest_behind,
+    lowest_key,
+    pairs_of,
+    select_largest,
+    sort_pairs,
+    sorted_size,
+)
+from armillary.ops.reduce._order_across import keep_best
+from armillary.ops.shape.slice import strided_slice
+from armillary.relay.expr import Expr, TupleGetItem
+from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.relay.types import Dim, TensorType, TupleType, Type
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
+    from armillary.tir.expr import Var
+    from armillary.tir.stmt import Buffer, Stmt
+
+FEW = 16  # up to this k of a short row, keeping the best k in order beats finding a threshold
+SHORT = 128  # elements of such a row, at most
+ACROSS = 16  # of short rows that are as many as a vector has lanes, up to so many are found for all of them together
+_BLOCKS = (16, 32, 64, 128, 256)  # lengths of blocks
+_BLOCKS_FOR_EACH = 2  # blocks for each of the k values, at least: else they lie in most blocks
+_COUNT, _LOOK = 2.6, 4.0  # cycles: to count one maximum for every bit, to look at one element of a block
+
+At = Callable[[Any], list[Any]]  # position along the axis -> index
+
+
+def _tensor(name: str, data: Type, axis: int) -> tuple[TensorType, int]:
+    if not isinstance(data, TensorType):
+        raise TypeMismatch(f"{name}: got {data}, wanted a tensor")
+    check_kind(name, "its input", data, "numeric")
+    if data.ndim == 0:
+        raise TypeMismatch(f"{name}: a scalar has no axis to sort along")
+    return data, axis_of(name, axis, data.ndim)
+
+
+def numpy_argsort(data: Array, axis: int, ascending: bool) -> Array:
+    """The stable order."""
+    if ascending:
+        return np.argsort(data, axis=axis, kind="stable")
+    backwards = np.argsort(np.flip(data, axis), axis=axis, kind="stable")
+    return np.asarray(data.shape[axis] - 1 - np.flip(backwards, axis))
+
+
+def _before(a: Scalar, b: Scalar, ascending: bool) -> Scalar:
+    """Whether value a must come before value b (false for equal ones)."""
+    low, high = (a, b) if ascending else (b, a)
+    smaller = T.less(low, high)
+    if not a.dtype.is_float:
+        return smaller
+    return T.logical_or(smaller, T.logical_and(T.not_equal(high, high), T.equal(low, low)))
+
+
+def _keep_best(data: Buffer, best: Buffer, size: int, k: int, at: At, ascending: bool) -> Stmt:
+    """Fill best[:k] with the positions of the k first values in order, by insertion."""
+    open_place = scratch("place", 1, "int32", "local")
+
+    def one(i: Scalar) -> Stmt:
+        def shift(step: Scalar) -> Stmt:
+            slot = T.sub(k - 1, step)  # from the last slot down to slot 1
+            previous = load(best, T.sub(slot, 1))
+            filled = T.less_equal(slot, i)
+            moves = T.logical_and(filled, T.greater_equal(load(open_place, 0), slot))
+            goes = T.if_then_else(moves, _before(load(data, *at(i)), load(data, *at(previous)), ascending), False)
+            return S.IfThenElse(goes, S.seq(store(best, previous, slot), store(open_place, T.sub(slot, 1), 0)))
+
+        last = load(data, *at(load(best, k - 1)))
+        enters = T.if_then_else(T.less(i, k), True, _before(load(data, *at(i)), last, ascending))
+        insert = S.seq(
+            store(open_place, T.minimum(i, k - 1), 0), loop("step", k - 1, shift), store(best, i, load(open_place, 0))
+        )
+        return S.IfThenElse(enters, insert)
+
+    return S.Allocate(open_place, loop("i", size, one))
+
+
+def _block_length(size: int, k: int) -> int:
+    """Elements of the blocks whose maxima give a first threshold; 1 where there would be too few blocks.
+
+    Maxima are counted for every bit, and the blocks that reach the threshold, k or few more, are looked through.
+    """
+    lengths = [n for n in _BLOCKS if -(-size // n) >= _BLOCKS_FOR_EACH * k]
+    return min(lengths, key=lambda n: _COUNT * size / n + _LOOK * k * n, default=1)
+
+
+def _row_keys(data: te.Tensor, axis: int, block: int, ascending: bool) -> te.Tensor:
+    """The largest key of each block along an axis."""
+    shape = te.static_shape(data)
+    size, lowest = shape[axis], lowest_key(key_dtype(data.dtype))
+    inside = te.reduce_axis((0, block), name="inside")
+
+    def element(*i: Index) -> Any:
+        place = i[axis] * block + inside
+        key = key_of(data(*i[:axis], T.minimum(place, size - 1) if size % block else place, *i[axis + 1 :]), ascending)
+        return te.max(T.select(place < size, key, lowest) if size % block else key, axis=inside)
+
+    return elements((*shape[:axis], -(-size // block), *shape[axis + 1 :]), element, name="block_keys")
+
+
+def _best_of_blocks(
+    row: Callable[[Scalar], Scalar], maximum: Callable[[Scalar], Scalar], size: int, block: int, k: int, best: Pairs
+) -> Stmt:
+    """The k first keys of a row, of which `maximum` gives the largest of each block, with their places."""
+    blocks, dtype = -(-size // block), str(best.keys.dtype)
+    maxima, found = scratch("maxima", blocks + LANES, dtype), scratch("reached", 2, dtype, "local")
+    pool = pairs_of("pool", (k - 1) * block + k + LANES, dtype)
+
+    def look(low: Var) -> Stmt:
+        taken = Collector(pool, low, k)
+
+        def block_of(b: Var) -> Stmt:
+            def one(n: Var) -> Stmt:
+                place = T.add(T.mul(b, block), n)
+                offer = taken.offer(row(place), place)
+                return S.IfThenElse(T.less(place, size), offer) if size % block else offer
+
+            return S.IfThenElse(T.greater_equal(load(maxima, b), low), loop("n", block, one))
+
+        count = load(taken.count, 0)
+        best_of_pool = select_largest(pool.keys, lambda i: load(pool.places, i), count, k, best)
+        return taken.around(loop("b", blocks, block_of), lowest_behind(pool.keys, count), best_of_pool)
+
+    steps = fill_keys(maxima, maximum, blocks), kth_largest(maxima, blocks, k, found), let(load(found, 0), look)
+    return allocate([maxima, found, pool.keys, pool.places], *steps)
+
+
+def _first_pairs(row: Callable[[Scalar], Scalar], maximum: Any, size: int, block: int, k: int, best: Pairs) -> Stmt:
+    """The pairs of the k first values of a row, in the order of the row."""
+    if k == size:
+        return loop("i", size, lambda i: S.seq(store(best.keys, row(i), i), store(best.places, i, i)))
+    if block > 1:
+        return _best_of_blocks(row, maximum, size, block, k, best)
+    keys = scratch("keys", size + LANES, str(best.keys.dtype))
+    return allocate([keys], fill_keys(keys, row, size), select_largest(keys, lambda i: i, size, k, best))
+
+
+def _emit(data: Buffer, outs: list[Buffer], wanted: str, at: At, k: int, place_of: Callable[[Scalar], Scalar]) -> Stmt:
+    """The values at k places, the places, or both."""
+
+    def one(j: Scalar) -> Stmt:
+        def values(place: Scalar) -> Stmt:
+            found = {"values": load(data, *at(place)), "indices": place}
+            chosen = found.values() if wanted == "both" else (found[wanted],)
+            return S.seq(*(store(out, value, *at(j)) for out, value in zip(outs, chosen, strict=True)))
+
+        return let(place_of(j), values)
+
+    return loop("j", k, one)
+
+
+def _ordered_across(
+    data: te.Tensor, axis: int, k: int, ascending: bool, dtypes: list[str], wanted: str, name: str
+) -> Any:  # Any: as below
+    """`ordered` for short rows: LANES of them side by side, from keys that lie so; the last ones may be done twice."""
+    shape = te.static_shape(data)
+    size, before, behind = shape[axis], shape[:axis], shape[axis + 1 :]
+    groups, width = (before, behind) if math.prod(behind) >= LANES else ((), (*before, *behind))
+    count, lanes = math.prod(groups), math.prod(width)
+
+    def at_row(group: Index, lane: Index, position: Index) -> list[Any]:
+        index = [*unravelled(group, groups), *unravelled(lane, width)]
+        return [*index[:axis], position, *index[axis:]]
+
+    keys = elements(
+        (count, size, lanes), lambda g, p, n: key_of(data(*at_row(g, n, p)), ascending), name="keys", tag="injective"
+    )
+
+    def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
+        def block(i: list[Scalar]) -> Stmt:
+            found = scratch("found", k * LANES, "int32")
+            start = T.minimum(T.mul(i[1], LANES), lanes - LANES)
+            best = keep_best(lambda p, n: load(ins[1], i[0], p, T.add(start, n)), size, k, str(keys.dtype), found)
+
+            def row(n: Scalar) -> Stmt:
+                def at(position: Any) -> list[Any]:
+                    return at_row(i[0], T.add(start, n), position)
+
+                return _emit(ins[0], outs, wanted, at, k, lambda j: load(found, T.add(T.mul(j, LANES), n)))
+
+            return allocate([found], best, loop("n", LANES, row))
+
+        return rows([count, -(-lanes // LANES)], block)
+
+    result = (*before, k, *behind)
+    return te.extern([result] * len(dtypes), [data, keys], body, name=name, dtype=dtypes)
+
+
+def ordered(
+    data: te.Tensor, axis: int, k: int, ascending: bool, index_dtype: str, wanted: str, name: str
+) -> Any:  # Any: a tensor, or a list of them
+    """The first k values ("values"), positions ("indices") or "both", in order along the axis."""
+    shape = te.static_shape(data)
+    size, result = shape[axis], (*shape[:axis], k, *shape[axis + 1 :])
+    value_dtype = [str(data.dtype)] if wanted != "indices" else []
+    dtypes = value_dtype + ([index_dtype] if wanted != "values" else [])
+    is_few = 0 < k <= FEW and k < size <= SHORT
+    is_many = math.prod(shape) >= LANES * size and key_dtype(data.dtype) == "int32"
+    if is_many and 0 < k <= ACROSS and size <= SHORT:
+        return _ordered_across(data, axis, k, ascending, dtypes, wanted, name)
+    block = 1 if is_few or k in (0, size) else _block_length(size, k)
+    inputs = [data] if block == 1 else [data, _row_keys(data, axis, block, ascending)]
+
+    def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
+        def row(i: list[Scalar]) -> Stmt:
+            def at(position: Any) -> list[Any]:
+                return [*i[:axis], position, *i[axis:]]
+
+            def emit(source: Buffer) -> Stmt:
+                return _emit(ins[0], outs, wanted, at, k, lambda j: load(source, j))
+
+            if is_few:
+                order = scratch("order", k, "int32")
+                return allocate([order], _keep_best(ins[0], order, size, k, at, ascending), emit(order))
+            room = max(k + 1, sorted_size(k))
+            best, spare = (pairs_of(name, room, key_dtype(data.dtype)) for name in ("best", "spare"))
+            found = _first_pairs(
+                lambda p: key_of(load(ins[0], *at(p)), ascending), lambda b: load(ins[-1], *at(b)), size, block, k, best
+            )
+            in_order, where = sort_pairs(best, spare, k)
+            scratches = [best.keys, best.places, spare.keys, spare.places]
+            return allocate(scratches, found, in_order, emit(where.places))
+
+        return rows([*shape[:axis], *shape[axis + 1 :]], row)
+
+    return te.extern([result] * len(dtypes), inputs, body, name=name, dtype=dtypes)
+
+
+# --- argsort, sort ------------------------------------------------------------------------------------------------
+
+
+@record
+class ArgsortAttrs:
+    """The axis, the direction and the dtype of the positions."""
+
+    axis: int = -1
+    is_ascend: bool = True
+    dtype: str = "int32"
+
+
+argsort = Op("argsort", kind=Kind.OPAQUE, doc="The positions that sort an axis; stable.")
+argsort.attrs(ArgsortAttrs)
+
+
+@argsort.infer
+def infer_argsort(attrs: ArgsortAttrs, data: Type) -> TensorType:
+    ty, axis = _tensor("argsort", data, attrs.axis)
+    check_holds("argsort", attrs.dtype, _last(ty.shape[axis]))
+    return TensorType(ty.shape, DType(attrs.dtype))
+
+
+@argsort.reference
+def argsort_reference(attrs: ArgsortAttrs, data: Array) -> Array:
+    return numpy_argsort(data, attrs.axis, bool(attrs.is_ascend)).astype(DType(attrs.dtype).numpy)
+
+
+@argsort.compute
+def argsort_compute(attrs: ArgsortAttrs, data: te.Tensor) -> te.Tensor:
+    shape = te.static_shape(data)
+    axis = attrs.axis % len(shape)
+    made: te.Tensor = ordered(data, axis, shape[axis], bool(attrs.is_ascend), attrs.dtype, "indices", "argsort")
+    return made
+
+
+_TIES = ints([[3, 1, 3, 2, 1, 1, 0], [5, 5, 4, 4, 5, 6, 6]])
+
+
+@argsort.samples
+def argsort_samples() -> Iterator[Sample]:
+    yield Sample(ArgsortAttrs(), (np.tile(_TIES, (20, 1)),))
+    yield Sample(ArgsortAttrs(0, False), (f32(16, 40),))
+    yield Sample(ArgsortAttrs(), (f32(3, 5),))
+    yield Sample(ArgsortAttrs(0, False, "int64"), (f32(4, 3),))
+    yield Sample(ArgsortAttrs(), (_TIES,))
+    yield Sample(ArgsortAttrs(-1, False), (_TIES,))
+    yield Sample(ArgsortAttrs(0), (np.array([1.0, np.nan, -1.0, np.nan, 0.5], np.float32),))
+
+
+@argsort.bad_samples
+def argsort_bad_samples() -> Iterator[BadSample]:
+    yield BadSample(ArgsortAttrs(2), (f32(2, 3),), "axis 2 is out of range")
+    yield BadSample(ArgsortAttrs(), (of_type("bool", 2),), "wanted numeric")
+    yield BadSample(ArgsortAttrs(), (f32(),), "no axis to sort along")
+
+
+@record
+class SortAttrs:
+    """The axis and the direction."""
+
+    axis: int = -1
+    is_ascend: bool = True
+
+
+sort = Op("sort", kind=Kind.OPAQUE, doc="The values of an axis in order.")
+sort.attrs(SortAttrs)
+
+
+@sort.infer
+def infer_sort(attrs: SortAttrs, data: Type) -> TensorType:
+    return _tensor("sort", data, attrs.axis)[0]
+
+
+@sort.reference
+def sort_reference(attrs: SortAttrs, data: Array) -> Array:
+    return np.take_along_axis(data, numpy_argsort(data, attrs.axis, bool(attrs.is_ascend)), attrs.axis)
+
+
+@sort.compute
+def sort_compute(attrs: SortAttrs, data: te.Tensor) -> te.Tensor:
+    shape = te.static_shape(data)
+    axis = attrs.axis % len(shape)
+    made: te.Tensor = ordered(data, axis, shape[axis], bool(attrs.is_ascend), "int32", "values", "sort")
+    return made
+
+
+@sort.samples
+def sort_samples() -> Iterator[Sample]:
+    yield Sample(SortAttrs(), (f32(3, 8),))
+    yield Sample(SortAttrs(0, False), (i32(5, 2),))
+
+
+@sort.bad_samples
+def sort_bad_samples() -> Iterator[BadSample]:
+    yield BadSample(SortAttrs(2), (f32(2, 3),), "axis 2 is out of range")
+
+
+# --- topk ---------------------------------------------------------------------------------------------------------
+
+
+@record
+class TopkAttrs:
+    """The k first values (k < 1: all) along the axis; ret_type both, values or indices."""
+
+    k: int = 1
+    axis: int = -1
+    ret_type: str = "both"
+    is_ascend: bool = False
+    dtype: str = "int32"
+
+
+topk = Op("topk", kind=Kind.OPAQUE, doc="The k largest (is_ascend: smallest) values and their positions, in order.")
+topk.attrs(TopkAttrs)
+
+
+def _top_shape(attrs: TopkAttrs, shape: Sequence[Dim], axis: int) -> tuple[Dim, ...]:
+    size = shape[axis]
+    if attrs.ret_type not in ("both", "values", "indices"):
+        raise TypeMismatch(f"topk: ret_type {attrs.ret_type!r}, wanted both, values or indices")
+    if isinstance(size, int) and attrs.k > size:
+        raise TypeMismatch(f"topk: k is {attrs.k}, but axis {axis} has {size} elements")
+    return (*shape[:axis], attrs.k if attrs.k >= 1 else size, *shape[axis + 1 :])
+
+
+def _last(size: Dim) -> Dim:
+    """The last position of an axis."""
+    return max(size - 1, 0) if isinstance(size, int) else size
+
+
+@topk.infer
+def infer_topk(attrs: TopkAttrs, data: Type) -> Type:
+    ty, axis = _tensor("topk", data, attrs.axis)
+    shape = _top_shape(attrs, ty.shape, axis)
+    check_holds("topk", attrs.dtype, _last(ty.shape[axis]))
+    values, indices = TensorType(shape, ty.dtype), TensorType(shape, DType(attrs.dtype))
+    return {"both": TupleType((values, indices)), "values": values, "indices": indices}[attrs.ret_type]
+
+
+@topk.reference
+def topk_reference(attrs: TopkAttrs, data: Array) -> Any:
+    axis = attrs.axis % data.ndim
+    count = _top_shape(attrs, data.shape, axis)[axis]
+    order = np.take(numpy_argsort(data, axis, bool(attrs.is_ascend)), range(int(str(count))), axis=axis)
+    values, indices = np.take_along_axis(data, order, axis), order.astype(DType(attrs.dtype).numpy)
+    return {"both": (values, indices), "values": values, "indices": indices}[attrs.ret_type]
+
+
+@topk.compute
+def topk_compute(attrs: TopkAttrs, data: te.Tensor) -> Any:
+    shape = te.static_shape(data)
+    axis = attrs.axis % len(shape)
+    count = attrs.k if attrs.k >= 1 else shape[axis]
+    return ordered(data, axis, count, bool(attrs.is_ascend), attrs.dtype, attrs.ret_type, "topk")
+
+
+@topk.samples
+def topk_samples() -> Iterator[Sample]:
+    yield Sample(TopkAttrs(3), (f32(2, 7),))
+    yield Sample(TopkAttrs(2, 0, "values", True), (f32(5, 3),))
+    yield Sample(TopkAttrs(3, 1, "indices", False, "int64"), (_TIES,))
+    yield Sample(TopkAttrs(0), (i32(2, 4),))
+    yield Sample(TopkAttrs(5), (f32(2, 40),))
+    yield Sample(TopkAttrs(16, is_ascend=True), (np.tile(_TIES, (1, 4)),))
+    yield Sample(TopkAttrs(1), (f32(3, 20),))
+    yield Sample(TopkAttrs(17), (f32(2, 300),))
+    yield Sample(TopkAttrs(20, 0, "indices", True, "int64"), (np.tile(_TIES.T, (37, 1)),))
+    yield Sample(TopkAttrs(7), (np.tile(_TIES, (20, 1)),))
+    yield Sample(TopkAttrs(1, 1), (f32(5, 1, 8),))
+    yield Sample(TopkAttrs(13, 1, is_ascend=True), (f32(2, 30, 19),))
+
+
+@topk.bad_samples
+def topk_bad_samples() -> Iterator[BadSample]:
+    yield BadSample(TopkAttrs(4), (f32(2, 3),), "but axis 1 has 3 elements")
+    yield BadSample(TopkAttrs(1, ret_type="x"), (f32(2, 3),), "wanted both, values or indices")
+
+
+def _top(node: OnnxNode, k: int, largest: bool) -> list[Expr]:
+    axis, ty = node.int("axis", default=-1), node.type_of(0)
+    size = ty.static[axis_of("TopK", axis, ty.ndim)]
+    if not 0 <= k <= size:
+        raise TypeMismatch(f"TopK node {node.name!r}: k is {k}, wanted 0 to {size}, the elements of axis {axis}")
+    if k == 0:  # ONNX: none; this operator: all
+        from_all = topk(node.input(0), 0, axis, "both", not largest, "int64")
+        empty = [strided_slice(TupleGetItem(from_all, i), (0,), (0,), None, (axis,)) for i in (0, 1)]
+        return list(empty)
+    call = topk(node.input(0), k, axis, "both", not largest, "int64")
+    return [TupleGetItem(call, 0), TupleGetItem(call, 1)]
+
+
+@from_onnx("TopK")
+def from_onnx_topk_attribute(node: OnnxNode) -> list[Expr]:
+    return _top(node, int(node.int("k")), True)
+
+
+@from_onnx("TopK", since=10)
+def from_onnx_topk(node: OnnxNode) -> list[Expr]:
+    return _top(node, int(node.const(1, "k").reshape(-1)[0]), bool(node.int("largest", default=1)))

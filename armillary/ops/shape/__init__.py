@@ -1,0 +1,1 @@
+"""What moves or makes elements: creation, shapes, slices, indexing, scatter, scans."""

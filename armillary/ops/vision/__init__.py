@@ -1,0 +1,1 @@
+"""Detection: non-maximum suppression, regions of interest."""

@@ -1,0 +1,293 @@
+"""vision.suppress_overlaps: the best boxes of every class, none of which overlaps a better one too much.
+
+In: boxes (batch, n, 4), scores (batch, classes, n) and two thresholds, all float32. Out: (batch, classes, most) int64,
+the numbers of the boxes that stay, best first, -1 behind them. Of equal scores the earlier box is the better one. The
+loops take the scores above the threshold, sort them (_order.py) and compare each box with those that stay, a vector of
+them at a time: no table of n x n overlaps. Invariant: overlaps are compared as in ONNX Runtime, common / whole >
+threshold. The ONNX operator, whose result is a list of all classes: frontend/onnx/bounded.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from armillary.base.dtype import DType
+from armillary.base.record import record
+from armillary.errors import TypeMismatch
+from armillary.ops._late import S, T, te
+from armillary.ops._loops import LANES, load, loop, rows, scratch, store
+from armillary.ops.nn._windows import Tensor, f32, need_rank, need_tensor
+from armillary.ops.reduce._order import (
+    Pairs,
+    allocate,
+    key_of,
+    lanes_sum,
+    let,
+    lowest_key,
+    pairs_of,
+    sort_pairs,
+    sorted_size,
+    whole_vectors,
+)
+from armillary.ops.reduce.sort import numpy_argsort
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.types import TensorType, Type
+
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr as Scalar
+    from armillary.tir.expr import Var
+    from armillary.tir.stmt import Buffer, Stmt
+
+NAME = "vision.suppress_overlaps"
+_SIZES = (128, 1024)  # boxes above the threshold that are sorted as so many; of more, all are
+
+
+@record
+class SuppressAttrs:
+    """At most `most` boxes of a class; `centred`: centre and size, not corners; `has_least`: there is a least score."""
+
+    most: int
+    centred: bool = False
+    has_least: bool = True
+
+
+_INPUTS = ("boxes", "scores", "iou_threshold", "score_threshold")
+suppress_overlaps = Op(NAME, kind=Kind.OPAQUE, inputs=_INPUTS, doc="Boxes that overlap no better one of their class.")
+suppress_overlaps.attrs(SuppressAttrs)
+
+
+@suppress_overlaps.infer
+def infer(attrs: SuppressAttrs, boxes: Type, scores: Type, iou: Type, least: Type) -> TensorType:
+    b, s = (need_rank(NAME, need_tensor(NAME, t, what), 3, what) for t, what in ((boxes, "boxes"), (scores, "scores")))
+    for what, t in (("boxes", b), ("scores", s), ("iou_threshold", iou), ("score_threshold", least)):
+        ty = need_tensor(NAME, t, what)
+        is_number = what.endswith("threshold")
+        if str(ty.dtype) != "float32" or (is_number and ty.ndim):
+            raise TypeMismatch(f"{NAME}: {what} is {ty}, wanted {'a scalar' if is_number else 'data'} of float32")
+    if b.shape[2] != 4 or b.shape[0] != s.shape[0] or b.shape[1] != s.shape[2]:
+        raise TypeMismatch(f"{NAME}: boxes {b} do not fit scores {s}", hint="(batch, n, 4) and (batch, classes, n)")
+    if attrs.most < 1:
+        raise TypeMismatch(f"{NAME}: most is {attrs.most}, wanted at least 1")
+    return TensorType((*s.shape[:2], attrs.most), DType("int64"))
+
+
+def _corners(m: Any, centred: bool, box: Any) -> tuple[Any, Any, Any, Any]:
+    """The low and high ends of a box along both axes; m has minimum and maximum."""
+    a, b, c, d = box
+    if centred:
+        half_w, half_h = c / m.two, d / m.two
+        return b - half_h, a - half_w, b + half_h, a + half_w
+    return m.minimum(a, c), m.minimum(b, d), m.maximum(a, c), m.maximum(b, d)
+
+
+def _share(m: Any, one: Any, other: Any) -> Any:
+    """What the areas of two boxes (ends and area) have in common, of what they cover together."""
+    common: Any = None
+    for low, high in ((0, 2), (1, 3)):
+        length = m.maximum(m.minimum(one[high], other[high]) - m.maximum(one[low], other[low]), m.zero)
+        common = length if common is None else common * length
+    whole = one[4] + other[4] - common
+    return common / m.where(whole > m.zero, whole, m.one)
+
+
+def _with_area(ends: Any) -> tuple[Any, ...]:
+    return (*ends, (ends[2] - ends[0]) * (ends[3] - ends[1]))
+
+
+class _Numpy:
+    """What the two rules above need, of numpy."""
+
+    zero, one, two = (np.float32(v) for v in (0, 1, 2))
+    minimum, maximum, where = np.minimum, np.maximum, np.where
+
+
+class _Loops:
+    """The same of the loop language."""
+
+    def __init__(self) -> None:
+        self.zero, self.one, self.two = (T.const(float(v), "float32") for v in (0, 1, 2))
+        self.minimum, self.maximum, self.where = T.minimum, T.maximum, T.select
+
+
+@suppress_overlaps.reference
+def reference(attrs: SuppressAttrs, boxes: Array, scores: Array, iou: Array, least: Array) -> Array:
+    out = np.full((*scores.shape[:2], attrs.most), -1, np.int64)
+    for b, c in np.ndindex(*scores.shape[:2]):
+        ends = _with_area(_corners(_Numpy, attrs.centred, [boxes[b, :, k] for k in range(4)]))
+        order = [i for i in numpy_argsort(scores[b, c], 0, False) if not attrs.has_least or scores[b, c, i] > least]
+        kept: list[int] = []
+        for i in order:
+            one = [v[i] for v in ends]
+            if len(kept) < attrs.most and not any(_share(_Numpy, one, [v[j] for v in ends]) > iou for j in kept):
+                kept.append(int(i))
+        out[b, c, : len(kept)] = kept
+    return out
+
+
+# --- loops --------------------------------------------------------------------------------------------------------
+
+
+@record
+class _Class:
+    """One class of one image: its inputs, where it is written, and the boxes that stay."""
+
+    attrs: SuppressAttrs
+    size: int
+    box: Callable[[Scalar, int], Scalar]
+    score: Callable[[Scalar], Scalar]
+    iou: Scalar
+    least: Scalar
+    put: Callable[[Scalar, Scalar], Stmt]  # number of the box, place
+    ends: tuple[Buffer, ...]
+
+
+@suppress_overlaps.compute
+def compute(attrs: SuppressAttrs, boxes: Tensor, scores: Tensor, iou: Tensor, least: Tensor) -> Tensor:
+    batch, classes, size = te.static_shape(scores)
+
+    def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
+        def row(i: list[Scalar]) -> Stmt:
+            names = ("low_y", "low_x", "high_y", "high_x", "area")
+            one = _Class(
+                attrs, size, lambda n, k: load(ins[0], i[0], n, k), lambda n: load(ins[1], *i, n), load(ins[2]),
+                load(ins[3]), lambda n, place: store(outs[0], n, *i, place),
+                tuple(scratch(name, -(-attrs.most // LANES) * LANES, "float32") for name in names),
+            )  # fmt: skip
+            return _suppress(one)
+
+        return rows([batch, classes], row)
+
+    shape = (batch, classes, attrs.most)
+    made: Tensor = te.extern([shape], [boxes, scores, iou, least], body, name="suppress", dtype=["int64"])
+    return made
+
+
+def _suppress(one: _Class) -> Stmt:
+    """Take, sort, compare."""
+    room = max(sorted_size(one.size), one.size + 1)
+    pairs, spare = (pairs_of(name, room, "int32") for name in ("pairs", "spare"))
+    count, kept = (scratch(name, 1, "int32", "local") for name in ("count", "kept"))
+
+    def ordered(sizes: tuple[int, ...]) -> Stmt:
+        """Sort as few as there are, and compare from where they are then."""
+        size, *more = sizes
+        fill = _fill(pairs, load(count, 0), size)
+        in_order, where = sort_pairs(pairs, spare, size)
+        here = S.seq(fill, in_order, _compare(one, where.places, load(count, 0), kept))
+        return S.IfThenElse(T.less_equal(load(count, 0), size), here, ordered(tuple(more))) if more else here
+
+    sizes = (*(n for n in _SIZES if n < one.size), one.size)
+    return allocate(
+        [count, kept, pairs.keys, pairs.places, spare.keys, spare.places, *one.ends],
+        store(count, 0, 0),
+        store(kept, 0, 0),
+        loop("j", one.attrs.most, lambda j: one.put(T.const(-1), j)),
+        *map(_zeros, one.ends),
+        _take(one, pairs, count),
+        ordered(sizes),
+    )
+
+
+def _zeros(buffer: Buffer) -> Stmt:
+    return loop("j", buffer.shape[0], lambda j: store(buffer, T.const(0.0, "float32"), j))
+
+
+def _take(one: _Class, pairs: Pairs, count: Buffer) -> Stmt:
+    """The boxes whose score exceeds the threshold; a vector without any is passed over."""
+
+    def offer(i: Scalar) -> Stmt:
+        def put(value: Var) -> Stmt:
+            step = T.cast(T.greater(value, one.least), "int32") if one.attrs.has_least else T.const(1)
+            return S.seq(
+                store(pairs.keys, key_of(value, ascending=False), load(count, 0)),
+                store(pairs.places, i, load(count, 0)),
+                store(count, T.add(load(count, 0), step), 0),
+            )
+
+        return let(one.score(i), put)
+
+    if not one.attrs.has_least:
+        return loop("i", one.size, offer)
+    found = scratch("found", LANES, "int32", "local")
+
+    def vector(v: Var) -> Stmt:
+        def lane(n: Var) -> Stmt:
+            return store(found, T.cast(T.greater(one.score(v * LANES + n), one.least), "int32"), n)
+
+        total = lanes_sum(found)
+        some = loop("n", LANES, lambda n: offer(v * LANES + n))
+        return allocate(
+            [found], loop("n", LANES, lane, S.LoopKind.VECTORIZED), S.IfThenElse(T.greater(total, 0), some)
+        )
+
+    whole, rest = divmod(one.size, LANES)
+    tail = loop("i", rest, lambda i: offer(T.add(i, whole * LANES)))
+    return S.seq(*([loop("v", whole, vector)] if whole else []), *([tail] if rest else []))
+
+
+def _fill(pairs: Pairs, count: Scalar, size: int) -> Stmt:
+    """The lowest keys behind those that were taken."""
+    lowest = lowest_key("int32")
+    return loop("i", T.maximum(T.sub(size, count), 0), lambda i: S.seq(
+        store(pairs.keys, lowest, T.add(count, i)), store(pairs.places, 0, T.add(count, i))
+    ))  # fmt: skip
+
+
+def _compare(one: _Class, places: Buffer, count: Scalar, kept: Buffer) -> Stmt:
+    """Each box in order: it stays unless one that stays covers it."""
+    m, covered = _Loops(), scratch("covered", LANES, "int32", "local")
+    own = scratch("own", 5, "float32", "local")
+
+    def visit(i: Var) -> Stmt:
+        def box(number: Var) -> Stmt:
+            ends = _with_area(_corners(m, one.attrs.centred, [one.box(number, k) for k in range(4)]))
+
+            def against(v: Var) -> Stmt:
+                def lane(n: Var) -> Stmt:
+                    other = [load(e, v * LANES + n) for e in one.ends]
+                    share = _share(m, other, [load(own, k) for k in range(5)])
+                    is_over = T.cast(T.greater(share, one.iou), "int32")
+                    return store(covered, T.add(load(covered, n), is_over), n)
+
+                return loop("n", LANES, lane, S.LoopKind.VECTORIZED)
+
+            total = lanes_sum(covered)
+            stays = S.seq(
+                *(store(e, load(own, k), load(kept, 0)) for k, e in enumerate(one.ends)),
+                one.put(number, load(kept, 0)),
+                store(kept, T.add(load(kept, 0), 1), 0),
+            )
+            return allocate(
+                [own, covered],
+                *(store(own, value, k) for k, value in enumerate(ends)),
+                loop("n", LANES, lambda n: store(covered, 0, n), S.LoopKind.VECTORIZED),
+                loop("v", whole_vectors(load(kept, 0)), against),
+                S.IfThenElse(T.equal(total, 0), stays),
+            )
+
+        return S.IfThenElse(T.less(load(kept, 0), one.attrs.most), let(load(places, i), box))
+
+    return loop("i", count, visit)
+
+
+@suppress_overlaps.samples
+def samples() -> Iterator[Sample]:
+    half, third = np.array(0.5, np.float32), np.array(0.3, np.float32)
+    rng = np.random.default_rng(0)
+    low = rng.integers(0, 9, (2, 20, 2))
+    boxes = np.concatenate([low, low + rng.integers(1, 6, (2, 20, 2))], 2).astype(np.float32)
+    scores = (rng.integers(0, 6, (2, 3, 20)) / 6).astype(np.float32)
+    yield Sample(SuppressAttrs(5), (boxes, scores, half, third))
+    yield Sample(SuppressAttrs(30, has_least=False), (boxes[..., [2, 3, 0, 1]], scores, third, third))
+    yield Sample(SuppressAttrs(2, centred=True), (boxes, scores, third, half))
+
+
+@suppress_overlaps.bad_samples
+def bad_samples() -> Iterator[BadSample]:
+    number = np.array(0.5, np.float32)
+    yield BadSample(SuppressAttrs(5), (f32(1, 7, 4), f32(1, 2, 8), number, number), "do not fit scores")
+    yield BadSample(SuppressAttrs(0), (f32(1, 7, 4), f32(1, 2, 7), number, number), "wanted at least 1")
+    yield BadSample(SuppressAttrs(1), (f32(1, 7, 4), f32(1, 2, 7), f32(1), number), "wanted a scalar")
