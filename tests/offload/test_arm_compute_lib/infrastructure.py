@@ -37,19 +37,20 @@ class Device:
     runner: Path
     libraries: Path
 
-    def run(self, package: Path, inputs: Mapping[str, Array], runs: int = 1) -> list[Array]:
+    def run(self, package: Path, inputs: Mapping[str, Array], runs: int = 1, threads: int = 1) -> list[Array]:
         """The outputs of a package."""
         given, output = package.parent / "in.npz", package.parent / "out.npz"
         np.savez(given, **inputs)
-        told = self.told(package, f"--input={given}", f"--output={output}", f"--dry-run={runs - 1}", "--run-count=1")
+        files = (f"--input={given}", f"--output={output}")
+        told = self.told(package, *files, f"--dry-run={runs - 1}", "--run-count=1", threads=threads)
         assert told.returncode == 0, told.stderr
         with np.load(output) as found:
             return [found[f"output_{k}"] for k in range(len(found.files))]
 
-    def told(self, package: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    def told(self, package: Path, *options: str, threads: int = 1) -> subprocess.CompletedProcess[str]:
         """Run a package and say what was printed."""
         emulator = [] if platform.machine() == "aarch64" else ["qemu-aarch64-static"]
-        command = [*emulator, str(self.runner), str(package), "--threads=1", *options]
+        command = [*emulator, str(self.runner), str(package), f"--threads={threads}", *options]
         environment = {"ARMILLARY_EXTERNAL_PATH": str(self.libraries), "PATH": "/usr/bin:/bin"}
         return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
 
@@ -101,11 +102,13 @@ def build(module: IRModule) -> Any:  # Any: a library
         return relay.build(module, target=CONFIG["target"])
 
 
-def run(device: Device, module: IRModule, inputs: Mapping[str, Array], folder: Path, runs: int = 1) -> list[Array]:
+def run(
+    device: Device, module: IRModule, inputs: Mapping[str, Array], folder: Path, runs: int = 1, threads: int = 1
+) -> list[Array]:
     """Build a partitioned module, export it and run it on the device."""
     package = folder / "mod.so"
     build(module).export_library(package, cc=CONFIG["cross_compile"])
-    return device.run(package, inputs, runs)
+    return device.run(package, inputs, runs, threads)
 
 
 def nodes(module: IRModule) -> list[list[dict[str, Any]]]:

@@ -81,7 +81,7 @@ def test_what_the_library_refuses_is_a_message(device: Device, tmp_path: Path) -
     common = {"data_layout": "NHWC", "kernel_layout": "OHWI", "padding": (1, 1, 1, 1)}
     grouped = relay.nn.conv2d(x, kernel, groups=2, **common)
     for expr, words in (
-        (grouped, "v20.08: nn.conv2d is refused: "),
+        (grouped, ": nn.conv2d is refused: "),
         (relay.nn.softmax(x), "there is no kernel nn.softmax"),
     ):
         package = tmp_path / "mod.so"
@@ -132,7 +132,9 @@ def test_a_whole_mobilenet_with_normalisations_in_nchw(device: Device, tmp_path:
     graph.run()
     after = partitioned(module, 3, 30, params=params)
     assert operators(after["main"]) == ["layout_transform", "nn.batch_flatten", "nn.softmax"]
-    verify(run(device, after, {"data": value}, tmp_path), [graph.get_output(0).numpy()], atol=0.002, rtol=0.01)
+    for threads in (1, 2):  # of the runtime: the library's work is spread over them
+        found = run(device, after, {"data": value}, tmp_path, threads=threads)
+        verify(found, [graph.get_output(0).numpy()], atol=0.002, rtol=0.01)
 
 
 def test_quantised_models_that_compute_in_float_offload_in_bytes(device: Device, tmp_path: Path) -> None:

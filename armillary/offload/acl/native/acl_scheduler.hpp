@@ -38,12 +38,17 @@ class HostScheduler final : public arm_compute::IScheduler {
   unsigned int num_threads() const override { return current() ? static_cast<unsigned int>(current()->threads) : 1; }
 
   void schedule(arm_compute::ICPPKernel *kernel, const Hints &hints) override {
-    spread(kernel, hints, [kernel](const arm_compute::Window &window, const arm_compute::ThreadInfo &info) {
+    spread(kernel, hints, kernel->window(), [kernel](const arm_compute::Window &window, const arm_compute::ThreadInfo &info) {
       kernel->run(window, info);
     });
   }
-  void schedule_op(arm_compute::ICPPKernel *kernel, const Hints &hints, arm_compute::ITensorPack &tensors) override {
-    spread(kernel, hints, [kernel, &tensors](const arm_compute::Window &window, const arm_compute::ThreadInfo &info) {
+  // Later versions give the window: one of the two overrides.
+  void schedule_op(arm_compute::ICPPKernel *kernel, const Hints &hints, arm_compute::ITensorPack &tensors) {
+    schedule_op(kernel, hints, kernel->window(), tensors);
+  }
+  void schedule_op(arm_compute::ICPPKernel *kernel, const Hints &hints, const arm_compute::Window &all,
+                   arm_compute::ITensorPack &tensors) {
+    spread(kernel, hints, all, [kernel, &tensors](const arm_compute::Window &window, const arm_compute::ThreadInfo &info) {
       kernel->run_op(tensors, window, info);
     });
   }
@@ -95,8 +100,7 @@ class HostScheduler final : public arm_compute::IScheduler {
   }
 
   template <typename Run>
-  void spread(arm_compute::ICPPKernel *kernel, const Hints &hints, Run run) {
-    const Window &all = kernel->window();
+  void spread(arm_compute::ICPPKernel *kernel, const Hints &hints, const Window &all, Run run) {
     bool both = hints.split_dimension() == split_dimensions_all;
     size_t axis = hints.split_dimension();
     if (both) axis = all.num_iterations(Window::DimX) >= num_threads() ? Window::DimX : Window::DimY;
