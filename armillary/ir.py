@@ -35,6 +35,8 @@ class BaseFunc(Node):
         return _call(self, args)
 
     def with_attr(self, key: str, value: Any) -> Any:  # Any: the same class as self
+        held = getattr(value, "value", None) if isinstance(value, Node) else None
+        value = held if isinstance(held, int | float | str) else value  # an immediate stands for what it holds
         kept = tuple(pair for pair in self.attrs if pair[0] != key)
         names = self._fields
         return type(self)(*((*kept, (key, value)) if n == "attrs" else getattr(self, n) for n in names))

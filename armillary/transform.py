@@ -403,9 +403,15 @@ def find_pass(name: str) -> PassDefinition:
 def module_pass(
     function: Any = None, opt_level: int = 0, name: str = "", required: Sequence[str] = ()
 ) -> Any:  # Any: a Pass, or a decorator giving one, as Relay-era scripts expect
-    """Decorator for user passes: `f(module, context) -> module` becomes a Pass."""
+    """Decorator for user passes: `f(module, context) -> module` becomes a Pass.
 
-    def wrap(user: Callable[[IRModule, PassContext], IRModule]) -> Pass:
+    A class with a method `transform_module(module, context)` becomes one whose objects are passes.
+    """
+
+    def wrap(user: Any) -> Any:  # Any: a function of module and context, or a class
+        if isinstance(user, type):
+            title = name or user.__name__
+            return _pass_class(user, "transform_module", lambda f: module_pass(f, opt_level, title, required))
         label = name or user.__name__
         _USER_PASSES.add(label)
         info = PassInfo(label, label, opt_level, tuple(required))
@@ -415,9 +421,16 @@ def module_pass(
 
 
 def function_pass(function: Any = None, opt_level: int = 0, name: str = "", required: Sequence[str] = ()) -> Any:
-    """Decorator for user passes over one function: `f(function, module, context) -> function` becomes a Pass."""
+    """Decorator for user passes over one function: `f(function, module, context) -> function` becomes a Pass.
 
-    def wrap(user: Callable[[Any, IRModule, PassContext], Any]) -> Pass:
+    A class with a method `transform_function(function, module, context)` becomes one whose objects are passes.
+    """
+
+    def wrap(user: Any) -> Any:  # Any: as in module_pass
+        if isinstance(user, type):
+            label = name or user.__name__
+            return _pass_class(user, "transform_function", lambda f: function_pass(f, opt_level, label, required))
+
         def run(module: IRModule, context: PassContext) -> IRModule:
             return module.map_functions(lambda _, f: user(f, module, context))
 
@@ -425,6 +438,24 @@ def function_pass(function: Any = None, opt_level: int = 0, name: str = "", requ
         return made
 
     return wrap(function) if function is not None else wrap
+
+
+def _pass_class(user: type, method: str, make: Callable[[Any], Pass]) -> type[Pass]:  # Any: a bound method
+    """A class like the user's whose objects are passes, and have the attributes of the user's."""
+
+    class UserPass(Pass):
+        def __init__(self, *args: Any, **options: Any) -> None:  # Any: what the user's constructor takes
+            held = user(*args, **options)
+            made = make(getattr(held, method))
+            super().__init__(made.function, made.info)
+            self.held = held
+
+        def __getattr__(self, name: str) -> Any:  # Any: whatever the user's object has
+            return getattr(object.__getattribute__(self, "held"), name)
+
+    UserPass.__name__ = UserPass.__qualname__ = user.__name__
+    UserPass.__doc__ = user.__doc__
+    return UserPass
 
 
 _INSTRUMENTS = ("PassTimingInstrument", "PrintAfter", "PrintBefore", "pass_instrument")

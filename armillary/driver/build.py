@@ -27,7 +27,7 @@ from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.evaluate import evaluate
-from armillary.relay.expr import Function
+from armillary.relay.expr import Constant, Function
 from armillary.relay.printer import astext
 from armillary.relay.transform.pipeline import optimize as run_passes
 from armillary.target import Target, as_target
@@ -228,11 +228,7 @@ class Executor:
 
         def run(*args: Any, **named: Any) -> Any:
             values = [*args, *(named[p.name_hint] for p in main.params[len(args) :])]
-            arrays = [np.asarray(v.numpy() if isinstance(v, runtime.NDArray) else v) for v in values]
-            result = evaluate(main, arrays)
-            many = result if isinstance(result, tuple | list) else [result]
-            made = [runtime.NDArray(r) for r in many]
-            return made if many is result else made[0]
+            return _tensors(evaluate(main, [_plain(value) for value in values]))
 
         return run
 
@@ -243,12 +239,31 @@ class Executor:
 
         def run(*args: Any, **named: Any) -> Any:
             for name, value in {**dict(zip(names, args, strict=False)), **named}.items():
-                graph.set_input(name, value)
+                graph.set_input(name, _plain(value))
             graph.run()
             outputs = [runtime.NDArray(graph.get_output(i).numpy().copy()) for i in range(graph.get_num_outputs())]
             return outputs[0] if len(outputs) == 1 else outputs
 
         return run
+
+
+def _plain(value: Any) -> Any:  # Any: what scripts pass, and arrays or tuples of them
+    """An argument as an array: of a constant its values, of a tuple those of its fields."""
+    if isinstance(value, Constant | runtime.NDArray):
+        return value.data if isinstance(value, Constant) else value.numpy()
+    if isinstance(value, tuple | list) and any(isinstance(v, Constant | runtime.NDArray | np.ndarray) for v in value):
+        return tuple(map(_plain, value))
+    array = np.asarray(value)
+    if array.dtype == object:
+        raise TypeMismatch(f"an argument is {type(value).__name__}, wanted an array", hint="pass numpy arrays")
+    return array
+
+
+def _tensors(value: Any) -> Any:  # Any: arrays, tuples of them; NDArrays, lists of them
+    """A result as tensors; of a tuple a list, of a tuple in a tuple a list in a list."""
+    if isinstance(value, tuple | list):
+        return [_tensors(v) for v in value]
+    return runtime.NDArray(np.ascontiguousarray(value).reshape(np.shape(value)))
 
 
 def create_executor(

@@ -116,10 +116,10 @@ class ConstantPattern(DFPattern):
 
 @dataclass(frozen=True, eq=False)
 class CallPattern(DFPattern):
-    """A call."""
+    """A call; args None means any."""
 
     op: DFPattern
-    args: tuple[DFPattern, ...]
+    args: tuple[DFPattern, ...] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,6 +320,8 @@ def _call(p: CallPattern, e: Any, have: Bindings) -> Bindings | None:
     found = _match(p.op, e.op, have)
     if found is None:
         return None
+    if p.args is None:
+        return found
     straight = _match_all(p.args, e.args, found)
     if straight is not None or not (isinstance(e.op, Op) and e.op.name in _COMMUTATIVE and len(p.args) == 2):
         return straight

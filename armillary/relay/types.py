@@ -81,6 +81,10 @@ class TupleType(Type):
 
     fields: tuple[Type, ...]
 
+    def __post_init__(self) -> None:
+        if type(self.fields) is not tuple:  # as Relay-era scripts write it
+            object.__setattr__(self, "fields", tuple(self.fields))
+
     def __str__(self) -> str:
         return "(" + ", ".join(map(str, self.fields)) + ("," if len(self.fields) == 1 else "") + ")"
 
@@ -91,6 +95,10 @@ class FuncType(Type):
 
     arg_types: tuple[Type, ...]
     ret_type: Type
+
+    def __post_init__(self) -> None:
+        if type(self.arg_types) is not tuple:
+            object.__setattr__(self, "arg_types", tuple(self.arg_types))
 
     def __str__(self) -> str:
         return f"fn ({', '.join(map(str, self.arg_types))}) -> {self.ret_type}"

@@ -25,7 +25,7 @@ from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device, cpu, require
 from armillary.runtime.dlpack import Array, tensor_dtype, view
 from armillary.runtime.native_library import CDevice, CSpan, CTensor, ErrorText, Handle, native
-from armillary.runtime.ndarray import DeviceArray, NDArray, from_dlpack
+from armillary.runtime.ndarray import DeviceArray, NDArray, as_bits, from_dlpack
 from armillary.runtime.stored_params import EmbeddedParams, StoredParams
 from armillary.runtime.threads import pool
 
@@ -208,6 +208,7 @@ class GraphExecutor:
             return from_dlpack(value)
         array = np.asarray(value)
         wanted = self.input_type(index)[1].numpy
+        array = as_bits(array, wanted)
         if array.dtype != wanted and np.can_cast(array.dtype, wanted, "same_kind"):
             array = array.astype(wanted)
         try:

@@ -89,13 +89,13 @@ class NDArray:
         return target  # type: ignore[return-value]  # what was given
 
     def copyfrom(self, source: Any) -> NDArray:  # Any: whatever numpy.asarray takes
-        """Copy values in, converting the dtype; shapes must be equal."""
-        _assign(self._array, _as_numpy(source))
+        """Copy values in, converting the dtype (uint16 are the bits of bfloat16); shapes must be equal."""
+        _assign(self._array, as_bits(_as_numpy(source), self._array.dtype))
         return self
 
     def __setitem__(self, index: Any, value: Any) -> None:  # Any: whatever numpy takes
         try:
-            self._array[index] = _as_numpy(value)
+            self._array[index] = as_bits(_as_numpy(value), self._array.dtype)
         except (ValueError, IndexError) as error:
             raise TypeMismatch(f"cannot assign to a tensor of shape {self.shape}: {error}") from error
 
@@ -170,7 +170,7 @@ class DeviceArray(NDArray):
             self._copy(source, self)
             return self
         between = NDArray(aligned_empty(self.shape, self._dtype.numpy), self._dtype)
-        _assign(between.memory, _as_numpy(source))
+        _assign(between.memory, as_bits(_as_numpy(source), between.memory.dtype))
         self._copy(between, self)
         return self
 
@@ -182,7 +182,7 @@ class DeviceArray(NDArray):
     def __setitem__(self, index: Any, value: Any) -> None:  # Any: whatever numpy takes
         values = self.numpy()
         try:
-            values[index] = _as_numpy(value)
+            values[index] = as_bits(_as_numpy(value), values.dtype)
         except (ValueError, IndexError) as error:
             raise TypeMismatch(f"cannot assign to a tensor of shape {self.shape}: {error}") from error
         self.copyfrom(values)
@@ -212,6 +212,11 @@ def _allocate(device: Device, size: int) -> Handle:
     if not pointer:
         error.check(-1, ExecutionError)
     return Handle(pointer, lambda memory: native().arm_device_release(where, memory))
+
+
+def as_bits(values: Array, dtype: Any) -> Array:  # Any: a numpy dtype
+    """The values; uint16 that go to bfloat16 are its bits, as numpy alone knows no such type."""
+    return values.view(dtype) if values.dtype == np.uint16 and dtype.name == "bfloat16" else values
 
 
 def _as_numpy(value: Any) -> Array:  # Any: see `array`

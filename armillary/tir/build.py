@@ -26,12 +26,14 @@ Value = Any  # what user code may pass for an expression: Expr, int, float, bool
 
 
 def const(value: Value, dtype: str | None = None) -> Expr:
-    """An immediate; the dtype defaults to bool, int32 (int64 when needed) or float32."""
+    """An immediate; the dtype defaults to numpy's of the value, else bool, int32 (int64 when needed) or float32."""
     if dtype is None:
-        if isinstance(value, bool | np.bool_):
+        if isinstance(value, np.generic):
+            dtype = value.dtype.name
+        elif isinstance(value, bool):
             dtype = "bool"
-        elif isinstance(value, int | np.integer):
-            dtype = "int32" if -(2**31) <= int(value) < 2**31 else "int64"
+        elif isinstance(value, int):
+            dtype = "int32" if -(2**31) <= value < 2**31 else "int64"
         else:
             dtype = "float32"
     kind = DType(dtype)

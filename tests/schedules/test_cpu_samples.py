@@ -53,7 +53,7 @@ def test_grid_sample(channels: int, places: tuple[int, int], padding: str, metho
     rng = np.random.default_rng(channels)
     x = rng.standard_normal((2, channels, 7, 9)).astype("float32")
     grid = rng.uniform(-1.4, 1.4, (2, *places, 2)).astype("float32")
-    attrs = GridSampleAttrs(method, "NCHW", padding, align_corners=channels != 5)
+    attrs = GridSampleAttrs(method, "NCHW", padding, align_corners=channels != 5, grid_axis=-1)
     got = compiled("image.grid_sample", attrs, target, x, grid)
     np.testing.assert_allclose(got, reference("image.grid_sample", attrs, x, grid), rtol=1e-4, atol=1e-4)
 
@@ -62,7 +62,7 @@ def test_grid_sample_in_a_volume() -> None:
     rng = np.random.default_rng(1)
     x = rng.standard_normal((1, 19, 4, 5, 3)).astype("float32")
     grid = rng.uniform(-1.2, 1.2, (1, 2, 3, 17, 3)).astype("float32")
-    attrs = GridSampleAttrs(layout="NCDHW", align_corners=False)
+    attrs = GridSampleAttrs(layout="NCDHW", align_corners=False, grid_axis=-1)
     got = compiled("image.grid_sample", attrs, "llvm", x, grid)
     np.testing.assert_allclose(got, reference("image.grid_sample", attrs, x, grid), rtol=1e-4, atol=1e-5)
 
@@ -75,7 +75,7 @@ def test_places_far_outside_read_nothing(channels: int) -> None:
     grid = np.zeros((1, 4, 4, 2), "float32")
     grid[0, 0] = [[-5, 0], [1e30, 0], [0, -1e30], [np.inf, np.inf]]
     grid[0, 1, 0] = np.nan
-    attrs = GridSampleAttrs("nearest", align_corners=True)
+    attrs = GridSampleAttrs("nearest", align_corners=True, grid_axis=-1)
     got = compiled("image.grid_sample", attrs, "llvm", x, grid)
     np.testing.assert_array_equal(got[0, :, 0], 0)
     np.testing.assert_array_equal(got[0, :, 1, 0], 0)
@@ -88,7 +88,7 @@ def test_places_far_outside_read_nothing(channels: int) -> None:
 )
 def test_a_copy_is_made_where_enough_is_read(places: int, name: str, reason: tuple[str, ...]) -> None:
     types = (TensorType((1, 8, 32, 32), "float32"), TensorType((1, 1, places, 2), "float32"))
-    row, reasons = choose(Workload(get_op("image.grid_sample"), GridSampleAttrs(), types, Target(AVX)))
+    row, reasons = choose(Workload(get_op("image.grid_sample"), GridSampleAttrs(grid_axis=-1), types, Target(AVX)))
     assert row.name == name
     assert reasons == tuple(f"grid_sample_rows: {r}" for r in reason)
 

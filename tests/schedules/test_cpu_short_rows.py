@@ -164,7 +164,7 @@ def test_a_row_is_read_in_long_pieces() -> None:
 @pytest.mark.parametrize(("channels", "size"), [(1, 16), (2, 16), (3, 16), (5, 90)])
 @pytest.mark.parametrize("method", ["nearest", "bilinear", "bicubic"])
 def test_places_of_few_channels(method: str, channels: int, size: int, target: str) -> None:
-    x, grid = relay.var("x", shape=(2, channels, size, size)), relay.var("grid", shape=(2, 1, 49, 2))
+    x, grid = relay.var("x", shape=(2, channels, size, size)), relay.var("grid", shape=(2, 2, 1, 49))
     sampled = relay.image.grid_sample(x, grid, method, "NCHW", "zeros", False)
     check(sampled, x, grid, target=target, most=2e-4)  # the reference finds places in float64
 

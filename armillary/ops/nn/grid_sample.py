@@ -1,10 +1,10 @@
 """image.grid_sample: read an image at places that a tensor gives; and ONNX GridSample.
 
-In: data (N, C, spatial…) and grid (N, out spatial…, rank), whose last axis holds x, y[, z] in [-1, 1].
-Out: (N, C, out spatial…). Methods nearest, bilinear (linear in 3-D too) and bicubic (2-D); padding zeros, border or
-reflection. Out of range is decided per element read. TE: one stage, which reads the first element in place of what lies
-outside; `sampled_rows` is the same in stages: where each output reads and with what weight, once for all channels, from
-rows of channels.
+In: data (N, C, spatial…) and a grid of x, y[, z] in [-1, 1]: (N, rank, out spatial…) as in Relay, or with grid_axis=-1
+(N, out spatial…, rank) as in ONNX. Out: (N, C, out spatial…). Methods nearest, bilinear (linear in 3-D too) and bicubic
+(2-D); padding zeros, border or reflection. Out of range is decided per element read. TE: one stage, which reads the
+first element in place of what lies outside; `sampled_rows` is the same in stages: where each output reads and with what
+weight, once for all channels, from rows of channels.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,10 +42,13 @@ ALPHA = -0.75
 
 @record
 class GridSampleAttrs:
+    """grid_axis: the axis of the grid that holds x, y[, z]: 1 or -1."""
+
     method: str = "bilinear"
     layout: str = "NCHW"
     padding_mode: str = "zeros"
     align_corners: bool = True
+    grid_axis: int = 1
 
 
 NAME = "image.grid_sample"
@@ -63,8 +66,22 @@ def _infer(attrs: GridSampleAttrs, data: Type, grid: Type) -> TensorType:
         raise TypeMismatch(f"{NAME}: data must be NCHW or NCDHW, got {x} in layout {attrs.layout}")
     if attrs.method == "bicubic" and x.ndim != 4:
         raise TypeMismatch(f"{NAME}: bicubic needs two spatial axes, got {x.ndim - 2}")
-    need_shape(NAME, "grid", g, (x.shape[0], *g.shape[1:-1][: x.ndim - 2], x.ndim - 2))
-    return TensorType((*x.shape[:2], *g.shape[1:-1]), x.dtype)
+    if attrs.grid_axis not in (1, -1):
+        raise TypeMismatch(f"{NAME}: grid_axis is {attrs.grid_axis}, wanted 1 or -1")
+    spots = spots_of(attrs, g.shape)[1:]
+    wanted = (x.ndim - 2, *spots) if attrs.grid_axis == 1 else (*spots, x.ndim - 2)
+    need_shape(NAME, "grid", g, (x.shape[0], *wanted[: x.ndim - 1]))
+    return TensorType((*x.shape[:2], *spots), x.dtype)
+
+
+def spots_of(attrs: GridSampleAttrs, shape: Sequence[Any]) -> tuple[Any, ...]:  # Any: dimensions
+    """The sizes of a grid but for its axis of coordinates."""
+    return tuple(d for axis, d in enumerate(shape) if axis != attrs.grid_axis % len(shape))
+
+
+def _given(attrs: GridSampleAttrs, grid: Tensor, spot: Sequence[Any], k: int) -> Any:  # Any: indices
+    """Coordinate k of a spot (n, place…)."""
+    return grid(spot[0], k, *spot[1:]) if attrs.grid_axis == 1 else grid(*spot, k)
 
 
 @record
@@ -147,7 +164,7 @@ _NUMPY = Arithmetic(np.floor, np.rint, np.minimum, np.maximum, np.where, np.abs)
 
 @grid_sample.reference
 def _reference(attrs: GridSampleAttrs, x: Array, grid: Array) -> Array:
-    sizes, g = x.shape[2:], grid.astype(np.float64)
+    sizes, g = x.shape[2:], np.moveaxis(grid, attrs.grid_axis, -1).astype(np.float64)
     places = [g[..., k] for k in reversed(range(len(sizes)))]
     batch = np.arange(x.shape[0]).reshape(-1, *(1,) * len(sizes))
 
@@ -172,7 +189,7 @@ def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
     m = _te_arithmetic()
 
     def element(n: Any, c: Any, *at: Any) -> Any:
-        places = [grid(n, *at, k) for k in reversed(range(rank))]
+        places = [_given(attrs, grid, (n, *at), k) for k in reversed(range(rank))]
 
         def read(where: list[Any]) -> Any:
             inside = T.all_of(*(t for p, s in zip(where, sizes, strict=True) for t in (p >= 0.0, p <= float(s - 1))))
@@ -181,7 +198,7 @@ def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
 
         return _sampled(m, places, [float(s) for s in sizes], attrs, read)
 
-    shape = [x.shape[0], x.shape[1], *grid.shape[1:-1]]
+    shape = [x.shape[0], x.shape[1], *spots_of(attrs, grid.shape)[1:]]
     return te.compute(shape, element, name="grid_sample", tag="injective")
 
 
@@ -191,14 +208,14 @@ def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
     Stages: `grid_rows` (N, elements + 1, C); of each neighbour `grid_place`, its row, and `grid_weight`.
     """
     batch, channels, *sizes = te.static_shape(x)
-    m, elements, spots = _te_arithmetic(), math.prod(sizes), te.static_shape(grid)[:-1]
+    m, elements, spots = _te_arithmetic(), math.prod(sizes), spots_of(attrs, te.static_shape(grid))
 
     def row(n: Any, r: Any, c: Any) -> Any:
         at = [r // math.prod(sizes[k + 1 :]) % size for k, size in enumerate(sizes)]
         return te.if_then_else(r < elements, x(n, c, *at), T.const(0, x.dtype))
 
     def neighbours(*at: Any) -> list[list[tuple[Any, Any]]]:
-        given = [grid(*at, k) for k in reversed(range(len(sizes)))]
+        given = [_given(attrs, grid, at, k) for k in reversed(range(len(sizes)))]
         along = [
             _neighbours(m, _unnormalised(p, float(s), attrs.align_corners), float(s), attrs)
             for p, s in zip(given, sizes, strict=True)
@@ -235,14 +252,18 @@ def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
 def _samples() -> Iterator[Sample]:
     for method, padding, align in itertools.product(METHODS, PADDINGS, (True, False)):
         attrs = GridSampleAttrs(method, "NCHW", padding, align)
-        yield Sample(attrs, (f32(2, 3, 5, 4), f32(2, 3, 2, 2)), (-1.4, 1.4), 1e-4, 1e-4)
-    yield Sample(GridSampleAttrs(layout="NCDHW"), (f32(1, 2, 3, 4, 3), f32(1, 2, 3, 2, 3)), (-1.2, 1.2), 1e-4, 1e-4)
+        yield Sample(attrs, (f32(2, 3, 5, 4), f32(2, 2, 3, 5)), (-1.4, 1.4), 1e-4, 1e-4)
+    last = GridSampleAttrs(grid_axis=-1)
+    yield Sample(last, (f32(2, 3, 5, 4), f32(2, 3, 5, 2)), (-1.4, 1.4), 1e-4, 1e-4)
+    yield Sample(GridSampleAttrs(layout="NCDHW"), (f32(1, 2, 3, 4, 3), f32(1, 3, 2, 3, 2)), (-1.2, 1.2), 1e-4, 1e-4)
 
 
 @grid_sample.bad_samples
 def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(GridSampleAttrs("magic"), (f32(1, 2, 4, 4), f32(1, 2, 2, 2)), "unknown method 'magic'")
-    yield BadSample(GridSampleAttrs(), (f32(1, 2, 4, 4), f32(1, 2, 2, 3)), "grid has shape")
+    yield BadSample(GridSampleAttrs(), (f32(1, 2, 4, 4), f32(1, 3, 2, 2)), "grid has shape")
+    yield BadSample(GridSampleAttrs(grid_axis=-1), (f32(1, 2, 4, 4), f32(1, 2, 2, 3)), "grid has shape")
+    yield BadSample(GridSampleAttrs(grid_axis=2), (f32(1, 2, 4, 4), f32(1, 2, 2, 3)), "wanted 1 or -1")
 
 
 @from_onnx("GridSample", since=16)
@@ -261,6 +282,6 @@ def from_onnx_grid_sample(node: OnnxNode) -> Expr:
         NAME, node.input(0), grid, method=names.get(mode, mode),
         layout="NCDHW" if data.ndim == 5 else "NCHW",
         padding_mode=node.string("padding_mode", "zeros") or "zeros",
-        align_corners=bool(node.int("align_corners", 0)),
+        align_corners=bool(node.int("align_corners", 0)), grid_axis=-1,
     )  # fmt: skip
     return reshape_to(result, (*data.static[:2], *places.static[1:-1])) if is_known else result

@@ -31,8 +31,8 @@ class PadAttrs:
 
 @record
 class MirrorPadAttrs:
-    mode: str = "SYMMETRIC"
     pad_width: tuple[tuple[int, int], ...] = ()
+    mode: str = "SYMMETRIC"
 
 
 pad = Op("nn.pad", kind=Kind.INJECTIVE, doc="The data with a border.")
@@ -134,8 +134,8 @@ def _samples() -> Iterator[Sample]:
 
 @mirror_pad.samples
 def _samples_mirror() -> Iterator[Sample]:
-    yield Sample(MirrorPadAttrs("SYMMETRIC", ((1, 2), (0, 3))), (f32(3, 4),))
-    yield Sample(MirrorPadAttrs("REFLECT", ((1, 2), (0, 3))), (f32(3, 4),))
+    yield Sample(MirrorPadAttrs(((1, 2), (0, 3))), (f32(3, 4),))
+    yield Sample(MirrorPadAttrs(((1, 2), (0, 3)), "REFLECT"), (f32(3, 4),))
 
 
 @pad.bad_samples

@@ -112,8 +112,7 @@ def taps(axis: Axis) -> tuple[Array, Array]:
     """For each output element: places (out, k) in the input and their weights (out, k)."""
     attrs, method, x = axis.attrs, _method(axis.attrs), _coordinates(axis)
     if method == "nearest_neighbor":
-        default = "round_prefer_ceil" if attrs.coordinate_transformation_mode == "align_corners" else "round"
-        default = "floor" if attrs.coordinate_transformation_mode == "asymmetric" else default
+        default = "round" if attrs.coordinate_transformation_mode == "align_corners" else "floor"  # as in Relay
         places = _nearest(np.round(x, 9), attrs.rounding_method or default)[:, None]
         weights = np.ones_like(places)
     else:

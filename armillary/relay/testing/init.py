@@ -26,8 +26,8 @@ class Initializer:
         """Choose by the end of the name."""
         for ends, fill in (
             (("weight",), self._init_weight),
-            (("bias", "beta", "moving_mean"), self._init_zero),
-            (("gamma", "moving_var"), self._init_one),
+            (("bias", "beta", "mean"), self._init_zero),
+            (("gamma", "var"), self._init_one),
         ):
             if name.endswith(ends):
                 fill(name, array)
@@ -40,7 +40,7 @@ class Initializer:
     def _init_default(self, name: str, array: Array) -> None:
         raise TypeMismatch(
             f"no rule for the parameter {name!r}",
-            hint="names end in weight, bias, gamma, beta, moving_mean or moving_var",
+            hint="names end in weight, bias, gamma, beta, mean or var",
         )
 
     def _init_zero(self, name: str, array: Array) -> None:

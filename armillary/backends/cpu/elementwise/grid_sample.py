@@ -22,7 +22,7 @@ from armillary.backends.cpu.elementwise.default import (
 from armillary.backends.cpu.elementwise.register_transpose import turn_at
 from armillary.backends.cpu.loops import fuse_all, keeps_shape, lanes_of, static_extent
 from armillary.backends.registry import Fused, Workload, implement
-from armillary.ops.nn.grid_sample import sampled_rows
+from armillary.ops.nn.grid_sample import sampled_rows, spots_of
 from armillary.relay.types import TensorType
 from armillary.target.cpu import cpu_model
 
@@ -36,7 +36,7 @@ def _pays(workload: Workload) -> str | None:
         return "only images of float32 are copied"
     if data.static[1] < MIN_EXTENT:
         return f"{data.static[1]} channels are too few for rows of them"
-    elements, places = math.prod(data.static[2:]), math.prod(grid.static[1:-1])
+    elements, places = math.prod(data.static[2:]), math.prod(spots_of(workload.attrs, grid.static)[1:])
     return None if COPY * places >= elements else f"{places} places in {elements} elements do not pay for a copy"
 
 

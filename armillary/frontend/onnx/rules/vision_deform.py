@@ -33,7 +33,9 @@ def deform_conv(node: OnnxNode) -> Expr:
     places = _places(node, (n, shared, kh, kw, oh, ow), (_even(h), _even(w)))
     x = call("nn.pad", node.input(0), pad_width=((0, 0), (0, 0), (0, _even(h) - h), (0, _even(w) - w)))
     x = reshape_to(x, (n * shared, c // shared, _even(h), _even(w)))
-    read = call("image.grid_sample", x, places, method="bilinear", padding_mode="zeros", align_corners=False)
+    read = call(
+        "image.grid_sample", x, places, method="bilinear", padding_mode="zeros", align_corners=False, grid_axis=-1
+    )
     read = reshape_to(read, (n, shared, c // shared, taps, oh * ow))
     if not node.missing(4):
         mask = reshape_to(node.input(4), (n, shared, 1, taps, oh * ow))
