@@ -69,3 +69,28 @@ def test_long_sums_of_few_elements_are_shared_by_a_group(shape, axis):
     assert "__local" in library.get_lib().imported_modules[0].get_source()
     value = np.random.default_rng(2).random(shape).astype("float32")
     np.testing.assert_allclose(_run(library, armillary.opencl(), value), value.sum(axis), rtol=1e-5)
+
+
+@needs_opencl
+@pytest.mark.parametrize(("left", "right"), [((16, 40), (24, 40)), ((7, 33), (5, 33)), ((1, 64), (10, 64))])
+def test_a_dense_layer_is_right_for_many_rows_and_for_one(left, right):
+    x, w = relay.var("x", shape=left), relay.var("w", shape=right)
+    weights = np.random.default_rng(5).standard_normal(right).astype("float32")
+    module = armillary.IRModule.from_expr(relay.Function([x, w], relay.nn.relu(relay.nn.dense(x, w))))
+    library = relay.build(module, "opencl", params={"w": weights})
+    value = np.random.default_rng(6).standard_normal(left).astype("float32")
+    np.testing.assert_allclose(
+        _run(library, armillary.opencl(), value), np.maximum(value @ weights.T, 0), rtol=1e-4, atol=1e-4
+    )
+
+
+@needs_opencl
+def test_a_batch_of_products_goes_through_shared_memory():
+    x, w = relay.var("x", shape=(3, 16, 20)), relay.var("w", shape=(3, 24, 20))
+    weights = np.random.default_rng(5).standard_normal((3, 24, 20)).astype("float32")
+    module = armillary.IRModule.from_expr(relay.Function([x, w], relay.nn.batch_matmul(x, w)))
+    library = relay.build(module, "opencl", params={"w": weights})
+    assert "__local" in library.get_lib().imported_modules[0].get_source()
+    value = np.random.default_rng(6).standard_normal((3, 16, 20)).astype("float32")
+    wanted = value @ weights.transpose(0, 2, 1)
+    np.testing.assert_allclose(_run(library, armillary.opencl(), value), wanted, rtol=1e-4, atol=1e-4)

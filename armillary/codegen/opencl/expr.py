@@ -24,7 +24,7 @@ _F_NAMES = (*LIBM, "sqrt", "copysign", "floor", "ceil", "trunc", "round", "rint"
 _SPELLING |= {f"{name}f": name for name in _F_NAMES}
 _KINDS: dict[str, type] = {"<": E.LT, "<=": E.LE, ">": E.GT, ">=": E.GE, "==": E.EQ, "!=": E.NE}
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b")
-_LITERAL = re.compile(r"\b(U?)INT64_C\((\d+)\)")
+_LITERAL = re.compile(r"\b(U?)INT64_C\((-?\d+)\)")
 
 HELPERS = {
     **C.HELPERS,

@@ -1,0 +1,47 @@
+"""Products of matrices by tiles.
+
+In: the schedule of a fused nn.dense, nn.matmul or nn.batch_matmul in float32. Out: one kernel in which a work-group
+computes rows times columns. Invariant: as in `tiled.py`; few rows are left to the default, which gives each sum to a
+group.
+"""
+
+from __future__ import annotations
+
+import math
+
+from armillary import te
+from armillary.backends.opencl.schedules.default import static_extent
+from armillary.backends.opencl.schedules.tiled import Place, schedule_tiled
+from armillary.backends.opencl.tiles import Product, Tile, choose_tile
+from armillary.backends.registry import Fused, Workload, implement
+from armillary.relay.types import tensor_fields
+
+MIN_ROWS = 4
+
+
+def _objection(workload: Workload) -> str | None:
+    fields = [field for ty in workload.types for field in tensor_fields(ty)]
+    if any(field.dtype != "float32" for field in fields):
+        return "it is not in float32"
+    return None if len(fields[0].shape) > 1 else "it is the product of a vector"
+
+
+def _choose(op: te.ComputeOp) -> tuple[Tile, tuple[Place, ...]] | None:
+    *batch, rows, columns = (static_extent(axis) for axis in op.axis)
+    (terms,) = (static_extent(axis) for axis in op.reduce_axis)
+    if rows < MIN_ROWS:
+        return None
+    tile = choose_tile(Product(math.prod(batch), (rows, 1, columns), terms, (1, 1), (1, 1)))
+    if tile is None:
+        return None
+    (over_y, _, over_x), (own_y, _, own_x) = tile.threads, tile.sums
+    return tile, (Place(over_y, own_y, "y"), Place(over_x, own_x, "x"))
+
+
+def product_tiled(schedule: te.Schedule, fused: Fused) -> None:
+    """A product by tiles, with what follows it."""
+    schedule_tiled(schedule, fused, _choose)
+
+
+for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
+    implement(_name, family="opencl", name="product_tiled", when=_objection)(product_tiled)

@@ -1,0 +1,105 @@
+"""Sums of products by tiles: both sides through shared memory, sums in registers.
+
+In: the schedule of a fused contraction, and for some of its axes how many work-items and results of each lie along
+them. Out: one kernel: a work-group computes a tile of the result, step by step over the terms; what follows the
+contraction is done on the sums. Invariant: tiles divide the axes, so that all work-items of a group pass the same
+barriers. Tiles: `backends/opencl/tiles.py`; users: `conv2d.py`, `products.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from armillary import te
+from armillary.backends.opencl.schedules.default import inline_injective, reads_in_place, schedule_default
+from armillary.backends.opencl.tiles import Tile
+from armillary.backends.registry import Fused
+from armillary.base.record import record
+
+
+@record(slots=True)
+class Place:
+    """`over` work-items with `own` results each along an axis, in the direction of the grid that `tag` names."""
+
+    over: int
+    own: int
+    tag: str
+
+
+Choose = Callable[[te.ComputeOp], tuple[Tile, tuple[Place, ...]] | None]
+
+
+def schedule_tiled(schedule: te.Schedule, fused: Fused, choose: Choose) -> None:
+    """One kernel of tiles where the function allows it and `choose` finds a tile; else the default."""
+    kept = inline_injective(schedule, fused)
+    anchor, output = fused.anchor[0], fused.outputs[0]
+    source = anchor.op
+    assert isinstance(source, te.ComputeOp), "a contraction is computed"
+    is_last = output.op is source
+    alone = len(kept) == (1 if is_last else 2) and len(fused.outputs) == 1
+    fits = alone and (is_last or reads_in_place(schedule, output.op, source)[1] is True)
+    chosen = choose(source) if fits else None
+    if chosen is None:
+        schedule_default(schedule, fused)
+        return
+    tile, places = chosen
+    sums = schedule.cache_write(anchor, "local") if is_last else anchor
+    schedule[sums].set_scope("local")
+    threads = _bind_tiles(schedule[output], places)
+    _schedule_sums(schedule, sums, schedule[output], threads, tile, places)
+
+
+def _bind_tiles(stage: te.Stage, places: Sequence[Place]) -> list[te.IterVar]:
+    """Bind the loops of the output, the axes before those of the tile to the first direction; gives the thread axes."""
+    axes = list(stage.op.axis)
+    rest, axes = axes[: -len(places)], axes[-len(places) :]
+    outer, threads, inner = [], [], []
+    for axis, place in zip(axes, places, strict=True):
+        block, within = stage.split(axis, factor=place.over * place.own)
+        if axis is axes[-1]:  # neighbouring work-items have neighbouring elements: they read and write together
+            one, part = stage.split(within, factor=place.over)
+        else:
+            part, one = stage.split(within, factor=place.own)
+        outer.append(block)
+        threads.append(part)
+        inner.append(one)
+    stage.reorder(*rest, *outer, *threads, *inner)
+    outer[0] = stage.fuse(*rest, outer[0]) if rest else outer[0]
+    for axes_of, kind in ((outer, "block"), (threads, "thread")):
+        for axis, place in zip(axes_of, places, strict=True):
+            stage.bind(axis, te.thread_axis(f"{kind}Idx.{place.tag}"))
+    for axis in inner:
+        stage.unroll(axis)
+    return threads
+
+
+def _schedule_sums(
+    schedule: te.Schedule, sums: te.Tensor, stage: te.Stage, threads: Sequence[te.IterVar], tile: Tile,
+    places: Sequence[Place],
+) -> None:  # fmt: skip
+    """Sums of a work-item, some terms at a time, whose factors the group has loaded."""
+    inside = schedule[sums]
+    inside.compute_at(stage, threads[-1])
+    first, *others = inside.op.reduce_axis
+    step, one = inside.split(first, factor=tile.step)
+    inside.reorder(step, one, *others, *inside.op.axis)
+    for axis in inside.op.axis:
+        inside.unroll(axis)
+    for side in inside.op.input_tensors:
+        _share(schedule, side, sums, step, places)
+
+
+def _share(
+    schedule: te.Schedule, side: te.Tensor, sums: te.Tensor, at: te.IterVar, places: Sequence[Place]
+) -> None:
+    """Load what a step reads: neighbouring work-items take neighbouring elements."""
+    if isinstance(side.op, te.PlaceholderOp):
+        side = schedule.cache_read(side, "shared", [sums])
+    else:
+        schedule[side].set_scope("shared")
+    stage = schedule[side]
+    stage.compute_at(schedule[sums], at)
+    rest = stage.fuse(*stage.op.axis)
+    for place in reversed(places):  # the last axis lies along x
+        rest, part = stage.split(rest, factor=place.over)
+        stage.bind(part, te.thread_axis(f"threadIdx.{place.tag}"))
