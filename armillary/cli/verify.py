@@ -3,7 +3,7 @@
 Compiles the model and runs it beside ONNX Runtime (or the reference interpreter), compares the outputs and then every
 value on the way, names the first node whose value differs although what it reads agrees, and writes both values as .npy
 files. A fault that shows only inside a fused kernel is found by building the network up to one value, again and again.
-Exit code: 0 all agree, 2 something differs.
+All opt levels are checked, unless -O names one. Exit code: 0 all agree, 2 something differs.
 
 examples:
   armc verify resnet18.onnx
@@ -23,7 +23,14 @@ from armillary.cli._console import output, stages
 from armillary.cli._model import comma_list, count, fraction, input_shapes, load_model, pass_config
 from armillary.cli.run import read_npz
 from armillary.driver.doctor import Comparison, Diagnosis, Tolerance, diagnose, dump
-from armillary.driver.doctor_subject import Arrays, Subject, checked_inputs, onnx_subject, relay_subject
+from armillary.driver.doctor_subject import (
+    Arrays,
+    Subject,
+    checked_inputs,
+    onnx_subject,
+    reference_values,
+    relay_subject,
+)
 from armillary.transform import MAX_LEVEL, PassContext
 
 DIFFERENT = 2
@@ -33,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc verify`."""
     parser.add_argument("FILE", help="the model: .onnx, .relay, or - for Relay text on stdin")
     parser.add_argument("--target", default="llvm -mcpu=native", help='default: "llvm -mcpu=native"')
-    parser.add_argument("-O", "--opt-level", type=int, choices=range(MAX_LEVEL + 1), default=3, metavar="LEVEL",
-                        help=f"0 to {MAX_LEVEL} (default: 3)")  # fmt: skip
+    parser.add_argument("-O", "--opt-level", type=int, choices=range(MAX_LEVEL + 1), metavar="LEVEL",
+                        help=f"one level of 0 to {MAX_LEVEL} (default: every one)")  # fmt: skip
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='"data:[1,3,224,224] mask:[1,224]"')
     parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name (default: seeded random numbers)")
     parser.add_argument("--seed", type=count, default=0, help="for the inputs that are not given (default: 0)")
@@ -57,14 +64,21 @@ def run(args: argparse.Namespace) -> int:
         inputs = checked_inputs(subject.network, given, args.seed)
         disabled, config = comma_list(args.disabled_pass), pass_config(args.pass_config)
         tolerance = Tolerance(args.rtol, args.atol)
-        with PassContext(args.opt_level, None, disabled, [progress], config):
-            found = diagnose(subject, inputs, args.target, args.reference, tolerance, progress.start)
-    _print_summary(args, found)
-    if args.all:
-        output.print(_all_values(subject, found), highlight=False)
-    if found.first is not None:
-        _print_first(args, found, subject, inputs)
-    return 0 if found.agrees else DIFFERENT
+        progress.start("computing the truth")
+        known = reference_values(subject, inputs, args.reference)
+        by_level = {}
+        for level in range(MAX_LEVEL + 1) if args.opt_level is None else (args.opt_level,):
+            with PassContext(level, None, disabled, [progress], config):
+                found = diagnose(subject, inputs, args.target, args.reference, tolerance, progress.start, known)
+            by_level[level] = found
+    for level, found in by_level.items():
+        _print_summary(args, level, found)
+        if args.all:
+            output.print(_all_values(subject, found), highlight=False)
+    first = next((found for found in by_level.values() if found.first is not None), None)
+    if first is not None:
+        _print_first(args, first, subject, inputs)
+    return 0 if all(found.agrees for found in by_level.values()) else DIFFERENT
 
 
 def _subject(args: argparse.Namespace) -> Subject:
@@ -79,10 +93,10 @@ def _say(text: str) -> None:
     output.print(text, markup=False, highlight=False)
 
 
-def _print_summary(args: argparse.Namespace, found: Diagnosis) -> None:
+def _print_summary(args: argparse.Namespace, level: int, found: Diagnosis) -> None:
     wrong = [c for c in found.outputs if c.differs]
     worst = max((c.max_rel for c in found.outputs), default=0.0)
-    _say(f"{args.FILE}: {args.target}, level {args.opt_level}, compared with {found.truth}")
+    _say(f"{args.FILE}: {args.target}, level {level}, compared with {found.truth}")
     state = f"{len(wrong)} of {len(found.outputs)} differ" if wrong else f"all {len(found.outputs)} agree"
     _say(f"outputs: {state} (largest error {worst:.1e} of the largest element)")
     wrong = [c for c in found.values if c.differs]

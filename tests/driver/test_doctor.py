@@ -229,6 +229,27 @@ def test_the_command_reports_dumps_and_exits_with_2(
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_the_command_finds_what_is_wrong_at_one_level_only(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    right = get_op("sigmoid").compute_rule
+    assert right is not None
+
+    def wrong_at_level_1(attrs: None, data: Any) -> Any:
+        good = right(attrs, data)
+        level = PassContext.current().opt_level
+        return te.compute(data.shape, lambda *i: good(*i) * (2.0 if level == 1 else 1.0), name="sigmoid")
+
+    monkeypatch.setattr(get_op("sigmoid"), "compute_rule", wrong_at_level_1)
+    assert main(["verify", str(model), "--input-shapes", "x:[1,4,6,6]", "--target", "llvm"]) == 2
+    out = capsys.readouterr().out
+    assert [out.count(f"level {level}, compared") for level in range(6)] == [1, 1, 1, 1, 1, 0]
+    assert out.count("outputs: all 1 agree") == 4 and out.count("outputs: 1 of 1 differ") == 1
+    assert "first node that differs: sigmoid (Sigmoid)" in out
+    assert main(["verify", str(model), "--input-shapes", "x:[1,4,6,6]", "--target", "llvm", "-O", "3"]) == 0
+
+
 def test_the_command_reads_relay_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "m.relay").write_text("def @main(%x: Tensor[(2, 3), float32]) {\n  nn.relu(add(%x, 1f))\n}\n")
     assert main(["verify", str(tmp_path / "m.relay"), "--target", "llvm"]) == 0
