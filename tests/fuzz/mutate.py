@@ -139,8 +139,10 @@ def _other(value: Any, field: Any, rng: random.Random) -> Any:
         return not value
     if isinstance(value, float):
         return rng.choice((0.0, -1.0, float("nan"), float("inf"), 1e30, 1e-30, value * 2))
+    if field.cpp_type == field.CPPTYPE_ENUM:
+        return rng.choice(sorted(field.enum_type.values_by_number))
     chosen = rng.choice((*_ODD, value + 1, value - 1, value * 2))
-    narrow = field.cpp_type in (field.CPPTYPE_INT32, field.CPPTYPE_ENUM, field.CPPTYPE_UINT32)
+    narrow = field.cpp_type in (field.CPPTYPE_INT32, field.CPPTYPE_UINT32)
     if narrow:
         chosen = max(-(1 << 31), min((1 << 31) - 1, chosen))
     if field.cpp_type == field.CPPTYPE_UINT64:

@@ -309,6 +309,13 @@ def mel(d: Draw) -> None:
     d.emit("MelWeightMatrix", [*ends, d.fixed(0.0, "float32"), d.fixed(4096.0, "float32")])
 
 
+@recipe("ArrayFeatureExtractor", domain=ML)
+def features(d: Draw) -> None:
+    x = d.data(("float32", "float64", "int64", "int32"), 1, 3, 0)
+    which = d.numpy.integers(0, x.shape[-1], (1, d.integer(1, 5))).astype("int64")
+    d.emit("ArrayFeatureExtractor", [x, d.give(which)], domain=ML)
+
+
 @recipe("Scaler", domain=ML)
 def scaler(d: Draw) -> None:
     x = d.data(("float32", "int64"), 2, 2, 0)

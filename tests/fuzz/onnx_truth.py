@@ -76,7 +76,7 @@ class Seen:
 
 
 def _skips_pixels(s: Seen) -> bool:
-    kernel = s.get("kernel_shape", [])
+    kernel = s.get("kernel_shape", s.shape(1)[2:] if len(s.node.input) > 1 else [])
     strides, dilations = s.get("strides", [1] * len(kernel)), s.get("dilations", [1] * len(kernel))
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
     return s.get("auto_pad", b"").startswith(b"SAME") and any(a > r for a, r in zip(strides, reach))
@@ -90,6 +90,12 @@ NOT_TRUE: tuple[NotTrue, ...] = (
     NotTrue("LpPool", BOTH, _SAME, _skips_pixels),
     NotTrue("GlobalMaxPool", REFERENCE, _CHANNELS, lambda s: len(s.shape(0)) < 3),
     NotTrue("GlobalAveragePool", REFERENCE, _CHANNELS, lambda s: len(s.shape(0)) < 3),
+    NotTrue(
+        "ConvTranspose",
+        BOTH,
+        "SAME_* with a stride beyond the kernel: the one gives a smaller result than the standard, the other shifts it",
+        _skips_pixels,
+    ),
     NotTrue(
         "ConvTranspose",
         REFERENCE,
@@ -211,6 +217,8 @@ _DECIDES = words(
     "Sign TopK Unique IsInf IsNaN NonZero Mod Hardmax NonMaxSuppression OneHot Where Range Resize Shrink BitCast "
     "MaxPool Binarizer ThresholdedRelu Upsample RoiAlign"
 )
+_SUBTRACTS = words("Gelu BiasGelu FastGelu QuickGelu Softplus Elu Selu Celu Mish")  # small results of large terms
+_PLACES = words("Resize Upsample GridSample RoiAlign AffineGrid DeformConv")  # what is read lies at a rounded place
 _EXACT = words(
     "Abs Neg Relu Identity Reshape Transpose Squeeze Unsqueeze Flatten Concat Slice Gather GatherElements "
     "GatherND Expand Tile Pad Min Max Clip Split Where MaxPool GlobalMaxPool ReduceMax ReduceMin TopK "
@@ -251,10 +259,27 @@ def _evaluate(model: ModelProto, inputs: dict[str, Array], rng: np.random.Genera
             fixed = exact if node.op_type in _DECIDES else frozenset()
             given = {n: a if n in fixed else _moved(a, rng) for n, a in given.items()}
         found = _evaluate_one(model, node, given)
+        if rng is not None and node.op_type in _SUBTRACTS | _PLACES:
+            found = [_shaken(a, _largest(given, node.op_type in _PLACES), rng) for a in found]
         values.update(zip([n for n in node.output if n], found))
     results = [values[o.name] for o in model.graph.output]
     names = [o.name for o in model.graph.output]
     return [a if rng is None or n in exact else _moved(a, rng) for n, a in zip(names, results)]
+
+
+def _largest(given: dict[str, Any], places: bool) -> float:
+    """The size of what cancels: 1 or the largest number read; of coordinates, that times the largest extent."""
+    first = next(iter(given.values()))
+    numbers = np.abs(np.asarray(first, np.float64))
+    largest = float(np.max(numbers[np.isfinite(numbers)], initial=1.0))
+    return largest * (max((1, *np.shape(first))) if places else 1)
+
+
+def _shaken(value: Any, size: float, rng: np.random.Generator) -> Any:
+    eps = EPS.get(str(np.asarray(value).dtype))
+    if eps is None:
+        return value
+    return (np.asarray(value) + eps * size * rng.uniform(-0.5, 0.5, np.shape(value))).astype(np.asarray(value).dtype)
 
 
 def _read(node: NodeProto) -> list[str]:

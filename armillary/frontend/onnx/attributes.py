@@ -39,9 +39,9 @@ class Attributes(dict[str, Any]):
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value, or `default`."""
+        """The value, or `default`; a number with a point is one of float32, as it is where a node says it."""
         self.read.add(name)
-        return super().get(name, default)
+        return super().get(name, float(np.float32(default)) if isinstance(default, float) else default)
 
     def __contains__(self, name: object) -> bool:
         self.read.add(str(name))
