@@ -179,7 +179,7 @@ class _Walk:
             scope[name] = self.folder.settle(value, Span(source, name))
         for node in nodes:
             self._convert(node, scope, self.model.opsets)
-        outputs = {value.name: self._output(scope[value.name], value.name) for value in graph.output}
+        outputs = [(value.name, self._output(scope[value.name], value.name)) for value in graph.output]
         return self._module([v for value in inputs.values() for v in _parts(value) if isinstance(v, Var)], outputs)
 
     def _output(self, expr: Expr, name: str) -> Expr:
@@ -188,20 +188,20 @@ class _Walk:
             raise UnsupportedError(f"graph output {name!r} is not a tensor", span=Span(self.model.source, name))
         return expr
 
-    def _module(self, inputs: list[Var], values: dict[str, Expr]) -> tuple[IRModule, dict[str, Array]]:
-        """The module; a sequence becomes one output per element, named `<name>.<position>`.
+    def _module(self, inputs: list[Var], values: list[tuple[str, Expr]]) -> tuple[IRModule, dict[str, Array]]:
+        """The module; a name may come more than once; a sequence is one output per element, named `<name>.<position>`.
 
         An output whose size along one axis is a value has its largest size; the value is a further output at the end,
         `<name>.size`, and `output_sizes` says of each which output, axis and further output belong together.
         """
-        outputs = [part for value in values.values() for part in _parts(value)]
+        outputs = [part for _, value in values for part in _parts(value)]
         sized = [(k, *self.bounded[id(part)]) for k, part in enumerate(outputs) if id(part) in self.bounded]
         outputs += [size for _, _, size in sized]
         body = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
         used = _variables(body)
         weights = {name: pair for name, pair in self.weights.items() if id(pair[0]) in used}
         params = (*inputs, *(var for var, _ in weights.values()))
-        names = [n for name, value in values.items() for n in part_names(name, len(_parts(value)), _is_many(value))]
+        names = [n for name, value in values for n in part_names(name, len(_parts(value)), _is_many(value))]
         attrs: tuple[tuple[str, Any], ...] = (
             ("input_names", tuple(v.name_hint for v in inputs)), ("output_names", tuple(names)),
         )  # fmt: skip
@@ -209,8 +209,8 @@ class _Walk:
             places = tuple((k, axis, len(names) + n) for n, (k, axis, _) in enumerate(sized))
             names += [f"{names[k]}.size" for k, _, _ in places]
             attrs = (attrs[0], ("output_names", tuple(names)), ("output_sizes", places))
-        if any(_is_many(value) for value in values.values()):
-            attrs += (("output_counts", tuple(len(_parts(v)) if _is_many(v) else -1 for v in values.values())),)
+        if any(_is_many(value) for _, value in values):
+            attrs += (("output_counts", tuple(len(_parts(v)) if _is_many(v) else -1 for _, v in values)),)
         function = Function(params, body, None, attrs, Span(self.model.source))
         return IRModule({"main": function}), {name: array for name, (_, array) in weights.items()}
 
