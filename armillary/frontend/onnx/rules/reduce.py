@@ -69,7 +69,8 @@ def _by_attribute(node: OnnxNode) -> Expr:
 def _by_input(node: OnnxNode) -> Expr:
     axes = node.optional_const(1, "axes")
     given = None if axes is None or axes.size == 0 else int_list(axes)
-    if given is None and node.int("noop_with_empty_axes", default=0):
+    nothing = node.int("noop_with_empty_axes", default=0)  # says nothing about axes that are there
+    if given is None and nothing:
         given = ()
     return _REDUCE[node.op_type](node.input(0), given, bool(node.int("keepdims", default=1)))
 
