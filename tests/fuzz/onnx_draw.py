@@ -17,6 +17,7 @@ import onnx_recipes_nn  # noqa: F401
 from onnx import NodeProto
 from onnx_generic import generic
 from onnx_kit import HOSTILE, Draw, Drawn, Unfit, make_model, rename, value_info
+from onnx_motifs import MOTIFS
 from onnx_recipes import RECIPES
 from onnx_samples import sampled
 from onnx_windows import window_graph
@@ -97,11 +98,24 @@ def _random_graph(d: Draw) -> None:
     steps, tries = d.one((1, 1, 2, 2, 3, 4, 6)), 0
     while steps and tries < 40:
         tries += 1
-        try:
-            add_operator(d, d.one(operators()))
-        except Unfit:
-            continue
-        steps -= 1
+        steps -= _motif(d) if d.chance(0.2) else _operator(d)
+
+
+def _operator(d: Draw) -> bool:
+    try:
+        add_operator(d, d.one(operators()))
+    except Unfit:
+        return False
+    return True
+
+
+def _motif(d: Draw) -> bool:
+    """A run of nodes; where one does not fit, those before it stay."""
+    try:
+        d.one(MOTIFS)(d)
+    except (Unfit, IndexError, ValueError):
+        return False
+    return True
 
 
 def _drawn(seed: int, fill: Callable[[Draw], object]) -> Drawn:

@@ -146,7 +146,7 @@ class Draw:
         """A length of an axis: often 1 or odd, now and then 0."""
         if self.chance(zero):
             return 0
-        return self.random.choice((1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 5, 6, 7, 8, 9, 11, 13, 16, 17, 31, 33))
+        return self.random.choice((1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 5, 6, 7, 8, 9, 11, 13, 16, 17, 31, 33, 64))
 
     def shape(self, low: int = 0, high: int = 5, zero: float = 0.02, most: int = MOST_ELEMENTS) -> tuple[int, ...]:
         rank = self.random.choice([r for r in (0, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5) if low <= r <= high] or [low])

@@ -76,10 +76,17 @@ class Seen:
 
 
 def _skips_pixels(s: Seen) -> bool:
-    kernel = s.get("kernel_shape", s.shape(1)[2:] if len(s.node.input) > 1 else [])
+    kernel = s.get("kernel_shape") or list(s.shape(1)[2:] if len(s.node.input) > 1 else ())
     strides, dilations = s.get("strides", [1] * len(kernel)), s.get("dilations", [1] * len(kernel))
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
     return s.get("auto_pad", b"").startswith(b"SAME") and any(a > r for a, r in zip(strides, reach))
+
+
+def _recurrent(s: Seen) -> bool:
+    """Lengths, other activations, clipping, or another direction than forward."""
+    lengths = len(s.node.input) > 4 and bool(s.node.input[4])
+    more = any(s.get(name) for name in ("activations", "clip", "input_forget", "layout"))
+    return lengths or more or s.get("direction", b"forward") != b"forward"
 
 
 _SAME = "SAME_* with a stride beyond the kernel: the one pads by less than nothing, the other raises"
@@ -107,6 +114,22 @@ NOT_TRUE: tuple[NotTrue, ...] = (
         REFERENCE,
         "joins the scan outputs of the iterations where they are stacked",
         lambda s: len(s.node.output) > len(s.node.input) - 2,
+    ),
+    NotTrue(
+        "Col2Im", ORT, "three and more axes: leaves out most of the image", lambda s: s.shape(1) not in ((1,), (2,))
+    ),
+    NotTrue("Optional", REFERENCE, "an optional that is an output comes as a list of one"),
+    NotTrue(
+        "Scaler", REFERENCE, "keeps integers where the result is float32", lambda s: not s.reads(TensorProto.FLOAT)
+    ),
+    NotTrue("LRN", REFERENCE, "an even size leaves out the last channel", lambda s: s.get("size", 1) % 2 == 0),
+    NotTrue("BatchNormalization", REFERENCE, "before opset 9 it is that of training", lambda s: s.opset < 9),
+    *(NotTrue(op, REFERENCE, "knows the plain form only", _recurrent) for op in ("RNN", "GRU", "LSTM")),
+    NotTrue(
+        "MaxUnpool",
+        ORT,
+        "takes the indices for places in output_shape, the standard for places in the shape of the pooled image",
+        lambda s: len(s.node.input) > 2,
     ),
     NotTrue("DynamicQuantizeLSTM", ORT, "rounds also what its products read to bytes; here they read floats"),
     NotTrue("Gelu", BOTH, "float64 by constants of float32", lambda s: s.reads(TensorProto.DOUBLE)),

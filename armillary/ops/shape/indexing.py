@@ -391,9 +391,13 @@ def from_onnx_reverse_sequence(node: OnnxNode) -> Expr:
 def from_onnx_compress(node: OnnxNode) -> Expr:
     condition = node.const(1, "condition").reshape(-1)
     axis, data = node.int("axis", default=None), node.input(0)
+    ty = data.checked_type
+    if not isinstance(ty, TensorType):
+        raise TypeMismatch(f"Compress takes a tensor, got {ty}")
+    extent = int(np.prod(ty.static)) if axis is None else ty.static[axis_of("Compress", axis, len(ty.static))]
     if axis is None:
         axis, data = 0, reshape(data, (-1,))
-    chosen = np.flatnonzero(condition).astype(np.int64)
+    chosen = np.flatnonzero(condition[:extent]).astype(np.int64)
     return take(data, const(chosen), axis)
 
 
