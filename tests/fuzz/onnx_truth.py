@@ -7,6 +7,7 @@ blames, when, and why; `spread` says how far rounding alone moves the outputs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -129,6 +130,7 @@ NOT_TRUE: tuple[NotTrue, ...] = (
         "of three axes the places of the largest values are mixed up",
         lambda s: len(s.node.output) > 1 and len(s.shape(0)) == 5,
     ),
+    NotTrue("ReduceMean", ORT, "says 0 for the mean of nothing, which is no number", lambda s: 0 in s.shape(0)),
     NotTrue("LRN", REFERENCE, "an even size leaves out the last channel", lambda s: s.get("size", 1) % 2 == 0),
     NotTrue("BatchNormalization", REFERENCE, "before opset 9 it is that of training", lambda s: s.opset < 9),
     *(NotTrue(op, REFERENCE, "knows the plain form only", _recurrent) for op in ("RNN", "GRU", "LSTM")),
@@ -181,6 +183,11 @@ def not_asked(model: ModelProto) -> dict[str, str]:
     return found
 
 
+_OUTSIDE = re.compile(
+    "out of (bounds|range)|out-of-bounds|within the inclusive range|must be within|invalid ind(ex|ices)", re.I
+)
+
+
 def truths(model: ModelProto, inputs: dict[str, Array]) -> tuple[dict[str, Arrays], dict[str, str]]:
     """Outputs by who gives them, and why the others do not."""
     skipped, found = not_asked(model), {}
@@ -190,6 +197,8 @@ def truths(model: ModelProto, inputs: dict[str, Array]) -> tuple[dict[str, Array
                 found[who] = ask(model, inputs)
             except Exception as error:
                 skipped[who] = f"{type(error).__name__}: {error}"
+                if who == ORT and _OUTSIDE.search(str(error)):
+                    skipped[REFERENCE] = "numpy wraps what lies outside"
     return found, skipped
 
 
