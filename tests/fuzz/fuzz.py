@@ -23,7 +23,7 @@ import graph_campaign  # noqa: E402
 
 KINDS = {"onnx": 10, "window": 5, "relay": 3, "mutated": 3, "damaged": 2}  # cases in a round
 SECONDS = 100.0
-FINE = ("agrees", "rejected", "refused")
+FINE = ("agrees", "rejected", "refused", "doubtful")  # doubtful ones are printed, but do not fail a run
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -83,6 +83,7 @@ class Campaign:
                 self.refused[f"{kind}: {reply['signature']}"] += 1
             if reply["kind"] not in FINE:
                 self.findings.append(record)
+            if reply["kind"] not in FINE or reply["kind"] == "doubtful":
                 print(f"{kind} {request['seed']}: {reply['kind']}: {reply['detail'][:600]}", flush=True)
             if self.options.state is not None:
                 with self.options.state.open("a") as file:

@@ -126,6 +126,12 @@ NOT_TRUE: tuple[NotTrue, ...] = (
     NotTrue("Erf", REFERENCE, "float64 through float32", lambda s: s.reads(TensorProto.DOUBLE)),
     NotTrue(
         "MaxPool",
+        BOTH,
+        "SAME_* with dilations: the one forgets them where it pads, the result of the other is too small",
+        lambda s: s.get("auto_pad", b"").startswith(b"SAME") and max(s.get("dilations", [1])) > 1,
+    ),
+    NotTrue(
+        "MaxPool",
         REFERENCE,
         "of three axes the places of the largest values are mixed up",
         lambda s: len(s.node.output) > 1 and len(s.shape(0)) == 5,
@@ -220,7 +226,7 @@ def difference(got: Array, want: Array, room: Array | None = None) -> str:
             have, truth = got.astype(np.float64), want.astype(np.float64)
             finite = np.abs(truth[np.isfinite(truth)])
             limit = 16 * (eps or 0) * (np.abs(truth) + 0.1 * min(float(finite.max(initial=0.0)), 1e30))
-            if room is not None:
+            if room is not None and room.shape in ((), want.shape):
                 limit = np.maximum(limit, room)
             same = (have == truth) | (np.isnan(have) & np.isnan(truth)) | (np.abs(have - truth) <= limit)
     if np.all(same):
