@@ -61,7 +61,9 @@ def test_a_tile_divides_the_result_and_fits_a_group(work):
 
 
 @needs_opencl
-@pytest.mark.parametrize(("shape", "axis"), [((3, 1000), 1), ((1, 7, 700), (1, 2)), ((600, 3), 0)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((3, 1000), 1), ((1, 7, 700), (1, 2)), ((600, 3), 0), ((2, 520, 3, 1, 4), 1)]
+)
 def test_long_sums_of_few_elements_are_shared_by_a_group(shape, axis):
     x = relay.var("x", shape=shape)
     module = armillary.IRModule.from_expr(relay.Function([x], relay.sum(x, axis)))

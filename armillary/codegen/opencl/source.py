@@ -209,7 +209,7 @@ def _stored(m: KernelEmitter, s: S.BufferStore, lane: str | None) -> str:
 
 
 def _allocate(m: KernelEmitter, s: S.Allocate) -> None:
-    if s.buffer in m.buffers:  # shared
+    if s.buffer.scope == "shared":  # declared at the top of the kernel
         m.stmt(s.body)
         return
     name = m.buffers[s.buffer] = m.fresh_label(s.buffer.name)

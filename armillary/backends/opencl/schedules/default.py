@@ -22,6 +22,7 @@ MANY_READERS = 3  # from which on a stage with a function call is stored
 DEAR = 256  # nodes from which on an element that is read twice is stored
 LONG_SUM, FEW_SUMS = 512, 4096  # terms and elements of a reduction that work-groups share
 TREE = 64  # work-items that share a reduction
+GRID = 3  # directions of a grid
 
 
 @default_schedule("opencl")
@@ -141,7 +142,8 @@ def schedule_stage(schedule: te.Schedule, tensor: te.Tensor) -> None:
     if not isinstance(op.body[0], Reduce):
         bind_flat(schedule[tensor])
         return
-    if len(op.body) == 1 and op.axis and is_long(op):
+    is_tree = op.axis and is_long(op) and sum(static_extent(axis) > 1 for axis in op.axis[:-1]) < GRID
+    if len(op.body) == 1 and is_tree:
         reduce_by_tree(schedule, tensor)
     elif len(op.body) == 1 and op.axis:
         reduce_in_register(schedule, tensor)
@@ -181,11 +183,12 @@ def reduce_by_tree(schedule: te.Schedule, tensor: te.Tensor) -> None:
     made = schedule[parts]
     sums = schedule.cache_write(parts, "local")
     made.set_scope("shared")
-    outer = list(stage.op.axis)
-    group = stage.fuse(*outer) if len(outer) > 1 else outer[0]
-    group, item = stage.split(group, factor=1)
-    stage.bind(group, te.thread_axis("blockIdx.x"))
-    made.compute_at(stage, group)
+    last = stage.op.axis[-1]
+    *groups, one = [axis for axis in stage.op.axis if static_extent(axis) > 1 or axis is last]
+    one, item = stage.split(one, factor=1)
+    for axis, tag in zip((*groups, one), "xyz", strict=False):
+        stage.bind(axis, te.thread_axis(f"blockIdx.{tag}"))
+    made.compute_at(stage, one)
     place = made.fuse(*made.op.axis)
     made.bind(place, te.thread_axis("threadIdx.x"))
     schedule[sums].compute_at(made, place)
