@@ -12,6 +12,14 @@ from sources import FILES, PACKAGE, ROOT, module_name, tree, where
 
 _ROW = re.compile(r"^\| (\d+) \| (.+) \|$")
 _APART = "runtime"
+_BY_NAME = re.compile(r"armillary(\.\w+)+(:\w+)?")  # "module" or "module:attribute", which base/lazy.py resolves late
+_UPWARD_BY_NAME = {  # who names a module above itself; `__init__` files are faces and may
+    "ir", "relay.build_module", "relay.names", "relay.offload_tables", "target.kinds.c", "target.kinds.llvm",
+    "target.kinds.opencl", "te.tensor", "transform",
+}  # fmt: skip
+_EXPECTED = {"armillary.autotvm.measure.rpc_runner"}  # named by `armc tune --rpc-key`; comes with its runner
+_MOST_FILES = 25  # of a folder
+_LARGER = {"relay": 30}
 
 
 def layer_table() -> dict[str, int]:
@@ -138,3 +146,31 @@ def test_our_modules_are_not_imported_inside_functions() -> None:
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
                 wrong += [f"{where(file, node)}: {n}" for n in names if n.split(".")[0] in ("armillary", "")]
     assert not wrong, "\n".join(sorted(set(wrong)))
+
+
+def test_modules_that_are_imported_late_by_name_exist_and_lie_below() -> None:
+    table, wrong, upward = layer_table(), [], set()
+    for file in FILES:
+        here = module_name(file)
+        row = row_of(here, table)
+        for node in ast.walk(tree(file)):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            if not _BY_NAME.fullmatch(node.value):
+                continue
+            name = node.value.partition(":")[0]
+            if name not in _EXPECTED and not _is_module(ROOT / Path(*name.split("."))):
+                wrong.append(f"{where(file, node)}: there is no {name}")
+            other = row_of(name, table)
+            if file.name != "__init__.py" and row is not None and other is not None and other > row:
+                upward.add(here.partition(".")[2])
+    assert not wrong, "\n".join(wrong)
+    assert upward == _UPWARD_BY_NAME
+
+
+def test_folders_stay_small_and_say_what_is_in_them() -> None:
+    folders = {file.parent for file in FILES}
+    sizes = {".".join(f.relative_to(PACKAGE).parts): len(list(f.glob("*.py"))) for f in folders}
+    assert not {name: n for name, n in sizes.items() if n > _LARGER.get(name, _MOST_FILES)}
+    mute = [str(f.relative_to(ROOT)) for f in folders if not ast.get_docstring(tree(f / "__init__.py"))]
+    assert not mute, f"no docstring in __init__.py of {mute}"
