@@ -28,6 +28,7 @@ _TABLE = {
     },
     "LocalBuilder": f"{_MEASURE}.local_builder:LocalBuilder",
     "LocalRunner": f"{_MEASURE}.local_runner:LocalRunner",
+    "RPCRunner": f"{_MEASURE}.rpc_runner:RPCRunner",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)

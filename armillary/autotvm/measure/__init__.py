@@ -16,6 +16,8 @@ _NAMES = (
 _TABLE = {name: f"{_HERE}.measure:{name}" for name in _NAMES} | {
     "LocalBuilder": f"{_HERE}.local_builder:LocalBuilder",
     "LocalRunner": f"{_HERE}.local_runner:LocalRunner",
+    "RPCRunner": f"{_HERE}.rpc_runner:RPCRunner",
+    "request_remote": f"{_HERE}.rpc_runner:request_remote",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)
