@@ -37,6 +37,7 @@ def trials_to(share: float, tuner: Any, cost: Any) -> int:
     """Trials until a configuration with that share of the best speed was measured."""
     space, option = tuner.space, by_formula(cost)
     best = min(cost(space.get(int(i))) for i in space.valid_indices())
+    tuner.starts_from_model = False
     tuner.tune(len(space), option)
     speeds = [best / cost(space.get(i)) for i in option["runner"].seen]
     return next((n + 1 for n, speed in enumerate(speeds) if speed >= share), len(space))
@@ -104,6 +105,15 @@ def test_the_model_is_tried_first_corrected_by_trials_and_stops_by_itself() -> N
     assert task.flop / tuner.best_flops <= best / 0.95
     by_chance = statistics.median(trials_to(0.95, RandomTuner(task, seed=s), wrong_by_a_factor) for s in range(9))
     assert trials_to(0.95, ModelTuner(task), wrong_by_a_factor) <= by_chance / 4
+
+
+@pytest.mark.parametrize("name", ["random", "gridsearch", "ga"])
+def test_every_tuner_first_measures_what_a_build_takes_without_a_record(name: str) -> None:
+    task = convolution()
+    option = by_formula(misjudged(task))
+    make_tuner(name, task, 3).tune(12, option)
+    assert option["runner"].seen[0] == task.template.estimates(task)[0][0]
+    assert len(set(option["runner"].seen)) == 12
 
 
 def test_without_a_model_the_process_learns_from_trials_alone() -> None:

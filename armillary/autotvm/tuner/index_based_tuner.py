@@ -66,7 +66,8 @@ class RandomTuner(_IndexTuner):
         return bool(self._ready)
 
     def propose(self, count: int) -> list[int]:
-        found = [*self._ready, *self._draw(count - len(self._ready))]
+        ready = [index for index in self._ready if index not in self.visited]
+        found = [*ready, *self._draw(count - len(ready))]
         self._ready = []
         return found
 

@@ -1,8 +1,9 @@
 """The loop of every tuner: propose, measure, learn, tell the callbacks.
 
 In: a task, how to measure, how many trials. Out: the best configuration, and whatever callbacks keep. Invariant: no
-configuration is measured twice; a failed trial counts as one and never ends the loop; the order of proposals depends on
-the seed and the results alone. `resume` takes the trials of a log as done. Proposals: the subclasses beside this file.
+configuration is measured twice; the first one is what a build takes without a record, where a model of costs says; a
+failed trial counts as one and never ends the loop; the order of proposals depends on the seed and the results alone.
+`resume` takes the trials of a log as done. Proposals: the subclasses beside this file.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Tuner:
         self.best_iter, self.trials, self.ttl = 0, 0, math.inf
         self.n_trial = 0
         self.error_ct_threshold = 150
+        self.starts_from_model = True  # where the task's template has a model of costs
         self.deadline = math.inf  # on time.monotonic()
         self._errors: Counter[str] = Counter()
         self._failed = 0  # since the last success
@@ -56,9 +58,18 @@ class Tuner:
 
     def next_batch(self, batch_size: int) -> list[ConfigEntity]:
         """The next configurations to measure."""
-        indices = self.propose(batch_size)
+        indices = self._model_choice()
+        self.visited.update(indices)
+        indices += self.propose(batch_size - len(indices)) if batch_size > len(indices) else []
         self.visited.update(indices)
         return [self.space.get(index) for index in indices]
+
+    def _model_choice(self) -> list[int]:
+        """What a build takes without a record, once: the best record is then never worse than none."""
+        if not self.starts_from_model:
+            return []
+        self.starts_from_model = False
+        return [index for index, _ in self.task.template.estimates(self.task)[:1] if index not in self.visited]
 
     def update(self, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
         """Learn from results; the base learns nothing."""
