@@ -128,8 +128,10 @@ def partition(
     params: Mapping[str, Any] | None = None,  # Any: numpy arrays or NDArrays
     disabled: Sequence[str] | None = None,
     mod_name: str = "default",
+    merges_regions: bool | None = None,
 ) -> IRModule:
     """Move what a library takes into functions `tvmgen_<mod_name>_<library>_main_<n>`; parameters become constants."""
+    merges = offload.merges_regions if merges_regions is None else merges_regions
     if params:
         module = module.copy()
         module["main"] = bind_params_by_name(module["main"], params)
@@ -140,7 +142,7 @@ def partition(
         infer_type.bind(),
         merge_composite.bind(pattern_table=_rows(offload, off)),
         annotate_target.bind(targets=offload.name, include_non_call_ops=False, disabled=off),
-        *([merge_compiler_regions.bind()] if offload.merges_regions else []),
+        *([merge_compiler_regions.bind()] if merges else []),
         partition_graph.bind(mod_name=mod_name),
         infer_type.bind(),
     ]

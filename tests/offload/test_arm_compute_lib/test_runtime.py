@@ -135,6 +135,9 @@ def test_a_whole_mobilenet_with_normalisations_in_nchw(device: Device, tmp_path:
     for threads in (1, 2):  # of the runtime: the library's work is spread over them
         found = run(device, after, {"data": value}, tmp_path, threads=threads)
         verify(found, [graph.get_output(0).numpy()], atol=0.002, rtol=0.01)
+    merged = partition_for_arm_compute_lib(module, params, merge_regions=True)
+    assert len(library_functions(merged)) == 2  # before and after the flattening
+    np.testing.assert_array_equal(run(device, merged, {"data": value}, tmp_path)[0], found[0])
 
 
 def test_quantised_models_that_compute_in_float_offload_in_bytes(device: Device, tmp_path: Path) -> None:

@@ -23,11 +23,15 @@ def partition_for_arm_compute_lib(
     params: Mapping[str, Any] | None = None,  # Any: numpy arrays or NDArrays
     disabled_ops: Sequence[str] = ("concatenate",),
     mod_name: str = "default",
+    merge_regions: bool = False,
     **opts: object,
 ) -> IRModule:
-    """Move what Arm Compute Library computes into functions `tvmgen_default_arm_compute_lib_main_<n>`."""
+    """Move what Arm Compute Library computes into functions `tvmgen_default_arm_compute_lib_main_<n>`.
+
+    Each call becomes one; with `merge_regions` neighbours share one, and values between them stay in the library.
+    """
     del opts  # of other libraries: ignored, as ever
-    return partition(mod, OFFLOAD, params, tuple(disabled_ops), mod_name)
+    return partition(mod, OFFLOAD, params, tuple(disabled_ops), mod_name, merge_regions)
 
 
 def is_arm_compute_runtime_enabled() -> bool:
