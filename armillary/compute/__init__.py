@@ -1,0 +1,35 @@
+"""The compute library: kernels over windows, schedulers, functions, after the architecture of Arm's library.
+
+In: tensors with padding, and functions that are configured once and run often. Out: their outputs. Core (`core/`)
+allocates nothing and starts no thread: windows, tensor information, kernels. `runtime/` has tensors, schedulers and
+files; `functions/` has what users configure and run. Invariant: a kernel writes what its window covers and nothing
+else, so any split of a window over any scheduler gives the same bytes. Kernels are compiled by our own compiler.
+"""
+
+from armillary.base.lazy import lazy_names
+
+_CORE = {
+    "window": ("Coordinates", "Dimension", "Steps", "Window"),
+    "tensor_info": (
+        "BorderMode", "BorderSize", "DataType", "Format", "PaddingSize", "TensorInfo", "TensorShape", "ValidRegion",
+    ),
+    "kernel": ("IKernel", "Status", "ThreadInfo"),
+    "iterator": ("Iterator", "execute_window_loop"),
+}  # fmt: skip
+_RUNTIME = {
+    "tensor": ("Image", "Tensor"),
+    "scheduler": ("CPPScheduler", "IScheduler", "Scheduler", "SingleThreadScheduler"),
+    "ppm": ("PPMLoader",),
+}  # fmt: skip
+_NAMES = {
+    **{name: f"armillary.compute.core.{file}:{name}" for file, names in _CORE.items() for name in names},
+    **{name: f"armillary.compute.runtime.{file}:{name}" for file, names in _RUNTIME.items() for name in names},
+}
+_FUNCTIONS = (
+    "NEAbsoluteDifference", "NEBitwiseAnd", "NEBitwiseNot", "NEBitwiseOr", "NEBitwiseXor", "NEBox3x3",
+    "NEConvolution3x3", "NEConvolution5x5", "NEDilate", "NEErode", "NEGaussian3x3", "NEGaussian5x5", "NEMedian3x3",
+    "NEScale", "NESobel3x3", "NEThreshold",
+)  # fmt: skip
+_NAMES |= {name: f"armillary.compute.functions.vision:{name}" for name in _FUNCTIONS}
+_NAMES["InterpolationPolicy"] = "armillary.compute.functions.vision:InterpolationPolicy"
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)

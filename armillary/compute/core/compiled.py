@@ -1,0 +1,177 @@
+"""Kernels that our own compiler makes from a formula for one pixel.
+
+In: a `Formula` (types of inputs and outputs, how far it reads, the expression of a pixel) and its options. Out: a
+function over windows of padded planes, compiled once for all sizes, and `FormulaKernel`, which runs it. Invariant: a
+step covers LANES pixels of a row as one vector; what lies in the padding behind a row may be written, nothing else.
+The formulas: `functions/formulas.py`. Loops: `tir/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from armillary import tir
+from armillary.base.record import record
+from armillary.compute.core.kernel import IKernel, Status, ThreadInfo
+from armillary.compute.core.tensor_info import BorderSize, DataType, PaddingSize, TensorInfo, ValidRegion
+from armillary.compute.core.window import Coordinates, Dimension, Window
+from armillary.driver.te_build import build
+from armillary.errors import ExecutionError, TypeMismatch
+from armillary.runtime.ndarray import NDArray
+from armillary.tir import build as T
+from armillary.tir.expr import BufferLoad, Expr, Var
+from armillary.tir.stmt import Buffer, BufferStore, PrimFunc
+
+LANES = 16
+Read = Callable[[int, Any, Any], Expr]  # Any: the row and column of an input's pixel, as expressions
+Pixel = Callable[[Read, Expr, Expr, tuple[Any, ...]], Sequence[Expr]]  # Any: options
+
+
+class PlaneTensor(Protocol):
+    """A tensor as kernels see it."""
+
+    def info(self) -> TensorInfo:
+        """Shape, padding, type."""
+
+    def planes(self) -> npt.NDArray[Any]:  # Any: of the tensor's type
+        """The buffer as (planes, padded rows, padded columns)."""
+
+
+@record(slots=True)
+class Formula:
+    """One pixel of each output, from pixels of the inputs. `reach`: pixels that are read on each side."""
+
+    name: str
+    inputs: tuple[DataType, ...]
+    outputs: tuple[DataType, ...]
+    pixel: Pixel
+    reach: int = 0
+    same_size: bool = True
+
+
+@cache
+def compiled(formula: Formula, options: tuple[Any, ...]) -> Any:  # Any: a runtime Function
+    """The function (inputs, outputs, first row, rows, first column, steps, offsets of each plane's origin)."""
+    buffers = [_plane(f"in{k}", kind) for k, kind in enumerate(formula.inputs)]
+    results = [_plane(f"out{k}", kind) for k, kind in enumerate(formula.outputs)]
+    y0, rows, x0, steps = T.var("y0"), T.var("rows"), T.var("x0"), T.var("steps")
+    tops = [T.var(f"top{k}") for k in range(len(buffers) + len(results))]
+    lefts = [T.var(f"left{k}") for k in range(len(buffers) + len(results))]
+    builder = tir.ir_builder.create()
+    with (
+        builder.for_range(0, rows, name="row") as row,
+        builder.for_range(0, steps, name="step") as step,
+        builder.for_range(0, LANES, name="lane", kind="vectorize") as lane,
+    ):
+        y, x = y0 + row, x0 + step * LANES + lane
+
+        def read(index: int, at_y: Any, at_x: Any) -> Expr:
+            return BufferLoad(buffers[index], (at_y + tops[index], at_x + lefts[index]))
+
+        for k, value in enumerate(formula.pixel(read, y, x, options)):
+            n = len(buffers) + k
+            builder.emit(BufferStore(results[k], value, (y + tops[n], x + lefts[n])))
+    params: tuple[Buffer | Var, ...] = (*buffers, *results, y0, rows, x0, steps, *tops, *lefts)
+    function = PrimFunc(params, builder.get(), (("global_symbol", formula.name),))
+    return build(function, target="llvm")[formula.name]
+
+
+def _plane(name: str, kind: DataType) -> Buffer:
+    shape = (T.var(f"{name}_rows"), T.var(f"{name}_columns"))
+    made: Buffer = tir.decl_buffer(shape, kind.value, name=name)
+    return made
+
+
+class FormulaKernel(IKernel):
+    """Runs a formula over the window of its first output."""
+
+    def __init__(self, formula: Formula) -> None:
+        super().__init__()
+        self.formula = formula
+        self._inputs: tuple[PlaneTensor, ...] = ()
+        self._outputs: tuple[PlaneTensor, ...] = ()
+        self._options: tuple[Any, ...] = ()
+
+    def border_size(self) -> BorderSize:
+        """What is read beside the window."""
+        reach = self.formula.reach
+        return BorderSize(reach, reach, reach, reach)
+
+    def validate(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> Status:
+        """Whether tensors of this information can be configured."""
+        wanted = (*self.formula.inputs, *self.formula.outputs)
+        infos = (*inputs, *outputs)
+        if len(infos) != len(wanted):
+            return Status(f"{self.formula.name}: {len(infos)} tensors, wanted {len(wanted)}")
+        for n, (info, kind) in enumerate(zip(infos, wanted, strict=True)):
+            if info.data_type is not kind:
+                return Status(f"{self.formula.name}: tensor {n} is {info.data_type.name}, wanted {kind.name}")
+        sizes = {tuple(info.shape) for info in (infos if self.formula.same_size else outputs)}
+        if len(sizes) > 1:
+            return Status(f"{self.formula.name}: tensors of different sizes {sorted(sizes)}")
+        return Status()
+
+    def configure(
+        self, inputs: Sequence[PlaneTensor], outputs: Sequence[PlaneTensor], options: tuple[Any, ...] = (),
+        is_border_undefined: bool = False,
+    ) -> None:  # fmt: skip
+        """Check tensors, ask for their padding, set the window and the outputs' valid region."""
+        status = self.validate([t.info() for t in inputs], [t.info() for t in outputs])
+        if not status:
+            raise TypeMismatch(status.error_description)
+        self._inputs, self._outputs, self._options = tuple(inputs), tuple(outputs), options
+        output = outputs[0].info()
+        reach = self.formula.reach
+        margin = reach if is_border_undefined else 0
+        width, height = output.dimension(0), output.dimension(1)
+        right = -(-(width - 2 * margin) // LANES) * LANES + margin - width
+        room = [t.info().extend_padding(PaddingSize(reach, reach + max(0, right), reach, reach)) for t in inputs]
+        room += [t.info().extend_padding(PaddingSize(0, max(0, right), 0, 0)) for t in outputs]
+        steps = (width - 2 * margin + (LANES - 1 if all(room) else 0)) // LANES
+        if not all(room) and not is_border_undefined:
+            margin = max((reach - min(t.info().padding.left, t.info().padding.top) for t in inputs), default=0)
+            margin = max(0, margin)
+            steps = (width - 2 * margin) // LANES
+        if steps <= 0 or height <= 2 * margin:
+            raise TypeMismatch(f"{self.formula.name}: {width}x{height} pixels without padding leave no window")
+        window = Window()
+        window.set(Window.DimX, Dimension(margin, margin + steps * LANES, LANES))
+        window.set(Window.DimY, Dimension(margin, height - margin))
+        window.set(Window.DimZ, Dimension(0, int(np.prod(output.shape[2:], dtype=np.int64))))
+        self._window = window
+        covered = min(steps * LANES, width - 2 * margin)
+        region = ValidRegion(Coordinates(margin, margin), (covered, height - 2 * margin, *output.shape[2:]))
+        for tensor in outputs:
+            tensor.info().set_valid_region(region)
+
+    def _run(self, window: Window, info: ThreadInfo) -> None:
+        del info
+        tensors = (*self._inputs, *self._outputs)
+        pads = [t.info().padding for t in tensors]
+        function = compiled(self.formula, self._options)
+        x, y = window.x(), window.y()
+        place = (y.start(), y.end() - y.start(), x.start(), window.num_iterations(Window.DimX))
+        offsets = (*(p.top for p in pads), *(p.left for p in pads))
+        planes = [t.planes() for t in tensors]
+        for z in range(window.z().start(), window.z().end()):
+            function(*(NDArray(p[z if p.shape[0] > 1 else 0]) for p in planes), *place, *offsets)
+
+
+def fill_border(tensor: PlaneTensor, border: BorderSize, value: int | float | None) -> None:
+    """Fill the padding that a kernel reads: with a constant, or (None) with the nearest pixel."""
+    info, pad, planes = tensor.info(), tensor.info().padding, tensor.planes()
+    top, left = pad.top, pad.left
+    bottom, right = top + info.dimension(1), left + info.dimension(0)
+    if pad.top < border.top or pad.left < border.left or pad.right < border.right or pad.bottom < border.bottom:
+        raise ExecutionError(f"the padding {pad} is smaller than the border {border}")
+    inside = planes[:, top:bottom]
+    inside[:, :, left - border.left : left] = inside[:, :, left : left + 1] if value is None else value
+    inside[:, :, right : right + border.right] = inside[:, :, right - 1 : right] if value is None else value
+    span = slice(left - border.left, right + border.right)
+    planes[:, top - border.top : top, span] = planes[:, top : top + 1, span] if value is None else value
+    planes[:, bottom : bottom + border.bottom, span] = planes[:, bottom - 1 : bottom, span] if value is None else value

@@ -1,0 +1,59 @@
+"""Kernels: configured once, run over a window by any thread.
+
+In: tensors' information when configured; a sub-window and a `ThreadInfo` when run. Out: the elements of the window.
+Invariant: `run` starts no thread and allocates nothing; a window that is no sub-window of the kernel's is refused.
+"""
+
+from __future__ import annotations
+
+from armillary.base.record import record
+from armillary.compute.core.tensor_info import BorderSize
+from armillary.compute.core.window import Window
+from armillary.errors import ExecutionError
+
+
+@record(slots=True)
+class ThreadInfo:
+    """Which thread runs a part, of how many."""
+
+    thread_id: int = 0
+    num_threads: int = 1
+
+
+@record(slots=True)
+class Status:
+    """Whether a configuration is possible, and if not, why not; false where it is not."""
+
+    error_description: str = ""
+
+    def __bool__(self) -> bool:
+        return not self.error_description
+
+
+class IKernel:
+    """Base of kernels; a subclass configures, sets its window, and runs parts of it."""
+
+    def __init__(self) -> None:
+        self._window: Window | None = None
+
+    def window(self) -> Window:
+        """All of the work."""
+        if self._window is None:
+            raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
+        return self._window
+
+    def is_parallelisable(self) -> bool:
+        """Whether parts may run at once."""
+        return True
+
+    def border_size(self) -> BorderSize:
+        """What is read beside the window."""
+        return BorderSize()
+
+    def run(self, window: Window, info: ThreadInfo | None = None) -> None:
+        """Do the work of a sub-window."""
+        self.window().validate(window)
+        self._run(window, info or ThreadInfo())
+
+    def _run(self, window: Window, info: ThreadInfo) -> None:
+        raise ExecutionError(f"{type(self).__name__} has no work to run")

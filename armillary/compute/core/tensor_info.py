@@ -1,0 +1,175 @@
+"""What is known of a tensor without its memory: shape, format, strides and offset in bytes, padding, valid region.
+
+In: dimensions and a format or data type. Out: `TensorInfo`, whose strides grow with the padding that kernels ask for.
+Invariant: all sizes are in bytes; padding grows until the memory is allocated, then it is fixed. Automatic padding is 4
+elements around a plane and 32 more at the end of each row. Source: the architecture text, "Padding and border modes".
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+
+from armillary.base.record import record
+from armillary.compute.core.window import NUM_MAX_DIMENSIONS, Coordinates
+from armillary.errors import TypeMismatch
+
+AUTO_PADDING, AUTO_ROW_PADDING = 4, 32
+
+
+class DataType(Enum):
+    """The type of an element, as numpy names it."""
+
+    U8, S8, U16, S16, U32, S32 = "uint8", "int8", "uint16", "int16", "uint32", "int32"
+    F16, F32 = "float16", "float32"
+
+
+class Format(Enum):
+    """What a pixel is."""
+
+    U8, S16, U16, S32, F32 = "U8", "S16", "U16", "S32", "F32"
+
+    @property
+    def data_type(self) -> DataType:
+        """The type of a channel."""
+        return DataType[self.value]
+
+
+class BorderMode(Enum):
+    """What lies beside an image."""
+
+    UNDEFINED, CONSTANT, REPLICATE = "undefined", "constant", "replicate"
+
+
+@record(slots=True)
+class BorderSize:
+    """Elements that a kernel reads beside its own, on each side."""
+
+    top: int = 0
+    right: int = 0
+    bottom: int = 0
+    left: int = 0
+
+
+PaddingSize = BorderSize
+
+
+class TensorShape(tuple[int, ...]):
+    """Width, height, then planes and batches."""
+
+    def __new__(cls, *extents: int) -> TensorShape:
+        if len(extents) > NUM_MAX_DIMENSIONS or any(n < 1 for n in extents):
+            raise TypeMismatch(f"a tensor's shape is 1 to {NUM_MAX_DIMENSIONS} positive sizes, got {extents}")
+        return super().__new__(cls, map(int, extents))
+
+
+@record(slots=True)
+class ValidRegion:
+    """Where a tensor's elements were computed: from `anchor` on, so many in each dimension."""
+
+    anchor: Coordinates
+    shape: tuple[int, ...]
+
+    def start(self, dimension: int) -> int:
+        """The first valid element."""
+        return self.anchor[dimension]
+
+    def end(self, dimension: int) -> int:
+        """One past the last valid element."""
+        return self.anchor[dimension] + self.shape[dimension]
+
+
+class TensorInfo:
+    """`TensorInfo(640, 480, Format.U8)` or `TensorInfo(TensorShape(…), 1, DataType.F32)`."""
+
+    def __init__(self, *given: int | TensorShape | Format | DataType) -> None:
+        *sizes, kind = given
+        if isinstance(kind, Format):
+            self.format: Format | None = kind
+            self.data_type = kind.data_type
+        elif isinstance(kind, DataType):
+            self.format, self.data_type = None, kind
+        else:
+            raise TypeMismatch(f"the last argument of TensorInfo is a Format or a DataType, got {kind!r}")
+        if sizes and isinstance(sizes[0], TensorShape):
+            if sizes[1:] not in ([], [1]):
+                raise TypeMismatch(f"a tensor has 1 channel, got {sizes[1:]}")
+            self.shape = sizes[0]
+        else:
+            self.shape = TensorShape(*(n for n in sizes if isinstance(n, int)))
+        self.padding = PaddingSize()
+        self.is_resizable = True
+        self.valid_region_value = ValidRegion(Coordinates(), self.shape)
+
+    def dimension(self, index: int) -> int:
+        """The size of one dimension; 1 beyond the last."""
+        return self.shape[index] if index < len(self.shape) else 1
+
+    def tensor_shape(self) -> TensorShape:
+        """All sizes."""
+        return self.shape
+
+    def num_dimensions(self) -> int:
+        """How many dimensions there are."""
+        return len(self.shape)
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return int(np.dtype(self.data_type.value).itemsize)
+
+    def valid_region(self) -> ValidRegion:
+        """Where elements were computed."""
+        return self.valid_region_value
+
+    def set_valid_region(self, region: ValidRegion) -> None:
+        """Kernels say where their output is valid."""
+        self.valid_region_value = region
+
+    def padded(self) -> tuple[int, int]:
+        """Elements of a row and rows of a plane, padding included."""
+        pad = self.padding
+        return self.shape[0] + pad.left + pad.right, self.dimension(1) + pad.top + pad.bottom
+
+    def strides_in_bytes(self) -> tuple[int, ...]:
+        """The distance of neighbours in each dimension."""
+        width, height = self.padded()
+        size = self.element_size()
+        strides = [size, size * width, size * width * height]
+        for n in range(2, NUM_MAX_DIMENSIONS - 1):
+            strides.append(strides[-1] * self.dimension(n))
+        return tuple(strides)
+
+    def total_size(self) -> int:
+        """Bytes of the whole buffer."""
+        strides = self.strides_in_bytes()
+        return strides[2] * int(np.prod(self.shape[2:], dtype=np.int64))
+
+    def offset_first_element_in_bytes(self) -> int:
+        """Where the element at the origin is."""
+        return self.offset_element_in_bytes(Coordinates())
+
+    def offset_element_in_bytes(self, place: Coordinates) -> int:
+        """Where an element is in the buffer."""
+        strides, pad = self.strides_in_bytes(), self.padding
+        origin = pad.top * strides[1] + pad.left * strides[0]
+        return origin + sum(at * stride for at, stride in zip(place, strides, strict=False))
+
+    def extend_padding(self, padding: PaddingSize) -> bool:
+        """Ask for at least so much padding; whether it is there (memory that is allocated does not grow)."""
+        have = self.padding
+        wanted = PaddingSize(
+            max(have.top, padding.top),
+            max(have.right, padding.right),
+            max(have.bottom, padding.bottom),
+            max(have.left, padding.left),
+        )
+        if wanted != have and not self.is_resizable:
+            return False
+        self.padding = wanted
+        return True
+
+    def init_auto_padding(self, shape: TensorShape, kind: Format | DataType) -> None:
+        """A shape with enough padding for every function: 4 elements around, 32 more at the end of a row."""
+        self.__init__(shape, 1, kind) if isinstance(kind, DataType) else self.__init__(*shape, kind)  # type: ignore[misc]
+        self.extend_padding(PaddingSize(AUTO_PADDING, AUTO_PADDING + AUTO_ROW_PADDING, AUTO_PADDING, AUTO_PADDING))

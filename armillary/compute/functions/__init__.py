@@ -1,0 +1,1 @@
+"""Functions: one or more kernels with their borders, configured once and run often."""

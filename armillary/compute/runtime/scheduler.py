@@ -1,0 +1,118 @@
+"""Schedulers: who runs the parts of a kernel's window.
+
+In: a kernel and the dimension to split. Out: its work, done. Invariant: the calling thread takes the last part; an
+error of any part reaches the caller after all parts have ended. `Scheduler.set` puts another scheduler in place, of
+the user's own too. Source: the architecture text, "Multi-threading".
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar, Protocol
+
+from armillary.compute.core.kernel import IKernel, ThreadInfo
+from armillary.errors import ConfigError
+
+
+class IScheduler(Protocol):
+    """What a scheduler does; users' own have the same methods."""
+
+    def schedule(self, kernel: IKernel, split_dimension: int) -> None:
+        """Run all of a kernel's window."""
+
+    def set_num_threads(self, num_threads: int) -> None:
+        """Use so many threads; 0: as many as there are cores."""
+
+    def num_threads(self) -> int:
+        """How many threads are used."""
+
+
+class SingleThreadScheduler:
+    """Runs everything in the calling thread."""
+
+    def schedule(self, kernel: IKernel, split_dimension: int) -> None:
+        """Run all of a kernel's window."""
+        del split_dimension
+        if kernel.window().num_iterations_total() > 0:
+            kernel.run(kernel.window(), ThreadInfo())
+
+    def set_num_threads(self, num_threads: int) -> None:
+        """One thread is all there is."""
+        if num_threads > 1:
+            raise ConfigError(f"SingleThreadScheduler has one thread, not {num_threads}", hint="use CPPScheduler")
+
+    def num_threads(self) -> int:
+        """One."""
+        return 1
+
+
+class CPPScheduler:
+    """Splits windows over a pool of threads; compiled kernels run without Python's lock."""
+
+    def __init__(self) -> None:
+        self._threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._pool: ThreadPoolExecutor | None = None
+
+    def set_num_threads(self, num_threads: int) -> None:
+        """Use so many threads; 0: as many as there are cores."""
+        if num_threads < 0:
+            raise ConfigError(f"{num_threads} threads: wanted 0 (all cores) or more")
+        self._threads = num_threads or os.cpu_count() or 1
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def num_threads(self) -> int:
+        """How many threads are used."""
+        return self._threads
+
+    def schedule(self, kernel: IKernel, split_dimension: int) -> None:
+        """Run all of a kernel's window, split along a dimension."""
+        window = kernel.window()
+        iterations = window.num_iterations(split_dimension)
+        threads = min(iterations, self._threads)
+        if iterations == 0:
+            return
+        if not kernel.is_parallelisable() or threads == 1:
+            kernel.run(window, ThreadInfo())
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads - 1, "compute")
+        parts = [window.split_window(split_dimension, t, threads) for t in range(threads)]
+        others = [self._pool.submit(kernel.run, part, ThreadInfo(t, threads)) for t, part in enumerate(parts[:-1])]
+        try:
+            kernel.run(parts[-1], ThreadInfo(threads - 1, threads))
+        finally:
+            errors = [error for other in others if (error := other.exception()) is not None]
+        if errors:
+            raise errors[0]
+
+
+class Scheduler:
+    """The scheduler that functions use: `Scheduler.get()`, `Scheduler.set(…)`."""
+
+    _present: ClassVar[IScheduler] = CPPScheduler()
+    _NAMES: ClassVar[dict[str, type]] = {"ST": SingleThreadScheduler, "CPP": CPPScheduler}
+
+    @classmethod
+    def get(cls) -> IScheduler:
+        """The scheduler in place."""
+        return cls._present
+
+    @classmethod
+    def set(cls, scheduler: IScheduler | str) -> None:
+        """Put a scheduler in place: "ST", "CPP", or one of the user's own."""
+        if isinstance(scheduler, str) and not cls.is_available(scheduler):
+            raise ConfigError(f"there is no scheduler {scheduler!r}", hint=f"known: {', '.join(cls._NAMES)}")
+        cls._present = cls._NAMES[scheduler]() if isinstance(scheduler, str) else scheduler
+
+    @classmethod
+    def get_type(cls) -> str:
+        """"ST", "CPP", or "CUSTOM" for one of the user's own."""
+        return next((name for name, kind in cls._NAMES.items() if type(cls._present) is kind), "CUSTOM")
+
+    @classmethod
+    def is_available(cls, name: str) -> bool:
+        """Whether there is a scheduler of that name."""
+        return name in cls._NAMES

@@ -1,0 +1,95 @@
+"""Tensors and images with memory.
+
+In: information, then `allocate`. Out: `buffer()`, all bytes with padding; `array()`, the elements as numpy sees them.
+Invariant: information changes until the memory is allocated, and then no more; memory is 64-byte aligned.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from armillary.base.aligned import aligned
+from armillary.compute.core.tensor_info import TensorInfo
+from armillary.errors import ExecutionError
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class TensorAllocator:
+    """Gives a tensor its memory."""
+
+    def __init__(self, owner: Tensor) -> None:
+        self._owner = owner
+
+    def init(self, info: TensorInfo) -> None:
+        """Set what the tensor is."""
+        self._owner.set_info(info)
+
+    def allocate(self) -> None:
+        """Allocate what the information says; twice is refused."""
+        self._owner.allocate()
+
+    def free(self) -> None:
+        """Give the memory back; the information may change again."""
+        self._owner.free()
+
+
+class Tensor:
+    """Information and memory; `allocator()` gives both."""
+
+    def __init__(self) -> None:
+        self._info: TensorInfo | None = None
+        self._memory: Bytes | None = None
+
+    def allocator(self) -> TensorAllocator:
+        """What initialises and allocates."""
+        return TensorAllocator(self)
+
+    def set_info(self, info: TensorInfo) -> None:
+        """As `allocator().init`."""
+        if self._memory is not None:
+            raise ExecutionError("the tensor is allocated", hint="free it before it gets other information")
+        self._info = info
+
+    def info(self) -> TensorInfo:
+        """What the tensor is."""
+        if self._info is None:
+            raise ExecutionError("the tensor has no information", hint="call allocator().init(TensorInfo(…)) first")
+        return self._info
+
+    def allocate(self) -> None:
+        """As `allocator().allocate`."""
+        if self._memory is not None:
+            raise ExecutionError("the tensor is allocated already")
+        info = self.info()
+        info.is_resizable = False
+        self._memory = aligned(np.zeros(info.total_size(), np.uint8))
+
+    def free(self) -> None:
+        """As `allocator().free`."""
+        self._memory = None
+        self.info().is_resizable = True
+
+    def buffer(self) -> Bytes:
+        """All bytes, padding included."""
+        if self._memory is None:
+            raise ExecutionError("the tensor has no memory", hint="call allocator().allocate() first")
+        return self._memory
+
+    def planes(self) -> npt.NDArray[Any]:  # Any: of the tensor's type
+        """The buffer as (planes, padded rows, padded columns)."""
+        width, height = self.info().padded()
+        return self.buffer().view(self.info().data_type.value).reshape(-1, height, width)
+
+    def array(self) -> npt.NDArray[Any]:  # Any: of the tensor's type
+        """The elements without padding, the first dimension last; a view."""
+        info, pad = self.info(), self.info().padding
+        inside = self.planes()[:, pad.top : pad.top + info.dimension(1), pad.left : pad.left + info.shape[0]]
+        return inside.reshape(*reversed(info.shape[2:]), *inside.shape[1:]) if len(info.shape) > 2 else inside[0]
+
+
+class Image(Tensor):
+    """A tensor of a Format and two dimensions."""
