@@ -12,7 +12,7 @@ from armillary.base.lazy import lazy_names
 __version__ = "0.1.0"
 
 _MODULES = (
-    "arith", "artifact", "autotvm", "backend", "backends", "base", "cli", "codegen", "contrib", "driver", "error",
+    "arith", "artifact", "autotvm", "backend", "backends", "base", "cli", "codegen", "compute", "contrib", "driver", "error",
     "errors", "exec", "frontend", "instrument", "ir", "ops", "relay", "rpc", "runtime", "target", "te", "tir", "topi",
     "transform",
 )  # fmt: skip
