@@ -19,6 +19,7 @@ import numpy as np
 from armillary.artifact_json import Reader, dump, parse
 from armillary.artifact_launches import LaunchRow, read_launch
 from armillary.base.aligned import Deferred
+from armillary.base.boundary import boundary
 from armillary.base.dtype import DType, dtype_of
 from armillary.base.record import record
 from armillary.errors import ArtifactError, TypeMismatch
@@ -474,6 +475,7 @@ def write_params(write: Callable[[Any], object], params: Mapping[str, Array | De
             write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
 
 
+@boundary("load_params", arguments=True)
 def load_params(blob: bytes | bytearray | memoryview) -> dict[str, Array]:
     """Read a params blob. The arrays are read-only views of `blob` (which may be an mmap) and may be unaligned."""
     cursor = _Cursor(memoryview(blob).cast("B"))

@@ -96,6 +96,8 @@ _DEFAULT_BITS = {"bool": 1, "handle": 64, "void": 0, "string": 0}
 
 
 def _intern(name: str) -> DType:
+    if not isinstance(name, str):
+        raise TypeMismatch(f"a dtype is named by a text, got {type(name).__name__} {name!r}", hint="float32, int8 …")
     if name == "uint1":
         return DType("bool")
     match = _PATTERN.match(name)

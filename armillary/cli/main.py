@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import armillary
+from armillary.base.boundary import translated
 from armillary.cli._console import errors as console
 from armillary.errors import ArmillaryError, ArtifactError, ExecutionError, InternalError, Span, UnsupportedError
 
@@ -65,6 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(args.run(args) or 0)
     except ArmillaryError as error:
         _report(error, verbose)
+        return REFUSED
+    except (RecursionError, OverflowError, UnicodeError) as error:
+        _report(translated("armc", error), verbose)
         return REFUSED
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("", "armillary"):

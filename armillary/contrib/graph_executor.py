@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from armillary.base.boundary import boundary
 from armillary.base.lazy import LateModule
 from armillary.errors import ExecutionError, TypeMismatch, UnsupportedError
 
@@ -20,6 +21,7 @@ else:
     runtime = LateModule("armillary.runtime")
 
 
+@boundary("graph_executor.create", arguments=True)
 def create(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> GraphModule:  # Any: see library_module
     """A graph module from graph JSON and a library; parameters are set later."""
     first = device[0] if isinstance(device, list) else device
@@ -50,10 +52,13 @@ class GraphModule:
             )
         self.module = module
 
+    @boundary("set_input", arguments=True)
     def set_input(self, /, key: str | int | None = None, value: Any = None, **params: Any) -> None:  # Any: array-likes
         """Copy in one input by name or index, and parameters by name (largest first; unknown names are ignored)."""
         if not isinstance(key, str | int) and (key is not None or value is not None):
             key, value = self._inputs_of_these_names(key, value, params)
+        if key is None and value is not None:
+            raise TypeMismatch("set_input: a value without the name or number of its input")
         if key is not None and not self.module.fill(key, value):
             self.module.set_input(key, value)
         if params:
@@ -101,11 +106,13 @@ class GraphModule:
         """Number of inputs, parameters included."""
         return self.module.get_num_inputs()
 
+    @boundary("get_input", arguments=True)
     def get_input(self, index: str | int, out: NDArray | None = None) -> NDArray:
         """An input, as a view or copied into `out`."""
         value = self.module.get_input(index)
         return value if out is None else value.copyto(out)
 
+    @boundary("get_input_index", arguments=True)
     def get_input_index(self, name: str) -> int:
         """Index of an input by name, -1 if there is none."""
         return self.module.get_input_index(name)
@@ -115,6 +122,7 @@ class GraphModule:
         types = {name: self.module.input_type(name) for name in self.module.free_inputs}
         return {name: row[0] for name, row in types.items()}, {name: row[1] for name, row in types.items()}
 
+    @boundary("get_output", arguments=True)
     def get_output(self, index: int | str, out: NDArray | Array | None = None) -> NDArray:
         """An output, as a view (the next run overwrites it) or copied into `out` (numpy's, too) and that."""
         value = self.module.get_output(index if isinstance(index, int) else _output_index(index))
@@ -124,10 +132,12 @@ class GraphModule:
         """Only the debug executor keeps the outputs of inner nodes."""
         raise UnsupportedError("debug_get_output needs the debug executor", hint="use contrib.debug_executor")
 
+    @boundary("load_params", arguments=True)
     def load_params(self, params_bytes: bytes | bytearray) -> None:
         """Copy in the parameters of a blob."""
         self.module.load_params(params_bytes)
 
+    @boundary("share_params", arguments=True)
     def share_params(self, other: GraphModule, params_bytes: bytes | bytearray) -> None:
         """Use the parameter memory of another graph module."""
         self.module.share_params(other.module, bytes(params_bytes))
@@ -136,6 +146,7 @@ class GraphModule:
         """A function of the executor by name."""
         return self.module[key]
 
+    @boundary("benchmark", arguments=True)
     def benchmark(
         self,
         device: Device | None = None,

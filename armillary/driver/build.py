@@ -16,6 +16,7 @@ import numpy as np
 from armillary.artifact import GraphNode, GraphSpec
 from armillary.backends.base import backend_of
 from armillary.base.aligned import give_back_memory
+from armillary.base.boundary import boundary
 from armillary.base.lazy import LateModule, late
 from armillary.driver.control_flow import COPY
 from armillary.driver.graph_codegen import NOP, GraphPlan, plan_graph
@@ -44,6 +45,7 @@ else:
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
 
 
+@boundary("relay.build")
 def build(
     ir_mod: IRModule | Function,
     target: Any = None,
@@ -117,6 +119,7 @@ def optimized(module: IRModule, target: Target, params: Params | None = None) ->
     return each_variant(module, one)
 
 
+@boundary("relay.optimize")
 def optimize(
     mod: IRModule | Function, target: Any = None, params: Params | None = None
 ) -> tuple[IRModule, dict[str, Any]]:

@@ -7,6 +7,8 @@ absent; what is exported computes what runs here.
 
 from __future__ import annotations
 
+import _ctypes
+import ctypes
 import os
 import warnings
 import weakref
@@ -21,13 +23,14 @@ from armillary.artifact import Descriptor, params_size, write_params
 from armillary.artifact_modules import ImportedModule, imported_modules
 from armillary.artifact_package import WriteBehind, save_network
 from armillary.base.aligned import Deferred, aligned
+from armillary.base.boundary import boundary
 from armillary.base.files import check_writable, replacing, scratch_folder, write_atomic, written_atomically
 from armillary.base.lazy import LateModule, late
 from armillary.base.library_sums import TRAILER, seal, trailer
 from armillary.codegen.object.elf_append import head_for_blob
 from armillary.codegen.object.elf_link import Tail
 from armillary.codegen.toolchain import compile_c, is_cross, link_shared, link_without_compiler
-from armillary.errors import ConfigError, ExecutionError, TargetError
+from armillary.errors import ConfigError, ExecutionError, InternalError, TargetError
 from armillary.target import Target
 from armillary.target.target import host_target
 
@@ -114,6 +117,7 @@ class FunctionLibrary:
         """The text of the functions: "ll" (or "c" for the C target) by default; also "asm", "c", "tir"."""
         return self._source(fmt) if self._source is not None else ""
 
+    @boundary("save")
     def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
         """Write one object file (.o), LLVM IR (.ll), assembly (.s) or C (.c), by suffix or `fmt`."""
         form = fmt or Path(file_name).suffix.lstrip(".")
@@ -135,6 +139,19 @@ class FunctionLibrary:
         with replacing(output, 0o777) as made:
             self._link(made, data, cc, options)
             seal(made)
+            if not callable(cc):
+                self._check_loadable(made)
+
+    def _check_loadable(self, made: Path) -> None:
+        """Open a library once, where it can be, before it takes its name."""
+        if is_cross(self._host):
+            return
+        try:
+            handle = ctypes.CDLL(str(made), os.RTLD_NOW | os.RTLD_LOCAL)
+            _ = handle.armillary_descriptor
+        except (OSError, AttributeError) as error:
+            raise InternalError(f"the library that was made cannot be loaded: {error}") from error
+        _ctypes.dlclose(handle._handle)
 
     def _link(self, output: Path, data: Mapping[str, Data], cc: Compiler, options: Sequence[str]) -> None:
         plain = {name: value for name, value in data.items() if isinstance(value, bytes) and value is not _PLACE_HOLDER}
@@ -160,6 +177,7 @@ class FunctionLibrary:
         """The library by our own linker; None where the caller names a compiler or its options, or it has to be one."""
         return None if cc is not None or options else link_without_compiler(self.objects, data, self._host, tail)
 
+    @boundary("export_library")
     def export_library(
         self,
         file_name: str | os.PathLike[str],
@@ -175,7 +193,7 @@ class FunctionLibrary:
         `cc` names the (cross) compiler that links; `fcompile(output, objects, options)` links instead of it.
         """
         del workspace_dir  # a temporary folder is always used
-        if not isinstance(file_name, str | os.PathLike):
+        if not isinstance(file_name, str | os.PathLike) or "\0" in str(file_name):
             raise ConfigError(f"export_library: the file is {file_name!r}, wanted its path")
         self._export(Path(file_name).expanduser(), fcompile or cc, [*options, *(addons or ())])
 
@@ -302,6 +320,10 @@ class GraphLibrary(FunctionLibrary):
             write_params(stream.write, self.params.held)
             head_crc, params_crc = stream.section()
             stream.write(trailer(size + len(head), head_crc, len(head), size, params_crc))
+            stream.section()  # everything is in the file
+            if isinstance(name := getattr(file, "name", None), str):
+                file.flush()
+                self._check_loadable(Path(name))
         return True
 
     def _head_with_place_holder(

@@ -11,6 +11,7 @@ from typing import Any
 
 from armillary import te
 from armillary.backends.base import backend_of
+from armillary.base.boundary import boundary
 from armillary.codegen.workers.cache import default_cache
 from armillary.driver.build import target_with_host
 from armillary.driver.library import FunctionLibrary
@@ -49,6 +50,7 @@ def lower(
     raise TypeMismatch(f"lower takes a te.Schedule, PrimFunc or IRModule, got {type(inputs).__name__}")
 
 
+@boundary("build")
 def build(
     inputs: Any,
     args: Sequence[Any] | None = None,

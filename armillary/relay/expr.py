@@ -284,6 +284,8 @@ class Function(Expr, BaseFunc):
 
 def var(name_hint: str, type_annotation: Type | None = None, shape: Any = None, dtype: str = "float32") -> Var:
     """A variable, typed by `type_annotation` or by shape and dtype."""
+    if not isinstance(name_hint, str):
+        raise TypeMismatch(f"a variable is named by a text, got {type(name_hint).__name__} {name_hint!r}")
     if isinstance(type_annotation, str):  # relay.var("x", "float32") is a scalar
         type_annotation, shape, dtype = None, (), type_annotation
     if type_annotation is not None and not isinstance(type_annotation, Type):

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from armillary.budgets import PADDED_ELEMENTS, TENSOR_BYTES
+from armillary.errors import Span, UnsupportedError
 from armillary.relay.expr import Call
 from armillary.relay.op import Op
 from armillary.relay.types import AnyDim, TensorType, Type, tensor_fields
 
+MOST_AXES = 32  # ARM_MAX_NDIM of the native runtime
 _PADS = ("padding", "pad_width")
 
 
@@ -23,10 +25,17 @@ def check_call(call: Call) -> None:
     if not isinstance(call.op, Op):
         return
     for ty in tensor_fields(call.checked_type):
+        check_rank(ty, call.op.name, call.span)
         TENSOR_BYTES.check(_bytes(ty), f"{call.op.name}: {ty}", call.span)
     for name in _PADS:
         widest = max(_numbers(getattr(call.attrs, name, ())), default=0)
         PADDED_ELEMENTS.check(widest, f"{call.op.name}: {name}", call.span)
+
+
+def check_rank(ty: Type, what: str, span: Span | None = None) -> None:
+    """Refuse a tensor of more axes than the runtime knows."""
+    if isinstance(ty, TensorType) and ty.ndim > MOST_AXES:
+        raise UnsupportedError(f"{what}: a tensor of {ty.ndim} axes; the runtime knows {MOST_AXES}", span=span)
 
 
 def _bytes(ty: Type) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 
 from armillary.artifact import load_params
 from armillary.base.aligned import aligned, give_back_memory
+from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
@@ -123,6 +124,8 @@ class GraphExecutor:
                 free = ", ".join(self.free_inputs[:8])
                 raise ExecutionError(f"Could not find '{key}' in graph's inputs", hint=f"inputs are {free}")
             return self.get_input_index(key)
+        if not isinstance(key, int | np.integer) or isinstance(key, bool):
+            raise TypeMismatch(f"an input is named by its name or number, got {type(key).__name__} {key!r}")
         if not 0 <= key < len(self._names):
             raise ExecutionError(f"the graph has {len(self._names)} inputs; there is no input {key}")
         return int(key)
@@ -144,6 +147,7 @@ class GraphExecutor:
         self._error.check(native().arm_graph_input_info(self._graph, index, byref(tensor), *self._error.args))
         return tuple(tensor.shape[i] for i in range(tensor.ndim)), tensor_dtype(tensor)
 
+    @boundary("get_input", arguments=True)
     def get_input(self, key: str | int) -> NDArray:
         """A view of the memory of an input (zeros at first), for writing in place.
 
@@ -155,6 +159,7 @@ class GraphExecutor:
             self.set_input(index, self.restore(self._names[index]))
         return self._view(native().arm_graph_input, index)
 
+    @boundary("set_input", arguments=True)
     def set_input(self, key: str | int, value: Any) -> None:  # Any: NDArray, DLPack producers, numpy's array-likes
         """Copy a value into an input. A numpy value is converted where its dtype is of the same kind (or an integer).
 
@@ -216,6 +221,7 @@ class GraphExecutor:
         except TypeMismatch as error:
             raise TypeMismatch(f"{self._names[index]}: {error.message}; {wanted} is wanted") from None
 
+    @boundary("set_input_zero_copy", arguments=True)
     def set_input_zero_copy(self, key: str | int, value: NDArray) -> None:
         """Let an input use the memory of `value` from now on."""
         index = self._picked(key, value) if self._variants else self._input(key)
@@ -226,6 +232,7 @@ class GraphExecutor:
         self._outputs.clear()
         self._places.clear()
 
+    @boundary("set_params", arguments=True)
     def set_params(self, params: Mapping[str, Any]) -> None:  # Any: arrays
         """Bind parameters; aligned arrays are used where they are, others copied. Unknown names are refused."""
         for name, value in params.items():
@@ -239,6 +246,7 @@ class GraphExecutor:
                 native().arm_graph_input_stored(self._graph, self._index[name])
         self._has_run = False  # what was expanded can be let go of by the next run
 
+    @boundary("load_params", arguments=True)
     def load_params(self, blob: bytes | bytearray | StoredParams | EmbeddedParams) -> int:
         """Copy in every parameter of a blob that the graph knows; returns how many.
 
@@ -304,6 +312,7 @@ class GraphExecutor:
         if self._shared is not None and self._names[index] in self._params:
             self._shared = None
 
+    @boundary("share_params", arguments=True)
     def share_params(self, other: GraphExecutor, blob: bytes) -> None:
         """Use the memory of another executor for the parameters that the blob names."""
         for name in load_params(blob):
@@ -317,6 +326,7 @@ class GraphExecutor:
         """Number of outputs."""
         return int(native().arm_graph_num_outputs(self._graph))
 
+    @boundary("get_output", arguments=True)
     def get_output(self, index: int) -> NDArray:
         """A view of an output; the next run overwrites it."""
         found = self._outputs.get(index)
@@ -326,8 +336,11 @@ class GraphExecutor:
                 self._outputs[index] = found
         return found
 
+    @boundary("set_output_zero_copy", arguments=True)
     def set_output_zero_copy(self, index: int, value: NDArray) -> None:
         """Let an output be written to the memory of `value` from now on."""
+        if not 0 <= index < self.get_num_outputs():
+            raise ExecutionError(f"there is no output {index}: the graph has {self.get_num_outputs()}")
         status = native().arm_graph_set_output_zero_copy(self._graph, index, byref(value.tensor), *self._error.args)
         self._error.check(status, TypeMismatch)
         self._held["output", index] = value
@@ -335,6 +348,8 @@ class GraphExecutor:
 
     def _view(self, getter: Any, *where: int) -> NDArray:  # Any: a ctypes function
         tensor = CTensor()
+        if any(not -(1 << 31) <= number < 1 << 31 for number in where):  # what C would cut off
+            raise ExecutionError(f"there is no output {where[0]}: the graph has {self.get_num_outputs()}")
         self._error.check(getter(self._graph, *where, byref(tensor), *self._error.args))
         dtype = tensor_dtype(tensor)
         if self.device.device_type != 1:
@@ -353,6 +368,7 @@ class GraphExecutor:
         if self._run(*self._run_args):
             self._error.check(-1, ExecutionError)
 
+    @boundary("time", arguments=True)
     def time(self, number: int) -> float:
         """Run `number` times; seconds in all."""
         seconds = c_double()
@@ -363,6 +379,7 @@ class GraphExecutor:
         """Nodes of the graph, inputs included."""
         return int(native().arm_graph_num_nodes(self._graph))
 
+    @boundary("run_nodes", arguments=True)
     def run_nodes(self, begin: int, end: int) -> list[NodeTime]:
         """Run nodes [begin, end) and time each."""
         seconds = (c_double * max(1, end - begin))()
@@ -417,6 +434,7 @@ class GraphExecutor:
         """The branch or loop that runs a node, -1 for the graph itself."""
         return int(native().arm_graph_node_owner(self._graph, index))
 
+    @boundary("get_node_output", arguments=True)
     def get_node_output(self, node: int, index: int = 0) -> NDArray:
         """A view of a node's output; valid until a later node reuses the memory."""
         return self._view(native().arm_graph_node_output, node, index)
@@ -502,6 +520,7 @@ class LoadedOnce:
             self._weights = weakref.ref(made) if made is not None else None
 
 
+@boundary("graph executor", arguments=True)
 def create_graph_module(
     graph_json: str | bytes,
     params: Mapping[str, Array] | bytes | StoredParams | EmbeddedParams | None,

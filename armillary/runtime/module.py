@@ -20,6 +20,7 @@ import numpy as np
 from armillary.artifact import Descriptor, FunctionRow
 from armillary.artifact_modules import ImportedModule, imported_modules
 from armillary.artifact_package import Package, graph_text, open_folder, open_package, read_member
+from armillary.base.boundary import boundary
 from armillary.base.files import scratch_folder
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
@@ -279,6 +280,7 @@ def _open_folder(path: Path) -> Module:
     return module
 
 
+@boundary("load_module", arguments=True)
 def load_module(path: str | Path, fmt: str = "") -> Module:
     """Load a `.so`, a package `.tar` or the folder that one was unpacked to (`fmt` overrides the suffix)."""
     if not isinstance(path, str | os.PathLike):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from armillary.base.aligned import aligned_copy, aligned_empty
+from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.errors import ExecutionError, TypeMismatch
 from armillary.runtime.device import Device, ElsewhereDevice, cpu, require
@@ -76,6 +77,7 @@ class NDArray:
 
     asnumpy = numpy
 
+    @boundary("copyto", arguments=True)
     def copyto(self, target: NDArray | Array | Device, mem_copy: bool = True) -> NDArray:
         """Copy into another array (numpy's, too) of the same shape, or to a device as a new array."""
         if isinstance(target, Device):
@@ -239,6 +241,7 @@ def _assign(target: Array, source: Array) -> None:
     target[...] = source
 
 
+@boundary("nd.empty", arguments=True)
 def empty(shape: Sequence[int] | int, dtype: str = "float32", device: Device | None = None) -> NDArray:
     """An uninitialised tensor."""
     sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
@@ -251,6 +254,7 @@ def empty(shape: Sequence[int] | int, dtype: str = "float32", device: Device | N
     return NDArray(aligned_empty(sizes, DType(dtype).numpy), DType(dtype), device)
 
 
+@boundary("nd.array", arguments=True)
 def array(value: Any, device: Device | None = None, dtype: str | None = None) -> NDArray:  # Any: numpy's array-likes
     """A new tensor with a copy of the values."""
     source = _as_numpy(value)
@@ -269,6 +273,7 @@ def from_numpy(value: Array) -> NDArray:
     return NDArray(value)
 
 
+@boundary("from_dlpack", arguments=True)
 def from_dlpack(value: Any) -> NDArray:  # Any: an object with __dlpack__, or a capsule
     """A tensor over the memory of a DLPack producer; strided memory is copied."""
     capsule = value.__dlpack__() if hasattr(value, "__dlpack__") else value

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 
+from armillary.base.boundary import boundary
 from armillary.base.config import setting
 from armillary.errors import ExecutionError
 from armillary.runtime.native_library import ErrorText, native
@@ -30,10 +31,13 @@ def num_threads() -> int:
     return int(native().arm_pool_threads(pool()))
 
 
+@boundary("config_threadpool", arguments=True)
 def config_threadpool(affinity_mode: int = 0, nthreads: int = 0) -> None:
     """Set the number of threads (0: the setting's default); a non-zero `affinity_mode` pins workers to CPUs."""
     error = ErrorText()
     threads = nthreads or setting("ARMILLARY_NUM_THREADS")
     if not isinstance(threads, int):
         raise ExecutionError(f"config_threadpool: {threads!r} threads; wanted a whole number, or 0 for the default")
+    if not 0 < threads < 1 << 31:
+        raise ExecutionError(f"config_threadpool: {threads} threads; wanted 1 to {(1 << 31) - 1}")
     error.check(native().arm_pool_configure(pool(), threads, int(affinity_mode != 0), *error.args))

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from armillary.base.aligned import Array
+from armillary.base.boundary import boundary
 from armillary.base.lazy import late
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _import_model = late("armillary.frontend.onnx.walk:import_model")
 
 
+@boundary("from_onnx")
 def from_onnx(
     model: Any,  # Any: a path, bytes or an onnx.ModelProto
     shape: Mapping[str, Any] | None = None,
@@ -47,6 +49,7 @@ def from_onnx(
     return result
 
 
+@boundary("from_onnx")
 def from_file(
     path: str, shape: Mapping[str, Any] | None = None, variants: Sequence[Mapping[str, Any]] | None = None
 ) -> tuple[IRModule, dict[str, Array]]:

@@ -28,7 +28,7 @@ def schema_of(op_type: str, domain: str, version: int) -> Any:  # Any: onnx.defs
     """The standard's description of an operator, or None."""
     try:
         return onnx.defs.get_schema(op_type, version, domain)
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):  # TypeError: the name is not valid UTF-8
         return None
 
 

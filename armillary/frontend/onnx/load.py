@@ -69,6 +69,8 @@ def load_model(
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         try:
+            if path.exists() and not path.is_file() and not path.is_dir():
+                raise ModelError("the model is not a regular file", span=Span(str(path)), hint="copy it to a file")
             parts = split_model(path) if importable is not None else None
             data = path.read_bytes() if parts is None else parts.proto
         except (OSError, ValueError) as error:

@@ -179,7 +179,12 @@ def _external_place(
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", -1))
     except ValueError:
         raise ModelError(f"{what}: external data has an unreadable offset or length: {entries}", span=span) from None
-    if not path.is_file():
+    try:
+        is_there = path.is_file()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ModelError(f"{what}: external data file {location[:60]!r}…: {reason}", span=span) from error
+    if not is_there:
         told = f"{what}: external data file {location!r} is missing"
         raise ModelError(told, span=span, hint="copy it to where the model is")
     size = path.stat().st_size

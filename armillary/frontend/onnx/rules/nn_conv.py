@@ -6,6 +6,7 @@ Invariant: paddings are never negative; SAME_UPPER and SAME_LOWER need the spati
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from armillary.errors import TypeMismatch, UnsupportedError
@@ -76,6 +77,23 @@ def conv(node: OnnxNode) -> Expr:
     return _with_bias(node, result)
 
 
+def _check_window(
+    node: OnnxNode, kernel: tuple[int, ...], per_axis: dict[str, Sequence[int]], pads: Sequence[int], mode: str
+) -> None:
+    """Refuse attributes that do not fit the number of axes, and a kernel_shape that is not the weight's."""
+    for name, values in {**per_axis, "kernel_shape": tuple(node.ints("kernel_shape") or kernel)}.items():
+        if len(values) != len(kernel):
+            told = f"{name} is {list(values)}, wanted {len(kernel)} numbers"
+            raise TypeMismatch(f"{node.op_type} node {node.name!r}: {told}")
+    declared = tuple(node.ints("kernel_shape") or kernel)
+    if declared != kernel:
+        raise TypeMismatch(f"{node.op_type} node {node.name!r}: kernel_shape is {declared}, the weight has {kernel}")
+    if len(pads) != 2 * len(kernel):
+        raise TypeMismatch(f"{node.op_type} node {node.name!r}: pads is {list(pads)}, wanted {2 * len(kernel)} numbers")
+    if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise TypeMismatch(f"{node.op_type} node {node.name!r}: unknown auto_pad {mode!r}")
+
+
 @from_onnx("ConvTranspose")
 def conv_transpose(node: OnnxNode) -> Expr:
     rank, groups = spatial_rank(node), node.int("group", 1)
@@ -86,6 +104,7 @@ def conv_transpose(node: OnnxNode) -> Expr:
     extra = list(node.ints("output_padding") or (0,) * rank)
     pads = list(node.ints("pads") or (0,) * 2 * rank)
     mode, wanted = node.string("auto_pad", "NOTSET") or "NOTSET", node.ints("output_shape")
+    _check_window(node, kernel, {"strides": strides, "dilations": dilation, "output_padding": extra}, pads, mode)
     if mode.startswith("SAME") or wanted:
         sizes = node.type_of(0).static[2:]
         target = tuple(wanted)[-rank:] if wanted else tuple(n * s for n, s in zip(sizes, strides, strict=True))

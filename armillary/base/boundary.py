@@ -1,0 +1,90 @@
+"""The boundary of the package: what Python or the system raises becomes an ArmillaryError with the call and its cause.
+
+In: a public function and what it is called in messages. Out: the same function. Invariant: errors of this package pass
+unchanged; of the others MemoryError, RecursionError, OSError, OverflowError and UnicodeError always become the user's
+kind of error, TypeError and ValueError where the function says that they can only come from its arguments. The original
+is the `__cause__`. A call that does not fit the signature stays Python's TypeError.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import struct
+from collections.abc import Callable
+from ctypes import ArgumentError
+from typing import ParamSpec, TypeVar
+
+from armillary.errors import (
+    ArmillaryError,
+    ArtifactError,
+    ConfigError,
+    ExecutionError,
+    Span,
+    TypeMismatch,
+    UnsupportedError,
+)
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_ALWAYS = (MemoryError, RecursionError, OSError, OverflowError, UnicodeError)
+_OF_ARGUMENTS = (TypeError, ValueError, AttributeError, LookupError, struct.error, ArgumentError)
+_SHOWN = 60  # characters of an argument
+
+
+def boundary(what: str, arguments: bool = False) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Errors of other kinds that leave the function become ours; `arguments`: TypeErrors are about these."""
+    caught: tuple[type[Exception], ...] = (*_ALWAYS, *_OF_ARGUMENTS) if arguments else _ALWAYS
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            try:
+                return function(*args, **kwargs)
+            except ArmillaryError:
+                raise
+            except caught as error:
+                trace = error.__traceback__
+                if isinstance(error, TypeError) and trace is not None and trace.tb_next is None:
+                    raise  # the call does not fit the signature
+                raise translated(what, error, (*args, *kwargs.values())) from error
+
+        return guarded
+
+    return decorate
+
+
+def translated(what: str, error: Exception, given: tuple[object, ...] = ()) -> ArmillaryError:
+    """What to raise in place of an error of Python or the system."""
+    told = str(error) or type(error).__name__
+    match error:
+        case MemoryError():
+            return ExecutionError(f"{what}: out of memory: {told}", hint="ulimit -v and the cgroup limit what there is")
+        case RecursionError():
+            return UnsupportedError(f"{what}: the structure is nested too deeply: {told}", hint="flatten it")
+        case OSError():
+            path = error.filename if error.filename is not None else _path_of(given)
+            span = Span(_short(path)) if path is not None else None
+            return ArtifactError(f"{what}: {error.strerror or told}", span=span, hint="name a file that can be used")
+        case UnicodeError():
+            return ConfigError(f"{what}: a text is not valid UTF-8: {told}{_told_of(given)}")
+        case OverflowError():
+            return TypeMismatch(f"{what}: a number is too large: {told}{_told_of(given)}")
+    return TypeMismatch(f"{what}: {told}{_told_of(given)}")
+
+
+def _path_of(given: tuple[object, ...]) -> object:
+    return next((item for item in given if isinstance(item, str | os.PathLike)), None)
+
+
+def _told_of(given: tuple[object, ...]) -> str:
+    texts = [f"{type(item).__name__} {_short(item)}" for item in given]
+    return f" (got {', '.join(texts)})" if texts else ""
+
+
+def _short(item: object) -> str:
+    if not isinstance(item, str | bytes | int | float | tuple | os.PathLike | None):
+        return ""
+    text = str(item) if isinstance(item, os.PathLike | str) else repr(item)
+    text = text.encode("ascii", "backslashreplace").decode()
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

@@ -1,0 +1,158 @@
+"""What a user gives wrongly ends in an ArmillaryError that says what was given, with Python's error as its cause."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+import armillary
+from armillary import relay
+from armillary.artifact import GraphSpec, load_params
+from armillary.base.boundary import boundary
+from armillary.contrib import graph_executor
+from armillary.driver.build import build
+from armillary.driver.library import GraphLibrary
+from armillary.errors import ArmillaryError, ExecutionError, InternalError, TypeMismatch
+from armillary.frontend import from_onnx
+from armillary.runtime import cpu, load_module
+from armillary.runtime.threads import config_threadpool
+
+VALUE = np.ones((2, 3), np.float32)
+Graph = Any  # a GraphModule
+Call = Callable[[Graph, GraphLibrary], object]
+
+
+@pytest.fixture(scope="module")
+def library() -> GraphLibrary:
+    x = relay.var("x", shape=(2, 3))
+    return build(relay.Function([x], relay.tanh(x)), "llvm")
+
+
+def refused(call: Callable[[], object], match: str = "") -> ArmillaryError:
+    with pytest.raises(ArmillaryError, match=match) as caught:
+        call()
+    assert not isinstance(caught.value, InternalError), caught.value
+    return caught.value
+
+
+CALLS: dict[str, tuple[Call, str]] = {
+    "input named by bytes": (lambda g, _: g.set_input(b"x", VALUE), "got bytes b'x'"),
+    "input without a name": (lambda g, _: g.set_input(None, VALUE), "without the name"),
+    "input beyond 32 bits": (lambda g, _: g.set_input(1 << 32, VALUE), "there is no input 4294967296"),
+    "input of ragged rows": (lambda g, _: g.set_input("x", [[1, 2], [3]]), "set_input: .*inhomogeneous"),
+    "input that is an object": (lambda g, _: g.set_input("x", object()), "input x|object"),
+    "no input asked for": (lambda g, _: g.get_input(None), "got NoneType None"),
+    "output beyond 32 bits": (lambda g, _: g.get_output(1 << 32), "there is no output 4294967296"),
+    "output beyond 64 bits": (lambda g, _: g.get_output(1 << 70), "there is no output"),
+    "output below 0": (lambda g, _: g.get_output(-1), "output"),
+    "output into a text": (lambda g, _: g.get_output(0, "x"), ""),
+    "parameters of another graph": (lambda g, _: g.share_params(1, b""), "share_params"),
+    "parameters that are none": (lambda g, _: g.load_params(None), "got NoneType"),
+    "a graph that is none": (lambda _, lib: graph_executor.create(None, lib.get_lib(), cpu(0)), "got NoneType None"),
+    "a graph of brackets": (lambda _, lib: graph_executor.create("[" * 100_000, lib.get_lib(), cpu(0)), ""),
+    "threads beyond 32 bits": (lambda *_: config_threadpool(0, 1 << 40), "1099511627776 threads"),
+    "threads below 0": (lambda *_: config_threadpool(0, -3), "-3 threads"),
+    "a file name of 5,000 characters": (lambda _, lib: lib.export_library("a" * 5000 + ".so"), "File name too long"),
+    "a file name with NUL": (lambda _, lib: lib.export_library("a\0.so"), "wanted its path"),
+    "a package name of 5,000 characters": (lambda *_: load_module("a" * 5000 + ".so"), "File name too long"),
+    "a package name with NUL": (lambda *_: load_module("a\0.so"), ""),
+    "a model name of 5,000 characters": (lambda *_: from_onnx("a" * 5000), "File name too long"),
+    "a tensor beyond any memory": (lambda *_: armillary.nd.empty((1 << 62,)), "nd.empty: a number is too large"),
+    "a tensor beyond this memory": (lambda *_: armillary.nd.empty((1 << 44,)), "nd.empty: out of memory"),
+    "a shape that is a text": (lambda *_: armillary.nd.empty("a"), "nd.empty: .*got str a"),
+    "a dtype that is none": (lambda *_: armillary.nd.empty((1,), None), "got NoneType None"),
+    "a variable without a name": (lambda *_: relay.var(5), "got int 5"),
+    "a parameter blob that is none": (lambda *_: load_params(None), "load_params"),
+    "deep JSON": (lambda *_: GraphSpec.from_json("[" * 100_000), ""),
+    "deep text": (
+        lambda *_: relay.fromtext("def @main(%x: Tensor[(2), float32]) { " + "(" * 5000 + "%x" + ")" * 5000 + " }"), "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_wrong_arguments_are_refused_in_our_words(name: str, library: GraphLibrary) -> None:
+    call, told = CALLS[name]
+    graph = graph_executor.GraphModule(library["default"](cpu(0)))
+    refused(lambda: call(graph, library), told)
+
+
+def model(node: Any, weights: dict[str, np.ndarray], shape: tuple[int, ...] = (1, 1, 4, 4)) -> ModelProto:
+    tensors = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, s) for name, s in (("x", shape), ("y", None)))
+    graph = helper.make_graph([node], "g", [x], [y], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"strides": [2]}, {"strides": [0, 0]}, {"pads": [1]}, {"dilations": [1]}, {"group": 0}, {"group": 3},
+        {"kernel_shape": [3]}, {"kernel_shape": [2, 2]}, {"auto_pad": "X"}, {"pads": [1 << 62] * 4},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_windows_that_do_not_fit_are_refused(op: str, wrong: dict[str, Any]) -> None:
+    made = model(helper.make_node(op, ["x", "w"], ["y"], name="n", **wrong), {"w": np.ones((1, 1, 3, 3), np.float32)})
+    refused(lambda: build(from_onnx(made)[0], "llvm"))
+
+
+def test_an_operator_whose_name_is_no_text_is_unknown() -> None:
+    made = model(helper.make_node("Relu", ["x"], ["y"]), {}).SerializeToString()
+    refused(lambda: from_onnx(made.replace(b"Relu", b"\xff\xfeu\xc0")), "cannot be imported")
+
+
+def test_a_pipe_is_no_model(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.onnx")
+    refused(lambda: from_onnx(tmp_path / "x.onnx"), "not a regular file")
+
+
+def test_external_data_of_a_long_name_is_refused_with_its_tensor(tmp_path: Path) -> None:
+    made = model(helper.make_node("Add", ["x", "w"], ["y"]), {"w": np.ones((1, 1, 4, 4), np.float32)})
+    tensor = made.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="a" * 5000)
+    (tmp_path / "x.onnx").write_bytes(made.SerializeToString())
+    refused(lambda: from_onnx(tmp_path / "x.onnx"), "tensor 'w': .*File name too long")
+
+
+def test_more_axes_than_the_runtime_knows_are_refused_when_compiling() -> None:
+    made = model(helper.make_node("Transpose", ["x"], ["y"]), {}, (1,) * 33)
+    refused(lambda: build(from_onnx(made)[0], "llvm"), "33 axes")
+    x = relay.var("x", shape=(1,) * 33)
+    refused(lambda: build(relay.Function([x], relay.squeeze(x)), "llvm"), "33 axes")
+
+
+def test_the_cause_is_kept_and_calls_that_do_not_fit_are_python_s() -> None:
+    @boundary("double", arguments=True)
+    def double(value: Any) -> Any:
+        return value["a"] * 2
+
+    error = refused(lambda: double(7), r"double: .*\(got int 7\)")
+    assert isinstance(error, TypeMismatch)
+    assert isinstance(error.__cause__, TypeError)
+    with pytest.raises(TypeError, match="positional argument"):
+        double()  # type: ignore[call-arg]
+
+
+def test_no_memory_is_an_error_of_ours() -> None:
+    script = (
+        "import resource, armillary\n"
+        "from armillary.errors import ExecutionError\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
+        "try: armillary.nd.empty((1 << 29,))\n"
+        "except ExecutionError as error: print(error)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert "nd.empty: out of memory" in ran.stdout, ran.stderr
+    assert issubclass(ExecutionError, ArmillaryError)
