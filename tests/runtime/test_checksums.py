@@ -65,12 +65,14 @@ def test_a_flipped_bit_of_a_file_is_noticed(built: Path, tmp_path: Path, name: s
     for bit in bits(built / name, 60):
         flipped(built / name, bad, bit)
         try:
-            result = computed(bad)
+            result = None if name == "net/mod.so" else computed(bad)  # which has no graph
+            load_module(bad)
         except ArtifactError:
             continue
         where = bit // 8 - bad.stat().st_size
         assert name == "net.tar" or -TRAILER <= where < -TRAILER + 8, f"byte {where} from the end"  # or padding
-        np.testing.assert_array_equal(result, computed(built / name))
+        if result is not None:
+            np.testing.assert_array_equal(result, computed(built / name))
 
 
 @pytest.mark.parametrize("member", ["mod.so", "mod.json", "mod.params", "mod.crc32"])
