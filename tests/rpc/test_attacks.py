@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import check_sanitizers, native_server, wait_until
 
 from armillary import rpc
-from armillary.errors import AuthError, ConfigError, RPCError
+from armillary.errors import ArmillaryError, AuthError, ConfigError, RPCError
 from armillary.rpc import protocol
 from armillary.rpc.launch import Launched, Server
 from armillary.rpc.protocol import PREFIX, Frame
@@ -203,20 +204,43 @@ def garbage(random_: random.Random) -> bytes:
     return bytes(data[: random_.randrange(1, len(data) + 1)] if kind == 3 else data)
 
 
+def throw_garbage(listener: Launched, count: int, seed: int) -> None:
+    """Damaged messages of strangers, each on a connection of its own."""
+    random_ = random.Random(seed)
+    for _ in range(count):
+        message = garbage(random_)
+        with (
+            socket.create_connection((listener.host, listener.port), timeout=20) as sock,
+            contextlib.suppress(OSError),  # it may be closed at any moment
+        ):
+            sock.sendall(message)
+            sock.shutdown(socket.SHUT_WR)
+            while sock.recv(4096):
+                pass
+
+
+def request_nonsense(server: Launched, count: int, seed: int) -> None:
+    """Requests with arguments of all kinds, inside a session, which goes on."""
+    random_ = random.Random(seed)
+    operations = ["write", "read", "remove", "load", "alloc", "put", "get", "copy", "call", "time", "graph", "device",
+                  "graph_set", "graph_output", "graph_run", "graph_params", "graph_time", "profile", "none", None]
+    values = [None, -1, 0, 1, (1 << 63) - 1, "x", "", [], [1], [-1, 3], [1 << 62] * 4, {}, True, "float32", "../x"]
+    keys = ["path", "offset", "size", "module", "tensor", "graph", "shape", "dtype", "device", "name", "tensors",
+            "scalars", "number", "source", "target", "index", "json"]  # fmt: skip
+    with rpc.connect(server.host, server.port) as session:
+        tensor = session.cpu().empty_elsewhere((4,), "float32")
+        for _ in range(count):
+            header = {key: random_.choice(values) for key in random_.sample(keys, random_.randrange(8))}
+            header |= {"op": random_.choice(operations)}
+            with contextlib.suppress(ArmillaryError):
+                session.request(header, random_.randbytes(random_.choice([0, 5, 16, 100])))
+        assert tensor.copyfrom(np.full(4, 3, "float32")).numpy().tolist() == [3] * 4
+
+
 def test_garbage_harms_neither_servers_nor_trackers(server: Launched) -> None:
     tracker = rpc.Tracker()
     for listener in (server, tracker):
-        random_ = random.Random(7)
-        for _ in range(MESSAGES):
-            message = garbage(random_)
-            with (
-                socket.create_connection((listener.host, listener.port), timeout=20) as sock,
-                contextlib.suppress(OSError),  # it may be closed at any moment
-            ):
-                sock.sendall(message)
-                sock.shutdown(socket.SHUT_WR)
-                while sock.recv(4096):
-                    pass
+        throw_garbage(listener, MESSAGES, seed=7)
     assert is_alive(server)
     assert rpc.connect_tracker(tracker.host, tracker.port).summary()["server_info"] == []
     said = "\n".join([*tracker.lines, *server.lines])
@@ -224,21 +248,16 @@ def test_garbage_harms_neither_servers_nor_trackers(server: Launched) -> None:
     tracker.terminate()
 
 
-def test_garbage_inside_a_session_is_answered_and_the_session_goes_on(server: Launched) -> None:
-    random_ = random.Random(11)
-    operations = ["write", "read", "remove", "load", "alloc", "put", "get", "copy", "call", "time", "graph",
-                  "graph_set", "graph_output", "graph_run", "graph_params", "graph_time", "profile", "none", None]
-    values = [None, -1, 0, 1, (1 << 63) - 1, "x", "", [], [1], [-1, 3], [1 << 62] * 4, {}, True, "float32", "../x"]
-    keys = ["path", "offset", "size", "module", "tensor", "graph", "shape", "dtype", "device", "name", "tensors",
-            "scalars", "number", "source", "target", "index", "json"]  # fmt: skip
-    with rpc.connect(server.host, server.port) as session:
-        tensor = session.cpu().empty_elsewhere((4,), "float32")
-        for _ in range(800):
-            header = {key: random_.choice(values) for key in random_.sample(keys, random_.randrange(8))}
-            header |= {"op": random_.choice(operations)}
-            with contextlib.suppress(Exception):
-                session.request(header, random_.randbytes(random_.choice([0, 5, 16, 100])))
-        assert tensor.copyfrom(tensor.numpy() * 0 + 3).numpy().tolist() == [3] * 4
+def test_nonsense_inside_a_session_is_answered_and_the_session_goes_on(server: Launched) -> None:
+    request_nonsense(server, 800, seed=11)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_damaged_messages_harm_nobody(server: Launched) -> None:
+    throw_garbage(server, 20_000, seed=1)
+    for seed in range(20):
+        request_nonsense(server, 4_000, seed)
+    assert is_alive(server) and "Traceback" not in "\n".join(server.lines)
 
 
 def test_slow_senders_are_dropped_and_do_not_keep_others_out(server: Launched) -> None:
