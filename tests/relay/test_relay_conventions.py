@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import armillary
 from armillary import relay, te, tir
@@ -190,3 +190,25 @@ def test_workloads_fill_statistics_by_their_names() -> None:
 
 def test_te_constants_keep_the_type_of_numpy() -> None:
     assert te.const(np.int64(3)).dtype == "int64"
+
+
+@pytest.mark.parametrize("lengths", [[0, 2, 4], [0, 0, 0]])
+@pytest.mark.parametrize(("kind", "gates"), [("GRU", 3), ("LSTM", 4), ("RNN", 1)])
+def test_recurrent_sequences_may_have_no_steps(kind: str, gates: int, lengths: list[int]) -> None:
+    random, given = np.random.default_rng(gates), helper.make_tensor_value_info
+    w, r, x = (random.random(shape, np.float32) for shape in ((1, gates * 5, 2), (1, gates * 5, 5), (4, 3, 2)))
+    node = helper.make_node(kind, ["x", "w", "r", "", "s"], ["y", "last"], hidden_size=5)
+    inputs = [given("x", TensorProto.FLOAT, [4, 3, 2]), given("s", TensorProto.INT32, [3])]
+    weights = [numpy_helper.from_array(value, name) for value, name in ((w, "w"), (r, "r"))]
+    outputs = [given(name, TensorProto.FLOAT, None) for name in ("y", "last")]
+    graph = helper.make_graph([node], "g", inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    feeds = {"x": x, "s": np.array(lengths, np.int32)}
+    module, params = relay.frontend.from_onnx(model)
+    run = relay.build(module, "llvm", params=params)["default"]()
+    for name, value in feeds.items():
+        run.set_input(name, value)
+    run.run()
+    wanted = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    for k, value in enumerate(wanted):
+        np.testing.assert_allclose(run.get_output(k).numpy(), value, rtol=1e-4, atol=1e-5)
