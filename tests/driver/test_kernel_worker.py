@@ -98,7 +98,7 @@ def test_worker_refuses_a_kernel_of_another_compiler() -> None:
 
 
 def test_kernel_that_takes_too_long_is_named_with_its_operators(monkeypatch: pytest.MonkeyPatch) -> None:
-    def late(requests: Sequence[object], jobs: int) -> Iterator[tuple[int, BaseException]]:
+    def late(requests: Sequence[object], jobs: int, took: object = None) -> Iterator[tuple[int, BaseException]]:
         yield 0, CompileTimeoutError("a compile worker took longer than 300 s and was stopped", hint="wait longer")
 
     monkeypatch.setenv("ARMILLARY_CACHE", "0")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from emulators import qemu_aarch64
 from onnx import TensorProto, helper
 
 import armillary
@@ -126,7 +127,7 @@ def test_armrun_chooses_the_variant_and_runs_control_flow(
     if cross and (CROSS is None or QEMU is None):
         pytest.skip("no cross compiler or emulator")
     program = built_runner(["aarch64-linux-gnu-gcc"] if cross else get_cc(), sanitized=not cross)
-    runner = [str(QEMU), "-L", "/usr/aarch64-linux-gnu", str(program)] if cross else [str(program)]
+    runner = [*qemu_aarch64(), str(program)] if cross else [str(program)]
     target = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76" if cross else "llvm -mcpu=native"
     options = {"cc": CROSS} if cross else {}
     module, _ = from_onnx(network(), {"x": ("batch", 16, 8, 8)}, variants=[{"batch": 1}, {"batch": 2}])

@@ -170,8 +170,8 @@ def test_misuse_is_refused_with_what_to_do(executor: graph_executor.GraphModule,
         executor.set_input("x", np.zeros((6, 7), np.float32))
     with pytest.raises(ExecutionError, match="there is no output 1"):
         executor.get_output(1)
-    with pytest.raises(TargetError, match=re.escape("device cl(0) is not available")):
-        graph_executor.create(graph().to_json(), module, runtime.cl(0))
+    with pytest.raises(TargetError, match=re.escape("device cuda(0) is not available")):
+        graph_executor.create(graph().to_json(), module, runtime.device("cuda"))
     with pytest.raises(ArtifactError, match="no such file"):
         runtime.load_module("/nonexistent/x.so")
 

@@ -273,3 +273,41 @@ void arm_launcher_free(arm_launcher *launcher) {
   for (int32_t i = 0; i < launcher->count; i++) launcher->kind->forget(launcher->prepared[i]);
   free(launcher);
 }
+
+/* ---- tensors ---- */
+
+static void gather(const arm_tensor *src, char *dst, int64_t item, int64_t count) {
+  int64_t index[ARM_MAX_NDIM] = {0};
+  const char *base = arm_tensor_data(src);
+  int64_t offset = 0;
+  for (int64_t done = 0; done < count; done++) {
+    memcpy(dst + done * item, base + offset * item, (size_t)item);
+    for (int axis = src->ndim - 1; axis >= 0; axis--) {
+      offset += src->strides[axis];
+      if (++index[axis] < src->shape[axis]) break;
+      offset -= src->strides[axis] * src->shape[axis];
+      index[axis] = 0;
+    }
+  }
+}
+
+int arm_tensor_copy(const arm_tensor *src, const arm_tensor *dst, char *err, size_t err_size) {
+  arm_error error = {err, err_size};
+  int64_t from, to;
+  if (arm_tensor_bytes(src->shape, src->ndim, src->dtype, &from) != 0 ||
+      arm_tensor_bytes(dst->shape, dst->ndim, dst->dtype, &to) != 0)
+    return arm_fail(&error, "copy: a tensor has an impossible shape");
+  if (!arm_dtype_equal(src->dtype, dst->dtype) || from != to)
+    return arm_fail(&error, "copy: source is %lld bytes of %s, destination %lld bytes of %s", (long long)from,
+                    arm_dtype_name(src->dtype), (long long)to, arm_dtype_name(dst->dtype));
+  if (!arm_tensor_dense(dst)) return arm_fail(&error, "copy: the destination is not contiguous");
+  if (from == 0) return 0;
+  if (src->data == NULL || dst->data == NULL) return arm_fail(&error, "copy: a tensor has no memory");
+  if (arm_tensor_dense(src))
+    return arm_memory_copy(dst->device, arm_tensor_data(dst), src->device, arm_tensor_data(src), (size_t)from, &error);
+  if (src->device.type != ARM_CPU || dst->device.type != ARM_CPU)
+    return arm_fail(&error, "copy: only contiguous tensors go to a device or come from one");
+  int64_t item = arm_dtype_bytes(src->dtype);
+  gather(src, arm_tensor_data(dst), item, from / item);
+  return 0;
+}

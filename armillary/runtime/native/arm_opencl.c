@@ -249,7 +249,8 @@ static void release(int32_t id, void *memory) {
   }
   pthread_mutex_unlock(&s->lock);
   if (gone == NULL) return;
-  for (int32_t i = 0; i < gone->num_parts; i++) (void)api.clReleaseMemObject(gone->parts[i].mem);
+  (void)api.clFinish(s->queue); /* a driver crashes where memory that is in use loses its parts */
+  for (int32_t i = gone->num_parts; i-- > 0;) (void)api.clReleaseMemObject(gone->parts[i].mem);
   (void)api.clReleaseMemObject(gone->mem);
   free(gone->parts);
   free(gone);
