@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -104,6 +106,62 @@ def test_cache_without_room_leaves_nothing_and_one_that_is_read_only_still_serve
         frozen.setattr("os.utime", refuse(errno.EROFS))
         assert cache.get(key) == b"object" and cache.get(damaged) is None
         assert Cache(tmp_path, max_bytes=1).trim() == 0
+
+
+def test_an_entry_under_another_key_is_a_miss_and_goes(tmp_path: Path) -> None:
+    cache, key, other = Cache(tmp_path), cache_key("x"), cache_key("y")
+    cache.put(key, b"object")
+    cache.path(other).parent.mkdir(mode=0o700, exist_ok=True)
+    shutil.copy2(cache.path(key), cache.path(other))
+    assert cache.get(other) is None
+    assert not cache.path(other).exists()
+    assert cache.get(key) == b"object"
+
+
+@pytest.mark.parametrize("kind", ["writable", "link", "pipe", "folder"])
+def test_entries_that_others_may_have_made_are_not_used(kind: str, tmp_path: Path) -> None:
+    cache, key = Cache(tmp_path / "cache"), cache_key("x")
+    cache.put(key, b"object")
+    path = cache.path(key)
+    kept = tmp_path / "kept"
+    path.rename(kept)
+    if kind == "writable":
+        shutil.copy2(kept, path)
+        path.chmod(0o666)
+    elif kind == "link":
+        path.symlink_to(kept)
+    elif kind == "pipe":
+        os.mkfifo(path, 0o600)
+    else:
+        path.mkdir(mode=0o700)
+    assert cache.get(key) is None
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_cache_folder_that_others_can_write_is_not_used_and_said_once(depth: int, tmp_path: Path) -> None:
+    key = cache_key("x")
+    Cache(tmp_path / "cache").put(key, b"object")
+    folders = [tmp_path / "cache", tmp_path / "cache" / "kernels", Cache(tmp_path / "cache").path(key).parent]
+    folders[depth].chmod(0o777)
+    cache = Cache(tmp_path / "cache")
+    with pytest.warns(RuntimeWarning, match="can be written by somebody else; chmod go-w"):
+        assert cache.get(key) is None
+    with warnings.catch_warnings(action="error") if sys.version_info >= (3, 11) else contextlib.nullcontext():
+        cache.put(key, b"another")
+        assert cache.get(key) is None
+    folders[depth].chmod(0o755)
+    assert Cache(tmp_path / "cache").get(key) == b"object"
+
+
+def test_new_cache_folders_are_for_their_user_alone(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        cache, key = Cache(tmp_path / "a" / "b"), cache_key("x")
+        cache.put(key, b"object")
+    finally:
+        os.umask(before)
+    assert cache.get(key) == b"object"
+    assert all(folder.stat().st_mode & 0o077 == 0 for folder in (tmp_path / "a" / "b", cache.path(key).parent))
 
 
 def test_second_build_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

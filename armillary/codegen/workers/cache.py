@@ -1,25 +1,27 @@
 """Compiled kernels kept on disk between runs.
 
 In: keys (a digest of everything the object depends on) and objects. Out: the object, or None. Invariant: an entry is
-written whole or not at all (temporary name, then rename) and carries a checksum; a damaged entry is a miss and is
-removed; the oldest used entries go first once the directory exceeds its limit. Safe with several processes at once.
+written whole or not at all (temporary name, then rename) and carries a checksum of key and payload; a damaged entry
+is a miss and is removed; folders and entries that somebody else owns or may write to, links and what is no regular file
+are not used; the oldest used entries go first once the directory exceeds its limit. Safe with several processes.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import time
 import warnings
 from pathlib import Path
 
 from armillary.base.config import setting
 from armillary.base.digest import blake2b
-from armillary.base.files import make_folder, write_atomic
+from armillary.base.files import write_atomic
 from armillary.errors import ArtifactError
 
 MAX_BYTES = 1 << 30
 TRIM_SECONDS = 600
-_MAGIC = b"ARMOBJ2\n"
+_MAGIC = b"ARMOBJ3\n"
 _DIGEST = 32
 
 
@@ -33,8 +35,30 @@ def cache_key(*parts: str | bytes) -> str:
     return digest.hexdigest()
 
 
-def _digest(payload: bytes) -> bytes:
-    return blake2b(payload, digest_size=_DIGEST).digest()
+def _digest(key: str, payload: bytes) -> bytes:
+    digest = blake2b(digest_size=_DIGEST)
+    digest.update(key.encode() + b"\0")
+    digest.update(payload)
+    return digest.digest()
+
+
+def _is_private(status: os.stat_result) -> bool:
+    """Whether only this user and the administrator may have written it, as OpenSSH asks of keys."""
+    return not hasattr(os, "geteuid") or (status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o022)
+
+
+def _read(path: Path) -> bytes | None:
+    """The bytes of a regular file that is private; None if it is anything else, or not there."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or not _is_private(status):
+        os.close(handle)
+        return None
+    with os.fdopen(handle, "rb") as stream:
+        return stream.read()
 
 
 class Cache:
@@ -50,13 +74,12 @@ class Cache:
     def get(self, key: str) -> bytes | None:
         """The payload of an entry; None if there is none or it is damaged."""
         path = self.path(key)
-        try:
-            data = path.read_bytes()
-        except OSError:
+        data = _read(path) if self._is_trusted(path.parent) else None
+        if data is None:
             return None
         start = len(_MAGIC) + _DIGEST
         payload = data[start:]
-        if data[: len(_MAGIC)] != _MAGIC or _digest(payload) != data[len(_MAGIC) : start]:
+        if data[: len(_MAGIC)] != _MAGIC or _digest(key, payload) != data[len(_MAGIC) : start]:
             _remove(path)
             return None
         try:
@@ -71,12 +94,36 @@ class Cache:
             return
         path = self.path(key)
         try:
-            make_folder(path.parent)
-            write_atomic(path, _MAGIC + _digest(payload) + payload, 0o600)
-        except ArtifactError as error:
+            self._make_folder(path.parent)
+            if not self._is_trusted(path.parent):
+                return
+            write_atomic(path, _MAGIC + _digest(key, payload) + payload, 0o600)
+        except (ArtifactError, OSError) as error:
             self._is_unwritable = True
             told = f"the kernel cache {self.directory} cannot be written to, kernels are compiled each time: {error}"
             warnings.warn(told, RuntimeWarning, stacklevel=2)
+
+    def _make_folder(self, folder: Path) -> None:
+        """The folder and those above it that are missing, for this user alone."""
+        missing = [place for place in (folder, *folder.parents) if not place.exists()]
+        for place in reversed(missing):
+            place.mkdir(mode=0o700, exist_ok=True)
+
+    def _is_trusted(self, folder: Path) -> bool:
+        """Whether nobody else can put entries into a folder of the cache; if somebody can, one warning."""
+        for place in (self.directory, self.directory / "kernels", folder):
+            try:
+                status = place.stat() if place == self.directory else place.lstat()
+            except OSError:  # not there: no entry either
+                continue
+            if stat.S_ISDIR(status.st_mode) and _is_private(status):
+                continue
+            if not self._is_unwritable:
+                self._is_unwritable = True
+                told = f"the kernel cache is not used: {place} is owned or can be written by somebody else; chmod go-w"
+                warnings.warn(told, RuntimeWarning, stacklevel=3)
+            return False
+        return True
 
     def trim_at_times(self) -> None:
         """Trim unless somebody did within TRIM_SECONDS: looking at every entry takes long."""
