@@ -83,6 +83,26 @@ def _skips_pixels(s: Seen) -> bool:
     return s.get("auto_pad", b"").startswith(b"SAME") and any(a > r for a, r in zip(strides, reach))
 
 
+def _reads_padding_alone(s: Seen) -> bool:
+    """Whether a window of a pooling has no element of the image."""
+    kernel, sizes = s.get("kernel_shape"), s.shape(0)[2:]
+    rank = len(kernel)
+    strides, dilations = s.get("strides", [1] * rank), s.get("dilations", [1] * rank)
+    pads = s.get("pads", [0] * 2 * rank)
+    for k, size, stride, d, low, high in zip(kernel, sizes, strides, dilations, pads[:rank], pads[rank:]):
+        steps = max(0, -(-(size + low + high - (k - 1) * d - 1) // stride)) + 1
+        for start in range(-low, -low + steps * stride, stride):
+            if not any(0 <= start + i * d < size for i in range(k)):
+                return True
+    return False
+
+
+def _scaled_corners(s: Seen) -> bool:
+    """Corners aligned, sizes given as scales: their product with the size may be no integer."""
+    by_scales = len(s.node.input) < 4 or not s.node.input[3]
+    return bool(by_scales and s.get("coordinate_transformation_mode", b"half_pixel") == b"align_corners")
+
+
 def _recurrent(s: Seen) -> bool:
     """Lengths, other activations, clipping, or another direction than forward."""
     lengths = len(s.node.input) > 4 and bool(s.node.input[4])
@@ -96,6 +116,11 @@ NOT_TRUE: tuple[NotTrue, ...] = (
     NotTrue("MaxPool", BOTH, _SAME, _skips_pixels),
     NotTrue("AveragePool", BOTH, _SAME, _skips_pixels),
     NotTrue("LpPool", BOTH, _SAME, _skips_pixels),
+    *(NotTrue(op, ORT, _SAME, _skips_pixels) for op in ("Conv", "ConvInteger", "QLinearConv")),
+    NotTrue("MaxPool", BOTH, "the largest of no element: the least finite number, no number", _reads_padding_alone),
+    NotTrue(
+        "Resize", ORT, "rounds the result's size before it aligns the corners, unlike ONNX's tests", _scaled_corners
+    ),
     NotTrue("GlobalMaxPool", REFERENCE, _CHANNELS, lambda s: len(s.shape(0)) < 3),
     NotTrue("GlobalAveragePool", REFERENCE, _CHANNELS, lambda s: len(s.shape(0)) < 3),
     NotTrue(
