@@ -281,9 +281,11 @@ class TrackerSession:
         return summary_text(self.summary())
 
     def request(
-        self, key: str, priority: int = 1, session_timeout: float = 0, max_retry: int = 5, wait_timeout: float = 600
-    ) -> RPCSession:
-        """A session on a device of the key; waits `wait_timeout` seconds at most until one is free.
+        self, key: str, priority: int = 1, session_timeout: float = 0, max_retry: int = 5, wait_timeout: float = 600,
+        *, wait_for_key: float = 5,
+    ) -> RPCSession:  # fmt: skip
+        """A session on a device of the key; waits `wait_timeout` seconds at most until one is free, and
+        `wait_for_key` seconds while no server has the key at all.
 
         A device that is lost on the way, or a tracker that is restarted, costs one of `max_retry` attempts.
         """
@@ -293,7 +295,7 @@ class TrackerSession:
             if left <= 0:
                 break
             try:
-                return self._lease(key, priority, session_timeout, left)
+                return self._lease(key, priority, session_timeout, left, wait_for_key)
             except RPCError as error:
                 last = error
                 if "became free within" in error.message or "no device has the key" in error.message:
@@ -302,9 +304,10 @@ class TrackerSession:
         told = f"no session on a device of the key {key!r} at {self._address[0]}:{self._address[1]}: {last.message}"
         raise type(last)(told, hint=last.hint) from last
 
-    def _lease(self, key: str, priority: int, seconds: float, wait: float) -> RPCSession:
+    def _lease(self, key: str, priority: int, seconds: float, wait: float, wait_for_key: float) -> RPCSession:
         secret, insecure, _ = self._proof
-        request = {"op": "request", "key": key, "priority": priority, "wait_ms": max(1, round(wait * 1000))}
+        waits = {"wait_ms": max(1, round(wait * 1000)), "absent_ms": round(min(wait_for_key, _LONGEST) * 1000)}
+        request = {"op": "request", "key": key, "priority": priority, **waits}
         lease, _ = self._ask(request, wait + _GRACE)
         return _session(
             lease["host"], lease["port"], lease["key"], lease["ticket"], seconds, secret, insecure, bool(lease["tls"]),

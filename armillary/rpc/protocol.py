@@ -15,10 +15,11 @@ OPEN    The side that connected speaks first. c: client; s: server, tracker or p
         An error of kind AuthError may come unsealed: the secrets differ. Until a connection has proved itself, headers
         are limited to 4 KiB, payloads to 0, and all of this to 5 seconds.
 ANSWERS Every request {op: ..., ...} gets one {ok: value} with a payload, or {error, kind, hint}; one at a time.
-TRACKER want client {user}: request {key, priority, wait_ms} -> {host, port, ticket, key, tls} when a device is free;
-        summary {} -> JSON of devices, queues, sessions and failures. want serve {key, port, host, tls, info}: then
-        messages without answers. From the server: free {ticket}, busy {ticket, user}, done {ticket, error}, ping; from
-        the tracker: revoke {ticket} (nobody came with it: make another), pong. A server silent for 20 s is dropped.
+TRACKER want client {user}: request {key, priority, wait_ms, absent_ms} -> {host, port, ticket, key, tls} when a device
+        is free (absent_ms: how long to wait while no server has the key); summary {} -> JSON of devices, queues,
+        sessions and failures. want serve {key, port, host, tls, info}: then messages without answers. From the server:
+        free {ticket}, busy {ticket, user}, done {ticket, error}, ping; from the tracker: revoke {ticket} (nobody came
+        with it: make another), pong. A server silent for 20 s is dropped.
 PROXY   want serve, as at a tracker; from the proxy: dial {id}. The server then connects with want data {id}, and the
         client's requests arrive there. A session at a proxy is opened as at a server.
 SESSION want session {ticket, key, user, session_ms} -> {os, arch, threads, ...}. Then (h, t: handles, integers)

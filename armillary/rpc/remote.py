@@ -20,7 +20,7 @@ from armillary.base.dtype import DType
 from armillary.errors import ExecutionError, RPCError, TypeMismatch
 from armillary.rpc.protocol import CHUNK, Json
 from armillary.runtime import BenchmarkResult, NDArray, NodeTime
-from armillary.runtime.benchmark import FLUSH_DEFAULT, Timing
+from armillary.runtime.benchmark import FLUSH_DEFAULT, SessionResult, Timing
 from armillary.runtime.device import Device, ElsewhereDevice
 from armillary.runtime.dlpack import Array, dtype_of_array
 from armillary.runtime.module import make_timing, scalar_bits
@@ -360,4 +360,4 @@ def timing_words(timing: Timing) -> dict[str, Json]:
 
 
 def _result(data: bytes | memoryview) -> BenchmarkResult:
-    return BenchmarkResult(struct.unpack(f"<{len(data) // 8}d", data))
+    return SessionResult(struct.unpack(f"<{len(data) // 8}d", data))

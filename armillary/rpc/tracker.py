@@ -26,6 +26,7 @@ _LOG = logging.getLogger("RPCTracker")
 _TICK = 1.0
 MAX_WAITING = 4096
 MAX_SERVERS = 4096
+ABSENT_MS = 5000  # that a request waits while no server has its key, unless it says otherwise; servers come back in 2 s
 IDLE_SECONDS = 3600.0  # after which a silent client loses its connection
 
 
@@ -146,8 +147,8 @@ class Tracker:
         gone = asyncio.create_task(peer.reader.read(1))  # a waiting client says nothing: what comes is its end
         try:
             self._grant()
-            waiting: set[asyncio.Future[Any]] = {turn, gone}  # Any: two kinds of results
-            await asyncio.wait(waiting, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            absent = int_of(header, "absent_ms", 0, 7 * 86400 * 1000, ABSENT_MS) / 1000
+            await self._wait({turn, gone}, key, wait, absent)
             if turn.done():
                 return self._lease(peer, turn.result(), request)
             if gone.done():
@@ -159,6 +160,22 @@ class Tracker:
             gone.cancel()
             with contextlib.suppress(asyncio.CancelledError, OSError):
                 await gone
+
+    async def _wait(self, ends: set[asyncio.Future[Any]], key: str, wait: float, absent: float) -> None:
+        """Until one of `ends` is done, `wait` seconds are over, or for `absent` seconds no device had the key.
+
+        Any: two kinds of results.
+        """
+        now = time.monotonic()
+        until, missing = now + wait, now
+        while now < until and not any(end.done() for end in ends):
+            if any(device.key == key for device in self.book.devices):
+                missing = now
+            elif now - missing >= absent:
+                return
+            left = min(until - now, _TICK, max(0.05, missing + absent - now))
+            await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            now = time.monotonic()
 
     def _lease(self, peer: Peer, device: Device, request: Request) -> Frame:
         host = device.host

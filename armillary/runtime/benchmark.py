@@ -51,6 +51,15 @@ class BenchmarkResult:
         return str(table_html(heads, [row]))
 
 
+class SessionResult(BenchmarkResult):
+    """A measurement in a session on another machine; its text ends with the line that scripts which tune for one close
+    with."""
+
+    def __str__(self) -> str:
+        mean, deviation = 1000 * self.mean, 1000 * self.std
+        return f"{super().__str__()}\nMean inference time (std dev): {mean:.2f} ms ({deviation:.2f} ms)"
+
+
 @record(slots=True)
 class Timing:
     """How to repeat a measurement; the fields are those of `Module.time_evaluator`."""

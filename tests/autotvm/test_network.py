@@ -78,6 +78,10 @@ def test_each_contraction_is_a_task_and_ops_select() -> None:
     three = every["conv2d_NCHWc.cpu(3, 3)"]
     assert three.flop == 2 * 14 * 14 * 32 * 16 * 9 and three.config_space["winograd"] is not None
     assert {c.val for c in three.config_space.space_map["winograd"]} == {0, 2, 4}
+    plain = autotvm.task.extract_from_program(
+        network()["main"], target=TARGET, params=PARAMS, try_spatial_pack_depthwise=False
+    )
+    assert {t.name for t in plain} == {t.name for t in every.values()} - {"depthwise_conv2d_NCHWc.cpu"}
     with pytest.raises(TuningError, match=r"nn\.relu is not tuned"):
         tasks("nn.relu")
 

@@ -159,3 +159,18 @@ def test_a_compute_and_a_schedule_share_the_configuration() -> None:
 def test_get_config_outside_a_template_is_refused() -> None:
     with pytest.raises(TuningError, match="no template is running"):
         autotvm.get_config()
+
+
+def test_a_template_says_what_a_knob_is_otherwise() -> None:
+    config = FallbackConfigEntity()
+    config.define_split("tile", 64, num_outputs=2)
+    config.define_knob("unroll", [False, True])
+    config.define_otherwise("tile", [-1, 16])
+    config.define_otherwise("unroll", True)
+    assert config["tile"].size == (-1, 16) and config["unroll"].val is True
+    with pytest.raises(TuningError, match=r"the knob 'tile' cannot be \[-1, 3\]"):
+        config.define_otherwise("tile", [-1, 3])
+    space = autotvm.ConfigSpace()
+    space.define_knob("unroll", [False, True])
+    space.define_otherwise("unroll", True)
+    assert len(space) == 2 and space["unroll"].val is False

@@ -228,3 +228,16 @@ def test_a_server_that_is_told_to_end_leaves_no_process_and_no_folder(net: Path,
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
     assert not any(os.path.exists(folder) for folder in folders if "armillary-scratch" in folder)
     np.testing.assert_equal(server.process.returncode, 0)
+
+
+def test_a_key_that_no_server_has_is_said_within_seconds_unless_asked_to_wait(farm: Farm) -> None:
+    farm.add("here")
+    start = time.monotonic()
+    with pytest.raises(RPCError, match="no device has the key 'elsewhere'") as caught:
+        farm.client.request("elsewhere", wait_for_key=0.5)
+    assert time.monotonic() - start < 4 and "keys with devices: here" in str(caught.value)
+    late = threading.Timer(1.0, farm.add, ["elsewhere"])
+    late.start()
+    with farm.client.request("elsewhere", wait_for_key=30) as session:
+        assert session.listdir() == []
+    late.join()

@@ -28,11 +28,13 @@ HOST, PORT = "127.0.0.1", 9190
 
 
 def request_remote(
-    device_key: str, host: str | None = None, port: int | None = None, priority: int = 1, timeout: float = 60
-) -> Any:  # Any: an RPCSession
-    """A session on a device of the key, for `timeout` seconds; RPCError says why there is none."""
+    device_key: str, host: str | None = None, port: int | None = None, priority: int = 1, timeout: float = 60,
+    wait_for_key: float = 5,
+) -> Any:  # Any: an RPCSession  # fmt: skip
+    """A session on a device of the key, for `timeout` seconds; RPCError says why there is none, after `wait_for_key`
+    seconds where no server has the key."""
     tracker = rpc.connect_tracker(host or HOST, port or PORT)
-    return tracker.request(device_key, priority=priority, session_timeout=timeout)
+    return tracker.request(device_key, priority=priority, session_timeout=timeout, wait_for_key=wait_for_key)
 
 
 class RPCRunner(LocalRunner):

@@ -181,13 +181,15 @@ for _op, _name in apply_records.TUNED.items():
 
 def extract_from_program(
     mod: IRModule | Function, params: Mapping[str, Any] | None = None, target: Any = None, target_host: Any = None,
-    ops: Sequence[Op] | None = None,
+    ops: Sequence[Op] | None = None, *, try_spatial_pack_depthwise: bool = True,
 ) -> list[Task]:  # fmt: skip
     """The tasks of a module, one for each different workload; `ops` says of which operators (default: all there are).
 
+    `try_spatial_pack_depthwise`: depthwise convolutions are tuned too; if not, the model of costs chooses for them.
     Any: arrays; whatever Target accepts.
     """
-    return extract_from_multiple_program([mod], [params], target, target_host, ops)
+    found = extract_from_multiple_program([mod], [params], target, target_host, ops)
+    return [task for task in found if try_spatial_pack_depthwise or not task.name.startswith("depthwise")]
 
 
 def extract_from_multiple_program(

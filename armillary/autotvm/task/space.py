@@ -95,6 +95,9 @@ class ConfigSpace:
         """A knob that takes one of some values."""
         self._add(name, lambda: option_space(candidate))
 
+    def define_otherwise(self, name: str, value: Any) -> None:  # Any: as a log has it, or an entity
+        """What a knob is where a template runs without a record; a space and a record keep theirs."""
+
     def multi_filter(self, filter: Filter) -> None:
         """Leave out the points for which `filter(config)` is false."""
         self._filter, self._valid = filter, None
@@ -326,6 +329,17 @@ class FallbackConfigEntity(ConfigSpace):
     """What a template gets where no record is found: it defines its space, and may state what to take."""
 
     is_fallback = True
+
+    def define_otherwise(self, name: str, value: Any) -> None:  # Any: as in ConfigSpace.define_otherwise
+        """Take `value` for a knob; TuningError lists what it may be."""
+        wanted = _plain(value.to_json() if isinstance(value, Entity) else value)
+        space = self.space_map.get(name)
+        for entity in () if space is None else space:
+            if _plain(entity.to_json()) == wanted:
+                self.entity_map[name] = entity
+                return
+        told = f"there are {', '.join(self.space_map)}" if space is None else repr(space)
+        raise TuningError(f"the knob {name!r} cannot be {value!r}", hint=told)
 
     def fallback_split(self, name: str, constraints: Sequence[int]) -> None:
         """Take for each part, from the innermost on, the largest factor up to its bound (-1: none)."""
