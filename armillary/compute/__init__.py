@@ -20,6 +20,9 @@ _RUNTIME = {
     "tensor": ("Image", "Tensor"),
     "scheduler": ("CPPScheduler", "IScheduler", "Scheduler", "SingleThreadScheduler"),
     "ppm": ("PPMLoader",),
+    "memory.lifetime": ("BlobLifetimeManager", "ILifetimeManager", "OffsetLifetimeManager"),
+    "memory.manager": ("CLMemoryGroup", "IMemoryManager", "MemoryGroup", "MemoryManagerOnDemand"),
+    "memory.pool": ("Allocator", "BlobMemoryPool", "IAllocator", "OffsetMemoryPool", "PoolManager"),
 }  # fmt: skip
 _NAMES = {
     **{name: f"armillary.compute.core.{file}:{name}" for file, names in _CORE.items() for name in names},

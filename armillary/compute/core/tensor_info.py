@@ -102,6 +102,9 @@ class TensorInfo:
         self.is_resizable = True
         self.valid_region_value = ValidRegion(Coordinates(), self.shape)
 
+    def __repr__(self) -> str:
+        return f"{'x'.join(map(str, self.shape))} {self.data_type.name}"
+
     def dimension(self, index: int) -> int:
         """The size of one dimension; 1 beyond the last."""
         return self.shape[index] if index < len(self.shape) else 1

@@ -7,6 +7,7 @@ the user's own too. Source: the architecture text, "Multi-threading".
 
 from __future__ import annotations
 
+import contextvars
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, Protocol
@@ -80,7 +81,11 @@ class CPPScheduler:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads - 1, "compute")
         parts = [window.split_window(split_dimension, t, threads) for t in range(threads)]
-        others = [self._pool.submit(kernel.run, part, ThreadInfo(t, threads)) for t, part in enumerate(parts[:-1])]
+        contexts = [contextvars.copy_context() for _ in parts[:-1]]  # what memory groups have acquired
+        others = [
+            self._pool.submit(context.run, kernel.run, part, ThreadInfo(t, threads))
+            for t, (context, part) in enumerate(zip(contexts, parts, strict=False))
+        ]
         try:
             kernel.run(parts[-1], ThreadInfo(threads - 1, threads))
         finally:

@@ -1,7 +1,8 @@
 """Tensors and images with memory.
 
 In: information, then `allocate`. Out: `buffer()`, all bytes with padding; `array()`, the elements as numpy sees them.
-Invariant: information changes until the memory is allocated, and then no more; memory is 64-byte aligned.
+Invariant: information changes until the memory is allocated, and then no more; memory is 64-byte aligned. Memory of a
+tensor that a memory group manages is the group's, there while it is acquired (`memory/manager.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy.typing as npt
 
 from armillary.base.aligned import aligned
 from armillary.compute.core.tensor_info import TensorInfo
+from armillary.compute.runtime.memory.manager import MemoryGroup
 from armillary.errors import ExecutionError
 
 Bytes = npt.NDArray[np.uint8]
@@ -43,6 +45,23 @@ class Tensor:
     def __init__(self) -> None:
         self._info: TensorInfo | None = None
         self._memory: Bytes | None = None
+        self._group: MemoryGroup | None = None
+        self._is_allocated = False
+
+    def describe(self) -> str:
+        """The tensor in an error."""
+        return f"the tensor {self._info!r}" if self._info is not None else "a tensor without information"
+
+    def is_allocated(self) -> bool:
+        """Whether `allocate` was called."""
+        return self._is_allocated
+
+    def join_group(self, group: MemoryGroup) -> None:
+        """Take memory from a group from now on."""
+        if self._group is not None or self._is_allocated:
+            have = "belongs to a memory group" if self._group is not None else "is allocated"
+            raise ExecutionError(f"{self.describe()} {have} already", hint="manage a tensor once, before allocate")
+        self._group = group
 
     def allocator(self) -> TensorAllocator:
         """What initialises and allocates."""
@@ -50,7 +69,7 @@ class Tensor:
 
     def set_info(self, info: TensorInfo) -> None:
         """As `allocator().init`."""
-        if self._memory is not None:
+        if self._is_allocated:
             raise ExecutionError("the tensor is allocated", hint="free it before it gets other information")
         self._info = info
 
@@ -62,19 +81,27 @@ class Tensor:
 
     def allocate(self) -> None:
         """As `allocator().allocate`."""
-        if self._memory is not None:
+        if self._is_allocated:
             raise ExecutionError("the tensor is allocated already")
         info = self.info()
         info.is_resizable = False
-        self._memory = aligned(np.zeros(info.total_size(), np.uint8))
+        self._is_allocated = True
+        if self._group is not None:
+            self._group.finalize_memory(self, info.total_size())
+        else:
+            self._memory = aligned(np.zeros(info.total_size(), np.uint8))
 
     def free(self) -> None:
         """As `allocator().free`."""
-        self._memory = None
+        if self._group is not None:
+            raise ExecutionError(f"{self.describe()} has no memory of its own", hint="its memory group frees it")
+        self._memory, self._is_allocated = None, False
         self.info().is_resizable = True
 
     def buffer(self) -> Bytes:
         """All bytes, padding included."""
+        if self._group is not None and self._is_allocated:
+            return self._group.memory_of(self)
         if self._memory is None:
             raise ExecutionError("the tensor has no memory", hint="call allocator().allocate() first")
         return self._memory
