@@ -1,7 +1,8 @@
 """Tune the kernels of a model on this machine, or on devices behind a tracker.
 
-Measures choices of algorithm and register tile for each convolution and product of a model, and appends every trial to
-a log. `armc compile --tuning-records LOG` then takes the best of them.
+Measures choices of algorithm and register tile for each convolution and product of a model, together with what is fused
+to it, and appends every trial to a log. In the end the network is timed with and without each record, and those that do
+not make it faster are marked as such. `armc compile --tuning-records LOG` then takes the best of what is left.
 
 examples:
   armc tune resnet18.onnx -o resnet18.log
@@ -23,19 +24,24 @@ from pathlib import Path
 from typing import Any
 
 from armillary.autotvm.errors import TuningError
-from armillary.autotvm.measure.measure import MeasureOption, measure_option
-from armillary.autotvm.record import LogFile, encode, load_from_file
+from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureOption, failed, measure_option
+from armillary.autotvm.record import LogFile, Pair, best_of, encode, load_from_file
+from armillary.autotvm.task.dispatcher import last_of_each
 from armillary.autotvm.task.network import extract_from_program
-from armillary.autotvm.task.task import Task
+from armillary.autotvm.task.task import Task, create
 from armillary.autotvm.tuner.callback import ProgressBar, log_to_file
 from armillary.autotvm.tuner.finals import finals
+from armillary.autotvm.tuner.gains import Gains
 from armillary.autotvm.tuner.names import TUNERS, make_tuner
+from armillary.autotvm.tuner.network_check import Network, check
 from armillary.autotvm.tuner.tuner import Tuner
 from armillary.base.files import check_writable
 from armillary.base.lazy import find
 from armillary.cli._console import note
 from armillary.cli._model import comma_list, count, fraction, input_shapes, load_model, positive
 from armillary.relay.op import get_op
+
+CHECK_PART = 0.2  # of the time budget is for the end-to-end check
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,12 +62,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=fraction, default=20, metavar="SECONDS", help="of one trial (default: 20)")
     parser.add_argument("--parallel", type=count, default=0, help="builds at a time (default: one for each CPU)")
     parser.add_argument("--seed", type=count, default=0)
+    parser.add_argument("--no-end-to-end", action="store_true", help="keep records that were not tried in the network")
+    parser.add_argument("--check-seconds", type=fraction, default=2, metavar="N", help="for a record (default: 2)")
     parser.add_argument("--rpc-tracker", default="", metavar="HOST:PORT", help="run on devices of this tracker")
     parser.add_argument("--rpc-key", default="", metavar="KEY", help="the kind of device")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Extract tasks, tune each, measure the front-runners again."""
+    """Extract tasks, tune each, measure the front-runners again, keep what makes the network faster."""
     log = Path(args.output)
     check_writable(log)
     if log.exists() and log.stat().st_size and not args.resume:
@@ -75,14 +83,66 @@ def run(args: argparse.Namespace) -> int:
         note("there is nothing to tune: no convolution or product of the model has a choice")
         return 0
     until = time.monotonic() + args.time_budget if args.time_budget else math.inf
-    before, after = 0.0, 0.0
-    for place, task in enumerate(tasks):
-        left = (until - time.monotonic()) / (len(tasks) - place)
-        gain = _tune(args, task, f"[Task {place + 1:2d}/{len(tasks):2d}] ", option, time.monotonic() + left)
-        before, after = before + gain[0], after + gain[1]
-    if before and after:
-        note(f"{log}: the kernels tuned take {1e3 * after:.3f} ms in all, {1e3 * before:.3f} ms without records")
+    network, seconds = Network(module, params or {}, args.target, option["runner"]), 0.0
+    if not args.no_end_to_end:
+        with network:
+            timed = network.timed(network.built([]))
+            seconds = min(timed(1) for _ in range(5))
+    gains = Gains(seconds)
+    if _tune_all(args, tasks, option, gains, until) and not args.no_end_to_end:
+        with network:
+            _check(args, network, tasks, gains, until)
     return 0
+
+
+def _tune_all(args: argparse.Namespace, tasks: list[Task], option: MeasureOption, gains: Gains, until: float) -> bool:
+    """Tune each task for its part of the time, by how long its calls take; whether there were new trials."""
+    end = until if args.no_end_to_end else until - CHECK_PART * args.time_budget
+    weights = [task.calls * next(iter(task.template.estimates(task)), (0, 1.0))[1] for task in tasks]
+    is_new = False
+    for place, task in enumerate(tasks):
+        now = time.monotonic()
+        left = (end - now) * weights[place] / sum(weights[place:])
+        if _tune(args, task, f"[Task {place + 1:2d}/{len(tasks):2d}] ", option, now + left, gains):
+            is_new = True
+            if not sys.stderr.isatty():
+                note(gains.told())
+    if is_new and sys.stderr.isatty():
+        note(gains.told())
+    return is_new
+
+
+def _check(args: argparse.Namespace, network: Network, tasks: list[Task], gains: Gains, until: float) -> None:
+    """Time the network with and without each record; those that do not pay are marked in the log."""
+    pairs = [pair for pair in best_of(load_from_file(args.output, report=False)) if gains.of(pair) > 0]
+    pairs.sort(key=gains.of, reverse=True)
+    verdict = check(network, pairs, args.check_seconds, until)
+    lines = [line for pair, told in verdict.dropped for line in _withdrawn(args.output, pair, told)]
+    LogFile(args.output).append(lines)
+    for pair, told in verdict.dropped:
+        note(f"not used: {pair[0].task.name} {pair[0].task.args[0][1]}: {told}")
+    faster = 100 * (verdict.before / verdict.after - 1)
+    note(
+        f"{args.output}: the network takes {1e3 * verdict.after:.3f} ms with {len(verdict.kept)} of {len(tasks)} "
+        f"records, {1e3 * verdict.before:.3f} ms without: {faster:.1f} % faster"
+    )
+
+
+def _withdrawn(log: str, pair: Pair, told: str) -> list[str]:
+    """Lines after which no configuration of a task that was measured faster than a build's own choice is used."""
+    task = pair[0].task
+    mine = [p for p in last_of_each(load_from_file(log, report=False)) if p[0].task.workload == task.workload]
+    own = next(iter(task.template.estimates(_whole(task))), (-1, 0.0))[0]
+    limit = min((r.mean for g, r in mine if g.config.index == own), default=math.inf)
+    return [
+        encode(g, failed(MeasureErrorNo.UNKNOWN_ERROR, told, r.all_cost))
+        for g, r in mine if g.config.index != own and r.mean <= limit
+    ]  # fmt: skip
+
+
+def _whole(task: Task) -> Task:
+    """The task of a record, which has no space, with its space."""
+    return create(task.name, task.args, task.target)
 
 
 def _option(args: argparse.Namespace) -> MeasureOption:
@@ -103,32 +163,26 @@ def _option(args: argparse.Namespace) -> MeasureOption:
 
 
 def _tune(
-    args: argparse.Namespace, task: Task, prefix: str, option: MeasureOption, until: float
-) -> tuple[float, float]:
-    """Seconds of the model's own choice and of the best one; (0, 0) where one of them is not known."""
+    args: argparse.Namespace, task: Task, prefix: str, option: MeasureOption, until: float, gains: Gains
+) -> bool:
+    """Tune a task; whether there were new trials."""
     tuner = make_tuner(args.tuner, task, args.seed)
     tuner.deadline = until
     held = tuner.resume(load_from_file(args.output)) if args.resume and Path(args.output).exists() else 0
     trials = min(args.trials, len(task.config_space))
-    with _shown(trials, prefix) as callback:
-        callbacks = [callback, log_to_file(args.output)]
+    with _shown(trials, prefix, gains) as callback:
+        callbacks = [gains, callback, log_to_file(args.output)]
         tuner.tune(trials, option, args.early_stopping or None, callbacks)
-    if tuner.trials > held and time.monotonic() < until:
-        again = finals(task, load_from_file(args.output, report=False), option)
-        LogFile(args.output).append([encode(*pair) for pair in again])
-        return _gain(tuner, task, {given.config.index: result.mean for given, result in again})
-    return 0.0, 0.0
-
-
-def _gain(tuner: Tuner, task: Task, means: dict[int, float]) -> tuple[float, float]:
-    default = next(iter(task.template.estimates(task)), (-1, 0.0))[0]
-    if default not in means:
-        return 0.0, 0.0
-    return means[default], min(means.values())
+    if tuner.trials <= held:
+        return False
+    again = finals(task, load_from_file(args.output, report=False), option)
+    LogFile(args.output).append([encode(*pair) for pair in again])
+    gains(tuner, [given for given, _ in again], [result for _, result in again])
+    return True
 
 
 @contextmanager
-def _shown(trials: int, prefix: str) -> Iterator[Any]:  # Any: a callback
+def _shown(trials: int, prefix: str, gains: Gains) -> Iterator[Any]:  # Any: a callback
     """The line of a task: on a terminal a bar that moves, else one line when the task is done."""
     if not sys.stderr.isatty():
         yield ProgressBar(trials, prefix, "G", sys.stderr, is_live=False)
@@ -144,7 +198,8 @@ def _shown(trials: int, prefix: str) -> Iterator[Any]:  # Any: a callback
             nonlocal current
             good = [r for r in results if not r.error_no]
             current = tuner.task.flop / good[-1].mean / 1e9 if good else current
-            text = f"{prefix} Current/Best: {current:7.2f}/{tuner.best_flops / 1e9:7.2f} GFLOPS".replace("[", r"\[")
+            rates = f"{current:7.2f}/{tuner.best_flops / 1e9:7.2f} GFLOPS"
+            text = f"{prefix} Current/Best: {rates}, {gains.told()}".replace("[", r"\[")
             progress.update(row, completed=tuner.trials, description=text)
 
         yield callback

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from armillary.autotvm.record import LogFile, best_of, load_from_file
 from armillary.cli.main import main
+from armillary.cli.tune import _withdrawn
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +31,14 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     model, log = folder / "m.onnx", folder / "m.log"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(model))
     command = [sys.executable, "-m", "armillary.cli", "tune", str(model), "-o", str(log), "--trials", "3"]
-    done = subprocess.run([*command, "--repeat", "3"], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([*command, "--repeat", "3", "--check-seconds", "0.2"], capture_output=True, text=True, check=True, timeout=120)
     return model, log, done.stderr
 
 
 def test_tuning_shows_its_progress_and_keeps_its_trials(tuned: tuple[Path, Path, str]) -> None:
     _, log, told = tuned
     assert "[Task  1/ 1]  Current/Best:" in told and "Progress: (3/3)" in told and told.count("Done.") == 1
+    assert "expected end-to-end gain: " in told and re.search(r"takes \d+\.\d+ ms with [01] of 1 records, \d", told)
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     assert len(rows) >= 3 and all(row["result"][1] == 0 for row in rows[:3])
 
@@ -82,3 +86,17 @@ def test_options_that_do_not_go_together_are_refused(capsys: pytest.CaptureFixtu
     assert main(["tune", "none.onnx", "-o", str(tmp_path / "x.log"), "--rpc-key", "rk3399"]) == 4
     assert "--rpc-tracker and --rpc-key go together" in capsys.readouterr().err
     assert main(["records", "best", "x.log"]) == 4
+
+
+def test_a_record_that_does_not_pay_is_not_used_any_more(tuned: tuple[Path, Path, str], tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in tuned[1].read_text().splitlines()][:3]
+    for place, row in enumerate(rows):  # the first is what a build takes by itself
+        row["result"] = [[1e-3 - 1e-4 * place], 0, 1.0, 1.0]
+    log = tmp_path / "made.log"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (best,) = best_of(load_from_file(log))
+    assert best[1].mean == 8e-4
+    lines = _withdrawn(str(log), best, "end-to-end check: the network takes 2.000 ms with it, 1.000 ms without")
+    LogFile(log).append(lines)
+    (left,) = best_of(load_from_file(log))
+    assert left[1].mean == 1e-3 and len(lines) == 2 and "2.000 ms with it" in lines[0]

@@ -57,8 +57,9 @@ class ApplyFixedConfig(ApplyConfig):
 class ApplyHistoryBest(DispatchContext):
     """The best configuration of records for each workload."""
 
-    def __init__(self, records: Records = None) -> None:
+    def __init__(self, records: Records = None, *, warns: bool = True) -> None:
         super().__init__()
+        self.warns = warns
         self.best_by_targetkey: dict[tuple[str, Workload], tuple[Any, Any]] = {}
         self.best_by_model: dict[tuple[str, Workload], tuple[Any, Any]] = {}
         self._user_defined: dict[tuple[str, Workload], ConfigSpace] = {}
@@ -84,7 +85,7 @@ class ApplyHistoryBest(DispatchContext):
             for mine in (self._user_defined, self.best_by_targetkey):
                 if (key, workload) in mine:
                     return _config(mine[key, workload])
-        if workload not in self._named:
+        if self.warns and workload not in self._named:
             self._named.add(workload)
             logger.warning("no record for target=%s, workload=%s: the default is used", target, workload)
         return None

@@ -18,6 +18,7 @@ from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.trial import Array, random_input
 from armillary.autotvm.task.cpu_space import Point, direct_points, winograd_points
 from armillary.autotvm.task.space import ConfigSpace, point2knob
+from armillary.autotvm.task.surroundings import chain_behind, name_of, readers_of, surrounded, with_choice
 from armillary.autotvm.task.task import TENSOR, Task, TaskTemplate, create, get_config, register_template
 from armillary.backends.cpu.graph import apply_records
 from armillary.backends.cpu.graph._one_row import with_one_row
@@ -32,7 +33,7 @@ from armillary.driver.lower_fused import find_anchor, lower_fused, workload_of
 from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.evaluate import evaluate
-from armillary.relay.expr import Call, Function, const, var
+from armillary.relay.expr import Call, Expr, Function, Var, const, var
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, get_op
 from armillary.relay.transform.pipeline import build_passes
@@ -46,6 +47,7 @@ from armillary.tir.stmt import PrimFunc
 from armillary.transform import PassContext, Sequential
 
 logger = logging.getLogger("autotvm")
+Met = tuple[Call, list[Call]]  # a contraction, and the calls behind it
 LEVEL = 3  # of optimisation, at which layouts and algorithms are chosen
 _PLAIN = {  # operators of networks, and the tasks that compute them
     "nn.conv2d": ("conv2d_NCHWc.cpu", "depthwise_conv2d_NCHWc.cpu"),
@@ -69,18 +71,25 @@ class NetworkTemplate(TaskTemplate):
         super().__init__(name, self.instantiate)
         self.op, self.code_hash = op, None
 
-    def module(self, args: Sequence[Any], choice: Choice | None = None) -> IRModule:
-        """A network of the one call; `choice` is what it carries."""
+    def operands(self, args: Sequence[Any]) -> tuple[Expr, Expr]:
+        """What the call reads: variables, or a constant where a network has one."""
         types = [TensorType(a[1], a[2]) for a in args if _is_tensor(a)]
+        data, second = var("data", types[0]), var("second", types[1])
+        if self.name in _WITH_CONSTANT:
+            return data, const(random_input(1, types[1].static, str(types[1].dtype), 0))
+        return data, second
+
+    def module(
+        self, args: Sequence[Any], choice: Choice | None = None, around: Function | None = None
+    ) -> IRModule:
+        """A network of the one call, and of what is `around` it; `choice` is what it carries."""
+        if around is not None:
+            return IRModule.from_expr(with_choice(around, self.op, str(choice or "")))
         names = apply_records.keyed_attributes(self.op)
         values = dict(zip(names, [a for a in args if not _is_tensor(a)][: len(names)], strict=True))
         attrs = self.op.make_attrs(named={**values, "choice": str(choice or "")})
-        data, second = var("data", types[0]), var("second", types[1])
-        operands: list[Any] = [data, second]  # Any: expressions
-        if self.name in _WITH_CONSTANT:
-            operands[1] = const(random_input(1, types[1].static, str(types[1].dtype), 0))
-        body = Call(self.op, tuple(operands), attrs)
-        made = Function((data,) if self.name in _WITH_CONSTANT else (data, second), body)
+        operands = self.operands(args)
+        made = Function(tuple(o for o in operands if isinstance(o, Var)), Call(self.op, operands, attrs))
         infer_type(made)
         return IRModule.from_expr(made)
 
@@ -126,7 +135,7 @@ class NetworkTemplate(TaskTemplate):
         """The network of the call with a configuration's choice."""
         choice = apply_records.choice_of(config, task.workload)
         with at_level():
-            module = optimized(self.module(task.args, choice), task.target)
+            module = optimized(self.module(task.args, choice, task.around), task.target)
             return assembled(module, task.target, compiler=_compile_here)
 
     def loops(self, task: Task, config: ConfigSpace) -> PrimFunc:
@@ -136,7 +145,7 @@ class NetworkTemplate(TaskTemplate):
 
     def reference(self, task: Task) -> Callable[[int], list[Array]]:
         """What the operator's reference answers to the inputs of a trial."""
-        module = self.module(task.args)
+        module = self.module(task.args, around=task.around)
 
         def answer(seed: int) -> list[Array]:
             types: list[Any] = [p.checked_type for p in module["main"].params]  # Any: tensor types
@@ -200,11 +209,24 @@ def extract_from_multiple_program(
     where = as_target(target if target is not None else Target.current() or "llvm")
     if where.kind.family != "cpu":
         raise TuningError(f"networks are tuned for CPUs, the target is {where}", hint="kinds: llvm, c")
-    wanted = _wanted(ops)
-    workloads = dict.fromkeys(
-        w for mod, values in zip(mods, params, strict=True) for w in _workloads(mod, values, where) if w[0] in wanted
-    )
-    return [task for task in (_task(w, where, target_host) for w in workloads) if task is not None]
+    wanted, met = _wanted(ops), dict[Workload, list[Met]]()
+    for mod, values in zip(mods, params, strict=True):
+        for workload, call, chain in _calls(mod, values, where):
+            if workload[0] in wanted:
+                met.setdefault(workload, []).append((call, chain))
+    found = [(_task(workload, where, target_host), rows) for workload, rows in met.items()]
+    return [_surround(task, rows) for task, rows in found if task is not None]
+
+
+def _surround(task: Task, rows: Sequence[Met]) -> Task:
+    """A task that knows how often it is met, and runs what most of the calls have behind them."""
+    task.calls = len(rows)
+    names = [name_of(chain) for _, chain in rows]
+    call, chain = rows[names.index(max(names, key=names.count))]
+    if chain:
+        template: Any = task.template  # Any: a NetworkTemplate
+        task.around = surrounded(call, chain, template.operands(task.args))
+    return task
 
 
 def _wanted(ops: Sequence[Op] | None) -> set[str]:
@@ -224,7 +246,10 @@ def _task(workload: Workload, where: Target, host: Any) -> Task | None:  # Any: 
         return None
 
 
-def _workloads(mod: IRModule | Function, params: Mapping[str, Any] | None, where: Target) -> Iterator[Workload]:
+def _calls(
+    mod: IRModule | Function, params: Mapping[str, Any] | None, where: Target
+) -> Iterator[tuple[Workload, Call, list[Call]]]:
+    """The contractions of a module as they are when records are looked up, with what is fused to each."""
     module = mod if isinstance(mod, IRModule) else IRModule.from_expr(mod)
     if params:
         module = module.copy()
@@ -236,4 +261,8 @@ def _workloads(mod: IRModule | Function, params: Mapping[str, Any] | None, where
         functions: Iterable[Any] = [f for _, f in laid_out.items() if isinstance(f, Function)]
         for function in functions:
             infer_type(function)
-            yield from filter(None, map(apply_records.workload_of, post_order(function, not_primitive)))
+            readers = readers_of(function)
+            for expr in post_order(function, not_primitive):
+                workload = apply_records.workload_of(expr)
+                if workload is not None and isinstance(expr, Call):
+                    yield workload, expr, chain_behind(expr, readers)

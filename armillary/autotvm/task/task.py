@@ -195,6 +195,8 @@ class Task:
         self.target: Target = as_target("llvm")
         self.target_host: Target | None = None
         self.flop = 0.0
+        self.calls = 1  # of a network that the task stands for
+        self.around: Any = None  # Any: a Relay function of the call and of what a network fuses to it
 
     @property
     def workload(self) -> Workload:

@@ -1,0 +1,62 @@
+"""What tuning has brought so far: for each task, and what that is expected to be for the network.
+
+In: the results of trials, as callbacks get them. Out: seconds gained, in a sentence. Invariant: the gain of a task is
+its calls times the difference between what a build takes without a record and the best trial; a task whose own choice
+was not measured has none. The network's own time, when the gain is known: `network_check.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
+from armillary.autotvm.task.task import Task
+from armillary.base.dispatch import Workload
+
+
+class Gains:
+    """A callback of tuners; `seconds`: of a run of the network without records, 0 where that is not known."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._own: dict[Workload, int] = {}
+        self._calls: dict[Workload, int] = {}
+        self._means: dict[Workload, dict[int, float]] = {}
+
+    def __call__(self, tuner: Any, inputs: Sequence[MeasureInput], results: Sequence[MeasureResult]) -> None:
+        """Any: the tuner, which knows nothing that its results do not tell."""
+        for given, result in zip(inputs, results, strict=True):
+            means = self._known(given.task)
+            means.pop(given.config.index, None)
+            if not result.error_no:
+                means[given.config.index] = result.mean
+
+    def _known(self, task: Task) -> dict[int, float]:
+        if task.workload not in self._means:
+            self._means[task.workload], self._calls[task.workload] = {}, task.calls
+            self._own[task.workload] = next(iter(task.template.estimates(task)), (-1, 0.0))[0]
+        return self._means[task.workload]
+
+    def of_workload(self, workload: Workload) -> float:
+        """Seconds that all calls of a workload gain."""
+        means = self._means.get(workload, {})
+        own = means.get(self._own.get(workload, -1))
+        return 0.0 if own is None else self._calls[workload] * (own - min(means.values()))
+
+    def of(self, pair: tuple[MeasureInput, MeasureResult]) -> float:
+        """Seconds that the workload of a record gains."""
+        return self.of_workload(pair[0].task.workload)
+
+    def total(self) -> float:
+        """Seconds that a run of the network is expected to gain."""
+        return sum(map(self.of_workload, self._means))
+
+    def told(self) -> str:
+        """The expected gain of the network."""
+        gained = self.total()
+        if not self.seconds:
+            return f"expected end-to-end gain: {1e3 * gained:.3f} ms"
+        after = max(self.seconds - gained, 0.1 * self.seconds)
+        percent = 100 * (self.seconds / after - 1)
+        return f"expected end-to-end gain: {percent:.1f} % ({1e3 * self.seconds:.3f} to {1e3 * after:.3f} ms)"

@@ -1,0 +1,140 @@
+"""Whether records pay where they are used: a network with and without each record, timed in turns.
+
+In: a module, its parameters, a target, the best record of each task with what it is expected to gain. Out: the records
+that make the network faster, those that do not, and the network's time before and after. Invariant: a record is kept
+only if the network was faster with it than with those kept before it, and all of them only if together they beat the
+build without records; what cannot be checked in time is not kept. Both networks of a comparison meet the same state of
+the machine, since they run in turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+
+from armillary.autotvm.measure.local_runner import LocalRunner
+from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
+from armillary.autotvm.measure.trial import random_input
+from armillary.autotvm.task.dispatcher import ApplyHistoryBest
+from armillary.autotvm.task.network import at_level
+from armillary.base.files import scratch_folder
+from armillary.base.lazy import late
+from armillary.base.record import record
+from armillary.driver.build import build
+from armillary.driver.library import GraphLibrary
+from armillary.ir import IRModule
+from armillary.runtime.device import cpu
+
+request_remote = late("armillary.autotvm.measure.rpc_runner:request_remote")
+Pair = tuple[MeasureInput, MeasureResult]
+Timed = Callable[[int], float]  # so many runs -> seconds for one
+MARGIN = 0.0005  # of the time: a gain that is smaller is none
+ROUND_SECONDS = 0.02  # least length of one timing
+ROUNDS = 8  # at least
+SESSION_SECONDS = 3600.0
+
+
+@record
+class Verdict:
+    """Seconds of a run without records and with those kept; of each record dropped, why."""
+
+    before: float
+    after: float
+    kept: list[Pair] = field(default_factory=list)
+    dropped: list[tuple[Pair, str]] = field(default_factory=list)
+
+
+class Network:
+    """A network that can be built with records, and timed here or (while its `with` block runs) on a device."""
+
+    def __init__(self, module: IRModule, params: Mapping[str, Any], target: Any, runner: Any) -> None:
+        """Any: arrays; whatever Target accepts; the runner of the trials, which says where they run."""
+        self.module, self.params, self.target, self.runner = module, params, target, runner
+        self._stack = contextlib.ExitStack()
+        self._session: Any = None  # Any: an RPCSession
+        self._count = 0
+
+    def __enter__(self) -> Network:
+        where = self.runner
+        if type(where) is not LocalRunner:
+            session = request_remote(where.key, where.host, where.port, where.priority, SESSION_SECONDS)
+            self._session = self._stack.enter_context(session)
+            self._folder = self._stack.enter_context(scratch_folder())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session = None
+        self._stack.close()
+
+    def built(self, records: Sequence[Pair]) -> GraphLibrary:
+        """The network with these records and no others."""
+        with ApplyHistoryBest(records, warns=False), at_level():
+            return build(self.module, target=self.target, params=dict(self.params))
+
+    def timed(self, library: GraphLibrary) -> Timed:
+        """How long a run takes, with random inputs."""
+        executor: Any  # Any: an executor here or there
+        if self._session is None:
+            executor = library["default"](cpu())
+        else:
+            self._count += 1
+            path = self._folder / f"network{self._count}.tar"
+            library.export_library(path)
+            self._session.upload(path)
+            path.unlink()
+            executor = self._session.load_module(path.name)["default"](self._session.cpu())
+        for place, name in enumerate(executor.free_inputs):
+            shape, dtype = executor.input_type(name)
+            executor.set_input(name, np.array(random_input(place, shape, str(dtype), 0)))
+        executor.run()
+        if self._session is None:
+            return lambda number: float(executor.time(number)) / number
+        return lambda number: float(executor.time_evaluator("run", self._session.cpu(), number=number)().min)
+
+
+def compare(first: Timed, second: Timed, seconds: float) -> tuple[float, float, float]:
+    """Seconds of a run of each, and the middle ratio of the second to the first over rounds of both."""
+    number = max(1, math.ceil(ROUND_SECONDS / max(1e-9, first(1), second(1))))
+    rows, until = list[tuple[float, float]](), time.monotonic() + seconds
+    while len(rows) < ROUNDS or time.monotonic() < until:
+        if len(rows) % 2:
+            b, a = second(number), first(number)
+        else:
+            a, b = first(number), second(number)
+        rows.append((a, b))
+    ratio = statistics.median(b / a for a, b in rows)
+    return min(a for a, _ in rows), min(b for _, b in rows), ratio
+
+
+def check(network: Network, candidates: Sequence[Pair], seconds: float = 2.0, until: float = math.inf) -> Verdict:
+    """Add the records one by one, those that promise most first; keep what pays. Each is measured for `seconds`, none
+    after `until` (time.monotonic)."""
+    timed_default = timed = network.timed(network.built([]))
+    kept, dropped = list[Pair](), list[tuple[Pair, str]]()
+    for pair in candidates:
+        if time.monotonic() > until:
+            dropped.append((pair, "end-to-end check: there was no time left for it"))
+            continue
+        candidate = network.timed(network.built([*kept, pair]))
+        without, with_it, ratio = compare(timed, candidate, seconds)
+        if ratio < 1 - MARGIN and with_it <= without * (1 + MARGIN):
+            kept.append(pair)
+            timed = candidate
+        else:
+            dropped.append((pair, _told(without, with_it)))
+    before, after, ratio = compare(timed_default, timed, 2 * seconds)
+    if kept and (ratio > 1 or after > before):
+        dropped += [(pair, _told(before, after)) for pair in kept]
+        kept, after = [], before
+    return Verdict(before, after if kept else before, kept, dropped)
+
+
+def _told(without: float, with_it: float) -> str:
+    return f"end-to-end check: the network takes {1e3 * with_it:.3f} ms with it, {1e3 * without:.3f} ms without"
