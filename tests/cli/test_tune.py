@@ -31,7 +31,8 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     model, log = folder / "m.onnx", folder / "m.log"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(model))
     command = [sys.executable, "-m", "armillary.cli", "tune", str(model), "-o", str(log), "--trials", "3"]
-    done = subprocess.run([*command, "--repeat", "3", "--check-seconds", "0.2"], capture_output=True, text=True, check=True, timeout=120)
+    command += ["--repeat", "3", "--check-seconds", "0.2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     return model, log, done.stderr
 
 

@@ -2,7 +2,7 @@
 
 In: a module, a target. Out: a task for each different convolution and product, found by the workload that the pass
 apply-records looks up, so a record is used wherever a build meets that workload. Invariant: a trial is a network of the
-one call, built by the passes of a build; its answer is checked against the operator's reference.
+one call (and what is fused to it), built as networks are; its answer is checked against the operator's reference.
 What there is to choose: `cpu_space.py`. Which calls are tuned: backends/cpu/graph/apply_records.py.
 """
 
