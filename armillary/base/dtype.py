@@ -35,7 +35,10 @@ class DType(str):
     _wide: dict[int, DType]  # of an element: its vectors, by lanes
 
     def __new__(cls, name: str) -> DType:
-        found = cls._interned.get(name)
+        try:
+            found = cls._interned.get(name)
+        except TypeError:  # no key of a dict: no text either
+            found = None
         return found if found is not None else _intern(name)
 
     def with_lanes(self, lanes: int) -> DType:

@@ -39,7 +39,10 @@ class Node:
 
     `_fields` names the arguments of the constructor in order, `_inside` those that may hold nodes, `_values(node)`
     what they hold. `_binds` is True for names (variables, buffers), which `structural_equal` matches up to renaming.
-    `_is_leaf` is True where no field ever holds a node: walks do not look.
+    `_is_leaf` is True where no field ever holds a node: walks do not look. `_admits` maps a field's annotation to a
+    test, in Python, of a value `{0}` that needs no conversion; where one fails, the function that `_admit` names
+    ("module:function") gets the class and the arguments, and returns those to use, or refuses them; `refuse` of the
+    same module tells why a derived field could not be computed.
     """
 
     __slots__ = ("__weakref__",)
@@ -48,11 +51,17 @@ class Node:
     _values: ClassVar[Callable[..., tuple[Any, ...]]] = staticmethod(lambda item: ())
     _binds: ClassVar[bool] = False
     _is_leaf: ClassVar[bool] = False
+    _admits: ClassVar[dict[str, str]] = {}
+    _admit: ClassVar[str] = ""
+    _scope: ClassVar[dict[str, Any]] = {}  # what the tests of `_admits` and the texts of derived fields name
     _printer: ClassVar[str] = ""  # "module:function" that gives a node's text; nodes without one print their fields
 
 
-def derived(compute: Callable[[Any], Any], *, init: Literal[False] = False) -> Any:  # Any: stands for any field type
-    """A slot computed from the other fields at construction; not an argument, not compared."""
+def derived(compute: Callable[[Any], Any] | str, *, init: Literal[False] = False) -> Any:  # Any: any field type
+    """A slot computed from the other fields at construction; not an argument, not compared.
+
+    `compute` is a function of the node, or the text of an expression over the arguments' names, which is faster.
+    """
     return dataclasses.field(init=init, metadata={_DERIVED: compute})
 
 
@@ -76,8 +85,8 @@ def node(cls: type[T]) -> type[T]:
 
 def _constructor(cls: type, arguments: list[Any], computed: list[Any]) -> Callable[..., None]:
     """Write through the slot descriptors: 1.6x faster than object.__setattr__ per field."""
-    scope: dict[str, Any] = {}
-    signature, body = ["self"], []
+    scope: dict[str, Any] = dict(getattr(cls, "_scope", {}))
+    signature, body = ["self"], _admission(cls, arguments, scope)
     for field in arguments:
         scope[f"set_{field.name}"] = _slot(cls, field.name)
         body.append(f"    set_{field.name}(self, {field.name})")
@@ -88,11 +97,37 @@ def _constructor(cls: type, arguments: list[Any], computed: list[Any]) -> Callab
             signature.append(field.name)
     for field in computed:
         scope[f"set_{field.name}"] = _slot(cls, field.name)
-        scope[f"derive_{field.name}"] = field.metadata[_DERIVED]
-        body.append(f"    set_{field.name}(self, derive_{field.name}(self))")
+        compute = field.metadata[_DERIVED]
+        scope[f"derive_{field.name}"] = compute
+        value = compute if isinstance(compute, str) else f"derive_{field.name}(self)"
+        store = f"    set_{field.name}(self, {value})"
+        body += _guarded(cls, store, scope) if getattr(cls, "_admit", "") else [store]
     exec(f"def __init__({', '.join(signature)}):\n" + ("\n".join(body) or "    pass"), scope)
     constructor: Callable[..., None] = scope["__init__"]
     return constructor
+
+
+def _admission(cls: type, arguments: list[Any], scope: dict[str, Any]) -> list[str]:
+    """Lines that hand arguments which are no nodes yet (numbers, texts, lists) to the language's `admit`."""
+    tests = getattr(cls, "_admits", {})
+    wanted = [f"({tests[field.type].format(field.name)})" for field in arguments if field.type in tests]
+    if not wanted:
+        return []
+    names = ", ".join(field.name for field in arguments)
+    scope["admit"] = lambda *given: find(cls._admit)(cls, given)  # type: ignore[attr-defined]
+    return [f"    if not ({' and '.join(wanted)}):", f"        {names}, = admit({names})"]
+
+
+def _guarded(cls: type, store: str, scope: dict[str, Any]) -> list[str]:
+    """A derived field of a node whose arguments a script gives: what they lack is the script's mistake."""
+    refuse = cls._admit.partition(":")[0] + ":refuse"  # type: ignore[attr-defined]
+    scope["refuse"] = lambda error: find(refuse)(cls, error)
+    return [
+        "    try:",
+        f"    {store}",
+        "    except (AttributeError, LookupError, TypeError) as error:",
+        "        raise refuse(error) from None",
+    ]
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

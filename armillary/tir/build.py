@@ -26,7 +26,12 @@ Value = Any  # what user code may pass for an expression: Expr, int, float, bool
 
 
 def const(value: Value, dtype: str | None = None) -> Expr:
-    """An immediate; the dtype defaults to numpy's of the value, else bool, int32 (int64 when needed) or float32."""
+    """An immediate; the dtype defaults to numpy's of the value, else bool, int32 (int64 when needed) or float32.
+
+    Raises TypeMismatch for what is no number, NaN or infinity as an integer, and integers beyond 64 bits.
+    """
+    if not isinstance(value, bool | int | float | np.generic):
+        value = _number(value)
     if dtype is None:
         if isinstance(value, np.generic):
             dtype = value.dtype.name
@@ -40,10 +45,35 @@ def const(value: Value, dtype: str | None = None) -> Expr:
     if kind.lanes > 1:
         return E.Broadcast(const(value, kind.element), kind.lanes)
     if kind.is_int or kind.is_bool:
-        return IntImm(kind, wrap(int(value), kind))
+        return IntImm(kind, wrap(_whole(value, kind), kind))
     if kind.code in ("float", "bfloat"):
-        return FloatImm(kind, round_float(float(value), kind))
+        return FloatImm(kind, round_float(_real(value, kind), kind))
     raise TypeMismatch(f"no constant of dtype {dtype}")
+
+
+def _number(value: Value) -> int | float:
+    if isinstance(value, IntImm | FloatImm):
+        return value.value
+    raise TypeMismatch(f"tir.const: got {type(value).__name__} {value!r:.60}, wanted a number")
+
+
+def _whole(value: Any, dtype: DType) -> int:
+    """The integer that a constant of an integer dtype is made of (floats are cut toward zero, as in C)."""
+    if isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 64:
+            raise TypeMismatch(f"tir.const: {value!s:.60} does not fit {dtype}, nor any 64 bits")
+        return value
+    if not math.isfinite(value):
+        raise TypeMismatch(f"tir.const: {value} has no value of dtype {dtype}", hint="give a float dtype")
+    return int(value)
+
+
+def _real(value: Any, dtype: DType) -> float:
+    try:
+        return float(value)
+    except (OverflowError, TypeError, ValueError):
+        got = f"{type(value).__name__} {value!r:.60}"
+        raise TypeMismatch(f"tir.const: got {got}, wanted a number for {dtype}") from None
 
 
 def wrap(value: int, dtype: DType) -> int:

@@ -19,7 +19,7 @@ Loops and buffers: `tir/stmt.py`. Rules: `tir/simplify.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from armillary.base.dtype import DType
 from armillary.base.node import Node, derived, node
@@ -31,12 +31,37 @@ if TYPE_CHECKING:
 BOOL = DType("bool")
 INT32 = DType("int32")
 
+ADMITTED = {  # annotation of a field: when its value can be kept as it is; others go through tir/admit.py
+    "Expr": "isinstance({0}, Expr)",
+    "Same": "isinstance({0}, Expr) and {0}.dtype is a.dtype",
+    "Var": "type({0}) is Var",
+    "Buffer": "isinstance({0}, Node)",
+    "DType": "type({0}) is DType",
+    "str": "type({0}) is str",
+    "int": "type({0}) is int",
+    "float": "type({0}) is float",
+    "tuple[Expr, ...]": "type({0}) is tuple and _only_exprs({0})",
+}
+
+
+def _only_exprs(values: tuple[Any, ...]) -> bool:
+    for value in values:  # noqa: SIM110 - a generator takes twice the time
+        if not isinstance(value, Expr):
+            return False
+    return True
+
+
+SCOPE: dict[str, Any] = {"DType": DType, "BOOL": BOOL, "Node": Node, "_only_exprs": _only_exprs}  # Expr and Var follow
+
 
 class Expr(Node):
     """Base of scalar expressions. Operators build nodes through `tir/build.py`, which installs them here."""
 
     __slots__ = ()
     _printer: ClassVar[str] = "armillary.tir.printer:print_expr"
+    _admits: ClassVar[dict[str, str]] = ADMITTED
+    _admit: ClassVar[str] = "armillary.tir.admit:admit"
+    _scope: ClassVar[dict[str, Any]] = SCOPE
     dtype: DType
 
     __hash__ = object.__hash__  # stated, because tir/build.py installs an `__eq__` that builds nodes
@@ -67,6 +92,7 @@ class Expr(Node):
         return result
 
 
+SCOPE["Expr"] = Expr
 _OPERATORS: dict[str, Any] = {}  # Any: filled by tir/build.py with functions of one or two operands
 
 
@@ -79,12 +105,9 @@ def install_operators(table: dict[str, Any]) -> None:
             _OPERATORS[name] = function
 
 
-def _first(item: Any) -> DType:
-    return item.a.dtype  # type: ignore[no-any-return]
-
-
-def _truth(item: Any) -> DType:
-    return BOOL.with_lanes(item.a.dtype.lanes)
+Same: TypeAlias = Expr  # the right side of a node whose sides have one dtype
+_FIRST = "a.dtype"
+_TRUTH = "BOOL.with_lanes(a.dtype.lanes)"
 
 
 @node
@@ -94,6 +117,9 @@ class Var(Expr):
     _binds: ClassVar[bool] = True
     name: str
     dtype: DType = INT32
+
+
+SCOPE["Var"] = Var
 
 
 @node
@@ -133,8 +159,8 @@ class Add(Expr):
     """a + b; integers wrap."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_first)
+    b: Same
+    dtype: DType = derived(_FIRST)
 
 
 @node
@@ -142,8 +168,8 @@ class Sub(Expr):
     """a - b; integers wrap."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_first)
+    b: Same
+    dtype: DType = derived(_FIRST)
 
 
 @node
@@ -151,8 +177,8 @@ class Mul(Expr):
     """a * b; integers wrap."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_first)
+    b: Same
+    dtype: DType = derived(_FIRST)
 
 
 @node
@@ -160,8 +186,8 @@ class Div(Expr):
     """a / b of floats."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_first)
+    b: Same
+    dtype: DType = derived(_FIRST)
 
 
 @node
@@ -169,8 +195,8 @@ class TruncDiv(Expr):
     """Integer quotient rounded toward zero."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_first)
+    b: Same
+    dtype: DType = derived(_FIRST)
 
 
 @node
@@ -178,8 +204,8 @@ class TruncMod(Expr):
     """Remainder of TruncDiv: the sign of `a` (for floats: C's fmod)."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_first)
+    b: Same
+    dtype: DType = derived(_FIRST)
 
 
 @node
@@ -187,8 +213,8 @@ class FloorDiv(Expr):
     """Integer quotient rounded toward minus infinity."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_first)
+    b: Same
+    dtype: DType = derived(_FIRST)
 
 
 @node
@@ -196,8 +222,8 @@ class FloorMod(Expr):
     """Remainder of FloorDiv: the sign of `b`."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_first)
+    b: Same
+    dtype: DType = derived(_FIRST)
 
 
 @node
@@ -205,8 +231,8 @@ class Min(Expr):
     """The smaller value; of floats, NaN if either is NaN."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_first)
+    b: Same
+    dtype: DType = derived(_FIRST)
 
 
 @node
@@ -214,8 +240,8 @@ class Max(Expr):
     """The larger value; of floats, NaN if either is NaN."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_first)
+    b: Same
+    dtype: DType = derived(_FIRST)
 
 
 @node
@@ -223,8 +249,8 @@ class EQ(Expr):
     """a == b. Its Python truth value is `a is b`, so that nodes can be looked up in lists and dicts."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_truth)
+    b: Same
+    dtype: DType = derived(_TRUTH)
 
     def __bool__(self) -> bool:
         return self.a is self.b
@@ -235,8 +261,8 @@ class NE(Expr):
     """a != b. Its Python truth value is `a is not b`."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_truth)
+    b: Same
+    dtype: DType = derived(_TRUTH)
 
     def __bool__(self) -> bool:
         return self.a is not self.b
@@ -247,8 +273,8 @@ class LT(Expr):
     """a < b."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_truth)
+    b: Same
+    dtype: DType = derived(_TRUTH)
 
 
 @node
@@ -256,8 +282,8 @@ class LE(Expr):
     """a <= b."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_truth)
+    b: Same
+    dtype: DType = derived(_TRUTH)
 
 
 @node
@@ -265,8 +291,8 @@ class GT(Expr):
     """a > b."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_truth)
+    b: Same
+    dtype: DType = derived(_TRUTH)
 
 
 @node
@@ -274,8 +300,8 @@ class GE(Expr):
     """a >= b."""
 
     a: Expr
-    b: Expr
-    dtype: DType = derived(_truth)
+    b: Same
+    dtype: DType = derived(_TRUTH)
 
 
 @node
@@ -284,7 +310,7 @@ class And(Expr):
 
     a: Expr
     b: Expr
-    dtype: DType = derived(_first)
+    dtype: DType = derived(_FIRST)
 
 
 @node
@@ -293,7 +319,7 @@ class Or(Expr):
 
     a: Expr
     b: Expr
-    dtype: DType = derived(_first)
+    dtype: DType = derived(_FIRST)
 
 
 @node
@@ -301,7 +327,7 @@ class Not(Expr):
     """Logical negation of a bool."""
 
     a: Expr
-    dtype: DType = derived(_first)
+    dtype: DType = derived(_FIRST)
 
 
 @node
@@ -311,7 +337,7 @@ class Select(Expr):
     condition: Expr
     true_value: Expr
     false_value: Expr
-    dtype: DType = derived(lambda item: item.true_value.dtype)
+    dtype: DType = derived("true_value.dtype")
 
 
 def _load_dtype(item: Any) -> DType:
@@ -335,7 +361,7 @@ class ProducerLoad(Expr):
 
     producer: Any  # Any: a te.Tensor, which lives a layer above
     indices: tuple[Expr, ...]
-    dtype: DType = derived(lambda item: item.producer.dtype)
+    dtype: DType = derived("producer.dtype")
 
 
 @node
@@ -345,7 +371,7 @@ class Ramp(Expr):
     base: Expr
     stride: Expr
     lanes: int
-    dtype: DType = derived(lambda item: item.base.dtype.with_lanes(item.lanes * item.base.dtype.lanes))
+    dtype: DType = derived("base.dtype.with_lanes(lanes * base.dtype.lanes)")
 
 
 @node
@@ -354,7 +380,7 @@ class Broadcast(Expr):
 
     value: Expr
     lanes: int
-    dtype: DType = derived(lambda item: item.value.dtype.with_lanes(item.lanes * item.value.dtype.lanes))
+    dtype: DType = derived("value.dtype.with_lanes(lanes * value.dtype.lanes)")
 
 
 @node
@@ -364,7 +390,7 @@ class Let(Expr):
     var: Var
     value: Expr
     body: Expr
-    dtype: DType = derived(lambda item: item.body.dtype)
+    dtype: DType = derived("body.dtype")
 
 
 @node
@@ -380,6 +406,9 @@ class Call(Expr):
 class CommReducer(Node):
     """A commutative, associative reduction over tuples: result = combine(lhs, rhs), identity its neutral element."""
 
+    _admits: ClassVar[dict[str, str]] = ADMITTED
+    _admit: ClassVar[str] = Expr._admit
+    _scope: ClassVar[dict[str, Any]] = SCOPE
     lhs: tuple[Var, ...]
     rhs: tuple[Var, ...]
     result: tuple[Expr, ...]
@@ -390,6 +419,9 @@ class CommReducer(Node):
 class Range(Node):
     """The integers min, …, min + extent - 1."""
 
+    _admits: ClassVar[dict[str, str]] = ADMITTED
+    _admit: ClassVar[str] = Expr._admit
+    _scope: ClassVar[dict[str, Any]] = SCOPE
     min: Expr
     extent: Expr
 
@@ -402,7 +434,7 @@ class IterVar(Expr):
     var: Var
     kind: str = "data"
     thread_tag: str = ""
-    dtype: DType = derived(lambda item: item.var.dtype)
+    dtype: DType = derived("var.dtype")
 
 
 @node
@@ -414,4 +446,4 @@ class Reduce(Expr):
     axis: tuple[IterVar, ...]
     condition: Expr
     value_index: int
-    dtype: DType = derived(lambda item: item.source[item.value_index].dtype)
+    dtype: DType = derived("source[value_index].dtype")

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 from armillary.base.dtype import DType
 from armillary.base.node import Node, node
 from armillary.ir import BaseFunc
-from armillary.tir.expr import Expr, IterVar, Var
+from armillary.tir.expr import ADMITTED, SCOPE, Expr, IterVar, Var
 
 
 class LoopKind(enum.Enum):
@@ -45,6 +45,9 @@ class Buffer(Node):
     """
 
     _binds: ClassVar[bool] = True
+    _admits: ClassVar[dict[str, str]] = ADMITTED
+    _admit: ClassVar[str] = Expr._admit
+    _scope: ClassVar[dict[str, Any]] = SCOPE
     name: str
     shape: tuple[Expr, ...]
     dtype: DType
@@ -59,6 +62,22 @@ class Stmt(Node):
 
     __slots__ = ()
     _printer: ClassVar[str] = "armillary.tir.printer:print_stmt"
+    _admits: ClassVar[dict[str, str]] = {
+        **ADMITTED,
+        "Stmt": "isinstance({0}, Stmt)",
+        "Stmt | None": "{0} is None or isinstance({0}, Stmt)",
+        "tuple[Stmt, ...]": "type({0}) is tuple and _only_stmts({0})",
+        "LoopKind": "type({0}) is LoopKind",
+    }
+    _admit: ClassVar[str] = Expr._admit
+    _scope: ClassVar[dict[str, Any]] = SCOPE
+
+
+def _only_stmts(values: tuple[Any, ...]) -> bool:
+    return all(isinstance(value, Stmt) for value in values)
+
+
+SCOPE.update(Stmt=Stmt, LoopKind=LoopKind, _only_stmts=_only_stmts)
 
 
 @node
@@ -149,6 +168,9 @@ class PrimFunc(BaseFunc):
     _printer: ClassVar[str] = "armillary.tir.printer:print_function"
     _module_printer: ClassVar[str] = "armillary.tir.printer:print_global"
     _verifier: ClassVar[str] = "armillary.tir.verifier:verify"
+    _admits: ClassVar[dict[str, str]] = {"Stmt": Stmt._admits["Stmt"], "tuple[Buffer | Var, ...]": "type({0}) is tuple"}
+    _admit: ClassVar[str] = Expr._admit
+    _scope: ClassVar[dict[str, Any]] = SCOPE
     params: tuple[Buffer | Var, ...]
     body: Stmt
     attrs: tuple[tuple[str, Any], ...] = ()  # Any: attribute values are strings, ints or tuples
