@@ -1,18 +1,24 @@
-"""How tests run AArch64 programs on this machine.
+"""How tests run programs for Arm on this machine.
 
-In: nothing. Out: `qemu_aarch64`, the words before a program and its arguments. Invariant: the program's loader and its
-C library are of one build. A machine that has Debian's arm64 C library itself (it comes with arm64 packages) keeps it
-where the cross compiler's loader would look first, and a loader of one build with a C library of another hangs.
+In: nothing. Out: `qemu_aarch64`, `qemu_arm`, the words before a program and its arguments. Invariant: the program's
+loader and its C library are of one build. A machine that has Debian's arm64 C library itself (it comes with arm64
+packages) keeps it where the cross compiler's loader would look first, and a loader of one build with a C library of
+another hangs.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-CROSS_ROOT = "/usr/aarch64-linux-gnu"
+CROSS_ROOT, CROSS_ROOT_32 = "/usr/aarch64-linux-gnu", "/usr/arm-linux-gnueabihf"
 
 
 def qemu_aarch64(*options: str) -> list[str]:
     """The emulator with its options and the root of the program's libraries."""
     has_own = Path("/lib/ld-linux-aarch64.so.1").exists()
     return ["qemu-aarch64-static", *options, "-L", "/" if has_own else CROSS_ROOT]
+
+
+def qemu_arm(*options: str) -> list[str]:
+    """The emulator of 32-bit Arm, with the libraries of its cross compiler."""
+    return ["qemu-arm-static", *options, "-L", CROSS_ROOT_32]

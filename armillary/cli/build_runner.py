@@ -1,10 +1,12 @@
 """Build the native runner, which runs packages without Python, or the native RPC server.
 
 Compiles `armrun` (`--rpc-server`: `armrpc`) from the C sources that come with the package, for this machine or (cross
-compiler) for another.
+compiler) for another: by its target, triple or board the compiler is found.
 
 examples:
   armc build-runner -o armrun
+  armc build-runner --target armv7a-linux-gnueabihf -o armrun-arm32
+  armc build-runner --target rasp4b64 --rpc-server -o armrpc-arm64
   armc build-runner --cross-compiler aarch64-linux-gnu-gcc --cross-compiler-options=-static -o armrun-arm64
   armc build-runner --rpc-server --cross-compiler aarch64-linux-gnu-gcc -o armrpc-arm64
   armc build-runner --cross-compiler "python -m ziglang cc --target=aarch64-linux-musl" -o armrun-arm64
@@ -19,23 +21,40 @@ from armillary.base.c_compiler import as_command, need_compiler
 from armillary.base.config import setting
 from armillary.base.files import check_writable
 from armillary.cli._console import errors, stages
+from armillary.codegen.toolchain import find_toolchain
 from armillary.errors import Span, TargetError
 from armillary.runtime.build_native import build_rpc_server, build_runner
+from armillary.target import Target, arm_cpu
+from armillary.target.boards import board_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc build-runner`."""
     parser.add_argument("-o", "--output", help="the program to write (default: armrun, or armrpc)")
     parser.add_argument("--rpc-server", action="store_true", help="build armrpc, the server of RPC sessions")
+    parser.add_argument("--target", default="", help="a target, its triple, or a board such as rasp4b64")
     parser.add_argument("--cross-compiler", default="", metavar="CC", help="default: cc, gcc, clang or zig")
     options = parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS")
     options.help = "behind an equals sign: --cross-compiler-options=-static"
 
 
+def _target(text: str) -> Target:
+    """A target string, a triple alone, or a board's name."""
+    if board_options(text) is not None:
+        return arm_cpu(text)
+    is_triple = "-" in text and not text.split()[1:]
+    return Target(f"llvm -mtriple={text}" if is_triple else text)
+
+
+def _compiler(args: argparse.Namespace) -> list[str]:
+    if args.target:
+        return list(find_toolchain(_target(args.target), args.cross_compiler or None).command)
+    return as_command(args.cross_compiler) if args.cross_compiler else need_compiler(setting("ARMILLARY_CC"))
+
+
 def run(args: argparse.Namespace) -> int:
     """Compile the runner."""
-    cross = args.cross_compiler
-    compiler = as_command(cross) if cross else need_compiler(setting("ARMILLARY_CC"))
+    compiler = _compiler(args)
     kind, build = ("RPC server", build_rpc_server) if args.rpc_server else ("runner", build_runner)
     path = Path(args.output or ("armrpc" if args.rpc_server else "armrun"))
     check_writable(path)

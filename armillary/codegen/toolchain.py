@@ -46,6 +46,11 @@ def find_toolchain(target: Target, cc: str | Sequence[str] | None = None) -> Too
     names = _candidates(target)
     command = find_compiler(names=names)
     if command is not None:
+        if is_zig(command) and "android" in target.mtriple:
+            raise TargetError(
+                f"no C compiler for target {target}: looked for {', '.join(names)}, and zig has no Android C library",
+                hint="install the Android NDK and name its compiler: cc=…/bin/aarch64-linux-android28-clang",
+            )
         extra = ("-target", zig_triple(triple_of(target))) if is_zig(command) and is_cross(target) else ()
         return Toolchain((*command, *extra))
     raise TargetError(

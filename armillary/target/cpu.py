@@ -19,6 +19,7 @@ from typing import Any
 from armillary.base.record import record
 from armillary.errors import TargetError, UnsupportedError
 from armillary.target.cpu_table import (
+    ARMV8_IN_32_BITS,
     BASELINE,
     DOT_SIGNS,
     HALF_DOTS,
@@ -201,7 +202,20 @@ def _model(target: Target) -> CpuModel:
         raise TargetError(f"target {target} is no CPU", hint="CPU facts exist for the kinds llvm and c")
     if target.mcpu == "native" and target.mtriple and architecture(target.mtriple) != architecture(platform.machine()):
         raise TargetError(f"-mcpu=native is {platform.machine()}, but -mtriple is {target.mtriple}")
-    return _native_model() if is_native(target) else _named_model(target)
+    if is_native(target):
+        _refuse_other_host(target)
+        return _native_model()
+    return _named_model(target)
+
+
+def _refuse_other_host(target: Target) -> None:
+    """A target of Arm without a triple means this machine, which must be one."""
+    if "arm_cpu" in target.keys and architecture(platform.machine()) not in ("aarch64", "arm"):
+        raise TargetError(
+            f"target {target} names an Arm CPU and no triple, and this machine is {platform.machine()}",
+            hint="add -mtriple=aarch64-linux-gnu (or armv7a-linux-gnueabihf, aarch64-linux-android28), or name "
+            "a board: target.arm_cpu('rk3399')",
+        )
 
 
 def _native_model() -> CpuModel:
@@ -223,6 +237,8 @@ def _named_model(target: Target) -> CpuModel:
     _refuse_foreign(target, arch, name)
     row = _row(arch, name)
     features = set(row.features)
+    if arch == "arm" and re.match(r"(arm|thumb)(eb)?v[89]", target.mtriple.lower()):
+        features |= ARMV8_IN_32_BITS
     _apply_mattr(features, target.mattr, arch)
     return _model_of(arch, name, dataclasses.replace(row, features=frozenset(features)), native=False)
 
@@ -246,7 +262,8 @@ def _row(arch: str, name: str) -> CpuRow:
 
 def _apply_mattr(features: set[str], mattr: tuple[str, ...], arch: str) -> None:
     for item in mattr:
-        name = _ALIASES.get(item.lstrip("+-"), item.lstrip("+-"))
+        name = item.lstrip("+-")
+        name = _ALIASES.get(name, name) if arch != "arm" else name  # +fp16 of 32-bit Arm: conversions only
         version = re.fullmatch(r"v(\d)\.?(\d?)a", name)
         if version and arch in ("aarch64", "arm"):
             number = int(version[1]) * 10 + int(version[2] or 0)
@@ -303,9 +320,10 @@ def needed_features(target: Target, used: frozenset[str] | None = frozenset()) -
 @functools.lru_cache(maxsize=256)
 def llvm_cpu(target: Target) -> LlvmCpu:
     """Triple, CPU, feature string, ABI and optimisation level for LLVM."""
-    triple = _float_abi(target, target.mtriple or _host().triple())
+    triple = _with_vendor(_float_abi(target, target.mtriple or _host().triple()))
     abi, level = _abi(target, architecture(triple)), _opt_level(target)
     if is_native(target):
+        _refuse_other_host(target)
         have = _host().features()
         features = ",".join(("+" if on else "-") + n for n, on in sorted(have.items()))
         return LlvmCpu(triple, _host().cpu_name(), features, abi, level)
@@ -313,8 +331,19 @@ def llvm_cpu(target: Target) -> LlvmCpu:
     extra = [item if item[0] in "+-" else "+" + item for item in target.mattr]
     if model.arch == "arm" and "neon" in model.features and "+neon" not in extra:
         extra.append("+neon")
+    if model.arch == "arm" and "neon" not in model.features:  # LLVM takes it for granted from v7 on
+        extra.append("-neon")
     cpu = model.name if target.mcpu or target.attrs.get("march") else BASELINE.get(model.arch, "generic")
     return LlvmCpu(triple, cpu, ",".join(extra), abi, level)
+
+
+def _with_vendor(triple: str) -> str:
+    """The triple with all its parts: LLVM takes the second for the vendor.
+
+    armv7a-linux-gnueabihf would be a system "gnueabihf" of a vendor "linux", whose floats travel in integer registers.
+    """
+    arch, *rest = triple.split("-")
+    return "-".join((arch, "unknown", *rest)) if rest and rest[0].startswith("linux") else triple
 
 
 def triple_of(target: Target) -> str:

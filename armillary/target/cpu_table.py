@@ -48,6 +48,7 @@ _A82D = _A82 | _set("dotprod")
 _A86 = _A82D | _set("i8mm bf16")
 _V7 = _set("neon vfp3")
 _V7F = _V7 | _set("vfp4 fp16")
+ARMV8_IN_32_BITS = _V7F | _A8  # what every processor of a triple armv8… has
 
 X86 = {
     "x86-64": CpuRow(_V1, 128, 1, 4), "x86-64-v2": CpuRow(_V2, 128, 1, 4), "x86-64-v3": CpuRow(_V3, 256, 2, 4),

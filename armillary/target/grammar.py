@@ -14,6 +14,7 @@ from typing import Any
 
 from armillary.base.lazy import similar
 from armillary.errors import TargetError
+from armillary.target.boards import board_options
 from armillary.target.kind import Attribute, TargetKind
 from armillary.target.kinds import KINDS
 
@@ -97,10 +98,23 @@ def check(raw: Mapping[str, Any]) -> Parsed:
         attributes[key] = _value(kind, key, schema[key], value)
     user_keys = _strings(raw.get("keys", ()), kind, "keys")
     device = attributes.get("device")
+    if kind.family == "cpu":
+        _fill_from_board(kind, attributes)
     if kind.family == "cpu" and str(attributes.get("mtriple", "")).lower().startswith(_ARM):
         user_keys = (*(key for key in user_keys if key not in kind.default_keys), "arm_cpu")
     keys = (*user_keys, *((str(device),) if device else ()), *kind.default_keys)
     return kind, tuple(dict.fromkeys(keys)), attributes
+
+
+def _fill_from_board(kind: TargetKind, attributes: dict[str, Attribute]) -> None:
+    """A device that is a board's name, without a triple: the board's triple, and what else is not stated."""
+    device = attributes.get("device")
+    options = board_options(device) if isinstance(device, str) and "mtriple" not in attributes else None
+    if options is None:
+        return
+    for key, value in parse_text(f"{kind.name} {options}").items():
+        if key in kind.schema:
+            attributes.setdefault(key, _value(kind, key, kind.schema[key], value))
 
 
 def _value(kind: TargetKind, key: str, want: type, value: Any) -> Attribute:  # Any: raw text or JSON value
@@ -128,11 +142,14 @@ def _strings(value: Any, kind: TargetKind, key: str) -> tuple[str, ...]:  # Any:
 
 
 def unparse(kind: TargetKind, keys: tuple[str, ...], attributes: Mapping[str, Attribute]) -> str:
-    """The text form: the kind, its keys, then attributes by name; attributes at their default are left out."""
+    """The text form: the kind, its keys, then attributes by name; numbers at their default are left out.
+
+    Flags are printed at their default too (-link-params=0), as the tuning logs of these targets have them.
+    """
     parts = [kind.name, "-keys=" + ",".join(keys)]
     for key in sorted(attributes):
         value = attributes[key]
-        if kind.defaults.get(key) == value:
+        if kind.defaults.get(key) == value and not isinstance(value, bool):
             continue
         plain = str(int(value)) if isinstance(value, bool) else str(value)
         text = ",".join(value) if isinstance(value, tuple) else plain

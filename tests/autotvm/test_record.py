@@ -39,7 +39,7 @@ def pair(index: int, seconds: float, n: int = 64) -> record.Pair:
 
 def test_a_line_says_what_a_reader_of_old_logs_wants_and_more() -> None:
     line = json.loads(record.encode(*pair(3, 0.5)))
-    assert line["input"] == ["llvm -keys=cpu", "test/matmul", [64, 64, 64, "float32"], {}]
+    assert line["input"] == ["llvm -keys=cpu -link-params=0", "test/matmul", [64, 64, 64, "float32"], {}]
     assert line["config"]["entity"] == [["tile_y", "sp", [-1, 8]], ["tile_x", "sp", [-1, 1]]]
     assert line["result"] == [[0.5], 0, 1.0, 2.0] and line["version"] == 0.2
     assert line["compiler"].startswith("armillary ") and line["isa"] and line["host"]

@@ -12,6 +12,7 @@ import pytest
 
 from armillary.errors import TargetError, UnsupportedError
 from armillary.target import Target, adreno, arm_cpu, cpu_model, host, mali
+from armillary.target.boards import BOARDS
 from armillary.target.cpu import _native_model, fast_math_flags, llvm_cpu, needed_features
 from armillary.target.target import check_attributes
 
@@ -32,7 +33,8 @@ def test_printed_form_parses_to_the_same_target(text: str) -> None:
 def test_attributes_print_by_name_after_the_keys() -> None:
     target = Target("llvm -mtriple=aarch64-linux-gnu -mattr=+neon,+crc -device=arm_cpu -fast-math -num-cores 4")
     assert str(target) == (
-        "llvm -keys=arm_cpu,cpu -device=arm_cpu -fast-math=1 -mattr=+neon,+crc -mtriple=aarch64-linux-gnu -num-cores=4"
+        "llvm -keys=arm_cpu,cpu -device=arm_cpu -fast-math=1 -link-params=0 -mattr=+neon,+crc "
+        "-mtriple=aarch64-linux-gnu -num-cores=4"
     )
     assert target.keys == ("arm_cpu", "cpu")
     assert target.mattr == ("+neon", "+crc")
@@ -56,7 +58,7 @@ def test_misuse_is_a_target_error_that_says_what_is_valid(bad: object, message: 
 
 @pytest.mark.parametrize("triple", ["aarch64-linux-gnu", "arm64-apple-macos", "armv7l-linux-gnueabihf", "armv8l-linux"])
 def test_triples_of_arm_give_the_key_of_arm(triple: str) -> None:
-    assert str(Target(f"llvm -mtriple={triple}")) == f"llvm -keys=arm_cpu,cpu -mtriple={triple}"
+    assert str(Target(f"llvm -mtriple={triple}")) == f"llvm -keys=arm_cpu,cpu -link-params=0 -mtriple={triple}"
     assert Target(f"llvm -keys=cpu -mtriple={triple}").keys == ("arm_cpu", "cpu")
     assert Target(str(Target(f"llvm -mtriple={triple}"))) == Target(f"llvm -mtriple={triple}")
     assert Target("llvm -mtriple=x86_64-linux-gnu").keys == ("cpu",)
@@ -159,7 +161,7 @@ def test_gpu_has_no_cpu_facts_and_native_needs_the_same_machine() -> None:
 def test_float_abi_chooses_the_environment_of_an_arm_triple() -> None:
     hard = llvm_cpu(Target("llvm -mtriple=armv7-linux-gnueabi -mfloat-abi=hard"))
     soft = llvm_cpu(Target("llvm -mtriple=armv7-linux-gnueabihf -mfloat-abi=soft"))
-    assert (hard.triple, soft.triple) == ("armv7-linux-gnueabihf", "armv7-linux-gnueabi")
+    assert (hard.triple, soft.triple) == ("armv7-unknown-linux-gnueabihf", "armv7-unknown-linux-gnueabi")
     with pytest.raises(UnsupportedError, match=r"'mfloat-abi'(.|\n)*32-bit Arm"):
         llvm_cpu(Target("llvm -mtriple=aarch64-linux-gnu -mfloat-abi=hard"))
 
@@ -193,3 +195,48 @@ def test_importing_targets_does_not_load_llvm() -> None:
     code += "print(json.dumps([m for m in sys.modules if 'llvm' in m]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == ["armillary.target.kinds.llvm"]
+
+
+def test_the_texts_target_of_armv7_prints_as_the_text_has_it() -> None:
+    want = "llvm -keys=arm_cpu,cpu -device=arm_cpu -link-params=0 -mtriple=armv7a-linux-gnueabihf"
+    assert str(Target("llvm --device=arm_cpu --mtriple=armv7a-linux-gnueabihf")) == want
+    assert Target(want) == Target(Target(want).to_json()) and str(Target(want)) == want
+    with pytest.raises(UnsupportedError, match=r"'link-params'(.|\n)*holds its parameters"):
+        check_attributes(Target("llvm -link-params=1"))
+
+
+def test_a_board_as_device_is_that_boards_cpu_and_never_the_host() -> None:
+    target = Target("llvm -device=rasp4b")
+    assert (target.mtriple, target.mcpu, target.keys[0]) == ("armv8l-linux-gnueabihf", "cortex-a72", "arm_cpu")
+    assert cpu_model(target).arch == "arm" and Target(str(target)) == target
+    assert Target("llvm -device=rk3399 -mcpu=cortex-a53").mcpu == "cortex-a53"
+    assert Target("llvm -device=rasp4b -mtriple=aarch64-linux-gnu").mcpu == ""
+    for name in BOARDS:
+        assert cpu_model(arm_cpu(name)).arch == ("aarch64" if "64" in arm_cpu(name).mtriple else "arm"), name
+
+
+def test_an_arm_target_without_a_triple_is_no_target_of_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    for text in ("llvm -device=arm_cpu", "llvm -keys=arm_cpu,cpu -model=none-such"):
+        with pytest.raises(TargetError, match=r"no triple(.|\n)*arm_cpu\('rk3399'\)"):
+            llvm_cpu(Target(text))
+
+
+@pytest.mark.parametrize("name", ["stm32f746xx", "stm32h7", "nrf5340dk", "cortex-m7", "RP2040"])
+def test_microcontrollers_are_refused_by_name(name: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"{name} is a microcontroller"):
+        arm_cpu(name)
+    with pytest.raises(UnsupportedError, match=f"{name} is a microcontroller"):
+        Target(f"llvm -device={name}")
+
+
+def test_armv8_in_32_bits_has_neon_and_armv7_only_where_it_is_stated() -> None:
+    assert cpu_model("llvm -mtriple=armv8l-linux-gnueabihf").has("neon")
+    assert not cpu_model("llvm -mtriple=armv7a-linux-gnueabihf").has("neon")
+    assert "-neon" in llvm_cpu(Target("llvm -mtriple=armv7a-linux-gnueabihf")).features
+    assert "-neon" not in llvm_cpu(Target("llvm -mtriple=armv7a-linux-gnueabihf -mattr=+neon")).features
+
+
+def test_llvm_hears_a_triple_with_its_vendor() -> None:
+    assert llvm_cpu(Target("llvm -mtriple=aarch64-linux-android28")).triple == "aarch64-unknown-linux-android28"
+    assert llvm_cpu(Target("llvm -mtriple=arm64-apple-macos")).triple == "arm64-apple-macos"

@@ -34,6 +34,8 @@ from armillary.tir.phases import Phase, PhasedFunction
 from armillary.tir.transform.inject_prefetch import LINE_BYTES
 
 MAX_STACK = 1 << 20  # bytes of one local buffer
+ALIGNED = 16  # bytes that loads and stores of a NEON register of 32-bit Arm may state as their alignment
+NARROW_INDEX = ("arm", "i386", "riscv32")  # 64-bit counters take two registers there
 STACK_BITS = 128  # alignment of the stack on entry, of every ABI we know
 _LOOP_NOTES = '!0 = distinct !{!0, !1, !2}\n'
 _LOOP_NOTES += '!1 = !{!"llvm.loop.unroll.disable"}\n!2 = !{!"llvm.loop.vectorize.enable", i1 false}\n'
@@ -44,9 +46,11 @@ class FunctionEmitter(Emitter):
 
     def __init__(
         self, cpu: CpuModel, function: PhasedFunction, touched: Touched, fast_math: str = "",
-        streams: frozenset[S.Buffer] = frozenset(),
+        streams: frozenset[S.Buffer] = frozenset(), alignment: int = 0,
     ) -> None:  # fmt: skip
         super().__init__(cpu, fast_math, streams)
+        self.alignment = alignment  # bytes that pointers are known to be multiples of; 0: elements'
+        self.has_narrow_index = cpu.arch in NARROW_INDEX
         self.function, self.touched = function, touched
         self.plan: dict[S.Buffer, Shape] = {}
 
@@ -69,6 +73,8 @@ def emit_module(function: PhasedFunction, cpu: CpuModel, fast_math: str = "") ->
         bodies = [FunctionEmitter(cpu, function, touched, fast_math)]
         if not streams.isdisjoint(touched.written(phase.body)):
             bodies.append(FunctionEmitter(cpu, function, touched, fast_math, streams))
+        elif cpu.arch == "arm" and cpu.vector_bits == 8 * ALIGNED and not register_plan(phase.body):
+            bodies.append(FunctionEmitter(cpu, function, touched, fast_math, alignment=ALIGNED))
         text, used = _phase(bodies, phase, index, is_flushing)
         parts.append(text)
         emitters += used
@@ -88,12 +94,13 @@ class _Entry:
     parameters: list[str] = field(default_factory=list)
     loads: list[str] = field(default_factory=list)
     arguments: list[str] = field(default_factory=list)
+    bytes_: int = 8  # of a pointer
 
     def pointer(self, slot: int, name: str, notes: str) -> None:
         """One pointer of the argument array."""
         self.parameters.append(f"ptr {notes} %{name}")
         self.loads.append(f"  %{name}.at = getelementptr inbounds ptr, ptr %data, i64 {slot}")
-        self.loads.append(f"  %{name} = load ptr, ptr %{name}.at, align 8")
+        self.loads.append(f"  %{name} = load ptr, ptr %{name}.at, align {self.bytes_}")
         self.arguments.append(f"ptr %{name}")
 
 
@@ -102,17 +109,19 @@ def _phase(
 ) -> tuple[str, list[FunctionEmitter]]:
     """The body function and its exported wrapper, and who emitted them; a second body is kept if something streams."""
     m, *others = bodies
-    name, entry = phase_symbol(m.function, index), _Entry()
+    name, entry = phase_symbol(m.function, index), _Entry(bytes_=4 if m.has_narrow_index else 8)
     text, used = _body(m, phase, f"{name}.body", entry), [m]
     arguments = ", ".join([*entry.arguments, "ptr %vars, i64 %begin, i64 %end"])
     called = f"  %code = call i32 @{name}.body({arguments})\n  ret i32 %code"
-    for streaming in others:
-        second = _body(streaming, phase, f"{name}.streams", _Entry())
-        if streaming.has_streamed:
+    for other in others:
+        label = "aligned" if other.alignment else "streams"
+        second = _body(other, phase, f"{name}.{label}", _Entry())
+        if other.has_streamed or other.alignment:
             text += second
-            used.append(streaming)
-            places = [m.pointers[b] for b in m.function.params if b in streaming.streams and b in m.pointers]
-            called = choose(name, places, arguments)
+            used.append(other)
+            wanted = other.streams or m.function.params
+            places = [m.pointers[b] for b in m.function.params if b in wanted and b in m.pointers]
+            called = choose(name, places, arguments, label, other.alignment or LINE_BYTES) if places else called
     wrapper = "".join(line + "\n" for line in entry.loads) + (around(called) if is_flushing else called)
     head = f"define i32 @{name}(ptr %data, ptr %vars, i64 %begin, i64 %end, i64 %thread) nounwind"
     return f"{text}{head} {{\n{wrapper}\n}}\n", used
@@ -125,7 +134,7 @@ def _body(m: FunctionEmitter, phase: Phase, name: str, entry: _Entry) -> str:
     alias = "noalias " if function.noalias else ""
     for slot, buffer in enumerate(function.params):
         if buffer in written or buffer in read:
-            bytes_ = LINE_BYTES if buffer in m.streams else buffer.dtype.element.bytes
+            bytes_ = LINE_BYTES if buffer in m.streams else max(m.alignment, buffer.dtype.element.bytes)
             notes = f"{alias}align {bytes_}" + ("" if buffer in written else " readonly")
             entry.pointer(slot, f"a{slot}", notes)
             m.pointers[buffer] = f"%a{slot}"
@@ -235,23 +244,26 @@ def _loop(m: FunctionEmitter, var: E.Var, begin: str, end: str, body: S.Stmt, is
     before = m.block
     files = [f for b in _ordered(m, body) if (f := m.files.get(b)) is not None]
     saved = [list(f.values) for f in files]
+    bits = _counter_bits(m, var)
+    if bits < 64:
+        begin, end = (_narrowed(m, x, bits) for x in (begin, end))
     m.open(label)
     counter = m.fresh()
     names = [[m.fresh() for _ in f.values] for f in files]
     for file, fresh in zip(files, names, strict=True):
         file.values[:] = fresh
-    m.wide[var] = counter
+    m.wide[var] = counter if bits == 64 else m.pure(f"sext i{bits} {counter} to i64", counter)
     m.stmt(body)
-    following = m.here(f"add nsw i64 {counter}, 1")
-    test = m.here(f"icmp slt i64 {following}, {end}")
+    following = m.here(f"add nsw i{bits} {counter}, 1")
+    test = m.here(f"icmp slt i{bits} {following}, {end}")
     latch = m.block
     m.do(f"br i1 {test}, label %{label}, label %{done}, !llvm.loop !0")
     lines = m.close()
-    guard = "" if is_never_empty else m.pure(f"icmp slt i64 {begin}, {end}", begin, end)
+    guard = "" if is_never_empty else m.pure(f"icmp slt i{bits} {begin}, {end}", begin, end)
     m.do(f"br i1 {guard}, label %{label}, label %{done}" if guard else f"br label %{label}")
     out = m.regions[-1].lines
     out.append(f"{label}:")
-    out.append(f"  {counter} = phi i64 [ {begin}, %{before} ], [ {following}, %{latch} ]")
+    out.append(f"  {counter} = phi i{bits} [ {begin}, %{before} ], [ {following}, %{latch} ]")
     for file, fresh, old in zip(files, names, saved, strict=True):
         kind = register_type(file.dtype)
         out.extend(
@@ -261,6 +273,17 @@ def _loop(m: FunctionEmitter, var: E.Var, begin: str, end: str, body: S.Stmt, is
     out.extend(lines)
     m.start(done)
     _merge(m, files, saved, before, [list(f.values) for f in files], latch, bool(guard))
+
+
+def _counter_bits(m: FunctionEmitter, var: E.Var) -> int:
+    """64, or 32 where that is the machine's word and the loop is known to stay within it."""
+    low, high = m.ranges.get(var, (None, None))
+    fits = low is not None and high is not None and low >= -(1 << 31) and high < (1 << 31) - 1
+    return 32 if m.has_narrow_index and fits else 64
+
+
+def _narrowed(m: FunctionEmitter, value: str, bits: int) -> str:
+    return m.pure(f"trunc i64 {value} to i{bits}", value) if value.startswith("%") else value
 
 
 def _ordered(m: FunctionEmitter, body: S.Stmt) -> list[S.Buffer]:

@@ -109,7 +109,8 @@ def _vector_load(m: Emitter, buffer: S.Buffer, index: E.Expr) -> str:
             whole = _from_memory(m, address(m, buffer, base), wide, 0)
             return shuffle(m, whole, whole, wide, list(range(dtype.lanes)))
         if stride == 1:
-            return _from_memory(m, address(m, buffer, base), dtype, 0)
+            align = _stated_alignment(m, buffer, base, dtype)
+            return _from_memory(m, address(m, buffer, base), dtype, align)
         if stride == -1:
             base.constant -= index.lanes - 1
             whole = _from_memory(m, address(m, buffer, base), dtype, 0)
@@ -247,7 +248,8 @@ def store(m: Emitter, s: S.BufferStore) -> None:
         start = linear(m, index.base)
         is_streamed = s.buffer in m.streams and is_lines(start, dtype)
         m.has_streamed |= is_streamed
-        _to_memory_at(m, value, dtype, address(m, s.buffer, start), is_streamed=is_streamed)
+        align = _stated_alignment(m, s.buffer, start, dtype)
+        _to_memory_at(m, value, dtype, address(m, s.buffer, start), is_streamed=is_streamed, align=align)
     else:
         kind = register_type(dtype)
         for k, pointer in enumerate(lane_addresses(m, s.buffer, index)):
@@ -269,9 +271,19 @@ def _width_at_end(m: Emitter, buffer: S.Buffer, index: E.Ramp) -> int:
     return width if has_room else lanes
 
 
-def _to_memory_at(m: Emitter, value: str, dtype: DType, pointer: str, *, is_streamed: bool = False) -> None:
+def _stated_alignment(m: Emitter, buffer: S.Buffer, start: Linear, dtype: DType) -> int:
+    """The bytes that an access begins at a multiple of, where its instruction can say so; 0: those of an element."""
+    if not m.alignment or buffer.elem_offset is not None or dtype.bits < 8:
+        return 0
+    places = (*start.terms.values(), start.constant, dtype.lanes)
+    return m.alignment if all(n * dtype.element.bytes % m.alignment == 0 for n in places) else 0
+
+
+def _to_memory_at(
+    m: Emitter, value: str, dtype: DType, pointer: str, *, is_streamed: bool = False, align: int = 0
+) -> None:
     kind = vector(memory_element(dtype.element), dtype.lanes)
-    notes = STREAMED if is_streamed else f"align {dtype.element.bytes}"
+    notes = STREAMED if is_streamed else f"align {align or dtype.element.bytes}"
     m.do(f"store {kind} {to_memory(m, value, dtype)}, ptr {pointer}, {notes}")
 
 

@@ -57,19 +57,19 @@ def fence(m: Emitter) -> None:
     m.do(f"call void @{_FENCE}()")
 
 
-def choose(name: str, outputs: Iterable[str], arguments: str) -> str:
-    """Call the body that streams where lines begin at all these pointers, the other one elsewhere."""
+def choose(name: str, places: Iterable[str], arguments: str, body: str = "streams", unit: int = LINE_BYTES) -> str:
+    """Call the second body where all these pointers are multiples of `unit` (lines begin there), else the first."""
     lines, tests = [], []
-    for pointer in outputs:
+    for pointer in places:
         lines.append(f"  {pointer}.place = ptrtoint ptr {pointer} to i64")
-        lines.append(f"  {pointer}.low = and i64 {pointer}.place, {LINE_BYTES - 1}")
+        lines.append(f"  {pointer}.low = and i64 {pointer}.place, {unit - 1}")
         lines.append(f"  {pointer}.fits = icmp eq i64 {pointer}.low, 0")
         tests.append(f"{pointer}.fits")
     all_fit = tests[0]
     for number, test in enumerate(tests[1:]):
         lines.append(f"  %fits{number} = and i1 {all_fit}, {test}")
         all_fit = f"%fits{number}"
-    lines.append(f"  br i1 {all_fit}, label %streams, label %plain")
-    for label, body in (("streams", "streams"), ("plain", "body")):
-        lines.append(f"{label}:\n  %{label}.code = call i32 @{name}.{body}({arguments})\n  ret i32 %{label}.code")
+    lines.append(f"  br i1 {all_fit}, label %{body}, label %plain")
+    for label, called in ((body, body), ("plain", "body")):
+        lines.append(f"{label}:\n  %{label}.code = call i32 @{name}.{called}({arguments})\n  ret i32 %{label}.code")
     return "\n".join(lines)

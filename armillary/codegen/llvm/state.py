@@ -66,6 +66,7 @@ class Emitter(Builder):
         self.tiles: dict[int, int] = {}  # rows of the matrix tiles in use
         self.streams = streams  # outputs whose stores may go past the caches
         self.has_streamed = False
+        self.alignment = 0  # bytes that pointers of arguments are multiples of; 0: of their elements
         self.roomy: set[S.Buffer] = set()  # those followed by room up to a multiple of ROOM bytes that nobody else has
 
     def value(self, item: E.Expr) -> str:
@@ -114,6 +115,8 @@ class Emitter(Builder):
     def has_half(self) -> bool:
         """Whether the target converts between float16 and float32 in hardware."""
         cpu = self.cpu
+        if cpu.arch == "arm":
+            return bool(cpu.features & {"fp16", "fullfp16"})
         return cpu.arch == "aarch64" or bool(cpu.features & {"f16c", "avx512fp16"})
 
     def static_int(self, item: E.Expr) -> int | None:

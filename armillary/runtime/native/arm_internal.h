@@ -5,7 +5,7 @@
 #include "armillary_runtime.h"
 
 #define ARM_ALIGN 64
-#define ARM_MAX_BYTES ((int64_t)1 << 42)
+#define ARM_MAX_BYTES ((int64_t)1 << (sizeof(size_t) > 4 ? 42 : 31)) /* half of what 32 bits address */
 #define ARM_MAX_ITEMS ((int64_t)1 << 20)
 
 #if defined(__GNUC__)

@@ -17,9 +17,11 @@ KIND = TargetKind(
     default_keys=("cpu",),
     attributes={
         "mattr": tuple, "mcpu": str, "mtriple": str, "mfloat-abi": str, "mabi": str, "num-cores": int, "opt-level": int,
-        "cl-opt": tuple, "fast-math": bool, **{f"fast-math-{flag}": bool for flag in FAST_MATH},
+        "cl-opt": tuple, "link-params": bool, "fast-math": bool, **{f"fast-math-{flag}": bool for flag in FAST_MATH},
     },
+    defaults={"link-params": False},
     refused={
+        "link-params": "a package holds its parameters already, beside the kernels",
         "cl-opt": "LLVM's command-line options are global to the process",
         "num-cores": "the number of threads is chosen where the network runs: ARMILLARY_NUM_THREADS",
     },
