@@ -80,6 +80,10 @@ def _floor_of_quotient(a: Scalar, b: Scalar) -> Scalar:
     return T.call("floor", T.div(a, b))
 
 
+def _trunc_of_quotient(a: Scalar, b: Scalar) -> Scalar:
+    return T.call("trunc", T.div(a, b))
+
+
 def _fmod(a: Scalar, b: Scalar) -> Scalar:
     return T.call("fmod", a, b)
 
@@ -118,6 +122,10 @@ def _numpy_divide(a: Array, b: Array) -> Array:
     return np.asarray(quotient + inexact).astype(a.dtype)
 
 
+def _numpy_trunc_divide(a: Array, b: Array) -> Array:
+    return np.asarray(np.trunc(_numpy_divide(a, b))).astype(a.dtype)
+
+
 def _numpy_floor_divide(a: Array, b: Array) -> Array:
     return np.asarray(a // b if a.dtype.kind in "iu" else np.floor(a / b)).astype(a.dtype)
 
@@ -134,7 +142,9 @@ _TABLE = (
     Row("multiply", "numeric", scalar("mul"), np.multiply),
     Row("divide", "numeric", _guarded(scalar("truncdiv"), _negate, scalar("div")), _numpy_divide),
     Row("floor_divide", "numeric", _guarded(scalar("floordiv"), _negate, _floor_of_quotient), _numpy_floor_divide),
+    Row("trunc_divide", "numeric", _guarded(scalar("truncdiv"), _negate, _trunc_of_quotient), _numpy_trunc_divide),
     Row("mod", "numeric", _guarded(scalar("truncmod"), _zero, _fmod), np.fmod),
+    Row("trunc_mod", "numeric", _guarded(scalar("truncmod"), _zero, _fmod), np.fmod),
     Row("floor_mod", "numeric", _guarded(scalar("floormod"), _zero, _float_floormod), np.mod),
     Row("power", "numeric", _power, _numpy_power, domain=(0.1, 2.0)),
     Row("maximum", "numeric", scalar("maximum"), np.maximum),
