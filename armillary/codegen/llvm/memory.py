@@ -21,6 +21,7 @@ from armillary.tir import stmt as S
 
 MIN_GATHERED = 8  # lanes from which one instruction for all of them is better
 MAX_STRETCH = 4  # vectors that are loaded for one whose lanes are taken from them
+_ANYTHING = -1  # of `shuffle`
 
 
 def load(m: Emitter, e: E.BufferLoad) -> str:
@@ -151,9 +152,9 @@ def _every_second(m: Emitter, buffer: S.Buffer, base: Linear, dtype: DType) -> s
 
 
 def shuffle(m: Emitter, a: str, b: str, dtype: DType, lanes: list[int]) -> str:
-    """Lanes of the concatenation of two vectors of `dtype`."""
+    """Lanes of the concatenation of two vectors of `dtype`; `_ANYTHING` for a lane whose value does not matter."""
     kind = register_type(dtype)
-    mask = ", ".join(f"i32 {lane}" for lane in lanes)
+    mask = ", ".join("i32 poison" if lane == _ANYTHING else f"i32 {lane}" for lane in lanes)
     return m.pure(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{mask}>", a, b)
 
 
@@ -243,7 +244,9 @@ def store(m: Emitter, s: S.BufferStore) -> None:
     elif isinstance(index, E.Ramp) and index.base.dtype.lanes == 1 and m.static_int(index.stride) == 1:
         width = _width_at_end(m, s.buffer, index)
         if width > lanes:
-            value = shuffle(m, value, value, dtype, [min(k, lanes - 1) for k in range(width)])
+            # bytes: of a number of them that is no power of two LLVM 20 combines such copies for ever (AVX-512)
+            rest = lanes - 1 if dtype.bits >= 32 else _ANYTHING
+            value = shuffle(m, value, value, dtype, [k if k < lanes else rest for k in range(width)])
             dtype = dtype.with_lanes(width)
         start = linear(m, index.base)
         is_streamed = s.buffer in m.streams and is_lines(start, dtype)
