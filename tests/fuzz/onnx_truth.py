@@ -297,7 +297,7 @@ _EXACT = words(
 )
 
 
-def spread(model: ModelProto, inputs: dict[str, Array], trials: int = 6) -> list[Array]:
+def spread(model: ModelProto, inputs: dict[str, Array], trials: int = 12) -> list[Array]:
     """Per output element, how far it moves when every number that is read moves by a few units of its last place."""
     rng = np.random.default_rng(1)
     base = _evaluate(model, inputs, None)
