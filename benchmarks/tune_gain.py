@@ -32,6 +32,7 @@ from deep_networks import deep_file  # noqa: E402  (the path comes first)
 NETWORKS = "resnet18,mobilenet_v1,bert_4,inception_v3"
 SAVE_SECONDS = 2.0
 SLOWER = 1.03  # times its time without records: a kernel counts as slower
+REPEATS = 3
 
 
 @dataclass(frozen=True)
@@ -235,25 +236,29 @@ def networks_of(place: Place, args: argparse.Namespace) -> tuple[Any, Any]:
 
 
 def slower_kernels(without: Any, with_it: Any, rounds: int) -> tuple[list[str], int]:
-    """Kernels that take longer with records, by their least time in the network, and how many there are.
+    """Kernels whose median is more than 3 % longer with records in each of three repeats, and how many kernels are.
 
-    Kernels whose place in both networks is not the same are not compared (Any: GraphExecutor).
+    The networks run in turns. Networks with other kernels are not compared (Any: GraphExecutor).
     """
-    least: list[list[float]] = [[], []]
-    names: list[list[str]] = [[], []]
-    for _ in range(rounds):
-        for side, executor in enumerate((without, with_it)):
-            found = executor.profile()
-            names[side] = [node.name for node in found]
-            seconds = [node.seconds for node in found]
-            least[side] = [min(pair) for pair in zip(seconds, least[side] or seconds, strict=True)]
-    if len(names[0]) != len(names[1]):
-        return ["(the networks have other kernels)"], len(names[0])
-    told = [
-        f"{name} {1e6 * a:.1f} to {1e6 * b:.1f} us"
-        for name, a, b in zip(names[0], *least, strict=True) if b > SLOWER * a and b - a > 1e-6
-    ]  # fmt: skip
-    return told, len(names[0])
+    told: list[dict[str, str]] = []
+    count = 0
+    for _ in range(REPEATS):
+        seconds: list[list[list[float]]] = [[], []]
+        names: list[list[str]] = [[], []]
+        for round_ in range(max(5, rounds // REPEATS)):
+            for side in (0, 1) if round_ % 2 else (1, 0):
+                found = (without, with_it)[side].profile()
+                names[side] = [node.name for node in found]
+                seconds[side].append([node.seconds for node in found])
+        count = len(names[0])
+        if count != len(names[1]):
+            return ["(the networks have other kernels)"], count
+        medians = [[statistics.median(column) for column in zip(*rows, strict=True)] for rows in seconds]
+        told.append({
+            f"{at} {name}": f"{1e6 * a:.1f} to {1e6 * b:.1f} us"
+            for at, (name, a, b) in enumerate(zip(names[0], *medians, strict=True)) if b > SLOWER * a and b - a > 1e-6
+        })  # fmt: skip
+    return [f"{key} {said}" for key, said in told[-1].items() if all(key in repeat for repeat in told)], count
 
 
 def table(rows: list[tuple[str, State]]) -> str:
