@@ -31,6 +31,7 @@ _TABLE = {
     **{name: f"armillary.tir.{name}" for name in ("ir_builder", "stmt_functor", "transform")},
     **{name: f"armillary.tir.intrinsics:{name}" for name in ("call_extern", "call_pure_extern")},
     **{name: f"armillary.te.math:{name}" for name in ("abs", "power", "pow", "isnan", "isinf", "isfinite", "fmod")},
+    **{name: f"armillary.tir.vendor_intrinsics:{name}" for name in ("call_llvm_intrin", "call_llvm_pure_intrin")},
     "call_intrin": "armillary.tir.intrinsics:call_intrin",
     "register_intrin_lowering": "armillary.tir.transform.lower_intrin:register_intrin_lowering",
     "PrimExpr": "armillary.tir.expr:Expr",

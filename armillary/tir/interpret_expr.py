@@ -21,6 +21,7 @@ from armillary.tir import expr as E
 from armillary.tir.build import wrap
 from armillary.tir.intrinsics import HALF, INTRINSICS
 from armillary.tir.stmt import Buffer
+from armillary.tir.vendor_intrinsics import resolved
 
 Env = list[Any]  # Any: ints, numpy scalars and arrays, by slot
 Value = Callable[[Env], Any]
@@ -334,6 +335,13 @@ def _extern(e: E.Call, scope: Scope) -> Value:
     return lambda env: finish(function(*[a(env) for a in arguments]))
 
 
+def _vendor(e: E.Call, scope: Scope) -> Value:
+    """An instruction of a processor, by LLVM's name."""
+    row, _ = resolved(e)
+    arguments, kind, evaluate = [_typed(a, scope) for a in e.args[1:]], e.dtype.numpy, row.evaluate
+    return lambda env: evaluate(kind, *[a(env) for a in arguments])
+
+
 def _reduce_add(e: E.Call, scope: Scope) -> Value:
     value, finish = compile_expr(e.args[0], scope), _to_number(e.dtype)
     kind = e.dtype.numpy
@@ -429,7 +437,7 @@ _CALLS: dict[str, Callable[[E.Call, Scope], Value]] = {
     "if_then_else": _if_then_else, "likely": _likely, "reinterpret": _reinterpret, "call_extern": _extern,
     "call_pure_extern": _extern, "vector_reduce_add": _reduce_add, "prefetch": _nothing, "thread_sync": _sync,
     "tile_zero": _tile_zero, "tile_load": _tile_load, "tile_dot": _tile_dot, "tile_dot_halves": _tile_dot_halves,
-    "tile_store": _tile_store,
+    "tile_store": _tile_store, "call_llvm_pure_intrin": _vendor, "call_llvm_intrin": _vendor,
 }  # fmt: skip
 EXPR_RULES: dict[type, Callable[[Any, Scope], Value]] = {
     E.Var: _var,

@@ -111,6 +111,8 @@ _ROWS = (
     # control and types: the interpreter and the emitters have rules of their own
     _row("if_then_else", 3, None), _row("likely", 1, lambda x: x), _row("reinterpret", 1, None),
     _row("call_extern", -1, None, pure=False), _row("call_pure_extern", -1, None),
+    # instructions by LLVM's name, which is the first argument: tir/vendor_intrinsics.py
+    _row("call_llvm_pure_intrin", -1, None), _row("call_llvm_intrin", -1, None, pure=False),
     _row("vector_reduce_add", 1, None), _row("prefetch", -1, None, pure=False),
     _row("thread_sync", -1, None, pure=False),
     # matrix tiles, eight of up to 16 rows of 64 bytes, by constant numbers: tile_zero(tile, rows), tile_load(tile,

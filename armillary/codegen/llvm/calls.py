@@ -40,6 +40,7 @@ from armillary.codegen.llvm.types import (
 )
 from armillary.tir import expr as E
 from armillary.tir.analysis import evaluated_by_both, is_unsafe
+from armillary.tir.vendor_intrinsics import resolved
 
 Rule = Callable[[Emitter, E.Call], str]
 _LLVM = {
@@ -289,6 +290,19 @@ def _extern(m: Emitter, e: E.Call) -> str:
     return cast(m, m.here(text), _as_byte(e.dtype), e.dtype)
 
 
+def _vendor(m: Emitter, e: E.Call) -> str:
+    """An instruction of a processor, by LLVM's name."""
+    row, form = resolved(e)
+    if m.cpu.arch != row.arch:
+        raise refuse("llvm", f"{row.name} on {m.cpu.arch}", f"it is an instruction of {row.arch}")
+    if not m.cpu.has(row.feature):
+        raise refuse("llvm", f"{row.name} without {row.feature}", f"say -mattr=+{row.feature}, or a -mcpu that has it")
+    if e.name == "call_llvm_intrin":
+        m.effects += 1
+    operands = [(register_type(a.dtype), m.value(a)) for a in e.args[1:]]
+    return m.intrinsic(register_type(e.dtype), row.symbol(form), *operands)
+
+
 def _as_byte(dtype: DType) -> DType:
     return DType("uint8") if dtype.is_bool else dtype
 
@@ -349,6 +363,6 @@ CALLS: dict[str, Rule] = {
     "prefetch": _prefetch, "thread_sync": _sync, "four_bytes": word, "dot_bytes": dot_bytes,
     "two_halves": word, "dot_halves": dot_halves,
     "tile_zero": tile_zero, "tile_load": tile_load, "tile_dot": tile_dot, "tile_dot_halves": tile_dot_halves,
-    "tile_store": tile_store,
+    "tile_store": tile_store, "call_llvm_pure_intrin": _vendor, "call_llvm_intrin": _vendor,
 }  # fmt: skip
 EXPR_RULES[E.Call] = call

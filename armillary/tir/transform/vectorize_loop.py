@@ -27,7 +27,7 @@ DISABLE_VECTORIZE = register_config_option("tir.disable_vectorize", bool, False,
 MAX_LANES = 64
 _NOT_ELEMENTWISE = frozenset(
     {"call_extern", "call_pure_extern", "vector_reduce_add", "prefetch", "thread_sync", "tile_zero", "tile_load",
-     "tile_dot", "tile_dot_halves", "tile_store"}
+     "tile_dot", "tile_dot_halves", "tile_store", "call_llvm_pure_intrin", "call_llvm_intrin"}
 )
 
 
