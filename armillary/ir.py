@@ -19,8 +19,53 @@ _close_over = late("armillary.relay.analysis:close_over")  # only the graph lang
 _call = late("armillary.relay.expr:call")
 
 
+class Attrs(tuple[tuple[str, Any], ...]):  # Any: attribute values differ by key
+    """(key, value) pairs, hashable and ordered; read by key too: `attrs["Primitive"]`, `"Primitive" in attrs`."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:  # Any: a name, an index or a slice
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        found = next((value for name, value in self if name == key), self)
+        if found is self:
+            raise KeyError(key)
+        return found
+
+    def __contains__(self, key: object) -> bool:
+        return any(name == key for name, _ in self) if isinstance(key, str) else super().__contains__(key)
+
+    def keys(self) -> tuple[str, ...]:
+        """The names."""
+        return tuple(name for name, _ in self)
+
+    def values(self) -> tuple[Any, ...]:
+        """The values, in the order of the names."""
+        return tuple(value for _, value in self)
+
+    def items(self) -> tuple[tuple[str, Any], ...]:
+        """The pairs."""
+        return tuple(self)
+
+    def get(self, key: str, default: Any = None) -> Any:  # Any: attribute values differ by key
+        """The value of a name, or `default`."""
+        return next((value for name, value in self if name == key), default)
+
+
+def as_attrs(cls: type, given: tuple[Any, ...]) -> tuple[Any, ...]:  # Any: arguments of a function's constructor
+    """The arguments of a function's constructor with its attributes as `Attrs`, of pairs or of a mapping."""
+    at = cls._fields.index("attrs")  # type: ignore[attr-defined]
+    attrs = given[at]
+    try:
+        pairs = Attrs((str(k), v) for k, v in (attrs.items() if isinstance(attrs, Mapping) else attrs or ()))
+    except (TypeError, ValueError):
+        told = f"{cls.__name__}: attrs is {type(attrs).__name__} {attrs!r:.60}, wanted a dict or pairs"
+        raise ModelError(told) from None
+    return (*given[:at], pairs, *given[at + 1 :])
+
+
 class BaseFunc(Node):
-    """Base of functions. `attrs` is a tuple of (key, value) pairs: hashable, ordered."""
+    """Base of functions. `attrs` holds (key, value) pairs, and is read by key too."""
 
     __slots__ = ()
     _module_printer: ClassVar[str] = ""  # "module:function" of (name, function, show_meta_data), for modules

@@ -10,8 +10,14 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from armillary.base.boundary import boundary
 from armillary.base.c_compiler import as_command, need_compiler, run_compiler
 from armillary.base.config import setting
+from armillary.base.files import write_atomic
+from armillary.base.library_sums import seal
+from armillary.codegen.toolchain import link_without_compiler
+from armillary.target import Target
+from armillary.target.target import host_target
 
 Linker = Callable[..., None]
 
@@ -21,16 +27,30 @@ def get_cc() -> list[str]:
     return need_compiler(setting("ARMILLARY_CC"))
 
 
+@boundary("create_shared", arguments=True)
 def create_shared(
     output: str | os.PathLike[str],
     objects: str | Sequence[str],
     options: Sequence[str] | None = None,
     cc: str | None = None,
 ) -> None:
-    """Link objects (or compile C files) into a shared library."""
-    _link(output, objects, ["-shared", "-fPIC"], options, cc)
+    """Link objects (or compile C files) into a shared library.
+
+    Objects that `save("m.o")` wrote need no compiler, unless `cc`, `options` or ARMILLARY_CC name one. A library of
+    such objects carries a checksum. Raises ArtifactError for files that cannot be read, TargetError without a compiler.
+    """
+    files = _files(objects)
+    codes = [Path(name).read_bytes() for name in files] if all(name.endswith(".o") for name in files) else []
+    linked = None if cc or options or not codes else link_without_compiler(codes, {}, host_target(Target("llvm")))
+    if linked is not None:
+        write_atomic(output, linked, 0o777)
+    else:
+        _link(output, files, ["-shared", "-fPIC"], options, cc)
+    if any(b"armillary_descriptor" in code for code in codes):
+        seal(Path(output))
 
 
+@boundary("create_executable", arguments=True)
 def create_executable(
     output: str | os.PathLike[str],
     objects: str | Sequence[str],
@@ -58,11 +78,15 @@ def cross_compiler(
     return link
 
 
+def _files(objects: str | Sequence[str]) -> list[str]:
+    return [os.fspath(objects)] if isinstance(objects, str | os.PathLike) else [os.fspath(item) for item in objects]
+
+
 def _link(
     output: str | os.PathLike[str], objects: str | Sequence[str], flags: Sequence[str], options: Sequence[str] | None,
     cc: str | None,
 ) -> None:  # fmt: skip
-    files = [objects] if isinstance(objects, str) else [str(item) for item in objects]
+    files = _files(objects)
     command = as_command(cc) if cc else get_cc()
     run_compiler([*command, *flags, *files, *(options or ())], Path(output))
 

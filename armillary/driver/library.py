@@ -29,6 +29,7 @@ from armillary.base.lazy import LateModule, late
 from armillary.base.library_sums import TRAILER, seal, trailer
 from armillary.codegen.object.elf_append import head_for_blob
 from armillary.codegen.object.elf_link import Tail
+from armillary.codegen.object.elf_merge import merged_object
 from armillary.codegen.toolchain import compile_c, is_cross, link_shared, link_without_compiler
 from armillary.errors import ConfigError, ExecutionError, InternalError, TargetError
 from armillary.target import Target
@@ -119,12 +120,19 @@ class FunctionLibrary:
 
     @boundary("save")
     def save(self, file_name: str | os.PathLike[str], fmt: str = "") -> None:
-        """Write one object file (.o), LLVM IR (.ll), assembly (.s) or C (.c), by suffix or `fmt`."""
+        """Write one object file (.o), LLVM IR (.ll), assembly (.s) or C (.c), by suffix or `fmt`.
+
+        An object holds the functions and their descriptor: what `contrib.cc.create_shared` links of it can be loaded.
+        """
         form = fmt or Path(file_name).suffix.lstrip(".")
         if form in ("o", "obj"):
-            if len(self.objects) != 1:
-                raise ConfigError(f"{len(self.objects)} objects do not fit one .o file", hint="use export_library")
-            write_atomic(file_name, self.objects[0])
+            made = merged_object(self.objects, FunctionLibrary._data(self))
+            if made is None and len(self.objects) == 1:
+                made = self.objects[0]  # of another kind of machine: the code alone
+            if made is None:
+                told = f"the objects of target {self.target} cannot be joined to one"
+                raise ConfigError(told, hint="use export_library")
+            write_atomic(file_name, made)
         elif form in ("ll", "s", "asm", "c", "tir"):
             write_atomic(file_name, self.get_source({"s": "asm"}.get(form, form)).encode())
         else:

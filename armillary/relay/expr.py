@@ -24,7 +24,7 @@ from armillary.base.aligned import Array, Deferred
 from armillary.base.lazy import late
 from armillary.base.node import Node, node
 from armillary.errors import Span, TypeMismatch
-from armillary.ir import BaseFunc
+from armillary.ir import Attrs, BaseFunc
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
 
 _infer_type = late("armillary.relay.infer:infer_type")
@@ -275,6 +275,9 @@ class Function(Expr, BaseFunc):
 
     _module_printer: ClassVar[str] = "armillary.relay.printer:print_function"
     _verifier: ClassVar[str] = "armillary.relay.well_formed:verify_function"
+    _admits: ClassVar[dict[str, str]] = {"tuple[tuple[str, Any], ...]": "type({0}) is Attrs"}
+    _admit: ClassVar[str] = "armillary.ir:as_attrs"
+    _scope: ClassVar[dict[str, Any]] = {"Attrs": Attrs}
     params: tuple[Var, ...]
     body: Expr
     ret_type: Type | None = None

@@ -18,6 +18,7 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.node import Node
 from armillary.errors import TypeMismatch
+from armillary.ir import as_attrs
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.build import cast, convert, match_types
@@ -43,6 +44,8 @@ def admit(cls: type, given: tuple[Given, ...]) -> tuple[Given, ...]:
         return cast(values[0], "bool"), *match_types(*_as_given(given[1:], values[1:]))
     if cls is S.BufferStore and not isinstance(given[1], E.Expr):
         values[1] = cast(values[1], values[0].dtype)
+    if cls is S.PrimFunc:
+        return as_attrs(cls, tuple(values))
     if cls in (E.IntImm, E.FloatImm):
         _check_constant(cls, *values)
     return tuple(values)

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from armillary.base.dtype import DType
 from armillary.base.node import Node, node
-from armillary.ir import BaseFunc
+from armillary.ir import Attrs, BaseFunc
 from armillary.tir.expr import ADMITTED, SCOPE, Expr, IterVar, Var
 
 
@@ -77,7 +77,7 @@ def _only_stmts(values: tuple[Any, ...]) -> bool:
     return all(isinstance(value, Stmt) for value in values)
 
 
-SCOPE.update(Stmt=Stmt, LoopKind=LoopKind, _only_stmts=_only_stmts)
+SCOPE.update(Attrs=Attrs, Stmt=Stmt, LoopKind=LoopKind, _only_stmts=_only_stmts)
 
 
 @node
@@ -169,6 +169,7 @@ class PrimFunc(BaseFunc):
     _module_printer: ClassVar[str] = "armillary.tir.printer:print_global"
     _verifier: ClassVar[str] = "armillary.tir.verifier:verify"
     _admits: ClassVar[dict[str, str]] = {"Stmt": Stmt._admits["Stmt"], "tuple[Buffer | Var, ...]": "type({0}) is tuple"}
+    _admits["tuple[tuple[str, Any], ...]"] = "type({0}) is Attrs"
     _admit: ClassVar[str] = Expr._admit
     _scope: ClassVar[dict[str, Any]] = SCOPE
     params: tuple[Buffer | Var, ...]
