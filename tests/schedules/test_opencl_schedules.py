@@ -6,8 +6,13 @@ from opencl_device import needs_opencl
 
 import armillary
 from armillary import relay
-from armillary.backends.opencl.tiles import SHARED_BYTES, Product, choose_tile, shared_bytes
+from armillary.backends.opencl.choice import spell, tile_of
+from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv2d
+from armillary.backends.opencl.tiles import SHARED_BYTES, Product, Tile, choose_tile, shared_bytes
 from armillary.contrib import graph_executor
+from armillary.errors import ConfigError
+from armillary.relay.op import get_op
+from armillary.transform import PassContext
 
 LAYERS = [  # channels, units, size, taps, stride, padding, groups
     (40, 32, 14, 3, 1, 1, 1), (3, 16, 23, 7, 2, 3, 1), (24, 20, 9, 1, 2, 0, 1), (8, 5, 7, 3, 1, 0, 1),
@@ -96,3 +101,61 @@ def test_a_batch_of_products_goes_through_shared_memory():
     value = np.random.default_rng(6).standard_normal((3, 16, 20)).astype("float32")
     wanted = value @ weights.transpose(0, 2, 1)
     np.testing.assert_allclose(_run(library, armillary.opencl(), value), wanted, rtol=1e-4, atol=1e-4)
+
+
+def _winograd(shape, units, tile, after, **attrs):
+    random = np.random.default_rng(1)
+    weight = random.standard_normal((units, shape[1], 3, 3)).astype("float32") / 3
+    x = relay.var("x", shape=shape)
+    transformed = get_op("opencl.winograd_weight")(relay.const(weight), tile_size=tile)
+    mine = get_op("opencl.conv2d_winograd")(x, transformed, tile_size=tile, padding=(1, 1), **attrs)
+    direct = relay.nn.conv2d(x, relay.const(weight), padding=(1, 1))
+    return [armillary.IRModule.from_expr(relay.Function([x], after(y))) for y in (mine, direct)]
+
+
+def test_a_work_item_sums_its_own_results_and_none_between():
+    module, _ = _winograd((1, 64, 16, 16), 64, 4, relay.nn.relu, choice="tile=8x1x8/4x1x2/16")
+    source = relay.build(module, "opencl").get_lib().imported_modules[0].get_source()
+    assert "float products_local[8];" in source  # 4 x 2 sums, not the 4 x 9 that their columns span
+
+
+@needs_opencl
+@pytest.mark.parametrize(("shape", "units", "tile"), [
+    ((1, 32, 15, 15), 8, 4), ((2, 16, 14, 14), 24, 2), ((1, 64, 28, 28), 64, 4),
+], ids=str)  # fmt: skip
+def test_winograd_is_three_launches_and_right(shape, units, tile):
+    shift = relay.const(np.random.default_rng(3).standard_normal((units, 1, 1)).astype("float32"))
+    mine, direct = _winograd(shape, units, tile, lambda y: relay.nn.relu(y + shift))
+    value = np.random.default_rng(4).standard_normal(shape).astype("float32")
+    library = relay.build(mine, "opencl")
+    launches = [len(f.launches) for f in library.descriptor.functions.values()]
+    assert sorted(launches) == [1, 3]  # the first: the weights' transform, when they are loaded
+    wanted = _run(relay.build(direct, "llvm"), armillary.cpu(), value)
+    np.testing.assert_allclose(_run(library, armillary.opencl(), value), wanted, rtol=1e-4, atol=2e-4)
+
+
+def _winograd_tiles(channels, units, size, context):
+    weight = np.random.default_rng(2).standard_normal((units, channels, 3, 3)).astype("float32")
+    x = relay.var("x", shape=(1, channels, size, size))
+    module = armillary.IRModule.from_expr(relay.Function([x], relay.nn.conv2d(x, relay.const(weight), padding=(1, 1))))
+    with context:
+        made = opencl_winograd_conv2d(module)["main"].body
+    return made.attrs.tile_size if made.op.name == "opencl.conv2d_winograd" else 0
+
+
+def test_winograd_is_taken_where_the_model_says_so():
+    assert _winograd_tiles(64, 64, 224, PassContext()) == 4  # a layer of VGG-16
+    assert _winograd_tiles(64, 64, 224, PassContext(config={"relay.WinogradConv2D.max_tile": 2})) == 2
+    assert _winograd_tiles(64, 64, 224, PassContext(config={"relay.WinogradConv2D.max_tile": 0})) == 0
+    assert _winograd_tiles(3, 64, 224, PassContext()) == 0
+
+
+def test_a_choice_is_its_text():
+    tile = Tile((8, 1, 32), (8, 2, 4), 16)
+    assert spell(tile) == "tile=8x1x32/8x2x4/16" and tile_of(spell(tile)) == tile and tile_of("") is None
+
+
+@pytest.mark.parametrize("text", ["winograd=3", "tile=8x1/8x1x4/16", "tile=8x1x0/8x1x4/16", "tile=8/8/2x2", "8x1x1"])
+def test_a_choice_of_another_form_is_refused(text):
+    with pytest.raises(ConfigError, match="cannot read"):
+        tile_of(text)

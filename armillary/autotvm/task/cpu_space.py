@@ -19,8 +19,8 @@ from armillary.backends.cpu.conv2d.winograd.cost import Layer
 from armillary.backends.cpu.cost import model as cost
 from armillary.backends.cpu.cost.model import Estimate, Tile, far_weights
 from armillary.backends.cpu.gemm import dense
-from armillary.backends.cpu.graph.winograd_conv2d import MAX_TILE
 from armillary.backends.registry import Workload, choose
+from armillary.backends.winograd import MAX_TILE
 from armillary.base.record import record
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import PassContext

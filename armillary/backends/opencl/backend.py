@@ -6,15 +6,28 @@ driver of a device compiles when a package is loaded there (`runtime/native/arm_
 
 from __future__ import annotations
 
-from armillary.backends.base import Backend
+from collections.abc import Sequence
+
+from armillary.backends.base import Backend, GraphPasses
+from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv2d
 from armillary.base.lazy import late
+from armillary.relay.transform.normal_form.infer_type import infer_type
+from armillary.target import Target
+from armillary.transform import Pass
+
+
+def _layouts(target: Target) -> Sequence[Pass]:
+    # Each convolution has its algorithm.
+    return [infer_type.bind(), opencl_winograd_conv2d.bind()]
+
 
 BACKEND = Backend(
     family="opencl",
-    algorithms=("armillary.backends.opencl.schedules",),
+    algorithms=tuple(f"{__package__}.{name}" for name in ("schedules", "winograd")),
     lower=late("armillary.tir.transform.split_host_device:split_host_device"),
     emit=late("armillary.codegen.opencl.build:build_kernels"),
     build=late("armillary.codegen.opencl.build:build_kernels"),
+    passes=GraphPasses(layouts=_layouts),
     device="opencl",
     alignment=512,  # devices take parts of memory as buffers, whose offsets are multiples of up to 4096 bits
 )

@@ -8,16 +8,18 @@ weighs them by how many work-items there are to hide them.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 
 from armillary.base.record import record
 
 ITEMS = (64, 128, 192, 224, 256)  # upper bounds of work-items that are tried; at least a third of the least
-MAX_SUMS = 32  # of a work-item
+MAX_SUMS = 64  # of a work-item
 SHARED_BYTES = 12 * 1024
 FULL = 132 * 256  # work-items from which on a large GPU is busy
-SHARED_READ, GLOBAL_READ, BARRIER = 1.0, 16.0, 24.0  # cost of a read, and of a step, in multiply-adds
+SHARED_READ, GLOBAL_READ, BARRIER = 3.0, 16.0, 24.0  # cost of a read, and of a step, in multiply-adds
 
 
 @record(slots=True)
@@ -47,10 +49,16 @@ class Product:
     dilation: tuple[int, int] = (1, 1)
 
 
+@cache
 def choose_tile(work: Product) -> Tile | None:
     """The tile of least cost; None where none divides the result well."""
-    best = min(((cost(work, tile), n, tile) for n, tile in enumerate(_tiles(work))), default=None)
-    return None if best is None else best[2]
+    return next(iter(best_tiles(work, 1)), None)
+
+
+def best_tiles(work: Product, count: int) -> list[Tile]:
+    """The tiles of least cost, the least first."""
+    found = heapq.nsmallest(count, ((cost(work, tile), n, tile) for n, tile in enumerate(_tiles(work))))
+    return [tile for _, _, tile in found]
 
 
 def _tiles(work: Product) -> Iterator[Tile]:
@@ -84,8 +92,8 @@ def divisors(n: int, most: int) -> list[int]:
 def _sides(work: Product, tile: Tile) -> tuple[int, int]:
     """Elements of data and of weights that a group reads in one step."""
     (f, y, x), (tf, ty, tx) = tile.sums, tile.threads
-    patch = 1
-    for count, stride, taps, dilation in zip((y * ty, x * tx), work.strides, work.taps, work.dilation, strict=True):
+    patch = x  # results of a work-item along a row lie apart: each has columns of its own
+    for count, stride, taps, dilation in zip((y * ty, tx), work.strides, work.taps, work.dilation, strict=True):
         patch *= (count - 1) * stride + (taps - 1) * dilation + 1
     return patch * tile.step, f * tf * tile.step * work.taps[0] * work.taps[1]
 

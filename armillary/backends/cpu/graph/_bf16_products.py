@@ -16,7 +16,7 @@ from armillary.backends.cpu.conv2d.amx.cost import SIDE, WORDS
 from armillary.backends.cpu.conv2d.winograd.cost import Layer, direct_nest, ranked_plans
 from armillary.backends.cpu.cost.model import far_weights, ranked_tiles
 from armillary.backends.cpu.cost.products16 import multiplies_halves
-from armillary.backends.cpu.graph.winograd_conv2d import MAX_TILE
+from armillary.backends.winograd import MAX_TILE
 from armillary.ops._dot_operands import HALF, HALVES
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import Kind

@@ -25,7 +25,7 @@ from armillary.backends.cpu.graph._wide_channels import (
     sliced_reads,
     spread,
 )
-from armillary.backends.cpu.graph.winograd_conv2d import MAX_TILE
+from armillary.backends.winograd import MAX_TILE
 from armillary.base.record import record
 from armillary.ops.nn.conv import window
 from armillary.relay.expr import Call, Expr, Function

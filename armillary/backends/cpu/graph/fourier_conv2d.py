@@ -18,7 +18,7 @@ from typing import Any
 
 from armillary.backends.cpu.conv2d.fourier.cost import KERNELS, FourierLayer, direct_estimate, estimate
 from armillary.backends.cpu.cost.model import far_weights
-from armillary.backends.cpu.graph.winograd_conv2d import is_constant, is_whole
+from armillary.backends.winograd import is_constant, is_whole
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.op import get_op, is_call

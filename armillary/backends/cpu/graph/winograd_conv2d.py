@@ -17,10 +17,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from armillary.backends.cpu.conv2d.winograd.cost import FORCED_WINOGRAD, Layer, ranked_plans
 from armillary.backends.cpu.conv2d.winograd.operator import layer_of
+from armillary.backends.winograd import MAX_TILE, is_constant, is_whole
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
@@ -30,11 +29,7 @@ from armillary.relay.walk import not_primitive, post_order, rewrite
 from armillary.target import Target
 from armillary.target.choice import Choice, stored_choice
 from armillary.target.cpu import CpuModel, cpu_model
-from armillary.transform import PassContext, define_pass, register_config_option
-
-MAX_TILE = register_config_option(
-    "relay.WinogradConv2D.max_tile", int, 4, "largest Winograd tile (2, 4 or 6) the compiler may choose; 0: none"
-)
+from armillary.transform import PassContext, define_pass
 
 
 @define_pass("winograd-conv2d", opt_level=3)
@@ -88,26 +83,6 @@ def eligible(expr: Expr) -> Layer | None:
     if not is_constant(call.args[1]) or is_whole(call.args[1]):
         return None
     return layer_of(attrs, data, result) if weight.static[4] == result.static[4] else None
-
-
-def is_constant(expr: Expr) -> bool:
-    """Whether fold-constant will evaluate it: a constant, perhaps behind changes of layout."""
-    while is_call(expr, "layout_transform"):
-        expr = expr.args[0]  # type: ignore[attr-defined]
-    return isinstance(expr, Constant)
-
-
-def is_whole(expr: Expr) -> bool:
-    """Whether the weights are whole numbers: of a quantised network, whose sums are exact only without fractions.
-
-    Zeros are not: with any algorithm their sums are zero. Networks that have not been trained often have them.
-    """
-    while is_call(expr, "layout_transform"):
-        expr = expr.args[0]  # type: ignore[attr-defined]
-    if not isinstance(expr, Constant):
-        return True
-    some = expr.some.reshape(-1)[:64]
-    return bool((some == np.rint(some)).all() and (expr.data == np.rint(expr.data)).all() and expr.data.any())
 
 
 def _replaced(expr: Any, tile: int) -> Call:

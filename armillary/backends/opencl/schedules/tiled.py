@@ -43,31 +43,43 @@ def schedule_tiled(schedule: te.Schedule, fused: Fused, choose: Choose) -> None:
         schedule_default(schedule, fused)
         return
     tile, places = chosen
-    sums = schedule.cache_write(anchor, "local") if is_last else anchor
-    schedule[sums].set_scope("local")
+    if is_last:
+        tile_stage(schedule, anchor, tile, places)
+        return
+    schedule[anchor].set_scope("local")
     threads = _bind_tiles(schedule[output], places)
-    _schedule_sums(schedule, sums, schedule[output], threads, tile, places)
+    _schedule_sums(schedule, anchor, schedule[output], threads, tile, places)
+
+
+def tile_stage(schedule: te.Schedule, tensor: te.Tensor, tile: Tile, places: Sequence[Place]) -> None:
+    """One contraction as a kernel of tiles, with nothing behind it; inputs that have a schedule lie in memory."""
+    sums = schedule.cache_write(tensor, "local")
+    threads = _bind_tiles(schedule[tensor], places)
+    _schedule_sums(schedule, sums, schedule[tensor], threads, tile, places)
 
 
 def _bind_tiles(stage: te.Stage, places: Sequence[Place]) -> list[te.IterVar]:
     """Bind the loops of the output, the axes before those of the tile to the first direction; gives the thread axes."""
     axes = list(stage.op.axis)
     rest, axes = axes[: -len(places)], axes[-len(places) :]
-    outer, threads, inner = [], [], []
+    outer, virtual, threads, inner = [], [], [], []
     for axis, place in zip(axes, places, strict=True):
         block, within = stage.split(axis, factor=place.over * place.own)
         if axis is axes[-1]:  # neighbouring work-items have neighbouring elements: they read and write together
             one, part = stage.split(within, factor=place.over)
+            virtual.append(one)
         else:
             part, one = stage.split(within, factor=place.own)
+            inner.append(one)
         outer.append(block)
         threads.append(part)
-        inner.append(one)
-    stage.reorder(*rest, *outer, *threads, *inner)
+    stage.reorder(*rest, *outer, *virtual, *threads, *inner)
     outer[0] = stage.fuse(*rest, outer[0]) if rest else outer[0]
     for axes_of, kind in ((outer, "block"), (threads, "thread")):
         for axis, place in zip(axes_of, places, strict=True):
             stage.bind(axis, te.thread_axis(f"{kind}Idx.{place.tag}"))
+    for axis in virtual:  # sums that lie apart: as one loop of a work-item, what lies between would be summed too
+        stage.bind(axis, te.thread_axis("vthread"))
     for axis in inner:
         stage.unroll(axis)
     return threads
@@ -93,7 +105,7 @@ def _share(
     schedule: te.Schedule, side: te.Tensor, sums: te.Tensor, at: te.IterVar, places: Sequence[Place]
 ) -> None:
     """Load what a step reads: neighbouring work-items take neighbouring elements."""
-    if isinstance(side.op, te.PlaceholderOp):
+    if isinstance(side.op, te.PlaceholderOp) or schedule[side].relations:  # a stage with loops of its own
         side = schedule.cache_read(side, "shared", [sums])
     else:
         schedule[side].set_scope("shared")

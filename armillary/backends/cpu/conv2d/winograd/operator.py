@@ -14,14 +14,15 @@ interleave, and their products are those of any other tiles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from armillary.backends.cpu.conv2d.direct.operator import unblock
 from armillary.backends.cpu.conv2d.winograd.cost import KERNEL, Layer, tiles_along
+from armillary.backends.winograd import POINTS, matrices
+from armillary.backends.winograd import pick_row as _pick
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import te
@@ -29,35 +30,6 @@ from armillary.ops.nn._windows import f32, need_rank, reduce_axes, window_count
 from armillary.ops.nn.conv import convolve, image_size, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
-
-_HALF, _TWO = 2**-0.5, 2**0.5
-POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, _HALF, -_HALF, _TWO, -_TWO), 6: (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)}
-
-
-@record
-class Matrices:
-    """`output` (m x a), `weight` (a x 3) and `data` (a x a): Y = output [(weight g) * (data d)] in one dimension."""
-
-    output: Array
-    weight: Array
-    data: Array
-
-
-@cache
-def matrices(tile: int) -> Matrices:
-    """The transforms of F(tile, 3), in float64, by the Cook-Toom construction over POINTS and infinity."""
-    points = np.array(POINTS[tile])
-    count = len(points)
-    output, weight = np.zeros((tile, count + 1)), np.zeros((count + 1, KERNEL))
-    data = np.zeros((count + 1, count + 1))
-    for j, point in enumerate(points):
-        others = np.delete(points, j)
-        output[:, j] = point ** np.arange(tile)
-        weight[j] = point ** np.arange(KERNEL) / np.prod(point - others)
-        data[j, :count] = np.poly(others)[::-1]
-    output[-1, -1] = weight[-1, -1] = 1
-    data[-1] = np.poly(points)[::-1]
-    return Matrices(output, weight, data)
 
 
 @record
@@ -178,70 +150,6 @@ def _taps_inside(size: int, outputs: int, pads: tuple[int, int], dilation: int) 
         return float(KERNEL)
     starts = range(-pads[0], KERNEL * dilation - pads[0], dilation)
     return sum(len(range(max(0, s), min(size, s + outputs))) for s in starts) / outputs
-
-
-def _pick(row: Any, matrix: Array, value: Callable[[int], Any]) -> Any:
-    """Row `row` (known after unrolling) of matrix @ value, as a choice between sums."""
-    opposites = _opposites(matrix)
-    sums = [_sum_of_pairs(c, opposites, value) if opposites else _sum(c, value) for c in matrix]
-    result = sums[-1]
-    for index in reversed(range(len(sums) - 1)):
-        result = te.select(row.equal(index) if hasattr(row, "equal") else row == index, sums[index], result)
-    return result
-
-
-def _opposites(matrix: Array) -> list[int]:
-    """Columns that are the next one but for signs: of the points p and -p, whose powers the output's transform has."""
-    found: list[int] = []
-    for column in range(matrix.shape[1] - 1):
-        is_free = not found or found[-1] < column - 1
-        if is_free and np.array_equal(np.abs(matrix[:, column]), np.abs(matrix[:, column + 1])):
-            found.append(column)
-    return found
-
-
-def _sum_of_pairs(coefficients: Sequence[float], opposites: Sequence[int], value: Callable[[int], Any]) -> Any:
-    """All rows share the sums and the differences of opposites: F(4,3) gives 4 values of 6 by 12 operations, not 20."""
-    factors, values = [], []
-    index = 0
-    while index < len(coefficients):
-        factor, is_pair = float(coefficients[index]), index in opposites
-        if abs(factor) >= 1e-12:
-            factors.append(factor)
-            if not is_pair:
-                values.append(value(index))
-            elif factor * coefficients[index + 1] > 0:
-                values.append(value(index) + value(index + 1))
-            else:
-                values.append(value(index) - value(index + 1))
-        index += 1 + is_pair
-    return _weighted(factors, values)
-
-
-def _weighted(factors: Sequence[float], values: Sequence[Any]) -> Any:
-    total = None
-    for factor, value in zip(factors, values, strict=True):
-        term = value if factor == 1.0 else value * factor
-        total = term if total is None else total + term
-    return total
-
-
-def _sum(coefficients: Sequence[float], value: Callable[[int], Any]) -> Any:
-    """Even and odd terms apart: the rows of the points p and -p then share both partial sums."""
-    even = _terms(coefficients, value, 0)
-    odd = _terms(coefficients, value, 1)
-    if even is None or odd is None:
-        return odd if even is None else even
-    return even + odd if _leading(coefficients, 1) > 0 else even - _terms([-c for c in coefficients], value, 1)
-
-
-def _terms(coefficients: Sequence[float], value: Callable[[int], Any], start: int) -> Any:
-    used = [i for i in range(start, len(coefficients), 2) if abs(coefficients[i]) >= 1e-12]
-    return _weighted([float(coefficients[i]) for i in used], [value(i) for i in used])
-
-
-def _leading(coefficients: Sequence[float], start: int) -> float:
-    return next(float(c) for c in list(coefficients)[start::2][::-1] if abs(c) >= 1e-12)
 
 
 def _place(tile: Any, index: Any, m: int, dilation: int) -> Any:

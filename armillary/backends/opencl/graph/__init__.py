@@ -1,0 +1,1 @@
+"""Graph passes of the OpenCL back end: Winograd's algorithm."""

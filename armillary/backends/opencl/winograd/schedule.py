@@ -1,0 +1,132 @@
+"""The schedule of opencl.conv2d_winograd: three kernels.
+
+In: a fused function anchored at the operator. Out: a kernel that transforms a tile in each work-item, one that
+multiplies by tiles of work-groups (schedules/tiled.py), one that transforms a tile back in each work-item and does what
+follows to its m x m outputs. Invariant: neighbouring work-items have neighbouring tiles, so they read and write
+together; the transforms are unrolled, so their matrices are constants in the code.
+"""
+
+from __future__ import annotations
+
+import math
+
+from armillary import te
+from armillary.backends.opencl.choice import tile_of
+from armillary.backends.opencl.schedules.default import (
+    schedule_default,
+    schedule_stage,
+    static_extent,
+)
+from armillary.backends.opencl.schedules.tiled import Place, tile_stage
+from armillary.backends.opencl.tiles import Product, choose_tile
+from armillary.backends.registry import Fused, implement
+from armillary.base.node import post_order
+from armillary.tir.expr import ProducerLoad, Reduce
+
+GROUP = 128  # work-items of a group that transforms
+
+
+@implement("opencl.conv2d_winograd", family="opencl", name="winograd")
+def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
+    """Three kernels; the default where what follows is no plain epilogue."""
+    stages = {s.op.tag.removeprefix("winograd_"): s.op.output(0) for s in schedule.stages if _is_stage(s.op)}
+    product, output = stages["product"], fused.outputs[0]
+    tile = tile_of(fused.workload.attrs.choice) or choose_tile(product_of(product.op))
+    if len(fused.outputs) != 1 or len(te.static_shape(output)) != 4 or not _is_plain(schedule, fused):
+        schedule_default(schedule, fused)
+        return
+    own = {id(t.op) for t in stages.values()}
+    for stage in schedule.stages:
+        if isinstance(stage.op, te.ComputeOp) and stage.op is not output.op and id(stage.op) not in own:
+            stage.compute_inline()
+    _transform(schedule, stages)
+    if tile is None:
+        schedule_stage(schedule, product)
+    else:
+        (over_o, _, over_p), (own_o, _, own_p) = tile.threads, tile.sums
+        tile_stage(schedule, product, tile, (Place(over_o, own_o, "y"), Place(over_p, own_p, "x")))
+    _transform_back(schedule, stages, output, fused.workload.attrs.tile_size)
+
+
+def _is_stage(op: te.Operation) -> bool:
+    return isinstance(op, te.ComputeOp) and op.tag.startswith("winograd_")
+
+
+def _is_plain(schedule: te.Schedule, fused: Fused) -> bool:
+    """Whether all that follows is computed for each element of the output, of its own shape."""
+    output, conv = fused.outputs[0], fused.anchor[0]
+    if te.static_shape(output) != te.static_shape(conv):
+        return False
+    after: set[int] = {id(conv.op)}
+    for stage in schedule.stages:
+        op = stage.op
+        if not isinstance(op, te.ComputeOp) or _is_stage(op):
+            continue
+        reads = [t for t in op.input_tensors if id(t.op) in after]
+        if not reads:
+            continue
+        loads = [n for b in op.body for n in post_order(b) if isinstance(n, ProducerLoad | Reduce)]
+        mine = [n for n in loads if isinstance(n, Reduce) or id(n.producer.op) in after]
+        if any(isinstance(n, Reduce) or not _in_place(op, n) for n in mine):
+            return False
+        after.add(id(op))
+    return True
+
+
+def _in_place(op: te.ComputeOp, load: ProducerLoad) -> bool:
+    return len(load.indices) == len(op.axis) and all(
+        i is axis.var or static_extent(axis) == 1 for i, axis in zip(load.indices, op.axis, strict=True)
+    )
+
+
+def product_of(op: te.Operation) -> Product:
+    """The products at all points as one batched product."""
+    assert isinstance(op, te.ComputeOp)
+    *points, units, tiles = map(static_extent, op.axis)
+    (terms,) = map(static_extent, op.reduce_axis)
+    return Product(math.prod(points), (units, 1, tiles), terms, (1, 1), (1, 1))
+
+
+def _bind(stage: te.Stage, axes: list[te.IterVar]) -> te.IterVar:
+    """A work-item for each iteration of `axes`; gives the axis of the work-items of a group."""
+    flat = stage.fuse(*axes)
+    group, item = stage.split(flat, factor=min(GROUP, math.prod(map(static_extent, axes))))
+    stage.bind(group, te.thread_axis("blockIdx.x"))
+    stage.bind(item, te.thread_axis("threadIdx.x"))
+    return item
+
+
+def _transform(schedule: te.Schedule, stages: dict[str, te.Tensor]) -> None:
+    stage = schedule[stages["data"]]
+    u, v, c, p = stage.op.axis
+    stage.reorder(c, p, u, v)
+    item = _bind(stage, [c, p])
+    stage.unroll(u)
+    stage.unroll(v)
+    for name in ("patch", "rows"):
+        inside = schedule[stages[name]]
+        inside.set_scope("local")
+        inside.compute_at(stage, item)
+        for axis in inside.op.axis[2:]:
+            inside.unroll(axis)
+
+
+def _transform_back(schedule: te.Schedule, stages: dict[str, te.Tensor], output: te.Tensor, m: int) -> None:
+    stage = schedule[output]
+    n, o, y, x = stage.op.axis
+    tile_y, own_y = stage.split(y, factor=m)
+    tile_x, own_x = stage.split(x, factor=m)
+    stage.reorder(n, o, tile_y, tile_x, own_y, own_x)
+    extents = [static_extent(n), static_extent(o), -(-static_extent(y) // m), -(-static_extent(x) // m)]
+    flat = stage.fuse(n, o, tile_y, tile_x)
+    group, item = stage.split(flat, factor=min(GROUP, math.prod(extents)))
+    stage.bind(group, te.thread_axis("blockIdx.x"))
+    stage.bind(item, te.thread_axis("threadIdx.x"))
+    stage.unroll(own_y)
+    stage.unroll(own_x)
+    for name in ("output", "output_rows"):
+        inside = schedule[stages[name]]
+        inside.set_scope("local")
+        inside.compute_at(stage, item)
+        for axis in inside.op.axis[2:]:
+            inside.unroll(axis)
