@@ -206,5 +206,5 @@ def call_llvm_pure_intrin(dtype: str, name: str, num_signatures: Any, *args: Any
 
 
 def call_llvm_intrin(dtype: str, name: str, num_signatures: Any, *args: Any) -> Expr:
-    """As `call_llvm_pure_intrin`; the call is kept where its result is not used."""
+    """As `call_llvm_pure_intrin`; passes over the loop language treat the call as one with side effects."""
     return _made("call_llvm_intrin", dtype, name, num_signatures, args)

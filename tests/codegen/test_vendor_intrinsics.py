@@ -18,6 +18,7 @@ from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.tir import build as B
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.parser import parse_function
 from armillary.tir.vendor_intrinsics import VENDOR_INTRINSICS, VendorIntrinsic
 
 VECTORS = 16  # calls of each form
@@ -178,3 +179,28 @@ def test_a_processor_without_the_instruction_is_refused_by_feature(name: str, ta
     row = VENDOR_INTRINSICS[name]
     with pytest.raises(UnsupportedError, match=f"(?s){words}"):
         compiled([_program(row, row.forms[0])], target)
+
+
+@pytest.mark.parametrize("name", VENDOR_INTRINSICS)
+def test_the_text_of_a_program_is_read_back_as_it_was(name: str) -> None:
+    row = VENDOR_INTRINSICS[name]
+    text = str(_program(row, row.forms[0]))
+    assert f'"{name}"' in text and str(parse_function(text)) == text
+
+
+def test_text_with_types_that_do_not_fit_is_refused_where_it_is_used() -> None:
+    row = VENDOR_INTRINSICS["llvm.aarch64.neon.sdot"]
+    function = parse_function(str(_program(row, row.forms[0])).replace("sdot", "udot"))
+    with pytest.raises(TypeMismatch, match=r"udot: got int32x4 of \(int32x4, int8x16, int8x16\)"):
+        compiled([function], A64)
+    with pytest.raises(TypeMismatch, match="udot: got"):
+        tir.interpret(function, *_operands(row, row.forms[0]), np.zeros(VECTORS * 4, np.int32))
+
+
+def test_a_call_with_effects_compiles_where_its_result_is_not_used() -> None:
+    kinds = VENDOR_INTRINSICS["llvm.aarch64.neon.sdot"].forms[0]
+    call = tir.call_llvm_intrin(kinds[0], "llvm.aarch64.neon.sdot", 3, *_zeros(*kinds[1:]))
+    loop = S.For(E.Var("i"), B.int32(0), B.int32(4), S.LoopKind.PARALLEL, S.Evaluate(call))
+    assert compiled([S.PrimFunc((), loop)], A64).objects
+    with pytest.raises(UnsupportedError, match="sdot without dotprod"):
+        compiled([S.PrimFunc((), loop)], PLAIN)
