@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 Array = np.ndarray[Any, Any]
@@ -54,11 +54,12 @@ class NotTrue:
 
 @dataclass(frozen=True)
 class Seen:
-    """A node, its opset, and the element types and shapes of what it reads, where they are known."""
+    """A node, its opset, the element types and shapes of what it reads where they are known, and the weights."""
 
     node: NodeProto
     opset: int
     types: dict[str, tuple[int, tuple[int, ...]]]
+    weights: dict[str, TensorProto]
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of an attribute."""
@@ -97,6 +98,12 @@ def _reads_padding_alone(s: Seen) -> bool:
     return False
 
 
+def _odd_scale(s: Seen) -> bool:
+    """A scale that is not finite, or so large that products with it are not."""
+    scales = [numpy_helper.to_array(s.weights[n]) for n in s.node.input if n in s.weights]
+    return any(a.dtype.kind == "f" and not np.all(np.abs(a) < 1e30) for a in scales)
+
+
 def _scaled_corners(s: Seen) -> bool:
     """Corners aligned, sizes given as scales: their product with the size may be no integer."""
     by_scales = len(s.node.input) < 4 or not s.node.input[3]
@@ -121,7 +128,9 @@ NOT_TRUE: tuple[NotTrue, ...] = (
     NotTrue(
         "Resize", ORT, "rounds the result's size before it aligns the corners, unlike ONNX's tests", _scaled_corners
     ),
-    NotTrue("GlobalMaxPool", REFERENCE, _CHANNELS, lambda s: len(s.shape(0)) < 3),
+    NotTrue(
+        "GlobalMaxPool", REFERENCE, "takes the last two axes, whatever their number", lambda s: len(s.shape(0)) != 4
+    ),
     NotTrue("GlobalAveragePool", REFERENCE, _CHANNELS, lambda s: len(s.shape(0)) < 3),
     NotTrue(
         "ConvTranspose",
@@ -142,6 +151,12 @@ NOT_TRUE: tuple[NotTrue, ...] = (
         lambda s: len(s.node.output) > len(s.node.input) - 2,
     ),
     NotTrue(
+        "Col2Im",
+        ORT,
+        "one axis with a dilation: mixes up the channels",
+        lambda s: s.shape(1) == (1,) and max(s.get("dilations", [1])) > 1,
+    ),
+    NotTrue(
         "Col2Im", ORT, "three and more axes: leaves out most of the image", lambda s: s.shape(1) not in ((1,), (2,))
     ),
     NotTrue("Optional", REFERENCE, "an optional that is an output comes as a list of one"),
@@ -149,11 +164,18 @@ NOT_TRUE: tuple[NotTrue, ...] = (
         "Scaler", REFERENCE, "keeps integers where the result is float32", lambda s: not s.reads(TensorProto.FLOAT)
     ),
     NotTrue("Erf", REFERENCE, "float64 through float32", lambda s: s.reads(TensorProto.DOUBLE)),
-    NotTrue(
-        "MaxPool",
-        BOTH,
-        "SAME_* with dilations: the one forgets them where it pads, the result of the other is too small",
-        lambda s: s.get("auto_pad", b"").startswith(b"SAME") and max(s.get("dilations", [1])) > 1,
+    *(
+        NotTrue(
+            op,
+            BOTH,
+            "SAME_* with dilations: the one forgets them where it pads, the other gives a smaller result or zeros",
+            lambda s: s.get("auto_pad", b"").startswith(b"SAME") and max(s.get("dilations", [1])) > 1,
+        )
+        for op in ("MaxPool", "AveragePool", "LpPool")
+    ),
+    *(
+        NotTrue(op, ORT, "what is infinite or no number becomes whatever the processor's conversion says", _odd_scale)
+        for op in ("QuantizeLinear", "QLinearAdd", "QLinearMul", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearConcat")
     ),
     NotTrue(
         "MaxPool",
@@ -205,10 +227,14 @@ def not_asked(model: ModelProto) -> dict[str, str]:
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
     found: dict[str, str] = {}
     types: dict[str, tuple[int, tuple[int, ...]]] = {}
+    weights = {t.name: t for t in model.graph.initializer}
     for node in nodes_of(model.graph):
+        if any(a.type == AttributeProto.UNDEFINED for a in node.attribute):
+            why = f"{node.op_type}: an attribute without a type: the one refuses it, the other does not read it"
+            return {ORT: why, REFERENCE: why}
         for row in _BY_OPERATOR.get(node.op_type, ()):
             types = types or _types(model)
-            if row.when(Seen(node, opset, types)):
+            if row.when(Seen(node, opset, types, weights)):
                 for who in (ORT, REFERENCE) if row.who == BOTH else (row.who,):
                     found[who] = f"{row.op}: {row.why}"
     return found

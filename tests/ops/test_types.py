@@ -101,3 +101,13 @@ def test_operator_names_are_lower_case() -> None:
 def test_take_of_flattened_data_has_no_batch_axes() -> None:
     data, indices = np.arange(6.0, dtype="float32").reshape(2, 3), np.array([4, 0], "int32")
     assert take_reference(TakeAttrs(batch_dims=1), data, indices).tolist() == [4.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+@pytest.mark.parametrize("name", ["floor", "ceil", "trunc", "round", "trunc_divide"])
+def test_large_integers_keep_their_digits_where_they_are_rounded(name: str, dtype: str) -> None:
+    values = np.array([(1 << 62) + 1, 428121385740743769, 7], dtype)
+    others = (np.ones(3, dtype),) * (name == "trunc_divide")
+    result = OPS[name].evaluate(None, (values, *others))
+    assert result.dtype == values.dtype
+    np.testing.assert_array_equal(result, values)

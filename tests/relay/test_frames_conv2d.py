@@ -11,9 +11,10 @@ import armillary
 from armillary import relay
 from armillary.backends.cpu.graph.frames_conv2d import frames_conv2d
 from armillary.contrib import graph_executor
+from armillary.errors import TypeMismatch
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call
-from armillary.relay.op import Op
+from armillary.relay.op import OPS, Op
 from armillary.relay.walk import post_order
 from armillary.transform import PassContext
 
@@ -80,3 +81,14 @@ def test_irregular_slices_stay(axis: int) -> None:
     module = armillary.IRModule.from_expr(relay.Function([x], made))
     after = frames_conv2d.bind()(relay.transform.InferType()(module))
     assert FRAMES not in str(after) and "concatenate" in str(after)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"frame_stride": 0}, {"frame_dilation": 0}, {"frames": 0}, {"frames": -1}, {"frame_padding": (-1, 0)}]
+)
+def test_a_window_over_frames_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
+    op = OPS[FRAMES]
+    x, w = relay.var("x", shape=(4, 1, 5, 5, 8)), relay.var("w", shape=(1, 1, 3, 3, 8, 8))
+    attrs = op.make_attrs((), {"kernel_size": (3, 3), **wrong})
+    with pytest.raises(TypeMismatch, match="frames"):
+        _ = Call(op, (x, w), attrs).checked_type

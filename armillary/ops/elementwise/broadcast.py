@@ -123,7 +123,8 @@ def _numpy_divide(a: Array, b: Array) -> Array:
 
 
 def _numpy_trunc_divide(a: Array, b: Array) -> Array:
-    return np.asarray(np.trunc(_numpy_divide(a, b))).astype(a.dtype)
+    quotient = _numpy_divide(a, b)
+    return quotient if a.dtype.kind in "iu" else np.asarray(np.trunc(quotient)).astype(a.dtype)
 
 
 def _numpy_floor_divide(a: Array, b: Array) -> Array:

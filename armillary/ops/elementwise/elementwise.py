@@ -71,8 +71,9 @@ def _numpy_erf(x: Array) -> Array:
     return np.asarray(numpy_erf(np.asarray(x, np.float64))).astype(x.dtype) if x.size else x
 
 
-def _numpy_round(x: Array) -> Array:
-    return np.rint(x).astype(x.dtype)
+def _whole(rule: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """A rounding; integers are whole already, and would lose digits on the way through float64."""
+    return lambda x: np.array(x) if x.dtype.kind in "iu" else rule(x).astype(x.dtype)
 
 
 def _numpy_copy(x: Array) -> Array:
@@ -104,10 +105,10 @@ _TABLE = (
     Unary("acosh", "float", _float("acosh"), np.arccosh, ("Acosh",), (1.1, 4.0)),
     Unary("atanh", "float", _float("atanh"), np.arctanh, ("Atanh",), (-0.9, 0.9)),
     Unary("erf", "float", _float("erf"), _numpy_erf, ("Erf",)),
-    Unary("floor", "numeric", _rounding("floor"), np.floor, ("Floor",)),
-    Unary("ceil", "numeric", _rounding("ceil"), np.ceil, ("Ceil",)),
-    Unary("trunc", "numeric", _rounding("trunc"), np.trunc),
-    Unary("round", "numeric", _rounding("nearbyint"), _numpy_round, ("Round",), doc="To nearest, halves to even."),
+    Unary("floor", "numeric", _rounding("floor"), _whole(np.floor), ("Floor",)),
+    Unary("ceil", "numeric", _rounding("ceil"), _whole(np.ceil), ("Ceil",)),
+    Unary("trunc", "numeric", _rounding("trunc"), _whole(np.trunc)),
+    Unary("round", "numeric", _rounding("nearbyint"), _whole(np.rint), ("Round",), doc="To nearest, halves to even."),
     Unary("sign", "numeric", _sign, _numpy_sign, ("Sign",)),
     Unary("abs", "numeric", _abs, np.abs, ("Abs",)),
     Unary("negative", "numeric", scalar("neg"), np.negative, ("Neg",)),

@@ -47,6 +47,16 @@ static int add_range(int file, uint64_t begin, uint64_t end, uint32_t *crc) {
   return status;
 }
 
+/* Whether these are sums, be they damaged: the magic but for a quarter of its bits, the size of the file, or their own sum.
+ * A library without sums is not checked at all, so damage must not make it look like one. */
+static int were_sums(const sums *s, uint64_t size) {
+  uint64_t magic, wanted;
+  memcpy(&magic, s->magic, sizeof magic);
+  memcpy(&wanted, MAGIC, sizeof wanted);
+  return __builtin_popcountll(magic ^ wanted) <= 16 || s->size == size ||
+         s->own_crc == arm_crc32(0, s, offsetof(sums, own_crc));
+}
+
 int arm_sums_check(const char *path, int file, arm_params_sum *params, arm_error *error) {
   struct stat info;
   sums s;
@@ -55,8 +65,8 @@ int arm_sums_check(const char *path, int file, arm_params_sum *params, arm_error
   if (fstat(file, &info) != 0 || (uint64_t)info.st_size <= sizeof s) return 0;
   uint64_t size = (uint64_t)info.st_size - sizeof s;
   if (read_exactly(file, &s, sizeof s, size) != 0) return arm_fail(error, "%s: cannot be read", path);
-  if (memcmp(s.magic, MAGIC, sizeof s.magic) != 0) return 0;
-  if (s.own_crc != arm_crc32(0, &s, offsetof(sums, own_crc)) || s.size != size || s.params_at > size ||
+  if (!were_sums(&s, size)) return 0;
+  if (memcmp(s.magic, MAGIC, sizeof s.magic) != 0 || s.own_crc != arm_crc32(0, &s, offsetof(sums, own_crc)) || s.size != size || s.params_at > size ||
       s.params_size > size - s.params_at)
     return arm_fail(error, "%s: the library is damaged: its checksums cannot be read; export or copy it again", path);
   if (add_range(file, 0, s.params_at, &crc) != 0 || add_range(file, s.params_at + s.params_size, size, &crc) != 0)
