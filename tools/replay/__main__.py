@@ -5,7 +5,8 @@
 
 In: the working tree. Out: for each program and each of four CPUs: a digest of the graph after all passes, digests of
 every kernel's loops (TIR) and LLVM text, bytes of graph, parameters and memory. Invariant: no machine code is made and
-no cache is read, so equal recordings mean equal kernels; `compare` exits with 1 where they differ.
+no cache is read, so equal recordings mean equal kernels; `compare` exits with 1 where they differ. What stands on calls
+beside what they compute (choices, hashes) is left out of texts, so that recordings of before and after can be compared.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -34,6 +36,7 @@ from armillary.errors import ArmillaryError
 from armillary.relay.printer import astext
 from armillary.target import Target
 from armillary.tir.printer import print_function
+from armillary.transform import PassContext
 
 TARGETS = {
     "znver4": "llvm -mtriple=x86_64-linux-gnu -mcpu=znver4",
@@ -41,6 +44,7 @@ TARGETS = {
     "haswell": "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell",
     "cortex-a72": "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72",
 }
+LEVEL = 3  # of optimisation, at which layouts and algorithms are chosen
 Recording = dict[str, dict[str, Any]]  # Any: what _row gives, of one program and CPU
 _SEEN: dict[tuple[str, str], list[str]] = {}  # kernels that this process has lowered
 
@@ -49,29 +53,42 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+def _bare(text: str) -> str:
+    """A text without choices and hashes."""
+    return re.sub(r', (choice|hash)="[^"]*"', "", text)
+
+
+def _name(kernel: Kernel) -> str:
+    """A name that does not depend on what is left out."""
+    return f"{kernel.name.rpartition('_')[0]}_{_digest(_bare(kernel.text))}"
+
+
 def _kernel(kernel: Kernel, cpu: str, target: Target) -> list[str]:
     """Digests of loops, LLVM text and notes; kernels of one text are lowered once."""
     text = kernel.text.replace(kernel.name, "kernel")
-    if (text, cpu) not in _SEEN:
+    key = (text, cpu)
+    if key not in _SEEN:
         phased, loops = lower_kernel(replace(kernel, name="kernel"), target)
+        text = _bare(text)
         code = emit_functions([phased], target).get_source("ll")
         notes = json.dumps(kernel_attrs(kernel.function, target))
-        _SEEN[text, cpu] = [_digest(t) for t in (text, print_function(loops, "kernel"), code, notes)]
-    return _SEEN[text, cpu]
+        _SEEN[key] = [_digest(t) for t in (text, print_function(loops, "kernel"), code, notes)]
+    return _SEEN[key]
 
 
 def _row(name: str, cpu: str) -> dict[str, Any]:  # Any: digests and sizes
     module, params = CASES[name]()
     target = Target(TARGETS[cpu])
     try:
-        done = optimized(module, target, params)
+        with PassContext(opt_level=LEVEL):
+            done = optimized(module, target, params)
         plan = plan_graph(*(done[entry] for entry in entries(done)))
-        kernels = {k.name: _kernel(k, cpu, target) for k in plan.kernels.values()}
+        kernels = {_name(k): _kernel(k, cpu, target) for k in plan.kernels.values()}
     except ArmillaryError as error:
         return {"error": f"{type(error).__name__}: {error}"}
     bytes_of = {n: int(getattr(v, "nbytes", 0)) for n, v in plan.params.items()}
     return {
-        "graph": _digest(astext(done)), "kernels": kernels, "nodes": len(plan.nodes), "arena": plan.arena_bytes,
+        "graph": _digest(_bare(astext(done))), "kernels": kernels, "nodes": len(plan.nodes), "arena": plan.arena_bytes,
         "parameters": sum(bytes_of.values()),
     }  # fmt: skip
 
