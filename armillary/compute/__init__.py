@@ -11,7 +11,13 @@ from armillary.base.lazy import lazy_names
 _CORE = {
     "window": ("Coordinates", "Dimension", "Steps", "Window"),
     "tensor_info": (
-        "BorderMode", "BorderSize", "DataType", "Format", "PaddingSize", "TensorInfo", "TensorShape", "ValidRegion",
+        "BorderMode", "BorderSize", "DataType", "Format", "PaddingSize", "QuantizationInfo", "TensorInfo",
+        "TensorShape", "ValidRegion",
+    ),
+    "types": (
+        "ActivationFunction", "ActivationLayerInfo", "ConvolutionMethod", "DimensionRoundingType",
+        "FullyConnectedLayerInfo", "GEMMInfo", "NormalizationLayerInfo", "NormType", "PadStrideInfo",
+        "PermutationVector", "PoolingLayerInfo", "PoolingType", "Size2D", "WeightsInfo",
     ),
     "kernel": ("IKernel", "Status", "ThreadInfo"),
     "iterator": ("Iterator", "execute_window_loop"),
@@ -34,5 +40,23 @@ _FUNCTIONS = (
     "NEScale", "NESobel3x3", "NEThreshold",
 )  # fmt: skip
 _NAMES |= {name: f"armillary.compute.functions.vision:{name}" for name in _FUNCTIONS}
+_NEURAL = {
+    "convolution": (
+        "NEConvolutionLayer", "NEDepthwiseConvolutionLayer", "NEDirectConvolutionLayer", "NEGEMMConvolutionLayer",
+        "NEWinogradConvolutionLayer",
+    ),
+    "layers": (
+        "NEActivationLayer", "NEBatchNormalizationLayer", "NEDequantizationLayer", "NENormalizationLayer",
+        "NEPoolingLayer", "NEQuantizationLayer", "NESoftmaxLayer",
+    ),
+    "product": ("NEFullyConnectedLayer", "NEGEMM", "NEGEMMLowpMatrixMultiplyCore"),
+    "shape": (
+        "NEConcatenateLayer", "NEDepthConcatenateLayer", "NEElementwiseAddition", "NEElementwiseMax",
+        "NEElementwiseMin", "NEFlattenLayer", "NEHeightConcatenateLayer", "NEPermute", "NEReshapeLayer",
+        "NEWidthConcatenateLayer",
+    ),
+}  # fmt: skip
+_NAMES |= {name: f"armillary.compute.functions.nn.{file}:{name}" for file, names in _NEURAL.items() for name in names}
+_NAMES["NEWinogradLayer"] = "armillary.compute.functions.nn.convolution:NEWinogradConvolutionLayer"
 _NAMES["InterpolationPolicy"] = "armillary.compute.functions.vision:InterpolationPolicy"
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -73,15 +73,19 @@ class FunctionLibrary:
         """Names of the compiled functions."""
         return tuple(self.descriptor.functions)
 
-    @cached_property
-    def module(self) -> Module:
-        """The functions loaded into this process; TargetError when they were compiled for another machine."""
+    def loaded(self) -> Any:  # Any: a LoadedObjects, which loads late
+        """The code in this process, by symbol; TargetError when it was compiled for another machine."""
         if is_cross(self._host):
             raise TargetError(
                 f"code for target {self.target} cannot run in this process",
                 hint="export_library, then run it on the device (armrun) or under an emulator",
             )
-        loaded = LoadedObjects(self.objects, self._externs)
+        return LoadedObjects(self.objects, self._externs)
+
+    @cached_property
+    def module(self) -> Module:
+        """The functions loaded into this process, to be called by name."""
+        loaded = self.loaded()
 
         def resolve(symbol: str) -> int:
             try:

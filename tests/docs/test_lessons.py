@@ -1,4 +1,4 @@
-"""The lessons in docs/lessons/*.md, docs/errors.md and docs/rpc.md run as they are printed.
+"""The lessons in docs/lessons/*.md, docs/compute.md, errors.md and rpc.md run as they are printed.
 
 Every ```python block of a lesson runs, in order, in one process; a ```text block right after it must match what the
 block printed, where `...` in the text stands for anything (figures that differ from run to run). A ```console block
@@ -26,7 +26,8 @@ from armillary.cli.main import main
 from armillary.relay.op import OPS
 
 ROOT = Path(__file__).parents[2]
-LESSONS = [*sorted((ROOT / "docs" / "lessons").glob("*.md")), ROOT / "docs" / "errors.md", ROOT / "docs" / "rpc.md"]
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("compute", "errors", "rpc")]
+LESSONS = [*sorted((ROOT / "docs" / "lessons").glob("*.md")), *PAGES]
 _BLOCK = re.compile(r"^```(python|text|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

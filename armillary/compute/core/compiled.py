@@ -83,7 +83,7 @@ def compiled(formula: Formula, options: tuple[Any, ...]) -> Any:  # Any: a runti
 
 def _plane(name: str, kind: DataType) -> Buffer:
     shape = (T.var(f"{name}_rows"), T.var(f"{name}_columns"))
-    made: Buffer = tir.decl_buffer(shape, kind.value, name=name)
+    made: Buffer = tir.decl_buffer(shape, kind.dtype, name=name)
     return made
 
 

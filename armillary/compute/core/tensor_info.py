@@ -19,10 +19,36 @@ AUTO_PADDING, AUTO_ROW_PADDING = 4, 32
 
 
 class DataType(Enum):
-    """The type of an element, as numpy names it."""
+    """The type of an element. QASYMM8 are bytes that stand for (value - offset) * scale, see `QuantizationInfo`."""
 
-    U8, S8, U16, S16, U32, S32 = "uint8", "int8", "uint16", "int16", "uint32", "int32"
-    F16, F32 = "float16", "float32"
+    U8, S8, U16, S16, U32, S32 = "U8", "S8", "U16", "S16", "U32", "S32"
+    F16, F32 = "F16", "F32"
+    QASYMM8, QASYMM8_SIGNED = "QASYMM8", "QASYMM8_SIGNED"
+
+    @property
+    def dtype(self) -> str:
+        """The type as numpy names it."""
+        return _DTYPES[self]
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether values have a scale and an offset."""
+        return self in (DataType.QASYMM8, DataType.QASYMM8_SIGNED)
+
+
+_DTYPES = {
+    DataType.U8: "uint8", DataType.S8: "int8", DataType.U16: "uint16", DataType.S16: "int16", DataType.U32: "uint32",
+    DataType.S32: "int32", DataType.F16: "float16", DataType.F32: "float32", DataType.QASYMM8: "uint8",
+    DataType.QASYMM8_SIGNED: "int8",
+}  # fmt: skip
+
+
+@record(slots=True)
+class QuantizationInfo:
+    """A stored value stands for (value - offset) * scale."""
+
+    scale: float = 1.0
+    offset: int = 0
 
 
 class Format(Enum):
@@ -83,8 +109,12 @@ class ValidRegion:
 class TensorInfo:
     """`TensorInfo(640, 480, Format.U8)` or `TensorInfo(TensorShape(…), 1, DataType.F32)`."""
 
-    def __init__(self, *given: int | TensorShape | Format | DataType) -> None:
+    def __init__(self, *given: int | TensorShape | Format | DataType | QuantizationInfo) -> None:
         *sizes, kind = given
+        self.quantization = QuantizationInfo()
+        if isinstance(kind, QuantizationInfo) and sizes:
+            self.quantization = kind
+            *sizes, kind = sizes
         if isinstance(kind, Format):
             self.format: Format | None = kind
             self.data_type = kind.data_type
@@ -119,11 +149,15 @@ class TensorInfo:
 
     def element_size(self) -> int:
         """Bytes of an element."""
-        return int(np.dtype(self.data_type.value).itemsize)
+        return int(np.dtype(self.data_type.dtype).itemsize)
 
     def valid_region(self) -> ValidRegion:
         """Where elements were computed."""
         return self.valid_region_value
+
+    def quantization_info(self) -> QuantizationInfo:
+        """Scale and offset of a quantised type."""
+        return self.quantization
 
     def set_valid_region(self, region: ValidRegion) -> None:
         """Kernels say where their output is valid."""

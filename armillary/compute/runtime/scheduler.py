@@ -8,12 +8,16 @@ the user's own too. Source: the architecture text, "Multi-threading".
 from __future__ import annotations
 
 import contextvars
+import ctypes
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from armillary.compute.core.kernel import IKernel, ThreadInfo
-from armillary.errors import ConfigError
+from armillary.compute.core.loop_kernel import NativeLoop
+from armillary.compute.core.window import Window
+from armillary.errors import ConfigError, ExecutionError
+from armillary.runtime.native_library import ErrorText, Handle, native
 
 
 class IScheduler(Protocol):
@@ -27,6 +31,14 @@ class IScheduler(Protocol):
 
     def num_threads(self) -> int:
         """How many threads are used."""
+
+
+@runtime_checkable
+class CompiledKernel(Protocol):
+    """A kernel whose work is one native loop."""
+
+    def native_loop(self, window: Window) -> NativeLoop:
+        """All of a window as one loop."""
 
 
 class SingleThreadScheduler:
@@ -49,17 +61,22 @@ class SingleThreadScheduler:
 
 
 class CPPScheduler:
-    """Splits windows over a pool of threads; compiled kernels run without Python's lock."""
+    """Splits windows over a pool of threads: native loops over a native pool, by one call; other kernels over Python's.
+
+    Source: the architecture text, "Multi-threading".
+    """
 
     def __init__(self) -> None:
         self._threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self._pool: ThreadPoolExecutor | None = None
+        self._native: Handle | None = None
 
     def set_num_threads(self, num_threads: int) -> None:
         """Use so many threads; 0: as many as there are cores."""
         if num_threads < 0:
             raise ConfigError(f"{num_threads} threads: wanted 0 (all cores) or more")
         self._threads = num_threads or os.cpu_count() or 1
+        self._native = None
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
@@ -77,10 +94,30 @@ class CPPScheduler:
             return
         if not kernel.is_parallelisable() or threads == 1:
             kernel.run(window, ThreadInfo())
-            return
+        elif isinstance(kernel, CompiledKernel):
+            self._run_native(kernel.native_loop(window))
+        else:
+            self._run_parts([window.split_window(split_dimension, t, threads) for t in range(threads)], kernel)
+
+    def _run_native(self, loop: NativeLoop) -> None:
+        data, values = ctypes.addressof(loop.data), ctypes.addressof(loop.values)
+        code = native().arm_pool_run(self._pool_of_threads(), loop.address, data, values, loop.extent, self._threads)
+        if code:
+            raise ExecutionError(f"a compiled kernel failed with code {code}")
+
+    def _pool_of_threads(self) -> int:
+        if self._native is None:
+            error = ErrorText()
+            pointer = native().arm_pool_create(self._threads, 0, *error.args)
+            if pointer is None:
+                raise ExecutionError(error.text(), hint="set_num_threads says how many")
+            self._native = Handle(pointer, native().arm_pool_destroy)
+        return self._native.pointer
+
+    def _run_parts(self, parts: list[Window], kernel: IKernel) -> None:
+        threads = len(parts)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads - 1, "compute")
-        parts = [window.split_window(split_dimension, t, threads) for t in range(threads)]
         contexts = [contextvars.copy_context() for _ in parts[:-1]]  # what memory groups have acquired
         others = [
             self._pool.submit(context.run, kernel.run, part, ThreadInfo(t, threads))

@@ -52,6 +52,10 @@ class Tensor:
         """The tensor in an error."""
         return f"the tensor {self._info!r}" if self._info is not None else "a tensor without information"
 
+    def has_info(self) -> bool:
+        """Whether it is known what the tensor is."""
+        return self._info is not None
+
     def is_allocated(self) -> bool:
         """Whether `allocate` was called."""
         return self._is_allocated
@@ -109,7 +113,7 @@ class Tensor:
     def planes(self) -> npt.NDArray[Any]:  # Any: of the tensor's type
         """The buffer as (planes, padded rows, padded columns)."""
         width, height = self.info().padded()
-        return self.buffer().view(self.info().data_type.value).reshape(-1, height, width)
+        return self.buffer().view(self.info().data_type.dtype).reshape(-1, height, width)
 
     def array(self) -> npt.NDArray[Any]:  # Any: of the tensor's type
         """The elements without padding, the first dimension last; a view."""

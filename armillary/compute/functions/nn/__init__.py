@@ -1,0 +1,1 @@
+"""Neural-network functions: convolutions, products, pooling, normalisation, shapes, quantised forms."""

@@ -1,0 +1,162 @@
+"""What every neural-network function does: validate, configure, prepare, run.
+
+In: tensors and options. Out: the tensors that the function writes. Invariant: `configure` refuses what `validate`
+refuses, with the same text; an output without information gets the one that fits. Checks here return a text, "" where
+nothing is wrong, so that `validate` and `configure` share them. Kernels: `compiled.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from armillary import relay
+from armillary.compute.core.kernel import IKernel, Status
+from armillary.compute.core.tensor_info import DataType, QuantizationInfo, TensorInfo, TensorShape
+from armillary.compute.core.types import ActivationFunction, ActivationLayerInfo
+from armillary.compute.functions.nn.compiled import Node, Pipeline
+from armillary.compute.runtime.memory.manager import MemoryManagerOnDemand
+from armillary.compute.runtime.tensor import Tensor
+from armillary.errors import ExecutionError, TypeMismatch
+
+FLOATS = (DataType.F32,)
+QUANTIZED = (DataType.QASYMM8, DataType.QASYMM8_SIGNED)
+
+
+class NeuralFunction:
+    """A function over one compiled pipeline."""
+
+    def __init__(self, memory_manager: MemoryManagerOnDemand | None = None) -> None:
+        self._memory_manager = memory_manager
+        self._pipeline: Pipeline | None = None
+
+    def _refuse(self, status: Status) -> None:
+        if not status:
+            raise TypeMismatch(status.error_description)
+
+    def _configured(self) -> Pipeline:
+        if self._pipeline is None:
+            raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
+        return self._pipeline
+
+    def kernels(self) -> tuple[IKernel, ...]:
+        """The kernels of a run, in order; prepares the function."""
+        return self._configured().kernels()
+
+    def prepare(self) -> None:
+        """Pack the weights, once; the first run does it otherwise."""
+        self._configured().prepare()
+
+    def run(self) -> None:
+        """Compute the output."""
+        self._configured().run()
+
+
+def status_of(name: str, *objections: str) -> Status:
+    """The first objection as a status."""
+    found = next((text for text in objections if text), "")
+    return Status(f"{name}: {found}" if found else "")
+
+
+def wrong_type(what: str, info: TensorInfo, wanted: Iterable[DataType]) -> str:
+    """An objection to a type."""
+    kinds = tuple(wanted)
+    if info.data_type in kinds:
+        return ""
+    return f"{what} is {info.data_type.name}, wanted {' or '.join(kind.name for kind in kinds)}"
+
+
+def wrong_shape(what: str, info: TensorInfo | None, wanted: Iterable[int]) -> str:
+    """An objection to a shape; trailing ones do not count."""
+    if info is None:
+        return ""
+    have, want = _trimmed(info.shape), _trimmed(wanted)
+    return "" if have == want else f"{what} is {'x'.join(map(str, have))}, wanted {'x'.join(map(str, want))}"
+
+
+def wrong_rank(info: TensorInfo, most: int = 4) -> str:
+    """An objection to the number of dimensions of the input."""
+    rank = info.num_dimensions()
+    return f"the input has {rank} dimensions, wanted at most {most}" if rank > most else ""
+
+
+def wrong_scales(output: TensorInfo | None, *factors: TensorInfo) -> str:
+    """An objection to scales: products of `factors` become the output's values by a multiplier of 31 bits."""
+    infos = (*factors, *((output,) if output is not None else ()))
+    if not all(info.data_type.is_quantized for info in infos):
+        return ""
+    found = [info.quantization_info().scale for info in infos]
+    if any(not 0 < scale < math.inf for scale in found):
+        return f"scales are {found}, wanted positive numbers"
+    target = found.pop() if output is not None else found[0]
+    ratio = math.prod(found) / target
+    return "" if 2.0**-31 <= ratio < 2.0**31 else f"a ratio of scales is {ratio:g}, wanted within 2^-31 and 2^31"
+
+
+def wrong_quantization(what: str, info: TensorInfo | None, wanted: TensorInfo) -> str:
+    """An objection to a scale and an offset that are not those of another tensor."""
+    if info is None or not wanted.data_type.is_quantized or info.quantization_info() == wanted.quantization_info():
+        return ""
+    return f"{what} has {info.quantization_info()}, wanted {wanted.quantization_info()}"
+
+
+def _trimmed(shape: Iterable[int]) -> tuple[int, ...]:
+    sizes = list(shape)
+    while len(sizes) > 1 and sizes[-1] == 1:
+        sizes.pop()
+    return tuple(sizes)
+
+
+def init_output(
+    output: Tensor, shape: Iterable[int], kind: DataType, quantization: QuantizationInfo | None = None
+) -> None:
+    """Give an output without information the one that fits."""
+    if not output.has_info() and min(shape := tuple(shape)) > 0:
+        output.allocator().init(TensorInfo(TensorShape(*shape), 1, kind, quantization or QuantizationInfo()))
+
+
+def info_or_none(tensor: Tensor | None) -> TensorInfo | None:
+    """What a tensor is, None where there is none."""
+    return tensor.info() if tensor is not None else None
+
+
+def nchw(info: TensorInfo) -> tuple[int, int, int, int]:
+    """Batch, channels, height, width."""
+    return info.dimension(3), info.dimension(2), info.dimension(1), info.dimension(0)
+
+
+def activated(value: Node, info: ActivationLayerInfo | None) -> Node:
+    """An activation behind a value."""
+    if info is None or info.activation is None:
+        return value
+    a, b = (relay.const(v, "float32") for v in (info.a, info.b))
+    zero, one = relay.const(0.0, "float32"), relay.const(1.0, "float32")
+    match info.activation:
+        case ActivationFunction.LOGISTIC:
+            return relay.sigmoid(value)
+        case ActivationFunction.TANH:
+            return a * relay.tanh(b * value)
+        case ActivationFunction.RELU:
+            return relay.nn.relu(value)
+        case ActivationFunction.BOUNDED_RELU:
+            return relay.minimum(a, relay.maximum(zero, value))
+        case ActivationFunction.LU_BOUNDED_RELU:
+            return relay.minimum(a, relay.maximum(b, value))
+        case ActivationFunction.LEAKY_RELU:
+            return relay.where(relay.greater(value, zero), value, a * value)
+        case ActivationFunction.SOFT_RELU:
+            return relay.log(one + relay.exp(value))
+        case ActivationFunction.ELU:
+            return relay.where(relay.greater_equal(value, zero), value, a * (relay.exp(value) - one))
+        case ActivationFunction.ABS:
+            return relay.abs(value)
+        case ActivationFunction.SQUARE:
+            return value * value
+        case ActivationFunction.SQRT:
+            return relay.sqrt(value)
+        case ActivationFunction.LINEAR:
+            return a * value + b
+        case ActivationFunction.HARD_SWISH:
+            six, three = relay.const(6.0, "float32"), relay.const(3.0, "float32")
+            return value * relay.minimum(six, relay.maximum(zero, value + three)) / six
+    return value

@@ -1,0 +1,361 @@
+"""Convolution layers: the one that chooses a method, and one for each method.
+
+In: an image (width, height, channels, batch), weights (width, height, channels, outputs), biases, paddings and
+strides. Out: an image. Invariant: the method is that of the architecture text: Winograd for float32, 3x3 kernels,
+strides of 1 and given biases; else GEMM. The rest is the compiler's: GEMM is its implicit product on register tiles,
+Winograd its F(2x2, 3x3) in phases, 16 products between two transforms. QASYMM8 adds up in 32 bits: `requantize.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from armillary import relay
+from armillary.compute.core.kernel import IKernel, Status
+from armillary.compute.core.tensor_info import DataType, TensorInfo
+from armillary.compute.core.types import (
+    ActivationFunction,
+    ActivationLayerInfo,
+    ConvolutionMethod,
+    PadStrideInfo,
+    Size2D,
+    WeightsInfo,
+)
+from armillary.compute.functions.nn import base
+from armillary.compute.functions.nn.compiled import Node, Pipeline
+from armillary.compute.functions.nn.requantize import activation_limits, requantized
+from armillary.compute.runtime.memory.manager import MemoryManagerOnDemand
+from armillary.compute.runtime.tensor import Tensor
+from armillary.errors import ExecutionError
+
+_BLOCK = 16  # channels that one block holds on every processor
+CLAMPS = (None, ActivationFunction.RELU, ActivationFunction.BOUNDED_RELU, ActivationFunction.LU_BOUNDED_RELU)
+
+
+def _objections(
+    name: str, input: TensorInfo, weights: TensorInfo, biases: TensorInfo | None, output: TensorInfo | None,
+    conv_info: PadStrideInfo, dilation: Size2D, act_info: ActivationLayerInfo | None, groups: int, multiplier: int = 0,
+) -> Status:  # fmt: skip
+    """What is wrong with a convolution; `multiplier`: outputs of each channel of a depthwise one."""
+    if groups < 1 or min(dilation.width, dilation.height) < 1:
+        told = f"{groups} groups" if groups < 1 else f"a dilation of {dilation.width}x{dilation.height}"
+        return Status(f"{name}: {told}, wanted at least {1 if groups < 1 else '1x1'}")
+    kinds = (*base.FLOATS, *base.QUANTIZED)
+    size = Size2D(weights.dimension(0), weights.dimension(1))
+    width, height = conv_info.scaled((input.dimension(0), input.dimension(1)), size, dilation)
+    channels = input.dimension(2)
+    outputs = channels * multiplier if multiplier else weights.dimension(3)
+    have, want = (weights.dimension(2), outputs) if multiplier else (weights.dimension(2) * groups, channels)
+    quantized = input.data_type.is_quantized
+    is_clamp = (act_info.activation if act_info else None) in CLAMPS
+    bias_kind = DataType.S32 if quantized else input.data_type
+    return base.status_of(
+        name,
+        base.wrong_type("the input", input, kinds),
+        base.wrong_type("weights", weights, (input.data_type,)),
+        f"weights are for {have} channels, wanted {want}" if have != want else "",
+        f"groups {groups} do not divide {outputs} outputs" if outputs % groups else "",
+        "" if min(width, height) >= 1 else f"a {size.width}x{size.height} kernel does not fit {input!r}, {conv_info!r}",
+        base.wrong_shape("biases", biases, (outputs,)),
+        base.wrong_type("biases", biases, (bias_kind,)) if biases is not None else "",
+        base.wrong_shape("the output", output, (width, height, outputs, *input.shape[3:])),
+        base.wrong_type("the output", output, (input.data_type,)) if output is not None else "",
+        "" if is_clamp or not quantized else "a quantised convolution takes activations that clamp, or none",
+        base.wrong_scales(output, input, weights),
+        base.wrong_rank(input),
+    )
+
+
+class _Convolution(base.NeuralFunction):
+    """A convolution by one method."""
+
+    _config: ClassVar[dict[str, Any]] = {}  # Any: options of passes
+
+    def _build(
+        self, input: Tensor, weights: Tensor, biases: Tensor | None, output: Tensor, conv_info: PadStrideInfo,
+        dilation: Size2D, act_info: ActivationLayerInfo | None, groups: int, multiplier: int = 0,
+    ) -> None:  # fmt: skip
+        name = type(self).__name__
+        outer = base.info_or_none(output) if output.has_info() else None
+        self._refuse(_objections(
+            name, input.info(), weights.info(), base.info_or_none(biases), outer, conv_info, dilation, act_info, groups,
+            multiplier,
+        ))  # fmt: skip
+        n, channels, height, width = base.nchw(input.info())
+        kernel = Size2D(weights.info().dimension(0), weights.info().dimension(1))
+        made = conv_info.scaled((width, height), kernel, dilation)
+        outputs = channels * multiplier if multiplier else weights.info().dimension(3)
+        kind = input.info().data_type
+        base.init_output(output, (*made, outputs, *input.info().shape[3:]), kind, input.info().quantization_info())
+        attrs = _attrs(conv_info, dilation, (width, height), kernel, made, outputs, groups)
+        per_group = 1 if multiplier else channels // groups
+        shapes: dict[str, tuple[int, ...]] = {"x": (n, channels, height, width)}
+        shapes |= {"w": (outputs, per_group, kernel.height, kernel.width)}
+        if biases is not None:
+            shapes["b"] = (outputs,)
+
+        def body(x: Node, w: Node, b: Node | None = None) -> Node:
+            if kind.is_quantized:
+                return _quantized(x, w, b, input.info(), weights.info(), output.info(), act_info, attrs)
+            value = self._product(x, w, attrs)
+            return base.activated(value if b is None else relay.nn.bias_add(value, b), act_info)
+
+        given = {"w": weights} | ({"b": biases} if biases is not None else {})
+        self._pipeline = Pipeline({"x": input}, given, output, body, shapes, self._config, self._memory_manager)
+
+    def _product(self, x: Node, w: Node, attrs: dict[str, Any]) -> Node:  # Any: attributes of nn.conv2d
+        return relay.nn.conv2d(x, w, **attrs)
+
+
+def _attrs(
+    info: PadStrideInfo, dilation: Size2D, size: tuple[int, int], kernel: Size2D, made: tuple[int, int],
+    outputs: int, groups: int,
+) -> dict[str, Any]:  # fmt: skip  # Any: attributes of nn.conv2d
+    """Attributes of nn.conv2d; what rounding up adds is padding at the right and below."""
+    right, bottom = (
+        max(0, (made[n] - 1) * info.stride()[n] + (side - 1) * spread + 1 - size[n] - info.pad()[n])
+        for n, side, spread in ((0, kernel.width, dilation.width), (1, kernel.height, dilation.height))
+    )
+    return {
+        "strides": (info.stride()[1], info.stride()[0]), "groups": groups, "channels": outputs,
+        "padding": (info.pad_top(), info.pad_left(), max(bottom, 0), max(right, 0)),
+        "dilation": (dilation.height, dilation.width), "kernel_size": (kernel.height, kernel.width),
+    }  # fmt: skip
+
+
+def _quantized(
+    x: Node, w: Node, b: Node | None, input: TensorInfo, weights: TensorInfo, output: TensorInfo,
+    act_info: ActivationLayerInfo | None, attrs: dict[str, Any],
+) -> Node:  # fmt: skip
+    of_input, of_weights = input.quantization_info(), weights.quantization_info()
+    scales = [relay.const(q.scale, "float32") for q in (of_input, of_weights)]
+    zeros = [relay.const(q.offset, "int32") for q in (of_input, of_weights)]
+    sums = relay.qnn.conv2d(x, w, zeros[0], zeros[1], scales[0], scales[1], **attrs)
+    if b is not None:
+        sums = relay.nn.bias_add(sums, b)
+    low, high = clamp_of(act_info, output)
+    scale = of_input.scale * of_weights.scale
+    return requantized(sums, scale, output.quantization_info(), output.data_type, low, high)
+
+
+def clamp_of(act_info: ActivationLayerInfo | None, output: TensorInfo) -> tuple[int, int]:
+    """The stored values that a clamping activation leaves."""
+    which = act_info.activation if act_info else None
+    upper = act_info.a if act_info and which is not ActivationFunction.RELU else None
+    lower = act_info.b if act_info and which is ActivationFunction.LU_BOUNDED_RELU else 0.0
+    return activation_limits(output.data_type, output.quantization_info(), which is not None, upper, lower)
+
+
+class NEGEMMConvolutionLayer(_Convolution):
+    """A convolution as a product of matrices on register tiles."""
+
+    _config: ClassVar[dict[str, Any]] = {"relay.WinogradConv2D.tile": 0}
+
+    @classmethod
+    def validate(
+        cls, input: TensorInfo, weights: TensorInfo, biases: TensorInfo | None, output: TensorInfo | None,
+        conv_info: PadStrideInfo, weights_info: WeightsInfo | None = None, dilation: Size2D | None = None,
+        act_info: ActivationLayerInfo | None = None, num_groups: int = 1,
+    ) -> Status:  # fmt: skip
+        """Whether tensors of this information can be configured."""
+        del weights_info
+        return _objections(
+            cls.__name__, input, weights, biases, output, conv_info, dilation or Size2D(), act_info, num_groups
+        )
+
+    def configure(
+        self, input: Tensor, weights: Tensor, biases: Tensor | None, output: Tensor, conv_info: PadStrideInfo,
+        weights_info: WeightsInfo | None = None, dilation: Size2D | None = None,
+        act_info: ActivationLayerInfo | None = None, num_groups: int = 1,
+    ) -> None:  # fmt: skip
+        """Set the tensors and how the kernel moves over the image."""
+        del weights_info
+        self._build(input, weights, biases, output, conv_info, dilation or Size2D(), act_info, num_groups)
+
+
+class NEDirectConvolutionLayer(_Convolution):
+    """A convolution that multiplies where the image lies."""
+
+    _config: ClassVar[dict[str, Any]] = {"relay.WinogradConv2D.tile": 0}
+
+    @classmethod
+    def validate(
+        cls, input: TensorInfo, weights: TensorInfo, bias: TensorInfo | None, output: TensorInfo | None,
+        conv_info: PadStrideInfo, act_info: ActivationLayerInfo | None = None,
+    ) -> Status:  # fmt: skip
+        """Whether tensors of this information can be configured."""
+        wrong = base.status_of(cls.__name__, base.wrong_type("the input", input, base.FLOATS))
+        if not wrong:
+            return wrong
+        return _objections(cls.__name__, input, weights, bias, output, conv_info, Size2D(), act_info, 1)
+
+    def configure(
+        self, input: Tensor, weights: Tensor, bias: Tensor | None, output: Tensor, conv_info: PadStrideInfo,
+        act_info: ActivationLayerInfo | None = None,
+    ) -> None:  # fmt: skip
+        """Set the tensors and how the kernel moves over the image."""
+        self._refuse(base.status_of(type(self).__name__, base.wrong_type("the input", input.info(), base.FLOATS)))
+        self._build(input, weights, bias, output, conv_info, Size2D(), act_info, 1)
+
+
+def _has_tiles(input: TensorInfo, info: PadStrideInfo) -> bool:
+    """Whether each row and column of the kernel meets the image somewhere; else the kernel is a smaller one."""
+    ends = info.scaled((input.dimension(0), input.dimension(1)), Size2D(3, 3))
+    return all(
+        max(0, tap - info.pad()[n]) < min(input.dimension(n), tap - info.pad()[n] + ends[n])
+        for n in (0, 1) for tap in range(3)
+    )  # fmt: skip
+
+
+class NEWinogradConvolutionLayer(_Convolution):
+    """Winograd's F(2x2, 3x3): transforms of 4x4 tiles around 16 products of matrices.
+
+    Channels in and out are filled up to blocks of 16 with zeros. Weights that are all whole numbers are multiplied
+    directly, which keeps their sums exact.
+    """
+
+    _config: ClassVar[dict[str, Any]] = {"relay.WinogradConv2D.tile": 2, "cpu.winograd.strip": 0}
+    STAGES = ("permute_input", "transform_input", "batched_gemm", "transform_output", "permute_output")
+
+    @classmethod
+    def validate(
+        cls, input: TensorInfo, weights: TensorInfo, biases: TensorInfo | None, output: TensorInfo | None,
+        conv_info: PadStrideInfo, act_info: ActivationLayerInfo | None = None, enable_fast_math: bool = False,
+    ) -> Status:  # fmt: skip
+        """Whether tensors of this information can be configured."""
+        del enable_fast_math
+        size, strides = (weights.dimension(0), weights.dimension(1)), conv_info.stride()
+        wrong = base.status_of(
+            cls.__name__,
+            base.wrong_type("the input", input, base.FLOATS),
+            "" if size == (3, 3) else f"the kernel is {size[0]}x{size[1]}, wanted 3x3",
+            "" if strides == (1, 1) else f"the strides are {strides}, wanted 1",
+            "" if _has_tiles(input, conv_info) else f"a part of the kernel never meets {input!r}, {conv_info!r}",
+        )
+        if not wrong:
+            return wrong
+        return _objections(cls.__name__, input, weights, biases, output, conv_info, Size2D(), act_info, 1)
+
+    def configure(
+        self, input: Tensor, weights: Tensor, biases: Tensor | None, output: Tensor, conv_info: PadStrideInfo,
+        act_info: ActivationLayerInfo | None = None, enable_fast_math: bool = False,
+    ) -> None:  # fmt: skip
+        """Set the tensors and how the kernel moves over the image."""
+        outer = output.info() if output.has_info() else None
+        self._refuse(self.validate(
+            input.info(), weights.info(), base.info_or_none(biases), outer, conv_info, act_info, enable_fast_math
+        ))  # fmt: skip
+        self._build(input, weights, biases, output, conv_info, Size2D(), act_info, 1)
+
+    def _product(self, x: Node, w: Node, attrs: dict[str, Any]) -> Node:  # Any: attributes of nn.conv2d
+        outputs, inputs, *_ = (int(n) for n in w.type_annotation.shape)
+        more, wider = -outputs % _BLOCK, -inputs % _BLOCK
+        if wider:
+            x = relay.nn.pad(x, pad_width=((0, 0), (0, wider), (0, 0), (0, 0)))
+        if more or wider:
+            w = relay.nn.pad(w, pad_width=((0, more), (0, wider), (0, 0), (0, 0)))
+        value = relay.nn.conv2d(x, w, **attrs | {"channels": outputs + more})
+        return relay.strided_slice(value, begin=[0], end=[outputs], strides=[1], axes=[1]) if more else value
+
+
+class NEDepthwiseConvolutionLayer(_Convolution):
+    """Each channel by kernels of its own; weights are (width, height, channels * depth_multiplier)."""
+
+    @classmethod
+    def validate(
+        cls, input: TensorInfo, weights: TensorInfo, biases: TensorInfo | None, output: TensorInfo | None,
+        conv_info: PadStrideInfo, depth_multiplier: int = 1, act_info: ActivationLayerInfo | None = None,
+        dilation: Size2D | None = None,
+    ) -> Status:  # fmt: skip
+        """Whether tensors of this information can be configured."""
+        if depth_multiplier < 1:
+            return Status(f"{cls.__name__}: a depth multiplier of {depth_multiplier}, wanted at least 1")
+        return _objections(
+            cls.__name__, input, weights, biases, output, conv_info, dilation or Size2D(), act_info,
+            input.dimension(2), depth_multiplier,
+        )  # fmt: skip
+
+    def configure(
+        self, input: Tensor, weights: Tensor, biases: Tensor | None, output: Tensor, conv_info: PadStrideInfo,
+        depth_multiplier: int = 1, act_info: ActivationLayerInfo | None = None, dilation: Size2D | None = None,
+    ) -> None:  # fmt: skip
+        """Set the tensors and how the kernels move over the image."""
+        outer = output.info() if output.has_info() else None
+        infos = (input.info(), weights.info(), base.info_or_none(biases), outer)
+        self._refuse(self.validate(*infos, conv_info, depth_multiplier, act_info, dilation))
+        groups = input.info().dimension(2)
+        self._build(
+            input, weights, biases, output, conv_info, dilation or Size2D(), act_info, groups, depth_multiplier
+        )
+
+
+class NEConvolutionLayer:
+    """A convolution by the method that fits: Winograd for float32, 3x3, strides of 1 and biases; else GEMM."""
+
+    def __init__(self, memory_manager: MemoryManagerOnDemand | None = None) -> None:
+        self._memory_manager = memory_manager
+        self._function: NEGEMMConvolutionLayer | NEWinogradConvolutionLayer | None = None
+
+    @staticmethod
+    def get_convolution_method(
+        input: TensorInfo, weights: TensorInfo, biases: TensorInfo | None, output: TensorInfo | None,
+        conv_info: PadStrideInfo, weights_info: WeightsInfo | None = None, dilation: Size2D | None = None,
+        act_info: ActivationLayerInfo | None = None, num_groups: int = 1,
+    ) -> ConvolutionMethod:  # fmt: skip
+        """Which method `configure` takes: the text's rule. Holes, groups, and kernels partly in padding: products."""
+        del output, weights_info, act_info
+        fits = (
+            input.data_type is DataType.F32 and weights.dimension(0) == 3 and weights.dimension(1) == 3
+            and weights.num_dimensions() <= 4 and conv_info.stride() == (1, 1) and biases is not None
+        )  # fmt: skip
+        plain = dilation in (None, Size2D()) and num_groups == 1 and _has_tiles(input, conv_info)
+        return ConvolutionMethod.WINOGRAD if fits and plain else ConvolutionMethod.GEMM
+
+    @classmethod
+    def validate(
+        cls, input: TensorInfo, weights: TensorInfo, biases: TensorInfo | None, output: TensorInfo | None,
+        conv_info: PadStrideInfo, weights_info: WeightsInfo | None = None, dilation: Size2D | None = None,
+        act_info: ActivationLayerInfo | None = None, enable_fast_math: bool = False, num_groups: int = 1,
+    ) -> Status:  # fmt: skip
+        """Whether tensors of this information can be configured."""
+        del enable_fast_math
+        if weights_info is not None and weights_info.are_reshaped:
+            return Status(f"{cls.__name__}: reshaped weights are not taken, only (width, height, inputs, outputs)")
+        return _objections(
+            cls.__name__, input, weights, biases, output, conv_info, dilation or Size2D(), act_info, num_groups
+        )
+
+    def configure(
+        self, input: Tensor, weights: Tensor, biases: Tensor | None, output: Tensor, conv_info: PadStrideInfo,
+        weights_info: WeightsInfo | None = None, dilation: Size2D | None = None,
+        act_info: ActivationLayerInfo | None = None, enable_fast_math: bool = False, num_groups: int = 1,
+    ) -> None:  # fmt: skip
+        """Set the tensors and how the kernel moves over the image."""
+        outer = output.info() if output.has_info() else None
+        infos = (input.info(), weights.info(), base.info_or_none(biases), outer)
+        status = self.validate(*infos, conv_info, weights_info, dilation, act_info, enable_fast_math, num_groups)
+        base.NeuralFunction()._refuse(status)
+        method = self.get_convolution_method(*infos, conv_info, weights_info, dilation, act_info, num_groups)
+        if method is ConvolutionMethod.WINOGRAD:
+            winograd = self._function = NEWinogradConvolutionLayer(self._memory_manager)
+            winograd.configure(input, weights, biases, output, conv_info, act_info, enable_fast_math)
+        else:
+            gemm = self._function = NEGEMMConvolutionLayer(self._memory_manager)
+            gemm.configure(input, weights, biases, output, conv_info, weights_info, dilation, act_info, num_groups)
+
+    def _configured(self) -> NEGEMMConvolutionLayer | NEWinogradConvolutionLayer:
+        if self._function is None:
+            raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
+        return self._function
+
+    def kernels(self) -> tuple[IKernel, ...]:
+        """The kernels of a run, in order; prepares the function."""
+        return self._configured().kernels()
+
+    def prepare(self) -> None:
+        """Pack the weights, once; the first run does it otherwise."""
+        self._configured().prepare()
+
+    def run(self) -> None:
+        """Compute the output."""
+        self._configured().run()

@@ -1,0 +1,198 @@
+"""Products of matrices: GEMM, fully connected layers, and products of bytes in 32 bits.
+
+In: matrices (columns, rows). Out: alpha * a * b + beta * c. Invariant: the right-hand side of a GEMM is packed at the
+first run only, unless `GEMMInfo` says that it changes. Kernels: the compiler's, on register tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from armillary import relay
+from armillary.compute.core.kernel import Status
+from armillary.compute.core.tensor_info import DataType, TensorInfo
+from armillary.compute.core.types import ActivationLayerInfo, FullyConnectedLayerInfo, GEMMInfo
+from armillary.compute.functions.nn import base
+from armillary.compute.functions.nn.compiled import Node, Pipeline
+from armillary.compute.functions.nn.convolution import CLAMPS, clamp_of
+from armillary.compute.functions.nn.requantize import requantized
+from armillary.compute.runtime.tensor import Tensor
+
+
+def _product(a: TensorInfo, b: TensorInfo, d: TensorInfo | None, kinds: Sequence[DataType]) -> tuple[str, ...]:
+    m, k, n = a.dimension(1), a.dimension(0), b.dimension(0)
+    return (
+        base.wrong_type("a", a, kinds),
+        base.wrong_type("b", b, (a.data_type,)),
+        "" if a.num_dimensions() <= 2 and b.num_dimensions() <= 2 else "matrices have at most 2 dimensions",
+        f"a has {k} columns, b has {b.dimension(1)} rows" if k != b.dimension(1) else "",
+        base.wrong_shape("d", d, (n, m)),
+    )
+
+
+class NEGEMM(base.NeuralFunction):
+    """d = alpha * a * b + beta * c."""
+
+    @classmethod
+    def validate(
+        cls, a: TensorInfo, b: TensorInfo, c: TensorInfo | None, d: TensorInfo | None, alpha: float = 1.0,
+        beta: float = 0.0, gemm_info: GEMMInfo | None = None,
+    ) -> Status:  # fmt: skip
+        """Whether tensors of this information can be configured."""
+        del alpha, beta, gemm_info
+        return base.status_of(
+            cls.__name__,
+            *_product(a, b, d, base.FLOATS),
+            base.wrong_shape("c", c, (b.dimension(0), a.dimension(1))),
+            base.wrong_type("c", c, base.FLOATS) if c is not None else "",
+            base.wrong_type("d", d, base.FLOATS) if d is not None else "",
+        )
+
+    def configure(
+        self, a: Tensor, b: Tensor, c: Tensor | None, d: Tensor, alpha: float = 1.0, beta: float = 0.0,
+        gemm_info: GEMMInfo | None = None,
+    ) -> None:  # fmt: skip
+        """Set the matrices and the factors."""
+        outer = d.info() if d.has_info() else None
+        self._refuse(self.validate(a.info(), b.info(), base.info_or_none(c), outer, alpha, beta, gemm_info))
+        base.init_output(d, (b.info().dimension(0), a.info().dimension(1)), a.info().data_type)
+        info = gemm_info or GEMMInfo()
+
+        def body(x: Node, *others: Node) -> Node:
+            named = dict(zip(names, others, strict=True))
+            value = relay.nn.matmul(x, named["b"])
+            if alpha != 1.0:
+                value = value * relay.const(alpha, "float32")
+            if "c" in named:
+                value = value + named["c"] * relay.const(beta, "float32")
+            return base.activated(value, info.activation_info)
+
+        inputs: dict[str, Tensor] = {"a": a}
+        weights: dict[str, Tensor] = {}
+        (weights if info.reshape_b_only_on_first_run else inputs)["b"] = b
+        if c is not None and beta != 0.0:
+            inputs["c"] = c
+        names = [name for name in (*inputs, *weights) if name != "a"]
+        shapes = {"a": _matrix(a.info()), "b": _matrix(b.info()), "c": _matrix(c.info()) if c is not None else (1, 1)}
+        self._pipeline = Pipeline(inputs, weights, d, body, shapes, None, self._memory_manager)
+
+
+def _matrix(info: TensorInfo) -> tuple[int, int]:
+    return info.dimension(1), info.dimension(0)
+
+
+class NEGEMMLowpMatrixMultiplyCore(base.NeuralFunction):
+    """Products of bytes less their offsets, in 32 bits; plus `c`, and requantised where the output is of bytes."""
+
+    @classmethod
+    def validate(
+        cls, a: TensorInfo, b: TensorInfo, c: TensorInfo | None, output: TensorInfo | None,
+        gemm_info: GEMMInfo | None = None,
+    ) -> Status:  # fmt: skip
+        """Whether tensors of this information can be configured."""
+        del gemm_info
+        outputs = (DataType.S32, a.data_type)
+        return base.status_of(
+            cls.__name__,
+            *_product(a, b, output, base.QUANTIZED),
+            base.wrong_shape("c", c, (b.dimension(0),)),
+            base.wrong_type("c", c, (DataType.S32,)) if c is not None else "",
+            base.wrong_type("the output", output, outputs) if output is not None else "",
+            base.wrong_scales(output, a, b),
+        )
+
+    def configure(
+        self, a: Tensor, b: Tensor, c: Tensor | None, output: Tensor, gemm_info: GEMMInfo | None = None
+    ) -> None:
+        """Set the matrices."""
+        outer = output.info() if output.has_info() else None
+        self._refuse(self.validate(a.info(), b.info(), base.info_or_none(c), outer, gemm_info))
+        base.init_output(output, (b.info().dimension(0), a.info().dimension(1)), DataType.S32)
+
+        def body(x: Node, y: Node, bias: Node | None = None) -> Node:
+            return _sums(x, relay.transpose(y, axes=(1, 0)), bias, a.info(), b.info(), output.info(), None)
+
+        weights = {"b": b} | ({"c": c} if c is not None else {})
+        shapes = {"a": _matrix(a.info()), "b": _matrix(b.info())}
+        self._pipeline = Pipeline({"a": a}, weights, output, body, shapes, None, self._memory_manager)
+
+
+def _sums(
+    x: Node, w: Node, bias: Node | None, a: TensorInfo, b: TensorInfo, output: TensorInfo,
+    act_info: ActivationLayerInfo | None,
+) -> Node:  # fmt: skip
+    """x * w^T of bytes."""
+    qa, qb = a.quantization_info(), b.quantization_info()
+    zeros = [relay.const(q.offset, "int32") for q in (qa, qb)]
+    scales = [relay.const(q.scale, "float32") for q in (qa, qb)]
+    value = relay.qnn.dense(x, w, zeros[0], zeros[1], scales[0], scales[1])
+    if bias is not None:
+        value = relay.nn.bias_add(value, bias)
+    if output.data_type is DataType.S32:
+        return value
+    low, high = clamp_of(act_info, output)
+    return requantized(value, qa.scale * qb.scale, output.quantization_info(), output.data_type, low, high)
+
+
+class NEFullyConnectedLayer(base.NeuralFunction):
+    """Every output from every input of a batch: weights (inputs, outputs)."""
+
+    @classmethod
+    def validate(
+        cls, input: TensorInfo, weights: TensorInfo, biases: TensorInfo | None, output: TensorInfo | None,
+        fc_info: FullyConnectedLayerInfo | None = None,
+    ) -> Status:  # fmt: skip
+        """Whether tensors of this information can be configured."""
+        info = fc_info or FullyConnectedLayerInfo()
+        batch, terms, outputs = _connected(input, weights, info)
+        rows = weights.dimension(0 if info.transpose_weights else 1)
+        is_clamp = info.activation_info.activation in CLAMPS
+        bias_kind = DataType.S32 if input.data_type.is_quantized else input.data_type
+        return base.status_of(
+            cls.__name__,
+            base.wrong_type("the input", input, (*base.FLOATS, *base.QUANTIZED)),
+            base.wrong_type("weights", weights, (input.data_type,)),
+            f"the input has {terms} values, weights are for {rows}" if terms != rows else "",
+            base.wrong_shape("biases", biases, (outputs,)),
+            base.wrong_type("biases", biases, (bias_kind,)) if biases is not None else "",
+            base.wrong_shape("the output", output, (outputs, batch)),
+            base.wrong_type("the output", output, (input.data_type,)) if output is not None else "",
+            base.wrong_scales(output, input, weights),
+            "" if is_clamp or not input.data_type.is_quantized else "of bytes, an activation that clamps, or none",
+        )
+
+    def configure(
+        self, input: Tensor, weights: Tensor, biases: Tensor | None, output: Tensor,
+        fc_info: FullyConnectedLayerInfo | None = None,
+    ) -> None:  # fmt: skip
+        """Set the tensors."""
+        outer = output.info() if output.has_info() else None
+        self._refuse(self.validate(input.info(), weights.info(), base.info_or_none(biases), outer, fc_info))
+        info = fc_info or FullyConnectedLayerInfo()
+        batch, terms, outputs = _connected(input.info(), weights.info(), info)
+        kind = input.info().data_type
+        base.init_output(output, (outputs, batch), kind, input.info().quantization_info())
+
+        def body(x: Node, w: Node, b: Node | None = None) -> Node:
+            rows = w if info.transpose_weights else relay.transpose(w, axes=(1, 0))
+            if kind.is_quantized:
+                return _sums(x, rows, b, input.info(), weights.info(), output.info(), info.activation_info)
+            value = relay.nn.dense(x, rows)
+            return base.activated(value if b is None else relay.nn.bias_add(value, b), info.activation_info)
+
+        given = {"w": weights} | ({"b": biases} if biases is not None else {})
+        shapes = {"x": (batch, terms), "w": _matrix(weights.info())}
+        self._pipeline = Pipeline({"x": input}, given, output, body, shapes, None, self._memory_manager)
+
+
+def _connected(input: TensorInfo, weights: TensorInfo, info: FullyConnectedLayerInfo) -> tuple[int, int, int]:
+    """Batch, inputs and outputs; an image's values count as one row, unless a row alone has as many as weights take."""
+    outputs = weights.dimension(1 if info.transpose_weights else 0)
+    wanted = weights.dimension(0 if info.transpose_weights else 1)
+    total = int(np.prod(input.shape))
+    if input.num_dimensions() <= 2 and input.dimension(0) == wanted:
+        return input.dimension(1), input.dimension(0), outputs
+    batch = input.dimension(3) if input.num_dimensions() > 2 else 1
+    return batch, total // batch, outputs

@@ -1,0 +1,65 @@
+"""Requantisation: sums of products in 32 bits to bytes of another scale.
+
+In: sums, the scales and offset. Out: bytes, as the library's output stage for GEMMLowp computes them: a fixed-point
+multiplier of 31 bits, the product rounded to nearest, then a shift that rounds halves away from zero. Invariant: every
+bit is defined by integers; no float takes part after the multiplier was made.
+"""
+
+from __future__ import annotations
+
+import math
+
+from armillary import relay
+from armillary.compute.core.tensor_info import DataType, QuantizationInfo
+from armillary.compute.functions.nn.compiled import Node
+from armillary.errors import TypeMismatch
+
+
+def fixed_point(multiplier: float) -> tuple[int, int]:
+    """(31-bit multiplier, right shift; negative: left shift) of a positive number."""
+    if not 0 < multiplier < 2**31:
+        raise TypeMismatch(f"a scale ratio is {multiplier}, wanted above 0 and below 2^31")
+    part, exponent = math.frexp(multiplier)
+    fixed = math.floor(part * (1 << 31) + 0.5)
+    if fixed == 1 << 31:
+        fixed, exponent = fixed // 2, exponent + 1
+    return fixed, -exponent
+
+
+def limits(kind: DataType) -> tuple[int, int]:
+    """The least and the largest stored value."""
+    return (0, 255) if kind is DataType.QASYMM8 else (-128, 127)
+
+
+def requantized(sums: Node, scale: float, output: QuantizationInfo, kind: DataType, low: int, high: int) -> Node:
+    """`sums * scale / output.scale + output.offset`, rounded as the library rounds, clamped to [low, high]."""
+    multiplier, shift = fixed_point(scale / output.scale)
+    wide = relay.cast(sums, "int64")
+    if shift < 0:
+        wide = relay.clip(wide * _int64(1 << -shift), a_min=float(-(2**31)), a_max=float(2**31 - 1))
+    value = relay.right_shift(wide * _int64(multiplier) + _int64(1 << 30), _int64(31))
+    if shift > 0:
+        # half away from zero: what is negative is moved by one before halves go up
+        fixup = relay.where(relay.less(value, _int64(0)), _int64(-1), _int64(0))
+        value = relay.right_shift(value + fixup + _int64(1 << (shift - 1)), _int64(min(shift, 62)))
+    clamped = relay.minimum(relay.maximum(value + _int64(output.offset), _int64(low)), _int64(high))
+    return relay.cast(clamped, kind.dtype)
+
+
+def _int64(value: int) -> Node:
+    return relay.const(value, "int64")
+
+
+def activation_limits(
+    kind: DataType, output: QuantizationInfo, relu: bool, upper: float | None = None, lower: float = 0.0
+) -> tuple[int, int]:
+    """The stored values between which a clamping activation leaves the output."""
+    low, high = limits(kind)
+    if not relu:
+        return low, high
+    low = max(low, _stored(lower, output))
+    return low, high if upper is None else min(high, _stored(upper, output))
+
+
+def _stored(value: float, output: QuantizationInfo) -> int:
+    return math.floor(value / output.scale + 0.5) + output.offset
