@@ -460,6 +460,7 @@ def _held(value: Any) -> Array | Deferred:  # Any: array-likes
     return value if isinstance(value, Deferred) else np.asarray(value)
 
 
+@boundary("save_param_dict", arguments=True)
 def write_params(write: Callable[[Any], object], params: Mapping[str, Array | Deferred]) -> None:
     """Write a params blob piece by piece (Any: bytes, or a view of memory that nobody writes to)."""
     write(struct.pack("<QQQ", _LIST_MAGIC, 0, len(params)))

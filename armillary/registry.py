@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from armillary.base.boundary import boundary
 from armillary.errors import ConfigError
 from armillary.tir.build import convert as _as_expression
 
@@ -16,20 +17,26 @@ Function = Callable[..., Any]
 _FUNCTIONS: dict[str, Function] = {}
 
 
+@boundary("register_func", arguments=True)
 def register_func(func_name: Any, f: Function | None = None, override: bool = False) -> Any:
     """Register a function under a name; usable as a decorator, with or without the name (then `func_name` is it)."""
     if callable(func_name):
         return register_func(func_name.__name__, func_name, override)
+    if not isinstance(func_name, str):
+        raise ConfigError(f"a global function is named by a text, got {type(func_name).__name__}")
 
     def register(function: Function) -> Function:
         if func_name in _FUNCTIONS and not override:
             raise ConfigError(f"the global function {func_name!r} is already registered", hint="pass override=True")
+        if not callable(function):
+            raise ConfigError(f"the global function {func_name!r} is {type(function).__name__}, wanted a function")
         _FUNCTIONS[func_name] = function
         return function
 
     return register(f) if f is not None else register
 
 
+@boundary("get_global_func", arguments=True)
 def get_global_func(name: str, allow_missing: bool = False) -> Function | None:
     """The function of that name; None with `allow_missing` where there is none."""
     found = _FUNCTIONS.get(name)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from armillary.base.boundary import boundary
 from armillary.base.digest import blake2b
 from armillary.base.node import structural_equal
 from armillary.errors import TypeMismatch
@@ -54,6 +55,7 @@ def bound_vars(expr: Expr) -> list[Var]:
     return [e for e in order if isinstance(e, Var) and id(e) in bound]
 
 
+@boundary("free_vars", arguments=True)
 def free_vars(expr: Expr) -> list[Var]:
     """Variables used but not bound, in post order."""
     bound = {id(v) for v in bound_vars(expr)}

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch
 from armillary.relay.expr import Constant, Expr, Function, Var, const
 from armillary.relay.infer import is_compatible
 from armillary.relay.walk import substitute
 
 
+@boundary("bind", arguments=True)
 def bind(expr: Expr, values: Mapping[Any, Any]) -> Expr:  # Any: Var or name -> expression, array or number
     """Replace variables; a function loses the parameters that are bound."""
     if isinstance(expr, Function):
@@ -24,6 +26,7 @@ def bind(expr: Expr, values: Mapping[Any, Any]) -> Expr:  # Any: Var or name -> 
     return substitute(expr, found)
 
 
+@boundary("bind_params_by_name", arguments=True)
 def bind_params_by_name(function: Function, params: Mapping[str, Any]) -> Function:
     """Bind parameters to arrays by name; entries that name no parameter are ignored."""
     return _bind_function(function, _by_name(function, params))

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.errors import ArmillaryError, ModelError, ParseError, TypeMismatch, UnsupportedError
 from armillary.ir import GlobalVar, IRModule
@@ -36,6 +37,7 @@ _SCALAR = re.compile(r"(0x[0-9a-fA-F]+|[0-9.]+(?:[eE][+-]?\d+)?)(f|i|u)?(\d*)\Z"
 _WORDS: dict[str, Any] = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
 
 
+@boundary("parse", arguments=True)
 def parse(text: str, source: str = "<text>") -> IRModule:
     """A module from its text; an expression or a lone function becomes "main"."""
     reader = _Reader(text, source)
@@ -58,6 +60,7 @@ def _variable_key(name: str) -> str:
     return f'"{name}' if name.isdigit() else name
 
 
+@boundary("parse_expr", arguments=True)
 def parse_expr(text: str, source: str = "<text>") -> Expr:
     """An expression from its text: `free_var %x: Tensor[(3,), float32]; …` lines, then a block."""
     expr = _Reader(text, source).expression()

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from armillary.base.boundary import boundary
 from armillary.base.files import write_atomic
 from armillary.errors import TypeMismatch
 from armillary.ir import GlobalVar, IRModule
@@ -57,6 +58,7 @@ class Picture:
         write_atomic(file, text.encode())
 
 
+@boundary("visualize", arguments=True)
 def visualize(
     item: IRModule | Expr,
     path: str | os.PathLike[str] | None = None,

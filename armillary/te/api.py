@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.te.operation import Attrs, ComputeOp, ExternOp, PlaceholderOp, ScanOp
@@ -156,6 +157,7 @@ def _unique_names(wanted: Sequence[str]) -> list[str]:
     return names
 
 
+@boundary("extern", arguments=True)
 def extern(
     shape: Any,
     inputs: Sequence[Tensor],
@@ -195,6 +197,7 @@ def extern(
     return op.output(0) if len(shapes) == 1 else list(op.outputs)
 
 
+@boundary("scan", arguments=True)
 def scan(
     init: Any, update: Any, state_placeholder: Any, inputs: Sequence[Tensor] = (), name: str = "scan", tag: str = "",
     attrs: Attrs | None = None,
@@ -221,6 +224,7 @@ def scan(
     return list(op.outputs) if many else op.output(0)
 
 
+@boundary("const_tuple", arguments=True)
 def const_tuple(values: Sequence[Any]) -> tuple[Any, ...]:
     """Constant expressions as ints; symbolic ones stay."""
     found = []

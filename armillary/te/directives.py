@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from armillary.base.boundary import boundary
 from armillary.errors import ScheduleError
 from armillary.te.prefetch import Sharer, Spread, Term
 
@@ -73,6 +74,7 @@ def from_json(text: str) -> tuple[Directive, ...]:
     return tuple(Directive.from_json(row) for row in rows)
 
 
+@boundary("apply_directives", arguments=True)
 def apply_directives(
     schedule: Schedule, directives: Sequence[Directive] | str, intrinsics: Mapping[str, Any] | None = None
 ) -> Schedule:

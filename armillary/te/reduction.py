@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.tir import build as T
@@ -54,6 +55,7 @@ def _reduce_axes(axis: Any) -> tuple[IterVar, ...]:
     return axes
 
 
+@boundary("comm_reducer", arguments=True)
 def comm_reducer(fcombine: Combine, fidentity: Callable[..., Any], name: str = "reduce") -> Callable[..., Any]:
     """A reducer from `fcombine(x, y)` and `fidentity(*dtypes)`; for tuple reductions both give tuples."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from armillary.base.boundary import boundary
 from armillary.base.lazy import lazy_names
 from armillary.errors import ScheduleError
 from armillary.te import dataflow
@@ -171,6 +172,7 @@ def AutoInlineInjective(schedule: Schedule) -> None:  # noqa: N802  (the name sc
 AutoInlineElemWise = AutoInlineBroadcast = AutoInlineInjective
 
 
+@boundary("create_prim_func", arguments=True)
 def create_prim_func(tensors: Sequence[Tensor]) -> PrimFunc:
     """The plain loops of `tensors` (inputs, then outputs), without a schedule."""
     outputs = [t for t in tensors if not isinstance(t.op, PlaceholderOp)]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.errors import ExecutionError, UnsupportedError
 from armillary.tir import expr as E
@@ -27,6 +28,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Run = Callable[[Env], None]
 
 
+@boundary("interpret", arguments=True)
 def interpret(func: S.PrimFunc, *arguments: Any, externs: Mapping[str, Extern] | None = None) -> None:
     """Run `func`: one array per Buffer and one number per Var, in the order of its params.
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.lazy import similar
 from armillary.errors import TypeMismatch
@@ -137,6 +138,7 @@ def call_pure_extern(dtype: str, func_name: str, *args: Any) -> Expr:
     return build.call("call_pure_extern", StringImm(func_name), *args, dtype=dtype)
 
 
+@boundary("call_intrin", arguments=True)
 def call_intrin(dtype: str, name: str, *args: Any) -> Expr:
     """A call of the intrinsic `name` with a result of `dtype`; TypeMismatch if there is none of that many arguments.
 

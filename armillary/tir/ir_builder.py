@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.node import replace
 from armillary.errors import ScheduleError, TypeMismatch
@@ -26,6 +27,7 @@ _KINDS = {
 }  # fmt: skip
 
 
+@boundary("decl_buffer", arguments=True)
 def decl_buffer(
     shape: Sequence[Value] | Value,
     dtype: str = "float32",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch
 from armillary.ops.reduce.reduce import mean, std, variance
 from armillary.ops.shape.indexing import gather as gather_op
@@ -48,6 +49,7 @@ def mean_std(data: Expr, axis: Axis = None, keepdims: bool = False, exclude: boo
     return Tuple((mean(data, axis, keepdims, exclude), std(data, axis, keepdims, exclude)))
 
 
+@boundary("meshgrid", arguments=True)
 def meshgrid(data: Sequence[Any], indexing: str = "ij") -> Expr:
     """Coordinate grids from vectors, as a tuple; indexing "xy" swaps the first two axes."""
     if indexing not in ("ij", "xy"):

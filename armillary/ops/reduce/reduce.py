@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.ops._common import (
@@ -358,6 +359,7 @@ def logsumexp_bad_samples() -> Iterator[BadSample]:
     yield BadSample(ReduceAttrs(), (i32(3),), "wanted float")
 
 
+@boundary("std", arguments=True)
 def std(data: Expr, axis: Any = None, keepdims: bool = False, exclude: bool = False, unbiased: bool = False) -> Expr:
     """The standard deviation: the root of the variance about the mean."""
     ty = data.checked_type
