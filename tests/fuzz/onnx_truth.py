@@ -104,6 +104,11 @@ def _odd_scale(s: Seen) -> bool:
     return any(a.dtype.kind == "f" and not np.all(np.abs(a) < 1e30) for a in scales)
 
 
+def _one_corner(s: Seen) -> bool:
+    """Corners aligned along an axis of one element."""
+    return bool(s.get("align_corners", 0))
+
+
 def _scaled_corners(s: Seen) -> bool:
     """Corners aligned, sizes given as scales: their product with the size may be no integer."""
     by_scales = len(s.node.input) < 4 or not s.node.input[3]
@@ -123,6 +128,14 @@ NOT_TRUE: tuple[NotTrue, ...] = (
     NotTrue("MaxPool", BOTH, _SAME, _skips_pixels),
     NotTrue("AveragePool", BOTH, _SAME, _skips_pixels),
     NotTrue("LpPool", BOTH, _SAME, _skips_pixels),
+    NotTrue(
+        "AffineGrid",
+        BOTH,
+        "one element, aligned with both corners: either corner or beyond, where PyTorch has the centre",
+        _one_corner,
+    ),
+    NotTrue("MeanVarianceNormalization", ORT, "the difference of two sums: no number where all elements are equal"),
+    NotTrue("HardSwish", BOTH, "float64 by constants of float32", lambda s: s.reads(TensorProto.DOUBLE)),
     *(NotTrue(op, ORT, _SAME, _skips_pixels) for op in ("Conv", "ConvInteger", "QLinearConv")),
     NotTrue("MaxPool", BOTH, "the largest of no element: the least finite number, no number", _reads_padding_alone),
     NotTrue(
@@ -313,7 +326,9 @@ _DECIDES = words(
     "Sign TopK Unique IsInf IsNaN NonZero Mod Hardmax NonMaxSuppression OneHot Where Range Resize Shrink BitCast "
     "MaxPool Binarizer ThresholdedRelu Upsample RoiAlign"
 )
-_SUBTRACTS = words("Gelu BiasGelu FastGelu QuickGelu Softplus Elu Selu Celu Mish")  # small results of large terms
+_SUBTRACTS = words(
+    "Gelu BiasGelu FastGelu QuickGelu Softplus Elu Selu Celu Mish BlackmanWindow HammingWindow HannWindow"
+)  # small results of large terms
 _PLACES = words("Resize Upsample GridSample RoiAlign AffineGrid DeformConv")  # what is read lies at a rounded place
 _EXACT = words(
     "Abs Neg Relu Identity Reshape Transpose Squeeze Unsqueeze Flatten Concat Slice Gather GatherElements "

@@ -66,7 +66,7 @@ def _blanked(values: Expr, size: Expr, axis: int) -> Expr:
 
 
 def _mark(walk: Walk, values: Expr, axis: int, size: Expr) -> Expr:
-    walk.bounded[id(values)] = (axis, size)
+    walk.bounded[id(values)] = (values, axis, size)
     return values
 
 

@@ -158,7 +158,8 @@ class _Walk:
         self.folder = Folder()
         self.functions = {function_key(f): f for f in model.proto.functions}
         self.weights: dict[str, tuple[Var, Array]] = {}
-        self.bounded: dict[int, tuple[int, Expr]] = {}  # by id: the axis whose size is a value, and that value
+        # by id: the tensor (kept, lest another get its id), the axis whose size is a value, and that value
+        self.bounded: dict[int, tuple[Expr, int, Expr]] = {}
         self.calls: list[str] = []  # functions being expanded, outermost first
         self.asked = Known(self.folder, ())  # of the node being imported
         self._checked: dict[tuple[Any, ...], bool] = {}  # functions, and whether all inside them can be imported
@@ -195,7 +196,7 @@ class _Walk:
         `<name>.size`, and `output_sizes` says of each which output, axis and further output belong together.
         """
         outputs = [part for _, value in values for part in _parts(value)]
-        sized = [(k, *self.bounded[id(part)]) for k, part in enumerate(outputs) if id(part) in self.bounded]
+        sized = [(k, *self.bounded[id(part)][1:]) for k, part in enumerate(outputs) if id(part) in self.bounded]
         outputs += [size for _, _, size in sized]
         body = outputs[0] if len(outputs) == 1 else Tuple(tuple(outputs))
         used = _variables(body)
@@ -301,8 +302,8 @@ class _Walk:
                 if name:
                     scope[name] = self.folder.settle(value, span)
                     if id(value) in self.bounded:
-                        axis, size = self.bounded[id(value)]
-                        self.bounded[id(scope[name])] = axis, self.folder.settle(size, span)
+                        _, axis, size = self.bounded[id(value)]
+                        self.bounded[id(scope[name])] = scope[name], axis, self.folder.settle(size, span)
                     scope[name].checked_type  # noqa: B018  (an ill-typed node is reported here, with its name)
                     if isinstance(call := scope[name], Call):
                         check_call(call)

@@ -8,6 +8,7 @@ gives the batch statistics' result and the updated running ones, as the specific
 from __future__ import annotations
 
 from armillary.errors import UnsupportedError
+from armillary.ops._common import onnx_dtype
 from armillary.ops.nn._windows import axis_of, call, type_of
 from armillary.ops.nn.norm import narrowed, spread_along, widened
 from armillary.relay.expr import Expr, TupleGetItem
@@ -73,7 +74,9 @@ def layer_normalization(node: OnnxNode) -> list[Expr]:
     centred = wide - mean
     inverse = call("rsqrt", call("mean", centred * centred, axis=axes, keepdims=True) + epsilon)
     y = narrowed(centred * inverse, x) * node.input(1)
-    return [y if node.missing(2) else y + node.input(2), mean, inverse][: max(1, len(node.outputs))]
+    stash = onnx_dtype(node, node.int("stash_type", 1))  # of the statistics, whatever the data is
+    told = [s if str(type_of(s).dtype) == stash else call("cast", s, dtype=stash) for s in (mean, inverse)]
+    return [y if node.missing(2) else y + node.input(2), *told][: max(1, len(node.outputs))]
 
 
 @from_onnx("RMSNormalization", since=23)
