@@ -40,7 +40,7 @@ class Walk(Protocol):
 
     folder: Folder
     calls: list[str]
-    bounded: dict[int, tuple[int, Expr]]  # by id: the axis whose size is a value, and that value
+    bounded: dict[int, tuple[Expr, int, Expr]]  # by id: the tensor, the axis whose size is a value, and that value
 
     def body(self, graph: GraphProto, scope: Any, opsets: Any) -> Body:
         """A function that imports the sub-graph for given inputs."""
