@@ -161,7 +161,7 @@ def running_loop(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
     scans = [TupleGetItem(made, len(variables) + k) for k in range(len(rows))]
     if not _is_steady(walk, view, again, flag):
         count = TupleGetItem(made, len(variables) + len(rows))
-        walk.bounded.update((id(scan), (0, count)) for scan in scans)
+        walk.bounded.update((id(scan), (scan, 0, count)) for scan in scans)
     return [*_unpacked(made, types), *scans]
 
 
