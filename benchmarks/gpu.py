@@ -1,6 +1,7 @@
 """Compile and time five networks on an OpenCL device, against the CPU's results.
 
     python benchmarks/gpu.py [--device 0] [--networks resnet-18,vgg-16] [--target "opencl"] [--rounds 20] [--kernels 8]
+        [--opt-level 3]
 
 Prints, per network at batch 1: seconds to compile, seconds to load (the driver builds the kernels; again from kept
 binaries the next time), the median of a run in ms, the largest error relative to the largest value of the CPU's result,
@@ -41,7 +42,8 @@ def measure(name: str, args: argparse.Namespace, device: Any) -> None:  # Any: a
     params = varied(params)
     value = np.random.default_rng(SEED).random(shape).astype("float32")
     start = time.perf_counter()
-    library = relay.build(module, args.target, params=params)
+    with armillary.transform.PassContext(opt_level=args.opt_level):
+        library = relay.build(module, args.target, params=params)
     built = time.perf_counter()
     graph = graph_executor.GraphModule(library["default"](device))
     loaded = time.perf_counter()
@@ -85,6 +87,7 @@ def main() -> int:
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--target", default="opencl")
+    parser.add_argument("--opt-level", type=int, default=3, help="as of armc compile (default: 3)")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--kernels", type=int, default=0)
     args = parser.parse_args()
