@@ -25,6 +25,20 @@ _HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 _PIECE = 1 << 20  # bytes: what is read, packed and written in turn stays in L2
 
 
+class Values(Array):
+    """An array that scripts may take for a tensor of the runtime: what is computed with it is a plain array."""
+
+    def __array_wrap__(self, array: Array, context: Any = None, return_scalar: bool = False) -> Any:  # Any: numpy's
+        plain = array.view(np.ndarray)
+        return plain[()] if return_scalar or not plain.ndim else plain
+
+    def numpy(self) -> Array:
+        """A copy as a plain array."""
+        return np.array(self)
+
+    asnumpy = numpy
+
+
 @record(slots=True, eq=False)
 class Deferred:
     """An array that is computed anew at each look: between two steps that need it, it takes no memory.

@@ -9,7 +9,7 @@ Scalar and loop IR: `tir/`. Graph IR: `relay/`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -42,7 +42,7 @@ class Node:
     `_is_leaf` is True where no field ever holds a node: walks do not look. `_admits` maps a field's annotation to a
     test, in Python, of a value `{0}` that needs no conversion; where one fails, the function that `_admit` names
     ("module:function") gets the class and the arguments, and returns those to use, or refuses them; `refuse` of the
-    same module tells why a derived field could not be computed.
+    same module tells why a derived field could not be computed. `_made` says how a field is made of what is given.
     """
 
     __slots__ = ("__weakref__",)
@@ -54,6 +54,7 @@ class Node:
     _admits: ClassVar[dict[str, str]] = {}
     _admit: ClassVar[str] = ""
     _scope: ClassVar[dict[str, Any]] = {}  # what the tests of `_admits` and the texts of derived fields name
+    _made: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # Any: what a field is given and holds
     _printer: ClassVar[str] = ""  # "module:function" that gives a node's text; nodes without one print their fields
 
 
@@ -89,7 +90,10 @@ def _constructor(cls: type, arguments: list[Any], computed: list[Any]) -> Callab
     signature, body = ["self"], _admission(cls, arguments, scope)
     for field in arguments:
         scope[f"set_{field.name}"] = _slot(cls, field.name)
-        body.append(f"    set_{field.name}(self, {field.name})")
+        made = getattr(cls, "_made", {}).get(field.name)
+        scope |= {f"made_{field.name}": made} if made else {}
+        value = f"made_{field.name}({field.name})" if made else field.name
+        body.append(f"    set_{field.name}(self, {value})")
         if field.default is not dataclasses.MISSING:
             scope[f"default_{field.name}"] = field.default
             signature.append(f"{field.name}=default_{field.name}")

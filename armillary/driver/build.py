@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from armillary.artifact import GraphNode, GraphSpec
 from armillary.backends.base import backend_of
 from armillary.base.aligned import give_back_memory
 from armillary.base.boundary import boundary
-from armillary.base.lazy import LateModule, late
+from armillary.base.lazy import late
 from armillary.driver.control_flow import COPY
 from armillary.driver.graph_codegen import NOP, GraphPlan, plan_graph
 from armillary.driver.kernels import CompiledKernel, Progress, compile_kernels, kernel_sources, merge_rows, no_progress
@@ -27,8 +25,7 @@ from armillary.driver.variants import each_variant, entries
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
-from armillary.relay.evaluate import evaluate
-from armillary.relay.expr import Constant, Function
+from armillary.relay.expr import Function
 from armillary.relay.printer import astext
 from armillary.relay.transform.pipeline import optimize as run_passes
 from armillary.target import Target, as_target
@@ -36,12 +33,6 @@ from armillary.target.target import host_target
 from armillary.transform import PassContext
 
 compiled_sources = late("armillary.driver.offloaded:compiled_sources")
-if TYPE_CHECKING:
-    from armillary import runtime
-    from armillary.runtime import Device
-else:
-    runtime = LateModule("armillary.runtime")
-
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
 
 
@@ -214,66 +205,3 @@ def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> Grap
 
 def _edges(entries: Sequence[tuple[int, int]]) -> tuple[tuple[int, int, int], ...]:
     return tuple((node, output, 0) for node, output in entries)
-
-
-class Executor:
-    """`relay.create_executor(...)`: `evaluate()` gives a function from arrays to NDArrays."""
-
-    def __init__(self, kind: str, module: IRModule, device: Device, target: Any, params: Params | None) -> None:
-        self.kind, self.module, self.device, self.target, self.params = kind, module, device, target, params
-
-    def evaluate(self, expr: Any = None) -> Any:  # Any: a callable taking and giving arrays
-        module = IRModule.from_expr(expr) if expr is not None else self.module
-        return self._interpret(module) if self.kind == "debug" else self._compile(module)
-
-    def _interpret(self, module: IRModule) -> Any:
-        main = bind_params_by_name(module["main"], self.params) if self.params else module["main"]
-
-        def run(*args: Any, **named: Any) -> Any:
-            values = [*args, *(named[p.name_hint] for p in main.params[len(args) :])]
-            return _tensors(evaluate(main, [_plain(value) for value in values]))
-
-        return run
-
-    def _compile(self, module: IRModule) -> Any:
-        library = build(module, self.target, params=self.params)
-        graph = library["default"](self.device)
-        names = [p.name_hint for p in module["main"].params if not self.params or p.name_hint not in self.params]
-
-        def run(*args: Any, **named: Any) -> Any:
-            for name, value in {**dict(zip(names, args, strict=False)), **named}.items():
-                graph.set_input(name, _plain(value))
-            graph.run()
-            outputs = [runtime.NDArray(graph.get_output(i).numpy().copy()) for i in range(graph.get_num_outputs())]
-            return outputs[0] if len(outputs) == 1 else outputs
-
-        return run
-
-
-def _plain(value: Any) -> Any:  # Any: what scripts pass, and arrays or tuples of them
-    """An argument as an array: of a constant its values, of a tuple those of its fields."""
-    if isinstance(value, Constant | runtime.NDArray):
-        return value.data if isinstance(value, Constant) else value.numpy()
-    if isinstance(value, tuple | list) and any(isinstance(v, Constant | runtime.NDArray | np.ndarray) for v in value):
-        return tuple(map(_plain, value))
-    array = np.asarray(value)
-    if array.dtype == object:
-        raise TypeMismatch(f"an argument is {type(value).__name__}, wanted an array", hint="pass numpy arrays")
-    return array
-
-
-def _tensors(value: Any) -> Any:  # Any: arrays, tuples of them; NDArrays, lists of them
-    """A result as tensors; of a tuple a list, of a tuple in a tuple a list in a list."""
-    if isinstance(value, tuple | list):
-        return [_tensors(v) for v in value]
-    return runtime.NDArray(np.ascontiguousarray(value).reshape(np.shape(value)))
-
-
-def create_executor(
-    kind: str = "debug", mod: IRModule | None = None, device: Device | None = None, target: Any = "llvm",
-    params: Params | None = None,
-) -> Executor:  # fmt: skip
-    """An executor of kind "debug" (the reference interpreter) or "graph" (compiled)."""
-    if kind not in ("debug", "graph"):
-        raise UnsupportedError(f"executor kind {kind!r} is not supported", hint="kinds: debug, graph")
-    return Executor(kind, mod or IRModule(), device or runtime.cpu(0), target, params)

@@ -17,7 +17,7 @@ from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._late import T, te
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, OnnxNode
-from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, TupleType, Type
+from armillary.relay.types import AnyDim, Dim, SymbolicDim, TensorType, TupleType, Type
 
 ONNX_DTYPES = (
     None, "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", None, "bool", "float16", "float64", "uint32",
@@ -125,6 +125,8 @@ def _join(name: str, a: Dim, b: Dim, shapes: Sequence[Sequence[Dim]]) -> Dim:
     if a == 1:
         return b
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
+        if isinstance(a, AnyDim) and isinstance(b, AnyDim):
+            return a if a == b or isinstance(a, SymbolicDim) else b
         return b if isinstance(a, AnyDim) else a
     raise TypeMismatch(f"{name}: the shapes do not broadcast: got {' and '.join(str(tuple(s)) for s in shapes)}")
 
@@ -158,7 +160,7 @@ def dims_product(dims: Iterable[Dim]) -> Dim:
     for dim in dims:
         if dim == 0:
             return 0
-        total = ANY_DIM if isinstance(dim, AnyDim) or isinstance(total, AnyDim) else total * dim
+        total = total * dim
     return total
 
 

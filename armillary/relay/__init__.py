@@ -42,7 +42,7 @@ _NAMES = {
     "build": "armillary.driver.build:build",
     "build_config": "armillary.transform:PassContext",
     "build_module": "armillary.relay.build_module",
-    "create_executor": "armillary.driver.build:create_executor",
+    "create_executor": "armillary.driver.executor:create_executor",
     "dataflow_pattern": "armillary.relay.dataflow_pattern",
     "free_vars": "armillary.relay.analysis:free_vars",
     "fromtext": "armillary.relay.parser:fromtext",

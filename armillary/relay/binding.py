@@ -7,13 +7,14 @@ the variable's declared type.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch
 from armillary.relay.expr import Constant, Expr, Function, Var, const
 from armillary.relay.infer import is_compatible
+from armillary.relay.types import Type
 from armillary.relay.walk import substitute
 
 
@@ -30,6 +31,19 @@ def bind(expr: Expr, values: Mapping[Any, Any]) -> Expr:  # Any: Var or name -> 
 def bind_params_by_name(function: Function, params: Mapping[str, Any]) -> Function:
     """Bind parameters to arrays by name; entries that name no parameter are ignored."""
     return _bind_function(function, _by_name(function, params))
+
+
+def bind_types(function: Function, types: Sequence[Type]) -> Function:
+    """The function with parameters of other types: those of values, for dimensions that were unknown."""
+    made: list[Var] = []
+    for param, ty in zip(function.params, types, strict=True):
+        if not is_compatible(ty, param.checked_type):
+            raise TypeMismatch(f"%{param.name_hint}: got {ty}, wanted {param.checked_type}", span=param.span)
+        made.append(param if ty == param.checked_type else Var(param.name_hint, ty, param.span))
+    changed = {id(old): new for old, new in zip(function.params, made, strict=True) if new is not old}
+    if not changed:
+        return function
+    return Function(tuple(made), substitute(function.body, dict(changed)), None, function.attrs, function.span)
 
 
 def _by_name(function: Function, values: Mapping[Any, Any]) -> dict[Var, Any]:

@@ -15,15 +15,15 @@ Types: relay/types.py. Text: relay/printer.py, relay/parser.py. Passes: relay/tr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from armillary.base.aligned import Array, Deferred
+from armillary.base.aligned import Array, Deferred, Values
 from armillary.base.lazy import late
-from armillary.base.node import Node, node
-from armillary.errors import Span, TypeMismatch
+from armillary.base.node import Node, node, post_order
+from armillary.errors import Span, TypeMismatch, UnsupportedError
 from armillary.ir import Attrs, BaseFunc
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
 
@@ -50,7 +50,12 @@ class Expr(Node):
 
     def __getitem__(self, index: Any) -> Expr:
         """Field `index` of a tuple-typed expression; a negative index counts from the end."""
-        position = self._field_number(index)
+        try:
+            position = self._field_number(index)
+        except TypeMismatch:
+            if not isinstance(index, int) or index < 0 or not _has_untyped(self):
+                raise
+            return TupleGetItem(self, index)  # checked when the variables have types
         return self.fields[position] if isinstance(self, Tuple) else TupleGetItem(self, position)
 
     def __iter__(self) -> Iterator[Expr]:
@@ -126,6 +131,11 @@ class Expr(Node):
         return _binary("greater_equal", self, other)
 
 
+def _has_untyped(expr: Expr) -> bool:
+    """Whether an expression has a variable without a type: what it computes is not known yet."""
+    return any(isinstance(e, Var) and not hasattr(e, "_type") and e.type_annotation is None for e in post_order(expr))
+
+
 class TupleWrapper:
     """A tuple-typed expression with its number of fields, as operators with several results give it."""
 
@@ -188,7 +198,7 @@ class Constant(Expr):
     @property
     def data(self) -> Array:
         held = self.held
-        return held.compute() if isinstance(held, Deferred) else held
+        return (held.compute() if isinstance(held, Deferred) else held).view(Values)
 
     @property
     def some(self) -> Array:
@@ -208,6 +218,7 @@ Constant._fields = Constant.__match_args__  # walks, comparisons and the JSON fo
 class Tuple(Expr):
     """Several values as one."""
 
+    _made: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"fields": tuple}  # Any: as given
     fields: tuple[Expr, ...]
     span: Span | None = None
 
@@ -225,6 +236,7 @@ class TupleGetItem(Expr):
 class Call(Expr):
     """Apply `op` to args. `attrs` is the op's frozen attrs dataclass, or None."""
 
+    _made: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"args": tuple}  # Any: as given
     op: Any  # Any: Op | Function | GlobalVar | Var
     args: tuple[Expr, ...]
     attrs: Any = None  # Any: each Op has its own attrs class
@@ -271,8 +283,13 @@ class Loop(Expr):
 
 @node
 class Function(Expr, BaseFunc):
-    """A function value. attrs: Primitive=1 (one kernel), Composite=name, Compiler=name, global_symbol=name…"""
+    """A function value. attrs: Primitive=1 (one kernel), Composite=name, Compiler=name, global_symbol=name…
 
+    Relay-era scripts give type parameters before the attributes: `Function(params, body, ret_type, [], attrs)`; there
+    are none.
+    """
+
+    _made: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"params": tuple}  # Any: as given
     _module_printer: ClassVar[str] = "armillary.relay.printer:print_function"
     _verifier: ClassVar[str] = "armillary.relay.well_formed:verify_function"
     _admits: ClassVar[dict[str, str]] = {"tuple[tuple[str, Any], ...]": "type({0}) is Attrs"}
@@ -283,6 +300,32 @@ class Function(Expr, BaseFunc):
     ret_type: Type | None = None
     attrs: tuple[tuple[str, Any], ...] = ()
     span: Span | None = None
+
+    @property
+    def type_params(self) -> list[Any]:  # Any: there is no such node
+        """The type parameters: none, the language has no polymorphic functions."""
+        return []
+
+    def set_body(self, new_body: Expr) -> Function:
+        """The function with another body."""
+        return Function(self.params, new_body, None, self.attrs, self.span)
+
+
+_of_fields = Function.__init__
+
+
+def _function(self: Function, params: Any, body: Expr, ret_type: Type | None = None, *rest: Any, **named: Any) -> None:
+    """The constructor: attributes fourth, or behind type parameters, which are a list or None."""
+    type_params = named.pop("type_params", None)
+    if rest and (rest[0] is None or type(rest[0]) is list):
+        type_params, rest = rest[0], rest[1:]
+    if type_params:
+        told = f"a function of {len(type_params)} type parameters: the language has no polymorphic functions"
+        raise UnsupportedError(told, hint="write one function for each type")
+    _of_fields(self, params, body, ret_type, *rest, **named)
+
+
+type.__setattr__(Function, "__init__", _function)
 
 
 def var(name_hint: str, type_annotation: Type | None = None, shape: Any = None, dtype: str = "float32") -> Var:

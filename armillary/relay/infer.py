@@ -179,6 +179,8 @@ def _needs_of_let(expr: Let, walk: _Walk) -> Sequence[Expr]:
 
 def _needs_of_call(expr: Call, walk: _Walk) -> Sequence[Expr]:
     op = expr.op
+    if type(op) is Op and op.complete_rule is not None:
+        return _complete(expr, op)
     if type(op) is Op or not all(map(_is_typed, expr.args)):
         return expr.args
     if isinstance(op, GlobalVar):
@@ -191,6 +193,19 @@ def _needs_of_call(expr: Call, walk: _Walk) -> Sequence[Expr]:
     if not isinstance(op, Expr):
         raise TypeMismatch(f"cannot call a {type(op).__name__}", span=expr.span)
     return (op,)
+
+
+def _complete(expr: Call, op: Op) -> Sequence[Expr]:
+    """The arguments that can be typed by themselves; once they are, the operator types variables without a type."""
+    untyped = [a for a in expr.args if type(a) is Var and a.type_annotation is None and not _is_typed(a)]
+    others = [a for a in expr.args if not any(a is u for u in untyped)]
+    if not untyped or not all(map(_is_typed, others)) or op.complete_rule is None:
+        return others
+    types = [_type(a) if _is_typed(a) else None for a in expr.args]
+    for arg, ty in zip(expr.args, op.complete_rule(expr.attrs, *types), strict=False):
+        if type(arg) is Var and ty is not None and not _is_typed(arg):
+            object.__setattr__(arg, "_type", ty)
+    return expr.args
 
 
 _NEEDS: dict[type, Callable[[Any, _Walk], Sequence[Expr]]] = {

@@ -4,16 +4,23 @@ Grammar:
 
     type = TensorType(shape, dtype) | TupleType(fields) | FuncType(arg_types, ret_type)
 
-Values with structural equality. A dimension is an int, or `ANY_DIM` where only the running program knows it.
+Values with structural equality. A dimension is an int, `ANY_DIM` where only the running program knows it, or a
+`SymbolicDim` where it is a variable of the loop language (`te.var`): unknown too, but the same wherever it is written.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 from armillary.base.dtype import DType
+from armillary.base.lazy import late
+from armillary.base.node import Node, post_order
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+
+_simplify = late("armillary.tir.simplify:simplify")  # of dimensions that are expressions
 
 
 @record(slots=True)
@@ -22,6 +29,62 @@ class AnyDim:
 
     def __repr__(self) -> str:
         return "?"
+
+    def __add__(self, other: Dim) -> Dim:
+        return _combined(operator.add, self, other)
+
+    def __radd__(self, other: Dim) -> Dim:
+        return _combined(operator.add, other, self)
+
+    def __sub__(self, other: Dim) -> Dim:
+        return _combined(operator.sub, self, other)
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return _combined(operator.sub, other, self)
+
+    def __mul__(self, other: Dim) -> Dim:
+        return _combined(operator.mul, self, other)
+
+    def __rmul__(self, other: Dim) -> Dim:
+        return _combined(operator.mul, other, self)
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return _combined(operator.floordiv, self, other)
+
+
+@record(slots=True, eq=False)
+class SymbolicDim(AnyDim):
+    """A dimension that is an expression of the loop language over variables; equal where the expressions are."""
+
+    expr: Any  # Any: a tir expression, which knows its operators
+
+    def __repr__(self) -> str:
+        return str(self.expr)
+
+    def _key(self) -> tuple[str, tuple[int, ...]]:
+        return str(self.expr), tuple(sorted(id(n) for n in post_order(self.expr) if n._binds))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SymbolicDim):
+            return other is self.expr
+        return self.expr is other.expr or self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(str(self.expr))
+
+
+def as_dim(value: Any) -> Dim:  # Any: a number or an expression of the loop language
+    """The dimension that a number or an expression is."""
+    made = _simplify(value) if isinstance(value, Node) else value
+    held = getattr(made, "value", made)
+    return held if isinstance(held, int) else SymbolicDim(made)
+
+
+def _combined(operation: Callable[[Any, Any], Any], a: Dim, b: Dim) -> Dim:
+    """The dimension that arithmetic on two gives: unknown, unless each is a number or a symbol."""
+    if not all(isinstance(d, int | SymbolicDim) for d in (a, b)):
+        return ANY_DIM
+    return as_dim(operation(*(d.expr if isinstance(d, SymbolicDim) else d for d in (a, b))))
 
 
 ANY_DIM = AnyDim()
@@ -50,6 +113,11 @@ class TensorType(Type):
     @property
     def ndim(self) -> int:
         return len(self.shape)
+
+    @property
+    def concrete_shape(self) -> tuple[int, ...]:
+        """The shape as ints, under its Relay-era name."""
+        return self.static
 
     @property
     def static(self) -> tuple[int, ...]:
@@ -104,13 +172,25 @@ class FuncType(Type):
         return f"fn ({', '.join(map(str, self.arg_types))}) -> {self.ret_type}"
 
 
-def tensor_type(shape: Any, dtype: str = "float32") -> TensorType:  # Any: ints, numpy ints, AnyDim
-    """A TensorType from any sequence of ints (values < 0 and None mean unknown)."""
+def tensor_type(shape: Any, dtype: str = "float32") -> TensorType:  # Any: ints, numpy ints, AnyDim, te.var
+    """A TensorType from any sequence of dimensions (values < 0 and None mean unknown)."""
     try:
-        dims = tuple(d if isinstance(d, AnyDim) else ANY_DIM if d is None or int(d) < 0 else int(d) for d in shape)
+        dims = tuple(d if type(d) is int and d >= 0 else _dim(d) for d in shape)
     except (TypeError, ValueError):
         raise TypeMismatch(f"a shape is a sequence of whole numbers, got {shape!r}") from None
     return TensorType(dims, DType(dtype))
+
+
+def _dim(value: Any) -> Dim:  # Any: see tensor_type
+    if isinstance(value, AnyDim):
+        return value
+    if isinstance(value, Node):
+        held = getattr(value, "value", None)
+        symbol = getattr(value, "var", value)  # an axis stands for its variable
+        if not isinstance(held, int) and not getattr(symbol, "dtype", DType("void")).is_int:
+            raise TypeError("a dimension is an integer")
+        return SymbolicDim(symbol) if not isinstance(held, int) else _dim(held)
+    return ANY_DIM if value is None or int(value) < 0 else int(value)
 
 
 def tensor_fields(ty: Type) -> tuple[TensorType, ...]:

@@ -21,6 +21,7 @@ from armillary.te.api import (
     var,
 )
 from armillary.te.directives import Directive, apply_directives
+from armillary.te.index_map import AXIS_SEPARATOR
 from armillary.te.lower import lower_schedule
 from armillary.te.math import *  # noqa: F403  (scalar functions: exp, floordiv, select…; listed there)
 from armillary.te.math import __all__ as _functions
@@ -37,10 +38,11 @@ from armillary.tir.expr import Expr, IterVar, Range, Reduce, Var
 from armillary.tir.ir_builder import decl_buffer
 
 __all__ = [
-    "ComputeOp", "Directive", "Expr", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Range", "Reduce", "ScanOp",
-    "Schedule", "Sharer", "Spread", "Stage", "Tensor", "TensorIntrin", "TensorSlice", "Term", "Var", "all", "any", "apply_directives", "cast",  # noqa: E501
-    "comm_reducer", "compute", "const_tuple", "create_prim_func", "create_schedule", "decl_buffer", "decl_tensor_intrin",  # noqa: E501
-    "extern", "ir_builder", "lower_schedule", "max", "min", "placeholder", "prod", "reduce_axis", "scan", "schedule",
-    "size_var", "static_shape", "sum", "tag_scope", "tensor", "thread_axis", "var",
+    "AXIS_SEPARATOR", "ComputeOp", "Directive", "Expr", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Range",
+    "Reduce", "ScanOp", "Schedule", "Sharer", "Spread", "Stage", "Tensor", "TensorIntrin", "TensorSlice", "Term",
+    "Var", "all", "any", "apply_directives", "cast", "comm_reducer", "compute", "const_tuple", "create_prim_func",
+    "create_schedule", "decl_buffer", "decl_tensor_intrin", "extern", "ir_builder", "lower_schedule", "max", "min",
+    "placeholder", "prod", "reduce_axis", "scan", "schedule", "size_var", "static_shape", "sum", "tag_scope",
+    "tensor", "thread_axis", "var",
 ]  # fmt: skip
 __all__ += _functions

@@ -168,7 +168,10 @@ _KNOWN: dict[str, Any] = {
         name: _axis_rule(name)
         for name in ("split", "vectorize", "unroll", "parallel", "pragma", "storage_align", "round_up")
     },
-    **{name: _plain_rule(name) for name in ("compute_inline", "compute_root", "set_scope", "double_buffer")},
+    **{
+        name: _plain_rule(name)
+        for name in ("compute_inline", "compute_root", "set_scope", "double_buffer", "transform_layout")
+    },
     "bind": _bind,
     "compute_at": _compute_at,
     "cache_read": _cache_read,

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from armillary.base.node import post_order
+from armillary.base.node import post_order, replace
 from armillary.errors import ScheduleError, TypeMismatch
 from armillary.te.affine import ZERO, Linear, to_expr
 from armillary.te.bounds import Plan, infer_bounds
+from armillary.te.index_map import IndexMap, moved, physical_shape
 from armillary.te.inline import rewriter
 from armillary.te.operation import ComputeOp, ExternOp, PlaceholderOp, ScanOp
 from armillary.te.prefetch import Request, Spread, request_further, request_region
@@ -80,7 +81,21 @@ class Lowering:
         for plan in reversed(roots):
             body = self._allocated(plan, body)
         attrs = (("global_symbol", name), ("noalias", True))
-        return PrimFunc(self.params, body, attrs)
+        layouts = {buffer: new for t, buffer in self.buffers.items() if (new := self._in_layout(t, buffer)) is not None}
+        if not layouts:
+            return PrimFunc(self.params, body, attrs)
+        params = tuple(layouts[p][0] if isinstance(p, Buffer) and p in layouts else p for p in self.params)
+        return PrimFunc(params, moved(body, layouts), attrs)
+
+    def _in_layout(self, tensor: Tensor, buffer: Buffer) -> tuple[Buffer, IndexMap, tuple[int, ...]] | None:
+        """The buffer in the layout that the stage was given, with the map and the shape before it."""
+        stage = self.schedule.stage_map.get(tensor.op)
+        if stage is None or stage.layout is None or stage.op is not tensor.op:
+            return None
+        if stage.attach is not None:
+            raise ScheduleError(f"transform_layout on stage {stage.key}: it is computed inside another stage's loop")
+        shape = tuple(T.as_int(n) or 0 for n in tensor.shape)
+        return replace(buffer, shape=physical_shape(stage.layout)), stage.layout, shape
 
     def _param(self, item: Any) -> Buffer | Var:
         if isinstance(item, Var):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from armillary.errors import ScheduleError
+from armillary.te import index_map
 from armillary.te.directives import Directive
 from armillary.te.operation import ComputeOp, ExternOp, Operation, PlaceholderOp, ScanOp
 from armillary.te.prefetch import Request, Sharer, Spread
@@ -74,6 +75,7 @@ class Stage:
         self.double_buffered = False
         self.align: dict[IterVar, tuple[int, int]] = {}
         self.multiples: dict[IterVar, int] = {}
+        self.layout: index_map.IndexMap | None = None
         self.redirects: dict[Tensor, Tensor] = {}
         self.reset(op)
 
@@ -408,6 +410,24 @@ class Stage:
         self._check_movable("storage_align")
         self._record("storage_align", axis=self.key_of(axis), factor=factor, offset=offset)
         self.align[axis] = (factor, offset)
+
+    def transform_layout(self, mapping: Any) -> list[IterVar]:  # Any: a function of indices, or an IndexMap
+        """Keep the tensor in another layout: `lambda n, c: [n, c // 4, c % 4]`; the loops follow, and are given.
+
+        Of an argument, the caller passes memory in that layout.
+        """
+        shape = [T.as_int(extent) for extent in self.op.output(0).shape]
+        sizes = [n for n in shape if n is not None]
+        if len(sizes) != len(shape) or self.op.num_outputs != 1 or self.layout is not None:
+            self._refuse("transform_layout", "wanted one result of known shape, transformed once")
+        if not isinstance(self.op, PlaceholderOp):
+            self._check_loops("transform_layout")
+            if self.relations or self.attach is not None or self.is_inline:
+                self._refuse("transform_layout", "its loops were already scheduled", "transform the layout first")
+        dims: index_map.IndexMap = index_map.index_map(mapping, sizes) if callable(mapping) else mapping
+        self._record("transform_layout", mapping=dims)
+        self.layout = dims
+        return [] if isinstance(self.op, PlaceholderOp) or not callable(mapping) else index_map.move_loops(self, dims)
 
     def round_up(self, axis: IterVar, factor: int) -> None:
         """Computed inside a reader's loop, take a multiple of `factor` along data axis `axis`, as far as there is data.

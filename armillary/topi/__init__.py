@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from armillary.topi import image, nn, signatures, tag, utils, vision
+from armillary.topi import image, nn, padding, signatures, tag, utils, vision
 from armillary.topi.operators import find
 from armillary.topi.utils import get_const_tuple
+from armillary.topi.vendors import rooms
 
-__all__ = ["get_const_tuple", "image", "nn", "signatures", "tag", "utils", "vision"]
+__all__ = ["get_const_tuple", "image", "nn", "padding", "signatures", "tag", "utils", "vision"]
+globals().update(rooms())
 
 
 def __getattr__(name: str) -> Any:  # Any: a function of tensors

@@ -8,18 +8,22 @@ constant of the other tensor's type. Functions with an argument order of their o
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from armillary import te
+from armillary.base.lazy import late
 from armillary.errors import TypeMismatch
+from armillary.relay.names import find_operator
 from armillary.relay.op import OPS, Op
 from armillary.relay.types import TensorType, TupleType, Type
 from armillary.tir import build as T
 from armillary.tir.build import as_int
 
 Function = Callable[..., Any]
+_of_function = late("armillary.topi.expression:of_function")
 _PREFIXES = {"armillary.topi.nn": "nn.", "armillary.topi.image": "image.", "armillary.topi.vision": "vision."}
 _OTHER_NAMES = {
     "flip": "reverse",
@@ -39,7 +43,17 @@ def find(module: str, name: str) -> Function:
         for operator in (prefix + name, _OTHER_NAMES.get(name, ""), name):
             if operator in OPS and OPS[operator].compute_rule is not None:
                 return function_of(OPS[operator])
+        made = find_operator(prefix + name)
+        if callable(made):
+            return functools.partial(_of_expressions, made)
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+
+def _of_expressions(function: Function, *args: Any, **named: Any) -> Any:  # Any: tensors, numbers, attributes
+    """What a function of Relay's computes of tensors."""
+    named.pop("name", None)
+    named.pop("tag", None)
+    return _of_function(function, args, named)
 
 
 def function_of(op: Op) -> Function:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from armillary import te
+from armillary import relay, te
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.relay.op import OPS
 from armillary.tir import build as T
+from armillary.topi.convolutions import FUNCTIONS as CONVOLUTIONS
+from armillary.topi.expression import of_function
 from armillary.topi.operators import compute
 from armillary.topi.utils import get_const_tuple
 
@@ -20,40 +22,9 @@ Tensor = te.Tensor
 Pair = int | Sequence[int]
 
 
-def _pair(value: Pair) -> tuple[int, ...]:
-    return (value, value) if isinstance(value, int) else tuple(value)
-
-
-def conv2d(
-    data: Tensor, kernel: Tensor, strides: Pair, padding: Any, dilation: Pair, data_layout: str = "NCHW",
-    kernel_layout: str = "", out_dtype: str | None = None,
-) -> Any:  # fmt: skip
-    """`topi.nn.conv2d`."""
-    shape = get_const_tuple(kernel.shape)
-    layout = kernel_layout or {"NCHW": "OIHW", "NHWC": "HWIO", "HWCN": "HWIO"}.get(data_layout, "OIHW")
-    size = tuple(shape[layout.index(axis)] for axis in "HW")
-    named = {
-        "strides": _pair(strides), "padding": padding if isinstance(padding, int) else tuple(padding),
-        "dilation": _pair(dilation), "channels": shape[layout.index("O")], "kernel_size": size,
-        "data_layout": data_layout, "kernel_layout": layout, "out_dtype": out_dtype or "",
-    }  # fmt: skip
-    return _with_known(("nn.conv2d"), [data, kernel], named)
-
-
-def depthwise_conv2d_nchw(
-    data: Tensor, kernel: Tensor, stride: Pair, padding: Any, dilation: Pair, out_dtype: str | None = None
-) -> Any:
-    """`topi.nn.depthwise_conv2d_nchw`: a filter of (channels, multiplier, height, width)."""
-    channels, multiplier, *size = get_const_tuple(kernel.shape)
-    flat = te.compute(
-        (channels * multiplier, 1, *size), lambda o, i, h, w: kernel(o // multiplier, o % multiplier + i * 0, h, w),
-        name="kernel", tag="injective",
-    )  # fmt: skip
-    named = {
-        "strides": _pair(stride), "padding": padding, "dilation": _pair(dilation), "groups": channels,
-        "channels": channels * multiplier, "kernel_size": tuple(size), "out_dtype": out_dtype or "",
-    }  # fmt: skip
-    return _with_known("nn.conv2d", [data, flat], named)
+def _per_axis(value: Pair, rank: int) -> tuple[int, ...]:
+    found = (value,) if isinstance(value, int) else tuple(get_const_tuple(value))
+    return found * rank if len(found) == 1 else found
 
 
 def dense(
@@ -65,18 +36,115 @@ def dense(
     return product if bias is None else compute("add", [product, bias])
 
 
-def pool2d(
-    data: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Any, pool_type: str, ceil_mode: bool = False,
-    layout: str = "NCHW", count_include_pad: bool = True,
+def _pool(rank: int) -> Callable[..., Any]:
+    def pool(
+        data: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Any, pool_type: str, ceil_mode: bool = False,
+        layout: str = "", count_include_pad: bool = True,
+    ) -> Any:  # fmt: skip
+        named: dict[str, Any] = {
+            "pool_size": _per_axis(kernel, rank), "strides": _per_axis(stride, rank),
+            "dilation": _per_axis(dilation, rank), "padding": tuple(padding), "ceil_mode": ceil_mode,
+            "layout": layout or {1: "NCW", 2: "NCHW", 3: "NCDHW"}[rank],
+        }  # fmt: skip
+        if pool_type == "avg":
+            named["count_include_pad"] = count_include_pad
+        return _with_known(f"nn.{pool_type}_pool{rank}d", [data], named)
+
+    pool.__doc__ = f"`topi.nn.pool{rank}d`."
+    return pool
+
+
+def _adaptive(rank: int) -> Callable[..., Any]:
+    def pool(data: Tensor, output_size: Any, pool_type: str, layout: str = "") -> Any:
+        named = {"output_size": tuple(output_size), "layout": layout or {1: "NCW", 2: "NCHW", 3: "NCDHW"}[rank]}
+        return _with_known(f"nn.adaptive_{pool_type}_pool{rank}d", [data], named)
+
+    pool.__doc__ = f"`topi.nn.adaptive_pool`, over {rank} axes."
+    return pool
+
+
+def batch_norm(
+    data: Tensor, gamma: Tensor, beta: Tensor, moving_mean: Tensor, moving_var: Tensor, axis: int | None = None,
+    epsilon: float | None = None, center: bool | None = None, scale: bool | None = None, training: bool | None = None,
+    momentum: float | None = None,
+) -> list[Any]:  # fmt: skip
+    """`topi.nn.batch_norm`: the result, the moving mean and the moving variance."""
+    axis, epsilon = 1 if axis is None else axis, 1e-5 if epsilon is None else epsilon
+    kept = 1 - (0.1 if momentum is None else momentum)
+    mean, var = moving_mean, moving_var
+    if training:
+        others = tuple(k for k in range(data.ndim) if k != axis)
+        mean = compute("mean", [data], (), {"axis": others})
+        var = of_function(relay.variance, [data], {"axis": others})
+    shape = [1] * data.ndim
+    shape[axis] = -1
+
+    def row(vector: Tensor) -> Any:
+        return compute("reshape", [vector], (), {"newshape": tuple(shape)})
+
+    result = (data - row(mean)) / compute("sqrt", [row(var) + epsilon])
+    result = result if scale is False else result * row(gamma)
+    result = result if center is False else result + row(beta)
+    if training:
+        return [result, moving_mean * kept + mean * (1 - kept), moving_var * kept + var * (1 - kept)]
+    return [result, moving_mean, moving_var]
+
+
+def _over_axes(data: Tensor, axes: Any) -> tuple[tuple[int, ...], Any, Any]:
+    """Axes from the front; the mean and the variance over them, kept."""
+    found = tuple(a % data.ndim for a in ([axes] if isinstance(axes, int) else axes))
+    mean = compute("mean", [data], (), {"axis": found, "keepdims": True})
+    return found, mean, of_function(relay.variance, [data], {"axis": found, "keepdims": True})
+
+
+def layer_norm(data: Tensor, gamma: Tensor, beta: Tensor | None, axis: Any, epsilon: float = 1e-5) -> Any:
+    """`topi.nn.layer_norm` over some axes, whose sizes are those of `gamma` and `beta`."""
+    axes, mean, var = _over_axes(data, axis)
+    shape = tuple(n if k in axes else 1 for k, n in enumerate(get_const_tuple(data.shape)))
+    result = (data - mean) / compute("sqrt", [var + epsilon])
+    result = result * compute("reshape", [gamma], (), {"newshape": shape})
+    return result if beta is None else result + compute("reshape", [beta], (), {"newshape": shape})
+
+
+def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, axis: Any, epsilon: float = 1e-5) -> Any:
+    """`topi.nn.instance_norm` over some axes; `gamma` and `beta` go along axis 1."""
+    _, mean, var = _over_axes(data, axis)
+    shape = tuple(-1 if k == 1 else 1 for k in range(data.ndim))
+    result = (data - mean) / compute("sqrt", [var + epsilon])
+    result = result * compute("reshape", [gamma], (), {"newshape": shape})
+    return result + compute("reshape", [beta], (), {"newshape": shape})
+
+
+def group_norm(
+    data: Tensor, gamma: Tensor | None, beta: Tensor | None, num_groups: int, channel_axis: int, axes: Sequence[int],
+    epsilon: float = 1e-5,
 ) -> Any:  # fmt: skip
-    """`topi.nn.pool2d`."""
-    named: dict[str, Any] = {
-        "pool_size": _pair(kernel), "strides": _pair(stride), "dilation": _pair(dilation), "padding": tuple(padding),
-        "layout": layout, "ceil_mode": ceil_mode,
-    }  # fmt: skip
-    if pool_type == "avg":
-        named["count_include_pad"] = count_include_pad
-    return _with_known(f"nn.{pool_type}_pool2d", [data], named)
+    """`topi.nn.group_norm`: over `axes` and the channels of each group."""
+    shape = get_const_tuple(data.shape)
+    channel = channel_axis % len(shape)
+    split = (*shape[:channel], num_groups, shape[channel] // num_groups, *shape[channel + 1 :])
+    others = tuple(a + (a > channel) for a in (a % len(shape) for a in axes) if a != channel)
+    grouped = compute("reshape", [data], (), {"newshape": split})
+    _, mean, var = _over_axes(grouped, (channel + 1, *others))
+    result = compute("reshape", [(grouped - mean) / compute("sqrt", [var + epsilon])], (), {"newshape": shape})
+    row = tuple(-1 if k == channel else 1 for k in range(len(shape)))
+    for vector, name in ((gamma, "multiply"), (beta, "add")):
+        if vector is not None:
+            result = compute(name, [result, compute("reshape", [vector], (), {"newshape": row})])
+    return result
+
+
+def rms_norm(data: Tensor, weight: Tensor, axis: Any, epsilon: float = 1e-5) -> Any:
+    """`topi.nn.rms_norm` over some axes."""
+    axes = tuple(a % data.ndim for a in ([axis] if isinstance(axis, int) else axis))
+    mean = compute("mean", [data * data], (), {"axis": axes, "keepdims": True})
+    shape = tuple(n if k in axes else 1 for k, n in enumerate(get_const_tuple(data.shape)))
+    return data * compute("rsqrt", [mean + epsilon]) * compute("reshape", [weight], (), {"newshape": shape})
+
+
+def lrn(data: Tensor, size: int, axis: int = 1, alpha: float = 0.0001, beta: float = 0.75, bias: float = 2.0) -> Any:
+    """`topi.nn.lrn`."""
+    return compute("nn.lrn", [data], (), {"size": size, "axis": axis, "bias": bias, "alpha": alpha, "beta": beta})
 
 
 def global_pool(data: Tensor, pool_type: str, layout: str = "NCHW") -> Any:
@@ -121,6 +189,24 @@ def pad(
         return te.if_then_else(T.all_of(*inside), data(*where), value)
 
     return te.compute(tuple(shape), element, name=name, tag="injective,pad")
+
+
+def scale_shift_nhwc(data: Tensor, scale: Tensor, shift: Tensor) -> Any:
+    """`topi.nn.scale_shift_nhwc`."""
+
+    def element(b: Any, h: Any, w: Any, c: Any) -> Any:
+        return data(b, h, w, c) * scale(c) + shift(c)
+
+    return te.compute(data.shape, element, name="scale_shift", tag="broadcast")
+
+
+def scale_shift_nchwc(data: Tensor, scale: Tensor, shift: Tensor) -> Any:
+    """`topi.nn.scale_shift_nchwc`: in blocks of channels."""
+
+    def element(b: Any, c: Any, h: Any, w: Any, lane: Any) -> Any:
+        return data(b, c, h, w, lane) * scale(c, lane) + shift(c, lane)
+
+    return te.compute(data.shape, element, name="scale_shift", tag="broadcast")
 
 
 def matmul(a: Tensor, b: Tensor, transp_a: bool = False, transp_b: bool = False) -> Any:
@@ -181,11 +267,14 @@ def _with_known(operator: str, tensors: Sequence[Any], named: dict[str, Any]) ->
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **CONVOLUTIONS,
     "elemwise_sum": elemwise_sum, "full": full, "full_like": full_like, "matmul": matmul, "take": take,
-    "zeros_like": zeros_like, "nn.conv2d": conv2d, "nn.dense": dense, "nn.depthwise_conv2d_nchw": depthwise_conv2d_nchw,
-    "nn.flatten": flatten, "nn.global_pool": global_pool, "nn.leaky_relu": leaky_relu, "nn.pad": pad,
-    "nn.pool2d": pool2d, "nn.scale_shift_nchw": scale_shift_nchw,
-    "nn.conv2d_nchw": lambda a, w, s, p, d, out_dtype=None: conv2d(a, w, s, p, d, "NCHW", "", out_dtype),
-    "nn.conv2d_nhwc": lambda a, w, s, p, d, out_dtype="float32": conv2d(a, w, s, p, d, "NHWC", "", out_dtype),
+    "zeros_like": zeros_like, "nn.dense": dense, "nn.flatten": flatten, "nn.global_pool": global_pool,
+    "nn.leaky_relu": leaky_relu, "nn.pad": pad, "nn.scale_shift_nchw": scale_shift_nchw,
+    "nn.scale_shift_nhwc": scale_shift_nhwc, "nn.scale_shift_nchwc": scale_shift_nchwc, "nn.batch_norm": batch_norm,
+    "nn.layer_norm": layer_norm, "nn.instance_norm": instance_norm, "nn.group_norm": group_norm,
+    "nn.rms_norm": rms_norm, "nn.lrn": lrn,
+    **{f"nn.pool{rank}d": _pool(rank) for rank in (1, 2, 3)},
+    **{f"nn.adaptive_pool{suffix}": _adaptive(rank) for suffix, rank in (("", 2), ("1d", 1), ("3d", 3))},
     **{name: _reduction(name) for name in ("sum", "max", "min", "prod", "all", "any", "argmax", "argmin")},
 }  # fmt: skip

@@ -19,7 +19,7 @@ from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._late import T, te
 from armillary.relay.expr import Call, Expr
 from armillary.relay.op import Array, Op, get_op
-from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
+from armillary.relay.types import ANY_DIM, AnyDim, Dim, SymbolicDim, TensorType, Type, as_dim
 
 Pairs = tuple[tuple[int, int], ...]
 Tensor = Any  # Any: TE tensors; the operators of their elements are installed at run time
@@ -100,6 +100,14 @@ def axis_of(op: str, axis: int, ndim: int) -> int:
     return axis % ndim
 
 
+def complete_vectors(attrs: Any, data: Type | None, *vectors: Type | None) -> tuple[Type | None, ...]:  # Any: has axis
+    """Types for vectors of one value a channel that have none."""
+    if not isinstance(data, TensorType) or not -data.ndim <= attrs.axis < data.ndim:
+        return (data, *vectors)
+    whole = TensorType((data.shape[attrs.axis],), data.dtype)
+    return (data, *(whole if v is None else v for v in vectors))
+
+
 def per_axis(op: str, what: str, value: Any, rank: int, least: int = 1) -> tuple[int, ...]:  # Any: as users write it
     """One int >= `least` per spatial axis, from an int or a tuple of 1 or `rank` ints."""
     values = tuple(value) if isinstance(value, tuple | list) else (value,)
@@ -144,7 +152,8 @@ def out_dim(
 ) -> Dim:
     """The output size of one axis; raises TypeMismatch when the window does not fit."""
     if isinstance(size, AnyDim):
-        return ANY_DIM
+        symbol = size.expr if isinstance(size, SymbolicDim) else None
+        return ANY_DIM if symbol is None else as_dim(window_count(symbol, pad, kernel, stride, dilation, ceil))
     count = window_count(size, pad, kernel, stride, dilation, ceil)
     if count < 1:
         raise TypeMismatch(

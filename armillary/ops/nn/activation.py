@@ -14,7 +14,17 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.ops._late import T, te
-from armillary.ops.nn._windows import Tensor, axis_of, f32, need_dtype, need_rank, need_shape, need_tensor, tensor
+from armillary.ops.nn._windows import (
+    Tensor,
+    axis_of,
+    complete_vectors,
+    f32,
+    need_dtype,
+    need_rank,
+    need_shape,
+    need_tensor,
+    tensor,
+)
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
@@ -60,6 +70,8 @@ def _infer_channel(op: str, attrs: AxisAttrs, data: Type, vector: Type, what: st
     return x
 
 
+prelu.complete(complete_vectors)
+bias_add.complete(complete_vectors)
 prelu.infer(lambda attrs, data, alpha: _infer_channel("nn.prelu", attrs, data, alpha, "alpha"))
 bias_add.infer(lambda attrs, data, bias: _infer_channel("nn.bias_add", attrs, data, bias, "bias"))
 

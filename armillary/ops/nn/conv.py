@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from armillary.ops.nn._windows import (
     Tensor,
     f32,
     known,
+    letters,
     need_dtype,
     need_layout,
     need_tensor,
@@ -248,8 +249,27 @@ conv2d = Op("nn.conv2d", kind=Kind.CONTRACTION, inputs=("data", "weight"), doc="
 conv3d = Op("nn.conv3d", kind=Kind.CONTRACTION, inputs=("data", "weight"), doc="Convolution over three spatial axes.")
 
 
+def complete_weight(grouped: str) -> Callable[..., tuple[Type | None, ...]]:
+    """The rule that types a weight without a type; its axis `grouped`, I or O, counts the channels of one group."""
+
+    def rule(attrs: Any, data: Type | None, weight: Type | None, *others: Type | None) -> tuple[Type | None, ...]:
+        if weight is not None or not isinstance(data, TensorType) or None in (attrs.channels, attrs.kernel_size):
+            return (data, weight, *others)
+        channels = dict(zip(letters(attrs.data_layout), data.shape, strict=False)).get("C")
+        taps = iter(attrs.kernel_size if isinstance(attrs.kernel_size, tuple) else (attrs.kernel_size,) * 3)
+        names = letters(attrs.kernel_layout)
+        if channels is None or len(names) != data.ndim:
+            return (data, weight, *others)
+        sizes: dict[str, Any] = {"I": channels, "O": attrs.channels}  # Any: dimensions
+        sizes[grouped] //= attrs.groups
+        return (data, TensorType(tuple(sizes[n] if n in "IO" else next(taps) for n in names), data.dtype), *others)
+
+    return rule
+
+
 def _attach(op: Op, attrs_class: type, rank: int) -> None:
     op.attrs(attrs_class)
+    op.complete(complete_weight(grouped="I"))
     op.infer(lambda attrs, data, weight: _infer(op.name, rank, attrs, data, weight))
     op.reference(lambda attrs, data, weight: _reference(rank, attrs, data, weight))
     op.compute(lambda attrs, data, weight: _compute(rank, attrs, data, weight))

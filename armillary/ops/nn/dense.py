@@ -101,6 +101,13 @@ def _operands(op: str, attrs: Any, first: Type, second: Type, rank: int) -> tupl
     return a, b
 
 
+@dense.complete
+def _complete_dense(attrs: DenseAttrs, data: Type | None, weight: Type | None) -> tuple[Type | None, Type | None]:
+    if weight is None and isinstance(data, TensorType) and attrs.units is not None:
+        weight = TensorType((attrs.units, data.shape[-1]), data.dtype)
+    return data, weight
+
+
 @dense.infer
 def _infer_dense(attrs: DenseAttrs, data: Type, weight: Type) -> TensorType:
     a, b = _operands("nn.dense", attrs, data, weight, 2)

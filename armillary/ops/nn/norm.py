@@ -20,6 +20,7 @@ from armillary.ops.nn._windows import (
     Tensor,
     axis_of,
     call,
+    complete_vectors,
     f32,
     known,
     need_dtype,
@@ -118,6 +119,10 @@ def _check(op: str, axis: int, data: Type, *vectors: Type) -> TensorType:
         need_dtype(op, x, v)
         need_shape(op, f"input {n + 1}", v, (size,))
     return x
+
+
+for _op in (batch_norm, layer_norm, instance_norm, group_norm, rms_norm):
+    _op.complete(complete_vectors)
 
 
 @batch_norm.infer

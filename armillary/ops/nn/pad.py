@@ -17,7 +17,7 @@ from armillary.ops._late import T, te
 from armillary.ops.nn._windows import Tensor, axis_of, call, f32, need_tensor, te_pad, tensor, type_of
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
-from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
+from armillary.relay.types import AnyDim, Dim, TensorType, Type
 
 MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
@@ -54,7 +54,7 @@ def _infer(op: str, width: Any, mode: str, data: Type) -> TensorType:
         least = 0 if mode == "constant" else 2 if mode == "reflect" else 1
         if (before or after) and not isinstance(size, AnyDim) and size < least:
             raise TypeMismatch(f"{op}: an axis of size {size} cannot be padded in mode {mode}")
-        shape.append(ANY_DIM if isinstance(size, AnyDim) else size + before + after)
+        shape.append(size + (before + after) if before + after else size)
     return TensorType(tuple(shape), x.dtype)
 
 
@@ -180,7 +180,7 @@ def _cut(x: Expr, width: list[tuple[int, int]]) -> Expr:
     if any(isinstance(shape[a], AnyDim) for a in axes):
         raise UnsupportedError("Pad: a negative pad needs the size of its axis when importing", hint="pass shape=")
     begin = tuple(max(0, -width[a][0]) for a in axes)
-    end = tuple(shape[a] - max(0, -width[a][1]) for a in axes)  # type: ignore[operator]
+    end = tuple(shape[a] - max(0, -width[a][1]) for a in axes)
     return call("strided_slice", x, begin=begin, end=end, strides=(1,) * len(axes), axes=axes)
 
 

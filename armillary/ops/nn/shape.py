@@ -21,7 +21,7 @@ from armillary.ops._late import te
 from armillary.ops.nn._windows import Tensor, block_of, call, f32, known, letters, need_rank, need_tensor, type_of
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
-from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, Type
+from armillary.relay.types import Dim, TensorType, Type
 
 
 @record
@@ -80,7 +80,7 @@ def _infer_flatten(attrs: None, data: Type) -> TensorType:
         raise TypeMismatch(f"nn.batch_flatten: data must have at least one dimension, got {x}")
     columns: Dim = 1
     for d in x.shape[1:]:
-        columns = ANY_DIM if isinstance(d, AnyDim) or isinstance(columns, AnyDim) else columns * d
+        columns = columns * d
     return TensorType((x.shape[0], columns), x.dtype)
 
 
@@ -229,7 +229,7 @@ def _infer_layout(attrs: LayoutTransformAttrs, data: Type) -> TensorType:
         if c.islower() and known(size) not in (None, block):
             raise TypeMismatch(f"layout_transform: axis {c} has size {size}, the layout says {block}")
         if c.isupper():
-            whole[c] = ANY_DIM if isinstance(size, AnyDim) else size * (block or 1)
+            whole[c] = size * block if block else size
     return TensorType(tuple(_part(attrs.dst_layout, c, whole[c.upper()]) for c in dst), x.dtype)
 
 
@@ -237,9 +237,9 @@ def _part(layout: str, letter: str, size: Dim) -> Dim:
     block = block_of(layout, letter)
     if letter.islower():
         return block
-    if isinstance(size, AnyDim) or not block:
+    if not block:
         return size
-    if size % block:
+    if isinstance(size, int) and size % block:
         raise TypeMismatch(f"layout_transform: the size {size} of axis {letter} is not a multiple of {block}")
     return size // block
 

@@ -29,7 +29,7 @@ from armillary.ops._late import T, te
 from armillary.ops.shape.shape import reshape_compute
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
-from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType, TupleType, Type
+from armillary.relay.types import AnyDim, Dim, TensorType, TupleType, Type
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
@@ -65,7 +65,7 @@ def infer_concatenate(attrs: AxisAttrs, data: Type) -> TensorType:
             raise TypeMismatch(f"concatenate: {part.shape} beside {parts[0].shape}: different numbers of dimensions")
         for i, (have, want) in enumerate(zip(part.shape, shape)):
             if i == axis:
-                total = ANY_DIM if isinstance(total, AnyDim) or isinstance(have, AnyDim) else total + have
+                total = total + have
             elif isinstance(want, AnyDim):
                 shape[i] = have
             elif have != want and not isinstance(have, AnyDim):
@@ -208,12 +208,13 @@ def _cuts(attrs: SplitAttrs, size: Dim) -> list[tuple[int, Dim]]:
         if parts < 1 or (isinstance(size, int) and size % parts):
             raise TypeMismatch(f"split: {size} elements do not divide into {parts} equal parts")
         if isinstance(size, AnyDim):
-            return [(0, ANY_DIM)] * parts
+            return [(0, size // parts)] * parts
         return [(k * (size // parts), size // parts) for k in range(parts)]
     if list(parts) != sorted(parts) or any(p < 0 for p in parts):
         raise TypeMismatch(f"split: the positions {parts} are not ascending")
     if isinstance(size, AnyDim):
-        return [*((a, b - a) for a, b in zip((0, *parts), parts)), (parts[-1] if parts else 0, ANY_DIM)]
+        last = parts[-1] if parts else 0
+        return [*((a, b - a) for a, b in zip((0, *parts), parts)), (last, size - last)]
     edges = (0, *(min(p, size) for p in parts), size)
     return [(a, b - a) for a, b in itertools.pairwise(edges)]
 
@@ -287,7 +288,7 @@ def _tiled(attrs: TileAttrs, shape: Sequence[Dim]) -> tuple[tuple[Dim, ...], tup
 @tile.infer
 def infer_tile(attrs: TileAttrs, data: TensorType) -> TensorType:
     shape, reps = _tiled(attrs, data.shape)
-    return TensorType(tuple(d if isinstance(d, AnyDim) else d * r for d, r in zip(shape, reps)), data.dtype)
+    return TensorType(tuple(d * r for d, r in zip(shape, reps)), data.dtype)
 
 
 @tile.reference
@@ -340,7 +341,7 @@ def infer_repeat(attrs: RepeatAttrs, data: TensorType) -> TensorType:
     shape: tuple[Dim, ...] = data.shape if attrs.axis is not None else (data.size,)
     axis = axis_of("repeat", attrs.axis or 0, len(shape))
     dim = shape[axis]
-    size = dim if isinstance(dim, AnyDim) else dim * attrs.repeats
+    size = dim * attrs.repeats
     return TensorType((*shape[:axis], size, *shape[axis + 1 :]), data.dtype)
 
 

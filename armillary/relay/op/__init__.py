@@ -82,9 +82,9 @@ class Op(Expr):
     """An operator. `inputs` names its tensor arguments ("*data" as last: any number, passed as one Tuple)."""
 
     __slots__ = (
-        "arity", "attrs_class", "bad_sample_source", "compute_rule", "decompose_rule", "doc", "expands", "flops_rule",
-        "infer_rule", "inputs", "kind", "layout_rule", "name", "reads_rule", "reference_rule", "sample_source",
-        "stateful",
+        "arity", "attrs_class", "bad_sample_source", "complete_rule", "compute_rule", "decompose_rule", "doc",
+        "expands", "flops_rule", "infer_rule", "inputs", "kind", "layout_rule", "name", "reads_rule",
+        "reference_rule", "sample_source", "stateful",
     )  # fmt: skip
 
     def __init__(self, name: str, *, kind: Kind, inputs: Sequence[str] = ("data",), doc: str = "") -> None:
@@ -93,6 +93,7 @@ class Op(Expr):
         self.name, self.kind, self.inputs, self.doc = name, kind, tuple(inputs), doc
         self.attrs_class: type | None = None
         self.infer_rule: Callable[..., Type] | None = None
+        self.complete_rule: Callable[..., Sequence[Type | None]] | None = None
         self.reference_rule: Callable[..., Any] | None = None
         self.compute_rule: Callable[..., Any] | None = None
         self.decompose_rule: Callable[..., Expr | None] | None = None
@@ -116,6 +117,8 @@ class Op(Expr):
     def attrs(self, cls: type) -> type:
         """Facet: the frozen dataclass of attributes, with names, types and defaults."""
         self.attrs_class = cls
+        for name, method in _MAPPING.items():
+            setattr(cls, name, method)
         return cls
 
     def infer(self, rule: Callable[..., Type]) -> Callable[..., Type]:
@@ -124,6 +127,11 @@ class Op(Expr):
         attrs is None for an operator without attributes.
         """
         self.infer_rule = rule
+        return rule
+
+    def complete(self, rule: Callable[..., Sequence[Type | None]]) -> Callable[..., Sequence[Type | None]]:
+        """Facet: (attrs, *input types, None for variables without one) -> types of all, None where still unknown."""
+        self.complete_rule = rule
         return rule
 
     def reference(self, rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -228,6 +236,26 @@ def _freeze(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return value
+
+
+def _attribute(self: Any, key: str) -> Any:  # Any: attributes of any operator and their values
+    try:
+        return getattr(self, key)
+    except AttributeError:
+        raise KeyError(key) from None
+
+
+def _names_of(self: Any) -> list[str]:  # Any: attributes of any operator
+    return [f.name for f in dataclasses.fields(self)]
+
+
+# Attributes also read like a mapping, as Relay-era scripts write it: `relay.nn.conv2d(x, w, **call.attrs)`.
+_MAPPING: dict[str, Callable[..., Any]] = {
+    "__getitem__": _attribute,
+    "keys": _names_of,
+    **dict.fromkeys(("get_int", "get_str", "get_int_tuple"), _attribute),
+    "list_field_info": lambda self: list(dataclasses.fields(self)),
+}
 
 
 def get(op_name: str) -> Op:

@@ -1,0 +1,189 @@
+"""`relay.create_executor`: a module, a function or an expression as a Python function of arrays.
+
+In: a kind ("debug": the reference interpreter; "graph", "vm", "aot": compiled), a module, a device, a target. Out: an
+`Executor`, whose `evaluate` gives a callable, or the value of an expression without free variables. Invariant: what is
+compiled knows every shape: dimensions that are written as unknown are those of the arguments, and each new set of them
+is compiled once. Programs whose shapes depend on values are refused by the compiled kinds; "debug" runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from armillary.base.lazy import LateModule
+from armillary.driver.build import build
+from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.ir import GlobalVar, IRModule
+from armillary.relay.analysis import free_vars
+from armillary.relay.binding import bind, bind_params_by_name, bind_types
+from armillary.relay.evaluate import evaluate
+from armillary.relay.expr import Constant, Expr, Function, TupleWrapper
+from armillary.relay.infer import infer_type
+from armillary.relay.types import FuncType, TensorType, TupleType, Type, tensor_fields
+
+if TYPE_CHECKING:
+    from armillary import runtime
+    from armillary.runtime import Device
+else:
+    runtime = LateModule("armillary.runtime")
+
+Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
+KINDS = ("debug", "graph", "vm", "aot")
+
+
+class Executor:
+    """`relay.create_executor(...)`: `evaluate()` gives a function from arrays to NDArrays."""
+
+    def __init__(self, kind: str, module: IRModule, device: Device, target: Any, params: Params | None) -> None:
+        self.kind, self.mod, self.device, self.target, self.params = kind, module, device, target, params
+
+    def evaluate(self, expr: Any = None, binds: Mapping[Any, Any] | None = None) -> Any:  # Any: a callable or a value
+        """A function from arrays to arrays; of an expression whose free variables are all in `binds`, its value."""
+        expr = expr.astuple() if isinstance(expr, TupleWrapper) else expr
+        expr = bind(expr, binds) if binds and expr is not None else expr
+        run = self._callable(self._module_of(expr))
+        is_value = isinstance(expr, Expr) and not isinstance(expr, Function) and not free_vars(expr)
+        return run() if is_value else run
+
+    def _module_of(self, expr: Any) -> IRModule:
+        if expr is None:
+            return self.mod
+        if not isinstance(expr, GlobalVar):
+            return IRModule.from_expr(expr, {v: f for v, f in self.mod.functions.items() if v.name_hint != "main"})
+        module = self.mod.copy()
+        module["main"] = self.mod[expr]
+        return module
+
+    def _callable(self, module: IRModule) -> Callable[..., Any]:
+        if self.params:
+            module = module.copy()
+            module["main"] = bind_params_by_name(module["main"], self.params)
+        main = module["main"]
+        infer_type(main, module)
+        runner = self._interpreted(module) if self.kind == "debug" else self._compiled(module)
+
+        def run(*args: Any, **named: Any) -> Any:  # Any: arrays and tuples of them; NDArrays and lists of them
+            values = [*args, *(named[p.name_hint] for p in main.params[len(args) :] if p.name_hint in named)]
+            if len(values) != len(main.params):
+                names = ", ".join(p.name_hint for p in main.params)
+                raise TypeMismatch(f"got {len(values)} arguments, wanted {len(main.params)}: {names}")
+            return runner([_fitted(_plain(v), p.checked_type) for v, p in zip(values, main.params, strict=True)])
+
+        return run
+
+    def _interpreted(self, module: IRModule) -> Callable[[list[Any]], Any]:
+        return lambda values: _tensors(evaluate(module, values))
+
+    def _compiled(self, module: IRModule) -> Callable[[list[Any]], Any]:
+        made: dict[tuple[Type, ...], Any] = {}  # Any: a graph executor, by the types of its inputs
+
+        def run(values: list[Any]) -> Any:
+            types = tuple(map(_type_of, values))
+            if types not in made:
+                made[types] = self._built(module, types)
+            graph, names, result = made[types]
+            for name, value in zip(names, _flat(values), strict=True):
+                graph.set_input(name, value)
+            graph.run()
+            outputs = [runtime.NDArray(graph.get_output(i).numpy().copy()) for i in range(graph.get_num_outputs())]
+            return _nested(iter(outputs), result)
+
+        types = tuple(p.checked_type for p in module["main"].params)
+        if all(_is_static(t) for p in module["main"].params for t in _fields(p)):
+            made[types] = self._built(module, None)
+        return run
+
+    def _built(self, module: IRModule, types: tuple[Type, ...] | None) -> tuple[Any, list[str], Type]:
+        """The graph executor for arguments of these types, the names of its inputs, and the type of its result."""
+        main = module["main"] if types is None else bind_types(module["main"], types)
+        if main is not module["main"]:
+            module = module.copy()
+            module["main"] = main
+        checked = infer_type(main, module)
+        assert isinstance(checked, FuncType), "a function has a function's type"
+        result = checked.ret_type
+        unknown = next((t for t in tensor_fields(result) if not _is_static(t)), None)
+        if unknown is not None:
+            told = f"the executor {self.kind!r} compiles programs of known shapes; a result here is {unknown}"
+            raise UnsupportedError(told, hint="relay.create_executor('debug') runs it")
+        graph = build(module, self.target)["default"](self.device)
+        names = [n for p in main.params for n in _input_names(p.name_hint, p.checked_type)]
+        return graph, names, result
+
+
+def _fields(param: Any) -> tuple[TensorType, ...]:  # Any: a variable
+    return tensor_fields(param.checked_type)
+
+
+def _is_static(ty: TensorType) -> bool:
+    return all(isinstance(d, int) for d in ty.shape)
+
+
+def _input_names(name: str, ty: Type) -> list[str]:
+    count = len(tensor_fields(ty))
+    return [name] if isinstance(ty, TensorType) else [f"{name}.{k}" for k in range(count)]
+
+
+def _type_of(value: Any) -> Type:  # Any: an array or a tuple
+    if isinstance(value, tuple):
+        return TupleType(tuple(map(_type_of, value)))
+    return TensorType(value.shape, value.dtype.name)
+
+
+def _flat(value: Any) -> Iterator[Any]:  # Any: arrays, tuples and lists of them
+    if isinstance(value, tuple | list):
+        for part in value:
+            yield from _flat(part)
+    else:
+        yield value
+
+
+def _nested(outputs: Iterator[Any], ty: Type) -> Any:  # Any: a tensor, a list of them
+    if isinstance(ty, TupleType):
+        return [_nested(outputs, t) for t in ty.fields]
+    return next(outputs)
+
+
+def _plain(value: Any) -> Any:  # Any: what scripts pass, and arrays or tuples of them
+    """An argument as an array: of a constant its values, of a tuple those of its fields."""
+    if isinstance(value, Constant | runtime.NDArray):
+        return value.data if isinstance(value, Constant) else value.numpy()
+    if isinstance(value, tuple | list) and any(isinstance(v, Constant | runtime.NDArray | np.ndarray) for v in value):
+        return tuple(map(_plain, value))
+    array = np.asarray(value)
+    if array.dtype == object:
+        raise TypeMismatch(f"an argument is {type(value).__name__}, wanted an array", hint="pass numpy arrays")
+    return array
+
+
+def _fitted(value: Any, ty: Type) -> Any:  # Any: an array or a tuple of them
+    """The argument in the dtype of its parameter: numpy's own are 64 bits wide."""
+    if isinstance(ty, TupleType) and isinstance(value, tuple):
+        return tuple(_fitted(v, t) for v, t in zip(value, ty.fields, strict=False))
+    if isinstance(value, np.ndarray) and isinstance(ty, TensorType) and value.dtype != ty.dtype.numpy:
+        return value.astype(ty.dtype.numpy) if _is_number(value) else value
+    return value
+
+
+def _is_number(value: np.ndarray[Any, Any]) -> bool:
+    return value.dtype.kind in "biuf"
+
+
+def _tensors(value: Any) -> Any:  # Any: arrays, tuples of them; NDArrays, lists of them
+    """A result as tensors; of a tuple a list, of a tuple in a tuple a list in a list."""
+    if isinstance(value, tuple | list):
+        return [_tensors(v) for v in value]
+    return runtime.NDArray(np.ascontiguousarray(value).reshape(np.shape(value)))
+
+
+def create_executor(
+    kind: str = "debug", mod: IRModule | None = None, device: Device | None = None, target: Any = "llvm",
+    params: Params | None = None,
+) -> Executor:  # fmt: skip
+    """An executor of kind "debug" (the reference interpreter), or "graph", "vm" or "aot" (compiled)."""
+    if kind not in KINDS:
+        raise UnsupportedError(f"executor kind {kind!r} is not supported", hint=f"kinds: {', '.join(KINDS)}")
+    return Executor(kind, mod if mod is not None else IRModule(), device or runtime.cpu(0), target, params)

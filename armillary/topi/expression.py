@@ -1,0 +1,89 @@
+"""What Relay computes, as tensor expressions: for operators that are made of others, and for Relay's own functions.
+
+In: a function of Relay expressions, and TE tensors in the places of some arguments. Out: TE tensors. Invariant: each
+call in what the function builds is computed by the rule of its operator, or by what its operator is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from armillary import te
+from armillary.base.aligned import Array
+from armillary.base.dtype import dtype_of
+from armillary.errors import UnsupportedError
+from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, TupleWrapper, Var
+from armillary.relay.op import Op
+from armillary.relay.types import TupleType, tensor_type
+from armillary.relay.walk import post_order
+from armillary.tir import build as T
+
+Value = Any  # Any: a tensor, or a tuple of them
+_MOST = 64  # elements of a constant that are spelled out
+
+
+def of_function(function: Callable[..., Any], args: Sequence[Any], named: dict[str, Any]) -> Value:
+    """What a function of Relay expressions builds, where its arguments are tensors."""
+    values: dict[int, Value] = {}
+
+    def given(value: Any) -> Any:  # Any: a tensor becomes a variable, all else stays
+        if isinstance(value, te.Tensor):
+            var = Var(value.op.name, tensor_type(value.shape, value.dtype))
+            values[id(var)] = value
+            return var
+        return type(value)(map(given, value)) if isinstance(value, list | tuple) else value
+
+    made = function(*map(given, args), **{k: given(v) for k, v in named.items()})
+    return _computed(made.astuple() if isinstance(made, TupleWrapper) else made, values)
+
+
+def _computed(root: Expr, values: dict[int, Value]) -> Value:
+    for item in post_order(root):
+        if id(item) in values:
+            continue
+        match item:
+            case Call():
+                values[id(item)] = _of_call(item, [values[id(a)] for a in item.args])
+            case Tuple(fields):
+                values[id(item)] = tuple(values[id(f)] for f in fields)
+            case TupleGetItem(of, index):
+                values[id(item)] = values[id(of)][index]
+            case Constant(data):
+                values[id(item)] = _constant(data)
+            case _:
+                raise UnsupportedError(f"a {type(item).__name__} has no tensor-expression form")
+    return values[id(root)]
+
+
+def _of_call(call: Call, tensors: Sequence[Value]) -> Value:
+    op = call.op
+    if not isinstance(op, Op):
+        raise UnsupportedError(f"a call of a {type(op).__name__} has no tensor-expression form")
+    if op.compute_rule is not None:
+        result = op.compute_rule(call.attrs, *tensors)
+        many = isinstance(call.checked_type, TupleType)
+        return tuple(result) if many else result[0] if isinstance(result, list | tuple) else result
+    made = op.decompose_rule(call.attrs, *call.args) if op.decompose_rule is not None else None
+    if made is None:
+        raise UnsupportedError(f"the operator {op.name} has no tensor-expression form")
+    return _computed(made, {id(a): t for a, t in zip(call.args, tensors, strict=True)})
+
+
+def _constant(data: Array) -> te.Tensor:
+    if data.size > _MOST:
+        raise UnsupportedError(f"a constant of {data.size} elements is not spelled out", hint="pass it as a tensor")
+    dtype = dtype_of(data)
+    flat = [T.const(v.item(), dtype) for v in data.reshape(-1)]
+
+    def element(*axes: Any) -> Any:
+        position = T.const(0)
+        for axis, extent in zip(axes, data.shape, strict=True):
+            position = position * extent + axis
+        value = flat[-1]
+        for index in reversed(range(len(flat) - 1)):
+            value = T.select(T.equal(position, index), flat[index], value)
+        return value
+
+    made: te.Tensor = te.compute(data.shape, element, name="constant", tag="injective")
+    return made

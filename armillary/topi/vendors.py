@@ -1,0 +1,67 @@
+"""`topi.x86`, `topi.generic`, `topi.arm_cpu` …: the rooms where old scripts find computes and schedules by machine.
+
+In: a name such as `conv2d_nhwc_spatial_pack` or `schedule_injective`. Out: the compute of that operator, whichever
+algorithm the name asks for, and one schedule for all (`schedules.py`). Invariant: no room has anything of its own:
+which algorithm runs is chosen for the machine, not by the name (`backends/`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import Any
+
+from armillary.topi import padding
+from armillary.topi.operators import find
+from armillary.topi.schedules import schedule
+
+ROOMS = (
+    "adreno", "arm_cpu", "bifrost", "cuda", "generic", "gpu", "hls", "intel_graphics", "mali", "rocm", "x86",
+)  # fmt: skip
+_FILES = ("broadcast", "math", "random", "reduction", "scan", "sort", "sparse", "transform")
+_INNER = ("nn.elemwise", "nn.mapping", "nn.pooling", "vision.rcnn", "vision.ssd", "x86.tensor_intrin")
+_ALGORITHMS = (  # what old names say besides the operator
+    "_spatial_pack", "_winograd", "_nopack", "_direct", "_without_weight_transform", "_workload",
+)  # fmt: skip
+_OLD_NAMES = {
+    **{f"compute_conv2d_NHWC_{kind}": "conv2d_nhwc" for kind in ("hybrid", "hybrid_SVE", "hybrid_SME")},
+    "compute_depthwise_conv2d_nhwc": "depthwise_conv2d_nhwc",
+    "conv2d_NCHWc": "conv2d_NCHWc",
+}
+_PLACES = ("armillary.topi.nn", "armillary.topi", "armillary.topi.image", "armillary.topi.vision")
+
+
+class Room(types.ModuleType):
+    """A module whose functions are those of `topi.nn` and `topi`, and `schedule_*`."""
+
+    def __getattr__(self, name: str) -> Any:  # Any: a function of tensors
+        if name.startswith("schedule_"):
+            return schedule
+        short = _OLD_NAMES.get(name, name)
+        for ending in ("", *_ALGORITHMS):
+            if short.endswith(ending) and not short.startswith("__"):
+                for place in _PLACES:
+                    try:
+                        return find(place, short.removesuffix(ending))
+                    except AttributeError:
+                        continue
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+
+def rooms() -> dict[str, types.ModuleType]:
+    """The modules of topi by name, importable from now on, those inside them too."""
+    made: dict[str, types.ModuleType] = {name: _room(name) for name in (*ROOMS, *_FILES)}
+    for name in _INNER:
+        outer, inner = name.split(".")
+        owner = made.get(outer) or importlib.import_module(f"armillary.topi.{outer}")
+        setattr(owner, inner, _room(name))
+    sys.modules[f"{__package__}.nn.utils"] = padding
+    setattr(importlib.import_module("armillary.topi.nn"), "utils", padding)  # noqa: B010  (mypy allows no assignment)
+    return made
+
+
+def _room(name: str) -> Room:
+    room = Room(f"armillary.topi.{name}", f"`topi.{name}`: see armillary/topi/vendors.py.")
+    sys.modules[room.__name__] = room
+    return room
