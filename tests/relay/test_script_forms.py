@@ -1,0 +1,95 @@
+"""Forms of old scripts: computes by layout, symbolic and missing types, executors per shape, stages' layouts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import armillary
+from armillary import relay, te, topi
+from armillary.errors import ArmillaryError, ScheduleError, TypeMismatch, UnsupportedError
+from armillary.topi.padding import get_pad_tuple
+
+
+def test_symbolic_dimensions_are_the_same_wherever_they_are_written() -> None:
+    n = te.var("n")
+    x = relay.var("x", relay.TensorType((n, 4), "float32"))
+    both = relay.transform.InferType()(armillary.IRModule.from_expr(relay.Function([x], relay.add(x, x))))
+    assert both["main"].ret_type is None or str(both["main"].ret_type) == "Tensor[(n, 4), float32]"
+    joined = relay.Function([x], relay.concatenate([x, x], axis=1)).body.checked_type
+    assert joined.shape == (x.checked_type.shape[0], 8)
+    assert x.checked_type.shape[0] == n and x.checked_type.shape[0] != te.var("n")
+    with pytest.raises(TypeMismatch):
+        relay.TensorType((te.var("f", "float32"),), "float32")
+
+
+def test_an_executor_compiles_once_for_each_shape_and_agrees_with_the_interpreter() -> None:
+    x = relay.var("x", shape=(relay.Any(), 3))
+    module = armillary.IRModule.from_expr(relay.Function([x], relay.nn.relu(x) + relay.const(1.0)))
+    compiled = relay.create_executor("vm", module, armillary.cpu(), "llvm").evaluate()
+    interpreted = relay.create_executor("debug", module, armillary.cpu(), "llvm").evaluate()
+    for rows in (2, 5, 2):
+        value = np.random.default_rng(rows).standard_normal((rows, 3)).astype("float32")
+        np.testing.assert_array_equal(compiled(value).numpy(), np.maximum(value, 0) + 1)
+        np.testing.assert_array_equal(interpreted(value).numpy(), np.maximum(value, 0) + 1)
+    with pytest.raises(ArmillaryError):
+        compiled(np.zeros((2, 4), "float32"))
+    with pytest.raises(TypeMismatch, match="got 0 arguments, wanted 1"):
+        compiled()
+
+
+def test_operators_type_variables_that_have_no_type() -> None:
+    data = relay.var("data", shape=(1, 3, 8, 8))
+    weight, gamma = relay.var("weight"), relay.var("gamma")
+    conv = relay.nn.conv2d(data, weight, channels=6, kernel_size=(3, 3))
+    norm = relay.nn.batch_norm(conv, gamma, relay.var("beta"), relay.var("mean"), relay.var("var"))[0]
+    assert norm.checked_type.shape == (1, 6, 6, 6)
+    assert weight.checked_type.shape == (6, 3, 3, 3) and gamma.checked_type.shape == (6,)
+
+
+def test_functions_take_type_parameters_only_where_there_are_none() -> None:
+    x = relay.var("x", shape=(2,))
+    function = relay.Function([x], x, None, [], {"Primitive": 1})
+    assert function.attrs["Primitive"] == 1 and function.type_params == []
+    with pytest.raises(UnsupportedError, match="polymorphic"):
+        relay.Function([x], x, None, ["t"], {})
+
+
+def test_constants_and_attributes_read_as_scripts_read_them() -> None:
+    held = relay.const(np.arange(3, dtype="float32")).data
+    assert type(held.numpy()) is np.ndarray and type(held + 1) is np.ndarray
+    attrs = relay.nn.softmax(relay.var("x", shape=(2, 3)), axis=1).attrs
+    assert attrs["axis"] == 1 and dict(**attrs) == {"axis": 1}
+    with pytest.raises(KeyError):
+        attrs["axes"]
+
+
+def test_topi_convolutions_by_layout_compute_the_same() -> None:
+    image = np.random.default_rng(0).standard_normal((1, 6, 6, 2)).astype("float32")
+    filters = np.random.default_rng(1).standard_normal((3, 3, 2, 4)).astype("float32")
+    data, kernel = te.placeholder((1, 6, 6, 2), name="data"), te.placeholder((3, 3, 2, 4), name="kernel")
+    result = topi.nn.conv2d_nhwc(data, kernel, 1, "SAME", 1)
+    run = armillary.build(te.create_schedule(result.op), [data, kernel, result], "llvm")
+    out = armillary.nd.empty((1, 6, 6, 4))
+    run(armillary.nd.array(image), armillary.nd.array(filters), out)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(image, ((0, 0), (1, 1), (1, 1), (0, 0))), (3, 3), (1, 2))
+    np.testing.assert_allclose(out.numpy(), np.einsum("nhwcij,ijco->nhwo", windows, filters), rtol=1e-4, atol=1e-5)
+    assert get_pad_tuple("SAME", (2, 3)) == (1, 1, 0, 1)
+    with pytest.raises(TypeMismatch, match="unknown"):
+        get_pad_tuple("HALF", (2, 3))
+
+
+def test_a_stage_in_another_layout_computes_the_same() -> None:
+    a = te.placeholder((4, 8), name="a")
+    b = te.compute((4, 8), lambda i, j: a[i, j] * 2, name="b")
+    c = te.compute((4, 8), lambda i, j: b[i, j] + 1, name="c")
+    schedule = te.create_schedule(c.op)
+    axes = schedule[b].transform_layout(lambda i, j: [j // 4, i, j % 4])
+    assert len(axes) == 3
+    value = np.arange(32, dtype="float32").reshape(4, 8)
+    out = armillary.nd.empty((4, 8))
+    armillary.build(schedule, [a, c], "llvm")(armillary.nd.array(value), out)
+    np.testing.assert_array_equal(out.numpy(), value * 2 + 1)
+    for gap in (lambda i, j: [i, j // 3, j % 3], lambda i, j: [i, i], lambda i, j: [i + j]):
+        with pytest.raises(ScheduleError, match="transform_layout"):
+            te.create_schedule(c.op)[b].transform_layout(gap)
