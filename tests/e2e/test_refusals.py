@@ -171,7 +171,7 @@ def test_several_devices_and_memory_pools() -> None:
 
 def test_executor_of_a_kind_that_is_not_there() -> None:
     with pytest.raises(UnsupportedError, match="kinds: debug, graph"):
-        relay.create_executor("vm", IRModule.from_expr(_relu(2)))
+        relay.create_executor("eager", IRModule.from_expr(_relu(2)))
 
 
 def test_pass_context_with_a_wrong_value() -> None:
