@@ -103,7 +103,7 @@ def test_a_file_that_cannot_grow_is_said_and_not_left(tmp_path: Path, suffix: st
     command = [sys.executable, "-c", code, "compile", str(model), "-o", str(package)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 4
-    assert "cannot write: File too large" in done.stderr and str(package) in done.stderr
+    assert ": File too large" in done.stderr and str(package) in done.stderr
     assert list(package.parent.iterdir()) == []
 
 
