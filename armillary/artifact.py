@@ -443,6 +443,7 @@ def type_code(dtype: str) -> tuple[int, int, int]:
     return code, kind.bits, kind.lanes
 
 
+@boundary("save_param_dict", arguments=True)
 def save_params(params: Mapping[str, Array | Deferred]) -> bytes:
     """Write named arrays as a params blob; the order of the mapping is kept."""
     out = io.BytesIO()
@@ -460,7 +461,6 @@ def _held(value: Any) -> Array | Deferred:  # Any: array-likes
     return value if isinstance(value, Deferred) else np.asarray(value)
 
 
-@boundary("save_param_dict", arguments=True)
 def write_params(write: Callable[[Any], object], params: Mapping[str, Array | Deferred]) -> None:
     """Write a params blob piece by piece (Any: bytes, or a view of memory that nobody writes to)."""
     write(struct.pack("<QQQ", _LIST_MAGIC, 0, len(params)))
