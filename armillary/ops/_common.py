@@ -13,17 +13,11 @@ from typing import Any
 import numpy as np
 
 from armillary.base.dtype import DType
-from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.errors import TypeMismatch
 from armillary.ops._late import T, te
 from armillary.relay.expr import Constant, Expr, const
-from armillary.relay.op import Array, OnnxNode
+from armillary.relay.op import Array
 from armillary.relay.types import AnyDim, Dim, SymbolicDim, TensorType, TupleType, Type
-
-ONNX_DTYPES = (
-    None, "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", None, "bool", "float16", "float64", "uint32",
-    "uint64", None, None, "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "uint4",
-    "int4", "float4_e2m1fn", "float8_e8m0fnu", "uint2", "int2",
-)  # fmt: skip
 
 Index = Any  # Any: scalar expressions whose operators are installed when tir.build is imported
 
@@ -41,14 +35,6 @@ def elements(shape: Sequence[Index], function: Callable[..., Any], name: str, ta
     """The tensor of `function` of the axes."""
     made: te.Tensor = te.compute(tuple(shape), function, name=name, tag=tag)
     return made
-
-
-def onnx_dtype(node: OnnxNode, code: int) -> str:
-    """The dtype an ONNX element type number stands for."""
-    name = ONNX_DTYPES[code] if 0 <= code < len(ONNX_DTYPES) else None
-    if name is None:
-        raise UnsupportedError(f"{node.op_type} node {node.name!r}: element type {code} (string, complex or unknown)")
-    return name
 
 
 def accumulator(dtype: DType) -> DType:

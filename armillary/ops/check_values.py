@@ -8,7 +8,7 @@ known, else when it runs: then a kernel of its own looks at all of them, which `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +18,8 @@ from armillary.errors import ExecutionError, TypeMismatch
 from armillary.ops._common import check_kind, ints
 from armillary.ops._late import S, T, te
 from armillary.ops._loops import load, nest, store
-from armillary.relay.expr import Call, Expr
-from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample
+from armillary.relay.expr import Expr
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType
 from armillary.transform import PassContext, register_config_option
 
@@ -130,27 +130,7 @@ def decompose(attrs: CheckValuesAttrs, data: Expr) -> Expr | None:
     return None if way == "always" or (way == "auto" and is_cheap) else data
 
 
-def checked(node: OnnxNode, index: int, bounds: Sequence[tuple[int, int]], what: str, moved: int) -> Expr:
-    """Input `index` of an ONNX node, whose values lie within bounds: looked at now if known, else when run."""
-    value, ty = node.input(index), node.type_of(index)
-    attrs = CheckValuesAttrs(tuple(bounds), f"{node.op_type}: {what}", moved)
-    known = node.constants[index] if index < len(node.constants) else None
-    if known is not None:
-        found = violation(np.asarray(known), attrs)
-        if found:
-            raise TypeMismatch(f"{node.op_type} node {node.name!r}: {found.partition(': ')[2]}")
-        return value
-    if ty.size == 0 or any(high < low for low, high in bounds if (low, high) != NOT_ZERO):
-        return value  # nothing to check, or an axis without elements, which other rules refuse
-    return Call(check_values, (value,), attrs)
-
-
 NOT_ZERO = (1, 0)
-
-
-def along(size: int) -> tuple[int, int]:
-    """Bounds of a position on an axis: ONNX counts negative ones from the end."""
-    return -size, size - 1
 
 
 @check_values.samples

@@ -1,6 +1,6 @@
 """Tables that operators' files fill: a file is imported when something of it is first looked up.
 
-In: a key: an operator's name, or (domain, name) of an ONNX operator. Out: what its file registers. `operators.txt`
+In: a key: an operator's name, or what a frontend names (`onnx:Conv`). Out: what its file registers. `operators.txt`
 says which file that is (tools/write_docs.py writes it, a test compares). Invariant: the list only saves time: a key
 that it lacks imports every file, as does any look at all keys, so what is there is found; one key belongs to one file.
 A file is found by being in one of `ROOTS`; those whose name starts with an underscore are helpers.
@@ -77,11 +77,6 @@ class ByNeed(MutableMapping[K, V]):
     def __len__(self) -> int:
         load_operators()
         return len(self._rows)
-
-
-def onnx_key(key: tuple[str, str]) -> str:
-    """How the list spells an ONNX operator: `onnx:Conv`, `com.microsoft:Attention`."""
-    return f"{key[0] or 'onnx'}:{key[1]}"
 
 
 @cache

@@ -11,7 +11,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from armillary.driver.build import build
 from armillary.frontend import from_onnx
-from armillary.frontend.onnx.rules.nn_rnn import UNROLLED
+from armillary.frontend.onnx.rules.nn.rnn import UNROLLED
 from armillary.runtime import cpu
 from armillary.transform import PassContext
 

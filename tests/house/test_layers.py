@@ -174,3 +174,18 @@ def test_folders_stay_small_and_say_what_is_in_them() -> None:
     assert not {name: n for name, n in sizes.items() if n > _LARGER.get(name, _MOST_FILES)}
     mute = [str(f.relative_to(ROOT)) for f in folders if not ast.get_docstring(tree(f / "__init__.py"))]
     assert not mute, f"no docstring in __init__.py of {mute}"
+
+
+_FORMATS = re.compile(r"onnx|protobuf|tflite", re.IGNORECASE)
+
+
+def test_operators_know_no_model_format() -> None:
+    wrong = []
+    for file in FILES:
+        if file.relative_to(PACKAGE).parts[0] != "ops":
+            continue
+        names = (n for n in ast.walk(tree(file)) if isinstance(n, ast.Name | ast.Attribute | ast.FunctionDef))
+        used = {(n, getattr(n, "id", None) or getattr(n, "attr", None) or getattr(n, "name", "")) for n in names}
+        wrong += [f"{where(file, node)}: {name}" for node, name in used if _FORMATS.search(name)]
+        wrong += [f"{where(file, node)}: {name}" for node, name in imports(file) if ".frontend" in name]
+    assert not wrong, "\n".join(wrong)

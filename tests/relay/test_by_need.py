@@ -13,12 +13,15 @@ ROOT = Path(__file__).resolve().parents[2]
 LIST = ROOT / "armillary" / "relay" / "operators.txt"
 LISTED = [key for line in LIST.read_text("utf-8").splitlines() for key in line.split()[1:]]
 LOADED = "print(*sorted(n.removeprefix('armillary.ops.') for n in sys.modules if n.startswith('armillary.ops.')))"
+NAMES = """from armillary.frontend.onnx.node import ONNX_RULES, from_onnx, onnx_rule
+from armillary.relay.op import OPS, Kind, Op, get_op
+"""
 EMPTY = "from armillary.relay import by_need\nby_need._lines = lambda: ()\n"
 
 
 def run(code: str) -> str:
     """What a process of its own prints."""
-    text = f"import sys\nfrom armillary.relay.op import *\nfrom armillary.relay.op import OPS, Op, Kind\n{code}"
+    text = f"import sys\n{NAMES}{code}"
     done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

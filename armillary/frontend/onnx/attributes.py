@@ -13,8 +13,8 @@ import numpy as np
 
 from armillary.base.lazy import late
 from armillary.errors import UnsupportedError
+from armillary.frontend.onnx.node import OnnxNode
 from armillary.frontend.onnx.proto import onnx
-from armillary.relay.op import OnnxNode
 
 if TYPE_CHECKING:
     from onnx import AttributeProto

@@ -15,9 +15,9 @@ import numpy as np
 
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.loops import Walk
+from armillary.frontend.onnx.node import OnnxNode, onnx_rule
 from armillary.ops.nn._windows import call
 from armillary.relay.expr import Constant, Expr, TupleGetItem
-from armillary.relay.op import OnnxNode, onnx_rule
 from armillary.relay.types import TensorType
 
 Values = list[Expr]

@@ -29,12 +29,12 @@ from armillary.frontend.onnx.loops import (
     running_loop,
     running_scan,
 )
+from armillary.frontend.onnx.node import OnnxNode
 from armillary.frontend.onnx.rules.sequence import sequence_fields
 from armillary.ops.shape.shape import squeeze
 from armillary.ops.shape.slice import strided_slice
 from armillary.ops.shape.transform import stack
 from armillary.relay.expr import Constant, Expr, Tuple
-from armillary.relay.op import OnnxNode
 from armillary.relay.types import TensorType, TupleType
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import numpy as np
 
 from armillary.base.dtype import DType, dtype_of
 from armillary.errors import ModelError, Span, TypeMismatch, UnsupportedError
+from armillary.frontend.onnx.node import NOTHING
 from armillary.frontend.onnx.tensor import checked_shape, elem_dtype
 from armillary.relay.expr import Constant, Expr, Tuple, Var
-from armillary.relay.op import NOTHING
 from armillary.relay.types import TensorType
 
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ from armillary.base.record import record
 from armillary.errors import ModelError, Span, UnsupportedError
 from armillary.frontend.onnx.fold import Folder
 from armillary.frontend.onnx.load import outer_names
+from armillary.frontend.onnx.node import OnnxNode
 from armillary.frontend.onnx.proto import onnx
 from armillary.ops.elementwise.broadcast import subtract
 from armillary.ops.shape.indexing import take
 from armillary.ops.shape.shape import reshape, transpose
 from armillary.ops.shape.transform import reverse
 from armillary.relay.expr import Constant, Expr, Function, If, Loop, Tuple, TupleGetItem, Var
-from armillary.relay.op import OnnxNode
 from armillary.relay.types import TensorType, TupleType, Type, scalar_type, tensor_fields
 
 if TYPE_CHECKING:

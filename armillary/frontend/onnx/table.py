@@ -15,8 +15,8 @@ import onnx
 from onnx.defs import OpSchema
 
 from armillary.frontend.onnx.functions import schema_function
+from armillary.frontend.onnx.node import ONNX_RULES
 from armillary.frontend.onnx.walk import importable
-from armillary.relay.op import ONNX_RULES
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 _RANDOM = "random numbers: a compiled network gives the same outputs for the same inputs"

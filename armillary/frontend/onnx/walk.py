@@ -1,8 +1,8 @@
 """From an ONNX model to a Relay module: the walk over the graph.
 
 In: a path, bytes or ModelProto (checked by onnx/load.py). Out: `(IRModule, params)`; "main" takes the graph's inputs in
-order and records `input_names` and `output_names` as attributes. What each operator becomes is said by the rule in its
-own file under `ops/` (`from_onnx`); an operator without a rule is replaced by its function body, the model's own or the
+order and records `input_names` and `output_names` as attributes. What each operator becomes is said by its rule under
+`rules/` (`from_onnx`); an operator without a rule is replaced by its function body, the model's own or the
 standard's. Invariant: every call carries the name of its node; shapes are static; what is not supported is said at
 once, for the whole model, before anything is built.
 """
@@ -40,6 +40,7 @@ from armillary.frontend.onnx.load import (
     ordered_nodes,
     plain_domain,
 )
+from armillary.frontend.onnx.node import NOTHING, OnnxNode, onnx_rule
 from armillary.frontend.onnx.proto import AttributeType, onnx
 from armillary.frontend.onnx.signature import Signature, signature_of
 from armillary.frontend.onnx.split import LARGE
@@ -54,7 +55,6 @@ from armillary.frontend.onnx.tensor import (
 )
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
-from armillary.relay.op import NOTHING, OnnxNode, onnx_rule
 from armillary.relay.sizes import check_call
 from armillary.relay.types import AnyDim, TensorType, TupleType
 

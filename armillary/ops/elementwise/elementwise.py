@@ -1,8 +1,8 @@
 """Elementwise operators of one input: one row each.
 
 In: one tensor. Out: a tensor of the same shape; its dtype is the input's, or bool for tests such as isnan.
-A row holds the name, which dtypes it takes, the scalar expression, the numpy function, ONNX names and the domain of the
-samples. Invariant: scalar expression and numpy function agree on every value of the domain, NaN and infinities
+A row holds the name, which dtypes it takes, the scalar expression, the numpy function and the domain of the samples.
+ Invariant: scalar expression and numpy function agree on every value of the domain, NaN and infinities
 included. To add an operator, add a row. Two inputs: broadcast.py. Conversions and clip: elementwise/cast.py.
 """
 
@@ -15,12 +15,10 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.base.record import record
-from armillary.errors import TypeMismatch
 from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
 from armillary.ops._late import T, scalar, te
 from armillary.ops._late import erf as numpy_erf
-from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType
 
 if TYPE_CHECKING:
@@ -37,7 +35,6 @@ class Unary:
     accepts: str
     scalar: Callable[[Scalar], Scalar]
     numpy: Callable[[Array], Any]
-    onnx: tuple[str, ...] = ()
     domain: tuple[float, float] = (-2.0, 2.0)
     result: DType | None = None
     doc: str = ""
@@ -85,36 +82,36 @@ def _numpy_sign(x: Array) -> Array:
 
 
 _TABLE = (
-    Unary("exp", "float", _float("exp"), np.exp, ("Exp",)),
-    Unary("log", "float", _float("log"), np.log, ("Log",), (0.1, 4.0)),
-    Unary("log2", "float", _float("log2"), np.log2, (), (0.1, 4.0)),
-    Unary("log10", "float", _float("log10"), np.log10, (), (0.1, 4.0)),
-    Unary("sqrt", "float", _float("sqrt"), np.sqrt, ("Sqrt",), (0.0, 4.0)),
-    Unary("rsqrt", "float", _float("rsqrt"), lambda x: (1 / np.sqrt(x)).astype(x.dtype), (), (0.1, 4.0)),
-    Unary("sigmoid", "float", _float("sigmoid"), lambda x: (1 / (1 + np.exp(-x))).astype(x.dtype), ("Sigmoid",)),
-    Unary("tanh", "float", _float("tanh"), np.tanh, ("Tanh",)),
-    Unary("sin", "float", _float("sin"), np.sin, ("Sin",)),
-    Unary("cos", "float", _float("cos"), np.cos, ("Cos",)),
-    Unary("tan", "float", _float("tan"), np.tan, ("Tan",), (-1.0, 1.0)),
-    Unary("asin", "float", _float("asin"), np.arcsin, ("Asin",), (-1.0, 1.0)),
-    Unary("acos", "float", _float("acos"), np.arccos, ("Acos",), (-1.0, 1.0)),
-    Unary("atan", "float", _float("atan"), np.arctan, ("Atan",)),
-    Unary("sinh", "float", _float("sinh"), np.sinh, ("Sinh",)),
-    Unary("cosh", "float", _float("cosh"), np.cosh, ("Cosh",)),
-    Unary("asinh", "float", _float("asinh"), np.arcsinh, ("Asinh",)),
-    Unary("acosh", "float", _float("acosh"), np.arccosh, ("Acosh",), (1.1, 4.0)),
-    Unary("atanh", "float", _float("atanh"), np.arctanh, ("Atanh",), (-0.9, 0.9)),
-    Unary("erf", "float", _float("erf"), _numpy_erf, ("Erf",)),
-    Unary("floor", "numeric", _rounding("floor"), _whole(np.floor), ("Floor",)),
-    Unary("ceil", "numeric", _rounding("ceil"), _whole(np.ceil), ("Ceil",)),
+    Unary("exp", "float", _float("exp"), np.exp),
+    Unary("log", "float", _float("log"), np.log, (0.1, 4.0)),
+    Unary("log2", "float", _float("log2"), np.log2, (0.1, 4.0)),
+    Unary("log10", "float", _float("log10"), np.log10, (0.1, 4.0)),
+    Unary("sqrt", "float", _float("sqrt"), np.sqrt, (0.0, 4.0)),
+    Unary("rsqrt", "float", _float("rsqrt"), lambda x: (1 / np.sqrt(x)).astype(x.dtype), (0.1, 4.0)),
+    Unary("sigmoid", "float", _float("sigmoid"), lambda x: (1 / (1 + np.exp(-x))).astype(x.dtype)),
+    Unary("tanh", "float", _float("tanh"), np.tanh),
+    Unary("sin", "float", _float("sin"), np.sin),
+    Unary("cos", "float", _float("cos"), np.cos),
+    Unary("tan", "float", _float("tan"), np.tan, (-1.0, 1.0)),
+    Unary("asin", "float", _float("asin"), np.arcsin, (-1.0, 1.0)),
+    Unary("acos", "float", _float("acos"), np.arccos, (-1.0, 1.0)),
+    Unary("atan", "float", _float("atan"), np.arctan),
+    Unary("sinh", "float", _float("sinh"), np.sinh),
+    Unary("cosh", "float", _float("cosh"), np.cosh),
+    Unary("asinh", "float", _float("asinh"), np.arcsinh),
+    Unary("acosh", "float", _float("acosh"), np.arccosh, (1.1, 4.0)),
+    Unary("atanh", "float", _float("atanh"), np.arctanh, (-0.9, 0.9)),
+    Unary("erf", "float", _float("erf"), _numpy_erf),
+    Unary("floor", "numeric", _rounding("floor"), _whole(np.floor)),
+    Unary("ceil", "numeric", _rounding("ceil"), _whole(np.ceil)),
     Unary("trunc", "numeric", _rounding("trunc"), _whole(np.trunc)),
-    Unary("round", "numeric", _rounding("nearbyint"), _whole(np.rint), ("Round",), doc="To nearest, halves to even."),
-    Unary("sign", "numeric", _sign, _numpy_sign, ("Sign",)),
-    Unary("abs", "numeric", _abs, np.abs, ("Abs",)),
-    Unary("negative", "numeric", scalar("neg"), np.negative, ("Neg",)),
-    Unary("logical_not", "bool", scalar("logical_not"), np.logical_not, ("Not",)),
-    Unary("bitwise_not", "integer or bool", scalar("bitwise_not"), np.bitwise_not, ("BitwiseNot",)),
-    Unary("isnan", "float", _test("isnan"), np.isnan, ("IsNaN",), result=BOOL),
+    Unary("round", "numeric", _rounding("nearbyint"), _whole(np.rint), doc="To nearest, halves to even."),
+    Unary("sign", "numeric", _sign, _numpy_sign),
+    Unary("abs", "numeric", _abs, np.abs),
+    Unary("negative", "numeric", scalar("neg"), np.negative),
+    Unary("logical_not", "bool", scalar("logical_not"), np.logical_not),
+    Unary("bitwise_not", "integer or bool", scalar("bitwise_not"), np.bitwise_not),
+    Unary("isnan", "float", _test("isnan"), np.isnan, result=BOOL),
     Unary("isinf", "float", _test("isinf"), np.isinf, result=BOOL),
     Unary("isfinite", "float", _test("isfinite"), np.isfinite, result=BOOL),
     Unary("copy", "any", lambda x: x, _numpy_copy, doc="The value itself, in memory of its own."),
@@ -158,26 +155,11 @@ def define_unary(row: Unary) -> Op:
         if row.accepts in _WRONG_TYPE:
             yield BadSample(None, (_WRONG_TYPE[row.accepts],), f"wanted {row.accepts}")
 
-    if row.onnx:
-        from_onnx(*row.onnx)(lambda node: op(node.input(0)))
     return op
 
 
-_OPS = {row.name: define_unary(row) for row in _TABLE}
-exp, log, sqrt, sigmoid, tanh = _OPS["exp"], _OPS["log"], _OPS["sqrt"], _OPS["sigmoid"], _OPS["tanh"]
-floor, absolute, negative, logical_not = _OPS["floor"], _OPS["abs"], _OPS["negative"], _OPS["logical_not"]
-isinf, isnan, isfinite = _OPS["isinf"], _OPS["isnan"], _OPS["isfinite"]
-copy, round_half_even = _OPS["copy"], _OPS["round"]
-
-
-@from_onnx("Identity")
-def from_onnx_identity(node: OnnxNode) -> Expr:
-    """Nothing happens: the value itself."""
-    return node.input(0)
-
-
-def check_float(node: OnnxNode, index: int = 0) -> None:
-    """Refuse an input that is not floating point."""
-    ty = node.type_of(index)
-    if not ty.dtype.is_float:
-        raise TypeMismatch(f"{node.op_type} node {node.name!r}: input {index} has dtype {ty.dtype}, wanted float")
+UNARY = {row.name: define_unary(row) for row in _TABLE}
+exp, log, sqrt, sigmoid, tanh = UNARY["exp"], UNARY["log"], UNARY["sqrt"], UNARY["sigmoid"], UNARY["tanh"]
+floor, absolute, negative, logical_not = UNARY["floor"], UNARY["abs"], UNARY["negative"], UNARY["logical_not"]
+isinf, isnan, isfinite = UNARY["isinf"], UNARY["isnan"], UNARY["isfinite"]
+copy, round_half_even = UNARY["copy"], UNARY["round"]

@@ -22,7 +22,7 @@ from armillary.ops.shape.creation import eye, zeros
 from armillary.ops.shape.shape import expand_dims, transpose
 from armillary.ops.shape.transform import broadcast_to
 from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
-from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, constant_value, from_onnx, get_op
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, constant_value, get_op
 from armillary.relay.types import TensorType, TupleType, Type
 
 WHOLE = 16  # columns of the blocks in which a dense layer keeps its weights; others would be narrower
@@ -244,10 +244,3 @@ def einsum_bad_samples() -> Iterator[BadSample]:
     yield BadSample(EinsumAttrs("ij->ik"), ((f32(2, 3),),), "one that no input has")
     yield BadSample(EinsumAttrs("i$->i"), ((f32(2, 3),),), "cannot read")
     yield BadSample(EinsumAttrs("i,i->i"), ((f32(2), i32(2)),), "got int32, wanted float32")
-
-
-@from_onnx("Einsum")
-def from_onnx_einsum(node: OnnxNode) -> Expr:
-    parts = node.present
-    shapes = [node.type_of(i).static for i in range(len(parts))]
-    return decomposed(parse(node.string("equation", default=""), shapes), parts)

@@ -22,18 +22,14 @@ from armillary.errors import TypeMismatch
 from armillary.ops._late import T, te
 from armillary.ops.nn._windows import (
     Tensor,
-    call,
     f32,
     need_dtype,
     need_float,
     need_shape,
     need_tensor,
-    reshape_to,
-    type_of,
 )
-from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
-from armillary.relay.types import AnyDim, TensorType, Type
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.types import TensorType, Type
 
 METHODS = ("nearest", "bilinear", "bicubic")
 PADDINGS = ("zeros", "border", "reflection")
@@ -264,24 +260,3 @@ def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(GridSampleAttrs(), (f32(1, 2, 4, 4), f32(1, 3, 2, 2)), "grid has shape")
     yield BadSample(GridSampleAttrs(grid_axis=-1), (f32(1, 2, 4, 4), f32(1, 2, 2, 3)), "grid has shape")
     yield BadSample(GridSampleAttrs(grid_axis=2), (f32(1, 2, 4, 4), f32(1, 2, 2, 3)), "wanted 1 or -1")
-
-
-@from_onnx("GridSample", since=16)
-def from_onnx_grid_sample(node: OnnxNode) -> Expr:
-    names = {"linear": "bilinear", "cubic": "bicubic"}
-    mode = node.string("mode", "linear") or "linear"
-    grid = node.input(1)
-    if node.type_of(1).dtype != node.type_of(0).dtype:  # the standard lets them differ; the result has the data's
-        grid = call("cast", grid, dtype=str(node.type_of(0).dtype))
-    data, places = node.type_of(0), type_of(grid)
-    is_known = not any(isinstance(d, AnyDim) for d in (*data.shape, *places.shape))
-    if is_known:  # one row of places: no vector of them ends with a line of the image
-        batch, *spots, rank = places.static
-        grid = reshape_to(grid, (batch, *(1,) * (len(spots) - 1), math.prod(spots), rank))
-    result = call(
-        NAME, node.input(0), grid, method=names.get(mode, mode),
-        layout="NCDHW" if data.ndim == 5 else "NCHW",
-        padding_mode=node.string("padding_mode", "zeros") or "zeros",
-        align_corners=bool(node.int("align_corners", 0)), grid_axis=-1,
-    )  # fmt: skip
-    return reshape_to(result, (*data.static[:2], *places.static[1:-1])) if is_known else result

@@ -20,7 +20,7 @@ from armillary.errors import TypeMismatch
 from armillary.ops._late import te
 from armillary.ops.nn._windows import Tensor, block_of, call, f32, known, letters, need_rank, need_tensor, type_of
 from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import Dim, TensorType, Type
 
 
@@ -437,15 +437,3 @@ def _bad_d2s() -> Iterator[BadSample]:
 def _bad_b2s() -> Iterator[BadSample]:
     attrs = BatchToSpaceAttrs(block_shape=(2,), crops=((2, 1),))
     yield BadSample(attrs, (f32(2, 1, 3),), "crops 2 and 1 of an axis of 2")
-
-
-@from_onnx("DepthToSpace")
-def from_onnx_d2s(node: OnnxNode) -> Expr:
-    mode = node.string("mode", "DCR") or "DCR"
-    return call("nn.depth_to_space", node.input(0), block_size=node.int("blocksize"), mode=mode)
-
-
-@from_onnx("SpaceToDepth")
-def from_onnx_s2d(node: OnnxNode) -> Expr:
-    mode = node.string("mode", "DCR") or "DCR"
-    return call("nn.space_to_depth", node.input(0), block_size=node.int("blocksize"), mode=mode)

@@ -14,24 +14,20 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.base.record import record
-from armillary.ops._common import accumulator, dims_product, quiet
+from armillary.ops._common import accumulator, quiet
 from armillary.ops._late import T, te
 from armillary.ops.nn._windows import (
     Tensor,
     axis_of,
-    call,
     f32,
     lowest,
     need_float,
     need_tensor,
-    reshape_to,
     tensor,
-    type_of,
     wide,
 )
-from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
-from armillary.relay.types import AnyDim, TensorType, Type
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.types import TensorType, Type
 
 
 @record
@@ -150,39 +146,3 @@ def _attach(op: Op) -> None:
 
 _attach(softmax)
 _attach(log_softmax)
-
-
-def _relay_name(node: OnnxNode) -> str:
-    return "nn.softmax" if node.op_type == "Softmax" else "nn.log_softmax"
-
-
-@from_onnx("Softmax", "LogSoftmax", since=13)
-def softmax_13(node: OnnxNode) -> Expr:
-    return call(_relay_name(node), node.input(0), axis=node.int("axis", -1))
-
-
-@from_onnx("Softmax", "LogSoftmax", since=1)
-def softmax_1(node: OnnxNode) -> Expr:
-    """The axes from `axis` on count as one."""
-    x, ty = node.input(0), node.type_of(0)
-    axis = node.int("axis", 1)
-    axis = axis_of(node.op_type, axis, ty.ndim) if axis != ty.ndim else axis
-    if axis == ty.ndim - 1 or all(d == 1 for d in ty.shape[axis + 1 :]):
-        return call(_relay_name(node), x, axis=axis)
-    flat = call(_relay_name(node), flatten_from(x, axis), axis=-1)
-    if sum(isinstance(d, AnyDim) for d in ty.shape) > 1:
-        return call("reshape_like", flat, x)
-    return reshape_to(flat, tuple(-1 if isinstance(d, AnyDim) else d for d in ty.shape))
-
-
-def flatten_from(x: Expr, axis: int) -> Expr:
-    """A matrix: the axes before `axis`, and those from it on."""
-    shape = type_of(x).shape
-    sizes = (dims_product(shape[:axis]), dims_product(shape[axis:]))
-    return reshape_to(x, [-1 if isinstance(d, AnyDim) else d for d in sizes])
-
-
-@from_onnx("Flatten")
-def flatten(node: OnnxNode) -> Expr:
-    ty, axis = node.type_of(0), node.int("axis", 1)
-    return flatten_from(node.input(0), axis if axis >= 0 else axis + ty.ndim)

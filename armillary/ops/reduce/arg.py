@@ -15,15 +15,11 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, like_const, of_type
+from armillary.ops._common import Index, check_kind, elements, f32, i32, ints, of_type
 from armillary.ops._late import T, te
-from armillary.ops.elementwise.cast import cast
-from armillary.ops.nn._windows import reshape_to
 from armillary.ops.reduce.reduce import ReduceAttrs, full_index, reduced_axes, reduced_shape
-from armillary.ops.shape.creation import one_hot
-from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
-from armillary.relay.types import AnyDim, TensorType
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.types import TensorType
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
@@ -153,43 +149,3 @@ def _define(name: str, largest: bool) -> Op:
 
 
 argmax, argmin = _define("argmax", True), _define("argmin", False)
-
-
-def _from_onnx(op: Op, node: OnnxNode) -> Expr:
-    found = op(
-        node.input(0),
-        node.int("axis", default=0),
-        bool(node.int("keepdims", default=1)),
-        False,
-        bool(node.int("select_last_index", default=0)),
-    )
-    return cast(found, "int64")
-
-
-from_onnx("ArgMax")(lambda node: _from_onnx(argmax, node))
-from_onnx("ArgMin")(lambda node: _from_onnx(argmin, node))
-
-
-def _hardmax(node: OnnxNode, axis: int) -> Expr:
-    data, ty = node.input(0), node.type_of(0)
-    axis = axis_of("Hardmax", axis, ty.ndim)
-    depth = ty.shape[axis]
-    if isinstance(depth, AnyDim):
-        raise TypeMismatch(f"Hardmax node {node.name!r}: axis {axis} has an unknown size")
-    return one_hot(argmax(data, axis), like_const(1.0, data), like_const(0.0, data), depth, axis, ty.dtype)
-
-
-@from_onnx("Hardmax")
-def from_onnx_hardmax_2d(node: OnnxNode) -> Expr:
-    ty, axis = node.type_of(0), node.int("axis", default=1)
-    axis = axis_of("Hardmax", axis, ty.ndim)
-    data, rows = node.input(0), math.prod(ty.static[:axis])
-    flat = reshape_to(data, (rows, math.prod(ty.static[axis:])))
-    place = argmax(flat, 1)
-    hot = one_hot(place, like_const(1.0, data), like_const(0.0, data), math.prod(ty.static[axis:]), 1, ty.dtype)
-    return reshape_to(hot, ty.static)
-
-
-@from_onnx("Hardmax", since=13)
-def from_onnx_hardmax(node: OnnxNode) -> Expr:
-    return _hardmax(node, node.int("axis", default=-1))

@@ -37,9 +37,7 @@ from armillary.ops.reduce._order import (
     sorted_size,
 )
 from armillary.ops.reduce._order_across import keep_best
-from armillary.ops.shape.slice import strided_slice
-from armillary.relay.expr import Expr, TupleGetItem
-from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import Dim, TensorType, TupleType, Type
 
 if TYPE_CHECKING:
@@ -433,26 +431,3 @@ def topk_samples() -> Iterator[Sample]:
 def topk_bad_samples() -> Iterator[BadSample]:
     yield BadSample(TopkAttrs(4), (f32(2, 3),), "but axis 1 has 3 elements")
     yield BadSample(TopkAttrs(1, ret_type="x"), (f32(2, 3),), "wanted both, values or indices")
-
-
-def _top(node: OnnxNode, k: int, largest: bool) -> list[Expr]:
-    axis, ty = node.int("axis", default=-1), node.type_of(0)
-    size = ty.static[axis_of("TopK", axis, ty.ndim)]
-    if not 0 <= k <= size:
-        raise TypeMismatch(f"TopK node {node.name!r}: k is {k}, wanted 0 to {size}, the elements of axis {axis}")
-    if k == 0:  # ONNX: none; this operator: all
-        from_all = topk(node.input(0), 0, axis, "both", not largest, "int64")
-        empty = [strided_slice(TupleGetItem(from_all, i), (0,), (0,), None, (axis,)) for i in (0, 1)]
-        return list(empty)
-    call = topk(node.input(0), k, axis, "both", not largest, "int64")
-    return [TupleGetItem(call, 0), TupleGetItem(call, 1)]
-
-
-@from_onnx("TopK")
-def from_onnx_topk_attribute(node: OnnxNode) -> list[Expr]:
-    return _top(node, int(node.int("k")), True)
-
-
-@from_onnx("TopK", since=10)
-def from_onnx_topk(node: OnnxNode) -> list[Expr]:
-    return _top(node, int(node.const(1, "k").reshape(-1)[0]), bool(node.int("largest", default=1)))

@@ -6,20 +6,16 @@ outside the data: it wraps (counting from the end once) or is clamped. Writing a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from armillary.base.record import record
-from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, widened
 from armillary.ops._late import T, te
-from armillary.ops.check_values import along, checked
-from armillary.ops.shape.shape import reshape, transpose
-from armillary.relay.expr import Expr, const
-from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import AnyDim, Dim, TensorType
 
 if TYPE_CHECKING:
@@ -147,21 +143,6 @@ def take_bad_samples() -> Iterator[BadSample]:
     yield BadSample(TakeAttrs(0, batch_dims=1), (f32(5, 2), i32(5)), "exceeds axis")
 
 
-@from_onnx("Gather")
-def from_onnx_gather(node: OnnxNode) -> Expr:
-    axis, data = node.int("axis", default=0), node.type_of(0)
-    known = node.constants[1] if len(node.constants) > 1 else None
-    size = data.shape[axis_of("Gather", axis, data.ndim)]
-    if isinstance(size, AnyDim):
-        return take(node.input(0), node.input(1), axis, 0, "wrap")
-    moved = data.size // max(size, 1) * node.type_of(1).size
-    indices = checked(node, 1, [along(size)], "index", moved)
-    if known is None:
-        return take(node.input(0), indices, axis, 0, "wrap")
-    fixed = np.where(known < 0, known + size, known).astype(known.dtype)
-    return take(node.input(0), const(fixed), axis, 0, "clip")
-
-
 # --- gather -------------------------------------------------------------------------------------------------------
 
 
@@ -221,13 +202,6 @@ def gather_bad_samples() -> Iterator[BadSample]:
     yield BadSample(GatherAttrs(0), (f32(2, 3), i32(2)), "indices has 1 dimensions, wanted 2")
     yield BadSample(GatherAttrs(0), (f32(2, 3), i32(2, 4)), "does not fit into data")
     yield BadSample(GatherAttrs(2), (f32(2, 3), i32(2, 3)), "axis 2 is out of range")
-
-
-@from_onnx("GatherElements")
-def from_onnx_gather_elements(node: OnnxNode) -> Expr:
-    axis = node.int("axis", default=0)
-    size = node.type_of(0).static[axis_of("GatherElements", axis, node.type_of(0).ndim)]
-    return gather(node.input(0), checked(node, 1, [along(size)], "index", node.type_of(1).size), axis)
 
 
 # --- gather_nd ----------------------------------------------------------------------------------------------------
@@ -298,23 +272,6 @@ def gather_nd_bad_samples() -> Iterator[BadSample]:
     yield BadSample(GatherNdAttrs(), (f32(2, 3), f32(2, 2)), "wanted integer")
 
 
-@from_onnx("GatherND")
-def from_onnx_gather_nd(node: OnnxNode) -> Expr:
-    ndim, batch_dims = node.type_of(1).ndim, node.int("batch_dims", default=0)
-    indices = transpose(checked_points(node, batch_dims), (ndim - 1, *range(ndim - 1)))
-    return gather_nd(node.input(0), indices, batch_dims)
-
-
-def checked_points(node: OnnxNode, batch_dims: int = 0) -> Expr:
-    """Input 1, whose last axis has one position for each of the leading axes of input 0."""
-    shape, places = node.type_of(0).static, node.type_of(1).static
-    sizes = shape[batch_dims : batch_dims + places[-1]] if places else ()
-    if not sizes or len(sizes) != places[-1]:
-        return node.input(1)  # refused by the operator, with its shapes
-    moved = math.prod(places[:-1]) * math.prod(shape[batch_dims + len(sizes) :])
-    return checked(node, 1, [along(size) for size in sizes], "index", moved)
-
-
 # --- reverse_sequence ---------------------------------------------------------------------------------------------
 
 
@@ -377,55 +334,3 @@ def reverse_sequence_samples() -> Iterator[Sample]:
 def reverse_sequence_bad_samples() -> Iterator[BadSample]:
     yield BadSample(ReverseSequenceAttrs(), (f32(2, 4), i32(3)), "wanted (2,)")
     yield BadSample(ReverseSequenceAttrs(0, 0), (f32(2, 4), i32(2)), "are both 0")
-
-
-@from_onnx("ReverseSequence")
-def from_onnx_reverse_sequence(node: OnnxNode) -> Expr:
-    axis, data = node.int("time_axis", default=0), node.type_of(0)
-    longest = data.static[axis_of("ReverseSequence", axis, data.ndim)]
-    lengths = checked(node, 1, [(0, longest)], "length of a sequence", data.size)
-    return reverse_sequence(node.input(0), lengths, axis, node.int("batch_axis", default=1))
-
-
-@from_onnx("Compress")
-def from_onnx_compress(node: OnnxNode) -> Expr:
-    condition = node.const(1, "condition").reshape(-1)
-    axis, data = node.int("axis", default=None), node.input(0)
-    ty = data.checked_type
-    if not isinstance(ty, TensorType):
-        raise TypeMismatch(f"Compress takes a tensor, got {ty}")
-    extent = int(np.prod(ty.static)) if axis is None else ty.static[axis_of("Compress", axis, len(ty.static))]
-    if axis is None:
-        axis, data = 0, reshape(data, (-1,))
-    chosen = np.flatnonzero(condition[:extent]).astype(np.int64)
-    return take(data, const(chosen), axis)
-
-
-def _known_input(node: OnnxNode) -> Array:
-    """The input of an operator whose result has a data-dependent shape: it must be known."""
-    known = node.constants[0] if node.constants else None
-    if known is None:
-        raise UnsupportedError(
-            f"{node.op_type} node {node.name!r}: the shape of its result depends on the values of its input",
-            hint="give its input in static_inputs= when importing, or take the node out of the model",
-        )
-    return known
-
-
-@from_onnx("NonZero")
-def from_onnx_nonzero(node: OnnxNode) -> Expr:
-    return const(np.array(np.nonzero(np.atleast_1d(_known_input(node))), np.int64))
-
-
-@from_onnx("Unique")
-def from_onnx_unique(node: OnnxNode) -> list[Expr]:
-    data, axis = _known_input(node), node.int("axis", default=None)
-    values, first, inverse, counts = np.unique(
-        data, return_index=True, return_inverse=True, return_counts=True, axis=axis
-    )
-    inverse = inverse.reshape(-1)
-    if not node.int("sorted", default=1):
-        order = np.argsort(first, kind="stable")
-        values, first, counts = np.take(values, order, axis=axis or 0), first[order], counts[order]
-        inverse = np.argsort(order, kind="stable")[inverse]
-    return [const(np.ascontiguousarray(values)), *(const(v.astype(np.int64)) for v in (first, inverse, counts))]

@@ -19,8 +19,7 @@ from armillary.ops._common import Index, axis_of, check_kind, f32, i32, of_type,
 from armillary.ops._late import S, T, scalar, te
 from armillary.ops._loops import load, loop, nest, rows, run_apart, scratch, store
 from armillary.ops.shape.shape import reshape_compute
-from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 
 if TYPE_CHECKING:
@@ -160,13 +159,3 @@ def _beside(
 BESIDE = (8, 4, 2, 1)  # rows that are summed side by side; the sum of one stays in a register, too
 cumsum = _define("cumsum", scalar("add"), np.cumsum, 0)
 cumprod = _define("cumprod", scalar("mul"), np.cumprod, 1)
-
-
-def _from_onnx(op: Op, node: OnnxNode) -> Expr:
-    axis = int(node.const(1, "axis").reshape(-1)[0])
-    exclusive, reverse = bool(node.int("exclusive", default=0)), bool(node.int("reverse", default=0))
-    return op(node.input(0), axis, None, exclusive, reverse)
-
-
-from_onnx("CumSum")(lambda node: _from_onnx(cumsum, node))
-from_onnx("CumProd")(lambda node: _from_onnx(cumprod, node))

@@ -17,14 +17,8 @@ from armillary.errors import TypeMismatch
 from armillary.ops._common import axis_of, check_kind, check_same_dtype, f32, i32, ints
 from armillary.ops._late import S, scalar, te
 from armillary.ops._loops import load, nest, nest_apart, rows, store
-from armillary.ops.check_values import along, checked
-from armillary.ops.elementwise.broadcast import add, floor_mod
-from armillary.ops.nn._windows import reshape_to
-from armillary.ops.shape.indexing import checked_points, numpy_wrapped, wrapped
-from armillary.ops.shape.shape import transpose
-from armillary.ops.shape.transform import broadcast_to
-from armillary.relay.expr import Expr, const
-from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.ops.shape.indexing import numpy_wrapped, wrapped
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import AnyDim, TensorType, Type
 
 if TYPE_CHECKING:
@@ -160,19 +154,6 @@ def scatter_elements_bad_samples() -> Iterator[BadSample]:
     yield BadSample(ScatterElementsAttrs(), (f32(3, 2), i32(2, 3), f32(2, 3)), "exceed data")
 
 
-@from_onnx("ScatterElements", "Scatter")
-def from_onnx_scatter_elements(node: OnnxNode) -> Expr:
-    reduction = node.string("reduction", default="none")
-    axis, data = node.int("axis", default=0), node.type_of(0)
-    size = data.static[axis_of(node.op_type, axis, data.ndim)]
-    indices = checked(node, 1, [along(size)], "index", data.size)
-    return scatter_elements(node.input(0), indices, node.input(2), axis, _reduction(reduction))
-
-
-def _reduction(onnx_name: str) -> str:
-    return "update" if onnx_name == "none" else onnx_name
-
-
 # --- scatter_nd ---------------------------------------------------------------------------------------------------
 
 
@@ -237,34 +218,3 @@ def scatter_nd_bad_samples() -> Iterator[BadSample]:
     yield BadSample(ScatterNdAttrs(), (f32(3), i32(2, 3), f32(3)), "address 2 axes")
     yield BadSample(ScatterNdAttrs(), (f32(3, 4), i32(2, 3), f32(4)), "wanted (3,)")
     yield BadSample(ScatterNdAttrs("x"), (f32(3, 4), i32(2, 3), f32(3)), "wanted one of update")
-
-
-@from_onnx("ScatterND")
-def from_onnx_scatter_nd(node: OnnxNode) -> Expr:
-    ndim = node.type_of(1).ndim
-    indices = transpose(checked_points(node), (ndim - 1, *range(ndim - 1)))
-    reduction = node.string("reduction", default="none")
-    return scatter_nd(node.input(0), indices, node.input(2), _reduction(reduction))
-
-
-@from_onnx("TensorScatter")
-def from_onnx_tensor_scatter(node: OnnxNode) -> Expr:
-    """A cache written from a per-batch start position on; mode circular wraps round."""
-    cache, update = node.type_of(0), node.type_of(1)
-    axis = axis_of("TensorScatter", node.int("axis", default=-2), cache.ndim)
-    length, batch = update.static[axis], cache.static[0]
-    mode = node.string("mode", default="linear")
-    if mode not in ("linear", "circular") or axis == 0:
-        raise TypeMismatch(
-            f"TensorScatter node {node.name!r}: got mode {mode!r} and axis {axis}, wanted linear or circular"
-        )
-    steps = const(np.arange(length).reshape([-1 if i == axis else 1 for i in range(cache.ndim)]), "int64")
-    places: Expr = steps
-    if not node.missing(2):
-        last = cache.static[axis] - (length if mode == "linear" else 1)
-        first = checked(node, 2, [(0, last)], "write position", update.size)
-        start = reshape_to(first, (batch, *(1,) * (cache.ndim - 1)))
-        places = add(start, steps)
-    if mode == "circular":
-        places = floor_mod(places, const(cache.static[axis], "int64"))
-    return scatter_elements(node.input(0), broadcast_to(places, update.static), node.input(1), axis)

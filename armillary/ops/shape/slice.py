@@ -13,10 +13,10 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._common import Index, axes_of, axis_of, elements, f32, i32, int_list
+from armillary.ops._common import Index, axes_of, axis_of, elements, f32, i32
 from armillary.ops._late import te
 from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType
 
 if TYPE_CHECKING:
@@ -123,27 +123,6 @@ def strided_slice_bad_samples() -> Iterator[BadSample]:
     yield BadSample(StridedSliceAttrs((0, 0), (1,)), (f32(4, 4),), "the lists differ in length")
     yield BadSample(StridedSliceAttrs((0,), (1,), None, (3,)), (f32(4),), "axis 3 is out of range")
     yield BadSample(StridedSliceAttrs((0,), (1,), slice_mode="x"), (f32(4),), "wanted 'end' or 'size'")
-
-
-@from_onnx("Slice")
-def from_onnx_slice_attributes(node: OnnxNode) -> Expr:
-    starts, ends = node.ints("starts", default=()), node.ints("ends", default=())
-    axes = node.ints("axes", default=None)
-    return strided_slice(
-        node.input(0), int_list(starts), int_list(ends), None, None if axes is None else int_list(axes)
-    )
-
-
-@from_onnx("Slice", since=10)
-def from_onnx_slice_inputs(node: OnnxNode) -> Expr:
-    axes, steps = node.optional_const(3, "axes"), node.optional_const(4, "steps")
-    return strided_slice(
-        node.input(0),
-        int_list(node.const(1, "starts")),
-        int_list(node.const(2, "ends")),
-        None if steps is None else int_list(steps),
-        None if axes is None else int_list(axes),
-    )
 
 
 # --- slice_like ---------------------------------------------------------------------------------------------------

@@ -16,13 +16,8 @@ import numpy as np
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ops._late import T, te
-from armillary.ops.check_values import checked
-from armillary.ops.elementwise.cast import cast
 from armillary.ops.nn._windows import Tensor, f32, need_dtype, need_float, need_rank, per_axis, reduce_axes
-from armillary.ops.shape.shape import expand_dims
-from armillary.ops.shape.transform import concatenate
-from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, OnnxNode, Op, Sample, from_onnx
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 
 NAME = "vision.roi_align"
@@ -167,18 +162,3 @@ def bad_samples() -> Iterator[BadSample]:
     yield BadSample(RoiAlignAttrs(sample_ratio=2), (f32(1, 2, 4, 4), f32(3, 4)), "must have 5 columns")
     yield BadSample(RoiAlignAttrs(), (f32(1, 2, 4, 4), f32(3, 5)), "would depend on the regions")
     yield BadSample(RoiAlignAttrs(sample_ratio=2, mode="min"), (f32(1, 2, 4, 4), f32(3, 5)), "mode 'min' is not known")
-
-
-@from_onnx("RoiAlign", since=10)
-def from_onnx_roi_align(node: OnnxNode) -> Expr:
-    default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
-    half = (node.string("coordinate_transformation_mode", default) or default) == "half_pixel"
-    size = (int(node.int("output_height", 1)), int(node.int("output_width", 1)))
-    images = node.type_of(0).static[0]
-    image = checked(node, 2, [(0, images - 1)], "batch index", node.type_of(0).size)
-    image = cast(expand_dims(image, 1), str(node.type_of(1).dtype))
-    return roi_align(
-        node.input(0), concatenate((image, node.input(1)), 1), pooled_size=size, half_pixel=half,
-        spatial_scale=float(node.float("spatial_scale", 1.0)), sample_ratio=int(node.int("sampling_ratio", 0)),
-        mode=node.string("mode", "avg") or "avg",
-    )  # fmt: skip

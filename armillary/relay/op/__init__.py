@@ -1,7 +1,7 @@
 """The Op record: everything about one operator, in one value.
 
 In: an operator's file in `ops/` creates `Op("nn.softmax", kind=Kind.REDUCE, inputs=("data",))` and attaches facets
-with decorators: attrs, infer, reference, compute, layout, from_onnx, samples, bad_samples. Out: the record, found by
+with decorators: attrs, infer, reference, compute, layout, samples, bad_samples. Out: the record, found by
 name with `get_op`, and callable: `softmax(x, axis=-1)` builds a Call (inputs first, then attributes in field order).
 Invariant: an op has attrs (or none), infer and reference; and compute or decompose. Names are unique.
 Tests, `docs/operators.md` and benchmarks are generated from these records.
@@ -20,9 +20,9 @@ from armillary.base.lazy import late, lazy_names, similar
 from armillary.base.record import record
 from armillary.errors import ConfigError, InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc
-from armillary.relay.by_need import ByNeed, onnx_key
+from armillary.relay.by_need import ByNeed
 from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
-from armillary.relay.types import TensorType, Type
+from armillary.relay.types import Type
 
 Array = np.ndarray[Any, Any]
 _find_operator = late("armillary.relay.names:find_operator")
@@ -303,99 +303,6 @@ def register_legalize(
         return rule
 
     return register(legal_op) if legal_op is not None else register
-
-
-# --- import from ONNX: rules are in frontend/onnx/rules/, the walk over a model in frontend/onnx/walk.py ----------
-
-
-Index = int  # OnnxNode has a method called int
-
-
-@record(frozen=False)
-class OnnxNode:
-    """One ONNX node as an import rule sees it: no onnx types, only Python values, numpy arrays and expressions.
-
-    `inputs` holds an expression, or None for an omitted optional input. `constants` holds the array of each input
-    whose value is known at import (initialisers, and whatever folds from them), else None. `opset` is the version of
-    the node's domain. Attribute tensors are numpy arrays; strings are str; sub-graphs are opaque.
-    """
-
-    op_type: str
-    name: str
-    domain: str
-    opset: int
-    inputs: list[Expr | None]
-    constants: list[Array | None]
-    attributes: dict[str, Any]
-    outputs: list[str]
-
-    def _attribute(self, name: str, default: Any) -> Any:
-        value = self.attributes.get(name, default)
-        if value is REQUIRED:
-            raise TypeMismatch(f"{self.op_type} node {self.name!r} lacks the required attribute {name!r}")
-        return value
-
-    def int(self, name: str, default: Any = None) -> Any:
-        return self._attribute(name, default)
-
-    ints = float = floats = string = tensor = int
-
-    def const(self, index: Index, what: str) -> Array:
-        """The value of input `index`, which must be known when compiling; `what` names it in the error."""
-        value = self.constants[index] if index < len(self.constants) else None
-        if value is None:
-            raise UnsupportedError(
-                f"{self.op_type} node {self.name!r}: its {what} (input {index}) is computed at run time",
-                hint="make it an initialiser, or pass its value in static_inputs= when importing",
-            )
-        return value
-
-    def optional_const(self, index: Index, what: str) -> Array | None:
-        """Like const, but None when the input is omitted."""
-        return None if self.missing(index) else self.const(index, what)
-
-    def missing(self, index: Index) -> bool:
-        return index >= len(self.inputs) or self.inputs[index] is None
-
-    def input(self, index: Index) -> Expr:
-        value = self.inputs[index] if index < len(self.inputs) else None
-        if value is None:
-            raise TypeMismatch(f"{self.op_type} node {self.name!r} lacks input {index}")
-        return value
-
-    def type_of(self, index: Index) -> TensorType:
-        ty = self.input(index).checked_type
-        if not isinstance(ty, TensorType):
-            raise UnsupportedError(f"{self.op_type} node {self.name!r}: input {index} is not a tensor but {ty}")
-        return ty
-
-    @property
-    def present(self) -> list[Expr]:
-        """The inputs that are given."""
-        return [x for x in self.inputs if x is not None]
-
-
-NOTHING = Tuple(())  # an optional that holds nothing, told from an empty sequence by identity
-REQUIRED: Any = object()  # Any: passed as a default to say "there is none"
-OnnxRule = Callable[[OnnxNode], Any]  # Any: an Expr (Tuple-typed for several outputs) or a list of Exprs
-ONNX_RULES: ByNeed[tuple[str, str], list[tuple[int, OnnxRule]]] = ByNeed(onnx_key)
-
-
-def from_onnx(*op_types: str, since: int = 1, domain: str = "") -> Callable[[OnnxRule], OnnxRule]:
-    """Register an import rule for ONNX operators from opset `since` on (until a later rule takes over)."""
-
-    def register(rule: OnnxRule) -> OnnxRule:
-        for op_type in op_types:
-            rules = [*(ONNX_RULES.registered((domain, op_type)) or ()), (since, rule)]
-            ONNX_RULES[domain, op_type] = sorted(rules, key=lambda row: row[0], reverse=True)
-        return rule
-
-    return register
-
-
-def onnx_rule(domain: str, op_type: str, opset: int) -> OnnxRule | None:
-    """The rule for a node, or None."""
-    return next((rule for since, rule in ONNX_RULES.get((domain, op_type), ()) if opset >= since), None)
 
 
 def constant_value(expr: Expr) -> Array | None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from functools import partial, reduce
 
 from armillary.errors import TypeMismatch
+from armillary.frontend.onnx.node import OnnxNode, from_onnx
+from armillary.frontend.onnx.rules._checked import checked
 from armillary.ops._common import like_const
-from armillary.ops.check_values import NOT_ZERO, checked
+from armillary.ops.check_values import NOT_ZERO
 from armillary.ops.elementwise.broadcast import (
     BINARY,
     divide,
@@ -28,7 +30,7 @@ from armillary.ops.elementwise.cast import cast
 from armillary.ops.elementwise.elementwise import sqrt
 from armillary.ops.shape.shape import expand_dims
 from armillary.relay.expr import Expr
-from armillary.relay.op import OnnxNode, Op, from_onnx
+from armillary.relay.op import Op
 
 _PLAIN = {
     "Add": "add", "Sub": "subtract", "Mul": "multiply", "Div": "divide", "Equal": "equal", "Less": "less",

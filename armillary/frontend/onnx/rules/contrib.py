@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.frontend.onnx.rules.nn_activation import gelu_of
-from armillary.frontend.onnx.rules.nn_dense import times, transposed
-from armillary.frontend.onnx.rules.nn_norm import layer_normalization
+from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_rule
+from armillary.frontend.onnx.rules.nn.activation import gelu_of
+from armillary.frontend.onnx.rules.nn.dense import times, transposed
+from armillary.frontend.onnx.rules.nn.norm import layer_normalization
 from armillary.ops.nn._windows import axis_of, call, reshape_to, type_of
 from armillary.ops.nn.norm import narrowed, widened
 from armillary.relay.expr import Expr, const
-from armillary.relay.op import Array, OnnxNode, from_onnx, onnx_rule
+from armillary.relay.op import Array
 
 DOMAIN = "com.microsoft"
 

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import UnsupportedError
+from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_rule
 from armillary.frontend.onnx.rules.contrib import DOMAIN, attended, refuse_inputs
-from armillary.frontend.onnx.rules.nn_dense import transposed
+from armillary.frontend.onnx.rules.nn.dense import transposed
 from armillary.frontend.onnx.rules.qnn import dequantize_linear, product, quantize_linear
 from armillary.ops.nn._windows import axis_of, call, type_of
 from armillary.ops.qnn.quantize import dequantize, quantize, requantize
 from armillary.relay.expr import Expr, const
-from armillary.relay.op import OnnxNode, constant_value, from_onnx, onnx_rule
+from armillary.relay.op import constant_value
 
 from_onnx("QuantizeLinear", domain=DOMAIN)(quantize_linear)
 from_onnx("DequantizeLinear", domain=DOMAIN)(dequantize_linear)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.errors import TypeMismatch
+from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, Function, Loop, Tuple, TupleGetItem, Var, const
-from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import TensorType, scalar_type
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from armillary.errors import TypeMismatch
+from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops._common import like_const
 from armillary.ops.elementwise.broadcast import add, divide, greater, multiply, power, subtract, where
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.elementwise.elementwise import sqrt
 from armillary.relay.expr import Expr
-from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import TensorType
 
 DOMAIN = "ai.onnx.preview.training"

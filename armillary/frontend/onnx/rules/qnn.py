@@ -14,11 +14,13 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.frontend.onnx.rules.nn_conv import spatial_rank, window_attrs
-from armillary.frontend.onnx.rules.nn_dense import batched, times, transposed
-from armillary.ops._common import axis_of, onnx_dtype
+from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
+from armillary.frontend.onnx.rules.cast import cast_saturated
+from armillary.frontend.onnx.rules.nn.conv import spatial_rank, window_attrs
+from armillary.frontend.onnx.rules.nn.dense import batched, times, transposed
+from armillary.ops._common import axis_of
 from armillary.ops.elementwise.broadcast import add, divide, multiply
-from armillary.ops.elementwise.cast import cast, cast_saturated
+from armillary.ops.elementwise.cast import cast
 from armillary.ops.nn._windows import call
 from armillary.ops.qnn.product import qconv2d, qdense
 from armillary.ops.qnn.product_more import qbatch_matmul
@@ -35,7 +37,7 @@ from armillary.ops.shape.shape import reshape
 from armillary.ops.shape.slice import strided_slice
 from armillary.ops.shape.transform import repeat
 from armillary.relay.expr import Expr, const
-from armillary.relay.op import OnnxNode, constant_value, from_onnx
+from armillary.relay.op import constant_value
 
 _ONE = np.float32(1)
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops._common import int_list
 from armillary.ops.elementwise.broadcast import multiply
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.elementwise.elementwise import absolute, log, sqrt
 from armillary.ops.reduce.reduce import all_, any_, logsumexp, max_, mean, min_, prod, sum_
 from armillary.relay.expr import Expr
-from armillary.relay.op import OnnxNode, Op, from_onnx
+from armillary.relay.op import Op
 
 Axes = tuple[int, ...] | None
 Reduce = Callable[[Expr, Axes, bool], Expr]

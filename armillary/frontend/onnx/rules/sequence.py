@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.frontend.onnx.node import NOTHING, OnnxNode, from_onnx
 from armillary.ops._common import axis_of, int_list
 from armillary.ops.shape.shape import squeeze
 from armillary.ops.shape.slice import strided_slice
 from armillary.ops.shape.transform import concatenate, stack
 from armillary.relay.expr import Constant, Expr, Tuple, TupleGetItem
-from armillary.relay.op import NOTHING, OnnxNode, from_onnx
 from armillary.relay.types import TupleType
 
 

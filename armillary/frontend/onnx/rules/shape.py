@@ -15,11 +15,11 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.lazy import late
 from armillary.errors import TypeMismatch
-from armillary.ops._common import axes_of, axis_of, broadcast_shapes, int_list, like_const, onnx_dtype
+from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
+from armillary.ops._common import axes_of, axis_of, broadcast_shapes, int_list, like_const
 from armillary.ops._late import by_name
 from armillary.ops.shape.shape import expand_dims, reshape, squeeze, transpose
 from armillary.relay.expr import Expr, Tuple, TupleGetItem, const
-from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import AnyDim
 
 SMALL = 65_536  # elements of a computed constant that is kept as one

@@ -13,7 +13,8 @@ import math
 import numpy as np
 
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops._common import axis_of, ints, onnx_dtype
+from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
+from armillary.ops._common import axis_of, ints
 from armillary.ops.elementwise.broadcast import add, multiply, subtract
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.nn._windows import call, reshape_to
@@ -22,7 +23,7 @@ from armillary.ops.shape.shape import expand_dims, squeeze
 from armillary.ops.shape.slice import strided_slice
 from armillary.ops.shape.transform import stack
 from armillary.relay.expr import Constant, Expr, const
-from armillary.relay.op import Array, OnnxNode, from_onnx
+from armillary.relay.op import Array
 from armillary.relay.types import TensorType
 
 LONGEST = 4096

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.errors import UnsupportedError
+from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops.nn._windows import call, reshape_to
 from armillary.relay.expr import Expr, const
-from armillary.relay.op import OnnxNode, from_onnx
 
 _ML = "ai.onnx.ml"
 

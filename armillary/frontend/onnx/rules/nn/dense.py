@@ -13,9 +13,10 @@ from functools import partial
 import numpy as np
 
 from armillary.errors import UnsupportedError
+from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, const
-from armillary.relay.op import OnnxNode, constant_value, from_onnx
+from armillary.relay.op import constant_value
 from armillary.relay.types import AnyDim
 
 

@@ -16,10 +16,10 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import UnsupportedError
-from armillary.frontend.onnx.rules.nn_activation import softplus_of
+from armillary.frontend.onnx.node import OnnxNode, from_onnx
+from armillary.frontend.onnx.rules.nn.activation import softplus_of
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, Function, Loop, Tuple, TupleGetItem, Var, const
-from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import scalar_type
 from armillary.relay.walk import children, map_children, post_order
 

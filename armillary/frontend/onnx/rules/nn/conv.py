@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops.nn._windows import call, extent
 from armillary.relay.expr import Expr
-from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import AnyDim
 
 

@@ -8,9 +8,9 @@ are clipped by relu). Softmax: softmax.py.
 from __future__ import annotations
 
 from armillary.errors import UnsupportedError
+from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops.nn._windows import call, type_of
 from armillary.relay.expr import Expr, const
-from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import AnyDim
 
 

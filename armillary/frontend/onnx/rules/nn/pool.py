@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from armillary.errors import TypeMismatch
-from armillary.frontend.onnx.rules.nn_conv import spatial_rank, window_attrs
+from armillary.frontend.onnx.node import OnnxNode, from_onnx
+from armillary.frontend.onnx.rules.nn.conv import spatial_rank, window_attrs
 from armillary.ops.nn._windows import SPATIAL, call, pad_pairs, reshape_to, window_count
 from armillary.relay.expr import Expr, const
-from armillary.relay.op import OnnxNode, from_onnx
 
 
 def _attrs(node: OnnxNode) -> dict[str, Any]:

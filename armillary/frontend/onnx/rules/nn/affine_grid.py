@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.errors import TypeMismatch
+from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops._common import int_list
 from armillary.ops.nn._windows import call, reshape_to
 from armillary.relay.expr import Expr, const
-from armillary.relay.op import Array, OnnxNode, from_onnx
+from armillary.relay.op import Array
 
 
 @from_onnx("AffineGrid", since=20)

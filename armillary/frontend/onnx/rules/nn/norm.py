@@ -8,11 +8,10 @@ gives the batch statistics' result and the updated running ones, as the specific
 from __future__ import annotations
 
 from armillary.errors import UnsupportedError
-from armillary.ops._common import onnx_dtype
+from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
 from armillary.ops.nn._windows import axis_of, call, type_of
 from armillary.ops.nn.norm import narrowed, spread_along, widened
 from armillary.relay.expr import Expr, TupleGetItem
-from armillary.relay.op import OnnxNode, from_onnx
 from armillary.relay.types import AnyDim
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops.nn._windows import call, reshape_to
 from armillary.relay.expr import Expr, const
-from armillary.relay.op import OnnxNode, from_onnx
 
 
 def _pair(node: OnnxNode, name: str, default: tuple[int, ...]) -> tuple[int, ...]:

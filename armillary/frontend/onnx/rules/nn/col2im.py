@@ -17,9 +17,9 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops.nn._windows import call, extent, reshape_to, window_count
 from armillary.relay.expr import Expr, const
-from armillary.relay.op import OnnxNode, from_onnx
 
 MOST = 64  # planes that are added: as many loads as one kernel should have
 

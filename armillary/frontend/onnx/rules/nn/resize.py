@@ -11,9 +11,9 @@ import math
 from typing import Any
 
 from armillary.errors import TypeMismatch, UnsupportedError
+from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops.nn._windows import SPATIAL, axis_of, call, reshape_to, type_of
 from armillary.relay.expr import Expr
-from armillary.relay.op import OnnxNode, from_onnx
 
 _METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "bilinear": "linear", "cubic": "cubic"}
 

@@ -1,0 +1,47 @@
+"""Positions and other integers of a model that must lie within bounds.
+
+In: an input of a node and the bounds. Out: the input, behind check_values where its values are not known when
+importing. Invariant: known values are looked at now, and refused with the name of the node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from armillary.errors import TypeMismatch
+from armillary.frontend.onnx.node import OnnxNode
+from armillary.ops.check_values import NOT_ZERO, CheckValuesAttrs, check_values, violation
+from armillary.relay.expr import Call, Expr
+
+
+def along(size: int) -> tuple[int, int]:
+    """Bounds of a position on an axis: ONNX counts negative ones from the end."""
+    return -size, size - 1
+
+
+def checked(node: OnnxNode, index: int, bounds: Sequence[tuple[int, int]], what: str, moved: int) -> Expr:
+    """Input `index` of an ONNX node, whose values lie within bounds: looked at now if known, else when run."""
+    value, ty = node.input(index), node.type_of(index)
+    attrs = CheckValuesAttrs(tuple(bounds), f"{node.op_type}: {what}", moved)
+    known = node.constants[index] if index < len(node.constants) else None
+    if known is not None:
+        found = violation(np.asarray(known), attrs)
+        if found:
+            raise TypeMismatch(f"{node.op_type} node {node.name!r}: {found.partition(': ')[2]}")
+        return value
+    if ty.size == 0 or any(high < low for low, high in bounds if (low, high) != NOT_ZERO):
+        return value  # nothing to check, or an axis without elements, which other rules refuse
+    return Call(check_values, (value,), attrs)
+
+
+def checked_points(node: OnnxNode, batch_dims: int = 0) -> Expr:
+    """Input 1, whose last axis has one position for each of the leading axes of input 0."""
+    shape, places = node.type_of(0).static, node.type_of(1).static
+    sizes = shape[batch_dims : batch_dims + places[-1]] if places else ()
+    if not sizes or len(sizes) != places[-1]:
+        return node.input(1)  # refused by the operator, with its shapes
+    moved = math.prod(places[:-1]) * math.prod(shape[batch_dims + len(sizes) :])
+    return checked(node, 1, [along(size) for size in sizes], "index", moved)

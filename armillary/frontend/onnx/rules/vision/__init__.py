@@ -1,0 +1,1 @@
+"""Import rules of the image and detection operators of ONNX."""
