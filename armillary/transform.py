@@ -302,9 +302,7 @@ class Pass:
     def __call__(self, module: IRModule) -> IRModule:
         """Run on `module` if an instrument does not object; errors gain a note naming the pass."""
         context = PassContext.current()
-        if not context.is_required(self.info) and not all(
-            i.should_run(module, self.info) for i in context.instruments
-        ):
+        if not context.is_required(self.info) and not all(i.should_run(module, self.info) for i in context.instruments):
             return module
         for instrument in context.instruments:
             instrument.run_before_pass(module, self.info)

@@ -19,32 +19,10 @@ from typing import Any
 from armillary import te
 from armillary.backends.base import Backend, backend_of
 from armillary.backends.explanation import Explanation
+from armillary.backends.workload import Reason, Workload
 from armillary.errors import InternalError
-from armillary.relay.op import Op
-from armillary.relay.types import Type
-from armillary.target import Target
 
-Reason = str | None
 ComputeRule = Callable[..., Any]  # (attrs, *tensors) -> te tensor or list
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What a choice may depend on: one operator call, by attributes and types, on a target.
-
-    `inner`: the contractions that its kernel computes first, of which it reads the results.
-    """
-
-    op: Op
-    attrs: Any  # Any: each Op has its own attrs class
-    types: tuple[Type, ...]
-    target: Target
-    inner: tuple[Workload, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The operators, as `implement` names them: in the order they are computed, with plus signs between."""
-        return " + ".join((*(w.op.name for w in self.inner), self.op.name))
 
 
 @dataclass(frozen=True)

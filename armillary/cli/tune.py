@@ -162,9 +162,7 @@ def _option(args: argparse.Namespace) -> MeasureOption:
     return measure_option(builder(timeout=max(60.0, args.timeout), n_parallel=args.parallel or None), runner)
 
 
-def _tune(
-    args: argparse.Namespace, task: Task, prefix: str, option: MeasureOption, until: float, gains: Gains
-) -> bool:
+def _tune(args: argparse.Namespace, task: Task, prefix: str, option: MeasureOption, until: float, gains: Gains) -> bool:
     """Tune a task; whether there were new trials."""
     tuner = make_tuner(args.tuner, task, args.seed)
     tuner.deadline = until

@@ -185,8 +185,14 @@ def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> Grap
     nodes = tuple(
         GraphNode("null", n.name)
         if n.func is None
-        else GraphNode("tvm_op", n.name, _edges(n.inputs), NOP if n.func == COPY else n.func, len(n.types),
-                       {**n.attrs, **notes.get(n.func, {})})
+        else GraphNode(
+            "tvm_op",
+            n.name,
+            _edges(n.inputs),
+            NOP if n.func == COPY else n.func,
+            len(n.types),
+            {**n.attrs, **notes.get(n.func, {})},
+        )
         for n in plan.nodes
     )
     types = [t for n in plan.nodes for t in n.types]

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from armillary import te
-from armillary.backends.registry import Fused, Implementation, Workload, choose, is_implemented
+from armillary.backends.registry import Fused, Implementation, choose, is_implemented
+from armillary.backends.workload import Workload
 from armillary.base.dtype import dtype_of
 from armillary.base.node import post_order
 from armillary.errors import UnsupportedError

@@ -291,9 +291,7 @@ _MACS: dict[str, Callable[[Call], int]] = {
     "qnn.conv2d": _conv_macs,
     "nn.contrib_conv2d_winograd_NCHWc": _winograd_macs,
     "nn.contrib_conv2d_fourier_NCHWc": _fourier_macs,
-    **dict.fromkeys(
-        ("nn.dense", "qnn.dense", "nn.contrib_dense_pack", "nn.matmul", "nn.batch_matmul"), _product_macs
-    ),
+    **dict.fromkeys(("nn.dense", "qnn.dense", "nn.contrib_dense_pack", "nn.matmul", "nn.batch_matmul"), _product_macs),
     **dict.fromkeys(("nn.attention", "nn.masked_attention"), _attention_macs),
 }
 
@@ -306,7 +304,6 @@ def extract_fused_functions(mod: IRModule) -> dict[str, Function]:
             if isinstance(e, Function) and is_primitive(e):
                 found.setdefault(str(e.get_attr("hash") or structural_hash(e)), e)
     return found
-
 
 
 def structural_hash(expr: Expr | BaseFunc) -> str:

@@ -123,7 +123,6 @@ class _Writer:
         result = None if e.ret_type is None else _plain_type(e.ret_type)
         return {"params": self.many(e.params), "body": self.one(e.body), "ret_type": result, "attrs": attrs}
 
-
     def parts(self, e: Expr) -> dict[str, Json]:
         """Fields that are expressions, tuples of expressions or plain values."""
         return {name: self._field(getattr(e, name)) for name in e._fields if name != "span"}

@@ -83,9 +83,7 @@ class DFPattern:
         made.callback = callback  # type: ignore[method-assign, assignment]
         return rewrite(made, expr)
 
-    def partition(
-        self, expr: Expr, attrs: dict[str, Any] | None = None, check: Check | None = None
-    ) -> Expr:
+    def partition(self, expr: Expr, attrs: dict[str, Any] | None = None, check: Check | None = None) -> Expr:
         """Put each match that `check` accepts into a function of its own, called in its place."""
         return partition(self, expr, attrs, check)
 
@@ -468,9 +466,7 @@ def refusal(verdict: str | bool | None) -> str | None:
     return None if verdict else "the predicate of the library refuses it"
 
 
-def partition(
-    pattern: DFPattern, expr: Expr, attrs: dict[str, Any] | None = None, check: Check | None = None
-) -> Expr:
+def partition(pattern: DFPattern, expr: Expr, attrs: dict[str, Any] | None = None, check: Check | None = None) -> Expr:
     """Put matches into functions with the given attributes, the last in the graph first; matches never overlap.
 
     What a wildcard or variable pattern matched becomes an argument; constants matched by is_constant go inside. A match

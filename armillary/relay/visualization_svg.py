@@ -189,7 +189,5 @@ def _curve(route: Sequence[Point]) -> str:
     for (x0, y0), (x1, y1) in pairwise(route):
         middle = (y0 + y1) / 2
         straight = abs(x0 - x1) < 0.05
-        parts.append(
-            f"V{y1:.1f}" if straight else f"C{x0:.1f},{middle:.1f} {x1:.1f},{middle:.1f} {x1:.1f},{y1:.1f}"
-        )
+        parts.append(f"V{y1:.1f}" if straight else f"C{x0:.1f},{middle:.1f} {x1:.1f},{middle:.1f} {x1:.1f},{y1:.1f}")
     return "".join(parts)

@@ -74,7 +74,9 @@ def _check_primitive(function: Expr) -> None:
     for expr in post_order(function.body):
         if isinstance(expr, Let | If | Loop) or (isinstance(expr, Function) and not expr.get_attr("Composite")):
             raise ModelError(f"a primitive function holds a {type(expr).__name__}, which no kernel can be made of")
-        if not isinstance(expr, Var | Constant) and isinstance(expr.checked_type, FuncType) and not isinstance(
-            expr, Function
+        if (
+            not isinstance(expr, Var | Constant)
+            and isinstance(expr.checked_type, FuncType)
+            and not isinstance(expr, Function)
         ):
             raise ModelError("a primitive function computes a function")

@@ -160,5 +160,3 @@ async def _carry(one: Peer, other: Peer) -> None:
         await asyncio.gather(*ways, return_exceptions=True)
         one.close()
         other.close()
-
-

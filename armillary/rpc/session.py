@@ -295,5 +295,3 @@ def safe_answer(session: Session, header: dict[str, Json], payload: bytes | memo
     except ArmillaryError as error:
         return {"error": error.message[:4000], "kind": type(error).__name__, "hint": error.hint[:1000]}, b""
     return {"ok": value}, data
-
-

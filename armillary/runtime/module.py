@@ -130,9 +130,7 @@ class Module:
         self.stored: EmbeddedParams | StoredParams | bytes | None = embedded if embedded.exists else None
 
     @staticmethod
-    def from_symbols(
-        descriptor: Descriptor | str, resolve: Callable[[str], int], keep_alive: object = None
-    ) -> Module:
+    def from_symbols(descriptor: Descriptor | str, resolve: Callable[[str], int], keep_alive: object = None) -> Module:
         """A module over code that is in memory; `resolve` maps a symbol to its address (0: unknown)."""
         text = (descriptor.to_json() if isinstance(descriptor, Descriptor) else descriptor).encode("utf-8")
         error, pointer = ErrorText(), c_void_p()

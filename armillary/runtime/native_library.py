@@ -49,6 +49,8 @@ class CTensor(ctypes.Structure):
 
 
 Resolver = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_char_p)
+
+
 class CSpan(ctypes.Structure):
     """A stretch of time that a thread spent in a phase of a node's kernel; seconds since the run began."""
 
@@ -113,8 +115,11 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_graph_set_input_zero_copy", c_int, (c_void_p, c_int, _T, *_ERR)),
     ("arm_graph_set_output_zero_copy", c_int, (c_void_p, c_int, _T, *_ERR)),
     ("arm_graph_load_params", c_int, (c_void_p, c_void_p, c_size_t, POINTER(c_int), *_ERR)),
-    ("arm_graph_read_params", c_int,
-     (c_void_p, c_int, c_int64, c_int64, POINTER(c_int), POINTER(ctypes.c_uint32), *_ERR)),
+    (
+        "arm_graph_read_params",
+        c_int,
+        (c_void_p, c_int, c_int64, c_int64, POINTER(c_int), POINTER(ctypes.c_uint32), *_ERR),
+    ),
     ("arm_graph_load_embedded", c_int, (c_void_p, POINTER(c_int), *_ERR)),
     ("arm_graph_publish", c_void_p, (c_void_p,)),
     ("arm_graph_adopt", c_int, (c_void_p, c_void_p, *_ERR)),
@@ -133,8 +138,7 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_graph_input_used", c_int, (c_void_p, c_int)),
     ("arm_graph_run", c_int, (c_void_p, *_ERR)),
     ("arm_graph_run_range", c_int, (c_void_p, c_int, c_int, POINTER(c_double), *_ERR)),
-    ("arm_graph_trace", c_int,
-     (c_void_p, POINTER(CSpan), c_int64, POINTER(c_int64), POINTER(c_double), *_ERR)),
+    ("arm_graph_trace", c_int, (c_void_p, POINTER(CSpan), c_int64, POINTER(c_int64), POINTER(c_double), *_ERR)),
     ("arm_graph_time", c_int, (c_void_p, c_int64, POINTER(c_double), *_ERR)),
 )
 

@@ -113,9 +113,7 @@ def lower_module(module: IRModule, simple: bool = False, target: Any = None) -> 
     """Run the loop passes on every PrimFunc of a module."""
     context = PassContext.current()
     if not context.get(NOALIAS):
-        module = module.map_functions(
-            lambda _, f: f.with_attr("noalias", False) if isinstance(f, S.PrimFunc) else None
-        )
+        module = module.map_functions(lambda _, f: f.with_attr("noalias", False) if isinstance(f, S.PrimFunc) else None)
     is_checked = context.get(VERIFY_EACH)
     try:
         for item in passes(simple, target):

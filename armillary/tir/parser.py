@@ -166,8 +166,11 @@ class Parser:
                 raise cursor.error(f"select: branches have {items[1].dtype} and {items[2].dtype}")
             return E.Select(*items)
         if not dtype and (not items or name in _PAIRS or name == "select"):
-            raise cursor.error(f"{name} with {len(items)} arguments needs a dtype: {name}:float32(…)" if not items else
-                               f"{name}: wrong number of arguments ({len(items)})")
+            raise cursor.error(
+                f"{name} with {len(items)} arguments needs a dtype: {name}:float32(…)"
+                if not items
+                else f"{name}: wrong number of arguments ({len(items)})"
+            )
         return E.Call(DType(dtype) if dtype else default_call_dtype(name, items), name, items)
 
     def cast(self, dtype: DType) -> E.Expr:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from armillary import te
-from armillary.backends.registry import Fused, Workload, choose
+from armillary.backends.registry import Fused, choose
+from armillary.backends.workload import Workload
 from armillary.errors import TypeMismatch
 from armillary.relay.op import get_op
 from armillary.relay.types import tensor_type

@@ -103,7 +103,7 @@ def test_two_writers_share_a_log(tmp_path: Path) -> None:
     log = tmp_path / "t.log"
     code = (
         "import sys; from armillary.autotvm.record import LogFile; log = LogFile(sys.argv[1], fsync=False)\n"
-        "for i in range(60): log.append(['{\"n\": %d, \"pad\": \"%s\"}' % (i, 'x' * 3000)])"
+        'for i in range(60): log.append([\'{"n": %d, "pad": "%s"}\' % (i, \'x\' * 3000)])'
     )
     both = [subprocess.Popen([sys.executable, "-c", code, str(log)]) for _ in range(2)]
     assert [p.wait(60) for p in both] == [0, 0]

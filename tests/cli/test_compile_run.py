@@ -238,9 +238,7 @@ def test_damaged_inputs_and_those_of_no_usable_type_are_named(
     assert "x: an array of complex128" in capsys.readouterr().err
 
 
-def test_a_package_of_another_machine_says_so(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_package_of_another_machine_says_so(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     package = tmp_path / "tiny.so"
     assert main(["compile", str(model), "--input-shapes", "x:[1,6]", "-o", str(package)]) == 0
     data = bytearray(package.read_bytes())

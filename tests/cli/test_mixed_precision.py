@@ -30,9 +30,7 @@ def network(tmp_path: Path) -> Path:
     [([], 1e-3), (["--mixed-precision-acc-type", "float32"], 1e-3), (BFLOAT16[1:], 1e-2)],
     ids=["float16", "float16 in float32", "bfloat16"],
 )
-def test_a_network_keeps_its_types_outside(
-    network: Path, tmp_path: Path, options: list[str], tolerance: float
-) -> None:
+def test_a_network_keeps_its_types_outside(network: Path, tmp_path: Path, options: list[str], tolerance: float) -> None:
     package, inputs, results = tmp_path / "net.tar", tmp_path / "in.npz", tmp_path / "out.npz"
     arguments = ["compile", str(network), "-o", str(package), "--mixed-precision", *options, "--dump-code", "relay"]
     assert main(arguments) == 0

@@ -177,9 +177,7 @@ def test_the_roof_is_the_longer_of_arithmetic_and_traffic(known_roof: Roof) -> N
     assert known_roof.seconds(0, {}) == (0.0, "arithmetic")
 
 
-def test_the_table_names_algorithm_tile_and_reasons(
-    files: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_names_algorithm_tile_and_reasons(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", str(files["relay"]), "--runs", "2", "--why", "--top", "1", "--threads", "2"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"share +waits +GFLOP/s", out) and "waiting for the slowest thread" in out
@@ -228,7 +226,10 @@ def test_the_page_stands_alone_and_escapes_what_it_shows(files: dict[str, Path],
     assert "<odd>" not in text and any("small & <odd>.relay" in t for t in page.texts)
     assert text.count('class="k"') >= 4, "every kernel is in the timeline and among the bars"
     assert [t for t in page.texts if t in ("#", "kernel", "% roof", "algorithm, tile, reasons")] == [
-        "#", "kernel", "% roof", "algorithm, tile, reasons",
+        "#",
+        "kernel",
+        "% roof",
+        "algorithm, tile, reasons",
     ], "the headings of the table, once"
     assert "% of the roof" in text and "max_pool2d" in text
 

@@ -69,8 +69,14 @@ def network(channels: list[int], kernel: int, side: int, units: int) -> tuple[on
 
 @pytest.mark.parametrize(
     ("channels", "kernel", "side"),
-    [([64, 64, 64, 64], 3, 56), ([256, 256, 256], 3, 28), ([512, 512, 512], 3, 14), ([1024, 256, 1024], 1, 14),
-     ([64, 64, 64, 64], 7, 40), ([32, 64, 64], 5, 36)],
+    [
+        ([64, 64, 64, 64], 3, 56),
+        ([256, 256, 256], 3, 28),
+        ([512, 512, 512], 3, 14),
+        ([1024, 256, 1024], 1, 14),
+        ([64, 64, 64, 64], 7, 40),
+        ([32, 64, 64], 5, 36),
+    ],
     ids=["64x56", "256x28", "512x14", "pointwise", "7x7", "5x5"],
 )
 def test_error_against_float64_is_at_most_twice_onnx_runtimes(channels: list[int], kernel: int, side: int) -> None:

@@ -86,7 +86,7 @@ def test_a_hundred_inferences_allocate_as_often_as_one(
 
 
 def test_package_is_the_weights_and_little_more(
-    networks: dict[str, tuple[GraphLibrary, Path, dict[str, np.ndarray]]]
+    networks: dict[str, tuple[GraphLibrary, Path, dict[str, np.ndarray]]],
 ) -> None:
     for library, path, _ in networks.values():
         weights = sum(value.nbytes for value in library.get_params().values())
@@ -96,7 +96,7 @@ def test_package_is_the_weights_and_little_more(
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_python_inferences_do_not_grow_the_process(
-    networks: dict[str, tuple[GraphLibrary, Path, dict[str, np.ndarray]]]
+    networks: dict[str, tuple[GraphLibrary, Path, dict[str, np.ndarray]]],
 ) -> None:
     _, path, _ = networks["resnet"]
     environment = {"PYTHONPATH": str(ROOT), "ARMILLARY_NUM_THREADS": "2", "PATH": os.environ.get("PATH", "")}
@@ -109,7 +109,7 @@ def test_python_inferences_do_not_grow_the_process(
 
 
 def test_four_threads_run_two_networks_and_all_get_right_answers(
-    networks: dict[str, tuple[GraphLibrary, Path, dict[str, np.ndarray]]]
+    networks: dict[str, tuple[GraphLibrary, Path, dict[str, np.ndarray]]],
 ) -> None:
     loaded = {name: load_module(path) for name, (_, path, _) in networks.items()}
     want = {name: models.run(library, inputs).tobytes() for name, (library, _, inputs) in networks.items()}
@@ -133,7 +133,7 @@ def test_four_threads_run_two_networks_and_all_get_right_answers(
 
 
 def test_other_python_threads_run_during_an_inference(
-    networks: dict[str, tuple[GraphLibrary, Path, dict[str, np.ndarray]]]
+    networks: dict[str, tuple[GraphLibrary, Path, dict[str, np.ndarray]]],
 ) -> None:
     library, _, inputs = networks["resnet"]
     executor = library["default"]()

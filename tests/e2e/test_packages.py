@@ -66,7 +66,11 @@ def test_fresh_process_needs_no_compiler_and_any_thread_count_gives_the_same_bit
     environment = {"PYTHONPATH": str(ROOT), "ARMILLARY_NUM_THREADS": threads, "PATH": ""}
     done = subprocess.run(
         [sys.executable, "-c", CHILD, *arguments],
-        env=environment, capture_output=True, text=True, timeout=60, check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert np.load(out).tobytes() == models.run(network["library"], network["inputs"]).tobytes()

@@ -54,7 +54,12 @@ def by_interpreter(
 
 
 def by_compiler(
-    target: str, level: int, op: Op, attrs: Any, types: Sequence[Type], arrays: Sequence[Array],
+    target: str,
+    level: int,
+    op: Op,
+    attrs: Any,
+    types: Sequence[Type],
+    arrays: Sequence[Array],
     known: Sequence[int] = (),
 ) -> list[Array]:
     """A network of one operator, built for a target and run by the graph executor."""

@@ -61,7 +61,7 @@ def test_the_largest_sums_are_exact_and_one_more_is_computed_in_integers(zero: i
         module = convolution(weight, zero)
         got, text = built(module, value, level)
         np.testing.assert_array_equal(got, evaluate(module["main"], {"x": value}))
-        assert ("winograd" not in text) and ((', float32], %p1: Tensor' in text) == is_float), text
+        assert ("winograd" not in text) and ((", float32], %p1: Tensor" in text) == is_float), text
 
 
 def test_zero_points_of_weights_and_signed_data() -> None:

@@ -34,11 +34,7 @@ def test_text_of_a_function_is_stable() -> None:
     y = relay.nn.relu(x)
     module = IRModule.from_expr(relay.add(relay.multiply(y, const(2.5)), y))
     assert module.astext() == (
-        "def @main(%x: Tensor[(2,), float32]) {\n"
-        "  %0 = nn.relu(%x);\n"
-        "  %1 = multiply(%0, 2.5f);\n"
-        "  add(%1, %0)\n"
-        "}\n"
+        "def @main(%x: Tensor[(2,), float32]) {\n  %0 = nn.relu(%x);\n  %1 = multiply(%0, 2.5f);\n  add(%1, %0)\n}\n"
     )
     round_trip(module)
 

@@ -222,8 +222,28 @@ def throw_garbage(listener: Launched, count: int, seed: int) -> None:
 def request_nonsense(server: Launched, count: int, seed: int) -> None:
     """Requests with arguments of all kinds, inside a session, which goes on."""
     random_ = random.Random(seed)
-    operations = ["write", "read", "remove", "load", "alloc", "put", "get", "copy", "call", "time", "graph", "device",
-                  "graph_set", "graph_output", "graph_run", "graph_params", "graph_time", "profile", "none", None]
+    operations = [
+        "write",
+        "read",
+        "remove",
+        "load",
+        "alloc",
+        "put",
+        "get",
+        "copy",
+        "call",
+        "time",
+        "graph",
+        "device",
+        "graph_set",
+        "graph_output",
+        "graph_run",
+        "graph_params",
+        "graph_time",
+        "profile",
+        "none",
+        None,
+    ]
     values = [None, -1, 0, 1, (1 << 63) - 1, "x", "", [], [1], [-1, 3], [1 << 62] * 4, {}, True, "float32", "../x"]
     keys = ["path", "offset", "size", "module", "tensor", "graph", "shape", "dtype", "device", "name", "tensors",
             "scalars", "number", "source", "target", "index", "json"]  # fmt: skip

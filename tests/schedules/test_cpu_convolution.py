@@ -9,12 +9,12 @@ import pytest
 
 import armillary
 from armillary import relay, te
-from armillary.backends.cpu.conv2d.direct.schedule import images_together, nest_of
+from armillary.backends.cpu.conv2d.direct.space import images_together, nest_of
 from armillary.backends.cpu.conv2d.winograd.cost import Layer, Plan, estimate
 from armillary.backends.cpu.cost.model import choose_tile, sums_by_parts
 from armillary.backends.cpu.graph.winograd_conv2d import best_tile
 from armillary.backends.cpu.loops import in_bands, static_extent
-from armillary.backends.registry import Workload
+from armillary.backends.workload import Workload
 from armillary.driver.build import build
 from armillary.relay.evaluate import evaluate
 from armillary.relay.op import get_op

@@ -32,7 +32,7 @@ def test_maxima_of_several_rows_are_made_at_a_time() -> None:
     with PassContext(opt_level=3):
         library = build(relay.Function([data], relay.max(data, axis=1)), "llvm -mtriple=x86_64-linux-gnu -mcpu=haswell")
     loops = library.get_lib().get_source("tir")
-    assert "Buffer[(32,), float32, scope=\"local\"]" in loops, "four rows of eight"
+    assert 'Buffer[(32,), float32, scope="local"]' in loops, "four rows of eight"
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 7, 7), (1, 4, 13, 13), (3, 2, 5, 64), (2, 2, 1, 37)])

@@ -13,7 +13,8 @@ from armillary.backends.cpu.access import contiguous_axis, crossing_axis
 from armillary.backends.cpu.attention.prefill import plan_of
 from armillary.backends.cpu.gemm.dense import packed_product
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
-from armillary.backends.registry import Fused, Workload, choose
+from armillary.backends.registry import Fused, choose
+from armillary.backends.workload import Workload
 from armillary.driver.build import build
 from armillary.ops.nn.attention import AttentionAttrs, sizes_of
 from armillary.relay.op import get_op
@@ -331,8 +332,13 @@ def test_right_hand_side_is_read_where_it_lies(m: int, k: int, n: int, copies: b
 
 @pytest.mark.parametrize(
     ("shape", "axes"),
-    [((19, 37), (1, 0)), ((64, 48), (1, 0)), ((2, 33, 48), (0, 2, 1)), ((3, 20, 4, 18), (0, 2, 3, 1)),
-     ((5, 4, 6), (2, 1, 0))],
+    [
+        ((19, 37), (1, 0)),
+        ((64, 48), (1, 0)),
+        ((2, 33, 48), (0, 2, 1)),
+        ((3, 20, 4, 18), (0, 2, 3, 1)),
+        ((5, 4, 6), (2, 1, 0)),
+    ],
 )
 @pytest.mark.parametrize("target", ["llvm", pytest.param("llvm -mcpu=haswell", marks=X86)])
 def test_transposition(shape: tuple[int, ...], axes: tuple[int, ...], target: str) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from armillary import relay
-from armillary.backends.registry import Workload, choose
+from armillary.backends.registry import choose
+from armillary.backends.workload import Workload
 from armillary.driver.build import build
 from armillary.ops.nn.grid_sample import GridSampleAttrs
 from armillary.ops.vision.roi_align import RoiAlignAttrs

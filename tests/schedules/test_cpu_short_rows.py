@@ -155,7 +155,7 @@ def test_sums_across_rows(name: str, shape: tuple[int, ...], target: str) -> Non
 def test_a_row_is_read_in_long_pieces() -> None:
     x = relay.var("x", shape=(1536, 384))
     text = source(relay.max(x, axis=[0]), x)
-    assert "in range(6) parallel" in text and "Buffer[(64,), float32, scope=\"local\"]" in text
+    assert "in range(6) parallel" in text and 'Buffer[(64,), float32, scope="local"]' in text
     few = relay.var("x", shape=(1536, 96))
     assert "in range(3) parallel" in source(relay.max(few, axis=[0]), few), "threads have tiles to share"
 

@@ -10,7 +10,8 @@ import pytest
 
 from armillary import relay
 from armillary.artifact import GraphSpec
-from armillary.backends.registry import Workload, choose, explain
+from armillary.backends.registry import choose, explain
+from armillary.backends.workload import Workload
 from armillary.driver.build import build
 from armillary.driver.explain import KernelNotes, explain_function, read_attrs
 from armillary.errors import ArtifactError

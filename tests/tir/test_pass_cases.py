@@ -18,8 +18,9 @@ CASES = load_cases(Path(__file__).parent / "cases", "tir")
 
 @pytest.mark.parametrize("case", CASES, ids=case_ids(CASES))
 def test_case(case: Case, update_cases: bool) -> None:
-    check_case(case, phases_text if case.subject == "split-phases" else lambda text: run(case.subject, text),
-update_cases)
+    check_case(
+        case, phases_text if case.subject == "split-phases" else lambda text: run(case.subject, text), update_cases
+    )
 
 
 def run(spec: str, text: str) -> str:

@@ -86,7 +86,9 @@ def test_written_out_iterations_know_their_copy() -> None:
 
 
 def test_a_fill_that_reads_what_the_use_writes_keeps_one_copy() -> None:
-    old, new = apply("inject-double-buffer", """
+    old, new = apply(
+        "inject-double-buffer",
+        """
 func @main(A: Buffer[(9,), float32]) {
   for i in range(8) {
     alloc X: Buffer[(1,), float32]
@@ -94,7 +96,8 @@ func @main(A: Buffer[(9,), float32]) {
     X[0] = A[i] * 2.0
     A[i + 1] = X[0]
   }
-}""")
+}""",
+    )
     assert "Buffer[(1,)" in str(new)
     np.testing.assert_array_equal(run(old, (9,))[0], run(new, (9,))[0])
 
@@ -131,7 +134,9 @@ def test_virtual_threads_share_the_loops_of_a_product(threads: int) -> None:
 
 
 def test_what_all_virtual_threads_would_compute_alike_is_computed_once() -> None:
-    old, new = apply("inject-virtual-thread", """
+    old, new = apply(
+        "inject-virtual-thread",
+        """
 func @main(A: Buffer[(4,), float32], B: Buffer[(8,), float32]) {
   attr virtual_thread on axis(v: int32, "thread", "vthread") = 2
   alloc X: Buffer[(4,), float32]
@@ -139,7 +144,8 @@ func @main(A: Buffer[(4,), float32], B: Buffer[(8,), float32]) {
     X[i] = A[i] * 2.0
     if i < 3 { B[v * 4 + i] = X[i] } else { B[v * 4 + i] = 0.0 }
   }
-}""")
+}""",
+    )
     text = str(new)
     assert text.count("X[i] = ") == 1
     assert text.count("if i < 3") == 1
@@ -156,14 +162,17 @@ def old_serial(func: S.PrimFunc) -> S.PrimFunc:
 
 
 def test_a_loop_whose_length_depends_on_the_thread_is_copied_whole() -> None:
-    old, new = apply("inject-virtual-thread", """
+    old, new = apply(
+        "inject-virtual-thread",
+        """
 func @main(B: Buffer[(8,), float32]) {
   attr virtual_thread on axis(v: int32, "thread", "vthread") = 2
   alloc X: Buffer[(1,), float32]
   X[0] = 0.0
   for i in range(v * 2 + 1) { X[0] = X[0] + 1.0 }
   B[v] = X[0]
-}""")
+}""",
+    )
     assert "Buffer[(2,), float32]" in str(new)
     np.testing.assert_array_equal(run(old_serial(old), (8,))[0], run(new, (8,))[0])
 
@@ -204,13 +213,16 @@ def test_the_order_of_operands_matters_unless_asked_otherwise() -> None:
 
 
 def test_what_could_fault_stays_behind_its_guard() -> None:
-    _, new = apply("common-subexpr-elim-tir", """
+    _, new = apply(
+        "common-subexpr-elim-tir",
+        """
 func @main[n: int32](A: Buffer[(8,), float32], B: Buffer[(n,), float32]) {
   if n > 0 {
     A[8 // n] = 1.0
     A[8 // n + 1] = A[8 // n]
   }
-}""")
+}""",
+    )
     assert "let" not in str(new)
 
 
@@ -219,13 +231,16 @@ func @main[n: int32](A: Buffer[(8,), float32], B: Buffer[(n,), float32]) {
 
 @pytest.mark.parametrize("divisor", [1, 3, 4])
 def test_floor_divisions_become_what_c_has(divisor: int) -> None:
-    old, new = apply("lower-intrin", f"""
+    old, new = apply(
+        "lower-intrin",
+        f"""
 func @main(A: Buffer[(40,), float32], B: Buffer[(40,), float32]) {{
   for i in range(20) {{
     B[i] = A[(i - 10) // {divisor} + 12] + float32((i - 10) % {divisor})
     B[i + 20] = A[i // {divisor}] + float32(i % {divisor})
   }}
-}}""")
+}}""",
+    )
     assert "//" not in str(new)
     np.testing.assert_array_equal(run(old, (40,), (40,))[1], run(new, (40,), (40,))[1])
 
@@ -258,10 +273,13 @@ def test_a_users_intrinsic_is_lowered_for_its_target(twice: str, target: str, te
 
 
 def test_a_condition_with_two_branches_leaves_its_loop() -> None:
-    old, new = apply("hoist-if-then-else", """
+    old, new = apply(
+        "hoist-if-then-else",
+        """
 func @main[n: int32](A: Buffer[(8,), float32], B: Buffer[(n,), float32]) {
   for i in range(8) { if n < 3 { A[i] = 0.0 } else { A[i] = 1.0 } }
-}""")
+}""",
+    )
     text = str(new)
     assert text.index("if n < 3") < text.index("for i")
     assert text.count("for i") == 2
@@ -332,7 +350,9 @@ func @main(A: Buffer[(40,), float32], B: Buffer[(16,), float32]) {{
 
 
 def test_a_value_carried_between_iterations_keeps_its_buffer_outside() -> None:
-    _, moved = apply("plan-and-update-buffer-allocation-location", """
+    _, moved = apply(
+        "plan-and-update-buffer-allocation-location",
+        """
 func @main(A: Buffer[(8,), float32], B: Buffer[(8,), float32]) {
   alloc X: Buffer[(2,), float32]
   for i in range(8) {
@@ -340,5 +360,6 @@ func @main(A: Buffer[(8,), float32], B: Buffer[(8,), float32]) {
     B[i] = X[0] + X[1]
     X[1] = A[i]
   }
-}""")
+}""",
+    )
     assert str(moved).index("alloc X") < str(moved).index("for i in")

@@ -29,8 +29,7 @@ from armillary.errors import ArmillaryError
 logger = logging.getLogger("autotvm")
 _ROOT = str(Path(__file__).resolve().parents[3])
 _START = (
-    "import sys; sys.path.insert(0, {root!r}); from armillary.autotvm.measure.run_server import main; "
-    "sys.exit(main())"
+    "import sys; sys.path.insert(0, {root!r}); from armillary.autotvm.measure.run_server import main; sys.exit(main())"
 )
 _REFERENCE_SECONDS = 120.0  # to compile and to run plain loops
 FLUSH = "cache_flush_cpu_non_first_arg"

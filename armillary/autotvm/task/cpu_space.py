@@ -12,15 +12,16 @@ from typing import Any
 
 from armillary.autotvm.errors import TuningError
 from armillary.backends.cpu.conv2d.depthwise import cost as cost_depthwise
-from armillary.backends.cpu.conv2d.depthwise import schedule as conv2d_depthwise
-from armillary.backends.cpu.conv2d.direct import schedule as conv2d_blocked
+from armillary.backends.cpu.conv2d.depthwise import space as conv2d_depthwise
+from armillary.backends.cpu.conv2d.direct import space as conv2d_blocked
 from armillary.backends.cpu.conv2d.winograd import cost as cost_winograd
 from armillary.backends.cpu.conv2d.winograd.cost import Layer
 from armillary.backends.cpu.cost import model as cost
 from armillary.backends.cpu.cost.model import Estimate, Tile, far_weights
-from armillary.backends.cpu.gemm import dense
-from armillary.backends.registry import Workload, choose
+from armillary.backends.cpu.gemm import space as dense
+from armillary.backends.registry import choose
 from armillary.backends.winograd import MAX_TILE
+from armillary.backends.workload import Workload
 from armillary.base.record import record
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import PassContext

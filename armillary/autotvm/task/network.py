@@ -79,9 +79,7 @@ class NetworkTemplate(TaskTemplate):
             return data, const(random_input(1, types[1].static, str(types[1].dtype), 0))
         return data, second
 
-    def module(
-        self, args: Sequence[Any], choice: Choice | None = None, around: Function | None = None
-    ) -> IRModule:
+    def module(self, args: Sequence[Any], choice: Choice | None = None, around: Function | None = None) -> IRModule:
         """A network of the one call, and of what is `around` it; `choice` is what it carries."""
         if around is not None:
             return IRModule.from_expr(with_choice(around, self.op, str(choice or "")))

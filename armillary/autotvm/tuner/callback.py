@@ -107,4 +107,3 @@ class ProgressBar:
 def progress_bar(total: int, prefix: str = "", si_prefix: str = "G") -> ProgressBar:
     """A callback that shows `Current/Best: … GFLOPS | Progress: (n/total) | … s Done.`"""
     return ProgressBar(total, prefix, si_prefix)
-

@@ -190,5 +190,3 @@ def check_prefix(si_prefix: str) -> float:
     if si_prefix not in _PREFIXES:
         raise TuningError(f"unknown SI prefix {si_prefix!r}", hint=", ".join(filter(None, _PREFIXES)))
     return _PREFIXES[si_prefix]
-
-

@@ -11,16 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from armillary import te
+from armillary.backends.cpu.cost.vectors import LONG_SUM, longest_part
 from armillary.backends.registry import Fused
-from armillary.base.dtype import DType
 from armillary.base.node import Node, post_order
 from armillary.errors import UnsupportedError
-from armillary.target.cpu import CpuModel
 from armillary.tir import build as T
 from armillary.tir import stmt as S
 from armillary.tir.expr import And, BufferLoad, Call, Div, Expr, IterVar, ProducerLoad, Select
 
-LONG_SUM = 288  # terms a register may sum up before its partial sum is put aside
 PLAIN_SUM = 432  # terms of a sum over a plain image that stays whole
 WEIGHT_AXES = 6  # of the blocked weights of convolutions
 MOST_CACHES = 2  # the locality of a request that leaves the first cache alone
@@ -31,11 +29,6 @@ Stages = dict[str, te.Tensor]  # by tag
 _CHEAP_CALLS = frozenset({
     "if_then_else", "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right", "fabs", "abs",
 })  # fmt: skip
-
-
-def lanes_of(cpu: CpuModel, dtype: DType) -> int:
-    """Elements of `dtype` in one vector register."""
-    return max(1, cpu.vector_bits // (8 * dtype.bytes))
 
 
 def is_power_of_two(extent: int) -> bool:
@@ -49,11 +42,6 @@ def static_extent(axis: IterVar) -> int:
         raise UnsupportedError(f"axis {axis.var.name} has no range")
     extent = T.as_int(axis.dom.extent)
     return 1 << 30 if extent is None else extent
-
-
-def dividing(most: int, extent: int) -> int:
-    """The largest tile up to `most` that divides an axis, if one of more than half of `most` does; else `most`."""
-    return next((n for n in range(most, most // 2, -1) if extent % n == 0), most)
 
 
 def fuse_all(stage: te.Stage, axes: Sequence[IterVar]) -> IterVar:
@@ -177,12 +165,6 @@ def inline_others(schedule: te.Schedule, fused: Fused, own: Iterable[te.Tensor])
         op = stage.op
         if isinstance(op, te.ComputeOp) and id(op) not in outputs and (id(op) not in kept or op is last):
             schedule[op].compute_inline()
-
-
-def longest_part(first: int, rest: int, longest: int = LONG_SUM) -> int:
-    """Steps of the outermost of two axes of a sum that one partial sum takes; 0 if the sum stays whole."""
-    step = max((d for d in range(1, first) if first % d == 0 and d * rest <= longest), default=1)
-    return 0 if first * rest <= longest or first == 1 or not longest / 8 <= step * rest else step
 
 
 def accumulators(schedule: te.Schedule, local: te.Tensor, longest: int = LONG_SUM) -> list[te.Stage]:

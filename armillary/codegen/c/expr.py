@@ -57,10 +57,13 @@ HELPERS = {
     "  return a | (uint32_t)b << 8 | (uint32_t)c << 16 | (uint32_t)d << 24;\n}\n",
     "two_halves": "static inline uint32_t armillary_two_halves(uint16_t a, uint16_t b) {\n"
     "  return a | (uint32_t)b << 16;\n}\n",
-    **{f"dot_{x}_{y}": f"static inline int32_t armillary_dot_{x}_{y}(uint32_t a, uint32_t b) {{\n"
-       "  int32_t sum = 0;\n  for (int k = 0; k < 32; k += 8)\n"
-       f"    sum += (int32_t)({x}8_t)(a >> k) * (int32_t)({y}8_t)(b >> k);\n  return sum;\n}}\n"
-       for x in ("int", "uint") for y in ("int", "uint")},
+    **{
+        f"dot_{x}_{y}": f"static inline int32_t armillary_dot_{x}_{y}(uint32_t a, uint32_t b) {{\n"
+        "  int32_t sum = 0;\n  for (int k = 0; k < 32; k += 8)\n"
+        f"    sum += (int32_t)({x}8_t)(a >> k) * (int32_t)({y}8_t)(b >> k);\n  return sum;\n}}\n"
+        for x in ("int", "uint")
+        for y in ("int", "uint")
+    },
     "from_float16": "static inline float armillary_from_float16(uint16_t x) {\n"
     "  uint32_t m = x & 0x7fffu, bits = m << 13;\n  float y;\n  memcpy(&y, &bits, 4);\n  y *= 0x1p112f;\n"
     "  memcpy(&bits, &y, 4);\n  if (m >= 0x7c00u) bits = m << 13 | 0x7f800000u;\n"

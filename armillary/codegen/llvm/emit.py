@@ -37,7 +37,7 @@ MAX_STACK = 1 << 20  # bytes of one local buffer
 ALIGNED = 16  # bytes that loads and stores of a NEON register of 32-bit Arm may state as their alignment
 NARROW_INDEX = ("arm", "i386", "riscv32")  # 64-bit counters take two registers there
 STACK_BITS = 128  # alignment of the stack on entry, of every ABI we know
-_LOOP_NOTES = '!0 = distinct !{!0, !1, !2}\n'
+_LOOP_NOTES = "!0 = distinct !{!0, !1, !2}\n"
 _LOOP_NOTES += '!1 = !{!"llvm.loop.unroll.disable"}\n!2 = !{!"llvm.loop.vectorize.enable", i1 false}\n'
 
 

@@ -125,7 +125,9 @@ def _quotient(m: Emitter, item: E.FloorDiv | E.FloorMod, into: Linear) -> None:
 
 
 _COMPOUND: dict[type, Callable[[Emitter, Any, Linear], None]] = {
-    E.Mul: _product, E.FloorDiv: _quotient, E.FloorMod: _quotient,
+    E.Mul: _product,
+    E.FloorDiv: _quotient,
+    E.FloorMod: _quotient,
 }  # fmt: skip  (what adds itself to an empty sum; a statement asks each node once)
 
 

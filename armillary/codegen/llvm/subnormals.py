@@ -20,9 +20,7 @@ from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.phases import PhasedFunction
 
-DECLARATIONS = {
-    f"llvm.x86.sse.{name}": f"declare void @llvm.x86.sse.{name}(ptr)" for name in ("stmxcsr", "ldmxcsr")
-}
+DECLARATIONS = {f"llvm.x86.sse.{name}": f"declare void @llvm.x86.sse.{name}(ptr)" for name in ("stmxcsr", "ldmxcsr")}
 SINGLE_BITS = 32
 SMALLEST = 1e-30  # of the constants that are added so that a divisor is not 0
 _MODE = 0x8040  # of MXCSR: subnormal results become 0 (bit 15), subnormal operands are 0 (bit 6)

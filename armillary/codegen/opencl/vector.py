@@ -28,7 +28,6 @@ class Emitter(Protocol):
     def once(self, text: str, kind: str) -> str: ...
 
 
-
 def vector_store(m: Emitter, s: S.BufferStore) -> str | None:
     """The statement that stores all lanes at once."""
     index = flat_index(s.buffer, s.indices)

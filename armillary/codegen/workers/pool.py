@@ -204,7 +204,10 @@ class Pool:
         self.lock = threading.Lock()
 
     def ask_all(
-        self, requests: Sequence[Mapping[str, Any]], jobs: int, took: dict[int, float] | None = None  # Any: JSON
+        self,
+        requests: Sequence[Mapping[str, Any]],
+        jobs: int,
+        took: dict[int, float] | None = None,  # Any: JSON
     ) -> Iterator[tuple[int, bytes | BaseException]]:
         """(its number, the answer or what went wrong) for each request, as they come, by up to `jobs` workers.
 

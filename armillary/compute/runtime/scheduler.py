@@ -151,7 +151,7 @@ class Scheduler:
 
     @classmethod
     def get_type(cls) -> str:
-        """"ST", "CPP", or "CUSTOM" for one of the user's own."""
+        """ "ST", "CPP", or "CUSTOM" for one of the user's own."""
         return next((name for name, kind in cls._NAMES.items() if type(cls._present) is kind), "CUSTOM")
 
     @classmethod

@@ -157,9 +157,7 @@ def is_external(tensor: TensorProto) -> bool:
     return bool(tensor.data_location == _EXTERNAL)
 
 
-def _external_place(
-    tensor: TensorProto, what: str, span: Span | None, file: Path | None
-) -> tuple[Path, int, int]:
+def _external_place(tensor: TensorProto, what: str, span: Span | None, file: Path | None) -> tuple[Path, int, int]:
     """External data: a regular file beside the model, or beside what the model is a link to; where in it, and size."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")

@@ -257,9 +257,7 @@ def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor
         rhs = weight(index[-1] // lanes, k, index[-1] % lanes)
         return te.sum(data(*index[:-1], k).astype(dtype) * rhs.astype(dtype), axis=[k])
 
-    made: Tensor = te.compute(
-        [*data.shape[:-1], weight.shape[0] * lanes], element, name="dense_pack", tag="dense_pack"
-    )
+    made: Tensor = te.compute([*data.shape[:-1], weight.shape[0] * lanes], element, name="dense_pack", tag="dense_pack")
     columns = te.static_shape(made)[-1]
     if attrs.units in (None, columns):
         return made

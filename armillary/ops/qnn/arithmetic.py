@@ -98,10 +98,7 @@ def _sum_array(sign: int, attrs: QBinaryAttrs, *arrays: Array) -> Array:
 def _sum(join: Op, attrs: QBinaryAttrs, *args: Expr) -> Expr:
     lhs, rhs, lhs_scale, lhs_zero, rhs_scale, rhs_zero, scale, zero = args
     sides = (lhs, lhs_scale, lhs_zero, attrs.lhs_axis), (rhs, rhs_scale, rhs_zero, attrs.rhs_axis)
-    left, right = (
-        requantize(x, s, z, scale, const(_NEUTRAL), axis=axis, out_dtype="int32")
-        for x, s, z, axis in sides
-    )
+    left, right = (requantize(x, s, z, scale, const(_NEUTRAL), axis=axis, out_dtype="int32") for x, s, z, axis in sides)
     total: Expr = join(cast(left, "int64"), cast(right, "int64"))
     if not is_zero(zero):
         total = add(total, cast(placed(zero, tensor_of(total).ndim, attrs.lhs_axis), "int64"))

@@ -103,9 +103,7 @@ def infer_qbatch_matmul(
 @qbatch_matmul.reference
 def qbatch_matmul_reference(attrs: QBatchMatmulAttrs, *arrays: Array) -> Array:
     x, y, x_zero, y_zero = arrays[:4]
-    result: Array = batch_matmul.evaluate(
-        _plain_product(attrs), (moved_array(x, x_zero, 0), moved_array(y, y_zero, 0))
-    )
+    result: Array = batch_matmul.evaluate(_plain_product(attrs), (moved_array(x, x_zero, 0), moved_array(y, y_zero, 0)))
     return result
 
 

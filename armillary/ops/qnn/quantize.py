@@ -333,9 +333,7 @@ def _rounded(x: Array, rounding: str) -> Array:
 
 
 @requantize.decompose
-def requantize_decompose(
-    attrs: RequantizeAttrs, data: Expr, scale: Expr, zero: Expr, to: Expr, to_zero: Expr
-) -> Expr:
+def requantize_decompose(attrs: RequantizeAttrs, data: Expr, scale: Expr, zero: Expr, to: Expr, to_zero: Expr) -> Expr:
     (rounding, compute), ndim, dtype = _mode(attrs), tensor_of(data).ndim, DType(attrs.out_dtype)
     if compute != "int64" and _is_narrow(data, zero, to_zero, dtype):
         steps = centred(data, zero, ndim, attrs.axis, "int32")

@@ -219,9 +219,7 @@ def _take(one: _Class, pairs: Pairs, count: Buffer) -> Stmt:
 
         total = lanes_sum(found)
         some = loop("n", LANES, lambda n: offer(v * LANES + n))
-        return allocate(
-            [found], loop("n", LANES, lane, S.LoopKind.VECTORIZED), S.IfThenElse(T.greater(total, 0), some)
-        )
+        return allocate([found], loop("n", LANES, lane, S.LoopKind.VECTORIZED), S.IfThenElse(T.greater(total, 0), some))
 
     whole, rest = divmod(one.size, LANES)
     tail = loop("i", rest, lambda i: offer(T.add(i, whole * LANES)))

@@ -24,9 +24,7 @@ def get_feature(data: Expr, counts: Sequence[int], batch_norm: bool = False) -> 
     for i, count in enumerate(counts):
         for j in range(count):
             name = f"{i + 1}_{j + 1}"
-            data = layers.conv2d(
-                data, kernel_size=(3, 3), padding=(1, 1), channels=FILTERS[i], name=f"conv{name}"
-            )
+            data = layers.conv2d(data, kernel_size=(3, 3), padding=(1, 1), channels=FILTERS[i], name=f"conv{name}")
             data = layers.bias_add(data, f"conv{name}")
             if batch_norm:
                 data = layers.batch_norm_infer(data, name=f"bn{name}")

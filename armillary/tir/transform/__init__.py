@@ -25,7 +25,8 @@ _PASSES = {
     "CommonSubexprElimTIR": ("common_subexpr_elim_tir", "CommonSubexprElimTIR"),
     "CompactBufferAllocation": ("compact_buffer_allocation", "CompactBufferAllocation"),
     "PlanAndUpdateBufferAllocationLocation": (
-        "plan_and_update_buffer_allocation_location", "PlanAndUpdateBufferAllocationLocation",
+        "plan_and_update_buffer_allocation_location",
+        "PlanAndUpdateBufferAllocationLocation",
     ),
     "LowerIntrin": ("lower_intrin", "LowerIntrin"),
     "NarrowDataType": ("narrow_data_type", "NarrowDataType"),

@@ -26,7 +26,7 @@ _MOVES = frozenset(
 def bf16_legalize(func: S.PrimFunc, dtypes: tuple[str, ...] = ("bfloat16",)) -> S.PrimFunc:
     """Compute narrow floats in float32.
 
-        H[0] = H[1] + H[2]  ->  H[0] = bfloat16(float32(H[1]) + float32(H[2]))      where H is Buffer[(8,), bfloat16]
+    H[0] = H[1] + H[2]  ->  H[0] = bfloat16(float32(H[1]) + float32(H[2]))      where H is Buffer[(8,), bfloat16]
     """
     narrow = frozenset(DType(name) for name in dtypes)
     if not narrow:

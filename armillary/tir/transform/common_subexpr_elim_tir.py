@@ -31,7 +31,7 @@ _COMMUTATIVE = (E.Add, E.Mul, E.Min, E.Max, E.EQ, E.NE, E.And, E.Or)
 def common_subexpr_elim_tir(func: S.PrimFunc) -> S.PrimFunc:
     """Name what is repeated.
 
-        A[n * 4 + 1] = 0.0  B[n * 4 + 1] = 1.0  ->  let cse_v1: int32 = n * 4 + 1 { A[cse_v1] = 0.0  B[cse_v1] = 1.0 }
+    A[n * 4 + 1] = 0.0  B[n * 4 + 1] = 1.0  ->  let cse_v1: int32 = n * 4 + 1 { A[cse_v1] = 0.0  B[cse_v1] = 1.0 }
     """
     context = PassContext.current()
     if context.get(DISABLE_CSE):

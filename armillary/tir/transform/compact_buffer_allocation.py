@@ -25,11 +25,11 @@ from armillary.tir.transform.common import prim_pass, with_body
 def compact_buffer_allocation(func: S.PrimFunc) -> S.PrimFunc:
     """Cut buffers to what is used.
 
-        for i in range(8) { alloc X: Buffer[(9,), float32] {
-            X[i] = A[i]  X[i + 1] = A[i + 1]  B[i] = X[i] + X[i + 1] } }
-        ->
-        for i in range(8) { alloc X: Buffer[(2,), float32] {
-            X[0] = A[i]  X[1] = A[i + 1]  B[i] = X[0] + X[1] } }
+    for i in range(8) { alloc X: Buffer[(9,), float32] {
+        X[i] = A[i]  X[i + 1] = A[i + 1]  B[i] = X[i] + X[i + 1] } }
+    ->
+    for i in range(8) { alloc X: Buffer[(2,), float32] {
+        X[0] = A[i]  X[1] = A[i + 1]  B[i] = X[0] + X[1] } }
     """
 
     def visit(item: S.Stmt) -> S.Stmt:

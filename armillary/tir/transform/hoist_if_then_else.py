@@ -23,7 +23,7 @@ HOIST = register_config_option(
 def hoist_if_then_else(func: S.PrimFunc) -> S.PrimFunc:
     """Test once instead of in every iteration.
 
-        for i in range(4) { if n < 3 { A[i] = 0.0 } }  ->  if n < 3 { for i in range(4) { A[i] = 0.0 } }
+    for i in range(4) { if n < 3 { A[i] = 0.0 } }  ->  if n < 3 { for i in range(4) { A[i] = 0.0 } }
     """
     outside = {S.LoopKind.PARALLEL, S.LoopKind.THREAD}
     if PassContext.current().get(HOIST)["support_block_scope_hoisting"]:

@@ -30,14 +30,14 @@ _KEY = "double_buffer_scope"
 def inject_double_buffer(func: S.PrimFunc) -> S.PrimFunc:
     """Fill one iteration ahead.
 
-        for i in range(8) { alloc X: Buffer[(4,), float32] { attr double_buffer_scope on X = 1 {
-            X[0] = A[i]  B[i] = X[0] } } }
-        ->
-        alloc X: Buffer[(8,), float32] {
-            X[0] = A[0]
-            for i in range(8) {
-                if i + 1 < 8 { X[(i + 1) % 2 * 4] = A[i + 1] }
-                B[i] = X[i % 2 * 4] } }
+    for i in range(8) { alloc X: Buffer[(4,), float32] { attr double_buffer_scope on X = 1 {
+        X[0] = A[i]  B[i] = X[0] } } }
+    ->
+    alloc X: Buffer[(8,), float32] {
+        X[0] = A[0]
+        for i in range(8) {
+            if i + 1 < 8 { X[(i + 1) % 2 * 4] = A[i + 1] }
+            B[i] = X[i % 2 * 4] } }
     """
     split = max(1, PassContext.current().get(DOUBLE_BUFFER)["split_loop"])
     may_overlap = not func.get_attr("noalias", True)  # then a fill might read, through another name, what a use writes
@@ -115,9 +115,7 @@ def _steady(loop: S.For, parts: _Body, wide: dict[S.Buffer, S.Buffer]) -> S.Stmt
     return replace(loop, body=S.seq(filled, _use(loop, parts, wide, loop.var)))
 
 
-def _written_out(
-    loop: S.For, parts: _Body, wide: dict[S.Buffer, S.Buffer], split: int, count: int
-) -> S.Stmt:
+def _written_out(loop: S.For, parts: _Body, wide: dict[S.Buffer, S.Buffer], split: int, count: int) -> S.Stmt:
     """Rounds of `split` iterations, each filling ahead without a test; then the rest."""
     dtype = loop.var.dtype
     rounds = (count - 1) // split
@@ -140,16 +138,12 @@ def _written_out(
     return S.seq(_fill(loop, parts, wide, loop.min, 0), main, *tail)
 
 
-def _fill(
-    loop: S.For, parts: _Body, wide: dict[S.Buffer, S.Buffer], at: E.Expr, parity: int | None = None
-) -> S.Stmt:
+def _fill(loop: S.For, parts: _Body, wide: dict[S.Buffer, S.Buffer], at: E.Expr, parity: int | None = None) -> S.Stmt:
     body = fresh_copy(S.seq(*parts.fills))
     return _moved(loop, substitute(body, {loop.var: at}), wide, at, parity)
 
 
-def _use(
-    loop: S.For, parts: _Body, wide: dict[S.Buffer, S.Buffer], at: E.Expr, parity: int | None = None
-) -> S.Stmt:
+def _use(loop: S.For, parts: _Body, wide: dict[S.Buffer, S.Buffer], at: E.Expr, parity: int | None = None) -> S.Stmt:
     body = S.seq(*parts.uses)
     for buffer in reversed(parts.buffers):
         body = body if buffer in wide else S.Allocate(buffer, body)
@@ -158,9 +152,7 @@ def _use(
     return _moved(loop, body, wide, at, parity)
 
 
-def _moved(
-    loop: S.For, item: S.Stmt, wide: dict[S.Buffer, S.Buffer], at: E.Expr, parity: int | None
-) -> S.Stmt:
+def _moved(loop: S.For, item: S.Stmt, wide: dict[S.Buffer, S.Buffer], at: E.Expr, parity: int | None) -> S.Stmt:
     """Accesses to the doubled buffers, in the copy of iteration `at`."""
     copy = build.floormod(build.sub(at, loop.min), 2) if parity is None else build.const(parity, loop.var.dtype)
 

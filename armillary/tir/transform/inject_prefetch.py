@@ -23,9 +23,9 @@ MAX_LINES = 64
 def inject_prefetch(func: S.PrimFunc) -> S.PrimFunc:
     """Ask line by line.
 
-        eval prefetch:int32(A[n], A[n + 31])
-        ->
-        for line in range(2) { eval prefetch:int32(A[n + line * 16], 0, 3, 1) }
+    eval prefetch:int32(A[n], A[n + 31])
+    ->
+    for line in range(2) { eval prefetch:int32(A[n + line * 16], 0, 3, 1) }
     """
 
     def visit(item: S.Stmt) -> S.Stmt:

@@ -25,9 +25,9 @@ MAX_COPIES = 16  # beyond it the copies become a loop: code would grow without g
 def inject_virtual_thread(func: S.PrimFunc) -> S.PrimFunc:
     """Run virtual threads in step.
 
-        attr virtual_thread on axis(v: int32, "thread", "vthread") = 2 { for i in range(4) { A[v * 4 + i] = B[i] } }
-        ->
-        for i in range(4) { A[i] = B[i]  A[4 + i] = B[i] }
+    attr virtual_thread on axis(v: int32, "thread", "vthread") = 2 { for i in range(4) { A[v * 4 + i] = B[i] } }
+    ->
+    for i in range(4) { A[i] = B[i]  A[4 + i] = B[i] }
     """
     return with_body(func, _visit(func.body))
 

@@ -127,5 +127,3 @@ class _Inserter:
                 if self.conflict(self.accesses(one), self.accesses(rest)):
                     told = f"{self.name}: a barrier would stand inside a condition that depends on the work-item"
                     raise UnsupportedError(told, hint="let the bound axes divide by their numbers of threads")
-
-

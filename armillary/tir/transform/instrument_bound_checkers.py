@@ -26,7 +26,7 @@ Access = tuple[S.Buffer, tuple[E.Expr, ...], E.Expr]  # buffer, indices, conditi
 def instrument_bound_checkers(func: S.PrimFunc) -> S.PrimFunc:
     """Assert that indices are in range.
 
-        A[n] = 0.0  ->  assert n >= 0 && n < 64, "A: index out of bounds"  A[n] = 0.0
+    A[n] = 0.0  ->  assert n >= 0 && n < 64, "A: index out of bounds"  A[n] = 0.0
     """
     return with_body(func, _visit(func.body))
 

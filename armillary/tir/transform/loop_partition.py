@@ -42,7 +42,7 @@ _SPLITTABLE = frozenset({S.LoopKind.SERIAL, S.LoopKind.VECTORIZED})
 def loop_partition(func: S.PrimFunc) -> S.PrimFunc:
     """Split loops at their likely and padding conditions.
 
-        for i in range(20) { if likely(i < 16) { A[i] = 0.0 } }  ->  for i in range(16) { A[i] = 0.0 }
+    for i in range(20) { if likely(i < 16) { A[i] = 0.0 } }  ->  for i in range(16) { A[i] = 0.0 }
     """
     if not any(True for n in reachable(func.body) if _condition_of(n) is not None):
         return func
@@ -127,7 +127,7 @@ class _Partitioner:
     def terms(self, item: S.For) -> list[_Term]:
         """What the likely conditions ask of a parallel loop's variable or of terms of it, where that is constant.
 
-            if likely(v % 63 * 8 + r < 500)   ->   v % 63 < 62, for every r in range(8)
+        if likely(v % 63 * 8 + r < 500)   ->   v % 63 < 62, for every r in range(8)
         """
         simplifier = Simplifier({**self.ranges, **_inner_ranges(item.body), item.var: _loop_range(item)})
         found: dict[E.Expr, Interval] = {}
@@ -184,9 +184,7 @@ class _Partitioner:
             start = end
         return parts if len(parts) > 1 else None
 
-    def main_range(
-        self, item: S.For, only_likely: bool, decided: set[int]
-    ) -> tuple[E.Expr, E.Expr, E.Expr] | None:
+    def main_range(self, item: S.For, only_likely: bool, decided: set[int]) -> tuple[E.Expr, E.Expr, E.Expr] | None:
         """First and end of the part where the conditions hold, end of the loop; `decided` gets those conditions."""
         ranges = {**self.ranges, **_inner_ranges(item.body)}
         simplifier = Simplifier({v: r for v, r in ranges.items() if v is not item.var})
@@ -233,9 +231,7 @@ class _Partitioner:
             high = build.maximum(build.minimum(high, value), low)
         return low, high, stop
 
-    def solve(
-        self, item: Any, loop: S.For, s: Simplifier, unknown: E.Expr | None = None
-    ) -> tuple[bool, E.Expr] | None:
+    def solve(self, item: Any, loop: S.For, s: Simplifier, unknown: E.Expr | None = None) -> tuple[bool, E.Expr] | None:
         """`v >= bound` (True, bound) or `v < bound` (False, bound) that makes a comparison hold; None: cannot say.
 
         `v` is the loop's variable, or `unknown`, a term of it.
@@ -305,7 +301,7 @@ def _decided(body: S.Stmt, terms: Sequence[_Term]) -> S.Stmt:
 def _careful(body: S.Stmt, terms: list[_Term]) -> S.Stmt:
     """The body where a condition may fail: one version for each value of the terms, where there are few, that knows it.
 
-        for i in parallel(9) { if likely(i >= 1) {…} }  ->  if i >= 1 {…} else { if likely(0 >= 1) {…} }
+    for i in parallel(9) { if likely(i >= 1) {…} }  ->  if i >= 1 {…} else { if likely(0 >= 1) {…} }
     """
     cells = list(product(*([None, *t.others()] for t in terms)))[1:]  # None: a main value
     if len(cells) > MAX_VERSIONS or not all(t.others() for t in terms):

@@ -46,9 +46,9 @@ def register_intrin_lowering(name: str, target: str = "default", *, f: Lowering 
 def lower_intrin(func: S.PrimFunc, target: str = "default", divisions: bool = True) -> S.PrimFunc:
     """Write intrinsics in terms of others.
 
-        A[n] = B[(n - 8) // 4]
-        ->
-        A[n] = B[truncdiv(n - 8, 4) - int32(truncmod(n - 8, 4) < 0)]
+    A[n] = B[(n - 8) // 4]
+    ->
+    A[n] = B[truncdiv(n - 8, 4) - int32(truncmod(n - 8, 4) < 0)]
     """
     if not LOWERINGS and not divisions:
         return func

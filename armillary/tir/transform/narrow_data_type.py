@@ -24,7 +24,7 @@ _NODES = (E.Add, E.Sub, E.Mul, E.FloorDiv, E.FloorMod, E.TruncDiv, E.TruncMod, E
 def narrow_data_type(func: S.PrimFunc, target_bits: int = 32) -> S.PrimFunc:
     """Use narrow indices.
 
-        for i: int64 in range(4i64) { A[i] = 0.0 }  ->  for i in range(4) { A[i] = 0.0 }
+    for i: int64 in range(4i64) { A[i] = 0.0 }  ->  for i in range(4) { A[i] = 0.0 }
     """
     if not any(isinstance(n, S.For | E.Expr) and _dtype(n) is _INT64 for n in reachable(func.body)):
         return func

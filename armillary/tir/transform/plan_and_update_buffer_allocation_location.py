@@ -19,13 +19,13 @@ from armillary.tir.transform.common import prim_pass, statements_of, with_body
 def plan_and_update_buffer_allocation_location(func: S.PrimFunc) -> S.PrimFunc:
     """Move allocations inward.
 
-        alloc X: Buffer[(4,), float32] {
-            A[0] = 0.0
-            for i in range(8) { for j in range(4) { X[j] = A[i + j] }  B[i] = X[0] + X[3] } }
-        ->
+    alloc X: Buffer[(4,), float32] {
         A[0] = 0.0
-        for i in range(8) { alloc X: Buffer[(4,), float32] {
-            for j in range(4) { X[j] = A[i + j] }  B[i] = X[0] + X[3] } }
+        for i in range(8) { for j in range(4) { X[j] = A[i + j] }  B[i] = X[0] + X[3] } }
+    ->
+    A[0] = 0.0
+    for i in range(8) { alloc X: Buffer[(4,), float32] {
+        for j in range(4) { X[j] = A[i + j] }  B[i] = X[0] + X[3] } }
     """
 
     def visit(item: S.Stmt) -> S.Stmt:

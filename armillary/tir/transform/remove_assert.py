@@ -16,7 +16,7 @@ DISABLE_ASSERT = register_config_option("tir.disable_assert", bool, False, "comp
 def remove_assert(func: S.PrimFunc) -> S.PrimFunc:
     """Drop assertions.
 
-        assert n < 3, "n is small"  A[0] = 0.0  ->  A[0] = 0.0
+    assert n < 3, "n is small"  A[0] = 0.0  ->  A[0] = 0.0
     """
     return with_body(func, map_bottom_up(func.body, lambda s: s.body if isinstance(s, S.AssertStmt) else s))
 

@@ -18,7 +18,7 @@ from armillary.tir.transform.common import NOTHING, is_nothing, prim_pass, seque
 def remove_no_op(func: S.PrimFunc) -> S.PrimFunc:
     """Drop what does nothing.
 
-        for i in range(4) { pass }  A[0] = A[0]  ->  pass
+    for i in range(4) { pass }  A[0] = A[0]  ->  pass
     """
     return with_body(func, _visit(func.body))
 

@@ -21,7 +21,7 @@ MAX_SIZE = 4096  # nodes of a select that is guarded, counting what is shared as
 def rewrite_unsafe_select(func: S.PrimFunc) -> S.PrimFunc:
     """Guard unsafe branches.
 
-        B[0] = select(n < 4, A[n], 0.0)  ->  B[0] = if_then_else(n < 4, A[n], 0.0)
+    B[0] = select(n < 4, A[n], 0.0)  ->  B[0] = if_then_else(n < 4, A[n], 0.0)
     """
     sizes: dict[E.Expr, int] = {}
     return with_body(func, map_all(func.body, lambda item: _guarded(item, sizes)))
@@ -48,7 +48,7 @@ def _guarded(item: E.Expr, sizes: dict[E.Expr, int]) -> E.Expr | None:
 def _is_compared(value: E.Expr, condition: E.Expr) -> bool:
     """Whether a condition has evaluated a value already.
 
-        B[0] = select(A[n] < A[m], A[m], A[n])  ->  B[0] = select(A[n] < A[m], A[m], A[n])
+    B[0] = select(A[n] < A[m], A[m], A[n])  ->  B[0] = select(A[n] < A[m], A[m], A[n])
     """
     if not isinstance(condition, E.LT | E.LE | E.GT | E.GE | E.EQ | E.NE):
         return False

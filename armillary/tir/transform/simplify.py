@@ -25,7 +25,7 @@ KEEP_TRIVIAL_LOOP = register_config_option(
 def simplify_function(func: S.PrimFunc) -> S.PrimFunc:
     """Simplify all expressions and the statements they decide.
 
-        for i in range(4) { if i < 8 { A[i * 4 // 4] = 0.0 } }  ->  for i in range(4) { A[i] = 0.0 }
+    for i in range(4) { if i < 8 { A[i * 4 // 4] = 0.0 } }  ->  for i in range(4) { A[i] = 0.0 }
     """
     walker = StatementSimplifier(keep_trivial=PassContext.current().get(KEEP_TRIVIAL_LOOP))
     walker.bind_dimensions(func)
@@ -95,8 +95,10 @@ class StatementSimplifier:
             with self.simplifier.assume(condition, False):
                 other = self.stmt(item.else_body)
             other = None if is_nothing(other) else other
-        return NOTHING if is_nothing(then) and other is None else replace(
-            item, condition=condition, then_body=then, else_body=other
+        return (
+            NOTHING
+            if is_nothing(then) and other is None
+            else replace(item, condition=condition, then_body=then, else_body=other)
         )
 
     def seq(self, item: S.SeqStmt) -> S.Stmt:

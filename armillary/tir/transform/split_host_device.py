@@ -198,5 +198,3 @@ def _places(buffers: list[S.Buffer], name: str) -> tuple[dict[S.Buffer, int], in
         found[buffer] = total
         total += -(-max(1, constant_bytes(buffer, name)) // ALIGN) * ALIGN
     return found, total
-
-

@@ -234,9 +234,7 @@ def _pack(name: str, lives: dict[S.Buffer, tuple[int, int]]) -> tuple[dict[S.Buf
     placed: dict[S.Buffer, int] = {}
     for buffer in sorted(lives, key=lambda b: -sizes[b]):
         first, last = lives[buffer]
-        busy = sorted(
-            (placed[b], placed[b] + sizes[b]) for b in placed if lives[b][0] <= last and first <= lives[b][1]
-        )
+        busy = sorted((placed[b], placed[b] + sizes[b]) for b in placed if lives[b][0] <= last and first <= lives[b][1])
         offset = 0
         for start, end in busy:
             if offset + sizes[buffer] <= start:

@@ -17,12 +17,10 @@ from armillary.tir.substitute import ExprMapper, map_stmt
 from armillary.tir.transform.common import prim_pass
 
 
-def storage_flatten(
-    func: S.PrimFunc, cache_line_size: int = 64, create_bound_attributes: bool = False
-) -> S.PrimFunc:
+def storage_flatten(func: S.PrimFunc, cache_line_size: int = 64, create_bound_attributes: bool = False) -> S.PrimFunc:
     """Replace N-dimensional accesses by flat ones.
 
-        M[n, 3] = 0.0  ->  M[n * 4 + 3] = 0.0      where M is Buffer[(16, 4), float32]
+    M[n, 3] = 0.0  ->  M[n * 4 + 3] = 0.0      where M is Buffer[(16, 4), float32]
     """
     flattener = _Flattener(cache_line_size)
     params = tuple(flattener.buffer(p) if isinstance(p, S.Buffer) else p for p in func.params)
@@ -71,8 +69,8 @@ class _Flattener:
         found = self.buffers.get(old)
         if found is None:
             is_flat = len(old.shape) == 1 and not old.strides and old.elem_offset is None
-            found = self.buffers[old] = old if is_flat else S.Buffer(
-                old.name, (flat_size(old),), old.dtype, old.scope, (), None, old.align
+            found = self.buffers[old] = (
+                old if is_flat else S.Buffer(old.name, (flat_size(old),), old.dtype, old.scope, (), None, old.align)
             )
         return found
 

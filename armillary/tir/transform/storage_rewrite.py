@@ -24,10 +24,10 @@ DISABLE_STORAGE_REWRITE = register_config_option(
 def storage_rewrite(func: S.PrimFunc) -> S.PrimFunc:
     """Share memory between buffers with disjoint lives.
 
-        alloc X: Buffer[(8,), float32] { alloc Y: Buffer[(8,), float32]
-            X[0] = A[0]  B[0] = X[0]  Y[0] = A[1]  B[1] = Y[0] }
-        ->
-        alloc X: Buffer[(8,), float32] { X[0] = A[0]  B[0] = X[0]  X[0] = A[1]  B[1] = X[0] }
+    alloc X: Buffer[(8,), float32] { alloc Y: Buffer[(8,), float32]
+        X[0] = A[0]  B[0] = X[0]  Y[0] = A[1]  B[1] = Y[0] }
+    ->
+    alloc X: Buffer[(8,), float32] { X[0] = A[0]  B[0] = X[0]  X[0] = A[1]  B[1] = X[0] }
     """
     if PassContext.current().get(DISABLE_STORAGE_REWRITE):
         return func

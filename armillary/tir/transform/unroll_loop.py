@@ -46,7 +46,7 @@ UNROLL_LOOP = register_config_option("tir.UnrollLoop", dict, asdict(UnrollOption
 def unroll_loop(func: S.PrimFunc) -> S.PrimFunc:
     """Repeat the bodies of unrolled loops.
 
-        for i in range(2) unrolled { B[i] = A[i] }  ->  B[0] = A[0]  B[1] = A[1]
+    for i in range(2) unrolled { B[i] = A[i] }  ->  B[0] = A[0]  B[1] = A[1]
     """
     given: dict[str, Any] = PassContext.current().get(UNROLL_LOOP)
     body, _ = _Unroller().stmt(func.body, UnrollOptions(**given))
@@ -125,8 +125,10 @@ def _indexes_local(item: S.For) -> bool:
 def _is_idle(item: S.For, code: int) -> bool:
     """Whether nothing but places in memory depends on the loop variable, and the work is in a loop inside, or long."""
     has_loop = any(isinstance(n, S.For) and n.kind is S.LoopKind.SERIAL for n in all_statements(item.body))
-    return (has_loop or code > LONG_CODE) and not _indexes_local(item) and not any(
-        uses_var(tested, item.var) for n in nodes_of(item.body) for tested in _tests(n)
+    return (
+        (has_loop or code > LONG_CODE)
+        and not _indexes_local(item)
+        and not any(uses_var(tested, item.var) for n in nodes_of(item.body) for tested in _tests(n))
     )
 
 

@@ -26,17 +26,29 @@ from armillary.transform import PassContext, register_config_option
 DISABLE_VECTORIZE = register_config_option("tir.disable_vectorize", bool, False, "run vectorized loops serially")
 MAX_LANES = 64
 _NOT_ELEMENTWISE = frozenset(
-    {"call_extern", "call_pure_extern", "vector_reduce_add", "prefetch", "thread_sync", "tile_zero", "tile_load",
-     "tile_dot", "tile_dot_halves", "tile_store", "call_llvm_pure_intrin", "call_llvm_intrin"}
+    {
+        "call_extern",
+        "call_pure_extern",
+        "vector_reduce_add",
+        "prefetch",
+        "thread_sync",
+        "tile_zero",
+        "tile_load",
+        "tile_dot",
+        "tile_dot_halves",
+        "tile_store",
+        "call_llvm_pure_intrin",
+        "call_llvm_intrin",
+    }
 )
 
 
 def vectorize_loop(func: S.PrimFunc, enable_vectorize: bool = True) -> S.PrimFunc:
     """Turn vectorized loops into vector statements, or (`enable_vectorize` False) into serial loops.
 
-        for i in range(4) vectorized { B[i] = A[i] + 1.0 }
-        ->
-        B[ramp(0, 1, 4)] = A[ramp(0, 1, 4)] + broadcast(1.0, 4)
+    for i in range(4) vectorized { B[i] = A[i] + 1.0 }
+    ->
+    B[ramp(0, 1, 4)] = A[ramp(0, 1, 4)] + broadcast(1.0, 4)
     """
     is_enabled = enable_vectorize and not PassContext.current().get(DISABLE_VECTORIZE)
 

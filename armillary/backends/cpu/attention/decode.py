@@ -13,10 +13,12 @@ import math
 from armillary import te
 from armillary.backends.cpu.access import contiguous_axis
 from armillary.backends.cpu.attention.prefill import inline_between, tile_in_registers
+from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import schedule_default
-from armillary.backends.cpu.loops import fuse_all, is_power_of_two, keeps_shape, lanes_of, static_extent
+from armillary.backends.cpu.loops import fuse_all, is_power_of_two, keeps_shape, static_extent
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.ops.nn.attention import sizes_of
 from armillary.target.cpu import CpuModel, cpu_model
 

@@ -16,12 +16,14 @@ from typing import Any
 from armillary import te
 from armillary.backends.cpu.access import contiguous_axis
 from armillary.backends.cpu.cost.model import VECTORS, Nest, Tile, near_rate, tile_estimate
+from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_default
 from armillary.backends.cpu.gemm.pack import pack_blocks
-from armillary.backends.cpu.loops import fuse_all, keeps_shape, lanes_of, static_extent
+from armillary.backends.cpu.loops import fuse_all, keeps_shape, static_extent
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
 from armillary.backends.explanation import Explanation
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.ops.nn._windows import reduce_axes
 from armillary.ops.nn.attention import (
     AttentionAttrs,

@@ -20,16 +20,9 @@ from armillary.backends.cpu.access import (
     transposed_axis,
 )
 from armillary.backends.cpu.contiguous import axes_of_run, is_looked_up, rows_of_block
+from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.register_transpose import turn_tiles
-from armillary.backends.cpu.loops import (
-    CACHE_LINE,
-    fuse_all,
-    is_expensive,
-    is_power_of_two,
-    lanes_of,
-    static_extent,
-    tests_of,
-)
+from armillary.backends.cpu.loops import CACHE_LINE, fuse_all, is_expensive, is_power_of_two, static_extent, tests_of
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
 from armillary.backends.registry import Fused, default_schedule
 from armillary.base.node import post_order

@@ -12,6 +12,7 @@ import math
 
 from armillary import te
 from armillary.backends.cpu.access import MIN_EXTENT
+from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import (
     MIN_PARALLEL,
     PACKED,
@@ -20,8 +21,9 @@ from armillary.backends.cpu.elementwise.default import (
     schedule_stage,
 )
 from armillary.backends.cpu.elementwise.register_transpose import turn_at
-from armillary.backends.cpu.loops import fuse_all, keeps_shape, lanes_of, static_extent
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.cpu.loops import fuse_all, keeps_shape, static_extent
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.ops.nn.grid_sample import sampled_rows, spots_of
 from armillary.relay.types import TensorType
 from armillary.target.cpu import cpu_model

@@ -8,9 +8,11 @@ conditions on the window are likely, so that only the first and the last channel
 from __future__ import annotations
 
 from armillary import te
+from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import MIN_PARALLEL, schedule_default, schedule_injective
-from armillary.backends.cpu.loops import fuse_all, keeps_shape, lanes_of, static_extent
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.cpu.loops import fuse_all, keeps_shape, static_extent
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.target.cpu import cpu_model
 
 MAX_WINDOW = 16  # squares of a window that are written out

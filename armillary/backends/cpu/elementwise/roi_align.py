@@ -8,9 +8,10 @@ out. Invariant: where a sample reads depends on nothing that a thread shares wit
 from __future__ import annotations
 
 from armillary import te
+from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_default, schedule_injective, schedule_stage
 from armillary.backends.cpu.elementwise.register_transpose import turn_at
-from armillary.backends.cpu.loops import keeps_shape, lanes_of, static_extent
+from armillary.backends.cpu.loops import keeps_shape, static_extent
 from armillary.backends.cpu.reduce.rows_across import by_vectors
 from armillary.backends.registry import Fused, implement
 from armillary.target.cpu import cpu_model

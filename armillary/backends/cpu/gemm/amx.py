@@ -15,17 +15,17 @@ from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.conv2d.amx.cost import DEPTH
-from armillary.backends.cpu.cost.model import Estimate, explained, far_weights
+from armillary.backends.cpu.cost.model import far_weights
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.gemm.amx_panels import COLUMNS, Operands, Panel, emit_panel, ranked, rows_together
-from armillary.backends.cpu.gemm.dense import is_transposed
 from armillary.backends.cpu.gemm.pack import pack_blocks
+from armillary.backends.cpu.gemm.space import is_transposed
+from armillary.backends.cpu.gemm.space_amx import explain, is_packed, refuses, sizes_of
 from armillary.backends.cpu.loops import fuse_all, static_extent, stored_or_fused
-from armillary.backends.explanation import Explanation
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.base.dtype import DType
-from armillary.ops._dot_operands import BYTES, dot_words, in_word, join
-from armillary.relay.types import TensorType
+from armillary.ops._dot_operands import BYTES, dot_words, join
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir import build as T
@@ -33,53 +33,6 @@ from armillary.tir import stmt as S
 
 MIN_TASKS = 8  # groups of columns below which threads share rows, too
 TAG = "tiled_product"
-
-
-def _is_packed(workload: Workload) -> bool:
-    """Whether the right-hand side is a constant that was packed when compiling."""
-    return workload.op.name == "nn.contrib_dense_pack"
-
-
-def _sizes(workload: Workload) -> tuple[int, int, int]:
-    """Rows of one product, columns in sixteens, and the tiles of terms of a sum."""
-    data, other = workload.types
-    assert isinstance(data, TensorType) and isinstance(other, TensorType), "inference has checked"
-    steps = -(-data.static[-1] * data.dtype.bytes // DEPTH)
-    if _is_packed(workload):
-        return math.prod(data.static[:-1]), other.static[0], steps
-    columns = other.static[-2 if is_transposed(workload.attrs, "b") else -1]
-    rows = data.static[-2] if workload.op.name == "nn.batch_matmul" else math.prod(data.static[:-1])
-    return rows, -(-columns // COLUMNS), steps
-
-
-def _cannot_tile(workload: Workload) -> str | None:
-    data, other = workload.types
-    cpu = cpu_model(workload.target)
-    if not isinstance(data, TensorType) or not isinstance(other, TensorType) or data.ndim < 2:
-        return "only products of bytes and bfloat16 have tiles"
-    if not in_word(data.dtype, other.dtype, workload.attrs.out_dtype):
-        return "only products of bytes and bfloat16 have tiles"
-    rows, _, steps = _sizes(workload)
-    terms = data.static[-1] if _is_packed(workload) else steps * DEPTH // data.dtype.bytes
-    if workload.target.kind.name != "llvm" or not cpu.takes_tiles(rows, terms, data.dtype.bits):
-        return f"the processor has no matrix tiles for {rows} rows of {terms} terms"
-    fills = other.static[2:3] == (COLUMNS,) if _is_packed(workload) else not _is_odd(workload, other.static)
-    return None if fills else "an operand does not fill tiles"
-
-
-def _is_odd(workload: Workload, other: tuple[int, ...]) -> bool:
-    columns = other[-2 if is_transposed(workload.attrs, "b") else -1]
-    return columns < COLUMNS or bool(getattr(workload.attrs, "transpose_a", False))
-
-
-def explain_tiles(workload: Workload) -> Explanation:
-    """The block of tiles against the others."""
-    cpu = cpu_model(workload.target)
-    rows = ranked(*_sizes(workload), cpu)
-    estimates = [Estimate(f"{panel} tiles", cycles, "matrix tiles") for panel, cycles in rows]
-    data: Any = workload.types[0]  # Any: a tensor type, as inference has checked
-    what = "bytes" if data.dtype.bits == 8 else "bfloat16"
-    return explained(f"product of {what} by matrix tiles", f"{rows[0][0]}", estimates, cpu)
 
 
 def _product(data: te.Tensor, weight: te.Tensor, batch: int | None = None) -> te.Tensor:
@@ -214,16 +167,16 @@ def _intrinsic(panel: Panel, product: te.Tensor, is_asked_for: bool) -> te.Tenso
 
 
 @implement(
-    "nn.contrib_dense_pack", family="cpu", name="byte_tiles", when=_cannot_tile, compute=_compute, priority=20,
-    explain=explain_tiles,
+    "nn.contrib_dense_pack", family="cpu", name="byte_tiles", when=refuses, compute=_compute, priority=20,
+    explain=explain,
 )  # fmt: skip
 @implement(
-    "nn.dense", family="cpu", name="packing_tiles_dense", when=_cannot_tile, compute=_compute_packing, priority=20,
-    explain=explain_tiles,
+    "nn.dense", family="cpu", name="packing_tiles_dense", when=refuses, compute=_compute_packing, priority=20,
+    explain=explain,
 )  # fmt: skip
 @implement(
-    "nn.batch_matmul", family="cpu", name="packing_tiles", when=_cannot_tile, compute=_compute_packing, priority=20,
-    explain=explain_tiles,
+    "nn.batch_matmul", family="cpu", name="packing_tiles", when=refuses, compute=_compute_packing, priority=20,
+    explain=explain,
 )  # fmt: skip
 def in_panels(schedule: te.Schedule, fused: Fused) -> None:
     """Panels of tiles, and behind each what follows the product, by vectors."""
@@ -241,8 +194,8 @@ def in_panels(schedule: te.Schedule, fused: Fused) -> None:
 
 def _share_out(schedule: te.Schedule, product: te.Tensor, stage: te.Stage, workload: Workload, cpu: CpuModel) -> None:
     """Panels of rows inside groups of columns, these inside the rows that stay in L2; threads share the outer loops."""
-    count, _, steps = _sizes(workload)
-    panel, axis = ranked(*_sizes(workload), cpu)[0][0], len(product.op.axis) - 3
+    count, _, steps = sizes_of(workload)
+    panel, axis = ranked(*sizes_of(workload), cpu)[0][0], len(product.op.axis) - 3
     *outer, column = stage.op.axis
     lead, rows = outer[:axis], outer[axis:]
     groups, inner = stage.split(column, factor=panel.columns * COLUMNS)
@@ -261,5 +214,5 @@ def _share_out(schedule: te.Schedule, product: te.Tensor, stage: te.Stage, workl
     at = fuse_all(stage, tasks if is_enough else [*tasks, panels])
     stage.parallel(at)
     schedule[product].compute_at(stage, panels if is_enough else at)
-    is_asked_for = _is_packed(workload) and far_weights(cpu) < cpu.memory.l2
+    is_asked_for = is_packed(workload) and far_weights(cpu) < cpu.memory.l2
     schedule[product].tensorize(schedule[product].op.axis[axis], _intrinsic(panel, product, is_asked_for))

@@ -13,41 +13,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from armillary import te
-from armillary.backends.cpu.cost.model import Estimate, explained
-from armillary.backends.cpu.cost.narrow import few_cycles, few_tile, has_terms_in_lanes
+from armillary.backends.cpu.cost.narrow import few_tile
+from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
-from armillary.backends.cpu.gemm.dense import row_axis
-from armillary.backends.cpu.loops import followers, fuse_all, lanes_of, stored_or_fused
-from armillary.backends.explanation import Explanation
-from armillary.backends.registry import Fused, Workload, implement
-from armillary.relay.types import TensorType
+from armillary.backends.cpu.gemm.space import row_axis
+from armillary.backends.cpu.gemm.space_narrow import explain, refuses, sizes_of
+from armillary.backends.cpu.loops import followers, fuse_all, stored_or_fused
+from armillary.backends.registry import Fused, implement
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 
 OWN = ("few_sums", "few_last", "few_ended", "few_halves")  # the stages of a tile that have lanes
-
-
-def _sizes(workload: Workload) -> tuple[int, int, int]:
-    """Rows along the longest axis, columns, and terms of a sum."""
-    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    leading = result.static[:-1] if workload.op.name == "nn.dense" else result.static[-2:-1]
-    return max(leading), result.static[-1], data.static[-1]
-
-
-def _is_few(workload: Workload) -> str | None:
-    """Rows that are contiguous, few columns, and a sum that is long enough for them."""
-    data, other = workload.types
-    if not isinstance(data, TensorType) or not isinstance(other, TensorType):
-        return "not of two tensors"
-    if any(str(ty.dtype) != "float32" for ty in (data, other)) or workload.attrs.out_dtype not in ("", "float32"):
-        return "only float32 has its terms in lanes"
-    if data.ndim < 2 or getattr(workload.attrs, "transpose_a", False):
-        return "the rows are not contiguous"
-    rows, columns, terms = _sizes(workload)
-    if has_terms_in_lanes(rows, columns, terms, cpu_model(workload.target)):
-        return None
-    return f"{columns} columns of {terms} terms take no longer with columns in lanes"
 
 
 def _compute(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
@@ -128,24 +104,11 @@ def _halved(sums: te.Tensor, lanes: int) -> te.Tensor:
     return made
 
 
-def explain_few(workload: Workload) -> Explanation:
-    """The tile, and what it is expected to take."""
-    cpu = cpu_model(workload.target)
-    rows, columns, terms = _sizes(workload)
-    tile = few_tile(rows, columns, terms, cpu)
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    cycles = few_cycles(rows, columns, terms, cpu) * result.size / max(1, rows * columns)
-    rows_of = [Estimate(f"tile {tile}", cycles, "FMA units")]
-    return explained("product with terms in lanes", f"{tile}", rows_of, cpu)
-
-
-@implement("nn.dense", family="cpu", name="few_dense", when=_is_few, compute=_compute, priority=12, explain=explain_few)
+@implement("nn.dense", family="cpu", name="few_dense", when=refuses, compute=_compute, priority=12, explain=explain)
+@implement("nn.matmul", family="cpu", name="few_matmul", when=refuses, compute=_compute, priority=12, explain=explain)
 @implement(
-    "nn.matmul", family="cpu", name="few_matmul", when=_is_few, compute=_compute, priority=12, explain=explain_few
-)
-@implement(
-    "nn.batch_matmul", family="cpu", name="few_batch_matmul", when=_is_few, compute=_compute, priority=12,
-    explain=explain_few,
+    "nn.batch_matmul", family="cpu", name="few_batch_matmul", when=refuses, compute=_compute, priority=12,
+    explain=explain,
 )  # fmt: skip
 def few_columns(schedule: te.Schedule, fused: Fused) -> None:
     """Tiles of sums, their terms in lanes."""
@@ -160,7 +123,7 @@ def few_columns(schedule: te.Schedule, fused: Fused) -> None:
         if tensor.op is not output.op and tensor not in inside:
             schedule_stage(schedule, tensor, cpu)
     stage, at_row = schedule[output], row_axis(fused.workload)
-    tile = few_tile(*_sizes(fused.workload), cpu)
+    tile = few_tile(*sizes_of(fused.workload), cpu)
     *outer, column = stage.op.axis
     row = outer.pop(at_row + 1)
     rows, row = stage.split(row, factor=tile.rows)

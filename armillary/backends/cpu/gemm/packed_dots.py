@@ -13,36 +13,12 @@ from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.elementwise.default import PACKED
-from armillary.backends.cpu.gemm.dense import (
-    column_block,
-    explain_product,
-    is_transposed,
-    matmul_tile,
-    padded_columns,
-    sum_of_terms,
-)
-from armillary.backends.registry import Workload, implement
+from armillary.backends.cpu.gemm.dense import matmul_tile, sum_of_terms
+from armillary.backends.cpu.gemm.space import column_block, explain_product, is_transposed, padded_columns
+from armillary.backends.cpu.gemm.space_dots import refuses
+from armillary.backends.registry import implement
 from armillary.base.dtype import DType
-from armillary.ops._dot_operands import BYTES, HALVES, dot_words, in_word, join
-from armillary.relay.types import TensorType
-from armillary.target.cpu import cpu_model
-
-MIN_COLUMNS = 4
-
-
-def _can_pack(workload: Workload) -> str | None:
-    data, other = workload.types
-    if not isinstance(data, TensorType) or not isinstance(other, TensorType):
-        return "not of two tensors"
-    word = in_word(data.dtype, other.dtype, workload.attrs.out_dtype)
-    if not word:
-        return "only bytes in int32 and bfloat16 in float32 come in words"
-    if word == HALVES and not cpu_model(workload.target).has_half_dots:
-        return "the processor has no products of bfloat16"
-    columns = other.static[-2 if is_transposed(workload.attrs, "b") else -1]
-    if data.ndim < 2:
-        return "a vector is not packed"
-    return f"{columns} columns are fewer than a vector" if columns < MIN_COLUMNS else None
+from armillary.ops._dot_operands import BYTES, dot_words, join
 
 
 def packed_words(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
@@ -92,6 +68,6 @@ def _guarded(value: Any, tests: list[Any]) -> Any:
 
 for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
     implement(
-        _name, family="cpu", name=f"packing_words_{_name.removeprefix('nn.')}", when=_can_pack, compute=packed_words,
+        _name, family="cpu", name=f"packing_words_{_name.removeprefix('nn.')}", when=refuses, compute=packed_words,
         explain=explain_product, priority=11,
     )(matmul_tile)  # fmt: skip

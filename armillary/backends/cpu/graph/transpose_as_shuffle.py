@@ -42,7 +42,10 @@ NARROW = 0.55  # an operation on at most half a vector of images, in whole ones,
 
 @define_pass("transpose-as-shuffle", opt_level=3)
 def transpose_as_shuffle(
-    module: IRModule, *, target: Any = None, axes: Sequence[int] = (1, 2)  # Any: whatever Target accepts
+    module: IRModule,
+    *,
+    target: Any = None,
+    axes: Sequence[int] = (1, 2),  # Any: whatever Target accepts
 ) -> IRModule:
     """Compute all phases of an output element as channels of one convolution."""
     chosen = Target(target if target is not None else Target.current() or "llvm")

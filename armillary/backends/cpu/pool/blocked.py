@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any
 
 from armillary import te
+from armillary.backends.cpu.cost.vectors import dividing
 from armillary.backends.cpu.elementwise.default import schedule_default, schedule_injective
 from armillary.backends.cpu.loops import (
     compute_in_tile,
-    dividing,
     followers,
     fuse_all,
     in_bands,
@@ -28,7 +28,8 @@ from armillary.backends.cpu.loops import (
     static_extent,
 )
 from armillary.backends.cpu.pool.planes import is_parted, pools, spell_out
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.ops.nn._windows import lowest, reduce_axes
 from armillary.ops.nn.pool import infer_pool, mean_of, normal
 from armillary.relay.types import TensorType

@@ -18,9 +18,11 @@ from functools import partial
 from typing import Any
 
 from armillary import te
+from armillary.backends.cpu.cost.vectors import dividing, lanes_of
 from armillary.backends.cpu.elementwise.default import MIN_PARALLEL, PACKED, schedule_default, schedule_injective
-from armillary.backends.cpu.loops import dividing, fuse_all, keeps_shape, lanes_of, static_extent
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.cpu.loops import fuse_all, keeps_shape, static_extent
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.ops._late import T
 from armillary.ops.nn._windows import lowest
 from armillary.ops.nn.pool import Pool, infer_pool, mean_of, normal

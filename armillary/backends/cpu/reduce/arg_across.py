@@ -13,11 +13,13 @@ from functools import partial
 from typing import Any
 
 from armillary import te
+from armillary.backends.cpu.cost.vectors import dividing, lanes_of
 from armillary.backends.cpu.elementwise.default import MIN_PARALLEL, schedule_default, schedule_injective
-from armillary.backends.cpu.loops import dividing, fuse_all, lanes_of, static_extent
+from armillary.backends.cpu.loops import fuse_all, static_extent
 from armillary.backends.cpu.reduce.rows import raveled
 from armillary.backends.cpu.reduce.rows_across import by_vectors, seen_around
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.ops.reduce.arg import ArgReduceAttrs, argmax, argmin
 from armillary.ops.reduce.reduce import reduced_axes, reduced_shape
 from armillary.relay.op import Op

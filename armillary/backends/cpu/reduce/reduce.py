@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from armillary import te
 from armillary.backends.cpu.access import MIN_EXTENT
-from armillary.backends.cpu.loops import fuse_all, lanes_of, static_extent
+from armillary.backends.cpu.cost.vectors import lanes_of
+from armillary.backends.cpu.loops import fuse_all, static_extent
 from armillary.target.cpu import CpuModel
 from armillary.tir.expr import IterVar
 

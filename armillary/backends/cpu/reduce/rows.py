@@ -17,15 +17,17 @@ from typing import Any
 from armillary import te
 from armillary.backends.cpu.access import contiguous_axis
 from armillary.backends.cpu.contiguous import axes_of_run
+from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import (
     MIN_PARALLEL,
     keep_row_values,
     schedule_default,
     schedule_injective,
 )
-from armillary.backends.cpu.loops import fuse_all, is_power_of_two, lanes_of, static_extent
+from armillary.backends.cpu.loops import fuse_all, is_power_of_two, static_extent
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
-from armillary.backends.registry import Fused, Reason, ScheduleRule, Workload, implement
+from armillary.backends.registry import Fused, ScheduleRule, implement
+from armillary.backends.workload import Reason, Workload
 from armillary.ops._common import unravelled
 from armillary.ops.nn.softmax import log_softmax, softmax
 from armillary.ops.nn.standardize import standardize

@@ -13,15 +13,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from armillary import te
+from armillary.backends.cpu.cost.vectors import dividing, lanes_of
 from armillary.backends.cpu.elementwise.default import (
     MIN_PARALLEL,
     keep_row_values,
     schedule_default,
     schedule_injective,
 )
-from armillary.backends.cpu.loops import dividing, fuse_all, keeps_shape, lanes_of, static_extent
+from armillary.backends.cpu.loops import fuse_all, keeps_shape, static_extent
 from armillary.backends.cpu.reduce.rows import computed, implement_rows, raveled, reduced_axes
-from armillary.backends.registry import Fused, Workload
+from armillary.backends.registry import Fused
+from armillary.backends.workload import Workload
 from armillary.ops._common import unravelled
 from armillary.relay.op import Op
 from armillary.relay.types import TensorType

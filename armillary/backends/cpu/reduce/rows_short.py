@@ -14,6 +14,7 @@ import math
 from typing import Any
 
 from armillary import te
+from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import (
     MIN_PARALLEL,
     PACKED,
@@ -22,9 +23,10 @@ from armillary.backends.cpu.elementwise.default import (
     schedule_injective,
 )
 from armillary.backends.cpu.elementwise.register_transpose import turn_tiles
-from armillary.backends.cpu.loops import fuse_all, keeps_shape, lanes_of, static_extent
+from armillary.backends.cpu.loops import fuse_all, keeps_shape, static_extent
 from armillary.backends.cpu.reduce.rows import computed, implement_rows
-from armillary.backends.registry import Fused, Workload
+from armillary.backends.registry import Fused
+from armillary.backends.workload import Workload
 from armillary.relay.op import Op
 from armillary.relay.types import TensorType
 from armillary.target.cpu import cpu_model

@@ -13,7 +13,8 @@ from armillary import te
 from armillary.backends.opencl.schedules.default import static_extent
 from armillary.backends.opencl.schedules.tiled import Place, schedule_tiled
 from armillary.backends.opencl.tiles import Product, Tile, choose_tile
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.relay.types import tensor_fields
 
 MIN_ROWS = 4

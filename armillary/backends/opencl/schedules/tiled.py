@@ -101,9 +101,7 @@ def _schedule_sums(
         _share(schedule, side, sums, step, places)
 
 
-def _share(
-    schedule: te.Schedule, side: te.Tensor, sums: te.Tensor, at: te.IterVar, places: Sequence[Place]
-) -> None:
+def _share(schedule: te.Schedule, side: te.Tensor, sums: te.Tensor, at: te.IterVar, places: Sequence[Place]) -> None:
     """Load what a step reads: neighbouring work-items take neighbouring elements."""
     if isinstance(side.op, te.PlaceholderOp) or schedule[side].relations:  # a stage with loops of its own
         side = schedule.cache_read(side, "shared", [sums])

@@ -284,9 +284,7 @@ class NEDepthwiseConvolutionLayer(_Convolution):
         infos = (input.info(), weights.info(), base.info_or_none(biases), outer)
         self._refuse(self.validate(*infos, conv_info, depth_multiplier, act_info, dilation))
         groups = input.info().dimension(2)
-        self._build(
-            input, weights, biases, output, conv_info, dilation or Size2D(), act_info, groups, depth_multiplier
-        )
+        self._build(input, weights, biases, output, conv_info, dilation or Size2D(), act_info, groups, depth_multiplier)
 
 
 class NEConvolutionLayer:

@@ -47,9 +47,7 @@ class NEConcatenateLayer(base.NeuralFunction):
         self._refuse(self.validate(infos, output.info() if output.has_info() else None, axis))
         base.init_output(output, _joined(infos, axis), infos[0].data_type, infos[0].quantization_info())
         rank = max(axis + 1, *(info.num_dimensions() for info in infos))
-        shapes = {
-            f"x{k}": tuple(info.dimension(n) for n in reversed(range(rank))) for k, info in enumerate(infos)
-        }
+        shapes = {f"x{k}": tuple(info.dimension(n) for n in reversed(range(rank))) for k, info in enumerate(infos)}
 
         def body(*values: Node) -> Node:
             return relay.concatenate(list(values), axis=rank - 1 - axis)

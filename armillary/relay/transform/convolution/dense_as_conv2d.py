@@ -24,6 +24,7 @@ from armillary.transform import define_pass
 FEW_PIXELS = 16  # with fewer rows the weight is what takes time, and products read it best
 _CONVOLUTIONS = ("nn.conv2d", "nn.conv2d_transpose")
 
+
 @define_pass("dense-as-conv2d", opt_level=3)
 def dense_as_conv2d(module: IRModule) -> IRModule:
     """Replace the products and move what they read or write."""

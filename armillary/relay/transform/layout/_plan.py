@@ -149,4 +149,3 @@ def _cut(call: Call) -> tuple[int, ...]:
 def _follows(call: Call) -> bool:
     kind: Kind = call.op.kind
     return kind <= Kind.BROADCAST or "pool2d" in call.op.name or call.op.name in _FOLLOWING
-

@@ -26,9 +26,7 @@ from armillary.transform import define_pass
 
 
 @define_pass("dead-code-elimination", opt_level=1)
-def dead_code_elimination(
-    module: IRModule, *, inline_once: bool = False, ignore_purity: bool = False
-) -> IRModule:
+def dead_code_elimination(module: IRModule, *, inline_once: bool = False, ignore_purity: bool = False) -> IRModule:
     """Remove lets that are not read."""
     return on_functions(module, lambda f: _without_dead(f, inline_once, ignore_purity))
 

@@ -30,7 +30,8 @@ from armillary.backends.cpu.cost.model import Estimate, explained
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.loops import compute_in_tile, effect_of, element_of, followers, fuse_all, stored_or_fused
 from armillary.backends.explanation import Explanation
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import HALVES, dot
 from armillary.ops.nn.conv import Window, window
 from armillary.target import Target

@@ -18,7 +18,8 @@ from armillary.backends.cpu.cost.model import Estimate, explained
 from armillary.backends.cpu.elementwise.default import PACKED
 from armillary.backends.cpu.loops import effect_of, element_of, fuse_all
 from armillary.backends.explanation import Explanation
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import HALF, HALVES
 from armillary.ops.nn.conv import Window, window
 from armillary.target import Target
@@ -152,9 +153,7 @@ def _intrinsic(block: Block, sums: te.Tensor, win: Window, together: int) -> te.
     return te.decl_tensor_intrin(made.op, emit, f"tiles of {block}")
 
 
-@implement(
-    OPERATOR, family="cpu", name="few_tiles", when=_cannot_tile, compute=_compute, priority=20, explain=_explain
-)
+@implement(OPERATOR, family="cpu", name="few_tiles", when=_cannot_tile, compute=_compute, priority=20, explain=_explain)
 def few_in_tiles(schedule: te.Schedule, fused: Fused) -> None:
     """Blocks of tiles of an image of few channels."""
     attrs, block = fused.workload.attrs, _ranked(fused.workload)[0][0]

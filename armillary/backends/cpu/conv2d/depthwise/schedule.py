@@ -17,17 +17,18 @@ from armillary import te
 from armillary.backends.cpu.conv2d.depthwise.cost import (
     DepthwiseNest,
     choose_depthwise,
-    depthwise_estimate,
-    ranked_depthwise,
 )
+from armillary.backends.cpu.conv2d.depthwise.space import depthwise_nest, explain_depthwise
 from armillary.backends.cpu.conv2d.direct.operator import output_shape
-from armillary.backends.cpu.conv2d.direct.schedule import has_wide_border, is_banded, lies_inside, schedule_in_tiles
-from armillary.backends.cpu.cost.model import Tile, explained, far
-from armillary.backends.cpu.loops import LONG_SUM, accumulators, fuse_all, in_bands, lanes_of, static_extent
-from armillary.backends.explanation import Explanation
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.cpu.conv2d.direct.schedule import lies_inside, schedule_in_tiles
+from armillary.backends.cpu.conv2d.direct.space import has_wide_border, is_banded
+from armillary.backends.cpu.cost.model import Tile
+from armillary.backends.cpu.cost.vectors import LONG_SUM
+from armillary.backends.cpu.loops import accumulators, fuse_all, in_bands, static_extent
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.ops.nn.conv import result_dtype, window
-from armillary.target.cpu import CpuModel, cpu_model
+from armillary.target.cpu import CpuModel
 
 MAX_SPELLED = 1536  # products of the different tiles of a line; of more the decoded instructions do not stay at hand
 MAX_TILES = 12  # of a line that are spelled out where many reach into the padding
@@ -59,41 +60,6 @@ def depthwise_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tens
     shape, tag = output_shape(attrs, data, weight), "depthwise_conv2d_NCHWc"
     made: te.Tensor = te.compute(shape, element, name=tag, tag=tag)
     return made
-
-
-def depthwise_nest(workload: Workload, cpu: CpuModel) -> DepthwiseNest:
-    """The sizes that the cost model asks for."""
-    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
-    weight: Any = workload.types[1]
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    batch, chunks, height, width, block = result.static
-    win, kernel = window(workload.op.name, workload.attrs, 2), weight.static[2:4]
-    lanes = lanes_of(cpu, result.dtype)
-    moved = data.nbytes + result.nbytes
-    met = [
-        _met(data.static[2 + a], result.static[2 + a], kernel[a], win.strides[a], win.dilation[a], win.pads[a][0])
-        for a in range(2)
-    ]
-    return DepthwiseNest(
-        width, batch * chunks * height, chunks, kernel, (met[0], met[1]), win.strides[1], win.dilation[1],
-        wide=max(1, block // lanes), is_narrow=2 * block <= lanes, moved=moved / far(moved, cpu),
-    )  # fmt: skip
-
-
-def _met(size: int, outputs: int, taps: int, stride: int, step: int, before: int) -> float:
-    """Taps of a window along one axis that lie on the data, the mean over the outputs."""
-    starts = (place * stride - before for place in range(outputs))
-    return sum(0 <= start + tap * step < size for start in starts for tap in range(taps)) / outputs
-
-
-def explain_depthwise(workload: Workload) -> Explanation:
-    """The register tile against the best with other numbers of vectors."""
-    cpu = cpu_model(workload.target)
-    nest = depthwise_nest(workload, cpu)
-    tile = choose_depthwise(nest, cpu)
-    others = {other.vectors: estimate for other, estimate in reversed(ranked_depthwise(nest, cpu))}
-    rest = [estimate for vectors, estimate in others.items() if vectors != tile.vectors]
-    return explained("depthwise convolution", f"{tile}", [depthwise_estimate(nest, tile, cpu), *rest], cpu)
 
 
 @implement(

@@ -14,9 +14,11 @@ from typing import Any
 from armillary import te
 from armillary.backends.cpu.conv2d.direct.operator_bytes import depthwise_compute, tap_counts
 from armillary.backends.cpu.conv2d.direct.schedule import schedule_in_tiles
-from armillary.backends.cpu.loops import accumulators, dividing, fuse_all, static_extent
+from armillary.backends.cpu.cost.vectors import dividing
+from armillary.backends.cpu.loops import accumulators, fuse_all, static_extent
 from armillary.backends.explanation import Explanation
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.ops.nn.conv import window
 from armillary.target.cpu import CpuModel, cpu_model
 

@@ -220,9 +220,7 @@ def depthwise_compute(attrs: BytesDepthwiseAttrs, data: Tensor, weight: Tensor) 
         taps = te.four_bytes(*(weight(block, ry, rx, lane, k) for k in range(BYTES)))
         return te.sum(te.dot_bytes(columns, taps), axis=axes)
 
-    size = [
-        window_count(data.shape[2 + a], win.pads[a], kernel[a], win.strides[a], win.dilation[a]) for a in range(2)
-    ]
+    size = [window_count(data.shape[2 + a], win.pads[a], kernel[a], win.strides[a], win.dilation[a]) for a in range(2)]
     shape = (data.shape[0], data.shape[1], *size, data.shape[4])
     return te.compute(shape, element, name="depthwise_bytes", tag="depthwise_conv2d_bytes")
 

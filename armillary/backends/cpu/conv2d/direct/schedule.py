@@ -18,22 +18,25 @@ from typing import Any
 from armillary import te
 from armillary.backends.cpu.conv2d.direct.operator import output_shape
 from armillary.backends.cpu.conv2d.direct.operator_frames import FramesConv2DAttrs, frame_count
-from armillary.backends.cpu.conv2d.winograd.cost import TILES, best_plan, estimate
-from armillary.backends.cpu.conv2d.winograd.operator import layer_of
+from armillary.backends.cpu.conv2d.direct.space import (
+    explain_direct,
+    has_longer_blocks,
+    has_padded_rows,
+    has_wide_border,
+    images_together,
+    is_banded,
+    is_flat,
+    is_in_words,
+    nest_of,
+)
 from armillary.backends.cpu.cost.model import (
-    SHOWN_INPUT,
-    Nest,
     Tile,
     asks_ahead,
     choose_tile,
-    explained,
-    far,
-    far_weights,
     shares_tiles,
     sums_by_parts,
-    waits,
-    weighed_tiles,
 )
+from armillary.backends.cpu.cost.vectors import dividing
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.loops import (
     MIN_BAND,
@@ -41,17 +44,14 @@ from armillary.backends.cpu.loops import (
     accumulators,
     ask_ahead,
     compute_in_tile,
-    dividing,
     followers,
     fuse_all,
     in_bands,
-    lanes_of,
-    longest_part,
     static_extent,
 )
-from armillary.backends.explanation import Explanation
-from armillary.backends.registry import Fused, Workload, implement
-from armillary.ops._dot_operands import BYTES, dot
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
+from armillary.ops._dot_operands import dot
 from armillary.ops.nn.conv import result_dtype, window
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir import build as T
@@ -59,12 +59,7 @@ from armillary.tir import build as T
 FLOAT = 4
 MAX_SUMS_BYTES = 128 * 1024  # of the sums of a block of lines that wait in memory for the next part
 TileRule = Callable[[te.Schedule, te.Tensor, te.Tensor, CpuModel, Workload], te.IterVar]
-WORDS_AXES = 7  # of a weight for dot products
-COMMON_COLUMNS = 14  # of a tile
 MAX_SPELLED = 12  # tiles of a row that are spelled out where many reach into the padding
-MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
-WEIGHTS_PER_DATA, WEIGHTS_PER_DATA_BESIDE_TWO_PORTS = 4, 6
-PIXELS_TOGETHER = 256  # of a batch's images, that use weights from beyond L2 one after another: 1024 to 1024 on 7x7
 FEW_BANDS, MOST_BANDS = 2, 8  # of a flat image, where each band reads the weights from beyond L2 or not
 
 
@@ -73,11 +68,6 @@ def lies_inside(position: Any, size: Any, pads: tuple[int, int]) -> Any:
     before, after = pads
     tests = ([position >= before] if before else []) + ([position < size + before] if after else [])
     return te.all(*tests)
-
-
-def is_in_words(weight: Any) -> bool:
-    """Whether a weight of this shape is packed for dot products: a step of the sum then is one of those."""
-    return len(weight) == WORDS_AXES
 
 
 def direct_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
@@ -140,118 +130,15 @@ def border_of(conv: te.Tensor) -> list[te.Tensor]:
     return [t for t in conv.op.input_tensors if t.op.name == "data_pad"]
 
 
-def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
-    """The convolution as a register-tiled product: lines are output rows, steps are taps times input channels."""
-    weight: Any = workload.types[1]  # Any: tensor types, as inference has checked
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    batch, chunks, height, width, block = result.static
-    images = _images_with_weights_near(workload, cpu)
-    _, i_blocks, kh, kw, ci, *_ = weight.static
-    lanes = lanes_of(cpu, result.dtype)
-    wide, narrow = max(1, block // lanes), 2 * block <= lanes
-    data: Any = workload.types[0]
-    weights = far_weights(cpu)
-    groups = workload.attrs.groups if cpu.fma_ports > 1 else 1  # one port has time for each group's inputs
-    reread = SHOWN_INPUT * data.nbytes / groups / far(data.nbytes * images // max(1, batch), cpu)
-    steps = i_blocks * kh * kw * ci
-    # 32 blocks by threes took 2 to 8 % longer than by twos, and threads share them less evenly where they are all tasks
-    is_flat = _is_flat(workload, cpu) and not _is_small(workload, cpu)
-    has_rest = (chunks % 2 == 1 or is_flat) and workload.attrs.groups == 1 and cpu.fma_ports > 1
-    below = 1 if is_banded(workload) or (_has_padded_rows(workload) and not _spells_rows(height, cpu)) else height
-    in_words = is_in_words(weight.shape)
-    taps, step = () if in_words else _taps_of_a_line(workload), kh * kw * ci
-    return Nest(
-        width, images * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow,
-        below=below, is_ragged=True, has_rest=has_rest, group=chunks // groups if groups > 1 else 0,
-        taps=taps, part=longest_part(i_blocks, step) * step if taps and ci > 1 else 0,
-        may_ask=cpu.fma_ports > 1 and not in_words, repeats=batch // images,
-    )  # fmt: skip
-
-
-def _is_small(workload: Workload, cpu: CpuModel) -> bool:
-    """Whether an image has so few pixels that their products wait for the weights, yet more than a tile of two blocks.
-
-    1024 to 1024 channels on 5x5 take 535 us by 9x3, 490 by 13x2.
-    """
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    height, width = result.static[2:4]
-    weight: Any = workload.types[1]
-    if is_in_words(weight.shape):
-        return False
-    pixels = _images_with_weights_near(workload, cpu) * height * width
-    return bool(2 * pixels + 2 >= cpu.vector_registers and waits(pixels, far_weights(cpu), cpu))
-
-
-def _taps_of_a_line(workload: Workload) -> tuple[tuple[int, int], ...]:
-    """The columns of the output for which each tap of a window lies on the data; () where padding is narrow."""
-    data, weight = (t.static for t in workload.types[:2])  # type: ignore[attr-defined]
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    win, width = window(workload.op.name, workload.attrs, 2), result.static[3]
-    step, dilation, (left, right) = win.strides[1], win.dilation[1], win.pads[1]
-    if dilation == 1 or left + right == 0 or not has_wide_border(workload, COMMON_COLUMNS):
-        return ()
-    starts = [tap * dilation - left for tap in range(weight[3])]  # where a tap lies for the first output
-    return tuple((max(0, -(start // step)), min(width, -((start - data[3]) // step))) for start in starts)
-
-
-def _has_padded_rows(workload: Workload) -> bool:
-    return any(window(workload.op.name, workload.attrs, 2).pads[0])
-
-
-def _spells_rows(height: int, cpu: CpuModel) -> bool:
-    """Whether tall tiles may reach into padding: each is spelled out with its taps, so that none is asked about.
-
-    With them 512 to 512 channels by 4x4 on 4x4 read their weights once and take 0.57 of the time, by 3x3 on 7x7 0.95.
-    """
-    return height <= MAX_SPELLED_ROWS and cpu.fma_ports > 1
-
-
-def explain_direct(workload: Workload) -> Explanation:
-    """The register tile against the best with other numbers of vectors, and Winograd, or why it does not apply."""
-    cpu = cpu_model(workload.target)
-    nest = nest_of(workload, cpu)
-    tile, rows = weighed_tiles(nest, cpu)
-    parts = ", the sum by parts" if nest.taps and sums_by_parts(nest, tile, cpu) else ""
-    reason = _not_winograd(workload)
-    if reason is not None:
-        return explained(f"direct convolution{parts}", f"{tile}", rows, cpu, [f"Winograd: {reason}"])
-    data, result = workload.types[0], workload.op.infer_type(workload.attrs, workload.types)
-    layer = layer_of(workload.attrs, data, result)  # type: ignore[arg-type]  # tensor types, as inference has checked
-    winograd = [estimate(layer, best_plan(layer, m, cpu), cpu) for m in TILES[:2]]
-    return explained(f"direct convolution{parts}", f"{tile}", rows + winograd, cpu)
-
-
-def _not_winograd(workload: Workload) -> str | None:
-    """Why Winograd's algorithm cannot compute this convolution; None if it can."""
-    weight: Any = workload.types[1]
-    kernel, attrs = weight.static[2:4], workload.attrs
-    if is_in_words(weight.shape):
-        return f"its transforms need more than {'bytes' if weight.static[-1] == BYTES else 'bfloat16'}"
-    if isinstance(attrs, FramesConv2DAttrs):
-        return f"it reads {attrs.frames} frames for a result"
-    if kernel != (3, 3):
-        return f"the kernel is {kernel[0]}x{kernel[1]}, not 3x3"
-    if set(attrs.strides) != {1}:
-        return f"the strides are {attrs.strides[0]}x{attrs.strides[1]}, not 1x1"
-    return None
-
-
-def _has_longer_blocks(workload: Workload) -> str | None:
-    data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
-    if weight[4] * weight[6] == data[4]:
-        return None
-    return f"the weight takes {weight[4] * weight[6]} channels together, the data has blocks of {data[4]}"
-
-
 @implement(
     "nn.contrib_conv2d_frames_NCHWc", family="cpu", name="direct_frames", compute=direct_compute, explain=explain_direct
 )
 @implement(
-    "nn.contrib_conv2d_NCHWc_bf16", family="cpu", name="direct_halves", when=_has_longer_blocks, compute=direct_compute,
+    "nn.contrib_conv2d_NCHWc_bf16", family="cpu", name="direct_halves", when=has_longer_blocks, compute=direct_compute,
     explain=explain_direct,
 )  # fmt: skip
 @implement(
-    "nn.contrib_conv2d_NCHWc_int8", family="cpu", name="direct_bytes", when=_has_longer_blocks, compute=direct_compute,
+    "nn.contrib_conv2d_NCHWc_int8", family="cpu", name="direct_bytes", when=has_longer_blocks, compute=direct_compute,
     explain=explain_direct,
 )  # fmt: skip
 @implement(
@@ -315,10 +202,10 @@ def _tile_output(
         height, height_inner = stage.split(height, factor=tile.tall)
         stage.reorder(batch, chunk_outer, *together, height, width_outer, chunk_inner, height_inner, width_inner, block)
         stage.unroll(height_inner)
-        if _has_padded_rows(workload):
+        if has_padded_rows(workload):
             stage.unroll(height)
         stage.parallel(fuse_all(stage, [batch, chunk_outer]))
-    elif _is_flat(workload, cpu):
+    elif is_flat(workload, cpu):
         bands = 1 if together else _bands(tiles_beside, workload, cpu)
         chunk_loops = [chunk_outer]
         if bands > 1:
@@ -348,7 +235,7 @@ def _tile_output(
         sharers = [te.Sharer(row, tile.tall, tiles_below), te.Sharer(column, tile.rows, tiles_beside)]
         ask_ahead(sums[-1], tile.vectors * nest.steps, [*(te.Sharer(number, 1, images) for _ in together), *sharers])
     for inside in sums:
-        spelled = ("kh", "kw") if tile.tall > 1 and _has_padded_rows(workload) else ("kw",)
+        spelled = ("kh", "kw") if tile.tall > 1 and has_padded_rows(workload) else ("kw",)
         schedule_sum(inside, spelled, is_tall=tile.tall > 1)
     return at
 
@@ -385,13 +272,6 @@ def _tile_by_parts(
     return width_outer
 
 
-def _is_flat(workload: Workload, cpu: CpuModel) -> bool:
-    """Whether it is a product of one row of pixels with a matrix, as backends/cpu/graph/_one_row.py makes it."""
-    data, weight = (t.static for t in workload.types[:2])  # type: ignore[attr-defined]
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    return bool(cpu.fma_ports > 1 and weight[2:4] == (1, 1) and data[2] == 1 and result.static[2:4] == data[2:4])
-
-
 def _bands(tiles: int, workload: Workload, cpu: CpuModel) -> int:
     """Bands of tiles, so that threads share a flat image by pixels, as `in_bands` does rows."""
     if not is_banded(workload):
@@ -400,61 +280,6 @@ def _bands(tiles: int, workload: Workload, cpu: CpuModel) -> int:
     most = FEW_BANDS if weights.nbytes > cpu.l2 // 2 else MOST_BANDS
     fitting = (n for n in (8, 4, 2) if n <= most and tiles >= n * MIN_BAND and -tiles % n <= max(1, tiles // n // 8))
     return next(fitting, 1)
-
-
-def is_banded(workload: Workload) -> bool:
-    """Whether threads share the rows, and each reads all weights, or the channels, and each reads all data.
-
-    A line of data from the other core's cache takes about as long as four lines of weights from memory; on servers with
-    two ports and a mesh between the cores as six: 256 to 1024 channels on 14x14 and what comes next, ResNet-50 0.975.
-    """
-    data, weight = (t.nbytes for t in workload.types[:2])  # type: ignore[attr-defined]
-    has_two_ports = cpu_model(workload.target).fma_ports > 1
-    return bool(weight <= (WEIGHTS_PER_DATA_BESIDE_TWO_PORTS if has_two_ports else WEIGHTS_PER_DATA) * data)
-
-
-def images_together(workload: Workload, cpu: CpuModel) -> int:
-    """How many images of a batch go through a group of channels before the next group does.
-
-    Weights that do not stay in L2 otherwise come again for each image. So many that their products hide it, while L2
-    keeps their data.
-    """
-    data, weight = (t.nbytes for t in workload.types[:2])  # type: ignore[attr-defined]
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    batch, _, height, width, _ = result.static
-    is_other = workload.attrs.groups > 1 or isinstance(workload.attrs, FramesConv2DAttrs)
-    if is_other or batch < 2 or _stays_near(weight, cpu):
-        return 1
-    fitting = [n for n in range(1, batch + 1) if batch % n == 0 and n * data // batch <= cpu.l2 // 2]
-    return next((n for n in fitting if n * height * width >= PIXELS_TOGETHER), max(fitting, default=1))
-
-
-def _stays_near(nbytes: int, cpu: CpuModel) -> bool:
-    """Whether weights of so many bytes are still in L2 when the next image needs them."""
-    return nbytes <= cpu.l2 // 2
-
-
-def _images_with_weights_near(workload: Workload, cpu: CpuModel) -> int:
-    """How many images find weights near which the first of them fetched."""
-    weight: Any = workload.types[1]
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    batch = max(1, result.static[0])
-    return batch if _stays_near(weight.nbytes, cpu) else images_together(workload, cpu)
-
-
-def has_wide_border(workload: Workload, columns: int) -> bool:
-    """Whether padding reaches into more than one tile on a side of a row, or into all, as dilated windows have it.
-
-    Loop partition peels one tile on each side. Spelled out, each tile knows which columns lie on the data.
-    """
-    data, weight = (t.static for t in workload.types[:2])  # type: ignore[attr-defined]
-    win = window(workload.op.name, workload.attrs, 2)
-    step, (left, right) = win.strides[1] * columns, win.pads[1]
-    reach = (weight[3] - 1) * win.dilation[1] + 1
-    width = (data[3] + left + right - reach) // win.strides[1] + 1
-    tiles, before = -(-width // columns), -(-left // step)
-    whole = max(0, data[3] + left - reach + win.strides[1]) // step  # tiles that end before the padding on the right
-    return bool(max(before, tiles - whole) > 1 or (whole <= before and tiles > 1))
 
 
 def tile_lines(

@@ -245,9 +245,7 @@ def _data_points(
         re, im = (columns(t, c, v, 2 * u + part, i) for part in range(2))
         return te.select(f == 0, re + im, te.select(f == 1, re, im))
 
-    made: te.Tensor = te.compute(
-        (HALF, SIDE, FORMS, i_blocks, tiles, ci), form, name="data_points", tag="fourier_data"
-    )
+    made: te.Tensor = te.compute((HALF, SIDE, FORMS, i_blocks, tiles, ci), form, name="data_points", tag="fourier_data")
     return made
 
 

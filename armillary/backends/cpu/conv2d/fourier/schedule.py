@@ -16,7 +16,8 @@ from armillary.backends.cpu.conv2d.fourier.cost import FourierLayer, direct_esti
 from armillary.backends.cpu.cost.model import Tile, explained, far_weights
 from armillary.backends.cpu.loops import Stages, accumulators, fuse_all, inline_others, tagged_stages
 from armillary.backends.explanation import Explanation
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.target.cpu import cpu_model
 
 STEPS = range(3)  # of a transform

@@ -9,49 +9,23 @@ Which convolutions are computed so, and by what tile: backends/cpu/cost/narrow.p
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.conv2d.direct.operator import output_shape
 from armillary.backends.cpu.conv2d.direct.schedule import lies_inside
-from armillary.backends.cpu.cost.model import Estimate, explained
-from armillary.backends.cpu.cost.narrow import has_inputs_in_lanes, pixel_cycles, pixel_tile
+from armillary.backends.cpu.conv2d.narrow_output.space import explain, refuses
+from armillary.backends.cpu.cost.narrow import pixel_tile
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.gemm.narrow import halved_to_two
 from armillary.backends.cpu.loops import followers, fuse_all, static_extent, stored_or_fused
-from armillary.backends.explanation import Explanation
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.registry import Fused, implement
 from armillary.ops.nn.conv import window
-from armillary.relay.types import TensorType
 from armillary.target.cpu import CpuModel, cpu_model
 
 SUMS = ("pixel_sums", "few_halves")
 MAX_LINE = 256  # columns of a line that a thread takes at a time
-
-
-def _sizes(workload: Workload) -> tuple[int, int, int]:
-    """Outputs, inputs and the taps of a window."""
-    weight: Any = workload.types[1]  # Any: tensor types, as inference has checked
-    chunks, blocks, kh, kw, inside, outputs = weight.static
-    return chunks * outputs, blocks * inside, kh * kw
-
-
-def _is_few(workload: Workload) -> str | None:
-    data, weight = workload.types
-    cpu = cpu_model(workload.target)
-    assert isinstance(data, TensorType) and isinstance(weight, TensorType), "inference has checked"
-    outputs, inputs, taps = _sizes(workload)
-    is_other = workload.attrs.groups > 1 or any(str(ty.dtype) != "float32" for ty in (data, weight))
-    if is_other or weight.static[0] > 1 or 2 * outputs > cpu.lanes:
-        return ""
-    if weight.static[4] != cpu.lanes:
-        return f"blocks of {weight.static[4]} inputs do not fill vectors"
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    if has_inputs_in_lanes(math.prod(result.static[2:4]), outputs, inputs, taps, cpu):
-        return None
-    return f"{outputs} channels of {inputs * taps} terms take no longer with outputs in lanes"
 
 
 def _compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
@@ -85,20 +59,9 @@ def _compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     return made
 
 
-def _explain(workload: Workload) -> Explanation:
-    """The tile, and what it is expected to take."""
-    cpu = cpu_model(workload.target)
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    batch, _, height, width, _ = result.static
-    cycles = batch * height * width * pixel_cycles(*_sizes(workload), cpu)
-    tile = f"{pixel_tile(width, result.static[4], cpu)}x{result.static[4]}"
-    estimates = [Estimate(f"tile {tile}", cycles, "FMA units")]
-    return explained("convolution with input channels in lanes", tile, estimates, cpu)
-
-
 @implement(
-    "nn.contrib_conv2d_NCHWc", family="cpu", name="few_outputs", when=_is_few, compute=_compute, priority=12,
-    explain=_explain,
+    "nn.contrib_conv2d_NCHWc", family="cpu", name="few_outputs", when=refuses, compute=_compute, priority=12,
+    explain=explain,
 )  # fmt: skip
 def few_outputs(schedule: te.Schedule, fused: Fused) -> None:
     """Tiles of sums, their terms in lanes; lines of what follows, by vectors."""

@@ -15,9 +15,11 @@ from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.contiguous import is_one_run
+from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
-from armillary.backends.cpu.loops import followers, fuse_all, is_power_of_two, lanes_of, static_extent
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.cpu.loops import followers, fuse_all, is_power_of_two, static_extent
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.ops.nn.conv import Window, result_dtype, window
 from armillary.relay.types import TensorType
 from armillary.target.cpu import CpuModel, cpu_model

@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any
 
 from armillary import te
-from armillary.backends.cpu.conv2d.direct.schedule import nest_of, tile_lines
+from armillary.backends.cpu.conv2d.direct.schedule import tile_lines
+from armillary.backends.cpu.conv2d.direct.space import nest_of
 from armillary.backends.cpu.conv2d.pooled.cost import Pooled, band_rows
 from armillary.backends.cpu.conv2d.pooled.sizes import pooled_of
 from armillary.backends.cpu.cost.model import Nest, choose_tile, explained, tile_estimate
@@ -23,7 +24,8 @@ from armillary.backends.cpu.elementwise.default import schedule_injective, sched
 from armillary.backends.cpu.loops import accumulator_of, compute_in_tile, followers, fuse_all
 from armillary.backends.cpu.pool.blocked import pool_compute, tile_windows
 from armillary.backends.explanation import Explanation
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.target.cpu import CpuModel, cpu_model
 
 

@@ -12,10 +12,12 @@ from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.cost.model import Nest, Tile, choose_tile, explained, far_weights, ranked_tiles
+from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import schedule_injective, schedule_stage
-from armillary.backends.cpu.loops import compute_in_tile, followers, fuse_all, lanes_of
+from armillary.backends.cpu.loops import compute_in_tile, followers, fuse_all
 from armillary.backends.explanation import Explanation
-from armillary.backends.registry import Fused, Workload, implement
+from armillary.backends.registry import Fused, implement
+from armillary.backends.workload import Workload
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.te import static_shape
 

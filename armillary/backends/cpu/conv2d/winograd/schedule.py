@@ -9,21 +9,14 @@ tile before it is stored.
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary import te
 from armillary.backends.cpu.conv2d.winograd.cost import (
-    TILES,
     Layer,
     Plan,
     asks_ahead,
-    best_plan,
-    estimate,
-    plans,
-    product_nest,
 )
-from armillary.backends.cpu.conv2d.winograd.operator import layer_of
-from armillary.backends.cpu.cost.model import Estimate, Tile, choose_tile, explained, far_weights
+from armillary.backends.cpu.conv2d.winograd.space import chosen, explain_winograd, layer_of_call
+from armillary.backends.cpu.cost.model import Tile
 from armillary.backends.cpu.loops import (
     Stages,
     accumulators,
@@ -32,40 +25,16 @@ from armillary.backends.cpu.loops import (
     inline_others,
     tagged_stages,
 )
-from armillary.backends.explanation import Explanation
-from armillary.backends.registry import Fused, Workload, implement
-from armillary.target.cpu import CpuModel, cpu_model
+from armillary.backends.registry import Fused, implement
+from armillary.target.cpu import cpu_model
 
 SHORT_SUM = 32  # terms: the transforms back enlarge the rounding error of the products about tenfold
-
-
-def _layer(workload: Workload) -> Layer:
-    data: Any = workload.types[0]  # Any: tensor types, as inference has checked
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    return layer_of(workload.attrs, data, result)
-
-
-def chosen(workload: Workload, cpu: CpuModel) -> tuple[Plan, Tile]:
-    """The form and the register tile of the products."""
-    layer = _layer(workload)
-    plan = best_plan(layer, workload.attrs.tile_size, cpu)
-    return plan, choose_tile(product_nest(layer, plan, cpu, far_weights(cpu)), cpu)
-
-
-def explain_winograd(workload: Workload) -> Explanation:
-    """The form against the other forms, the other tile sizes and the direct convolution."""
-    cpu, layer = cpu_model(workload.target), _layer(workload)
-    plan, tile = chosen(workload, cpu)
-    mine = estimate(layer, plan, cpu)
-    weighed = [p for m in TILES if m <= max(4, plan.tile) for p in plans(layer, m) if p != plan]
-    others: list[Estimate] = [estimate(layer, p, cpu) for p in (Plan(0), *weighed)]
-    return explained(f"Winograd {plan}", f"{tile}", [mine, *others], cpu)
 
 
 @implement("nn.contrib_conv2d_winograd_NCHWc", family="cpu", name="winograd", explain=explain_winograd)
 def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
     """Strips or phases, as the cost model says."""
-    cpu, layer = cpu_model(fused.workload.target), _layer(fused.workload)
+    cpu, layer = cpu_model(fused.workload.target), layer_of_call(fused.workload)
     plan, tile = chosen(fused.workload, cpu)
     (conv,) = fused.anchor
     stages = tagged_stages(conv, "winograd")

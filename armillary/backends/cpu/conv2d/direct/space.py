@@ -1,0 +1,208 @@
+"""What the direct convolution on blocked layouts can choose from, and what the model of costs expects of it.
+
+In: a workload (nn.contrib_conv2d_NCHWc and its kin) and a `CpuModel`. Out: the product by register tiles that it is
+(`nest_of`), how threads share it, why Winograd's algorithm cannot compute it, the explanation. Invariant: no tensor
+expression is imported; schedule.py makes the loops of what is chosen here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from armillary.backends.cpu.conv2d.direct.operator_frames import FramesConv2DAttrs
+from armillary.backends.cpu.conv2d.winograd.cost import TILES, best_plan, estimate
+from armillary.backends.cpu.conv2d.winograd.operator import layer_of
+from armillary.backends.cpu.cost.model import (
+    SHOWN_INPUT,
+    Nest,
+    explained,
+    far,
+    far_weights,
+    sums_by_parts,
+    waits,
+    weighed_tiles,
+)
+from armillary.backends.cpu.cost.vectors import lanes_of, longest_part
+from armillary.backends.explanation import Explanation
+from armillary.backends.workload import Workload
+from armillary.ops._dot_operands import BYTES
+from armillary.ops.nn.conv import window
+from armillary.target.cpu import CpuModel, cpu_model
+
+WORDS_AXES = 7  # of a weight for dot products
+COMMON_COLUMNS = 14  # of a tile
+MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
+WEIGHTS_PER_DATA, WEIGHTS_PER_DATA_BESIDE_TWO_PORTS = 4, 6
+PIXELS_TOGETHER = 256  # of a batch's images, that use weights from beyond L2 one after another: 1024 to 1024 on 7x7
+
+
+def is_in_words(weight: Any) -> bool:
+    """Whether a weight of this shape is packed for dot products: a step of the sum then is one of those."""
+    return len(weight) == WORDS_AXES
+
+
+def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
+    """The convolution as a register-tiled product: lines are output rows, steps are taps times input channels."""
+    weight: Any = workload.types[1]  # Any: tensor types, as inference has checked
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    batch, chunks, height, width, block = result.static
+    images = _images_with_weights_near(workload, cpu)
+    _, i_blocks, kh, kw, ci, *_ = weight.static
+    lanes = lanes_of(cpu, result.dtype)
+    wide, narrow = max(1, block // lanes), 2 * block <= lanes
+    data: Any = workload.types[0]
+    weights = far_weights(cpu)
+    groups = workload.attrs.groups if cpu.fma_ports > 1 else 1  # one port has time for each group's inputs
+    reread = SHOWN_INPUT * data.nbytes / groups / far(data.nbytes * images // max(1, batch), cpu)
+    steps = i_blocks * kh * kw * ci
+    # 32 blocks by threes took 2 to 8 % longer than by twos, and threads share them less evenly where they are all tasks
+    is_row = is_flat(workload, cpu) and not _is_small(workload, cpu)
+    has_rest = (chunks % 2 == 1 or is_row) and workload.attrs.groups == 1 and cpu.fma_ports > 1
+    below = 1 if is_banded(workload) or (has_padded_rows(workload) and not _spells_rows(height, cpu)) else height
+    in_words = is_in_words(weight.shape)
+    taps, step = () if in_words else _taps_of_a_line(workload), kh * kw * ci
+    return Nest(
+        width, images * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow,
+        below=below, is_ragged=True, has_rest=has_rest, group=chunks // groups if groups > 1 else 0,
+        taps=taps, part=longest_part(i_blocks, step) * step if taps and ci > 1 else 0,
+        may_ask=cpu.fma_ports > 1 and not in_words, repeats=batch // images,
+    )  # fmt: skip
+
+
+def _is_small(workload: Workload, cpu: CpuModel) -> bool:
+    """Whether an image has so few pixels that their products wait for the weights, yet more than a tile of two blocks.
+
+    1024 to 1024 channels on 5x5 take 535 us by 9x3, 490 by 13x2.
+    """
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    height, width = result.static[2:4]
+    weight: Any = workload.types[1]
+    if is_in_words(weight.shape):
+        return False
+    pixels = _images_with_weights_near(workload, cpu) * height * width
+    return bool(2 * pixels + 2 >= cpu.vector_registers and waits(pixels, far_weights(cpu), cpu))
+
+
+def _taps_of_a_line(workload: Workload) -> tuple[tuple[int, int], ...]:
+    """The columns of the output for which each tap of a window lies on the data; () where padding is narrow."""
+    data, weight = (t.static for t in workload.types[:2])  # type: ignore[attr-defined]
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    win, width = window(workload.op.name, workload.attrs, 2), result.static[3]
+    step, dilation, (left, right) = win.strides[1], win.dilation[1], win.pads[1]
+    if dilation == 1 or left + right == 0 or not has_wide_border(workload, COMMON_COLUMNS):
+        return ()
+    starts = [tap * dilation - left for tap in range(weight[3])]  # where a tap lies for the first output
+    return tuple((max(0, -(start // step)), min(width, -((start - data[3]) // step))) for start in starts)
+
+
+def has_padded_rows(workload: Workload) -> bool:
+    """Whether windows reach above or below the data."""
+    return any(window(workload.op.name, workload.attrs, 2).pads[0])
+
+
+def _spells_rows(height: int, cpu: CpuModel) -> bool:
+    """Whether tall tiles may reach into padding: each is spelled out with its taps, so that none is asked about.
+
+    With them 512 to 512 channels by 4x4 on 4x4 read their weights once and take 0.57 of the time, by 3x3 on 7x7 0.95.
+    """
+    return height <= MAX_SPELLED_ROWS and cpu.fma_ports > 1
+
+
+def explain_direct(workload: Workload) -> Explanation:
+    """The register tile against the best with other numbers of vectors, and Winograd, or why it does not apply."""
+    cpu = cpu_model(workload.target)
+    nest = nest_of(workload, cpu)
+    tile, rows = weighed_tiles(nest, cpu)
+    parts = ", the sum by parts" if nest.taps and sums_by_parts(nest, tile, cpu) else ""
+    reason = not_winograd(workload)
+    if reason is not None:
+        return explained(f"direct convolution{parts}", f"{tile}", rows, cpu, [f"Winograd: {reason}"])
+    data, result = workload.types[0], workload.op.infer_type(workload.attrs, workload.types)
+    layer = layer_of(workload.attrs, data, result)  # type: ignore[arg-type]  # tensor types, as inference has checked
+    winograd = [estimate(layer, best_plan(layer, m, cpu), cpu) for m in TILES[:2]]
+    return explained(f"direct convolution{parts}", f"{tile}", rows + winograd, cpu)
+
+
+def not_winograd(workload: Workload) -> str | None:
+    """Why Winograd's algorithm cannot compute this convolution; None if it can."""
+    weight: Any = workload.types[1]
+    kernel, attrs = weight.static[2:4], workload.attrs
+    if is_in_words(weight.shape):
+        return f"its transforms need more than {'bytes' if weight.static[-1] == BYTES else 'bfloat16'}"
+    if isinstance(attrs, FramesConv2DAttrs):
+        return f"it reads {attrs.frames} frames for a result"
+    if kernel != (3, 3):
+        return f"the kernel is {kernel[0]}x{kernel[1]}, not 3x3"
+    if set(attrs.strides) != {1}:
+        return f"the strides are {attrs.strides[0]}x{attrs.strides[1]}, not 1x1"
+    return None
+
+
+def has_longer_blocks(workload: Workload) -> str | None:
+    """None, or how the weight takes more channels together than the data has in a block."""
+    data, weight = (t.static for t in workload.types)  # type: ignore[attr-defined]
+    if weight[4] * weight[6] == data[4]:
+        return None
+    return f"the weight takes {weight[4] * weight[6]} channels together, the data has blocks of {data[4]}"
+
+
+def is_flat(workload: Workload, cpu: CpuModel) -> bool:
+    """Whether it is a product of one row of pixels with a matrix, as backends/cpu/graph/_one_row.py makes it."""
+    data, weight = (t.static for t in workload.types[:2])  # type: ignore[attr-defined]
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    return bool(cpu.fma_ports > 1 and weight[2:4] == (1, 1) and data[2] == 1 and result.static[2:4] == data[2:4])
+
+
+def is_banded(workload: Workload) -> bool:
+    """Whether threads share the rows, and each reads all weights, or the channels, and each reads all data.
+
+    A line of data from the other core's cache takes about as long as four lines of weights from memory; on servers with
+    two ports and a mesh between the cores as six: 256 to 1024 channels on 14x14 and what comes next, ResNet-50 0.975.
+    """
+    data, weight = (t.nbytes for t in workload.types[:2])  # type: ignore[attr-defined]
+    has_two_ports = cpu_model(workload.target).fma_ports > 1
+    return bool(weight <= (WEIGHTS_PER_DATA_BESIDE_TWO_PORTS if has_two_ports else WEIGHTS_PER_DATA) * data)
+
+
+def images_together(workload: Workload, cpu: CpuModel) -> int:
+    """How many images of a batch go through a group of channels before the next group does.
+
+    Weights that do not stay in L2 otherwise come again for each image. So many that their products hide it, while L2
+    keeps their data.
+    """
+    data, weight = (t.nbytes for t in workload.types[:2])  # type: ignore[attr-defined]
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    batch, _, height, width, _ = result.static
+    is_other = workload.attrs.groups > 1 or isinstance(workload.attrs, FramesConv2DAttrs)
+    if is_other or batch < 2 or _stays_near(weight, cpu):
+        return 1
+    fitting = [n for n in range(1, batch + 1) if batch % n == 0 and n * data // batch <= cpu.l2 // 2]
+    return next((n for n in fitting if n * height * width >= PIXELS_TOGETHER), max(fitting, default=1))
+
+
+def _stays_near(nbytes: int, cpu: CpuModel) -> bool:
+    """Whether weights of so many bytes are still in L2 when the next image needs them."""
+    return nbytes <= cpu.l2 // 2
+
+
+def _images_with_weights_near(workload: Workload, cpu: CpuModel) -> int:
+    """How many images find weights near which the first of them fetched."""
+    weight: Any = workload.types[1]
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    batch = max(1, result.static[0])
+    return batch if _stays_near(weight.nbytes, cpu) else images_together(workload, cpu)
+
+
+def has_wide_border(workload: Workload, columns: int) -> bool:
+    """Whether padding reaches into more than one tile on a side of a row, or into all, as dilated windows have it.
+
+    Loop partition peels one tile on each side. Spelled out, each tile knows which columns lie on the data.
+    """
+    data, weight = (t.static for t in workload.types[:2])  # type: ignore[attr-defined]
+    win = window(workload.op.name, workload.attrs, 2)
+    step, (left, right) = win.strides[1] * columns, win.pads[1]
+    reach = (weight[3] - 1) * win.dilation[1] + 1
+    width = (data[3] + left + right - reach) // win.strides[1] + 1
+    tiles, before = -(-width // columns), -(-left // step)
+    whole = max(0, data[3] + left - reach + win.strides[1]) // step  # tiles that end before the padding on the right
+    return bool(max(before, tiles - whole) > 1 or (whole <= before and tiles > 1))

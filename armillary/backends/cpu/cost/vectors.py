@@ -1,0 +1,28 @@
+"""How many elements a vector register has, and how sums and extents are cut.
+
+In: a `CpuModel`, a type, extents. Out: numbers. Invariant: arithmetic only, so spaces of algorithms and schedules agree
+without importing one another. Loops that follow from them: backends/cpu/loops.py.
+"""
+
+from __future__ import annotations
+
+from armillary.base.dtype import DType
+from armillary.target.cpu import CpuModel
+
+LONG_SUM = 288  # terms a register may sum up before its partial sum is put aside
+
+
+def lanes_of(cpu: CpuModel, dtype: DType) -> int:
+    """Elements of `dtype` in one vector register."""
+    return max(1, cpu.vector_bits // (8 * dtype.bytes))
+
+
+def dividing(most: int, extent: int) -> int:
+    """The largest tile up to `most` that divides an axis, if one of more than half of `most` does; else `most`."""
+    return next((n for n in range(most, most // 2, -1) if extent % n == 0), most)
+
+
+def longest_part(first: int, rest: int, longest: int = LONG_SUM) -> int:
+    """Steps of the outermost of two axes of a sum that one partial sum takes; 0 if the sum stays whole."""
+    step = max((d for d in range(1, first) if first % d == 0 and d * rest <= longest), default=1)
+    return 0 if first * rest <= longest or first == 1 or not longest / 8 <= step * rest else step
