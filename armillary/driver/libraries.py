@@ -1,4 +1,4 @@
-"""Libraries in a list of targets: "arm_compute_lib, llvm -mtriple=aarch64-linux-gnu".
+"""Libraries in a list of targets: "arm_compute_lib, llvm -mtriple=aarch64-linux-gnu", "opencl, clml, llvm".
 
 In: what a user gives as the target; a module. Out: names of libraries and the target that the rest is compiled for; the
 module partitioned for them, in their order; the report. Invariant: without libraries in the list a module stays as it
@@ -24,18 +24,20 @@ else:  # most builds name no library
 
 
 def split_libraries(target: Any) -> tuple[tuple[str, ...], Any]:  # Any: whatever Target accepts
-    """Names of the libraries that a list of targets begins with, and the rest of it."""
+    """Names of the libraries in a list of targets, in its order, and the rest of it."""
     if not isinstance(target, str) or ("," not in target and target.strip() not in BUILT_IN):
         return (), target
-    names: list[str] = []
-    head, comma, rest = target.partition(",")
-    while comma and " " not in head.strip() and contract.is_offload(head.strip()):
-        names.append(contract.find_offload(head.strip()).name)
-        target, (head, comma, rest) = rest.strip(), rest.partition(",")
-    if " " not in target.strip() and contract.is_offload(target.strip()):
+    parts = target.split(",")
+    names = [part.strip() for part in parts if _is_library(part)]
+    rest = ",".join(part for part in parts if not _is_library(part)).strip()
+    if not rest:
         hint = f'what it leaves is compiled for a target: "{target.strip()}, llvm -mcpu=native"'
         raise ConfigError(f"the target is only a library: {target.strip()}", hint=hint)
-    return tuple(dict.fromkeys(names)), target
+    return tuple(dict.fromkeys(contract.find_offload(name).name for name in names)), rest
+
+
+def _is_library(part: str) -> bool:
+    return " " not in part.strip() and contract.is_offload(part.strip())
 
 
 def with_libraries(

@@ -64,7 +64,8 @@ def plain_kernel(call: Call) -> Kernel:
 
 
 class _Writer:
-    def __init__(self) -> None:
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix  # of the names of constants
         self.nodes: list[dict[str, Any]] = []  # Any: JSON
         self.arg_nodes: list[int] = []
         self.rows = [0]
@@ -86,7 +87,7 @@ class _Writer:
         self.add({"op": op, "name": name, "attrs": {}}, expr)
 
     def constant(self, symbol: str, expr: Constant) -> None:
-        self.leaf("const", f"{symbol}_const_{len(self.constants)}", expr)
+        self.leaf("const", f"{self.prefix}{symbol}_const_{len(self.constants)}", expr)
         self.constants.append(expr)
 
     def kernel(self, made: Kernel, call: Call, symbol: str) -> None:
@@ -106,10 +107,10 @@ def flattened(values: Iterable[Expr]) -> list[Expr]:
     return [part for e in values for part in (flattened(e.fields) if isinstance(e, Tuple) else [e])]
 
 
-def as_json(function: Function, rule: Rule = plain_kernel) -> JsonModule:
-    """Write a partitioned function; `rule` gives the kernel of each call of its body."""
+def as_json(function: Function, rule: Rule = plain_kernel, constants: str = "") -> JsonModule:
+    """Write a partitioned function; `rule` gives the kernel of each call; `constants` begins the names of constants."""
     symbol = str(function.get_attr("global_symbol", "main"))
-    writer = _Writer()
+    writer = _Writer(constants)
     for k, param in enumerate(function.params):
         writer.leaf("input", f"{symbol}_i{k}", param)
     for expr in post_order(function.body, not_primitive):

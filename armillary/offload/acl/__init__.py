@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from armillary.errors import InternalError
 from armillary.offload.acl import conv2d, dense, elementwise, pool
-from armillary.offload.acl.rows import Composite, Simple
 from armillary.offload.contract import JsonModule, Offload, PatternRow, register_offload
 from armillary.offload.graph_json import Kernel, as_json
+from armillary.offload.rows import Composite, Simple
 from armillary.relay.expr import Call, Function
 from armillary.relay.transform.layout.convert_layout import convert_layout
 from armillary.relay.transform.quantize.fake_quantization_to_integer import fake_quantization_to_integer

@@ -8,7 +8,8 @@ convolution together, and pads with what nn.pad pads with, or the match is refus
 from __future__ import annotations
 
 from armillary.base.record import record
-from armillary.offload.acl.rows import (
+from armillary.offload.graph_json import Kernel, attributes
+from armillary.offload.rows import (
     BYTES,
     Composite,
     first,
@@ -25,7 +26,6 @@ from armillary.offload.acl.rows import (
     tensor,
     transposed,
 )
-from armillary.offload.graph_json import Kernel, attributes
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.pattern import DFPattern, is_constant, is_op, wildcard
 

@@ -6,7 +6,8 @@ dimensions, weights (units, inner) are constant, the bias is written as (1, unit
 
 from __future__ import annotations
 
-from armillary.offload.acl.rows import (
+from armillary.offload.graph_json import Kernel
+from armillary.offload.rows import (
     BYTES,
     Composite,
     first,
@@ -21,7 +22,6 @@ from armillary.offload.acl.rows import (
     steps,
     tensor,
 )
-from armillary.offload.graph_json import Kernel
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.pattern import DFPattern, is_constant, is_op, wildcard
 

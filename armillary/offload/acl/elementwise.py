@@ -6,7 +6,8 @@ or one has size 1 where the other is larger; scales and zero points of qnn.add a
 
 from __future__ import annotations
 
-from armillary.offload.acl.rows import (
+from armillary.offload.graph_json import Kernel, attributes, flattened
+from armillary.offload.rows import (
     BYTES,
     Composite,
     Simple,
@@ -18,7 +19,6 @@ from armillary.offload.acl.rows import (
     scalar,
     tensor,
 )
-from armillary.offload.graph_json import Kernel, attributes, flattened
 from armillary.relay.expr import Call, Expr, Tuple
 from armillary.relay.pattern import DFPattern, is_op, is_tuple
 

@@ -10,7 +10,8 @@ import functools
 
 import numpy as np
 
-from armillary.offload.acl.rows import (
+from armillary.offload.graph_json import Kernel, attributes
+from armillary.offload.rows import (
     BYTES,
     Composite,
     Simple,
@@ -22,7 +23,6 @@ from armillary.offload.acl.rows import (
     is_value,
     name_of,
 )
-from armillary.offload.graph_json import Kernel, attributes
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.pattern import DFPattern, is_constant, is_op, wildcard
 

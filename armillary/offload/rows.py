@@ -1,8 +1,8 @@
-"""What the operators of Arm Compute Library share: the records of its table, and questions about expressions.
+"""What the tables of libraries share: the records of a row, and questions about expressions.
 
 In: expressions of a typed graph. Out: `Composite` and `Simple` rows, which one file per operator family fills
-(conv2d.py, dense.py, pool.py, elementwise.py), and small checks that answer None or a reason. Invariant: a reason names
-what was found and what the library takes.
+(acl/conv2d.py, clml/convolution.py, …), and small checks that answer None or a reason. Invariant: a reason names what
+was found and what the library takes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from armillary.relay.op import Op
 from armillary.relay.pattern import Check, DFPattern
 from armillary.relay.types import TensorType
 
-MAX_NDIM = 6  # dimensions of the library's tensors
+MAX_NDIM = 6  # dimensions of Arm Compute Library's tensors
 BYTES = ("uint8", "int8")
 
 
