@@ -64,6 +64,13 @@ def multiplies(kind: str, target: str) -> bool:
     return kind == "bfloat16" and cpu_model(Target(target)).multiplies_halves
 
 
+def ways_of_reading(library: Any) -> tuple[int, int]:
+    """How many weights are widened once, when the package is loaded, and how many convolutions read them as halves."""
+    nodes = GraphSpec.from_json(library.graph_json).nodes
+    widened = sum(LOAD_TIME in n.attrs for n in nodes if "widen" in n.func_name)
+    return widened, sum("conv2d" in n.func_name and "bf16" in n.func_name for n in nodes)
+
+
 def built(model: onnx.ModelProto, target: str = "llvm", **config: Any) -> Any:
     module, params = relay.frontend.from_onnx(model)
     with armillary.transform.PassContext(opt_level=3, config={k.replace("__", "."): v for k, v in config.items()}):
@@ -118,8 +125,22 @@ def test_packages_are_as_large_as_the_halves(kind: str, scaled: bool, target: st
     )
     executor.run(x=x)
     np.testing.assert_array_equal(executor.get_output(0).numpy(), result(library, x=x))
-    nodes = GraphSpec.from_json(library.graph_json).nodes
-    assert sum(LOAD_TIME in n.attrs for n in nodes if "widen" in n.func_name) == (0 if multiplies(kind, target) else 3)
+    widened, read_as_halves = ways_of_reading(library)
+    assert widened + read_as_halves == 3
+    assert kind == "bfloat16" or not read_as_halves
+
+
+@pytest.mark.parametrize(
+    ("cpu", "ways"),
+    [
+        ("haswell", (3, 0)),  # multiplies no halves
+        ("znver5", (3, 0)),  # Winograd's algorithm in float32 is faster than its dot products
+        ("sapphirerapids", (0, 3)),  # has tiles of bfloat16
+    ],
+)
+def test_weights_are_widened_where_float32_is_faster(cpu: str, ways: tuple[int, int]) -> None:
+    model, _ = convolutions("bfloat16", False)
+    assert ways_of_reading(built(model, f"llvm -mcpu={cpu}")) == ways
 
 
 def rounding_model(kind: str) -> onnx.ModelProto:

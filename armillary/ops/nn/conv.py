@@ -169,7 +169,13 @@ def plain(x: Array, layout: str, wanted: str) -> Array:
 
 
 def convolve(x: Array, w: Array, win: Window, groups: int) -> Array:
-    """Convolution of (N, C, spatial…) by (O, C/groups, kernel…): one matrix product per kernel offset."""
+    """Convolution of (N, C, spatial…) by (O, C/groups, kernel…): one matrix product per kernel offset.
+
+    float32 is summed in float64, so that the result does not depend on the order in which this numpy's BLAS adds.
+    """
+    dtype = x.dtype
+    if dtype == np.float32:
+        x, w = x.astype(np.float64), w.astype(np.float64)
     rank = x.ndim - 2
     n, c, o = x.shape[0], x.shape[1], w.shape[0]
     kernel = w.shape[2:]
@@ -186,7 +192,7 @@ def convolve(x: Array, w: Array, win: Window, groups: int) -> Array:
         at: Any = (..., *offset)  # Any: numpy's index types
         factor = wg[at]
         out += factor * part if c == groups else np.matmul(factor, part)
-    return out.reshape(n, o, *counts)
+    return out.reshape(n, o, *counts).astype(dtype, copy=False)
 
 
 def _reference(rank: int, attrs: Any, data: Array, weight: Array) -> Array:
