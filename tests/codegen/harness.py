@@ -10,6 +10,7 @@ import ctypes
 from typing import Any
 
 import numpy as np
+from host_cpu import needs
 
 from armillary.codegen.build import CompiledModule, build_functions
 from armillary.codegen.object.jit import LoadedObjects
@@ -30,7 +31,11 @@ def compiled(functions: list[S.PrimFunc], target: str, cache: Cache | None = Non
 
 
 def run(function: S.PrimFunc, target: str, *arrays: np.ndarray[Any, Any], scalars: tuple[int, ...] = ()) -> int:
-    """Call every phase in two windows (the second one first); the first non-zero return code, or 0."""
+    """Call every phase in two windows (the second one first); the first non-zero return code, or 0.
+
+    Skips the test where this machine cannot run the target's code.
+    """
+    needs(target)
     module = compiled([function], target)
     row = module.rows["f0"]
     code = LoadedObjects(module.objects, module.externs)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from harness import compiled, run
+from host_cpu import runs_here
 from words import ARM, WORDS, Words, product_of_rows
 
 from armillary import te
@@ -52,7 +53,7 @@ def test_dot_products_of_bytes_are_exact_on_every_target(x: str, y: str, lanes: 
     interpret(function, *told)
     np.testing.assert_array_equal(told[2], want[0])
     np.testing.assert_array_equal(told[3], want[1])
-    for target in HERE:
+    for target in filter(runs_here, HERE):
         got = [v.copy() for v in arrays]
         assert run(function, target, *got) == 0
         np.testing.assert_array_equal(got[2], want[0], err_msg=f"{target} {x} {y} x{lanes}")

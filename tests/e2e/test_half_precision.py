@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from host_cpu import needs
 from onnx import TensorProto, helper, numpy_helper
 
 import armillary
@@ -166,6 +167,7 @@ def test_strict_half_rounds_after_every_operator(kind: str) -> None:
 @pytest.mark.parametrize("rows", [1, 3, 8, 256])
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=znver4", WIDE])
 def test_products_read_halves_or_what_was_widened(kind: str, rows: int, target: str) -> None:
+    needs(target)
     numpy = HALF[kind][1]
     w, x = RNG.standard_normal((200, 300)).astype(numpy), RNG.standard_normal((rows, 300)).astype("float32")
     data = relay.var("x", relay.TensorType(x.shape, "float32"))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
+from host_cpu import exact_session
 from onnx import TensorProto, helper, numpy_helper
 
 from armillary.backend import prepare
@@ -56,6 +56,7 @@ def _gemm(trans_a: int, trans_b: int, channels: int, to_float: bool) -> Parts:
 
 def _convolution(last: int) -> Parts:
     weights = {**PARAMETERS, **_weight((4, 3, 3, 3), 4), "c": f32(4).astype(np.int32) * 300}
+    weights["w"] //= 2  # ONNX Runtime has exact products for the convolution of ONNX alone: host_cpu.py
     x = u8(1, 6, 7, 3) if last else u8(1, 3, 6, 7)
     order = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "c"]
     return {"x": x}, weights, order, Y, {"pads": [1] * 4, "channels_last": last}
@@ -161,10 +162,7 @@ def _model(op_type: str, parts: Parts) -> Any:
 def _both(op_type: str, parts: Parts, engine: str) -> list[tuple[Array, Array]]:
     """Our outputs and ONNX Runtime's, which executes the node as it stands."""
     model = _model(op_type, parts)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-    want = session.run(None, parts[0])
+    want = exact_session(model).run(None, parts[0])
     got = prepare(model, engine=engine).run(parts[0])
     assert len(got) == len(want) > 0
     return list(zip(got, want, strict=True))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
+from host_cpu import exact_session
 from onnx import TensorProto, helper, numpy_helper
 
 from armillary import relay
@@ -254,10 +254,7 @@ FLOAT_PRODUCTS = {"nn.conv1d", "nn.conv2d", "nn.dense", "nn.batch_matmul"}
 def test_a_quantised_operator_is_within_one_step_of_onnxruntime(name: str, dtype: str) -> None:
     net = Net(dtype)
     model = net.model(CASES[name](net))
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-    (want,) = session.run(None, net.inputs)
+    (want,) = exact_session(model).run(None, net.inputs)
     (got,) = prepare(model).run(net.inputs)
     assert got.shape == want.shape and got.dtype == want.dtype
     steps = np.abs(got.astype(np.float64) - want) / net.step

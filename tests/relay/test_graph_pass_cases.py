@@ -37,6 +37,7 @@ OPTIONS = {
     "pad-channels": {"target": AVX},
     "pad-units": {"target": AVX},
     "round-operands": {"target": AMX},
+    "fuse-pool": {"target": AVX},
     "transpose-as-shuffle": {"target": AVX},
     "widen-halves": {"target": AMX},
     "winograd-conv2d": {"target": AVX},

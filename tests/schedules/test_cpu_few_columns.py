@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from host_cpu import needs
 
 from armillary import relay
 from armillary.backends.cpu.cost.narrow import few_tile, has_terms_in_lanes
@@ -18,14 +19,6 @@ from armillary.transform import PassContext
 
 X86 = "llvm -mtriple=x86_64-linux-gnu -mcpu="
 TARGETS = ("llvm", f"{X86}znver4", f"{X86}haswell")
-HOST = cpu_model("llvm")
-
-
-def _needs(target: str) -> None:
-    """Skip what this machine cannot run."""
-    wanted = cpu_model(target)
-    if wanted.arch != HOST.arch or not wanted.features <= HOST.features:
-        pytest.skip(f"runs code for {wanted.name}")
 
 
 def _normal(seed: int, *shape: int) -> np.ndarray:
@@ -61,7 +54,7 @@ def test_batched_product_of_few_columns(
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("target", TARGETS)
 def test_dense_of_few_units(rows: tuple[int, ...], units: int, terms: int, constant: bool, target: str) -> None:
-    _needs(target)
+    needs(target)
     x, w, bias = _normal(3, *rows, terms), _normal(4, units, terms), _normal(5, units)
     data, weight = relay.var("x", shape=x.shape), relay.var("w", shape=w.shape)
     layer = relay.nn.dense(data, relay.const(w) if constant else weight) + relay.const(bias)
