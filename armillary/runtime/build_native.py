@@ -20,7 +20,7 @@ LIBRARY_SOURCES = (
     "arm_util.c", "arm_cpu.c", "arm_pool.c", "arm_json.c", "arm_function.c", "arm_module.c", "arm_params.c",
     "arm_plan.c", "arm_graph.c", "arm_beside.c", "arm_control.c", "arm_variants.c", "arm_load.c", "arm_share.c",
     "arm_stream.c", "arm_sums.c", "arm_trace.c", "arm_external.c", "arm_device.c", "arm_opencl.c",
-    "arm_opencl_program.c",
+    "arm_opencl_program.c", "arm_write.c",
 )  # fmt: skip
 RUNNER_SOURCES = (*LIBRARY_SOURCES, "arm_npy.c", "arm_zip.c", "arm_tar.c", "armrun.c")
 RPC_SERVER_SOURCES = (

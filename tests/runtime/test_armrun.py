@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -199,3 +200,28 @@ def test_runner_cross_compiled_for_aarch64(inputs: Path, tmp_path: Path, built_r
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     check_output(out)
+
+
+def test_outputs_go_to_a_file_that_nobody_prepared(
+    runner: Path, package: Path, inputs: Path, tmp_path: Path, umask: int
+) -> None:
+    out, kept, victim = tmp_path / "out.npz", tmp_path / "kept.npz", tmp_path / "victim"
+    victim.write_bytes(b"mine")
+    (tmp_path / "out.npz.part").symlink_to(victim)
+    out.symlink_to(kept)
+    kept.write_bytes(b"old")
+    before = sorted(os.listdir(tmp_path))
+    words = (runner, package, f"--input={inputs}", "--run-count=1")
+    assert run(*words, f"--output={out}").returncode == 0
+    assert victim.read_bytes() == b"mine" and out.is_symlink() and sorted(os.listdir(tmp_path)) == before
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o666 & ~umask
+    check_output(out)
+    assert run(*words, "--output=/dev/null").returncode == 0
+    assert run(*words, f"--output={tmp_path / ('n' * 5000)}").returncode == 1
+
+
+@pytest.fixture
+def umask() -> Iterator[int]:
+    before = os.umask(0o027)
+    yield 0o027
+    os.umask(before)

@@ -2,6 +2,8 @@
 #ifndef ARM_FILES_H
 #define ARM_FILES_H
 
+#include <stdio.h>
+
 #include "arm_internal.h"
 
 typedef struct { unsigned char *data; size_t size; } arm_blob;
@@ -18,14 +20,18 @@ int arm_file_read(const char *path, arm_blob *out, arm_error *error);
 /* A file in the address space, read as it is looked at; its descriptor stays open in `file`. */
 int arm_file_map(const char *path, arm_blob *out, int *file, arm_error *error);
 void arm_file_unmap(arm_blob *blob, int file);
-int arm_file_write(const char *path, const void *data, size_t size, arm_error *error);
 void arm_blob_free(arm_blob *blob);
+
+/* A file on its way: `part` is written and becomes `target`; "" where a device is written to. */
+typedef struct { FILE *stream; char target[4096], part[4096]; } arm_writer;
+int arm_write_open(arm_writer *w, const char *path, int mode, arm_error *error); /* `mode` as the umask leaves it */
+int arm_write_close(arm_writer *w, const char *path, int is_whole, arm_error *error);
+int arm_file_write(const char *path, const void *data, size_t size, int mode, arm_error *error);
 
 /* A view of npy bytes; the data stays in `bytes`. */
 int arm_npy_parse(const unsigned char *bytes, size_t size, const char *where, arm_array *out, arm_error *error);
 /* The npy header of a tensor (version 1.0); returns its length, 0 if it does not fit. */
 size_t arm_npy_header(const arm_tensor *tensor, char *out, size_t size);
-int arm_npy_write(const char *path, const arm_tensor *tensor, arm_error *error);
 
 typedef int (*arm_member_visit)(void *context, const char *name, const unsigned char *data, size_t size,
                                 arm_error *error);

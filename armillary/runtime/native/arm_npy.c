@@ -1,6 +1,6 @@
-/* Reading and writing .npy arrays.
+/* .npy arrays: their bytes as tensors, and their headers.
  *
- * In: bytes, or a tensor. Out: a tensor that points into the bytes, or a file. Invariant: only little-endian, C-ordered
+ * In: bytes, or a tensor. Out: a tensor that points into the bytes, or a header. Invariant: only little-endian, C-ordered
  * arrays of known types are accepted, and the data lies inside the bytes.
  */
 #define _GNU_SOURCE
@@ -63,14 +63,6 @@ void arm_file_unmap(arm_blob *blob, int file) {
   if (blob->data != NULL) munmap(blob->data, blob->size);
   if (file >= 0) close(file);
   *blob = (arm_blob){NULL, 0};
-}
-
-int arm_file_write(const char *path, const void *data, size_t size, arm_error *error) {
-  FILE *file = fopen(path, "wb");
-  if (file == NULL) return arm_fail(error, "%s: cannot be created", path);
-  int ok = fwrite(data, 1, size, file) == size;
-  ok = fclose(file) == 0 && ok;
-  return ok ? 0 : arm_fail(error, "%s: cannot be written", path);
 }
 
 void arm_blob_free(arm_blob *blob) {
@@ -155,18 +147,4 @@ size_t arm_npy_header(const arm_tensor *tensor, char *out, size_t size) {
   out[8] = (char)((total - 10) & 255);
   out[9] = (char)((total - 10) >> 8);
   return total;
-}
-
-int arm_npy_write(const char *path, const arm_tensor *tensor, arm_error *error) {
-  char header[1024];
-  int64_t bytes;
-  size_t length = arm_npy_header(tensor, header, sizeof header);
-  if (length == 0 || arm_tensor_bytes(tensor->shape, tensor->ndim, tensor->dtype, &bytes) != 0)
-    return arm_fail(error, "%s: the tensor cannot be written as .npy", path);
-  FILE *file = fopen(path, "wb");
-  if (file == NULL) return arm_fail(error, "%s: cannot be created", path);
-  int ok = fwrite(header, 1, length, file) == length &&
-           fwrite(arm_tensor_data(tensor), 1, (size_t)bytes, file) == (size_t)bytes;
-  ok = fclose(file) == 0 && ok;
-  return ok ? 0 : arm_fail(error, "%s: cannot be written", path);
 }

@@ -4,12 +4,12 @@
  * binary is found again by source, device and driver, so one that fits no more is built anew; an argument is set again only
  * when its memory moved. A program that does not build is an error with the compiler's own words.
  */
+#include "arm_files.h"
 #include "arm_opencl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define OPTIONS "-cl-std=CL1.2 -cl-mad-enable"
 #define MAX_BINARY ((size_t)1 << 30)
@@ -56,23 +56,13 @@ static unsigned char *read_binary(const char *path, size_t *size) {
   return bytes;
 }
 
-/* Under another name first, so that nobody reads half of it. A folder that cannot be written to keeps nothing. */
-static void write_binary(const char *path, const unsigned char *bytes, size_t size) {
-  char other[MAX_PATH + 32];
-  snprintf(other, sizeof other, "%s.%ld", path, (long)getpid());
-  FILE *file = fopen(other, "wb");
-  if (file == NULL) return;
-  int is_whole = fwrite(bytes, 1, size, file) == size;
-  if (fclose(file) != 0 || !is_whole || rename(other, path) != 0) (void)remove(other);
-}
-
 static void keep_binary(const char *path, cl_program program) {
   size_t size = 0;
   if (arm_cl()->clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) != CL_SUCCESS) return;
   unsigned char *bytes = size > 0 && size < MAX_BINARY ? malloc(size) : NULL;
   if (bytes == NULL) return;
   if (arm_cl()->clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof bytes, (void *)&bytes, NULL) == CL_SUCCESS)
-    write_binary(path, bytes, size);
+    (void)arm_file_write(path, bytes, size, 0600, &(arm_error){NULL, 0}); /* where nothing can be written nothing is kept */
   free(bytes);
 }
 

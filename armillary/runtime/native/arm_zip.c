@@ -3,10 +3,6 @@
  * In: bytes, or tensors. Out: one visit per member, or a file. Invariant: sizes and offsets are taken from the central
  * directory, checked against the bytes, and every member's CRC is verified.
  */
-#define _GNU_SOURCE /* lstat */
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,28 +148,13 @@ static int write_archive(FILE *file, const arm_array *arrays, int count, unsigne
   return fwrite(end, 1, 22, file) == 22 ? 0 : -1;
 }
 
-/* `path` is what messages name. */
-static int write_file(const char *where, const char *path, const arm_array *arrays, int count, arm_error *error) {
-  FILE *file = fopen(where, "wb");
-  if (file == NULL) return arm_fail(error, "%s: cannot be created", path);
+int arm_npz_write(const char *path, const arm_array *arrays, int count, arm_error *error) {
+  arm_writer w;
+  if (arm_write_open(&w, path, 0666, error) != 0) return -1;
   unsigned char(*common)[26] = arm_zalloc((size_t)count, 26);
   long *offsets = arm_zalloc((size_t)count, sizeof *offsets);
-  int status = common && offsets && count < 65535 ? write_archive(file, arrays, count, common, offsets) : -1;
-  if (fclose(file) != 0) status = -1;
+  int is_whole = common && offsets && count < 65535 && write_archive(w.stream, arrays, count, common, offsets) == 0;
   free(common);
   free(offsets);
-  return status == 0 ? 0 : arm_fail(error, "%s: cannot be written", path);
-}
-
-int arm_npz_write(const char *path, const arm_array *arrays, int count, arm_error *error) {
-  char part[4096];
-  struct stat info;
-  if (lstat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* a device */
-    return write_file(path, path, arrays, count, error);
-  if ((size_t)snprintf(part, sizeof part, "%s.part", path) >= sizeof part)
-    return arm_fail(error, "the path of the outputs is too long");
-  int status = write_file(part, path, arrays, count, error);
-  if (status == 0 && rename(part, path) != 0) status = arm_fail(error, "%s: cannot be written", path);
-  if (status != 0) unlink(part);
-  return status;
+  return arm_write_close(&w, path, is_whole, error);
 }

@@ -175,7 +175,7 @@ static int open_package(session *s, thing *t, const char *path, arm_error *error
   t->json_size = members[ARM_MOD_JSON].size;
   t->params = members[ARM_MOD_PARAMS];
   snprintf(library, sizeof library, "%s/.loaded-%d.so", s->folder, ++s->loaded);
-  int status = arm_file_write(library, members[ARM_MOD_SO].data, members[ARM_MOD_SO].size, error);
+  int status = arm_file_write(library, members[ARM_MOD_SO].data, members[ARM_MOD_SO].size, 0600, error);
   if (status == 0) status = arm_module_open(library, &t->module, error->text, error->size);
   unlink(library);
   if (status == 0) status = arm_module_set_folder(t->module, s->folder, error->text, error->size);
