@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from armillary.base.boundary import boundary
 from armillary.tir import build as T
 from armillary.tir.build import as_int
 from armillary.tir.expr import Expr, Range, Var
@@ -29,6 +30,7 @@ class Analyzer:
             return
         self._values[var] = T.convert(expr)
 
+    @boundary("simplify")
     def simplify(self, expr: Any, steps: int = 2) -> Expr:  # Any: an expression or a number
         """A simpler expression of the same value."""
         result = T.convert(expr)

@@ -21,6 +21,7 @@ from armillary.tir.lower import lower_function
 from armillary.tir.stmt import PrimFunc
 
 
+@boundary("lower")
 def lower(
     inputs: Any,
     args: Sequence[Any] | None = None,

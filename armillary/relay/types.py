@@ -18,7 +18,7 @@ from armillary.base.dtype import DType
 from armillary.base.lazy import late
 from armillary.base.node import Node, post_order
 from armillary.base.record import record
-from armillary.errors import TypeMismatch
+from armillary.errors import TypeMismatch, UnsupportedError
 
 _simplify = late("armillary.tir.simplify:simplify")  # of dimensions that are expressions
 
@@ -143,18 +143,36 @@ class TensorType(Type):
         return f"Tensor[({dims}), {self.dtype}]"
 
 
+_NESTING, _TENSORS = 64, 1 << 20
+
+
 @record(slots=True)
 class TupleType(Type):
-    """A tuple of types."""
+    """A tuple of types. It is at most 64 deep, with a million tensors: what walks over types may recurse."""
 
     fields: tuple[Type, ...]
 
     def __post_init__(self) -> None:
         if type(self.fields) is not tuple:  # as Relay-era scripts write it
             object.__setattr__(self, "fields", tuple(self.fields))
+        _measured(self, {})
 
     def __str__(self) -> str:
         return "(" + ", ".join(map(str, self.fields)) + ("," if len(self.fields) == 1 else "") + ")"
+
+
+def _measured(ty: TupleType, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """How deep a tuple is and how many tensors it has; one that is shared (x = (x, x), forty times) is counted once."""
+    depth, count = 1, len(ty.fields)
+    for field in ty.fields:
+        if type(field) is TupleType:
+            inner = known.get(id(field)) or known.setdefault(id(field), _measured(field, known))
+            depth, count = max(depth, inner[0] + 1), count + inner[1]
+    if depth > _NESTING:
+        raise UnsupportedError(f"a tuple is nested more than {_NESTING} deep", hint="put the fields side by side")
+    if count > _TENSORS:
+        raise UnsupportedError(f"a tuple has {count:,} tensors, at most {_TENSORS:,}", hint="use fewer outputs")
+    return depth, count
 
 
 @record(slots=True)

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.names import Identifiers
 from armillary.base.node import Node, children, post_order
@@ -312,11 +313,13 @@ _STMTS: dict[type, Callable[[Printer, Any, bool], None]] = {
 }
 
 
+@boundary("printing")
 def print_expr(item: E.Expr) -> str:
     """An expression as text."""
     return Printer().expr(item)
 
 
+@boundary("printing")
 def print_stmt(item: S.Stmt) -> str:
     """A statement as text (variables and buffers from outside appear by name only)."""
     printer = Printer()
@@ -324,6 +327,7 @@ def print_stmt(item: S.Stmt) -> str:
     return printer.writer.text()
 
 
+@boundary("printing")
 def print_function(func: S.PrimFunc, name: str = "") -> str:
     """A function as text."""
     p = Printer()

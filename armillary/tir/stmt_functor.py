@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from armillary.base.boundary import boundary
 from armillary.base.node import Node, post_order
 from armillary.tir.expr import Expr, Var
 from armillary.tir.stmt import Stmt
@@ -40,11 +41,13 @@ def _nodes(value: Any) -> Sequence[Node]:  # Any: a field's value
     return [v for v in value if isinstance(v, Node)] if isinstance(value, tuple) else []
 
 
+@boundary("substitute")
 def substitute(node: Any, vmap: Mapping[Var, Any]) -> Any:  # Any: a statement or an expression
     """Put expressions in the place of variables."""
     return substitute_expr(node, vmap) if isinstance(node, Expr) else _substitute(node, vmap)
 
 
+@boundary("ir_transform")
 def ir_transform(
     stmt: Stmt, preorder: Callable[[Any], Any] | None, postorder: Callable[[Any], Any] | None,
     only_enable: Sequence[str] | None = None,
