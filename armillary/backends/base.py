@@ -43,6 +43,7 @@ class GraphPasses:
     weights: PassList = no_passes  # constants are folded: how weights are stored
     operators: PassList = no_passes  # before calls are grouped: operators of its own
     kernels: PassList = no_passes  # calls are grouped into kernels: kernels of several contractions
+    choices: PassList = no_passes  # every call is one of a kernel: what was chosen for each
 
 
 class Build(Protocol):

@@ -21,6 +21,7 @@ from armillary.backends.base import Backend, backend_of
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Reason, Workload
 from armillary.errors import InternalError
+from armillary.target.choice import stored_choice
 
 ComputeRule = Callable[..., Any]  # (attrs, *tensors) -> te tensor or list
 
@@ -55,6 +56,7 @@ class Implementation:
     when: Callable[[Workload], Reason] = lambda workload: None
     priority: int = 10
     explain: ExplainRule | None = None
+    algorithm: str = ""  # as choices name it (target/choice.py)
 
 
 _ROWS: dict[tuple[str, str], list[Implementation]] = {}
@@ -70,6 +72,7 @@ def implement(
     compute: ComputeRule | None = None,
     priority: int = 10,
     explain: ExplainRule | None = None,
+    algorithm: str = "",
 ) -> Callable[[ScheduleRule], ScheduleRule]:
     """Decorator: register a schedule (and perhaps a compute, and a rule that explains its choices) for an operator.
 
@@ -78,7 +81,7 @@ def implement(
     """
 
     def register(rule: ScheduleRule) -> ScheduleRule:
-        row = Implementation(name or rule.__name__, op, family, rule, compute, when, priority, explain)
+        row = Implementation(name or rule.__name__, op, family, rule, compute, when, priority, explain, algorithm)
         rows = _ROWS.setdefault((family, op), [])
         rows.append(row)
         rows.sort(key=lambda r: -r.priority)
@@ -104,13 +107,21 @@ def choose(workload: Workload) -> tuple[Implementation, tuple[str, ...]]:
     family = workload.target.kind.family
     _load(backend_of(workload.target))
     reasons: list[str] = []
-    for row in _ROWS.get((family, workload.name), ()):
+    for row in _named(_ROWS.get((family, workload.name), ()), workload):
         reason = row.when(workload)
         if reason is None:
             return row, tuple(reasons)
         if reason:
             reasons.append(f"{row.name}: {reason}")
     return Implementation("default", workload.name, family, DEFAULTS[family]), tuple(reasons)
+
+
+def _named(rows: Sequence[Implementation], workload: Workload) -> Sequence[Implementation]:
+    """The rows of the algorithm that the call's choice names; all of them if it names none of theirs."""
+    if not any(row.algorithm for row in rows):
+        return rows
+    name = stored_choice(workload).algorithm
+    return [row for row in rows if row.algorithm == name] or rows if name else rows
 
 
 def is_implemented(workload: Workload) -> bool:
@@ -124,7 +135,7 @@ def explain(workload: Workload) -> Explanation:
     row, objections = choose(workload)
     name = "generic loops" if row.name == "default" else row.name.replace("_", " ")
     told = row.explain(workload) if row.explain is not None else Explanation(name)
-    return replace(told, objections=(*told.objections, *objections))
+    return replace(told, objections=tuple(dict.fromkeys((*told.objections, *objections))))
 
 
 @cache

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from armillary.backends.anchor import find_anchor
 from armillary.backends.base import backend_of
 from armillary.backends.explanation import Explanation
 from armillary.backends.registry import explain
-from armillary.driver.lower_fused import as_chosen, find_anchor, workload_of
+from armillary.driver.lower_fused import workload_of
 from armillary.errors import ArtifactError
 from armillary.relay.expr import Function
 from armillary.relay.work import argument_reads, function_work
@@ -41,9 +42,7 @@ def explain_function(function: Function, target: Target) -> Explanation:
     anchor = find_anchor(seen)
     if anchor is None:
         return Explanation("copy")
-    workload = workload_of(seen, anchor, target)
-    with as_chosen(workload):
-        return explain(workload)
+    return explain(workload_of(seen, anchor, target))
 
 
 def kernel_attrs(function: Function, target: Target) -> dict[str, str]:

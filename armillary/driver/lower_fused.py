@@ -9,23 +9,22 @@ highest kind, the last one among equals; it chooses the schedule (backends/regis
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from armillary import te
+from armillary.backends.anchor import contractions, find_anchor, workload_of_call
 from armillary.backends.registry import Fused, Implementation, choose, is_implemented
 from armillary.backends.workload import Workload
 from armillary.base.dtype import dtype_of
 from armillary.base.node import post_order
 from armillary.errors import UnsupportedError
 from armillary.relay.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
-from armillary.relay.op import Kind, Op, get_op
+from armillary.relay.op import Op, get_op
 from armillary.relay.types import TupleType, Type, tensor_fields
 from armillary.target import Target
-from armillary.target.choice import Choice, stored_choice
 from armillary.tir import build as T
 from armillary.tir.stmt import PrimFunc
 
@@ -43,15 +42,7 @@ def lower_fused(function: Function, target: Target, name: str) -> PrimFunc:
         workload = workload_of(function, anchor, target)
     else:
         workload = Workload(get_op("copy"), None, tuple(p.checked_type for p in function.params), target)
-    with as_chosen(workload):
-        return _lowered(function, anchor, workload, name)
-
-
-def as_chosen(workload: Workload) -> AbstractContextManager[Any]:  # Any: nobody uses what it gives
-    """The options by which the stored choice of a kernel's anchor is taken; those in force where it has none, or where
-    the kernel computes more contractions than that."""
-    stored = Choice() if workload.inner else stored_choice(workload)
-    return stored.context() if stored != Choice() else nullcontext()
+    return _lowered(function, anchor, workload, name)
 
 
 def _lowered(function: Function, anchor: Call | None, workload: Workload, name: str) -> PrimFunc:
@@ -76,39 +67,18 @@ def _nothing(function: Function, name: str) -> PrimFunc:
     return te.lower_schedule(te.create_schedule([t.op for t in outputs]), [*inputs, *outputs], name)
 
 
-def find_anchor(function: Function) -> Call | None:
-    """The call that decides the schedule; None when the body has no operator call."""
-    best: Call | None = None
-    for item in post_order(function.body):
-        if isinstance(item, Call) and isinstance(item.op, Op) and (best is None or _rank(item) >= _rank(best)):
-            best = item
-    return best
-
-
 def workload_of(function: Function, anchor: Call, target: Target) -> Workload:
     """What the choice of the function's schedule depends on."""
-    alone = _workload(anchor, target)
-    together = replace(alone, inner=tuple(_workload(c, target) for c in _contractions(function) if c is not anchor))
+    alone = workload_of_call(anchor, target)
+    together = replace(
+        alone, inner=tuple(workload_of_call(c, target) for c in contractions(function) if c is not anchor)
+    )
     return together if is_implemented(together) else alone
-
-
-def _workload(call: Call, target: Target) -> Workload:
-    return Workload(call.op, call.attrs, tuple(a.checked_type for a in call.args), target)
-
-
-def _contractions(function: Function) -> list[Call]:
-    calls = [e for e in post_order(function.body) if isinstance(e, Call) and isinstance(e.op, Op)]
-    return [call for call in calls if call.op.kind == Kind.CONTRACTION]
-
-
-def _rank(call: Call) -> int:
-    kind = call.op.kind
-    return -1 if kind >= Kind.TUPLE else int(kind)
 
 
 def _compose(function: Function, anchor: Call | None, workload: Workload, chosen: Implementation) -> Fused:
     """Evaluate the body over TE tensors; contractions that the workload names are computed as is chosen for them."""
-    inner = [call for call in _contractions(function) if call is not anchor] if workload.inner else []
+    inner = [call for call in contractions(function) if call is not anchor] if workload.inner else []
     rules = {id(call): choose(of)[0].compute for call, of in zip(inner, workload.inner, strict=True)}
     rules[id(anchor)] = chosen.compute
     inputs: list[te.Tensor] = []

@@ -12,7 +12,7 @@ from armillary import relay, te
 from armillary.backends.cpu.conv2d.direct.space import images_together, nest_of
 from armillary.backends.cpu.conv2d.winograd.cost import Layer, Plan, estimate
 from armillary.backends.cpu.cost.model import choose_tile, sums_by_parts
-from armillary.backends.cpu.graph.winograd_conv2d import best_tile
+from armillary.backends.cpu.graph.winograd_conv2d import select
 from armillary.backends.cpu.loops import in_bands, static_extent
 from armillary.backends.workload import Workload
 from armillary.driver.build import build
@@ -305,9 +305,12 @@ def test_whole_weights_stay_direct_but_for_zeros_which_untrained_networks_have()
 
 
 def test_small_images_with_many_channels_do_not_take_large_tiles() -> None:
-    assert best_tile(Layer(512, 512, 1, 7, 7), AVX512, 6) in (0, 2)  # F(4,3) would read four times the weights
-    assert best_tile(Layer(64, 64, 1, 56, 56), AVX512, 4) == 4
-    assert best_tile(Layer(64, 64, 1, 56, 56), AVX512, 2) == 2
+    assert select(Layer(512, 512, 1, 7, 7), AVX512, 6).knob("tile", 0) in (
+        0,
+        2,
+    )  # F(4,3) would read four times the weights
+    assert select(Layer(64, 64, 1, 56, 56), AVX512, 4).knob("tile", 0) == 4
+    assert select(Layer(64, 64, 1, 56, 56), AVX512, 2).knob("tile", 0) == 2
     direct, winograd = (estimate(Layer(64, 64, 1, 56, 56), plan, AVX512) for plan in (Plan(0), Plan(4, 14)))
     assert winograd.cycles < 0.5 * direct.cycles
 

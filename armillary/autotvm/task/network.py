@@ -20,6 +20,7 @@ from armillary.autotvm.task.cpu_space import Point, direct_points, winograd_poin
 from armillary.autotvm.task.space import ConfigSpace, point2knob
 from armillary.autotvm.task.surroundings import chain_behind, name_of, readers_of, surrounded, with_choice
 from armillary.autotvm.task.task import TENSOR, Task, TaskTemplate, create, get_config, register_template
+from armillary.backends.anchor import find_anchor
 from armillary.backends.cpu.graph import apply_records
 from armillary.backends.cpu.graph._one_row import with_one_row
 from armillary.backends.cpu.graph.winograd_conv2d import eligible
@@ -29,7 +30,7 @@ from armillary.driver.graph_codegen import Kernel, plan_graph
 from armillary.driver.kernel_code import compile_kernel
 from armillary.driver.kernels import CompiledKernel
 from armillary.driver.library import FunctionLibrary
-from armillary.driver.lower_fused import find_anchor, lower_fused, workload_of
+from armillary.driver.lower_fused import lower_fused, workload_of
 from armillary.ir import IRModule
 from armillary.relay.binding import bind_params_by_name
 from armillary.relay.evaluate import evaluate
@@ -94,7 +95,7 @@ class NetworkTemplate(TaskTemplate):
     def instantiate(self, args: Sequence[Any]) -> IRModule:
         config = get_config()
         where = Target.current() or as_target("llvm")
-        kernel = self._kernel(args, where, Choice(0) if self._can_transform(args) else None)
+        kernel = self._kernel(args, where, Choice("conv2d.direct") if self._can_transform(args) else None)
         width, points = self.points(args, where)
         knobs = [point.knobs() for point in points]
         for name in ("winograd", "strip", "rows", "vectors", "lines"):
@@ -106,7 +107,7 @@ class NetworkTemplate(TaskTemplate):
 
     def points(self, args: Sequence[Any], where: Target) -> tuple[int, list[Point]]:
         """The outputs of a row, and everything there is to choose."""
-        is_direct = Choice(winograd=0) if self.name == "conv2d_NCHWc.cpu" else None
+        is_direct = Choice("conv2d.direct") if self.name == "conv2d_NCHWc.cpu" else None
         function = with_one_row(self._kernel(args, where, is_direct).function, where)
         anchor = find_anchor(function)
         assert anchor is not None, "the kernel of a contraction has it"

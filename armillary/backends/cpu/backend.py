@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from armillary.backends.base import Backend, GraphPasses
 from armillary.backends.cpu.graph.alter_op_layout import alter_op_layout
 from armillary.backends.cpu.graph.apply_records import apply_records
+from armillary.backends.cpu.graph.choose_kernels import choose_kernels
 from armillary.backends.cpu.graph.fourier_conv2d import fourier_conv2d
 from armillary.backends.cpu.graph.frames_conv2d import frames_conv2d
 from armillary.backends.cpu.graph.fuse_depthwise import fuse_depthwise
@@ -76,6 +77,11 @@ def _kernels(target: Target) -> Sequence[Pass]:
     return [fuse_depthwise.bind(target=target), fuse_pool.bind(target=target), store_halves.bind()]
 
 
+def _choices(target: Target) -> Sequence[Pass]:
+    # Each kernel's algorithm, tile and cost are on its anchor.
+    return [choose_kernels.bind(target=target), infer_type.bind()]
+
+
 _ALGORITHMS = ("attention", "conv2d", "elementwise", "gemm", "pool", "reduce")  # folders
 BACKEND = Backend(
     family="cpu",
@@ -83,6 +89,6 @@ BACKEND = Backend(
     lower=late("armillary.tir.transform.split_phases:split_phases"),
     emit=late("armillary.codegen.build:emit_functions"),
     build=late("armillary.codegen.build:build_functions"),
-    passes=GraphPasses(_types, _axes, _layouts, _weights, _operators, _kernels),
+    passes=GraphPasses(_types, _axes, _layouts, _weights, _operators, _kernels, _choices),
     kernel_function=late("armillary.backends.cpu.graph._one_row:with_one_row"),
 )

@@ -172,6 +172,8 @@ def _kernels(target: Target, own: GraphPasses) -> list[Pass]:
         kernel_per_call.bind(),
         inline.bind(),
         infer_type.bind(),
+        # Kernels carry what was chosen for them.
+        *own.choices(target),
         label_ops.bind(),
     ]
 

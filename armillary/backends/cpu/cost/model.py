@@ -21,10 +21,7 @@ from armillary.target.cpu import CpuModel, outgrows_caches
 from armillary.transform import PassContext, register_config_option
 
 FORCED_TILE = register_config_option(
-    "cpu.tile", str, "", "register tile ROWSxVECTORS[xLINES] where it fits; by the cost model if empty"
-)
-TILED_WIDTH = register_config_option(
-    "cpu.tile.width", int, 0, "outputs of a row for which cpu.tile must fit, -1: of any; 0: it is taken where it fits"
+    "cpu.tile", str, "", "register tile ROWSxVECTORS[xLINES] of all kernels that it fits; by the cost model if empty"
 )
 PARAMETERS = register_config_option(
     "cpu.parameters", int, 0, "megabytes of parameters of the network a module is a part of; 0: what is known of it"
@@ -105,13 +102,12 @@ class Estimate:
         return self.cycles / cpu.memory.ghz * 1e-6
 
 
-def weighed_tiles(nest: Nest, cpu: CpuModel) -> tuple[Tile, list[Estimate]]:
-    """The tile that is taken; its estimate, then the best ones with other numbers of vectors."""
-    tile = choose_tile(nest, cpu)
+def weighed_tiles(nest: Nest, tile: Tile, cpu: CpuModel) -> list[Estimate]:
+    """The estimate of a tile, then those of the best ones with other numbers of vectors."""
     best: dict[int, Estimate] = {}
     for other, estimate in ranked_tiles(nest, cpu):
         best.setdefault(other.vectors, estimate)
-    return tile, [tile_estimate(nest, tile, cpu), *(e for vectors, e in best.items() if vectors != tile.vectors)]
+    return [tile_estimate(nest, tile, cpu), *(e for vectors, e in best.items() if vectors != tile.vectors)]
 
 
 def explained(
@@ -139,19 +135,13 @@ def forced_tile() -> Tile | None:
 
 def choose_tile(nest: Nest, cpu: CpuModel) -> Tile:
     """The tile with the least estimated cycles (or the one the pass context asks for, where it fits)."""
-    forced = forced_tile() and asked_tile(tiles(nest, cpu), nest.width)
-    return forced or ranked_tiles(nest, cpu)[0][0]
+    return asked_tile(tiles(nest, cpu)) or ranked_tiles(nest, cpu)[0][0]
 
 
-def asked_tile(fitting: Sequence[Tile], width: int) -> Tile | None:
-    """The tile that the pass context asks for rows of `width` outputs; ConfigError where a measured one cannot be."""
-    forced, measured = forced_tile(), PassContext.current().get(TILED_WIDTH)
-    if forced is None or forced in fitting or (measured > 0 and measured != width):
-        return forced if forced in fitting else None
-    if measured:
-        told = f"the stored choice of a {forced} tile does not fit a row of {width} outputs on this target"
-        raise ConfigError(told, hint=f"tune again; tiles that fit: {', '.join(map(str, fitting[:12]))}…")
-    return None
+def asked_tile(fitting: Sequence[Tile]) -> Tile | None:
+    """The tile that the pass context asks for all kernels, if it is one of these."""
+    forced = forced_tile()
+    return forced if forced in fitting else None
 
 
 @lru_cache(maxsize=4096)

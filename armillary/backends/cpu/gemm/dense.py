@@ -15,7 +15,6 @@ from typing import Any
 from armillary import te
 from armillary.backends.cpu.cost.model import (
     Tile,
-    choose_tile,
     sums_by_parts,
     weights_stay,
 )  # fmt: skip
@@ -24,6 +23,7 @@ from armillary.backends.cpu.elementwise.default import PACKED, schedule_injectiv
 from armillary.backends.cpu.gemm.pack import pack_blocks
 from armillary.backends.cpu.gemm.space import (
     MIN_TASKS,
+    PRODUCT,
     block_of,
     column_block,
     explain_product,
@@ -45,6 +45,7 @@ from armillary.backends.cpu.loops import (
     keeps_shape,
     static_extent,
 )
+from armillary.backends.cpu.space import chosen, tile_of
 from armillary.backends.registry import Fused, implement
 from armillary.base.dtype import DType
 from armillary.target import Target
@@ -120,17 +121,34 @@ def _product_of(fused: Fused) -> te.Tensor:
     return anchor if anchor.op.reduce_axis else anchor.op.input_tensors[0]
 
 
-@implement("nn.contrib_dense_pack", family="cpu", name="packed_tile", explain=explain_product)
+@implement("nn.contrib_dense_pack", family="cpu", name="packed_tile", algorithm=PRODUCT.name, explain=explain_product)
 @implement(
-    "nn.dense", family="cpu", name="packing_dense", when=refuses, compute=packed_product, explain=explain_product
-)
-@implement(
-    "nn.matmul", family="cpu", name="packing_matmul", when=refuses, compute=packed_product, explain=explain_product
-)
-@implement(
-    "nn.batch_matmul", family="cpu", name="packing_batch_matmul", when=refuses, compute=packed_product,
+    "nn.dense",
+    family="cpu",
+    name="packing_dense",
+    algorithm=PRODUCT.name,
+    when=refuses,
+    compute=packed_product,
     explain=explain_product,
-)  # fmt: skip
+)
+@implement(
+    "nn.matmul",
+    family="cpu",
+    name="packing_matmul",
+    algorithm=PRODUCT.name,
+    when=refuses,
+    compute=packed_product,
+    explain=explain_product,
+)
+@implement(
+    "nn.batch_matmul",
+    family="cpu",
+    name="packing_batch_matmul",
+    algorithm=PRODUCT.name,
+    when=refuses,
+    compute=packed_product,
+    explain=explain_product,
+)
 def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     """Rows x vectors register tile; the reduction is the loop around it."""
     cpu = cpu_model(fused.workload.target)
@@ -142,7 +160,7 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
             schedule_stage(schedule, tensor, cpu)
         return
     nest = nest_of(fused.workload, cpu)
-    tile = choose_tile(nest, cpu)
+    tile = tile_of(chosen(fused.workload, PRODUCT))
     lanes = min(lanes_of(cpu, product.dtype), block_of(fused.workload))
     plain = keeps_shape(fused) or (len(fused.outputs) == 1 and te.static_shape(output) == te.static_shape(product))
     output = output if plain else product  # what reads the product has another shape: the product is stored first

@@ -14,7 +14,7 @@ from typing import Any
 from armillary import te
 from armillary.backends.cpu.elementwise.default import PACKED
 from armillary.backends.cpu.gemm.dense import matmul_tile, sum_of_terms
-from armillary.backends.cpu.gemm.space import column_block, explain_product, is_transposed, padded_columns
+from armillary.backends.cpu.gemm.space import PRODUCT, column_block, explain_product, is_transposed, padded_columns
 from armillary.backends.cpu.gemm.space_dots import refuses
 from armillary.backends.registry import implement
 from armillary.base.dtype import DType
@@ -68,6 +68,12 @@ def _guarded(value: Any, tests: list[Any]) -> Any:
 
 for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):
     implement(
-        _name, family="cpu", name=f"packing_words_{_name.removeprefix('nn.')}", when=refuses, compute=packed_words,
-        explain=explain_product, priority=11,
-    )(matmul_tile)  # fmt: skip
+        _name,
+        family="cpu",
+        name=f"packing_words_{_name.removeprefix('nn.')}",
+        algorithm=PRODUCT.name,
+        when=refuses,
+        compute=packed_words,
+        explain=explain_product,
+        priority=11,
+    )(matmul_tile)

@@ -15,18 +15,28 @@ from armillary.backends.cpu.cost.model import (
     L2_SHARE,
     SHOWN_INPUT,
     Nest,
-    explained,
     far,
     far_weights,
+    tiles,
     weighed_tiles,
 )  # fmt: skip
 from armillary.backends.cpu.cost.vectors import lanes_of, longest_part
+from armillary.backends.cpu.space import (
+    Algorithm,
+    Config,
+    Weighed,
+    best_tile_config,
+    explained_choice,
+    tile_config,
+    tile_of,
+)
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
 from armillary.base.dtype import DType
 from armillary.ops._dot_operands import in_word
 from armillary.relay.types import TensorType
-from armillary.target.cpu import CpuModel, cpu_model
+from armillary.target.choice import Choice, Cost
+from armillary.target.cpu import CpuModel
 
 MIN_TASKS = 8  # groups of columns below which threads share rows too
 MIN_BLOCK, BLOCK_SHARE = 256, 0.5  # rows of a block, and what it best takes of L2, beside weights
@@ -177,18 +187,42 @@ def row_axis(workload: Workload) -> int:
     return longest - len(leading) - 1
 
 
-def explain_product(workload: Workload) -> Explanation:
+def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
+    return [tile_config(tile) for tile in dict.fromkeys(tiles(nest_of(workload, cpu), cpu))]
+
+
+def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
+    return best_tile_config(nest_of(workload, cpu), cpu, given)
+
+
+def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:
     """The register tile against the next best ones."""
-    cpu = cpu_model(workload.target)
-    result: Any = workload.op.infer_type(workload.attrs, workload.types)
-    if result.ndim < 2:
-        return Explanation("product by the default schedule")
+    cost, *others = weighed_tiles(nest_of(workload, cpu), tile_of(choice), cpu)
+    return Weighed(Cost(cost.cycles, cost.bound), tuple(others))
+
+
+def _title(workload: Workload, cpu: CpuModel, config: Config) -> str:
     nest = nest_of(workload, cpu)
-    tile, rows = weighed_tiles(nest, cpu)
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
     packed = "" if workload.op.name == "nn.contrib_dense_pack" else ", right-hand side packed at run time"
     is_plain = bool(packed) and not is_transposed(workload.attrs, "b")
     if packed and is_long(nest.width, nest.steps, cpu):
         packed = ", right-hand side packed part by part of the sum"
     elif is_plain and reads_in_place(nest.width, result.static[-1], result.dtype, cpu):
         packed = ", right-hand side as it lies"
-    return explained(f"product by register tiles{packed}", f"{tile}", rows, cpu)
+    return f"product by register tiles{packed}"
+
+
+def _extents(workload: Workload, cpu: CpuModel) -> dict[str, int]:
+    return {"width": nest_of(workload, cpu).width}
+
+
+PRODUCT = Algorithm("gemm.register_tiles", _space, _default, _weigh, _title, _extents)
+
+
+def explain_product(workload: Workload) -> Explanation:
+    """The choice, and what was weighed against it."""
+    result: Any = workload.op.infer_type(workload.attrs, workload.types)
+    if result.ndim < 2:
+        return Explanation("product by the default schedule")
+    return explained_choice(workload, PRODUCT)

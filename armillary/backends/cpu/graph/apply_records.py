@@ -6,7 +6,7 @@ nothing changes outside of a dispatch context; a choice is printed with the call
 
     nn.contrib_conv2d_NCHWc(%x, weight)
     ->
-    nn.contrib_conv2d_NCHWc(%x, weight, choice="winograd=0 tile=7x4 width=56")
+    nn.contrib_conv2d_NCHWc(%x, weight, choice="conv2d.direct rows=7 vectors=4 lines=1 | by record")
 
 What a choice may be: target/choice.py. Where records come from: autotvm/task/dispatcher.py.
 """
@@ -25,7 +25,7 @@ from armillary.relay.op import Op
 from armillary.relay.transform._rules import on_functions, tensor
 from armillary.relay.walk import not_primitive, rewrite
 from armillary.target import Target
-from armillary.target.choice import Choice
+from armillary.target.choice import Choice, Guard, Source
 from armillary.transform import define_pass
 
 TUNED = {
@@ -34,6 +34,13 @@ TUNED = {
     "nn.contrib_dense_pack": "dense_pack.cpu",
     "nn.dense": "dense.cpu",
     "nn.batch_matmul": "batch_matmul.cpu",
+}
+ALGORITHMS = {  # of tasks, without transforms
+    "conv2d_NCHWc.cpu": "conv2d.direct",
+    "depthwise_conv2d_NCHWc.cpu": "conv2d.depthwise",
+    "dense_pack.cpu": "gemm.register_tiles",
+    "dense.cpu": "gemm.register_tiles",
+    "batch_matmul.cpu": "gemm.register_tiles",
 }
 _NO_KEY = ("choice", "kernel_size", "channels", "units")  # what the types tell
 
@@ -85,9 +92,11 @@ def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity
     if set(values) != set(config) or not {"rows", "vectors", "width"} <= set(values) <= known:
         told = f"the record {config} of {workload[0]} has other knobs than {', '.join(sorted(known))}"
         raise ConfigError(told, hint="tune again")
-    tall = values.get("lines", 1)
-    tile = f"{values['rows']}x{values['vectors']}{f'x{tall}' if tall > 1 else ''}"
-    winograd = values.get("winograd", -1)
-    if winograd > 0:
-        return Choice(winograd, values.get("strip", -1), tile, 0)
-    return Choice(winograd, -1, tile, values["width"])
+    order = ("rows", "vectors", "lines")
+    tile = tuple((name, values.get(name, 1)) for name in order)
+    size = values.get("winograd", 0)
+    if size > 0:
+        strip = (("strip", values["strip"]),) if values.get("strip", -1) >= 0 else ()
+        return Choice("conv2d.winograd", (("tile", size), *strip, *tile), source=Source.RECORD)
+    guards = (Guard("width", values["width"], values["width"]),)
+    return Choice(ALGORITHMS[workload[0]], tile, source=Source.RECORD, guards=guards)

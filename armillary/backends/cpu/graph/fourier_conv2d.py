@@ -45,7 +45,7 @@ def fourier_conv2d(module: IRModule, *, target: Any = None) -> IRModule:  # Any:
         network = sum(e.nbytes for e in post_order(function, not_primitive) if isinstance(e, Constant))
 
         def rule(expr: Expr) -> Expr | None:
-            layer = _eligible(expr) if stored_choice(expr).winograd < 0 else None
+            layer = None if stored_choice(expr) else _eligible(expr)
             if layer is None or not (use == 1 or is_faster(layer, cpu, network)):
                 return None
             return _replaced(expr)

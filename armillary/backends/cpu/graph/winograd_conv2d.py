@@ -15,10 +15,21 @@ The model: backends/cpu/conv2d/winograd/cost.py. Measurements: docs/notes/002-wi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from armillary.backends.cpu.conv2d.winograd.cost import FORCED_WINOGRAD, Layer, ranked_plans
+from armillary.backends.cpu.conv2d.winograd.cost import (
+    FORCED_WINOGRAD,
+    TILES,
+    Layer,
+    Plan,
+    best_plan,
+    estimate,
+    plans,
+    ranked_plans,
+)
 from armillary.backends.cpu.conv2d.winograd.operator import layer_of
+from armillary.backends.cpu.space import MOST_REJECTED
 from armillary.backends.winograd import MAX_TILE, is_constant, is_whole
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
@@ -27,9 +38,12 @@ from armillary.relay.op import get_op, is_call
 from armillary.relay.transform._rules import on_functions, tensor
 from armillary.relay.walk import not_primitive, post_order, rewrite
 from armillary.target import Target
-from armillary.target.choice import Choice, stored_choice
+from armillary.target.choice import Choice, Cost, Rejection, stored_choice
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import PassContext, define_pass
+
+WINOGRAD = "conv2d.winograd"
+SHOWN_TILE = 4  # the largest of a transform that is weighed even where it is not allowed
 
 
 @define_pass("winograd-conv2d", opt_level=3)
@@ -42,30 +56,55 @@ def winograd_conv2d(module: IRModule, *, target: Any = None) -> IRModule:  # Any
         network = sum(e.nbytes for e in post_order(function, not_primitive) if isinstance(e, Constant))
 
         def rule(expr: Expr) -> Expr | None:
-            layer = eligible(expr)
-            stored = stored_choice(expr)
-            if stored.winograd >= 0:
+            layer, stored = eligible(expr), stored_choice(expr)
+            if stored.algorithm == WINOGRAD:
                 _check(stored, layer, limit)
-                return _replaced(expr, stored.winograd) if stored.winograd else None
-            tile = 0 if layer is None else forced if forced >= 0 else best_tile(layer, cpu, limit, network)
-            return _replaced(expr, tile) if tile else None
+                return _replaced(expr, stored)
+            if stored or layer is None:
+                return None
+            choice = select(layer, cpu, limit, forced, network)
+            return _replaced(expr, choice) if choice.algorithm == WINOGRAD else with_choice(expr, choice)
 
         return rewrite(function, rule, enter=not_primitive)
 
     return on_functions(module, change)
 
 
-def best_tile(layer: Layer, cpu: CpuModel, limit: int, network: int = 0) -> int:
-    """The tile size with the least estimated time, 0 for the direct convolution; `network`: bytes of all parameters."""
-    return ranked_plans(layer, cpu, limit, network)[0][0].tile
+def select(layer: Layer, cpu: CpuModel, limit: int, forced: int = -1, network: int = 0) -> Choice:
+    """Direct or Winograd's algorithm with a form, and what the others were estimated at.
+
+    `limit`: the largest tile; `forced`: a tile, 0 for the direct convolution; `network`: bytes of all parameters.
+    """
+    ranked = ranked_plans(layer, cpu, limit, network)
+    shown = ranked_plans(layer, cpu, SHOWN_TILE, network) if limit < SHOWN_TILE else ranked
+    plan = ranked[0][0] if forced < 0 else best_plan(layer, forced, cpu, network) if forced else Plan(0)
+    found = estimate(layer, plan, cpu, network)
+    forms = {p: estimate(layer, p, cpu, network) for p in (plans(layer, plan.tile) if plan.tile else ())}
+    others = {**forms, **dict(shown), Plan(0): estimate(layer, Plan(0), cpu, network)}
+    rejected = tuple(Rejection(other.name, other.cycles) for p, other in others.items() if p != plan)
+    rejected = tuple(sorted(rejected, key=lambda r: r.cycles)[:MOST_REJECTED])
+    cost = Cost(found.cycles, found.bound)
+    if not plan.tile:
+        return Choice("conv2d.direct", estimate=cost, rejected=rejected)
+    return Choice(WINOGRAD, (("tile", plan.tile), ("strip", plan.strip)), estimate=cost, rejected=rejected)
+
+
+def with_choice(expr: Any, choice: Choice) -> Call:  # Any: a Call whose attributes have a choice
+    """The call, carrying a choice."""
+    return Call(expr.op, expr.args, replace(expr.attrs, choice=str(choice)), expr.span)
 
 
 def _check(stored: Choice, layer: Layer | None, limit: int) -> None:
-    told = "it is none that Winograd's algorithm can compute" if layer is None else ""
-    if stored.winograd > limit:
+    told, tile = "", stored.knob("tile")
+    if layer is None:
+        told = "it is none that Winograd's algorithm can compute"
+    elif tile > limit:
         told = f"{MAX_TILE.name} is {limit}"
-    if stored.winograd and told:
-        raise ConfigError(f"the stored choice {str(stored)!r} does not fit a convolution: {told}", hint="tune again")
+    elif tile not in TILES:
+        told = f"its tile is one of {TILES}"
+    if told:
+        shown = f"{stored.algorithm} tile={tile}"
+        raise ConfigError(f"the choice {shown} does not fit a convolution: {told}", hint="tune again")
 
 
 def eligible(expr: Expr) -> Layer | None:
@@ -85,10 +124,10 @@ def eligible(expr: Expr) -> Layer | None:
     return layer_of(attrs, data, result) if weight.static[4] == result.static[4] else None
 
 
-def _replaced(expr: Any, tile: int) -> Call:
-    data, weight = expr.args
+def _replaced(expr: Any, choice: Choice) -> Call:  # Any: a Call, as tested
+    (data, weight), tile = expr.args, choice.knob("tile")
     transformed = get_op("nn.contrib_conv2d_winograd_weight_transform")(weight, tile_size=tile)
     op = get_op("nn.contrib_conv2d_winograd_NCHWc")
-    kept = {name: getattr(expr.attrs, name) for name in ("padding", "channels", "dilation", "groups", "choice")}
-    attrs = op.make_attrs(named={"tile_size": tile, **kept})
+    kept = {name: getattr(expr.attrs, name) for name in ("padding", "channels", "dilation", "groups")}
+    attrs = op.make_attrs(named={"tile_size": tile, **kept, "choice": str(choice)})
     return Call(op, (data, transformed), attrs, expr.span)

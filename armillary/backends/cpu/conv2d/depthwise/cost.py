@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from armillary.backends.cpu.cost.model import START, STORE, VECTORS, Estimate, Tile, asked_tile, forced_tile
+from armillary.backends.cpu.cost.model import START, STORE, VECTORS, Estimate, Tile, asked_tile
 from armillary.target.cpu import CpuModel
 
 MOVING = "reading and writing"
@@ -75,8 +75,7 @@ def _rank(nest: DepthwiseNest, tile: Tile, estimate: Estimate) -> tuple[float, .
 
 def choose_depthwise(nest: DepthwiseNest, cpu: CpuModel) -> Tile:
     """The tile with the least estimated cycles (or the one the pass context asks for, where it fits)."""
-    forced = forced_tile() and asked_tile(depthwise_tiles(nest, cpu), nest.width)
-    return forced or ranked_depthwise(nest, cpu)[0][0]
+    return asked_tile(depthwise_tiles(nest, cpu)) or ranked_depthwise(nest, cpu)[0][0]
 
 
 def depthwise_estimate(nest: DepthwiseNest, tile: Tile, cpu: CpuModel) -> Estimate:

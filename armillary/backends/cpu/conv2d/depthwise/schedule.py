@@ -18,13 +18,14 @@ from armillary.backends.cpu.conv2d.depthwise.cost import (
     DepthwiseNest,
     choose_depthwise,
 )
-from armillary.backends.cpu.conv2d.depthwise.space import depthwise_nest, explain_depthwise
+from armillary.backends.cpu.conv2d.depthwise.space import DEPTHWISE, depthwise_nest, explain_depthwise
 from armillary.backends.cpu.conv2d.direct.operator import output_shape
 from armillary.backends.cpu.conv2d.direct.schedule import lies_inside, schedule_in_tiles
 from armillary.backends.cpu.conv2d.direct.space import has_wide_border, is_banded
 from armillary.backends.cpu.cost.model import Tile
 from armillary.backends.cpu.cost.vectors import LONG_SUM
 from armillary.backends.cpu.loops import accumulators, fuse_all, in_bands, static_extent
+from armillary.backends.cpu.space import chosen, tile_of
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.ops.nn.conv import result_dtype, window
@@ -63,9 +64,13 @@ def depthwise_compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tens
 
 
 @implement(
-    "nn.contrib_depthwise_conv2d_NCHWc", family="cpu", name="depthwise_blocked", compute=depthwise_compute,
+    "nn.contrib_depthwise_conv2d_NCHWc",
+    family="cpu",
+    name="depthwise_blocked",
+    algorithm=DEPTHWISE.name,
+    compute=depthwise_compute,
     explain=explain_depthwise,
-)  # fmt: skip
+)
 def depthwise_blocked(schedule: te.Schedule, fused: Fused) -> None:
     """Depthwise convolution by register tiles."""
     schedule_in_tiles(schedule, fused, _tile_output)
@@ -86,7 +91,7 @@ def tile_depthwise(
     stage = schedule[output]
     batch, chunk, height, width, block = stage.op.axis
     nest = depthwise_nest(workload, cpu)
-    tile = choose_depthwise(nest, cpu)
+    tile = tile_of(chosen(workload, DEPTHWISE)) if is_shared else choose_depthwise(nest, cpu)
     tiles = -(-static_extent(width) // tile.rows)
     chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)
     width_outer, width_inner = stage.split(width, factor=tile.rows)

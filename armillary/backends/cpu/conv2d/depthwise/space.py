@@ -12,14 +12,17 @@ from armillary.backends.cpu.conv2d.depthwise.cost import (
     DepthwiseNest,
     choose_depthwise,
     depthwise_estimate,
+    depthwise_tiles,
     ranked_depthwise,
 )
-from armillary.backends.cpu.cost.model import explained, far
+from armillary.backends.cpu.cost.model import far
 from armillary.backends.cpu.cost.vectors import lanes_of
+from armillary.backends.cpu.space import Algorithm, Config, Weighed, agreeing, explained_choice, tile_config, tile_of
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
 from armillary.ops.nn.conv import window
-from armillary.target.cpu import CpuModel, cpu_model
+from armillary.target.choice import Choice, Cost
+from armillary.target.cpu import CpuModel
 
 
 def depthwise_nest(workload: Workload, cpu: CpuModel) -> DepthwiseNest:
@@ -47,11 +50,32 @@ def _met(size: int, outputs: int, taps: int, stride: int, step: int, before: int
     return sum(0 <= start + tap * step < size for start in starts for tap in range(taps)) / outputs
 
 
-def explain_depthwise(workload: Workload) -> Explanation:
-    """The register tile against the best with other numbers of vectors."""
-    cpu = cpu_model(workload.target)
+def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
+    return [tile_config(tile) for tile in dict.fromkeys(depthwise_tiles(depthwise_nest(workload, cpu), cpu))]
+
+
+def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
     nest = depthwise_nest(workload, cpu)
-    tile = choose_depthwise(nest, cpu)
-    others = {other.vectors: estimate for other, estimate in reversed(ranked_depthwise(nest, cpu))}
-    rest = [estimate for vectors, estimate in others.items() if vectors != tile.vectors]
-    return explained("depthwise convolution", f"{tile}", [depthwise_estimate(nest, tile, cpu), *rest], cpu)
+    best = [choose_depthwise(nest, cpu), *(tile for tile, _ in ranked_depthwise(nest, cpu))]
+    return agreeing([tile_config(tile) for tile in best], given)[0]
+
+
+def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:
+    """The register tile against the best with other numbers of vectors."""
+    nest, tile = depthwise_nest(workload, cpu), tile_of(choice)
+    others = {other.vectors: found for other, found in reversed(ranked_depthwise(nest, cpu))}
+    cost = depthwise_estimate(nest, tile, cpu)
+    rest = tuple(found for vectors, found in others.items() if vectors != tile.vectors)
+    return Weighed(Cost(cost.cycles, cost.bound), rest)
+
+
+def _extents(workload: Workload, cpu: CpuModel) -> dict[str, int]:
+    return {"width": depthwise_nest(workload, cpu).width}
+
+
+DEPTHWISE = Algorithm("conv2d.depthwise", _space, _default, _weigh, lambda *_: "depthwise convolution", _extents)
+
+
+def explain_depthwise(workload: Workload) -> Explanation:
+    """The choice, and what was weighed against it."""
+    return explained_choice(workload, DEPTHWISE)

@@ -19,6 +19,7 @@ from armillary import te
 from armillary.backends.cpu.conv2d.direct.operator import output_shape
 from armillary.backends.cpu.conv2d.direct.operator_frames import FramesConv2DAttrs, frame_count
 from armillary.backends.cpu.conv2d.direct.space import (
+    DIRECT,
     explain_direct,
     has_longer_blocks,
     has_padded_rows,
@@ -32,7 +33,6 @@ from armillary.backends.cpu.conv2d.direct.space import (
 from armillary.backends.cpu.cost.model import (
     Tile,
     asks_ahead,
-    choose_tile,
     shares_tiles,
     sums_by_parts,
 )
@@ -49,6 +49,7 @@ from armillary.backends.cpu.loops import (
     in_bands,
     static_extent,
 )
+from armillary.backends.cpu.space import chosen, tile_of
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import dot
@@ -131,18 +132,38 @@ def border_of(conv: te.Tensor) -> list[te.Tensor]:
 
 
 @implement(
-    "nn.contrib_conv2d_frames_NCHWc", family="cpu", name="direct_frames", compute=direct_compute, explain=explain_direct
+    "nn.contrib_conv2d_frames_NCHWc",
+    family="cpu",
+    name="direct_frames",
+    algorithm=DIRECT.name,
+    compute=direct_compute,
+    explain=explain_direct,
 )
 @implement(
-    "nn.contrib_conv2d_NCHWc_bf16", family="cpu", name="direct_halves", when=has_longer_blocks, compute=direct_compute,
+    "nn.contrib_conv2d_NCHWc_bf16",
+    family="cpu",
+    name="direct_halves",
+    algorithm=DIRECT.name,
+    when=has_longer_blocks,
+    compute=direct_compute,
     explain=explain_direct,
-)  # fmt: skip
+)
 @implement(
-    "nn.contrib_conv2d_NCHWc_int8", family="cpu", name="direct_bytes", when=has_longer_blocks, compute=direct_compute,
+    "nn.contrib_conv2d_NCHWc_int8",
+    family="cpu",
+    name="direct_bytes",
+    algorithm=DIRECT.name,
+    when=has_longer_blocks,
+    compute=direct_compute,
     explain=explain_direct,
-)  # fmt: skip
+)
 @implement(
-    "nn.contrib_conv2d_NCHWc", family="cpu", name="direct_blocked", compute=direct_compute, explain=explain_direct
+    "nn.contrib_conv2d_NCHWc",
+    family="cpu",
+    name="direct_blocked",
+    algorithm=DIRECT.name,
+    compute=direct_compute,
+    explain=explain_direct,
 )
 def direct_blocked(schedule: te.Schedule, fused: Fused) -> None:
     """Register-tiled direct convolution."""
@@ -188,7 +209,7 @@ def _tile_output(
     stage = schedule[output]
     batch, chunk, height, width, block = stage.op.axis
     nest = nest_of(workload, cpu)
-    tile = choose_tile(nest, cpu)
+    tile = tile_of(chosen(workload, DIRECT))
     if nest.taps and sums_by_parts(nest, tile, cpu):
         return _tile_by_parts(schedule, output, accumulator, tile, workload)
     chunk_outer, chunk_inner = stage.split(chunk, factor=tile.vectors)

@@ -15,18 +15,28 @@ from armillary.backends.cpu.conv2d.winograd.operator import layer_of
 from armillary.backends.cpu.cost.model import (
     SHOWN_INPUT,
     Nest,
-    explained,
     far,
     far_weights,
     sums_by_parts,
+    tiles,
     waits,
     weighed_tiles,
 )
 from armillary.backends.cpu.cost.vectors import lanes_of, longest_part
+from armillary.backends.cpu.space import (
+    Algorithm,
+    Config,
+    Weighed,
+    best_tile_config,
+    explained_choice,
+    tile_config,
+    tile_of,
+)
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
 from armillary.ops._dot_operands import BYTES
 from armillary.ops.nn.conv import window
+from armillary.target.choice import Choice, Cost, Rejection
 from armillary.target.cpu import CpuModel, cpu_model
 
 WORDS_AXES = 7  # of a weight for dot products
@@ -108,19 +118,43 @@ def _spells_rows(height: int, cpu: CpuModel) -> bool:
     return height <= MAX_SPELLED_ROWS and cpu.fma_ports > 1
 
 
-def explain_direct(workload: Workload) -> Explanation:
+def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
+    return [tile_config(tile) for tile in dict.fromkeys(tiles(nest_of(workload, cpu), cpu))]
+
+
+def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
+    return best_tile_config(nest_of(workload, cpu), cpu, given)
+
+
+def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:
     """The register tile against the best with other numbers of vectors, and Winograd, or why it does not apply."""
-    cpu = cpu_model(workload.target)
-    nest = nest_of(workload, cpu)
-    tile, rows = weighed_tiles(nest, cpu)
-    parts = ", the sum by parts" if nest.taps and sums_by_parts(nest, tile, cpu) else ""
+    cost, *others = weighed_tiles(nest_of(workload, cpu), tile_of(choice), cpu)
     reason = not_winograd(workload)
     if reason is not None:
-        return explained(f"direct convolution{parts}", f"{tile}", rows, cpu, [f"Winograd: {reason}"])
-    data, result = workload.types[0], workload.op.infer_type(workload.attrs, workload.types)
-    layer = layer_of(workload.attrs, data, result)  # type: ignore[arg-type]  # tensor types, as inference has checked
-    winograd = [estimate(layer, best_plan(layer, m, cpu), cpu) for m in TILES[:2]]
-    return explained(f"direct convolution{parts}", f"{tile}", rows + winograd, cpu)
+        return Weighed(Cost(cost.cycles, cost.bound), tuple(others), (Rejection("Winograd", reason=reason),))
+    if not choice.rejected:  # no algorithm was selected before
+        data, result = workload.types[0], workload.op.infer_type(workload.attrs, workload.types)
+        layer = layer_of(workload.attrs, data, result)  # type: ignore[arg-type]  # tensor types, as inference has checked
+        others += [estimate(layer, best_plan(layer, m, cpu), cpu) for m in TILES[:2]]
+    return Weighed(Cost(cost.cycles, cost.bound), tuple(others))
+
+
+def _title(workload: Workload, cpu: CpuModel, config: Config) -> str:
+    nest = nest_of(workload, cpu)
+    tile = tile_of(Choice(config=config))
+    return f"direct convolution{', the sum by parts' if nest.taps and sums_by_parts(nest, tile, cpu) else ''}"
+
+
+def _extents(workload: Workload, cpu: CpuModel) -> dict[str, int]:
+    return {"width": nest_of(workload, cpu).width}
+
+
+DIRECT = Algorithm("conv2d.direct", _space, _default, _weigh, _title, _extents)
+
+
+def explain_direct(workload: Workload) -> Explanation:
+    """The choice, and what was weighed against it."""
+    return explained_choice(workload, DIRECT)
 
 
 def not_winograd(workload: Workload) -> str | None:

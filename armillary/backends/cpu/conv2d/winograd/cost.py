@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from armillary.backends.cpu.cost.model import (
     SHOWN_INPUT,
-    TILED_WIDTH,
     Estimate,
     Nest,
     Tile,
@@ -24,7 +23,6 @@ from armillary.backends.cpu.cost.model import (
 )
 from armillary.backends.cpu.cost.model import asks_ahead as tiles_ask_ahead
 from armillary.base.record import record
-from armillary.errors import ConfigError
 from armillary.target.cpu import CpuModel
 from armillary.transform import PassContext, register_config_option
 
@@ -286,11 +284,6 @@ def best_plan(layer: Layer, tile: int, cpu: CpuModel, network: int = 0) -> Plan:
     forced: int = PassContext.current().get(FORCED_STRIP)
     if forced == 0 or (forced > 0 and _is_strip(layer, tile, forced)):
         return Plan(tile, forced)
-    if forced > 0 and PassContext.current().get(TILED_WIDTH):
-        raise ConfigError(
-            f"the stored choice of strips of {forced} tiles does not fit rows of {layer.beside(tile)} tiles",
-            hint="tune again",
-        )
     return min(plans(layer, tile), key=lambda plan: _score(layer, plan, cpu, network))
 
 

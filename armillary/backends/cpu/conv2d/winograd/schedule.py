@@ -15,7 +15,7 @@ from armillary.backends.cpu.conv2d.winograd.cost import (
     Plan,
     asks_ahead,
 )
-from armillary.backends.cpu.conv2d.winograd.space import chosen, explain_winograd, layer_of_call
+from armillary.backends.cpu.conv2d.winograd.space import WINOGRAD, chosen_form, explain_winograd, layer_of_call
 from armillary.backends.cpu.cost.model import Tile
 from armillary.backends.cpu.loops import (
     Stages,
@@ -31,11 +31,13 @@ from armillary.target.cpu import cpu_model
 SHORT_SUM = 32  # terms: the transforms back enlarge the rounding error of the products about tenfold
 
 
-@implement("nn.contrib_conv2d_winograd_NCHWc", family="cpu", name="winograd", explain=explain_winograd)
+@implement(
+    "nn.contrib_conv2d_winograd_NCHWc", family="cpu", name="winograd", algorithm=WINOGRAD.name, explain=explain_winograd
+)
 def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
     """Strips or phases, as the cost model says."""
     cpu, layer = cpu_model(fused.workload.target), layer_of_call(fused.workload)
-    plan, tile = chosen(fused.workload, cpu)
+    plan, tile = chosen_form(fused.workload)
     (conv,) = fused.anchor
     stages = tagged_stages(conv, "winograd")
     output = fused.outputs[0]

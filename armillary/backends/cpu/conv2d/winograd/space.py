@@ -18,10 +18,21 @@ from armillary.backends.cpu.conv2d.winograd.cost import (
     product_nest,
 )
 from armillary.backends.cpu.conv2d.winograd.operator import layer_of
-from armillary.backends.cpu.cost.model import Estimate, Tile, choose_tile, explained, far_weights
+from armillary.backends.cpu.cost.model import Estimate, Tile, far_weights, tiles
+from armillary.backends.cpu.space import (
+    Algorithm,
+    Config,
+    Weighed,
+    best_tile_config,
+    chosen,
+    explained_choice,
+    tile_config,
+    tile_of,
+)
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload
-from armillary.target.cpu import CpuModel, cpu_model
+from armillary.target.choice import Choice, Cost
+from armillary.target.cpu import CpuModel
 
 
 def layer_of_call(workload: Workload) -> Layer:
@@ -31,18 +42,62 @@ def layer_of_call(workload: Workload) -> Layer:
     return layer_of(workload.attrs, data, result)
 
 
-def chosen(workload: Workload, cpu: CpuModel) -> tuple[Plan, Tile]:
-    """The form and the register tile of the products."""
+def _plan(choice: Choice) -> Plan:
+    return Plan(choice.knob("tile"), choice.knob("strip"))
+
+
+def _config(plan: Plan, tile: Tile) -> Config:
+    return (("tile", plan.tile), ("strip", plan.strip), *tile_config(tile))
+
+
+def _tiles(layer: Layer, plan: Plan, cpu: CpuModel) -> list[Tile]:
+    return list(dict.fromkeys(tiles(product_nest(layer, plan, cpu, far_weights(cpu)), cpu)))
+
+
+def _space(workload: Workload, cpu: CpuModel) -> list[Config]:
     layer = layer_of_call(workload)
-    plan = best_plan(layer, workload.attrs.tile_size, cpu)
-    return plan, choose_tile(product_nest(layer, plan, cpu, far_weights(cpu)), cpu)
+    forms = plans(layer, workload.attrs.tile_size)
+    return [_config(plan, tile) for plan in forms for tile in _tiles(layer, plan, cpu)]
 
 
-def explain_winograd(workload: Workload) -> Explanation:
-    """The form against the other forms, the other tile sizes and the direct convolution."""
-    cpu, layer = cpu_model(workload.target), layer_of_call(workload)
-    plan, tile = chosen(workload, cpu)
+def _default(workload: Workload, cpu: CpuModel, given: Config = ()) -> Config:
+    layer, size = layer_of_call(workload), workload.attrs.tile_size
+    strip = Choice(config=given).knob("strip")
+    plan = Plan(size, strip) if strip >= 0 else best_plan(layer, size, cpu)
+    nest = product_nest(layer, plan, cpu, far_weights(cpu))
+    wanted = tuple(knob for knob in given if knob[0] not in ("tile", "strip"))
+    return (("tile", size), ("strip", plan.strip), *best_tile_config(nest, cpu, wanted))
+
+
+def _weigh(workload: Workload, cpu: CpuModel, choice: Choice) -> Weighed:
+    """The form against the others, other tile sizes and the direct convolution, if nothing was selected before."""
+    if choice.estimate is not None:
+        return Weighed(choice.estimate)
+    layer, plan = layer_of_call(workload), _plan(choice)
     mine = estimate(layer, plan, cpu)
     weighed = [p for m in TILES if m <= max(4, plan.tile) for p in plans(layer, m) if p != plan]
     others: list[Estimate] = [estimate(layer, p, cpu) for p in (Plan(0), *weighed)]
-    return explained(f"Winograd {plan}", f"{tile}", [mine, *others], cpu)
+    return Weighed(Cost(mine.cycles, mine.bound), tuple(others))
+
+
+def _title(workload: Workload, cpu: CpuModel, config: Config) -> str:
+    return f"Winograd {_plan(Choice(config=config))}"
+
+
+def _extents(workload: Workload, cpu: CpuModel) -> dict[str, int]:
+    layer, size = layer_of_call(workload), workload.attrs.tile_size
+    return {"width": layer.width, "tiles_of_a_row": layer.beside(size)}
+
+
+WINOGRAD = Algorithm("conv2d.winograd", _space, _default, _weigh, _title, _extents)
+
+
+def chosen_form(workload: Workload) -> tuple[Plan, Tile]:
+    """The form and the register tile of the products."""
+    choice = chosen(workload, WINOGRAD)
+    return _plan(choice), tile_of(choice)
+
+
+def explain_winograd(workload: Workload) -> Explanation:
+    """The choice, and what was weighed against it."""
+    return explained_choice(workload, WINOGRAD)
