@@ -104,8 +104,10 @@ def test_records_overrule_algorithm_and_tile_and_the_answer_stays() -> None:
     direct = best(every["conv2d_NCHWc.cpu(3, 3)"], winograd=0, rows=3, vectors=1)
     winograd = best(every["conv2d_NCHWc.cpu(3, 3)"], winograd=4, rows=2, vectors=2)
     depthwise = best(every["depthwise_conv2d_NCHWc.cpu(3, 3)"], rows=5)
-    assert "winograd=0 width=14 tile=3x1" in chosen(autotvm.ApplyHistoryBest([direct]))
-    assert any(t.startswith("winograd=4") and "tile=2x2" in t for t in chosen(autotvm.ApplyHistoryBest([winograd])))
+    taken = chosen(autotvm.ApplyHistoryBest([direct]))
+    assert any(t.startswith("conv2d.direct rows=3 vectors=1 lines=1 | ") and " | by record" in t for t in taken)
+    taken = chosen(autotvm.ApplyHistoryBest([winograd]))
+    assert any(re.match(r"conv2d\.winograd tile=4 strip=\d+ rows=2 vectors=2 lines=1 \|.* by record", t) for t in taken)
     with PassContext(opt_level=3):
         wanted = run(relay.build(network(), target=TARGET, params=PARAMS))
     kernels = []
@@ -120,17 +122,20 @@ def test_records_overrule_algorithm_and_tile_and_the_answer_stays() -> None:
 
 
 def test_without_records_nothing_changes() -> None:
-    assert chosen(autotvm.ApplyHistoryBest([])) == []
+    taken = chosen(autotvm.ApplyHistoryBest([]))
+    assert taken and not any("by record" in t for t in taken)
 
 
 def test_a_choice_that_does_not_fit_is_an_error_that_says_why() -> None:
     task = tasks()["conv2d_NCHWc.cpu(3, 3)"]
     for choice, told in (
-        (Choice(winograd=0, tile="29x8", width=14), "a 29x8 tile does not fit a row of 14 outputs"),
-        (Choice(winograd=4, strip=5, tile="2x2", width=0), "strips of 5 tiles does not fit"),
-        (Choice(winograd=6, strip=0, tile="2x2", width=0), r"relay\.WinogradConv2D\.max_tile is 4"),
+        ("conv2d.direct rows=29 vectors=8", r"rows=29 vectors=8 does not fit \(here width 14\)(.|\n)*these do: rows="),
+        ("conv2d.winograd tile=4 strip=5 rows=2 vectors=2", r"strip=5 rows=2 vectors=2 does not fit(.|\n)*strip=4"),
+        ("conv2d.winograd tile=6 strip=0", r"relay\.WinogradConv2D\.max_tile is 4"),
+        ("conv2d.direct colums=3", r"no knob 'colums'(.|\n)*its knobs are rows, vectors, lines"),
+        ("conv2d.depthwise rows=3", r"conv2d\.depthwise does not fit nn\.contrib_conv2d_NCHWc"),
     ):
-        module = task.template.module(task.args, choice)  # type: ignore[attr-defined]
+        module = task.template.module(task.args, Choice.parse(choice))  # type: ignore[attr-defined]
         with PassContext(opt_level=3), pytest.raises(ConfigError, match=told):
             relay.build(module, target=TARGET)
 
@@ -166,10 +171,3 @@ def test_products_of_matrices_are_tasks() -> None:
     dense = IRModule.from_expr(relay.Function([x], relay.nn.dense(x, w)))
     (task,) = autotvm.task.extract_from_program(dense["main"], target=TARGET)
     assert task.name == "dense_pack.cpu" and task.flop == 2 * 48 * 64 * 96
-
-
-def test_a_choice_and_its_text_turn_into_each_other() -> None:
-    for choice in (Choice(), Choice(0, -1, "3x1", 14), Choice(4, 7, "6x4", 0)):
-        assert Choice.parse(str(choice)) == choice
-    with pytest.raises(ConfigError, match="cannot read 'tall=3'"):
-        Choice.parse("tall=3")

@@ -28,6 +28,7 @@ OPTIONS = {
     "combine-parallel-conv2d": {"min_num_branches": 2},
     "combine-parallel-dense": {"min_num_branches": 2},
     "convert-layout": {"desired_layouts": {"nn.conv2d": ["NHWC", "default"]}},
+    "choose-kernels": {"target": AVX},
     "fourier-conv2d": {"target": AVX},
     "fuse-depthwise": {"target": AVX},
     "fuse-ops": {"fuse_opt_level": 3},

@@ -79,9 +79,11 @@ def test_an_objection_is_part_of_the_explanation() -> None:
 
 
 def test_the_explanation_follows_the_pass_context_as_lowering_does() -> None:
+    (asked,) = [f for f in kernels(conv(64, 128, 28, 1), **{"cpu.tile": "4x2"}) if "conv2d" in str(f)]
+    assert explain_function(asked, ZEN4).tile == "4x2", "the choice is on the call"
     (function,) = [f for f in kernels(conv(64, 128, 28, 1)) if "conv2d" in str(f)]
     with PassContext(config={"cpu.tile": "4x2"}):
-        assert explain_function(function, ZEN4).tile == "4x2"
+        assert explain_function(function, ZEN4).tile != "4x2", "what was chosen stays"
     call = next(e for e in post_order(function.body) if isinstance(e, Call) and "conv2d" in e.op.name)
     workload = Workload(call.op, call.attrs, tuple(a.checked_type for a in call.args), ZEN4)
     assert choose(workload)[0].name == "direct_blocked" and explain(workload) == explain_function(function, ZEN4)
