@@ -1,6 +1,6 @@
 """What was decided for one call: the algorithm, its configuration and layouts, its expected cost, and why not others.
 
-In: what a back end decides, a tuning record, the option `schedule.choice`, or the text that a call carries as its
+In: what a back end decides, a tuning record, or the text that a call carries as its
 attribute `choice`. Out: a `Choice`, and its text. Invariant: value and text turn into each other; a choice without an
 algorithm is empty, and leaves everything to the model of costs. A configuration may lack knobs: what selects an
 algorithm for a call does not know the kernel yet that the call becomes a part of, which decides about the rest.
@@ -21,12 +21,7 @@ from typing import Any
 
 from armillary.base.record import record
 from armillary.errors import ConfigError
-from armillary.transform import PassContext, register_config_option
 
-CHOICES = register_config_option(
-    "schedule.choice", dict, {},
-    "choices that overrule the models of costs: the name of a node or operator, or it with types -> text of a choice",
-)  # fmt: skip
 SEPARATOR = " | "
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
 _KNOB = re.compile(r"([a-z_]+)=([0-9]+)")
@@ -164,16 +159,3 @@ def _unreadable(text: str, part: str) -> ConfigError:
 def stored_choice(call: Any) -> Choice:  # Any: an expression or a workload; those without attributes have none
     """The choice that a call carries; empty where it has none."""
     return Choice.parse(getattr(getattr(call, "attrs", None), "choice", ""))
-
-
-def overrides() -> dict[str, Choice]:
-    """The choices that the pass context asks for, by the call they are for."""
-    found = {}
-    for key, text in PassContext.current().get(CHOICES).items():
-        choice = Choice.parse(text) if isinstance(text, str) else text
-        if not isinstance(choice, Choice) or not choice:
-            raise ConfigError(f"schedule.choice[{key!r}] is {text!r}, wanted the text of a choice", hint=EXAMPLE)
-        found[key] = Choice(
-            choice.algorithm, choice.config, choice.layouts, source=Source.OVERRIDE, guards=choice.guards
-        )
-    return found
