@@ -89,7 +89,7 @@ def test_calling_functions_and_global_names() -> None:
 def test_temporary_rules_of_an_operator_end_with_their_context() -> None:
     x = relay.var("x", shape=(3,))
     rule = lambda attrs, inputs, types: relay.multiply(inputs[0], relay.const(2.0))  # noqa: E731
-    with testing.temp_op_attr("exp", "FTVMLegalize", rule):
+    with TempOpAttr("exp", "FTVMLegalize", rule):
         changed = testing.run_opt_pass(relay.exp(x), relay.transform.Legalize())
     assert changed.op.name == "multiply"
     assert testing.run_opt_pass(relay.exp(x), relay.transform.Legalize()).op.name == "exp"

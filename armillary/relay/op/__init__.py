@@ -26,12 +26,18 @@ from armillary.relay.types import Type
 
 Array = np.ndarray[Any, Any]
 _find_operator = late("armillary.relay.names:find_operator")
-_resolve, __dir__ = lazy_names(__name__, {"contrib": "armillary.relay.op.contrib"})
+_resolve, __dir__ = lazy_names(
+    __name__,
+    {
+        "contrib": "armillary.relay.op.contrib",
+        "register_gradient": "armillary.relay.gradient.rules:register_gradient",
+    },
+)
 
 
 def __getattr__(name: str) -> Any:  # Any: a module, an operator or a namespace of operators
     """`relay.op.add`, `relay.op.nn.conv2d`: what `relay.add` and `relay.nn.conv2d` are."""
-    if name == "contrib":
+    if name in ("contrib", "register_gradient"):
         return _resolve(name)
     found = None if name.startswith("__") else _find_operator(name)
     if found is None:

@@ -1,13 +1,11 @@
 """What tests of passes and operators use: type inference, one pass on an expression, random arrays.
 
 In: expressions, passes. Out: expressions with types, as functions' bodies where an expression went in. Invariant: an
-expression that is no function comes back as one; operators' rules are restored when `temp_op_attr` ends.
+expression that is no function comes back as one. Attributes of operators for a while: temp_op_attr.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,6 @@ from armillary import transform
 from armillary.ir import IRModule
 from armillary.relay.expr import Expr, Function
 from armillary.relay.infer import infer_type
-from armillary.relay.op import LEGALIZE_RULES, get_op, register_legalize
 from armillary.runtime.ndarray import NDArray
 
 
@@ -35,21 +32,6 @@ def run_infer_type(expr: Expr) -> Expr:
     """The expression itself, after its types were inferred; raises TypeMismatch where it is ill-typed."""
     infer_type(expr)
     return expr
-
-
-@contextmanager
-def temp_op_attr(op_name: str, attr_key: str, attr_value: Any) -> Iterator[None]:  # Any: a rule
-    """Give an operator a legalisation rule for as long as the context lasts."""
-    get_op(op_name)
-    rules = LEGALIZE_RULES.setdefault(attr_key, {})
-    before = rules.pop(op_name, None)
-    register_legalize(op_name, attr_value, kind=attr_key)
-    try:
-        yield
-    finally:
-        rules.pop(op_name, None)
-        if before is not None:
-            rules[op_name] = before
 
 
 def rand(dtype: str = "float32", *shape: int) -> NDArray:

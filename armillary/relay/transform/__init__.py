@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from armillary.base.lazy import late
 from armillary.instrument import PassTimingInstrument, PrintAfter
 from armillary.transform import (
     PASSES,
@@ -31,6 +32,8 @@ __all__ = [
     "Pass", "PassContext", "PassInfo", "PassInstrument", "PassTimingInstrument", "PrintAfter", "Sequential",
     "function_pass", "module_pass",
 ]  # fmt: skip
+
+_gradient = late("armillary.relay.gradient:gradient")
 
 
 @cache
@@ -52,6 +55,8 @@ def module_names() -> list[str]:
 
 
 def __getattr__(name: str) -> Callable[..., Pass]:
+    if name == "gradient":
+        return _gradient
     by_name = {} if name.startswith("__") else load_all()
     if name not in by_name:
         raise AttributeError(f"module {__name__!r} has no pass {name!r}; it has: {', '.join(sorted(by_name))}")

@@ -1,0 +1,166 @@
+"""Functions of Relay-era scripts that are several operators: losses, gradients of layers, shapes counted from the end.
+
+In: what scripts pass. Out: calls of operators, so each is compiled, fused and differentiated like any expression.
+Invariant: no arithmetic on data here. `misc/user.py` puts them into its table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from armillary.base.boundary import boundary
+from armillary.errors import TypeMismatch
+from armillary.relay.expr import Expr, const
+from armillary.relay.gradient.networks import avg_pool_back, conv2d_weight, max_pool_back
+from armillary.relay.gradient.rules import number, op, tensor
+
+
+def same(data: Expr) -> Expr:
+    """The expression itself: marks for what is recomputed, or fused, decide nothing about its value."""
+    return data
+
+
+@boundary("nn.cross_entropy", arguments=True)
+def cross_entropy(predictions: Expr, targets: Expr) -> Expr:
+    """-sum(targets * log(predictions)) / batch."""
+    return _loss(op("log", predictions), targets)
+
+
+@boundary("nn.cross_entropy_with_logits", arguments=True)
+def cross_entropy_with_logits(predictions: Expr, targets: Expr) -> Expr:
+    """-sum(targets * predictions) / batch."""
+    return _loss(predictions, targets)
+
+
+def _loss(logarithms: Expr, targets: Expr) -> Expr:
+    have, want = tensor(logarithms), tensor(targets)
+    if have != want or have.ndim != 2:
+        raise TypeMismatch(f"cross_entropy: predictions are {have} and targets {want}, wanted two equal matrices")
+    return op("sum", logarithms * targets) * number(-1.0 / have.static[0], logarithms)
+
+
+@boundary("nn.nll_loss", arguments=True)
+def nll_loss(
+    predictions: Expr, targets: Expr, weights: Expr, reduction: str = "mean", ignore_index: int = -100
+) -> Expr:
+    """The negative weighted log-likelihood of each target class; `predictions` is (N, C, …) of log-probabilities."""
+    if reduction not in ("none", "mean", "sum"):
+        raise TypeMismatch(f"nn.nll_loss: reduction {reduction!r}, wanted 'none', 'mean' or 'sum'")
+    shape, dtype = tensor(predictions).static, str(tensor(targets).dtype)
+    counted = op("not_equal", targets, const(ignore_index, dtype))
+    classes = op("arange", 0, shape[1], 1, dtype=dtype)
+    classes = op("reshape", classes, newshape=(1, shape[1], *([1] * (len(shape) - 2))))
+    chosen = op(
+        "logical_and", op("equal", op("expand_dims", targets, axis=1), classes), op("expand_dims", counted, axis=1)
+    )
+    hot = op("cast", chosen, dtype=str(tensor(predictions).dtype))
+    weight = op("sum", hot * op("reshape", weights, newshape=(1, shape[1], *([1] * (len(shape) - 2)))), axis=1)
+    found = op("negative", op("sum", hot * predictions, axis=1)) * weight
+    if reduction == "none":
+        return found
+    return op("sum", found) if reduction == "sum" else op("sum", found) / op("sum", weight)
+
+
+@boundary("reverse_reshape", arguments=True)
+def reverse_reshape(data: Expr, newshape: Sequence[int]) -> Expr:
+    """`reshape` with its special sizes counted from the last axis on: 0 keeps the axis at that place from the end."""
+    shape = tensor(data).static
+    given = [int(size) for size in newshape]
+    if any(size < -1 for size in given):
+        raise TypeMismatch(f"reverse_reshape: newshape {tuple(given)}, wanted sizes, 0 and -1")
+    sizes = list(given)
+    for back, size in enumerate(reversed(given)):
+        if size == 0:
+            if back >= len(shape):
+                raise TypeMismatch(f"reverse_reshape: 0 at place {-1 - back} of {tuple(given)}, but data has {shape}")
+            sizes[-1 - back] = shape[-1 - back]
+    if -1 in sizes:
+        known = math.prod(size for size in sizes if size != -1)
+        sizes[sizes.index(-1)] = math.prod(shape) // known if known else 0
+    return op("reshape", data, newshape=tuple(sizes))
+
+
+@boundary("nn.max_pool2d_grad", arguments=True)
+def max_pool2d_grad(
+    out_grad: Expr,
+    data: Expr,
+    pool_size: Any = (1, 1),
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    layout: str = "NCHW",
+    out_layout: str = "",
+    ceil_mode: bool = False,
+) -> Expr:
+    """The gradient of a maximum pooling's data."""
+    del out_layout, ceil_mode  # out_grad has the sizes that they gave
+    return max_pool_back(out_grad, data, _pooling(pool_size, strides, padding, layout))
+
+
+@boundary("nn.avg_pool2d_grad", arguments=True)
+def avg_pool2d_grad(
+    out_grad: Expr,
+    data: Expr,
+    pool_size: Any = (1, 1),
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    layout: str = "NCHW",
+    out_layout: str = "",
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+) -> Expr:
+    """The gradient of an average pooling's data."""
+    del out_layout, ceil_mode
+    return avg_pool_back(out_grad, data, _pooling(pool_size, strides, padding, layout, count_include_pad))
+
+
+def _pair(value: Any) -> tuple[int, ...]:
+    return (value, value) if isinstance(value, int) else tuple(value)
+
+
+def _pooling(pool_size: Any, strides: Any, padding: Any, layout: str, include: bool = False) -> Any:  # Any: attributes
+    pads = (padding,) if isinstance(padding, int) else tuple(padding)
+    return SimpleNamespace(
+        pool_size=_pair(pool_size), strides=_pair(strides), padding=pads, layout=layout, dilation=(1, 1),
+        count_include_pad=include,
+    )  # fmt: skip
+
+
+@boundary("nn.conv2d_backward_weight", arguments=True)
+def conv2d_backward_weight(
+    grad: Expr,
+    data: Expr,
+    strides: Any = (1, 1),
+    padding: Any = (0, 0),
+    dilation: Any = (1, 1),
+    groups: int = 1,
+    channels: int | None = None,
+    kernel_size: Any = None,
+    grad_layout: str = "NCHW",
+    data_layout: str = "NCHW",
+    kernel_layout: str = "OIHW",
+    out_dtype: str = "",
+) -> Expr:
+    """The gradient of a convolution's weight, from the data and the gradient of the result."""
+    del channels  # the gradient has them
+    layouts = (grad_layout, data_layout, kernel_layout)
+    if kernel_size is None or layouts != ("NCHW", "NCHW", "OIHW"):
+        told = f"nn.conv2d_backward_weight: kernel_size {kernel_size}, layouts {', '.join(layouts)}"
+        raise TypeMismatch(told, hint="give kernel_size; the layouts are NCHW, NCHW and OIHW")
+    made = conv2d_weight(grad, data, _pair(kernel_size), strides, padding, dilation, groups)
+    return op("cast", made, dtype=out_dtype) if out_dtype and out_dtype != str(tensor(made).dtype) else made
+
+
+FUNCTIONS: dict[str, Callable[..., Expr]] = {
+    "annotation.checkpoint": same,
+    "annotation.stop_fusion": same,
+    "nn.avg_pool2d_grad": avg_pool2d_grad,
+    "nn.conv2d_backward_weight": conv2d_backward_weight,
+    "nn.cross_entropy": cross_entropy,
+    "nn.cross_entropy_with_logits": cross_entropy_with_logits,
+    "nn.max_pool2d_grad": max_pool2d_grad,
+    "nn.nll_loss": nll_loss,
+    "reverse_reshape": reverse_reshape,
+}
