@@ -209,6 +209,7 @@ __getattr__, __dir__ = lazy_names(  # the names of Relay-era scripts
         "Range": "armillary.tir.expr:Range",
         "RelayExpr": "armillary.relay.expr:Expr",
         "instrument": "armillary.instrument",
+        "register_op_attr": "armillary.relay.op:register_op_attr",
         "register_intrin_lowering": "armillary.tir.transform.lower_intrin:register_intrin_lowering",
         "transform": "armillary.transform",
     },

@@ -245,8 +245,11 @@ def map_children(item: Node, function: Callable[[Node], Node]) -> Node:
     return replace(item, **changes) if changes else item
 
 
-def structural_equal(left: Any, right: Any) -> bool:  # Any: nodes or field values
-    """Whether two nodes are the same program; nodes whose class sets `_binds` match up to renaming, one to one."""
+def structural_equal(left: Any, right: Any, read: Callable[[Any, str], Any] = getattr) -> bool:  # Any: node, value
+    """Whether two nodes are the same program; nodes whose class sets `_binds` match up to renaming, one to one.
+
+    `read(node, name)` gives what is compared as a node's field.
+    """
     forward: dict[int, int] = {}
     backward: dict[int, int] = {}
     seen: set[tuple[int, int]] = set()
@@ -262,7 +265,7 @@ def structural_equal(left: Any, right: Any) -> bool:  # Any: nodes or field valu
             if a._binds and (forward.setdefault(id(a), id(b)), backward.setdefault(id(b), id(a))) != (id(b), id(a)):
                 return False
             skip = _NAMES if a._binds else _SPAN
-            stack.extend((getattr(a, n), getattr(b, n)) for n in a._fields if n not in skip)
+            stack.extend((read(a, n), read(b, n)) for n in a._fields if n not in skip)
         elif isinstance(a, tuple | list) and isinstance(b, tuple | list):
             if len(a) != len(b):
                 return False

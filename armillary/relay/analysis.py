@@ -306,20 +306,24 @@ def extract_fused_functions(mod: IRModule) -> dict[str, Function]:
     return found
 
 
-def structural_hash(expr: Expr | BaseFunc) -> str:
-    """32 hex digits that depend on structure only: not on names of variables, spans or sharing."""
+def structural_hash(expr: Expr | BaseFunc, own: Callable[[Expr, dict[int, int]], bytes] | None = None) -> str:
+    """32 hex digits that depend on structure only: not on names of variables, spans or sharing.
+
+    `own(node, numbers of variables)` gives what a node adds to its children.
+    """
+    own = own or own_digest
     digests: dict[int, bytes] = {}
     numbers: dict[int, int] = {}
     order = post_order(expr) if isinstance(expr, Expr) else []
     for node in order:
         if isinstance(node, Var):
             numbers.setdefault(id(node), len(numbers))
-        parts = [type(node).__name__.encode(), _own(node, numbers), *(digests[id(c)] for c in children(node))]
+        parts = [type(node).__name__.encode(), own(node, numbers), *(digests[id(c)] for c in children(node))]
         digests[id(node)] = blake2b(b"\0".join(parts), digest_size=16).digest()
     return digests[id(expr)].hex() if order else blake2b(repr(expr).encode(), digest_size=16).hexdigest()
 
 
-def _own(node: Expr, numbers: dict[int, int]) -> bytes:
+def own_digest(node: Expr, numbers: dict[int, int]) -> bytes:
     """What a node adds to its children."""
     match node:
         case Var():

@@ -86,9 +86,10 @@ class Expr(Node):
         text: str = _astext(self, show_meta_data)
         return text
 
-    def astuple(self) -> TupleWrapper:
-        """The fields of a tuple-typed expression, by index and in order."""
-        return TupleWrapper(self, len(self._field_types()))
+    def astuple(self) -> Expr:
+        """The expression, which must be tuple-typed."""
+        self._field_types()
+        return self
 
     def __add__(self, other: Any) -> Expr:
         return _binary("add", self, other)
@@ -242,6 +243,11 @@ class Call(Expr):
     attrs: Any = None  # Any: each Op has its own attrs class
     span: Span | None = None
 
+    @property
+    def type_args(self) -> list[Type]:
+        """The types of the arguments."""
+        return [arg.checked_type for arg in self.args]
+
 
 @node
 class Let(Expr):
@@ -358,6 +364,8 @@ def as_expr(value: Any, like: Expr | None = None) -> Expr:
     """`value` itself, or a constant of the dtype of `like`; tuples and lists of expressions become Tuple."""
     if isinstance(value, Expr):
         return value
+    if isinstance(value, TupleWrapper):
+        return value.astuple()
     if isinstance(value, tuple | list) and any(isinstance(v, Expr) for v in value):
         return Tuple(tuple(as_expr(v) for v in value))
     if like is not None and not hasattr(value, "dtype"):

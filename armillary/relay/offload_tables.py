@@ -62,6 +62,8 @@ def why_not(compiler: str, call: Call) -> str | None:
         return None if own else f"the function is no composite of {compiler}"
     _load(compiler)
     rule = _SUPPORT.get((compiler, call.op.name)) if isinstance(call.op, Op) else None
+    if rule is None and isinstance(call.op, Op):
+        rule = call.op.get_attr(f"target.{compiler}")  # what a script registered with register_op_attr
     if rule is None:
         return f"{compiler} has no such operator"
     return refusal(rule(call))

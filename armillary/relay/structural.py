@@ -7,17 +7,22 @@ they are the same objects, unless `map_free_vars` is set. Equal programs have eq
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from armillary.base.digest import blake2b
 from armillary.base.node import Node
 from armillary.base.node import structural_equal as same_nodes
-from armillary.ir import IRModule
+from armillary.errors import ArmillaryError
+from armillary.ir import Attrs, IRModule
 from armillary.relay import analysis
-from armillary.relay.expr import Expr, Var
+from armillary.relay.expr import Call, Expr, Function, Var
+from armillary.relay.infer import check_module
 
+_INFERRED = ("ret_type", "type_annotation")
 Program = Any  # Any: a module, node, type, or a sequence or mapping of those
 
 
@@ -28,6 +33,7 @@ class StructuralMismatch(ValueError):
 def structural_equal(lhs: Program, rhs: Program, map_free_vars: bool = False) -> bool:
     """Whether two programs are the same up to the names of bound variables (of all variables, if `map_free_vars`)."""
     if isinstance(lhs, IRModule) and isinstance(rhs, IRModule):
+        _infer_all(lhs), _infer_all(rhs)
         names = sorted(lhs)
         return names == sorted(rhs) and all(structural_equal(lhs[n], rhs[n], map_free_vars) for n in names)
     if isinstance(lhs, list | tuple) and isinstance(rhs, list | tuple):
@@ -37,9 +43,45 @@ def structural_equal(lhs: Program, rhs: Program, map_free_vars: bool = False) ->
         return lhs.keys() == rhs.keys() and all(structural_equal(lhs[k], rhs[k], map_free_vars) for k in lhs)
     if not (isinstance(lhs, Node) and isinstance(rhs, Node)):
         return type(lhs) is type(rhs) and bool(lhs == rhs)
-    if not same_nodes(lhs, rhs):
+    if not same_nodes(lhs, rhs, _read):
         return False
     return map_free_vars or _free(lhs) == _free(rhs)
+
+
+def _infer_all(module: IRModule) -> None:
+    """Type a module's functions, which may call each other, as far as they can be typed."""
+    with suppress(ArmillaryError):
+        check_module(module)
+
+
+def _read(node: Any, name: str) -> Any:  # Any: a node and what is compared as its field
+    """A field of a node: types that would be inferred count as written, attributes have no order, floats 6 digits.
+
+    A program says the same whether the result of a function is written or inferred.
+    """
+    value = getattr(node, name)
+    if value is None and name in _INFERRED and isinstance(node, Var | Function):
+        return _inferred(node)
+    if name == "attrs" and isinstance(value, Attrs):
+        return dict(value)
+    if name == "attrs" and dataclasses.is_dataclass(value):
+        return {f.name: _rounded(getattr(value, f.name)) for f in dataclasses.fields(value)} | {"": type(value)}
+    return value
+
+
+def _inferred(node: Var | Function) -> Any:  # Any: a type, or None
+    if isinstance(node, Var):
+        return getattr(node, "_type", None)
+    try:
+        ty: Any = node.checked_type
+    except ArmillaryError:
+        return None
+    return ty.ret_type
+
+
+def _rounded(value: Any) -> Any:  # Any: an attribute's value
+    """Floats to 6 digits: 1e-5 that went through float32 is 1e-5."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _free(item: Node) -> list[int]:
@@ -60,13 +102,27 @@ def assert_structural_equal(lhs: Program, rhs: Program, map_free_vars: bool = Fa
     raise StructuralMismatch(f"the programs differ: {told}")
 
 
+def _own(node: Expr, numbers: dict[int, int]) -> bytes:
+    """What a node adds to its hash: what `_read` compares, but for types, which follow from the rest."""
+    if isinstance(node, Var):
+        return str(numbers[id(node)]).encode()
+    if isinstance(node, Function):
+        return repr(sorted(node.attrs, key=str)).encode()
+    if isinstance(node, Call):
+        name = getattr(node.op, "name", None) or getattr(node.op, "name_hint", "")
+        attrs = _read(node, "attrs")
+        told = {k: v for k, v in attrs.items() if k} if isinstance(attrs, dict) else attrs
+        return f"{name}:{told!r}".encode()
+    return analysis.own_digest(node, numbers)
+
+
 def structural_hash(node: Program, map_free_vars: bool = False) -> int:
     """A number that equal programs share: of structure and constants, not of names."""
     del map_free_vars  # names never count
     if isinstance(node, IRModule):
         text = ";".join(f"{name}:{structural_hash(node[name])}" for name in sorted(node))
     elif isinstance(node, Expr):
-        text = analysis.structural_hash(node)
+        text = analysis.structural_hash(node, _own)
     elif isinstance(node, list | tuple):
         text = ",".join(str(structural_hash(item)) for item in node)
     else:

@@ -5,15 +5,16 @@ derived for a CPU), host (this machine). Invariant: importing this package does 
 """
 
 from armillary.target.cpu import CpuModel, cpu_model
-from armillary.target.devices import adreno, arm_cpu, intel_graphics, mali
+from armillary.target.devices import adreno, arm_cpu, cuda, hexagon, intel_graphics, mali, rocm
 from armillary.target.kind import TargetKind
 from armillary.target.target import Target, as_target
 
 create = Target
 current = Target.current
 list_kinds = Target.list_kinds
+bifrost = mali
 
 __all__ = [
-    "CpuModel", "Target", "TargetKind", "adreno", "arm_cpu", "as_target", "cpu_model", "create", "current",
-    "intel_graphics", "list_kinds", "mali",
+    "CpuModel", "Target", "TargetKind", "adreno", "arm_cpu", "as_target", "bifrost", "cpu_model", "create", "cuda",
+    "current", "hexagon", "intel_graphics", "list_kinds", "mali", "rocm",
 ]  # fmt: skip

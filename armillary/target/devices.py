@@ -43,3 +43,19 @@ def adreno(model: str = "unknown", options: str | Sequence[str] | None = None) -
 def intel_graphics(model: str = "unknown", options: str | Sequence[str] | None = None) -> Target:
     """An Intel GPU through OpenCL."""
     return Target(f"opencl -device=intel_graphics -model={model} -thread_warp_size=16 {_options(options)}")
+
+
+def cuda(model: str = "unknown", arch: str | None = None, options: str | Sequence[str] | None = None) -> Target:
+    """A GPU by CUDA: a name for scripts, nothing generates code for it."""
+    return Target(f"cuda -model={model} {f'-arch={arch}' if arch else ''} {_options(options)}")
+
+
+def rocm(model: str = "unknown", options: str | Sequence[str] | None = None) -> Target:
+    """A GPU by ROCm: a name for scripts, nothing generates code for it."""
+    return Target(f"rocm -model={model} {_options(options)}")
+
+
+def hexagon(cpu_ver: str = "v68", **options: object) -> Target:
+    """A Hexagon processor: a name for scripts, nothing generates code for it."""
+    del options
+    return Target(f"hexagon -mcpu=hexagon{cpu_ver}")

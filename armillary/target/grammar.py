@@ -14,6 +14,7 @@ from typing import Any
 
 from armillary.base.lazy import similar
 from armillary.errors import TargetError
+from armillary.target.absent import ABSENT
 from armillary.target.boards import board_options
 from armillary.target.kind import Attribute, TargetKind
 from armillary.target.kinds import KINDS
@@ -27,7 +28,7 @@ def find_kind(name: object) -> TargetKind:
     """The kind of this name, or a TargetError listing all of them."""
     if isinstance(name, TargetKind):
         return name
-    kind = KINDS.get(name) if isinstance(name, str) else None
+    kind = KINDS.get(name) or ABSENT.get(name) if isinstance(name, str) else None
     if kind is None:
         close = similar(str(name), KINDS, 1, 0.5)
         hint = (f"did you mean {close[0]}? " if close else "") + "kinds: " + ", ".join(sorted(KINDS))

@@ -170,6 +170,9 @@ def _parse(target: Any) -> tuple[grammar.Parsed, Target | None]:  # Any: what a 
 
 def check_attributes(target: Target) -> None:
     """Refuse a target with an attribute that a build would have to ignore."""
+    if not target.kind.codegen:
+        hint = "kinds that code is generated for: " + ", ".join(sorted(KINDS)) + "; a GPU is reached by opencl"
+        raise UnsupportedError(f"nothing here generates code for target kind {target.kind.name}", hint=hint)
     refused = {**REFUSED, **target.kind.refused}
     for name in target.attrs:
         if name in refused and target.attrs[name] != target.kind.defaults.get(name):

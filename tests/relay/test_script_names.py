@@ -11,6 +11,7 @@ import armillary
 from armillary import relay, te
 from armillary.errors import ConfigError, TargetError, TypeMismatch
 from armillary.relay import testing
+from armillary.relay.testing.temp_op_attr import TempOpAttr
 
 
 def _convolution(name: str = "x", strides: tuple[int, int] = (1, 1)) -> relay.Function:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -26,18 +27,24 @@ from armillary.relay.types import Type
 
 Array = np.ndarray[Any, Any]
 _find_operator = late("armillary.relay.names:find_operator")
+_static_attribute = late("armillary.relay.static_value:static_attribute")
 _resolve, __dir__ = lazy_names(
     __name__,
     {
+        "OpPattern": f"{__name__}.attributes:OpPattern",
+        "const": "armillary.relay.expr:const",
         "contrib": "armillary.relay.op.contrib",
+        "op": __name__,
+        "register": f"{__name__}.attributes:register",
         "register_gradient": "armillary.relay.gradient.rules:register_gradient",
+        **{name: f"{__name__}.attributes:{name}" for name in ("register_pattern", "register_stateful")},
     },
 )
 
 
 def __getattr__(name: str) -> Any:  # Any: a module, an operator or a namespace of operators
     """`relay.op.add`, `relay.op.nn.conv2d`: what `relay.add` and `relay.nn.conv2d` are."""
-    if name in ("contrib", "register_gradient"):
+    with suppress(AttributeError):
         return _resolve(name)
     found = None if name.startswith("__") else _find_operator(name)
     if found is None:
@@ -212,14 +219,45 @@ class Op(Expr):
         unknown = sorted(set(named) - set(names))
         if unknown:
             raise TypeMismatch(f"{self.name}: unknown attribute {unknown[0]!r}", hint=f"it has: {', '.join(names)}")
-        tensor = next((name for name, value in named.items() if isinstance(value, Expr)), None)
-        if tensor is not None:
-            hint = f"its tensor arguments are {', '.join(self.inputs)}"
-            raise TypeMismatch(f"{self.name}: attribute {tensor!r} is a value, got a tensor expression", hint=hint)
+        for name, value in named.items():
+            if isinstance(value, Expr):
+                named[name] = self._known(name, value)
         try:
             return self.attrs_class(**{name: _freeze(value) for name, value in named.items()})
         except TypeError as error:
             raise TypeMismatch(f"{self.name}: {error}", hint=f"its attributes are {', '.join(names)}") from None
+
+    def _known(self, name: str, value: Expr) -> Any:  # Any: an attribute's value
+        """The value of an attribute that is given as an expression, which must not depend on inputs."""
+        found = _static_attribute(value)
+        if found is None:
+            hint = f"its tensor arguments are {', '.join(self.inputs)}; attributes are known when the graph is made"
+            raise TypeMismatch(f"{self.name}: attribute {name!r} is a value, got a tensor expression", hint=hint)
+        return found
+
+    @property
+    def num_inputs(self) -> int:
+        """How many arguments a call has."""
+        return len(self.inputs)
+
+    def get_attr(self, attr_name: str) -> Any:  # Any: a rule or a value
+        """What `register_op_attr` holds for this operator; None where there is nothing."""
+        if attr_name == "TOpPattern":
+            return int(self.kind)
+        held = LEGALIZE_RULES.get(attr_name, {}).get(self.name)
+        return None if held is None else held[1]
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether there is something."""
+        return self.get_attr(attr_name) is not None
+
+    def set_attr(self, attr_name: str, value: Any, plevel: int = 10) -> None:  # Any: a rule or a value
+        """Hold a value under a name, unless one of a higher level is there."""
+        register_op_attr(self.name, attr_name, value, plevel)
+
+    def reset_attr(self, attr_name: str) -> None:
+        """Forget what is held under a name."""
+        LEGALIZE_RULES.get(attr_name, {}).pop(self.name, None)
 
     def infer_type(self, attrs: Any, types: Sequence[Type]) -> Type:
         """The result type of a call."""
@@ -284,7 +322,7 @@ def is_call(expr: Any, *names: str) -> bool:
     return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name in names
 
 
-# --- legalisation: rules that users register, applied by the passes legalize, qnn-legalize and qnn-canonicalize ------
+# --- what users register: above all rules for the passes legalize, qnn-legalize, qnn-canonicalize ------------------
 
 LegalizeRule = Callable[[Any, Sequence[Expr], Sequence[Type]], Expr | None]  # Any: attributes
 LEGALIZE_RULES: dict[str, dict[str, tuple[int, LegalizeRule]]] = {}  # by the Relay-era attribute name, then operator
@@ -299,16 +337,22 @@ def register_legalize(
     holds. The rule runs under `with target:`, so `Target.current()` tells what is compiled for. Also a decorator.
     """
 
-    def register(rule: LegalizeRule) -> LegalizeRule:
-        rules = LEGALIZE_RULES.setdefault(kind, {})
+    return register_op_attr(op_name, kind, legal_op, level)
+
+
+def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:  # Any: rules, values
+    """Hold a value, usually a rule, for an operator under a name; also a decorator. The higher level holds."""
+
+    def register(held: Any) -> Any:
+        rules = LEGALIZE_RULES.setdefault(attr_key, {})
         old = rules.get(op_name)
         if old is not None and old[0] == level:
-            raise ConfigError(f"operator {op_name!r} has a {kind} rule of level {level} already")
+            raise ConfigError(f"operator {op_name!r} has a {attr_key} rule of level {level} already")
         if old is None or old[0] < level:
-            rules[op_name] = (level, rule)
-        return rule
+            rules[op_name] = (level, held)
+        return held
 
-    return register(legal_op) if legal_op is not None else register
+    return register(value) if value is not None else register
 
 
 def constant_value(expr: Expr) -> Array | None:

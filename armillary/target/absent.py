@@ -1,0 +1,30 @@
+"""Kinds of targets that scripts name and nothing here builds for: a script gets as far as it does not need code.
+
+In: a kind's name. Out: its record, with the facts that scripts read: device type, keys, limits. Invariant: they are not
+among `KINDS`; a build for one is refused, and the refusal says what there is instead.
+"""
+
+from __future__ import annotations
+
+from armillary.target.kind import TargetKind
+
+_GPU = {
+    "arch": str, "max_num_threads": int, "max_shared_memory_per_block": int, "max_threads_per_block": int, "mcpu": str,
+    "mtriple": str, "registers_per_block": int, "system-lib": bool, "thread_warp_size": int, "mattr": tuple,
+}  # fmt: skip
+_ROWS: tuple[tuple[str, int, tuple[str, ...], dict[str, int]], ...] = (
+    ("cuda", 2, ("cuda", "gpu"), {"max_num_threads": 1024, "thread_warp_size": 32}),
+    ("hexagon", 16, ("hexagon", "cpu"), {}),
+    ("metal", 8, ("metal", "gpu"), {"max_num_threads": 256, "thread_warp_size": 16}),
+    ("nvptx", 2, ("cuda", "gpu"), {"max_num_threads": 1024, "thread_warp_size": 32}),
+    ("rocm", 10, ("rocm", "gpu"), {"max_num_threads": 256, "thread_warp_size": 64}),
+    ("vulkan", 7, ("vulkan", "gpu"), {"max_num_threads": 256, "thread_warp_size": 1}),
+    ("webgpu", 15, ("webgpu", "gpu"), {"max_num_threads": 256}),
+)
+
+ABSENT: dict[str, TargetKind] = {
+    name: TargetKind(
+        name=name, device_type=number, codegen="", family=name, default_keys=keys, attributes=_GPU, defaults=facts
+    )
+    for name, number, keys, facts in _ROWS
+}  # fmt: skip
