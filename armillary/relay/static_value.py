@@ -7,6 +7,7 @@ evaluated by the interpreter that defines meaning.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from armillary.relay.types import TensorType
 from armillary.relay.walk import post_order, rewrite
 
 _evaluate = late("armillary.relay.evaluate:evaluate")
-_READERS = {"shape_of": np.array, "ndarray_size": np.prod}
+_READERS: dict[str, Callable[[Any], Any]] = {"shape_of": np.array, "ndarray_size": np.prod}  # Any: a shape, its numbers
 
 
 def static_value(expr: Expr) -> Array | None:

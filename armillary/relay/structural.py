@@ -33,7 +33,8 @@ class StructuralMismatch(ValueError):
 def structural_equal(lhs: Program, rhs: Program, map_free_vars: bool = False) -> bool:
     """Whether two programs are the same up to the names of bound variables (of all variables, if `map_free_vars`)."""
     if isinstance(lhs, IRModule) and isinstance(rhs, IRModule):
-        _infer_all(lhs), _infer_all(rhs)
+        _infer_all(lhs)
+        _infer_all(rhs)
         names = sorted(lhs)
         return names == sorted(rhs) and all(structural_equal(lhs[n], rhs[n], map_free_vars) for n in names)
     if isinstance(lhs, list | tuple) and isinstance(rhs, list | tuple):
