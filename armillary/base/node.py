@@ -57,6 +57,10 @@ class Node:
     _made: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}  # Any: what a field is given and holds
     _printer: ClassVar[str] = ""  # "module:function" that gives a node's text; nodes without one print their fields
 
+    def same_as(self, other: object) -> bool:
+        """Whether it is the same node."""
+        return self is other
+
 
 def derived(compute: Callable[[Any], Any] | str, *, init: Literal[False] = False) -> Any:  # Any: any field type
     """A slot computed from the other fields at construction; not an argument, not compared.

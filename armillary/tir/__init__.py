@@ -21,6 +21,15 @@ _BUILD = {
     "div": "div", "floordiv": "floordiv", "floormod": "floormod", "truncdiv": "truncdiv", "truncmod": "truncmod",
     "indexdiv": "indexdiv", "indexmod": "indexmod", "ceildiv": "ceildiv", "min": "minimum", "max": "maximum",
 }  # fmt: skip
+_BUILTINS = (
+    "TVMBackendAllocWorkspace TVMBackendFreeWorkspace address_of assume bitwise_not call_cpacked call_packed clz "
+    "create_barriers dp4a end_profile_intrinsic isnullptr lookup_param mma_fill mma_store popcount ptx_arrive_barrier "
+    "ptx_arrive_barrier_expect_tx ptx_commit_group ptx_cp_async ptx_cp_async_barrier ptx_cp_async_bulk "
+    "ptx_init_barrier_thread_count ptx_ldmatrix ptx_mma ptx_mma_sp ptx_wait_barrier ptx_wait_group reinterpret "
+    "start_profile_intrinsic tvm_bmma_sync tvm_fill_fragment tvm_load_matrix_sync tvm_mma_sync tvm_stack_alloca "
+    "tvm_stack_make_array tvm_stack_make_shape tvm_store_matrix_sync tvm_struct_set tvm_thread_allreduce "
+    "tvm_thread_context tvm_throw_last_error tvm_tuple undef vectorcombine vectorhigh vectorlow"
+)
 _TABLE = {
     **{name: f"armillary.tir.expr:{name}" for name in _EXPR.split()},
     **{name: f"armillary.tir.stmt:{name}" for name in _STMT.split()},
@@ -30,6 +39,14 @@ _TABLE = {
     **{name: f"armillary.tir.intrinsics:{name}" for name in ("call_extern", "call_pure_extern")},
     **{name: f"armillary.te.math:{name}" for name in ("abs", "power", "pow", "isnan", "isinf", "isfinite", "fmod")},
     **{name: f"armillary.tir.vendor_intrinsics:{name}" for name in ("call_llvm_intrin", "call_llvm_pure_intrin")},
+    **{name: f"armillary.tir.builtins:{name}" for name in (
+        "bitwise_and", "bitwise_or", "bitwise_xor", "infinity", "ldexp", "ret", "shift_left", "shift_right",
+        "tvm_access_ptr",
+        "tvm_struct_get", "type_annotation",
+    )},
+    **{name: f"armillary.tir.builtins:{name}" for name in _BUILTINS.split()},
+    **{name: f"armillary.te.math:{name}" for name in ("atan2", "copysign", "hypot", "nextafter")},
+    "ForKind": "armillary.tir.stmt:LoopKind",
     "call_intrin": "armillary.tir.intrinsics:call_intrin",
     "register_intrin_lowering": "armillary.tir.transform.lower_intrin:register_intrin_lowering",
     "PrimExpr": "armillary.tir.expr:Expr",
@@ -39,5 +56,5 @@ _TABLE = {
     "interpret": "armillary.tir.interpreter:interpret",
     "simplify": "armillary.tir.simplify",
     "stmt_seq": "armillary.tir.stmt:seq",
-}
+}  # fmt: skip
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from armillary.base.dtype import DType
 from armillary.base.node import Node, derived, node
+from armillary.base.record import record
 from armillary.errors import TypeMismatch
 
 if TYPE_CHECKING:
@@ -129,6 +130,17 @@ class IntImm(Expr):
     dtype: DType
     value: int
 
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __int__(self) -> int:
+        return self.value
+
+    __index__ = __int__
+
+    def __float__(self) -> float:
+        return float(self.value)
+
 
 @node
 class FloatImm(Expr):
@@ -136,6 +148,12 @@ class FloatImm(Expr):
 
     dtype: DType
     value: float
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __int__(self) -> int:
+        return int(self.value)
 
 
 @node
@@ -393,6 +411,13 @@ class Let(Expr):
     dtype: DType = derived("body.dtype")
 
 
+@record(slots=True)
+class Callee:
+    """An intrinsic as old scripts name it."""
+
+    name: str
+
+
 @node
 class Call(Expr):
     """An intrinsic of `tir/intrinsics.py` or, for call_extern, a C function (args[0] is its StringImm name)."""
@@ -400,6 +425,11 @@ class Call(Expr):
     dtype: DType
     name: str
     args: tuple[Expr, ...]
+
+    @property
+    def op(self) -> Callee:
+        """What is called, with its old name: `call.op.name` is "tir.exp"."""
+        return Callee(f"tir.{self.name}")
 
 
 @node

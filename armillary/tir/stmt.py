@@ -21,9 +21,15 @@ import enum
 from typing import Any, ClassVar
 
 from armillary.base.dtype import DType
+from armillary.base.lazy import late
 from armillary.base.node import Node, node
 from armillary.ir import Attrs, BaseFunc
 from armillary.tir.expr import ADMITTED, SCOPE, Expr, IterVar, Var
+
+_ACCESS = "armillary.tir.buffer_access"
+_data_of, _load, _store = late(f"{_ACCESS}:data_of"), late(f"{_ACCESS}:load"), late(f"{_ACCESS}:store")
+_offset_of, _access_ptr = late(f"{_ACCESS}:offset_of"), late(f"{_ACCESS}:access_ptr")
+_flattened = late(f"{_ACCESS}:flattened")
 
 
 class LoopKind(enum.Enum):
@@ -55,6 +61,34 @@ class Buffer(Node):
     strides: tuple[Expr, ...] = ()
     elem_offset: Expr | None = None
     align: int = 64
+
+    @property
+    def data(self) -> Any:  # Any: a Var
+        """The handle of the memory."""
+        return _data_of(self)
+
+    def __getitem__(self, index: Any) -> Any:  # Any: positions, an expression
+        return _load(self, index)
+
+    def vload(self, begin: Any, dtype: str | None = None) -> Any:  # Any: positions, an expression
+        """One element, or with a vector dtype as many along the last axis."""
+        return _load(self, begin, dtype)
+
+    def vstore(self, begin: Any, value: Any) -> Any:  # Any: positions, a value, a statement
+        """Write one element, or a vector along the last axis."""
+        return _store(self, begin, value)
+
+    def offset_of(self, indices: Any) -> Any:  # Any: positions, expressions
+        """The element's number from where the memory begins."""
+        return _offset_of(self, indices)
+
+    def access_ptr(self, access_mask: int | str, *args: Any, **named: Any) -> Any:  # Any: as in buffer_access
+        """The address of elements, with how they are used: "r", "w" or "rw"."""
+        return _access_ptr(self, access_mask, *args, **named)
+
+    def get_flattened_buffer(self) -> Any:  # Any: a Buffer
+        """The same memory as one dimension."""
+        return _flattened(self)
 
 
 class Stmt(Node):
@@ -92,6 +126,11 @@ class For(Stmt):
     thread_tag: str = ""
     annotations: tuple[tuple[str, Any], ...] = ()  # Any: pragma values are ints, strings or expressions
 
+    @property
+    def loop_var(self) -> Var:
+        """The variable, by its old name."""
+        return self.var
+
 
 @node
 class IfThenElse(Stmt):
@@ -117,6 +156,21 @@ class Allocate(Stmt):
 
     buffer: Buffer
     body: Stmt
+
+    @property
+    def extents(self) -> tuple[Expr, ...]:
+        """The buffer's sizes."""
+        return self.buffer.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The type of its elements."""
+        return self.buffer.dtype
+
+    @property
+    def buffer_var(self) -> Any:  # Any: a Var
+        """The handle of its memory."""
+        return self.buffer.data
 
 
 @node
@@ -152,6 +206,17 @@ class SeqStmt(Stmt):
     """Statements one after another; never nested directly in another SeqStmt, never of length 1."""
 
     statements: tuple[Stmt, ...]
+
+    def __getitem__(self, index: int) -> Stmt:
+        return self.statements[index]
+
+    def __len__(self) -> int:
+        return len(self.statements)
+
+    @property
+    def seq(self) -> tuple[Stmt, ...]:
+        """The statements, by their old name."""
+        return self.statements
 
 
 @node

@@ -27,7 +27,7 @@ from armillary.relay.types import Type
 
 Array = np.ndarray[Any, Any]
 _find_operator = late("armillary.relay.names:find_operator")
-_static_attribute = late("armillary.relay.static_value:static_attribute")
+_static_attribute = late("armillary.relay.op.static_value:static_attribute")
 _resolve, __dir__ = lazy_names(
     __name__,
     {

@@ -14,7 +14,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {name: f"{__name__}.{name}" for name in (
         "dcgan", "densenet", "dqn", "inception_v3", "init", "layers", "lstm", "mlp", "mobilenet", "resnet", "resnet_3d",
-        "squeezenet", "temp_op_attr", "vgg",
+        "squeezenet", "synthetic", "temp_op_attr", "vgg",
     )}
     | {name: f"{__name__}.init:{name}" for name in ("Constant", "Initializer", "Xavier", "create_workload")}
     | {name: f"{__name__}.gradients:{name}" for name in ("check_grad", "count_ops")}

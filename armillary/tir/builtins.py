@@ -1,0 +1,126 @@
+"""Old builtin functions of the loop language, by name: what scripts write to look at, or to hand to other tools.
+
+In: a name such as `tvm_tuple` or `ptx_mma`, and arguments. Out: a `tir.Call` of that name: it prints, compares and is
+walked like any other. Invariant: those that no back end here implements are refused when a function that holds them is
+verified, by name (`intrinsics.py` has what is implemented).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from armillary.base.boundary import boundary
+from armillary.base.dtype import DType
+from armillary.errors import TypeMismatch
+from armillary.tir import build
+from armillary.tir.expr import Call, Expr, StringImm
+
+# Names by the type of what they give: a fixed type, "first" for a type given first, "like" for the first argument's.
+_BY_RESULT = {
+    "handle": (
+        "TVMBackendAllocWorkspace address_of lookup_param ptx_commit_group ptx_cp_async_barrier "
+        "ptx_init_barrier_thread_count ptx_arrive_barrier ptx_arrive_barrier_expect_tx ptx_wait_barrier "
+        "ptx_wait_group create_barriers tvm_bmma_sync tvm_fill_fragment tvm_load_matrix_sync tvm_mma_sync "
+        "tvm_stack_alloca tvm_stack_make_array tvm_stack_make_shape tvm_store_matrix_sync "
+        "tvm_thread_allreduce tvm_tuple tvm_thread_context end_profile_intrinsic start_profile_intrinsic"
+    ),
+    "int32": "TVMBackendFreeWorkspace call_cpacked call_packed tvm_struct_set tvm_throw_last_error undef dp4a",
+    "bool": "assume isnullptr",
+    "first": (
+        "mma_fill mma_store ptx_cp_async ptx_cp_async_bulk ptx_ldmatrix ptx_mma ptx_mma_sp reinterpret vectorcombine "
+        "vectorhigh vectorlow"
+    ),
+    "like": "bitwise_not clz popcount",
+}
+RESULTS = {name: result for result, names in _BY_RESULT.items() for name in names.split()}
+_OLD_NAMES = {"call_packed": "tvm_call_packed", "call_cpacked": "tvm_call_cpacked"}
+
+
+def builtin(name: str) -> Callable[..., Expr]:
+    """The constructor of a builtin function."""
+    result = RESULTS[name]
+
+    @boundary(name, arguments=True)
+    def construct(*args: Any, **named: Any) -> Expr:  # Any: numbers, expressions, buffers' names
+        given = [*args, *named.values()]
+        if result == "first" and not (given and isinstance(given[0], str)):
+            raise TypeMismatch(f"{name}: the type of the result comes first, got {given[:1]}")
+        values = tuple(map(_value, given[1:] if result == "first" else given))
+        dtype = given[0] if result == "first" else str(values[0].dtype) if result == "like" else result
+        return Call(DType(dtype), _OLD_NAMES.get(name, name), values)
+
+    construct.__name__ = name
+    return construct
+
+
+def _value(given: Any) -> Expr:
+    return StringImm(given) if isinstance(given, str) else build.convert(given)
+
+
+def tvm_struct_get(arr: Any, index: int, field: int, dtype: str) -> Expr:
+    """A field of a structure that a handle points to."""
+    return Call(DType(dtype), "tvm_struct_get", tuple(map(_value, (arr, index, field))))
+
+
+def tvm_access_ptr(ptype: Any, data: Any, offset: Any, extent: Any, rw_mask: Any) -> Expr:
+    """The address of elements of a buffer, and how they are used: 1 read, 2 written."""
+    kind = type_annotation(ptype) if isinstance(ptype, str) else ptype
+    return Call(DType("handle"), "tvm_access_ptr", (kind, *map(_value, (data, offset, extent, rw_mask))))
+
+
+def type_annotation(dtype: str) -> Expr:
+    """A type as an argument."""
+    return Call(DType(dtype), "type_annotation", ())
+
+
+def shift_left(x: Any, y: Any) -> Expr:
+    """x << y"""
+    return _binary("shift_left", x, y)
+
+
+def shift_right(x: Any, y: Any) -> Expr:
+    """x >> y"""
+    return _binary("shift_right", x, y)
+
+
+def bitwise_and(x: Any, y: Any) -> Expr:
+    """x & y"""
+    return _binary("bitwise_and", x, y)
+
+
+def bitwise_or(x: Any, y: Any) -> Expr:
+    """x | y"""
+    return _binary("bitwise_or", x, y)
+
+
+def bitwise_xor(x: Any, y: Any) -> Expr:
+    """x ^ y"""
+    return _binary("bitwise_xor", x, y)
+
+
+def _binary(name: str, x: Any, y: Any) -> Expr:
+    a, b = build.match_types(x, y)
+    return Call(a.dtype, name, (a, b))
+
+
+def ldexp(x: Any, exponent: Any) -> Expr:
+    """x * 2^exponent"""
+    value = build.convert(x)
+    return Call(value.dtype, "ldexp", (value, build.convert(exponent)))
+
+
+def ret(value: Any) -> Expr:
+    """A result of a function, which only returns 0 or an error here."""
+    return Call(DType("int32"), "ret", (_value(value),))
+
+
+def infinity(dtype: str) -> Expr:
+    """The largest float of a type."""
+    return build.const(float("inf"), dtype)
+
+
+def __getattr__(name: str) -> Callable[..., Expr]:
+    if name not in RESULTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return builtin(name)

@@ -1,0 +1,106 @@
+"""Passes and networks that scripts of the Relay era ask for by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import armillary
+from armillary import relay
+from armillary.relay.testing import run_opt_pass, synthetic
+
+IMAGE = relay.var("x", shape=(1, 2, 6, 6))
+WEIGHT = relay.var("w", shape=(2, 2, 3, 3))
+
+
+def _same(before: relay.Expr, after: relay.Expr) -> None:
+    """Both compute the same."""
+    arrays = [np.random.default_rng(k).standard_normal((1, 2, 6, 6)).astype("float32") for k in range(1)]
+    arrays += [np.random.default_rng(9).standard_normal((2, 2, 3, 3)).astype("float32")]
+    results = []
+    for expr in (before, after):
+        free = relay.analysis.free_vars(expr)
+        run = relay.create_executor("debug").evaluate(relay.Function(free, expr))
+        results.append(run(*(arrays[v is WEIGHT] for v in free)).numpy())
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-5)
+
+
+FOLDED = {
+    "conv": (0.0, lambda x: relay.nn.conv2d(x, WEIGHT, padding=(1, 0))),
+    "max": (float(np.finfo("float32").min), lambda x: relay.nn.max_pool2d(x, pool_size=(3, 3))),
+    "avg": (0.0, lambda x: relay.nn.avg_pool2d(x, pool_size=(3, 3))),
+    "counted": (0.0, lambda x: relay.nn.avg_pool2d(x, pool_size=(4, 4), padding=(1, 1), count_include_pad=True)),
+}
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_padding_in_front_is_folded(name: str) -> None:
+    value, make = FOLDED[name]
+    before = make(relay.nn.pad(IMAGE, ((0, 0), (0, 0), (1, 2), (0, 1)), value))
+    after = run_opt_pass(before, relay.transform.FoldExplicitPadding())
+    assert "nn.pad" not in str(after)
+    _same(before, after)
+
+
+@pytest.mark.parametrize("widths", [((0, 0), (1, 0), (0, 0), (0, 0))])
+def test_padding_that_counts_stays(widths: object) -> None:
+    kept = relay.transform.FoldExplicitPadding()
+    for before in (
+        relay.nn.max_pool2d(relay.nn.pad(IMAGE, ((0, 0), (0, 0), (1, 1), (0, 0)), 0.0), pool_size=(2, 2)),
+        relay.nn.avg_pool2d(relay.nn.pad(IMAGE, ((0, 0), (0, 0), (1, 1), (0, 0)), 1.0), pool_size=(2, 2)),
+        relay.nn.avg_pool2d(relay.nn.pad(IMAGE, ((0, 0), (0, 0), (2, 1), (0, 0))), pool_size=(2, 2)),
+        relay.nn.max_pool2d(relay.nn.pad(IMAGE, widths, -3.5e38), pool_size=(2, 2)),
+        relay.nn.conv2d(relay.nn.pad(IMAGE, ((0, 0), (0, 0), (1, 1), (0, 0)), pad_mode="edge"), WEIGHT),
+    ):
+        assert "nn.pad" in str(run_opt_pass(before, kept))
+
+
+def test_division_by_constants_is_a_product_but_not_by_zero() -> None:
+    passed = relay.transform.DivToMul()
+    made = run_opt_pass(relay.divide(IMAGE, relay.const(np.array([1.5, 4.0, 1, 1, 1, 1], "float32"))), passed)
+    assert made.op.name == "multiply" and made.args[1].data[1] == 0.25
+    assert run_opt_pass(relay.divide(IMAGE, relay.const(0.0)), passed).op.name == "divide"
+    whole = relay.var("i", shape=(2,), dtype="int32")
+    assert run_opt_pass(relay.divide(whole, relay.const(3, "int32")), passed).op.name == "divide"
+
+
+def test_the_synthetic_network_compiles() -> None:
+    module, params = synthetic.get_workload()
+    library = relay.build(module, "llvm", params=params)
+    executor = armillary.contrib.graph_executor.GraphModule(library["default"](armillary.cpu()))
+    executor.run(data=np.ones((1, 3, 24, 12), "float32"))
+    assert executor.get_output(0).shape == (1, 8)
+
+
+def test_attributes_may_be_expressions_of_known_values() -> None:
+    other = relay.var("y", shape=(4, 18))
+    assert relay.reshape(IMAGE, relay.shape_of(other)).checked_type.shape == (4, 18)
+    assert relay.zeros(relay.const(np.array([2, 3])) * relay.const(2, "int64"), "float32").checked_type.shape == (4, 6)
+    with pytest.raises(armillary.TVMError, match="is a value, got a tensor expression"):
+        relay.reshape(IMAGE, relay.var("s", shape=(2,), dtype="int64"))
+
+
+def test_attributes_of_operators() -> None:
+    armillary.ir.register_op_attr("exp", "of_a_test", 5)
+    assert relay.op.get("exp").get_attr("of_a_test") == 5 and relay.op.get("log").get_attr("of_a_test") is None
+    relay.op.get("exp").reset_attr("of_a_test")
+    assert not relay.op.get("exp").has_attr("of_a_test") and relay.op.get("exp").num_inputs == 1
+
+
+def test_programs_are_equal_whether_types_are_written_or_inferred() -> None:
+    plain = relay.Function([IMAGE], relay.nn.relu(IMAGE))
+    written = relay.Function([IMAGE], relay.nn.relu(IMAGE), IMAGE.checked_type)
+    assert armillary.ir.structural_equal(plain, written)
+    assert armillary.ir.structural_hash(plain) == armillary.ir.structural_hash(written)
+    a = relay.Function([IMAGE], relay.nn.relu(IMAGE), None, {"A": 1, "B": 2})
+    b = relay.Function([IMAGE], relay.nn.relu(IMAGE), None, {"B": 2, "A": 1})
+    c = relay.Function([IMAGE], relay.nn.relu(IMAGE), None, {"B": 2, "A": 3})
+    assert armillary.ir.structural_equal(a, b) and armillary.ir.structural_hash(a) == armillary.ir.structural_hash(b)
+    assert not armillary.ir.structural_equal(a, c)
+
+
+def test_targets_that_nothing_is_generated_for_have_names() -> None:
+    target = armillary.target.cuda("v100", arch="sm_70")
+    assert target.kind.name == "cuda" and target.keys == ("cuda", "gpu") and target.get_target_device_type() == 2
+    with pytest.raises(armillary.TVMError, match="cuda"):
+        relay.build(relay.Function([IMAGE], relay.nn.relu(IMAGE)), target)
