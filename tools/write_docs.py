@@ -1,5 +1,5 @@
 """Write what follows from tables: docs/operators.md (Relay's operators and
-ONNX's), docs/environment.md, armillary/frontend/onnx/operators.txt, and
+ONNX's), docs/environment.md, docs/migration.md (names of old scripts), armillary/frontend/onnx/operators.txt, and
 armillary/relay/operators.txt (which file registers what).
 
 In: the operator records (`relay/op/`), the import rules of ONNX, `onnx.defs`, `config.SETTINGS`. Out: the files; with
@@ -25,6 +25,7 @@ from armillary.base.config import SETTINGS  # noqa: E402
 from armillary.frontend.onnx import table as onnx_table  # noqa: E402
 from armillary.frontend.onnx.signature import table_text  # noqa: E402
 from armillary.relay.op import OPS, Op  # noqa: E402
+from tools import migration  # noqa: E402
 
 NOTE = "<!-- Written by tools/write_docs.py; do not edit. -->\n"
 OPERATORS = """
@@ -92,6 +93,7 @@ def operator_files() -> str:
 
 
 PAGES = {
+    "docs/migration.md": migration.page,
     "docs/operators.md": operators_page,
     "docs/environment.md": environment_page,
     "armillary/frontend/onnx/operators.txt": signatures,

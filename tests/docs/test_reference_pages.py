@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -19,6 +20,14 @@ def test_generated_pages_are_current() -> None:
         [sys.executable, "tools/write_docs.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_migration_page_has_no_note_about_a_name_that_is_gone() -> None:
+    sys.path.insert(0, str(ROOT))
+    migration = importlib.import_module("tools.migration")
+    migration.check_notes()
+    assert migration.exists("relay.nn.conv2d") and migration.exists("contrib.graph_executor")
+    assert not migration.exists("relay.nn.no_such_operator") and not migration.exists("no_such_module.name")
 
 
 def test_every_setting_is_documented() -> None:

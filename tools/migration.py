@@ -1,0 +1,99 @@
+"""Write docs/migration.md: which names of Relay-era scripts there are here, and which mean something else.
+
+In: tools/old_names.txt (names that scripts of that time use, without the package's own), the package as it is, and the
+notes below. Out: the page's text. Invariant: whether a name is there is found by looking it up; only notes are written
+by hand, and a note about a name that has gone is an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import defaultdict
+from pathlib import Path
+
+from armillary.errors import InternalError
+
+_NAMES = Path(__file__).parent / "old_names.txt"
+_HEAD = """
+Scripts written for the last release with Relay run with the package's name replaced. The lists below are made by
+looking every name up; the first table says where a name is there and means something else, because the old meaning was a
+defect or because there is nothing behind it. Operators: [operators.md](operators.md). What a form cannot do:
+[limits.md](limits.md).
+"""
+# A name, or several that share the note, and what is different.
+NOTES: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("relay.transform.gradient",), "Both modes give the same function of operators; loops and recursion are refused."),
+    (("relay.annotation.checkpoint", "relay.annotation.stop_fusion"), "Return their argument: nothing is recomputed."),
+    (("relay.nn.dropout",), "The identity: nothing here trains."),
+    (("relay.split",), "Returns a call of tuple type: `[0]`, `len`, unpacking and `.astuple()` work on it."),
+    (("relay.Function",), "Type parameters are accepted where they are empty; functions are not polymorphic."),
+    (
+        ("relay.create_executor",),
+        '`"vm"` compiles once for each set of input shapes.',
+    ),
+    (("relay.testing.run_infer_type",), "Infers and returns the same expression; `ret_type` stays as it was written."),
+    (
+        ("ir.structural_equal", "ir.assert_structural_equal"),
+        "A result type that is written equals one that is inferred.",
+    ),
+    (("relay.op.register_gradient",), "The rule gets the call and the gradient of its result."),
+    (("target.cuda", "target.rocm", "cuda", "rocm", "metal"), "Can be named; a build for them is refused."),
+    (("tir.call_packed", "tir.tvm_access_ptr", "tir.address_of"), "Calls that print; refused by name when compiled."),
+    (("contrib.graph_runtime",), "The same module as `contrib.graph_executor`."),
+    (("te.create_prim_func",), "Plain loops, not blocks."),
+    (("runtime.enabled",), "True for what this installation can run on."),
+)
+
+
+def page() -> str:
+    """The page's text."""
+    names = _NAMES.read_text("utf-8").split()
+    there = [name for name in names if exists(name)]
+    gone = sorted(set(names) - set(there))
+    rows = [f"| {_quoted(_present(group))} | {told} |" for group, told in NOTES]
+    count = f"Of {len(names)} names, {len(there)} are there and {len(gone)} are missing."
+    lines = [
+        "# From scripts of the Relay era", "", "<!-- Written by tools/write_docs.py; do not edit. -->", _HEAD, count, "",
+        "## There, with another meaning", "", "| name | what is different |", "|---|---|", *rows, "",
+        "## Missing", "", *_listed(gone), "", "## There", "", *_listed(there), "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _quoted(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _present(group: tuple[str, ...]) -> list[str]:
+    return [name for name in group if exists(name)]
+
+
+def _listed(names: list[str]) -> list[str]:
+    """Names by the module they are in."""
+    rooms: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        room, _, last = name.rpartition(".")
+        rooms[room].append(last)
+    return [f"- {f'`{room}`' if room else 'top level'}: {', '.join(rooms[room])}" for room in sorted(rooms)]
+
+
+def exists(name: str) -> bool:
+    """Whether `armillary.<name>` is an attribute or a module."""
+    value, path = importlib.import_module("armillary"), "armillary"
+    for part in name.split("."):
+        path += f".{part}"
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            try:
+                value = importlib.import_module(path)
+            except ImportError:
+                return False
+    return True
+
+
+def check_notes() -> None:
+    """Every note is about a name that there is."""
+    for group, told in NOTES:
+        if not _present(group):
+            raise InternalError(f"docs/migration.md: there is none of {', '.join(group)}: {told}")
