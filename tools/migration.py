@@ -16,8 +16,8 @@ from armillary.errors import InternalError
 _NAMES = Path(__file__).parent / "old_names.txt"
 _HEAD = """
 Scripts written for the last release with Relay run with the package's name replaced. The lists below are made by
-looking every name up; the first table says where a name is there and means something else, because the old meaning was a
-defect or because there is nothing behind it. Operators: [operators.md](operators.md). What a form cannot do:
+looking every name up; the first table says where a name is there and means something else, because the old meaning was
+a defect or because there is nothing behind it. Operators: [operators.md](operators.md). What a form cannot do:
 [limits.md](limits.md).
 """
 # A name, or several that share the note, and what is different.
@@ -52,8 +52,9 @@ def page() -> str:
     gone = sorted(set(names) - set(there))
     rows = [f"| {_quoted(_present(group))} | {told} |" for group, told in NOTES]
     count = f"Of {len(names)} names, {len(there)} are there and {len(gone)} are missing."
+    notice = "<!-- Written by tools/write_docs.py; do not edit. -->"
     lines = [
-        "# From scripts of the Relay era", "", "<!-- Written by tools/write_docs.py; do not edit. -->", _HEAD, count, "",
+        "# From scripts of the Relay era", "", notice, _HEAD, count, "",
         "## There, with another meaning", "", "| name | what is different |", "|---|---|", *rows, "",
         "## Missing", "", *_listed(gone), "", "## There", "", *_listed(there), "",
     ]  # fmt: skip
