@@ -18,7 +18,7 @@ from armillary.driver.build import build
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ir import GlobalVar, IRModule
 from armillary.relay.analysis import free_vars
-from armillary.relay.binding import bind, bind_params_by_name, bind_types
+from armillary.relay.binding import bind, bind_params_by_name, bind_types, with_own_names
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Constant, Expr, Function, TupleWrapper
 from armillary.relay.infer import infer_type
@@ -101,6 +101,7 @@ class Executor:
     def _built(self, module: IRModule, types: tuple[Type, ...] | None) -> tuple[Any, list[str], Type]:
         """The graph executor for arguments of these types, the names of its inputs, and the type of its result."""
         main = module["main"] if types is None else bind_types(module["main"], types)
+        main = with_own_names(main)  # arguments are given in order here, by name below
         if main is not module["main"]:
             module = module.copy()
             module["main"] = main

@@ -46,6 +46,20 @@ def bind_types(function: Function, types: Sequence[Type]) -> Function:
     return Function(tuple(made), substitute(function.body, dict(changed)), None, function.attrs, function.span)
 
 
+def with_own_names(function: Function) -> Function:
+    """The function with a name of its own for each parameter."""
+    taken: set[str] = set()
+    made: list[Var] = []
+    for number, param in enumerate(function.params):
+        name = param.name_hint if param.name_hint not in taken else f"{param.name_hint}.{number}"
+        taken.add(name)
+        made.append(param if name == param.name_hint else Var(name, param.checked_type, param.span))
+    changed: dict[int, Expr] = {id(a): b for a, b in zip(function.params, made, strict=True) if a is not b}
+    if not changed:
+        return function
+    return Function(tuple(made), substitute(function.body, changed), None, function.attrs, function.span)
+
+
 def _by_name(function: Function, values: Mapping[Any, Any]) -> dict[Var, Any]:
     names: dict[str, Var] = {}
     for p in function.params:

@@ -53,7 +53,7 @@ class Expr(Node):
         try:
             position = self._field_number(index)
         except TypeMismatch:
-            if not isinstance(index, int) or index < 0 or not _has_untyped(self):
+            if not isinstance(index, int) or index < 0 or not has_untyped(self):
                 raise
             return TupleGetItem(self, index)  # checked when the variables have types
         return self.fields[position] if isinstance(self, Tuple) else TupleGetItem(self, position)
@@ -132,7 +132,7 @@ class Expr(Node):
         return _binary("greater_equal", self, other)
 
 
-def _has_untyped(expr: Expr) -> bool:
+def has_untyped(expr: Expr) -> bool:
     """Whether an expression has a variable without a type: what it computes is not known yet."""
     return any(isinstance(e, Var) and not hasattr(e, "_type") and e.type_annotation is None for e in post_order(expr))
 
@@ -184,6 +184,11 @@ class Var(Expr):
         return call(self, args)
 
 
+def _as_held(value: Any) -> Any:  # Any: an array, a runtime NDArray, what is computed later
+    """A constant's array: that of an NDArray, where it is given one."""
+    return np.ascontiguousarray(value.numpy()) if hasattr(value, "numpy") else value
+
+
 @node
 class Constant(Expr):
     """A tensor known at compile time. `data` is a numpy array, C-contiguous, never written to.
@@ -193,6 +198,7 @@ class Constant(Expr):
 
     __match_args__ = ("data", "span")
     _is_leaf: ClassVar[bool] = True
+    _made: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"held": _as_held}  # Any: as given
     held: Array | Deferred
     span: Span | None = None
 

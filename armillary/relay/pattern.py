@@ -15,7 +15,7 @@ from typing import Any
 from armillary.base.node import structural_equal
 from armillary.errors import InternalError, TypeMismatch
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, as_expr
+from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, as_expr, has_untyped
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, get_op
 from armillary.relay.types import Type
@@ -35,7 +35,9 @@ class DFPattern:
         """Whether an expression has this form."""
         return match(self, expr) is not None
 
-    def __call__(self, *args: DFPattern) -> CallPattern:
+    def __call__(self, *args: DFPattern | None) -> CallPattern:
+        if len(args) == 1 and args[0] is None:
+            return CallPattern(self, None)  # any arguments
         if len(args) == 1 and isinstance(args[0], list | tuple):
             args = tuple(args[0])
         return CallPattern(self, tuple(args))
@@ -533,7 +535,7 @@ def _outlined(members: list[Expr], memo: dict[int, Expr], attrs: dict[str, Any])
 
     def local(expr: Expr) -> Expr:
         if id(expr) not in inner:
-            params.append(Var(f"p{len(params)}", expr.checked_type))
+            params.append(Var(f"p{len(params)}", _type_if_known(expr)))
             args.append(memo.get(id(expr), expr))
             inner[id(expr)] = params[-1]
         return inner[id(expr)]
@@ -544,4 +546,9 @@ def _outlined(members: list[Expr], memo: dict[int, Expr], attrs: dict[str, Any])
     names = [e.op.name for e in members if isinstance(e, Call) and isinstance(e.op, Op)]
     pairs = (*attrs.items(), ("PartitionedFromPattern", "".join(f"{name}_" for name in names)))
     root = members[-1]
-    return Call(Function(tuple(params), inner[id(root)], root.checked_type, pairs), tuple(args), None, None)
+    return Call(Function(tuple(params), inner[id(root)], _type_if_known(root), pairs), tuple(args), None, None)
+
+
+def _type_if_known(expr: Expr) -> Type | None:
+    """The type of an expression; None below variables that have none yet."""
+    return None if has_untyped(expr) else expr.checked_type

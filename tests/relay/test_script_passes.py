@@ -7,6 +7,7 @@ import pytest
 
 import armillary
 from armillary import relay
+from armillary.relay.dataflow_pattern import is_op, wildcard
 from armillary.relay.testing import run_opt_pass, synthetic
 
 IMAGE = relay.var("x", shape=(1, 2, 6, 6))
@@ -104,3 +105,25 @@ def test_targets_that_nothing_is_generated_for_have_names() -> None:
     assert target.kind.name == "cuda" and target.keys == ("cuda", "gpu") and target.get_target_device_type() == 2
     with pytest.raises(armillary.TVMError, match="cuda"):
         relay.build(relay.Function([IMAGE], relay.nn.relu(IMAGE)), target)
+
+
+def test_patterns_partition_what_has_no_types_yet() -> None:
+    pattern = is_op("nn.relu")(is_op("add")(wildcard(), wildcard()))
+    x, y = relay.var("x"), relay.var("y")
+    made = pattern.partition(relay.nn.relu(x + y), {"Composite": "lib.add"})
+    assert made.op.get_attr("Composite") == "lib.add" and made.args == (x, y) and made.op.ret_type is None
+    assert wildcard()(None).match(relay.add(x, y)) and wildcard()(None).match(relay.exp(x))
+
+
+def test_executors_take_parameters_of_one_name_and_constants_are_made_of_ndarrays() -> None:
+    a, b = relay.var("x", shape=(2,)), relay.var("x", shape=(2,))
+    run = relay.create_executor("graph").evaluate(relay.Function([a, b], relay.subtract(a, b)))
+    np.testing.assert_array_equal(run(np.ones(2, "float32"), np.zeros(2, "float32")).numpy(), [1, 1])
+    held = relay.Constant(armillary.nd.array(np.array([1.5, 2], "float32")))
+    assert held.checked_type.shape == (2,) and held.data[0] == 1.5
+
+
+def test_a_kernel_size_that_does_not_fit_leaves_the_weight_untyped() -> None:
+    x = relay.var("x", shape=(1, 3, 8, 8))
+    with pytest.raises(armillary.TVMError, match="has no type"):
+        relay.nn.conv2d(x, relay.var("w"), channels=4, kernel_size=(3,)).checked_type  # noqa: B018

@@ -262,10 +262,12 @@ def complete_weight(grouped: str) -> Callable[..., tuple[Type | None, ...]]:
         if weight is not None or not isinstance(data, TensorType) or None in (attrs.channels, attrs.kernel_size):
             return (data, weight, *others)
         channels = dict(zip(letters(attrs.data_layout), data.shape, strict=False)).get("C")
-        taps = iter(attrs.kernel_size if isinstance(attrs.kernel_size, tuple) else (attrs.kernel_size,) * 3)
         names = letters(attrs.kernel_layout)
-        if channels is None or len(names) != data.ndim:
+        spatial = [n for n in names if n not in "IO"]
+        given = attrs.kernel_size if isinstance(attrs.kernel_size, tuple) else (attrs.kernel_size,) * len(spatial)
+        if channels is None or len(names) != data.ndim or len(given) != len(spatial):
             return (data, weight, *others)
+        taps = iter(given)
         sizes: dict[str, Any] = {"I": channels, "O": attrs.channels}  # Any: dimensions
         sizes[grouped] //= attrs.groups
         return (data, TensorType(tuple(sizes[n] if n in "IO" else next(taps) for n in names), data.dtype), *others)
