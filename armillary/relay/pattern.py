@@ -40,7 +40,7 @@ class DFPattern:
             return CallPattern(self, None)  # any arguments
         if len(args) == 1 and isinstance(args[0], list | tuple):
             args = tuple(args[0])
-        return CallPattern(self, tuple(args))
+        return CallPattern(self, tuple(a for a in args if a is not None))
 
     def __or__(self, other: DFPattern) -> AltPattern:
         return AltPattern(self, other)
