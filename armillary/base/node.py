@@ -43,6 +43,7 @@ class Node:
     test, in Python, of a value `{0}` that needs no conversion; where one fails, the function that `_admit` names
     ("module:function") gets the class and the arguments, and returns those to use, or refuses them; `refuse` of the
     same module tells why a derived field could not be computed. `_made` says how a field is made of what is given.
+    A class whose scripts give something else than its fields writes its `__init__`, which ends in `self._fill(...)`.
     """
 
     __slots__ = ("__weakref__",)
@@ -82,7 +83,7 @@ def node(cls: type[T]) -> type[T]:
     made._is_leaf = not made._inside  # type: ignore[attr-defined]
     type.__setattr__(made, "_values", staticmethod(_getter(made._inside)))  # type: ignore[attr-defined]
     init = _constructor(made, arguments, [f for f in all_fields if _DERIVED in f.metadata])
-    type.__setattr__(made, "__init__", init)
+    type.__setattr__(made, "_fill" if "__init__" in cls.__dict__ else "__init__", init)
     if not own_repr and made.__repr__ is object.__repr__:
         type.__setattr__(made, "__repr__", text_of if issubclass(cls, Node) and cls._printer else default_repr)
     return made
@@ -181,7 +182,13 @@ def replace(item: T, **changes: Any) -> T:  # Any: values of the named fields
     names = item._fields  # type: ignore[attr-defined]
     if all(getattr(item, name) is value for name, value in changes.items()):
         return item
-    return type(item)(*(changes.get(name, getattr(item, name)) for name in names))
+    values = (changes.get(name, getattr(item, name)) for name in names)
+    fill = getattr(type(item), "_fill", None)
+    if fill is None:
+        return type(item)(*values)
+    made = object.__new__(type(item))
+    fill(made, *values)
+    return made
 
 
 def post_order(root: Node, enter: Callable[[Node], bool] | None = None) -> Iterator[Node]:

@@ -53,7 +53,7 @@ def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "", span: Any = No
         raise TypeMismatch(f"{where}: the domain is {dom!r}, wanted (low, high)")
     low, extent = T.match_types(low, extent)
     as_extent(extent, where)
-    return IterVar(Range(low, extent), Var(name, extent.dtype), "reduce", thread_tag)
+    return IterVar(Range.from_min_extent(low, extent), Var(name, extent.dtype), "reduce", thread_tag)
 
 
 def thread_axis(dom: Any = None, tag: str = "", name: str = "", span: Any = None) -> IterVar:
@@ -65,11 +65,11 @@ def thread_axis(dom: Any = None, tag: str = "", name: str = "", span: Any = None
     domain = None
     if isinstance(dom, tuple | list) and len(dom) == 2:
         low = T.convert(dom[0])
-        domain = Range(low, T.sub(dom[1], low))
+        domain = Range.from_min_extent(low, T.sub(dom[1], low))
     elif isinstance(dom, Range):
         domain = dom
     elif dom is not None:
-        domain = Range(T.const(0), T.convert(dom))
+        domain = Range.from_min_extent(T.const(0), T.convert(dom))
     return IterVar(domain, Var(name or tag), "thread", tag)
 
 
@@ -109,7 +109,10 @@ def compute(
     where = f"te.compute {name}"
     extents = as_shape(shape, where)
     names = _axis_names(fcompute, len(extents), where)
-    axes = tuple(IterVar(Range(IntImm(e.dtype, 0), e), Var(n, e.dtype)) for n, e in zip(names, extents, strict=True))
+    axes = tuple(
+        IterVar(Range.from_min_extent(IntImm(e.dtype, 0), e), Var(n, e.dtype))
+        for n, e in zip(names, extents, strict=True)
+    )
     value = fcompute(*(a.var for a in axes))
     many = isinstance(value, tuple | list)
     values = tuple(value) if many else (value,)
@@ -219,7 +222,9 @@ def scan(
                 f"state {shape_text(state.shape)} {state.dtype} do not agree"
             )
     start = inits[0].shape[0]
-    axis = IterVar(Range(start, T.sub(updates[0].shape[0], start)), Var(f"{name}.idx", start.dtype), "ordered")
+    axis = IterVar(
+        Range.from_min_extent(start, T.sub(updates[0].shape[0], start)), Var(f"{name}.idx", start.dtype), "ordered"
+    )
     op = ScanOp(name, axis, inits, updates, states, tuple(inputs), tag or _TAG.get(), attrs)
     return list(op.outputs) if many else op.output(0)
 

@@ -56,7 +56,9 @@ class Plan:
 def loop_ranges(schedule: Schedule) -> dict[IterVar, Range]:
     """The range of each axis of each stage, which `te.schedule.InferBound` gives."""
     return {
-        axis: Range(to_expr(plan.low.get(axis, ZERO), axis.var.dtype), to_expr(plan.sizes[axis], axis.var.dtype))
+        axis: Range.from_min_extent(
+            to_expr(plan.low.get(axis, ZERO), axis.var.dtype), to_expr(plan.sizes[axis], axis.var.dtype)
+        )
         for plan in infer_bounds(schedule)[0]
         for axis in plan.sizes
     }

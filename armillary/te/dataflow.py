@@ -54,7 +54,10 @@ def cache_read(schedule: Schedule, tensor: Tensor, scope: str, readers: Any) -> 
             raise ScheduleError(f"cache_read of {tensor.name}: reader {target.key} is not a te.compute")
     schedule.record(Directive(stage.key, "cache_read", (
         ("scope", scope), ("readers", tuple(t.key for t in targets)), ("output", tensor.value_index))))  # fmt: skip
-    axes = tuple(IterVar(Range(IntImm(e.dtype, 0), e), Var(f"ax{k}", e.dtype)) for k, e in enumerate(canonical.shape))
+    axes = tuple(
+        IterVar(Range.from_min_extent(IntImm(e.dtype, 0), e), Var(f"ax{k}", e.dtype))
+        for k, e in enumerate(canonical.shape)
+    )
     op = ComputeOp(f"{tensor.name}.{scope}", axes, (canonical(*(a.var for a in axes)),), stage.op.tag)
     made = schedule.add_stage(op, schedule.stages.index(stage) + 1)
     made.scope = scope
@@ -187,14 +190,18 @@ def _range(axis: IterVar) -> Range:
 
 def _loop_axis(axis: IterVar, sizes: Sizes, space: Space, kind: str) -> IterVar:
     dtype = axis.var.dtype
-    made = IterVar(Range(IntImm(dtype, 0), to_expr(sizes[axis], dtype)), Var(axis.var.name, dtype), kind)
+    made = IterVar(
+        Range.from_min_extent(IntImm(dtype, 0), to_expr(sizes[axis], dtype)), Var(axis.var.name, dtype), kind
+    )
     space.low[made.var], space.high[made.var] = Linear(0), sizes[axis].shifted(-1)
     return made
 
 
 def _combining_op(op: ComputeOp, reduction: Reduce, partial: ComputeOp, axis: IterVar, position: int) -> ComputeOp:
     extent = _range(partial.axis[position]).extent
-    over = IterVar(Range(IntImm(extent.dtype, 0), extent), Var(f"{axis.var.name}.v", axis.var.dtype), "reduce")
+    over = IterVar(
+        Range.from_min_extent(IntImm(extent.dtype, 0), extent), Var(f"{axis.var.name}.v", axis.var.dtype), "reduce"
+    )
     data = tuple(a.var for a in op.axis)
     indices = (*data[:position], over.var, *data[position:])
     source = tuple(t(*indices) for t in partial.outputs)

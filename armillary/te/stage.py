@@ -470,7 +470,7 @@ def outer_count(extent: int, size: int, step: int) -> int:
 
 def _derived_axis(name: str, parent: IterVar, extent: int | None, kind: str) -> IterVar:
     dtype = parent.var.dtype
-    dom = None if extent is None else Range(T.const(0, dtype), T.const(extent, dtype))
+    dom = None if extent is None else Range.from_min_extent(T.const(0, dtype), T.const(extent, dtype))
     return IterVar(dom, Var(name, dtype), kind)
 
 

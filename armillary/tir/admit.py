@@ -21,7 +21,7 @@ from armillary.errors import TypeMismatch
 from armillary.ir import as_attrs
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.build import cast, convert, match_types
+from armillary.tir.build import cast, convert, match_types, sub
 
 Given = Any  # what scripts pass: nodes, numbers, texts, lists
 _PAIRS = (E.Add, E.Sub, E.Mul, E.Div, E.TruncDiv, E.TruncMod, E.FloorDiv, E.FloorMod, E.Min, E.Max, E.EQ, E.NE, E.LT)
@@ -49,6 +49,15 @@ def admit(cls: type, given: tuple[Given, ...]) -> tuple[Given, ...]:
     if cls in (E.IntImm, E.FloatImm):
         _check_constant(cls, *values)
     return tuple(values)
+
+
+def min_and_extent(begin: Given, end: Given) -> tuple[E.Expr, E.Expr]:
+    """The fields of Range(begin, end), or of Range(length)."""
+    given = (0, begin) if end is None else (begin, end)
+    low, high = match_types(
+        *(_expr(f"Range.{name}", value) for name, value in zip(("begin", "end"), given, strict=True))
+    )
+    return low, sub(high, low)
 
 
 def refuse(cls: type, error: Exception) -> TypeMismatch:

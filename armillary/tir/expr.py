@@ -19,9 +19,11 @@ Loops and buffers: `tir/stmt.py`. Rules: `tir/simplify.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from armillary.base.dtype import DType
+from armillary.base.lazy import find
 from armillary.base.node import Node, derived, node
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
@@ -447,13 +449,24 @@ class CommReducer(Node):
 
 @node
 class Range(Node):
-    """The integers min, …, min + extent - 1."""
+    """The integers min, …, min + extent - 1; made as [begin, end), [0, begin), or by `from_min_extent`."""
 
     _admits: ClassVar[dict[str, str]] = ADMITTED
     _admit: ClassVar[str] = Expr._admit
     _scope: ClassVar[dict[str, Any]] = SCOPE
+    _fill: ClassVar[Callable[..., None]]
     min: Expr
     extent: Expr
+
+    def __init__(self, begin: Any, end: Any = None, span: Any = None) -> None:  # Any: expressions or numbers
+        self._fill(*find("armillary.tir.admit:min_and_extent")(begin, end))
+
+    @classmethod
+    def from_min_extent(cls, min_value: Any, extent: Any, span: Any = None) -> Range:  # Any: see above
+        """The range [min_value, min_value + extent)."""
+        made = object.__new__(cls)
+        made._fill(min_value, extent)
+        return made
 
 
 @node

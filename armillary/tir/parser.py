@@ -454,7 +454,7 @@ class StatementParser(Parser):
         dom = self.items(")") if cursor.accept(",") else (cursor.expect(")"), ())[1]
         if len(dom) not in (0, 2):
             raise cursor.error("an axis has a minimum and an extent")
-        return E.IterVar(E.Range(*dom) if dom else None, var, kind, tag)
+        return E.IterVar(E.Range.from_min_extent(*dom) if dom else None, var, kind, tag)
 
     def function(self) -> tuple[str, S.PrimFunc]:
         """`func @name[…](…) attrs {…} {…}`"""

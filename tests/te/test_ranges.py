@@ -1,0 +1,51 @@
+"""Ranges as scripts make them: [begin, end), [0, length), or from a minimum and an extent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import armillary
+from armillary import te, tir
+from armillary.base.node import replace
+from armillary.errors import ArmillaryError, TypeMismatch
+
+
+@pytest.mark.parametrize("kind", [tir.Range, te.Range, armillary.ir.Range])
+@pytest.mark.parametrize(
+    ("given", "low", "extent"), [((2, 10), 2, 8), ((5,), 0, 5), ((3, 3), 3, 0), ((tir.IntImm("int64", 1), 4), 1, 3)]
+)
+def test_a_range_ends_before_its_second_number(kind: Any, given: tuple[Any, ...], low: int, extent: int) -> None:
+    made = kind(*given)
+    assert (made.min.value, made.extent.value) == (low, extent)
+
+
+def test_a_minimum_and_an_extent_have_a_name() -> None:
+    made = tir.Range.from_min_extent(2, 8)
+    assert (made.min.value, made.extent.value) == (2, 8)
+    wider = replace(made, extent=tir.IntImm("int32", 9))
+    assert (wider.min.value, wider.extent.value) == (2, 9)
+
+
+def test_the_end_may_be_an_expression() -> None:
+    n = te.var("n")
+    assert str(tir.Range(1, n).extent) == "n - 1"
+    assert tir.Range(n).extent is n
+
+
+def test_a_reduction_reads_what_the_range_holds() -> None:
+    a = te.placeholder((16,), "int32", name="a")
+    k = te.reduce_axis(tir.Range(2, 10), "k")
+    total = te.compute((1,), lambda i: te.sum(a[k], axis=k))
+    built = armillary.build(te.create_schedule(total.op), [a, total], "llvm")
+    data, result = armillary.nd.array([1 << i for i in range(16)], dtype="int32"), armillary.nd.empty((1,), "int32")
+    built(data, result)
+    assert result.numpy()[0] == sum(1 << i for i in range(2, 10))
+
+
+@pytest.mark.parametrize("given", [(None,), (b"x", 1), (0, "n"), ([], []), (0, object())])
+def test_what_bounds_nothing_is_refused(given: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeMismatch, match=r"Range\.(begin|end)") as error:
+        tir.Range(*given)
+    assert isinstance(error.value, ArmillaryError)
