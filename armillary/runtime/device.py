@@ -7,10 +7,11 @@ Invariant: a Device of a known kind can always be made; using one that this proc
 from __future__ import annotations
 
 import ctypes
+import operator
 from typing import Any
 
 from armillary.base.record import record
-from armillary.errors import TargetError
+from armillary.errors import TargetError, TypeMismatch
 from armillary.runtime.native_library import CDevice, ErrorText, native
 
 _CODES = {
@@ -25,6 +26,11 @@ class Device:
 
     device_type: int
     device_id: int = 0
+
+    def __post_init__(self) -> None:
+        for what, value in (("kind", self.device_type), ("number", self.device_id)):
+            if type(value) is not int or not -(1 << 31) <= value < 1 << 31:
+                object.__setattr__(self, f"device_{'type' if what == 'kind' else 'id'}", _number(what, value))
 
     @property
     def kind(self) -> str:
@@ -79,6 +85,16 @@ class ElsewhereDevice(Device):
     def empty_elsewhere(self, shape: tuple[int, ...], dtype: str) -> Any:  # Any: stands for an NDArray
         """An uninitialised tensor there."""
         raise TargetError(f"device {self} makes no tensors")
+
+
+def _number(what: str, value: object) -> int:
+    try:
+        found = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeMismatch(f"a device's {what} is {value!r}, wanted a whole number", hint="armillary.cpu(0)") from None
+    if not -(1 << 31) <= found < 1 << 31:
+        raise TypeMismatch(f"a device's {what} is {found}, which 32 bits do not hold", hint="armillary.cpu(0)")
+    return found
 
 
 def require(device: Device) -> Device:

@@ -301,6 +301,8 @@ def zero_padding(expr: Call) -> Expr | None:
 def tanh_of_softplus(expr: Call) -> Expr | None:
     """tanh(relu(x) + log(exp(-abs(x)) + 1))  ->  n / (n + 2) with n = e * (e + 2), e = exp(min(x, 20))   of float32
 
+    The logarithm may also be log1p as ONNX's Softplus is imported.
+
     As tanh(log(y)) is (y * y - 1) / (y * y + 1): one function of three is left of mish. From 20 on it is 1.
     """
     ty, total = tensor(expr), expr.args[0]
@@ -308,13 +310,24 @@ def tanh_of_softplus(expr: Call) -> Expr | None:
         return None
     for ramp, rest in (total.args, total.args[::-1]):
         x = ramp.args[0] if op_name(ramp) == "nn.relu" and isinstance(ramp, Call) else None
-        shrunk = _argument(_argument(rest, "log"), "add", 1.0)
+        shrunk = _argument(_argument(rest, "log"), "add", 1.0) or _of_log1p(rest)
         if x is not None and _argument(_argument(_argument(shrunk, "exp"), "negative"), "abs") is x:
             power = call("exp", call("minimum", x, Constant(np.array(_ALL, np.float32))))
             two = Constant(np.array(2, np.float32))
             less_one = power * (power + two)
             return less_one / (less_one + two)
     return None
+
+
+def _of_log1p(expr: Expr) -> Expr | None:
+    """e of where(e + 1 == 1, e, log(e + 1) * (e / (e + 1 - 1)))."""
+    if not isinstance(expr, Call) or op_name(expr) != "where" or op_name(expr.args[2]) != "multiply":
+        return None
+    e, product = expr.args[1], expr.args[2]
+    if not isinstance(product, Call):
+        return None
+    is_log = _argument(_argument(product.args[0], "log"), "add", 1.0) is e
+    return e if is_log and _argument(product.args[1], "divide") is e else None
 
 
 def _argument(expr: Expr | None, name: str, other: float | None = None) -> Expr | None:

@@ -25,8 +25,14 @@ def _exp_part(x: Expr) -> Expr:
 
 
 def softplus_of(x: Expr) -> Expr:
-    """log(1 + exp(x)) without overflow."""
-    return call("nn.relu", x) + call("log", call("exp", -call("abs", x)) + 1.0)
+    """log(1 + exp(x)) without overflow: relu(x) + log1p(e), e = exp(-abs(x)).
+
+    What rounding loses of u = 1 + e is made good: log1p(e) is log(u) * e / (u - 1), and e where u is 1.
+    """
+    shrunk = call("exp", -call("abs", x))
+    more = shrunk + 1.0
+    exact = call("log", more) * (shrunk / (more - 1.0))
+    return call("nn.relu", x) + call("where", call("equal", more, scalar(1.0, x)), shrunk, exact)
 
 
 def gelu_of(x: Expr, approximate: str = "none") -> Expr:

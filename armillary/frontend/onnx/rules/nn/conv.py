@@ -15,6 +15,8 @@ from armillary.ops.nn._windows import call, extent
 from armillary.relay.expr import Expr
 from armillary.relay.types import AnyDim
 
+_FAR = 1 << 31  # beyond what counters of loops hold
+
 
 def spatial_rank(node: OnnxNode) -> int:
     """The number of spatial axes of input 0; 1 to 3, else UnsupportedError."""
@@ -55,6 +57,13 @@ def window_attrs(node: OnnxNode, kernel: tuple[int, ...]) -> dict[str, Any]:
         raise TypeMismatch(f"{node.op_type} node {node.name!r}: unknown auto_pad {mode!r}")
     if len(pads) != 2 * rank or len(strides) != rank or len(dilation) != rank:
         raise TypeMismatch(f"{node.op_type} node {node.name!r}: expected {rank} strides and dilations, {2 * rank} pads")
+    apart = (d for d, k in zip(dilation, kernel, strict=True) if k > 1)
+    far = next((v for v in (*kernel, *strides, *apart, *pads) if abs(v) >= _FAR), None)
+    if far is not None:
+        raise TypeMismatch(
+            f"{node.op_type} node {node.name!r}: {far} as a size, stride, dilation or pad of a window",
+            hint="these numbers lie below 2^31",
+        )
     return {"strides": strides, "dilation": dilation, "padding": pads}
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
+from armillary.frontend.onnx.rules._checked import along, checked
 from armillary.frontend.onnx.rules.nn.conv import spatial_rank, window_attrs
 from armillary.ops.nn._windows import SPATIAL, call, pad_pairs, reshape_to, window_count
 from armillary.relay.expr import Expr, const
@@ -105,7 +106,8 @@ def max_unpool(node: OnnxNode) -> Expr:
         raise TypeMismatch(f"MaxUnpool node {node.name!r}: a window of {rank} axes on {ty}")
     spatial = tuple((d - 1) * strides[a] - pads[a] - pads[rank + a] + kernel[a] for a, d in enumerate(ty.static[2:]))
     shape = (*ty.static[:2], *spatial)
-    values, places = (call("reshape", node.input(k), newshape=(-1,)) for k in (0, 1))
+    at = checked(node, 1, [along(math.prod(shape))], "index", ty.size)
+    values, places = (call("reshape", given, newshape=(-1,)) for given in (node.input(0), at))
     zeros = const(np.zeros(math.prod(shape), ty.dtype.numpy))
     result = reshape_to(call("scatter_elements", zeros, places, values, axis=0), shape)
     wanted = node.optional_const(2, "output_shape")

@@ -17,6 +17,7 @@ from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
+from armillary.frontend.onnx.rules._checked import checked
 from armillary.frontend.onnx.rules.nn.activation import softplus_of
 from armillary.ops.nn._windows import call, reshape_to, type_of
 from armillary.relay.expr import Expr, Function, Loop, Tuple, TupleGetItem, Var, const
@@ -149,7 +150,8 @@ class _Recurrent:
         value = self.node.constants[4]
         if value is not None and (value == self.steps).all():
             return None
-        lengths = call("reshape", call("cast", self.node.input(4), dtype="int32"), newshape=(1, -1, 1))
+        given = checked(self.node, 4, [(0, self.steps)], "length of a sequence", type_of(self.node.input(0)).size)
+        lengths = call("reshape", call("cast", given, dtype="int32"), newshape=(1, -1, 1))
         return call("cast", lengths > const(np.arange(self.steps, dtype="int32").reshape(-1, 1, 1)), dtype=self.dtype)
 
     def _state(self, index: int, direction: int) -> Expr:
