@@ -12,10 +12,11 @@ from typing import Any
 
 from armillary.base.lazy import late
 from armillary.cli._console import note
+from armillary.driver.build import target_with_host
+from armillary.driver.libraries import split_libraries
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
 from armillary.relay.op import get_op
-from armillary.target import Target
 from armillary.target.cpu import cpu_model
 
 to_mixed_precision = late("armillary.relay.transform.quantize.to_mixed_precision:to_mixed_precision")
@@ -63,7 +64,7 @@ def in_mixed_precision(module: IRModule, args: argparse.Namespace) -> IRModule:
         return module
     sums = args.mixed_precision_acc_type or ("float32" if kind == "bfloat16" else kind)
     rows: dict[str, Any] = dict.fromkeys(args.mixed_precision_ops, (ALWAYS, sums, kind))
-    target = Target(args.target)
+    target = target_with_host(split_libraries(args.target)[1])
     if kind == "bfloat16" and target.kind.family == "cpu" and not cpu_model(target).multiplies_halves:
         note(f"{target}: no fast products of bfloat16, so that is the format of weights, and float32 of the arithmetic")
     made: IRModule = to_mixed_precision(

@@ -12,6 +12,8 @@ examples:
       --cross-compiler aarch64-linux-gnu-gcc --explain-offload -o model.so
   armc compile model.onnx --variants "batch=1;batch=4" -o model.tar
   armc compile model.onnx --mixed-precision --mixed-precision-calculation-type bfloat16 -o model.tar
+  armc compile model.onnx --target "opencl, clml, llvm" --target-llvm-mtriple aarch64-linux-gnu \\
+      --target-opencl-device adreno --cross-compiler aarch64-linux-gnu-gcc --dump-code cl -o model.tar
   armc compile model.onnx --dump-code relay,tir,ll --print-pass-times
   armc compile model.onnx --disabled-pass AlterOpLayout --print-after FuseOps,tir.StorageRewrite
 """
@@ -30,11 +32,13 @@ from armillary.cli._console import Stages, note, stages
 from armillary.cli._model import comma_list, input_shapes, load_model, variants
 from armillary.cli._passes import add_pass_arguments, pass_context, print_times
 from armillary.cli._precision import add_precision_arguments, check_precision, in_mixed_precision
+from armillary.cli._targets import add_target_arguments, target_of
 from armillary.driver.build import build
+from armillary.driver.tvmc.transform import LAYOUT_OPS, convert_graph_layout
 from armillary.errors import ConfigError
 from armillary.instrument import PassTimingInstrument
 
-CODE_FORMS = ("relay", "tir", "ll", "asm", "c")
+CODE_FORMS = ("relay", "tir", "ll", "asm", "c", "cl")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("FILE", help="the model: .onnx, .relay, or - for Relay text on stdin")
     parser.add_argument("-o", "--output", default="module.tar", help="the package to write (default: module.tar)")
     parser.add_argument("-f", "--output-format", choices=("so", "tar"), help="default: by the suffix of --output")
-    parser.add_argument("--target", default="llvm -mcpu=native", help='default: "llvm -mcpu=native"')
+    add_target_arguments(parser)
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='"data:[1,3,224,224] mask:[1,224]"')
     parser.add_argument(
         "--variants", default="", metavar="VARIANTS",
@@ -55,6 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain-offload", action="store_true", help="say what libraries compute, and why not more")
     parser.add_argument("--tuning-records", default="", metavar="LOG", help="take the best choices of this log")
     parser.add_argument("--module-name", default="default", help="name inside the package (default: default)")
+    layouts = parser.add_argument("--desired-layout", nargs="+", default=[], metavar="LAYOUT")
+    layouts.help = "NCHW, or NHWC:HWIO: convert the graph to it, one for all operators or one for each"
+    ops = parser.add_argument("--desired-layout-ops", nargs="+", default=LAYOUT_OPS, metavar="OP")
+    ops.help = f"operators that get it (default: {' '.join(LAYOUT_OPS)})"
     add_precision_arguments(parser)
     add_pass_arguments(parser)
 
@@ -62,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Load, build, export."""
     start = time.perf_counter()
+    args.target = target_of(args)
     forms = _code_forms(args.dump_code)
     path = _output_path(args)
     check_precision(args)
@@ -80,6 +89,8 @@ def _compile(
 ) -> None:
     progress.start(f"reading {args.FILE}")
     module, params = load_model(args.FILE, input_shapes(args.input_shapes), variants(args.variants))
+    if args.desired_layout:
+        module = convert_graph_layout(module, args.desired_layout, args.desired_layout_ops)
     progress.start("compiling")
     with pass_context(args, timing, [progress]), _records(args.tuning_records):
         library = build(

@@ -1,0 +1,57 @@
+"""The options of the command line that say where code is to run: `--target`, `--target-<kind>-<attribute>`.
+
+In: what argparse read. Out: one text that lists the targets: "opencl -device=adreno, llvm -mtriple=aarch64-linux-gnu".
+Invariant: an option for a kind that the list does not have is an error that names it. Lists: driver/libraries.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from armillary.errors import ConfigError
+from armillary.offload.contract import is_offload
+from armillary.target.kinds import KINDS
+
+_PREFIX = "target_option:"
+
+
+def add_target_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare them; attributes are shown by `docs`, not by --help, which would be all of them."""
+    told = 'default: "llvm -mcpu=native"; a list such as "opencl, clml, llvm" is a device, libraries and the host'
+    parser.add_argument("--target", default="llvm -mcpu=native", help=told)
+    for kind in sorted(KINDS):
+        for name in sorted({*KINDS[kind].schema, "keys"}):
+            option = f"--target-{kind}-{name}"
+            parser.add_argument(option, dest=f"{_PREFIX}{kind}:{name}", metavar="VALUE", help=argparse.SUPPRESS)
+    # One line of help for all of them.
+    shown = parser.add_argument("--target-KIND-ATTRIBUTE", dest=f"{_PREFIX}KIND:", metavar="VALUE")
+    shown.help = "an attribute of a target of the list: --target-llvm-mtriple=…, --target-opencl-device=adreno"
+
+
+def target_of(args: argparse.Namespace) -> str:
+    """The list of targets with the attributes that other options say."""
+    parts = _parts(str(args.target))
+    for key, value in vars(args).items():
+        if not key.startswith(_PREFIX) or value is None:
+            continue
+        kind, _, name = key.removeprefix(_PREFIX).partition(":")
+        option = f"--target-{kind}-{name}"
+        found = [k for k, part in enumerate(parts) if part.split()[0] == kind]
+        if not found:
+            told = f"{option}: the target {args.target!r} has no {kind}"
+            raise ConfigError(told, hint=f'name it in the list: --target "…, {kind}"' if name else "KIND is a kind")
+        parts[found[0]] += f" -{name}={value}"
+    return ", ".join(parts)
+
+
+def _parts(text: str) -> list[str]:
+    """The targets of a list; a comma inside one, as in -mattr=+a,+b, stays in it."""
+    parts: list[str] = []
+    for piece in text.split(","):
+        word = (piece.split() or [""])[0]
+        begins = word in KINDS or is_offload(word)
+        if begins or not parts:
+            parts.append(piece.strip())
+        else:
+            parts[-1] += f",{piece}"
+    return [part for part in parts if part]

@@ -1,0 +1,1 @@
+"""The names by which Relay-era scripts know the command line: `python -m armillary.driver.tvmc`, `transform`."""
