@@ -64,11 +64,15 @@ class PhaseRow:
 
 @record(slots=True)
 class ExternalRow:
-    """Who computes an offloaded function: the library's kind, the source it is given; its last inputs are constants."""
+    """Who computes an offloaded function: the library's kind, the source it is given; its last inputs are constants.
+
+    `device`: where, "" for the CPU.
+    """
 
     kind: str
     source: str
     constants: int = 0
+    device: str = ""
 
 
 @record(slots=True)
@@ -133,7 +137,8 @@ def _function_to_json(row: FunctionRow) -> dict[str, object]:
     found = row.external
     more: dict[str, object] = {}
     if found is not None:
-        more = {"external": {"kind": found.kind, "constants": found.constants, "source": found.source}}
+        where = {"device": found.device} if found.device else {}
+        more = {"external": {"kind": found.kind, "constants": found.constants, "source": found.source, **where}}
     if row.launches:
         more = {**more, "launches": [launch.to_json() for launch in row.launches]}
     return {
@@ -169,7 +174,8 @@ def _read_function(name: str, reader: Reader) -> FunctionRow:
 
 def _read_external(reader: Reader) -> ExternalRow:
     constants = reader.get("constants").integer(0, MAX_NODES)
-    return ExternalRow(reader.get("kind").string(), reader.get("source").string(), constants)
+    device = reader.get("device").string() if reader.has("device") else ""
+    return ExternalRow(reader.get("kind").string(), reader.get("source").string(), constants, device)
 
 
 def _read_arg(reader: Reader, names: set[str]) -> ArgRow:

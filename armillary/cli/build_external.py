@@ -7,6 +7,7 @@ what is missing is named. Packages with offloaded functions find the file beside
 examples:
   armc build-external arm_compute_lib
   armc build-external arm_compute_lib --cross-compiler aarch64-linux-gnu-g++ -o board/
+  armc build-external clml --library ~/opencl-ml-sdk --cross-compiler aarch64-linux-android28-clang++ -o phone/
   armc build-external arm_compute_lib --library ~/arm_compute-v21.08 --cross-compiler aarch64-linux-gnu-g++ -o board/
 """
 
@@ -20,16 +21,17 @@ from armillary.base.files import make_folder
 from armillary.cli._console import errors, stages
 from armillary.errors import ConfigError
 from armillary.offload.acl import build_runtime as acl
+from armillary.offload.clml import build_runtime as clml
 from armillary.runtime.external import built_folder
 
-_BUILDERS: dict[str, Callable[..., Path]] = {"arm_compute_lib": acl.build_runtime}
+_BUILDERS: dict[str, Callable[..., Path]] = {"arm_compute_lib": acl.build_runtime, "clml": clml.build_runtime}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc build-external`."""
     parser.add_argument("NAME", help=f"the library: {', '.join(_BUILDERS)}")
     parser.add_argument("-o", "--output", default="", help="the file or folder to write (default: where it is found)")
-    parser.add_argument("--library", default="", metavar="FOLDER", help="where the library is (default: ARMILLARY_ACL)")
+    parser.add_argument("--library", default="", metavar="FOLDER", help="default: ARMILLARY_ACL, ADRENO_OPENCL")
     parser.add_argument("--cross-compiler", default="", metavar="CXX", help="default: c++, g++ or clang++")
     options = parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS")
     options.help = "behind an equals sign: --cross-compiler-options=-O3"

@@ -33,6 +33,7 @@ from armillary.target.target import host_target
 from armillary.transform import PassContext
 
 compiled_sources = late("armillary.driver.offloaded:compiled_sources")
+check_device = late("armillary.driver.offloaded:check_device")
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
 
 
@@ -79,6 +80,8 @@ def assembled(
     """The library of a module that the graph passes have made; `compiler` is called as compile_kernels."""
     backend = backend_of(where)
     plan = plan_graph(*(module[name] for name in entries(module)), alignment=backend.alignment)
+    for made in plan.offloaded.values():
+        check_device(made, backend.device)
     kernels = list(plan.kernels.values())
     compiled = compiler(kernels, where, progress)
 

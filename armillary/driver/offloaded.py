@@ -15,7 +15,7 @@ from armillary.artifact_modules import OffloadedModule
 from armillary.base.files import scratch_folder
 from armillary.base.record import record
 from armillary.codegen.toolchain import compile_c
-from armillary.errors import ConfigError, TypeMismatch
+from armillary.errors import ConfigError, TypeMismatch, UnsupportedError
 from armillary.offload.contract import JsonModule, SourceModule, codegen_of
 from armillary.relay.expr import Constant, Function
 from armillary.relay.types import TensorType, tensor_fields
@@ -49,12 +49,24 @@ def offloaded(function: Function) -> Offloaded:
         row = FunctionRow(symbol, args, (PhaseRow(f"{symbol}__p0", 1),))
         return Offloaded(row, made.constants, OffloadedModule(symbol, "c", made.source, len(constants)))
     module = OffloadedModule(symbol, made.kind or library, made.source, len(constants))
-    row = FunctionRow(symbol, args, (), external=ExternalRow(module.type_key, module.source, len(constants)))
+    external = ExternalRow(module.type_key, module.source, len(constants), made.device)
+    row = FunctionRow(symbol, args, (), external=external)
     return Offloaded(row, made.constants, module)
 
 
 def _rows(letter: str, types: Iterable[TensorType], role: Literal["in", "out"]) -> Iterable[ArgRow]:
     return (ArgRow(f"{letter}{k}", t.static, str(t.dtype), role) for k, t in enumerate(types))
+
+
+def check_device(made: Offloaded, device: str) -> None:
+    """Refuse a library's function that runs elsewhere than the graph: values would have to move in between."""
+    own = "" if made.row.external is None else made.row.external.device
+    if own == device:
+        return
+    library = made.module.type_key
+    told = f"{made.row.name} is computed by {library} on {own or 'the CPU'}, the rest on {device or 'the CPU'}"
+    hint = f'a list of targets such as "{own}, {library}, llvm"' if own else "leave the library out"
+    raise UnsupportedError(told, hint=hint)
 
 
 def compiled_sources(made: Mapping[str, Offloaded], target: Target) -> list[bytes]:

@@ -37,6 +37,7 @@ class JsonModule:
     source: str
     constants: tuple[Constant, ...] = ()
     kind: str = ""  # of the runtime; "": the library's name
+    device: str = ""  # where it runs: "opencl", or "" for the CPU
 
 
 @record

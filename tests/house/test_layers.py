@@ -13,7 +13,7 @@ from sources import FILES, PACKAGE, ROOT, module_name, tree, where
 _ROW = re.compile(r"^\| (\d+) \| (.+) \|$")
 _APART = "runtime"
 _BY_NAME = re.compile(r"armillary(\.\w+)+(:\w+)?")  # "module" or "module:attribute", which base/lazy.py resolves late
-_UPWARD_BY_NAME = {  # who names a module above itself; `__init__` files are faces and may
+_UPWARD_BY_NAME = {"driver.tvmc.__main__",   # who names a module above itself; `__init__` files are faces and may
     "ir", "relay.build_module", "relay.names", "relay.offload_tables", "target.kinds.c", "target.kinds.llvm",
     "target.kinds.opencl", "te.tensor", "transform",
 }  # fmt: skip

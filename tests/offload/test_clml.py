@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import armillary
 from armillary import relay
 from armillary.base.config import setting
-from armillary.errors import ArtifactError
+from armillary.errors import ArtifactError, UnsupportedError
 from armillary.ir import IRModule
 from armillary.offload.clml import COMPOSITES, generate
 from armillary.offload.report import offload_report
@@ -27,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from case_runner import Case, check_case, load_cases
 from clml_nodes import computed
+from opencl_device import needs_opencl
 
 CASES = load_cases(Path(__file__).parent / "cases", "clml")
 BY_NAME = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -104,12 +106,19 @@ def test_a_network_is_one_region() -> None:
     assert len(found) == 1 and names.count("nn.depthwise_conv2d") == 13 and names[-1] == "nn.softmax"
 
 
+@needs_opencl
 def test_a_library_without_a_runtime_is_named_when_a_graph_is_made() -> None:
     assert clml.is_clml_runtime_enabled() is False
     module, params = testing.mobilenet.get_workload(batch_size=1, image_shape=(3, 32, 32))
-    library = relay.build(module, target="clml, llvm", params=params)
+    library = relay.build(module, target="opencl, clml, llvm", params=params)
     with pytest.raises(ArtifactError, match="is computed by clml, whose runtime libarmillary_external_clml"):
-        library["default"]()
+        library["default"](armillary.cl(0))
+
+
+def test_a_graph_on_the_cpu_is_refused() -> None:
+    module, params = testing.mobilenet.get_workload(batch_size=1, image_shape=(3, 32, 32))
+    with pytest.raises(UnsupportedError, match="is computed by clml on opencl, the rest on the CPU"):
+        relay.build(module, target="clml, llvm", params=params)
 
 
 def test_scripts_find_the_passes() -> None:

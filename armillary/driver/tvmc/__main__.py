@@ -1,4 +1,7 @@
-"""`python -m armillary.driver.tvmc …` is `armc …`."""
+"""`python -m armillary.driver.tvmc …` is `armc …`.
+
+In: the command line. Out: an exit code. Invariant: nothing is decided here; what it does: cli/main.py.
+"""
 
 import sys
 

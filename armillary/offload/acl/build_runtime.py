@@ -19,6 +19,7 @@ from armillary.errors import TargetError
 FILE_NAME = "libarmillary_external_arm_compute_lib.so"
 _SOURCE = Path(__file__).resolve().parent / "native" / "acl_runtime.cpp"
 _INTERFACE = Path(__file__).resolve().parents[2] / "runtime" / "native"
+_SHARED = Path(__file__).resolve().parents[1] / "native"
 _FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden")
 _LIBRARIES = ("-larm_compute", "-ldl", "-lpthread")
 _CORE = "-larm_compute_core"  # a library of its own until version 23
@@ -34,7 +35,7 @@ def build_runtime(
     compiler = _compiler(cxx)
     make_folder(path.resolve().parent)
     places = _places(where) if str(where) != "." else ()
-    command = [*compiler, *_FLAGS, *flags, f"-I{_INTERFACE}", *places, str(_SOURCE), *_LIBRARIES]
+    command = [*compiler, *_FLAGS, *flags, f"-I{_INTERFACE}", f"-I{_SHARED}", *places, str(_SOURCE), *_LIBRARIES]
     try:
         try:
             return run_compiler([*command, _CORE], path)

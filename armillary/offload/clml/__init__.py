@@ -42,7 +42,8 @@ def _kernel(call: Call) -> Kernel:
 
 def generate(function: Function) -> JsonModule:
     """The JSON of a partitioned function."""
-    return as_json(function, _kernel, constants=f"{NAME}_")
+    made = as_json(function, _kernel, constants=f"{NAME}_")
+    return JsonModule(made.source, made.constants, device="opencl")
 
 
 OFFLOAD = register_offload(

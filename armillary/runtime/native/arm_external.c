@@ -6,7 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "arm_external.h"
-#include "arm_internal.h"
+#include "arm_opencl.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -23,6 +23,7 @@ struct arm_offload {
   const arm_function *function;
   const arm_external_api *api;
   arm_external_host host;
+  arm_cl_state *device; /* of a function that runs on one */
   void *handle;
   arm_tensor *tensors; /* inputs, then constants, then outputs */
   int32_t *arguments;  /* the argument that each of them is */
@@ -86,7 +87,7 @@ static const arm_external_api *load_external(const arm_function *f, arm_error *e
   const arm_external_api *api = entry ? entry() : NULL;
   external *row = NULL;
   if (api == NULL) arm_fail(error, "%s: %s does not export " ARM_EXTERNAL_ENTRY, f->name, name);
-  else if (api->abi != ARM_EXTERNAL_ABI)
+  else if (api->abi < 1 || api->abi > ARM_EXTERNAL_ABI)
     arm_fail(error, "%s: %s has interface %d, this runtime has %d; build it again", f->name, name, api->abi,
              ARM_EXTERNAL_ABI);
   else if (strcmp(api->kind, f->kind) != 0)
@@ -128,6 +129,15 @@ static int32_t parallel(const arm_external_host *host, arm_external_work work, v
   return arm_pool_run(host->pool, window, (void *const *)(const void *)&loop, NULL, extent, host->threads);
 }
 
+static int device_memory(const arm_external_host *host, const void *address, size_t bytes, void **mem, char *err,
+                         size_t err_size) {
+  arm_error error = {err, err_size};
+  cl_mem found = NULL;
+  int status = arm_cl_memory(host->device_state, address, bytes, &found, &error);
+  *mem = found;
+  return status;
+}
+
 static void take(arm_offload *call, int32_t *place, int32_t argument, const arm_tensor *tensor) {
   int64_t *shape = call->shapes + (int64_t)*place * ARM_MAX_NDIM;
   memcpy(shape, tensor->shape, sizeof *shape * (size_t)tensor->ndim);
@@ -152,6 +162,13 @@ arm_offload *arm_offload_bind(const arm_function *f, const arm_tensor *args, arm
   }
   call->function = f;
   call->api = api;
+  if (f->external_device == ARM_OPENCL && f->num_args > 0) {
+    call->device = arm_cl_open(args[0].device.id, error);
+    if (call->device == NULL) {
+      arm_offload_free(call);
+      return NULL;
+    }
+  }
   for (int32_t k = 0; k < f->num_args; k++)
     if (!f->args[k].is_out) take(call, &place, k, &args[k]);
   call->num_inputs = place - f->num_constants;
@@ -165,7 +182,15 @@ static int make_handle(arm_offload *call, arm_pool *pool, int threads) {
   const arm_function *f = call->function;
   if (call->handle != NULL) call->api->destroy(call->handle);
   call->handle = NULL;
-  call->host = (arm_external_host){ARM_EXTERNAL_ABI, pool ? threads : 1, pool, parallel, arm_alloc, arm_free};
+  call->host = (arm_external_host){.abi = ARM_EXTERNAL_ABI, .threads = pool ? threads : 1, .pool = pool,
+                                   .parallel = parallel, .allocate = arm_alloc, .release = arm_free};
+  if (call->device != NULL) {
+    call->host.cl_context = call->device->context;
+    call->host.cl_device = call->device->device;
+    call->host.cl_queue = call->device->queue;
+    call->host.cl_memory = device_memory;
+    call->host.device_state = call->device;
+  }
   arm_external_function function = {f->name, f->source, f->source_size, call->tensors + call->num_inputs,
                                     f->num_constants};
   if (call->api->create(&function, &call->host, &call->handle, call->text, sizeof call->text) != 0) {
@@ -234,6 +259,14 @@ int arm_offload_read(const arm_json *json, int32_t row, const char *where, arm_f
   if (arm_json_int(json, arm_json_get(json, value, "constants"), 0, ins, &constants) != 0)
     return arm_fail(error, "%s: external constants is not a number of its inputs", where);
   if (f->num_phases != 0) return arm_fail(error, "%s: an external function has no phases", where);
+  int32_t device = arm_json_get(json, value, "device");
+  f->external_device = ARM_CPU;
+  if (device >= 0) {
+    const char *name = json->values[device].kind == ARM_TEXT ? json->values[device].text : "";
+    const arm_device_kind *found = arm_device_kind_named(name);
+    if (found == NULL) return arm_fail(error, "%s: this runtime has no devices of kind \"%.40s\"", where, name);
+    f->external_device = found->type;
+  }
   f->num_constants = (int32_t)constants;
   f->source_size = strlen(json->values[source].text);
   f->kind = arm_strdup(json->values[kind].text, strlen(json->values[kind].text));

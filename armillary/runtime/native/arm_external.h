@@ -13,19 +13,27 @@
 
 #include "armillary_runtime.h"
 
-#define ARM_EXTERNAL_ABI 1
+#define ARM_EXTERNAL_ABI 2 /* a library of 1 knows no devices, and is taken too */
 #define ARM_EXTERNAL_ENTRY "armillary_external"
 
 /* Iterations [begin, end) on behalf of `thread`; 0, or the code that the loop ends with. */
 typedef int32_t (*arm_external_work)(void *context, int64_t begin, int64_t end, int64_t thread);
 
-/* What the runtime lends: its threads and its memory. It outlives the handle. */
+/* What the runtime lends: its threads and its memory. It outlives the handle. Since 2: of a function whose descriptor names
+ * the device "opencl", also the context, the device and the in-order queue that the graph's own kernels use (cl_context,
+ * cl_device_id, cl_command_queue), and the buffer of an address; else NULL. There the data of tensors are such addresses,
+ * and what `run` enqueues need not be waited for. */
 typedef struct arm_external_host {
   int32_t abi, threads;
   void *pool;
   int32_t (*parallel)(const struct arm_external_host *host, arm_external_work work, void *context, int64_t extent);
   void *(*allocate)(size_t size); /* 64-byte aligned */
   void (*release)(void *memory);
+  void *cl_context, *cl_device, *cl_queue;
+  /* The cl_mem of [address, address + bytes): valid as long as that memory, and not to be released. */
+  int (*cl_memory)(const struct arm_external_host *host, const void *address, size_t bytes, void **mem, char *err,
+                   size_t err_size);
+  void *device_state;
 } arm_external_host;
 
 typedef struct {

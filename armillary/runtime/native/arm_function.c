@@ -188,9 +188,10 @@ void arm_functions_free(arm_function *functions, int count) {
 
 static int check_type(const arm_function *f, int index, const arm_tensor *t, arm_error *error) {
   const arm_arg *arg = &f->args[index];
-  if (t->device.type != arm_device_code_type(f->code))
+  int32_t wanted = f->kind != NULL ? f->external_device : arm_device_code_type(f->code);
+  if (t->device.type != wanted)
     return arm_fail(error, "%s: argument %d (%s) is on a device of type %d, but the function runs on type %d", f->name,
-                    index, arg->name, t->device.type, arm_device_code_type(f->code));
+                    index, arg->name, t->device.type, wanted);
   if (!arm_dtype_equal(t->dtype, arg->dtype))
     return arm_fail(error, "%s: argument %d (%s) has dtype %s, but %s is wanted", f->name, index, arg->name,
                     arm_dtype_name(t->dtype), arm_dtype_name(arg->dtype));

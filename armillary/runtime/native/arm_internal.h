@@ -78,6 +78,7 @@ typedef struct {
   const char *folder;   /* where its package lies, or NULL */
   size_t source_size;
   int32_t num_constants; /* the last inputs */
+  int32_t external_device; /* DLPack type of the device that an offloaded function runs on */
   struct arm_device_code *code; /* NULL: phases of the CPU; else launches on a device: arm_device.h */
   struct arm_launch *launches;
   int32_t num_launches;

@@ -9,14 +9,16 @@
 #include <functional>
 #include <memory>
 
-#include "acl_json.hpp"
 #include "acl_scheduler.hpp"
 #include "arm_compute/core/Version.h"
 #include "arm_compute/runtime/NEON/NEFunctions.h"
 #include "arm_external.h"
+#include "offload_json.hpp"
 
 namespace acl {
 using namespace arm_compute;
+using offload::Reader;
+using offload::Value;
 
 enum class Role { kInput, kConstant, kInner };
 

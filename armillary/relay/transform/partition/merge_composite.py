@@ -53,6 +53,7 @@ def merge_composite(module: IRModule, *, pattern_table: str | Sequence[Any] = ()
 
 def _row(row: Any) -> tuple[str, DFPattern, Any]:
     well_formed = isinstance(row, tuple | list) and 2 <= len(row) <= 3 and isinstance(row[0], str)
-    if not well_formed or not isinstance(row[1], DFPattern) or (len(row) == 3 and not callable(row[2])):
+    check = row[2] if well_formed and len(row) == 3 else None
+    if not well_formed or not isinstance(row[1], DFPattern) or not (check is None or callable(check)):
         raise ConfigError(f"merge-composite: expected (name, pattern) or (name, pattern, check), got {row!r}")
-    return row[0], row[1], row[2] if len(row) == 3 else None
+    return row[0], row[1], check

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace acl {
+namespace offload {
 
 struct Value {
   std::string text;
@@ -88,4 +88,4 @@ class Reader {
   const char *at_;
 };
 
-}  // namespace acl
+}  // namespace offload
