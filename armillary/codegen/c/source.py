@@ -29,7 +29,9 @@ _RESERVED_TEXT = """
 """
 _RESERVED = frozenset(_RESERVED_TEXT.split()) | CALLS.keys() | {f"{name}f" for name in CALLS}
 # gcc 12 makes whole vectors of conditional loads with a stride where it has masked loads, and reads neighbours instead.
-_GUARD = '#if defined(__GNUC__) && !defined(__clang__)\n#pragma GCC optimize("no-tree-loop-if-convert")\n#endif\n'
+# It also takes an index clamped to 0 and 1 for a truth value (value ranges), which is -1 in its vectors.
+_UNSAFE_PASSES = '"no-tree-loop-if-convert", "no-tree-vrp"'
+_GUARD = f"#if defined(__GNUC__) && !defined(__clang__)\n#pragma GCC optimize({_UNSAFE_PASSES})\n#endif\n"
 _HEAD = f"{_GUARD}#include <math.h>\n#include <stdint.h>\n#include <string.h>\n\n"
 
 
