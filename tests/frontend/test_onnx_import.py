@@ -254,3 +254,16 @@ def test_a_chain_of_5000_nodes_is_imported() -> None:
     nodes = [node("Relu", [f"t{i}"], [f"t{i + 1}"]) for i in range(5000)]
     function = from_onnx(model(nodes, [value("t0", [2])], ["t5000"]))[0]["main"]
     assert function.body.checked_type.shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "step", "want"),
+    [(-9, -8, -1, [0.0]), (-4, -9, -2, [0.0]), (-9, -2, -1, []), (5, -9, -2, [2.0, 0.0]), (-9, 9, 2, [0.0, 2.0])],
+)
+def test_a_slice_that_walks_backwards_begins_at_the_first_element_at_least(
+    begin: int, end: int, step: int, want: list[float]
+) -> None:
+    """ONNX's rule, unlike numpy's: starts are clamped to [0, size - 1] where the step is negative."""
+    weights = {"s": np.array([begin]), "e": np.array([end]), "a": np.array([-1]), "t": np.array([step])}
+    made = model([node("Slice", ["x", "s", "e", "a", "t"], ["y"])], [value("x", [1, 3])], ["y"], weights)
+    np.testing.assert_array_equal(run(made, np.arange(3, dtype=np.float32)[None]), [want])

@@ -115,6 +115,14 @@ def _scaled_corners(s: Seen) -> bool:
     return bool(by_scales and s.get("coordinate_transformation_mode", b"half_pixel") == b"align_corners")
 
 
+def _begins_before(s: Seen) -> bool:
+    """Whether a slice that may walk backwards has a start before the first element of an axis."""
+    if len(s.node.input) < 5 or s.node.input[1] not in s.weights:
+        return False
+    starts = numpy_helper.to_array(s.weights[s.node.input[1]])
+    return bool(np.any(starts < -min(s.shape(0), default=0)))
+
+
 def _recurrent(s: Seen) -> bool:
     """Lengths, other activations, clipping, or another direction than forward."""
     lengths = len(s.node.input) > 4 and bool(s.node.input[4])
@@ -135,6 +143,9 @@ NOT_TRUE: tuple[NotTrue, ...] = (
         _one_corner,
     ),
     NotTrue("MeanVarianceNormalization", ORT, "the difference of two sums: no number where all elements are equal"),
+    NotTrue("Shrink", ORT, "float64 by way of float32", lambda s: s.reads(TensorProto.DOUBLE)),
+    NotTrue("Slice", REFERENCE, "a start before the first element of a slice backwards is numpy's", _begins_before),
+    NotTrue("ReduceL2", BOTH, "a square beyond int64 has no meaning", lambda s: s.reads(TensorProto.INT64)),
     NotTrue("HardSwish", BOTH, "float64 by constants of float32", lambda s: s.reads(TensorProto.DOUBLE)),
     *(NotTrue(op, ORT, _SAME, _skips_pixels) for op in ("Conv", "ConvInteger", "QLinearConv")),
     NotTrue("MaxPool", BOTH, "the largest of no element: the least finite number, no number", _reads_padding_alone),

@@ -7,6 +7,8 @@ checked against the axes they go along: when importing if they are known, else b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from armillary.errors import TypeMismatch, UnsupportedError
@@ -17,7 +19,7 @@ from armillary.ops._late import by_name
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Expr, const
 from armillary.relay.op import Array
-from armillary.relay.types import AnyDim, TensorType
+from armillary.relay.types import AnyDim, Dim, TensorType
 
 add, floor_mod, broadcast_to, reshape, transpose = map(
     by_name, ("add", "floor_mod", "broadcast_to", "reshape", "transpose")
@@ -40,13 +42,27 @@ def from_onnx_slice_attributes(node: OnnxNode) -> Expr:
 @from_onnx("Slice", since=10)
 def from_onnx_slice_inputs(node: OnnxNode) -> Expr:
     axes, steps = node.optional_const(3, "axes"), node.optional_const(4, "steps")
-    return strided_slice(
-        node.input(0),
-        int_list(node.const(1, "starts")),
-        int_list(node.const(2, "ends")),
-        None if steps is None else int_list(steps),
-        None if axes is None else int_list(axes),
-    )
+    begin, end = int_list(node.const(1, "starts")), int_list(node.const(2, "ends"))
+    strides = None if steps is None else int_list(steps)
+    along_axes = None if axes is None else int_list(axes)
+    if strides is not None:
+        begin = _first_positions(begin, strides, along_axes or tuple(range(len(begin))), node.type_of(0).shape)
+    return strided_slice(node.input(0), begin, end, strides, along_axes)
+
+
+def _first_positions(
+    begin: tuple[int, ...], strides: tuple[int, ...], axes: tuple[int, ...], shape: Sequence[Dim]
+) -> tuple[int, ...]:
+    """Where slices begin: ONNX clamps a start before the first element to it also where a step is negative.
+
+    A Relay slice has nothing there, as in numpy. What does not fit is left to the operator's own check.
+    """
+    result = list(begin)
+    for place, (start, stride, axis) in enumerate(zip(begin, strides, axes, strict=False)):
+        dim = shape[axis] if -len(shape) <= axis < len(shape) else None
+        if stride < 0 and isinstance(dim, int) and start < -dim:
+            result[place] = -dim
+    return tuple(result)
 
 
 @from_onnx("Gather")
