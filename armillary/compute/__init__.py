@@ -19,13 +19,15 @@ _CORE = {
         "FullyConnectedLayerInfo", "GEMMInfo", "NormalizationLayerInfo", "NormType", "PadStrideInfo",
         "PermutationVector", "PoolingLayerInfo", "PoolingType", "Size2D", "WeightsInfo",
     ),
-    "kernel": ("IKernel", "Status", "ThreadInfo"),
+    "kernel": ("CPUInfo", "IKernel", "Status", "ThreadInfo"),
     "iterator": ("Iterator", "execute_window_loop"),
 }  # fmt: skip
 _RUNTIME = {
     "tensor": ("Image", "Tensor"),
-    "scheduler": ("CPPScheduler", "IScheduler", "Scheduler", "SingleThreadScheduler"),
-    "ppm": ("PPMLoader",),
+    "scheduler": (
+        "CPPScheduler", "IScheduler", "NEScheduler", "OMPScheduler", "Scheduler", "SingleThreadScheduler", "cpu_info",
+    ),
+    "ppm": ("PPMLoader", "save_to_ppm"),
     "memory.lifetime": ("BlobLifetimeManager", "ILifetimeManager", "OffsetLifetimeManager"),
     "memory.manager": ("CLMemoryGroup", "IMemoryManager", "MemoryGroup", "MemoryManagerOnDemand"),
     "memory.pool": ("Allocator", "BlobMemoryPool", "IAllocator", "OffsetMemoryPool", "PoolManager"),
@@ -58,5 +60,6 @@ _NEURAL = {
 }  # fmt: skip
 _NAMES |= {name: f"armillary.compute.functions.nn.{file}:{name}" for file, names in _NEURAL.items() for name in names}
 _NAMES["NEWinogradLayer"] = "armillary.compute.functions.nn.convolution:NEWinogradConvolutionLayer"
+_NAMES["CPPPermute"] = "armillary.compute.functions.nn.shape:NEPermute"
 _NAMES["InterpolationPolicy"] = "armillary.compute.functions.vision:InterpolationPolicy"
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

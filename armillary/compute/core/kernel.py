@@ -13,11 +13,28 @@ from armillary.errors import ExecutionError
 
 
 @record(slots=True)
+class CPUInfo:
+    """The processor that kernels run on."""
+
+    model: str = ""
+    num_cores: int = 1
+
+    def get_cpu_model(self) -> str:
+        """Its name, as the compiler knows it."""
+        return self.model
+
+    def get_cpu_num(self) -> int:
+        """Cores that this process may use."""
+        return self.num_cores
+
+
+@record(slots=True)
 class ThreadInfo:
-    """Which thread runs a part, of how many."""
+    """Which thread runs a part, of how many, on what."""
 
     thread_id: int = 0
     num_threads: int = 1
+    cpu_info: CPUInfo = CPUInfo()
 
 
 @record(slots=True)
@@ -41,6 +58,10 @@ class IKernel:
         if self._window is None:
             raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
         return self._window
+
+    def configure_window(self, window: Window) -> None:
+        """Set all of the work; a kernel's `configure` ends with it."""
+        self._window = window
 
     def is_parallelisable(self) -> bool:
         """Whether parts may run at once."""

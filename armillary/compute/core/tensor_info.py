@@ -7,13 +7,15 @@ elements around a plane and 32 more at the end of each row. Source: the architec
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from armillary.base.record import record
 from armillary.compute.core.window import NUM_MAX_DIMENSIONS, Coordinates
-from armillary.errors import TypeMismatch
+from armillary.errors import ExecutionError, TypeMismatch
 
 AUTO_PADDING, AUTO_ROW_PADDING = 4, 32
 
@@ -107,9 +109,27 @@ class ValidRegion:
 
 
 class TensorInfo:
-    """`TensorInfo(640, 480, Format.U8)` or `TensorInfo(TensorShape(…), 1, DataType.F32)`."""
+    """`TensorInfo(640, 480, Format.U8)` or `TensorInfo(TensorShape(…), 1, DataType.F32)`; `TensorInfo()` waits."""
 
     def __init__(self, *given: int | TensorShape | Format | DataType | QuantizationInfo) -> None:
+        self.is_resizable = True
+        if given:
+            self._set(given)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Only reached where there is no such attribute: nothing is known of a tensor before it is initialised."""
+            if name.startswith("__") or "shape" in self.__dict__:
+                raise AttributeError(f"TensorInfo has no attribute {name!r}")
+            told = "the tensor has no information"
+            raise ExecutionError(told, hint="call allocator().init(TensorInfo(…)) first")
+
+    def is_initialised(self) -> bool:
+        """Whether shape and type are known."""
+        return "shape" in self.__dict__
+
+    def _set(self, given: Sequence[int | TensorShape | Format | DataType | QuantizationInfo]) -> None:
         *sizes, kind = given
         self.quantization = QuantizationInfo()
         if isinstance(kind, QuantizationInfo) and sizes:
@@ -129,11 +149,10 @@ class TensorInfo:
         else:
             self.shape = TensorShape(*(n for n in sizes if isinstance(n, int)))
         self.padding = PaddingSize()
-        self.is_resizable = True
         self.valid_region_value = ValidRegion(Coordinates(), self.shape)
 
     def __repr__(self) -> str:
-        return f"{'x'.join(map(str, self.shape))} {self.data_type.name}"
+        return f"{'x'.join(map(str, self.shape))} {self.data_type.name}" if self.is_initialised() else "no information"
 
     def dimension(self, index: int) -> int:
         """The size of one dimension; 1 beyond the last."""
@@ -206,7 +225,38 @@ class TensorInfo:
         self.padding = wanted
         return True
 
+    def init(
+        self, shape: TensorShape, kind: Format | DataType, strides_in_bytes: Sequence[int] = (),
+        offset_first_element_in_bytes: int = 0, total_size_in_bytes: int = 0,
+    ) -> None:  # fmt: skip
+        """Set what the tensor is; with strides, offset and size in bytes its padding is what lies between them."""
+        self._check_unallocated()
+        self._set((shape, kind) if isinstance(kind, DataType) else (*shape, kind))
+        if strides_in_bytes:
+            self.padding = self._between(strides_in_bytes, offset_first_element_in_bytes, total_size_in_bytes)
+
+    def _check_unallocated(self) -> None:
+        if not self.is_resizable:
+            raise ExecutionError("the tensor is allocated", hint="free it before it gets other information")
+
+    def _between(self, strides: Sequence[int], offset: int, total: int) -> PaddingSize:
+        """The padding that strides, an offset and a size leave; what no padding explains is refused."""
+        size, row = self.element_size(), strides[1] if len(strides) > 1 else total
+        planes = int(np.prod(self.shape[2:], dtype=np.int64))
+        plane = strides[2] if len(strides) > 2 else total // planes
+        top, left = divmod(offset, max(row, 1))
+        sides = PaddingSize(
+            top, row // size - self.shape[0] - left // size, plane // max(row, 1) - self.dimension(1) - top,
+            left // size,
+        )  # fmt: skip
+        given = (*strides, offset, total)
+        is_whole = strides[0] == size and row % size == 0 and left % size == 0 and row > 0 and plane % row == 0
+        if not is_whole or min(sides.right, sides.bottom) < 0 or total != plane * planes:
+            told = f"strides, offset and size {given} do not hold {self!r}"
+            raise TypeMismatch(told, hint="all are in bytes; a plane is whole rows, the size is whole planes")
+        return sides
+
     def init_auto_padding(self, shape: TensorShape, kind: Format | DataType) -> None:
         """A shape with enough padding for every function: 4 elements around, 32 more at the end of a row."""
-        self.__init__(shape, 1, kind) if isinstance(kind, DataType) else self.__init__(*shape, kind)  # type: ignore[misc]
+        self.init(shape, kind)
         self.extend_padding(PaddingSize(AUTO_PADDING, AUTO_PADDING + AUTO_ROW_PADDING, AUTO_PADDING, AUTO_PADDING))

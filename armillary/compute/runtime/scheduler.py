@@ -11,13 +11,29 @@ import contextvars
 import ctypes
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, Protocol, runtime_checkable
+from ctypes.util import find_library
+from enum import Enum
+from functools import cache
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from armillary.compute.core.kernel import IKernel, ThreadInfo
+from armillary.compute.core.kernel import CPUInfo, IKernel, ThreadInfo
 from armillary.compute.core.loop_kernel import NativeLoop
 from armillary.compute.core.window import Window
 from armillary.errors import ConfigError, ExecutionError
 from armillary.runtime.native_library import ErrorText, Handle, native
+from armillary.target.host import cpu_name
+
+_Body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+@cache
+def cpu_info() -> CPUInfo:
+    """The processor of this machine."""
+    return CPUInfo(cpu_name(), _cores())
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class IScheduler(Protocol):
@@ -41,14 +57,27 @@ class CompiledKernel(Protocol):
         """All of a window as one loop."""
 
 
-class SingleThreadScheduler:
+class _Singleton:
+    """A scheduler of which `get()` gives the process's own one."""
+
+    _instance: ClassVar[Any] = None  # Any: of the class itself
+
+    @classmethod
+    def get(cls) -> Any:  # Any: of the class itself
+        """The one that `Scheduler.set` puts in place for its type."""
+        if cls.__dict__.get("_instance") is None:
+            cls._instance = cls()
+        return cls._instance
+
+
+class SingleThreadScheduler(_Singleton):
     """Runs everything in the calling thread."""
 
     def schedule(self, kernel: IKernel, split_dimension: int) -> None:
         """Run all of a kernel's window."""
         del split_dimension
         if kernel.window().num_iterations_total() > 0:
-            kernel.run(kernel.window(), ThreadInfo())
+            kernel.run(kernel.window(), ThreadInfo(cpu_info=cpu_info()))
 
     def set_num_threads(self, num_threads: int) -> None:
         """One thread is all there is."""
@@ -60,26 +89,17 @@ class SingleThreadScheduler:
         return 1
 
 
-class CPPScheduler:
-    """Splits windows over a pool of threads: native loops over a native pool, by one call; other kernels over Python's.
-
-    Source: the architecture text, "Multi-threading".
-    """
+class _Threads(_Singleton):
+    """What schedulers of several threads have in common: how many there are, and which window each one gets."""
 
     def __init__(self) -> None:
-        self._threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._pool: ThreadPoolExecutor | None = None
-        self._native: Handle | None = None
+        self._threads = _cores()
 
     def set_num_threads(self, num_threads: int) -> None:
         """Use so many threads; 0: as many as there are cores."""
         if num_threads < 0:
             raise ConfigError(f"{num_threads} threads: wanted 0 (all cores) or more")
         self._threads = num_threads or os.cpu_count() or 1
-        self._native = None
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
 
     def num_threads(self) -> int:
         """How many threads are used."""
@@ -93,8 +113,35 @@ class CPPScheduler:
         if iterations == 0:
             return
         if not kernel.is_parallelisable() or threads == 1:
-            kernel.run(window, ThreadInfo())
-        elif isinstance(kernel, CompiledKernel):
+            kernel.run(window, ThreadInfo(cpu_info=cpu_info()))
+        else:
+            self._split(kernel, window, split_dimension, threads)
+
+    def _split(self, kernel: IKernel, window: Window, split_dimension: int, threads: int) -> None:
+        raise ExecutionError(f"{type(self).__name__} runs nothing")
+
+
+class CPPScheduler(_Threads):
+    """Splits windows over a pool of threads: native loops over a native pool, by one call; other kernels over Python's.
+
+    Source: the architecture text, "Multi-threading".
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pool: ThreadPoolExecutor | None = None
+        self._native: Handle | None = None
+
+    def set_num_threads(self, num_threads: int) -> None:
+        """Use so many threads; 0: as many as there are cores."""
+        super().set_num_threads(num_threads)
+        self._native = None
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def _split(self, kernel: IKernel, window: Window, split_dimension: int, threads: int) -> None:
+        if isinstance(kernel, CompiledKernel):
             self._run_native(kernel.native_loop(window))
         else:
             self._run_parts([window.split_window(split_dimension, t, threads) for t in range(threads)], kernel)
@@ -120,22 +167,68 @@ class CPPScheduler:
             self._pool = ThreadPoolExecutor(self._threads - 1, "compute")
         contexts = [contextvars.copy_context() for _ in parts[:-1]]  # what memory groups have acquired
         others = [
-            self._pool.submit(context.run, kernel.run, part, ThreadInfo(t, threads))
+            self._pool.submit(context.run, kernel.run, part, ThreadInfo(t, threads, cpu_info()))
             for t, (context, part) in enumerate(zip(contexts, parts, strict=False))
         ]
         try:
-            kernel.run(parts[-1], ThreadInfo(threads - 1, threads))
+            kernel.run(parts[-1], ThreadInfo(threads - 1, threads, cpu_info()))
         finally:
             errors = [error for other in others if (error := other.exception()) is not None]
         if errors:
             raise errors[0]
 
 
+class OMPScheduler(_Threads):
+    """Splits windows over the threads of the system's OpenMP (GNU's `libgomp`), which other libraries may share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if not self.is_available():
+            raise ConfigError("OMPScheduler: this system has no libgomp", hint="use CPPScheduler")
+
+    @staticmethod
+    def is_available() -> bool:
+        """Whether the system has OpenMP's runtime."""
+        return _openmp() is not None
+
+    def _split(self, kernel: IKernel, window: Window, split_dimension: int, threads: int) -> None:
+        openmp = _openmp()
+        assert openmp is not None, "the constructor refuses systems without it"
+        context, errors = contextvars.copy_context(), []  # what memory groups have acquired
+
+        def body(_: object) -> None:
+            # There may be fewer threads than asked for: each takes every n-th part.
+            present = openmp.omp_get_num_threads()
+            for t in range(openmp.omp_get_thread_num(), threads, present):
+                part = window.split_window(split_dimension, t, threads)
+                try:
+                    context.copy().run(kernel.run, part, ThreadInfo(t, threads, cpu_info()))
+                except BaseException as error:
+                    errors.append(error)
+
+        openmp.GOMP_parallel(_Body(body), None, threads, 0)
+        if errors:
+            raise errors[0]
+
+
+@cache
+def _openmp() -> Any:  # Any: a library of ctypes
+    name = find_library("gomp")
+    return ctypes.CDLL(name) if name else None
+
+
 class Scheduler:
     """The scheduler that functions use: `Scheduler.get()`, `Scheduler.set(…)`."""
 
-    _present: ClassVar[IScheduler] = CPPScheduler()
-    _NAMES: ClassVar[dict[str, type]] = {"ST": SingleThreadScheduler, "CPP": CPPScheduler}
+    class Type(str, Enum):
+        """ST: one thread. CPP: a pool of threads. OMP: OpenMP. CUSTOM: one of the user's own."""
+
+        ST, CPP, OMP, CUSTOM = "ST", "CPP", "OMP", "CUSTOM"
+
+    _KINDS: ClassVar[dict[Scheduler.Type, type[_Singleton]]] = {
+        Type.ST: SingleThreadScheduler, Type.CPP: CPPScheduler, Type.OMP: OMPScheduler,
+    }  # fmt: skip
+    _present: ClassVar[IScheduler] = CPPScheduler.get()
 
     @classmethod
     def get(cls) -> IScheduler:
@@ -144,17 +237,29 @@ class Scheduler:
 
     @classmethod
     def set(cls, scheduler: IScheduler | str) -> None:
-        """Put a scheduler in place: "ST", "CPP", or one of the user's own."""
-        if isinstance(scheduler, str) and not cls.is_available(scheduler):
-            raise ConfigError(f"there is no scheduler {scheduler!r}", hint=f"known: {', '.join(cls._NAMES)}")
-        cls._present = cls._NAMES[scheduler]() if isinstance(scheduler, str) else scheduler
+        """Put a scheduler in place: by its type, or one of the user's own."""
+        cls._present = cls._of_type(scheduler) if isinstance(scheduler, str) else scheduler
 
     @classmethod
-    def get_type(cls) -> str:
-        """ "ST", "CPP", or "CUSTOM" for one of the user's own."""
-        return next((name for name, kind in cls._NAMES.items() if type(cls._present) is kind), "CUSTOM")
+    def _of_type(cls, scheduler: str) -> IScheduler:
+        if not cls.is_available(scheduler):
+            known = ", ".join(kind.value for kind in cls._KINDS if cls.is_available(kind))
+            raise ConfigError(f"there is no scheduler {str(scheduler)!r}", hint=f"known: {known}")
+        made: IScheduler = cls._KINDS[cls.Type(scheduler)].get()
+        return made
+
+    @classmethod
+    def get_type(cls) -> Scheduler.Type:
+        """The type of the scheduler in place; CUSTOM for one of the user's own."""
+        present: object = cls._present
+        return next((name for name, kind in cls._KINDS.items() if type(present) is kind), cls.Type.CUSTOM)
 
     @classmethod
     def is_available(cls, name: str) -> bool:
-        """Whether there is a scheduler of that name."""
-        return name in cls._NAMES
+        """Whether there is a scheduler of that type; those of CUSTOM are set as objects."""
+        if name not in [kind.value for kind in cls._KINDS]:
+            return False
+        return name != cls.Type.OMP or OMPScheduler.is_available()
+
+
+NEScheduler = Scheduler

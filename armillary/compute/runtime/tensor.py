@@ -7,13 +7,14 @@ tensor that a memory group manages is the group's, there while it is acquired (`
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from armillary.base.aligned import aligned
-from armillary.compute.core.tensor_info import TensorInfo
+from armillary.compute.core.tensor_info import PaddingSize, TensorInfo
 from armillary.compute.runtime.memory.manager import MemoryGroup
 from armillary.errors import ExecutionError
 
@@ -43,18 +44,18 @@ class Tensor:
     """Information and memory; `allocator()` gives both."""
 
     def __init__(self) -> None:
-        self._info: TensorInfo | None = None
+        self._info = TensorInfo()
         self._memory: Bytes | None = None
         self._group: MemoryGroup | None = None
         self._is_allocated = False
 
     def describe(self) -> str:
         """The tensor in an error."""
-        return f"the tensor {self._info!r}" if self._info is not None else "a tensor without information"
+        return f"the tensor {self._info!r}" if self.has_info() else "a tensor without information"
 
     def has_info(self) -> bool:
         """Whether it is known what the tensor is."""
-        return self._info is not None
+        return self._info.is_initialised()
 
     def is_allocated(self) -> bool:
         """Whether `allocate` was called."""
@@ -75,25 +76,24 @@ class Tensor:
         """As `allocator().init`."""
         if self._is_allocated:
             raise ExecutionError("the tensor is allocated", hint="free it before it gets other information")
-        self._info = info
+        self._info = copy(info)
+        self._info.is_resizable = True
 
     def info(self) -> TensorInfo:
-        """What the tensor is."""
-        if self._info is None:
-            raise ExecutionError("the tensor has no information", hint="call allocator().init(TensorInfo(…)) first")
+        """What the tensor is; `info().init(…)` sets it."""
         return self._info
 
     def allocate(self) -> None:
         """As `allocator().allocate`."""
         if self._is_allocated:
             raise ExecutionError("the tensor is allocated already")
-        info = self.info()
-        info.is_resizable = False
+        size = self._info.total_size()
+        self._info.is_resizable = False
         self._is_allocated = True
         if self._group is not None:
-            self._group.finalize_memory(self, info.total_size())
+            self._group.finalize_memory(self, size)
         else:
-            self._memory = aligned(np.zeros(info.total_size(), np.uint8))
+            self._memory = aligned(np.zeros(size, np.uint8))
 
     def free(self) -> None:
         """As `allocator().free`."""
@@ -119,7 +119,20 @@ class Tensor:
         """The elements without padding, the first dimension last; a view."""
         info, pad = self.info(), self.info().padding
         inside = self.planes()[:, pad.top : pad.top + info.dimension(1), pad.left : pad.left + info.shape[0]]
-        return inside.reshape(*reversed(info.shape[2:]), *inside.shape[1:]) if len(info.shape) > 2 else inside[0]
+        return inside.reshape(shape_of(info)) if info.padding == PaddingSize() else _unfolded(inside, info)
+
+
+def shape_of(info: TensorInfo) -> tuple[int, ...]:
+    """A tensor's shape as numpy has it: the first dimension last."""
+    return tuple(reversed(info.shape))
+
+
+def _unfolded(inside: npt.NDArray[Any], info: TensorInfo) -> npt.NDArray[Any]:  # Any: of the tensor's type
+    """Planes with padding between their rows in the tensor's shape, as a view."""
+    if len(info.shape) == 1:
+        row: npt.NDArray[Any] = inside[0, 0]  # Any: of the tensor's type
+        return row
+    return inside.reshape(*reversed(info.shape[2:]), *inside.shape[1:]) if len(info.shape) > 2 else inside[0]
 
 
 class Image(Tensor):

@@ -23,7 +23,7 @@ from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
 from armillary.compute.core.window import Window
 from armillary.compute.runtime.memory.manager import MemoryGroup, MemoryManagerOnDemand
 from armillary.compute.runtime.scheduler import Scheduler
-from armillary.compute.runtime.tensor import Tensor
+from armillary.compute.runtime.tensor import Tensor, shape_of
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ExecutionError
 from armillary.ir import IRModule
@@ -132,11 +132,6 @@ class Pipeline:
                 target[...] = np.concatenate([v.ravel() for v in values[:-1]]).reshape(target.shape)
             elif not np.shares_memory(target, values[-1]):
                 target[...] = values[-1]
-
-
-def shape_of(info: TensorInfo) -> tuple[int, ...]:
-    """A tensor's shape as numpy has it: the first dimension last."""
-    return tuple(reversed(info.shape))
 
 
 def _bytes(size: int) -> Tensor:

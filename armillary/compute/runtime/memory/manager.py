@@ -55,6 +55,8 @@ class MemoryManagerOnDemand:
             raise ConfigError(f"set_num_pools: {num_pools} pools, wanted at least 1")
         self._num_pools = num_pools
 
+    set_set_num_pools = set_num_pools  # as the architecture text spells it
+
     def is_finalized(self) -> bool:
         """Whether there are pools."""
         return self._is_finalized
