@@ -59,6 +59,23 @@ _NEURAL = {
     ),
 }  # fmt: skip
 _NAMES |= {name: f"armillary.compute.functions.nn.{file}:{name}" for file, names in _NEURAL.items() for name in names}
+_DEVICE = {
+    "scheduler": ("CLScheduler", "CommandQueue", "Context", "Event"),
+    "tensor": ("CLBufferAllocator", "CLImage", "CLTensor"),
+    "tuner": ("CLTuner",),
+    "kernels": ("CLFormulaKernel", "CLKernelLibrary"),
+    "vision": (
+        "CLAbsoluteDifference", "CLBitwiseAnd", "CLBitwiseNot", "CLBitwiseOr", "CLBitwiseXor", "CLBox3x3",
+        "CLConvolution3x3", "CLConvolution5x5", "CLDilate", "CLErode", "CLGaussian3x3", "CLGaussian5x5", "CLMedian3x3",
+        "CLScale", "CLSobel3x3", "CLThreshold",
+    ),
+    "layers": (
+        "CLActivationLayer", "CLBatchNormalizationLayer", "CLConvolutionLayer", "CLDepthConcatenateLayer",
+        "CLDepthwiseConvolutionLayer", "CLDirectConvolutionLayer", "CLElementwiseAddition", "CLFullyConnectedLayer",
+        "CLGEMMConvolutionLayer", "CLNormalizationLayer", "CLPermute", "CLPoolingLayer", "CLSoftmaxLayer",
+    ),
+}  # fmt: skip
+_NAMES |= {name: f"armillary.compute.cl.{file}:{name}" for file, names in _DEVICE.items() for name in names}
 _NAMES["NEWinogradLayer"] = "armillary.compute.functions.nn.convolution:NEWinogradConvolutionLayer"
 _NAMES["CPPPermute"] = "armillary.compute.functions.nn.shape:NEPermute"
 _NAMES["InterpolationPolicy"] = "armillary.compute.functions.vision:InterpolationPolicy"

@@ -87,6 +87,21 @@ def _plane(name: str, kind: DataType) -> Buffer:
     return made
 
 
+def objection_to_infos(formula: Formula, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> Status:
+    """Whether a formula takes tensors of this information."""
+    wanted = (*formula.inputs, *formula.outputs)
+    infos = (*inputs, *outputs)
+    if len(infos) != len(wanted):
+        return Status(f"{formula.name}: {len(infos)} tensors, wanted {len(wanted)}")
+    for n, (info, kind) in enumerate(zip(infos, wanted, strict=True)):
+        if info.data_type is not kind:
+            return Status(f"{formula.name}: tensor {n} is {info.data_type.name}, wanted {kind.name}")
+    sizes = {tuple(info.shape) for info in (infos if formula.same_size else outputs)}
+    if len(sizes) > 1:
+        return Status(f"{formula.name}: tensors of different sizes {sorted(sizes)}")
+    return Status()
+
+
 class FormulaKernel(IKernel):
     """Runs a formula over the window of its first output."""
 
@@ -104,17 +119,7 @@ class FormulaKernel(IKernel):
 
     def validate(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> Status:
         """Whether tensors of this information can be configured."""
-        wanted = (*self.formula.inputs, *self.formula.outputs)
-        infos = (*inputs, *outputs)
-        if len(infos) != len(wanted):
-            return Status(f"{self.formula.name}: {len(infos)} tensors, wanted {len(wanted)}")
-        for n, (info, kind) in enumerate(zip(infos, wanted, strict=True)):
-            if info.data_type is not kind:
-                return Status(f"{self.formula.name}: tensor {n} is {info.data_type.name}, wanted {kind.name}")
-        sizes = {tuple(info.shape) for info in (infos if self.formula.same_size else outputs)}
-        if len(sizes) > 1:
-            return Status(f"{self.formula.name}: tensors of different sizes {sorted(sizes)}")
-        return Status()
+        return objection_to_infos(self.formula, inputs, outputs)
 
     def configure(
         self, inputs: Sequence[PlaneTensor], outputs: Sequence[PlaneTensor], options: tuple[Any, ...] = (),

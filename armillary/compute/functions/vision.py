@@ -27,7 +27,7 @@ class InterpolationPolicy(Enum):
     NEAREST_NEIGHBOR, BILINEAR, AREA = "nearest", "bilinear", "area"
 
 
-class _Function:
+class VisionFunction:
     """One formula over images."""
 
     formula: Formula
@@ -63,7 +63,7 @@ class _Function:
         Scheduler.get().schedule(self._kernel, Window.DimY)
 
 
-class _Filter(_Function):
+class _Filter(VisionFunction):
     """One image in, one out, with a border."""
 
     def configure(
@@ -110,7 +110,7 @@ class NEDilate(_Filter):
     formula = formulas.DILATE
 
 
-class NESobel3x3(_Function):
+class NESobel3x3(VisionFunction):
     """Gradients along x and y, as S16."""
 
     formula = formulas.SOBEL_3X3
@@ -123,7 +123,7 @@ class NESobel3x3(_Function):
         self._configure([input], [output_x, output_y], border_mode, constant_border_value)
 
 
-class _Convolution(_Function):
+class _Convolution(VisionFunction):
     """A square matrix of S16 values over the pixels around, divided by a scale, saturated to U8."""
 
     side: int
@@ -155,7 +155,7 @@ class NEConvolution5x5(_Convolution):
     formula, side = formulas.CONVOLUTION_5X5, 5
 
 
-class _Pairwise(_Function):
+class _Pairwise(VisionFunction):
     """Two images in, one out."""
 
     def configure(self, input1: Tensor, input2: Tensor, output: Tensor) -> None:
@@ -187,7 +187,7 @@ class NEBitwiseXor(_Pairwise):
     formula = formulas.BITWISE_XOR
 
 
-class NEBitwiseNot(_Function):
+class NEBitwiseNot(VisionFunction):
     """Every bit the other way."""
 
     formula = formulas.BITWISE_NOT
@@ -197,7 +197,7 @@ class NEBitwiseNot(_Function):
         self._configure([input], [output])
 
 
-class NEThreshold(_Function):
+class NEThreshold(VisionFunction):
     """One value for pixels above a threshold, another one for the rest."""
 
     formula = formulas.THRESHOLD
@@ -212,7 +212,7 @@ class NEThreshold(_Function):
         self._configure([input], [output], options=values)
 
 
-class NEScale(_Function):
+class NEScale(VisionFunction):
     """Another size, by the nearest pixel."""
 
     formula = formulas.SCALE_NEAREST

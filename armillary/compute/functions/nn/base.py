@@ -8,7 +8,8 @@ nothing is wrong, so that `validate` and `configure` share them. Kernels: `compi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import ClassVar, Protocol
 
 from armillary import relay
 from armillary.compute.core.kernel import IKernel, Status
@@ -23,18 +24,33 @@ FLOATS = (DataType.F32,)
 QUANTIZED = (DataType.QASYMM8, DataType.QASYMM8_SIGNED)
 
 
+class RunsKernels(Protocol):
+    """A pipeline, of the CPU or of a device."""
+
+    def kernels(self) -> tuple[IKernel, ...]:
+        """What a run does, in order."""
+
+    def prepare(self) -> None:
+        """Pack the weights."""
+
+    def run(self) -> None:
+        """Compute the output."""
+
+
 class NeuralFunction:
     """A function over one compiled pipeline."""
 
+    _pipeline_type: ClassVar[Callable[..., RunsKernels]] = Pipeline
+
     def __init__(self, memory_manager: MemoryManagerOnDemand | None = None) -> None:
         self._memory_manager = memory_manager
-        self._pipeline: Pipeline | None = None
+        self._pipeline: RunsKernels | None = None
 
     def _refuse(self, status: Status) -> None:
         if not status:
             raise TypeMismatch(status.error_description)
 
-    def _configured(self) -> Pipeline:
+    def _configured(self) -> RunsKernels:
         if self._pipeline is None:
             raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
         return self._pipeline

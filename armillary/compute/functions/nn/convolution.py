@@ -22,7 +22,7 @@ from armillary.compute.core.types import (
     WeightsInfo,
 )
 from armillary.compute.functions.nn import base
-from armillary.compute.functions.nn.compiled import Node, Pipeline
+from armillary.compute.functions.nn.compiled import Node
 from armillary.compute.functions.nn.requantize import activation_limits, requantized
 from armillary.compute.runtime.memory.manager import MemoryManagerOnDemand
 from armillary.compute.runtime.tensor import Tensor
@@ -101,7 +101,9 @@ class _Convolution(base.NeuralFunction):
             return base.activated(value if b is None else relay.nn.bias_add(value, b), act_info)
 
         given = {"w": weights} | ({"b": biases} if biases is not None else {})
-        self._pipeline = Pipeline({"x": input}, given, output, body, shapes, self._config, self._memory_manager)
+        self._pipeline = self._pipeline_type(
+            {"x": input}, given, output, body, shapes, self._config, self._memory_manager
+        )
 
     def _product(self, x: Node, w: Node, attrs: dict[str, Any]) -> Node:  # Any: attributes of nn.conv2d
         return relay.nn.conv2d(x, w, **attrs)

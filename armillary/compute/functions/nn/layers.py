@@ -20,7 +20,7 @@ from armillary.compute.core.types import (
     Size2D,
 )
 from armillary.compute.functions.nn import base
-from armillary.compute.functions.nn.compiled import Node, Pipeline
+from armillary.compute.functions.nn.compiled import Node
 from armillary.compute.functions.nn.requantize import limits
 from armillary.compute.runtime.tensor import Tensor
 
@@ -50,7 +50,7 @@ class NEActivationLayer(base.NeuralFunction):
         def body(x: Node) -> Node:
             return relay.copy(x) if is_identity else base.activated(x, act_info)
 
-        self._pipeline = Pipeline({"x": input}, {}, target, body, memory_manager=self._memory_manager)
+        self._pipeline = self._pipeline_type({"x": input}, {}, target, body, memory_manager=self._memory_manager)
 
 
 class NESoftmaxLayer(base.NeuralFunction):
@@ -80,7 +80,7 @@ class NESoftmaxLayer(base.NeuralFunction):
         def body(x: Node) -> Node:
             return relay.nn.softmax(x if beta == 1.0 else x * relay.const(beta, "float32"), axis=at)
 
-        self._pipeline = Pipeline({"x": input}, {}, output, body, memory_manager=self._memory_manager)
+        self._pipeline = self._pipeline_type({"x": input}, {}, output, body, memory_manager=self._memory_manager)
 
 
 class NEPoolingLayer(base.NeuralFunction):
@@ -131,7 +131,7 @@ class NEPoolingLayer(base.NeuralFunction):
             return mean(x) if pool_info.pool_type is PoolingType.AVG else relay.sqrt(mean(x * x))
 
         shapes = {"x": base.nchw(input.info())}
-        self._pipeline = Pipeline({"x": input}, {}, output, body, shapes, None, self._memory_manager)
+        self._pipeline = self._pipeline_type({"x": input}, {}, output, body, shapes, None, self._memory_manager)
 
 
 def _pooled(input: TensorInfo, info: PoolingLayerInfo) -> tuple[int, int, Size2D]:
@@ -188,7 +188,7 @@ class NENormalizationLayer(base.NeuralFunction):
                                    relay.const(norm_info.beta, "float32"))  # fmt: skip
 
         shapes = {"x": base.nchw(input.info())}
-        self._pipeline = Pipeline({"x": input}, {}, output, body, shapes, None, self._memory_manager)
+        self._pipeline = self._pipeline_type({"x": input}, {}, output, body, shapes, None, self._memory_manager)
 
 
 class NEBatchNormalizationLayer(base.NeuralFunction):
@@ -239,7 +239,7 @@ class NEBatchNormalizationLayer(base.NeuralFunction):
             return base.activated(value, act_info)
 
         shapes = {"x": base.nchw(input.info())} | dict.fromkeys(weights, (channels,))
-        self._pipeline = Pipeline({"x": input}, weights, target, body, shapes, None, self._memory_manager)
+        self._pipeline = self._pipeline_type({"x": input}, weights, target, body, shapes, None, self._memory_manager)
 
 
 class NEQuantizationLayer(base.NeuralFunction):
@@ -269,7 +269,7 @@ class NEQuantizationLayer(base.NeuralFunction):
             rounded = relay.trunc(scaled + half) + relay.const(float(found.offset), "float32")
             return relay.cast(relay.clip(rounded, a_min=float(low), a_max=float(high)), kind.dtype)
 
-        self._pipeline = Pipeline({"x": input}, {}, output, body, memory_manager=self._memory_manager)
+        self._pipeline = self._pipeline_type({"x": input}, {}, output, body, memory_manager=self._memory_manager)
 
 
 class NEDequantizationLayer(base.NeuralFunction):
@@ -296,4 +296,4 @@ class NEDequantizationLayer(base.NeuralFunction):
             integers = relay.cast(x, "int32") - relay.const(found.offset, "int32")
             return relay.cast(integers, "float32") * relay.const(found.scale, "float32")
 
-        self._pipeline = Pipeline({"x": input}, {}, output, body, memory_manager=self._memory_manager)
+        self._pipeline = self._pipeline_type({"x": input}, {}, output, body, memory_manager=self._memory_manager)

@@ -15,7 +15,7 @@ from armillary.compute.core.kernel import Status
 from armillary.compute.core.tensor_info import DataType, TensorInfo
 from armillary.compute.core.types import ActivationLayerInfo, FullyConnectedLayerInfo, GEMMInfo
 from armillary.compute.functions.nn import base
-from armillary.compute.functions.nn.compiled import Node, Pipeline
+from armillary.compute.functions.nn.compiled import Node
 from armillary.compute.functions.nn.convolution import CLAMPS, clamp_of
 from armillary.compute.functions.nn.requantize import requantized
 from armillary.compute.runtime.tensor import Tensor
@@ -76,7 +76,7 @@ class NEGEMM(base.NeuralFunction):
             inputs["c"] = c
         names = [name for name in (*inputs, *weights) if name != "a"]
         shapes = {"a": _matrix(a.info()), "b": _matrix(b.info()), "c": _matrix(c.info()) if c is not None else (1, 1)}
-        self._pipeline = Pipeline(inputs, weights, d, body, shapes, None, self._memory_manager)
+        self._pipeline = self._pipeline_type(inputs, weights, d, body, shapes, None, self._memory_manager)
 
 
 def _matrix(info: TensorInfo) -> tuple[int, int]:
@@ -116,7 +116,7 @@ class NEGEMMLowpMatrixMultiplyCore(base.NeuralFunction):
 
         weights = {"b": b} | ({"c": c} if c is not None else {})
         shapes = {"a": _matrix(a.info()), "b": _matrix(b.info())}
-        self._pipeline = Pipeline({"a": a}, weights, output, body, shapes, None, self._memory_manager)
+        self._pipeline = self._pipeline_type({"a": a}, weights, output, body, shapes, None, self._memory_manager)
 
 
 def _sums(
@@ -184,7 +184,7 @@ class NEFullyConnectedLayer(base.NeuralFunction):
 
         given = {"w": weights} | ({"b": biases} if biases is not None else {})
         shapes = {"x": (batch, terms), "w": _matrix(weights.info())}
-        self._pipeline = Pipeline({"x": input}, given, output, body, shapes, None, self._memory_manager)
+        self._pipeline = self._pipeline_type({"x": input}, given, output, body, shapes, None, self._memory_manager)
 
 
 def _connected(input: TensorInfo, weights: TensorInfo, info: FullyConnectedLayerInfo) -> tuple[int, int, int]:

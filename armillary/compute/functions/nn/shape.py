@@ -16,7 +16,7 @@ from armillary.compute.core.kernel import Status
 from armillary.compute.core.tensor_info import DataType, TensorInfo
 from armillary.compute.core.types import PermutationVector
 from armillary.compute.functions.nn import base
-from armillary.compute.functions.nn.compiled import Node, Pipeline
+from armillary.compute.functions.nn.compiled import Node
 from armillary.compute.runtime.tensor import Tensor
 
 
@@ -53,7 +53,7 @@ class NEConcatenateLayer(base.NeuralFunction):
             return relay.concatenate(list(values), axis=rank - 1 - axis)
 
         given = {f"x{k}": t for k, t in enumerate(inputs)}
-        self._pipeline = Pipeline(given, {}, output, body, shapes, None, self._memory_manager)
+        self._pipeline = self._pipeline_type(given, {}, output, body, shapes, None, self._memory_manager)
 
 
 def _without(info: TensorInfo, axis: int) -> tuple[int, ...]:
@@ -117,7 +117,7 @@ class NEReshapeLayer(base.NeuralFunction):
         def body(x: Node) -> Node:
             return relay.reshape(x, newshape=shape)
 
-        self._pipeline = Pipeline({"x": input}, {}, output, body, memory_manager=self._memory_manager)
+        self._pipeline = self._pipeline_type({"x": input}, {}, output, body, memory_manager=self._memory_manager)
 
 
 class NEFlattenLayer(base.NeuralFunction):
@@ -170,7 +170,7 @@ class NEPermute(base.NeuralFunction):
             return relay.transpose(x, axes=axes)
 
         shapes = {"x": tuple(input.info().dimension(n) for n in reversed(range(rank)))}
-        self._pipeline = Pipeline({"x": input}, {}, output, body, shapes, None, self._memory_manager)
+        self._pipeline = self._pipeline_type({"x": input}, {}, output, body, shapes, None, self._memory_manager)
 
 
 def _permuted(info: TensorInfo, perm: PermutationVector, rank: int) -> tuple[int, ...]:
@@ -201,7 +201,7 @@ class _Arithmetic(base.NeuralFunction):
         base.init_output(output, input1.info().shape, input1.info().data_type)
         rule: Callable[[Node, Node], Node] = getattr(relay, self._name)
         given = {"a": input1, "b": input2}
-        self._pipeline = Pipeline(given, {}, output, rule, memory_manager=self._memory_manager)
+        self._pipeline = self._pipeline_type(given, {}, output, rule, memory_manager=self._memory_manager)
 
 
 class NEElementwiseMax(_Arithmetic):

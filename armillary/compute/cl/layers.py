@@ -1,0 +1,77 @@
+"""Neural-network functions of OpenCL: the CPU's, on tensors of a device.
+
+In: `CLTensor`s. Out: `CLTensor`s. Invariant: arguments and refusals are those of the CPU's functions
+(`functions/nn/`); kernels are those that the compiler makes for OpenCL. Convolutions are GEMM, as the architecture text
+has it for this side; the compiler may take Winograd's algorithm inside.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from armillary.compute.cl.pipeline import CLPipeline
+from armillary.compute.core.types import ConvolutionMethod
+from armillary.compute.functions.nn import base, convolution, layers, product, shape
+
+
+class _OnDevice(base.NeuralFunction):
+    """A pipeline of a device."""
+
+    _pipeline_type = CLPipeline
+
+
+class CLGEMMConvolutionLayer(_OnDevice, convolution.NEGEMMConvolutionLayer):
+    """As `NEGEMMConvolutionLayer`."""
+
+
+class CLConvolutionLayer(CLGEMMConvolutionLayer):
+    """The convolution that chooses a method: GEMM."""
+
+    @staticmethod
+    def get_convolution_method(*_: Any, **__: Any) -> ConvolutionMethod:  # Any: as of the CPU's function
+        """GEMM, whatever the tensors."""
+        return ConvolutionMethod.GEMM
+
+
+class CLDepthwiseConvolutionLayer(_OnDevice, convolution.NEDepthwiseConvolutionLayer):
+    """As `NEDepthwiseConvolutionLayer`."""
+
+
+class CLDirectConvolutionLayer(_OnDevice, convolution.NEDirectConvolutionLayer):
+    """As `NEDirectConvolutionLayer`."""
+
+
+class CLFullyConnectedLayer(_OnDevice, product.NEFullyConnectedLayer):
+    """As `NEFullyConnectedLayer`."""
+
+
+class CLActivationLayer(_OnDevice, layers.NEActivationLayer):
+    """As `NEActivationLayer`."""
+
+
+class CLPoolingLayer(_OnDevice, layers.NEPoolingLayer):
+    """As `NEPoolingLayer`."""
+
+
+class CLSoftmaxLayer(_OnDevice, layers.NESoftmaxLayer):
+    """As `NESoftmaxLayer`."""
+
+
+class CLBatchNormalizationLayer(_OnDevice, layers.NEBatchNormalizationLayer):
+    """As `NEBatchNormalizationLayer`."""
+
+
+class CLNormalizationLayer(_OnDevice, layers.NENormalizationLayer):
+    """As `NENormalizationLayer`."""
+
+
+class CLPermute(_OnDevice, shape.NEPermute):
+    """As `NEPermute`."""
+
+
+class CLElementwiseAddition(_OnDevice, shape.NEElementwiseAddition):
+    """As `NEElementwiseAddition`."""
+
+
+class CLDepthConcatenateLayer(_OnDevice, shape.NEDepthConcatenateLayer):
+    """As `NEDepthConcatenateLayer`."""

@@ -1,0 +1,199 @@
+"""Neural-network functions on a device: a compiled Relay function, one launch after another.
+
+In: as `functions/nn/compiled.py`, over `CLTensor`s. Out: the output tensor. Invariant: weights are packed once; what
+lies between the kernels is one managed tensor, so functions that run one after another use the same bytes of the
+device.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from armillary import relay
+from armillary.artifact import GraphNode, GraphSpec
+from armillary.base.dtype import DType
+from armillary.compute.cl.scheduler import CLScheduler
+from armillary.compute.cl.tensor import ALIGNMENT, CLTensor
+from armillary.compute.core.kernel import IKernel
+from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
+from armillary.compute.functions.nn.compiled import Array, Build
+from armillary.compute.runtime.memory.manager import MemoryGroup, MemoryManagerOnDemand
+from armillary.compute.runtime.tensor import Tensor, shape_of
+from armillary.driver.library import GraphLibrary
+from armillary.errors import ExecutionError, TypeMismatch
+from armillary.ir import IRModule
+from armillary.relay.expr import Function
+from armillary.runtime.device import Device
+from armillary.runtime.ndarray import DeviceArray
+from armillary.transform import PassContext
+
+_NOP = "__nop"
+_Place = tuple[str, int]  # ("tensor", n), ("kept", storage) or ("scratch", offset)
+
+
+class CLPipeline:
+    """A compiled Relay function over tensors of a device."""
+
+    def __init__(
+        self, inputs: Mapping[str, Tensor], weights: Mapping[str, Tensor], output: Tensor, build: Build,
+        shapes: Mapping[str, tuple[int, ...]] | None = None, config: Mapping[str, Any] | None = None,
+        memory_manager: MemoryManagerOnDemand | None = None,
+    ) -> None:  # fmt: skip
+        """As `Pipeline`."""
+        for tensor in (*inputs.values(), *weights.values(), output):
+            if not isinstance(tensor, CLTensor):
+                raise TypeMismatch(f"{tensor.describe()} is no CLTensor")
+        self._inputs, self._weights, self._output = dict(inputs), dict(weights), output
+        shapes = shapes or {}
+        variables = {
+            name: relay.var(name, shape=shapes.get(name) or shape_of(t.info()), dtype=t.info().data_type.dtype)
+            for name, t in {**self._inputs, **self._weights}.items()
+        }
+        self._shapes = {name: tuple(int(n) for n in v.type_annotation.shape) for name, v in variables.items()}
+        self._module = IRModule.from_expr(Function(tuple(variables.values()), build(*variables.values())))
+        self._group, self._lock, self._config = MemoryGroup(memory_manager), threading.Lock(), dict(config or {})
+        self._scratch: CLTensor | None = None
+        self._plan: _DevicePlan | None = None
+        if memory_manager is not None:
+            ones = {name: np.ones(self._shapes[name], t.info().data_type.dtype) for name, t in self._weights.items()}
+            self._scratch = _scratch(self._planned(ones).scratch_bytes)
+            self._group.manage(self._scratch)
+            self._scratch.allocator().allocate()
+
+    def _planned(self, weights: Mapping[str, Array]) -> _DevicePlan:
+        with PassContext(opt_level=3, config=self._config):
+            library: GraphLibrary = relay.build(self._module, target="opencl", params=dict(weights))
+        return _DevicePlan(library, tuple(self._inputs), CLScheduler.get().use())
+
+    def prepare(self) -> None:
+        """Pack the weights; the first run does it otherwise."""
+        with self._lock:
+            if self._plan is not None:
+                return
+            plan = self._planned({name: self._values(name, t) for name, t in self._weights.items()})
+            if self._scratch is None or self._scratch.info().total_size() < plan.scratch_bytes:
+                self._scratch = _scratch(plan.scratch_bytes)
+                self._scratch.allocator().allocate()
+            self._plan = plan
+
+    def _values(self, name: str, tensor: Tensor) -> Array:
+        tensor.map()  # type: ignore[attr-defined]  # a CLTensor, see the constructor
+        try:
+            return np.array(tensor.array(), order="C").reshape(self._shapes[name])
+        finally:
+            tensor.unmap()  # type: ignore[attr-defined]
+
+    def kernels(self) -> tuple[IKernel, ...]:
+        """Launches of a device have no windows on the host."""
+        raise ExecutionError("kernels of a device are launched whole", hint="call run()")
+
+    def run(self) -> None:
+        """Enqueue the kernels; tensors with padding are refused."""
+        with self._group:
+            self.prepare()
+            assert self._plan is not None and self._scratch is not None, "prepare makes both"
+            arrays = []
+            for tensor in (*self._inputs.values(), self._output):
+                if tensor.info().padding != type(tensor.info().padding)():
+                    raise ExecutionError(f"{tensor.describe()} has padding, which kernels of a device do not skip")
+                arrays.append(tensor.array_on_device())  # type: ignore[attr-defined]  # a CLTensor
+            self._plan.run(arrays, self._scratch)
+            CLScheduler.get().queue().count()
+
+
+def _scratch(size: int) -> CLTensor:
+    made = CLTensor()
+    made.allocator().init(TensorInfo(TensorShape(max(1, size)), 1, DataType.U8))
+    return made
+
+
+class _DevicePlan:
+    """The calls of a compiled graph on a device, with the places of what they read and write."""
+
+    def __init__(self, library: GraphLibrary, inputs: tuple[str, ...], device: Device) -> None:
+        self._library, self._device = library, device
+        self.spec = GraphSpec.from_json(library.graph_json)
+        self._inputs = {name: k for k, name in enumerate(inputs)}
+        self._kept: dict[int, DeviceArray] = {}
+        self._pack()
+        self._offsets = self._places()
+        self._work = [(node, self._arguments(at, node)) for at, node in self._calls() if not _is_load(node)]
+
+    def _calls(self) -> list[tuple[int, GraphNode]]:
+        return [(at, n) for at, n in enumerate(self.spec.nodes) if n.op != "null" and n.func_name != _NOP]
+
+    def _new(self, entry: int) -> DeviceArray:
+        spec = self.spec
+        return DeviceArray(tuple(spec.shapes[entry]), DType(spec.dltypes[entry]), self._device)
+
+    def _pack(self) -> None:
+        """Bring weights to the device, and run there what depends on them alone."""
+        spec = self.spec
+        for at, node in enumerate(spec.nodes):
+            if node.op == "null" and node.name in self._library.params:
+                kept = self._new(spec.entry(at))
+                self._kept[spec.storage_ids[spec.entry(at)]] = kept.copyfrom(self._library.params[node.name])
+        for at, node in self._calls():
+            if _is_load(node):
+                made = self._new(spec.entry(at))
+                given = [self._kept[spec.storage_ids[spec.entry(i, k)]] for i, k, _ in node.inputs]
+                self._library[node.func_name](*given, made)
+                self._kept[spec.storage_ids[spec.entry(at)]] = made
+
+    def _places(self) -> dict[int, int]:
+        """Storage between the calls to its place in the scratch memory."""
+        spec = self.spec
+        sizes: dict[int, int] = {}
+        node, output, _ = spec.heads[0]
+        outside = {spec.storage_ids[spec.entry(node, output)], *self._kept}
+        outside |= {spec.storage_ids[spec.entry(k)] for k, node in enumerate(spec.nodes) if node.op == "null"}
+        for entry, storage in enumerate(spec.storage_ids):
+            if storage not in outside:
+                size = int(np.prod(spec.shapes[entry], dtype=np.int64)) * np.dtype(spec.dltypes[entry]).itemsize
+                sizes[storage] = max(sizes.get(storage, 0), -(-size // ALIGNMENT) * ALIGNMENT)
+        made, self.scratch_bytes = {}, 0
+        for storage in sorted(sizes):
+            made[storage], self.scratch_bytes = self.scratch_bytes, self.scratch_bytes + sizes[storage]
+        return made
+
+    def _arguments(self, at: int, node: GraphNode) -> list[tuple[_Place, int]]:
+        spec = self.spec
+        entries = [spec.entry(i, k) for i, k, _ in node.inputs]
+        entries += [spec.entry(at, k) for k in range(node.num_outputs)]
+        return [(self._place(spec.storage_ids[entry]), entry) for entry in entries]
+
+    def _place(self, storage: int) -> _Place:
+        spec = self.spec
+        if storage in self._kept:
+            return "kept", storage
+        if storage in self._offsets:
+            return "scratch", self._offsets[storage]
+        for k, node in enumerate(spec.nodes):
+            if node.op == "null" and spec.storage_ids[spec.entry(k)] == storage:
+                return "tensor", self._inputs[node.name]
+        return "tensor", len(self._inputs)
+
+    def run(self, tensors: list[DeviceArray], scratch: CLTensor) -> None:
+        """Enqueue every call."""
+        if not self._work:
+            raise ExecutionError("a function without kernels: its output is its input", hint="copy the tensor instead")
+        for node, arguments in self._work:
+            arrays = [self._array(place, entry, tensors, scratch) for place, entry in arguments]
+            self._library[node.func_name](*arrays)
+
+    def _array(self, place: _Place, entry: int, tensors: list[DeviceArray], scratch: CLTensor) -> DeviceArray:
+        kind, number = place
+        shape, dtype = tuple(self.spec.shapes[entry]), DType(self.spec.dltypes[entry])
+        if kind == "kept":
+            return self._kept[number]
+        whole = tensors[number] if kind == "tensor" else scratch.array_on_device()
+        offset = 0 if kind == "tensor" else number
+        return DeviceArray(shape, dtype, self._device, whole.tensor.data + offset, whole)
+
+
+def _is_load(node: GraphNode) -> bool:
+    return node.attrs.get("load_time") is not None

@@ -1,0 +1,265 @@
+"""The OpenCL side on a device: bytes of the CPU's functions, mapping, events, the tuner's files, the memory manager."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from opencl_device import needs_opencl
+
+from armillary import compute
+from armillary.compute import (
+    BlobLifetimeManager,
+    BorderMode,
+    CLBufferAllocator,
+    CLImage,
+    CLKernelLibrary,
+    CLScheduler,
+    CLTensor,
+    CLTuner,
+    DataType,
+    Format,
+    Image,
+    InterpolationPolicy,
+    MemoryManagerOnDemand,
+    OffsetLifetimeManager,
+    PadStrideInfo,
+    PoolManager,
+    Tensor,
+    TensorInfo,
+    TensorShape,
+)
+from armillary.errors import ArtifactError, ConfigError, ExecutionError, TargetError, TypeMismatch
+
+Array = np.ndarray[Any, Any]
+pytestmark = needs_opencl
+FILTERS = ("Gaussian3x3", "Gaussian5x5", "Box3x3", "Median3x3", "Erode", "Dilate", "Convolution3x3", "Convolution5x5")
+MATRICES = {"Convolution3x3": ([-1, 0, 1, -2, 3, 2, -1, 0, 1], 0), "Convolution5x5": (list(range(25)), 300)}
+
+
+@pytest.fixture(autouse=True)
+def _device() -> Iterator[None]:
+    CLScheduler.get().default_init()
+    yield
+    CLScheduler.get().set_tuner(None)
+
+
+def _image(kind: type[Tensor], width: int, height: int, format: Format = Format.U8) -> Any:  # Any: of `kind`
+    made = kind()
+    made.allocator().init(TensorInfo(width, height, format))
+    return made
+
+
+def _filled(image: Any, values: Array) -> None:  # Any: an Image or a CLImage
+    image.allocator().allocate()
+    if isinstance(image, CLTensor):
+        image.map()
+    image.array()[...] = values
+    if isinstance(image, CLTensor):
+        image.unmap()
+
+
+def _read(tensor: Any) -> Array:  # Any: an Image or a CLImage
+    if isinstance(tensor, CLTensor):
+        tensor.map()
+    region = tensor.info().valid_region()
+    found = tensor.array()[region.start(1) : region.end(1), region.start(0) : region.end(0)].copy()
+    if isinstance(tensor, CLTensor):
+        tensor.unmap()
+    return np.asarray(found)
+
+
+@pytest.mark.parametrize("border", list(BorderMode))
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_give_the_bytes_of_the_cpu(name: str, border: BorderMode) -> None:
+    rng = np.random.default_rng(5)
+    for width, height in ((64, 48), (37, 5), (16, 9)):
+        pixels = rng.integers(0, 256, (height, width))
+        found = []
+        for side, kind in (("NE", Image), ("CL", CLImage)):
+            src, dst = _image(kind, width, height), _image(kind, width, height)
+            function = getattr(compute, side + name)()
+            function.configure(src, dst, *MATRICES.get(name, ()), border, 9)
+            _filled(src, pixels)
+            dst.allocator().allocate()
+            function.run()
+            found.append(_read(dst))
+        assert np.array_equal(*found), (width, height)
+
+
+@pytest.mark.parametrize("name", ["AbsoluteDifference", "BitwiseAnd", "BitwiseOr", "BitwiseXor"])
+def test_pairs_give_the_bytes_of_the_cpu(name: str) -> None:
+    pixels = np.random.default_rng(6).integers(0, 256, (2, 13, 29))
+    found = []
+    for side, kind in (("NE", Image), ("CL", CLImage)):
+        a, b, out = (_image(kind, 29, 13) for _ in range(3))
+        function = getattr(compute, side + name)()
+        function.configure(a, b, out)
+        _filled(a, pixels[0])
+        _filled(b, pixels[1])
+        out.allocator().allocate()
+        function.run()
+        found.append(_read(out))
+    assert np.array_equal(*found)
+
+
+def test_scale_threshold_and_gradients_give_the_bytes_of_the_cpu() -> None:
+    pixels = np.random.default_rng(7).integers(0, 256, (30, 44))
+    found: dict[str, list[Array]] = {"NE": [], "CL": []}
+    for side, kind in (("NE", Image), ("CL", CLImage)):
+        src, half, bits = _image(kind, 44, 30), _image(kind, 22, 15), _image(kind, 22, 15)
+        gx, gy = _image(kind, 44, 30, Format.S16), _image(kind, 44, 30, Format.S16)
+        scale, threshold, sobel = (getattr(compute, side + n)() for n in ("Scale", "Threshold", "Sobel3x3"))
+        scale.configure(src, half, InterpolationPolicy.NEAREST_NEIGHBOR, BorderMode.REPLICATE)
+        threshold.configure(half, bits, 100)
+        sobel.configure(src, gx, gy, BorderMode.REPLICATE)
+        _filled(src, pixels)
+        for image in (half, bits, gx, gy):
+            image.allocator().allocate()
+        for function in (scale, threshold, sobel):
+            function.run()
+        found[side] = [_read(image) for image in (half, bits, gx, gy)]
+    assert all(np.array_equal(a, b) for a, b in zip(*found.values(), strict=True))
+
+
+def _tensor(*sizes: int) -> CLTensor:
+    made = CLTensor()
+    made.allocator().init(TensorInfo(TensorShape(*sizes), 1, DataType.F32))
+    return made
+
+
+def _convolved(x: Array, w: Array, b: Array) -> Array:
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (1, 1), (1, 1))), w.shape[2:], (1, 2))
+    return np.asarray(np.einsum("chwyx,ocyx->ohw", windows, w) + b[:, None, None])
+
+
+def _values(tensor: CLTensor) -> Array:
+    tensor.map()
+    found = tensor.array().astype("float64")
+    tensor.unmap()
+    return np.asarray(found)
+
+
+@pytest.mark.parametrize("lifetimes", [BlobLifetimeManager, OffsetLifetimeManager])
+def test_two_convolutions_share_the_devices_memory(lifetimes: type[BlobLifetimeManager]) -> None:
+    manager = MemoryManagerOnDemand(lifetimes(), PoolManager())
+    first, second = compute.CLConvolutionLayer(manager), compute.CLConvolutionLayer(manager)
+    x, w, b, between = _tensor(12, 10, 8), _tensor(3, 3, 8, 12), _tensor(12), CLTensor()
+    v, c, out = _tensor(3, 3, 12, 4), _tensor(4), CLTensor()
+    first.configure(x, w, b, between, PadStrideInfo(1, 1, 1, 1))
+    second.configure(between, v, c, out, PadStrideInfo(1, 1, 1, 1))
+    manager.populate(CLBufferAllocator(), 1)
+    rng = np.random.default_rng(0)
+    for tensor in (x, w, b, between, v, c, out):
+        tensor.allocator().allocate()
+        tensor.map()
+        tensor.array()[...] = rng.standard_normal(tensor.array().shape)
+        tensor.unmap()
+    for _ in range(2):
+        first.run()
+        second.run()
+    np.testing.assert_allclose(_values(between), _convolved(_values(x), _values(w), _values(b)), atol=1e-4)
+    np.testing.assert_allclose(_values(out), _convolved(_values(between), _values(v), _values(c)), atol=1e-3)
+
+
+@pytest.mark.parametrize(("name", "options", "sizes"), [
+    ("SoftmaxLayer", (), (9, 4)),
+    ("ActivationLayer", (compute.ActivationLayerInfo(compute.ActivationFunction.LOGISTIC),), (7, 5, 3)),
+    ("PoolingLayer", (compute.PoolingLayerInfo(compute.PoolingType.AVG, 2, PadStrideInfo(2, 2)),), (8, 6, 3)),
+    ("Permute", (compute.PermutationVector(2, 0, 1),), (5, 4, 3)),
+])  # fmt: skip
+def test_layers_agree_with_the_cpu(name: str, options: tuple[Any, ...], sizes: tuple[int, ...]) -> None:
+    found = []
+    values = np.random.default_rng(2).standard_normal(tuple(reversed(sizes))).astype("float32")
+    for side, kind in (("NE", Tensor), ("CL", CLTensor)):
+        source, target = kind(), kind()
+        source.allocator().init(TensorInfo(TensorShape(*sizes), 1, DataType.F32))
+        function = getattr(compute, side + name)()
+        function.configure(source, target, *options)
+        _filled(source, values)
+        target.allocator().allocate()
+        function.run()
+        found.append(_values(target) if isinstance(target, CLTensor) else target.array())
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+
+
+def test_a_mapped_tensor_is_the_hosts_and_no_kernel_runs_on_it() -> None:
+    src, dst, function = _image(CLImage, 16, 16), _image(CLImage, 16, 16), compute.CLErode()
+    function.configure(src, dst, BorderMode.REPLICATE)
+    with pytest.raises(ExecutionError, match="the tensor has no memory"):
+        function.run()
+    src.allocator().allocate()
+    dst.allocator().allocate()
+    with pytest.raises(ExecutionError, match=r"map\(\) it for the host"):
+        src.array()
+    src.map()
+    with pytest.raises(ExecutionError, match="is mapped to the host"):
+        function.run()
+    with pytest.raises(ExecutionError, match="is mapped already"):
+        src.map()
+    src.unmap()
+    with pytest.raises(ExecutionError, match="is not mapped"):
+        src.unmap()
+    function.run()
+    event = CLScheduler.get().enqueue_sync_event()
+    event.wait()
+    assert _read(dst).max() == 0
+    with pytest.raises(TypeMismatch, match="a Image is no CLTensor"):
+        compute.CLErode().configure(_image(Image, 8, 8), _image(CLImage, 8, 8), BorderMode.REPLICATE)  # type: ignore[arg-type]
+
+
+def test_a_device_stays_once_it_is_used() -> None:
+    CLBufferAllocator().allocate(64)
+    context = CLScheduler.get().context()
+    CLScheduler.get().init(context)
+    assert CLScheduler.get().target()
+    with pytest.raises(TargetError, match="not available"):
+        CLScheduler.get().init(compute.Context(type(context.device)(4, 7)))
+
+
+def test_sources_are_written_to_a_folder(tmp_path: Path) -> None:
+    library = CLKernelLibrary()
+    library.init(tmp_path / "cl_kernels")
+    src, dst, kernel = _image(CLImage, 21, 11), _image(CLImage, 21, 11), compute.CLDilate()
+    kernel.configure(src, dst, BorderMode.CONSTANT, 3)
+    program = kernel.kernel()._of(kernel.kernel().window(), (8, 4, 1))
+    library.create_kernel(CLScheduler.get().use(), program)
+    library.create_kernel(CLScheduler.get().use(), program)
+    (source,) = (tmp_path / "cl_kernels").iterdir()
+    assert "reqd_work_group_size(8, 4, 1)" in source.read_text() and library.num_programs() == 1
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="is no folder"):
+        CLKernelLibrary().init(tmp_path / "file")
+
+
+def test_the_tuner_measures_once_saves_and_loads(tmp_path: Path) -> None:
+    tuner = CLTuner()
+    CLScheduler.get().default_init(tuner)
+    pixels = np.random.default_rng(3).integers(0, 256, (60, 80))
+    src, dst, function = _image(CLImage, 80, 60), _image(CLImage, 80, 60), compute.CLMedian3x3()
+    function.configure(src, dst, BorderMode.REPLICATE)
+    _filled(src, pixels)
+    dst.allocator().allocate()
+    CLScheduler.get().set_tuner(None)
+    function.run()
+    plain = _read(dst)
+    CLScheduler.get().set_tuner(tuner)
+    function.run()
+    key = function.kernel().config_id()
+    seconds = tuner.measured(key)
+    best = tuner.lws_table()[key]
+    assert len(seconds) > 10 and seconds[best] == min(seconds.values()) <= seconds[64, 1, 1]
+    assert np.array_equal(_read(dst), plain)
+    tuner.save_to_file(tmp_path / "acl_tuner.csv")
+    loaded = CLTuner(tune_new_kernels=False)
+    loaded.load_from_file(tmp_path / "acl_tuner.csv")
+    assert loaded.lws_table() == tuner.lws_table() and not loaded.measured(key)
+    CLScheduler.get().set_tuner(loaded)
+    function.run()
+    assert np.array_equal(_read(dst), plain)
+    (tmp_path / "damaged").write_text("median;8;0;1\n")
+    with pytest.raises(ArtifactError, match=r"damaged:1: 'median;8;0;1' is no line"):
+        loaded.load_from_file(tmp_path / "damaged")
