@@ -21,6 +21,7 @@ from armillary.frontend.onnx.entry import from_file
 from armillary.ir import IRModule
 from armillary.transform import CONFIG_OPTIONS, find_pass
 
+from_keras = late("armillary.frontend.keras.entry:from_keras")
 parse_relay = late("armillary.relay.parser:parse")
 _SHAPE = re.compile(r"\s*(?P<name>[^\s\[\]]+?)\s*:\s*\[(?P<dims>[-\d,\s]*)\]\s*,?")
 
@@ -57,20 +58,22 @@ def _variant_item(item: str) -> tuple[str, Any]:
 def load_model(
     file: str, shapes: dict[str, tuple[int, ...]] | None = None, many: list[dict[str, Any]] | None = None
 ) -> tuple[IRModule, dict[str, Any]]:
-    """A model by its suffix: .onnx, or .relay/.txt for Relay text; "-" reads Relay text from stdin."""
+    """A model by its suffix: .onnx, .h5 (Keras), or .relay/.txt for Relay text; "-" reads Relay text from stdin."""
     suffix = Path(file).suffix.lower()
     if Path(file).is_dir():
         raise ModelError("it is a folder, not a model", span=Span(file), hint="name the .onnx or .relay file in it")
     if suffix == ".onnx":
         return from_file(file, shapes, many)
+    if suffix == ".h5":
+        found: tuple[IRModule, dict[str, Any]] = from_keras(file, shapes, "NHWC")
+        return found
     if many:
         raise ConfigError("--variants is for ONNX models", hint="in Relay text, mark further functions Variant=1")
     if suffix in (".relay", ".txt") or file == "-":
         module: IRModule = parse_relay(read_text(file), text_name(file))
         return module, {}
-    raise ModelError(
-        f"the form of the model is not known from its suffix {suffix!r}", span=Span(file), hint="use .onnx or .relay"
-    )
+    told = f"the form of the model is not known from its suffix {suffix!r}"
+    raise ModelError(told, span=Span(file), hint="use .onnx, .h5 or .relay")
 
 
 def text_name(file: str) -> str:

@@ -1,8 +1,9 @@
 """Importers: a trained network in, `(IRModule, params)` out.
 
-`from_onnx` reads ONNX (see onnx/entry.py). The other names of Relay-era scripts exist so that a script meets a sentence
-instead of an AttributeError: each refuses with UnsupportedError and says how to go through ONNX. Nothing is imported
-before first use, so this package costs nothing until a model is read.
+`from_onnx` reads ONNX (see onnx/entry.py), `from_keras` the .h5 files of Keras (keras/entry.py). The other names of
+Relay-era scripts exist so that a script meets a sentence instead of an AttributeError: each refuses with
+UnsupportedError and says how to go through ONNX. Nothing is imported before first use, so this package costs nothing
+until a model is read.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING
 from armillary.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from armillary.frontend.keras.entry import from_keras as from_keras
     from armillary.frontend.onnx.entry import from_onnx as from_onnx
 
-_REFUSED = ("caffe", "caffe2", "coreml", "darknet", "keras", "mxnet", "oneflow", "paddle", "pytorch",
+_REFUSED = ("caffe", "caffe2", "coreml", "darknet", "mxnet", "oneflow", "paddle", "pytorch",
             "tensorflow", "tflite")  # fmt: skip
-_TABLE = {"from_onnx": "armillary.frontend.onnx.entry:from_onnx"} | {
-    f"from_{name}": f"armillary.frontend.refused:from_{name}" for name in _REFUSED
-}
+_TABLE = {
+    "from_onnx": "armillary.frontend.onnx.entry:from_onnx",
+    "from_keras": "armillary.frontend.keras.entry:from_keras",
+} | {f"from_{name}": f"armillary.frontend.refused:from_{name}" for name in _REFUSED}
 
-__all__ = ["from_onnx"]
+__all__ = ["from_keras", "from_onnx"]
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)

@@ -16,7 +16,6 @@ _EXPORT = {
     "caffe2": "export with onnx's caffe2 converter",
     "coreml": "export the original network to ONNX",
     "darknet": "export the weights to ONNX with the training repository's script",
-    "keras": "python -m tf2onnx.convert --keras model.h5 --output model.onnx",
     "mxnet": "mxnet.onnx.export_model(symbol, params, shapes, onnx_file_path='model.onnx')",
     "oneflow": "oneflow_onnx.convert_to_onnx_and_check(model, onnx_model_path='model.onnx')",
     "paddle": "paddle2onnx --model_dir DIR --save_file model.onnx",
