@@ -73,7 +73,7 @@ _TABLE = (
     Setting("ARMILLARY_RPC_TLS", _flag, lambda: False, "1: RPC clients connect to trackers and proxies by TLS", "0"),
     Setting("ARMILLARY_TRACKER_HOST", str, lambda: "127.0.0.1", "where RPC queries look for a tracker", "127.0.0.1"),
     Setting("ARMILLARY_TRACKER_PORT", _count, lambda: 9190, "the port of that tracker", "9190"),
-    Setting("ARMILLARY_ACL", str, lambda: "", "folder of Arm Compute Library, to build its runtime", "the system's"),
+    Setting("ARMILLARY_ACL", str, lambda: "", "Arm Compute Library: its folder, ON or OFF", "ON"),
     Setting("ADRENO_OPENCL", str, lambda: "", "folder of the SDK of OpenCLML, to build its runtime", "none"),
     Setting("CI", _flag, lambda: False, "1: tests must not skip for a missing tool", "0"),
 )  # fmt: skip

@@ -3,11 +3,14 @@
 Compiles the C++ sources that come with the package against the library, for this machine or (cross compiler) for
 another, to libarmillary_external_<library>.so. Without -o it goes where this machine looks for it. Nothing is fetched:
 what is missing is named. Packages with offloaded functions find the file beside them, or by ARMILLARY_EXTERNAL_PATH.
+The library is searched in --library or ARMILLARY_ACL (ON: the folder acl, then the system; OFF; or a folder, in which
+`.`, lib and build are searched). --explain says what was found, what is known to work and what to install.
 
 examples:
   armc build-external arm_compute_lib
   armc build-external arm_compute_lib --cross-compiler aarch64-linux-gnu-g++ -o board/
   armc build-external clml --library ~/opencl-ml-sdk --cross-compiler aarch64-linux-android28-clang++ -o phone/
+  armc build-external arm_compute_lib --explain --cross-compiler aarch64-linux-gnu-g++
   armc build-external arm_compute_lib --library ~/arm_compute-v21.08 --cross-compiler aarch64-linux-gnu-g++ -o board/
 """
 
@@ -21,8 +24,9 @@ from armillary.base.files import make_folder
 from armillary.cli._console import errors, stages
 from armillary.errors import ConfigError
 from armillary.offload.acl import build_runtime as acl
+from armillary.offload.acl.explain import explain
 from armillary.offload.clml import build_runtime as clml
-from armillary.runtime.external import built_folder
+from armillary.runtime.external import built_folder, external_file
 
 _BUILDERS: dict[str, Callable[..., Path]] = {"arm_compute_lib": acl.build_runtime, "clml": clml.build_runtime}
 
@@ -33,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", default="", help="the file or folder to write (default: where it is found)")
     parser.add_argument("--library", default="", metavar="FOLDER", help="default: ARMILLARY_ACL, ADRENO_OPENCL")
     parser.add_argument("--cross-compiler", default="", metavar="CXX", help="default: c++, g++ or clang++")
+    parser.add_argument("--explain", action="store_true", help="build nothing: say what is there, and what to install")
     options = parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS")
     options.help = "behind an equals sign: --cross-compiler-options=-O3"
 
@@ -42,6 +47,9 @@ def run(args: argparse.Namespace) -> int:
     builder = _BUILDERS.get(args.NAME)
     if builder is None:
         raise ConfigError(f"there is no runtime to build for {args.NAME!r}", hint=f"known: {', '.join(_BUILDERS)}")
+    if args.explain:
+        print(explain(built_folder() / external_file(args.NAME), args.library, args.cross_compiler))
+        return 0
     output = Path(args.output) if args.output else built_folder()
     if not args.output or args.output.endswith("/"):
         make_folder(output)

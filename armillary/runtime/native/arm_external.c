@@ -76,16 +76,23 @@ static void *open_external(const arm_function *f, const char *name, arm_error *e
   return NULL;
 }
 
+/* A library that is linked into the program itself; absent in most. */
+__attribute__((weak)) const arm_external_api *armillary_external(void);
+
 static const arm_external_api *load_external(const arm_function *f, arm_error *error) {
   char name[ARM_MAX_KIND + 64];
   snprintf(name, sizeof name, "libarmillary_external_%s.so", f->kind);
-  void *handle = open_external(f, name, error);
-  if (handle == NULL) return NULL;
-  arm_external_entry entry = NULL;
-  void *symbol = dlsym(handle, ARM_EXTERNAL_ENTRY);
-  memcpy(&entry, &symbol, sizeof entry);
-  const arm_external_api *api = entry ? entry() : NULL;
+  const arm_external_api *api = armillary_external != NULL ? armillary_external() : NULL;
+  void *handle = NULL;
   external *row = NULL;
+  if (api == NULL || strcmp(api->kind, f->kind) != 0) {
+    handle = open_external(f, name, error);
+    if (handle == NULL) return NULL;
+    arm_external_entry entry = NULL;
+    void *symbol = dlsym(handle, ARM_EXTERNAL_ENTRY);
+    memcpy(&entry, &symbol, sizeof entry);
+    api = entry ? entry() : NULL;
+  }
   if (api == NULL) arm_fail(error, "%s: %s does not export " ARM_EXTERNAL_ENTRY, f->name, name);
   else if (api->abi < 1 || api->abi > ARM_EXTERNAL_ABI)
     arm_fail(error, "%s: %s has interface %d, this runtime has %d; build it again", f->name, name, api->abi,
@@ -95,7 +102,7 @@ static const arm_external_api *load_external(const arm_function *f, arm_error *e
   else if ((row = arm_zalloc(1, sizeof *row)) == NULL)
     arm_fail(error, "out of memory");
   if (row == NULL) {
-    dlclose(handle);
+    if (handle != NULL) dlclose(handle);
     return NULL;
   }
   *row = (external){.next = loaded, .api = api};

@@ -1,9 +1,9 @@
-"""The device of the tests: armrun for AArch64 and the library's runtime, built once per session."""
+"""The device of the tests, as test_config.json says; locally armrun for AArch64 and the library's runtime."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +16,8 @@ import infrastructure
 
 
 @pytest.fixture(scope="session")
-def device(tmp_path_factory: pytest.TempPathFactory, built_runner: Callable[..., Path]) -> infrastructure.Device:
-    """Skips where a tool is missing, but not in CI."""
+def local_device(tmp_path_factory: pytest.TempPathFactory, built_runner: Callable[..., Path]) -> infrastructure.Device:
+    """This machine or the emulator. Skips where a tool is missing, but not in CI."""
     lacking = infrastructure.missing_tools()
     if lacking and not setting("CI"):
         pytest.skip(f"not installed: {lacking}")
@@ -28,3 +28,13 @@ def device(tmp_path_factory: pytest.TempPathFactory, built_runner: Callable[...,
     if not (folder / FILE_NAME).exists():
         build_runtime(folder, "aarch64-linux-gnu-g++", flags=("-Wall", "-Wextra"))
     return infrastructure.Device(built_runner(["aarch64-linux-gnu-gcc"]), folder)
+
+
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest) -> Iterator[infrastructure.Device | infrastructure.RemoteDevice]:
+    """Where the tests run."""
+    if infrastructure.CONFIG["connection_type"] == "local":
+        yield request.getfixturevalue("local_device")
+        return
+    with infrastructure.connected(infrastructure.CONFIG) as remote:
+        yield remote

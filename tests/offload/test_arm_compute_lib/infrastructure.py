@@ -1,8 +1,12 @@
 """What the tests of Arm Compute Library share: where to run, partitioning with its counts, running, comparing.
 
-In: a Relay module, inputs. Out: what the real library computes: here on AArch64, else under qemu. Invariant:
-`partitioned` checks how many operators stay in the graph and how many functions the library gets. `test_config.json`
-says for which target, and by which compiler.
+In: a Relay module, inputs. Out: what the real library computes: here on AArch64, else under qemu, or on the device that
+`test_config.json` says. Invariant: `partitioned` checks how many operators stay in the graph and how many functions the
+library gets.
+
+`test_config.json`: `connection_type` is local (this machine, or the emulator), tracker (`host`, `port` and `device_key`
+of an RPC tracker) or remote (`host` and `port` of an RPC server); `target` is what is compiled for, `cross_compile` the
+compiler that links. The two last may be absent, and the file too: then the tests are local.
 """
 
 from __future__ import annotations
@@ -11,15 +15,19 @@ import json
 import platform
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from emulators import qemu_aarch64
 
 import armillary
-from armillary import relay
+from armillary import relay, rpc
+from armillary.contrib import graph_executor
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function, Tuple
 from armillary.relay.op import Op
@@ -27,7 +35,55 @@ from armillary.relay.op.contrib.arm_compute_lib import partition_for_arm_compute
 from armillary.relay.walk import not_primitive, post_order
 
 Array = np.ndarray[Any, Any]
-CONFIG = json.loads(Path(__file__).with_name("test_config.json").read_text())
+DEFAULTS = {
+    "connection_type": "local", "host": "127.0.0.1", "port": 9090, "device_key": "", "cross_compile": "",
+    "target": "llvm -mtriple=aarch64-linux-gnu -mattr=+neon",
+}  # fmt: skip
+CONNECTION_TYPES = ("local", "tracker", "remote")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The six keys; what is absent is as in `DEFAULTS`, and what is not a key is a mistake."""
+    if not path.exists():
+        warnings.warn(f"{path} is not there: the tests of Arm Compute Library run locally", stacklevel=2)
+        return dict(DEFAULTS)
+    given = json.loads(path.read_text())
+    assert set(given) <= set(DEFAULTS), f"{path}: known keys are {', '.join(DEFAULTS)}"
+    found = DEFAULTS | given
+    assert found["connection_type"] in CONNECTION_TYPES, f"{path}: {found['connection_type']}"
+    return found
+
+
+CONFIG = read_config(Path(__file__).with_name("test_config.json"))
+
+
+@dataclass(frozen=True)
+class RemoteDevice:
+    """An AArch64 machine behind an RPC session that has the library's runtime where its server looks for it."""
+
+    session: rpc.RPCSession
+
+    def run(self, package: Path, inputs: Mapping[str, Array], runs: int = 1, threads: int = 1) -> list[Array]:
+        """The outputs of a package, which is uploaded."""
+        del threads  # the server's choice
+        self.session.upload(package)
+        module = graph_executor.GraphModule(self.session.load_module(package.name)["default"](self.session.cpu()))
+        module.set_input(**inputs)
+        for _ in range(runs):
+            module.run()
+        return [module.get_output(k).numpy() for k in range(module.get_num_outputs())]
+
+
+@contextmanager
+def connected(config: Mapping[str, Any]) -> Iterator[RemoteDevice]:
+    """The device of a configuration that is not local."""
+    if config["connection_type"] == "remote":
+        session = rpc.connect(config["host"], config["port"])
+    else:
+        tracker = rpc.connect_tracker(config["host"], config["port"])
+        session = tracker.request(config["device_key"], session_timeout=600)
+    with session:
+        yield RemoteDevice(session)
 
 
 @dataclass(frozen=True)
@@ -49,10 +105,15 @@ class Device:
 
     def told(self, package: Path, *options: str, threads: int = 1) -> subprocess.CompletedProcess[str]:
         """Run a package and say what was printed."""
-        emulator = [] if platform.machine() == "aarch64" else ["qemu-aarch64-static"]
-        command = [*emulator, str(self.runner), str(package), f"--threads={threads}", *options]
+        command = [*emulated(), str(self.runner), str(package), f"--threads={threads}", *options]
         environment = {"ARMILLARY_EXTERNAL_PATH": str(self.libraries), "PATH": "/usr/bin:/bin"}
         return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+
+
+def emulated() -> list[str]:
+    """The words before a program for AArch64; what hangs is killed."""
+    killed = ["timeout", "-s", "KILL", "400"]
+    return killed if platform.machine() == "aarch64" else [*killed, *qemu_aarch64()]
 
 
 def missing_tools() -> str:
@@ -103,11 +164,16 @@ def build(module: IRModule) -> Any:  # Any: a library
 
 
 def run(
-    device: Device, module: IRModule, inputs: Mapping[str, Array], folder: Path, runs: int = 1, threads: int = 1
+    device: Device | RemoteDevice,
+    module: IRModule,
+    inputs: Mapping[str, Array],
+    folder: Path,
+    runs: int = 1,
+    threads: int = 1,
 ) -> list[Array]:
     """Build a partitioned module, export it and run it on the device."""
     package = folder / "mod.so"
-    build(module).export_library(package, cc=CONFIG["cross_compile"])
+    build(module).export_library(package, cc=CONFIG["cross_compile"] or None)
     return device.run(package, inputs, runs, threads)
 
 

@@ -46,20 +46,22 @@ def test_two_functions_and_what_stays_between_them(device: Device, tmp_path: Pat
         verify(found, [evaluate(module, [value])], atol=1e-5, rtol=1e-5)
 
 
-def test_the_runtime_is_asked_for_by_file(device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_runtime_is_asked_for_by_file(
+    local_device: Device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("ARMILLARY_CACHE_DIR", str(tmp_path))
     assert not is_arm_compute_runtime_enabled()
-    monkeypatch.setenv("ARMILLARY_EXTERNAL_PATH", str(device.libraries))
+    monkeypatch.setenv("ARMILLARY_EXTERNAL_PATH", str(local_device.libraries))
     assert is_arm_compute_runtime_enabled()
     names = [row[0] for row in arm_compute_lib_pattern_table()]
     assert names[0] == "arm_compute_lib.conv2d" and "arm_compute_lib.qnn_dense" in names
 
 
-def test_a_package_on_a_board_without_the_library_says_so(device: Device, tmp_path: Path) -> None:
+def test_a_package_on_a_board_without_the_library_says_so(local_device: Device, tmp_path: Path) -> None:
     package = tmp_path / "mod.so"
     library = build(partitioned(module_of(relay.reshape(var("x", shape=(2, 3)), newshape=(6,)))))
-    library.export_library(package, cc=CONFIG["cross_compile"])
-    told = Device(device.runner, tmp_path / "none").told(package)
+    library.export_library(package, cc=CONFIG["cross_compile"] or None)
+    told = Device(local_device.runner, tmp_path / "none").told(package)
     assert told.returncode == 1
     assert (
         "computed by arm_compute_lib, whose runtime libarmillary_external_arm_compute_lib.so is not there"
@@ -67,7 +69,7 @@ def test_a_package_on_a_board_without_the_library_says_so(device: Device, tmp_pa
     )
 
 
-def test_what_the_library_refuses_is_a_message(device: Device, tmp_path: Path) -> None:
+def test_what_the_library_refuses_is_a_message(local_device: Device, tmp_path: Path) -> None:
     """A manifest without predicates gives the library a convolution of groups and an operator that it lacks."""
 
     def generate(function: Function) -> JsonModule:
@@ -85,14 +87,14 @@ def test_what_the_library_refuses_is_a_message(device: Device, tmp_path: Path) -
         (relay.nn.softmax(x), "there is no kernel nn.softmax"),
     ):
         package = tmp_path / "mod.so"
-        build(partition(module_of(expr), manifest)).export_library(package, cc=CONFIG["cross_compile"])
-        told = device.told(package)
+        build(partition(module_of(expr), manifest)).export_library(package, cc=CONFIG["cross_compile"] or None)
+        told = local_device.told(package)
         assert told.returncode == 1
         assert "tvmgen_default_unchecked_main_0: arm_compute_lib v" in told.stderr and words in told.stderr
 
 
 def test_a_missing_library_says_what_to_install(tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match="there is no folder") as error:
+    with pytest.raises(TargetError, match="there is no folder"):
         build_runtime(tmp_path, library=tmp_path / "none")
     compiler = tmp_path / "c++"
     compiler.write_text(

@@ -331,8 +331,15 @@ class Program {
   int32_t num_inputs_ = 0, num_constants_ = 0, num_outputs_ = 0;
 };
 
+const char *version();
+
 int create(const arm_external_function *function, const arm_external_host *host, void **handle, char *err, size_t size) {
   try {
+#ifdef ARMILLARY_ACL_VERSION
+    if (std::strcmp(version(), "v" ARMILLARY_ACL_VERSION) != 0)  // classes differ in size: nothing of it may run
+      throw std::runtime_error("the runtime was built against v" ARMILLARY_ACL_VERSION
+                               ", which is not this library's version; build it again: armc build-external arm_compute_lib");
+#endif
     *handle = new Program(*function, host);
     return 0;
   } catch (const std::exception &error) {

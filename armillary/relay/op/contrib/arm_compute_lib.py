@@ -12,6 +12,7 @@ from typing import Any
 from armillary.base.lazy import late
 from armillary.ir import IRModule
 from armillary.offload.acl import NAME, OFFLOAD
+from armillary.offload.acl.find_library import is_switched_off
 from armillary.offload.contract import partition
 from armillary.relay.offload_tables import Row, get_pattern_table
 
@@ -35,8 +36,8 @@ def partition_for_arm_compute_lib(
 
 
 def is_arm_compute_runtime_enabled() -> bool:
-    """Whether this machine has the runtime, so that offloaded functions can run here."""
-    return bool(_has_external(NAME))
+    """Whether this machine has the runtime, so that offloaded functions can run here; ARMILLARY_ACL=OFF says no."""
+    return not is_switched_off() and bool(_has_external(NAME))
 
 
 def arm_compute_lib_pattern_table() -> Sequence[Row]:
