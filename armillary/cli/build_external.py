@@ -47,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
     builder = _BUILDERS.get(args.NAME)
     if builder is None:
         raise ConfigError(f"there is no runtime to build for {args.NAME!r}", hint=f"known: {', '.join(_BUILDERS)}")
+    if args.explain and args.NAME != "arm_compute_lib":
+        raise ConfigError(f"--explain knows nothing of {args.NAME}", hint="it is for arm_compute_lib")
     if args.explain:
         print(explain(built_folder() / external_file(args.NAME), args.library, args.cross_compiler))
         return 0

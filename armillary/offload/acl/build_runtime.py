@@ -66,7 +66,15 @@ def build_object(output: Path, cxx: str | Sequence[str] = "", library: str | Pat
 
 def _compile(compiler: Sequence[str], found: Found, flags: Sequence[str]) -> list[str]:
     own = [f'-DARMILLARY_ACL_VERSION="{found.version}"'] if found.version else []
-    return [*compiler, *_FLAGS, *own, *flags, f"-I{_INTERFACE}", f"-I{_SHARED}", *(f"-isystem{folder}" for folder in found.headers)]
+    return [
+        *compiler,
+        *_FLAGS,
+        *own,
+        *flags,
+        f"-I{_INTERFACE}",
+        f"-I{_SHARED}",
+        *(f"-isystem{folder}" for folder in found.headers),
+    ]
 
 
 def _told(error: TargetError, found: Found) -> TargetError:
