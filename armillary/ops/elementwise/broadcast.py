@@ -28,7 +28,8 @@ from armillary.ops._common import (
     quiet,
 )  # fmt: skip
 from armillary.ops._late import T, scalar, te
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact, Precision
 from armillary.relay.types import TensorType
 
 if TYPE_CHECKING:
@@ -278,3 +279,8 @@ def where_bad_samples() -> Iterator[BadSample]:
     yield BadSample(None, (f32(2), f32(2), f32(2)), "the condition has dtype float32")
     yield BadSample(None, (of_type("bool", 2), f32(2), i32(2)), "got int32, wanted float32")
     yield BadSample(None, (of_type("bool", 2), f32(3), f32(3)), "do not broadcast")
+
+state("add maximum minimum subtract", Fact.ARITHMETIC, precision=Precision.FOLLOW)
+state("divide multiply", Fact.ARITHMETIC, Fact.VANISHES, precision=Precision.FOLLOW)
+state("equal greater greater_equal less less_equal not_equal where", precision=Precision.FOLLOW)
+state("power", Fact.VANISHES, precision=Precision.NEVER)

@@ -18,7 +18,8 @@ from armillary.errors import TypeMismatch
 from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
 from armillary.ops._late import T, te
 from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact, Precision
 from armillary.relay.types import TensorType
 
 if TYPE_CHECKING:
@@ -198,3 +199,6 @@ def clip_samples() -> Iterator[Sample]:
 @clip.bad_samples
 def clip_bad_samples() -> Iterator[BadSample]:
     yield BadSample(ClipAttrs(0.0, 1.0), (of_type("bool", 3),), "wanted numeric")
+
+state("cast clip", precision=Precision.FOLLOW)
+state("cast_like", Fact.LIKE, precision=Precision.FOLLOW)

@@ -18,7 +18,8 @@ from armillary.base.record import record
 from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
 from armillary.ops._late import T, scalar, te
 from armillary.ops._late import erf as numpy_erf
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact, Precision
 from armillary.relay.types import TensorType
 
 if TYPE_CHECKING:
@@ -163,3 +164,11 @@ exp, log, sqrt, sigmoid, tanh = UNARY["exp"], UNARY["log"], UNARY["sqrt"], UNARY
 floor, absolute, negative, logical_not = UNARY["floor"], UNARY["abs"], UNARY["negative"], UNARY["logical_not"]
 isinf, isnan, isfinite = UNARY["isinf"], UNARY["isnan"], UNARY["isfinite"]
 copy, round_half_even = UNARY["copy"], UNARY["round"]
+
+state("abs negative sqrt", precision=Precision.FOLLOW)
+state("copy", Fact.PICKS, precision=Precision.FOLLOW)
+state("erf", precision=Precision.NEVER, fast="fast_erf")
+state("exp", Fact.VANISHES, precision=Precision.NEVER, fast="fast_exp")
+state("log", precision=Precision.NEVER)
+state("sigmoid", Fact.VANISHES, precision=Precision.FOLLOW)
+state("tanh", precision=Precision.FOLLOW, fast="fast_tanh")

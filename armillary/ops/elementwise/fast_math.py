@@ -19,7 +19,8 @@ from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
 from armillary.ops._late import T, te
 from armillary.ops._late import erf as numpy_erf
 from armillary.ops.nn.softmax import SoftmaxAttrs, softmax
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Precision
 from armillary.relay.types import TensorType
 
 if TYPE_CHECKING:
@@ -154,3 +155,5 @@ def _samples() -> Iterator[Sample]:
 def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(SoftmaxAttrs(axis=2), (f32(2, 7),), "axis 2 is out of range")
     yield BadSample(SoftmaxAttrs(), (i32(2, 7),), "must have a floating-point dtype")
+
+state("fast_erf fast_exp fast_tanh", precision=Precision.FOLLOW)

@@ -26,7 +26,8 @@ from armillary.ops.nn._windows import (
     tensor,
 )
 from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import TensorType, Type
 
 
@@ -175,3 +176,7 @@ def _bad_bias() -> Iterator[BadSample]:
     yield BadSample(AxisAttrs(), (f32(2, 3, 4), f32(4)), "bias has shape (4,), expected (3,)")
     yield BadSample(AxisAttrs(axis=3), (f32(2, 3, 4), f32(4)), "axis 3 is out of range")
     yield BadSample(AxisAttrs(), (f32(2, 3), tensor("int32", 3)), "the dtypes differ")
+
+state("nn.bias_add", precision=Precision.FOLLOW, follows=Follows.AXIS)
+state("nn.dropout nn.prelu", precision=Precision.FOLLOW)
+state("nn.leaky_relu nn.relu", Fact.HOMOGENEOUS, precision=Precision.FOLLOW)

@@ -35,7 +35,8 @@ from armillary.ops.nn._windows import (
 )  # fmt: skip
 from armillary.ops.nn.activation import along
 from armillary.relay.expr import Expr, Tuple
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Precision
 from armillary.relay.types import AnyDim, TensorType, TupleType, Type
 
 
@@ -421,3 +422,6 @@ def _bad_group() -> Iterator[BadSample]:
 @layer_norm.bad_samples
 def _bad_layer() -> Iterator[BadSample]:
     yield BadSample(LayerNormAttrs(), (tensor("int32", 2, 4), f32(4), f32(4)), "floating-point dtype")
+
+state("nn.batch_norm", precision=Precision.FOLLOW)
+state("nn.group_norm nn.instance_norm nn.l2_normalize nn.layer_norm nn.lrn nn.rms_norm", precision=Precision.NEVER)

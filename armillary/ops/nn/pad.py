@@ -15,7 +15,8 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._late import T, te
 from armillary.ops.nn._windows import Tensor, f32, need_tensor, te_pad, tensor
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import AnyDim, Dim, TensorType, Type
 
 MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
@@ -142,3 +143,6 @@ def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(PadAttrs(((1, 1),)), (f32(2, 3),), "pad_width must be 2 pairs")
     yield BadSample(PadAttrs(((1, -1), (0, 0))), (f32(2, 3),), "must not be negative")
     yield BadSample(PadAttrs(((1, 1), (0, 0)), 0, "blur"), (f32(2, 3),), "unknown mode 'blur'")
+
+state("nn.mirror_pad", Fact.PICKS, precision=Precision.FOLLOW)
+state("nn.pad", precision=Precision.FOLLOW, follows=Follows.PAD)

@@ -42,7 +42,8 @@ from armillary.ops.nn._windows import (
     window_count,
     windows,
 )  # fmt: skip
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import ANY_DIM, TensorType, Type
 
 
@@ -399,3 +400,12 @@ global_max_pool1d, global_max_pool2d, global_max_pool3d = (_binned("global", "ma
 global_avg_pool1d, global_avg_pool2d, global_avg_pool3d = (_binned("global", "avg", rank) for rank in (1, 2, 3))
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (_binned("adaptive", "max", r) for r in (1, 2, 3))
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = (_binned("adaptive", "avg", r) for r in (1, 2, 3))
+
+state("nn.adaptive_avg_pool1d nn.adaptive_avg_pool3d", precision=Precision.NEVER)
+state("nn.adaptive_avg_pool2d", precision=Precision.NEVER, follows=Follows.POOL)
+state("nn.adaptive_max_pool1d nn.adaptive_max_pool3d", precision=Precision.FOLLOW)
+state("nn.avg_pool1d nn.avg_pool3d nn.max_pool1d nn.max_pool3d", precision=Precision.FOLLOW)
+state("nn.adaptive_max_pool2d", precision=Precision.FOLLOW, follows=Follows.POOL)
+state("nn.avg_pool2d", Fact.LINEAR, precision=Precision.FOLLOW, follows=Follows.POOL)
+state("nn.global_avg_pool2d", Fact.LINEAR, precision=Precision.NEVER, follows=Follows.POOL)
+state("nn.global_max_pool2d nn.max_pool2d", Fact.HOMOGENEOUS, precision=Precision.FOLLOW, follows=Follows.POOL)

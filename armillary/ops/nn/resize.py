@@ -19,7 +19,8 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops.nn._windows import SPATIAL, call, f32, letters, need_tensor, per_axis, spatial_axes, tensor, type_of
 from armillary.relay.expr import Expr, const
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Precision
 from armillary.relay.types import TensorType, Type
 
 FEW, MOST_TAPS = 4, 16  # elements of a weighted sum that are read one by one, and that are no matrix product
@@ -320,3 +321,5 @@ upsampling.decompose(lambda attrs, x: _decompose("nn.upsampling", 2, _as_resize(
 def _samples_upsampling() -> Iterator[Sample]:
     yield Sample(UpsamplingAttrs(2.0, 3.0), (f32(1, 2, 3, 4),))
     yield Sample(UpsamplingAttrs(2.0, 2.0, method="bilinear", align_corners=True), (f32(1, 2, 3, 4),))
+
+state("image.resize2d nn.upsampling", precision=Precision.FOLLOW)

@@ -20,7 +20,8 @@ from armillary.errors import TypeMismatch
 from armillary.ops._late import te
 from armillary.ops.nn._windows import Tensor, block_of, call, f32, known, letters, need_rank, need_tensor, type_of
 from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact, Precision
 from armillary.relay.types import Dim, TensorType, Type
 
 
@@ -437,3 +438,6 @@ def _bad_d2s() -> Iterator[BadSample]:
 def _bad_b2s() -> Iterator[BadSample]:
     attrs = BatchToSpaceAttrs(block_shape=(2,), crops=((2, 1),))
     yield BadSample(attrs, (f32(2, 1, 3),), "crops 2 and 1 of an axis of 2")
+
+state("layout_transform nn.depth_to_space nn.space_to_depth", Fact.PICKS, precision=Precision.FOLLOW)
+state("nn.batch_flatten", Fact.VIEW, Fact.REARRANGES, Fact.PICKS, precision=Precision.FOLLOW)

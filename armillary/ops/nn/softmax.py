@@ -26,7 +26,8 @@ from armillary.ops.nn._windows import (
     tensor,
     wide,
 )
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact, Precision
 from armillary.relay.types import TensorType, Type
 
 
@@ -146,3 +147,6 @@ def _attach(op: Op) -> None:
 
 _attach(softmax)
 _attach(log_softmax)
+
+state("nn.log_softmax", precision=Precision.NEVER)
+state("nn.softmax", Fact.VANISHES, precision=Precision.NEVER, fast="nn.fast_softmax")

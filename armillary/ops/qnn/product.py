@@ -31,7 +31,8 @@ from armillary.ops.qnn._byte_convolutions import conv2d_of_bytes
 from armillary.ops.qnn._byte_products import are_bytes, byte_product, has_dots
 from armillary.ops.qnn.quantize import centred, check_parameters, is_zero, placed, placed_array, tensor_of
 from armillary.relay.expr import Constant, Expr, const
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Follows
 from armillary.relay.types import TensorType, Type
 from armillary.transform import PassContext, register_config_option
 
@@ -239,3 +240,5 @@ def qdense_bad_samples() -> Iterator[BadSample]:
     one = (i32(), i32(), f32(), f32())
     yield BadSample(QDenseAttrs(), (of_type("int8", 2, 3), of_type("int8", 4, 5), *one), "inner sizes differ")
     yield BadSample(QDenseAttrs(), (i32(2, 3), of_type("int8", 4, 3), *one), "wanted at most 16 bits")
+
+state("qnn.conv2d", follows=Follows.ASKED)

@@ -18,7 +18,8 @@ from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, check_kind, elements, f32, i32, ints, of_type
 from armillary.ops._late import T, te
 from armillary.ops.reduce.reduce import ReduceAttrs, full_index, reduced_axes, reduced_shape
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Precision
 from armillary.relay.types import TensorType
 
 if TYPE_CHECKING:
@@ -149,3 +150,5 @@ def _define(name: str, largest: bool) -> Op:
 
 
 argmax, argmin = _define("argmax", True), _define("argmin", False)
+
+state("argmax argmin", precision=Precision.FOLLOW)

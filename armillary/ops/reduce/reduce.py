@@ -36,7 +36,8 @@ from armillary.ops.elementwise.broadcast import add, divide, multiply, subtract,
 from armillary.ops.elementwise.elementwise import exp, isfinite, log, sqrt
 from armillary.ops.shape.shape import squeeze
 from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, get_op, state
+from armillary.relay.op.facts import Follows, Precision
 from armillary.relay.types import Dim, TensorType
 
 if TYPE_CHECKING:
@@ -368,3 +369,7 @@ def std(data: Expr, axis: Any = None, keepdims: bool = False, exclude: bool = Fa
         return get_op("cast")(std(wide, axis, keepdims, exclude, unbiased), dtype=str(ty.dtype))
     centre = mean(data, axis, True, exclude)
     return sqrt(variance(data, centre, axis, keepdims, exclude, unbiased))
+
+state("logsumexp variance", precision=Precision.NEVER)
+state("max min", precision=Precision.FOLLOW, follows=Follows.REDUCTION)
+state("mean prod sum", precision=Precision.NEVER, follows=Follows.REDUCTION)

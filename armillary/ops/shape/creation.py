@@ -31,7 +31,8 @@ from armillary.ops._common import (
 from armillary.ops._late import T, te
 from armillary.ops.shape.transform import broadcast_to
 from armillary.relay.expr import Constant, Expr, const
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact, Precision
 from armillary.relay.types import AnyDim, TensorType
 
 if TYPE_CHECKING:
@@ -504,3 +505,10 @@ def filled(value: Array, shape: Sequence[int]) -> Expr:
     if math.prod(shape) <= 4096:
         return const(np.full(tuple(shape), value.reshape(())))
     return broadcast_to(const(value.reshape(())), tuple(shape))
+
+
+state("arange", precision=Precision.NEVER)
+state("full ones zeros", precision=Precision.FOLLOW)
+state("full_like ones_like zeros_like", Fact.LIKE)
+state("ndarray_size", Fact.TYPE_ONLY)
+state("shape_of", Fact.TYPE_ONLY, precision=Precision.FOLLOW)

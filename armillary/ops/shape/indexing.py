@@ -15,7 +15,8 @@ from armillary.base.record import record
 from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axis_of, check_kind, elements, f32, i32, ints, widened
 from armillary.ops._late import T, te
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import AnyDim, Dim, TensorType
 
 if TYPE_CHECKING:
@@ -334,3 +335,7 @@ def reverse_sequence_samples() -> Iterator[Sample]:
 def reverse_sequence_bad_samples() -> Iterator[BadSample]:
     yield BadSample(ReverseSequenceAttrs(), (f32(2, 4), i32(3)), "wanted (2,)")
     yield BadSample(ReverseSequenceAttrs(0, 0), (f32(2, 4), i32(2)), "are both 0")
+
+state("gather", Fact.PICKS, precision=Precision.FOLLOW)
+state("gather_nd", Fact.PICKS)
+state("take", Fact.PICKS, precision=Precision.FOLLOW, follows=Follows.TAKE)

@@ -18,7 +18,8 @@ from armillary.ops._common import axis_of, check_kind, check_same_dtype, f32, i3
 from armillary.ops._late import S, scalar, te
 from armillary.ops._loops import load, nest, nest_apart, rows, store
 from armillary.ops.shape.indexing import numpy_wrapped, wrapped
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Precision
 from armillary.relay.types import AnyDim, TensorType, Type
 
 if TYPE_CHECKING:
@@ -218,3 +219,5 @@ def scatter_nd_bad_samples() -> Iterator[BadSample]:
     yield BadSample(ScatterNdAttrs(), (f32(3), i32(2, 3), f32(3)), "address 2 axes")
     yield BadSample(ScatterNdAttrs(), (f32(3, 4), i32(2, 3), f32(4)), "wanted (3,)")
     yield BadSample(ScatterNdAttrs("x"), (f32(3, 4), i32(2, 3), f32(3)), "wanted one of update")
+
+state("scatter_elements scatter_nd", precision=Precision.FOLLOW)

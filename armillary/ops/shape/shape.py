@@ -18,7 +18,8 @@ from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axes_of, axis_of, dims_product, elements, f32, i32
 from armillary.ops._late import T, te
 from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType
 
 if TYPE_CHECKING:
@@ -414,3 +415,8 @@ def transpose_samples() -> Iterator[Sample]:
 def transpose_bad_samples() -> Iterator[BadSample]:
     yield BadSample(TransposeAttrs((0,)), (f32(2, 3),), "permute 1 dimensions, the input has 2")
     yield BadSample(TransposeAttrs((0, 0)), (f32(2, 3),), "given twice")
+
+state("expand_dims squeeze", Fact.VIEW, Fact.REARRANGES, Fact.PICKS, precision=Precision.FOLLOW)
+state("reshape", Fact.VIEW, Fact.REARRANGES, Fact.PICKS, precision=Precision.FOLLOW, follows=Follows.SHUFFLE)
+state("reshape_like", Fact.VIEW, Fact.REARRANGES, Fact.PICKS, Fact.LIKE, precision=Precision.FOLLOW)
+state("transpose", Fact.REARRANGES, Fact.PICKS, precision=Precision.FOLLOW)

@@ -16,7 +16,8 @@ from armillary.errors import TypeMismatch
 from armillary.ops._common import Index, axes_of, axis_of, elements, f32, i32
 from armillary.ops._late import te
 from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, TensorType
 
 if TYPE_CHECKING:
@@ -189,3 +190,6 @@ def slice_like_samples() -> Iterator[Sample]:
 def slice_like_bad_samples() -> Iterator[BadSample]:
     yield BadSample(SliceLikeAttrs(), (f32(4, 5), f32(2, 6)), "has 5 elements, shape_like wants 6")
     yield BadSample(SliceLikeAttrs(), (f32(4), f32(2, 6)), "data only 1")
+
+state("slice_like", Fact.PICKS)
+state("strided_slice", Fact.PICKS, precision=Precision.FOLLOW, follows=Follows.SLICE)

@@ -28,7 +28,8 @@ from armillary.ops._common import (
 from armillary.ops._late import T, te
 from armillary.ops.shape.shape import reshape_compute
 from armillary.relay.expr import Expr
-from armillary.relay.op import Array, BadSample, Kind, Op, Sample
+from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
+from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import AnyDim, Dim, TensorType, TupleType, Type
 
 if TYPE_CHECKING:
@@ -493,3 +494,8 @@ def broadcast_to_like_samples() -> Iterator[Sample]:
 @broadcast_to_like.bad_samples
 def broadcast_to_like_bad_samples() -> Iterator[BadSample]:
     yield BadSample(None, (f32(2, 3), f32(3)), "does not broadcast to (3,)")
+
+state("broadcast_to repeat reverse tile", Fact.PICKS, precision=Precision.FOLLOW)
+state("broadcast_to_like", Fact.LIKE, precision=Precision.FOLLOW)
+state("concatenate", precision=Precision.FOLLOW, follows=Follows.JOIN)
+state("split stack", precision=Precision.FOLLOW)

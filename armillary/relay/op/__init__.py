@@ -23,6 +23,7 @@ from armillary.errors import ConfigError, InternalError, TypeMismatch, Unsupport
 from armillary.ir import BaseFunc
 from armillary.relay.by_need import ByNeed
 from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
+from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import Type
 
 Array = np.ndarray[Any, Any]
@@ -96,8 +97,8 @@ class Op(Expr):
 
     __slots__ = (
         "arity", "attrs_class", "bad_sample_source", "complete_rule", "compute_rule", "decompose_rule", "doc",
-        "expands", "flops_rule", "infer_rule", "inputs", "kind", "layout_rule", "name", "reads_rule",
-        "reference_rule", "sample_source", "stateful",
+        "expands", "facts", "fast", "flops_rule", "infer_rule", "inputs", "kind", "layout_follows", "layout_rule",
+        "name", "precision", "reads_rule", "reference_rule", "sample_source", "stateful",
     )  # fmt: skip
 
     def __init__(self, name: str, *, kind: Kind, inputs: Sequence[str] = ("data",), doc: str = "") -> None:
@@ -115,6 +116,10 @@ class Op(Expr):
         self.reads_rule: Callable[..., Sequence[int]] | None = None
         self.sample_source: Callable[[], Iterator[Sample]] | None = None
         self.bad_sample_source: Callable[[], Iterator[BadSample]] | None = None
+        self.facts: frozenset[Fact] = frozenset()
+        self.precision: Precision | None = None
+        self.layout_follows: Follows | None = None
+        self.fast = ""  # the name of an approximation that takes a fraction of the time
         self.stateful = False
         self.expands = False  # makes weights larger: stays in the graph and runs when they are loaded
         OPS[name] = self
@@ -315,6 +320,25 @@ def get_op(name: str) -> Op:
         hint = f"similar: {', '.join(close)}" if close else "docs/operators.md lists them"
         raise UnsupportedError(f"there is no operator {name!r}", hint=hint)
     return OPS[name]
+
+
+def state(
+    names: str, *facts: Fact, precision: Precision | None = None, follows: Follows | None = None, fast: str = ""
+) -> None:
+    """State facts of operators that the calling file defines; `names` are separated by blanks."""
+    for name in names.split():
+        op = OPS.registered(name)
+        if op is None:
+            raise InternalError(f"a fact is stated of {name!r} in a file that does not define it")
+        op.facts |= frozenset(facts)
+        op.precision = precision if op.precision is None else op.precision
+        op.layout_follows = follows if op.layout_follows is None else op.layout_follows
+        op.fast = fast or op.fast
+
+
+def has(expr: Any, *facts: Fact) -> bool:
+    """Whether `expr` is a call of an operator that states one of the facts."""
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and not expr.op.facts.isdisjoint(facts)
 
 
 def is_call(expr: Any, *names: str) -> bool:

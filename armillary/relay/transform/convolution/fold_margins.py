@@ -26,14 +26,14 @@ from armillary.ops.nn._windows import extent
 from armillary.ops.nn.conv import window
 from armillary.ops.shape.slice import slices
 from armillary.relay.expr import Call, Constant, Expr, Function
-from armillary.relay.op import Kind, Op
+from armillary.relay.op import Kind, Op, has
+from armillary.relay.op.facts import Fact
 from armillary.relay.transform._rules import on_functions, op_name, splat, tensor
 from armillary.relay.walk import map_children, not_primitive, post_order, users
 from armillary.transform import define_pass
 
 _RANKS = {f"nn.conv{rank}d{kind}": rank for rank in (1, 2) for kind in ("", "_transpose")}
 _LAYOUTS = {1: "NCW", 2: "NCHW"}
-_BINARY = frozenset({"add", "subtract", "multiply", "maximum", "minimum"})
 
 
 @define_pass("fold-margins", opt_level=2)
@@ -135,7 +135,9 @@ def _data(expr: Any) -> Any:  # Any: a Call; the position of an argument, or Non
     if op_name(expr) == "nn.bias_add":
         return 0 if isinstance(expr.args[1], Constant) and expr.attrs.axis == 1 else None
     result = tensor(expr)
-    if op_name(expr) not in _BINARY or result is None or sum(isinstance(a, Constant) for a in expr.args) != 1:
+    if op_name(expr) == "divide" or not has(expr, Fact.ARITHMETIC) or result is None:
+        return None
+    if sum(isinstance(a, Constant) for a in expr.args) != 1:
         return None
     position = 0 if isinstance(expr.args[1], Constant) else 1
     shape = expr.args[1 - position].held.shape

@@ -22,13 +22,13 @@ from dataclasses import field
 
 from armillary.base.record import record
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem
-from armillary.relay.op import Kind, Op
+from armillary.relay.op import Kind, Op, has
+from armillary.relay.op.facts import Fact
 from armillary.relay.types import TensorType
 from armillary.relay.walk import Scope, children
 
 TRANSPOSITIONS = ("layout_transform", "transpose")
 _POOLS = ("nn.avg_pool2d", "nn.global_avg_pool2d")  # in blocks of channels: they widen what they read
-VIEWS = ("reshape", "expand_dims", "squeeze", "nn.batch_flatten")
 
 
 @record(frozen=False, eq=False)
@@ -179,7 +179,7 @@ def _consider(groups: Groups, k: int, phase: int) -> None:
 def _is_before_a_view(groups: Groups, node: FusionNode) -> bool:
     """Whether a transposition is all that a reshape reads which no map of elements follows."""
     after = None if node.parent is None else groups.nodes[node.parent]
-    if after is None or _name(node) not in TRANSPOSITIONS or _name(after) not in VIEWS or len(node.users) > 1:
+    if after is None or _name(node) not in TRANSPOSITIONS or not has(after.expr, Fact.VIEW) or len(node.users) > 1:
         return False
     return node.users[0][0] == node.parent and all(kind > Kind.INJECTIVE for _, kind in after.users)
 

@@ -16,6 +16,7 @@ from armillary.ops.shape.slice import slices
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.layout import choose_block
 from armillary.relay.op import Kind, Op
+from armillary.relay.op.facts import Follows
 from armillary.relay.transform._rules import tensor
 from armillary.relay.transform.layout._engine import BlockPlan, flat_arguments, shuffle_source
 from armillary.relay.types import TensorType
@@ -25,7 +26,7 @@ PLAIN = 1  # asked for by a convolution that is best computed in NCHW
 MIN_VECTORS = 8  # of a plain image: fewer are too ragged
 FEW_OF_A_LINE = 4  # output channels of an image of one row; of a larger one, a single channel
 _POOLS = ("nn.max_pool2d", "nn.avg_pool2d")
-_FOLLOWING = frozenset({"nn.pad", "take", "mean", "sum", "max", "min", "prod"})
+_FOLLOWING = (Follows.PAD, Follows.TAKE, Follows.REDUCTION)
 
 
 def plan_blocks(function: Function, lanes: int, sliced: int = 0) -> BlockPlan:
@@ -148,4 +149,4 @@ def _cut(call: Call) -> tuple[int, ...]:
 
 def _follows(call: Call) -> bool:
     kind: Kind = call.op.kind
-    return kind <= Kind.BROADCAST or "pool2d" in call.op.name or call.op.name in _FOLLOWING
+    return kind <= Kind.BROADCAST or "pool2d" in call.op.name or call.op.layout_follows in _FOLLOWING

@@ -17,6 +17,7 @@ from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Expr, Tuple
 from armillary.relay.layout import Layout, choose_block, layout
 from armillary.relay.op import Kind, Op
+from armillary.relay.op.facts import Follows
 from armillary.relay.transform._rules import is_from_constants
 from armillary.relay.transform.layout._engine import (
     Change,
@@ -42,11 +43,11 @@ _KERNEL_OF = {  # the weight layout that goes with a data layout by default
 
 
 def find_rule(op: Op) -> LayoutRule | None:
-    """The rule of an operator: its own, the table's, or its kind's."""
+    """The rule of an operator: its own, that of the way it follows layouts, or its kind's."""
     if op.layout_rule is not None:
         return op.layout_rule
-    if op.name in _RULES:
-        return _RULES[op.name]
+    if op.layout_follows is not None:
+        return _RULES[op.layout_follows]
     return _BY_KIND.get(op.kind)
 
 
@@ -257,17 +258,9 @@ def pad(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     return LayoutChoice((change, *rest), _rebuilt(expr, {"pad_width": moved}), change)
 
 
-_POOLED = ("max", "avg", "global_max", "global_avg", "adaptive_max", "adaptive_avg")
-_POOLS = tuple(f"nn.{kind}_pool2d" for kind in _POOLED)
-_RULES: dict[str, LayoutRule] = {
-    **dict.fromkeys(("nn.conv2d", "nn.conv2d_transpose", "qnn.conv2d"), as_asked),
-    **dict.fromkeys(("nn.bias_add", "qnn.quantize", "qnn.requantize", "qnn.dequantize"), along_axis),
-    "reshape": channel_shuffle,
-    "concatenate": concatenate,
-    "nn.pad": pad,
-    "strided_slice": strided_slice,
-    "take": take,
-    **dict.fromkeys(("mean", "sum", "max", "min", "prod"), reduction),
-    **dict.fromkeys(_POOLS, pool2d),
-}
+_RULES: dict[Follows, LayoutRule] = {
+    Follows.ASKED: as_asked, Follows.AXIS: along_axis, Follows.SHUFFLE: channel_shuffle, Follows.JOIN: concatenate,
+    Follows.PAD: pad, Follows.SLICE: strided_slice, Follows.TAKE: take, Follows.REDUCTION: reduction,
+    Follows.POOL: pool2d,
+}  # fmt: skip
 _BY_KIND: dict[Kind, LayoutRule] = {Kind.ELEMENTWISE: elementwise, Kind.BROADCAST: broadcast}

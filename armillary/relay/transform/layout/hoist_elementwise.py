@@ -19,12 +19,11 @@ import numpy as np
 
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr
-from armillary.relay.op import Kind, Op
+from armillary.relay.op import Kind, Op, has
+from armillary.relay.op.facts import Fact
 from armillary.relay.transform._rules import Array, op_name, rewrite_module, tensor
 from armillary.transform import define_pass
 
-_MOVES = frozenset({"reshape", "squeeze", "expand_dims", "transpose"})
-_BINARY = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum"})
 _LONGEST = 64  # operators from a contraction to what is moved up to it: a pass over a chain takes linear time
 _PLACES = frozenset({"axis", "axes", "shape", "newshape", "layout", "dtype"})
 
@@ -43,9 +42,13 @@ def hoist(expr: Expr) -> Expr | None:
     if position is None:
         return None
     moved = expr.args[position]
-    if not isinstance(moved, Call) or op_name(moved) not in _MOVES or not _is_epilogue(moved):
+    if not isinstance(moved, Call) or not _is_moved(moved) or not _is_epilogue(moved):
         return None
     return _pushed(expr, position, moved)
+
+
+def _is_moved(expr: Call) -> bool:
+    return has(expr, Fact.REARRANGES) and len(expr.args) == 1
 
 
 def _pushed(expr: Call, position: int, moved: Call) -> Expr | None:
@@ -72,7 +75,7 @@ def elementwise_data(expr: Call) -> int | None:
     if expr.op.kind == Kind.ELEMENTWISE and len(expr.args) == 1:
         fields = dataclasses.fields(expr.attrs) if expr.attrs is not None else ()
         return None if any(f.name in _PLACES for f in fields) else 0
-    if op_name(expr) not in _BINARY or sum(isinstance(a, Constant) for a in expr.args) != 1:
+    if not has(expr, Fact.ARITHMETIC) or sum(isinstance(a, Constant) for a in expr.args) != 1:
         return None
     return 0 if isinstance(expr.args[1], Constant) else 1
 
@@ -84,7 +87,7 @@ def _is_epilogue(expr: Expr) -> bool:
             return False
         if expr.op.kind == Kind.CONTRACTION:
             return True
-        position = 0 if op_name(expr) in _MOVES else elementwise_data(expr)
+        position = 0 if _is_moved(expr) else elementwise_data(expr)
         if position is None:
             return False
         expr = expr.args[position]

@@ -28,14 +28,13 @@ import numpy as np
 from armillary.base.lazy import late
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
-from armillary.relay.op import Kind, Op
+from armillary.relay.op import Kind, Op, has
+from armillary.relay.op.facts import Fact, Follows
 from armillary.relay.transform._rules import Readers, call, on_functions, op_name
 from armillary.relay.walk import map_children, not_primitive, post_order, users
 from armillary.transform import define_pass
 
 reduced_axes = late("armillary.ops.reduce.reduce:reduced_axes")
-_BINARY = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum"})
-_REDUCED = frozenset({"mean", "sum", "max", "min"})
 _PLACES = frozenset({"axis", "axes", "shape", "newshape", "layout", "dtype"})
 Axes = tuple[int, ...]
 
@@ -70,7 +69,7 @@ def _with_transpositions_ahead(order: list[Expr], readers: Readers) -> set[int]:
         if not _can_move(expr):
             continue
         ends = (op_name(r) == "transpose" or id(r) in found for r in _through_tuples(expr, readers))
-        if op_name(expr) in _REDUCED or any(ends):
+        if _is_reduced(expr) or any(ends):
             found.add(id(expr))
     return found
 
@@ -85,12 +84,16 @@ def _through_tuples(expr: Expr, readers: Readers) -> list[Expr]:
     return [far for r in direct for far in (readers.get(id(r), []) if isinstance(r, Tuple) else [r])]
 
 
+def _is_reduced(expr: Expr) -> bool:
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.layout_follows == Follows.REDUCTION
+
+
 def _can_move(expr: Expr) -> bool:
     """Whether an operator may work on data before it is transposed."""
     if not isinstance(expr, Call) or not isinstance(expr.op, Op):
         return False
     name = op_name(expr)
-    if name in _BINARY or name == "concatenate" or name in _REDUCED:
+    if has(expr, Fact.ARITHMETIC) or name == "concatenate" or _is_reduced(expr):
         return True
     if name == "nn.pad":
         return len(expr.args) == 1
@@ -144,7 +147,7 @@ def _moved(expr: Call) -> Expr | None:
         if len(data) != len(expr.args[0].fields):  # type: ignore[attr-defined]
             return None
         return _transposed(call("concatenate", sources, axis=axes[expr.attrs.axis % len(axes)]), axes)
-    if op_name(expr) in _REDUCED:
+    if _is_reduced(expr):
         return _reduced(expr, axes)
     args = tuple(_before(a, axes) for a in expr.args)
     if any(a is None for a in args):

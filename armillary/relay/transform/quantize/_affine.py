@@ -19,11 +19,12 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Tuple
+from armillary.relay.op import has
+from armillary.relay.op.facts import Fact
 from armillary.relay.transform._rules import Array, call, op_name, tensor
 
 _FLOATS = ("", "float32")
 NO_LIMITS = (-math.inf, math.inf)
-VIEWS = ("reshape", "transpose", "squeeze", "expand_dims", "nn.batch_flatten")  # every number once, elsewhere
 _ALIKE = 1e-5  # relative: the scale of a bias against the product of the scales that it was made from
 
 
@@ -96,7 +97,7 @@ def quantized(x: Affine, scale: Array, zero: Array, axis: int, dtype: str) -> Ex
 def _requantized(x: Affine, scale: Array, zero: Array, axis: int, dtype: str) -> Expr:
     """Integers of another scale; where int32 sums were moved, bytes are moved instead."""
     source, views = x.data, []
-    while zero.size == scale.size == 1 and x.dtype == "int32" and op_name(source) in VIEWS:
+    while zero.size == scale.size == 1 and x.dtype == "int32" and is_rearranged(source):
         assert isinstance(source, Call), "it has a name"
         before = 0 if x.is_single else _axis_before(source, axis)
         if before is None:
@@ -273,10 +274,15 @@ def _moved(expr: Call, args: Sequence[Value]) -> Affine | None:
     return dataclasses.replace(x, data=data, axis=axis)
 
 
+def is_rearranged(expr: Expr) -> bool:
+    """Whether every number of one tensor is in the result once, maybe elsewhere."""
+    return has(expr, Fact.REARRANGES) and isinstance(expr, Call) and len(expr.args) == 1
+
+
 def _axis_after(expr: Call, axis: int) -> int | None:
     """Where an axis of the argument is in the result of a view; None for what mixes it with others."""
     before, after = tensor(expr.args[0]), tensor(expr)
-    if before is None or after is None or expr.op.name not in VIEWS:
+    if before is None or after is None or not is_rearranged(expr):
         return None
     if expr.op.name == "transpose":
         return _axes(expr, before.ndim).index(axis)
@@ -409,10 +415,7 @@ _MOST_SUMMED = 1 << 22  # sums of bytes, and zero points as often, fit int32
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
-_MOVES = """strided_slice slice_like take gather gather_nd broadcast_to repeat tile reverse nn.depth_to_space
-    nn.space_to_depth nn.mirror_pad layout_transform copy"""
 RULES: dict[str, Rule] = {
-    **dict.fromkeys((*VIEWS, *_MOVES.split()), _moved),
     "nn.pad": _padded, "image.resize2d": _nearest, "image.resize1d": _nearest, "image.resize3d": _nearest,
     "nn.upsampling": _nearest, "split": _split, "concatenate": _joined, "stack": _joined, "where": _chosen,
     **dict.fromkeys((f"nn.{kind}max_pool{n}d" for kind in ("", "global_") for n in (1, 2, 3)), _maximum),
@@ -422,3 +425,9 @@ RULES: dict[str, Rule] = {
     "nn.conv2d": _conv2d, "nn.conv1d": _conv1d, "nn.dense": _dense, "nn.batch_matmul": _batch_matmul,
     "nn.bias_add": _plus_bias, "add": _plus_bias,
 }  # fmt: skip
+
+
+def rule_of(expr: Expr) -> Rule | None:
+    """How an operator works on the integers of affine values."""
+    own = RULES.get(op_name(expr))
+    return _moved if own is None and has(expr, Fact.PICKS) else own

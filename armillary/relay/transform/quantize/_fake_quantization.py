@@ -16,7 +16,7 @@ from armillary.errors import UnsupportedError
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.transform._rules import Array, Readers, call, op_name, tensor
-from armillary.relay.transform.quantize._affine import RULES, Affine, Value, quantized, real
+from armillary.relay.transform.quantize._affine import Affine, Value, quantized, real, rule_of
 from armillary.relay.transform.quantize._in_steps import Divider
 from armillary.relay.transform.quantize.fake_quantization_to_integer import BINARY, UNARY
 from armillary.relay.types import tensor_fields
@@ -121,7 +121,7 @@ class _Walk:
         if isinstance(expr, TupleGetItem):
             inner = self.steps.get(id(expr.tuple_value))
             return inner[expr.index] if isinstance(inner, tuple) else None
-        rule = RULES.get(op_name(expr))
+        rule = rule_of(expr)
         if rule is None or not isinstance(expr, Call) or not any(id(a) in self.steps for a in expr.args):
             return None
         if not all(isinstance(d, int) for ty in tensor_fields(expr.checked_type) for d in ty.shape):

@@ -17,7 +17,7 @@ import numpy as np
 
 from armillary.relay.expr import Call, Constant, Expr, TupleGetItem
 from armillary.relay.transform._rules import Array, Readers, call, op_name, tensor
-from armillary.relay.transform.quantize._affine import NO_LIMITS, VIEWS, Affine, real
+from armillary.relay.transform.quantize._affine import NO_LIMITS, Affine, is_rearranged, real
 
 _BOTH = frozenset({"add", "subtract", "nn.bias_add"})
 _DEPTH = 12  # of arithmetic behind one quantisation
@@ -35,7 +35,7 @@ class Divider:
     def divided(self, expr: Expr, depth: int = 0) -> Expr | None:
         """expr / scale."""
         made = self._inside(expr, depth)
-        if made is not None or op_name(expr) in (*VIEWS, "nn.relu", "clip", ""):
+        if made is not None or is_rearranged(expr) or op_name(expr) in ("nn.relu", "clip", ""):
             return made
         ty = tensor(expr)
         inverse = Constant(np.asarray(1 / self.scale, np.float32))
@@ -67,7 +67,7 @@ class Divider:
             sides = [self.divided(a, depth) for a in expr.args]
         elif name == "multiply":
             sides = self._one_side(expr, depth)
-        elif name in (*VIEWS, "nn.relu"):
+        elif is_rearranged(expr) or name == "nn.relu":
             sides = [self.divided(expr.args[0], depth)]
         else:
             return None

@@ -26,7 +26,6 @@ What a build makes of the mixed type: widen-halves (arithmetic in float32, weigh
 from __future__ import annotations
 
 import dataclasses
-import enum
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,40 +35,13 @@ from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op
+from armillary.relay.op.facts import Precision
 from armillary.relay.transform._rules import call, on_functions
 from armillary.relay.types import TensorType, TupleType, Type
 from armillary.relay.walk import map_children, not_primitive, post_order
 from armillary.transform import PassContext, define_pass, register_config_option
 
-
-class Category(enum.IntEnum):
-    """What becomes of an operator; the numbers are Relay's."""
-
-    ALWAYS = 0
-    FOLLOW = 1
-    NEVER = 2
-
-
 _MIXED = ("float16", "bfloat16")
-_ALWAYS = """nn.conv1d nn.conv2d nn.conv3d nn.conv1d_transpose nn.conv2d_transpose nn.conv3d_transpose nn.dense
-    nn.matmul nn.batch_matmul"""
-_FOLLOW = """nn.pad nn.mirror_pad nn.batch_flatten concatenate stack zeros ones split squeeze transpose expand_dims
-    reshape reshape_like broadcast_to broadcast_to_like strided_slice take gather argwhere where tile repeat reverse
-    scatter_nd
-    scatter_elements full nn.depth_to_space nn.space_to_depth layout_transform equal not_equal less less_equal greater
-    greater_equal copy cast cast_like add subtract multiply divide negative abs nn.bias_add nn.batch_norm sqrt shape_of
-    max min maximum minimum argmax argmin nn.relu nn.leaky_relu nn.prelu nn.dropout sigmoid tanh fast_tanh fast_exp
-    fast_erf clip nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.avg_pool1d nn.avg_pool2d nn.avg_pool3d
-    nn.global_max_pool2d nn.adaptive_max_pool1d nn.adaptive_max_pool2d nn.adaptive_max_pool3d image.resize2d
-    nn.upsampling"""
-_NEVER = """exp log power nn.softmax nn.log_softmax nn.l2_normalize erf arange nn.global_avg_pool2d
-    nn.adaptive_avg_pool1d nn.adaptive_avg_pool2d nn.adaptive_avg_pool3d sum mean prod variance std nn.layer_norm
-    nn.group_norm nn.instance_norm nn.rms_norm logsumexp nn.lrn"""
-CATEGORIES: dict[str, Category] = {
-    **dict.fromkeys(_ALWAYS.split(), Category.ALWAYS),
-    **dict.fromkeys(_FOLLOW.split(), Category.FOLLOW),
-    **dict.fromkeys(_NEVER.split(), Category.NEVER),
-}
 Conversion = tuple[int, str, str]
 KEEP_OUTPUT = register_config_option(
     "relay.ToMixedPrecision.keep_orig_output_dtype", bool, False, "cast the results of to-mixed-precision back"
@@ -135,23 +107,23 @@ class _Converter:
     def _operator(self, expr: Call, op: Op) -> Expr:
         category, accumulate, result = self._category(op)
         args = [self.get(a) for a in expr.args]
-        if category == Category.FOLLOW and not self._are_mixed(args):
-            category = Category.NEVER
-        if category == Category.NEVER:
+        if category == Precision.FOLLOW and not self._are_mixed(args):
+            category = Precision.NEVER
+        if category == Precision.NEVER:
             return map_children(expr, self.restored)
         cast = [self._to(a, self.mixed) for a in args]
-        attrs = self._attrs(expr.attrs, accumulate) if category == Category.ALWAYS else expr.attrs
+        attrs = self._attrs(expr.attrs, accumulate) if category == Precision.ALWAYS else expr.attrs
         made = Call(expr.op, tuple(cast), attrs, expr.span)
-        return self._to(made, DType(result)) if category == Category.ALWAYS else made
+        return self._to(made, DType(result)) if category == Precision.ALWAYS else made
 
-    def _category(self, op: Op) -> tuple[Category, str, str]:
+    def _category(self, op: Op) -> tuple[Precision, str, str]:
         if op.name in self.overrides:
             category, accumulate, result = self.overrides[op.name]
-            return Category(category), accumulate, result
-        found = CATEGORIES.get(op.name)
+            return Precision(category), accumulate, result
+        found = op.precision
         if found is None:
             self._report(op.name)
-            found = Category.NEVER
+            found = Precision.NEVER
         return found, "float32" if self.mixed == "bfloat16" else self.mixed, self.mixed
 
     def _report(self, name: str) -> None:

@@ -24,8 +24,9 @@ from armillary.base.record import record
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Constant, Expr, Function, TupleGetItem
+from armillary.relay.op import has
+from armillary.relay.op.facts import Fact
 from armillary.relay.transform._rules import call, on_functions, op_name, splat, tensor
-from armillary.relay.transform.simplify.simplify_expr import RESHAPES
 from armillary.relay.walk import not_primitive, post_order, substitute, users
 from armillary.transform import define_pass
 
@@ -85,7 +86,7 @@ def _attention(expr: Call, readers: dict[int, list[Expr]]) -> Expr | None:
     weights, chain = expr.args[0], [expr.args[0]]
     if expr.attrs.transpose_a or tensor(expr) is None:
         return None
-    if op_name(weights) in RESHAPES and isinstance(weights, Call):
+    if has(weights, Fact.VIEW) and isinstance(weights, Call):
         weights = weights.args[0]
         chain.append(weights)
     blank = _blank_rows(weights)
@@ -166,7 +167,7 @@ def _scores(expr: Expr, shape: tuple[int, int, int, int]) -> Scores | None:
         flat = (shape[0] * shape[1], *shape[2:])
         ty = tensor(expr)
         return Scores(expr, between=(expr,)) if ty is not None and ty.static == flat else None
-    if name in RESHAPES:
+    if has(expr, Fact.VIEW):
         inner = _scores(expr.args[0], shape)
     elif name in ("multiply", "divide"):
         return _scaled(expr, shape)
@@ -250,7 +251,7 @@ def operand(expr: Expr, batch: int, heads: int, matrix: str) -> Operand | None:
         return None
     scale, shape = 1.0, (batch, heads, *ty.static[1:])
     source = expr
-    while isinstance(source, Call) and op_name(source) in (*RESHAPES, "multiply", "divide"):
+    while isinstance(source, Call) and (has(source, Fact.VIEW) or op_name(source) in ("multiply", "divide")):
         found = _factor(source) if op_name(source) in ("multiply", "divide") else (source.args[0], 1.0)
         have = tensor(source)
         if found is None or have is None or have.static == shape:
@@ -283,7 +284,7 @@ def _unmoved(found: Operand) -> Operand:
 def _repeated(found: Operand) -> Operand | None:
     """Heads of which each stands several times in a row: reshape(broadcast_to(x, (b, heads, times, t, d)))."""
     whole, ty, at = found.expr, tensor(found.expr), found.layout.index("H")
-    wide = whole.args[0] if isinstance(whole, Call) and op_name(whole) in RESHAPES else None
+    wide = whole.args[0] if isinstance(whole, Call) and has(whole, Fact.VIEW) else None
     if wide is None or ty is None or op_name(wide) != "broadcast_to" or not isinstance(wide, Call):
         return None
     shape, source = tensor(wide), tensor(wide.args[0])
@@ -295,7 +296,7 @@ def _repeated(found: Operand) -> Operand | None:
     if (shape.static, given) != ((*before, heads, times, *after), (*before, heads, 1, *after)):
         return None
     single, dims = wide.args[0], (*before, heads, *after)
-    if isinstance(single, Call) and op_name(single) in RESHAPES:
+    if isinstance(single, Call) and has(single, Fact.VIEW):
         inner = tensor(single.args[0])
         single = single.args[0] if inner is not None and inner.static == dims else single
     same = tensor(single)
@@ -339,7 +340,7 @@ def _part(found: Operand) -> Operand | None:
 
 def _section(expr: Expr) -> tuple[Expr, int, int, int] | None:
     """(whole, axis, index, count) of one of `count` equal parts along an axis."""
-    while op_name(expr) in RESHAPES and isinstance(expr, Call):
+    while has(expr, Fact.VIEW) and isinstance(expr, Call):
         expr = expr.args[0]
     if isinstance(expr, TupleGetItem) and op_name(expr.tuple_value) == "split":
         return _split_part(expr)

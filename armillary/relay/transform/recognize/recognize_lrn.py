@@ -26,8 +26,9 @@ import math
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import letters, reshape_to
 from armillary.relay.expr import Call, Expr
+from armillary.relay.op import has
+from armillary.relay.op.facts import Fact
 from armillary.relay.transform._rules import call, op_name, rewrite_module, splat, tensor
-from armillary.relay.transform.simplify.simplify_expr import RESHAPES
 from armillary.transform import define_pass
 
 POOLINGS = ("nn.avg_pool2d", "nn.avg_pool3d")
@@ -62,7 +63,7 @@ def _rule(expr: Expr) -> Expr | None:
 
 def _unshaped(expr: Expr) -> Expr:
     """What an expression is without the reshapes around it."""
-    while isinstance(expr, Call) and op_name(expr) in RESHAPES:
+    while isinstance(expr, Call) and has(expr, Fact.VIEW):
         expr = expr.args[0]
     return expr
 

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function
-from armillary.relay.transform._rules import op_name, rewrite_module
-from armillary.relay.transform.simplify.fold_constant import SHAPE_READERS, fold_constant
-from armillary.relay.transform.simplify.simplify_expr import LIKE, simplify
+from armillary.relay.op import has
+from armillary.relay.op.facts import Fact
+from armillary.relay.transform._rules import rewrite_module
+from armillary.relay.transform.simplify.fold_constant import fold_constant
+from armillary.relay.transform.simplify.simplify_expr import simplify
 from armillary.relay.walk import not_primitive, post_order
 from armillary.transform import define_pass
 
@@ -43,9 +45,9 @@ def dynamic_to_static(module: IRModule) -> IRModule:
 
 
 def _explicit(expr: Expr) -> Expr | None:
-    return simplify(expr) if isinstance(expr, Call) and op_name(expr) in LIKE else None
+    return simplify(expr) if isinstance(expr, Call) and has(expr, Fact.LIKE) else None
 
 
 def _reads_shapes(module: IRModule) -> bool:
     functions = (f for _, f in module.items() if isinstance(f, Function))
-    return any(op_name(e) in SHAPE_READERS for f in functions for e in post_order(f, not_primitive))
+    return any(has(e, Fact.TYPE_ONLY) for f in functions for e in post_order(f, not_primitive))

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr
-from armillary.relay.op import get_op
-from armillary.relay.transform._rules import op_name, rewrite_module, tensor
+from armillary.relay.op import Op, get_op
+from armillary.relay.transform._rules import rewrite_module, tensor
 from armillary.transform import define_pass
-
-_FAST = {"exp": "fast_exp", "erf": "fast_erf", "tanh": "fast_tanh", "nn.softmax": "nn.fast_softmax"}
 
 
 @define_pass("fast-math", opt_level=4)
@@ -28,10 +26,9 @@ def fast_math(module: IRModule) -> IRModule:
 
 def approximate(expr: Expr) -> Expr | None:
     """exp(x)  ->  fast_exp(x)   if x is float32"""
-    fast = _FAST.get(op_name(expr))
-    if fast is None or not isinstance(expr, Call):
+    if not isinstance(expr, Call) or not isinstance(expr.op, Op) or not expr.op.fast:
         return None
     ty = tensor(expr)
     if ty is None or ty.dtype != "float32":
         return None
-    return Call(get_op(fast), expr.args, expr.attrs, expr.span)
+    return Call(get_op(expr.op.fast), expr.args, expr.attrs, expr.span)

@@ -24,20 +24,16 @@ from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, Var
 from armillary.relay.layout import layout
-from armillary.relay.op import Op
+from armillary.relay.op import Op, has
+from armillary.relay.op.facts import Fact
 from armillary.relay.transform._rules import on_functions
 from armillary.relay.transform.simplify.simplify_inference import pick_field
 from armillary.relay.types import AnyDim, TensorType, Type, tensor_fields
 from armillary.relay.walk import copy_type, not_primitive, post_order, rewrite
 from armillary.transform import define_pass
 
-SHAPE_READERS = ("shape_of", "ndarray_size")  # their value needs the type of the argument only
 _GROWTH = 8  # int8 weights become float64 at most
 _PIECE = 1 << 16  # elements looked at together
-# Whose values run down to nothing. What is subnormal becomes 0, as in kernels of softmax: some processors take a
-# hundred cycles and more for each vector that has such a number in it (ConViT adds up two kinds of attention: 1.2
-# Mcycles of each kernel's 1.4).
-_VANISHING = ("divide", "exp", "multiply", "nn.softmax", "power", "sigmoid")
 
 
 @define_pass("fold-constant", opt_level=2)
@@ -109,7 +105,7 @@ def settled(expr: Expr) -> Expr | None:
 
 
 def _fold_call(call: Call, max_bytes: int, spent: _Spent) -> Expr | None:
-    if call.op.name in SHAPE_READERS:
+    if has(call, Fact.TYPE_ONLY):
         return _fold_shape(call)
     inputs = 0
     for arg in call.args:
@@ -128,8 +124,12 @@ def _fold_call(call: Call, max_bytes: int, spent: _Spent) -> Expr | None:
 
 
 def _without_subnormal(call: Call, value: Any) -> Any:  # Any: an array or a tuple of them
-    """The value of an operator that may vanish, zero where it is subnormal, with its sign."""
-    if call.op.name not in _VANISHING or getattr(value, "dtype", None) != np.float32:
+    """The value of an operator that may vanish, zero where it is subnormal, with its sign, as in kernels of softmax.
+
+    Some processors take a hundred cycles and more for a vector that has a subnormal number in it (ConViT adds up two
+    kinds of attention: 1.2 Mcycles of each kernel's 1.4).
+    """
+    if not has(call, Fact.VANISHES) or getattr(value, "dtype", None) != np.float32:
         return value
     flat: Array = np.ascontiguousarray(value).reshape(-1)
     for begin in range(0, flat.size, _PIECE):

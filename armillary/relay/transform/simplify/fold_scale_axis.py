@@ -20,6 +20,8 @@ from armillary.base.aligned import Deferred, in_rows
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.layout import layout
+from armillary.relay.op import Op, has
+from armillary.relay.op.facts import Fact, Follows
 from armillary.relay.transform._rules import Array, call, on_functions, op_name, tensor
 from armillary.relay.transform.simplify._narrow_values import is_narrow_without
 from armillary.relay.walk import not_primitive, post_order, rewrite, users
@@ -27,8 +29,6 @@ from armillary.transform import define_pass
 
 _LARGE = 1 << 16  # bytes
 _REACH = 16  # how many nodes a factor may pass; keeps the search linear
-_POSITIVE = ("nn.relu", "nn.leaky_relu", "nn.max_pool2d", "nn.global_max_pool2d")
-_LINEAR = ("nn.avg_pool2d", "nn.global_avg_pool2d")
 
 
 @define_pass("fold-scale-axis", opt_level=3)
@@ -101,17 +101,17 @@ def _same_type(new: Expr, old: Expr) -> bool:
 
 def _push(expr: Expr, factor: Array, once: SingleUse, reach: int) -> Expr | None:
     """`expr` times `factor`, computed inside; None where the factor cannot get in. Each step is one node deeper."""
-    if not isinstance(expr, Call) or reach == 0:
+    if not isinstance(expr, Call) or not isinstance(expr.op, Op) or reach == 0:
         return None
     name = op_name(expr)
     if name in ("nn.conv2d", "nn.dense"):
         return _scale_outputs(expr, factor)
     if name in ("add", "subtract"):
         return _push_sum(expr, factor, once, reach)
-    if name in _POSITIVE and not bool((factor > 0).all()):
+    if has(expr, Fact.HOMOGENEOUS) and not bool((factor > 0).all()):
         return None
-    if name in _POSITIVE or name in _LINEAR:
-        if not once(expr.args[0]) or (name != "nn.relu" and name != "nn.leaky_relu" and not _per_channel(expr, factor)):
+    if has(expr, Fact.HOMOGENEOUS, Fact.LINEAR):
+        if not once(expr.args[0]) or (expr.op.layout_follows == Follows.POOL and not _per_channel(expr, factor)):
             return None
         inner = _push(expr.args[0], factor, once, reach - 1)
         return None if inner is None else Call(expr.op, (inner,), expr.attrs, expr.span)

@@ -23,14 +23,13 @@ import numpy as np
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
+from armillary.relay.op import has
+from armillary.relay.op.facts import Fact
 from armillary.relay.transform._rules import Array, call, op_name, rewrite_module, splat, tensor
 from armillary.relay.transform.simplify.simplify_inference import pick_field
 from armillary.relay.types import TensorType, tensor_fields
 from armillary.relay.walk import post_order
 from armillary.transform import define_pass
-
-LIKE = ("zeros_like", "ones_like", "full_like", "cast_like", "reshape_like", "broadcast_to_like")
-RESHAPES = ("reshape", "expand_dims", "squeeze", "nn.batch_flatten", "contrib_reverse_reshape", "reshape_like")
 
 
 @define_pass("simplify-expr")
@@ -44,12 +43,18 @@ def simplify_expr(module: IRModule) -> IRModule:
 def simplify(expr: Expr) -> Expr | None:
     """The first rule that applies."""
     if isinstance(expr, Call):
-        for rule in _RULES.get(op_name(expr), ()):
+        for rule in _rules(expr):
             new = rule(expr)
             if new is not None and new.checked_type == expr.checked_type:
                 return new
         return None
     return pick_field(expr) or rebuilt_tuple(expr)
+
+
+def _rules(expr: Call) -> tuple[Callable[[Call], Expr | None], ...]:
+    if has(expr, Fact.LIKE):
+        return (like_shape,)
+    return (same_shape, consecutive_reshapes) if has(expr, Fact.VIEW) else _RULES.get(op_name(expr), ())
 
 
 def rebuilt_tuple(expr: Expr) -> Expr | None:
@@ -183,7 +188,7 @@ def same_shape(expr: Call) -> Expr | None:
 def consecutive_reshapes(expr: Call) -> Expr | None:
     """reshape(reshape(x))  ->  reshape(x)"""
     inner, result = expr.args[0], tensor(expr)
-    if op_name(inner) not in RESHAPES or not isinstance(inner, Call) or result is None or -1 in result.shape:
+    if not has(inner, Fact.VIEW) or not isinstance(inner, Call) or result is None or -1 in result.shape:
         return None
     return reshape_to(inner.args[0], result.static)
 
@@ -356,6 +361,4 @@ _RULES: dict[str, tuple[Callable[[Call], Expr | None], ...]] = {
     "copy": (same_cast,),
     "broadcast_to": (same_shape,),
     "clip": (consecutive_clips, redundant_clip),
-    **dict.fromkeys(LIKE, (like_shape,)),
-    **dict.fromkeys((r for r in RESHAPES if r != "reshape_like"), (same_shape, consecutive_reshapes)),
 }

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr
+from armillary.relay.op import has
+from armillary.relay.op.facts import Fact
 from armillary.relay.transform._rules import op_name, rewrite_module
-from armillary.relay.transform.simplify.simplify_expr import RESHAPES, simplify
+from armillary.relay.transform.simplify.simplify_expr import simplify
 from armillary.transform import define_pass
 
-_NAMES = frozenset({"add", "subtract", "multiply", "divide", "cast", "clip", "copy", "layout_transform", *RESHAPES})
+_NAMES = frozenset({"add", "subtract", "multiply", "divide", "cast", "clip", "copy", "layout_transform"})
 
 
 @define_pass("simplify-expr-post-alter-op")
@@ -33,4 +35,4 @@ def simplify_expr_post_alter_op(module: IRModule) -> IRModule:
 
 
 def _simplify(expr: Expr) -> Expr | None:
-    return simplify(expr) if isinstance(expr, Call) and op_name(expr) in _NAMES else None
+    return simplify(expr) if isinstance(expr, Call) and (op_name(expr) in _NAMES or has(expr, Fact.VIEW)) else None
