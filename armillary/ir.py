@@ -10,19 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, Mapping
 from typing import Any, ClassVar
 
-from armillary.base.lazy import find, late, lazy_names
+from armillary.base.lazy import deferred, find, lazy_names
 from armillary.base.node import Node, node
 from armillary.errors import ModelError
 
-source_html = late("armillary.text.html:source_html")
-_close_over = late("armillary.relay.analysis:close_over")  # only the graph language has free variables
-_call = late("armillary.relay.expr:call")
+with deferred():
+    from armillary.relay.analysis import close_over as _close_over  # only the graph language has free variables
+    from armillary.relay.expr import call as _call
+    from armillary.relay.json_form import load_json as _load_json
+    from armillary.relay.json_form import save_json as _save_json
+    from armillary.text.html import source_html
 
 
 class Attrs(tuple[tuple[str, Any], ...]):  # Any: attribute values differ by key
     """(key, value) pairs, hashable and ordered; read by key too: `attrs["Primitive"]`, `"Primitive" in attrs`."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
     def __getitem__(self, key: Any) -> Any:  # Any: a name, an index or a slice
         if not isinstance(key, str):
@@ -67,7 +70,7 @@ def as_attrs(cls: type, given: tuple[Any, ...]) -> tuple[Any, ...]:  # Any: argu
 class BaseFunc(Node):
     """Base of functions. `attrs` holds (key, value) pairs, and is read by key too."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
     _module_printer: ClassVar[str] = ""  # "module:function" of (name, function, show_meta_data), for modules
     _verifier: ClassVar[str] = ""  # "module:function" of (function, module): raises unless it is well formed
     attrs: tuple[tuple[str, Any], ...]
@@ -188,12 +191,12 @@ class IRModule:
 
 def save_json(node: Any) -> str:  # Any: an IRModule, a relay expression or a tir function
     """The JSON form, from which `load_json` makes an equal one: constants, attributes, spans and sharing included."""
-    return str(find("armillary.relay.json_form:save_json")(node))
+    return str(_save_json(node))
 
 
 def load_json(text: str | bytes) -> Any:  # Any: what save_json was given
     """What `save_json` wrote; ModelError or TypeMismatch where the text is damaged."""
-    return find("armillary.relay.json_form:load_json")(text)
+    return _load_json(text)
 
 
 _STRUCTURAL = ("assert_structural_equal", "structural_equal", "structural_hash")

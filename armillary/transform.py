@@ -17,10 +17,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar
 
-from armillary.base.lazy import find, lazy_names, similar
+from armillary.base.lazy import deferred, find, lazy_names, similar
 from armillary.base.record import record
 from armillary.errors import ArmillaryError, ConfigError
 from armillary.ir import IRModule
+
+with deferred():
+    from armillary.relay.by_need import load_operators
 
 PassFunction = Callable[..., IRModule]
 PASSES: dict[str, PassDefinition] = {}  # by kebab-case spec name
@@ -250,7 +253,7 @@ def _load_passes() -> None:
 def _load_options() -> None:
     """Import whatever has options: passes and operators."""
     _load_passes()
-    find("armillary.relay.by_need:load_operators")()
+    load_operators()
 
 
 def _checked(key: str, value: Any) -> Any:

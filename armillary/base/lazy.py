@@ -1,17 +1,21 @@
-"""Names resolved on first use (PEP 562), so that façades cost nothing at import and never import upward.
+"""Imports that happen on first use, so that façades cost nothing at import and never import upward.
 
-In: a package name and a table `public name -> "module"` or `"module:attribute"`. Out: the package's `__getattr__` and
-`__dir__`; for code that needs another module only at times, `LateModule` and `late`, which stand for a module and a
-function. Invariant: resolving a name twice gives the same object (it is stored where it was looked up).
+In: a package and a table `public name -> "module"` or `"module:attribute"`: its `__getattr__` and `__dir__` (PEP 562).
+Or imports as they always are, under `with deferred():`, whose names then stand for modules and functions that are
+imported when they are first used. Invariant: the statements are ordinary ones, which mypy, the layer test and editors
+read; a name is resolved once; what stands for a class can be called, but is no class (`isinstance` refuses it).
 """
 
 from __future__ import annotations
 
-import functools
+import builtins
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+_LOCK = threading.RLock()
 
 
 def find(place: str) -> Any:  # Any: a module, class or function
@@ -37,27 +41,69 @@ def lazy_names(package: str, table: Mapping[str, str]) -> tuple[Callable[[str], 
     return resolve, listing
 
 
-class LateModule:
-    """Stands for a module that is imported when one of its names is first looked up."""
+class _Late:
+    """Stands for a module ("" as name) or a name of it, until it is called or one of its own names is looked up."""
 
-    def __init__(self, name: str) -> None:
-        self._module_name = name
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self.__name__ = module, name
+        self._known: Any = None  # Any: what is found
 
-    def __getattr__(self, name: str) -> Any:  # Any: whatever the module has
-        found = getattr(importlib.import_module(self._module_name), name)
+    def _found(self) -> Any:  # Any: a module, class or function
+        if self._known is None:
+            module = importlib.import_module(self._module)
+            if self.__name__ and not hasattr(module, self.__name__):
+                importlib.import_module(f"{self._module}.{self.__name__}")
+            self._known = getattr(module, self.__name__) if self.__name__ else module
+        return self._known
+
+    def __getattr__(self, name: str) -> Any:  # Any: whatever is found has
+        if name.startswith("__"):  # who looks at a value's class does not want it
+            raise AttributeError(name)
+        found = getattr(self._found(), name)
         setattr(self, name, found)
         return found
 
+    def __call__(self, *args: Any, **options: Any) -> Any:  # Any: the function's own
+        return self._found()(*args, **options)
+
 
 def late(place: str) -> Callable[..., Any]:
-    """Stands for the function "module:attribute", which is imported when it is first called."""
-    function = functools.cache(functools.partial(find, place))
-
-    def call(*args: Any, **options: Any) -> Any:  # Any: the function's own
-        return function()(*args, **options)
-
-    call.__name__ = place.partition(":")[2]
-    return call
+    """Stands for the function "module:attribute": for a name that is put together, or that lies above its file."""
+    return _Late(*place.split(":"))
 
 
-similar = late("difflib:get_close_matches")  # names to suggest in a message: few processes need any
+class _Names:
+    """What `from module import …` takes its names from while imports are deferred."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> _Late:
+        return _Late(self._module, name)
+
+
+class deferred:  # noqa: N801 (read as a statement, like contextlib.suppress)
+    """`with deferred(): from armillary.relay.printer import astext`: the module is imported by the first call."""
+
+    def __enter__(self) -> None:
+        _LOCK.acquire()
+        caller, self._real = sys._getframe(1).f_globals, builtins.__import__
+        builtins.__import__ = lambda *given, **named: self._name(caller, *given, **named)
+
+    def __exit__(self, *_: object) -> None:
+        builtins.__import__ = self._real
+        _LOCK.release()
+
+    def _name(
+        self, caller: object, name: str, scope: Mapping[str, object] | None = None, _locals: object = None,
+        names: Sequence[str] | None = (), level: int = 0,
+    ) -> Any:  # Any: a module, or what stands for one
+        if scope is not caller:  # another thread's
+            return self._real(name, scope, _locals, names or (), level)  # type: ignore[arg-type]
+        return _Names(name) if names else _Late(name, "")
+
+
+with deferred():
+    from difflib import get_close_matches
+
+similar = get_close_matches  # names to suggest in a message: few processes need any

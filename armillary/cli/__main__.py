@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import sys
 
-from armillary.base.lazy import find
+from armillary.base.lazy import deferred
+
+with deferred():
+    from armillary.cli.main import command as _command
 
 INTERRUPTED = 130
 
@@ -16,7 +19,7 @@ INTERRUPTED = 130
 def command() -> int:
     """Run `armc`."""
     try:
-        return int(find("armillary.cli.main:command")())
+        return int(_command())
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -13,13 +13,16 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
 
-from armillary.base.lazy import find
+from armillary.base.lazy import deferred
 from armillary.ir import IRModule
 from armillary.transform import PassInfo, PassInstrument
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress
+
+with deferred():
+    from rich import progress
+    from rich.console import Console
 
 _PIPE_WIDTH = 200  # tables in a pipe are not folded to 80 columns
 
@@ -37,7 +40,7 @@ class _LateConsole:
 
     @cached_property
     def console(self) -> Console:
-        made: Console = find("rich.console:Console")(soft_wrap=True, **self._options)
+        made: Console = Console(soft_wrap=True, **self._options)
         return made
 
     def __getattr__(self, name: str) -> Any:  # Any: whatever a Console has
@@ -92,7 +95,6 @@ def stages() -> Iterator[Stages]:
     if not _is_terminal(sys.stderr):
         yield Stages()
         return
-    rich = find("rich.progress")
-    columns = (rich.SpinnerColumn(), rich.TextColumn("{task.description}"), rich.TimeElapsedColumn())
-    with rich.Progress(*columns, console=_errors.console, transient=True) as progress:
-        yield Stages(progress)
+    columns = (progress.SpinnerColumn(), progress.TextColumn("{task.description}"), progress.TimeElapsedColumn())
+    with progress.Progress(*columns, console=_errors.console, transient=True) as shown:
+        yield Stages(shown)

@@ -15,14 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.errors import ConfigError, ModelError, Span
 from armillary.frontend.onnx.entry import from_file
 from armillary.ir import IRModule
 from armillary.transform import CONFIG_OPTIONS, find_pass
 
-from_keras = late("armillary.frontend.keras.entry:from_keras")
-parse_relay = late("armillary.relay.parser:parse")
+with deferred():
+    from armillary.frontend.keras.entry import from_keras
+    from armillary.relay.parser import parse as parse_relay
 _SHAPE = re.compile(r"\s*(?P<name>[^\s\[\]]+?)\s*:\s*\[(?P<dims>[-\d,\s]*)\]\s*,?")
 
 

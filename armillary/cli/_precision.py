@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.cli._console import note
 from armillary.driver.build import target_with_host
 from armillary.driver.libraries import split_libraries
@@ -19,7 +19,8 @@ from armillary.ir import IRModule
 from armillary.relay.op import get_op
 from armillary.target.cpu import cpu_model
 
-to_mixed_precision = late("armillary.relay.transform.quantize.to_mixed_precision:to_mixed_precision")
+with deferred():
+    from armillary.relay.transform.quantize.to_mixed_precision import to_mixed_precision
 OPERATORS = ("nn.conv2d", "nn.dense")
 TYPES = ("float16", "bfloat16", "float32")
 ALWAYS, QUIET = 0, 2  # a category, and what an operator without one means

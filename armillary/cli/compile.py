@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.base.files import check_writable, write_atomic
-from armillary.base.lazy import find
+from armillary.base.lazy import deferred
 from armillary.cli._console import Stages, note, stages
 from armillary.cli._model import comma_list, input_shapes, load_model, variants
 from armillary.cli._passes import add_pass_arguments, pass_context, print_times
@@ -37,6 +37,9 @@ from armillary.driver.build import build
 from armillary.driver.tvmc.transform import LAYOUT_OPS, convert_graph_layout
 from armillary.errors import ConfigError
 from armillary.instrument import PassTimingInstrument
+
+with deferred():
+    from armillary.autotvm.task.dispatcher import apply_history_best
 
 CODE_FORMS = ("relay", "tir", "ll", "asm", "c", "cl")
 
@@ -110,7 +113,7 @@ def _compile(
 
 
 def _records(log: str) -> AbstractContextManager[Any]:  # Any: nobody uses what it gives
-    return find("armillary.autotvm.task.dispatcher:apply_history_best")(log) if log else nullcontext()
+    return apply_history_best(log) if log else nullcontext()
 
 
 def _code_forms(text: str) -> list[str]:

@@ -18,14 +18,15 @@ import ctypes.util
 from rich.table import Table
 
 from armillary.base.config import setting
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.cli._console import output
 from armillary.codegen.llvm.target import check_target
 from armillary.runtime.device import cl
 from armillary.target import CpuModel, as_target, cpu_model
 
-connect_tracker = late("armillary.rpc.client:connect_tracker")  # few lists are of another machine
-parse_address = late("armillary.rpc.programs:parse_address")
+with deferred():
+    from armillary.rpc.client import connect_tracker  # few lists are of another machine
+    from armillary.rpc.programs import parse_address
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

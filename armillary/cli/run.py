@@ -27,7 +27,7 @@ from rich.table import Table
 
 from armillary.base.dtype import DType
 from armillary.base.files import check_writable, written_atomically
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.cli._console import note, output
 from armillary.cli._model import positive
 from armillary.contrib.graph_executor import GraphModule
@@ -38,9 +38,12 @@ from armillary.runtime.device import require
 if TYPE_CHECKING:
     from armillary.rpc.client import RPCSession
 
-connect = late("armillary.rpc.client:connect")  # few runs are on another machine
-connect_tracker = late("armillary.rpc.client:connect_tracker")
-parse_address = late("armillary.rpc.programs:parse_address")
+with deferred():
+    from armillary.rpc.client import (
+        connect,  # few runs are on another machine
+        connect_tracker,
+    )
+    from armillary.rpc.programs import parse_address
 Array = np.ndarray[Any, Any]
 _SEED = 0
 

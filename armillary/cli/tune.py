@@ -36,10 +36,18 @@ from armillary.autotvm.tuner.names import TUNERS, make_tuner
 from armillary.autotvm.tuner.network_check import Network, check
 from armillary.autotvm.tuner.tuner import Tuner
 from armillary.base.files import check_writable
-from armillary.base.lazy import find
+from armillary.base.lazy import deferred
 from armillary.cli._console import note
 from armillary.cli._model import comma_list, count, fraction, input_shapes, load_model, positive
 from armillary.relay.op import get_op
+
+with deferred():
+    from rich import progress
+    from rich.console import Console
+
+    from armillary.autotvm.measure.local_builder import LocalBuilder
+    from armillary.autotvm.measure.local_runner import LocalRunner
+    from armillary.autotvm.measure.rpc_runner import RPCRunner
 
 CHECK_PART = 0.2  # of the time budget is for the end-to-end check
 
@@ -154,12 +162,10 @@ def _option(args: argparse.Namespace) -> MeasureOption:
         host, _, port = args.rpc_tracker.rpartition(":")
         if not port.isdigit():
             raise TuningError(f"--rpc-tracker {args.rpc_tracker!r}: wanted HOST:PORT")
-        kind = find("armillary.autotvm.measure.rpc_runner:RPCRunner")
-        runner = kind(args.rpc_key, host or "127.0.0.1", int(port), **timing)
+        runner: LocalRunner | RPCRunner = RPCRunner(args.rpc_key, host or "127.0.0.1", int(port), **timing)
     else:
-        runner = find("armillary.autotvm.measure.local_runner:LocalRunner")(**timing)
-    builder = find("armillary.autotvm.measure.local_builder:LocalBuilder")
-    return measure_option(builder(timeout=max(60.0, args.timeout), n_parallel=args.parallel or None), runner)
+        runner = LocalRunner(**timing)
+    return measure_option(LocalBuilder(timeout=max(60.0, args.timeout), n_parallel=args.parallel or None), runner)
 
 
 def _tune(args: argparse.Namespace, task: Task, prefix: str, option: MeasureOption, until: float, gains: Gains) -> bool:
@@ -185,11 +191,10 @@ def _shown(trials: int, prefix: str, gains: Gains) -> Iterator[Any]:  # Any: a c
     if not sys.stderr.isatty():
         yield ProgressBar(trials, prefix, "G", sys.stderr, is_live=False)
         return
-    rich = find("rich.progress")
-    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.MofNCompleteColumn(),
-               rich.TimeElapsedColumn(), rich.TextColumn("left"), rich.TimeRemainingColumn())  # fmt: skip
-    with rich.Progress(*columns, console=find("rich.console:Console")(stderr=True)) as progress:
-        row = progress.add_task(prefix, total=trials)
+    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn(),
+               progress.TimeElapsedColumn(), progress.TextColumn("left"), progress.TimeRemainingColumn())  # fmt: skip
+    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
+        row = bar.add_task(prefix, total=trials)
         current = 0.0
 
         def callback(tuner: Tuner, inputs: Any, results: Any) -> None:
@@ -198,6 +203,6 @@ def _shown(trials: int, prefix: str, gains: Gains) -> Iterator[Any]:  # Any: a c
             current = tuner.task.flop / good[-1].mean / 1e9 if good else current
             rates = f"{current:7.2f}/{tuner.best_flops / 1e9:7.2f} GFLOPS"
             text = f"{prefix} Current/Best: {rates}, {gains.told()}".replace("[", r"\[")
-            progress.update(row, completed=tuner.trials, description=text)
+            bar.update(row, completed=tuner.trials, description=text)
 
         yield callback

@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from armillary.base.boundary import boundary
-from armillary.base.lazy import LateModule
+from armillary.base.lazy import deferred
 from armillary.errors import ExecutionError, TypeMismatch, UnsupportedError
 
 if TYPE_CHECKING:
-    from armillary import runtime
     from armillary.base.aligned import Array
     from armillary.base.dtype import DType
     from armillary.runtime import BenchmarkResult, Device, GraphExecutor, Module, NDArray
-else:
-    runtime = LateModule("armillary.runtime")
+
+with deferred():
+    from armillary import runtime
 
 
 @boundary("graph_executor.create", arguments=True)

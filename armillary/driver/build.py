@@ -15,7 +15,7 @@ from armillary.artifact import GraphNode, GraphSpec
 from armillary.backends.base import backend_of
 from armillary.base.aligned import give_back_memory
 from armillary.base.boundary import boundary
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.driver.control_flow import COPY
 from armillary.driver.graph_codegen import NOP, GraphPlan, plan_graph
 from armillary.driver.kernels import CompiledKernel, Progress, compile_kernels, kernel_sources, merge_rows, no_progress
@@ -32,8 +32,8 @@ from armillary.target import Target, as_target
 from armillary.target.target import host_target
 from armillary.transform import PassContext
 
-compiled_sources = late("armillary.driver.offloaded:compiled_sources")
-check_device = late("armillary.driver.offloaded:check_device")
+with deferred():
+    from armillary.driver.offloaded import check_device, compiled_sources
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
 
 

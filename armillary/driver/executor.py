@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.base.lazy import LateModule
+from armillary.base.lazy import deferred
 from armillary.driver.build import build
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.ir import GlobalVar, IRModule
@@ -25,10 +25,10 @@ from armillary.relay.infer import infer_type
 from armillary.relay.types import FuncType, TensorType, TupleType, Type, tensor_fields
 
 if TYPE_CHECKING:
-    from armillary import runtime
     from armillary.runtime import Device
-else:
-    runtime = LateModule("armillary.runtime")
+
+with deferred():
+    from armillary import runtime
 
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
 KINDS = ("debug", "graph", "vm", "aot")

@@ -18,7 +18,7 @@ from armillary.artifact import VariantRow
 from armillary.base.aligned import Deferred
 from armillary.base.digest import sha256
 from armillary.base.dtype import DType
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.base.names import Names, check_name, identifier, told_name
 from armillary.base.node import post_order
 from armillary.base.record import record
@@ -37,7 +37,8 @@ from armillary.relay.types import TensorType, tensor_fields
 if TYPE_CHECKING:
     from armillary.driver.offloaded import Offloaded
 
-offloaded = late("armillary.driver.offloaded:offloaded")  # most graphs have nothing that a library computes
+with deferred():
+    from armillary.driver.offloaded import offloaded  # most graphs have nothing that a library computes
 
 Array = np.ndarray[Any, Any]
 Weight = Array | Deferred

@@ -24,7 +24,7 @@ from armillary.artifact import Descriptor, FunctionRow
 from armillary.backends.base import backend_of
 from armillary.base.config import setting
 from armillary.base.digest import blake2b
-from armillary.base.lazy import find
+from armillary.base.lazy import deferred
 from armillary.base.node import post_order
 from armillary.base.record import record
 from armillary.budgets import COMPILE_SECONDS, KERNEL_SIZE
@@ -39,6 +39,9 @@ from armillary.relay.op import Op
 from armillary.target import Target
 from armillary.target.cpu import needed_features
 from armillary.transform import ADD_LOWER_PASS, PassContext
+
+with deferred():
+    from armillary.driver import kernel_code
 
 Progress = Callable[[str, int, int], None]  # stage, done, total
 _SHOWN = 2000  # characters of a kernel's text that an error repeats
@@ -118,7 +121,7 @@ def _compile_here(kernels: Sequence[Kernel], keys: Mapping[str, str], target: Ta
     del keys  # as in _compile_in_workers
     for kernel in kernels:
         begin = time.monotonic()
-        made = _code().compile_kernel(kernel, target, jobs=0)
+        made = kernel_code.compile_kernel(kernel, target, jobs=0)
         _warn_if_slow(kernel, time.monotonic() - begin)
         yield kernel, made  # in a worker: LLVM takes 50 MB, kept for good
 
@@ -169,11 +172,7 @@ def _is_ours(function: Function) -> bool:
 
 def kernel_sources(kernels: Sequence[Kernel], target: Target, form: str) -> str:
     """The text of all kernels: tir, ll, asm or c."""
-    return str(_code().kernel_sources(kernels, target, form))
-
-
-def _code() -> Any:  # Any: the module kernel_code, loaded late: it loads the loop language and the emitters
-    return find("armillary.driver.kernel_code")
+    return str(kernel_code.kernel_sources(kernels, target, form))
 
 
 def context_text() -> str:

@@ -8,19 +8,17 @@ is. The libraries: offload/contract.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from armillary.base.lazy import LateModule
+from armillary.base.lazy import deferred
 from armillary.driver.variants import entries
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
 from armillary.offload import BUILT_IN
 from armillary.relay.expr import Function
 
-if TYPE_CHECKING:
+with deferred():  # most builds name no library
     from armillary.offload import contract, report
-else:  # most builds name no library
-    contract, report = LateModule("armillary.offload.contract"), LateModule("armillary.offload.report")
 
 
 def split_libraries(target: Any) -> tuple[tuple[str, ...], Any]:  # Any: whatever Target accepts

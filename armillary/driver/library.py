@@ -25,7 +25,7 @@ from armillary.artifact_package import WriteBehind, save_network
 from armillary.base.aligned import Deferred, aligned
 from armillary.base.boundary import boundary
 from armillary.base.files import check_writable, replacing, scratch_folder, write_atomic, written_atomically
-from armillary.base.lazy import LateModule, late
+from armillary.base.lazy import deferred
 from armillary.base.library_sums import TRAILER, seal, trailer
 from armillary.codegen.object.elf_append import head_for_blob
 from armillary.codegen.object.elf_link import Tail
@@ -36,13 +36,14 @@ from armillary.target import Target
 from armillary.target.target import host_target
 
 if TYPE_CHECKING:
-    from armillary import runtime
     from armillary.offload.report import OffloadReport
     from armillary.runtime import Device, GraphExecutor, Module
-else:
-    runtime = LateModule("armillary.runtime")  # who only exports runs nothing
 
-LoadedObjects = late("armillary.codegen.object.jit:LoadedObjects")
+with deferred():
+    from armillary import runtime  # who only exports runs nothing
+
+with deferred():
+    from armillary.codegen.object.jit import LoadedObjects
 Array = np.ndarray[Any, Any]
 Compiler = Callable[..., Any] | str | Sequence[str] | None
 Weight = Array | Deferred

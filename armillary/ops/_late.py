@@ -9,29 +9,25 @@ they are a tenth of its start.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from armillary.base.lazy import LateModule, late
+from armillary.base.lazy import deferred
 from armillary.relay.expr import Call
 from armillary.relay.op import get_op
 
-if TYPE_CHECKING:
+with deferred():
     from armillary import te as te
     from armillary.tir import build as T
     from armillary.tir import expr as E
     from armillary.tir import stmt as S
     from armillary.tir.intrinsics import erf as erf
 
-    __all__ = ["E", "S", "T", "by_name", "erf", "reduction", "scalar", "te"]
-else:
-    te = LateModule("armillary.te")
-    T, E, S = (LateModule(f"armillary.tir.{name}") for name in ("build", "expr", "stmt"))
-    erf = late("armillary.tir.intrinsics:erf")
+__all__ = ["E", "S", "T", "by_name", "erf", "reduction", "scalar", "te"]
 
 
 def scalar(name: str) -> Callable[..., Any]:  # Any: expressions
     """`T.<name>`, for a table that is made when an operator is imported."""
-    return late(f"armillary.tir.build:{name}")
+    return lambda *given: getattr(T, name)(*given)
 
 
 def by_name(name: str) -> Callable[..., Call]:
@@ -41,4 +37,4 @@ def by_name(name: str) -> Callable[..., Call]:
 
 def reduction(name: str) -> Callable[..., Any]:  # Any: expressions
     """`te.<name>`, likewise."""
-    return late(f"armillary.te:{name}")
+    return lambda *given, **named: getattr(te, name)(*given, **named)

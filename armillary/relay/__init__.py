@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import typing
 
-from armillary.base.lazy import late, lazy_names
+from armillary.base.lazy import deferred, lazy_names
 
-_find_operator = late("armillary.relay.names:find_operator")
-_operator_names = late("armillary.relay.names:operator_names")
+with deferred():
+    from armillary.relay.names import find_operator as _find_operator
+    from armillary.relay.names import operator_names as _operator_names
 
 _EXPR = ("Expr", "Var", "Constant", "Tuple", "TupleGetItem", "Call", "Let", "If", "Loop", "Function", "var", "const")
 _TYPES = ("Type", "TensorType", "TupleType", "FuncType")

@@ -21,15 +21,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from armillary.base.aligned import Array, Deferred, Values
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.base.node import Node, node, post_order
 from armillary.errors import Span, TypeMismatch, UnsupportedError
 from armillary.ir import Attrs, BaseFunc
 from armillary.relay.types import TensorType, TupleType, Type, tensor_type
 
-_infer_type = late("armillary.relay.infer:infer_type")
-_get_op = late("armillary.relay.op:get_op")  # for `a + b`
-_astext = late("armillary.relay.printer:astext")
+with deferred():
+    from armillary.relay.infer import infer_type as _infer_type
+    from armillary.relay.op import get_op as _get_op  # for `a + b`
+    from armillary.relay.printer import astext as _astext
 
 
 class Expr(Node):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.errors import ConfigError
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Op
@@ -23,7 +23,10 @@ TableMaker = Callable[[], Sequence[Row]]
 Predicate = Callable[[Call], str | bool | None]
 _PATTERNS: dict[str, TableMaker] = {}
 _SUPPORT: dict[tuple[str, str], Predicate] = {}
-_load = late("armillary.offload:load")  # a library that comes with the package registers itself when it is imported
+with deferred():
+    from armillary.offload import (
+        load as _load,  # a library that comes with the package registers itself when it is imported
+    )
 
 
 def register_pattern_table(compiler: str, table: TableMaker | None = None) -> Any:  # Any: the maker, or a decorator

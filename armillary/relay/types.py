@@ -15,12 +15,13 @@ from collections.abc import Callable
 from typing import Any
 
 from armillary.base.dtype import DType
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.base.node import Node, post_order
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
 
-_simplify = late("armillary.tir.simplify:simplify")  # of dimensions that are expressions
+with deferred():
+    from armillary.tir.simplify import simplify as _simplify  # of dimensions that are expressions
 
 
 @record(slots=True)
@@ -75,7 +76,7 @@ class SymbolicDim(AnyDim):
 
 def as_dim(value: Any) -> Dim:  # Any: a number or an expression of the loop language
     """The dimension that a number or an expression is."""
-    made = _simplify(value) if isinstance(value, Node) else value
+    made = _simplify(value) if isinstance(value, Node) else value  # type: ignore[arg-type]  # of the loop language
     held = getattr(made, "value", made)
     return held if isinstance(held, int) else SymbolicDim(made)
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.errors import ConfigError
 
-table_html = late("armillary.text.html:table_html")
+with deferred():
+    from armillary.text.html import table_html
 Measure = Callable[[int], float]  # runs n times, returns seconds
 FLUSH_DEFAULT = 64 << 20  # bytes, more than caches have
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from armillary.base.dtype import DType
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.tir import build as T
 from armillary.tir.expr import Expr, IntImm, ProducerLoad
@@ -18,8 +18,9 @@ from armillary.tir.expr import Expr, IntImm, ProducerLoad
 if TYPE_CHECKING:
     from armillary.te.operation import Operation
 
-_binary = late("armillary.topi.operators:binary")  # `A + B` of whole tensors is what the operator computes
-_unary = late("armillary.topi.operators:unary")
+with deferred():
+    from armillary.topi.operators import binary as _binary  # `A + B` of whole tensors is what the operator computes
+    from armillary.topi.operators import unary as _unary
 
 
 class _Scalar:

@@ -7,11 +7,12 @@ every notebook. Invariant: everything from outside is escaped; no scripts, nothi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 
-_escape: Callable[[str], str] = late("html:escape")  # the module brings a table of 500 KB
+with deferred():
+    from html import escape as _escape  # the module brings a table of 500 KB
 _FOLD = 60  # lines of text that are shown unfolded
 _LONGEST = 4000  # lines after which the rest is left out
 _TOKEN = re.compile(

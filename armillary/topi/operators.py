@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from armillary import te
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.relay.names import find_operator
 from armillary.relay.op import OPS, Op
@@ -23,7 +23,8 @@ from armillary.tir import build as T
 from armillary.tir.build import as_int
 
 Function = Callable[..., Any]
-_of_function = late("armillary.topi.expression:of_function")
+with deferred():
+    from armillary.topi.expression import of_function as _of_function
 _PREFIXES = {"armillary.topi.nn": "nn.", "armillary.topi.image": "image.", "armillary.topi.vision": "vision."}
 _OTHER_NAMES = {
     "flip": "reverse",

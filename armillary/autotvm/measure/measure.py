@@ -16,11 +16,12 @@ from typing import Any, NamedTuple, Protocol
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.space import ConfigEntity
 from armillary.autotvm.task.task import Task
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.target import Target
 
-LocalBuilder = late("armillary.autotvm.measure.local_builder:LocalBuilder")
-LocalRunner = late("armillary.autotvm.measure.local_runner:LocalRunner")
+with deferred():
+    from armillary.autotvm.measure.local_builder import LocalBuilder
+    from armillary.autotvm.measure.local_runner import LocalRunner
 
 
 class MeasureErrorNo(enum.IntEnum):

@@ -18,11 +18,12 @@ from typing import Any
 
 from armillary.autotvm.task.space import ConfigSpace, FallbackConfigEntity
 from armillary.base.dispatch import DispatchContext, Workload
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 
-load_from_file = late("armillary.autotvm.record:load_from_file")
+with deferred():
+    from armillary.autotvm.record import load_from_file
 Records = Any  # a path, an open file, an iterable of (MeasureInput, MeasureResult), or a list of those
 logger = logging.getLogger("autotvm")
 UNKNOWN = "unknown"

@@ -25,14 +25,15 @@ from armillary.autotvm.measure.trial import random_input
 from armillary.autotvm.task.dispatcher import ApplyHistoryBest
 from armillary.autotvm.task.network import at_level
 from armillary.base.files import scratch_folder
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.driver.build import build
 from armillary.driver.library import GraphLibrary
 from armillary.ir import IRModule
 from armillary.runtime.device import cpu
 
-request_remote = late("armillary.autotvm.measure.rpc_runner:request_remote")
+with deferred():
+    from armillary.autotvm.measure.rpc_runner import request_remote
 Pair = tuple[MeasureInput, MeasureResult]
 Timed = Callable[[int], float]  # so many runs -> seconds for one
 MARGIN = 0.0005  # of the time: a gain that is smaller is none

@@ -10,10 +10,14 @@ from collections.abc import Sequence
 
 from armillary.backends.base import Backend, GraphPasses
 from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv2d
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.target import Target
 from armillary.transform import Pass
+
+with deferred():
+    from armillary.codegen.opencl.build import build_kernels
+    from armillary.tir.transform.split_host_device import split_host_device
 
 
 def _layouts(target: Target) -> Sequence[Pass]:
@@ -24,9 +28,9 @@ def _layouts(target: Target) -> Sequence[Pass]:
 BACKEND = Backend(
     family="opencl",
     algorithms=tuple(f"{__package__}.{name}" for name in ("schedules", "winograd")),
-    lower=late("armillary.tir.transform.split_host_device:split_host_device"),
-    emit=late("armillary.codegen.opencl.build:build_kernels"),
-    build=late("armillary.codegen.opencl.build:build_kernels"),
+    lower=split_host_device,
+    emit=build_kernels,
+    build=build_kernels,
     passes=GraphPasses(layouts=_layouts),
     device="opencl",
     alignment=512,  # devices take parts of memory as buffers, whose offsets are multiples of up to 4096 bits

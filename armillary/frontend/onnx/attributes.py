@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.errors import UnsupportedError
 from armillary.frontend.onnx.node import OnnxNode
 from armillary.frontend.onnx.proto import onnx
@@ -19,7 +19,8 @@ from armillary.frontend.onnx.proto import onnx
 if TYPE_CHECKING:
     from onnx import AttributeProto
 
-_schema = late("armillary.frontend.onnx.functions:schema_of")
+with deferred():
+    from armillary.frontend.onnx.functions import schema_of as _schema
 _HARMLESS = frozenset({"consumed_inputs", "kernel_shape", "seed", "is_test"})  # hints, or what shapes say as well
 _HARMLESS_IN = {  # training only, or said by shapes as well
     "BatchNormalization": {"momentum"}, "Dropout": {"ratio"}, "Gemm": {"broadcast"},

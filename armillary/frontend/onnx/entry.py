@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from armillary.base.aligned import Array
 from armillary.base.boundary import boundary
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 
 if TYPE_CHECKING:
     from armillary.ir import IRModule
 
-_import_model = late("armillary.frontend.onnx.walk:import_model")
+with deferred():
+    from armillary.frontend.onnx.walk import import_model as _import_model
 
 
 @boundary("from_onnx")

@@ -8,17 +8,14 @@ without it. Source of the numbers: onnx.proto; a test compares.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
 
-from armillary.base.lazy import LateModule
+from armillary.base.lazy import deferred
 
-if TYPE_CHECKING:
+with deferred():
     import onnx as onnx
     from google.protobuf import message as protobuf  # type: ignore[import-untyped, unused-ignore]
 
     __all__ = ["AttributeType", "ElementType", "onnx", "protobuf"]
-else:
-    onnx, protobuf = LateModule("onnx"), LateModule("google.protobuf.message")
 
 ElementType = enum.IntEnum(
     "ElementType",

@@ -13,11 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.base.record import record
 
 _FILE = Path(__file__).with_name("operators.txt")
-_schema = late("armillary.frontend.onnx.functions:schema_of")
+with deferred():
+    from armillary.frontend.onnx.functions import schema_of as _schema
 
 
 @record(slots=True)

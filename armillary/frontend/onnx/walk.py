@@ -22,7 +22,7 @@ import numpy as np
 
 from armillary.base.aligned import Deferred
 from armillary.base.files import write_atomic
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.base.node import post_order
 from armillary.base.stored import FilePart
 from armillary.budgets import EXPANDED_NODES, ITERATIONS, REPEATS
@@ -63,16 +63,11 @@ if TYPE_CHECKING:
 
     from armillary.frontend.onnx.loops import Body
 
-variant_shapes = late("armillary.frontend.onnx.variants:variant_shapes")
-refuse_bounded = late("armillary.frontend.onnx.loops:refuse_bounded")
-branch_taken, loop, mapped_sequence, scan = (
-    late(f"armillary.frontend.onnx.control:{name}") for name in ("branch_taken", "loop", "mapped_sequence", "scan")
-)
-bounded, non_zero, compress, unique, non_max_suppression = (
-    late(f"armillary.frontend.onnx.bounded:{name}")
-    for name in ("bounded", "non_zero", "compress", "unique", "non_max_suppression")
-)
-
+with deferred():
+    from armillary.frontend.onnx.bounded import bounded, compress, non_max_suppression, non_zero, unique
+    from armillary.frontend.onnx.control import branch_taken, loop, mapped_sequence, scan
+    from armillary.frontend.onnx.loops import refuse_bounded
+    from armillary.frontend.onnx.variants import variant_shapes
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError)
 _CONFIG_KEYS = ("use_nt_batch_matmul",)  # chooses between forms that our passes choose between by themselves
 _MAX_CALL_DEPTH = 32
@@ -353,7 +348,7 @@ class _Walk:
     def _view(self, node: NodeProto, domain: str, version: int, scope: Scope, span: Span) -> OnnxNode:
         inputs = [scope[name] if name else None for name in node.input]
         for value in inputs:
-            if id(value) in self.bounded and node.op_type != "Identity":
+            if value is not None and id(value) in self.bounded and node.op_type != "Identity":
                 refuse_bounded(self, value, node.op_type)
         attributes = Attributes({a.name: attribute_value(a, span, self.model.file) for a in node.attribute})
         self.asked = Known(self.folder, inputs)

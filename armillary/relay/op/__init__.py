@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.base.lazy import late, lazy_names, similar
+from armillary.base.lazy import deferred, lazy_names, similar
 from armillary.base.record import record
 from armillary.errors import ConfigError, InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc
@@ -27,8 +27,9 @@ from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import Type
 
 Array = np.ndarray[Any, Any]
-_find_operator = late("armillary.relay.names:find_operator")
-_static_attribute = late("armillary.relay.op.static_value:static_attribute")
+with deferred():
+    from armillary.relay.names import find_operator as _find_operator
+    from armillary.relay.op.static_value import static_attribute as _static_attribute
 _resolve, __dir__ = lazy_names(
     __name__,
     {

@@ -7,7 +7,7 @@ lies beyond the range of a small float becomes the nearest it has unless saturat
 from __future__ import annotations
 
 from armillary.base.dtype import DType
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
 from armillary.ops._common import like_const
@@ -26,7 +26,8 @@ from armillary.ops.elementwise.elementwise import isinf, isnan
 from armillary.relay.expr import Expr, const
 from armillary.relay.types import TensorType
 
-_finfo = late("ml_dtypes:finfo")
+with deferred():
+    from ml_dtypes import finfo as _finfo
 
 
 def _to_power_of_two(node: OnnxNode, data: Expr, up: bool) -> Expr:
@@ -63,9 +64,9 @@ def cast_saturated(data: Expr, dtype: str) -> Expr:
     ty = data.checked_type
     assert isinstance(ty, TensorType), "a cast has a tensor"
     source = ty.dtype
-    info = _finfo(DType(dtype).numpy)
+    info = _finfo(DType(dtype).numpy)  # type: ignore[no-untyped-call]
     low, high = float(info.min), float(info.max)
-    wide = float(_finfo(source.numpy).max)
+    wide = float(_finfo(source.numpy).max)  # type: ignore[no-untyped-call]
     return cast(clip(data, low, high) if high < wide else data, dtype)
 
 

@@ -8,12 +8,11 @@ or constants. Invariant: every opset's form (attribute or input) of an operator 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from armillary.base.dtype import DType
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx, onnx_dtype
 from armillary.ops._common import axes_of, axis_of, broadcast_shapes, int_list, like_const
@@ -26,7 +25,8 @@ SMALL = 65_536  # elements of a computed constant that is kept as one
 add, less, where, cast = map(by_name, ("add", "less", "where", "cast"))
 eye, one_hot, trilu = map(by_name, ("eye", "one_hot", "trilu"))
 broadcast_to, concatenate, split, tile = map(by_name, ("broadcast_to", "concatenate", "split", "tile"))
-filled: Callable[..., Expr] = late("armillary.ops.shape.creation:filled")
+with deferred():
+    from armillary.ops.shape.creation import filled
 
 
 @from_onnx("Reshape")

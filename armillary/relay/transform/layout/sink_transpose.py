@@ -25,7 +25,7 @@ import dataclasses
 
 import numpy as np
 
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
 from armillary.relay.op import Kind, Op, has
@@ -34,7 +34,8 @@ from armillary.relay.transform._rules import Readers, call, on_functions, op_nam
 from armillary.relay.walk import map_children, not_primitive, post_order, users
 from armillary.transform import define_pass
 
-reduced_axes = late("armillary.ops.reduce.reduce:reduced_axes")
+with deferred():
+    from armillary.ops.reduce.reduce import reduced_axes
 _PLACES = frozenset({"axis", "axes", "shape", "newshape", "layout", "dtype"})
 Axes = tuple[int, ...]
 

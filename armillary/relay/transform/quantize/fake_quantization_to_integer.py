@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.expr import Expr, Function
@@ -41,7 +41,10 @@ from armillary.transform import define_pass
 UNARY = {name: f"qnn.{name}" for name in ("sigmoid", "tanh", "exp", "sqrt", "rsqrt", "erf", "log", "abs")}
 UNARY |= {f"nn.{name}": f"qnn.{name}" for name in ("leaky_relu", "softmax", "avg_pool2d")}
 BINARY = {"add": "qnn.add", "subtract": "qnn.subtract", "multiply": "qnn.mul"}
-_in_integers = late("armillary.relay.transform.quantize._fake_quantization:in_integers")  # few networks are quantised
+with deferred():
+    from armillary.relay.transform.quantize._fake_quantization import (
+        in_integers as _in_integers,  # few networks are quantised
+    )
 
 
 @define_pass("fake-quantization-to-integer")

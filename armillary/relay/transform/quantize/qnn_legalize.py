@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.transform._rules import call, op_name, tensor
@@ -33,8 +33,9 @@ from armillary.relay.transform.simplify._registered import apply_registered
 from armillary.transform import define_pass
 
 _MIDDLE = 128
-conv2d_of_bytes = late("armillary.ops.qnn._byte_convolutions:conv2d_of_bytes")
-conv2d_in_float = late("armillary.ops.qnn.product:conv2d_in_float")
+with deferred():
+    from armillary.ops.qnn._byte_convolutions import conv2d_of_bytes
+    from armillary.ops.qnn.product import conv2d_in_float
 
 
 @define_pass("qnn-legalize", opt_level=1)

@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import math
 
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr
 from armillary.relay.transform._rules import call, op_name, rewrite_module, splat, tensor
 from armillary.transform import define_pass
 
 Axes = tuple[int, ...]
-reduced_axes = late("armillary.ops.reduce.reduce:reduced_axes")
+with deferred():
+    from armillary.ops.reduce.reduce import reduced_axes
 
 
 @define_pass("recognize-normalization", opt_level=2)
