@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from sources import FILES, PACKAGE, tree
 
-LITERALS = {"relay.transform": 405, "elsewhere": 225}  # names of operators outside ops, back ends and importers
+LITERALS = {"relay.transform": 410, "elsewhere": 173}  # names of operators outside ops, back ends and importers
 ANY = 2790
 FMT_SKIP = 475
-LATE = {"LateModule": 9, "late": 61, "find": 39}  # imports that the layer test sees by their text only
+LATE = {"LateModule": 0, "late": 12, "find": 27}  # imports that only text tells: base/lazy.py has one that mypy reads
 
 
 def _parts(file: Path) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ def literals() -> Counter[str]:
     names, found = _operator_names(), Counter[str]()
     for file in FILES:
         place = _parts(file)
-        if place[0] not in ("relay", "driver", "offload", "cli", "autotvm", "compute"):
+        if place[0] not in ("relay", "driver", "cli", "autotvm", "compute"):
             continue  # `tir` and `codegen` have instructions of the same names
         skip = _docstrings(file)
         values = (n for n in ast.walk(tree(file)) if isinstance(n, ast.Constant) and isinstance(n.value, str))
