@@ -18,13 +18,13 @@ from armillary import te
 from armillary.backends.anchor import contractions, find_anchor, workload_of_call
 from armillary.backends.registry import Fused, Implementation, choose, is_implemented
 from armillary.backends.workload import Workload
-from armillary.base.dtype import dtype_of
 from armillary.base.node import post_order
 from armillary.errors import UnsupportedError
 from armillary.relay.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op, get_op
 from armillary.relay.types import TupleType, Type, tensor_fields
 from armillary.target import Target
+from armillary.te.constant import spelled_out
 from armillary.tir import build as T
 from armillary.tir.stmt import PrimFunc
 
@@ -129,20 +129,7 @@ def _call(call: Call, arguments: Sequence[Value], rule: Any) -> Value:
 def _constant(data: np.ndarray[Any, Any]) -> te.Tensor:
     if data.size > LARGEST_SPLAT:
         raise UnsupportedError(f"a constant of {data.size} elements cannot be spelled out in a kernel")
-    dtype = dtype_of(data)
-    flat = [T.const(v.item() if hasattr(v, "item") else v, dtype) for v in data.reshape(-1)]
-
-    def element(*axes: Any) -> Any:
-        position = T.const(0)
-        for axis, extent in zip(axes, data.shape, strict=True):
-            position = position * extent + axis
-        value = flat[-1]
-        for index in reversed(range(len(flat) - 1)):
-            value = T.select(T.equal(position, index), flat[index], value)
-        return value
-
-    made: te.Tensor = te.compute(data.shape, element, name="constant", tag="injective")
-    return made
+    return spelled_out(data)
 
 
 def _flat(value: Value) -> tuple[te.Tensor, ...]:

@@ -11,13 +11,12 @@ from typing import Any
 
 from armillary import te
 from armillary.base.aligned import Array
-from armillary.base.dtype import dtype_of
 from armillary.errors import UnsupportedError
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, TupleWrapper, Var
 from armillary.relay.op import Op
 from armillary.relay.types import TupleType, tensor_type
 from armillary.relay.walk import post_order
-from armillary.tir import build as T
+from armillary.te.constant import spelled_out
 
 Value = Any  # Any: a tensor, or a tuple of them
 _MOST = 64  # elements of a constant that are spelled out
@@ -73,17 +72,4 @@ def _of_call(call: Call, tensors: Sequence[Value]) -> Value:
 def _constant(data: Array) -> te.Tensor:
     if data.size > _MOST:
         raise UnsupportedError(f"a constant of {data.size} elements is not spelled out", hint="pass it as a tensor")
-    dtype = dtype_of(data)
-    flat = [T.const(v.item(), dtype) for v in data.reshape(-1)]
-
-    def element(*axes: Any) -> Any:
-        position = T.const(0)
-        for axis, extent in zip(axes, data.shape, strict=True):
-            position = position * extent + axis
-        value = flat[-1]
-        for index in reversed(range(len(flat) - 1)):
-            value = T.select(T.equal(position, index), flat[index], value)
-        return value
-
-    made: te.Tensor = te.compute(data.shape, element, name="constant", tag="injective")
-    return made
+    return spelled_out(data)

@@ -9,6 +9,7 @@ together; the transforms are unrolled, so their matrices are constants in the co
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from armillary import te
 from armillary.backends.opencl.choice import tile_of
@@ -89,8 +90,13 @@ def product_of(op: te.Operation) -> Product:
 
 def _bind(stage: te.Stage, axes: list[te.IterVar]) -> te.IterVar:
     """A work-item for each iteration of `axes`; gives the axis of the work-items of a group."""
+    return _bind_all(stage, axes, math.prod(map(static_extent, axes)))
+
+
+def _bind_all(stage: te.Stage, axes: list[te.IterVar], count: int) -> te.IterVar:
+    """The same for axes of `count` iterations in all."""
     flat = stage.fuse(*axes)
-    group, item = stage.split(flat, factor=min(GROUP, math.prod(map(static_extent, axes))))
+    group, item = stage.split(flat, factor=min(GROUP, count))
     stage.bind(group, te.thread_axis("blockIdx.x"))
     stage.bind(item, te.thread_axis("threadIdx.x"))
     return item
@@ -103,12 +109,7 @@ def _transform(schedule: te.Schedule, stages: dict[str, te.Tensor]) -> None:
     item = _bind(stage, [c, p])
     stage.unroll(u)
     stage.unroll(v)
-    for name in ("patch", "rows"):
-        inside = schedule[stages[name]]
-        inside.set_scope("local")
-        inside.compute_at(stage, item)
-        for axis in inside.op.axis[2:]:
-            inside.unroll(axis)
+    _hold(schedule, [stages["patch"], stages["rows"]], stage, item)
 
 
 def _transform_back(schedule: te.Schedule, stages: dict[str, te.Tensor], output: te.Tensor, m: int) -> None:
@@ -118,14 +119,16 @@ def _transform_back(schedule: te.Schedule, stages: dict[str, te.Tensor], output:
     tile_x, own_x = stage.split(x, factor=m)
     stage.reorder(n, o, tile_y, tile_x, own_y, own_x)
     extents = [static_extent(n), static_extent(o), -(-static_extent(y) // m), -(-static_extent(x) // m)]
-    flat = stage.fuse(n, o, tile_y, tile_x)
-    group, item = stage.split(flat, factor=min(GROUP, math.prod(extents)))
-    stage.bind(group, te.thread_axis("blockIdx.x"))
-    stage.bind(item, te.thread_axis("threadIdx.x"))
+    item = _bind_all(stage, [n, o, tile_y, tile_x], math.prod(extents))
     stage.unroll(own_y)
     stage.unroll(own_x)
-    for name in ("output", "output_rows"):
-        inside = schedule[stages[name]]
+    _hold(schedule, [stages["output"], stages["output_rows"]], stage, item)
+
+
+def _hold(schedule: te.Schedule, tensors: Sequence[te.Tensor], stage: te.Stage, item: te.IterVar) -> None:
+    """Keep what a work-item computes of these tensors in registers: their tiles are unrolled."""
+    for tensor in tensors:
+        inside = schedule[tensor]
         inside.set_scope("local")
         inside.compute_at(stage, item)
         for axis in inside.op.axis[2:]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from armillary import relay
-from armillary.compute.core.kernel import IKernel, Status
+from armillary.compute.core.kernel import Status
 from armillary.compute.core.tensor_info import DataType, TensorInfo
 from armillary.compute.core.types import (
     ActivationFunction,
@@ -24,9 +24,7 @@ from armillary.compute.core.types import (
 from armillary.compute.functions.nn import base
 from armillary.compute.functions.nn.compiled import Node
 from armillary.compute.functions.nn.requantize import activation_limits, requantized
-from armillary.compute.runtime.memory.manager import MemoryManagerOnDemand
 from armillary.compute.runtime.tensor import Tensor
-from armillary.errors import ExecutionError
 
 _BLOCK = 16  # channels that one block holds on every processor
 CLAMPS = (None, ActivationFunction.RELU, ActivationFunction.BOUNDED_RELU, ActivationFunction.LU_BOUNDED_RELU)
@@ -289,12 +287,8 @@ class NEDepthwiseConvolutionLayer(_Convolution):
         self._build(input, weights, biases, output, conv_info, dilation or Size2D(), act_info, groups, depth_multiplier)
 
 
-class NEConvolutionLayer:
+class NEConvolutionLayer(base.NeuralFunction):
     """A convolution by the method that fits: Winograd for float32, 3x3, strides of 1 and biases; else GEMM."""
-
-    def __init__(self, memory_manager: MemoryManagerOnDemand | None = None) -> None:
-        self._memory_manager = memory_manager
-        self._function: NEGEMMConvolutionLayer | NEWinogradConvolutionLayer | None = None
 
     @staticmethod
     def get_convolution_method(
@@ -334,28 +328,11 @@ class NEConvolutionLayer:
         outer = output.info() if output.has_info() else None
         infos = (input.info(), weights.info(), base.info_or_none(biases), outer)
         status = self.validate(*infos, conv_info, weights_info, dilation, act_info, enable_fast_math, num_groups)
-        base.NeuralFunction()._refuse(status)
+        self._refuse(status)
         method = self.get_convolution_method(*infos, conv_info, weights_info, dilation, act_info, num_groups)
         if method is ConvolutionMethod.WINOGRAD:
-            winograd = self._function = NEWinogradConvolutionLayer(self._memory_manager)
+            winograd = self._pipeline = NEWinogradConvolutionLayer(self._memory_manager)
             winograd.configure(input, weights, biases, output, conv_info, act_info, enable_fast_math)
         else:
-            gemm = self._function = NEGEMMConvolutionLayer(self._memory_manager)
+            gemm = self._pipeline = NEGEMMConvolutionLayer(self._memory_manager)
             gemm.configure(input, weights, biases, output, conv_info, weights_info, dilation, act_info, num_groups)
-
-    def _configured(self) -> NEGEMMConvolutionLayer | NEWinogradConvolutionLayer:
-        if self._function is None:
-            raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
-        return self._function
-
-    def kernels(self) -> tuple[IKernel, ...]:
-        """The kernels of a run, in order; prepares the function."""
-        return self._configured().kernels()
-
-    def prepare(self) -> None:
-        """Pack the weights, once; the first run does it otherwise."""
-        self._configured().prepare()
-
-    def run(self) -> None:
-        """Compute the output."""
-        self._configured().run()
