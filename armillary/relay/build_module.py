@@ -1,6 +1,6 @@
 """`relay.build_module`, the Relay-era home of names that now live elsewhere.
 
-A façade: a table, no logic. See driver/build.py (build, optimize, create_executor) and relay/binding.py.
+A façade: a table, no logic. See driver/build.py (build, optimize), driver/executor.py and relay/binding.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "bind_params_by_name": "armillary.relay.binding:bind_params_by_name",
         "build": "armillary.driver.build:build",
-        "create_executor": "armillary.driver.build:create_executor",
+        "create_executor": "armillary.driver.executor:create_executor",
         "optimize": "armillary.driver.build:optimize",
     },
 )
