@@ -12,10 +12,33 @@ from armillary.base.lazy import lazy_names
 __version__ = "0.1.0"
 
 _MODULES = (
-    "arith", "artifact", "autotvm", "backend", "backends", "base", "cli", "codegen", "compute", "contrib", "driver",
-    "error", "errors", "exec", "frontend", "instrument", "ir", "ops", "relay", "rpc", "runtime", "target", "te", "tir",
-    "topi", "transform",
-)  # fmt: skip
+    "arith",
+    "artifact",
+    "autotvm",
+    "backend",
+    "backends",
+    "base",
+    "cli",
+    "codegen",
+    "compute",
+    "contrib",
+    "driver",
+    "error",
+    "errors",
+    "exec",
+    "frontend",
+    "instrument",
+    "ir",
+    "ops",
+    "relay",
+    "rpc",
+    "runtime",
+    "target",
+    "te",
+    "tir",
+    "topi",
+    "transform",
+)
 _TABLE = {name: f"armillary.{name}" for name in _MODULES} | {
     "DataType": "armillary.base.dtype:DType",
     "ArmillaryError": "armillary.errors:ArmillaryError",

@@ -301,14 +301,16 @@ class GraphSpec:
         if self.arena_offsets:
             attrs["arena_offset"] = ["list_int", list(self.arena_offsets)]
         more = {"variants": [row.to_json() for row in self.variants]} if self.variants else {}
-        return dump({
-            "nodes": [_node_to_json(node) for node in self.nodes],
-            "arg_nodes": list(self.arg_nodes),
-            "heads": [list(head) for head in self.heads],
-            "attrs": attrs,
-            "node_row_ptr": list(self.node_row_ptr),
-            **more,
-        })  # fmt: skip
+        return dump(
+            {
+                "nodes": [_node_to_json(node) for node in self.nodes],
+                "arg_nodes": list(self.arg_nodes),
+                "heads": [list(head) for head in self.heads],
+                "attrs": attrs,
+                "node_row_ptr": list(self.node_row_ptr),
+                **more,
+            }
+        )
 
     @staticmethod
     def from_json(text: str | bytes) -> GraphSpec:
@@ -427,16 +429,23 @@ _ARRAY_MAGIC = 0xDD5E40F096B4A13F
 _ARRAY_HEAD = struct.Struct("<QQiiiBBH")
 _CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 1}
 _FLOAT8_CODES = {  # DLPack 1.1
-    "float8_e4m3fn": 10, "float8_e4m3fnuz": 11, "float8_e5m2": 12, "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14,
+    "float8_e4m3fn": 10,
+    "float8_e4m3fnuz": 11,
+    "float8_e5m2": 12,
+    "float8_e5m2fnuz": 13,
+    "float8_e8m0fnu": 14,
     "float4_e2m1fn": 17,
-}  # fmt: skip
+}
 _NAMES = {
     **{(0, bits): f"int{bits}" for bits in (2, 4, 8, 16, 32, 64)},
     **{(1, bits): f"uint{bits}" for bits in (2, 4, 8, 16, 32, 64)},
     **{(2, bits): f"float{bits}" for bits in (16, 32, 64)},
-    (4, 16): "bfloat16", (1, 1): "bool", (6, 8): "bool", (6, 1): "bool",
+    (4, 16): "bfloat16",
+    (1, 1): "bool",
+    (6, 8): "bool",
+    (6, 1): "bool",
     **{(code, 4 if "4_" in name else 8): name for name, code in _FLOAT8_CODES.items()},
-}  # fmt: skip
+}
 
 
 def type_code(dtype: str) -> tuple[int, int, int]:

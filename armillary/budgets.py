@@ -49,17 +49,23 @@ def _budget(key: str, default: int, counts: str, doc: str) -> Budget:
 
 
 EXPANDED_NODES = _budget(
-    "budget.expanded_nodes", 20_000, "nodes come from functions and unrolled loops",
+    "budget.expanded_nodes",
+    20_000,
+    "nodes come from functions and unrolled loops",
     "nodes that an import may make of functions and unrolled loops",
-)  # fmt: skip
+)
 ITERATIONS = _budget(
-    "budget.iterations", 1024, "iterations are unrolled",
+    "budget.iterations",
+    1024,
+    "iterations are unrolled",
     "iterations that an import may unroll, over all loops together",
-)  # fmt: skip
+)
 FOLDED_BYTES = _budget(
-    "budget.folded_bytes", 1 << 30, "bytes of constants are computed",
+    "budget.folded_bytes",
+    1 << 30,
+    "bytes of constants are computed",
     "bytes of constants that are computed when compiling, beyond eight times those given",
-)  # fmt: skip
+)
 TENSOR_BYTES = _budget("budget.tensor_bytes", 1 << 31, "bytes are one result", "bytes of one operator's result")
 PADDED_ELEMENTS = _budget(
     "budget.padding", 1 << 24, "elements of padding are at one end of an axis", "padding at one end of an axis"

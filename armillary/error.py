@@ -17,7 +17,19 @@ TVMError = OpError = OpNotImplemented = OpAttributeInvalid = OpAttributeRequired
 OpAttributeUnImplemented = OpNotSupported = UnsupportedError
 
 __all__ = [
-    "ArmillaryError", "ConfigError", "DiagnosticError", "InternalError", "OpAttributeInvalid", "OpAttributeRequired",
-    "OpAttributeUnImplemented", "OpError", "OpNotImplemented", "OpNotSupported", "RPCError", "TVMError", "TargetError",
-    "TypeMismatch", "UnsupportedError",
-]  # fmt: skip
+    "ArmillaryError",
+    "ConfigError",
+    "DiagnosticError",
+    "InternalError",
+    "OpAttributeInvalid",
+    "OpAttributeRequired",
+    "OpAttributeUnImplemented",
+    "OpError",
+    "OpNotImplemented",
+    "OpNotSupported",
+    "RPCError",
+    "TVMError",
+    "TargetError",
+    "TypeMismatch",
+    "UnsupportedError",
+]

@@ -265,8 +265,9 @@ def _checked(key: str, value: Any) -> Any:
         raise ConfigError(
             f"unknown pass configuration key {key!r}",
             hint=("did you mean " + " or ".join(close) + "? " if close else "")
-            + "known keys: " + ", ".join(sorted(CONFIG_OPTIONS)),
-        )  # fmt: skip
+            + "known keys: "
+            + ", ".join(sorted(CONFIG_OPTIONS)),
+        )
     _check_type(key, value, option.type)
     if option.type is dict:
         _check_fields(key, value, option.default)

@@ -76,8 +76,17 @@ def layers() -> Iterator[Layer]:
     yield Layer("resnet-18", 0, 512, 1000)
     yield Layer("mobilenet", 224, 3, 32, 3, 2)
     size, inner = 112, 32
-    for outer, stride, count in ((64, 1, 1), (128, 2, 1), (128, 1, 1), (256, 2, 1), (256, 1, 1), (512, 2, 1),
-                                 (512, 1, 5), (1024, 2, 1), (1024, 1, 1)):  # fmt: skip
+    for outer, stride, count in (
+        (64, 1, 1),
+        (128, 2, 1),
+        (128, 1, 1),
+        (256, 2, 1),
+        (256, 1, 1),
+        (512, 2, 1),
+        (512, 1, 5),
+        (1024, 2, 1),
+        (1024, 1, 1),
+    ):
         yield Layer("mobilenet", size, inner, inner, 3, stride, count, is_depthwise=True)
         size //= stride
         yield Layer("mobilenet", size, inner, outer, count=count)
@@ -102,9 +111,14 @@ def module_of(layer: Layer, layout: str) -> IRModule:
     kernel_layout = "OIHW" if layout == "NCHW" else "HWOI" if layer.is_depthwise else "HWIO"
     weight = weight.transpose(["OIHW".index(c) for c in kernel_layout])
     y = relay.nn.conv2d(
-        x, const(np.ascontiguousarray(weight)), strides=(layer.stride,) * 2, padding=(pad,) * 4, groups=groups,
-        data_layout=layout, kernel_layout=kernel_layout,
-    )  # fmt: skip
+        x,
+        const(np.ascontiguousarray(weight)),
+        strides=(layer.stride,) * 2,
+        padding=(pad,) * 4,
+        groups=groups,
+        data_layout=layout,
+        kernel_layout=kernel_layout,
+    )
     axis = 1 if layout == "NCHW" else 3
     return IRModule.from_expr(relay.nn.relu(relay.nn.bias_add(y, random(layer.outer), axis=axis)))
 

@@ -37,7 +37,7 @@ from processes import (
     race,
     seconds,
     thread_counts,
-)  # fmt: skip
+)
 from rich.table import Table
 
 
@@ -60,9 +60,15 @@ def print_table(rows: list[Row], tolerance: float) -> None:
         ratio = f"{row['median_ms'] / min(others):.2f}" if others and row["engine"] in right else ""
         wrong = "" if row["engine"] in right else " WRONG"
         table.add_row(
-            row["engine"], milliseconds(row["min_ms"]), milliseconds(row["median_ms"]), ratio, f"{row['load_s']:.2f}",
-            f"{row['first_s']:.2f}", f"{row['peak_mb']:.0f}", f"{row['difference']:.1e}{wrong}",
-        )  # fmt: skip
+            row["engine"],
+            milliseconds(row["min_ms"]),
+            milliseconds(row["median_ms"]),
+            ratio,
+            f"{row['load_s']:.2f}",
+            f"{row['first_s']:.2f}",
+            f"{row['peak_mb']:.0f}",
+            f"{row['difference']:.1e}{wrong}",
+        )
     console.print(table)
     print_failures(rows)
 

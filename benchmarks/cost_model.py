@@ -68,13 +68,20 @@ class Problem:
 
 
 PROBLEMS = (
-    Problem("resnet stem", 3, 224, 64, 7, 2), Problem("resnet 3x3 64@56", 64, 56, 64, 3),
-    Problem("resnet 3x3 128@28", 128, 28, 128, 3), Problem("resnet 3x3 256@14", 256, 14, 256, 3),
-    Problem("resnet 3x3 512@7", 512, 7, 512, 3), Problem("resnet 3x3/2 64-128", 64, 56, 128, 3, 2),
-    Problem("resnet 3x3/2 256-512", 256, 14, 512, 3, 2), Problem("resnet 1x1 64-256@56", 64, 56, 256),
-    Problem("resnet 1x1 256-64@56", 256, 56, 64), Problem("resnet 1x1 512-128@28", 512, 28, 128),
-    Problem("resnet 1x1 1024-256@14", 1024, 14, 256), Problem("resnet 1x1 512-2048@7", 512, 7, 2048),
-    Problem("resnet 1x1/2 256-512", 256, 56, 512, 1, 2), Problem("mobilenet stem", 3, 224, 32, 3, 2, 1, 17),
+    Problem("resnet stem", 3, 224, 64, 7, 2),
+    Problem("resnet 3x3 64@56", 64, 56, 64, 3),
+    Problem("resnet 3x3 128@28", 128, 28, 128, 3),
+    Problem("resnet 3x3 256@14", 256, 14, 256, 3),
+    Problem("resnet 3x3 512@7", 512, 7, 512, 3),
+    Problem("resnet 3x3/2 64-128", 64, 56, 128, 3, 2),
+    Problem("resnet 3x3/2 256-512", 256, 14, 512, 3, 2),
+    Problem("resnet 1x1 64-256@56", 64, 56, 256),
+    Problem("resnet 1x1 256-64@56", 256, 56, 64),
+    Problem("resnet 1x1 512-128@28", 512, 28, 128),
+    Problem("resnet 1x1 1024-256@14", 1024, 14, 256),
+    Problem("resnet 1x1 512-2048@7", 512, 7, 2048),
+    Problem("resnet 1x1/2 256-512", 256, 56, 512, 1, 2),
+    Problem("mobilenet stem", 3, 224, 32, 3, 2, 1, 17),
     Problem("mobilenet dw/2 64@112", 64, 112, 64, 3, 2, 64, 17),
     Problem("mobilenet dw 128@56", 128, 56, 128, 3, 1, 128, 17),
     Problem("mobilenet dw 512@14", 512, 14, 512, 3, 1, 512, 17),
@@ -83,11 +90,14 @@ PROBLEMS = (
     Problem("mobilenet 1x1 1024@7", 1024, 7, 1024, 1, 1, 1, 17),
     Problem("squeezenet 1x1 64-16@55", 64, 55, 16, 1, 1, 1, 5),
     Problem("squeezenet 3x3 16-64@55", 16, 55, 64, 3, 1, 1, 5),
-    Problem("squeezenet 3x3 64-256@13", 64, 13, 256, 3, 1, 1, 5), Problem("vgg 3x3 64@224", 64, 224, 64, 3),
-    Problem("vgg 3x3 256@56", 256, 56, 256, 3), Problem("vgg 3x3 512@14", 512, 14, 512, 3),
-    Problem("resnet dense 2048-1000", 2048, 0, 1000, rows=1), Problem("dense 128x768-768", 768, 0, 768, rows=128),
+    Problem("squeezenet 3x3 64-256@13", 64, 13, 256, 3, 1, 1, 5),
+    Problem("vgg 3x3 64@224", 64, 224, 64, 3),
+    Problem("vgg 3x3 256@56", 256, 56, 256, 3),
+    Problem("vgg 3x3 512@14", 512, 14, 512, 3),
+    Problem("resnet dense 2048-1000", 2048, 0, 1000, rows=1),
+    Problem("dense 128x768-768", 768, 0, 768, rows=128),
     Problem("dense 16x1024-512", 1024, 0, 512, rows=16),
-)  # fmt: skip
+)
 
 
 def function(problem: Problem) -> Any:  # Any: a relay function

@@ -78,31 +78,49 @@ def _inception() -> onnx.ModelProto:
     x = net.max_pool(_unit(net, x, 64, THREE), 3, 2)
     x = net.max_pool(_unit(net, _unit(net, x, 80), 192, THREE, same=False), 3, 2)
     for pooled in (32, 64, 64):
-        x = _joined(net, [
-            _unit(net, x, 64), _chain(net, x, (48, ONE), (64, FIVE)),
-            _chain(net, x, (64, ONE), (96, THREE), (96, THREE)), _unit(net, _mean(net, x), pooled),
-        ])  # fmt: skip
+        x = _joined(
+            net,
+            [
+                _unit(net, x, 64),
+                _chain(net, x, (48, ONE), (64, FIVE)),
+                _chain(net, x, (64, ONE), (96, THREE), (96, THREE)),
+                _unit(net, _mean(net, x), pooled),
+            ],
+        )
     deep = _chain(net, x, (64, ONE), (96, THREE))
-    x = _joined(net, [
-        _unit(net, x, 384, THREE, 2, same=False), _unit(net, deep, 96, THREE, 2, same=False), net.max_pool(x, 3, 2)
-    ])  # fmt: skip
+    x = _joined(
+        net,
+        [_unit(net, x, 384, THREE, 2, same=False), _unit(net, deep, 96, THREE, 2, same=False), net.max_pool(x, 3, 2)],
+    )
     for mid in (128, 160, 160, 192):
-        x = _joined(net, [
-            _unit(net, x, 192), _chain(net, x, (mid, ONE), (mid, WIDTH), (192, HEIGHT)),
-            _chain(net, x, (mid, ONE), (mid, HEIGHT), (mid, WIDTH), (mid, HEIGHT), (192, WIDTH)),
-            _unit(net, _mean(net, x), 192),
-        ])  # fmt: skip
+        x = _joined(
+            net,
+            [
+                _unit(net, x, 192),
+                _chain(net, x, (mid, ONE), (mid, WIDTH), (192, HEIGHT)),
+                _chain(net, x, (mid, ONE), (mid, HEIGHT), (mid, WIDTH), (mid, HEIGHT), (192, WIDTH)),
+                _unit(net, _mean(net, x), 192),
+            ],
+        )
     deep = _chain(net, x, (192, ONE), (192, WIDTH), (192, HEIGHT))
-    x = _joined(net, [
-        _unit(net, _unit(net, x, 192), 320, THREE, 2, same=False), _unit(net, deep, 192, THREE, 2, same=False),
-        net.max_pool(x, 3, 2),
-    ])  # fmt: skip
+    x = _joined(
+        net,
+        [
+            _unit(net, _unit(net, x, 192), 320, THREE, 2, same=False),
+            _unit(net, deep, 192, THREE, 2, same=False),
+            net.max_pool(x, 3, 2),
+        ],
+    )
     for _ in range(2):
         middle, deep = _unit(net, x, 384), _chain(net, x, (448, ONE), (384, THREE))
-        x = _joined(net, [
-            _unit(net, x, 320), *(_unit(net, part, 384, k) for part in (middle, deep) for k in ((1, 3), (3, 1))),
-            _unit(net, _mean(net, x), 192),
-        ])  # fmt: skip
+        x = _joined(
+            net,
+            [
+                _unit(net, x, 320),
+                *(_unit(net, part, 384, k) for part in (middle, deep) for k in ((1, 3), (3, 1))),
+                _unit(net, _mean(net, x), 192),
+            ],
+        )
     net.dense(net.pooled(x), 1000)
     return _model(net, "inception_v3", [1, 3, SIDE, SIDE], [1, 1000])
 

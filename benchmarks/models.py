@@ -190,8 +190,10 @@ def inputs_file(model: Path, folder: Path = FOLDER, given: Path | None = None) -
     own = _read_inputs(given) if given is not None else {}
     _refuse_unknown(str(given), own, values)
     random = np.random.default_rng(0)
-    arrays = {name: _checked(own[name], value, given) if name in own else _made(value, random)
-              for name, value in values.items()}  # fmt: skip
+    arrays = {
+        name: _checked(own[name], value, given) if name in own else _made(value, random)
+        for name, value in values.items()
+    }
     partial = mine.with_name(f"part-{mine.name}")
     np.savez(partial, **arrays)  # type: ignore[arg-type, unused-ignore]
     partial.replace(mine)

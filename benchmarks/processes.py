@@ -63,9 +63,15 @@ class Task:
         self.name, pipe = task[1], subprocess.PIPE
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - a pipe would fill up and stop a talkative engine
         self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), *task], env=dict(env), stdin=pipe, stdout=pipe, stderr=self.errors, text=True,
-            preexec_fn=first, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, str(SCRIPT), *task],
+            env=dict(env),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=self.errors,
+            text=True,
+            preexec_fn=first,
+            start_new_session=True,
+        )
 
     def answer(self, patience: float = PATIENCE) -> Any:  # Any: JSON
         """The next answer; an EngineFailed says why there is none."""

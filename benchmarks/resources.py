@@ -48,15 +48,20 @@ from processes import (
     print_failures,
     progress_bar,
     thread_count,
-)  # fmt: skip
+)
 from rich.table import Table
 
 # Column, key of the row, scale, digits.
 _FIGURES = (
-    ("start s", "start_s", 1.0, 2), ("direct s", "direct_s", 1.0, 2), ("compile s", "compile_s", 1.0, 2),
-    ("cached s", "cached_s", 1.0, 2), ("package MB", "bytes", 1e-6, 1), ("run MB", "peak_mb", 1.0, 0),
-    ("direct MB", "direct_peak_mb", 1.0, 0), ("compile MB", "compile_peak_mb", 1.0, 0),
-)  # fmt: skip
+    ("start s", "start_s", 1.0, 2),
+    ("direct s", "direct_s", 1.0, 2),
+    ("compile s", "compile_s", 1.0, 2),
+    ("cached s", "cached_s", 1.0, 2),
+    ("package MB", "bytes", 1e-6, 1),
+    ("run MB", "peak_mb", 1.0, 0),
+    ("direct MB", "direct_peak_mb", 1.0, 0),
+    ("compile MB", "compile_peak_mb", 1.0, 0),
+)
 _OF_PACKAGES = ("compile_s", "cached_s", "compile_peak_mb")  # what making a package costs, where one is made
 _CAPTION = (
     "start: a new process until its first output, from the package; direct: from the ONNX file, nothing cached; "

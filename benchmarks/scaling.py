@@ -37,7 +37,7 @@ from processes import (
     race,
     seconds,
     thread_counts,
-)  # fmt: skip
+)
 from rich.table import Table
 
 _AXES = ("batch", "side", "threads")
@@ -196,8 +196,13 @@ def report(rows: list[Row], plan: dict[tuple[str, str], list[Case]], args: argpa
         console.print(f"  {line}", markup=False, highlight=False)
     shown_cases = {(c.network, c.batch, c.side, c.threads) for planned in plan.values() for c in planned}
     failed = [r for r in rows if tuple(r[key] for key in _KEYS[:4]) in shown_cases and r["engine"] in engines]
-    print_failures([r | {"failed": f"{r['network']} batch {r['batch']} side {r['side']}: {r['failed']}"}
-                    for r in failed if "failed" in r])  # fmt: skip
+    print_failures(
+        [
+            r | {"failed": f"{r['network']} batch {r['batch']} side {r['side']}: {r['failed']}"}
+            for r in failed
+            if "failed" in r
+        ]
+    )
     facts = machine()
     title = f"Scaling on {facts['cpu']}, {facts['cpus']} CPUs"
     path = args.html or args.folder / "scaling.html"

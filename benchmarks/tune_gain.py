@@ -163,14 +163,31 @@ def start(place: Place, args: argparse.Namespace) -> subprocess.Popen[bytes]:
     model = deep_file(place.name, args.folder)
     seconds = min(max(5.0, 60 * args.minutes - place.state().seconds), args.stop_after)
     words = [
-        sys.executable, "-m", "armillary.cli", "tune", str(model), "-o", str(place.log), "--resume", "--trials", "400",
-        "--tuner", args.tuner, "--time-budget", f"{seconds:.0f}",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "armillary.cli",
+        "tune",
+        str(model),
+        "-o",
+        str(place.log),
+        "--resume",
+        "--trials",
+        "400",
+        "--tuner",
+        args.tuner,
+        "--time-budget",
+        f"{seconds:.0f}",
+    ]
     with place.said.open("ab") as said:
         return subprocess.Popen(
-            words, cwd=ROOT, env=environment(args), stdout=said, stderr=said, stdin=subprocess.DEVNULL,
+            words,
+            cwd=ROOT,
+            env=environment(args),
+            stdout=said,
+            stderr=said,
+            stdin=subprocess.DEVNULL,
             preexec_fn=lambda: os.sched_setaffinity(0, place.cores),
-        )  # fmt: skip
+        )
 
 
 def trials_of(place: Place) -> dict[str, int]:
@@ -204,9 +221,13 @@ def time_network(place: Place, args: argparse.Namespace) -> None:
         rows.append((found[0], found[1]))
     slower, kernels = slower_kernels(without, with_it, args.rounds)
     state = replace(
-        place.state(), default_ms=1e3 * min(a for a, _ in rows), tuned_ms=1e3 * min(b for _, b in rows),
-        ratio=statistics.median(a / b for a, b in rows), kernels=kernels, slower=tuple(slower),
-    )  # fmt: skip
+        place.state(),
+        default_ms=1e3 * min(a for a, _ in rows),
+        tuned_ms=1e3 * min(b for _, b in rows),
+        ratio=statistics.median(a / b for a, b in rows),
+        kernels=kernels,
+        slower=tuple(slower),
+    )
     place.save(state)
 
 
@@ -254,10 +275,13 @@ def slower_kernels(without: Any, with_it: Any, rounds: int) -> tuple[list[str], 
         if count != len(names[1]):
             return ["(the networks have other kernels)"], count
         medians = [[statistics.median(column) for column in zip(*rows, strict=True)] for rows in seconds]
-        told.append({
-            f"{at} {name}": f"{1e6 * a:.1f} to {1e6 * b:.1f} us"
-            for at, (name, a, b) in enumerate(zip(names[0], *medians, strict=True)) if b > SLOWER * a and b - a > 1e-6
-        })  # fmt: skip
+        told.append(
+            {
+                f"{at} {name}": f"{1e6 * a:.1f} to {1e6 * b:.1f} us"
+                for at, (name, a, b) in enumerate(zip(names[0], *medians, strict=True))
+                if b > SLOWER * a and b - a > 1e-6
+            }
+        )
     return [f"{key} {said}" for key, said in told[-1].items() if all(key in repeat for repeat in told)], count
 
 

@@ -54,10 +54,27 @@ def page() -> str:
     count = f"Of {len(names)} names, {len(there)} are there and {len(gone)} are missing."
     notice = "<!-- Written by tools/write_docs.py; do not edit. -->"
     lines = [
-        "# From scripts of the Relay era", "", notice, _HEAD, count, "",
-        "## There, with another meaning", "", "| name | what is different |", "|---|---|", *rows, "",
-        "## Missing", "", *_listed(gone), "", "## There", "", *_listed(there), "",
-    ]  # fmt: skip
+        "# From scripts of the Relay era",
+        "",
+        notice,
+        _HEAD,
+        count,
+        "",
+        "## There, with another meaning",
+        "",
+        "| name | what is different |",
+        "|---|---|",
+        *rows,
+        "",
+        "## Missing",
+        "",
+        *_listed(gone),
+        "",
+        "## There",
+        "",
+        *_listed(there),
+        "",
+    ]
     return "\n".join(lines)
 
 

@@ -81,10 +81,15 @@ def runtime_wheel(wheel: Path, out: Path) -> Path:
 
 def _metadata(version: str) -> bytes:
     lines = (
-        "Metadata-Version: 2.4", "Name: armillary-runtime", f"Version: {version}", f"Summary: {_SUMMARY}",
-        "License-Expression: Apache-2.0", "License-File: LICENSE", "Requires-Python: >=3.10",
+        "Metadata-Version: 2.4",
+        "Name: armillary-runtime",
+        f"Version: {version}",
+        f"Summary: {_SUMMARY}",
+        "License-Expression: Apache-2.0",
+        "License-File: LICENSE",
+        "Requires-Python: >=3.10",
         "Requires-Dist: numpy>=1.26",
-    )  # fmt: skip
+    )
     return ("\n".join(lines) + "\n").encode()
 
 

@@ -44,11 +44,19 @@ Nothing else is read from the environment by the package itself; Python takes `T
 def operators_page() -> str:
     """The operators with their inputs, attributes and kinds."""
     lines = [
-        "# Operators", "", "Relay's operators, then [ONNX's](#onnx-operators).", "",
-        "## Relay operators", "", NOTE + OPERATORS.format(ops=len(OPS)),
-        "| operator | inputs | attributes | kind | meaning |", "|---|---|---|---|---|",
-        *(_operator_row(OPS[name]) for name in sorted(OPS)), "", *onnx_table.section(),
-    ]  # fmt: skip
+        "# Operators",
+        "",
+        "Relay's operators, then [ONNX's](#onnx-operators).",
+        "",
+        "## Relay operators",
+        "",
+        NOTE + OPERATORS.format(ops=len(OPS)),
+        "| operator | inputs | attributes | kind | meaning |",
+        "|---|---|---|---|---|",
+        *(_operator_row(OPS[name]) for name in sorted(OPS)),
+        "",
+        *onnx_table.section(),
+    ]
     return "\n".join(lines)
 
 
@@ -74,10 +82,14 @@ def _cell(text: str) -> str:
 def environment_page() -> str:
     """The environment variables that the package reads."""
     lines = [
-        "# Environment variables", "", NOTE + ENVIRONMENT,
-        "| variable | default | what it does |", "|---|---|---|",
-        *(f"| `{row.name}` | {row.shown} | {_cell(row.doc)} |" for row in SETTINGS.values()), "",
-    ]  # fmt: skip
+        "# Environment variables",
+        "",
+        NOTE + ENVIRONMENT,
+        "| variable | default | what it does |",
+        "|---|---|---|",
+        *(f"| `{row.name}` | {row.shown} | {_cell(row.doc)} |" for row in SETTINGS.values()),
+        "",
+    ]
     return "\n".join(lines)
 
 

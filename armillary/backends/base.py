@@ -50,9 +50,14 @@ class Build(Protocol):
     """Machine code of functions that `lower` gave; `tir` is kept for sources, `jobs` is as `compile_many` takes it."""
 
     def __call__(
-        self, functions: Sequence[DeviceCode], target: Target, *, cache: Cache | None, jobs: int | None = None,
+        self,
+        functions: Sequence[DeviceCode],
+        target: Target,
+        *,
+        cache: Cache | None,
+        jobs: int | None = None,
         tir: Mapping[str, PrimFunc] | None = None,
-    ) -> CompiledModule: ...  # fmt: skip
+    ) -> CompiledModule: ...
 
 
 def as_it_is(function: Function, target: Target) -> Function:

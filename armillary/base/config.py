@@ -76,7 +76,7 @@ _TABLE = (
     Setting("ARMILLARY_ACL", str, lambda: "", "Arm Compute Library: its folder, ON or OFF", "ON"),
     Setting("ADRENO_OPENCL", str, lambda: "", "folder of the SDK of OpenCLML, to build its runtime", "none"),
     Setting("CI", _flag, lambda: False, "1: tests must not skip for a missing tool", "0"),
-)  # fmt: skip
+)
 SETTINGS = {row.name: row for row in _TABLE}
 
 

@@ -16,10 +16,21 @@ from armillary.base.lazy import find
 from armillary.errors import TypeMismatch
 
 _PATTERN = re.compile(r"^(int|uint|float|bfloat|bool|handle|void|string)(\d*)(_[a-z0-9]+?)?(?:x(\d+))?$")
-_SPECIAL = frozenset({  # names numpy does not know; ml_dtypes, imported for the first of them, provides them
-    "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
-    "float4_e2m1fn", "int4", "uint4", "int2", "uint2",
-})  # fmt: skip
+_SPECIAL = frozenset(
+    {  # names numpy does not know; ml_dtypes, imported for the first of them, provides them
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "float4_e2m1fn",
+        "int4",
+        "uint4",
+        "int2",
+        "uint2",
+    }
+)
 _VARIANTS = {name for name in _SPECIAL if "_" in name}
 
 

@@ -95,8 +95,13 @@ class deferred:  # noqa: N801 (read as a statement, like contextlib.suppress)
         _LOCK.release()
 
     def _name(
-        self, caller: object, name: str, scope: Mapping[str, object] | None = None, _locals: object = None,
-        names: Sequence[str] | None = (), level: int = 0,
+        self,
+        caller: object,
+        name: str,
+        scope: Mapping[str, object] | None = None,
+        _locals: object = None,
+        names: Sequence[str] | None = (),
+        level: int = 0,
     ) -> Any:  # Any: a module, or what stands for one
         if scope is not caller:  # another thread's
             return self._real(name, scope, _locals, names or (), level)  # type: ignore[arg-type]

@@ -29,9 +29,18 @@ T = TypeVar("T")
 _DERIVED = "derived"
 _SPAN = frozenset({"span"})
 _NAMES = frozenset({"span", "name", "name_hint"})
-_PLAIN = frozenset({  # annotations of fields that hold no node, nor a tuple of nodes
-    "str", "int", "float", "bool", "DType", "LoopKind", "Span | None", "tuple[tuple[str, Any], ...]",
-})  # fmt: skip
+_PLAIN = frozenset(
+    {  # annotations of fields that hold no node, nor a tuple of nodes
+        "str",
+        "int",
+        "float",
+        "bool",
+        "DType",
+        "LoopKind",
+        "Span | None",
+        "tuple[tuple[str, Any], ...]",
+    }
+)
 
 
 class Node:

@@ -13,11 +13,14 @@ from armillary.cli._profile_timeline import SCRIPT, STYLE, timeline
 from armillary.driver.profile import KernelProfile, Profile, percent_of_roof
 
 CLASSES = (
-    ("winograd", "Winograd convolution", "#2f6db3"), ("direct", "direct convolution", "#3d9b8f"),
+    ("winograd", "Winograd convolution", "#2f6db3"),
+    ("direct", "direct convolution", "#3d9b8f"),
     ("fourier", "convolution by Fourier transforms", "#8aa62b"),
-    ("depthwise", "depthwise convolution", "#7a5aa6"), ("product", "matrix product", "#d07a2d"),
-    ("attention", "attention", "#b3476b"), ("", "other", "#8b929c"),
-)  # fmt: skip
+    ("depthwise", "depthwise convolution", "#7a5aa6"),
+    ("product", "matrix product", "#d07a2d"),
+    ("attention", "attention", "#b3476b"),
+    ("", "other", "#8b929c"),
+)
 DIVISION = ("#3d9b8f", "#d8a13a", "#b3476b", "#7a5aa6", "#8b929c")  # colours of Profile.division
 WIDTH, BAR, LABEL, LETTERS = 1080, 20, 300, 42
 
@@ -176,9 +179,13 @@ def _table(profile: Profile, rows: Sequence[tuple[KernelProfile, str]]) -> str:
     lines = []
     for k, name in rows:
         figures = (
-            (1e3 * k.seconds, ".3f", ""), (100 * k.seconds / total, ".1f", " %"), (k.waiting, ".0f", " %"),
-            (k.gflops, ".1f", ""), (k.gbytes, ".1f", ""), (k.percent, ".0f", ""),
-        )  # fmt: skip
+            (1e3 * k.seconds, ".3f", ""),
+            (100 * k.seconds / total, ".1f", " %"),
+            (k.waiting, ".0f", " %"),
+            (k.gflops, ".1f", ""),
+            (k.gbytes, ".1f", ""),
+            (k.percent, ".0f", ""),
+        )
         cells = "".join(f'<td class="n" data-v="{v:.6g}">{v:{form}}{unit}</td>' for v, form, unit in figures)
         choice, *reasons = map(_text, k.reasons())
         told = f'<td class="w">{choice}<small>{"<br>".join(reasons)}</small></td>'

@@ -52,9 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target_arguments(parser)
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='"data:[1,3,224,224] mask:[1,224]"')
     parser.add_argument(
-        "--variants", default="", metavar="VARIANTS",
+        "--variants",
+        default="",
+        metavar="VARIANTS",
         help='compiled side by side, chosen by the shapes of inputs: "x:1x3x224x224;x:4x3x224x224", "batch=1;batch=4"',
-    )  # fmt: skip
+    )
     parser.add_argument("--dump-code", default="", metavar="FORMS", help=f"of {','.join(CODE_FORMS)} beside it")
     parser.add_argument("--cross-compiler", default="", metavar="CC", help="links for another machine")
     options = parser.add_argument("--cross-compiler-options", default="", metavar="OPTIONS")
@@ -97,9 +99,12 @@ def _compile(
     progress.start("compiling")
     with pass_context(args, timing, [progress]), _records(args.tuning_records):
         library = build(
-            in_mixed_precision(module, args), target=args.target, params=params, mod_name=args.module_name,
+            in_mixed_precision(module, args),
+            target=args.target,
+            params=params,
+            mod_name=args.module_name,
             progress=progress.advance,
-        )  # fmt: skip
+        )
     if args.explain_offload:
         told = library.offload_report
         print(told if told is not None else "nothing is offloaded: the target names no library")

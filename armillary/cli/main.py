@@ -118,9 +118,12 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
         module = importlib.import_module(f"armillary.cli.{files[name].stem}") if name == chosen else None
         text = _docstring(files[name]) if module is None else inspect.cleandoc(module.__doc__ or name)
         sub = subparsers.add_parser(
-            name, help=text.partition("\n")[0].rstrip("."), description=text, parents=[shared],
+            name,
+            help=text.partition("\n")[0].rstrip("."),
+            description=text,
+            parents=[shared],
             formatter_class=argparse.RawDescriptionHelpFormatter,
-        )  # fmt: skip
+        )
         if module is not None:
             module.add_arguments(sub)
             sub.set_defaults(run=module.run)

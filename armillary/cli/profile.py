@@ -53,8 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the figures")
     parser.add_argument("--measure-roof", action="store_true", help="measure this machine again")
     parser.add_argument("--target", default="llvm -mcpu=native", help="of a model (default: llvm -mcpu=native)")
-    parser.add_argument("-O", "--opt-level", type=int, choices=range(MAX_LEVEL + 1), default=3, metavar="LEVEL",
-                        help=f"of a model: 0 to {MAX_LEVEL} (default: 3)")  # fmt: skip
+    parser.add_argument(
+        "-O",
+        "--opt-level",
+        type=int,
+        choices=range(MAX_LEVEL + 1),
+        default=3,
+        metavar="LEVEL",
+        help=f"of a model: 0 to {MAX_LEVEL} (default: 3)",
+    )
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='of a model: "data:[1,3,224,224]"')
     parser.add_argument("--pass-config", action="append", default=[], metavar="NAME=VALUE", help="of a model")
 
@@ -120,10 +127,18 @@ def table(profile: Profile, kernels: list[KernelProfile]) -> Table:
     total = profile.in_kernels or 1.0
     for k in kernels:
         shown.add_row(
-            str(k.index), escape(tail(short_name(k), NAME)), milliseconds(k.seconds, profile),
-            f"{100 * k.seconds / total:.1f} %", *(f"{k.waiting:.0f} %" for _ in waits), f"{k.gflops:.1f}",
-            f"{k.gbytes:.1f}", f"{k.percent:.0f}", k.bound, k.algorithm, k.tile,
-        )  # fmt: skip
+            str(k.index),
+            escape(tail(short_name(k), NAME)),
+            milliseconds(k.seconds, profile),
+            f"{100 * k.seconds / total:.1f} %",
+            *(f"{k.waiting:.0f} %" for _ in waits),
+            f"{k.gflops:.1f}",
+            f"{k.gbytes:.1f}",
+            f"{k.percent:.0f}",
+            k.bound,
+            k.algorithm,
+            k.tile,
+        )
     return shown
 
 

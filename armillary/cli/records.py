@@ -62,8 +62,9 @@ def _show(pairs: list[Pair]) -> int:
 
 def _short(args: tuple[object, ...]) -> str:
     """The shapes of tensors, then the other arguments."""
-    return " ".join("x".join(map(str, a[1])) if isinstance(a, tuple) and len(a) == 3 and a[0] == "TENSOR" else str(a)
-                    for a in args)  # fmt: skip
+    return " ".join(
+        "x".join(map(str, a[1])) if isinstance(a, tuple) and len(a) == 3 and a[0] == "TENSOR" else str(a) for a in args
+    )
 
 
 def _without_doubles(pairs: list[Pair]) -> list[Pair]:

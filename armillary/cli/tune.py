@@ -144,8 +144,9 @@ def _withdrawn(log: str, pair: Pair, told: str) -> list[str]:
     limit = min((r.mean for g, r in mine if g.config.index == own), default=math.inf)
     return [
         encode(g, failed(MeasureErrorNo.UNKNOWN_ERROR, told, r.all_cost))
-        for g, r in mine if g.config.index != own and r.mean <= limit
-    ]  # fmt: skip
+        for g, r in mine
+        if g.config.index != own and r.mean <= limit
+    ]
 
 
 def _whole(task: Task) -> Task:
@@ -191,8 +192,14 @@ def _shown(trials: int, prefix: str, gains: Gains) -> Iterator[Any]:  # Any: a c
     if not sys.stderr.isatty():
         yield ProgressBar(trials, prefix, "G", sys.stderr, is_live=False)
         return
-    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn(),
-               progress.TimeElapsedColumn(), progress.TextColumn("left"), progress.TimeRemainingColumn())  # fmt: skip
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("left"),
+        progress.TimeRemainingColumn(),
+    )
     with progress.Progress(*columns, console=Console(stderr=True)) as bar:
         row = bar.add_task(prefix, total=trials)
         current = 0.0

@@ -40,13 +40,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc verify`."""
     parser.add_argument("FILE", help="the model: .onnx, .relay, or - for Relay text on stdin")
     parser.add_argument("--target", default="llvm -mcpu=native", help='default: "llvm -mcpu=native"')
-    parser.add_argument("-O", "--opt-level", type=int, choices=range(MAX_LEVEL + 1), metavar="LEVEL",
-                        help=f"one level of 0 to {MAX_LEVEL} (default: every one)")  # fmt: skip
+    parser.add_argument(
+        "-O",
+        "--opt-level",
+        type=int,
+        choices=range(MAX_LEVEL + 1),
+        metavar="LEVEL",
+        help=f"one level of 0 to {MAX_LEVEL} (default: every one)",
+    )
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='"data:[1,3,224,224] mask:[1,224]"')
     parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name (default: seeded random numbers)")
     parser.add_argument("--seed", type=count, default=0, help="for the inputs that are not given (default: 0)")
-    parser.add_argument("--reference", choices=("auto", "ort", "interpreter"), default="auto",
-                        help="what tells the truth (default: ONNX Runtime if it is installed)")  # fmt: skip
+    parser.add_argument(
+        "--reference",
+        choices=("auto", "ort", "interpreter"),
+        default="auto",
+        help="what tells the truth (default: ONNX Runtime if it is installed)",
+    )
     parser.add_argument("--rtol", type=fraction, help="part of each element (float32: 1e-3)")
     parser.add_argument("--atol", type=fraction, help="the same for all elements (float32: 1e-4 of the largest)")
     parser.add_argument("--dump-dir", metavar="DIR", help="where both values go (default: verify-<model>)")

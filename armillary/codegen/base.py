@@ -21,9 +21,32 @@ from armillary.tir.phases import Phase, PhasedFunction
 Range = tuple[int | None, int | None]
 UNKNOWN: Range = (None, None)
 LIBM = (  # intrinsics that are functions of the C library, under the same name (and with an f for float)
-    "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
-    "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "pow", "atan2", "fmod", "hypot", "nextafter",
-)  # fmt: skip
+    "exp",
+    "exp2",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "expm1",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "pow",
+    "atan2",
+    "fmod",
+    "hypot",
+    "nextafter",
+)
 
 
 def phase_symbol(function: PhasedFunction, index: int) -> str:

@@ -67,9 +67,13 @@ class CompiledModule:
 
 
 def build_functions(
-    functions: Sequence[PhasedFunction], target: Any, *, cache: Cache | None, jobs: int | None = None,
+    functions: Sequence[PhasedFunction],
+    target: Any,
+    *,
+    cache: Cache | None,
+    jobs: int | None = None,
     tir: Mapping[str, PrimFunc] | None = None,
-) -> CompiledModule:  # fmt: skip
+) -> CompiledModule:
     """Compile functions for a target (Any: whatever Target accepts), through a cache if one is given.
 
     `tir` is kept for get_source.
@@ -169,9 +173,14 @@ def function_row(function: PhasedFunction) -> FunctionRow:
         )
         phases.append(row)
     return FunctionRow(
-        function.name, tuple(arguments), tuple(phases), tuple(VarRow(names[v], v.dtype) for v in function.vars),
-        function.shared_bytes, function.thread_bytes, function.asserts,
-    )  # fmt: skip
+        function.name,
+        tuple(arguments),
+        tuple(phases),
+        tuple(VarRow(names[v], v.dtype) for v in function.vars),
+        function.shared_bytes,
+        function.thread_bytes,
+        function.asserts,
+    )
 
 
 def _var_names(function: PhasedFunction) -> dict[E.Var, str]:

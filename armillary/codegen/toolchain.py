@@ -108,9 +108,12 @@ def machine_flags(target: Target, is_zig: bool = False) -> list[str]:
 
 
 def compile_c(
-    source: str, output: str | os.PathLike[str], target: Target, options: Sequence[str] = (),
+    source: str,
+    output: str | os.PathLike[str],
+    target: Target,
+    options: Sequence[str] = (),
     cc: str | Sequence[str] | None = None,
-) -> Path:  # fmt: skip
+) -> Path:
     """Compile C text to an object file."""
     tool = find_toolchain(target, cc)
     with scratch_folder() as folder:
@@ -144,9 +147,12 @@ def _needed(triple: str) -> tuple[str, ...]:
 
 
 def link_shared(
-    objects: Sequence[bytes | str | os.PathLike[str]], output: str | os.PathLike[str], target: Target,
-    options: Sequence[str] = (), cc: str | Sequence[str] | None = None,
-) -> Path:  # fmt: skip
+    objects: Sequence[bytes | str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    target: Target,
+    options: Sequence[str] = (),
+    cc: str | Sequence[str] | None = None,
+) -> Path:
     """Link objects (bytes, or paths of objects and archives) to a shared library."""
     tool = find_toolchain(target, cc)
     with scratch_folder() as folder:

@@ -83,9 +83,12 @@ def _files(objects: str | Sequence[str]) -> list[str]:
 
 
 def _link(
-    output: str | os.PathLike[str], objects: str | Sequence[str], flags: Sequence[str], options: Sequence[str] | None,
+    output: str | os.PathLike[str],
+    objects: str | Sequence[str],
+    flags: Sequence[str],
+    options: Sequence[str] | None,
     cc: str | None,
-) -> None:  # fmt: skip
+) -> None:
     files = _files(objects)
     command = as_command(cc) if cc else get_cc()
     run_compiler([*command, *flags, *files, *(options or ())], Path(output))

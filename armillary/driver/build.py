@@ -74,9 +74,12 @@ def build(
 
 
 def assembled(
-    module: IRModule, where: Target, mod_name: str = "default", progress: Progress = no_progress,
+    module: IRModule,
+    where: Target,
+    mod_name: str = "default",
+    progress: Progress = no_progress,
     compiler: Callable[..., dict[str, CompiledKernel]] = compile_kernels,
-) -> GraphLibrary:  # fmt: skip
+) -> GraphLibrary:
     """The library of a module that the graph passes have made; `compiler` is called as compile_kernels."""
     backend = backend_of(where)
     plan = plan_graph(*(module[name] for name in entries(module)), alignment=backend.alignment)
@@ -140,8 +143,9 @@ def _check_names(name: str, function: Function) -> None:
         if count > 1:
             raise TypeMismatch(
                 f"the function {name} has {count} parameters called %{param}, but inputs are set by name",
-                span=function.span, hint="give each relay.var a name of its own",
-            )  # fmt: skip
+                span=function.span,
+                hint="give each relay.var a name of its own",
+            )
 
 
 def _one_target(target: Any, host: Any) -> Target:

@@ -231,9 +231,12 @@ class _Emitter:
             used += len(entries) if is_state else 0
         size = self._region(body.body, (index, len(states)))
         builder.node(index).attrs.update(
-            first_nodes=str(size), second_nodes="0", states=str(len(states)),
-            scans=str(len(types) - len(states) - 2), trips=str(expr.trips),
-        )  # fmt: skip
+            first_nodes=str(size),
+            second_nodes="0",
+            states=str(len(states)),
+            scans=str(len(types) - len(states) - 2),
+            trips=str(expr.trips),
+        )
         for param in body.params:
             del values[id(param)]
         values[id(expr)] = outputs[:-1]

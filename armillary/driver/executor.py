@@ -183,9 +183,12 @@ def _tensors(value: Any) -> Any:  # Any: arrays, tuples of them; NDArrays, lists
 
 
 def create_executor(
-    kind: str = "debug", mod: IRModule | None = None, device: Device | None = None, target: Any = "llvm",
+    kind: str = "debug",
+    mod: IRModule | None = None,
+    device: Device | None = None,
+    target: Any = "llvm",
     params: Params | None = None,
-) -> Executor:  # fmt: skip
+) -> Executor:
     """An executor of kind "debug" (the reference interpreter), or "graph", "vm" or "aot" (compiled)."""
     if kind not in KINDS:
         raise UnsupportedError(f"executor kind {kind!r} is not supported", hint=f"kinds: {', '.join(KINDS)}")

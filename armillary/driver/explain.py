@@ -74,6 +74,10 @@ def _explanation(told: dict[str, Any]) -> Explanation:  # Any: JSON values
     alternatives = tuple((str(name), float(ms)) for name, ms in told.get("alternatives", ()))
     objections = tuple(map(str, told.get("objections", ())))
     return Explanation(
-        str(told["algorithm"]), str(told.get("tile", "")), float(told.get("milliseconds", 0.0)),
-        str(told.get("bound", "")), alternatives, objections,
-    )  # fmt: skip
+        str(told["algorithm"]),
+        str(told.get("tile", "")),
+        float(told.get("milliseconds", 0.0)),
+        str(told.get("bound", "")),
+        alternatives,
+        objections,
+    )

@@ -366,9 +366,14 @@ def _data_lines(data: Mapping[str, Data], folder: Path) -> list[str]:
         path = _written(folder / f"{name}.bin", value)
         section = '.section .armillary.params,"a",%progbits' if value is _PLACE_HOLDER else ".section .rodata"
         lines += [
-            section, ".balign 64", f".globl {name}", f".type {name}, %object", f"{name}:",
-            f".incbin {_quoted(str(path))}", f".size {name}, {path.stat().st_size}",
-        ]  # fmt: skip
+            section,
+            ".balign 64",
+            f".globl {name}",
+            f".type {name}, %object",
+            f"{name}:",
+            f".incbin {_quoted(str(path))}",
+            f".size {name}, {path.stat().st_size}",
+        ]
     return [*lines, '.section .note.GNU-stack,"",%progbits', ".text"]
 
 

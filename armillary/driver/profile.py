@@ -136,9 +136,12 @@ class Profile:
         """The seconds of an inference called from Python, by what they are spent on."""
         total = self.total
         return (
-            ("computing", total.computing), ("waiting for the slowest thread", total.uneven),
-            ("fork and join", total.overhead), ("between kernels", self.between), ("call from Python", self.call),
-        )  # fmt: skip
+            ("computing", total.computing),
+            ("waiting for the slowest thread", total.uneven),
+            ("fork and join", total.overhead),
+            ("between kernels", self.between),
+            ("call from Python", self.call),
+        )
 
     @property
     def is_disturbed(self) -> bool:
@@ -163,19 +166,37 @@ class Profile:
         """As JSON values; times in milliseconds."""
         rows = [
             {
-                "index": k.index, "name": k.name, "function": k.function, "calls": k.share.calls,
-                "start_ms": 1e3 * k.start, "ms": 1e3 * k.seconds, **_thread_times(k.share),
-                "share": k.seconds / (self.in_kernels or 1.0), "gflops": k.gflops, "gbytes_per_s": k.gbytes,
-                "flops": k.flops, "direct_flops": k.direct, "bytes": k.nbytes, "roof_ms": 1e3 * k.least,
-                "percent_of_roof": k.percent, "bound": k.bound, "output": k.shape, "algorithm": k.algorithm,
-                "tile": k.tile, "why": k.reasons(),
+                "index": k.index,
+                "name": k.name,
+                "function": k.function,
+                "calls": k.share.calls,
+                "start_ms": 1e3 * k.start,
+                "ms": 1e3 * k.seconds,
+                **_thread_times(k.share),
+                "share": k.seconds / (self.in_kernels or 1.0),
+                "gflops": k.gflops,
+                "gbytes_per_s": k.gbytes,
+                "flops": k.flops,
+                "direct_flops": k.direct,
+                "bytes": k.nbytes,
+                "roof_ms": 1e3 * k.least,
+                "percent_of_roof": k.percent,
+                "bound": k.bound,
+                "output": k.shape,
+                "algorithm": k.algorithm,
+                "tile": k.tile,
+                "why": k.reasons(),
             }
             for k in self.kernels
-        ]  # fmt: skip
+        ]
         total = {
-            "ms": 1e3 * self.seconds, "in_kernels_ms": 1e3 * self.in_kernels, **_thread_times(self.total),
-            "between_kernels_ms": 1e3 * self.between, "call_ms": 1e3 * self.call, "roof_ms": 1e3 * self.least,
-        }  # fmt: skip
+            "ms": 1e3 * self.seconds,
+            "in_kernels_ms": 1e3 * self.in_kernels,
+            **_thread_times(self.total),
+            "between_kernels_ms": 1e3 * self.between,
+            "call_ms": 1e3 * self.call,
+            "roof_ms": 1e3 * self.least,
+        }
         spans = [
             {"index": s.node, "thread": s.thread, "start_ms": 1e3 * s.begin, "end_ms": 1e3 * s.end}
             for s in self.timeline
@@ -209,9 +230,16 @@ def profile_graph(executor: GraphExecutor, graph_json: str, roof: Roof, runs: in
     traced, spans = min(traces, key=lambda trace: trace[0])
     rows = _rows(spec, taken, executor, roof)
     return Profile(
-        tuple(rows), statistics.median(wholes), statistics.median(between), executor.call_seconds(), runs, roof,
-        joined(spans, traced), traced, threads,
-    )  # fmt: skip
+        tuple(rows),
+        statistics.median(wholes),
+        statistics.median(between),
+        executor.call_seconds(),
+        runs,
+        roof,
+        joined(spans, traced),
+        traced,
+        threads,
+    )
 
 
 def _rows(

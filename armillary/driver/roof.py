@@ -182,9 +182,10 @@ def _peak(model: CpuModel, threads: int) -> float:
     b = te.placeholder((columns, model.lanes), name="b")
     k = te.reduce_axis((0, steps), name="k")
     total = te.compute(
-        (parts, rows * columns, model.lanes), lambda _, u, v: te.sum(a[u // columns, v] * b[u % columns, v], axis=k),
+        (parts, rows * columns, model.lanes),
+        lambda _, u, v: te.sum(a[u // columns, v] * b[u % columns, v], axis=k),
         name="total",
-    )  # fmt: skip
+    )
     kernel = te_build(_parallel(total), [a, b, total], Target(TARGET), name="peak")
     arrays = [np.ones(shape, np.float32) for shape in ((rows, model.lanes), (columns, model.lanes))]
     out = np.zeros((parts, rows * columns, model.lanes), np.float32)

@@ -35,9 +35,11 @@ class Share:
     def plus(self, other: Share) -> Share:
         """Both together."""
         return Share(
-            self.seconds + other.seconds, self.computing + other.computing, self.uneven + other.uneven,
+            self.seconds + other.seconds,
+            self.computing + other.computing,
+            self.uneven + other.uneven,
             self.calls + other.calls,
-        )  # fmt: skip
+        )
 
 
 def shares(spans: Iterable[Span], threads: int) -> dict[int, Share]:

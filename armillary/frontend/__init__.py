@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from armillary.frontend.keras.entry import from_keras as from_keras
     from armillary.frontend.onnx.entry import from_onnx as from_onnx
 
-_REFUSED = ("caffe", "caffe2", "coreml", "darknet", "mxnet", "oneflow", "paddle", "pytorch",
-            "tensorflow", "tflite")  # fmt: skip
+_REFUSED = ("caffe", "caffe2", "coreml", "darknet", "mxnet", "oneflow", "paddle", "pytorch", "tensorflow", "tflite")
 _TABLE = {
     "from_onnx": "armillary.frontend.onnx.entry:from_onnx",
     "from_keras": "armillary.frontend.keras.entry:from_keras",

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 NAME = "check_values"
 Bounds = tuple[tuple[int, int], ...]
 STRICT = register_config_option(
-    "strict.values", str, "auto",
+    "strict.values",
+    str,
+    "auto",
     "checks of positions and divisors when running: auto (where they cost < 1 %), always, never",
-)  # fmt: skip
+)
 _WAYS = ("auto", "always", "never")
 _FEW = 1024  # values that are checked in any case: a microsecond
 _SHARE = 100  # elements moved for each value

@@ -19,9 +19,20 @@ with deferred():
 _EXPR = ("Expr", "Var", "Constant", "Tuple", "TupleGetItem", "Call", "Let", "If", "Loop", "Function", "var", "const")
 _TYPES = ("Type", "TensorType", "TupleType", "FuncType")
 _CORE = (
-    "analysis", "backend", "expr", "expr_functor", "infer", "names", "op", "printer", "scope_builder", "transform",
-    "ty", "types", "walk",
-)  # fmt: skip
+    "analysis",
+    "backend",
+    "expr",
+    "expr_functor",
+    "infer",
+    "names",
+    "op",
+    "printer",
+    "scope_builder",
+    "transform",
+    "ty",
+    "types",
+    "walk",
+)
 _NAMES = {
     **{name: f"armillary.relay.{name}" for name in _CORE},
     **{name: f"armillary.relay.expr:{name}" for name in _EXPR},

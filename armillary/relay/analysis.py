@@ -25,11 +25,31 @@ from armillary.relay.types import TensorType, tensor_fields
 from armillary.relay.walk import children, is_leaf, post_order, scopes
 
 __all__ = [
-    "Feature", "all_dtypes", "all_type_vars", "all_vars", "bound_type_vars", "bound_vars",
-    "check_basic_block_normal_form", "check_constant", "check_module", "close_over", "count_layers", "count_ops",
-    "detect_feature", "extract_fused_functions", "free_type_vars", "free_vars", "get_total_mac_number", "infer_type",
-    "list_op_freqs", "op_frequency", "post_order_visit", "structural_equal", "structural_hash", "well_formed",
-]  # fmt: skip
+    "Feature",
+    "all_dtypes",
+    "all_type_vars",
+    "all_vars",
+    "bound_type_vars",
+    "bound_vars",
+    "check_basic_block_normal_form",
+    "check_constant",
+    "check_module",
+    "close_over",
+    "count_layers",
+    "count_ops",
+    "detect_feature",
+    "extract_fused_functions",
+    "free_type_vars",
+    "free_vars",
+    "get_total_mac_number",
+    "infer_type",
+    "list_op_freqs",
+    "op_frequency",
+    "post_order_visit",
+    "structural_equal",
+    "structural_hash",
+    "well_formed",
+]
 
 
 def post_order_visit(expr: Expr, visit: Callable[[Expr], Any]) -> None:
@@ -175,14 +195,30 @@ def _bound_here(expr: Expr) -> Sequence[Var]:
 Feature = enum.IntEnum(
     "Feature",
     {
-        "fVar": 0, "fGlobalVar": 1, "fConstant": 2, "fTuple": 3, "fTupleGetItem": 4, "fFunction": 5, "fOp": 6,
-        "fCall": 7, "fLet": 8, "fIf": 9, "fGraph": 15, "fLetRec": 16,
+        "fVar": 0,
+        "fGlobalVar": 1,
+        "fConstant": 2,
+        "fTuple": 3,
+        "fTupleGetItem": 4,
+        "fFunction": 5,
+        "fOp": 6,
+        "fCall": 7,
+        "fLet": 8,
+        "fIf": 9,
+        "fGraph": 15,
+        "fLetRec": 16,
     },
-)  # fmt: skip
+)
 _FEATURES: dict[type, Feature] = {
-    Var: Feature.fVar, Constant: Feature.fConstant, Tuple: Feature.fTuple, TupleGetItem: Feature.fTupleGetItem,
-    Function: Feature.fFunction, Call: Feature.fCall, Let: Feature.fLet, If: Feature.fIf,
-}  # fmt: skip
+    Var: Feature.fVar,
+    Constant: Feature.fConstant,
+    Tuple: Feature.fTuple,
+    TupleGetItem: Feature.fTupleGetItem,
+    Function: Feature.fFunction,
+    Call: Feature.fCall,
+    Let: Feature.fLet,
+    If: Feature.fIf,
+}
 
 
 def detect_feature(a: Expr | IRModule, b: Expr | IRModule | None = None) -> set[Feature]:
@@ -280,9 +316,13 @@ def _attention_macs(call: Call) -> int:
 
 
 _BLOCKED = (
-    "conv2d_NCHWc", "depthwise_conv2d_NCHWc", "conv2d_frames_NCHWc", "conv2d_NCHWc_int8", "depthwise_conv2d_NCHWc_int8",
+    "conv2d_NCHWc",
+    "depthwise_conv2d_NCHWc",
+    "conv2d_frames_NCHWc",
+    "conv2d_NCHWc_int8",
+    "depthwise_conv2d_NCHWc_int8",
     "conv2d_NCHWc_bf16",
-)  # fmt: skip
+)
 _MACS: dict[str, Callable[[Call], int]] = {
     **{f"nn.conv{n}d": _conv_macs for n in (1, 2, 3)},
     **{f"nn.conv{n}d_transpose": _transposed_macs for n in (1, 2, 3)},

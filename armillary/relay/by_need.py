@@ -18,8 +18,10 @@ from typing import TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 ROOTS = {  # folders of operators and import rules, and how the names of their files begin
-    "ops": "", "frontend/onnx/rules": "", "backends": "operator",
-}  # fmt: skip
+    "ops": "",
+    "frontend/onnx/rules": "",
+    "backends": "operator",
+}
 _PACKAGE, _LIST = Path(__file__).parents[1], "operators.txt"
 
 

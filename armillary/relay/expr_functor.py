@@ -17,9 +17,18 @@ from armillary.relay.op import Op
 from armillary.relay.walk import map_children, post_order
 
 _NAMES: dict[type, str] = {
-    Call: "call", Constant: "constant", Function: "function", GlobalVar: "global_var", If: "if", Let: "let",
-    Loop: "loop", Op: "op", Tuple: "tuple", TupleGetItem: "tuple_getitem", Var: "var",
-}  # fmt: skip
+    Call: "call",
+    Constant: "constant",
+    Function: "function",
+    GlobalVar: "global_var",
+    If: "if",
+    Let: "let",
+    Loop: "loop",
+    Op: "op",
+    Tuple: "tuple",
+    TupleGetItem: "tuple_getitem",
+    Var: "var",
+}
 _STEP = 64  # nodes on the longest way that the Python stack takes at once
 
 

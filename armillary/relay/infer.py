@@ -25,7 +25,7 @@ from armillary.relay.expr import (
     Tuple,
     TupleGetItem,
     Var,
-)  # fmt: skip
+)
 from armillary.relay.op import Kind, Op
 from armillary.relay.types import AnyDim, FuncType, TensorType, TupleType, Type
 

@@ -227,8 +227,12 @@ def _session(
     wait: float,
 ) -> RPCSession:
     want = {
-        "want": "session", "key": key, "ticket": ticket, "user": user_name(), "session_ms": _milliseconds(seconds),
-    }  # fmt: skip
+        "want": "session",
+        "key": key,
+        "ticket": ticket,
+        "user": user_name(),
+        "session_ms": _milliseconds(seconds),
+    }
     connection, info, _ = open_connection(
         host, port, want, role=("server", "proxy"), secret=secret, insecure=insecure, tls=tls, wait=wait
     )
@@ -260,9 +264,7 @@ class TrackerSession:
     def _open(self) -> Connection:
         secret, insecure, tls = self._proof
         want = {"want": "client", "user": self._user}
-        return open_connection(
-            *self._address, want, secret=secret, insecure=insecure, tls=tls, wait=CONNECT_SECONDS
-        )[0]  # fmt: skip
+        return open_connection(*self._address, want, secret=secret, insecure=insecure, tls=tls, wait=CONNECT_SECONDS)[0]
 
     def _ask(self, header: dict[str, Json], seconds: float) -> tuple[Json, bytes | memoryview]:
         connection = self._open()
@@ -281,9 +283,15 @@ class TrackerSession:
         return summary_text(self.summary())
 
     def request(
-        self, key: str, priority: int = 1, session_timeout: float = 0, max_retry: int = 5, wait_timeout: float = 600,
-        *, wait_for_key: float = 5,
-    ) -> RPCSession:  # fmt: skip
+        self,
+        key: str,
+        priority: int = 1,
+        session_timeout: float = 0,
+        max_retry: int = 5,
+        wait_timeout: float = 600,
+        *,
+        wait_for_key: float = 5,
+    ) -> RPCSession:
         """A session on a device of the key; waits `wait_timeout` seconds at most until one is free, and
         `wait_for_key` seconds while no server has the key at all.
 
@@ -310,14 +318,25 @@ class TrackerSession:
         request = {"op": "request", "key": key, "priority": priority, **waits}
         lease, _ = self._ask(request, wait + _GRACE)
         return _session(
-            lease["host"], lease["port"], lease["key"], lease["ticket"], seconds, secret, insecure, bool(lease["tls"]),
+            lease["host"],
+            lease["port"],
+            lease["key"],
+            lease["ticket"],
+            seconds,
+            secret,
+            insecure,
+            bool(lease["tls"]),
             wait=CONNECT_SECONDS,
-        )  # fmt: skip
+        )
 
     def request_and_run(
-        self, key: str, func: Callable[[RPCSession], T], priority: int = 1, session_timeout: float = 0,
+        self,
+        key: str,
+        func: Callable[[RPCSession], T],
+        priority: int = 1,
+        session_timeout: float = 0,
         max_retry: int = 2,
-    ) -> T:  # fmt: skip
+    ) -> T:
         """Run `func(session)` on a device, again on another one if the session is lost."""
         last = RPCError("max_retry must be at least 1")
         for _ in range(max_retry):

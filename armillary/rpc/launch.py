@@ -30,9 +30,13 @@ class Launched:
         """Start a program of `armillary.exec`, or the `command`, and wait for the line that says where it listens."""
         words = [*command] or [sys.executable, "-m", f"armillary.exec.{module}"]
         self.process = subprocess.Popen(
-            [*words, *options], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            text=True, errors="replace",
-        )  # fmt: skip
+            [*words, *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
         self.lines: list[str] = []
         self._found: queue.SimpleQueue[tuple[str, int] | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, args=(says,), daemon=True).start()
@@ -84,13 +88,25 @@ class Server(Launched):
     """A server of this script; with `tracker_addr` it registers there under `key`."""
 
     def __init__(
-        self, host: str = "127.0.0.1", port: int = 0, port_end: int = 0, key: str = "",
-        tracker_addr: tuple[str, int] | None = None, custom_addr: str = "", silent: bool = False,
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        port_end: int = 0,
+        key: str = "",
+        tracker_addr: tuple[str, int] | None = None,
+        custom_addr: str = "",
+        silent: bool = False,
         options: tuple[str, ...] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         del silent  # what it says is read here
         tracker = (f"--tracker={tracker_addr[0]}:{tracker_addr[1]}",) if tracker_addr else ()
         super().__init__(
-            "rpc_server", f"--host={host}", f"--port={port}", f"--port-end={port_end}", f"--key={key}",
-            f"--custom-addr={custom_addr}", *tracker, *options,
-        )  # fmt: skip
+            "rpc_server",
+            f"--host={host}",
+            f"--port={port}",
+            f"--port-end={port_end}",
+            f"--key={key}",
+            f"--custom-addr={custom_addr}",
+            *tracker,
+            *options,
+        )

@@ -24,8 +24,13 @@ if TYPE_CHECKING:
 
 _MAX_REQUEST = 8192
 _STATUS = {
-    200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 431: "Too Large",
-}  # fmt: skip
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    431: "Too Large",
+}
 _REFRESH = """
 async function refresh() {
   const place = document.getElementById("state");
@@ -167,10 +172,17 @@ def _state(tracker: Tracker) -> str:
     book = tracker.book.summary(time.monotonic())
     queue = [[key, row["total"], row["free"], row["pending"]] for key, row in book["queue_info"].items()]
     devices = [
-        [d["key"], f"{d['addr'][0]}:{d['addr'][1]}", d["state"], d["user"], _span(d["seconds"]), d["sessions"],
-         d["failures"]]
+        [
+            d["key"],
+            f"{d['addr'][0]}:{d['addr'][1]}",
+            d["state"],
+            d["user"],
+            _span(d["seconds"]),
+            d["sessions"],
+            d["failures"],
+        ]
         for d in book["server_info"]
-    ]  # fmt: skip
+    ]
     waiting = [[w["key"], w["user"], w["priority"], _span(w["seconds"])] for w in book["waiting"]]
     failures = [[_span(f["seconds_ago"]), f["key"], f["address"], f["user"], f["text"]] for f in book["failures"]]
     return (

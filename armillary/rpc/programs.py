@@ -132,10 +132,17 @@ def run_server(args: argparse.Namespace) -> int:
     host = args.host or (LOOPBACK if tracker is None or is_loopback(tracker.host) or args.through_proxy else ANY)
     custom_host, custom_port = parse_address(args.custom_addr) if ":" in args.custom_addr else (args.custom_addr, 0)
     options = ServerOptions(
-        args.key, tracker, args.through_proxy, custom_host, custom_port, _tls(args),
-        secret_to_listen(host, args.secret_file, args.insecure), args.max_session, args.idle_timeout,
+        args.key,
+        tracker,
+        args.through_proxy,
+        custom_host,
+        custom_port,
+        _tls(args),
+        secret_to_listen(host, args.secret_file, args.insecure),
+        args.max_session,
+        args.idle_timeout,
         args.memory_limit << 20,
-    )  # fmt: skip
+    )
     return _forever(args, host, lambda: Server(options))
 
 

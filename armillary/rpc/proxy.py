@@ -106,10 +106,13 @@ class Proxy:
             raise RPCError(told)
         taken, behind.ticket = behind.ticket, ""
         dial = {
-            "op": "dial", "id": secrets.token_hex(16), "ticket": taken, "key": key,
+            "op": "dial",
+            "id": secrets.token_hex(16),
+            "ticket": taken,
+            "key": key,
             "user": text_of(want, "user", default="") or peer.name,
             "session_ms": int_of(want, "session_ms", 0, _WEEK_MS, 0),
-        }  # fmt: skip
+        }
         arrival: asyncio.Future[tuple[Peer, asyncio.Event]] = asyncio.get_running_loop().create_future()
         self._dialled[str(dial["id"])] = arrival
         try:

@@ -163,10 +163,18 @@ class Book:
             for key in keys
         }
         devices = [
-            {"key": d.key, "addr": [d.host, d.port], "state": d.state, "user": d.user, "seconds": int(now - d.since),
-             "sessions": d.sessions, "failures": d.failures, "info": d.info}
+            {
+                "key": d.key,
+                "addr": [d.host, d.port],
+                "state": d.state,
+                "user": d.user,
+                "seconds": int(now - d.since),
+                "sessions": d.sessions,
+                "failures": d.failures,
+                "info": d.info,
+            }
             for d in self.devices
-        ]  # fmt: skip
+        ]
         failures = [
             {"seconds_ago": int(now - f.when), "key": f.key, "address": f.address, "user": f.user, "text": f.text}
             for f in reversed(self.failures)

@@ -149,9 +149,12 @@ class RemoteFunction:
         given = [a for a in args if not isinstance(a, (int, float, np.generic))]
         kept = [(a, self.module.session.sent(a)) for a in given]
         header = {
-            "op": op, "module": self.module.handle, "name": self.name, "tensors": [t.handle for _, t in kept],
+            "op": op,
+            "module": self.module.handle,
+            "name": self.name,
+            "tensors": [t.handle for _, t in kept],
             "scalars": scalar_bits(self.row, numbers),
-        }  # fmt: skip
+        }
         return header, kept
 
 
@@ -352,11 +355,14 @@ def _own_device(session: RPCSession, device: Device | None) -> RemoteDevice:
 def timing_words(timing: Timing) -> dict[str, Json]:
     """The fields of a timing request."""
     return {
-        "number": timing.number, "repeat": timing.repeat, "min_repeat_us": round(timing.min_repeat_ms * 1000),
-        "zero_limit": timing.limit_zero_time_iterations, "cooldown_us": round(timing.cooldown_interval_ms * 1000),
+        "number": timing.number,
+        "repeat": timing.repeat,
+        "min_repeat_us": round(timing.min_repeat_ms * 1000),
+        "zero_limit": timing.limit_zero_time_iterations,
+        "cooldown_us": round(timing.cooldown_interval_ms * 1000),
         "cooldown_every": timing.repeats_to_cooldown,
         "flush_bytes": max(timing.cache_flush_bytes, FLUSH_DEFAULT if timing.f_preproc else 0),
-    }  # fmt: skip
+    }
 
 
 def _result(data: bytes | memoryview) -> BenchmarkResult:

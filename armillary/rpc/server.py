@@ -103,10 +103,13 @@ class Server:
     async def _registered(self, address: Address) -> None:
         options = self.options
         want = {
-            "want": "serve", "key": options.key, "host": options.custom_host,
-            "port": options.custom_port or self.listener.port or 1, "tls": options.tls is not None,
+            "want": "serve",
+            "key": options.key,
+            "host": options.custom_host,
+            "port": options.custom_port or self.listener.port or 1,
+            "tls": options.tls is not None,
             "info": device_info(),
-        }  # fmt: skip
+        }
         role = "proxy" if options.through_proxy else "tracker"
         control = await open_peer(address, role, want)
         self._control = control

@@ -175,9 +175,12 @@ class Listener:
         self.host, self.port = host, int(sock.getsockname()[1])
         context = self.tls.context() if self.tls else None
         self._server = await asyncio.start_server(
-            self._accept, sock=sock, ssl=context, backlog=_LISTEN_BACKLOG,
+            self._accept,
+            sock=sock,
+            ssl=context,
+            backlog=_LISTEN_BACKLOG,
             ssl_handshake_timeout=protocol.OPEN_SECONDS if context else None,
-        )  # fmt: skip
+        )
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -222,21 +222,39 @@ class Session:
 
 
 _OPERATIONS: dict[str, Callable[[Session, dict[str, Json], bytes | memoryview], Answer]] = {
-    "write": Session._write, "read": Session._read, "list": Session._list, "remove": Session._remove,
-    "load": Session._load, "release": Session._release, "call": Session._call, "time": Session._time,
-    "alloc": Session._alloc, "put": Session._put, "get": Session._get_bytes, "copy": Session._copy,
-    "graph": Session._graph, "graph_set": Session._graph_set, "graph_output": Session._graph_output,
-    "graph_run": Session._graph_run, "graph_params": Session._graph_params, "graph_time": Session._graph_time,
-    "profile": Session._profile, "info": Session._info, "device": Session._device,
-}  # fmt: skip
+    "write": Session._write,
+    "read": Session._read,
+    "list": Session._list,
+    "remove": Session._remove,
+    "load": Session._load,
+    "release": Session._release,
+    "call": Session._call,
+    "time": Session._time,
+    "alloc": Session._alloc,
+    "put": Session._put,
+    "get": Session._get_bytes,
+    "copy": Session._copy,
+    "graph": Session._graph,
+    "graph_set": Session._graph_set,
+    "graph_output": Session._graph_output,
+    "graph_run": Session._graph_run,
+    "graph_params": Session._graph_params,
+    "graph_time": Session._graph_time,
+    "profile": Session._profile,
+    "info": Session._info,
+    "device": Session._device,
+}
 
 
 def device_info() -> dict[str, str]:
     """What a server tells of its machine."""
     return {
-        "os": platform.system().lower(), "arch": platform.machine(), "threads": str(setting("ARMILLARY_NUM_THREADS")),
-        "server": f"python {platform.python_version()}", "process": str(os.getpid()),
-    }  # fmt: skip
+        "os": platform.system().lower(),
+        "arch": platform.machine(),
+        "threads": str(setting("ARMILLARY_NUM_THREADS")),
+        "server": f"python {platform.python_version()}",
+        "process": str(os.getpid()),
+    }
 
 
 def _type(tensor: NDArray) -> dict[str, Json]:

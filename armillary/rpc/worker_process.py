@@ -39,9 +39,12 @@ class WorkerProcess:
                 command = [sys.executable, "-m", "armillary.rpc.worker", str(theirs.fileno()), str(folder)]
                 try:
                     process = subprocess.Popen(
-                        [*command, str(memory_bytes)], pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL,
-                        stdout=sys.stderr.fileno(), start_new_session=True,
-                    )  # fmt: skip
+                        [*command, str(memory_bytes)],
+                        pass_fds=(theirs.fileno(),),
+                        stdin=subprocess.DEVNULL,
+                        stdout=sys.stderr.fileno(),
+                        start_new_session=True,
+                    )
                 except OSError as error:
                     ours.close()
                     raise RPCError(f"a process for the session cannot be started: {error}") from None

@@ -25,7 +25,25 @@ __getattr__, _ = lazy_names(  # names of Relay-era scripts that belong to the co
 )
 
 __all__ = [
-    "BenchmarkResult", "Device", "Function", "GraphExecutor", "Module", "NDArray", "NodeTime", "array", "cl",
-    "config_threadpool", "cpu", "create_graph_module", "device", "empty", "from_dlpack", "from_numpy", "from_package",
-    "load_module", "num_threads", "open_library", "opencl",
-]  # fmt: skip
+    "BenchmarkResult",
+    "Device",
+    "Function",
+    "GraphExecutor",
+    "Module",
+    "NDArray",
+    "NodeTime",
+    "array",
+    "cl",
+    "config_threadpool",
+    "cpu",
+    "create_graph_module",
+    "device",
+    "empty",
+    "from_dlpack",
+    "from_numpy",
+    "from_package",
+    "load_module",
+    "num_threads",
+    "open_library",
+    "opencl",
+]

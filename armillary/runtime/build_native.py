@@ -17,16 +17,42 @@ from armillary.base.files import make_folder
 
 NATIVE_DIR = Path(__file__).resolve().parent / "native"
 LIBRARY_SOURCES = (
-    "arm_util.c", "arm_cpu.c", "arm_pool.c", "arm_json.c", "arm_function.c", "arm_module.c", "arm_params.c",
-    "arm_plan.c", "arm_graph.c", "arm_beside.c", "arm_control.c", "arm_variants.c", "arm_load.c", "arm_share.c",
-    "arm_stream.c", "arm_sums.c", "arm_trace.c", "arm_external.c", "arm_device.c", "arm_opencl.c",
-    "arm_opencl_program.c", "arm_write.c",
-)  # fmt: skip
+    "arm_util.c",
+    "arm_cpu.c",
+    "arm_pool.c",
+    "arm_json.c",
+    "arm_function.c",
+    "arm_module.c",
+    "arm_params.c",
+    "arm_plan.c",
+    "arm_graph.c",
+    "arm_beside.c",
+    "arm_control.c",
+    "arm_variants.c",
+    "arm_load.c",
+    "arm_share.c",
+    "arm_stream.c",
+    "arm_sums.c",
+    "arm_trace.c",
+    "arm_external.c",
+    "arm_device.c",
+    "arm_opencl.c",
+    "arm_opencl_program.c",
+    "arm_write.c",
+)
 RUNNER_SOURCES = (*LIBRARY_SOURCES, "arm_npy.c", "arm_zip.c", "arm_tar.c", "armrun.c")
 RPC_SERVER_SOURCES = (
-    *LIBRARY_SOURCES, "arm_npy.c", "arm_tar.c", "armrpc_sha256.c", "armrpc_wire.c", "armrpc_files.c",
-    "armrpc_session.c", "armrpc_serve.c", "armrpc_tracker.c", "armrpc.c",
-)  # fmt: skip
+    *LIBRARY_SOURCES,
+    "arm_npy.c",
+    "arm_tar.c",
+    "armrpc_sha256.c",
+    "armrpc_wire.c",
+    "armrpc_files.c",
+    "armrpc_session.c",
+    "armrpc_serve.c",
+    "armrpc_tracker.c",
+    "armrpc.c",
+)
 _WARNINGS = ("-Wall", "-Wextra")
 _COMMON = ("-std=c11", "-O2", "-fno-strict-aliasing", *_WARNINGS)
 _LIBRARIES = ("-lpthread", "-ldl", "-lm")

@@ -15,8 +15,17 @@ from armillary.errors import TargetError, TypeMismatch
 from armillary.runtime.native_library import CDevice, ErrorText, native
 
 _CODES = {
-    "cpu": 1, "llvm": 1, "c": 1, "cuda": 2, "cl": 4, "opencl": 4, "vulkan": 7, "metal": 8, "rocm": 10, "hexagon": 16,
-}  # fmt: skip
+    "cpu": 1,
+    "llvm": 1,
+    "c": 1,
+    "cuda": 2,
+    "cl": 4,
+    "opencl": 4,
+    "vulkan": 7,
+    "metal": 8,
+    "rocm": 10,
+    "hexagon": 16,
+}
 _NAMES = {1: "cpu", 2: "cuda", 4: "cl", 7: "vulkan", 8: "metal", 10: "rocm", 16: "hexagon"}
 
 

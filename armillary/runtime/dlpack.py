@@ -66,12 +66,31 @@ def type_of(dtype: DType) -> CDataType:
 _BY_CODE: dict[tuple[int, int], DType] = {(6, 8): DType("bool"), (1, 1): DType("bool")} | {
     (code.code, code.bits): DType(name)
     for name in (
-        "float16", "float32", "float64", "bfloat16", "int2", "int4", "int8", "int16", "int32", "int64", "uint2",
-        "uint4", "uint8", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
-        "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",
+        "float16",
+        "float32",
+        "float64",
+        "bfloat16",
+        "int2",
+        "int4",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint2",
+        "uint4",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "float4_e2m1fn",
     )
     for code in (type_of(DType(name)),)
-}  # fmt: skip
+}
 
 
 def describe(array: Array, dtype: DType) -> tuple[CTensor, object]:

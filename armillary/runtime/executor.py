@@ -487,9 +487,19 @@ class GraphExecutor:
 
 
 _FUNCTIONS = (
-    "set_input", "set_input_zero_copy", "set_output_zero_copy", "get_input", "get_input_index", "get_num_inputs",
-    "get_output", "get_num_outputs", "load_params", "share_params", "run", "run_from_inputs",
-)  # fmt: skip
+    "set_input",
+    "set_input_zero_copy",
+    "set_output_zero_copy",
+    "get_input",
+    "get_input_index",
+    "get_num_inputs",
+    "get_output",
+    "get_num_outputs",
+    "load_params",
+    "share_params",
+    "run",
+    "run_from_inputs",
+)
 
 
 @record(eq=False)

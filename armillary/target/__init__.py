@@ -15,6 +15,20 @@ list_kinds = Target.list_kinds
 bifrost = mali
 
 __all__ = [
-    "CpuModel", "Target", "TargetKind", "adreno", "arm_cpu", "as_target", "bifrost", "cpu_model", "create", "cuda",
-    "current", "hexagon", "intel_graphics", "list_kinds", "mali", "rocm",
-]  # fmt: skip
+    "CpuModel",
+    "Target",
+    "TargetKind",
+    "adreno",
+    "arm_cpu",
+    "as_target",
+    "bifrost",
+    "cpu_model",
+    "create",
+    "cuda",
+    "current",
+    "hexagon",
+    "intel_graphics",
+    "list_kinds",
+    "mali",
+    "rocm",
+]

@@ -9,9 +9,17 @@ from __future__ import annotations
 from armillary.target.kind import TargetKind
 
 _GPU = {
-    "arch": str, "max_num_threads": int, "max_shared_memory_per_block": int, "max_threads_per_block": int, "mcpu": str,
-    "mtriple": str, "registers_per_block": int, "system-lib": bool, "thread_warp_size": int, "mattr": tuple,
-}  # fmt: skip
+    "arch": str,
+    "max_num_threads": int,
+    "max_shared_memory_per_block": int,
+    "max_threads_per_block": int,
+    "mcpu": str,
+    "mtriple": str,
+    "registers_per_block": int,
+    "system-lib": bool,
+    "thread_warp_size": int,
+    "mattr": tuple,
+}
 _ROWS: tuple[tuple[str, int, tuple[str, ...], dict[str, int]], ...] = (
     ("cuda", 2, ("cuda", "gpu"), {"max_num_threads": 1024, "thread_warp_size": 32}),
     ("hexagon", 16, ("hexagon", "cpu"), {}),
@@ -27,4 +35,4 @@ ABSENT: dict[str, TargetKind] = {
         name=name, device_type=number, codegen="", family=name, default_keys=keys, attributes=_GPU, defaults=facts
     )
     for name, number, keys, facts in _ROWS
-}  # fmt: skip
+}

@@ -29,19 +29,27 @@ from armillary.target.cpu_table import (
     MemoryRow,
     memory_row,
     true_name,
-)  # fmt: skip
+)
 from armillary.target.kinds.llvm import FAST_MATH
 from armillary.target.target import Target, as_target
 
 _ARCH = (
-    (r"(aarch64|arm64)", "aarch64"), (r"(x86_64|amd64)", "x86_64"), (r"i[3-6]86", "i386"), (r"(arm|thumb)", "arm"),
-    (r"riscv64", "riscv64"), (r"riscv32", "riscv32"), (r"powerpc64le|ppc64le", "ppc64le"), (r"wasm", "wasm"),
-)  # fmt: skip
+    (r"(aarch64|arm64)", "aarch64"),
+    (r"(x86_64|amd64)", "x86_64"),
+    (r"i[3-6]86", "i386"),
+    (r"(arm|thumb)", "arm"),
+    (r"riscv64", "riscv64"),
+    (r"riscv32", "riscv32"),
+    (r"powerpc64le|ppc64le", "ppc64le"),
+    (r"wasm", "wasm"),
+)
 _ALIASES = {"simd": "neon", "fp16": "fullfp16", "+simd": "neon"}
 _ABIS = {
-    "riscv64": ("lp64", "lp64f", "lp64d"), "riscv32": ("ilp32", "ilp32f", "ilp32d"),
-    "arm": ("aapcs", "apcs-gnu"), "aarch64": ("aapcs", "darwinpcs"),
-}  # fmt: skip
+    "riscv64": ("lp64", "lp64f", "lp64d"),
+    "riscv32": ("ilp32", "ilp32f", "ilp32d"),
+    "arm": ("aapcs", "apcs-gnu"),
+    "aarch64": ("aapcs", "darwinpcs"),
+}
 _TOLD = ("avx", "fma", "fma4", "avx2", "avx512f", "avx512dq", "avx512bw", "avx512vl")
 _RARE_X86 = """
     sse3 ssse3 sse4.1 sse4.2 sse4a popcnt lzcnt bmi bmi2 movbe adx f16c gfni aes vaes pclmul vpclmulqdq sha
@@ -278,10 +286,21 @@ def _apply_mattr(features: set[str], mattr: tuple[str, ...], arch: str) -> None:
 def _model_of(arch: str, name: str, row: CpuRow, native: bool) -> CpuModel:
     bits, registers = _vectors(arch, row.features)
     return CpuModel(
-        arch=arch, name=name, vector_bits=bits, vector_registers=registers, fma_ports=row.ports,
-        fma_latency=row.latency, has_fma=_has_fma(arch, row.features), l1=row.l1, l2=row.l2, l3=row.l3,
-        features=row.features, memory=memory_row(arch, name), native=native, half_dots=row.half_dots,
-    )  # fmt: skip
+        arch=arch,
+        name=name,
+        vector_bits=bits,
+        vector_registers=registers,
+        fma_ports=row.ports,
+        fma_latency=row.latency,
+        has_fma=_has_fma(arch, row.features),
+        l1=row.l1,
+        l2=row.l2,
+        l3=row.l3,
+        features=row.features,
+        memory=memory_row(arch, name),
+        native=native,
+        half_dots=row.half_dots,
+    )
 
 
 def _vectors(arch: str, features: frozenset[str]) -> tuple[int, int]:

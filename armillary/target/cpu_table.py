@@ -51,13 +51,18 @@ _V7F = _V7 | _set("vfp4 fp16")
 ARMV8_IN_32_BITS = _V7F | _A8  # what every processor of a triple armv8… has
 
 X86 = {
-    "x86-64": CpuRow(_V1, 128, 1, 4), "x86-64-v2": CpuRow(_V2, 128, 1, 4), "x86-64-v3": CpuRow(_V3, 256, 2, 4),
+    "x86-64": CpuRow(_V1, 128, 1, 4),
+    "x86-64-v2": CpuRow(_V2, 128, 1, 4),
+    "x86-64-v3": CpuRow(_V3, 256, 2, 4),
     "x86-64-v4": CpuRow(_V4, 512, 2, 4, 32 * KB, MB),
-    "nehalem": CpuRow(_V2, 128, 1, 4), "westmere": CpuRow(_V2, 128, 1, 4),
-    "sandybridge": CpuRow(_V2 | {"avx"}, 256, 1, 5), "ivybridge": CpuRow(_V2 | {"avx", "f16c"}, 256, 1, 5),
+    "nehalem": CpuRow(_V2, 128, 1, 4),
+    "westmere": CpuRow(_V2, 128, 1, 4),
+    "sandybridge": CpuRow(_V2 | {"avx"}, 256, 1, 5),
+    "ivybridge": CpuRow(_V2 | {"avx", "f16c"}, 256, 1, 5),
     **dict.fromkeys(("haswell", "broadwell", "core-avx2"), CpuRow(_V3, 256, 2, 5, 32 * KB, 256 * KB, 8 * MB)),
     "skylake": CpuRow(_V3, 256, 2, 4, 32 * KB, 256 * KB, 8 * MB),
-    "skylake-avx512": CpuRow(_V4, 512, 2, 4, 32 * KB, MB, 16 * MB), "skx": CpuRow(_V4, 512, 2, 4, 32 * KB, MB, 16 * MB),
+    "skylake-avx512": CpuRow(_V4, 512, 2, 4, 32 * KB, MB, 16 * MB),
+    "skx": CpuRow(_V4, 512, 2, 4, 32 * KB, MB, 16 * MB),
     "cascadelake": CpuRow(_VNNI, 512, 2, 4, 32 * KB, MB, 16 * MB),
     "cooperlake": CpuRow(_VNNI | {"avx512bf16"}, 512, 2, 4, 32 * KB, MB, 16 * MB),
     **dict.fromkeys(("icelake-client", "tigerlake", "rocketlake"), CpuRow(_ICE, 512, 1, 4, 48 * KB, 512 * KB, 8 * MB)),
@@ -71,7 +76,7 @@ X86 = {
     "znver3": CpuRow(_V3, 256, 2, 4, 32 * KB, 512 * KB, 32 * MB),
     "znver4": CpuRow(_ZEN4, 512, 1, 4, 32 * KB, MB, 32 * MB),
     "znver5": CpuRow(_ZEN4 | {"avxvnni"}, 512, 2, 4, 48 * KB, MB, 32 * MB),
-}  # fmt: skip
+}
 AARCH64 = {
     "generic": CpuRow(_A8, 128, 2, 4, 32 * KB, 512 * KB),
     **dict.fromkeys(("cortex-a34", "cortex-a35", "cortex-a53"), CpuRow(_A8, 128, 1, 8, 32 * KB, 512 * KB)),
@@ -92,7 +97,7 @@ AARCH64 = {
     "carmel": CpuRow(_A82, 128, 2, 4, 64 * KB, 2 * MB, 4 * MB),
     **dict.fromkeys(("apple-a14", "apple-m1"), CpuRow(_A82D, 128, 4, 4, 128 * KB, 12 * MB)),
     **dict.fromkeys(("apple-m2", "apple-m3", "apple-m4"), CpuRow(_A86, 128, 4, 4, 128 * KB, 16 * MB)),
-}  # fmt: skip
+}
 ARM = {
     "generic": CpuRow(frozenset(), 64, 1, 4),
     **dict.fromkeys(("cortex-a7", "cortex-a5"), CpuRow(_V7F, 128, 1, 8, 32 * KB, 256 * KB)),
@@ -107,9 +112,11 @@ TABLES = {"x86_64": X86, "i386": X86, "aarch64": AARCH64, "arm": ARM, "riscv64":
 BASELINE = {"x86_64": "x86-64", "i386": "x86-64"}  # the others: "generic"
 HALF_DOTS = {"x86_64": "avx512bf16", "aarch64": "bf16"}  # the feature that has dot products of pairs of bfloat16
 DOT_SIGNS = {  # feature -> the signs of (one side, the other) of dot products of four bytes
-    "avx512vnni": (("uint", "int"),), "avxvnni": (("uint", "int"),),
-    "dotprod": (("int", "int"), ("uint", "uint")), "i8mm": (("uint", "int"),),
-}  # fmt: skip
+    "avx512vnni": (("uint", "int"),),
+    "avxvnni": (("uint", "int"),),
+    "dotprod": (("int", "int"), ("uint", "uint")),
+    "i8mm": (("uint", "int"),),
+}
 _TELLING = {"amx-tile": "sapphirerapids", "avx512fp16": "sapphirerapids"}  # features that only such cores have
 
 
@@ -152,24 +159,49 @@ _N1, _V1_M = MemoryRow(2, 128, 24, 10, 6, 60, 2.6), MemoryRow(3, 128, 36, 12, 7,
 _M1 = MemoryRow(3, 128, 40, 20, 18, 21, 3.2)
 _MEMORY = {
     **dict.fromkeys(("skylake-avx512", "skx", "cascadelake", "cooperlake"), _SKX),
-    "icelake-server": _ICX, **dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids"), _SPR_M),
+    "icelake-server": _ICX,
+    **dict.fromkeys(("sapphirerapids", "emeraldrapids", "graniterapids"), _SPR_M),
     **dict.fromkeys(("icelake-client", "tigerlake", "rocketlake"), MemoryRow(2, 512, 40, 14, 6, 10, 3.8)),
     **dict.fromkeys(("alderlake", "raptorlake"), MemoryRow(3, 256, 40, 14, 7, 14, 4.5)),
-    "znver1": MemoryRow(2, 128, 24, 18, 6, 9, 3.4), "znver2": MemoryRow(2, 256, 26, 20, 6, 11, 3.6),
+    "znver1": MemoryRow(2, 128, 24, 18, 6, 9, 3.4),
+    "znver2": MemoryRow(2, 256, 26, 20, 6, 11, 3.6),
     "znver3": MemoryRow(2, 256, 28, 24, 6.5, 12, 4.0),
     "znver4": MemoryRow(2, 256, 28, 26, 7.3, 9.5, 3.7),  # measured: 27 GB/s DRAM, 99 GB/s L3, 117 GFLOP/s a core
     "znver5": MemoryRow(2, 512, 52, 26, 8, 16, 4.2),
     **dict.fromkeys(
-        ("cortex-a5", "cortex-a7", "cortex-a8", "cortex-a9", "cortex-a34", "cortex-a35", "cortex-a53", "cortex-a55",
-         "cortex-a510", "cortex-a32"), _LITTLE),
+        (
+            "cortex-a5",
+            "cortex-a7",
+            "cortex-a8",
+            "cortex-a9",
+            "cortex-a34",
+            "cortex-a35",
+            "cortex-a53",
+            "cortex-a55",
+            "cortex-a510",
+            "cortex-a32",
+        ),
+        _LITTLE,
+    ),
     **dict.fromkeys(
-        ("cortex-a12", "cortex-a15", "cortex-a17", "cortex-a57", "cortex-a72", "cortex-a73", "thunderxt88", "kryo",
-         "falkor"), _A72),
+        (
+            "cortex-a12",
+            "cortex-a15",
+            "cortex-a17",
+            "cortex-a57",
+            "cortex-a72",
+            "cortex-a73",
+            "thunderxt88",
+            "kryo",
+            "falkor",
+        ),
+        _A72,
+    ),
     **dict.fromkeys(("cortex-x1", "cortex-x1c", "cortex-x2", "cortex-x3", "cortex-x4"), _X1),
     **dict.fromkeys(("neoverse-n1", "neoverse-e1", "neoverse-n2"), _N1),
     **dict.fromkeys(("neoverse-v1", "neoverse-v2"), _V1_M),
     **dict.fromkeys(("apple-a14", "apple-m1", "apple-m2", "apple-m3", "apple-m4"), _M1),
-}  # fmt: skip
+}
 _MEMORY_OF_ARCH = {"x86_64": _CLIENT, "i386": _CLIENT, "aarch64": _A76, "arm": _LITTLE}
 
 

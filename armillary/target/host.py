@@ -33,9 +33,19 @@ except RuntimeError:  # LLVM has no detection for this architecture
 print(json.dumps({"triple": llvm.get_process_triple(), "cpu": llvm.get_host_cpu_name(), "features": features}))
 """
 _TELLING = (
-    "vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features", "CPU implementer",
-    "CPU architecture", "CPU variant", "CPU part", "CPU revision",
-)  # fmt: skip
+    "vendor_id",
+    "cpu family",
+    "model",
+    "model name",
+    "stepping",
+    "flags",
+    "Features",
+    "CPU implementer",
+    "CPU architecture",
+    "CPU variant",
+    "CPU part",
+    "CPU revision",
+)
 
 
 def triple() -> str:

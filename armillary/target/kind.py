@@ -17,10 +17,12 @@ Attribute = str | int | float | bool | tuple[str, ...]
 COMMON: Mapping[str, type] = MappingProxyType(
     {"device": str, "from_device": int, "libs": tuple, "model": str, "tag": str}
 )  # attributes every kind has, besides keys and host
-REFUSED: Mapping[str, str] = MappingProxyType({
-    "libs": "kernels of other libraries are not called",
-    "from_device": "facts are not read from a device; state them as attributes",
-})  # fmt: skip
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "libs": "kernels of other libraries are not called",
+        "from_device": "facts are not read from a device; state them as attributes",
+    }
+)
 
 
 @record(slots=True)

@@ -172,8 +172,9 @@ class Space:
         for step in self._steps(rest, divisor):
             large, small = _by_step(rest, step)
             if self._within(small, step):
-                return self.divide(Linear(large.const // step, {x: c // step for x, c in large.terms.items()}),
-                                   Linear(divisor // step))  # fmt: skip
+                return self.divide(
+                    Linear(large.const // step, {x: c // step for x, c in large.terms.items()}), Linear(divisor // step)
+                )
         return self.atom("div", rest, Linear(divisor))
 
     def remainder(self, a: Linear, b: Linear) -> Linear:

@@ -182,10 +182,13 @@ def extern(
     names = _unique_names([t.op.name for t in given])
     ins = list(in_buffers or [Buffer(n, t.shape, t.dtype) for n, t in zip(names, given, strict=True)])
     dtypes = [b.dtype for b in out_buffers] if out_buffers else _extern_dtypes(dtype, given, len(shapes), where)
-    outs = list(out_buffers or [
-        Buffer(name if len(shapes) == 1 else f"{name}_v{k}", s, d)
-        for k, (s, d) in enumerate(zip(shapes, dtypes, strict=True))
-    ])  # fmt: skip
+    outs = list(
+        out_buffers
+        or [
+            Buffer(name if len(shapes) == 1 else f"{name}_v{k}", s, d)
+            for k, (s, d) in enumerate(zip(shapes, dtypes, strict=True))
+        ]
+    )
     if len(ins) != len(given) or len(outs) != len(shapes):
         raise TypeMismatch(
             f"{where}: {len(ins)} and {len(outs)} buffers for {len(given)} inputs, {len(shapes)} outputs"
@@ -202,9 +205,14 @@ def extern(
 
 @boundary("scan", arguments=True)
 def scan(
-    init: Any, update: Any, state_placeholder: Any, inputs: Sequence[Tensor] = (), name: str = "scan", tag: str = "",
+    init: Any,
+    update: Any,
+    state_placeholder: Any,
+    inputs: Sequence[Tensor] = (),
+    name: str = "scan",
+    tag: str = "",
     attrs: Attrs | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """The recurrence state[t] = update(state[t-1], …) along dimension 0, started by `init`."""
     where = f"te.scan {name}"
     many = isinstance(init, tuple | list)

@@ -157,8 +157,9 @@ class _Inference:
             if load is None or self.scans.get(reader.stage) is not step.scan:
                 raise ScheduleError(
                     f"stage {stage.key} is computed in the steps of {step.scan.key}, but {reader.stage.key} reads it "
-                    "after them", hint="let the scan return it, as the state of a second recurrence",
-                )  # fmt: skip
+                    "after them",
+                    hint="let the scan return it, as the state of a second recurrence",
+                )
             new = [self._span(i, self._environment(reader, fixed)) for i in load.indices]
             spans = new if spans is None else [self._union(a, b) for a, b in zip(spans, new, strict=True)]
         assert spans is not None, "stages without readers are skipped"

@@ -52,8 +52,13 @@ def cache_read(schedule: Schedule, tensor: Tensor, scope: str, readers: Any) -> 
             raise ScheduleError(f"cache_read of {tensor.name}: stage {target.key} does not read it")
         if not isinstance(target.op, ComputeOp):
             raise ScheduleError(f"cache_read of {tensor.name}: reader {target.key} is not a te.compute")
-    schedule.record(Directive(stage.key, "cache_read", (
-        ("scope", scope), ("readers", tuple(t.key for t in targets)), ("output", tensor.value_index))))  # fmt: skip
+    schedule.record(
+        Directive(
+            stage.key,
+            "cache_read",
+            (("scope", scope), ("readers", tuple(t.key for t in targets)), ("output", tensor.value_index)),
+        )
+    )
     axes = tuple(
         IterVar(Range.from_min_extent(IntImm(e.dtype, 0), e), Var(f"ax{k}", e.dtype))
         for k, e in enumerate(canonical.shape)
@@ -142,8 +147,10 @@ def rfactor(schedule: Schedule, tensor: Tensor, axis: IterVar, factor_axis: int 
 
 def _check_neutral(stage: Stage, reduction: Reduce) -> None:
     combiner = reduction.combiner
-    both = {**dict(zip(combiner.lhs, combiner.identity, strict=True)),
-            **dict(zip(combiner.rhs, combiner.identity, strict=True))}  # fmt: skip
+    both = {
+        **dict(zip(combiner.lhs, combiner.identity, strict=True)),
+        **dict(zip(combiner.rhs, combiner.identity, strict=True)),
+    }
     apply = rewriter(both)
     for result, identity in zip(combiner.result, combiner.identity, strict=True):
         combined = apply(result)
@@ -169,8 +176,10 @@ def _partial_op(stage: Stage, op: ComputeOp, reduction: Reduce, axis: IterVar, p
     data = _fresh_axes(op.axis, "")
     variables.update({a.var: b.var for a, b in zip(op.axis, data, strict=True)})
     apply = rewriter(variables)
-    guards = [T.likely(T.less(to_expr(v, axis.var.dtype), to_expr(e, axis.var.dtype)))
-              for v, e in split_guards(relations_of(stage, reductions=True), values, sizes, space)]  # fmt: skip
+    guards = [
+        T.likely(T.less(to_expr(v, axis.var.dtype), to_expr(e, axis.var.dtype)))
+        for v, e in split_guards(relations_of(stage, reductions=True), values, sizes, space)
+    ]
     condition = T.all_of(*guards, apply(reduction.condition))
     source = tuple(apply(s) for s in reduction.source)
     axes = (*data[:position], made[axis], *data[position:])

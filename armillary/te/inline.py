@@ -56,8 +56,13 @@ def rewriter(
             same = not any(a is not b for a, b in zip(indices, item.indices, strict=True))
             return item if same else ProducerLoad(item.producer, indices)
         if isinstance(item, Reduce):
-            return Reduce(reducer(item), tuple([apply(s) for s in item.source]), item.axis, apply(item.condition),
-                          item.value_index)  # fmt: skip
+            return Reduce(
+                reducer(item),
+                tuple([apply(s) for s in item.source]),
+                item.axis,
+                apply(item.condition),
+                item.value_index,
+            )
         return REBUILD[kind](item, apply)
 
     def reducer(item: Reduce) -> E.CommReducer:

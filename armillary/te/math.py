@@ -202,4 +202,4 @@ __all__ = [
     "truncdiv",
     "truncmod",
     "two_halves",
-]  # fmt: skip
+]

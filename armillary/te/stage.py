@@ -143,8 +143,11 @@ class Stage:
             return position
         for other in self.schedule.stages:
             if other.attach is not None and other.attach[1] is axis and other.attach[0] is self:
-                self._refuse(primitive, f"stage {other.key} is computed at axis {axis.var.name}",
-                             "split and fuse before compute_at")  # fmt: skip
+                self._refuse(
+                    primitive,
+                    f"stage {other.key} is computed at axis {axis.var.name}",
+                    "split and fuse before compute_at",
+                )
         notes = self.notes.get(axis)
         if notes is not None and (notes.kind is not LoopKind.SERIAL or notes.intrinsic is not None):
             self._refuse(primitive, f"axis {axis.var.name} is already {_state(notes)}", "split and fuse come first")
@@ -190,8 +193,11 @@ class Stage:
         given = T.convert(factor if nparts is None else nparts)
         number = T.as_int(given)
         if not given.dtype.is_int or (number is not None and number <= 0):
-            self._refuse("split", f"axis {parent.var.name}: the {'factor' if nparts is None else 'nparts'} is "
-                                  f"{number if number is not None else given.dtype}, wanted a positive integer")  # fmt: skip  # noqa: E501
+            self._refuse(
+                "split",
+                f"axis {parent.var.name}: the {'factor' if nparts is None else 'nparts'} is "
+                f"{number if number is not None else given.dtype}, wanted a positive integer",
+            )
         if not isinstance(step, int) or step < 1 or (step > 1 and nparts is not None):
             self._refuse("split", f"axis {parent.var.name}: the step is {step!r}, wanted 1, or more beside a factor")
         extent = static_extent(parent)
@@ -201,8 +207,12 @@ class Stage:
         inner = _derived_axis(f"{name}.inner", parent, inner_extent, kind)
         by_factor, by_parts = (given, None) if nparts is None else (None, given)
         more = {"step": step} if step > 1 else {}
-        self._record("split", axis=self.key_of(parent),
-                     **{"factor" if nparts is None else "nparts": number if number is not None else str(given)}, **more)  # fmt: skip  # noqa: E501
+        self._record(
+            "split",
+            axis=self.key_of(parent),
+            **{"factor" if nparts is None else "nparts": number if number is not None else str(given)},
+            **more,
+        )
         self.relations.append(Split(parent, outer, inner, by_factor, by_parts, step))
         self.leaf[position : position + 1] = [outer, inner]
         self._name(outer)
@@ -220,8 +230,11 @@ class Stage:
             self._refuse("fuse", f"{_names(given)} mix data and reduction axes")
         if positions != list(range(positions[0], positions[0] + len(given))):
             loops = ", ".join(a.var.name for a in self.leaf)
-            self._refuse("fuse", f"{_names(given)} are not neighbouring loops in this order",
-                         f"the loops are: {loops}; reorder first")  # fmt: skip
+            self._refuse(
+                "fuse",
+                f"{_names(given)} are not neighbouring loops in this order",
+                f"the loops are: {loops}; reorder first",
+            )
         self._record("fuse", axes=tuple(self.key_of(a) for a in given))
         fused: IterVar = given[0]
         for inner in given[1:]:
@@ -270,11 +283,15 @@ class Stage:
         """Run the loop as vector operations; its extent must be constant."""
         self._loop("vectorize", axis)
         if axis.kind == "reduce":
-            self._refuse("vectorize", f"axis {axis.var.name} is a reduction axis",
-                         "vectorize a data axis, or use rfactor")  # fmt: skip
+            self._refuse(
+                "vectorize", f"axis {axis.var.name} is a reduction axis", "vectorize a data axis, or use rfactor"
+            )
         if static_extent(axis) is None and self.attach is None:
-            self._refuse("vectorize", f"the extent of axis {axis.var.name} is not constant",
-                         "split it by a constant factor first")  # fmt: skip
+            self._refuse(
+                "vectorize",
+                f"the extent of axis {axis.var.name} is not constant",
+                "split it by a constant factor first",
+            )
         self._mark("vectorize", axis, LoopKind.VECTORIZED)
 
     def unroll(self, axis: IterVar) -> None:
@@ -285,8 +302,9 @@ class Stage:
         """Share the iterations among threads."""
         self._loop("parallel", axis)
         if axis.kind == "reduce":
-            self._refuse("parallel", f"axis {axis.var.name} is a reduction axis: its iterations write one element",
-                         "use rfactor")  # fmt: skip
+            self._refuse(
+                "parallel", f"axis {axis.var.name} is a reduction axis: its iterations write one element", "use rfactor"
+            )
         self._mark("parallel", axis, LoopKind.PARALLEL)
 
     def bind(self, axis: IterVar, thread: IterVar) -> None:
@@ -322,9 +340,14 @@ class Stage:
         self._note(axis).pragmas.append((f"pragma_{pragma_type}", 1 if value is None else value))
 
     def prefetch(
-        self, tensor: Tensor, axis: IterVar, offset: int, locality: int = T.EVERY_CACHE, shared: Sequence[Sharer] = (),
+        self,
+        tensor: Tensor,
+        axis: IterVar,
+        offset: int,
+        locality: int = T.EVERY_CACHE,
+        shared: Sequence[Sharer] = (),
         spread: Spread | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Ask for the data of `tensor` that the loop needs `offset` iterations later.
 
         `locality` 3 brings it to every cache, 2 to all but the first, 1 to the last, 0 for one use. Where several tiles
@@ -369,8 +392,11 @@ class Stage:
             self._refuse("compute_at", f"{parent!r} is not a stage of this schedule")
         self._check_movable("compute_at")
         if not self.schedule.reads_from(parent, self):
-            self._refuse("compute_at", f"stage {parent.key} does not read it, directly or through others",
-                         "attach a producer to one of its consumers")  # fmt: skip
+            self._refuse(
+                "compute_at",
+                f"stage {parent.key} does not read it, directly or through others",
+                "attach a producer to one of its consumers",
+            )
         parent._loop("compute_at", axis)
         self._record("compute_at", parent=parent.key, axis=parent.key_of(axis))
         self.attach, self.is_inline = (parent, axis), False

@@ -36,8 +36,10 @@ def _align(plan: Plan, shape: list[Expr], position: int, factor: int, offset: in
     if not inner or any(n is None for n in inner):
         if not inner and factor == 1:
             return
-        raise ScheduleError(f"storage_align on stage {name}: the stride of this axis cannot be padded",
-                            hint="align an axis that has inner axes of constant extent")  # fmt: skip
+        raise ScheduleError(
+            f"storage_align on stage {name}: the stride of this axis cannot be padded",
+            hint="align an axis that has inner axes of constant extent",
+        )
     step = prod(n for n in inner[1:] if n is not None)
     first = inner[0] or 1
     for extent in range(first, first + factor):

@@ -115,8 +115,12 @@ def _place(
     shape = [e.value if isinstance(e, IntImm) else None for e in tensor.shape]
     lead = len(extents) - len(shape)
     if lead < 0 or extents[lead:] != shape or any(n != 1 for n in extents[:lead]):
-        _refuse(stage, intrinsic, f"the loops cover {extents} of {buffer.name}, the intrinsic wants {shape}",
-                "split so that the inner loops have the intrinsic's extents")  # fmt: skip
+        _refuse(
+            stage,
+            intrinsic,
+            f"the loops cover {extents} of {buffer.name}, the intrinsic wants {shape}",
+            "split so that the inner loops have the intrinsic's extents",
+        )
     if tensor.dtype != buffer.dtype:
         _refuse(stage, intrinsic, f"{buffer.name} has {buffer.dtype}, the intrinsic wants {tensor.dtype}")
     base = [to_expr(s, e.dtype) for s, e in zip(starts, buffer.shape, strict=True)]

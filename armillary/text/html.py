@@ -26,9 +26,13 @@ _TOKEN = re.compile(
     re.MULTILINE,
 )
 _COLOURS = {
-    "comment": "#6a737d", "string": "#22863a", "name": "#0b5cad", "word": "#a626a4", "type": "#0f7b6c",
+    "comment": "#6a737d",
+    "string": "#22863a",
+    "name": "#0b5cad",
+    "word": "#a626a4",
+    "type": "#0f7b6c",
     "number": "#b35900",
-}  # fmt: skip
+}
 _PRE = (
     "margin:0;padding:6px 10px;max-height:32em;overflow:auto;font:12px/1.45 ui-monospace,monospace;background:#f6f8fa;"
     "color:#24292f;border-radius:4px;white-space:pre"

@@ -17,10 +17,22 @@ _MATH = (
     "atanh floor ceil trunc round nearbyint"
 )
 _BUILD = {
-    "const": "const", "if_then_else": "if_then_else", "likely": "likely", "all": "all_of", "any": "any_of",
-    "div": "div", "floordiv": "floordiv", "floormod": "floormod", "truncdiv": "truncdiv", "truncmod": "truncmod",
-    "indexdiv": "indexdiv", "indexmod": "indexmod", "ceildiv": "ceildiv", "min": "minimum", "max": "maximum",
-}  # fmt: skip
+    "const": "const",
+    "if_then_else": "if_then_else",
+    "likely": "likely",
+    "all": "all_of",
+    "any": "any_of",
+    "div": "div",
+    "floordiv": "floordiv",
+    "floormod": "floormod",
+    "truncdiv": "truncdiv",
+    "truncmod": "truncmod",
+    "indexdiv": "indexdiv",
+    "indexmod": "indexmod",
+    "ceildiv": "ceildiv",
+    "min": "minimum",
+    "max": "maximum",
+}
 _BUILTINS = (
     "TVMBackendAllocWorkspace TVMBackendFreeWorkspace address_of assume bitwise_not call_cpacked call_packed clz "
     "create_barriers dp4a end_profile_intrinsic isnullptr lookup_param mma_fill mma_store popcount ptx_arrive_barrier "
@@ -39,11 +51,22 @@ _TABLE = {
     **{name: f"armillary.tir.intrinsics:{name}" for name in ("call_extern", "call_pure_extern")},
     **{name: f"armillary.te.math:{name}" for name in ("abs", "power", "pow", "isnan", "isinf", "isfinite", "fmod")},
     **{name: f"armillary.tir.vendor_intrinsics:{name}" for name in ("call_llvm_intrin", "call_llvm_pure_intrin")},
-    **{name: f"armillary.tir.builtins:{name}" for name in (
-        "bitwise_and", "bitwise_or", "bitwise_xor", "infinity", "ldexp", "ret", "shift_left", "shift_right",
-        "tvm_access_ptr",
-        "tvm_struct_get", "type_annotation",
-    )},
+    **{
+        name: f"armillary.tir.builtins:{name}"
+        for name in (
+            "bitwise_and",
+            "bitwise_or",
+            "bitwise_xor",
+            "infinity",
+            "ldexp",
+            "ret",
+            "shift_left",
+            "shift_right",
+            "tvm_access_ptr",
+            "tvm_struct_get",
+            "type_annotation",
+        )
+    },
     **{name: f"armillary.tir.builtins:{name}" for name in _BUILTINS.split()},
     **{name: f"armillary.te.math:{name}" for name in ("atan2", "copysign", "hypot", "nextafter")},
     "ForKind": "armillary.tir.stmt:LoopKind",
@@ -56,5 +79,5 @@ _TABLE = {
     "interpret": "armillary.tir.interpreter:interpret",
     "simplify": "armillary.tir.simplify",
     "stmt_seq": "armillary.tir.stmt:seq",
-}  # fmt: skip
+}
 __getattr__, __dir__ = lazy_names(__name__, _TABLE)

@@ -447,9 +447,18 @@ def _reflected(function: Callable[[Value, Value], Expr]) -> Callable[[Value, Val
 
 
 _BINARY = {
-    "add": add, "sub": sub, "mul": mul, "truediv": div, "floordiv": floordiv, "mod": floormod, "and": bitwise_and,
-    "or": bitwise_or, "xor": bitwise_xor, "lshift": shift_left, "rshift": shift_right,
-}  # fmt: skip
+    "add": add,
+    "sub": sub,
+    "mul": mul,
+    "truediv": div,
+    "floordiv": floordiv,
+    "mod": floormod,
+    "and": bitwise_and,
+    "or": bitwise_or,
+    "xor": bitwise_xor,
+    "lshift": shift_left,
+    "rshift": shift_right,
+}
 _COMPARE = {"lt": less, "le": less_equal, "gt": greater, "ge": greater_equal, "eq": equal, "ne": not_equal}
 
 

@@ -434,11 +434,22 @@ def _sync(e: E.Call, scope: Scope) -> Value:
 
 
 _CALLS: dict[str, Callable[[E.Call, Scope], Value]] = {
-    "if_then_else": _if_then_else, "likely": _likely, "reinterpret": _reinterpret, "call_extern": _extern,
-    "call_pure_extern": _extern, "vector_reduce_add": _reduce_add, "prefetch": _nothing, "thread_sync": _sync,
-    "tile_zero": _tile_zero, "tile_load": _tile_load, "tile_dot": _tile_dot, "tile_dot_halves": _tile_dot_halves,
-    "tile_store": _tile_store, "call_llvm_pure_intrin": _vendor, "call_llvm_intrin": _vendor,
-}  # fmt: skip
+    "if_then_else": _if_then_else,
+    "likely": _likely,
+    "reinterpret": _reinterpret,
+    "call_extern": _extern,
+    "call_pure_extern": _extern,
+    "vector_reduce_add": _reduce_add,
+    "prefetch": _nothing,
+    "thread_sync": _sync,
+    "tile_zero": _tile_zero,
+    "tile_load": _tile_load,
+    "tile_dot": _tile_dot,
+    "tile_dot_halves": _tile_dot_halves,
+    "tile_store": _tile_store,
+    "call_llvm_pure_intrin": _vendor,
+    "call_llvm_intrin": _vendor,
+}
 EXPR_RULES: dict[type, Callable[[Any, Scope], Value]] = {
     E.Var: _var,
     E.IterVar: lambda e, s: _var(e.var, s),

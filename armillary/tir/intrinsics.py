@@ -79,14 +79,39 @@ erf = np.vectorize(_erf, otypes=[np.float64])
 
 _ROWS = (
     # unary float functions, as C's
-    *(_row(n, 1, getattr(np, m)) for n, m in (
-        ("exp", "exp"), ("exp2", "exp2"), ("log", "log"), ("log2", "log2"), ("log10", "log10"), ("log1p", "log1p"),
-        ("expm1", "expm1"), ("sqrt", "sqrt"), ("sin", "sin"), ("cos", "cos"), ("tan", "tan"), ("asin", "arcsin"),
-        ("acos", "arccos"), ("atan", "arctan"), ("sinh", "sinh"), ("cosh", "cosh"), ("tanh", "tanh"),
-        ("asinh", "arcsinh"), ("acosh", "arccosh"), ("atanh", "arctanh"), ("floor", "floor"), ("ceil", "ceil"),
-        ("trunc", "trunc"), ("nearbyint", "rint"), ("fabs", "abs"), ("isnan", "isnan"), ("isinf", "isinf"),
-        ("isfinite", "isfinite"),
-    )),
+    *(
+        _row(n, 1, getattr(np, m))
+        for n, m in (
+            ("exp", "exp"),
+            ("exp2", "exp2"),
+            ("log", "log"),
+            ("log2", "log2"),
+            ("log10", "log10"),
+            ("log1p", "log1p"),
+            ("expm1", "expm1"),
+            ("sqrt", "sqrt"),
+            ("sin", "sin"),
+            ("cos", "cos"),
+            ("tan", "tan"),
+            ("asin", "arcsin"),
+            ("acos", "arccos"),
+            ("atan", "arctan"),
+            ("sinh", "sinh"),
+            ("cosh", "cosh"),
+            ("tanh", "tanh"),
+            ("asinh", "arcsinh"),
+            ("acosh", "arccosh"),
+            ("atanh", "arctanh"),
+            ("floor", "floor"),
+            ("ceil", "ceil"),
+            ("trunc", "trunc"),
+            ("nearbyint", "rint"),
+            ("fabs", "abs"),
+            ("isnan", "isnan"),
+            ("isinf", "isinf"),
+            ("isfinite", "isfinite"),
+        )
+    ),
     _row("rsqrt", 1, lambda x: 1 / np.sqrt(x)),
     _row("round", 1, lambda x: np.trunc(x + np.copysign(0.5, x))),  # half away from zero, as C's round
     _row("sigmoid", 1, lambda x: 1 / (1 + np.exp(-x))),
@@ -94,37 +119,55 @@ _ROWS = (
     _row("erf", 1, lambda x: erf(x).astype(np.asarray(x).dtype)),
     _row("normcdf", 1, lambda x: (0.5 + 0.5 * erf(x * 0.7071067811865476)).astype(np.asarray(x).dtype)),
     # binary and ternary float functions
-    _row("pow", 2, np.power), _row("atan2", 2, np.arctan2), _row("fmod", 2, np.fmod), _row("hypot", 2, np.hypot),
-    _row("copysign", 2, np.copysign), _row("nextafter", 2, np.nextafter), _row("ldexp", 2, np.ldexp),
+    _row("pow", 2, np.power),
+    _row("atan2", 2, np.arctan2),
+    _row("fmod", 2, np.fmod),
+    _row("hypot", 2, np.hypot),
+    _row("copysign", 2, np.copysign),
+    _row("nextafter", 2, np.nextafter),
+    _row("ldexp", 2, np.ldexp),
     _row("fma", 3, lambda a, b, c: a * b + c),
     # integers
-    _row("abs", 1, np.abs), _row("bitwise_and", 2, np.bitwise_and), _row("bitwise_or", 2, np.bitwise_or),
-    _row("bitwise_xor", 2, np.bitwise_xor), _row("shift_left", 2, np.left_shift),
+    _row("abs", 1, np.abs),
+    _row("bitwise_and", 2, np.bitwise_and),
+    _row("bitwise_or", 2, np.bitwise_or),
+    _row("bitwise_xor", 2, np.bitwise_xor),
+    _row("shift_left", 2, np.left_shift),
     _row("shift_right", 2, np.right_shift),
-    _row("popcount", 1, _popcount), _row("clz", 1, _clz),
+    _row("popcount", 1, _popcount),
+    _row("clz", 1, _clz),
     # words of four bytes, the first one lowest: of uint8 a uint32, of int8 an int32; and the int32 sum of the products
     # of two words' bytes, which wraps like any int32 when it is added to others
-    _row("four_bytes", 4, _four_bytes), _row("dot_bytes", 2, _dot_bytes),
+    _row("four_bytes", 4, _four_bytes),
+    _row("dot_bytes", 2, _dot_bytes),
     # words of two bfloat16, the first one lowest, which are uint32; and the float32 sum of the products of two words'
     # halves. Added to another sum that is two multiply-adds; instructions for it take subnormal numbers for 0
     # (vdpbf16ps), or round to odd in between (bfdot)
-    _row("two_halves", 2, _two_halves), _row("dot_halves", 2, _dot_halves),
+    _row("two_halves", 2, _two_halves),
+    _row("dot_halves", 2, _dot_halves),
     # control and types: the interpreter and the emitters have rules of their own
-    _row("if_then_else", 3, None), _row("likely", 1, lambda x: x), _row("reinterpret", 1, None),
-    _row("call_extern", -1, None, pure=False), _row("call_pure_extern", -1, None),
+    _row("if_then_else", 3, None),
+    _row("likely", 1, lambda x: x),
+    _row("reinterpret", 1, None),
+    _row("call_extern", -1, None, pure=False),
+    _row("call_pure_extern", -1, None),
     # instructions by LLVM's name, which is the first argument: tir/vendor_intrinsics.py
-    _row("call_llvm_pure_intrin", -1, None), _row("call_llvm_intrin", -1, None, pure=False),
-    _row("vector_reduce_add", 1, None), _row("prefetch", -1, None, pure=False),
+    _row("call_llvm_pure_intrin", -1, None),
+    _row("call_llvm_intrin", -1, None, pure=False),
+    _row("vector_reduce_add", 1, None),
+    _row("prefetch", -1, None, pure=False),
     _row("thread_sync", -1, None, pure=False),
     # matrix tiles, eight of up to 16 rows of 64 bytes, by constant numbers: tile_zero(tile, rows), tile_load(tile,
     # first element, bytes from row to row, rows), tile_store alike; tile_dot(sums, left, right, is left signed, is
     # right signed) adds to the rows of 16 int32 of `sums` the products of the rows of 64 bytes of `left` and those of
     # `right`, 16 rows of 16 words of four bytes; tile_dot_halves(sums, left, right) adds to the rows of 16 float32 of
     # `sums` the products of the rows of 32 bfloat16 of `left` and 16 rows of 16 words of two halves
-    _row("tile_zero", 2, None, pure=False), _row("tile_load", 4, None, pure=False),
-    _row("tile_dot", 5, None, pure=False), _row("tile_dot_halves", 3, None, pure=False),
+    _row("tile_zero", 2, None, pure=False),
+    _row("tile_load", 4, None, pure=False),
+    _row("tile_dot", 5, None, pure=False),
+    _row("tile_dot_halves", 3, None, pure=False),
     _row("tile_store", 4, None, pure=False),
-)  # fmt: skip
+)
 INTRINSICS = {row.name: row for row in _ROWS}
 
 

@@ -22,9 +22,13 @@ from armillary.tir import stmt as S
 
 Value = Any  # what user code may pass for an expression
 _KINDS = {
-    "serial": S.LoopKind.SERIAL, "parallel": S.LoopKind.PARALLEL, "vectorize": S.LoopKind.VECTORIZED,
-    "unroll": S.LoopKind.UNROLLED, "vectorized": S.LoopKind.VECTORIZED, "unrolled": S.LoopKind.UNROLLED,
-}  # fmt: skip
+    "serial": S.LoopKind.SERIAL,
+    "parallel": S.LoopKind.PARALLEL,
+    "vectorize": S.LoopKind.VECTORIZED,
+    "unroll": S.LoopKind.UNROLLED,
+    "vectorized": S.LoopKind.VECTORIZED,
+    "unrolled": S.LoopKind.UNROLLED,
+}
 
 
 @boundary("decl_buffer", arguments=True)

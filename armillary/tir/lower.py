@@ -38,9 +38,11 @@ from armillary.transform import ADD_LOWER_PASS, Pass, PassContext, register_conf
 
 NOALIAS = register_config_option("tir.noalias", bool, True, "arguments of a kernel never overlap")
 BARRIER = register_config_option(
-    "tir.detect_global_barrier", bool, False, "barriers where phases need them; they are always there, so True and "
-    "False give the same code",
-)  # fmt: skip
+    "tir.detect_global_barrier",
+    bool,
+    False,
+    "barriers where phases need them; they are always there, so True and False give the same code",
+)
 VERIFY_EACH = register_config_option("tir.debug_verify", bool, False, "verify the program after every loop pass")
 _NAME = "main"
 

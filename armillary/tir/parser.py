@@ -356,9 +356,13 @@ class StatementParser(Parser):
             cursor.expect("=")
             self.names[name] = self.expr()
         rule = {
-            "for": self.loop, "if": self.branch, "alloc": self.alloc, "let": self.let_stmt, "assert": self.check,
+            "for": self.loop,
+            "if": self.branch,
+            "alloc": self.alloc,
+            "let": self.let_stmt,
+            "assert": self.check,
             "attr": self.attr,
-        }.get(cursor.token.text)  # fmt: skip
+        }.get(cursor.token.text)
         if rule is not None and cursor.token.kind == "name":
             cursor.next()
             return rule()

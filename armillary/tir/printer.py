@@ -40,10 +40,21 @@ _WORDS = """func attrs for in range if else alloc let assert attr on eval pass w
 unrolled thread select min max ramp broadcast truncdiv truncmod expr Buffer axis where"""
 KEYWORDS = frozenset(_WORDS.split())
 INFIX: dict[type, tuple[str, int]] = {
-    E.Or: ("||", 1), E.And: ("&&", 2), E.EQ: ("==", 4), E.NE: ("!=", 4), E.LT: ("<", 4), E.LE: ("<=", 4),
-    E.GT: (">", 4), E.GE: (">=", 4), E.Add: ("+", 5), E.Sub: ("-", 5), E.Mul: ("*", 6), E.Div: ("/", 6),
-    E.FloorDiv: ("//", 6), E.FloorMod: ("%", 6),
-}  # fmt: skip
+    E.Or: ("||", 1),
+    E.And: ("&&", 2),
+    E.EQ: ("==", 4),
+    E.NE: ("!=", 4),
+    E.LT: ("<", 4),
+    E.LE: ("<=", 4),
+    E.GT: (">", 4),
+    E.GE: (">=", 4),
+    E.Add: ("+", 5),
+    E.Sub: ("-", 5),
+    E.Mul: ("*", 6),
+    E.Div: ("/", 6),
+    E.FloorDiv: ("//", 6),
+    E.FloorMod: ("%", 6),
+}
 FUNCTIONS: dict[type, str] = {E.TruncDiv: "truncdiv", E.TruncMod: "truncmod", E.Min: "min", E.Max: "max"}
 _PREFIX, _PRIMARY = 7, 8
 LONG = 200  # characters from which on an expression that a statement reads in several places is written once

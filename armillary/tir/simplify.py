@@ -377,13 +377,15 @@ def _key(item: E.Expr) -> Any:
 
 
 _KEYS: dict[type, Callable[[Any], Any]] = {  # Any: the node type of the row; what is met most often, spelled out
-    E.IntImm: lambda e: (E.IntImm, e.dtype, e.value), E.FloatImm: lambda e: (E.FloatImm, e.dtype, repr(e.value)),
-    E.Add: lambda e: (E.Add, id(e.a), id(e.b)), E.Sub: lambda e: (E.Sub, id(e.a), id(e.b)),
+    E.IntImm: lambda e: (E.IntImm, e.dtype, e.value),
+    E.FloatImm: lambda e: (E.FloatImm, e.dtype, repr(e.value)),
+    E.Add: lambda e: (E.Add, id(e.a), id(e.b)),
+    E.Sub: lambda e: (E.Sub, id(e.a), id(e.b)),
     E.Mul: lambda e: (E.Mul, id(e.a), id(e.b)),
     E.Ramp: lambda e: (E.Ramp, id(e.base), id(e.stride), e.lanes),
     E.Broadcast: lambda e: (E.Broadcast, id(e.value), e.lanes),
     E.BufferLoad: lambda e: (E.BufferLoad, id(e.buffer), *[id(i) for i in e.indices]),
-}  # fmt: skip
+}
 
 
 def _is_product(item: Any) -> bool:

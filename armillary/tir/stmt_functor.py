@@ -49,9 +49,11 @@ def substitute(node: Any, vmap: Mapping[Var, Any]) -> Any:  # Any: a statement o
 
 @boundary("ir_transform")
 def ir_transform(
-    stmt: Stmt, preorder: Callable[[Any], Any] | None, postorder: Callable[[Any], Any] | None,
+    stmt: Stmt,
+    preorder: Callable[[Any], Any] | None,
+    postorder: Callable[[Any], Any] | None,
     only_enable: Sequence[str] | None = None,
-) -> Stmt:  # fmt: skip
+) -> Stmt:
     """Rebuild statements: `preorder` may replace one before its parts, `postorder` afterwards; None leaves it.
 
     `only_enable` names the classes that the functions are asked about, as "tir.For".

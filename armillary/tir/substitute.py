@@ -19,13 +19,27 @@ from armillary.tir import stmt as S
 Mapper = Callable[[E.Expr], E.Expr]
 _NUMBERS = frozenset({E.IntImm, E.FloatImm})
 _BUILDERS: dict[type, Callable[[Any, Any], E.Expr]] = {
-    E.Add: build.add, E.Sub: build.sub, E.Mul: build.mul, E.Div: build.div, E.Min: build.minimum, E.Max: build.maximum,
-    E.EQ: build.equal, E.NE: build.not_equal, E.LT: build.less, E.LE: build.less_equal, E.GT: build.greater,
-    E.GE: build.greater_equal, E.And: build.logical_and, E.Or: build.logical_or,
-}  # fmt: skip
+    E.Add: build.add,
+    E.Sub: build.sub,
+    E.Mul: build.mul,
+    E.Div: build.div,
+    E.Min: build.minimum,
+    E.Max: build.maximum,
+    E.EQ: build.equal,
+    E.NE: build.not_equal,
+    E.LT: build.less,
+    E.LE: build.less_equal,
+    E.GT: build.greater,
+    E.GE: build.greater_equal,
+    E.And: build.logical_and,
+    E.Or: build.logical_or,
+}
 _DIVISIONS: dict[type, Callable[[Any, Any], E.Expr]] = {
-    E.FloorDiv: build.floordiv, E.FloorMod: build.floormod, E.TruncDiv: build.truncdiv, E.TruncMod: build.truncmod,
-}  # fmt: skip
+    E.FloorDiv: build.floordiv,
+    E.FloorMod: build.floormod,
+    E.TruncDiv: build.truncdiv,
+    E.TruncMod: build.truncmod,
+}
 
 
 def binary(kind: type, a: E.Expr, b: E.Expr) -> E.Expr:

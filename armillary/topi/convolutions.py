@@ -20,14 +20,19 @@ Function = Callable[..., Any]
 Numbers = int | Sequence[int]
 _SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 _FORWARD = {  # name: rank, layouts
-    "conv1d_ncw": (1, "NCW", "OIW"), "conv1d_nwc": (1, "NWC", "WIO"), "conv2d_nchw": (2, "NCHW", "OIHW"),
-    "conv2d_nhwc": (2, "NHWC", "HWIO"), "conv2d_hwcn": (2, "HWCN", "HWIO"), "conv3d_ncdhw": (3, "NCDHW", "OIDHW"),
+    "conv1d_ncw": (1, "NCW", "OIW"),
+    "conv1d_nwc": (1, "NWC", "WIO"),
+    "conv2d_nchw": (2, "NCHW", "OIHW"),
+    "conv2d_nhwc": (2, "NHWC", "HWIO"),
+    "conv2d_hwcn": (2, "HWCN", "HWIO"),
+    "conv3d_ncdhw": (3, "NCDHW", "OIDHW"),
     "conv3d_ndhwc": (3, "NDHWC", "DHWIO"),
-}  # fmt: skip
+}
 _TRANSPOSED = {
-    "conv1d_transpose_ncw": (1, "NCW", "IOW"), "conv2d_transpose_nchw": (2, "NCHW", "IOHW"),
+    "conv1d_transpose_ncw": (1, "NCW", "IOW"),
+    "conv2d_transpose_nchw": (2, "NCHW", "IOHW"),
     "conv3d_transpose_ncdhw": (3, "NCDHW", "IODHW"),
-}  # fmt: skip
+}
 
 
 def _per_axis(value: Numbers, rank: int) -> tuple[int, ...]:
@@ -36,18 +41,32 @@ def _per_axis(value: Numbers, rank: int) -> tuple[int, ...]:
 
 
 def convolution(
-    rank: int, data: Any, kernel: Any, strides: Numbers, padding: Padding, dilation: Numbers, data_layout: str,
-    kernel_layout: str, out_dtype: str | None, groups: int = 1,
-) -> Any:  # fmt: skip
+    rank: int,
+    data: Any,
+    kernel: Any,
+    strides: Numbers,
+    padding: Padding,
+    dilation: Numbers,
+    data_layout: str,
+    kernel_layout: str,
+    out_dtype: str | None,
+    groups: int = 1,
+) -> Any:
     """A convolution of any layout; its padding may be "SAME" or "VALID"."""
     shape, steps = get_const_tuple(kernel.shape), _per_axis(dilation, rank)
     size = tuple(shape[kernel_layout.index(axis)] for axis in _SPATIAL[rank])
     span = [(k - 1) * d + 1 for k, d in zip(size, steps, strict=True)]
     named = {
-        "strides": _per_axis(strides, rank), "padding": get_pad_tuple_generic(padding, span), "dilation": steps,
-        "groups": groups, "channels": shape[kernel_layout.index("O")], "kernel_size": size, "data_layout": data_layout,
-        "kernel_layout": kernel_layout, "out_dtype": _result(out_dtype, data),
-    }  # fmt: skip
+        "strides": _per_axis(strides, rank),
+        "padding": get_pad_tuple_generic(padding, span),
+        "dilation": steps,
+        "groups": groups,
+        "channels": shape[kernel_layout.index("O")],
+        "kernel_size": size,
+        "data_layout": data_layout,
+        "kernel_layout": kernel_layout,
+        "out_dtype": _result(out_dtype, data),
+    }
     return compute(f"nn.conv{rank}d", [data, kernel], (), named)
 
 
@@ -59,9 +78,14 @@ def _forward(name: str, grouped: bool) -> Function:
     rank, data_layout, kernel_layout = _FORWARD[name]
 
     def plain(
-        data: Any, kernel: Any, strides: Numbers = 1, padding: Padding = "VALID", dilation: Numbers = 1,
-        out_dtype: str | None = None, **options: Any,
-    ) -> Any:  # fmt: skip
+        data: Any,
+        kernel: Any,
+        strides: Numbers = 1,
+        padding: Padding = "VALID",
+        dilation: Numbers = 1,
+        out_dtype: str | None = None,
+        **options: Any,
+    ) -> Any:
         groups = int(options.pop("groups", 1))
         if isinstance(out_dtype, int):  # conv3d takes groups before the result's type
             groups, out_dtype = out_dtype, None
@@ -71,17 +95,27 @@ def _forward(name: str, grouped: bool) -> Function:
         )
 
     def of_groups(
-        data: Any, kernel: Any, strides: Numbers, padding: Padding, dilation: Numbers, groups: int,
+        data: Any,
+        kernel: Any,
+        strides: Numbers,
+        padding: Padding,
+        dilation: Numbers,
+        groups: int,
         out_dtype: str | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         return convolution(
             rank, data, kernel, strides, padding, dilation, data_layout, kernel_layout, out_dtype, groups
         )
 
     def with_groups(
-        data: Any, kernel: Any, strides: Numbers, padding: Padding, dilation: Numbers, groups: int = 1,
+        data: Any,
+        kernel: Any,
+        strides: Numbers,
+        padding: Padding,
+        dilation: Numbers,
+        groups: int = 1,
         out_dtype: str | None = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         return of_groups(data, kernel, strides, padding, dilation, groups, out_dtype)
 
     return of_groups if grouped else with_groups if rank == 3 else plain
@@ -91,17 +125,27 @@ def _transposed(name: str, grouped: bool) -> Function:
     rank, data_layout, kernel_layout = _TRANSPOSED[name]
 
     def apply(
-        data: Any, kernel: Any, strides: Numbers, padding: Padding, out_dtype: str | None, output_padding: Numbers,
+        data: Any,
+        kernel: Any,
+        strides: Numbers,
+        padding: Padding,
+        out_dtype: str | None,
+        output_padding: Numbers,
         groups: int = 1,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         shape = get_const_tuple(kernel.shape)
         size = shape[2:]
         named = {
-            "strides": _per_axis(strides, rank), "padding": get_pad_tuple_generic(padding, size),
-            "output_padding": _per_axis(output_padding, rank), "groups": groups, "channels": shape[1] * groups,
-            "kernel_size": size, "data_layout": data_layout, "kernel_layout": kernel_layout,
+            "strides": _per_axis(strides, rank),
+            "padding": get_pad_tuple_generic(padding, size),
+            "output_padding": _per_axis(output_padding, rank),
+            "groups": groups,
+            "channels": shape[1] * groups,
+            "kernel_size": size,
+            "data_layout": data_layout,
+            "kernel_layout": kernel_layout,
             "out_dtype": _result(out_dtype, data),
-        }  # fmt: skip
+        }
         return compute(f"nn.conv{rank}d_transpose", [data, kernel], (), named)
 
     if grouped:
@@ -112,18 +156,31 @@ def _transposed(name: str, grouped: bool) -> Function:
 
 
 def conv2d(
-    data: Any, kernel: Any, strides: Numbers, padding: Padding, dilation: Numbers, data_layout: str = "NCHW",
-    kernel_layout: str = "", out_dtype: str | None = None,
-) -> Any:  # fmt: skip
+    data: Any,
+    kernel: Any,
+    strides: Numbers,
+    padding: Padding,
+    dilation: Numbers,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "",
+    out_dtype: str | None = None,
+) -> Any:
     """`topi.nn.conv2d`."""
     letters = kernel_layout or {"NCHW": "OIHW", "NHWC": "HWIO", "HWCN": "HWIO"}.get(data_layout, "OIHW")
     return convolution(2, data, kernel, strides, padding, dilation, data_layout, letters, out_dtype)
 
 
 def conv1d(
-    data: Any, kernel: Any, strides: Numbers = 1, padding: Padding = "VALID", dilation: Numbers = 1, groups: int = 1,
-    data_layout: str = "NCW", kernel_layout: str = "", out_dtype: str | None = None,
-) -> Any:  # fmt: skip
+    data: Any,
+    kernel: Any,
+    strides: Numbers = 1,
+    padding: Padding = "VALID",
+    dilation: Numbers = 1,
+    groups: int = 1,
+    data_layout: str = "NCW",
+    kernel_layout: str = "",
+    out_dtype: str | None = None,
+) -> Any:
     """`topi.nn.conv1d`."""
     letters = kernel_layout or ("OIW" if data_layout == "NCW" else "WIO")
     return convolution(1, data, kernel, strides, padding, dilation, data_layout, letters, out_dtype, groups)
@@ -135,16 +192,23 @@ def depthwise_conv2d_nchw(
     """`topi.nn.depthwise_conv2d_nchw`: a filter of (channels, multiplier, height, width)."""
     channels, multiplier, *size = get_const_tuple(kernel.shape)
     flat = te.compute(
-        (channels * multiplier, 1, *size), lambda o, i, h, w: kernel(o // multiplier, o % multiplier + i * 0, h, w),
-        name="kernel", tag="injective",
-    )  # fmt: skip
+        (channels * multiplier, 1, *size),
+        lambda o, i, h, w: kernel(o // multiplier, o % multiplier + i * 0, h, w),
+        name="kernel",
+        tag="injective",
+    )
     return convolution(2, data, flat, stride, padding, dilation, "NCHW", "OIHW", out_dtype, channels)
 
 
 def depthwise_conv2d_nhwc(
-    data: Any, kernel: Any, stride: Numbers, padding: Padding, dilation: Numbers,
-    kernel_layout: str = "HWOI", out_dtype: str | None = None,
-) -> Any:  # fmt: skip
+    data: Any,
+    kernel: Any,
+    stride: Numbers,
+    padding: Padding,
+    dilation: Numbers,
+    kernel_layout: str = "HWOI",
+    out_dtype: str | None = None,
+) -> Any:
     """`topi.nn.depthwise_conv2d_nhwc`: a filter of (height, width, channels, multiplier)."""
     if kernel_layout not in ("HWOI", "HWIO"):  # the type of the result stood here
         kernel_layout, out_dtype = "HWOI", kernel_layout
@@ -160,48 +224,71 @@ def depthwise_conv2d_nhwc(
 
 
 def blocked(
-    data: Any, kernel: Any, stride: Numbers, padding: Padding, dilation: Numbers, layout: str, out_layout: str,
+    data: Any,
+    kernel: Any,
+    stride: Numbers,
+    padding: Padding,
+    dilation: Numbers,
+    layout: str,
+    out_layout: str,
     out_dtype: str | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """`topi.nn.conv2d_NCHWc`: data and weight in blocks of channels."""
     return _in_blocks(data, kernel, stride, padding, dilation, out_layout, out_dtype, depthwise=False)
 
 
 def blocked_depthwise(
-    data: Any, kernel: Any, stride: Numbers, padding: Padding, dilation: Numbers, layout: str, out_layout: str,
+    data: Any,
+    kernel: Any,
+    stride: Numbers,
+    padding: Padding,
+    dilation: Numbers,
+    layout: str,
+    out_layout: str,
     out_dtype: str | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """`topi.nn.depthwise_conv2d_NCHWc`."""
     return _in_blocks(data, kernel, stride, padding, dilation, out_layout, out_dtype, depthwise=True)
 
 
 def _in_blocks(
-    data: Any, kernel: Any, stride: Numbers, padding: Padding, dilation: Numbers, out_layout: str,
-    out_dtype: str | None, depthwise: bool,
-) -> Any:  # fmt: skip
+    data: Any,
+    kernel: Any,
+    stride: Numbers,
+    padding: Padding,
+    dilation: Numbers,
+    out_layout: str,
+    out_dtype: str | None,
+    depthwise: bool,
+) -> Any:
     """Whole channels for the operator, and blocks of its result again; copies are inlined into it."""
     n, chunks, height, width, block = get_const_tuple(data.shape)
     outer, inner, rows, columns, i_block, o_block = get_const_tuple(kernel.shape)[:6]
     if len(kernel.shape) != 6:
         raise UnsupportedError(f"a weight of {len(kernel.shape)} axes is not taken here", hint="OIHWio has six")
     plain = te.compute(
-        (n, chunks * block, height, width), lambda b, c, h, w: data(b, c // block, h, w, c % block),
-        name="data", tag="injective",
-    )  # fmt: skip
+        (n, chunks * block, height, width),
+        lambda b, c, h, w: data(b, c // block, h, w, c % block),
+        name="data",
+        tag="injective",
+    )
     flat = te.compute(
         (outer * o_block, inner * i_block, rows, columns),
         lambda o, i, h, w: kernel(o // o_block, i // i_block, h, w, i % i_block, o % o_block),
-        name="kernel", tag="injective",
-    )  # fmt: skip
+        name="kernel",
+        tag="injective",
+    )
     groups = chunks * block if depthwise else chunks * block // (inner * i_block)
     made = convolution(2, plain, flat, stride, padding, dilation, "NCHW", "OIHW", out_dtype, groups)
     found = re.search(r"(\d+)c", str(out_layout))
     lanes = int(found[1]) if found else o_block
     _, channels, height, width = get_const_tuple(made.shape)
     return te.compute(
-        (n, channels // lanes, height, width, lanes), lambda b, c, h, w, l: made(b, c * lanes + l, h, w),  # noqa: E741
-        name="blocks", tag="injective",
-    )  # fmt: skip
+        (n, channels // lanes, height, width, lanes),
+        lambda b, c, h, w, l: made(b, c * lanes + l, h, w),  # noqa: E741
+        name="blocks",
+        tag="injective",
+    )
 
 
 def _only_layouts(name: str, options: dict[str, Any]) -> None:
@@ -215,8 +302,12 @@ FUNCTIONS: dict[str, Function] = {
     **{f"nn.group_{name}": _forward(name, grouped=True) for name in _FORWARD},
     **{f"nn.{name}": _transposed(name, grouped=False) for name in _TRANSPOSED},
     **{f"nn.group_{name}": _transposed(name, grouped=True) for name in _TRANSPOSED},
-    "nn.conv2d": conv2d, "nn.conv1d": conv1d, "nn.conv2d_winograd_nhwc": _forward("conv2d_nhwc", grouped=False),
+    "nn.conv2d": conv2d,
+    "nn.conv1d": conv1d,
+    "nn.conv2d_winograd_nhwc": _forward("conv2d_nhwc", grouped=False),
     "nn.conv2d_winograd_nchw": _forward("conv2d_nchw", grouped=False),
-    "nn.depthwise_conv2d_nchw": depthwise_conv2d_nchw, "nn.depthwise_conv2d_nhwc": depthwise_conv2d_nhwc,
-    "nn.conv2d_NCHWc": blocked, "nn.depthwise_conv2d_NCHWc": blocked_depthwise,
-}  # fmt: skip
+    "nn.depthwise_conv2d_nchw": depthwise_conv2d_nchw,
+    "nn.depthwise_conv2d_nhwc": depthwise_conv2d_nhwc,
+    "nn.conv2d_NCHWc": blocked,
+    "nn.depthwise_conv2d_NCHWc": blocked_depthwise,
+}

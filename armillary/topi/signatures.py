@@ -38,14 +38,24 @@ def dense(
 
 def _pool(rank: int) -> Callable[..., Any]:
     def pool(
-        data: Tensor, kernel: Pair, stride: Pair, dilation: Pair, padding: Any, pool_type: str, ceil_mode: bool = False,
-        layout: str = "", count_include_pad: bool = True,
-    ) -> Any:  # fmt: skip
+        data: Tensor,
+        kernel: Pair,
+        stride: Pair,
+        dilation: Pair,
+        padding: Any,
+        pool_type: str,
+        ceil_mode: bool = False,
+        layout: str = "",
+        count_include_pad: bool = True,
+    ) -> Any:
         named: dict[str, Any] = {
-            "pool_size": _per_axis(kernel, rank), "strides": _per_axis(stride, rank),
-            "dilation": _per_axis(dilation, rank), "padding": tuple(padding), "ceil_mode": ceil_mode,
+            "pool_size": _per_axis(kernel, rank),
+            "strides": _per_axis(stride, rank),
+            "dilation": _per_axis(dilation, rank),
+            "padding": tuple(padding),
+            "ceil_mode": ceil_mode,
             "layout": layout or {1: "NCW", 2: "NCHW", 3: "NCDHW"}[rank],
-        }  # fmt: skip
+        }
         if pool_type == "avg":
             named["count_include_pad"] = count_include_pad
         return _with_known(f"nn.{pool_type}_pool{rank}d", [data], named)
@@ -64,10 +74,18 @@ def _adaptive(rank: int) -> Callable[..., Any]:
 
 
 def batch_norm(
-    data: Tensor, gamma: Tensor, beta: Tensor, moving_mean: Tensor, moving_var: Tensor, axis: int | None = None,
-    epsilon: float | None = None, center: bool | None = None, scale: bool | None = None, training: bool | None = None,
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    moving_mean: Tensor,
+    moving_var: Tensor,
+    axis: int | None = None,
+    epsilon: float | None = None,
+    center: bool | None = None,
+    scale: bool | None = None,
+    training: bool | None = None,
     momentum: float | None = None,
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     """`topi.nn.batch_norm`: the result, the moving mean and the moving variance."""
     axis, epsilon = 1 if axis is None else axis, 1e-5 if epsilon is None else epsilon
     kept = 1 - (0.1 if momentum is None else momentum)
@@ -116,9 +134,14 @@ def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, axis: Any, epsilon:
 
 
 def group_norm(
-    data: Tensor, gamma: Tensor | None, beta: Tensor | None, num_groups: int, channel_axis: int, axes: Sequence[int],
+    data: Tensor,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    num_groups: int,
+    channel_axis: int,
+    axes: Sequence[int],
     epsilon: float = 1e-5,
-) -> Any:  # fmt: skip
+) -> Any:
     """`topi.nn.group_norm`: over `axes` and the channels of each group."""
     shape = get_const_tuple(data.shape)
     channel = channel_axis % len(shape)
@@ -172,9 +195,13 @@ def scale_shift_nchw(data: Tensor, scale: Tensor, shift: Tensor) -> Any:
 
 
 def pad(
-    data: Tensor, pad_before: Sequence[Any], pad_after: Sequence[Any] | None = None, pad_value: Any = 0.0,
-    name: str = "pad", **options: Any,
-) -> Any:  # fmt: skip
+    data: Tensor,
+    pad_before: Sequence[Any],
+    pad_after: Sequence[Any] | None = None,
+    pad_value: Any = 0.0,
+    name: str = "pad",
+    **options: Any,
+) -> Any:
     """`topi.nn.pad`: elements before and after each axis."""
     _only_defaults("nn.pad", {k: v for k, v in options.items() if k != "attrs"})
     after = pad_before if pad_after is None else pad_after
@@ -268,13 +295,27 @@ def _with_known(operator: str, tensors: Sequence[Any], named: dict[str, Any]) ->
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **CONVOLUTIONS,
-    "elemwise_sum": elemwise_sum, "full": full, "full_like": full_like, "matmul": matmul, "take": take,
-    "zeros_like": zeros_like, "nn.dense": dense, "nn.flatten": flatten, "nn.global_pool": global_pool,
-    "nn.leaky_relu": leaky_relu, "nn.pad": pad, "nn.scale_shift_nchw": scale_shift_nchw,
-    "nn.scale_shift_nhwc": scale_shift_nhwc, "nn.scale_shift_nchwc": scale_shift_nchwc, "nn.batch_norm": batch_norm,
-    "nn.layer_norm": layer_norm, "nn.instance_norm": instance_norm, "nn.group_norm": group_norm,
-    "nn.rms_norm": rms_norm, "nn.lrn": lrn,
+    "elemwise_sum": elemwise_sum,
+    "full": full,
+    "full_like": full_like,
+    "matmul": matmul,
+    "take": take,
+    "zeros_like": zeros_like,
+    "nn.dense": dense,
+    "nn.flatten": flatten,
+    "nn.global_pool": global_pool,
+    "nn.leaky_relu": leaky_relu,
+    "nn.pad": pad,
+    "nn.scale_shift_nchw": scale_shift_nchw,
+    "nn.scale_shift_nhwc": scale_shift_nhwc,
+    "nn.scale_shift_nchwc": scale_shift_nchwc,
+    "nn.batch_norm": batch_norm,
+    "nn.layer_norm": layer_norm,
+    "nn.instance_norm": instance_norm,
+    "nn.group_norm": group_norm,
+    "nn.rms_norm": rms_norm,
+    "nn.lrn": lrn,
     **{f"nn.pool{rank}d": _pool(rank) for rank in (1, 2, 3)},
     **{f"nn.adaptive_pool{suffix}": _adaptive(rank) for suffix, rank in (("", 2), ("1d", 1), ("3d", 3))},
     **{name: _reduction(name) for name in ("sum", "max", "min", "prod", "all", "any", "argmax", "argmin")},
-}  # fmt: skip
+}

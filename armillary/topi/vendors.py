@@ -17,13 +17,28 @@ from armillary.topi.operators import find
 from armillary.topi.schedules import schedule
 
 ROOMS = (
-    "adreno", "arm_cpu", "bifrost", "cuda", "generic", "gpu", "hls", "intel_graphics", "mali", "rocm", "x86",
-)  # fmt: skip
+    "adreno",
+    "arm_cpu",
+    "bifrost",
+    "cuda",
+    "generic",
+    "gpu",
+    "hls",
+    "intel_graphics",
+    "mali",
+    "rocm",
+    "x86",
+)
 _FILES = ("broadcast", "math", "random", "reduction", "scan", "sort", "sparse", "transform")
 _INNER = ("nn.elemwise", "nn.mapping", "nn.pooling", "vision.rcnn", "vision.ssd", "x86.tensor_intrin")
 _ALGORITHMS = (  # what old names say besides the operator
-    "_spatial_pack", "_winograd", "_nopack", "_direct", "_without_weight_transform", "_workload",
-)  # fmt: skip
+    "_spatial_pack",
+    "_winograd",
+    "_nopack",
+    "_direct",
+    "_without_weight_transform",
+    "_workload",
+)
 _OLD_NAMES = {
     **{f"compute_conv2d_NHWC_{kind}": "conv2d_nhwc" for kind in ("hybrid", "hybrid_SVE", "hybrid_SME")},
     "compute_depthwise_conv2d_nhwc": "depthwise_conv2d_nhwc",

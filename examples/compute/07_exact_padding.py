@@ -5,14 +5,8 @@ import sys
 from armillary.compute import BorderMode, Format, Image, NEConvolution3x3, NEConvolution5x5, PPMLoader, TensorInfo
 from armillary.compute.runtime.ppm import save_to_ppm
 
-gaussian3x3 = [1, 2, 1,
-               2, 4, 2,
-               1, 2, 1]  # fmt: skip
-gaussian5x5 = [1, 4, 6, 4, 1,
-               4, 16, 24, 16, 4,
-               6, 24, 36, 24, 6,
-               4, 16, 24, 16, 4,
-               1, 4, 6, 4, 1]  # fmt: skip
+gaussian3x3 = [1, 2, 1, 2, 4, 2, 1, 2, 1]
+gaussian5x5 = [1, 4, 6, 4, 1, 4, 16, 24, 16, 4, 6, 24, 36, 24, 6, 4, 16, 24, 16, 4, 1, 4, 6, 4, 1]
 
 src, tmp, dst = Image(), Image(), Image()
 conv3x3, conv5x5 = NEConvolution3x3(), NEConvolution5x5()

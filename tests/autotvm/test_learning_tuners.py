@@ -17,10 +17,22 @@ from armillary.autotvm.tuner import ModelTuner, RandomTuner
 from armillary.autotvm.tuner.names import TUNERS, make_tuner
 
 OLD_NAMES = (
-    "xgb", "xgb_knob", "xgb_itervar", "xgb_curve", "xgb_rank", "xgb_rank_knob", "xgb_rank_itervar", "xgb_rank_curve",
-    "xgb_rank_binary", "xgb_rank_binary_knob", "xgb_rank_binary_itervar", "xgb_rank_binary_curve", "ga", "random",
+    "xgb",
+    "xgb_knob",
+    "xgb_itervar",
+    "xgb_curve",
+    "xgb_rank",
+    "xgb_rank_knob",
+    "xgb_rank_itervar",
+    "xgb_rank_curve",
+    "xgb_rank_binary",
+    "xgb_rank_binary_knob",
+    "xgb_rank_binary_itervar",
+    "xgb_rank_binary_curve",
+    "ga",
+    "random",
     "gridsearch",
-)  # fmt: skip
+)
 
 
 def matmul(n: int = 64) -> autotvm.Task:

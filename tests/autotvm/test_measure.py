@@ -32,7 +32,7 @@ def measure(task: autotvm.Task, indices: list[int], seconds: float = 10) -> list
         ("crashes", MeasureErrorNo.RUNTIME_DEVICE, "the process died of SIGSEGV (signal 11)"),
         ("hangs", MeasureErrorNo.RUN_TIMEOUT, "it ran longer than 1.5 s and was killed"),
     ],
-)  # fmt: skip
+)
 def test_a_failure_costs_one_trial_and_says_what_it_was(kind: str, error: MeasureErrorNo, told: str) -> None:
     task = autotvm.task.create("test/faulty", (kind,), "llvm")
     bad, good = measure(task, [1, 0], 1.5 if "hangs" in kind else 20)

@@ -38,7 +38,7 @@ def test_the_first_knob_counts_fastest() -> None:
         ({"policy": "candidate", "num_outputs": 3, "candidate": [[1, 2, 5], [5, 2, 1]]}, [(1, 2, 5), (5, 2, 1)]),
         ({"num_outputs": 2, "filter": lambda e: e.size[-1] > 2}, [(-1, 5), (-1, 10)]),
     ],
-)  # fmt: skip
+)
 def test_split_policies_list_their_sizes(options: dict[str, object], sizes: list[tuple[int, ...]]) -> None:
     space = ConfigSpace()
     space.define_split("tile", 10, **options)  # type: ignore[arg-type]

@@ -119,12 +119,17 @@ def test_an_engine_that_is_not_installed_says_what_to_install() -> None:
 def save_gather(path: Path, length: int | str = "S", inner: int = 4) -> Path:
     """A table look-up of integers times a mask: two inputs, two outputs, one open size."""
     table = numpy_helper.from_array(np.arange(8 * inner, dtype=np.float32).reshape(8, inner), "t")
-    nodes = [helper.make_node("Gather", ["t", "ids"], ["e"]), helper.make_node("Mul", ["e", "mask"], ["y"]),
-             helper.make_node("ReduceSum", ["y"], ["z"], keepdims=0)]  # fmt: skip
+    nodes = [
+        helper.make_node("Gather", ["t", "ids"], ["e"]),
+        helper.make_node("Mul", ["e", "mask"], ["y"]),
+        helper.make_node("ReduceSum", ["y"], ["z"], keepdims=0),
+    ]
     ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [1, length])
     mask = helper.make_tensor_value_info("mask", TensorProto.FLOAT, [1, length, 1])
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, length, inner]),
-               helper.make_tensor_value_info("z", TensorProto.FLOAT, [])]  # fmt: skip
+    outputs = [
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, length, inner]),
+        helper.make_tensor_value_info("z", TensorProto.FLOAT, []),
+    ]
     made = helper.make_model(helper.make_graph(nodes, "g", [ids, mask], outputs, [table]))
     made.opset_import[0].version, made.ir_version = 17, 8
     path.parent.mkdir(exist_ok=True)
@@ -227,8 +232,9 @@ def test_compare_prints_ratios_and_does_not_measure_twice(model: Path, tmp_path:
     assert "tiny, 1 thread" in first and "armillary" in first and "WRONG" not in first
     assert run("compare.py", *arguments) == first
     assert {row["engine"] for row in json.loads((tmp_path / "c.json").read_text())["rows"]} == {
-        "armillary", "onnxruntime",
-    }  # fmt: skip
+        "armillary",
+        "onnxruntime",
+    }
 
 
 def test_speed_ups_are_of_turns_of_one_round() -> None:
@@ -245,9 +251,21 @@ def test_speed_ups_are_of_turns_of_one_round() -> None:
 
 def test_compare_prints_what_more_threads_give(model: Path, tmp_path: Path) -> None:
     out = run(
-        "compare.py", str(model), "--engines", "armillary,onnxruntime", "--threads", "1,2", "--rounds", "2",
-        "--seconds", "0.02", "--folder", str(tmp_path), "--json", str(tmp_path / "c.json"),
-    )  # fmt: skip
+        "compare.py",
+        str(model),
+        "--engines",
+        "armillary,onnxruntime",
+        "--threads",
+        "1,2",
+        "--rounds",
+        "2",
+        "--seconds",
+        "0.02",
+        "--folder",
+        str(tmp_path),
+        "--json",
+        str(tmp_path / "c.json"),
+    )
     assert "tiny, 2 threads" in out and "tiny, 1 to 2 threads: times as fast" in out
     rows = json.loads((tmp_path / "c.json").read_text())["rows"]
     assert len(rows) == 4 and all(len(row["round_ms"]) == 2 for row in rows)

@@ -17,9 +17,12 @@ COMPILERS = ("arm-linux-gnueabihf-gcc", "aarch64-linux-gnu-gcc")
 @pytest.mark.skipif(not setting("CI") and not all(map(shutil.which, COMPILERS)), reason="needs two cross compilers")
 @pytest.mark.parametrize(
     ("target", "options", "machine"),
-    [("armv7a-linux-gnueabihf", [], 40), ("rasp4b64", ["--rpc-server"], 183),
-     ("llvm -device=rasp4b", ["--rpc-server"], 40)],
-)  # fmt: skip
+    [
+        ("armv7a-linux-gnueabihf", [], 40),
+        ("rasp4b64", ["--rpc-server"], 183),
+        ("llvm -device=rasp4b", ["--rpc-server"], 40),
+    ],
+)
 def test_a_triple_a_board_or_a_target_names_the_machine(
     target: str, options: list[str], machine: int, tmp_path: Path
 ) -> None:

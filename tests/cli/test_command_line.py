@@ -95,9 +95,10 @@ def test_a_parse_error_says_what_was_found_only_where_it_wanted_something_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for body, told in (
-        ("nn.rleu(%x)", "there is no operator 'nn.rleu'\n"), ("%z", "%z is not defined here\n"),
+        ("nn.rleu(%x)", "there is no operator 'nn.rleu'\n"),
+        ("%z", "%z is not defined here\n"),
         ("add(%x 1f)", "expected ',', found '1f'\n"),
-    ):  # fmt: skip
+    ):
         (tmp_path / "bad.relay").write_text(f"def @main(%x: Tensor[(2,), float32]) {{ {body} }}\n")
         assert main(["opt", str(tmp_path / "bad.relay"), "-p", "infer-type"]) == 4
         err = capsys.readouterr().err
@@ -165,10 +166,15 @@ def test_score_counts_resumes_and_writes_json(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
-    [(["verify", "x.onnx", "--seed", "-1"], "whole number"), (["verify", "x.onnx", "--rtol", "nan"], "at least 0"),
-     (["verify", "x.onnx", "--atol", "-1"], "at least 0"), (["verify", "x.onnx", "--rtol", "much"], "at least 0"),
-     (["onnx-score", "--jobs", "-1"], "whole number"), (["onnx-score", "--timeout", "-5"], "at least 0")],
-)  # fmt: skip
+    [
+        (["verify", "x.onnx", "--seed", "-1"], "whole number"),
+        (["verify", "x.onnx", "--rtol", "nan"], "at least 0"),
+        (["verify", "x.onnx", "--atol", "-1"], "at least 0"),
+        (["verify", "x.onnx", "--rtol", "much"], "at least 0"),
+        (["onnx-score", "--jobs", "-1"], "whole number"),
+        (["onnx-score", "--timeout", "-5"], "at least 0"),
+    ],
+)
 def test_numbers_out_of_range_are_wrong_command_lines(
     arguments: list[str], wanted: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,9 +26,10 @@ WEIGHT = _RNG.uniform(-1, 1, (6, 5)).astype(np.float32)
 def model(tmp_path: Path) -> Path:
     """softmax(relu(x) @ w) for x of shape (batch, 6)."""
     nodes = [
-        helper.make_node("Relu", ["x"], ["r"]), helper.make_node("MatMul", ["r", "w"], ["m"]),
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("MatMul", ["r", "w"], ["m"]),
         helper.make_node("Softmax", ["m"], ["y"], axis=-1),
-    ]  # fmt: skip
+    ]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 6])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph(nodes, "tiny", [x], [y], [numpy_helper.from_array(WEIGHT, "w")])
@@ -101,9 +102,13 @@ def test_dumped_code_lies_beside_the_package(model: Path, tmp_path: Path) -> Non
     ],
 )
 def test_a_refused_compilation_says_why_and_leaves_no_file(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str], message: str,
-) -> None:  # fmt: skip
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
     monkeypatch.chdir(tmp_path)
     shapes = [] if "--input-shapes" in arguments or not arguments else ["--input-shapes", "x:[1,6]"]
     assert main(["compile", str(model), *shapes, *arguments]) == 4

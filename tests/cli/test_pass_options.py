@@ -70,10 +70,24 @@ def test_compile_shows_and_dumps_graph_and_loop_passes(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dumped = tmp_path / "passes"
-    arguments = ["compile", model, "-o", str(tmp_path / "m.so"), "--print-after", "FuseOps,tir.StorageRewrite",
-                 "--dump-passes", str(dumped), "--verify-passes", "--print-pass-times", "-O", "2",
-                 "--required-pass", "FastMath",
-                 "--pass-config", "tir.add_lower_pass=1,tir.LoopPartition,3,tir.Simplify"]  # fmt: skip
+    arguments = [
+        "compile",
+        model,
+        "-o",
+        str(tmp_path / "m.so"),
+        "--print-after",
+        "FuseOps,tir.StorageRewrite",
+        "--dump-passes",
+        str(dumped),
+        "--verify-passes",
+        "--print-pass-times",
+        "-O",
+        "2",
+        "--required-pass",
+        "FastMath",
+        "--pass-config",
+        "tir.add_lower_pass=1,tir.LoopPartition,3,tir.Simplify",
+    ]
     assert main(arguments) == 0
     out = capsys.readouterr().out
     assert "# after FuseOps" in out
@@ -85,13 +99,16 @@ def test_compile_shows_and_dumps_graph_and_loop_passes(
     assert names.index("FuseOps") < names.index("tir.StorageFlatten") < names.index("tir.UnrollLoop")
 
 
-@pytest.mark.parametrize(("value", "message"), [
-    ("tir.add_lower_pass=1", "expected phases and passes in turn"),
-    ("tir.add_lower_pass=x,tir.Simplify", "expected phases and passes in turn"),
-    ("tir.add_lower_pass=1,tir.Simplfy", "there is no pass 'tir.Simplfy'"),
-    ("tir.UnrollLoop={'max': 3}", "tir.UnrollLoop has no option 'max'"),
-    ("tir.UnrolLoop={}", "did you mean tir.UnrollLoop"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("tir.add_lower_pass=1", "expected phases and passes in turn"),
+        ("tir.add_lower_pass=x,tir.Simplify", "expected phases and passes in turn"),
+        ("tir.add_lower_pass=1,tir.Simplfy", "there is no pass 'tir.Simplfy'"),
+        ("tir.UnrollLoop={'max': 3}", "tir.UnrollLoop has no option 'max'"),
+        ("tir.UnrolLoop={}", "did you mean tir.UnrollLoop"),
+    ],
+)
 def test_wrong_pass_options_say_what_is_right(
     model: str, value: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

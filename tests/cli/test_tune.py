@@ -25,9 +25,12 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     weight = np.random.default_rng(0).normal(size=(32, 16, 1, 1)).astype("float32")
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "w"], ["y"])], "g", [value("x", 1, [1, 16, 14, 14])],
-        [value("y", 1, [1, 32, 14, 14])], [numpy_helper.from_array(weight, "w")],
-    )  # fmt: skip
+        [helper.make_node("Conv", ["x", "w"], ["y"])],
+        "g",
+        [value("x", 1, [1, 16, 14, 14])],
+        [value("y", 1, [1, 32, 14, 14])],
+        [numpy_helper.from_array(weight, "w")],
+    )
     model, log = folder / "m.onnx", folder / "m.log"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(model))
     command = [sys.executable, "-m", "armillary.cli", "tune", str(model), "-o", str(log), "--trials", "3"]

@@ -67,10 +67,12 @@ def test_dot_products_of_bytes_are_exact_on_every_target(x: str, y: str, lanes: 
         ("llvm -mcpu=alderlake", "uint8", "int8", "vpdpbusd", 4),
         ("llvm -mcpu=haswell", "uint8", "int8", "vpmaddwd", 8),
         ("llvm -mcpu=skylake-avx512", "int8", "int8", "vpmaddwd", 4),
-        (ARM + "cortex-a76", "int8", "int8", "sdot", 8), (ARM + "cortex-a76", "uint8", "uint8", "udot", 8),
-        (ARM + "neoverse-n2", "uint8", "int8", "usdot", 8), (ARM + "neoverse-n2", "int8", "uint8", "usdot", 8),
+        (ARM + "cortex-a76", "int8", "int8", "sdot", 8),
+        (ARM + "cortex-a76", "uint8", "uint8", "udot", 8),
+        (ARM + "neoverse-n2", "uint8", "int8", "usdot", 8),
+        (ARM + "neoverse-n2", "int8", "uint8", "usdot", 8),
     ],
-)  # fmt: skip
+)
 def test_a_dot_product_with_its_addition_is_one_instruction(
     target: str, x: str, y: str, instruction: str, count: int
 ) -> None:
@@ -87,10 +89,13 @@ def test_bytes_side_by_side_are_loaded_as_words() -> None:
 @pytest.mark.parametrize(
     ("target", "signs", "rate"),
     [
-        ("znver4", {("uint", "int")}, 64), ("graniterapids", {("uint", "int")}, 128), ("haswell", set(), 16),
-        ("alderlake", {("uint", "int")}, 64), ("skylake-avx512", set(), 32),
+        ("znver4", {("uint", "int")}, 64),
+        ("graniterapids", {("uint", "int")}, 128),
+        ("haswell", set(), 16),
+        ("alderlake", {("uint", "int")}, 64),
+        ("skylake-avx512", set(), 32),
     ],
-)  # fmt: skip
+)
 def test_the_model_knows_the_signs_and_the_rate(target: str, signs: set[tuple[str, str]], rate: int) -> None:
     model = cpu_model(f"llvm -mtriple=x86_64-linux-gnu -mcpu={target}")
     assert model.dot_signs == signs and model.dots_per_cycle == rate

@@ -20,9 +20,14 @@ from armillary.tir.intrinsics import dot_halves, two_halves
 from armillary.tir.lower import lower_function
 
 HERE = (
-    "llvm", "llvm -mcpu=znver4", "llvm -mcpu=cooperlake", "llvm -mcpu=skylake-avx512", "llvm -mcpu=haswell",
-    "llvm -mcpu=x86-64", "c",
-)  # fmt: skip
+    "llvm",
+    "llvm -mcpu=znver4",
+    "llvm -mcpu=cooperlake",
+    "llvm -mcpu=skylake-avx512",
+    "llvm -mcpu=haswell",
+    "llvm -mcpu=x86-64",
+    "c",
+)
 HALVES = Words(2, "two_halves", "dot_halves", "float32")
 BFLOAT = ml_dtypes.bfloat16
 
@@ -75,10 +80,13 @@ def test_infinities_and_nans_stay_what_they_are() -> None:
 @pytest.mark.parametrize(
     ("target", "instruction", "count"),
     [
-        ("llvm -mcpu=znver4", "vdpbf16ps", 2), ("llvm -mcpu=sapphirerapids", "vdpbf16ps", 2),
-        ("llvm -mcpu=haswell", "vfmadd", 8), (ARM + "neoverse-n2", "bfdot", 8), (ARM + "cortex-a76", "fmla", 16),
+        ("llvm -mcpu=znver4", "vdpbf16ps", 2),
+        ("llvm -mcpu=sapphirerapids", "vdpbf16ps", 2),
+        ("llvm -mcpu=haswell", "vfmadd", 8),
+        (ARM + "neoverse-n2", "bfdot", 8),
+        (ARM + "cortex-a76", "fmla", 16),
     ],
-)  # fmt: skip
+)
 def test_products_with_their_addition_are_one_instruction(target: str, instruction: str, count: int) -> None:
     text = compiled([HALVES.program("bfloat16", "bfloat16", 16)], target).get_source("asm")
     found = sum(line.split()[0].startswith(instruction) for line in text.splitlines() if line.split())
@@ -119,10 +127,14 @@ def test_words_are_of_two_bfloat16() -> None:
 @pytest.mark.parametrize(
     ("target", "rate", "has_tiles", "pays"),
     [
-        ("znver4", 32.0, False, True), ("znver5", 64.0, False, True), ("cooperlake", 64.0, False, True),
-        ("graniterapids", 16.0, True, True), ("haswell", 16.0, False, False), ("skylake-avx512", 32.0, False, False),
+        ("znver4", 32.0, False, True),
+        ("znver5", 64.0, False, True),
+        ("cooperlake", 64.0, False, True),
+        ("graniterapids", 16.0, True, True),
+        ("haswell", 16.0, False, False),
+        ("skylake-avx512", 32.0, False, False),
     ],
-)  # fmt: skip
+)
 def test_the_model_knows_what_products_of_halves_take(target: str, rate: float, has_tiles: bool, pays: bool) -> None:
     model = cpu_model(f"llvm -mtriple=x86_64-linux-gnu -mcpu={target}")
     assert (model.half_dots_per_cycle, model.has_half_tiles, model.multiplies_halves) == (rate, has_tiles, pays)

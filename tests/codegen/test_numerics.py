@@ -32,29 +32,40 @@ def flag(e: E.Expr, like: E.Expr) -> E.Expr:
 
 
 ARITHMETIC: dict[str, Make] = {
-    "add": lambda a, b: E.Add(a, b), "sub": lambda a, b: E.Sub(a, b), "mul": lambda a, b: E.Mul(a, b),
-    "min": lambda a, b: E.Min(a, b), "max": lambda a, b: E.Max(a, b), "eq": lambda a, b: flag(E.EQ(a, b), a),
-    "ne": lambda a, b: flag(E.NE(a, b), a), "lt": lambda a, b: flag(E.LT(a, b), a),
+    "add": lambda a, b: E.Add(a, b),
+    "sub": lambda a, b: E.Sub(a, b),
+    "mul": lambda a, b: E.Mul(a, b),
+    "min": lambda a, b: E.Min(a, b),
+    "max": lambda a, b: E.Max(a, b),
+    "eq": lambda a, b: flag(E.EQ(a, b), a),
+    "ne": lambda a, b: flag(E.NE(a, b), a),
+    "lt": lambda a, b: flag(E.LT(a, b), a),
     "le": lambda a, b: flag(E.LE(a, b), a),
-    "gt": lambda a, b: flag(E.GT(a, b), a), "ge": lambda a, b: flag(E.GE(a, b), a),
+    "gt": lambda a, b: flag(E.GT(a, b), a),
+    "ge": lambda a, b: flag(E.GE(a, b), a),
     "and": lambda a, b: flag(E.And(E.LT(a, b), E.LT(b, a)), a),
     "or": lambda a, b: flag(E.Or(E.LT(a, b), E.LT(b, a)), a),
-    "not": lambda a, b: flag(E.Not(E.LT(a, b)), a), "select": lambda a, b: E.Select(E.LT(a, b), a, b),
+    "not": lambda a, b: flag(E.Not(E.LT(a, b)), a),
+    "select": lambda a, b: E.Select(E.LT(a, b), a, b),
     "if": lambda a, b: (B.if_then_else if a.dtype.lanes == 1 else E.Select)(E.LT(a, b), a, b),
     "abs": lambda a, b: call("abs", a),
-}  # fmt: skip
+}
 ON_FLOATS: dict[str, Make] = {
-    "div": lambda a, b: E.Div(a, b), "relu": lambda a, b: E.Max(a, B.const(0.0, a.dtype)),
-    "fma": lambda a, b: E.Add(E.Mul(a, b), a), "fms": lambda a, b: E.Sub(a, E.Mul(a, b)),
+    "div": lambda a, b: E.Div(a, b),
+    "relu": lambda a, b: E.Max(a, B.const(0.0, a.dtype)),
+    "fma": lambda a, b: E.Add(E.Mul(a, b), a),
+    "fms": lambda a, b: E.Sub(a, E.Mul(a, b)),
     "isnan": lambda a, b: flag(call("isnan", a, dtype=B.BOOL.with_lanes(a.dtype.lanes)), a),
     "isinf": lambda a, b: flag(call("isinf", a, dtype=B.BOOL.with_lanes(a.dtype.lanes)), a),
     "isfinite": lambda a, b: flag(call("isfinite", a, dtype=B.BOOL.with_lanes(a.dtype.lanes)), a),
     **{n: (lambda a, b, n=n: call(n, a)) for n in ("floor", "ceil", "trunc", "round", "nearbyint", "fabs")},
     "copysign": lambda a, b: call("copysign", a, b),
-}  # fmt: skip
+}
 ON_INTEGERS: dict[str, Make] = {
-    "floordiv": lambda a, b: E.FloorDiv(a, b), "floormod": lambda a, b: E.FloorMod(a, b),
-    "truncdiv": lambda a, b: E.TruncDiv(a, b), "truncmod": lambda a, b: E.TruncMod(a, b),
+    "floordiv": lambda a, b: E.FloorDiv(a, b),
+    "floormod": lambda a, b: E.FloorMod(a, b),
+    "truncdiv": lambda a, b: E.TruncDiv(a, b),
+    "truncmod": lambda a, b: E.TruncMod(a, b),
     "floordiv7": lambda a, b: E.FloorDiv(a, B.const(7, a.dtype)),
     "floormod8": lambda a, b: E.FloorMod(a, B.const(8, a.dtype)),
     "floordiv8": lambda a, b: E.FloorDiv(a, B.const(8, a.dtype)),
@@ -62,8 +73,9 @@ ON_INTEGERS: dict[str, Make] = {
     **{n: (lambda a, b, n=n: call(n, a, b)) for n in ("bitwise_and", "bitwise_or", "bitwise_xor")},
     "shl": lambda a, b: call("shift_left", a, B.const(3, a.dtype)),
     "shr": lambda a, b: call("shift_right", a, B.const(3, a.dtype)),
-    "popcount": lambda a, b: call("popcount", a), "clz": lambda a, b: call("clz", a),
-}  # fmt: skip
+    "popcount": lambda a, b: call("popcount", a),
+    "clz": lambda a, b: call("clz", a),
+}
 
 
 def kernel(rows: dict[str, Make], dtype: str, count: int, lanes: int, out: str | None = None) -> S.PrimFunc:
@@ -184,11 +196,24 @@ def test_math_functions_agree_with_the_interpreter(dtype: str, lanes: int, targe
 
 
 EXACT: dict[str, Callable[[Any], Any]] = {  # of float64
-    "exp": np.exp, "log": np.log, "tanh": np.tanh, "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
-    "erf": np.vectorize(math.erf), "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin, "acos": np.arccos,
-    "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh,
-    "atanh": np.arctanh, "log1p": np.log1p,
-}  # fmt: skip
+    "exp": np.exp,
+    "log": np.log,
+    "tanh": np.tanh,
+    "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
+    "erf": np.vectorize(math.erf),
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "log1p": np.log1p,
+}
 
 
 @pytest.mark.parametrize("lanes", [1, 16])
@@ -352,8 +377,16 @@ def test_small_float_conversions_are_exact_both_ways(dtype: str, target: str) ->
         np.arange(1 << kind.bits, dtype=np.uint32).astype(np.uint8 if kind.bits == 8 else np.uint16).view(kind.numpy)
     )
     wide = np.zeros(len(every), np.float32)
-    assert run(kernel({"up": lambda a, b: E.Cast(DType("float32").with_lanes(8), a)}, dtype, len(every), 8, "float32"),
-               target, every, every, wide) == 0  # fmt: skip
+    assert (
+        run(
+            kernel({"up": lambda a, b: E.Cast(DType("float32").with_lanes(8), a)}, dtype, len(every), 8, "float32"),
+            target,
+            every,
+            every,
+            wide,
+        )
+        == 0
+    )
     np.testing.assert_array_equal(wide, every.astype(np.float32))
     bits = np.arange(0, 2**32, 65519 * 4, dtype=np.uint64).astype(np.uint32)
     values = np.concatenate([bits[: len(bits) // 8 * 8].view(np.float32)])
@@ -368,9 +401,19 @@ def test_small_float_conversions_are_exact_both_ways(dtype: str, target: str) ->
 @pytest.mark.parametrize("lanes", [1, 8])
 @pytest.mark.parametrize(
     ("source", "to"),
-    [("float32", "int32"), ("int32", "float32"), ("int8", "int32"), ("uint8", "float32"), ("int64", "int8"),
-     ("uint32", "float64"), ("float32", "float16"), ("int32", "bool"), ("float64", "float32"), ("uint8", "int64")],
-)  # fmt: skip
+    [
+        ("float32", "int32"),
+        ("int32", "float32"),
+        ("int8", "int32"),
+        ("uint8", "float32"),
+        ("int64", "int8"),
+        ("uint32", "float64"),
+        ("float32", "float16"),
+        ("int32", "bool"),
+        ("float64", "float32"),
+        ("uint8", "int64"),
+    ],
+)
 def test_casts_agree_with_the_interpreter(source: str, to: str, lanes: int, target: str) -> None:
     a, b = samples(source, 256)
     if DType(source).is_float and not DType(to).is_float:

@@ -83,9 +83,11 @@ def _main(forms: list[Form]) -> str:
 
 @pytest.mark.parametrize(
     ("arch", "target", "tools", "emulator"),
-    [("aarch64", A64, "aarch64-linux-gnu-", "qemu-aarch64-static"),
-     ("arm", A32, "arm-linux-gnueabihf-", "qemu-arm-static")],
-)  # fmt: skip
+    [
+        ("aarch64", A64, "aarch64-linux-gnu-", "qemu-aarch64-static"),
+        ("arm", A32, "arm-linux-gnueabihf-", "qemu-arm-static"),
+    ],
+)
 def test_every_form_gives_the_bits_of_its_definition(
     arch: str, target: str, tools: str, emulator: str, tmp_path: Path
 ) -> None:
@@ -114,8 +116,12 @@ def test_every_form_gives_the_bits_of_its_definition(
     assert at == len(done.stdout)
     text = subprocess.run([f"{tools}objdump", "-d", *names], cwd=tmp_path, capture_output=True, text=True, check=True)
     words = {word.split(".")[0] for word in text.stdout.split()}
-    wanted = {row.name.rpartition(".")[2].removesuffix("s").removesuffix("u") if arch == "arm" else
-              row.name.rpartition(".")[2] for row, _ in forms}  # fmt: skip
+    wanted = {
+        row.name.rpartition(".")[2].removesuffix("s").removesuffix("u")
+        if arch == "arm"
+        else row.name.rpartition(".")[2]
+        for row, _ in forms
+    }
     assert wanted <= words, wanted - words
 
 
@@ -154,7 +160,7 @@ SDOT = ("int32x4", "int8x16", "int8x16")
         ("int32x4", "llvm.aarch64.neon.sdot", -1, SDOT, "num_signatures"),
         ("int32x4", "llvm.aarch64.neon.sdot", "3", SDOT, "got '3' for num_signatures"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("make", [tir.call_llvm_pure_intrin, tir.call_llvm_intrin])
 def test_what_is_not_there_is_refused_by_name(
     make: Any, dtype: str, name: Any, count: Any, kinds: tuple[str, ...], words: str

@@ -25,8 +25,13 @@ from armillary.compute import (
 Array = np.ndarray[Any, Any]
 
 
-def tensor(values: Array | None = None, shape: tuple[int, ...] = (), kind: DataType = DataType.F32,
-           scale: float = 1.0, offset: int = 0) -> Tensor:  # fmt: skip
+def tensor(
+    values: Array | None = None,
+    shape: tuple[int, ...] = (),
+    kind: DataType = DataType.F32,
+    scale: float = 1.0,
+    offset: int = 0,
+) -> Tensor:
     """An allocated tensor of values, or one of a shape (as numpy has it) whose memory is to come."""
     made = Tensor()
     sizes = TensorShape(*reversed(values.shape if values is not None else shape))
@@ -51,15 +56,21 @@ def convolved(image: Array, weights: Array, info: PadStrideInfo, dilation: Size2
     n, _, height, width = data.shape
     outputs, per_group, rows, columns = weights.shape
     out = []
-    for size, taps, spread, step in ((height, rows, dilation.height, info.stride()[1]),
-                                     (width, columns, dilation.width, info.stride()[0])):  # fmt: skip
+    for size, taps, spread, step in (
+        (height, rows, dilation.height, info.stride()[1]),
+        (width, columns, dilation.width, info.stride()[0]),
+    ):
         room = size - more - (taps - 1) * spread - 1
         out.append((-(-room // step) if ceil else room // step) + 1)
     sums = np.zeros((n, outputs, *out), image.dtype)
     for y, x in product(range(rows), range(columns)):
         at_y, at_x = y * dilation.height, x * dilation.width
-        part = data[:, :, at_y : at_y + info.stride()[1] * out[0] : info.stride()[1],
-                    at_x : at_x + info.stride()[0] * out[1] : info.stride()[0]][:, :, : out[0], : out[1]]  # fmt: skip
+        part = data[
+            :,
+            :,
+            at_y : at_y + info.stride()[1] * out[0] : info.stride()[1],
+            at_x : at_x + info.stride()[0] * out[1] : info.stride()[0],
+        ][:, :, : out[0], : out[1]]
         for group in range(groups):
             inputs = slice(group * per_group, (group + 1) * per_group)
             here = slice(group * outputs // groups, (group + 1) * outputs // groups)
@@ -73,13 +84,21 @@ def activated(x: Array, info: ActivationLayerInfo | None) -> Array:
         return x
     a, b, f = info.a, info.b, ActivationFunction
     rules = {
-        f.LOGISTIC: lambda: 1 / (1 + np.exp(-x)), f.TANH: lambda: a * np.tanh(b * x), f.RELU: lambda: np.maximum(x, 0),
-        f.BOUNDED_RELU: lambda: np.clip(x, 0, a), f.LU_BOUNDED_RELU: lambda: np.clip(x, b, a),
-        f.LEAKY_RELU: lambda: np.where(x > 0, x, a * x), f.SOFT_RELU: lambda: np.log1p(np.exp(x)),
-        f.ELU: lambda: np.where(x >= 0, x, a * np.expm1(x)), f.ABS: lambda: np.abs(x), f.SQUARE: lambda: x * x,
-        f.SQRT: lambda: np.sqrt(x), f.LINEAR: lambda: a * x + b, f.IDENTITY: lambda: x,
+        f.LOGISTIC: lambda: 1 / (1 + np.exp(-x)),
+        f.TANH: lambda: a * np.tanh(b * x),
+        f.RELU: lambda: np.maximum(x, 0),
+        f.BOUNDED_RELU: lambda: np.clip(x, 0, a),
+        f.LU_BOUNDED_RELU: lambda: np.clip(x, b, a),
+        f.LEAKY_RELU: lambda: np.where(x > 0, x, a * x),
+        f.SOFT_RELU: lambda: np.log1p(np.exp(x)),
+        f.ELU: lambda: np.where(x >= 0, x, a * np.expm1(x)),
+        f.ABS: lambda: np.abs(x),
+        f.SQUARE: lambda: x * x,
+        f.SQRT: lambda: np.sqrt(x),
+        f.LINEAR: lambda: a * x + b,
+        f.IDENTITY: lambda: x,
         f.HARD_SWISH: lambda: x * np.clip(x + 3, 0, 6) / 6,
-    }  # fmt: skip
+    }
     return np.asarray(rules[info.activation]())
 
 

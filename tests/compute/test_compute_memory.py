@@ -20,7 +20,7 @@ from armillary.compute import (
     PoolManager,
     Tensor,
     TensorInfo,
-)  # fmt: skip
+)
 from armillary.errors import ConfigError, ExecutionError
 
 MANAGERS = [BlobLifetimeManager, OffsetLifetimeManager]

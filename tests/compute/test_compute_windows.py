@@ -38,11 +38,14 @@ def test_splits_cover_a_window_once_and_keep_the_rules() -> None:
 @pytest.mark.parametrize(
     ("sub", "reason"),
     [
-        (Dimension(32, 48, 16), "starts at 32, outside"), (Dimension(0, 48, 16), "ends at 48, outside"),
-        (Dimension(0, 32, 8), "steps by 8, not 16"), (Dimension(8, 24, 16), "starts between steps"),
-        (Dimension(0, 24, 16), "no multiple of 16 long"), (Dimension(16, 16, 16), "ends at 16, outside"),
+        (Dimension(32, 48, 16), "starts at 32, outside"),
+        (Dimension(0, 48, 16), "ends at 48, outside"),
+        (Dimension(0, 32, 8), "steps by 8, not 16"),
+        (Dimension(8, 24, 16), "starts between steps"),
+        (Dimension(0, 24, 16), "no multiple of 16 long"),
+        (Dimension(16, 16, 16), "ends at 16, outside"),
     ],
-)  # fmt: skip
+)
 def test_each_rule_is_checked(sub: Dimension, reason: str) -> None:
     whole, part = Window(Dimension(0, 32, 16)), Window(sub)
     with pytest.raises(TypeMismatch, match=reason):

@@ -74,9 +74,11 @@ def _info(rng: np.random.Generator, most: int = 3, pad: int = 3) -> PadStrideInf
 
 
 CLAMPS = [
-    None, ActivationLayerInfo(Function.RELU), ActivationLayerInfo(Function.BOUNDED_RELU, 1.5),
+    None,
+    ActivationLayerInfo(Function.RELU),
+    ActivationLayerInfo(Function.BOUNDED_RELU, 1.5),
     ActivationLayerInfo(Function.LU_BOUNDED_RELU, 1.0, -0.5),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -142,16 +144,23 @@ def test_the_stages_of_winograd_come_in_the_order_of_the_text(outputs: int) -> N
 
 
 def test_the_rule_for_the_method() -> None:
-    def method(w: tuple[int, ...] = (24, 8, 3, 3), kind: DataType = F32, biases: bool = True, stride: int = 1,
-               **more: Any) -> ConvolutionMethod:  # fmt: skip  # Any: options of the rule
+    def method(
+        w: tuple[int, ...] = (24, 8, 3, 3), kind: DataType = F32, biases: bool = True, stride: int = 1, **more: Any
+    ) -> ConvolutionMethod:  # Any: options of the rule
         x, weights = tensor(shape=(1, 8, 9, 9), kind=kind), tensor(shape=w, kind=kind)
         b = tensor(shape=(w[0],)).info() if biases else None
         info = PadStrideInfo(stride, stride, 1, 1)
         return compute.NEConvolutionLayer.get_convolution_method(x.info(), weights.info(), b, None, info, **more)
 
     assert method() is ConvolutionMethod.WINOGRAD
-    others = [method((24, 8, 5, 5)), method(kind=DataType.QASYMM8), method(biases=False), method(stride=2),
-              method(dilation=Size2D(2, 2)), method((24, 4, 3, 3), num_groups=2)]  # fmt: skip
+    others = [
+        method((24, 8, 5, 5)),
+        method(kind=DataType.QASYMM8),
+        method(biases=False),
+        method(stride=2),
+        method(dilation=Size2D(2, 2)),
+        method((24, 4, 3, 3), num_groups=2),
+    ]
     assert others == [ConvolutionMethod.GEMM] * len(others)
 
 
@@ -266,9 +275,12 @@ def test_fully_connected(seed: int) -> None:
     act = CLAMPS[int(rng.integers(4))] or ActivationLayerInfo()
     function, output = compute.NEFullyConnectedLayer(), Tensor()
     function.configure(
-        tensor(x.reshape(image[0], terms) if is_matrix else x), tensor(w if flipped else np.ascontiguousarray(w.T)),
-        tensor(b), output, FullyConnectedLayerInfo(flipped, act),
-    )  # fmt: skip
+        tensor(x.reshape(image[0], terms) if is_matrix else x),
+        tensor(w if flipped else np.ascontiguousarray(w.T)),
+        tensor(b),
+        output,
+        FullyConnectedLayerInfo(flipped, act),
+    )
     _close(_result(function, output), activated(x.reshape(image[0], -1).astype(float) @ w.T + b, act), terms)
 
 
@@ -442,5 +454,8 @@ def test_any_scheduler_gives_the_same_bytes_and_padding_stays() -> None:
             function.kernels()
     assert all(np.array_equal(found[0], other) for other in found)
     assert (found[0][:, :4] == 5).all(), "rows of padding are untouched"
-    _close(output.array(), convolved(x.astype(float), w.astype(float), PadStrideInfo(1, 1, 1, 1), Size2D())
-           + b[:, None, None], 17 * 9)  # fmt: skip
+    _close(
+        output.array(),
+        convolved(x.astype(float), w.astype(float), PadStrideInfo(1, 1, 1, 1), Size2D()) + b[:, None, None],
+        17 * 9,
+    )

@@ -51,14 +51,26 @@ REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("NEConvolutionLayer", (X, W, B, None, ONE, None, Size2D(), None, False, 5), "are for 40 channels, wanted 8"),
     ("NEConvolutionLayer", (X, W, B, None, ONE, None, Size2D(0, 1)), "a dilation of 0x1, wanted at least 1x1"),
     ("NEConvolutionLayer", (X, W, B, None, ONE, None, None, None, False, 0), "0 groups, wanted at least 1"),
-    ("NEGEMMConvolutionLayer", (_t(1, 8, 9, 9, kind=Q8), _t(24, 8, 3, 3, kind=Q8), None, None, ONE, None, None, TANH),
-     "a quantised convolution takes activations that clamp"),
-    ("NEGEMMConvolutionLayer", (_t(1, 8, 9, 9, kind=Q8, scale=0.0), _t(24, 8, 3, 3, kind=Q8), None, None, ONE),
-     "scales are"),
-    ("NEGEMMConvolutionLayer", (_t(1, 8, 9, 9, kind=Q8), _t(24, 8, 3, 3, kind=Q8, scale=1e-12), None, None, ONE),
-     "a ratio of scales is 1e-12"),
-    ("NEGEMMConvolutionLayer", (_t(1, 8, 9, 9, kind=Q8), _t(24, 8, 3, 3, kind=Q8), B, None, ONE),
-     "biases is F32, wanted S32"),
+    (
+        "NEGEMMConvolutionLayer",
+        (_t(1, 8, 9, 9, kind=Q8), _t(24, 8, 3, 3, kind=Q8), None, None, ONE, None, None, TANH),
+        "a quantised convolution takes activations that clamp",
+    ),
+    (
+        "NEGEMMConvolutionLayer",
+        (_t(1, 8, 9, 9, kind=Q8, scale=0.0), _t(24, 8, 3, 3, kind=Q8), None, None, ONE),
+        "scales are",
+    ),
+    (
+        "NEGEMMConvolutionLayer",
+        (_t(1, 8, 9, 9, kind=Q8), _t(24, 8, 3, 3, kind=Q8, scale=1e-12), None, None, ONE),
+        "a ratio of scales is 1e-12",
+    ),
+    (
+        "NEGEMMConvolutionLayer",
+        (_t(1, 8, 9, 9, kind=Q8), _t(24, 8, 3, 3, kind=Q8), B, None, ONE),
+        "biases is F32, wanted S32",
+    ),
     ("NEDirectConvolutionLayer", (_t(1, 8, 9, 9, kind=Q8), W, B, None, ONE), "the input is QASYMM8, wanted F32"),
     ("NEWinogradConvolutionLayer", (X, _t(24, 8, 5, 5), B, None, ONE), "the kernel is 5x5, wanted 3x3"),
     ("NEWinogradConvolutionLayer", (X, W, B, None, PadStrideInfo(2, 1)), "the strides are (2, 1), wanted 1"),
@@ -73,8 +85,11 @@ REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("NEPoolingLayer", (X, None, PoolingLayerInfo(PoolingType.MAX, 10)), "a 10x10 window does not fit"),
     ("NEPoolingLayer", (X, None, PoolingLayerInfo(PoolingType.MAX, 2, PadStrideInfo(1, 1, 2, 0))), "is as large as"),
     ("NEPoolingLayer", (_t(1, 8, 9, 9, kind=Q8), None, PoolingLayerInfo(PoolingType.AVG)), "the input is QASYMM8"),
-    ("NEPoolingLayer", (_t(1, 8, 9, 9, kind=Q8), _t(8, 1, 1, kind=Q8, scale=2.0), PoolingLayerInfo(PoolingType.MAX)),
-     "the output has QuantizationInfo(scale=2.0, offset=0)"),
+    (
+        "NEPoolingLayer",
+        (_t(1, 8, 9, 9, kind=Q8), _t(8, 1, 1, kind=Q8, scale=2.0), PoolingLayerInfo(PoolingType.MAX)),
+        "the output has QuantizationInfo(scale=2.0, offset=0)",
+    ),
     ("NEActivationLayer", (X, None, ActivationLayerInfo()), "no activation function is given"),
     ("NESoftmaxLayer", (X, None, 1.0, 4), "axis 4 of a tensor of 4 dimensions"),
     ("NENormalizationLayer", (X, None, NormalizationLayerInfo(norm_size=4)), "the size is 4, wanted an odd number"),
@@ -88,7 +103,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], str]] = [
     ("NEPermute", (X, _t(1, 8, 9, 8), PermutationVector(2, 0, 1)), "the output is 8x9x8, wanted 8x9x9"),
     ("NEElementwiseAddition", (X, _t(1, 8, 9, 8), None), "input 2 is 8x9x8, wanted 9x9x8"),
     ("NEElementwiseMax", (X, X, _t(1, 8, 9, 9, kind=S32)), "the output is S32, wanted F32"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "given", "told"), REFUSED)

@@ -165,12 +165,15 @@ def test_two_convolutions_share_the_devices_memory(lifetimes: type[BlobLifetimeM
     np.testing.assert_allclose(_values(out), _convolved(_values(between), _values(v), _values(c)), atol=1e-3)
 
 
-@pytest.mark.parametrize(("name", "options", "sizes"), [
-    ("SoftmaxLayer", (), (9, 4)),
-    ("ActivationLayer", (compute.ActivationLayerInfo(compute.ActivationFunction.LOGISTIC),), (7, 5, 3)),
-    ("PoolingLayer", (compute.PoolingLayerInfo(compute.PoolingType.AVG, 2, PadStrideInfo(2, 2)),), (8, 6, 3)),
-    ("Permute", (compute.PermutationVector(2, 0, 1),), (5, 4, 3)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "options", "sizes"),
+    [
+        ("SoftmaxLayer", (), (9, 4)),
+        ("ActivationLayer", (compute.ActivationLayerInfo(compute.ActivationFunction.LOGISTIC),), (7, 5, 3)),
+        ("PoolingLayer", (compute.PoolingLayerInfo(compute.PoolingType.AVG, 2, PadStrideInfo(2, 2)),), (8, 6, 3)),
+        ("Permute", (compute.PermutationVector(2, 0, 1),), (5, 4, 3)),
+    ],
+)
 def test_layers_agree_with_the_cpu(name: str, options: tuple[Any, ...], sizes: tuple[int, ...]) -> None:
     found = []
     values = np.random.default_rng(2).standard_normal(tuple(reversed(sizes))).astype("float32")

@@ -106,10 +106,14 @@ def test_types_name_singletons_and_others_are_refused() -> None:
         assert "ST" in str(caught.value)
 
 
-@pytest.mark.parametrize(("strides", "offset", "total", "pads"), [
-    ((1, 70), 142, 70 * 52, (2, 4, 0, 2)),
-    ((1, 64), 0, 64 * 50, (0, 0, 0, 0)), ((1, 80, 4080), 81, 4080, (1, 15, 0, 1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("strides", "offset", "total", "pads"),
+    [
+        ((1, 70), 142, 70 * 52, (2, 4, 0, 2)),
+        ((1, 64), 0, 64 * 50, (0, 0, 0, 0)),
+        ((1, 80, 4080), 81, 4080, (1, 15, 0, 1)),
+    ],
+)
 def test_strides_of_ones_own_become_padding(
     strides: tuple[int, ...], offset: int, total: int, pads: tuple[int, ...]
 ) -> None:
@@ -122,9 +126,16 @@ def test_strides_of_ones_own_become_padding(
     assert image.array().shape == (50, 64)
 
 
-@pytest.mark.parametrize(("strides", "offset", "total"), [
-    ((1, 63), 0, 63 * 50), ((2, 64), 0, 64 * 50), ((1, 64), 64, 3200), ((1, 70), 0, 3501), ((1, 0), 0, 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("strides", "offset", "total"),
+    [
+        ((1, 63), 0, 63 * 50),
+        ((2, 64), 0, 64 * 50),
+        ((1, 64), 64, 3200),
+        ((1, 70), 0, 3501),
+        ((1, 0), 0, 0),
+    ],
+)
 def test_strides_that_hold_no_image_are_refused(strides: tuple[int, ...], offset: int, total: int) -> None:
     with pytest.raises(TypeMismatch, match="do not hold 64x50 U8"):
         Image().info().init(TensorShape(64, 50), Format.U8, strides, offset, total)

@@ -38,12 +38,15 @@ def _weights(matrix: Any, divisor: int) -> Callable[[Array], Array]:
 G3, ROW = np.outer([1, 2, 1], [1, 2, 1]), [1, 4, 6, 4, 1]
 EDGE = [-1, 0, 1, -2, 0, 2, -1, 0, 1]
 FILTERS: dict[str, tuple[int, tuple[Any, ...], Callable[[Array], Array]]] = {
-    "NEGaussian3x3": (3, (), _weights(G3, 16)), "NEGaussian5x5": (5, (), _weights(np.outer(ROW, ROW), 256)),
-    "NEBox3x3": (3, (), _weights(np.ones((3, 3), int), 9)), "NEErode": (3, (), lambda w: w.min((-1, -2))),
-    "NEDilate": (3, (), lambda w: w.max((-1, -2))), "NEMedian3x3": (3, (), lambda w: np.median(w, (-1, -2))),
+    "NEGaussian3x3": (3, (), _weights(G3, 16)),
+    "NEGaussian5x5": (5, (), _weights(np.outer(ROW, ROW), 256)),
+    "NEBox3x3": (3, (), _weights(np.ones((3, 3), int), 9)),
+    "NEErode": (3, (), lambda w: w.min((-1, -2))),
+    "NEDilate": (3, (), lambda w: w.max((-1, -2))),
+    "NEMedian3x3": (3, (), lambda w: np.median(w, (-1, -2))),
     "NEConvolution3x3": (3, (EDGE, 0), lambda w: np.minimum(_weights(np.reshape(EDGE, (3, 3)), 1)(w), 255)),
     "NEConvolution5x5": (5, (list(range(25)), 300), lambda w: _weights(np.arange(25).reshape(5, 5), 300)(w)),
-}  # fmt: skip
+}
 
 
 def _image(pixels: Array, kind: Format = Format.U8) -> Image:
@@ -97,10 +100,12 @@ def test_gradients_have_two_outputs_of_16_bits() -> None:
 @pytest.mark.parametrize(
     ("name", "reference"),
     [
-        ("NEAbsoluteDifference", lambda a, b: np.abs(a.astype(int) - b)), ("NEBitwiseAnd", np.bitwise_and),
-        ("NEBitwiseOr", np.bitwise_or), ("NEBitwiseXor", np.bitwise_xor),
+        ("NEAbsoluteDifference", lambda a, b: np.abs(a.astype(int) - b)),
+        ("NEBitwiseAnd", np.bitwise_and),
+        ("NEBitwiseOr", np.bitwise_or),
+        ("NEBitwiseXor", np.bitwise_xor),
     ],
-)  # fmt: skip
+)
 def test_pairs_of_images(name: str, reference: Callable[[Array, Array], Array]) -> None:
     a, b = np.random.default_rng(2).integers(0, 256, (2, 9, 37), np.uint8)
     images = [_image(a), _image(b), _image(a)]

@@ -107,9 +107,15 @@ def run_console(text: str, folder: Path, bin_folder: Path) -> None:
     for command in commands:
         line, _, expected = command.partition("\n")
         done = subprocess.run(
-            ["bash", "-c", line], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, timeout=600, check=False,
-        )  # fmt: skip
+            ["bash", "-c", line],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+            check=False,
+        )
         got = done.stdout
         assert done.returncode == 0, f"$ {line}\n{got}"
         assert matches(expected, got) or not expected.strip(), f"$ {line}\nexpected\n{expected}\ngot\n{got}"

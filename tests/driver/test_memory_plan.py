@@ -10,8 +10,10 @@ from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory
 
 lifetime = st.builds(
     lambda nbytes, first, length: Lifetime(nbytes, first, first + length),
-    st.integers(0, 5000), st.integers(0, 30), st.integers(0, 8),
-)  # fmt: skip
+    st.integers(0, 5000),
+    st.integers(0, 30),
+    st.integers(0, 8),
+)
 
 
 @settings(max_examples=300, deadline=None)

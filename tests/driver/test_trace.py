@@ -48,8 +48,12 @@ def test_spans_without_a_visible_pause_are_drawn_as_one() -> None:
     spans = [row(0, 9), row(0, 4, 0), row(1, 5, 1), row(4.001, 8, 0), row(6, 9, 1), row(9, 10, node=6)]
     found = joined(spans, 10)
     assert [(s.thread, s.begin, s.end, s.node) for s in found] == [
-        (WHOLE, 0, 9, 5), (WHOLE, 9, 10, 6), (0, 0, 8, 5), (1, 1, 5, 5), (1, 6, 9, 5),
-    ]  # fmt: skip
+        (WHOLE, 0, 9, 5),
+        (WHOLE, 9, 10, 6),
+        (0, 0, 8, 5),
+        (1, 1, 5, 5),
+        (1, 6, 9, 5),
+    ]
 
 
 @pytest.fixture

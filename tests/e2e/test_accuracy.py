@@ -60,10 +60,12 @@ def network(channels: list[int], kernel: int, side: int, units: int) -> tuple[on
         helper.make_node("MatMul", ["flat", f"w{len(weights) - 1}"], ["y"]),
     ]
     graph = helper.make_graph(
-        nodes, "deep", [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, channels[0], side, side))],
+        nodes,
+        "deep",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, channels[0], side, side))],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, units))],
         [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)],
-    )  # fmt: skip
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), weights
 
 

@@ -73,9 +73,10 @@ CALLS: dict[str, tuple[Call, str]] = {
     "a parameter blob that is none": (lambda *_: load_params(None), "load_params"),
     "deep JSON": (lambda *_: GraphSpec.from_json("[" * 100_000), ""),
     "deep text": (
-        lambda *_: relay.fromtext("def @main(%x: Tensor[(2), float32]) { " + "(" * 5000 + "%x" + ")" * 5000 + " }"), "",
+        lambda *_: relay.fromtext("def @main(%x: Tensor[(2), float32]) { " + "(" * 5000 + "%x" + ")" * 5000 + " }"),
+        "",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -96,11 +97,19 @@ def model(node: Any, weights: dict[str, np.ndarray], shape: tuple[int, ...] = (1
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"strides": [2]}, {"strides": [0, 0]}, {"pads": [1]}, {"dilations": [1]}, {"group": 0}, {"group": 3},
-        {"kernel_shape": [3]}, {"kernel_shape": [2, 2]}, {"auto_pad": "X"}, {"pads": [1 << 62] * 4},
+        {"strides": [2]},
+        {"strides": [0, 0]},
+        {"pads": [1]},
+        {"dilations": [1]},
+        {"group": 0},
+        {"group": 3},
+        {"kernel_shape": [3]},
+        {"kernel_shape": [2, 2]},
+        {"auto_pad": "X"},
+        {"pads": [1 << 62] * 4},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_windows_that_do_not_fit_are_refused(op: str, wrong: dict[str, Any]) -> None:
     made = model(helper.make_node(op, ["x", "w"], ["y"], name="n", **wrong), {"w": np.ones((1, 1, 3, 3), np.float32)})
     refused(lambda: build(from_onnx(made)[0], "llvm"))

@@ -49,12 +49,14 @@ def _perceptron() -> tuple[Any, Any, models.Arrays]:
 
 
 CASES = [
-    pytest.param(_squeezenet, "gcc", "tar", id="squeezenet-gcc"), pytest.param(_resnet, "gcc", "tar", id="resnet-gcc"),
-    pytest.param(_squeezenet, "zig", "tar", id="squeezenet-zig"), pytest.param(_perceptron, "zig", "so", id="mlp-zig"),
+    pytest.param(_squeezenet, "gcc", "tar", id="squeezenet-gcc"),
+    pytest.param(_resnet, "gcc", "tar", id="resnet-gcc"),
+    pytest.param(_squeezenet, "zig", "tar", id="squeezenet-zig"),
+    pytest.param(_perceptron, "zig", "so", id="mlp-zig"),
     pytest.param(_perceptron, "gcc", "so", id="mlp-gcc"),
     pytest.param(_squeezenet, "none", "tar", id="squeezenet-none"),
     pytest.param(_resnet, "none", "so", id="resnet-none"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("network", "linker", "suffix"), CASES)

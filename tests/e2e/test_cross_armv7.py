@@ -25,9 +25,10 @@ TARGET = f"llvm --device=arm_cpu -mtriple={TRIPLE} -mattr=+neon"
 HALVES = "llvm -device=arm_cpu -mtriple=armv8l-linux-gnueabihf -mattr=+v8.2a,+fullfp16"
 ZIG = [sys.executable, "-m", "ziglang", "cc", "-target", "arm-linux-gnueabihf"]
 NETWORKS: dict[str, dict[str, Any]] = {
-    "mlp": {"batch_size": 3}, "resnet": {"num_layers": 18, "image_shape": (3, 32, 32), "num_classes": 10},
+    "mlp": {"batch_size": 3},
+    "resnet": {"num_layers": 18, "image_shape": (3, 32, 32), "num_classes": 10},
     "mobilenet": {"image_shape": (3, 32, 32)},
-}  # fmt: skip
+}
 
 pytestmark = pytest.mark.skipif(
     not setting("CI") and not (GCC and QEMU), reason="needs arm-linux-gnueabihf-gcc and qemu-arm-static"
@@ -42,9 +43,13 @@ def cross_runner(built_runner: Callable[..., Path]) -> Path:
 
 @pytest.mark.parametrize(
     ("network", "target", "linker", "suffix"),
-    [("resnet", TARGET, None, "tar"), ("mobilenet", "llvm -device=rasp4b", None, "so"), ("mlp", TARGET, ZIG, "so"),
-     ("mlp", f"llvm -mtriple={TRIPLE}", None, "tar")],
-)  # fmt: skip
+    [
+        ("resnet", TARGET, None, "tar"),
+        ("mobilenet", "llvm -device=rasp4b", None, "so"),
+        ("mlp", TARGET, ZIG, "so"),
+        ("mlp", f"llvm -mtriple={TRIPLE}", None, "tar"),
+    ],
+)
 def test_outputs_equal_those_of_the_host(
     network: str, target: str, linker: Any, suffix: str, cross_runner: Path, tmp_path: Path
 ) -> None:
@@ -84,9 +89,13 @@ def _loop(text: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("dtype", "target", "arithmetic"),
-    [("float32", TARGET, r"vadd\.f32 q\d+, q\d+, q\d+"), ("int8", TARGET, r"v(add\.i8|shl\.s8) q\d+, q\d+"),
-     ("int16", TARGET, r"v(add\.i16|shl\.s16) q\d+, q\d+"), ("float16", HALVES, r"vadd\.f16 q\d+, q\d+, q\d+")],
-)  # fmt: skip
+    [
+        ("float32", TARGET, r"vadd\.f32 q\d+, q\d+, q\d+"),
+        ("int8", TARGET, r"v(add\.i8|shl\.s8) q\d+, q\d+"),
+        ("int16", TARGET, r"v(add\.i16|shl\.s16) q\d+, q\d+"),
+        ("float16", HALVES, r"vadd\.f16 q\d+, q\d+, q\d+"),
+    ],
+)
 def test_an_addition_is_a_loop_of_eight_instructions_over_whole_aligned_registers(
     dtype: str, target: str, arithmetic: str, tmp_path: Path
 ) -> None:

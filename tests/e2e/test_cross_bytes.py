@@ -40,9 +40,17 @@ def _network(dtype: str, kind: str) -> Function:
     one, none, zero = const(np.float32(1)), const(np.int32(0)), const(np.int32(low + 121))
     x = relay.var("x", shape=(1, 16, 9, 7), dtype=dtype)
     sums = relay.qnn.conv2d(
-        x, const(rng.choice(some, (32, 16, 3, 3))), zero, none, one, one, kernel_size=(3, 3), channels=32,
-        padding=(1, 1, 1, 1), strides=(2, 2),
-    )  # fmt: skip
+        x,
+        const(rng.choice(some, (32, 16, 3, 3))),
+        zero,
+        none,
+        one,
+        one,
+        kernel_size=(3, 3),
+        channels=32,
+        padding=(1, 1, 1, 1),
+        strides=(2, 2),
+    )
     scale = const((rng.uniform(0.2, 1, 32) / 1200).astype("float32"))
     middle = const(np.int32((int(low) + int(high)) // 2))
     bytes_ = relay.qnn.requantize(
@@ -54,9 +62,14 @@ def _network(dtype: str, kind: str) -> Function:
 
 @pytest.mark.parametrize(
     ("features", "dtype", "weights", "wanted"),
-    [(DOT, "int8", "int8", {"sdot"}), (DOT, "uint8", "int8", {"sdot"}), (DOT, "uint8", "uint8", {"udot"}),
-     (f"{DOT},+i8mm", "uint8", "int8", {"usdot"}), ("+neon", "int8", "int8", set())],
-)  # fmt: skip
+    [
+        (DOT, "int8", "int8", {"sdot"}),
+        (DOT, "uint8", "int8", {"sdot"}),
+        (DOT, "uint8", "uint8", {"udot"}),
+        (f"{DOT},+i8mm", "uint8", "int8", {"usdot"}),
+        ("+neon", "int8", "int8", set()),
+    ],
+)
 def test_bytes_are_exact_and_by_dot_products(
     features: str, dtype: str, weights: str, wanted: set[str], cross_runner: Path, tmp_path: Path
 ) -> None:

@@ -50,8 +50,10 @@ def convolutions(kind: str, scaled: bool, ends: str | None = None) -> tuple[onnx
     held += [numpy_helper.from_array(s, f"s{k}") for k, s in enumerate(scales)] if scaled else []
     graph = helper.make_graph(nodes, "halves", [given], [made], held)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
-    return model, [w.astype("float64") * (s.astype("float64").reshape(-1, 1, 1, 1) if scaled else 1)
-                   for w, s in zip(weights, scales, strict=True)]  # fmt: skip
+    return model, [
+        w.astype("float64") * (s.astype("float64").reshape(-1, 1, 1, 1) if scaled else 1)
+        for w, s in zip(weights, scales, strict=True)
+    ]
 
 
 def in_float64(x: Array, weights: list[Array]) -> Array:

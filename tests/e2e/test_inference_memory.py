@@ -79,8 +79,12 @@ def test_a_hundred_inferences_allocate_as_often_as_one(
     for runs in (1, 100):  # the sort of more times than that allocates
         done = subprocess.run(
             [str(runner), f"--model={networks['resnet'][1]}", "--threads=2", f"--run-count={runs}", "--dry-run=1"],
-            env={"LD_PRELOAD": str(counter)}, capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
+            env={"LD_PRELOAD": str(counter)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
         counts.append([line for line in done.stderr.splitlines() if line.startswith("allocations")])
     assert counts[0] == counts[1] and counts[0] and counts[0] != ["allocations: 0"]
 
@@ -102,8 +106,12 @@ def test_python_inferences_do_not_grow_the_process(
     environment = {"PYTHONPATH": str(ROOT), "ARMILLARY_NUM_THREADS": "2", "PATH": os.environ.get("PATH", "")}
     done = subprocess.run(
         [sys.executable, "-c", PEAK, str(path), str(path.with_suffix(".npy"))],
-        env=environment, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     before, after, planned = map(int, done.stdout.split())
     assert after - before < planned + 4096, f"{before} kB before the first run, {after} kB after twenty"
 

@@ -27,9 +27,13 @@ def _draw_convolution(rng: np.random.Generator) -> tuple[tuple[int, ...], tuple[
         groups, filters = channels, channels  # depthwise
     size = [int(n) for n in rng.integers(15, 34, 2)]
     attrs = {
-        "strides": _integers(rng, 1, 3, 2), "padding": _integers(rng, 0, 4, 4), "dilation": _integers(rng, 1, 3, 2),
-        "groups": groups, "channels": filters, "kernel_size": kernel,
-    }  # fmt: skip
+        "strides": _integers(rng, 1, 3, 2),
+        "padding": _integers(rng, 0, 4, 4),
+        "dilation": _integers(rng, 1, 3, 2),
+        "groups": groups,
+        "channels": filters,
+        "kernel_size": kernel,
+    }
     return (int(rng.integers(1, 3)), channels, *size), (filters, channels // groups, *kernel), attrs
 
 

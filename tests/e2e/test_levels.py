@@ -49,10 +49,18 @@ def test_every_level_computes_the_same(name: str, level: int) -> None:
 
 
 DISABLED = (
-    ("FuseOps",), ("AlterOpLayout",), ("FoldConstant",), ("FoldScaleAxis",), ("SimplifyInference",), ("FastMath",),
-    ("CanonicalizeOps",), ("EliminateCommonSubexpr",), ("CombineParallelConv2D",), ("AlterOpLayout", "FoldConstant"),
+    ("FuseOps",),
+    ("AlterOpLayout",),
+    ("FoldConstant",),
+    ("FoldScaleAxis",),
+    ("SimplifyInference",),
+    ("FastMath",),
+    ("CanonicalizeOps",),
+    ("EliminateCommonSubexpr",),
+    ("CombineParallelConv2D",),
+    ("AlterOpLayout", "FoldConstant"),
     ("FuseOps", "FoldConstant", "AlterOpLayout", "FoldScaleAxis", "SimplifyExpr"),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("disabled", DISABLED, ids="+".join)

@@ -11,9 +11,16 @@ import numpy as np
 import pytest
 
 NAMES = (
-    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19",
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
     "zfnet512",
-)  # fmt: skip
+)
 QUICK = ("squeezenet", "shufflenet")
 LARGE = ("bvlc_alexnet", "vgg19", "zfnet512")  # hundreds of megabytes of weights
 

@@ -99,8 +99,13 @@ def test_the_runner_runs_a_package_on_the_device_and_keeps_its_programs(built, t
     np.testing.assert_allclose(np.load(tmp_path / "out.npz")["output_0"], wanted, rtol=1e-5, atol=1e-8)
     (kept,) = (tmp_path / "kept").iterdir()
     assert kept.suffix == ".clbin" and kept.stat().st_size > 1000
-    refused = subprocess.run([str(runner), f"--model={tmp_path}/net.tar", "--device=opencl:15"],
-                             capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    refused = subprocess.run(
+        [str(runner), f"--model={tmp_path}/net.tar", "--device=opencl:15"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert refused.returncode == 1 and "there is no device 15" in refused.stderr
 
 

@@ -83,10 +83,20 @@ def test_runner_gives_the_same_bits(
 ) -> None:
     folder, out = network["folder"], tmp_path / "out.npz"
     done = subprocess.run(
-        [str(runner), f"--model={folder / f'net.{suffix}'}", f"--input=data={folder / 'x.npy'}", f"--output={out}",
-         f"--threads={threads}", "--run-count=2", "--dry-run=1"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [
+            str(runner),
+            f"--model={folder / f'net.{suffix}'}",
+            f"--input=data={folder / 'x.npy'}",
+            f"--output={out}",
+            f"--threads={threads}",
+            "--run-count=2",
+            "--dry-run=1",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     with np.load(out) as outputs:
         assert outputs["output_0"].tobytes() == models.run(network["library"], network["inputs"]).tobytes()

@@ -52,13 +52,18 @@ def test_unknown_dimension() -> None:
 @pytest.mark.parametrize(
     ("target", "text"),
     [
-        ("toaster", "toaster"), ("", "target"), ("llvm -mcpu=no-such-cpu", "no-such-cpu"),
+        ("toaster", "toaster"),
+        ("", "target"),
+        ("llvm -mcpu=no-such-cpu", "no-such-cpu"),
         ("opencl -device=toaster -nonsense=1", "nonsense"),
-        ("llvm -no-such-option=1", "no-such-option"), ("llvm -mtriple=no-such-machine", "no-such-machine"),
-        ("llvm -mattr=+no-such-feature", "no-such-feature"), ({"kind": "toaster"}, "toaster"), (7, "7"),
+        ("llvm -no-such-option=1", "no-such-option"),
+        ("llvm -mtriple=no-such-machine", "no-such-machine"),
+        ("llvm -mattr=+no-such-feature", "no-such-feature"),
+        ({"kind": "toaster"}, "toaster"),
+        (7, "7"),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_target_that_does_not_exist_or_cannot_be_built(target: Any, text: str) -> None:
     _refused(TargetError, text, _relu(2, 3), target)
 
@@ -133,12 +138,14 @@ def test_shapes_of_inputs_that_are_none(shape: Any) -> None:
 @pytest.mark.parametrize(
     ("dtype", "text"),
     [
-        ("flaot32", "dtype= is 'flaot32', which is no type of a tensor"), ("handle", "dtype= is 'handle', which is no"),
-        (np.float32, "which is no type of a tensor"), ({"x": 4}, "dtype= is 4, which is no type of a tensor"),
+        ("flaot32", "dtype= is 'flaot32', which is no type of a tensor"),
+        ("handle", "dtype= is 'handle', which is no"),
+        (np.float32, "which is no type of a tensor"),
+        ({"x": 4}, "dtype= is 4, which is no type of a tensor"),
         ({"z": "int8"}, "a dtype is given for 'z', which is no input of the model"),
         ({"x": "int8"}, "input 'x': dtype= says int8, the model declares float32"),
     ],
-)  # fmt: skip
+)
 def test_types_of_inputs_that_are_none(dtype: Any, text: str) -> None:
     with pytest.raises((TypeMismatch, ModelError)) as caught:
         relay.frontend.from_onnx(onnx_relu(), shape={"x": (2, 4)}, dtype=dtype)
@@ -194,11 +201,13 @@ def _wrong_dtype(graph: Any) -> None:
 @pytest.mark.parametrize(
     ("use", "text"),
     [
-        (_wrong_shape, "(5, 5)"), (_wrong_name, "inputs are x"), (_wrong_dtype, "complex64"),
+        (_wrong_shape, "(5, 5)"),
+        (_wrong_name, "inputs are x"),
+        (_wrong_dtype, "complex64"),
         (lambda graph: graph.get_output(3), "3"),
     ],
     ids=["shape", "name", "dtype", "output"],
-)  # fmt: skip
+)
 def test_executor_says_which_input_is_wrong(use: Callable[[Any], None], text: str) -> None:
     graph = build(_relu(2, 3), "llvm")["default"]()
     with pytest.raises((ExecutionError, TypeMismatch)) as caught:

@@ -36,11 +36,16 @@ LARGE: dict[str, Network] = {
     "resnet_3d-50": ("resnet_3d", {"num_layers": 50, "image_shape": (3, 8, 56, 56), **TEN}),
     "squeezenet-1.0": ("squeezenet", {"version": "1.0", "image_shape": (3, 64, 64), **TEN}),
     "squeezenet-1.1": ("squeezenet", {"version": "1.1", "image_shape": (3, 64, 64), **TEN}),
-    **{f"resnet-{n}": ("resnet", {"num_layers": n, "image_shape": (3, 64, 64), **TEN})
-       for n in (18, 34, 50, 101, 152, 200, 269)},
-    **{f"vgg-{n}{'-bn' if bn else ''}": ("vgg", {"num_layers": n, "batch_norm": bn, "image_shape": (3, 32, 32), **TEN})
-       for n in (11, 13, 16, 19) for bn in (False, True)},
-}  # fmt: skip
+    **{
+        f"resnet-{n}": ("resnet", {"num_layers": n, "image_shape": (3, 64, 64), **TEN})
+        for n in (18, 34, 50, 101, 152, 200, 269)
+    },
+    **{
+        f"vgg-{n}{'-bn' if bn else ''}": ("vgg", {"num_layers": n, "batch_norm": bn, "image_shape": (3, 32, 32), **TEN})
+        for n in (11, 13, 16, 19)
+        for bn in (False, True)
+    },
+}
 CASES = [pytest.param(name, id=name) for name in SMALL]
 CASES += [pytest.param(name, id=name, marks=pytest.mark.slow) for name in LARGE]
 

@@ -41,9 +41,11 @@ def seeded(make: Any) -> Case:
     for part in module.modules():
         if isinstance(part, nn.BatchNorm2d | nn.BatchNorm3d):
             for tensor, (low, high) in (
-                (part.running_mean, (-0.2, 0.2)), (part.running_var, (0.5, 1.5)), (part.weight, (0.5, 1.5)),
+                (part.running_mean, (-0.2, 0.2)),
+                (part.running_var, (0.5, 1.5)),
+                (part.weight, (0.5, 1.5)),
                 (part.bias, (-0.2, 0.2)),
-            ):  # fmt: skip
+            ):
                 tensor.data.uniform_(low, high)
     return module.eval(), inputs, options
 

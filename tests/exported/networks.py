@@ -71,9 +71,13 @@ class DenseLayer(nn.Module):
     def __init__(self, before: int, growth: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.BatchNorm2d(before), nn.ReLU(), nn.Conv2d(before, 4 * growth, 1, bias=False), nn.BatchNorm2d(4 * growth),
-            nn.ReLU(), nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False),
-        )  # fmt: skip
+            nn.BatchNorm2d(before),
+            nn.ReLU(),
+            nn.Conv2d(before, 4 * growth, 1, bias=False),
+            nn.BatchNorm2d(4 * growth),
+            nn.ReLU(),
+            nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([x, self.body(x)], 1)
@@ -347,8 +351,20 @@ def video() -> Case:
 NETWORKS: dict[str, Callable[[], Case]] = {
     f.__name__: f
     for f in (
-        resnet, mobilenet_v2, densenet, transformer_encoder, lstm, gru, segmentation, vit, unet, lookup, any_size,
-        super_resolution, causal, video,
+        resnet,
+        mobilenet_v2,
+        densenet,
+        transformer_encoder,
+        lstm,
+        gru,
+        segmentation,
+        vit,
+        unet,
+        lookup,
+        any_size,
+        super_resolution,
+        causal,
+        video,
     )
-}  # fmt: skip
+}
 DYNAMO = ("transformer_encoder", "segmentation", "any_size", "lookup", "causal")

@@ -16,8 +16,12 @@ from armillary.frontend import from_onnx
 from armillary.relay.evaluate import evaluate
 
 node, value, F, I64, B = (
-    helper.make_node, helper.make_tensor_value_info, TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL,
-)  # fmt: skip
+    helper.make_node,
+    helper.make_tensor_value_info,
+    TensorProto.FLOAT,
+    TensorProto.INT64,
+    TensorProto.BOOL,
+)
 Array = np.ndarray[Any, Any]
 
 
@@ -58,8 +62,9 @@ def test_nonzero_of_computed_values() -> None:
 def test_compress_by_a_computed_condition(axis: int | None) -> None:
     made = model(
         [node("Compress", ["x", "c"], ["y"], **({} if axis is None else {"axis": axis}))],
-        [value("x", F, [3, 4]), value("c", B, [3])], [value("y", F, None)],
-    )  # fmt: skip
+        [value("x", F, [3, 4]), value("c", B, [3])],
+        [value("y", F, None)],
+    )
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     check(made, *({"x": x, "c": np.array(c)} for c in ([True, False, True], [False] * 3, [True] * 3)))
 
@@ -81,15 +86,19 @@ def boxes(seed: int, *shape: int) -> Array:
 def test_non_max_suppression_with_thresholds_given_at_run_time(centred: int) -> None:
     inputs = [value("b", F, [2, 12, 4]), value("s", F, [2, 3, 12]), value("iou", F, [1]), value("least", F, [1])]
     made = model(
-        [node("NonMaxSuppression", ["b", "s", "most", "iou", "least"], ["y"], center_point_box=centred)], inputs,
-        [value("y", I64, [None, 3])], {"most": np.array([5])},
-    )  # fmt: skip
+        [node("NonMaxSuppression", ["b", "s", "most", "iou", "least"], ["y"], center_point_box=centred)],
+        inputs,
+        [value("y", I64, [None, 3])],
+        {"most": np.array([5])},
+    )
     scores = np.random.default_rng(2).uniform(0, 1, (2, 3, 12)).astype(np.float32)
     check(
         made,
-        *({"b": boxes(k, 2, 12), "s": scores, "iou": np.float32([iou]), "least": np.float32([least])}
-          for k, (iou, least) in enumerate([(0.5, 0.0), (0.1, 0.4), (0.9, 2.0), (0.0, 0.1)])),
-    )  # fmt: skip
+        *(
+            {"b": boxes(k, 2, 12), "s": scores, "iou": np.float32([iou]), "least": np.float32([least])}
+            for k, (iou, least) in enumerate([(0.5, 0.0), (0.1, 0.4), (0.9, 2.0), (0.0, 0.1)])
+        ),
+    )
 
 
 def test_a_bounded_result_is_read_by_nothing_and_the_backend_fixes_the_input_then() -> None:

@@ -99,11 +99,12 @@ HOSTILE: dict[str, tuple[Callable[[], ModelProto], budgets.Budget]] = {
     "constants that double, each of them allowed": (lambda: doubling_constants(27), budgets.FOLDED_BYTES),
     "padding of a convolution": (lambda: convolution(pads=[1 << 31] * 4), budgets.TENSOR_BYTES),
     "padding that strides jump over": (
-        lambda: convolution(pads=[1 << 30] * 4, strides=[1 << 30] * 2), budgets.PADDED_ELEMENTS,
+        lambda: convolution(pads=[1 << 30] * 4, strides=[1 << 30] * 2),
+        budgets.PADDED_ELEMENTS,
     ),
     "a large picture": (lambda: resized(1e12), budgets.TENSOR_BYTES),
     "a large margin": (lambda: padded([0, 0, 1 << 40, 0]), budgets.TENSOR_BYTES),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HOSTILE)

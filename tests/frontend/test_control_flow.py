@@ -23,8 +23,12 @@ from armillary.relay.parser import parse
 from armillary.transform import PassContext
 
 node, value, F, I64, B = (
-    helper.make_node, helper.make_tensor_value_info, TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL,
-)  # fmt: skip
+    helper.make_node,
+    helper.make_tensor_value_info,
+    TensorProto.FLOAT,
+    TensorProto.INT64,
+    TensorProto.BOOL,
+)
 Array = np.ndarray[Any, Any]
 Inputs = dict[str, Array]
 
@@ -101,18 +105,21 @@ def test_if_runs_the_branch_that_its_data_choose() -> None:
 
 def test_if_nests_and_shares_what_both_branches_read() -> None:
     inner = node(
-        "If", ["q"], ["i"],
+        "If",
+        ["q"],
+        ["i"],
         then_branch=branch("a", [node("Exp", ["h"], ["e"])], [value("e", F, [4])]),
         else_branch=branch("b", [node("Identity", ["h"], ["k"])], [value("k", F, [4])]),
-    )  # fmt: skip
+    )
     yes = branch("yes", [inner, node("Add", ["i", "g"], ["t"])], [value("t", F, [4]), value("i", F, [4])])
     no = branch(
         "no", [node("Sub", ["h", "g"], ["u"]), node("Neg", ["u"], ["w"])], [value("u", F, [4]), value("w", F, [4])]
     )
     nodes = [
-        node("Tanh", ["x"], ["h"]), node("Sqrt", ["h"], ["g"]),
+        node("Tanh", ["x"], ["h"]),
+        node("Sqrt", ["h"], ["g"]),
         node("If", ["p"], ["y", "v"], then_branch=yes, else_branch=no),
-    ]  # fmt: skip
+    ]
     inputs = [value("x", F, [4]), value("p", B, []), value("q", B, [1])]
     made = model(nodes, inputs, [value("y", F, [4]), value("v", F, [4])])
     x = np.abs(f32(4))
@@ -124,9 +131,10 @@ def test_branches_of_different_shapes_are_refused_with_both() -> None:
     yes = branch("yes", [node("Identity", ["x"], ["a"])], [value("a", F, [2])])
     no = branch("no", [node("Concat", ["x", "x"], ["b"], axis=0)], [value("b", F, [4])])
     made = model(
-        [node("If", ["p"], ["y"], then_branch=yes, else_branch=no)], [value("x", F, [2]), value("p", B, [])],
+        [node("If", ["p"], ["y"], then_branch=yes, else_branch=no)],
+        [value("x", F, [2]), value("p", B, [])],
         [value("y", F, None)],
-    )  # fmt: skip
+    )
     with pytest.raises(UnsupportedError, match=r"branches give \(Tensor\[\(2,\).* and \(Tensor\[\(4,\)"):
         from_onnx(made)
 
@@ -150,8 +158,10 @@ def test_while_loop_ends_when_its_data_say_so() -> None:
     )
     made = model(
         [node("Loop", ["", "yes", "x"], ["y"], body=inside), node("Neg", ["y"], ["z"])],
-        [value("x", F, [3]), value("top", F, [])], [value("z", F, [3])], {"yes": np.array(True)},
-    )  # fmt: skip
+        [value("x", F, [3]), value("top", F, [])],
+        [value("z", F, [3])],
+        {"yes": np.array(True)},
+    )
     x = np.array([0.5, 1, 0.25], np.float32)
     check(made, *({"x": x, "top": np.array(top, np.float32)} for top in (100, 1, 2000)))
 
@@ -165,18 +175,21 @@ def test_trip_count_is_an_input_and_states_change_places() -> None:
     made = model(
         [node("Loop", ["n", "yes", "x", "y"], ["p", "q"], body=inside)],
         [value("n", I64, []), value("x", F, [2]), value("y", F, [2])],
-        [value("p", F, [2]), value("q", F, [2])], {"yes": np.array(True)},
-    )  # fmt: skip
+        [value("p", F, [2]), value("q", F, [2])],
+        {"yes": np.array(True)},
+    )
     cases = [{"n": np.array(n), "x": np.zeros(2, np.float32), "y": np.ones(2, np.float32)} for n in (0, 1, 10, 300)]
     check(made, *cases[:3])
     swap = body(
-        [node("Identity", ["go"], ["on"])], [value("a", F, [2]), value("b", F, [2])],
+        [node("Identity", ["go"], ["on"])],
+        [value("a", F, [2]), value("b", F, [2])],
         [value("on", B, []), value("b", F, [2]), value("a", F, [2])],
-    )  # fmt: skip
+    )
     made = model(
         [node("Loop", ["n", "", "x", "y"], ["p", "q"], body=swap)],
-        [value("n", I64, [1]), value("x", F, [2]), value("y", F, [2])], [value("p", F, [2]), value("q", F, [2])],
-    )  # fmt: skip
+        [value("n", I64, [1]), value("x", F, [2]), value("y", F, [2])],
+        [value("p", F, [2]), value("q", F, [2])],
+    )
     check(made, *({**case, "n": np.array([k])} for k, case in enumerate(cases)))
 
 
@@ -196,9 +209,11 @@ def counting(steps: int, **outer: Any) -> Any:
     nodes = [node("Loop", ["n", "", "zero"], ["last", "rows", "before"], body=inside), *outer.get("after", [])]
     outputs = [value("last", F, [4]), value("rows", F, [steps, 4]), value("before", F, [steps, 4])]
     return model(
-        nodes, [value("x", F, [steps, 3])], outputs,
+        nodes,
+        [value("x", F, [steps, 3])],
+        outputs,
         {"n": np.int64(steps), "zero": np.zeros(4, np.float32), "w": f32(3, 4)},
-    )  # fmt: skip
+    )
 
 
 def test_loop_collects_rows() -> None:
@@ -211,15 +226,20 @@ def test_loop_in_a_loop_with_a_branch_inside() -> None:
     """Sums of x[i] for even i, of its square for odd ones, each repeated j times."""
     deep = helper.make_graph(
         [
-            node("If", ["odd"], ["d"],
-                 then_branch=branch("o", [node("Mul", ["row", "row"], ["o1"])], [value("o1", F, [3])]),
-                 else_branch=branch("e", [node("Identity", ["row"], ["e1"])], [value("e1", F, [3])])),
+            node(
+                "If",
+                ["odd"],
+                ["d"],
+                then_branch=branch("o", [node("Mul", ["row", "row"], ["o1"])], [value("o1", F, [3])]),
+                else_branch=branch("e", [node("Identity", ["row"], ["e1"])], [value("e1", F, [3])]),
+            ),
             node("Add", ["r", "d"], ["r1"]),
             node("Identity", ["go2"], ["on2"]),
         ],
-        "deep", [value("j", I64, []), value("go2", B, []), value("r", F, [3])],
+        "deep",
+        [value("j", I64, []), value("go2", B, []), value("r", F, [3])],
         [value("on2", B, []), value("r1", F, [3]), value("r", F, [3])],
-    )  # fmt: skip
+    )
     inside = body(
         [
             node("Gather", ["x", "i"], ["row"], axis=0),
@@ -233,13 +253,21 @@ def test_loop_in_a_loop_with_a_branch_inside() -> None:
         [value("on", B, []), value("t", F, [3]), value("total", F, [3])],
     )
     weights = {
-        "two": np.int64(2), "one": np.int64(1), "five": np.int64(9), "axes": np.array([0]), "yes": np.array(True),
-        "n": np.int64(12), "zero": np.zeros(3, np.float32), "stop": np.int64(100),
-    }  # fmt: skip
+        "two": np.int64(2),
+        "one": np.int64(1),
+        "five": np.int64(9),
+        "axes": np.array([0]),
+        "yes": np.array(True),
+        "n": np.int64(12),
+        "zero": np.zeros(3, np.float32),
+        "stop": np.int64(100),
+    }
     made = model(
-        [node("Loop", ["n", "yes", "zero"], ["y", "rows"], body=inside)], [value("x", F, [12, 3])],
-        [value("y", F, [3])], weights,
-    )  # fmt: skip
+        [node("Loop", ["n", "yes", "zero"], ["y", "rows"], body=inside)],
+        [value("x", F, [12, 3])],
+        [value("y", F, [3])],
+        weights,
+    )
     check(made, {"x": f32(12, 3)}, {"x": f32(12, 3, seed=5)})
 
 
@@ -255,17 +283,20 @@ def test_convolution_inside_a_loop_has_packed_weights() -> None:
         [value("on", B, []), value("u", F, [1, 16, 8, 8])],
     )
     made = model(
-        [node("Loop", ["n", "", "x"], ["y"], body=inside)], [value("x", F, [1, 16, 8, 8]), value("n", I64, [])],
-        [value("y", F, [1, 16, 8, 8])], {"w": 0.05 * f32(16, 16, 3, 3)},
-    )  # fmt: skip
+        [node("Loop", ["n", "", "x"], ["y"], body=inside)],
+        [value("x", F, [1, 16, 8, 8]), value("n", I64, [])],
+        [value("y", F, [1, 16, 8, 8])],
+        {"w": 0.05 * f32(16, 16, 3, 3)},
+    )
     check(made, *({"x": f32(1, 16, 8, 8), "n": np.array(n)} for n in (3, 1)), atol=1e-5)
 
 
 def test_a_loop_that_may_stop_early_gives_its_rows_and_their_number() -> None:
     inside = body(
-        [node("Add", ["v", "v"], ["w"]), node("Less", ["w", "top"], ["on"])], [value("v", F, [])],
+        [node("Add", ["v", "v"], ["w"]), node("Less", ["w", "top"], ["on"])],
+        [value("v", F, [])],
         [value("on", B, []), value("w", F, []), value("w", F, [])],
-    )  # fmt: skip
+    )
     weights = {"n": np.int64(10), "yes": np.array(True)}
     inputs = [value("x", F, []), value("top", F, [])]
     made = model(
@@ -284,9 +315,10 @@ def test_a_loop_that_may_stop_early_gives_its_rows_and_their_number() -> None:
 
 def test_rows_of_unknown_number_are_read_by_nothing_in_the_graph() -> None:
     inside = body(
-        [node("Add", ["v", "v"], ["w"]), node("Less", ["w", "top"], ["on"])], [value("v", F, [])],
+        [node("Add", ["v", "v"], ["w"]), node("Less", ["w", "top"], ["on"])],
+        [value("v", F, [])],
         [value("on", B, []), value("w", F, []), value("w", F, [])],
-    )  # fmt: skip
+    )
     weights = {"n": np.int64(500), "yes": np.array(True)}
     nodes = [node("Loop", ["n", "yes", "x"], ["y", "all"], body=inside), node("Neg", ["all"], ["z"])]
     made = model(nodes, [value("x", F, []), value("top", F, [])], [value("z", F, [None])], weights)
@@ -296,9 +328,10 @@ def test_rows_of_unknown_number_are_read_by_nothing_in_the_graph() -> None:
 
 def test_a_state_that_grows_is_unrolled_or_refused() -> None:
     inside = body(
-        [node("Concat", ["v", "x"], ["w"], axis=0), node("Identity", ["go"], ["on"])], [value("v", F, [None])],
+        [node("Concat", ["v", "x"], ["w"], axis=0), node("Identity", ["go"], ["on"])],
+        [value("v", F, [None])],
         [value("on", B, []), value("w", F, [None])],
-    )  # fmt: skip
+    )
     inputs, outputs = [value("x", F, [2]), value("n", I64, [])], [value("y", F, [None])]
     made = model([node("Loop", ["n", "", "x"], ["y"], body=inside)], inputs, outputs)
     with pytest.raises(UnsupportedError, match=r"carried value 0 changes its type from .*\(2,\).* to .*\(4,\)"):
@@ -316,13 +349,18 @@ def test_a_state_that_grows_is_unrolled_or_refused() -> None:
 )
 def test_scan_runs(directions: list[int], axes: list[int], out_axis: int, out_direction: int) -> None:
     inside = helper.make_graph(
-        [node("Mul", ["r", "f"], ["p"]), node("Add", ["s", "p"], ["t"]), node("Sub", ["t", "bias"], ["u"])], "body",
-        [value("s", F, [3]), value("r", F, [3]), value("f", F, [])], [value("t", F, [3]), value("u", F, [3])],
-    )  # fmt: skip
+        [node("Mul", ["r", "f"], ["p"]), node("Add", ["s", "p"], ["t"]), node("Sub", ["t", "bias"], ["u"])],
+        "body",
+        [value("s", F, [3]), value("r", F, [3]), value("f", F, [])],
+        [value("t", F, [3]), value("u", F, [3])],
+    )
     attrs = {
-        "num_scan_inputs": 2, "scan_input_directions": directions, "scan_input_axes": axes,
-        "scan_output_axes": [out_axis], "scan_output_directions": [out_direction],
-    }  # fmt: skip
+        "num_scan_inputs": 2,
+        "scan_input_directions": directions,
+        "scan_input_axes": axes,
+        "scan_output_axes": [out_axis],
+        "scan_output_directions": [out_direction],
+    }
     shape = [3, 3]
     shape.insert(axes[0] % 2, 9)
     shape.pop(axes[0] % 2 + 1 if axes[0] % 2 + 1 < 3 else 0)
@@ -332,7 +370,7 @@ def test_scan_runs(directions: list[int], axes: list[int], out_axis: int, out_di
         [node("Scan", ["start", "x", "f"], ["total", "sums"], body=inside, **attrs)],
         [value("start", F, [3]), value("x", F, shape), value("f", F, [9]), value("bias", F, [3])],
         [value("total", F, [3]), value("sums", F, rows)],
-    )  # fmt: skip
+    )
     check(made, {"start": f32(3), "x": f32(*shape), "f": f32(9), "bias": f32(3, seed=2)})
 
 

@@ -58,9 +58,10 @@ def test_softplus_keeps_its_digits_below_zero(dtype: str, level: int) -> None:
 @pytest.mark.parametrize("level", [0, 3])
 def test_mish_is_one_exponential_and_keeps_its_digits(level: int) -> None:
     nodes = [
-        helper.make_node("Softplus", ["x"], ["s"]), helper.make_node("Tanh", ["s"], ["t"]),
+        helper.make_node("Softplus", ["x"], ["s"]),
+        helper.make_node("Tanh", ["s"], ["t"]),
         helper.make_node("Mul", ["t", "x"], ["y"]),
-    ]  # fmt: skip
+    ]
     x = np.concatenate([SMALL, [0.0], -SMALL]).astype("float32")
     exact = x.astype("float64")
     wanted = exact * np.tanh(np.maximum(exact, 0) + np.log1p(np.exp(-np.abs(exact))))

@@ -73,14 +73,17 @@ def test_loop_stops_when_its_known_condition_fails() -> None:
 def growing(steps: int) -> Any:
     """A loop that cannot run as it is: the state gets longer."""
     body = helper.make_graph(
-        [node("Concat", ["v", "x"], ["w"], axis=0), node("Identity", ["go"], ["on"])], "body",
+        [node("Concat", ["v", "x"], ["w"], axis=0), node("Identity", ["go"], ["on"])],
+        "body",
         [value("i", I64, []), value("go", TensorProto.BOOL, []), value("v", F, [None])],
         [value("on", TensorProto.BOOL, []), value("w", F, [None])],
-    )  # fmt: skip
+    )
     return model(
-        [node("Loop", ["n", "", "x"], ["y"], body=body)], [value("x", F, [1])], [value("y", F, [None])],
+        [node("Loop", ["n", "", "x"], ["y"], body=body)],
+        [value("x", F, [1])],
+        [value("y", F, [None])],
         {"n": np.int64(steps)},
-    )  # fmt: skip
+    )
 
 
 def test_a_loop_that_cannot_run_is_unrolled_within_the_bound() -> None:
@@ -99,9 +102,11 @@ def test_loop_whose_rows_have_no_bound_is_refused_and_the_backend_fixes_its_inpu
 
 def scan_model(directions: list[int]) -> Any:
     body = helper.make_graph(
-        [node("Add", ["s", "r"], ["t"]), node("Identity", ["t"], ["u"])], "body",
-        [value("s", F, [3]), value("r", F, [3])], [value("t", F, [3]), value("u", F, [3])],
-    )  # fmt: skip
+        [node("Add", ["s", "r"], ["t"]), node("Identity", ["t"], ["u"])],
+        "body",
+        [value("s", F, [3]), value("r", F, [3])],
+        [value("t", F, [3]), value("u", F, [3])],
+    )
     attrs = {"num_scan_inputs": 1, "scan_input_directions": directions}
     nodes = [node("Scan", ["zero", "x"], ["total", "sums"], body=body, **attrs)]
     outputs = [value("total", F, [3]), value("sums", F, [4, 3])]

@@ -56,8 +56,10 @@ def test_every_call_carries_the_name_of_its_node() -> None:
 
 def test_shape_arithmetic_becomes_a_constant() -> None:
     nodes = [
-        node("Shape", ["x"], ["s"]), node("Mul", ["s", "two"], ["d"]), node("Sub", ["d", "one"], ["y"]),
-    ]  # fmt: skip
+        node("Shape", ["x"], ["s"]),
+        node("Mul", ["s", "two"], ["d"]),
+        node("Sub", ["d", "one"], ["y"]),
+    ]
     made = model(nodes, [value("x", [2, 5])], ["y"], {"one": np.array([1], np.int64), "two": np.array([2], np.int64)})
     body = from_onnx(made)[0]["main"].body
     assert isinstance(body, Constant)
@@ -180,9 +182,11 @@ def test_model_functions_are_expanded_with_their_attributes() -> None:
     )
     made = model(
         [node("Scale", ["x"], ["t"], domain="mine", alpha=3.0), node("Scale", ["t"], ["y"], domain="mine", alpha=2.0)],
-        [value("x", [2])], ["y"], functions=[body],
+        [value("x", [2])],
+        ["y"],
+        functions=[body],
         opsets=[helper.make_opsetid("", 18), helper.make_opsetid("mine", 1)],
-    )  # fmt: skip
+    )
     np.testing.assert_array_equal(run(made, np.array([1, 2], np.float32)), [6, 12])
 
 
@@ -216,8 +220,12 @@ def test_all_unknown_operators_are_listed_at_once() -> None:
 
 
 def test_an_attribute_that_no_rule_reads_is_refused() -> None:
-    made = model([node("SpaceToDepth", ["x"], ["y"], blocksize=2, mode="CRD")], [value("x", [1, 1, 4, 4])], ["y"],
-                 opsets=[helper.make_opsetid("", 27)])  # fmt: skip
+    made = model(
+        [node("SpaceToDepth", ["x"], ["y"], blocksize=2, mode="CRD")],
+        [value("x", [1, 1, 4, 4])],
+        ["y"],
+        opsets=[helper.make_opsetid("", 27)],
+    )
     try:
         run(made, np.zeros((1, 1, 4, 4), np.float32))
     except UnsupportedError as error:

@@ -30,9 +30,12 @@ def network(**attributes: Any) -> onnx.ModelProto:
         helper.make_node("Add", ["r", "f"], ["y"]),
     ]
     graph = helper.make_graph(
-        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 9, 9])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [numpy_helper.from_array(weights, "w")],
-    )  # fmt: skip
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 9, 9])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weights, "w")],
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], producer_name="test")
 
 

@@ -30,9 +30,11 @@ def model(
         return rng.standard_normal(shape).astype("float32") * np.float32(0.5 / shape[-1] ** 0.5)
 
     weights = {
-        "w": drawn(directions, rows, FEATURES), "r": drawn(directions, rows, size), "b": drawn(directions, 2 * rows),
+        "w": drawn(directions, rows, FEATURES),
+        "r": drawn(directions, rows, size),
+        "b": drawn(directions, 2 * rows),
         "h": drawn(directions, batch, size),
-    }  # fmt: skip
+    }
     inputs, results = ["x", "w", "r", "b", "" if lengths is None else "n", "h"], ["y", "yh"]
     if kind == "LSTM":
         weights["c"] = drawn(directions, batch, size)
@@ -66,7 +68,7 @@ CASES: dict[str, tuple[str, int, int, list[int] | None, dict[str, Any]]] = {
     "lstm, clipped": ("LSTM", 2, 5, None, {"clip": 0.5}),
     "lstm, other activations": ("LSTM", 2, 5, None, {"activations": ["HardSigmoid", "Softsign", "Relu"]}),
     "lstm, coupled gates": ("LSTM", 2, 5, None, {"input_forget": 1}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("level", [0, 3])

@@ -42,11 +42,14 @@ def _model(rows: int = 96) -> onnx.ModelProto:
         numpy_helper.from_array(RNG.integers(-9, 9, (64, 4 * rows)).astype(np.int8), "bytes"),
     ]
     nodes = [
-        helper.make_node("MatMul", ["x", "a"], ["y"]), helper.make_node("Add", ["y", "small"], ["z"]),
-        helper.make_node("MatMul", ["z", "typed"], ["t"]), helper.make_node("Cast", ["half"], ["h"], to=1),
-        helper.make_node("MatMul", ["t", "h"], ["u"]), helper.make_node("Cast", ["bytes"], ["b"], to=1),
+        helper.make_node("MatMul", ["x", "a"], ["y"]),
+        helper.make_node("Add", ["y", "small"], ["z"]),
+        helper.make_node("MatMul", ["z", "typed"], ["t"]),
+        helper.make_node("Cast", ["half"], ["h"], to=1),
+        helper.make_node("MatMul", ["t", "h"], ["u"]),
+        helper.make_node("Cast", ["bytes"], ["b"], to=1),
         helper.make_node("MatMul", ["t", "b"], ["v"]),
-    ]  # fmt: skip
+    ]
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", (2, 64)), ("u", None))]
     more = helper.make_tensor_value_info("v", TensorProto.FLOAT, None)
     graph = helper.make_graph(nodes, "split", values[:1], [values[1], more], weights)
@@ -73,10 +76,12 @@ def test_the_module_is_that_of_the_whole_file(tmp_path: Path) -> None:
 def _dense(weight: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> onnx.ModelProto:
     """One product with a weight that is used as it is."""
     graph = helper.make_graph(
-        [helper.make_node("Gemm", ["x", "a"], ["y"], transB=1)], "one",
+        [helper.make_node("Gemm", ["x", "a"], ["y"], transB=1)],
+        "one",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, weight.shape[1]))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [numpy_helper.from_array(weight, "a")],
-    )  # fmt: skip
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weight, "a")],
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 

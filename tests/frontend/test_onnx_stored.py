@@ -57,9 +57,11 @@ def _network(units: int = 256) -> onnx.ModelProto:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
         helper.make_node("BatchNormalization", ["a", "scale", "bias", "mean", "var"], ["b"]),
-        helper.make_node("Relu", ["b"], ["c"]), helper.make_node("Conv", ["c", "v"], ["e"], pads=[1, 1, 1, 1]),
-        helper.make_node("Flatten", ["e"], ["f"]), helper.make_node("Gemm", ["f", "d"], ["y"], transB=1),
-    ]  # fmt: skip
+        helper.make_node("Relu", ["b"], ["c"]),
+        helper.make_node("Conv", ["c", "v"], ["e"], pads=[1, 1, 1, 1]),
+        helper.make_node("Flatten", ["e"], ["f"]),
+        helper.make_node("Gemm", ["f", "d"], ["y"], transB=1),
+    ]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 32, 8, 8))
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph(nodes, "net", [x], [y], [numpy_helper.from_array(v, n) for n, v in weights.items()])

@@ -38,9 +38,13 @@ def weight(name: str, array: Any) -> Any:
 
 
 def model(
-    nodes: list[Any], inputs: list[Any], outputs: list[Any], weights: dict[str, Any] | None = None, opset: int = 17,
+    nodes: list[Any],
+    inputs: list[Any],
+    outputs: list[Any],
+    weights: dict[str, Any] | None = None,
+    opset: int = 17,
     **more: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     graph = helper.make_graph(nodes, "net", inputs, outputs, [weight(n, v) for n, v in (weights or {}).items()])
     for key in ("sparse_initializer",):
         getattr(graph, key).extend(more.pop(key, []))
@@ -68,9 +72,11 @@ def check(made: Any, inputs: dict[str, Array], engine: str, rtol: float = 2e-4, 
 @case
 def initialisers_are_listed_as_inputs() -> Case:
     made = model(
-        [node("MatMul", ["x", "w"], ["y"])], [value("x", F, [2, 3]), value("w", F, [3, 4])], [value("y", F, [2, 4])],
+        [node("MatMul", ["x", "w"], ["y"])],
+        [value("x", F, [2, 3]), value("w", F, [3, 4])],
+        [value("y", F, [2, 4])],
         {"w": f32(3, 4)},
-    )  # fmt: skip
+    )
     return made, {"x": f32(2, 3, seed=1)}
 
 
@@ -114,16 +120,24 @@ def a_weight_is_sparse() -> Case:
 @case
 def functions_of_the_model_call_each_other_with_attributes() -> Case:
     scaled = helper.make_function(
-        "own", "Scaled", ["a"], ["b"], [node("LeakyRelu", ["a"], ["t"]), node("Add", ["t", "t"], ["b"])],
-        [helper.make_opsetid("", 17)], ["alpha"],
-    )  # fmt: skip
+        "own",
+        "Scaled",
+        ["a"],
+        ["b"],
+        [node("LeakyRelu", ["a"], ["t"]), node("Add", ["t", "t"], ["b"])],
+        [helper.make_opsetid("", 17)],
+        ["alpha"],
+    )
     reference = scaled.node[0].attribute.add()
     reference.name, reference.ref_attr_name, reference.type = "alpha", "alpha", onnx.AttributeProto.FLOAT
     twice = helper.make_function(
-        "own", "Twice", ["x"], ["z"],
+        "own",
+        "Twice",
+        ["x"],
+        ["z"],
         [node("Scaled", ["x"], ["y"], domain="own", alpha=0.5), node("Scaled", ["y"], ["z"], domain="own", alpha=0.1)],
         [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)],
-    )  # fmt: skip
+    )
     made = model(
         [node("Twice", ["x"], ["y"], domain="own")],
         [value("x", F, [5])],
@@ -136,12 +150,16 @@ def functions_of_the_model_call_each_other_with_attributes() -> Case:
 @case
 def nodes_that_nothing_needs_and_shapes_that_are_computed() -> Case:
     nodes = [
-        node("Shape", ["x"], ["s"]), node("Gather", ["s", "one"], ["n"]), node("Unsqueeze", ["n", "zero"], ["n1"]),
-        node("Concat", ["n1", "minus"], ["t"], axis=0), node("Reshape", ["x", "t"], ["y"]),
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "one"], ["n"]),
+        node("Unsqueeze", ["n", "zero"], ["n1"]),
+        node("Concat", ["n1", "minus"], ["t"], axis=0),
+        node("Reshape", ["x", "t"], ["y"]),
         node("Exp", ["x"], ["unused"]),
         node("ConstantOfShape", ["t2"], ["more"], value=helper.make_tensor("v", F, [1], [2.0])),
-        node("Abs", ["minus"], ["t2"]), node("Add", ["y", "more"], ["z"]),
-    ]  # fmt: skip
+        node("Abs", ["minus"], ["t2"]),
+        node("Add", ["y", "more"], ["z"]),
+    ]
     nodes = [nodes[k] for k in (0, 1, 2, 3, 4, 7, 6, 8, 5)]
     weights = {"one": np.int64(1), "zero": np.array([0]), "minus": np.array([-1])}
     return model(nodes, [value("x", F, [2, 3, 4])], [value("z", F, None)], weights), {"x": f32(2, 3, 4)}
@@ -150,12 +168,14 @@ def nodes_that_nothing_needs_and_shapes_that_are_computed() -> Case:
 @case
 def the_oldest_opset() -> Case:
     nodes = [
-        node("BatchNormalization", ["x", "g", "g", "g", "g"], ["a"]), node("Dropout", ["a"], ["b"], ratio=0.5),
+        node("BatchNormalization", ["x", "g", "g", "g", "g"], ["a"]),
+        node("Dropout", ["a"], ["b"], ratio=0.5),
         node("Upsample", ["b"], ["c"], scales=[1.0, 1.0, 2.0, 2.0], mode="nearest"),
         node("Pad", ["c"], ["d"], pads=[0, 0, 1, 1, 0, 0, 1, 1], value=1.5),
         node("Slice", ["d"], ["e"], axes=[2], starts=[1], ends=[4]),
-        node("TopK", ["e"], ["f", "places"], k=2, axis=3), node("Squeeze", ["f"], ["y"], axes=[0]),
-    ]  # fmt: skip
+        node("TopK", ["e"], ["f", "places"], k=2, axis=3),
+        node("Squeeze", ["f"], ["y"], axes=[0]),
+    ]
     made = model(
         nodes,
         [value("x", F, [1, 2, 2, 2])],
@@ -214,69 +234,132 @@ def steps(name: str, scale: float, zero: int, dtype: str = "uint8") -> dict[str,
 X = {"x": f32(2, 5, 8)}  # the scales below are such that no exact value lies half-way between two integers
 GEMM = {"a": f32(4, 6), "b": f32(6, 5, seed=1), "c": f32(5, seed=2)}
 Q, S8 = {"x": u8(2, 3, 4, 5), **steps("x", 0.05, 120)}, {"x": u8(3, 7).astype("int8"), **steps("x", 0.03, -9, "int8")}
-CASES.update({
-    "Gelu": lambda: contrib("Gelu", X),
-    "FastGelu": lambda: contrib("FastGelu", {**X, "b": f32(8)}),
-    "BiasGelu": lambda: contrib("BiasGelu", {**X, "b": f32(8)}),
-    "QuickGelu": lambda: contrib("QuickGelu", X, alpha=1.5),
-    "FusedMatMul": lambda: contrib("FusedMatMul", {"a": f32(2, 4, 3), "b": f32(2, 4, 5)}, alpha=0.5, transA=1),
-    "SkipLayerNormalization": lambda: contrib(
-        "SkipLayerNormalization", {**X, "s": f32(2, 5, 8, seed=1), "g": f32(8), "b": f32(8, seed=2)}, epsilon=1e-3),
-    "SkipSimplifiedLayerNormalization": lambda: contrib(
-        "SkipSimplifiedLayerNormalization", {**X, "s": f32(2, 5, 8, seed=1), "g": f32(8)}),
-    "Attention": lambda: contrib("Attention", {**X, "w": f32(8, 24), "b": f32(24)}, num_heads=2),
-    "Attention_masked": lambda: contrib(
-        "Attention", {**X, "w": f32(8, 24), "b": f32(24), "m": np.array([[1, 1, 1, 0, 0], [1] * 5], np.int32)},
-        num_heads=4),
-    "Attention_causal": lambda: contrib(
-        "Attention", {**X, "w": f32(8, 24), "b": f32(24)}, num_heads=2, unidirectional=1),
-    "MultiHeadAttention": lambda: contrib(
-        "MultiHeadAttention", {"q": f32(2, 3, 8), "k": f32(2, 5, 8), "v": f32(2, 5, 8, seed=3), "b": f32(24)},
-        num_heads=2),
-    "FusedConv": lambda: contrib(
-        "FusedConv", {"x": f32(1, 3, 6, 6), "w": f32(4, 3, 3, 3), "b": f32(4)}, activation="Relu", pads=[1, 1, 1, 1]),
-    "QLinearAdd": lambda: contrib("QLinearAdd", {
-        "a": np.arange(12, dtype=np.uint8), "as": np.array(0.1, np.float32), "az": np.array(3, np.uint8),
-        "b": np.arange(12, dtype=np.uint8)[::-1].copy(), "bs": np.array(0.2, np.float32), "bz": np.array(5, np.uint8),
-        "ys": np.array(0.15, np.float32), "yz": np.array(7, np.uint8)}),
-    "QLinearMul": lambda: contrib("QLinearMul", {
-        "a": u8(3, 7), **steps("a", 0.1, 130), "b": u8(7, seed=1), **steps("b", 0.02, 5), **steps("y", 0.29, 90)}),
-    "QLinearMul_int8": lambda: contrib("QLinearMul", {
-        "a": u8(3, 7).astype("int8"), **steps("a", 0.1, 3, "int8"), "b": u8(3, 1, seed=1).astype("int8"),
-        **steps("b", 0.02, -5, "int8"), **steps("y", 0.29, -20, "int8")}),
-    "QLinearConcat": lambda: contrib("QLinearConcat", {
-        **steps("y", 0.07, 100), "a": u8(2, 3), **steps("a", 0.1, 130), "b": u8(2, 4, seed=1), **steps("b", 0.02, 5),
-        "c": u8(2, 1, seed=2), **steps("c", 0.07, 100)}, axis=1),
-    "QLinearSigmoid": lambda: contrib("QLinearSigmoid", {**Q, **steps("y", 1 / 256, 0)}),
-    "QLinearSigmoid_int8": lambda: contrib("QLinearSigmoid", {**S8, **steps("y", 1 / 256, -128, "int8")}),
-    "QLinearLeakyRelu": lambda: contrib("QLinearLeakyRelu", {**Q, **steps("y", 0.04, 60)}, alpha=0.2),
-    "QLinearLeakyRelu_zero": lambda: contrib("QLinearLeakyRelu", {**S8, **steps("y", 0.02, -100, "int8")}, alpha=0.0),
-    "QLinearGlobalAveragePool": lambda: contrib(
-        "QLinearGlobalAveragePool", {**Q, **steps("y", 0.0175, 110)}, channels_last=0),
-    "QLinearGlobalAveragePool_channels_last": lambda: contrib(
-        "QLinearGlobalAveragePool", {**Q, **steps("y", 0.0175, 110)}, channels_last=1),
-    "FusedGemm": lambda: contrib("FusedGemm", GEMM, activation="Relu", alpha=0.5, beta=2.0),
-    "FusedGemm_leaky": lambda: contrib(
-        "FusedGemm", {"a": f32(6, 4), "b": f32(5, 6), "c": f32(4, 1)}, activation="LeakyRelu", activation_alpha=0.3,
-        transA=1, transB=1),
-    "FusedGemm_tanh": lambda: contrib("FusedGemm", GEMM, activation="Tanh"),
-    "SimplifiedLayerNormalization": lambda: contrib(
-        "SimplifiedLayerNormalization", {**X, "g": f32(8)}, domain="", axis=-1, epsilon=1e-3),
-    "SimplifiedLayerNormalization_by_number": lambda: contrib(
-        "SimplifiedLayerNormalization", {**X, "g": f32(8)}, domain="", axis=2),
-    "SimplifiedLayerNormalization_two_axes": lambda: contrib(
-        "SimplifiedLayerNormalization", {**X, "g": f32(5, 8)}, domain="", axis=1),
-    "SimplifiedLayerNormalization_inverse": lambda: contrib(
-        "SimplifiedLayerNormalization", {**X, "g": f32(8)}, 2, domain="", axis=-1),
-    "Scaler": lambda: contrib("Scaler", {"x": f32(4, 3)}, domain=ML, offset=[0.5, -1.0, 2.0], scale=[2.0, 0.1, 3.0]),
-    "Scaler_one_number": lambda: contrib("Scaler", {"x": f32(4, 3)}, domain=ML, offset=[0.5], scale=[2.0]),
-    "Scaler_integers": lambda: contrib(
-        "Scaler", {"x": np.arange(6, dtype=np.int64).reshape(2, 3)}, domain=ML, offset=[1.0, 2.0, 3.0],
-        scale=[0.5] * 3),
-    "DynamicQuantizeMatMul": lambda: contrib("DynamicQuantizeMatMul", {
-        "a": f32(3, 8), "b": np.random.default_rng(1).integers(0, 255, (8, 4)).astype(np.uint8),
-        "s": np.array([0.02], np.float32), "z": np.array([120], np.uint8)}),
-})  # fmt: skip
+CASES.update(
+    {
+        "Gelu": lambda: contrib("Gelu", X),
+        "FastGelu": lambda: contrib("FastGelu", {**X, "b": f32(8)}),
+        "BiasGelu": lambda: contrib("BiasGelu", {**X, "b": f32(8)}),
+        "QuickGelu": lambda: contrib("QuickGelu", X, alpha=1.5),
+        "FusedMatMul": lambda: contrib("FusedMatMul", {"a": f32(2, 4, 3), "b": f32(2, 4, 5)}, alpha=0.5, transA=1),
+        "SkipLayerNormalization": lambda: contrib(
+            "SkipLayerNormalization", {**X, "s": f32(2, 5, 8, seed=1), "g": f32(8), "b": f32(8, seed=2)}, epsilon=1e-3
+        ),
+        "SkipSimplifiedLayerNormalization": lambda: contrib(
+            "SkipSimplifiedLayerNormalization", {**X, "s": f32(2, 5, 8, seed=1), "g": f32(8)}
+        ),
+        "Attention": lambda: contrib("Attention", {**X, "w": f32(8, 24), "b": f32(24)}, num_heads=2),
+        "Attention_masked": lambda: contrib(
+            "Attention",
+            {**X, "w": f32(8, 24), "b": f32(24), "m": np.array([[1, 1, 1, 0, 0], [1] * 5], np.int32)},
+            num_heads=4,
+        ),
+        "Attention_causal": lambda: contrib(
+            "Attention", {**X, "w": f32(8, 24), "b": f32(24)}, num_heads=2, unidirectional=1
+        ),
+        "MultiHeadAttention": lambda: contrib(
+            "MultiHeadAttention",
+            {"q": f32(2, 3, 8), "k": f32(2, 5, 8), "v": f32(2, 5, 8, seed=3), "b": f32(24)},
+            num_heads=2,
+        ),
+        "FusedConv": lambda: contrib(
+            "FusedConv", {"x": f32(1, 3, 6, 6), "w": f32(4, 3, 3, 3), "b": f32(4)}, activation="Relu", pads=[1, 1, 1, 1]
+        ),
+        "QLinearAdd": lambda: contrib(
+            "QLinearAdd",
+            {
+                "a": np.arange(12, dtype=np.uint8),
+                "as": np.array(0.1, np.float32),
+                "az": np.array(3, np.uint8),
+                "b": np.arange(12, dtype=np.uint8)[::-1].copy(),
+                "bs": np.array(0.2, np.float32),
+                "bz": np.array(5, np.uint8),
+                "ys": np.array(0.15, np.float32),
+                "yz": np.array(7, np.uint8),
+            },
+        ),
+        "QLinearMul": lambda: contrib(
+            "QLinearMul",
+            {"a": u8(3, 7), **steps("a", 0.1, 130), "b": u8(7, seed=1), **steps("b", 0.02, 5), **steps("y", 0.29, 90)},
+        ),
+        "QLinearMul_int8": lambda: contrib(
+            "QLinearMul",
+            {
+                "a": u8(3, 7).astype("int8"),
+                **steps("a", 0.1, 3, "int8"),
+                "b": u8(3, 1, seed=1).astype("int8"),
+                **steps("b", 0.02, -5, "int8"),
+                **steps("y", 0.29, -20, "int8"),
+            },
+        ),
+        "QLinearConcat": lambda: contrib(
+            "QLinearConcat",
+            {
+                **steps("y", 0.07, 100),
+                "a": u8(2, 3),
+                **steps("a", 0.1, 130),
+                "b": u8(2, 4, seed=1),
+                **steps("b", 0.02, 5),
+                "c": u8(2, 1, seed=2),
+                **steps("c", 0.07, 100),
+            },
+            axis=1,
+        ),
+        "QLinearSigmoid": lambda: contrib("QLinearSigmoid", {**Q, **steps("y", 1 / 256, 0)}),
+        "QLinearSigmoid_int8": lambda: contrib("QLinearSigmoid", {**S8, **steps("y", 1 / 256, -128, "int8")}),
+        "QLinearLeakyRelu": lambda: contrib("QLinearLeakyRelu", {**Q, **steps("y", 0.04, 60)}, alpha=0.2),
+        "QLinearLeakyRelu_zero": lambda: contrib(
+            "QLinearLeakyRelu", {**S8, **steps("y", 0.02, -100, "int8")}, alpha=0.0
+        ),
+        "QLinearGlobalAveragePool": lambda: contrib(
+            "QLinearGlobalAveragePool", {**Q, **steps("y", 0.0175, 110)}, channels_last=0
+        ),
+        "QLinearGlobalAveragePool_channels_last": lambda: contrib(
+            "QLinearGlobalAveragePool", {**Q, **steps("y", 0.0175, 110)}, channels_last=1
+        ),
+        "FusedGemm": lambda: contrib("FusedGemm", GEMM, activation="Relu", alpha=0.5, beta=2.0),
+        "FusedGemm_leaky": lambda: contrib(
+            "FusedGemm",
+            {"a": f32(6, 4), "b": f32(5, 6), "c": f32(4, 1)},
+            activation="LeakyRelu",
+            activation_alpha=0.3,
+            transA=1,
+            transB=1,
+        ),
+        "FusedGemm_tanh": lambda: contrib("FusedGemm", GEMM, activation="Tanh"),
+        "SimplifiedLayerNormalization": lambda: contrib(
+            "SimplifiedLayerNormalization", {**X, "g": f32(8)}, domain="", axis=-1, epsilon=1e-3
+        ),
+        "SimplifiedLayerNormalization_by_number": lambda: contrib(
+            "SimplifiedLayerNormalization", {**X, "g": f32(8)}, domain="", axis=2
+        ),
+        "SimplifiedLayerNormalization_two_axes": lambda: contrib(
+            "SimplifiedLayerNormalization", {**X, "g": f32(5, 8)}, domain="", axis=1
+        ),
+        "SimplifiedLayerNormalization_inverse": lambda: contrib(
+            "SimplifiedLayerNormalization", {**X, "g": f32(8)}, 2, domain="", axis=-1
+        ),
+        "Scaler": lambda: contrib(
+            "Scaler", {"x": f32(4, 3)}, domain=ML, offset=[0.5, -1.0, 2.0], scale=[2.0, 0.1, 3.0]
+        ),
+        "Scaler_one_number": lambda: contrib("Scaler", {"x": f32(4, 3)}, domain=ML, offset=[0.5], scale=[2.0]),
+        "Scaler_integers": lambda: contrib(
+            "Scaler",
+            {"x": np.arange(6, dtype=np.int64).reshape(2, 3)},
+            domain=ML,
+            offset=[1.0, 2.0, 3.0],
+            scale=[0.5] * 3,
+        ),
+        "DynamicQuantizeMatMul": lambda: contrib(
+            "DynamicQuantizeMatMul",
+            {
+                "a": f32(3, 8),
+                "b": np.random.default_rng(1).integers(0, 255, (8, 4)).astype(np.uint8),
+                "s": np.array([0.02], np.float32),
+                "z": np.array([120], np.uint8),
+            },
+        ),
+    }
+)
 
 
 @case
@@ -285,17 +368,22 @@ def matmul_n_bits() -> Case:
     packed, scales = rng.integers(0, 255, (6, 2, 16)).astype(np.uint8), (0.1 * f32(12))
     made = model(
         [node("MatMulNBits", ["x", "w", "s"], ["y"], domain=MS, K=64, N=6, bits=4, block_size=32)],
-        [value("x", F, [3, 64])], [value("y", F, [3, 6])], {"w": packed, "s": scales},
-    )  # fmt: skip
+        [value("x", F, [3, 64])],
+        [value("y", F, [3, 6])],
+        {"w": packed, "s": scales},
+    )
     return made, {"x": f32(3, 64)}
 
 
 @case
 def layer_normalization_before_opset_17() -> Case:
     made = model(
-        [node("LayerNormalization", ["x", "g", "b"], ["y"], axis=-1)], [value("x", F, [2, 8])], [value("y", F, [2, 8])],
-        {"g": f32(8), "b": f32(8, seed=1)}, 13,
-    )  # fmt: skip
+        [node("LayerNormalization", ["x", "g", "b"], ["y"], axis=-1)],
+        [value("x", F, [2, 8])],
+        [value("y", F, [2, 8])],
+        {"g": f32(8), "b": f32(8, seed=1)},
+        13,
+    )
     return made, {"x": f32(2, 8)}
 
 
@@ -331,8 +419,11 @@ def affine_grid(size: tuple[int, ...], align_corners: int) -> Case:
     axes = len(size) - 2
     made = model(
         [node("AffineGrid", ["theta", "size"], ["y"], align_corners=align_corners)],
-        [value("theta", F, [1, axes, axes + 1])], [value("y", F, [1, *size[2:], axes])], {"size": np.array(size)}, 20,
-    )  # fmt: skip
+        [value("theta", F, [1, axes, axes + 1])],
+        [value("y", F, [1, *size[2:], axes])],
+        {"size": np.array(size)},
+        20,
+    )
     return made, {"theta": f32(1, axes, axes + 1)}
 
 
@@ -344,9 +435,12 @@ def blocks_to_image(image: tuple[int, ...], block: tuple[int, ...], strides: tup
     ]
     shape = (2, 3 * int(np.prod(block)), int(np.prod(counts)))
     made = model(
-        [node("Col2Im", ["x", "image", "block"], ["y"], strides=strides, **more)], [value("x", F, list(shape))],
-        [value("y", F, [2, 3, *image])], {"image": np.array(image), "block": np.array(block)}, 18,
-    )  # fmt: skip
+        [node("Col2Im", ["x", "image", "block"], ["y"], strides=strides, **more)],
+        [value("x", F, list(shape))],
+        [value("y", F, [2, 3, *image])],
+        {"image": np.array(image), "block": np.array(block)},
+        18,
+    )
     return made, {"x": f32(*shape)}
 
 
@@ -393,9 +487,10 @@ def test_the_places_of_a_grid_sample_may_be_of_another_type() -> None:
     def sampled(grid: Any) -> Any:
         kind = helper.np_dtype_to_tensor_dtype(grid.dtype)
         made = model(
-            [node("GridSample", ["x", "g"], ["y"])], [value("x", F, [1, 2, 4, 5]), value("g", kind, grid.shape)],
+            [node("GridSample", ["x", "g"], ["y"])],
+            [value("x", F, [1, 2, 4, 5]), value("g", kind, grid.shape)],
             [value("y", F, [1, 2, 3, 3])],
-        )  # fmt: skip
+        )
         return prepare(made).run({"x": f32(1, 2, 4, 5), "g": grid})[0]
 
     places = np.random.default_rng(3).uniform(-1, 1, (1, 3, 3, 2)).astype(np.float32)

@@ -24,26 +24,38 @@ WRONG: dict[str, tuple[str, dict[str, Any], list[np.ndarray], str]] = {
     "gather elements": ("GatherElements", {"axis": 1}, [X, np.array([[4, 0]], I64)], r"index 4 is not in \[-4, 3\]"),
     "gather nd": ("GatherND", {}, [X, np.array([[0, 3], [2, 4]], I64)], r"index \(component 1\) 4 is not in \[-4, 3\]"),
     "gather nd, batches": (
-        "GatherND", {"batch_dims": 1}, [X, np.array([[0], [7], [1]], I64)], r"index 7 is not in \[-4, 3\]",
+        "GatherND",
+        {"batch_dims": 1},
+        [X, np.array([[0], [7], [1]], I64)],
+        r"index 7 is not in \[-4, 3\]",
     ),
     "scatter elements": (
-        "ScatterElements", {}, [X, np.array([[9, 0]], I64), np.ones((1, 2), "float32")], r"index 9 is not in \[-3, 2\]",
+        "ScatterElements",
+        {},
+        [X, np.array([[9, 0]], I64), np.ones((1, 2), "float32")],
+        r"index 9 is not in \[-3, 2\]",
     ),
     "scatter nd": (
-        "ScatterND", {}, [X, np.array([[1], [-4]], I64), np.ones((2, 4), np.float32)], r"index -4 is not in \[-3, 2\]",
+        "ScatterND",
+        {},
+        [X, np.array([[1], [-4]], I64), np.ones((2, 4), np.float32)],
+        r"index -4 is not in \[-3, 2\]",
     ),
     "reverse sequence": (
-        "ReverseSequence", {"time_axis": 1, "batch_axis": 0}, [X, np.array([1, 5, 2], I64)],
+        "ReverseSequence",
+        {"time_axis": 1, "batch_axis": 0},
+        [X, np.array([1, 5, 2], I64)],
         r"length of a sequence 5 is not in \[0, 4\]",
     ),
     "roi align": (
-        "RoiAlign", {"sampling_ratio": 2},
+        "RoiAlign",
+        {"sampling_ratio": 2},
         [np.ones((2, 1, 4, 4), np.float32), np.ones((1, 4), np.float32), np.array([2], I64)],
         r"batch index 2 is not in \[0, 1\]",
     ),
     "division": ("Div", {}, [np.array([7, 8], np.int32), np.array([2, 0], np.int32)], "divisor 0 is not allowed"),
     "remainder": ("Mod", {}, [np.array([7, 8], I64), np.array([0, 3], I64)], "divisor 0 is not allowed"),
-}  # fmt: skip
+}
 RIGHT: dict[str, tuple[str, dict[str, Any], list[np.ndarray]]] = {
     "gather": ("Gather", {}, [X, np.array([-3, 2], I64)]),
     "gather elements": ("GatherElements", {"axis": 1}, [X, np.array([[-4, 3]] * 3, I64)]),
@@ -130,7 +142,7 @@ def test_a_check_of_every_element_is_left_out_unless_it_is_asked_for() -> None:
         ("Pad", {}, np.array([-100, 0, 0, 0], I64), r"pads \(-100, 0\) cut more from axis 0 than its 3 elements"),
         ("Pad", {}, np.array([0, -2, 0, -3], I64), r"pads \(-2, -3\) cut more from axis 1 than its 4 elements"),
     ],
-)  # fmt: skip
+)
 def test_impossible_arguments_are_refused(op: str, attributes: dict[str, Any], second: np.ndarray, told: str) -> None:
     made = model(op, attributes, [X, second], (0,))
     if op == "TopK":

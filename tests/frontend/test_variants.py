@@ -41,16 +41,21 @@ def f32(*shape: int, seed: int = 0) -> Array:
 def network() -> Any:
     """A convolution and a product: batch and side are symbolic, `shift` has one shape for all variants."""
     nodes = [
-        node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]), node("Relu", ["c"], ["r"]),
-        node("GlobalAveragePool", ["r"], ["g"]), node("Flatten", ["g"], ["f"]), node("Gemm", ["f", "v"], ["y"]),
+        node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        node("Relu", ["c"], ["r"]),
+        node("GlobalAveragePool", ["r"], ["g"]),
+        node("Flatten", ["g"], ["f"]),
+        node("Gemm", ["f", "v"], ["y"]),
         node("Add", ["y", "shift"], ["z"]),
-    ]  # fmt: skip
+    ]
     held = [onnx.numpy_helper.from_array(a, n) for n, a in (("w", f32(16, 16, 3, 3)), ("v", f32(16, 5)))]
     graph = helper.make_graph(
-        nodes, "net", [value("x", F, ["batch", 16, "side", "side"]), value("shift", F, [5])],
+        nodes,
+        "net",
+        [value("x", F, ["batch", 16, "side", "side"]), value("shift", F, [5])],
         [value("z", F, ["batch", 5])],
         held,
-    )  # fmt: skip
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 

@@ -85,9 +85,13 @@ def read_records(path: Path) -> dict[int, Record]:
 
 
 def run(
-    seeds: Iterable[int], levels: Sequence[int], target: str, jobs: int, path: Path | None = None,
+    seeds: Iterable[int],
+    levels: Sequence[int],
+    target: str,
+    jobs: int,
+    path: Path | None = None,
     report: Callable[[Record], None] = lambda record: None,
-) -> list[Record]:  # fmt: skip
+) -> list[Record]:
     """Check every seed that has no record yet; records in the order they came."""
     todo: queue.SimpleQueue[int] = queue.SimpleQueue()
     done = read_records(path) if path is not None else {}

@@ -25,7 +25,7 @@ from graph_values import (
     field,
     is_float,
     leaf,
-)  # fmt: skip
+)
 
 from armillary.base.dtype import DType
 from armillary.relay.expr import Constant, Expr, Function, Let, Tuple, Var

@@ -17,9 +17,26 @@ from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Var
 
 Motif = Callable[[Draw], Value]
 UNARY = (
-    "nn.relu", "sigmoid", "tanh", "exp", "abs", "negative", "sqrt", "erf", "nn.leaky_relu", "copy", "floor", "sign",
-    "nn.softmax", "round", "cos", "log", "rsqrt", "nn.dropout", "nn.log_softmax",
-)  # fmt: skip
+    "nn.relu",
+    "sigmoid",
+    "tanh",
+    "exp",
+    "abs",
+    "negative",
+    "sqrt",
+    "erf",
+    "nn.leaky_relu",
+    "copy",
+    "floor",
+    "sign",
+    "nn.softmax",
+    "round",
+    "cos",
+    "log",
+    "rsqrt",
+    "nn.dropout",
+    "nn.log_softmax",
+)
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "add", "multiply", "power", "floor_mod", "mod")
 COMPARE = ("less", "greater", "equal", "not_equal", "less_equal", "greater_equal")
 REDUCTIONS = ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "any", "all", "logsumexp", "sum", "mean")
@@ -76,10 +93,18 @@ def _convolve(d: Draw, x: Value, kernel: tuple[int, int] | None = None, same: bo
     scale = (3.0 / max(1, channels // groups * kernel[0] * kernel[1])) ** 0.5
     w = d.leaf([sides[a] for a in weights], x.base.dtype.name, -scale, scale, 0.9)
     return d.call(
-        "nn.conv2d", x, w, strides=strides, padding=padding, dilation=dilation, groups=groups,
-        channels=r.choice((filters, filters, None)), kernel_size=kernel if r.random() < 0.8 else None,
-        data_layout=layout, kernel_layout=weights,
-    )  # fmt: skip
+        "nn.conv2d",
+        x,
+        w,
+        strides=strides,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        channels=r.choice((filters, filters, None)),
+        kernel_size=kernel if r.random() < 0.8 else None,
+        data_layout=layout,
+        kernel_layout=weights,
+    )
 
 
 def block(d: Draw) -> Value:
@@ -159,9 +184,12 @@ def other_convolutions(d: Draw) -> Value:
     w = d.leaf(shape, x.base.dtype.name, -0.5, 0.5, 0.9)
     attrs: dict[str, Any] = {
         "strides": tuple(r.choice((1, 1, 2, 3)) for _ in range(n)),
-        "padding": tuple(r.choice((0, 0, 1)) for _ in range(n)), "groups": groups, "channels": groups * per,
-        "dilation": tuple(r.choice((1, 1, 2)) for _ in range(n)), "kernel_size": kernel,
-    }  # fmt: skip
+        "padding": tuple(r.choice((0, 0, 1)) for _ in range(n)),
+        "groups": groups,
+        "channels": groups * per,
+        "dilation": tuple(r.choice((1, 1, 2)) for _ in range(n)),
+        "kernel_size": kernel,
+    }
     if transposed:
         attrs["output_padding"] = tuple(r.choice((0, 0, 1)) for _ in range(n))
     y = d.call(name, x, w, **attrs)
@@ -203,10 +231,12 @@ def pooling(d: Draw) -> Value:
         )
     pool = tuple(r.choice((1, 2, 2, 3)) for _ in range(n))
     attrs: dict[str, Any] = {
-        "pool_size": pool, "strides": tuple(r.choice((1, 2, 2, 3)) for _ in range(n)), "ceil_mode": r.random() < 0.3,
+        "pool_size": pool,
+        "strides": tuple(r.choice((1, 2, 2, 3)) for _ in range(n)),
+        "ceil_mode": r.random() < 0.3,
         "padding": tuple(r.randint(0, max(0, p // 2)) for p in pool) * r.choice((1, 2)),
         "dilation": tuple(r.choice((1, 1, 1, 2)) for _ in range(n)),
-    }  # fmt: skip
+    }
     if r.random() < 0.5:
         return d.call(f"nn.avg_pool{n}d", x, count_include_pad=r.random() < 0.5, **attrs)
     return d.call(f"nn.max_pool{n}d", x, **attrs)
@@ -576,10 +606,26 @@ def sampled(d: Draw) -> Value:
 
 
 MOTIFS: tuple[tuple[Motif, int], ...] = (
-    (sampled, 22), (convolution, 4), (block, 5), (other_convolutions, 2), (parallel_branches, 3), (pooling, 4),
-    (product, 4), (attention, 1), (reduction, 6), (unary, 8), (binary, 12), (choice, 2), (conversion, 4),
-    (shape_change, 14), (identity_chain, 3), (quantised, 2), (branch, 2), (binding, 2), (local_function, 1),
-)  # fmt: skip
+    (sampled, 22),
+    (convolution, 4),
+    (block, 5),
+    (other_convolutions, 2),
+    (parallel_branches, 3),
+    (pooling, 4),
+    (product, 4),
+    (attention, 1),
+    (reduction, 6),
+    (unary, 8),
+    (binary, 12),
+    (choice, 2),
+    (conversion, 4),
+    (shape_change, 14),
+    (identity_chain, 3),
+    (quantised, 2),
+    (branch, 2),
+    (binding, 2),
+    (local_function, 1),
+)
 
 
 def generate(seed: int) -> Drawn:

@@ -210,8 +210,15 @@ def _few_digits(array: Array) -> Array:
 
 
 STEPS: tuple[Step, ...] = (
-    _fewer_outputs, _inner_node, _opened, _cut, _passed_over, _plain_attributes, _smaller_sizes, _plain_numbers,
-)  # fmt: skip
+    _fewer_outputs,
+    _inner_node,
+    _opened,
+    _cut,
+    _passed_over,
+    _plain_attributes,
+    _smaller_sizes,
+    _plain_numbers,
+)
 
 
 # --- findings and case files ----------------------------------------------------------------------------------------

@@ -61,9 +61,13 @@ def test_kill_9_leaves_the_old_package_or_none(tmp_path: Path, suffix: str) -> N
 
 @pytest.mark.parametrize(
     ("end", "code", "old"),
-    [(signal.SIGKILL, -9, b""), (signal.SIGKILL, -9, b"an older package"), (signal.SIGTERM, 143, b"an older package"),
-     (signal.SIGINT, 130, b"")],
-)  # fmt: skip
+    [
+        (signal.SIGKILL, -9, b""),
+        (signal.SIGKILL, -9, b"an older package"),
+        (signal.SIGTERM, 143, b"an older package"),
+        (signal.SIGINT, 130, b""),
+    ],
+)
 def test_ending_it_while_the_weights_are_written(tmp_path: Path, end: signal.Signals, code: int, old: bytes) -> None:
     model, package = tmp_path / "m.onnx", tmp_path / "out" / "m.tar"
     _save_wide(model)

@@ -13,10 +13,18 @@ from sources import FILES, PACKAGE, ROOT, module_name, tree, where
 _ROW = re.compile(r"^\| (\d+) \| (.+) \|$")
 _APART = "runtime"
 _BY_NAME = re.compile(r"armillary(\.\w+)+(:\w+)?")  # "module" or "module:attribute", which base/lazy.py resolves late
-_UPWARD = {"driver.tvmc.__main__",   # who names a module above itself, or defers its import; `__init__` files may
-    "ir", "relay.build_module", "relay.names", "relay.offload_tables", "target.kinds.c", "target.kinds.llvm",
-    "target.kinds.opencl", "te.tensor", "transform",
-}  # fmt: skip
+_UPWARD = {
+    "driver.tvmc.__main__",  # who names a module above itself, or defers its import; `__init__` files may
+    "ir",
+    "relay.build_module",
+    "relay.names",
+    "relay.offload_tables",
+    "target.kinds.c",
+    "target.kinds.llvm",
+    "target.kinds.opencl",
+    "te.tensor",
+    "transform",
+}
 _EXPECTED = {"armillary.autotvm.measure.rpc_runner"}  # named by `armc tune --rpc-key`; comes with its runner
 _MOST_FILES = 25  # of a folder
 _LARGER = {"relay": 30}

@@ -133,39 +133,60 @@ def _seconds_of_children() -> float:
 
 
 _HEAVY = (
-    "onnx", "llvmlite", "ml_dtypes", "numpy", "armillary.codegen.build", "armillary.ops", "armillary.runtime",
-    "armillary.backends.registry", "armillary.te",
-)  # fmt: skip
+    "onnx",
+    "llvmlite",
+    "ml_dtypes",
+    "numpy",
+    "armillary.codegen.build",
+    "armillary.ops",
+    "armillary.runtime",
+    "armillary.backends.registry",
+    "armillary.te",
+)
 
 
 @pytest.mark.parametrize(
     ("code", "loaded"),
-    [("import armillary", ""), ("from armillary import relay", ""),
-     ("from armillary import te, tir", "armillary.te numpy"),
-     ("from armillary import relay; relay.nn.relu", "armillary.ops numpy"),
-     ("from armillary import target; target.Target('llvm')", ""),
-     ("import armillary.runtime", "armillary.runtime numpy"),
-     ("from armillary import relay; relay.frontend.from_onnx", "numpy"),
-     ("from armillary import relay; relay.build", "armillary.ops llvmlite numpy")],
-)  # fmt: skip
+    [
+        ("import armillary", ""),
+        ("from armillary import relay", ""),
+        ("from armillary import te, tir", "armillary.te numpy"),
+        ("from armillary import relay; relay.nn.relu", "armillary.ops numpy"),
+        ("from armillary import target; target.Target('llvm')", ""),
+        ("import armillary.runtime", "armillary.runtime numpy"),
+        ("from armillary import relay; relay.frontend.from_onnx", "numpy"),
+        ("from armillary import relay; relay.build", "armillary.ops llvmlite numpy"),
+    ],
+)
 def test_an_import_loads_what_it_needs_and_no_more(code: str, loaded: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\nimport sys; print(*sorted({set(_HEAVY)} & set(sys.modules)))"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.strip() == loaded
 
 
 @pytest.mark.parametrize(
     ("code", "wanted"),
-    [("from armillary import te\nA = te.placeholder((4,), name='A')\n"
-      "B = te.compute((4,), lambda i: A[i] * 2.0, name='B')\n"
-      "f = te.lower_schedule(te.create_schedule(B.op), [A, B], 'f')\nprint(f)\n"
-      "from armillary.ir import IRModule\nprint(IRModule({'f': f}))", "B[i] = A[i] * 2.0"),
-     ("from armillary.relay.expr import Function, Tuple, var\nx = var('x', shape=(2,))\n"
-      "print(Function((x,), Tuple((x,))))", "fn (%x: Tensor[(2,), float32])"),
-     ("from armillary.tir.expr import Add, Var\nprint(Add(Var('i'), Var('j')))", "i + j")],
-)  # fmt: skip
+    [
+        (
+            "from armillary import te\nA = te.placeholder((4,), name='A')\n"
+            "B = te.compute((4,), lambda i: A[i] * 2.0, name='B')\n"
+            "f = te.lower_schedule(te.create_schedule(B.op), [A, B], 'f')\nprint(f)\n"
+            "from armillary.ir import IRModule\nprint(IRModule({'f': f}))",
+            "B[i] = A[i] * 2.0",
+        ),
+        (
+            "from armillary.relay.expr import Function, Tuple, var\nx = var('x', shape=(2,))\n"
+            "print(Function((x,), Tuple((x,))))",
+            "fn (%x: Tensor[(2,), float32])",
+        ),
+        ("from armillary.tir.expr import Add, Var\nprint(Add(Var('i'), Var('j')))", "i + j"),
+    ],
+)
 def test_programs_print_as_text_without_further_imports(code: str, wanted: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert wanted in done.stdout

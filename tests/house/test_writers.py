@@ -12,8 +12,18 @@ from collections.abc import Iterator
 
 from sources import PACKAGE, tree
 
-_WRITES = {"write_bytes", "write_text", "savez", "savez_compressed", "save", "tofile", "mkstemp", "mkdtemp",
-           "NamedTemporaryFile", "TemporaryDirectory"}  # fmt: skip
+_WRITES = {
+    "write_bytes",
+    "write_text",
+    "savez",
+    "savez_compressed",
+    "save",
+    "tofile",
+    "mkstemp",
+    "mkdtemp",
+    "NamedTemporaryFile",
+    "TemporaryDirectory",
+}
 _MODULES = {"save", "savez"}  # other things are saved too: numpy's alone write by name
 _FOLDER_OF_ITS_OWN = "in a scratch folder"
 _ALLOWED = {

@@ -23,8 +23,9 @@ def _both(op: str, inputs: list[Array], constants: dict[int, Array], opset: int 
     node = helper.make_node(op, names, ["y"], name="node", **attrs)
     declared = [
         helper.make_tensor_value_info(names[n], TensorProto.FLOAT, v.shape)
-        for n, v in enumerate(values) if n not in constants
-    ]  # fmt: skip
+        for n, v in enumerate(values)
+        if n not in constants
+    ]
     weights = [numpy_helper.from_array(v, names[n]) for n, v in constants.items()]
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph([node], "g", declared, [output], weights)
@@ -51,8 +52,10 @@ def test_random_convolution(seed: int) -> None:
     kernel = rng.integers(1, 4, rank).tolist()
     size = (rng.integers(4, 9, rank) + 2).tolist()
     attrs: dict[str, Any] = {
-        "strides": rng.integers(1, 4, rank).tolist(), "dilations": rng.integers(1, 3, rank).tolist(), "group": groups,
-    }  # fmt: skip
+        "strides": rng.integers(1, 4, rank).tolist(),
+        "dilations": rng.integers(1, 3, rank).tolist(),
+        "group": groups,
+    }
     if seed % 3:
         attrs["pads"] = rng.integers(0, 3, 2 * rank).tolist()
     else:
@@ -68,9 +71,12 @@ def test_random_transposed_convolution(seed: int) -> None:
     inner, outer = (int(v) for v in rng.integers(1, 4, 2))
     strides = rng.integers(1, 4, rank).tolist()
     attrs = {
-        "strides": strides, "dilations": rng.integers(1, 3, rank).tolist(), "group": groups,
-        "pads": rng.integers(0, 2, 2 * rank).tolist(), "output_padding": [int(rng.integers(0, s)) for s in strides],
-    }  # fmt: skip
+        "strides": strides,
+        "dilations": rng.integers(1, 3, rank).tolist(),
+        "group": groups,
+        "pads": rng.integers(0, 2, 2 * rank).tolist(),
+        "output_padding": [int(rng.integers(0, s)) for s in strides],
+    }
     x = _normal(rng, 1, groups * inner, *rng.integers(3, 6, rank))
     w = _normal(rng, groups * inner, outer, *rng.integers(2, 4, rank))
     _both("ConvTranspose", [x], {1: w}, **attrs)
@@ -83,9 +89,11 @@ def test_random_pooling(seed: int) -> None:
     op = "MaxPool" if seed % 2 else "AveragePool"
     kernel = rng.integers(1, 4, rank)
     attrs: dict[str, Any] = {
-        "kernel_shape": kernel.tolist(), "strides": rng.integers(1, 4, rank).tolist(),
-        "pads": np.tile([int(rng.integers(0, k)) for k in kernel], 2).tolist(), "ceil_mode": int(rng.integers(0, 2)),
-    }  # fmt: skip
+        "kernel_shape": kernel.tolist(),
+        "strides": rng.integers(1, 4, rank).tolist(),
+        "pads": np.tile([int(rng.integers(0, k)) for k in kernel], 2).tolist(),
+        "ceil_mode": int(rng.integers(0, 2)),
+    }
     if op == "AveragePool":
         attrs["count_include_pad"] = int(rng.integers(0, 2))
     _both(op, [_normal(rng, 2, 3, *(rng.integers(5, 10, rank)))], {}, 19, **attrs)

@@ -8,10 +8,16 @@ from armillary import te
 from armillary.relay.op import OPS
 
 TAGS = {
-    "nn.conv2d": "conv2d_nchw", "nn.contrib_conv2d_NCHWc": "conv2d_NCHWc", "nn.dense": "dense", "nn.softmax": "softmax",
-    "nn.contrib_depthwise_conv2d_NCHWc": "depthwise_conv2d_NCHWc", "nn.batch_matmul": "batch_matmul",
-    "nn.max_pool2d": "pool_max", "nn.avg_pool2d": "pool_avg", "nn.conv2d_transpose": "conv2d_transpose_nchw",
-}  # fmt: skip
+    "nn.conv2d": "conv2d_nchw",
+    "nn.contrib_conv2d_NCHWc": "conv2d_NCHWc",
+    "nn.dense": "dense",
+    "nn.softmax": "softmax",
+    "nn.contrib_depthwise_conv2d_NCHWc": "depthwise_conv2d_NCHWc",
+    "nn.batch_matmul": "batch_matmul",
+    "nn.max_pool2d": "pool_max",
+    "nn.avg_pool2d": "pool_avg",
+    "nn.conv2d_transpose": "conv2d_transpose_nchw",
+}
 
 
 @pytest.mark.parametrize("name", TAGS)

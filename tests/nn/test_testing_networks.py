@@ -20,16 +20,22 @@ WORKLOADS = {
     "mlp": (lambda: mlp.get_workload(2), (2, 1, 28, 28), 10, 109_386),
     "resnet-18": (lambda: resnet.get_workload(), (1, 3, 224, 224), 1000, 11_699_892),
     "resnet-20-cifar": (
-        lambda: resnet.get_workload(1, 10, 20, (3, 28, 28)), (1, 3, 28, 28), 10, None,
+        lambda: resnet.get_workload(1, 10, 20, (3, 28, 28)),
+        (1, 3, 28, 28),
+        10,
+        None,
     ),
     "mobilenet": (lambda: mobilenet.get_workload(), (1, 3, 224, 224), 1000, 4_253_864),
     "mobilenet-nhwc": (
-        lambda: mobilenet.get_workload(image_shape=(96, 96, 3), layout="NHWC"), (1, 96, 96, 3), 1000, 4_253_864,
+        lambda: mobilenet.get_workload(image_shape=(96, 96, 3), layout="NHWC"),
+        (1, 96, 96, 3),
+        1000,
+        4_253_864,
     ),
     "squeezenet-1.0": (lambda: squeezenet.get_workload(), (1, 3, 224, 224), 1000, 1_248_424),
     "squeezenet-1.1": (lambda: squeezenet.get_workload(version="1.1"), (1, 3, 224, 224), 1000, 1_235_496),
     "inception-v3": (lambda: inception_v3.get_workload(), (1, 3, 299, 299), 1000, None),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

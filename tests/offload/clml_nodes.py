@@ -32,8 +32,9 @@ def convolution(operator: Callable[..., Expr], attrs: Attrs, values: Sequence[Ex
     layout = {"kernel_layout": attrs["kernel_layout"][0], "groups": int(attrs["groups"][0])}
     if attrs["kernel_layout"][0] == "IOHW" and operator is relay.nn.conv2d:  # depthwise: one input channel for each
         weight, layout["kernel_layout"] = relay.transpose(weight, axes=(1, 0, 2, 3)), "OIHW"
-    made = operator(data, weight, channels=int(attrs["channels"][0]), kernel_size=numbers(attrs, "kernel_size"),
-                    **fields, **layout)  # fmt: skip
+    made = operator(
+        data, weight, channels=int(attrs["channels"][0]), kernel_size=numbers(attrs, "kernel_size"), **fields, **layout
+    )
     has_norm = "batchnorm" in attrs
     vectors = rest[-4:] if has_norm else []
     for bias in rest[: len(rest) - len(vectors)]:
@@ -98,12 +99,17 @@ MEANING: dict[str, Callable[[Attrs, Sequence[Expr]], Expr]] = {
     "concatenate": lambda a, v: relay.concatenate(tuple(v), axis=1),
     "nn.depth_to_space": lambda a, v: relay.nn.depth_to_space(v[0], block_size=int(a["block_size"][0])),
     "nn.upsampling": lambda a, v: relay.nn.upsampling(
-        v[0], scale_h=float(a["scale_h"][0]), scale_w=float(a["scale_w"][0]), method="bilinear",
+        v[0],
+        scale_h=float(a["scale_h"][0]),
+        scale_w=float(a["scale_w"][0]),
+        method="bilinear",
         align_corners=bool(int(a["align_corners"][0])),
     ),
-    **{name: (lambda a, v, name=name: getattr(relay, name)(*v))  # type: ignore[misc]
-       for name in ("add", "subtract", "multiply", "divide", "minimum", "maximum")},
-}  # fmt: skip
+    **{
+        name: (lambda a, v, name=name: getattr(relay, name)(*v))  # type: ignore[misc]
+        for name in ("add", "subtract", "multiply", "divide", "minimum", "maximum")
+    },
+}
 
 
 def computed(source: str, constants: Sequence[Array], inputs: Sequence[Array]) -> list[Array]:

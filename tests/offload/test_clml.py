@@ -83,8 +83,9 @@ def test_nodes_compute_what_the_graph_does(case: Case) -> None:
         wanted = evaluate(plain, inputs)
         for got, want in zip(found, wanted if isinstance(wanted, tuple) else [wanted], strict=True):
             half = got.dtype == np.float16
-            np.testing.assert_allclose(got.astype("float64"), want.astype("float64"), rtol=2e-2 if half else 1e-4,
-                                       atol=2e-2 if half else 1e-4)  # fmt: skip
+            np.testing.assert_allclose(
+                got.astype("float64"), want.astype("float64"), rtol=2e-2 if half else 1e-4, atol=2e-2 if half else 1e-4
+            )
 
 
 def test_every_row_has_a_case() -> None:

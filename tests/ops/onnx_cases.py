@@ -102,11 +102,24 @@ def parameter_names(module: Any) -> set[str]:
 
 
 STATIC = {
-    "Reshape": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Split": (1,), "Tile": (1, 2), "Expand": (1,),
+    "Reshape": (1,),
+    "Squeeze": (1,),
+    "Unsqueeze": (1,),
+    "Split": (1,),
+    "Tile": (1, 2),
+    "Expand": (1,),
     "Slice": (1, 2, 3, 4),
-    "ConstantOfShape": (0,), "Range": (0, 1, 2), "OneHot": (1,), "Trilu": (1,), "Compress": (1,), "CumSum": (1,),
-    "CumProd": (1,), "TopK": (1,), "NonZero": (0,), "Unique": (0,),
-}  # fmt: skip
+    "ConstantOfShape": (0,),
+    "Range": (0, 1, 2),
+    "OneHot": (1,),
+    "Trilu": (1,),
+    "Compress": (1,),
+    "CumSum": (1,),
+    "CumProd": (1,),
+    "TopK": (1,),
+    "NonZero": (0,),
+    "Unique": (0,),
+}
 
 
 def static_inputs(case: Any, arrays: dict[str, Any]) -> dict[str, Any]:

@@ -77,15 +77,19 @@ GRAPHS = {
     "groups": ("nn.group_norm(%x, %y, %z, num_groups=2)", [(2, 4, 0, 3), (4,), (4,)]),
     "pixels to channels": ("nn.space_to_depth(%x, block_size=2)", [(1, 0, 4, 6)]),
     "two reshapes": (
-        "reshape(reshape(%x, newshape=[6, 0], allowzero=1), newshape=[3, 2, 0, 1], allowzero=1)", [(2, 3, 0)]),
+        "reshape(reshape(%x, newshape=[6, 0], allowzero=1), newshape=[3, 2, 0, 1], allowzero=1)",
+        [(2, 3, 0)],
+    ),
     "the shape of another": ("reshape_like(%x, %y)", [(2, 0, 3), (3, 0, 2, 2)]),
     "places in padding alone": (
-        "nn.max_pool_with_indices(%x, pool_size=[2, 2], padding=[1, 1, 1, 1], storage_order=1)", [(1, 2, 0, 3)]),
+        "nn.max_pool_with_indices(%x, pool_size=[2, 2], padding=[1, 1, 1, 1], storage_order=1)",
+        [(1, 2, 0, 3)],
+    ),
     "attention without rows": ("", [(2, 0, 8), (2, 6, 8), (2, 8, 6)]),
     "attention without keys": ("", [(2, 5, 8), (2, 0, 8), (2, 8, 0)]),
     "attention without features": ("", [(2, 5, 0), (2, 6, 0), (2, 8, 6)]),
     "attention without results": ("", [(2, 5, 8), (2, 6, 8), (2, 0, 6)]),
-}  # fmt: skip
+}
 ATTENTION = "nn.batch_matmul(nn.softmax(nn.batch_matmul(%x, %y)), %z)"
 
 

@@ -16,12 +16,32 @@ from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, Var
 from armillary.relay.op import OPS
 
 SAMPLES = [  # of each family: maps, reductions, layouts, sums of products, sorting, quantised arithmetic, bytes
-    ("tanh", 0), ("erf", 0), ("floor_divide", 0), ("sum", 1), ("argmax", 0), ("variance", 0), ("nn.softmax", 0),
-    ("nn.layer_norm", 0), ("nn.conv2d", 3), ("nn.conv2d", 8), ("nn.conv2d_transpose", 0), ("nn.conv3d", 0),
-    ("nn.max_pool2d", 0), ("nn.dense", 0), ("concatenate", 0), ("transpose", 0), ("strided_slice", 0), ("gather", 0),
-    ("topk", 0), ("topk", 7),
-    ("image.resize2d", 0), ("scatter_elements", 0), ("cumsum", 0), ("qnn.requantize", 0), ("cast", 0),
-]  # fmt: skip
+    ("tanh", 0),
+    ("erf", 0),
+    ("floor_divide", 0),
+    ("sum", 1),
+    ("argmax", 0),
+    ("variance", 0),
+    ("nn.softmax", 0),
+    ("nn.layer_norm", 0),
+    ("nn.conv2d", 3),
+    ("nn.conv2d", 8),
+    ("nn.conv2d_transpose", 0),
+    ("nn.conv3d", 0),
+    ("nn.max_pool2d", 0),
+    ("nn.dense", 0),
+    ("concatenate", 0),
+    ("transpose", 0),
+    ("strided_slice", 0),
+    ("gather", 0),
+    ("topk", 0),
+    ("topk", 7),
+    ("image.resize2d", 0),
+    ("scatter_elements", 0),
+    ("cumsum", 0),
+    ("qnn.requantize", 0),
+    ("cast", 0),
+]
 
 
 def _leaves(value: Any, name: str, is_constant: bool, params: dict[str, Any]) -> Expr:  # Any: arrays, tuples of them

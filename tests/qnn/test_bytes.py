@@ -52,18 +52,38 @@ def convolution(case: Any, dtype: str, zero: int, *, is_finished: bool = True) -
     x = relay.var("x", shape=(1, channels, *image), dtype=dtype)
     one = const(np.float32(1))
     made = relay.qnn.conv2d(
-        x, const(weight), const(np.int32(zero)), const(np.int32(0)), one, one, kernel_size=kernel, channels=outputs,
-        strides=strides, padding=padding, dilation=(dilation,) * 2, groups=groups,
-    )  # fmt: skip
+        x,
+        const(weight),
+        const(np.int32(zero)),
+        const(np.int32(0)),
+        one,
+        one,
+        kernel_size=kernel,
+        channels=outputs,
+        strides=strides,
+        padding=padding,
+        dilation=(dilation,) * 2,
+        groups=groups,
+    )
     if not is_finished:
         return Function([x], made)
     bias = const(rng.integers(-9000, 9000, (outputs, 1, 1)).astype("int32"))
     scale = const((rng.uniform(0.2, 1, outputs) / np.sqrt(weight[0].size) / 100).astype("float32"))
     middle = const(np.int32((low + high) // 2))
-    return Function([x], relay.qnn.requantize(
-        relay.add(made, bias), scale, const(np.int32(0)), one, middle, axis=1, rounding="TOEVEN",
-        compute_dtype="float32", out_dtype=dtype,
-    ))  # fmt: skip
+    return Function(
+        [x],
+        relay.qnn.requantize(
+            relay.add(made, bias),
+            scale,
+            const(np.int32(0)),
+            one,
+            middle,
+            axis=1,
+            rounding="TOEVEN",
+            compute_dtype="float32",
+            out_dtype=dtype,
+        ),
+    )
 
 
 def value_for(function: Function) -> np.ndarray:

@@ -123,8 +123,14 @@ def _binary() -> Parts:
 CASES: list[tuple[str, str, Callable[[], Parts]]] = [
     *((f"gemm-{n}", "QGemm", lambda n=n: _gemm(n & 1, n >> 1 & 1, 9 if n & 4 else 1, n >= 8)) for n in range(16)),
     *((f"convolution-{n}", "QLinearConv", lambda n=n: _convolution(n)) for n in (0, 1)),
-    *((f"average-{n}", "QLinearAveragePool", lambda n=n: _pool(
-        n, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4, count_include_pad=n)) for n in (0, 1)),
+    *(
+        (
+            f"average-{n}",
+            "QLinearAveragePool",
+            lambda n=n: _pool(n, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4, count_include_pad=n),
+        )
+        for n in (0, 1)
+    ),
     *((f"global-{n}", "QLinearGlobalAveragePool", lambda n=n: _pool(n)) for n in (0, 1)),
     ("max", "NhwcMaxPool", lambda: ({"x": u8(1, 6, 7, 3)}, {}, ["x"], Y, {"kernel_shape": [3, 3], "pads": [1] * 4})),
     *((f"attention-{n}", "QAttention", lambda n=n: _attention(n)) for n in (0, 1)),
@@ -133,17 +139,24 @@ CASES: list[tuple[str, str, Callable[[], Parts]]] = [
     *((f"product-{n}", "MatMulIntegerToFloat", lambda n=n: _product(n, False)) for n in (1, 9)),
     *((f"dynamic-{n}", "DynamicQuantizeMatMul", lambda n=n: _product(n, True)) for n in (1, 9)),
     *((f"softmax{a}-{o}", "QLinearSoftmax", lambda a=a, o=o: _softmax(a, o)) for a, o in ((-1, 17), (1, 17), (1, 11))),
-    ("add", "QLinearAdd", _binary), ("multiply", "QLinearMul", _binary),
+    ("add", "QLinearAdd", _binary),
+    ("multiply", "QLinearMul", _binary),
     ("sigmoid", "QLinearSigmoid", lambda: ({"x": u8(5, 40)}, PARAMETERS, UNARY, Y, {})),
     ("leaky", "QLinearLeakyRelu", lambda: ({"x": u8(5, 40)}, PARAMETERS, UNARY, Y, {"alpha": 0.1})),
-    ("concatenate", "QLinearConcat", lambda: (
-        {"a": u8(5, 40), "b": u8(5, 3)}, {**PARAMETERS, **OTHER}, ["ys", "yz", *BINARY[:6]], Y, {"axis": 1})),
-    ("where", "QLinearWhere", lambda: (
-        {"p": u8(3, 5) > 100, "a": u8(3, 5), "b": u8(3, 1)}, {**PARAMETERS, **OTHER}, ["p", *BINARY], Y, {})),
+    (
+        "concatenate",
+        "QLinearConcat",
+        lambda: ({"a": u8(5, 40), "b": u8(5, 3)}, {**PARAMETERS, **OTHER}, ["ys", "yz", *BINARY[:6]], Y, {"axis": 1}),
+    ),
+    (
+        "where",
+        "QLinearWhere",
+        lambda: ({"p": u8(3, 5) > 100, "a": u8(3, 5), "b": u8(3, 1)}, {**PARAMETERS, **OTHER}, ["p", *BINARY], Y, {}),
+    ),
     *((f"rows-{b}-{p}", "GatherBlockQuantized", lambda b=b, p=p: _rows(b, p)) for b in (4, 8) for p in (False, True)),
     ("quantize", "QuantizeLinear", lambda: ({"x": f32(3, 5)}, PARAMETERS, UNARY[:3], Y, {})),
     ("dequantize", "DequantizeLinear", lambda: ({"x": u8(3, 5)}, PARAMETERS, UNARY[:3], [("y", F32)], {})),
-]  # fmt: skip
+]
 
 
 def _model(op_type: str, parts: Parts) -> Any:

@@ -189,8 +189,9 @@ def border_and_nearest_resize(net: Net) -> str:
     pads = net.constant(np.array([0, 0, 1, 1, 0, 0, 1, 0], np.int64))
     x = net.quantised(net.node("Pad", net.input(1, 2, 4, 4), pads), net.step)
     scales = net.constant(np.array([1, 1, 2, 2], np.float32))
-    made = net.node("Resize", x, "", scales, mode="nearest", coordinate_transformation_mode="asymmetric",
-                    nearest_mode="floor")  # fmt: skip
+    made = net.node(
+        "Resize", x, "", scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+    )
     return net.quantised(made, net.step)
 
 

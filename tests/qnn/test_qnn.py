@@ -75,12 +75,21 @@ def _onnx_model() -> tuple[Any, np.ndarray[Any, Any]]:
     """QuantizeLinear, QLinearConv with weights per channel, QLinearMatMul over a pooled vector, DequantizeLinear."""
     rng = np.random.default_rng(SEED)
     values = {
-        "xs": np.float32(0.02), "xz": np.uint8(120), "w": rng.integers(-90, 90, (4, 3, 3, 3)).astype(np.int8),
-        "ws": rng.uniform(0.005, 0.02, 4).astype(np.float32), "wz": np.zeros(4, np.int8),
-        "ys": np.float32(0.05), "yz": np.uint8(100), "b": rng.integers(-900, 900, 4).astype(np.int32),
-        "m": rng.integers(0, 255, (36, 5)).astype(np.uint8), "ms": np.float32(0.01), "mz": np.uint8(128),
-        "os": np.float32(0.2), "oz": np.uint8(111), "flat": np.array([4, 36], np.int64),
-    }  # fmt: skip
+        "xs": np.float32(0.02),
+        "xz": np.uint8(120),
+        "w": rng.integers(-90, 90, (4, 3, 3, 3)).astype(np.int8),
+        "ws": rng.uniform(0.005, 0.02, 4).astype(np.float32),
+        "wz": np.zeros(4, np.int8),
+        "ys": np.float32(0.05),
+        "yz": np.uint8(100),
+        "b": rng.integers(-900, 900, 4).astype(np.int32),
+        "m": rng.integers(0, 255, (36, 5)).astype(np.uint8),
+        "ms": np.float32(0.01),
+        "mz": np.uint8(128),
+        "os": np.float32(0.2),
+        "oz": np.uint8(111),
+        "flat": np.array([4, 36], np.int64),
+    }
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
         helper.make_node("QLinearConv", ["q", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"], ["c"], pads=[1, 1, 1, 1]),
@@ -89,10 +98,12 @@ def _onnx_model() -> tuple[Any, np.ndarray[Any, Any]]:
         helper.make_node("DequantizeLinear", ["p", "os", "oz"], ["y"]),
     ]
     graph = helper.make_graph(
-        nodes, "quantised", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 6, 6])],
+        nodes,
+        "quantised",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 6, 6])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 5])],
         [numpy_helper.from_array(np.asarray(v), n) for n, v in values.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return model, rng.uniform(-2, 2, (1, 3, 6, 6)).astype(np.float32)
 

@@ -65,8 +65,11 @@ def test_features_name_the_constructs_in_use() -> None:
     shared = relay.negative(x)
     assert analysis.detect_feature(shared) == {Feature.fVar, Feature.fCall, Feature.fOp}
     assert analysis.detect_feature(relay.add(shared, shared)) == {
-        Feature.fVar, Feature.fCall, Feature.fOp, Feature.fGraph,
-    }  # fmt: skip
+        Feature.fVar,
+        Feature.fCall,
+        Feature.fOp,
+        Feature.fGraph,
+    }
     f = var("f", relay.FuncType((relay.TensorType((4,)),), relay.TensorType((4,))))
     loop = Let(f, Function((x,), relay.Call(f, (x,))), relay.Call(f, (const(np.zeros(4, "float32")),)))
     assert {Feature.fLet, Feature.fLetRec, Feature.fFunction} <= analysis.detect_feature(loop)
@@ -88,10 +91,14 @@ def test_resnet_18_has_the_published_work_and_depth() -> None:
     [
         ((1, 8, 6, 6), (16, 8, 3, 3), {"padding": 1}, 16 * 36 * 8 * 9),
         ((1, 8, 6, 6), (8, 1, 3, 3), {"padding": 1, "groups": 8}, 8 * 36 * 9),
-        ((2, 6, 6, 8), (3, 3, 8, 16), {"data_layout": "NHWC", "kernel_layout": "HWIO", "channels": 16,
-                                       "kernel_size": 3}, 2 * 16 * 16 * 8 * 9),
+        (
+            (2, 6, 6, 8),
+            (3, 3, 8, 16),
+            {"data_layout": "NHWC", "kernel_layout": "HWIO", "channels": 16, "kernel_size": 3},
+            2 * 16 * 16 * 8 * 9,
+        ),
     ],
-)  # fmt: skip
+)
 def test_macs_of_a_convolution_do_not_depend_on_its_layout(
     data: tuple[int, ...], weight: tuple[int, ...], attrs: dict[str, object], macs: int
 ) -> None:

@@ -49,9 +49,12 @@ def test_a_key_belongs_to_one_file() -> None:
 
 @pytest.mark.parametrize(
     "look",
-    ["print(get_op('nn.softmax').name)", "print(len(onnx_rule('', 'Conv', 11).__name__) > 0)",
-     "from armillary import relay\nprint(relay.nn.conv2d, relay.image.resize2d, relay.add)"],
-)  # fmt: skip
+    [
+        "print(get_op('nn.softmax').name)",
+        "print(len(onnx_rule('', 'Conv', 11).__name__) > 0)",
+        "from armillary import relay\nprint(relay.nn.conv2d, relay.image.resize2d, relay.add)",
+    ],
+)
 def test_what_the_list_lacks_is_found(look: str) -> None:
     assert run(EMPTY + look) == run(look)
 

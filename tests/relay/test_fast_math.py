@@ -28,9 +28,14 @@ def compiled(name: str, value: np.ndarray, target: str = "llvm") -> np.ndarray:
 
 
 @pytest.mark.parametrize("target", ["llvm", "c"])
-@pytest.mark.parametrize(("name", "exact", "limit", "error"), [
-    ("fast_exp", np.exp, 86.9, 7e-6), ("fast_tanh", np.tanh, 20.0, 3e-6), ("fast_erf", _erf, 8.0, 3e-6),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "exact", "limit", "error"),
+    [
+        ("fast_exp", np.exp, 86.9, 7e-6),
+        ("fast_tanh", np.tanh, 20.0, 3e-6),
+        ("fast_erf", _erf, 8.0, 3e-6),
+    ],
+)
 def test_relative_errors(
     name: str, exact: Callable[[np.ndarray], np.ndarray], limit: float, error: float, target: str
 ) -> None:

@@ -77,7 +77,7 @@ def test_irregular_slices_stay(axis: int) -> None:
     weight = relay.const(rng.standard_normal((1, 6 if axis else 2, 1, 1, 16, 16)).astype("float32"))
     made = relay.nn.contrib_conv2d_NCHWc(
         joined, weight, channels=16, kernel_size=(1, 1), data_layout="NCHW16c", kernel_layout="OIHW16i16o"
-    )  # fmt: skip
+    )
     module = armillary.IRModule.from_expr(relay.Function([x], made))
     after = frames_conv2d.bind()(relay.transform.InferType()(module))
     assert FRAMES not in str(after) and "concatenate" in str(after)

@@ -37,17 +37,30 @@ def as_it_is(y: Any) -> Any:
 
 
 def separable(
-    shape: tuple[int, ...], outputs: int, *, kernel: int = 3, stride: int = 1, dilation: int = 1,
-    between: Between = relay.nn.relu, is_joined: bool = False, pointwise: int = 1,
-) -> tuple[Function, Any]:  # fmt: skip
+    shape: tuple[int, ...],
+    outputs: int,
+    *,
+    kernel: int = 3,
+    stride: int = 1,
+    dilation: int = 1,
+    between: Between = relay.nn.relu,
+    is_joined: bool = False,
+    pointwise: int = 1,
+) -> tuple[Function, Any]:
     """relu(conv(between(depthwise(relu(x)) + bias)) + bias), with something added where it is joined; and an input."""
     channels = shape[1]
     x = relay.var("x", shape=shape)
     margin = dilation * (kernel // 2)
     depthwise = relay.nn.conv2d(
-        relay.nn.relu(x), const(channels, 1, kernel, kernel), groups=channels, channels=channels,
-        kernel_size=(kernel, kernel), strides=(stride, stride), padding=(margin, margin), dilation=(dilation, dilation),
-    )  # fmt: skip
+        relay.nn.relu(x),
+        const(channels, 1, kernel, kernel),
+        groups=channels,
+        channels=channels,
+        kernel_size=(kernel, kernel),
+        strides=(stride, stride),
+        padding=(margin, margin),
+        dilation=(dilation, dilation),
+    )
     middle = between(relay.add(depthwise, const(channels, 1, 1)) if between is not as_it_is else depthwise)
     weight, padding = const(outputs, channels, pointwise, pointwise), (pointwise // 2, pointwise // 2)
     y = relay.add(relay.nn.conv2d(middle, weight, padding=padding), const(outputs, 1, 1))
@@ -75,9 +88,7 @@ TOGETHER = ["nn.contrib_depthwise_conv2d_NCHWc", "nn.contrib_conv2d_NCHWc"]
         ((1, 32, 18, 18), 16, 6, {"dilation": 3, "between": lambda y: relay.clip(y, 0.0, 6.0)}),
     ],
 )
-def test_values_stay(
-    shape: tuple[int, ...], outputs: int, rows: int, options: dict[str, Any], target: str
-) -> None:  # fmt: skip
+def test_values_stay(shape: tuple[int, ...], outputs: int, rows: int, options: dict[str, Any], target: str) -> None:
     """Strides, kernels, dilations, batches, nothing or much in between, blocks that are not full; 1 to 3 threads."""
     function, image = separable(shape, outputs, **options)
     assert TOGETHER in kernels(function, Target(target), rows)

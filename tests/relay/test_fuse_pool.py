@@ -29,10 +29,19 @@ const = partial(kernel_pairs.const, RNG)
 
 
 def stem(
-    shape: tuple[int, ...] = (1, 3, 64, 64), outputs: int = 32, *, kernel: int = 3, stride: int = 2, window: int = 3,
-    step: int = 2, pads: Pads = (0, 0, 0, 0), is_mean: bool = False, dilation: int = 1, has_tail: bool = False,
+    shape: tuple[int, ...] = (1, 3, 64, 64),
+    outputs: int = 32,
+    *,
+    kernel: int = 3,
+    stride: int = 2,
+    window: int = 3,
+    step: int = 2,
+    pads: Pads = (0, 0, 0, 0),
+    is_mean: bool = False,
+    dilation: int = 1,
+    has_tail: bool = False,
     **options: Any,
-) -> tuple[Function, Any]:  # fmt: skip
+) -> tuple[Function, Any]:
     """pool(relu(conv(x) + bias)), with something behind the pooling where it has a tail; and an input."""
     x = relay.var("x", shape=shape)
     padding = (kernel // 2, kernel // 2)

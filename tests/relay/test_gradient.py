@@ -97,9 +97,11 @@ def test_operators_that_move_and_add(name: str) -> None:
 
 
 CONVOLUTIONS = [
-    ((1, 1), (0, 0), (1, 1), 1), ((2, 3), (1, 2), (1, 1), 2), ((2, 1), (1, 0, 2, 1), (2, 2), 1),
+    ((1, 1), (0, 0), (1, 1), 1),
+    ((2, 3), (1, 2), (1, 1), 2),
+    ((2, 1), (1, 0, 2, 1), (2, 2), 1),
     ((1, 1), (1, 1), (1, 1), 4),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("strides", "padding", "dilation", "groups"), CONVOLUTIONS)

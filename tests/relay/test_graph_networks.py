@@ -18,10 +18,17 @@ from armillary.transform import PassContext
 AVX = "llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu"
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 TRANSFORMS = {  # of 6, 2, 7, 2, 2, 57, 2, 2, 6 with one block per operator and no agreement
-    "bvlc_alexnet": 6, "densenet121": 0, "inception_v1": 4, "inception_v2": 0, "resnet50": 0, "shufflenet": 32,
-    "squeezenet": 0, "vgg19": 2, "zfnet512": 6,  # of these three one runs at load time: a weight too large to fold
+    "bvlc_alexnet": 6,
+    "densenet121": 0,
+    "inception_v1": 4,
+    "inception_v2": 0,
+    "resnet50": 0,
+    "shufflenet": 32,
+    "squeezenet": 0,
+    "vgg19": 2,
+    "zfnet512": 6,  # of these three one runs at load time: a weight too large to fold
     # shufflenet: groups of 34 and 68 channels stay plain, depthwise layers do not: 19 with blocks of 4, a third slower
-}  # fmt: skip
+}
 
 
 def optimized(name: str) -> Function:

@@ -241,8 +241,14 @@ def test_batch_norm_disappears_into_the_convolution() -> None:
     y = relay.nn.relu(TupleGetItem(relay.nn.batch_norm(y, *(b.positive(8) for _ in range(4))), 0))
     module = IRModule.from_expr(y)
     after = module
-    for each in (T.SimplifyInference(), T.FoldConstant(), T.CanonicalizeOps(), T.FoldConstant(), T.FoldScaleAxis(),
-                 T.SimplifyExpr()):  # fmt: skip
+    for each in (
+        T.SimplifyInference(),
+        T.FoldConstant(),
+        T.CanonicalizeOps(),
+        T.FoldConstant(),
+        T.FoldScaleAxis(),
+        T.SimplifyExpr(),
+    ):
         after = each(after)
     assert op_frequency(after) == {"add": 1, "nn.conv2d": 1, "nn.relu": 1}
     np.testing.assert_allclose(outputs(after), outputs(module), rtol=1e-4, atol=1e-5)

@@ -42,11 +42,25 @@ def test_text_of_a_function_is_stable() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        np.float32(0.1), np.float32(-3), np.float32(1e-30), np.float32("inf"), np.float32("nan"), np.float64(0.1),
-        np.float16(0.1), np.int32(-2), np.int64(-(2**63)), np.int64(2**40), np.uint8(255), np.int8(-128),
-        np.bool_(True), np.uint64(2**64 - 1), np.float64(1e300), np.float32(3.4e38), np.float64(5e-324),
+        np.float32(0.1),
+        np.float32(-3),
+        np.float32(1e-30),
+        np.float32("inf"),
+        np.float32("nan"),
+        np.float64(0.1),
+        np.float16(0.1),
+        np.int32(-2),
+        np.int64(-(2**63)),
+        np.int64(2**40),
+        np.uint8(255),
+        np.int8(-128),
+        np.bool_(True),
+        np.uint64(2**64 - 1),
+        np.float64(1e300),
+        np.float32(3.4e38),
+        np.float64(5e-324),
     ],
-)  # fmt: skip
+)
 def test_scalar_constants_come_back_exactly(value: np.generic) -> None:
     again = parse_expr(astext(Constant(np.asarray(value))))
     assert isinstance(again, Constant)
@@ -92,9 +106,13 @@ def test_control_flow_functions_and_nested_scopes_round_trip() -> None:
 
 def test_types_print_and_parse() -> None:
     types = [
-        tensor_type(()), tensor_type((1,), "int8"), TensorType((ANY_DIM, 3), tensor_type(()).dtype), TupleType(()),
-        TupleType((tensor_type((2,)),)), FuncType((tensor_type((1,)),), TupleType((tensor_type(()), tensor_type(())))),
-    ]  # fmt: skip
+        tensor_type(()),
+        tensor_type((1,), "int8"),
+        TensorType((ANY_DIM, 3), tensor_type(()).dtype),
+        TupleType(()),
+        TupleType((tensor_type((2,)),)),
+        FuncType((tensor_type((1,)),), TupleType((tensor_type(()), tensor_type(())))),
+    ]
     xs = [Var(f"x{k}", ty) for k, ty in enumerate(types)]
     module = IRModule.from_expr(Function(tuple(xs), Tuple(tuple(xs))))
     assert [p.type_annotation for p in parse(module.astext())["main"].params] == types
@@ -158,7 +176,11 @@ def test_bad_text_is_refused_with_its_place(text: str, message: str, place: str)
 @pytest.mark.parametrize(
     "section",
     [
-        "{", "[]", '{"relay.Constant": 3}', '{"relay.Constant": [{}]}', "[" * 100_000,
+        "{",
+        "[]",
+        '{"relay.Constant": 3}',
+        '{"relay.Constant": [{}]}',
+        "[" * 100_000,
         '{"relay.Constant": [{"dtype": "float32", "shape": [2], "data": "AAAA"}]}',
         '{"relay.Constant": [{"dtype": "float32", "shape": [-2], "data": ""}]}',
         '{"relay.Constant": [{"dtype": "float32", "shape": [99999999999999], "data": ""}]}',
@@ -166,7 +188,7 @@ def test_bad_text_is_refused_with_its_place(text: str, message: str, place: str)
         '{"relay.Constant": [{"dtype": "float32", "shape": [], "data": "!!"}]}',
         '{"relay.Constant": [{"dtype": "handle", "shape": [], "data": ""}]}',
     ],
-)  # fmt: skip
+)
 def test_damaged_meta_data_is_refused(section: str) -> None:
     with pytest.raises(ParseError):
         parse(f"meta[relay.Constant][0]\n#[metadata]\n{section}\n")

@@ -18,27 +18,41 @@ CASES: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]] =
     "volumes, depthwise": ("conv3d", (1, 16, 5, 6, 7), (16, 1, 3, 3, 3), {"groups": 16, "padding": (1, 1, 1)}),
     "volumes, depthwise, two each": ("conv3d", (2, 4, 5, 6, 7), (8, 1, 3, 1, 3), {"groups": 4, "dilation": (2, 1, 1)}),
     "volumes, transposed, groups": (
-        "conv3d_transpose", (1, 8, 3, 6, 7), (8, 3, 3, 3, 3), {"groups": 2, "strides": (2, 2, 2), "padding": (1, 1, 1)},
+        "conv3d_transpose",
+        (1, 8, 3, 6, 7),
+        (8, 3, 3, 3, 3),
+        {"groups": 2, "strides": (2, 2, 2), "padding": (1, 1, 1)},
     ),
     "volumes, transposed, depthwise": (
-        "conv3d_transpose", (2, 8, 3, 4, 5), (8, 1, 4, 4, 4), {"groups": 8, "strides": (2, 2, 2), "padding": (1, 1, 1)},
+        "conv3d_transpose",
+        (2, 8, 3, 4, 5),
+        (8, 1, 4, 4, 4),
+        {"groups": 8, "strides": (2, 2, 2), "padding": (1, 1, 1)},
     ),
     "stride 1": ("conv2d_transpose", (1, 8, 7, 6), (8, 5, 3, 3), {"padding": (1, 1), "output_padding": (0, 0)}),
     "stride 1, groups": ("conv2d_transpose", (2, 8, 7, 6), (8, 3, 3, 2), {"groups": 4, "padding": (1, 0, 0, 1)}),
     "dilation": ("conv2d_transpose", (1, 8, 7, 6), (8, 5, 3, 3), {"dilation": (2, 3), "padding": (2, 1)}),
     "dilation and strides": ("conv2d_transpose", (1, 8, 7, 6), (8, 5, 3, 3), {"dilation": (2, 2), "strides": (2, 2)}),
     "strides, groups": (
-        "conv2d_transpose", (1, 8, 7, 6), (8, 3, 4, 4), {"groups": 2, "strides": (2, 2), "padding": (1, 1)},
+        "conv2d_transpose",
+        (1, 8, 7, 6),
+        (8, 3, 4, 4),
+        {"groups": 2, "strides": (2, 2), "padding": (1, 1)},
     ),
     "strides, depthwise": (
-        "conv2d_transpose", (2, 16, 7, 6), (16, 1, 3, 3),
+        "conv2d_transpose",
+        (2, 16, 7, 6),
+        (16, 1, 3, 3),
         {"groups": 16, "strides": (2, 2), "padding": (1, 1), "output_padding": (1, 1)},
     ),
     "strides, depthwise, ragged": ("conv2d_transpose", (1, 5, 4, 4), (5, 1, 8, 8), {"groups": 5, "strides": (4, 4)}),
     "one axis, depthwise": (
-        "conv1d_transpose", (1, 16, 9), (16, 1, 4), {"groups": 16, "strides": (2,), "padding": (1,)},
+        "conv1d_transpose",
+        (1, 16, 9),
+        (16, 1, 4),
+        {"groups": 16, "strides": (2,), "padding": (1,)},
     ),
-}  # fmt: skip
+}
 GENERIC = ("conv3d", "conv3d_transpose", "conv2d_transpose", "conv1d_transpose")
 
 

@@ -20,12 +20,33 @@ DATA = relay.var("x", shape=(1, 4, 8, 8))
 TENSOR = te.placeholder((4,), "float32", name="t")
 VAR = tir.Var("v", "int32")
 PLACES: tuple[tuple[ModuleType, object], ...] = (
-    (te, TENSOR), (tir, VAR), (relay.nn, DATA), (relay, DATA), (armillary, VAR),
-)  # fmt: skip
+    (te, TENSOR),
+    (tir, VAR),
+    (relay.nn, DATA),
+    (relay, DATA),
+    (armillary, VAR),
+)
 HOSTILE = (
-    None, "x", b"x", object(), [], {}, float("nan"), float("inf"), 2**63, -(2**70), 10**400, (), 1.5, 1 << 40, "\ud800",
-    [None], DATA, TENSOR, VAR,
-)  # fmt: skip
+    None,
+    "x",
+    b"x",
+    object(),
+    [],
+    {},
+    float("nan"),
+    float("inf"),
+    2**63,
+    -(2**70),
+    10**400,
+    (),
+    1.5,
+    1 << 40,
+    "\ud800",
+    [None],
+    DATA,
+    TENSOR,
+    VAR,
+)
 INNER = frozenset({"late", "lower_schedule", "static_shape"})  # of the packages' own use
 MOST = 6  # arguments that are tried
 

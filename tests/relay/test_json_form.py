@@ -142,7 +142,7 @@ def form(*nodes: Any, root: Any = 0, **more: Any) -> str:
         (form({"kind": "PrimFunc", "text": "func @other() { pass }"}), "does not hold one tir function"),
         (form({"kind": "IRModule", "functions": [[0]]}), "an entry that is no pair"),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_text_is_refused(text: str, message: str) -> None:
     with pytest.raises(ArmillaryError, match=message) as caught:
         ir.load_json(text)

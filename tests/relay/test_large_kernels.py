@@ -57,9 +57,14 @@ def test_few_channels_of_a_transposed_convolution_become_pixels(
 ) -> None:
     x = var("x", shape=(2, 8, 5, 7))
     y = relay.nn.conv2d_transpose(
-        x, const(random(1, 8, outputs, kernel, kernel)), strides=(step, step), padding=(padding, padding),
-        output_padding=(more, more), channels=outputs, kernel_size=(kernel, kernel),
-    )  # fmt: skip
+        x,
+        const(random(1, 8, outputs, kernel, kernel)),
+        strides=(step, step),
+        padding=(padding, padding),
+        output_padding=(more, more),
+        channels=outputs,
+        kernel_size=(kernel, kernel),
+    )
     before = typed(y)
     after = T.InferType()(transpose_as_shuffle.bind(target=AVX)(before))
     assert "nn.depth_to_space" in after.astext() and "conv2d_transpose" not in after.astext()

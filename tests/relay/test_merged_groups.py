@@ -59,11 +59,18 @@ def test_values_are_the_same_on_every_vector_length(target: str, channels: int, 
 @pytest.mark.parametrize(
     ("target", "channels", "before", "after"),
     [
-        (AVX512, 48, 6, 3), (AVX512, 440, 55, 28), (AVX512, 104, 13, 7), (AVX512, 160, 10, 10), (AVX512, 96, 4, 2),
+        (AVX512, 48, 6, 3),
+        (AVX512, 440, 55, 28),
+        (AVX512, 104, 13, 7),
+        (AVX512, 160, 10, 10),
+        (AVX512, 96, 4, 2),
         (AVX512, 160, 4, 4),
-        (ZEN4, 48, 6, 6), (ZEN4, 440, 55, 55), (HASWELL, 48, 6, 6), (HASWELL, 48, 12, 6),
+        (ZEN4, 48, 6, 6),
+        (ZEN4, 440, 55, 55),
+        (HASWELL, 48, 6, 6),
+        (HASWELL, 48, 12, 6),
     ],
-)  # fmt: skip
+)
 def test_groups_merge_where_half_a_vector_takes_as_long_as_a_whole_one(
     target: str, channels: int, before: int, after: int
 ) -> None:

@@ -96,18 +96,21 @@ def test_a_name_that_no_pass_has_warns_with_the_nearest() -> None:
             Sequential([own])(network())
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ({"opt_level": "3"}, "opt_level is '3', wanted 0 to 4"),
-    ({"opt_level": -1}, "opt_level is -1"),
-    ({"disabled_pass": "FuseOps"}, "disabled_pass is the text 'FuseOps', wanted a list"),
-    ({"instruments": [3]}, "instruments: 3 is no PassInstrument"),
-    ({"config": {"tir.UnrolLoop": {}}}, "did you mean tir.UnrollLoop"),
-    ({"config": {"relay.FuseOps.max_depths": 3}}, "known keys: .*relay.FuseOps.max_depth,.*tir.disable_vectorize"),
-    ({"config": {"tir.disable_vectorize": 1}}, "tir.disable_vectorize: expected bool, got int 1"),
-    ({"config": {"tir.UnrollLoop": {"auto_max_steps": 1}}}, "no option 'auto_max_steps'.*\n.*auto_max_step, "),
-    ({"config": {"tir.UnrollLoop": {"explicit_unroll": 1}}}, "tir.UnrollLoop.'explicit_unroll'.: expected bool"),
-    ({"config": {"relay.FuseOps.max_depth": True}}, "expected int, got bool"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"opt_level": "3"}, "opt_level is '3', wanted 0 to 4"),
+        ({"opt_level": -1}, "opt_level is -1"),
+        ({"disabled_pass": "FuseOps"}, "disabled_pass is the text 'FuseOps', wanted a list"),
+        ({"instruments": [3]}, "instruments: 3 is no PassInstrument"),
+        ({"config": {"tir.UnrolLoop": {}}}, "did you mean tir.UnrollLoop"),
+        ({"config": {"relay.FuseOps.max_depths": 3}}, "known keys: .*relay.FuseOps.max_depth,.*tir.disable_vectorize"),
+        ({"config": {"tir.disable_vectorize": 1}}, "tir.disable_vectorize: expected bool, got int 1"),
+        ({"config": {"tir.UnrollLoop": {"auto_max_steps": 1}}}, "no option 'auto_max_steps'.*\n.*auto_max_step, "),
+        ({"config": {"tir.UnrollLoop": {"explicit_unroll": 1}}}, "tir.UnrollLoop.'explicit_unroll'.: expected bool"),
+        ({"config": {"relay.FuseOps.max_depth": True}}, "expected int, got bool"),
+    ],
+)
 def test_wrong_arguments_say_what_is_right(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         PassContext(**arguments)
@@ -120,12 +123,23 @@ def test_the_configuration_keys_are_listed_with_types_and_meanings() -> None:
     assert options["relay.FuseOps.max_depth"].default == 256
     assert all(option.doc for option in options.values())
     wanted = {
-        "relay.FuseOps.max_depth", "relay.fallback_device_type", "relay.ToMixedPrecision.keep_orig_output_dtype",
-        "tir.add_lower_pass", "tir.noalias", "tir.instrument_bound_checkers", "tir.disable_assert",
-        "tir.disable_vectorize", "tir.disable_storage_rewrite", "tir.disable_cse_tir",
-        "tir.enable_equiv_terms_in_cse_tir", "tir.debug_keep_trivial_loop", "tir.UnrollLoop", "tir.LoopPartition",
-        "tir.HoistIfThenElse", "tir.InjectDoubleBuffer",
-    }  # fmt: skip
+        "relay.FuseOps.max_depth",
+        "relay.fallback_device_type",
+        "relay.ToMixedPrecision.keep_orig_output_dtype",
+        "tir.add_lower_pass",
+        "tir.noalias",
+        "tir.instrument_bound_checkers",
+        "tir.disable_assert",
+        "tir.disable_vectorize",
+        "tir.disable_storage_rewrite",
+        "tir.disable_cse_tir",
+        "tir.enable_equiv_terms_in_cse_tir",
+        "tir.debug_keep_trivial_loop",
+        "tir.UnrollLoop",
+        "tir.LoopPartition",
+        "tir.HoistIfThenElse",
+        "tir.InjectDoubleBuffer",
+    }
     assert wanted <= set(options)
 
 
@@ -239,11 +253,14 @@ def broken(kind: str) -> Any:
     return module_pass(change, name=f"Break {kind}")
 
 
-@pytest.mark.parametrize(("kind", "message"), [
-    ("free", "variable %loose is read, but neither a parameter nor bound"),
-    ("untyped", "do not broadcast"),
-    ("wrong attributes", "axis"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("free", "variable %loose is read, but neither a parameter nor bound"),
+        ("untyped", "do not broadcast"),
+        ("wrong attributes", "axis"),
+    ],
+)
 def test_verify_names_the_pass_that_broke_the_module(kind: str, message: str) -> None:
     with PassContext(instruments=[instrument.VerifyIR()]):
         with pytest.raises((InternalError, AttributeError), match=message):

@@ -183,8 +183,10 @@ def test_runs_name_the_places_of_real_channels() -> None:
     value = np.arange(1, 37)
     wide = found.scattered(value, 0)
     assert [wide[start : start + n].tolist() for start, n in found.places] == [
-        value[:20].tolist(), value[20:27].tolist(), value[27:].tolist(),
-    ]  # fmt: skip
+        value[:20].tolist(),
+        value[20:27].tolist(),
+        value[27:].tolist(),
+    ]
     assert wide.sum() == value.sum()
 
 

@@ -32,9 +32,11 @@ def _random_case(seed: int) -> tuple[str, np.ndarray, np.ndarray, dict[str, Any]
     padding = rng.integers(0, 3, 2 * rank) if transposed else rng.integers(0, 20, 2 * rank)
     groups = int(rng.choice([1, channels]))
     attrs: dict[str, Any] = {
-        "strides": tuple(map(int, strides)), "dilation": tuple(map(int, dilation)), "groups": groups,
+        "strides": tuple(map(int, strides)),
+        "dilation": tuple(map(int, dilation)),
+        "groups": groups,
         "padding": tuple(map(int, padding)),
-    }  # fmt: skip
+    }
     spans = (taps - 1) * dilation + 1
     both = padding[:rank] + padding[rank:]
     outputs = (sizes - 1) * strides + spans - both if transposed else (sizes + both - spans) // strides + 1

@@ -34,9 +34,12 @@ def test_a_call_shows_attributes_and_folded_weights() -> None:
     x, w = var("x", shape=(1, 3, 8, 8)), const(np.ones((4, 3, 3, 3), "float32"))
     f = Function((x,), relay.nn.relu(relay.nn.conv2d(x, w, padding=(1, 1), strides=(2, 2))) * const(2.0))
     assert boxes(visualize(f)) == [
-        ["%x 1×3×8×8"], ["nn.conv2d", "strides=2, padding=1", "weight 4×3×3×3"], ["nn.relu"],
-        ["multiply", "rhs 2.0"], ["output"],
-    ]  # fmt: skip
+        ["%x 1×3×8×8"],
+        ["nn.conv2d", "strides=2, padding=1", "weight 4×3×3×3"],
+        ["nn.relu"],
+        ["multiply", "rhs 2.0"],
+        ["output"],
+    ]
     labels = visualize(f).svg
     assert "1×4×4×4" in labels and "Tensor[(1, 4, 4, 4), float32]" in labels
 

@@ -129,9 +129,15 @@ def test_a_changed_byte_ends_the_session(guarded: Launched, secret_file: Path) -
 
 @pytest.mark.parametrize(
     "prefix",
-    [struct.pack("<4siq", b"ARM1", -1, 0), struct.pack("<4siq", b"ARM1", 10, -1), PREFIX.pack(b"ARM1", 5000, 0),
-     PREFIX.pack(b"ARM1", 10, 1), PREFIX.pack(b"ARMS", 10, 0), PREFIX.pack(b"GIT ", 10, 0)],
-)  # fmt: skip
+    [
+        struct.pack("<4siq", b"ARM1", -1, 0),
+        struct.pack("<4siq", b"ARM1", 10, -1),
+        PREFIX.pack(b"ARM1", 5000, 0),
+        PREFIX.pack(b"ARM1", 10, 1),
+        PREFIX.pack(b"ARMS", 10, 0),
+        PREFIX.pack(b"GIT ", 10, 0),
+    ],
+)
 def test_oversized_and_negative_lengths_are_refused_before_anything_is_read(server: Launched, prefix: bytes) -> None:
     with raw(server) as sock:
         sock.sendall(prefix)
@@ -153,9 +159,21 @@ def test_oversized_lengths_inside_a_session_end_it(server: Launched) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["../x", "/etc/passwd", "a/../../x", "", ".", "a//b", "a\0b", "x" * 600, "a/" * 20 + "b", "link/x", "link",
-     "..\\x"],
-)  # fmt: skip
+    [
+        "../x",
+        "/etc/passwd",
+        "a/../../x",
+        "",
+        ".",
+        "a//b",
+        "a\0b",
+        "x" * 600,
+        "a/" * 20 + "b",
+        "link/x",
+        "link",
+        "..\\x",
+    ],
+)
 def test_paths_that_leave_the_folder_are_refused(server: Launched, path: str, tmp_path: Path) -> None:
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     inside.mkdir(), outside.mkdir()
@@ -163,9 +181,11 @@ def test_paths_that_leave_the_folder_are_refused(server: Launched, path: str, tm
     (inside / "link").symlink_to(outside)
     files = SessionFiles(inside)
     for attempt in (
-        lambda: files.write(path, 0, b"attack"), lambda: files.read(path, 0, 10), lambda: files.path(path),
+        lambda: files.write(path, 0, b"attack"),
+        lambda: files.read(path, 0, 10),
+        lambda: files.path(path),
         lambda: files.remove("link/x" if path == "link" else path),
-    ):  # fmt: skip
+    ):
         with pytest.raises((RPCError, Exception), match=r"path|refuses"):
             attempt()
     assert (outside / "x").read_text() == "kept" and sorted(p.name for p in tmp_path.iterdir()) == ["inside", "outside"]
@@ -245,8 +265,25 @@ def request_nonsense(server: Launched, count: int, seed: int) -> None:
         None,
     ]
     values = [None, -1, 0, 1, (1 << 63) - 1, "x", "", [], [1], [-1, 3], [1 << 62] * 4, {}, True, "float32", "../x"]
-    keys = ["path", "offset", "size", "module", "tensor", "graph", "shape", "dtype", "device", "name", "tensors",
-            "scalars", "number", "source", "target", "index", "json"]  # fmt: skip
+    keys = [
+        "path",
+        "offset",
+        "size",
+        "module",
+        "tensor",
+        "graph",
+        "shape",
+        "dtype",
+        "device",
+        "name",
+        "tensors",
+        "scalars",
+        "number",
+        "source",
+        "target",
+        "index",
+        "json",
+    ]
     with rpc.connect(server.host, server.port) as session:
         tensor = session.cpu().empty_elsewhere((4,), "float32")
         for _ in range(count):

@@ -43,8 +43,11 @@ def test_after_one_init_the_lines_of_the_text_work_off_loopback(
 ) -> None:
     refused = subprocess.run(
         [sys.executable, "-m", "armillary.exec.rpc_tracker", "--host=0.0.0.0", "--port=0"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert refused.returncode == 1 and "armc rpc init" in refused.stderr
     assert armc("rpc", "init") == 0
     told = capsys.readouterr().out
@@ -58,8 +61,11 @@ def test_after_one_init_the_lines_of_the_text_work_off_loopback(
     wait_until(lambda: client.summary()["queue_info"].get("rk3399", {"free": 0})["free"] == 1)
     done = subprocess.run(
         [sys.executable, "-m", "armillary.exec.query_rpc_tracker", "--host=0.0.0.0", f"--port={tracker.port}"],
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert f"Tracker address 0.0.0.0:{tracker.port}\n" in done.stdout and "rk3399    1      1     0" in done.stdout
     with client.request("rk3399") as session:
         session.upload(net)
@@ -76,8 +82,18 @@ def test_run_and_devices_work_through_a_tracker(
     farm.add("board")
     np.savez(tmp_path / "in.npz", x=X)
     place = f"--rpc-tracker={HOST}:{farm.port}"
-    code = armc("run", net, place, "--rpc-key=board", "-i", tmp_path / "in.npz", "-o", tmp_path / "out.npz",
-                "--print-time", "--profile")  # fmt: skip
+    code = armc(
+        "run",
+        net,
+        place,
+        "--rpc-key=board",
+        "-i",
+        tmp_path / "in.npz",
+        "-o",
+        tmp_path / "out.npz",
+        "--print-time",
+        "--profile",
+    )
     assert code == 0
     told = capsys.readouterr().out
     assert "mean (ms)" in told and "add" in told
@@ -114,10 +130,27 @@ def test_tls_encrypts_and_the_secret_hangs_on_the_certificate(
     assert armc("rpc", "init") == 0
     certificate, key = tmp_path / "board.pem", tmp_path / "board.key"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj",
-         "/CN=board", "-days", "2", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-subj",
+            "/CN=board",
+            "-days",
+            "2",
+            "-keyout",
+            key,
+            "-out",
+            certificate,
+        ],
+        check=True,
+        capture_output=True,
+    )
     file = f"--secret-file={home / 'rpc-secret'}"
     options = f"--tls-cert={certificate}", f"--tls-key={key}"
     tracker = Launched("rpc_tracker", "--port=0", file, *options)
@@ -169,9 +202,12 @@ def test_the_page_shows_devices_queue_and_failures(farm: Farm, net: Path) -> Non
 def test_the_page_refuses_other_origins_and_names(farm: Farm) -> None:
     here = f"{HOST}:{farm.port}"
     for fields in (
-        {"Origin": "http://evil.example"}, {"Host": "evil.example"}, {"Sec_Fetch_Site": "cross-site"},
-        {"Origin": "null"}, {"Host": f"evil.example:{farm.port}"},
-    ):  # fmt: skip
+        {"Origin": "http://evil.example"},
+        {"Host": "evil.example"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Origin": "null"},
+        {"Host": f"evil.example:{farm.port}"},
+    ):
         assert get(farm.tracker, "/status.json", **fields)[0] == 403, fields
     assert get(farm.tracker, "/status.json", Origin=f"http://{here}", Sec_Fetch_Site="same-origin")[0] == 200
 

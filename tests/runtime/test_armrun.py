@@ -46,9 +46,16 @@ def check_output(path: Path) -> None:
 def test_runner_runs_a_tar(runner: Path, package: Path, inputs: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.npz"
     result = run(
-        runner, f"--model={package}", f"--input={inputs}", f"--output={out}", "--threads=2", "--run-count=3",
-        "--dry-run=1", "--profile", "--dump-meta",
-    )  # fmt: skip
+        runner,
+        f"--model={package}",
+        f"--input={inputs}",
+        f"--output={out}",
+        "--threads=2",
+        "--run-count=3",
+        "--dry-run=1",
+        "--profile",
+        "--dump-meta",
+    )
     assert result.returncode == 0, result.stderr
     for text in ("Module Load", "Params Set", "Average ExecTime", "input x: (6, 8) float32", "parameters: 1", "center"):
         assert text in result.stdout
@@ -172,10 +179,17 @@ def test_package_for_another_processor_is_refused_by_name(runner: Path, tmp_path
 @pytest.mark.skipif(not os.environ.get("CI") and not (CROSS and QEMU), reason="needs the aarch64 compiler and qemu")
 @pytest.mark.parametrize(
     ("feature", "without", "having"),
-    [("dotprod", "cortex-a53", "cortex-a76"), ("fullfp16", "cortex-a72", "cortex-a76"), ("rdm", "cortex-a53", "max"),
-     ("i8mm", "cortex-a76", "max"), ("bf16", "cortex-a76", "max"), ("sve", "cortex-a76", "max"),
-     ("complxnum", "cortex-a72", "max"), ("lse", "cortex-a72", "cortex-a76")],
-)  # fmt: skip
+    [
+        ("dotprod", "cortex-a53", "cortex-a76"),
+        ("fullfp16", "cortex-a72", "cortex-a76"),
+        ("rdm", "cortex-a53", "max"),
+        ("i8mm", "cortex-a76", "max"),
+        ("bf16", "cortex-a76", "max"),
+        ("sve", "cortex-a76", "max"),
+        ("complxnum", "cortex-a72", "max"),
+        ("lse", "cortex-a72", "cortex-a76"),
+    ],
+)
 def test_arm_processor_is_asked_what_it_has(
     feature: str, without: str, having: str, tmp_path: Path, built_runner: Callable[..., Path]
 ) -> None:
@@ -195,9 +209,14 @@ def test_runner_cross_compiled_for_aarch64(inputs: Path, tmp_path: Path, built_r
     save_package(tmp_path / "x.tar", make_package(library))
     out = tmp_path / "out.npz"
     result = run(
-        *qemu_aarch64(), runner, f"--model={tmp_path / 'x.tar'}",
-        f"--input={inputs}", f"--output={out}", "--threads=2", "--run-count=2",
-    )  # fmt: skip
+        *qemu_aarch64(),
+        runner,
+        f"--model={tmp_path / 'x.tar'}",
+        f"--input={inputs}",
+        f"--output={out}",
+        "--threads=2",
+        "--run-count=2",
+    )
     assert result.returncode == 0, result.stderr
     check_output(out)
 

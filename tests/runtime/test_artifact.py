@@ -49,9 +49,12 @@ def test_descriptor_and_graph_round_trip() -> None:
 def test_params_round_trip_every_dtype() -> None:
     values = {
         **{t: np.ones((2, 3), t) for t in ("float16", "float32", "float64", "int8", "uint8", "int64", "bool")},
-        "bfloat16": np.ones(5, ml_dtypes.bfloat16), "float8": np.ones(5, ml_dtypes.float8_e4m3fn),
-        "int4": np.ones(5, ml_dtypes.int4), "scalar": np.float32(3), "none": np.zeros((0, 4), np.int32),
-    }  # fmt: skip
+        "bfloat16": np.ones(5, ml_dtypes.bfloat16),
+        "float8": np.ones(5, ml_dtypes.float8_e4m3fn),
+        "int4": np.ones(5, ml_dtypes.int4),
+        "scalar": np.float32(3),
+        "none": np.zeros((0, 4), np.int32),
+    }
     loaded = load_params(save_params(values))
     assert list(loaded) == list(values)
     for name, value in values.items():

@@ -34,9 +34,14 @@ def boxes(module: Module, inputs: int, calls: Calls, heads: Sequence[int], offse
         for k, (name, reads) in enumerate(calls)
     ]
     spec = GraphSpec(
-        tuple(nodes), tuple(range(inputs)), tuple((n, 0, 0) for n in heads), (BOX,) * len(nodes),
-        ("float32",) * len(nodes), tuple(range(len(nodes))), (*[-1] * inputs, *offsets),
-    )  # fmt: skip
+        tuple(nodes),
+        tuple(range(inputs)),
+        tuple((n, 0, 0) for n in heads),
+        (BOX,) * len(nodes),
+        ("float32",) * len(nodes),
+        tuple(range(len(nodes))),
+        (*[-1] * inputs, *offsets),
+    )
     made: GraphExecutor = runtime.create_graph_module(spec.to_json(), {}, module, runtime.cpu(0))
     for i in range(inputs):
         made.set_input(f"x{i}", value(i))

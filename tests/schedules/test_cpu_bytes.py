@@ -116,9 +116,16 @@ def test_what_follows_a_product_is_computed_in_its_kernel(rows: int, target: str
     one = const(np.float32(1))
     sums = relay.qnn.dense(x, const(weight), const(np.int32(128)), const(np.int32(0)), one, one)
     bytes_ = relay.qnn.requantize(
-        sums, const(scales), const(np.int32(0)), const(np.float32(1.5)), const(np.int32(119)),
-        axis=1, rounding="TOEVEN", compute_dtype="float32", out_dtype="uint8",
-    )  # fmt: skip
+        sums,
+        const(scales),
+        const(np.int32(0)),
+        const(np.float32(1.5)),
+        const(np.int32(119)),
+        axis=1,
+        rounding="TOEVEN",
+        compute_dtype="float32",
+        out_dtype="uint8",
+    )
     library = check(IRModule.from_expr(Function([x], bytes_)), target, x=data)
     if target != PAIRS:
         assert library.get_graph_json().count('"tvm_op"') == 1
@@ -128,10 +135,12 @@ def test_what_follows_a_product_is_computed_in_its_kernel(rows: int, target: str
 @pytest.mark.parametrize(
     ("cpu", "x", "instruction"),
     [
-        ("cortex-a76", "uint8", "sdot"), ("cortex-a76", "int8", "sdot"), ("neoverse-n2", "uint8", "usdot"),
+        ("cortex-a76", "uint8", "sdot"),
+        ("cortex-a76", "int8", "sdot"),
+        ("neoverse-n2", "uint8", "usdot"),
         ("cortex-a72", "uint8", "mla"),
     ],
-)  # fmt: skip
+)
 def test_products_of_arm_use_its_dot_products(cpu: str, x: str, instruction: str) -> None:
     data, weight = extreme(x, 20, 64), extreme("int8", 48, 64, seed=9)
     module = product(data, const(weight), const(np.int32(3)), const(np.int32(0)))

@@ -93,9 +93,12 @@ def test_tiles_of_dilated_windows_end_where_taps_reach_the_padding() -> None:
 
 def test_sums_of_dilated_windows_are_by_parts_where_weights_do_not_stay_near() -> None:
     for target, inputs, by_parts in (
-        ("llvm -mcpu=graniterapids", 2048, True), ("llvm -mcpu=graniterapids", 320, True),
-        ("llvm -mcpu=graniterapids", 128, False), ("llvm -mcpu=znver4", 2048, True), ("llvm -mcpu=znver4", 320, False),
-    ):  # fmt: skip
+        ("llvm -mcpu=graniterapids", 2048, True),
+        ("llvm -mcpu=graniterapids", 320, True),
+        ("llvm -mcpu=graniterapids", 128, False),
+        ("llvm -mcpu=znver4", 2048, True),
+        ("llvm -mcpu=znver4", 320, False),
+    ):
         nest, cpu_of = _direct_nest(target, inputs, 256, 32, 12)
         assert sums_by_parts(nest, choose_tile(nest, cpu_of), cpu_of) == by_parts, (target, inputs)
 
@@ -134,12 +137,15 @@ def test_direct_convolution_agrees_with_the_reference(
 @pytest.mark.parametrize(
     ("shape", "channels", "kernel", "attrs"),
     [
-        ((1, 16, 9, 9), 40, 3, {"padding": (1, 1)}), ((2, 8, 16, 14), 56, 1, {}),
-        ((1, 64, 7, 7), 104, 1, {}), ((2, 16, 7, 7), 40, 1, {}), ((1, 16, 1, 1), 56, 1, {}),
+        ((1, 16, 9, 9), 40, 3, {"padding": (1, 1)}),
+        ((2, 8, 16, 14), 56, 1, {}),
+        ((1, 64, 7, 7), 104, 1, {}),
+        ((2, 16, 7, 7), 40, 1, {}),
+        ((1, 16, 1, 1), 56, 1, {}),
         ((1, 16, 14, 14), 136, 3, {"padding": (1, 1), "strides": (2, 2)}),
         ((2, 16, 8, 8), 72, 4, {"padding": (1, 2, 1, 1), "strides": (2, 2)}),
     ],
-)  # fmt: skip
+)
 def test_last_tiles_may_be_narrower_and_tall_ones_reach_into_the_padding(
     shape: tuple[int, ...], channels: int, kernel: int, attrs: dict[str, Any], tile: str
 ) -> None:

@@ -42,9 +42,15 @@ def depthwise(channels: int, image: Any, kernel: Any, stride: int, dilation: int
     x = relay.var("x", shape=(1, channels, *image))
     w = relay.const((rng.standard_normal((channels, 1, *kernel)) / np.sqrt(np.prod(kernel))).astype("float32"))
     y = relay.nn.conv2d(
-        x, w, strides=(stride,) * 2, padding=(padding,) * 2, dilation=(dilation,) * 2, groups=channels,
-        channels=channels, kernel_size=kernel,
-    )  # fmt: skip
+        x,
+        w,
+        strides=(stride,) * 2,
+        padding=(padding,) * 2,
+        dilation=(dilation,) * 2,
+        groups=channels,
+        channels=channels,
+        kernel_size=kernel,
+    )
     bias = relay.const(rng.standard_normal((channels, 1, 1)).astype("float32"))
     return relay.Function([x], relay.nn.relu(relay.add(y, bias)))
 

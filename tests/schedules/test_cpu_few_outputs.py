@@ -77,9 +77,16 @@ def test_an_image_is_one_kernel_without_channels_that_nobody_reads() -> None:
 
 @pytest.mark.parametrize(
     ("outputs", "inputs", "pixels", "found"),
-    [(1, 64, 4096, True), (3, 64, 4096, True), (8, 512, 4096, True), (9, 512, 4096, False), (3, 40, 4096, False),
-     (3, 64, 1, False), (4, 16, 4096, False)],
-)  # fmt: skip
+    [
+        (1, 64, 4096, True),
+        (3, 64, 4096, True),
+        (8, 512, 4096, True),
+        (9, 512, 4096, False),
+        (3, 40, 4096, False),
+        (3, 64, 1, False),
+        (4, 16, 4096, False),
+    ],
+)
 def test_where_inputs_go_in_lanes(outputs: int, inputs: int, pixels: int, found: bool) -> None:
     model = cpu_model(AVX512)
     taps = 1 if inputs == 16 else 9

@@ -57,10 +57,18 @@ def dense(x: Any, weight: Any) -> Expr:
 @pytest.mark.parametrize(
     ("shape", "units"),
     [
-        ((1, 64), 32), ((3, 30), 17), ((4, 64), 16), ((5, 70), 48), ((33, 96), 20), ((2, 17, 64), 33),
-        ((49, 7), 30), ((100, 160), 64), ((197, 192), 33), ((64, 33), 16),
+        ((1, 64), 32),
+        ((3, 30), 17),
+        ((4, 64), 16),
+        ((5, 70), 48),
+        ((33, 96), 20),
+        ((2, 17, 64), 33),
+        ((49, 7), 30),
+        ((100, 160), 64),
+        ((197, 192), 33),
+        ((64, 33), 16),
     ],
-)  # fmt: skip
+)
 def test_constant_weights_of_all_shapes(shape: tuple[int, ...], units: int, target: str) -> None:
     data, weight = numbers(*shape), numbers(units, shape[-1], seed=1)
     x = relay.var("x", shape=shape, dtype="bfloat16")
@@ -140,12 +148,19 @@ def test_arm_multiplies_pairs() -> None:
 @pytest.mark.parametrize(
     ("target", "rows", "columns", "terms", "packed", "wanted"),
     [
-        (TILES, 128, 768, 768, True, True), (TILES, 4, 768, 768, True, True), (TILES, 3, 768, 768, True, False),
-        (TILES, 128, 8, 768, True, False), (TILES, 128, 64, 128, False, True), (TILES, 64, 16, 3, True, False),
-        (PAIRS, 128, 768, 768, True, True), (PAIRS, 2, 768, 768, True, False), (PAIRS, 16, 64, 1, True, False),
-        (PLAIN, 128, 768, 768, True, False), (TILES + " -mattr=-amx-bf16", 128, 768, 768, True, False),
+        (TILES, 128, 768, 768, True, True),
+        (TILES, 4, 768, 768, True, True),
+        (TILES, 3, 768, 768, True, False),
+        (TILES, 128, 8, 768, True, False),
+        (TILES, 128, 64, 128, False, True),
+        (TILES, 64, 16, 3, True, False),
+        (PAIRS, 128, 768, 768, True, True),
+        (PAIRS, 2, 768, 768, True, False),
+        (PAIRS, 16, 64, 1, True, False),
+        (PLAIN, 128, 768, 768, True, False),
+        (TILES + " -mattr=-amx-bf16", 128, 768, 768, True, False),
     ],
-)  # fmt: skip
+)
 def test_products_are_in_bfloat16_where_that_takes_less_time(
     target: str, rows: int, columns: int, terms: int, packed: bool, wanted: bool
 ) -> None:

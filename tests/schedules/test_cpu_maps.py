@@ -54,9 +54,15 @@ def test_maps_of_short_rows(shape: tuple[int, ...], other: tuple[int, ...]) -> N
 
 @pytest.mark.parametrize(
     ("shape", "other", "count"),
-    [((8, 5, 3, 3), (8, 5, 3, 3), 4), ((8, 5, 3, 3), (8, 1, 1, 1), 3), ((8, 5, 3, 3), (8, 5, 1, 3), 1),
-     ((8, 30, 1), (8, 30, 1), 3), ((8, 30, 1), (8, 1, 1), 2), ((8, 1, 3), (1, 1, 3), 2)],
-)  # fmt: skip
+    [
+        ((8, 5, 3, 3), (8, 5, 3, 3), 4),
+        ((8, 5, 3, 3), (8, 1, 1, 1), 3),
+        ((8, 5, 3, 3), (8, 5, 1, 3), 1),
+        ((8, 30, 1), (8, 30, 1), 3),
+        ((8, 30, 1), (8, 1, 1), 2),
+        ((8, 1, 3), (1, 1, 3), 2),
+    ],
+)
 def test_a_run_ends_where_a_reader_is_broadcast(shape: tuple[int, ...], other: tuple[int, ...], count: int) -> None:
     x, y = te.placeholder(shape, "float32", "x"), te.placeholder(other, "float32", "y")
     made = te.compute(shape, lambda *i: x(*i) + y(*(v if d > 1 else 0 for v, d in zip(i, other, strict=True))))

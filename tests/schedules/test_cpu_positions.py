@@ -25,10 +25,16 @@ def compiled(x: np.ndarray, name: str, **attrs: object) -> np.ndarray:
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [
-        ((1, 21, 65, 65), 1), ((2, 19, 8, 24), 1), ((64, 50, 8), 1), ((6, 50, 16), 1), ((5, 50, 13), 1),
-        ((300, 40), 0), ((3, 4, 5, 48), (1, 2)), ((2, 3, 200, 9), 1),
+        ((1, 21, 65, 65), 1),
+        ((2, 19, 8, 24), 1),
+        ((64, 50, 8), 1),
+        ((6, 50, 16), 1),
+        ((5, 50, 13), 1),
+        ((300, 40), 0),
+        ((3, 4, 5, 48), (1, 2)),
+        ((2, 3, 200, 9), 1),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("keepdims", [False, True])
 def test_the_first_of_equal_extremes(name: str, shape: tuple[int, ...], axis: int, keepdims: bool) -> None:
     x = np.random.default_rng(0).integers(-9, 9, shape).astype("float32")

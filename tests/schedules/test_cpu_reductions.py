@@ -11,8 +11,13 @@ from armillary.runtime import cpu
 from armillary.transform import PassContext
 
 SHAPES = [
-    ((64, 51, 8), 1), ((7, 50, 8), 1), ((2, 6, 50, 16), 2), ((16, 9, 7, 8), 1), ((32, 10, 4), 1), ((3, 40, 16), 0),
-]  # fmt: skip
+    ((64, 51, 8), 1),
+    ((7, 50, 8), 1),
+    ((2, 6, 50, 16), 2),
+    ((16, 9, 7, 8), 1),
+    ((32, 10, 4), 1),
+    ((3, 40, 16), 0),
+]
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)

@@ -76,9 +76,10 @@ def test_reduction_over_two_axes_and_a_product() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extent", "lanes", "count"), [(45, 16, 2), (101, 32, 3), (256, 64, 4), (1008, 16, 63), (3000, 64, 46)],
+    ("extent", "lanes", "count"),
+    [(45, 16, 2), (101, 32, 3), (256, 64, 4), (1008, 16, 63), (3000, 64, 46)],
     ids=["short", "two-vectors-side-by-side", "four", "what-is-left-over-is-no-full-vector", "or-is-little"],
-)  # fmt: skip
+)
 def test_partial_sums_live_in_vectors(extent: int, lanes: int, count: int) -> None:
     x, k = te.placeholder((8, extent), "float32", "x"), te.reduce_axis((0, extent), "k")
     total = te.compute((8,), lambda i: te.sum(x[i, k], axis=k), name="t")
@@ -148,10 +149,18 @@ def test_rows_are_short_where_they_leave_lanes_empty(shape: tuple[int, ...], att
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell"])
 @pytest.mark.parametrize(
     ("shape", "axis"),
-    [((1, 21, 8, 16), 1), ((2, 16, 4, 25), 1), ((12, 30, 8), 1), ((9, 20, 3), 1), ((40, 33), 0), ((3, 5, 7, 11, 13), 2),
-     ((30, 17, 1), 1), ((6, 40, 1, 1), 1)],
+    [
+        ((1, 21, 8, 16), 1),
+        ((2, 16, 4, 25), 1),
+        ((12, 30, 8), 1),
+        ((9, 20, 3), 1),
+        ((40, 33), 0),
+        ((3, 5, 7, 11, 13), 2),
+        ((30, 17, 1), 1),
+        ((6, 40, 1, 1), 1),
+    ],
     ids=["channels", "fused-axes-a-tile-cuts", "half-a-vector", "less", "first", "three-behind", "one", "two-ones"],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("name", ["nn.softmax", "nn.log_softmax", "nn.standardize"])
 def test_rows_that_lie_across_memory(name: str, shape: tuple[int, ...], axis: int, target: str) -> None:
     if target.startswith("llvm -m") and platform.machine() != "x86_64":
@@ -271,15 +280,18 @@ def test_other_vector_lengths(name: str, target: str) -> None:
     e = np.exp(scores - scores.max(-1, keepdims=True))
     bodies: dict[str, tuple[Any, np.ndarray]] = {
         "attention": (
-            lambda x: get_op("nn.attention")(x, x, x), np.einsum("bhts,bshd->bthd", e / e.sum(-1, keepdims=True), wide)
+            lambda x: get_op("nn.attention")(x, x, x),
+            np.einsum("bhts,bshd->bthd", e / e.sum(-1, keepdims=True), wide),
         ),
-        "norm": (lambda x: get_op("nn.standardize")(x), (wide - wide.mean(-1, keepdims=True)) / np.sqrt(
-            wide.var(-1, keepdims=True) + 1e-5)),
+        "norm": (
+            lambda x: get_op("nn.standardize")(x),
+            (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5),
+        ),
         "product": (
             lambda x: relay.nn.batch_matmul(relay.reshape(x, (21, 2, 24)), relay.reshape(x, (21, 2, 24))),
             wide[0] @ wide[0].swapaxes(1, 2),
         ),
-    }  # fmt: skip
+    }
     body, expected = bodies[name]
     np.testing.assert_allclose(compiled(body, target, x=x), expected, rtol=1e-4, atol=1e-4)
 

@@ -44,12 +44,18 @@ def reference(name: str, attrs: Any, *inputs: np.ndarray) -> Any:
 
 @pytest.mark.parametrize(
     ("channels", "places", "padding", "method", "target"),
-    [(1, (4, 20), "zeros", "bilinear", "llvm"), (5, (1, 33), "border", "bilinear", "llvm -mcpu=haswell"),
-     (37, (1, 40), "zeros", "bilinear", "llvm"), (37, (1, 40), "zeros", "bilinear", "llvm -mcpu=haswell"),
-     (32, (3, 7), "reflection", "bilinear", "llvm"), (37, (1, 40), "border", "bicubic", "llvm"),
-     (5, (1, 33), "zeros", "bicubic", "llvm"), (32, (3, 7), "reflection", "nearest", "llvm"),
-     (1, (4, 20), "border", "nearest", "llvm")],
-)  # fmt: skip
+    [
+        (1, (4, 20), "zeros", "bilinear", "llvm"),
+        (5, (1, 33), "border", "bilinear", "llvm -mcpu=haswell"),
+        (37, (1, 40), "zeros", "bilinear", "llvm"),
+        (37, (1, 40), "zeros", "bilinear", "llvm -mcpu=haswell"),
+        (32, (3, 7), "reflection", "bilinear", "llvm"),
+        (37, (1, 40), "border", "bicubic", "llvm"),
+        (5, (1, 33), "zeros", "bicubic", "llvm"),
+        (32, (3, 7), "reflection", "nearest", "llvm"),
+        (1, (4, 20), "border", "nearest", "llvm"),
+    ],
+)
 def test_grid_sample(channels: int, places: tuple[int, int], padding: str, method: str, target: str) -> None:
     rng = np.random.default_rng(channels)
     x = rng.standard_normal((2, channels, 7, 9)).astype("float32")

@@ -15,9 +15,12 @@ from armillary.relay.op import get_op
 from armillary.transform import PassContext
 
 LAYERS = [  # channels, units, size, taps, stride, padding, groups
-    (40, 32, 14, 3, 1, 1, 1), (3, 16, 23, 7, 2, 3, 1), (24, 20, 9, 1, 2, 0, 1), (8, 5, 7, 3, 1, 0, 1),
+    (40, 32, 14, 3, 1, 1, 1),
+    (3, 16, 23, 7, 2, 3, 1),
+    (24, 20, 9, 1, 2, 0, 1),
+    (8, 5, 7, 3, 1, 0, 1),
     (8, 8, 10, 3, 2, 1, 8),
-]  # fmt: skip
+]
 
 
 def _layer(channels, units, size, taps, stride, padding, groups):
@@ -53,10 +56,16 @@ def test_tiles_go_through_shared_memory():
     assert source.count("__local float") == 2 and source.count("barrier(") == 2
 
 
-@pytest.mark.parametrize("work", [
-    Product(1, (64, 56, 56), 64, (3, 3), (1, 1)), Product(1, (512, 7, 7), 512, (3, 3), (1, 1)),
-    Product(1, (64, 112, 112), 3, (7, 7), (2, 2)), Product(1, (192, 71, 71), 80, (3, 3), (1, 1)),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "work",
+    [
+        Product(1, (64, 56, 56), 64, (3, 3), (1, 1)),
+        Product(1, (512, 7, 7), 512, (3, 3), (1, 1)),
+        Product(1, (64, 112, 112), 3, (7, 7), (2, 2)),
+        Product(1, (192, 71, 71), 80, (3, 3), (1, 1)),
+    ],
+    ids=str,
+)
 def test_a_tile_divides_the_result_and_fits_a_group(work):
     tile = choose_tile(work)
     assert tile is not None
@@ -120,9 +129,15 @@ def test_a_work_item_sums_its_own_results_and_none_between():
 
 
 @needs_opencl
-@pytest.mark.parametrize(("shape", "units", "tile"), [
-    ((1, 32, 15, 15), 8, 4), ((2, 16, 14, 14), 24, 2), ((1, 64, 28, 28), 64, 4),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "units", "tile"),
+    [
+        ((1, 32, 15, 15), 8, 4),
+        ((2, 16, 14, 14), 24, 2),
+        ((1, 64, 28, 28), 64, 4),
+    ],
+    ids=str,
+)
 def test_winograd_is_three_launches_and_right(shape, units, tile):
     shift = relay.const(np.random.default_rng(3).standard_normal((units, 1, 1)).astype("float32"))
     mine, direct = _winograd(shape, units, tile, lambda y: relay.nn.relu(y + shift))

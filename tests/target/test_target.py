@@ -19,9 +19,15 @@ from armillary.target.target import check_attributes
 
 @pytest.mark.parametrize(
     "text",
-    ["llvm", "llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu", "llvm --mcpu cortex-a72 -mattr +neon,+crc -fast-math",
-     "opencl -device=adreno", "c -march=armv8-a", "llvm -keys=arm_cpu,cpu -device=arm_cpu -model='a b'"],
-)  # fmt: skip
+    [
+        "llvm",
+        "llvm -mcpu=cortex-a72 -mtriple=aarch64-linux-gnu",
+        "llvm --mcpu cortex-a72 -mattr +neon,+crc -fast-math",
+        "opencl -device=adreno",
+        "c -march=armv8-a",
+        "llvm -keys=arm_cpu,cpu -device=arm_cpu -model='a b'",
+    ],
+)
 def test_printed_form_parses_to_the_same_target(text: str) -> None:
     target = Target(text)
     assert Target(str(target)) == target
@@ -43,14 +49,23 @@ def test_attributes_print_by_name_after_the_keys() -> None:
 
 @pytest.mark.parametrize(
     ("bad", "message"),
-    [("llvm -foo=1", "no attribute 'foo'(.|\n)*mtriple"), ("cudda", "unknown target kind(.|\n)*llvm"),
-     ("llvm -mcpu=a -mcpu=b", "'mcpu' is given twice"), ("", "does not start with a kind"),
-     ("-mcpu=a", "start with a kind"),
-     ("llvm x", "expected -name=value"), ("llvm -num-cores=two", "must be int"), ("llvm -mcpu='a", "does not parse"),
-     ('{"kind": ', "JSON does not parse"), ('{"mcpu": "a"}', "needs a kind"),
-     ({"kind": "llvm", "mattr": [1]}, "strings"),
-     (5, "cannot make a target"), (None, "cannot make a target"), ("llvm -mcp=a", "did you mean -mcpu")],
-)  # fmt: skip
+    [
+        ("llvm -foo=1", "no attribute 'foo'(.|\n)*mtriple"),
+        ("cudda", "unknown target kind(.|\n)*llvm"),
+        ("llvm -mcpu=a -mcpu=b", "'mcpu' is given twice"),
+        ("", "does not start with a kind"),
+        ("-mcpu=a", "start with a kind"),
+        ("llvm x", "expected -name=value"),
+        ("llvm -num-cores=two", "must be int"),
+        ("llvm -mcpu='a", "does not parse"),
+        ('{"kind": ', "JSON does not parse"),
+        ('{"mcpu": "a"}', "needs a kind"),
+        ({"kind": "llvm", "mattr": [1]}, "strings"),
+        (5, "cannot make a target"),
+        (None, "cannot make a target"),
+        ("llvm -mcp=a", "did you mean -mcpu"),
+    ],
+)
 def test_misuse_is_a_target_error_that_says_what_is_valid(bad: object, message: str) -> None:
     with pytest.raises(TargetError, match=message):
         Target(bad)

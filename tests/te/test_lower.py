@@ -31,9 +31,19 @@ def test_split_by_factor_keeps_the_tail(factor):
     check_matmul(s, [a, b, c])
 
 
-@pytest.mark.parametrize(("extent", "factor", "step", "outer"), [
-    (6, 2, 3, 3), (24, 4, 3, 6), (28, 4, 4, 8), (65, 4, 4, 17), (13, 4, 2, 4), (7, 4, 4, 4), (2, 4, 3, 2), (9, 3, 1, 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("extent", "factor", "step", "outer"),
+    [
+        (6, 2, 3, 3),
+        (24, 4, 3, 6),
+        (28, 4, 4, 8),
+        (65, 4, 4, 17),
+        (13, 4, 2, 4),
+        (7, 4, 4, 4),
+        (2, 4, 3, 2),
+        (9, 3, 1, 3),
+    ],
+)
 def test_split_by_a_step_visits_each_element_once(extent, factor, step, outer):
     a = te.placeholder((extent,), name="A")
     b = te.compute((extent,), lambda i: a(i) + 1.0, name="B")

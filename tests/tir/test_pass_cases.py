@@ -36,8 +36,11 @@ def phases_text(text: str) -> str:
     (func,) = (f for _, f in parse_module(text).items())
     made = split_phases(func)
     lines = [f"shared {made.shared_bytes} thread {made.thread_bytes} asserts {list(made.asserts)}"]
-    lines += [f"{kind} {b.name} at {offset}" for kind, table in (("shared", made.shared_workspace),
-              ("thread", made.thread_workspace)) for b, offset in table.items()]  # fmt: skip
+    lines += [
+        f"{kind} {b.name} at {offset}"
+        for kind, table in (("shared", made.shared_workspace), ("thread", made.thread_workspace))
+        for b, offset in table.items()
+    ]
     for phase in made.phases:
         kind = "parallel" if phase.is_parallel else "serial"
         lines += [f"phase {phase.var.name} in [{phase.min!r}, +{phase.extent!r}) {kind}", str(phase.body).rstrip()]

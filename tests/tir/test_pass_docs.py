@@ -34,16 +34,27 @@ from armillary.tir.transform import (
 )
 
 PASSES = (
-    bf16_legalize.bf16_legalize, common_subexpr_elim_tir.common_subexpr_elim_tir,
-    hoist_if_then_else.hoist_if_then_else, inject_double_buffer.inject_double_buffer, inject_prefetch.inject_prefetch,
-    inject_virtual_thread.inject_virtual_thread, instrument_bound_checkers.instrument_bound_checkers,
-    loop_partition.loop_partition, lower_intrin.lower_intrin, narrow_data_type.narrow_data_type,
-    remove_assert.remove_assert, remove_no_op.remove_no_op, rewrite_unsafe_select.rewrite_unsafe_select,
+    bf16_legalize.bf16_legalize,
+    common_subexpr_elim_tir.common_subexpr_elim_tir,
+    hoist_if_then_else.hoist_if_then_else,
+    inject_double_buffer.inject_double_buffer,
+    inject_prefetch.inject_prefetch,
+    inject_virtual_thread.inject_virtual_thread,
+    instrument_bound_checkers.instrument_bound_checkers,
+    loop_partition.loop_partition,
+    lower_intrin.lower_intrin,
+    narrow_data_type.narrow_data_type,
+    remove_assert.remove_assert,
+    remove_no_op.remove_no_op,
+    rewrite_unsafe_select.rewrite_unsafe_select,
     compact_buffer_allocation.compact_buffer_allocation,
-    plan_and_update_buffer_allocation_location.plan_and_update_buffer_allocation_location, simplify.simplify_function,
-    storage_flatten.storage_flatten, storage_rewrite.storage_rewrite, unroll_loop.unroll_loop,
+    plan_and_update_buffer_allocation_location.plan_and_update_buffer_allocation_location,
+    simplify.simplify_function,
+    storage_flatten.storage_flatten,
+    storage_rewrite.storage_rewrite,
+    unroll_loop.unroll_loop,
     vectorize_loop.vectorize_loop,
-)  # fmt: skip
+)
 
 
 def split_example(function: object) -> tuple[str, str, str]:

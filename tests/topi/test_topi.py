@@ -22,8 +22,11 @@ def _softmax(a: Array) -> Array:
 
 
 UNARY: dict[str, tuple[Callable[..., Any], Callable[[Array], Any]]] = {
-    "exp": (topi.exp, np.exp), "tanh": (topi.tanh, np.tanh), "negative": (topi.negative, np.negative),
-    "relu": (topi.nn.relu, lambda a: np.maximum(a, 0)), "softmax": (topi.nn.softmax, _softmax),
+    "exp": (topi.exp, np.exp),
+    "tanh": (topi.tanh, np.tanh),
+    "negative": (topi.negative, np.negative),
+    "relu": (topi.nn.relu, lambda a: np.maximum(a, 0)),
+    "softmax": (topi.nn.softmax, _softmax),
     "leaky_relu": (lambda a: topi.nn.leaky_relu(a, 0.1), lambda a: np.where(a > 0, a, a * np.float32(0.1))),
     "sum": (lambda a: topi.sum(a, axis=1), lambda a: a.sum(1)),
     "sum_all": (topi.sum, lambda a: a.sum()),
@@ -39,7 +42,7 @@ UNARY: dict[str, tuple[Callable[..., Any], Callable[[Array], Any]]] = {
     "full_like": (lambda a: topi.full_like(a, 2.5), lambda a: np.full_like(a, 2.5)),
     "operators": (lambda a: -(a * 2.0 + a) / 3 - 1, lambda a: -(a * 2 + a) / 3 - 1),
     "flatten": (topi.nn.flatten, lambda a: a),
-}  # fmt: skip
+}
 
 
 def _run(result: te.Tensor, inputs: list[te.Tensor], values: list[Array]) -> Array:

@@ -88,9 +88,12 @@ def _row(name: str, cpu: str) -> dict[str, Any]:  # Any: digests and sizes
         return {"error": f"{type(error).__name__}: {error}"}
     bytes_of = {n: int(getattr(v, "nbytes", 0)) for n, v in plan.params.items()}
     return {
-        "graph": _digest(_bare(astext(done))), "kernels": kernels, "nodes": len(plan.nodes), "arena": plan.arena_bytes,
+        "graph": _digest(_bare(astext(done))),
+        "kernels": kernels,
+        "nodes": len(plan.nodes),
+        "arena": plan.arena_bytes,
         "parameters": sum(bytes_of.values()),
-    }  # fmt: skip
+    }
 
 
 def _case(name: str) -> tuple[str, dict[str, Any], float]:  # Any: as in _row

@@ -61,9 +61,18 @@ def _mixed(name: str, **options: Any) -> Program:  # Any: as in _network
 
 
 def _conv(
-    channels: tuple[int, int], side: int, kernel: int = 3, stride: int = 1, *, groups: int = 1, dtype: str = "float32",
-    batch: int = 1, dilation: int = 1, layout: str = "NCHW", tail: str = "relu",
-) -> Program:  # fmt: skip
+    channels: tuple[int, int],
+    side: int,
+    kernel: int = 3,
+    stride: int = 1,
+    *,
+    groups: int = 1,
+    dtype: str = "float32",
+    batch: int = 1,
+    dilation: int = 1,
+    layout: str = "NCHW",
+    tail: str = "relu",
+) -> Program:
     """A convolution with its bias and what follows it."""
     inputs, outputs = channels
     shape = (batch, inputs, side, side) if layout == "NCHW" else (batch, side, side, inputs)
@@ -75,10 +84,17 @@ def _conv(
             kernels, order = (kernel, kernel, outputs, inputs // groups), "HWOI"
     data = relay.var("data", shape=shape, dtype=dtype)
     found = relay.nn.conv2d(
-        data, _constant(kernels, dtype), strides=(stride, stride), padding=(dilation * (kernel // 2),) * 2,
-        groups=groups, channels=outputs, kernel_size=(kernel, kernel), dilation=(dilation, dilation),
-        data_layout=layout, kernel_layout=order,
-    )  # fmt: skip
+        data,
+        _constant(kernels, dtype),
+        strides=(stride, stride),
+        padding=(dilation * (kernel // 2),) * 2,
+        groups=groups,
+        channels=outputs,
+        kernel_size=(kernel, kernel),
+        dilation=(dilation, dilation),
+        data_layout=layout,
+        kernel_layout=order,
+    )
     axis = 1 if layout == "NCHW" else 3
     found = relay.nn.bias_add(found, _constant((outputs,), dtype), axis=axis)
     return _program(_TAILS[tail](found), data)
@@ -93,13 +109,11 @@ _TAILS: dict[str, Callable[[Any], Any]] = {
     "relu": lambda x: relay.nn.relu(x),
     "gelu": lambda x: relay.nn.gelu(x),
     "silu": lambda x: relay.multiply(x, relay.sigmoid(x)),
-    "max_pool": lambda x: relay.nn.max_pool2d(
-        relay.nn.relu(x), pool_size=(3, 3), strides=(2, 2), padding=(1, 1)
-    ),
+    "max_pool": lambda x: relay.nn.max_pool2d(relay.nn.relu(x), pool_size=(3, 3), strides=(2, 2), padding=(1, 1)),
     "avg_pool": lambda x: relay.nn.global_avg_pool2d(relay.nn.relu(x)),
     "add": lambda x: relay.nn.relu(relay.add(x, relay.exp(x))),
     "separable": _separable,
-}  # fmt: skip
+}
 
 
 def _transpose(channels: tuple[int, int], side: int, kernel: int, stride: int) -> Program:
@@ -161,10 +175,18 @@ def _quantized_conv(
     data = relay.var("data", shape=(1, inputs, side, side), dtype=dtype)
     number, scale = (lambda v: relay.const(v, "int32")), (lambda v: relay.const(v, "float32"))
     found = relay.qnn.conv2d(
-        data, _constant((outputs, inputs // groups, kernel, kernel), "int8"), number(zero), number(0), scale(0.05),
-        scale(0.02), kernel_size=(kernel, kernel), channels=outputs, padding=(kernel // 2,) * 2, groups=groups,
+        data,
+        _constant((outputs, inputs // groups, kernel, kernel), "int8"),
+        number(zero),
+        number(0),
+        scale(0.05),
+        scale(0.02),
+        kernel_size=(kernel, kernel),
+        channels=outputs,
+        padding=(kernel // 2,) * 2,
+        groups=groups,
         out_dtype="int32",
-    )  # fmt: skip
+    )
     found = relay.nn.bias_add(found, _constant((outputs,), "int32"))
     found = relay.qnn.requantize(found, scale(0.001), number(0), scale(0.04), number(zero), out_dtype=dtype)
     return _program(found, data)
@@ -209,20 +231,37 @@ def _rules() -> dict[str, Case]:
         "resize-linear": of(lambda x: image.resize2d(x, size=(20, 20), method="linear"), 1, 16, 14, 14),
         "pad-mirror": of(lambda x: nn.mirror_pad(x, pad_width=((0, 0), (0, 0), (2, 2), (2, 2))), 1, 8, 14, 14),
         "depth-to-space": of(lambda x: nn.depth_to_space(x, 2), 1, 32, 10, 10),
-        "shuffle-channels": of(lambda x: relay.reshape(
-            relay.transpose(relay.reshape(x, (1, 4, 16, 10, 10)), (0, 2, 1, 3, 4)), (1, 64, 10, 10)), 1, 64, 10, 10),
+        "shuffle-channels": of(
+            lambda x: relay.reshape(
+                relay.transpose(relay.reshape(x, (1, 4, 16, 10, 10)), (0, 2, 1, 3, 4)), (1, 64, 10, 10)
+            ),
+            1,
+            64,
+            10,
+            10,
+        ),
         "take": of(lambda x: relay.take(_constant((100, 64)), x, axis=0), 20, dtype="int32"),
-    }  # fmt: skip
+    }
 
 
 def _convolutions() -> dict[str, Case]:
     plan: dict[str, tuple[Any, ...]] = {
-        "3x3-64-56": ((64, 64), 56), "3x3-128-28": ((128, 128), 28), "3x3-256-14": ((256, 256), 14),
-        "3x3-64-128-14": ((128, 64), 14), "3x3-stride": ((64, 128), 28, 3, 2), "1x1-256-14": ((256, 64), 14, 1),
-        "1x1-stride": ((64, 128), 28, 1, 2), "1x1-wide": ((64, 256), 28, 1), "7x7-first": ((3, 64), 64, 7, 2),
-        "3x3-first": ((3, 32), 48, 3, 2), "5x5-48": ((48, 48), 24, 5), "11x11": ((16, 16), 32, 11),
-        "narrow-output": ((64, 3), 32), "ragged-30-50": ((30, 50), 20), "1-to-1": ((1, 1), 40),
-    }  # fmt: skip
+        "3x3-64-56": ((64, 64), 56),
+        "3x3-128-28": ((128, 128), 28),
+        "3x3-256-14": ((256, 256), 14),
+        "3x3-64-128-14": ((128, 64), 14),
+        "3x3-stride": ((64, 128), 28, 3, 2),
+        "1x1-256-14": ((256, 64), 14, 1),
+        "1x1-stride": ((64, 128), 28, 1, 2),
+        "1x1-wide": ((64, 256), 28, 1),
+        "7x7-first": ((3, 64), 64, 7, 2),
+        "3x3-first": ((3, 32), 48, 3, 2),
+        "5x5-48": ((48, 48), 24, 5),
+        "11x11": ((16, 16), 32, 11),
+        "narrow-output": ((64, 3), 32),
+        "ragged-30-50": ((30, 50), 20),
+        "1-to-1": ((1, 1), 40),
+    }
     cases: dict[str, Case] = {f"conv2d-{name}": partial(_conv, *args) for name, args in plan.items()}
     more: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         "batch": (((32, 32), 14), {"batch": 4}),

@@ -10,9 +10,15 @@ from armillary.base.lazy import lazy_names
 
 _HERE = "armillary.autotvm.measure"
 _NAMES = (
-    "BuildResult", "Builder", "MeasureErrorNo", "MeasureInput", "MeasureResult", "Runner", "create_measure_batch",
+    "BuildResult",
+    "Builder",
+    "MeasureErrorNo",
+    "MeasureInput",
+    "MeasureResult",
+    "Runner",
+    "create_measure_batch",
     "measure_option",
-)  # fmt: skip
+)
 _TABLE = {name: f"{_HERE}.measure:{name}" for name in _NAMES} | {
     "LocalBuilder": f"{_HERE}.local_builder:LocalBuilder",
     "LocalRunner": f"{_HERE}.local_runner:LocalRunner",

@@ -30,9 +30,14 @@ class LocalBuilder:
     """Compiles on this machine. `build_func`: "default", "ndk" or a function that links (output, objects, options)."""
 
     def __init__(
-        self, timeout: float = 10, n_parallel: int | None = None, build_kwargs: dict[str, Any] | None = None,
-        build_func: str | BuildFunction = "default", do_fork: bool = True, runtime: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        timeout: float = 10,
+        n_parallel: int | None = None,
+        build_kwargs: dict[str, Any] | None = None,
+        build_func: str | BuildFunction = "default",
+        do_fork: bool = True,
+        runtime: Any = None,
+    ) -> None:
         del do_fork, runtime  # every build is forked; there is one runtime
         self.timeout = timeout
         self.n_parallel = n_parallel or int(setting("ARMILLARY_COMPILE_JOBS"))

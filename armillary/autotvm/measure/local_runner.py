@@ -44,10 +44,16 @@ class LocalRunner:
     n_parallel = 1
 
     def __init__(
-        self, timeout: float = 10, number: int = 4, repeat: int = 3, min_repeat_ms: float = 0,
-        cooldown_interval: float = 0.1, enable_cpu_cache_flush: bool = False, check_correctness: bool = True,
+        self,
+        timeout: float = 10,
+        number: int = 4,
+        repeat: int = 3,
+        min_repeat_ms: float = 0,
+        cooldown_interval: float = 0.1,
+        enable_cpu_cache_flush: bool = False,
+        check_correctness: bool = True,
         seed: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if timeout <= 0 or number < 1 or repeat < 1 or min_repeat_ms < 0 or cooldown_interval < 0:
             told = f"timeout={timeout}, number={number}, repeat={repeat}, min_repeat_ms={min_repeat_ms}"
             raise TuningError(f"LocalRunner: {told}: wanted positive numbers")
@@ -110,9 +116,13 @@ class LocalRunner:
 
     def _ask(self, library: str, *, reference: str = "", save: str = "", timeout: float = 0) -> dict[str, Any]:
         request = {
-            "library": library, "reference": reference, "save": save, "seed": self.seed, "timing": self.timing,
+            "library": library,
+            "reference": reference,
+            "save": save,
+            "seed": self.seed,
+            "timing": self.timing,
             "timeout": timeout or self.timeout,
-        }  # fmt: skip
+        }
         server = self._running()
         try:
             assert server.stdin is not None and server.stdout is not None, "the pipes were asked for"

@@ -28,9 +28,13 @@ HOST, PORT = "127.0.0.1", 9190
 
 
 def request_remote(
-    device_key: str, host: str | None = None, port: int | None = None, priority: int = 1, timeout: float = 60,
+    device_key: str,
+    host: str | None = None,
+    port: int | None = None,
+    priority: int = 1,
+    timeout: float = 60,
     wait_for_key: float = 5,
-) -> Any:  # Any: an RPCSession  # fmt: skip
+) -> Any:  # Any: an RPCSession
     """A session on a device of the key, for `timeout` seconds; RPCError says why there is none, after `wait_for_key`
     seconds where no server has the key."""
     tracker = rpc.connect_tracker(host or HOST, port or PORT)
@@ -41,11 +45,22 @@ class RPCRunner(LocalRunner):
     """Measures on devices of a key; `n_parallel`: at a time (default: as many as the tracker has)."""
 
     def __init__(
-        self, key: str, host: str = HOST, port: int = PORT, priority: int = 1,
-        timeout: float = 10, n_parallel: int | None = None, number: int = 4, repeat: int = 3, min_repeat_ms: float = 0,
-        cooldown_interval: float = 0.1, enable_cpu_cache_flush: bool = False, module_loader: Any = None,
-        check_correctness: bool = True, seed: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        key: str,
+        host: str = HOST,
+        port: int = PORT,
+        priority: int = 1,
+        timeout: float = 10,
+        n_parallel: int | None = None,
+        number: int = 4,
+        repeat: int = 3,
+        min_repeat_ms: float = 0,
+        cooldown_interval: float = 0.1,
+        enable_cpu_cache_flush: bool = False,
+        module_loader: Any = None,
+        check_correctness: bool = True,
+        seed: int = 0,
+    ) -> None:
         del module_loader  # sessions load libraries themselves
         super().__init__(
             timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, check_correctness, seed

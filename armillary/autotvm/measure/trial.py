@@ -109,8 +109,10 @@ def _difference(mine: Array, right: Array) -> str:
     count = int(off.sum())
     if not count:
         return ""
-    rows = [f"{tuple(int(i) for i in at)}: {a[tuple(at)]:.6g}, wanted {b[tuple(at)]:.6g}"
-            for at in np.argwhere(off)[:_SHOWN]]  # fmt: skip
+    rows = [
+        f"{tuple(int(i) for i in at)}: {a[tuple(at)]:.6g}, wanted {b[tuple(at)]:.6g}"
+        for at in np.argwhere(off)[:_SHOWN]
+    ]
     return f"differs from the reference in {count} of {a.size} elements; at {'; '.join(rows)}"
 
 

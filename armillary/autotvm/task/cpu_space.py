@@ -49,10 +49,12 @@ _PRODUCT = (dense.nest_of, cost.tiles, cost.tile_estimate)
 _RULES: dict[str, tuple[NestRule, TilesRule, EstimateRule]] = {
     "direct_blocked": (conv2d_blocked.nest_of, cost.tiles, cost.tile_estimate),
     "depthwise_blocked": (
-        conv2d_depthwise.depthwise_nest, cost_depthwise.depthwise_tiles, cost_depthwise.depthwise_estimate
+        conv2d_depthwise.depthwise_nest,
+        cost_depthwise.depthwise_tiles,
+        cost_depthwise.depthwise_estimate,
     ),
     **dict.fromkeys(("packed_tile", "packing_dense", "packing_batch_matmul"), _PRODUCT),
-}  # fmt: skip
+}
 
 
 def direct_points(workload: Workload) -> tuple[int, list[Point]]:

@@ -188,9 +188,14 @@ for _op, _name in apply_records.TUNED.items():
 
 
 def extract_from_program(
-    mod: IRModule | Function, params: Mapping[str, Any] | None = None, target: Any = None, target_host: Any = None,
-    ops: Sequence[Op] | None = None, *, try_spatial_pack_depthwise: bool = True,
-) -> list[Task]:  # fmt: skip
+    mod: IRModule | Function,
+    params: Mapping[str, Any] | None = None,
+    target: Any = None,
+    target_host: Any = None,
+    ops: Sequence[Op] | None = None,
+    *,
+    try_spatial_pack_depthwise: bool = True,
+) -> list[Task]:
     """The tasks of a module, one for each different workload; `ops` says of which operators (default: all there are).
 
     `try_spatial_pack_depthwise`: depthwise convolutions are tuned too; if not, the model of costs chooses for them.
@@ -201,9 +206,12 @@ def extract_from_program(
 
 
 def extract_from_multiple_program(
-    mods: Sequence[IRModule | Function], params: Sequence[Mapping[str, Any] | None], target: Any = None,
-    target_host: Any = None, ops: Sequence[Op] | None = None,
-) -> list[Task]:  # fmt: skip
+    mods: Sequence[IRModule | Function],
+    params: Sequence[Mapping[str, Any] | None],
+    target: Any = None,
+    target_host: Any = None,
+    ops: Sequence[Op] | None = None,
+) -> list[Task]:
     """The tasks of several modules, each workload once."""
     where = as_target(target if target is not None else Target.current() or "llvm")
     if where.kind.family != "cpu":

@@ -38,10 +38,21 @@ Ints = np.ndarray[Any, Any]
 _ANNOTATION_NUMBERS = {
     name: number
     for number, name in enumerate(
-        ("none", "vec", "unroll", "blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z",
-         "vthread", "fuse")
+        (
+            "none",
+            "vec",
+            "unroll",
+            "blockIdx.x",
+            "blockIdx.y",
+            "blockIdx.z",
+            "threadIdx.x",
+            "threadIdx.y",
+            "threadIdx.z",
+            "vthread",
+            "fuse",
+        )
     )
-}  # fmt: skip
+}
 _MOST_POINTS = 1 << 22  # of a space with a filter, which is asked about every one
 
 

@@ -83,9 +83,16 @@ class AnnotateEntity:
     kind = "an"
 
     def apply(
-        self, sch: Schedule, op: Any, axes: list[te.IterVar], axis_lens: Sequence[int] | None = None,
-        max_unroll: int | None = None, vec_size: Sequence[int] | None = None, cfg: Any = None, source: Any = None,
-    ) -> list[te.IterVar]:  # fmt: skip
+        self,
+        sch: Schedule,
+        op: Any,
+        axes: list[te.IterVar],
+        axis_lens: Sequence[int] | None = None,
+        max_unroll: int | None = None,
+        vec_size: Sequence[int] | None = None,
+        cfg: Any = None,
+        source: Any = None,
+    ) -> list[te.IterVar]:
         """Annotate the axes of a stage. `cfg` is told of lengths that do not fit (Any: a ConfigEntity)."""
         if source is not None:
             for tensors, at in zip(source, self.anns, strict=True):
@@ -136,8 +143,11 @@ class OtherOptionEntity:
 
 Entity = SplitEntity | ReorderEntity | AnnotateEntity | OtherOptionEntity
 KINDS: dict[str, Callable[[Any], Entity]] = {
-    "sp": SplitEntity, "re": ReorderEntity, "an": AnnotateEntity, "ot": OtherOptionEntity,
-}  # fmt: skip
+    "sp": SplitEntity,
+    "re": ReorderEntity,
+    "an": AnnotateEntity,
+    "ot": OtherOptionEntity,
+}
 
 
 def _refuse(cfg: Any, told: str) -> None:  # Any: a ConfigEntity, or None
@@ -177,9 +187,15 @@ def get_pow2s(n: int) -> list[int]:
 
 
 def split_space(
-    axis: VirtualAxis, policy: str, *, num_outputs: int, max_factor: int = 1 << 31, no_tail: bool | None = None,
-    filter: Callable[[SplitEntity], bool] | None = None, candidate: Sequence[Sequence[int]] = (),
-) -> TransformSpace:  # fmt: skip
+    axis: VirtualAxis,
+    policy: str,
+    *,
+    num_outputs: int,
+    max_factor: int = 1 << 31,
+    no_tail: bool | None = None,
+    filter: Callable[[SplitEntity], bool] | None = None,
+    candidate: Sequence[Sequence[int]] = (),
+) -> TransformSpace:
     """Ways to split an axis in `num_outputs`; policies factors, power2, verbose (both), candidate."""
     if num_outputs < 1:
         raise TuningError(f"define_split: num_outputs is {num_outputs}, wanted at least 1")
@@ -216,9 +232,14 @@ def _fits(length: int, inner: int, is_whole: bool) -> bool:
 
 
 def reorder_space(
-    axes: Sequence[VirtualAxis], policy: str, *, interval: tuple[int, int] = (0, 0), candidate: Any = (),
-    spatial: Any = (), reduce: Any = (),
-) -> TransformSpace:  # fmt: skip
+    axes: Sequence[VirtualAxis],
+    policy: str,
+    *,
+    interval: tuple[int, int] = (0, 0),
+    candidate: Any = (),
+    spatial: Any = (),
+    reduce: Any = (),
+) -> TransformSpace:
     """Orders of axes; policies identity, all, interval_all, candidate, interleave, interleave_cuda.
 
     Any: lists of axes, or lists of those.

@@ -19,9 +19,13 @@ Pair = tuple[MeasureInput, MeasureResult]
 
 
 def finals(
-    task: Task, records: Iterable[Pair], measure_option: MeasureOption, rounds: int = 3, most: int = 4,
+    task: Task,
+    records: Iterable[Pair],
+    measure_option: MeasureOption,
+    rounds: int = 3,
+    most: int = 4,
     near: float = 1.15,
-) -> list[Pair]:  # fmt: skip
+) -> list[Pair]:
     """Measure the best trials again: at most `most`, of those within `near` of the best, and the model's own choice."""
     mine = [(g, r) for g, r in last_of_each(records) if g.task.workload == task.workload]
     mine.sort(key=lambda pair: pair[1].mean)

@@ -82,9 +82,13 @@ class Tuner:
         return time.monotonic() >= self.deadline
 
     def tune(
-        self, n_trial: int, measure_option: MeasureOption, early_stopping: int | None = None,
-        callbacks: Sequence[Callback] = (), si_prefix: str = "G",
-    ) -> None:  # fmt: skip
+        self,
+        n_trial: int,
+        measure_option: MeasureOption,
+        early_stopping: int | None = None,
+        callbacks: Sequence[Callback] = (),
+        si_prefix: str = "G",
+    ) -> None:
         """Measure up to `n_trial` configurations (those of `resume` included); stop when `early_stopping` trials in a
         row bring nothing better."""
         check_prefix(si_prefix)

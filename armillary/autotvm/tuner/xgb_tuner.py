@@ -29,9 +29,16 @@ logger = logging.getLogger("autotvm")
 FEATURES = ("itervar", "knob", "curve")
 LOSSES = {"reg": "reg:squarederror", "rank": "rank:pairwise", "rank-binary": "rank:pairwise"}
 _PARAMS = {
-    "max_depth": 3, "gamma": 1e-4, "min_child_weight": 1, "subsample": 1.0, "eta": 0.3, "lambda": 1.0, "alpha": 0.0,
-    "verbosity": 0, "disable_default_eval_metric": 1,
-}  # fmt: skip
+    "max_depth": 3,
+    "gamma": 1e-4,
+    "min_child_weight": 1,
+    "subsample": 1.0,
+    "eta": 0.3,
+    "lambda": 1.0,
+    "alpha": 0.0,
+    "verbosity": 0,
+    "disable_default_eval_metric": 1,
+}
 _ROUNDS, _PATIENCE = 300, 20  # of boosting; without a better fit of the fastest ones
 _CHAINS, _STEPS, _IDLE = 64, 120, 25  # of annealing
 _RANDOM = 0.05  # of a plan
@@ -93,9 +100,14 @@ class XGBCostModel:
         goal = _recall_of_the_fastest(speeds, min(plan_size, max(1, len(speeds) // 4)))
         stop = module.callback.EarlyStopping(rounds=_PATIENCE, metric_name="a-recall", maximize=True, save_best=True)
         self.booster = module.train(
-            self.params, data, num_boost_round=_ROUNDS, evals=[(data, "train")], custom_metric=goal, callbacks=[stop],
+            self.params,
+            data,
+            num_boost_round=_ROUNDS,
+            evals=[(data, "train")],
+            custom_metric=goal,
+            callbacks=[stop],
             verbose_eval=False,
-        )  # fmt: skip
+        )
 
     def predict(self, features: Numbers) -> Numbers:
         """Larger is faster."""
@@ -120,10 +132,18 @@ class XGBTuner(Tuner):
     """Learns from trials by boosted trees; see above. `log_interval` and `optimizer` are as old scripts give them."""
 
     def __init__(
-        self, task: Task, plan_size: int = 64, feature_type: str = "itervar", loss_type: str = "reg",
-        num_threads: int | None = None, optimizer: str = "sa", diversity_filter_ratio: float | None = None,
-        log_interval: int = 50, *, seed: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        task: Task,
+        plan_size: int = 64,
+        feature_type: str = "itervar",
+        loss_type: str = "reg",
+        num_threads: int | None = None,
+        optimizer: str = "sa",
+        diversity_filter_ratio: float | None = None,
+        log_interval: int = 50,
+        *,
+        seed: int = 0,
+    ) -> None:
         super().__init__(task, seed=seed)
         if feature_type not in FEATURES:
             raise TuningError(f"XGBTuner: unknown feature_type {feature_type!r}", hint=", ".join(FEATURES))

@@ -183,9 +183,10 @@ def transposed_axis(schedule: te.Schedule, op: te.Operation) -> tuple[IterVar, i
         (axis, min(length, static_extent(axis)))
         for axis in reversed(op.axis[:-1])
         for length in STRETCHES
-        if static_extent(axis) >= MIN_EXTENT and static_extent(axis) >= min(length, MIN_STRETCH)
+        if static_extent(axis) >= MIN_EXTENT
+        and static_extent(axis) >= min(length, MIN_STRETCH)
         and _crosses(loads, op.axis, axis, length)
-    )  # fmt: skip
+    )
     return next(found, None)
 
 

@@ -26,9 +26,19 @@ BANDS = (4, 2)  # into which the rows of an image may be divided
 MIN_BAND = 4  # rows
 CACHE_LINE = 16  # float32 of one cache line
 Stages = dict[str, te.Tensor]  # by tag
-_CHEAP_CALLS = frozenset({
-    "if_then_else", "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right", "fabs", "abs",
-})  # fmt: skip
+_CHEAP_CALLS = frozenset(
+    {
+        "if_then_else",
+        "likely",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "shift_left",
+        "shift_right",
+        "fabs",
+        "abs",
+    }
+)
 
 
 def is_power_of_two(extent: int) -> bool:

@@ -25,66 +25,6 @@ from armillary.tir.intrinsics import FLUSHED_BELOW
 
 SHORT = 80  # characters of a text that may be written more than once
 
-HELPERS = {
-    "floordiv": "static inline int64_t armillary_floordiv(int64_t a, int64_t b) {\n"
-    "  if (b == 0) return 0;\n  if (b == -1) return (int64_t)(0 - (uint64_t)a);\n"
-    "  int64_t q = a / b, r = a % b;\n  return q - (r != 0 && (r < 0) != (b < 0));\n}\n",
-    "floormod": "static inline int64_t armillary_floormod(int64_t a, int64_t b) {\n"
-    "  if (b == 0 || b == -1) return 0;\n"
-    "  int64_t r = a % b;\n  return r + (r != 0 && (r < 0) != (b < 0) ? b : 0);\n}\n",
-    "truncdiv": "static inline int64_t armillary_truncdiv(int64_t a, int64_t b) {\n"
-    "  return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;\n}\n",
-    "truncmod": "static inline int64_t armillary_truncmod(int64_t a, int64_t b) {\n"
-    "  return b == 0 || b == -1 ? 0 : a % b;\n}\n",
-    "udiv": "static inline uint64_t armillary_udiv(uint64_t a, uint64_t b) { return b == 0 ? 0 : a / b; }\n",
-    "umod": "static inline uint64_t armillary_umod(uint64_t a, uint64_t b) { return b == 0 ? 0 : a % b; }\n",
-    "prefetch": "#if defined(__GNUC__)\n"
-    "#define ARMILLARY_PREFETCH(at, rw, locality) __builtin_prefetch(at, rw, locality)\n"
-    "#else\n#define ARMILLARY_PREFETCH(at, rw, locality) ((void)(at))\n#endif\n",
-    "maxf": "static inline float armillary_maxf(float a, float b) { return a > b || a != a ? a : b; }\n",
-    "minf": "static inline float armillary_minf(float a, float b) { return a < b || a != a ? a : b; }\n",
-    "max": "static inline double armillary_max(double a, double b) { return a > b || a != a ? a : b; }\n",
-    "min": "static inline double armillary_min(double a, double b) { return a < b || a != a ? a : b; }\n",
-    "modf": "static inline float armillary_modf(float a, float b) {\n"
-    "  float r = fmodf(a, b);\n  return r != 0 && (r < 0) != (b < 0) ? r + b : r;\n}\n",
-    "mod": "static inline double armillary_mod(double a, double b) {\n"
-    "  double r = fmod(a, b);\n  return r != 0 && (r < 0) != (b < 0) ? r + b : r;\n}\n",
-    "clz": "static inline int armillary_clz(uint64_t x, int bits) {\n"
-    "  int n = bits;\n  while (x) { x >>= 1; --n; }\n  return n;\n}\n",
-    "popcount": "static inline int armillary_popcount(uint64_t x) {\n"
-    "  int n = 0;\n  while (x) { x &= x - 1; ++n; }\n  return n;\n}\n",
-    "four_bytes": "static inline uint32_t armillary_four_bytes(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {\n"
-    "  return a | (uint32_t)b << 8 | (uint32_t)c << 16 | (uint32_t)d << 24;\n}\n",
-    "two_halves": "static inline uint32_t armillary_two_halves(uint16_t a, uint16_t b) {\n"
-    "  return a | (uint32_t)b << 16;\n}\n",
-    **{
-        f"dot_{x}_{y}": f"static inline int32_t armillary_dot_{x}_{y}(uint32_t a, uint32_t b) {{\n"
-        "  int32_t sum = 0;\n  for (int k = 0; k < 32; k += 8)\n"
-        f"    sum += (int32_t)({x}8_t)(a >> k) * (int32_t)({y}8_t)(b >> k);\n  return sum;\n}}\n"
-        for x in ("int", "uint")
-        for y in ("int", "uint")
-    },
-    "from_float16": "static inline float armillary_from_float16(uint16_t x) {\n"
-    "  uint32_t m = x & 0x7fffu, bits = m << 13;\n  float y;\n  memcpy(&y, &bits, 4);\n  y *= 0x1p112f;\n"
-    "  memcpy(&bits, &y, 4);\n  if (m >= 0x7c00u) bits = m << 13 | 0x7f800000u;\n"
-    "  bits |= (uint32_t)(x & 0x8000u) << 16;\n  memcpy(&y, &bits, 4);\n  return y;\n}\n",
-    "to_float16": "static inline uint16_t armillary_to_float16(float x) {\n"
-    "  uint32_t bits, sign;\n  memcpy(&bits, &x, 4);\n  sign = bits >> 16 & 0x8000u;\n  bits &= 0x7fffffffu;\n"
-    "  if (bits > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);\n"
-    "  if (bits >= 0x47800000u) return (uint16_t)(sign | 0x7c00u);\n"
-    "  if (bits < 0x38800000u) {\n    float y;\n    memcpy(&y, &bits, 4);\n    y += 0.5f;\n    memcpy(&bits, &y, 4);\n"
-    "    return (uint16_t)(sign | (bits - 0x3f000000u));\n  }\n"
-    "  return (uint16_t)(sign | (((bits + 0xfffu + (bits >> 13 & 1u)) >> 13) - (112u << 10)));\n}\n",
-    "from_bfloat16": "static inline float armillary_from_bfloat16(uint16_t x) {\n"
-    "  uint32_t bits = (uint32_t)x << 16;\n  float y;\n  memcpy(&y, &bits, 4);\n  return y;\n}\n",
-    "to_bfloat16": "static inline uint16_t armillary_to_bfloat16(float x) {\n"
-    "  uint32_t bits;\n  memcpy(&bits, &x, 4);\n  if (x != x) return (uint16_t)((bits >> 16 & 0x8000u) | 0x7fc0u);\n"
-    "  return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);\n}\n",
-    "dot_halves": "static inline float armillary_dot_halves(uint32_t a, uint32_t b) {\n"
-    "  return armillary_from_bfloat16((uint16_t)a) * armillary_from_bfloat16((uint16_t)b)\n"
-    "    + armillary_from_bfloat16((uint16_t)(a >> 16)) * armillary_from_bfloat16((uint16_t)(b >> 16));\n}\n",
-}
-
 
 @dataclass(slots=True)
 class Scope:
@@ -517,9 +457,11 @@ def _reduce_add(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     with m.scope() as lines:
         text = m.value(source, inner)
     m.scopes[-1].lines += [
-        f"{kind} {name} = 0;", f"for (int {inner} = 0; {inner} < {source.dtype.lanes}; ++{inner}) {{",
-        *(f"  {line}" for line in (*lines, f"{name} += {text};")), "}",
-    ]  # fmt: skip
+        f"{kind} {name} = 0;",
+        f"for (int {inner} = 0; {inner} < {source.dtype.lanes}; ++{inner}) {{",
+        *(f"  {line}" for line in (*lines, f"{name} += {text};")),
+        "}",
+    ]
     m.scopes += inside
     return rounded(m, e.dtype, name) if e.dtype.is_float else wrapped(e.dtype, name)
 
@@ -569,31 +511,75 @@ def _call(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
 
 CALLS: dict[str, Rule] = {
     **{name: _math(name) for name in (*LIBM, "sqrt", "copysign")},
-    **{n: _rounding(c) for n, c in (
-        ("floor", "floor"), ("ceil", "ceil"), ("trunc", "trunc"), ("round", "round"), ("nearbyint", "rint"),
-    )},
+    **{
+        n: _rounding(c)
+        for n, c in (
+            ("floor", "floor"),
+            ("ceil", "ceil"),
+            ("trunc", "trunc"),
+            ("round", "round"),
+            ("nearbyint", "rint"),
+        )
+    },
     "normcdf": _template("(0.5f * erfcf({0} * -0.70710678f))", "(0.5 * erfc({0} * -0.7071067811865476))"),
     "exp_flushed": _template(f"({{0}} < {FLUSHED_BELOW}f ? 0.0f : expf({{0}}))", "exp({0})"),
     "sigmoid": _template("(1.0f / (1.0f + expf(-{0})))", "(1.0 / (1.0 + exp(-{0})))"),
     "rsqrt": _template("(1.0f / sqrtf({0}))", "(1.0 / sqrt({0}))"),
-    "fma": _template("({0} * {1} + {2})", "({0} * {1} + {2})"), "fabs": _abs, "abs": _abs,
-    "ldexp": _template("ldexpf({0}, (int)({1}))", "ldexp({0}, (int)({1}))"), "isnan": _float_test("isnan"),
-    "isinf": _float_test("isinf"), "isfinite": _float_test("isfinite"), "bitwise_and": _bitwise("&"),
-    "bitwise_or": _bitwise("|"), "bitwise_xor": _bitwise("^"), "shift_left": _bitwise("<<"),
-    "shift_right": _bitwise(">>"), "popcount": _bit_count("popcount"), "clz": _bit_count("clz"),
-    "if_then_else": _if_then_else, "likely": _first, "reinterpret": _reinterpret, "call_extern": _extern,
-    "call_pure_extern": _extern, "vector_reduce_add": _reduce_add, "prefetch": _prefetch,
-    "four_bytes": _four_bytes, "dot_bytes": _dot_bytes, "two_halves": _two_halves,
+    "fma": _template("({0} * {1} + {2})", "({0} * {1} + {2})"),
+    "fabs": _abs,
+    "abs": _abs,
+    "ldexp": _template("ldexpf({0}, (int)({1}))", "ldexp({0}, (int)({1}))"),
+    "isnan": _float_test("isnan"),
+    "isinf": _float_test("isinf"),
+    "isfinite": _float_test("isfinite"),
+    "bitwise_and": _bitwise("&"),
+    "bitwise_or": _bitwise("|"),
+    "bitwise_xor": _bitwise("^"),
+    "shift_left": _bitwise("<<"),
+    "shift_right": _bitwise(">>"),
+    "popcount": _bit_count("popcount"),
+    "clz": _bit_count("clz"),
+    "if_then_else": _if_then_else,
+    "likely": _first,
+    "reinterpret": _reinterpret,
+    "call_extern": _extern,
+    "call_pure_extern": _extern,
+    "vector_reduce_add": _reduce_add,
+    "prefetch": _prefetch,
+    "four_bytes": _four_bytes,
+    "dot_bytes": _dot_bytes,
+    "two_halves": _two_halves,
     "dot_halves": _dot_halves,
-}  # fmt: skip
+}
 RULES: dict[type, Rule] = {
-    E.IntImm: _int, E.FloatImm: lambda m, e, lane: float_text(e.value, e.dtype), E.Var: _var,
-    E.IterVar: lambda m, e, lane: _var(m, e.var, lane), E.Add: _arithmetic("+"), E.Sub: _arithmetic("-"),
-    E.Mul: _arithmetic("*"), E.Div: _arithmetic("/"), E.TruncDiv: _division("truncdiv", "/"),
-    E.TruncMod: _division("truncmod", "%"), E.FloorDiv: _division("floordiv", "/"),
-    E.FloorMod: _division("floormod", "%"), E.Min: _extremum("min", "<"), E.Max: _extremum("max", ">"),
-    E.EQ: _infix("=="), E.NE: _infix("!="), E.LT: _infix("<"), E.LE: _infix("<="), E.GT: _infix(">"),
+    E.IntImm: _int,
+    E.FloatImm: lambda m, e, lane: float_text(e.value, e.dtype),
+    E.Var: _var,
+    E.IterVar: lambda m, e, lane: _var(m, e.var, lane),
+    E.Add: _arithmetic("+"),
+    E.Sub: _arithmetic("-"),
+    E.Mul: _arithmetic("*"),
+    E.Div: _arithmetic("/"),
+    E.TruncDiv: _division("truncdiv", "/"),
+    E.TruncMod: _division("truncmod", "%"),
+    E.FloorDiv: _division("floordiv", "/"),
+    E.FloorMod: _division("floormod", "%"),
+    E.Min: _extremum("min", "<"),
+    E.Max: _extremum("max", ">"),
+    E.EQ: _infix("=="),
+    E.NE: _infix("!="),
+    E.LT: _infix("<"),
+    E.LE: _infix("<="),
+    E.GT: _infix(">"),
     E.GE: _infix(">="),
-    E.And: _infix("&&"), E.Or: _infix("||"), E.Not: _not, E.Select: _select, E.Cast: _cast, E.BufferLoad: _load,
-    E.Ramp: _ramp, E.Broadcast: _broadcast, E.Let: _let, E.Call: _call,
-}  # fmt: skip
+    E.And: _infix("&&"),
+    E.Or: _infix("||"),
+    E.Not: _not,
+    E.Select: _select,
+    E.Cast: _cast,
+    E.BufferLoad: _load,
+    E.Ramp: _ramp,
+    E.Broadcast: _broadcast,
+    E.Let: _let,
+    E.Call: _call,
+}

@@ -14,7 +14,8 @@ from typing import Any
 from armillary.base.names import Identifiers
 from armillary.base.node import post_order
 from armillary.codegen.base import Touched, constant_extent, extent_symbol, flat_index, phase_symbol, refuse
-from armillary.codegen.c.expr import CALLS, HELPERS, ExprEmitter, c_type, is_short, memory_type
+from armillary.codegen.c.expr import CALLS, ExprEmitter, c_type, is_short, memory_type
+from armillary.codegen.c.helpers import HELPERS
 from armillary.text.writer import Writer
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
@@ -311,6 +312,13 @@ def _evaluate(m: CEmitter, s: S.Evaluate) -> None:
 
 
 _STMTS: dict[type, Callable[[CEmitter, Any], None]] = {
-    S.For: _for, S.IfThenElse: _if, S.BufferStore: _store, S.Allocate: _allocate, S.LetStmt: _let,
-    S.AssertStmt: _assert, S.AttrStmt: _attr, S.SeqStmt: _seq, S.Evaluate: _evaluate,
-}  # fmt: skip
+    S.For: _for,
+    S.IfThenElse: _if,
+    S.BufferStore: _store,
+    S.Allocate: _allocate,
+    S.LetStmt: _let,
+    S.AssertStmt: _assert,
+    S.AttrStmt: _attr,
+    S.SeqStmt: _seq,
+    S.Evaluate: _evaluate,
+}

@@ -44,9 +44,14 @@ from armillary.tir.vendor_intrinsics import resolved
 
 Rule = Callable[[Emitter, E.Call], str]
 _LLVM = {
-    "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "round", "fabs": "fabs", "sqrt": "sqrt",
+    "floor": "floor",
+    "ceil": "ceil",
+    "trunc": "trunc",
+    "round": "round",
+    "fabs": "fabs",
+    "sqrt": "sqrt",
     "copysign": "copysign",
-}  # fmt: skip
+}
 
 
 def _if_then_else(m: Emitter, e: E.Call) -> str:
@@ -353,16 +358,44 @@ def _fmod_like(m: Emitter, e: E.Call) -> str:
 
 
 CALLS: dict[str, Rule] = {
-    **dict.fromkeys(LIBM, _libm), **dict.fromkeys((*_LLVM, "nearbyint"), _unary_llvm),
-    "sigmoid": _libm, "normcdf": _libm, "exp_flushed": _libm, "rsqrt": _rsqrt, "fma": _fma,
-    "fmod": _fmod_like, "ldexp": _ldexp, "isnan": _float_test("isnan"), "isinf": _float_test("isinf"),
-    "isfinite": _float_test("isfinite"), "abs": _abs, "bitwise_and": _bitwise("and"), "bitwise_or": _bitwise("or"),
-    "bitwise_xor": _bitwise("xor"), "shift_left": _bitwise("shl"), "shift_right": _bitwise("ashr"),
-    "popcount": _bit_count("ctpop"), "clz": _bit_count("ctlz"), "if_then_else": _if_then_else, "likely": _likely,
-    "reinterpret": _reinterpret, "call_extern": _extern, "call_pure_extern": _extern, "vector_reduce_add": _reduce_add,
-    "prefetch": _prefetch, "thread_sync": _sync, "four_bytes": word, "dot_bytes": dot_bytes,
-    "two_halves": word, "dot_halves": dot_halves,
-    "tile_zero": tile_zero, "tile_load": tile_load, "tile_dot": tile_dot, "tile_dot_halves": tile_dot_halves,
-    "tile_store": tile_store, "call_llvm_pure_intrin": _vendor, "call_llvm_intrin": _vendor,
-}  # fmt: skip
+    **dict.fromkeys(LIBM, _libm),
+    **dict.fromkeys((*_LLVM, "nearbyint"), _unary_llvm),
+    "sigmoid": _libm,
+    "normcdf": _libm,
+    "exp_flushed": _libm,
+    "rsqrt": _rsqrt,
+    "fma": _fma,
+    "fmod": _fmod_like,
+    "ldexp": _ldexp,
+    "isnan": _float_test("isnan"),
+    "isinf": _float_test("isinf"),
+    "isfinite": _float_test("isfinite"),
+    "abs": _abs,
+    "bitwise_and": _bitwise("and"),
+    "bitwise_or": _bitwise("or"),
+    "bitwise_xor": _bitwise("xor"),
+    "shift_left": _bitwise("shl"),
+    "shift_right": _bitwise("ashr"),
+    "popcount": _bit_count("ctpop"),
+    "clz": _bit_count("ctlz"),
+    "if_then_else": _if_then_else,
+    "likely": _likely,
+    "reinterpret": _reinterpret,
+    "call_extern": _extern,
+    "call_pure_extern": _extern,
+    "vector_reduce_add": _reduce_add,
+    "prefetch": _prefetch,
+    "thread_sync": _sync,
+    "four_bytes": word,
+    "dot_bytes": dot_bytes,
+    "two_halves": word,
+    "dot_halves": dot_halves,
+    "tile_zero": tile_zero,
+    "tile_load": tile_load,
+    "tile_dot": tile_dot,
+    "tile_dot_halves": tile_dot_halves,
+    "tile_store": tile_store,
+    "call_llvm_pure_intrin": _vendor,
+    "call_llvm_intrin": _vendor,
+}
 EXPR_RULES[E.Call] = call

@@ -45,9 +45,14 @@ class FunctionEmitter(Emitter):
     """An Emitter that also knows the function it is in."""
 
     def __init__(
-        self, cpu: CpuModel, function: PhasedFunction, touched: Touched, fast_math: str = "",
-        streams: frozenset[S.Buffer] = frozenset(), alignment: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        cpu: CpuModel,
+        function: PhasedFunction,
+        touched: Touched,
+        fast_math: str = "",
+        streams: frozenset[S.Buffer] = frozenset(),
+        alignment: int = 0,
+    ) -> None:
         super().__init__(cpu, fast_math, streams)
         self.alignment = alignment  # bytes that pointers are known to be multiples of; 0: elements'
         self.has_narrow_index = cpu.arch in NARROW_INDEX
@@ -164,9 +169,13 @@ def _body(m: FunctionEmitter, phase: Phase, name: str, entry: _Entry) -> str:
 
 
 def _workspace(
-    m: FunctionEmitter, layout: dict[S.Buffer, int], name: str, pointer: Callable[[int, str], None], slot: int,
+    m: FunctionEmitter,
+    layout: dict[S.Buffer, int],
+    name: str,
+    pointer: Callable[[int, str], None],
+    slot: int,
     touched: frozenset[S.Buffer],
-) -> bool:  # fmt: skip
+) -> bool:
     """Point the buffers of a workspace into it; whether any is used here."""
     used = [(buffer, offset) for buffer, offset in layout.items() if buffer in touched]
     if not used:
@@ -293,9 +302,14 @@ def _ordered(m: FunctionEmitter, body: S.Stmt) -> list[S.Buffer]:
 
 
 def _merge(
-    m: FunctionEmitter, files: list[RegisterFile], old: list[list[str]], old_block: str, new: list[list[str]],
-    new_block: str, has_two_sources: bool,
-) -> None:  # fmt: skip
+    m: FunctionEmitter,
+    files: list[RegisterFile],
+    old: list[list[str]],
+    old_block: str,
+    new: list[list[str]],
+    new_block: str,
+    has_two_sources: bool,
+) -> None:
     """Values of register files after a join (or, with one source, after leaving a loop)."""
     for file, left, right in zip(files, old, new, strict=True):
         kind = register_type(file.dtype)
@@ -410,6 +424,13 @@ def _evaluate(m: FunctionEmitter, s: S.Evaluate) -> None:
 
 _FLOAT64 = DType("float64")
 _STMTS: dict[type, Callable[[FunctionEmitter, Any], None]] = {
-    S.For: _for, S.IfThenElse: _if, S.BufferStore: store, S.Allocate: _allocate, S.LetStmt: _let, S.AssertStmt: _assert,
-    S.AttrStmt: _attr, S.SeqStmt: _seq, S.Evaluate: _evaluate,
-}  # fmt: skip
+    S.For: _for,
+    S.IfThenElse: _if,
+    S.BufferStore: store,
+    S.Allocate: _allocate,
+    S.LetStmt: _let,
+    S.AssertStmt: _assert,
+    S.AttrStmt: _attr,
+    S.SeqStmt: _seq,
+    S.Evaluate: _evaluate,
+}

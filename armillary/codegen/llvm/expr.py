@@ -263,8 +263,10 @@ def _never_nan(e: E.Expr) -> bool:
 
 
 _X86_EXTREMA = {  # lanes -> instruction, the rounding mode where it takes one
-    4: ("llvm.x86.sse.*.ps",), 8: ("llvm.x86.avx.*.ps.256",), 16: ("llvm.x86.avx512.*.ps.512", "4"),
-}  # fmt: skip
+    4: ("llvm.x86.sse.*.ps",),
+    8: ("llvm.x86.avx.*.ps.256",),
+    16: ("llvm.x86.avx512.*.ps.512", "4"),
+}
 
 
 def _extremum(is_max: bool) -> Callable[[Emitter, Any], str]:
@@ -474,14 +476,33 @@ def _iter_var(m: Emitter, e: E.IterVar) -> str:
 _add, _sub = _arithmetic("add", "fadd"), _arithmetic("sub", "fsub")
 EXPR_RULES.update(
     {
-        E.IntImm: _int, E.FloatImm: _float, E.Var: _var, E.IterVar: _iter_var,
-        E.Add: _fused(_add, False), E.Sub: _fused(_sub, True), E.Mul: _arithmetic("mul", "fmul"),
-        E.Div: _arithmetic("sdiv", "fdiv"), E.TruncDiv: _trunc_rule(False), E.TruncMod: _trunc_rule(True),
-        E.FloorDiv: _floor_rule(False), E.FloorMod: _floor_rule(True), E.Min: _extremum(False), E.Max: _extremum(True),
-        E.EQ: _comparison("eq", "eq", "oeq"), E.NE: _comparison("ne", "ne", "une"),
-        E.LT: _comparison("slt", "ult", "olt"), E.LE: _comparison("sle", "ule", "ole"),
-        E.GT: _comparison("sgt", "ugt", "ogt"), E.GE: _comparison("sge", "uge", "oge"),
-        E.And: _logical("and"), E.Or: _logical("or"), E.Not: _not, E.Select: _select, E.Cast: _cast,
-        E.Ramp: _ramp, E.Broadcast: _broadcast, E.Let: _let,
+        E.IntImm: _int,
+        E.FloatImm: _float,
+        E.Var: _var,
+        E.IterVar: _iter_var,
+        E.Add: _fused(_add, False),
+        E.Sub: _fused(_sub, True),
+        E.Mul: _arithmetic("mul", "fmul"),
+        E.Div: _arithmetic("sdiv", "fdiv"),
+        E.TruncDiv: _trunc_rule(False),
+        E.TruncMod: _trunc_rule(True),
+        E.FloorDiv: _floor_rule(False),
+        E.FloorMod: _floor_rule(True),
+        E.Min: _extremum(False),
+        E.Max: _extremum(True),
+        E.EQ: _comparison("eq", "eq", "oeq"),
+        E.NE: _comparison("ne", "ne", "une"),
+        E.LT: _comparison("slt", "ult", "olt"),
+        E.LE: _comparison("sle", "ule", "ole"),
+        E.GT: _comparison("sgt", "ugt", "ogt"),
+        E.GE: _comparison("sge", "uge", "oge"),
+        E.And: _logical("and"),
+        E.Or: _logical("or"),
+        E.Not: _not,
+        E.Select: _select,
+        E.Cast: _cast,
+        E.Ramp: _ramp,
+        E.Broadcast: _broadcast,
+        E.Let: _let,
     }
-)  # fmt: skip
+)

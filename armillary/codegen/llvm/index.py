@@ -128,7 +128,7 @@ _COMPOUND: dict[type, Callable[[Emitter, Any, Linear], None]] = {
     E.Mul: _product,
     E.FloorDiv: _quotient,
     E.FloorMod: _quotient,
-}  # fmt: skip  (what adds itself to an empty sum; a statement asks each node once)
+}  # what adds itself to an empty sum; a statement asks each node once
 
 
 def _atom_of_value(m: Emitter, item: E.Expr) -> str:

@@ -27,7 +27,7 @@ _ARITHMETIC = (
     E.FloorMod,
     E.Min,
     E.Max,
-)  # fmt: skip  (what Emitter.static_int evaluates)
+)  # what Emitter.static_int evaluates
 Affine = tuple[tuple[int, ...], int]
 
 

@@ -51,10 +51,14 @@ class Format:
 
 
 FORMATS = {
-    "float16": Format(5, 10, 15), "bfloat16": Format(8, 7, 127), "float8_e5m2": Format(5, 2, 15),
-    "float8_e4m3fn": Format(4, 3, 7, has_inf=False), "float8_e4m3fnuz": Format(4, 3, 8, False, True),
-    "float8_e5m2fnuz": Format(5, 2, 16, False, True), "float4_e2m1fn": Format(2, 1, 1, has_inf=False, finite=True),
-}  # fmt: skip
+    "float16": Format(5, 10, 15),
+    "bfloat16": Format(8, 7, 127),
+    "float8_e5m2": Format(5, 2, 15),
+    "float8_e4m3fn": Format(4, 3, 7, has_inf=False),
+    "float8_e4m3fnuz": Format(4, 3, 8, False, True),
+    "float8_e5m2fnuz": Format(5, 2, 16, False, True),
+    "float4_e2m1fn": Format(2, 1, 1, has_inf=False, finite=True),
+}
 
 
 def format_of(dtype: DType) -> Format:

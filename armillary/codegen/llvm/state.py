@@ -180,12 +180,20 @@ def _static_not(m: Emitter, item: E.Not) -> int | None:
 
 
 _STATIC: dict[type, Callable[[Emitter, Any], int | None]] = {
-    E.Add: _static_binary(lambda a, b: a + b), E.Sub: _static_binary(lambda a, b: a - b),
-    E.Mul: _static_binary(lambda a, b: a * b), E.FloorDiv: _static_binary(lambda a, b: a // b if b else 0),
+    E.Add: _static_binary(lambda a, b: a + b),
+    E.Sub: _static_binary(lambda a, b: a - b),
+    E.Mul: _static_binary(lambda a, b: a * b),
+    E.FloorDiv: _static_binary(lambda a, b: a // b if b else 0),
     E.FloorMod: _static_binary(lambda a, b: a % b if b else 0),
-    E.Min: _static_binary(min), E.Max: _static_binary(max),
-    E.EQ: _static_binary(lambda a, b: int(a == b)), E.NE: _static_binary(lambda a, b: int(a != b)),
-    E.LT: _static_binary(lambda a, b: int(a < b)), E.LE: _static_binary(lambda a, b: int(a <= b)),
-    E.GT: _static_binary(lambda a, b: int(a > b)), E.GE: _static_binary(lambda a, b: int(a >= b)),
-    E.And: _static_and, E.Or: _static_or, E.Not: _static_not,
-}  # fmt: skip
+    E.Min: _static_binary(min),
+    E.Max: _static_binary(max),
+    E.EQ: _static_binary(lambda a, b: int(a == b)),
+    E.NE: _static_binary(lambda a, b: int(a != b)),
+    E.LT: _static_binary(lambda a, b: int(a < b)),
+    E.LE: _static_binary(lambda a, b: int(a <= b)),
+    E.GT: _static_binary(lambda a, b: int(a > b)),
+    E.GE: _static_binary(lambda a, b: int(a >= b)),
+    E.And: _static_and,
+    E.Or: _static_or,
+    E.Not: _static_not,
+}

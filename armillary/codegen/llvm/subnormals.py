@@ -25,11 +25,36 @@ SINGLE_BITS = 32
 SMALLEST = 1e-30  # of the constants that are added so that a divisor is not 0
 _MODE = 0x8040  # of MXCSR: subnormal results become 0 (bit 15), subnormal operands are 0 (bit 6)
 _SMOOTH = frozenset(
-    {"exp", "exp_flushed", "tanh", "sigmoid", "erf", "normcdf", "fabs", "abs", "trunc", "round",
-     "nearbyint", "isnan", "isinf", "isfinite", "fma", "copysign", "if_then_else", "likely", "prefetch",
-     "vector_reduce_add", "dot_bytes", "four_bytes",
-     "shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor"}
-)  # fmt: skip
+    {
+        "exp",
+        "exp_flushed",
+        "tanh",
+        "sigmoid",
+        "erf",
+        "normcdf",
+        "fabs",
+        "abs",
+        "trunc",
+        "round",
+        "nearbyint",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "fma",
+        "copysign",
+        "if_then_else",
+        "likely",
+        "prefetch",
+        "vector_reduce_add",
+        "dot_bytes",
+        "four_bytes",
+        "shift_left",
+        "shift_right",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+    }
+)
 
 
 def flushes(function: PhasedFunction, cpu: CpuModel) -> bool:

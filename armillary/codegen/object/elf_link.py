@@ -45,8 +45,18 @@ _NEEDED, _HASH, _STRTAB, _SYMTAB, _RELA_AT, _RELASZ, _RELAENT, _STRSZ, _SYMENT =
 _FLAGS, _FLAGS_1, _NOW, _NOW_1 = 30, 0x6FFFFFFB, 8, 1
 _ALIGNMENT = 64  # of data symbols
 _SECTIONS = (
-    "", ".hash", ".dynsym", ".dynstr", ".rela.dyn", ".rodata", ".text", ".dynamic", ".data", ".bss", ".shstrtab",
-)  # fmt: skip
+    "",
+    ".hash",
+    ".dynsym",
+    ".dynstr",
+    ".rela.dyn",
+    ".rodata",
+    ".text",
+    ".dynamic",
+    ".data",
+    ".bss",
+    ".shstrtab",
+)
 
 
 @record(slots=True)
@@ -353,9 +363,21 @@ class _Writer:
         tables = len(_SECTIONS) + (image.tail is not None)
         names = _SECTIONS.index(".shstrtab")
         head = HEADER.pack(
-            ident, _SHARED_OBJECT, self.machine.number, 1, 0, HEADER.size, self.table_at, 0, HEADER.size, _SEGMENT.size,
-            len(segments), SECTION.size, tables, names,
-        )  # fmt: skip
+            ident,
+            _SHARED_OBJECT,
+            self.machine.number,
+            1,
+            0,
+            HEADER.size,
+            self.table_at,
+            0,
+            HEADER.size,
+            _SEGMENT.size,
+            len(segments),
+            SECTION.size,
+            tables,
+            names,
+        )
         self.file[: len(head)] = head
         for index, row in enumerate(segments):
             _SEGMENT.pack_into(self.file, HEADER.size + index * _SEGMENT.size, *row)
@@ -376,10 +398,20 @@ class _Writer:
             offset, size = self.names_at, len(self.section_names)
             if name != ".shstrtab":
                 offset, size = self._offset(place), self.sizes[name]
-            rows.append((
-                text, kinds.get(name, 1), flags.get(name, 2), place, offset, size, links.get(name, 0),
-                1 if name == ".dynsym" else 0, 8, sizes.get(name, 0),
-            ))  # fmt: skip
+            rows.append(
+                (
+                    text,
+                    kinds.get(name, 1),
+                    flags.get(name, 2),
+                    place,
+                    offset,
+                    size,
+                    links.get(name, 0),
+                    1 if name == ".dynsym" else 0,
+                    8,
+                    sizes.get(name, 0),
+                )
+            )
         if image.tail is not None:
             text = self.section_names.index(b".tail\0")
             rows.append((text, 1, 2, self.tail_at, len(self.file), image.tail.size, 0, 0, _ALIGNMENT, 0))

@@ -41,9 +41,13 @@ class OpenCLModule(CompiledModule):
 
 
 def build_kernels(
-    functions: Sequence[DeviceFunction], target: Target, *, cache: Cache | None = None, jobs: int | None = None,
+    functions: Sequence[DeviceFunction],
+    target: Target,
+    *,
+    cache: Cache | None = None,
+    jobs: int | None = None,
     tir: Mapping[str, PrimFunc] | None = None,
-) -> OpenCLModule:  # fmt: skip
+) -> OpenCLModule:
     """Sources and rows; a driver on the device compiles them, so there is nothing for a cache or for jobs."""
     del cache, jobs
     check_attributes(target)

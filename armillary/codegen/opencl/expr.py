@@ -13,13 +13,22 @@ from typing import Any
 from armillary.base.dtype import DType
 from armillary.codegen.base import LIBM, refuse
 from armillary.codegen.c import expr as C
+from armillary.codegen.c.helpers import HELPERS as C_HELPERS
 from armillary.tir import expr as E
 from armillary.tir.analysis import has_loads
 
 _SPELLING = {
-    "int8_t": "char", "uint8_t": "uchar", "int16_t": "short", "uint16_t": "ushort", "int32_t": "int",
-    "uint32_t": "uint", "int64_t": "long", "uint64_t": "ulong", "INT64_MIN": "LONG_MIN", "INT32_MIN": "INT_MIN",
-}  # fmt: skip
+    "int8_t": "char",
+    "uint8_t": "uchar",
+    "int16_t": "short",
+    "uint16_t": "ushort",
+    "int32_t": "int",
+    "uint32_t": "uint",
+    "int64_t": "long",
+    "uint64_t": "ulong",
+    "INT64_MIN": "LONG_MIN",
+    "INT32_MIN": "INT_MIN",
+}
 _F_NAMES = (*LIBM, "sqrt", "copysign", "floor", "ceil", "trunc", "round", "rint", "fabs", "erfc", "ldexp")
 _SPELLING |= {f"{name}f": name for name in _F_NAMES}
 _KINDS: dict[str, type] = {"<": E.LT, "<=": E.LE, ">": E.GT, ">=": E.GE, "==": E.EQ, "!=": E.NE}
@@ -27,7 +36,7 @@ _WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 _LITERAL = re.compile(r"\b(U?)INT64_C\((-?\d+)\)")
 
 HELPERS = {
-    **C.HELPERS,
+    **C_HELPERS,
     "prefetch": "",
     "from_float16": "static inline float armillary_from_float16(uint16_t x) {\n"
     "  return vload_half(0, (const __private half *)&x);\n}\n",

@@ -166,9 +166,12 @@ def _for(m: KernelEmitter, s: S.For) -> None:
     first, extent = build.as_int(s.min), build.as_int(s.extent)
     is_known = first is not None and extent is not None
     m.ranges[s.var] = (
-        (first, first + extent - 1) if is_known and first is not None and extent is not None
-        else (0, None) if m.is_non_negative(s.min) else (None, None)
-    )  # fmt: skip
+        (first, first + extent - 1)
+        if is_known and first is not None and extent is not None
+        else (0, None)
+        if m.is_non_negative(s.min)
+        else (None, None)
+    )
     var = m.declare(s.var)
     end = count if low == "0" else f"{low} + {count}"
     if s.kind is S.LoopKind.UNROLLED:
@@ -271,6 +274,13 @@ def _evaluate(m: KernelEmitter, s: S.Evaluate) -> None:
 
 
 _STMTS: dict[type, Callable[[KernelEmitter, Any], None]] = {
-    S.For: _for, S.IfThenElse: _if, S.BufferStore: _store, S.Allocate: _allocate, S.LetStmt: _let,
-    S.AssertStmt: _body, S.AttrStmt: _body, S.SeqStmt: _seq, S.Evaluate: _evaluate,
-}  # fmt: skip
+    S.For: _for,
+    S.IfThenElse: _if,
+    S.BufferStore: _store,
+    S.Allocate: _allocate,
+    S.LetStmt: _let,
+    S.AssertStmt: _body,
+    S.AttrStmt: _body,
+    S.SeqStmt: _seq,
+    S.Evaluate: _evaluate,
+}

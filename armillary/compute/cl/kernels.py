@@ -123,9 +123,13 @@ class CLFormulaKernel(IKernel):
         return objection_to_infos(self.formula, inputs, outputs)
 
     def configure(
-        self, inputs: Sequence[CLTensor], outputs: Sequence[CLTensor], options: tuple[Any, ...] = (),
-        border: BorderMode = BorderMode.UNDEFINED, constant: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        inputs: Sequence[CLTensor],
+        outputs: Sequence[CLTensor],
+        options: tuple[Any, ...] = (),
+        border: BorderMode = BorderMode.UNDEFINED,
+        constant: int = 0,
+    ) -> None:
         """Check tensors, set the window and the outputs' valid region."""
         status = self.validate([t.info() for t in inputs], [t.info() for t in outputs])
         if not status:

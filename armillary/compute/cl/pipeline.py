@@ -39,10 +39,15 @@ class CLPipeline:
     """A compiled Relay function over tensors of a device."""
 
     def __init__(
-        self, inputs: Mapping[str, Tensor], weights: Mapping[str, Tensor], output: Tensor, build: Build,
-        shapes: Mapping[str, tuple[int, ...]] | None = None, config: Mapping[str, Any] | None = None,
+        self,
+        inputs: Mapping[str, Tensor],
+        weights: Mapping[str, Tensor],
+        output: Tensor,
+        build: Build,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        config: Mapping[str, Any] | None = None,
         memory_manager: MemoryManagerOnDemand | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """As `Pipeline`."""
         for tensor in (*inputs.values(), *weights.values(), output):
             if not isinstance(tensor, CLTensor):

@@ -25,9 +25,13 @@ class _OnDevice(vision.VisionFunction):
         self._device_kernel: CLFormulaKernel | None = None
 
     def _configure(
-        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], border: BorderMode = BorderMode.UNDEFINED,
-        constant: int = 0, options: tuple[Any, ...] = (),
-    ) -> None:  # fmt: skip
+        self,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        border: BorderMode = BorderMode.UNDEFINED,
+        constant: int = 0,
+        options: tuple[Any, ...] = (),
+    ) -> None:
         kernel = CLFormulaKernel(self.formula)
         kernel.configure(inputs, outputs, options, border, constant)  # type: ignore[arg-type]  # it checks them
         self._device_kernel = kernel

@@ -122,9 +122,12 @@ class FormulaKernel(IKernel):
         return objection_to_infos(self.formula, inputs, outputs)
 
     def configure(
-        self, inputs: Sequence[PlaneTensor], outputs: Sequence[PlaneTensor], options: tuple[Any, ...] = (),
+        self,
+        inputs: Sequence[PlaneTensor],
+        outputs: Sequence[PlaneTensor],
+        options: tuple[Any, ...] = (),
         is_border_undefined: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Check tensors, ask for their padding, set the window and the outputs' valid region."""
         status = self.validate([t.info() for t in inputs], [t.info() for t in outputs])
         if not status:

@@ -39,10 +39,17 @@ class DataType(Enum):
 
 
 _DTYPES = {
-    DataType.U8: "uint8", DataType.S8: "int8", DataType.U16: "uint16", DataType.S16: "int16", DataType.U32: "uint32",
-    DataType.S32: "int32", DataType.F16: "float16", DataType.F32: "float32", DataType.QASYMM8: "uint8",
+    DataType.U8: "uint8",
+    DataType.S8: "int8",
+    DataType.U16: "uint16",
+    DataType.S16: "int16",
+    DataType.U32: "uint32",
+    DataType.S32: "int32",
+    DataType.F16: "float16",
+    DataType.F32: "float32",
+    DataType.QASYMM8: "uint8",
     DataType.QASYMM8_SIGNED: "int8",
-}  # fmt: skip
+}
 
 
 @record(slots=True)
@@ -226,9 +233,13 @@ class TensorInfo:
         return True
 
     def init(
-        self, shape: TensorShape, kind: Format | DataType, strides_in_bytes: Sequence[int] = (),
-        offset_first_element_in_bytes: int = 0, total_size_in_bytes: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        shape: TensorShape,
+        kind: Format | DataType,
+        strides_in_bytes: Sequence[int] = (),
+        offset_first_element_in_bytes: int = 0,
+        total_size_in_bytes: int = 0,
+    ) -> None:
         """Set what the tensor is; with strides, offset and size in bytes its padding is what lies between them."""
         self._check_unallocated()
         self._set((shape, kind) if isinstance(kind, DataType) else (*shape, kind))
@@ -246,9 +257,11 @@ class TensorInfo:
         plane = strides[2] if len(strides) > 2 else total // planes
         top, left = divmod(offset, max(row, 1))
         sides = PaddingSize(
-            top, row // size - self.shape[0] - left // size, plane // max(row, 1) - self.dimension(1) - top,
+            top,
+            row // size - self.shape[0] - left // size,
+            plane // max(row, 1) - self.dimension(1) - top,
             left // size,
-        )  # fmt: skip
+        )
         given = (*strides, offset, total)
         is_whole = strides[0] == size and row % size == 0 and left % size == 0 and row > 0 and plane % row == 0
         if not is_whole or min(sides.right, sides.bottom) < 0 or total != plane * planes:

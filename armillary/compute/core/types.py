@@ -62,9 +62,14 @@ class PadStrideInfo:
     __slots__ = ("_pads", "_strides", "round")
 
     def __init__(
-        self, stride_x: int = 1, stride_y: int = 1, pad_x: int = 0, pad_y: int = 0,
-        *more: int | DimensionRoundingType, round: DimensionRoundingType = DimensionRoundingType.FLOOR,
-    ) -> None:  # fmt: skip
+        self,
+        stride_x: int = 1,
+        stride_y: int = 1,
+        pad_x: int = 0,
+        pad_y: int = 0,
+        *more: int | DimensionRoundingType,
+        round: DimensionRoundingType = DimensionRoundingType.FLOOR,
+    ) -> None:
         pads = [n for n in more if isinstance(n, int)]
         rounds = [n for n in more if isinstance(n, DimensionRoundingType)]
         if len(pads) not in (0, 2) or len(rounds) > 1:
@@ -135,9 +140,12 @@ class PoolingLayerInfo:
     __slots__ = ("exclude_padding", "is_global_pooling", "pad_stride_info", "pool_size", "pool_type")
 
     def __init__(
-        self, pool_type: PoolingType, pool_size: int | Size2D | None = None,
-        pad_stride_info: PadStrideInfo | None = None, exclude_padding: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        pool_type: PoolingType,
+        pool_size: int | Size2D | None = None,
+        pad_stride_info: PadStrideInfo | None = None,
+        exclude_padding: bool = False,
+    ) -> None:
         self.pool_type, self.is_global_pooling = pool_type, pool_size is None
         self.pool_size = pool_size if isinstance(pool_size, Size2D) else Size2D(pool_size or 1, pool_size or 1)
         self.pad_stride_info, self.exclude_padding = pad_stride_info or PadStrideInfo(), exclude_padding

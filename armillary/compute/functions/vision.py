@@ -45,9 +45,13 @@ class VisionFunction:
         return FormulaKernel(cls.formula).validate(infos[:count], infos[count:])
 
     def _configure(
-        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], border: BorderMode = BorderMode.UNDEFINED,
-        constant: int = 0, options: tuple[Any, ...] = (),
-    ) -> None:  # fmt: skip
+        self,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        border: BorderMode = BorderMode.UNDEFINED,
+        constant: int = 0,
+        options: tuple[Any, ...] = (),
+    ) -> None:
         kernel = FormulaKernel(self.formula)
         kernel.configure(inputs, outputs, options, border is BorderMode.UNDEFINED and self.formula.reach > 0)
         self._kernel, self._inputs, self._border, self._constant = kernel, inputs, border, constant
@@ -67,9 +71,12 @@ class _Filter(VisionFunction):
     """One image in, one out, with a border."""
 
     def configure(
-        self, input: Tensor, output: Tensor, border_mode: BorderMode = BorderMode.UNDEFINED,
+        self,
+        input: Tensor,
+        output: Tensor,
+        border_mode: BorderMode = BorderMode.UNDEFINED,
         constant_border_value: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Set the images and what lies beside the input."""
         self._configure([input], [output], border_mode, constant_border_value)
 
@@ -116,9 +123,13 @@ class NESobel3x3(VisionFunction):
     formula = formulas.SOBEL_3X3
 
     def configure(
-        self, input: Tensor, output_x: Tensor, output_y: Tensor, border_mode: BorderMode = BorderMode.UNDEFINED,
+        self,
+        input: Tensor,
+        output_x: Tensor,
+        output_y: Tensor,
+        border_mode: BorderMode = BorderMode.UNDEFINED,
         constant_border_value: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Set the images and what lies beside the input."""
         self._configure([input], [output_x, output_y], border_mode, constant_border_value)
 
@@ -129,9 +140,14 @@ class _Convolution(VisionFunction):
     side: int
 
     def configure(
-        self, input: Tensor, output: Tensor, conv: Sequence[int], scale: int = 0,
-        border_mode: BorderMode = BorderMode.UNDEFINED, constant_border_value: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        input: Tensor,
+        output: Tensor,
+        conv: Sequence[int],
+        scale: int = 0,
+        border_mode: BorderMode = BorderMode.UNDEFINED,
+        constant_border_value: int = 0,
+    ) -> None:
         """`conv`: the matrix by rows; `scale` 0 is the sum of its values (1 where that is 0)."""
         n = self.side
         if len(conv) != n * n or any(not -(1 << 15) <= int(v) < 1 << 15 for v in conv):
@@ -218,9 +234,13 @@ class NEScale(VisionFunction):
     formula = formulas.SCALE_NEAREST
 
     def configure(
-        self, input: Tensor, output: Tensor, policy: InterpolationPolicy,
-        border_mode: BorderMode = BorderMode.UNDEFINED, constant_border_value: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        input: Tensor,
+        output: Tensor,
+        policy: InterpolationPolicy,
+        border_mode: BorderMode = BorderMode.UNDEFINED,
+        constant_border_value: int = 0,
+    ) -> None:
         """Set the images; no pixel beside the input is read."""
         if policy is not InterpolationPolicy.NEAREST_NEIGHBOR:
             raise UnsupportedError(f"NEScale: {policy.name} is not there yet", hint="NEAREST_NEIGHBOR is")

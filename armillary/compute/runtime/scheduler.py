@@ -226,8 +226,10 @@ class Scheduler:
         ST, CPP, OMP, CUSTOM = "ST", "CPP", "OMP", "CUSTOM"
 
     _KINDS: ClassVar[dict[Scheduler.Type, type[_Singleton]]] = {
-        Type.ST: SingleThreadScheduler, Type.CPP: CPPScheduler, Type.OMP: OMPScheduler,
-    }  # fmt: skip
+        Type.ST: SingleThreadScheduler,
+        Type.CPP: CPPScheduler,
+        Type.OMP: OMPScheduler,
+    }
     _present: ClassVar[IScheduler] = CPPScheduler.get()
 
     @classmethod

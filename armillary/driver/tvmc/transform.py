@@ -20,9 +20,13 @@ from armillary.relay.transform.simplify.fold_constant import fold_constant
 LAYOUT_OPS = ("nn.conv2d", "nn.conv2d_transpose", "qnn.conv2d")
 PRECISION_OPS = ("nn.conv2d", "nn.dense")
 _KNOWN = {
-    "mixed_precision", "mixed_precision_ops", "mixed_precision_calculation_type", "mixed_precision_acc_type",
-    "desired_layout", "desired_layout_ops",
-}  # fmt: skip
+    "mixed_precision",
+    "mixed_precision_ops",
+    "mixed_precision_calculation_type",
+    "mixed_precision_acc_type",
+    "desired_layout",
+    "desired_layout_ops",
+}
 _ALWAYS, _QUIET = 0, 2  # a category, and what an operator without one means
 
 

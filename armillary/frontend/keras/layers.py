@@ -155,8 +155,15 @@ def _conv(layer: Layer) -> Expr:
     attrs: dict[str, Any] = {"strides": strides, "dilation": dilation, "padding": padding_of(layer, window, strides)}
     attrs |= {"data_layout": "NHWC", "kernel_size": size[:2]}
     if layer.kind == "Conv2D":
-        made = op("nn.conv2d", layer.x, layer.weight(0), channels=size[3], groups=int(layer.get("groups", 1)),
-                  kernel_layout="HWIO", **attrs)  # fmt: skip
+        made = op(
+            "nn.conv2d",
+            layer.x,
+            layer.weight(0),
+            channels=size[3],
+            groups=int(layer.get("groups", 1)),
+            kernel_layout="HWIO",
+            **attrs,
+        )
         return _finished(made, layer, 1)
     inner, factor = size[2], size[3]  # depthwise: (H, W, channels, results of each)
     kernel = layer.weight(0, lambda a: a.reshape(*a.shape[:2], inner * factor, 1))
@@ -164,8 +171,9 @@ def _conv(layer: Layer) -> Expr:
     if layer.kind == "DepthwiseConv2D":
         return _finished(made, layer, 1)
     units = layer.weights[1][1].shape[3]
-    made = op("nn.conv2d", made, layer.weight(1), channels=units, kernel_size=(1, 1), data_layout="NHWC",
-              kernel_layout="HWIO")  # fmt: skip
+    made = op(
+        "nn.conv2d", made, layer.weight(1), channels=units, kernel_size=(1, 1), data_layout="NHWC", kernel_layout="HWIO"
+    )
     return _finished(made, layer, 2)
 
 

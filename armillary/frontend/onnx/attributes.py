@@ -23,9 +23,13 @@ with deferred():
     from armillary.frontend.onnx.functions import schema_of as _schema
 _HARMLESS = frozenset({"consumed_inputs", "kernel_shape", "seed", "is_test"})  # hints, or what shapes say as well
 _HARMLESS_IN = {  # training only, or said by shapes as well
-    "BatchNormalization": {"momentum"}, "Dropout": {"ratio"}, "Gemm": {"broadcast"},
-    "GRU": {"hidden_size"}, "LSTM": {"hidden_size"}, "RNN": {"hidden_size"},
-}  # fmt: skip
+    "BatchNormalization": {"momentum"},
+    "Dropout": {"ratio"},
+    "Gemm": {"broadcast"},
+    "GRU": {"hidden_size"},
+    "LSTM": {"hidden_size"},
+    "RNN": {"hidden_size"},
+}
 
 
 class Attributes(dict[str, Any]):

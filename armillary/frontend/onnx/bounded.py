@@ -123,9 +123,15 @@ def non_max_suppression(walk: Walk, view: OnnxNode) -> Values:
     if most == 0:
         return [Constant(np.zeros((0, 3), np.int64))]
     picks = call(
-        "vision.suppress_overlaps", boxes, scores, _threshold(view, 3, 0.0), _threshold(view, 4, 0.0),
-        most=most, centred=bool(view.int("center_point_box", 0)), has_least=not view.missing(4),
-    )  # fmt: skip
+        "vision.suppress_overlaps",
+        boxes,
+        scores,
+        _threshold(view, 3, 0.0),
+        _threshold(view, 4, 0.0),
+        most=most,
+        centred=bool(view.int("center_point_box", 0)),
+        has_least=not view.missing(4),
+    )
     chosen = call("reshape", picks, newshape=(-1,))  # -1 where nothing was left
     positions, size = _compacted(call("greater_equal", chosen, i64(0)))
     rows = [

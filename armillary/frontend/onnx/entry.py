@@ -44,9 +44,16 @@ def from_onnx(
     Raises ModelError for a damaged model and UnsupportedError, naming all of them, for unknown operators.
     """
     result: tuple[IRModule, dict[str, Array]] = _import_model(
-        model, shape or {}, dtype, opset, freeze_params, convert_config or {}, export_node_renamed_model_path,
-        static_inputs or {}, variants,
-    )  # fmt: skip
+        model,
+        shape or {},
+        dtype,
+        opset,
+        freeze_params,
+        convert_config or {},
+        export_node_renamed_model_path,
+        static_inputs or {},
+        variants,
+    )
     return result
 
 

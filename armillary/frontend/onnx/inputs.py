@@ -51,8 +51,9 @@ class InputBinder:
             if unknown:
                 raise ModelError(
                     f"a {what} is given for {unknown[0]!r}, which is no input of the model",
-                    span=Span(self.source), hint=f"its inputs are: {', '.join(names) or 'none'}",
-                )  # fmt: skip
+                    span=Span(self.source),
+                    hint=f"its inputs are: {', '.join(names) or 'none'}",
+                )
         for value in inputs:
             self._learn_symbols(value)
         return {value.name: self._bound(value) for value in inputs}
@@ -126,8 +127,9 @@ class InputBinder:
         if not value.type.tensor_type.HasField("shape"):
             raise UnsupportedError(
                 f"input {value.name!r} has no declared shape",
-                span=span, hint=f"pass shape={{{value.name!r}: (…)}} (armc: --input-shapes \"{value.name}:[…]\")",
-            )  # fmt: skip
+                span=span,
+                hint=f'pass shape={{{value.name!r}: (…)}} (armc: --input-shapes "{value.name}:[…]")',
+            )
         return tuple(self._dim(value, index, span) for index in range(len(value.type.tensor_type.shape.dim)))
 
     def _dim(self, value: ValueInfoProto, index: int, span: Span) -> int:
@@ -143,9 +145,10 @@ class InputBinder:
         shown = ", ".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims)
         raise UnsupportedError(
             f"input {value.name!r}: dimension {index} is {label} in [{shown}]; shapes must be known when compiling",
-            span=span, hint=f"pass shape={{{value.name!r}: ({shown})}} with numbers, or variants= to compile several "
-            f"(armc: --input-shapes \"{value.name}:[{shown}]\", or compile with --variants)",
-        )  # fmt: skip
+            span=span,
+            hint=f"pass shape={{{value.name!r}: ({shown})}} with numbers, or variants= to compile several "
+            f'(armc: --input-shapes "{value.name}:[{shown}]", or compile with --variants)',
+        )
 
     def _fixed(self, name: str, ty: TensorType, span: Span) -> Constant:
         array = self.values[name]

@@ -105,8 +105,9 @@ def _parse(data: bytes, source: str) -> ModelProto:
     except (protobuf.DecodeError, ValueError, RuntimeError) as error:
         raise ModelError(
             f"not a readable ONNX file ({len(data)} bytes): {error}",
-            span=Span(source), hint="the file is damaged, cut short, or of another format",
-        ) from None  # fmt: skip
+            span=Span(source),
+            hint="the file is damaged, cut short, or of another format",
+        ) from None
     return proto
 
 

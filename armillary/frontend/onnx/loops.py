@@ -152,11 +152,14 @@ def running_loop(walk: Walk, view: OnnxNode, scope: Any, opsets: Any) -> Values:
     ends = Tuple((again, *carried, *_rows(walk, view, rows)))
     trips = int(np.reshape(np.asarray(limit), -1)[0]) if rows else -1
     made = Loop(
-        Function(params, ends), _limit(view, limit),
+        Function(params, ends),
+        _limit(view, limit),
         Constant(np.array(True)) if view.missing(1) else as_scalar(view.input(1)),
-        (*(p for v in first for p in parts_of(v)), *inside.values), len(variables), max(trips, 0) if rows else -1,
+        (*(p for v in first for p in parts_of(v)), *inside.values),
+        len(variables),
+        max(trips, 0) if rows else -1,
         walk.span(view),
-    )  # fmt: skip
+    )
     types = [value.checked_type for value in first]
     scans = [TupleGetItem(made, len(variables) + k) for k in range(len(rows))]
     if not _is_steady(walk, view, again, flag):
@@ -286,10 +289,14 @@ def running_scan(walk: Walk, view: OnnxNode, parts: ScanParts, scope: Any, opset
     rows = _rows(walk, view, results[len(states) :])
     params = (number, flag, *variables, *sources, *inside.variables)
     made = Loop(
-        Function(params, Tuple((flag, *carried, *rows))), Constant(np.array(parts.length, np.int64)),
-        Constant(np.array(True)), (*parts.states, *parts.scanned, *inside.values), len(variables), parts.length,
+        Function(params, Tuple((flag, *carried, *rows))),
+        Constant(np.array(parts.length, np.int64)),
+        Constant(np.array(True)),
+        (*parts.states, *parts.scanned, *inside.values),
+        len(variables),
+        parts.length,
         walk.span(view),
-    )  # fmt: skip
+    )
     scans = [
         _placed(TupleGetItem(made, len(variables) + k), axis, back)
         for k, (axis, back) in enumerate(zip(parts.out_axes, parts.out_backwards, strict=True))

@@ -18,10 +18,34 @@ from armillary.relay.types import TensorType
 
 Index = int  # OnnxNode has a method called int
 ONNX_DTYPES = (
-    None, "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", None, "bool", "float16", "float64", "uint32",
-    "uint64", None, None, "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "uint4",
-    "int4", "float4_e2m1fn", "float8_e8m0fnu", "uint2", "int2",
-)  # fmt: skip
+    None,
+    "float32",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "int32",
+    "int64",
+    None,
+    "bool",
+    "float16",
+    "float64",
+    "uint32",
+    "uint64",
+    None,
+    None,
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "uint4",
+    "int4",
+    "float4_e2m1fn",
+    "float8_e8m0fnu",
+    "uint2",
+    "int2",
+)
 
 
 @record(frozen=False)

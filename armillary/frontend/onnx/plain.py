@@ -127,9 +127,13 @@ class Tensor(Message):
     """TensorProto whose numbers are in raw_data or in another file."""
 
     _fields: ClassVar = {
-        1: ("dims", _ints, True), 2: ("data_type", _int, False), 8: ("name", _text, False),
-        9: ("raw_data", _bytes, False), 13: ("external_data", _Entry.read, True), 14: ("data_location", _int, False),
-    }  # fmt: skip
+        1: ("dims", _ints, True),
+        2: ("data_type", _int, False),
+        8: ("name", _text, False),
+        9: ("raw_data", _bytes, False),
+        13: ("external_data", _Entry.read, True),
+        14: ("data_location", _int, False),
+    }
     _ignored: ClassVar = frozenset({12, 16})  # doc_string, metadata_props
     name, raw_data, data_type, data_location = "", b"", 0, 0
     dims = external_data = float_data = int32_data = int64_data = double_data = uint64_data = ()
@@ -139,10 +143,17 @@ class Attribute(Message):
     """AttributeProto without graphs, types and sparse tensors."""
 
     _fields: ClassVar = {
-        1: ("name", _text, False), 2: ("f", _float, False), 3: ("i", _int, False), 4: ("s", _bytes, False),
-        5: ("t", Tensor.read, False), 7: ("floats", _floats, True), 8: ("ints", _ints, True),
-        9: ("strings", _bytes, True), 10: ("tensors", Tensor.read, True), 20: ("type", _int, False),
-    }  # fmt: skip
+        1: ("name", _text, False),
+        2: ("f", _float, False),
+        3: ("i", _int, False),
+        4: ("s", _bytes, False),
+        5: ("t", Tensor.read, False),
+        7: ("floats", _floats, True),
+        8: ("ints", _ints, True),
+        9: ("strings", _bytes, True),
+        10: ("tensors", Tensor.read, True),
+        20: ("type", _int, False),
+    }
     _ignored: ClassVar = frozenset({13})  # doc_string
     name, ref_attr_name, type, f, i, s, t = "", "", 0, 0.0, 0, b"", Tensor()
     floats = ints = strings = tensors = graphs = ()
@@ -152,9 +163,14 @@ class Node(Message):
     """NodeProto."""
 
     _fields: ClassVar = {
-        1: ("input", _text, True), 2: ("output", _text, True), 3: ("name", _text, False), 4: ("op_type", _text, False),
-        5: ("attribute", Attribute.read, True), 7: ("domain", _text, False), 8: ("overload", _text, False),
-    }  # fmt: skip
+        1: ("input", _text, True),
+        2: ("output", _text, True),
+        3: ("name", _text, False),
+        4: ("op_type", _text, False),
+        5: ("attribute", Attribute.read, True),
+        7: ("domain", _text, False),
+        8: ("overload", _text, False),
+    }
     _ignored: ClassVar = frozenset({6, 9})  # doc_string, metadata_props
     name = op_type = domain = overload = ""
     input = output = attribute = ()
@@ -198,9 +214,12 @@ class Graph(Message):
     """GraphProto."""
 
     _fields: ClassVar = {
-        1: ("node", Node.read, True), 2: ("name", _text, False), 5: ("initializer", Tensor.read, True),
-        11: ("input", ValueInfo.read, True), 12: ("output", ValueInfo.read, True),
-    }  # fmt: skip
+        1: ("node", Node.read, True),
+        2: ("name", _text, False),
+        5: ("initializer", Tensor.read, True),
+        11: ("input", ValueInfo.read, True),
+        12: ("output", ValueInfo.read, True),
+    }
     _ignored: ClassVar = frozenset({10, 13, 14, 16})  # doc_string, value_info, quantization_annotation, metadata_props
     name = ""
     node: tuple[Node, ...] = ()
@@ -216,8 +235,10 @@ class PlainModel(Message):
     """ModelProto."""
 
     _fields: ClassVar = {
-        1: ("ir_version", _int, False), 7: ("graph", Graph.read, False), 8: ("opset_import", _OperatorSet.read, True),
-    }  # fmt: skip
+        1: ("ir_version", _int, False),
+        7: ("graph", Graph.read, False),
+        8: ("opset_import", _OperatorSet.read, True),
+    }
     _ignored: ClassVar = frozenset({2, 3, 4, 5, 6, 14})  # producer, its version, domain, version, doc_string, metadata
     ir_version, graph, functions = 0, Graph(), ()
     opset_import: tuple[_OperatorSet, ...] = ()

@@ -24,14 +24,22 @@ _STRINGS = "strings are not tensors here"
 _CLASSICAL = "classical machine learning, not a neural network; of this domain only plain arithmetic is imported"
 
 REFUSED: dict[tuple[str, str], str] = {
-    **{("", name): _RANDOM for name in (
-        "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-    )},
+    **{
+        ("", name): _RANDOM
+        for name in (
+            "Bernoulli",
+            "Multinomial",
+            "RandomNormal",
+            "RandomNormalLike",
+            "RandomUniform",
+            "RandomUniformLike",
+        )
+    },
     **{("", name): _STRINGS for name in ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")},
     ("", "ImageDecoder"): "decoding files is not a part of a network",
     ("", "MaxRoiPool"): "superseded by RoiAlign",
     ("ai.onnx.preview.training", "Gradient"): "training is not supported",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -78,16 +86,19 @@ def section() -> list[str]:
     table = list(rows())
     count = {state: sum(row.state == state for row in table) for state in ("rule", "function", "refused")}
     return [
-        "## ONNX operators", "",
+        "## ONNX operators",
+        "",
         f"Of the {len(table)} operators of onnx {onnx.__version__} (opset {onnx.defs.onnx_opset_version()}), "
         f"{count['rule']} have an import rule,",
         f"{count['function']} are imported through the standard's function of other operators, and "
         f"{count['refused']} are refused with an",
-        "`UnsupportedError` that names them all before anything is built. \"opsets\" are those where a rule starts; it",
+        '`UnsupportedError` that names them all before anything is built. "opsets" are those where a rule starts; it',
         "holds until the next. Branches and loops run where what they depend on is not known when importing; sequences",
-        "and optionals exist when importing only.", "",
-        "| operator | state | |", "|---|---|---|",
+        "and optionals exist when importing only.",
+        "",
+        "| operator | state | |",
+        "|---|---|---|",
         *(f"| `{f'{r.domain}.{r.name}' if r.domain else r.name}` | {r.state} | {r.note} |" for r in table),
         *(f"| `{domain}.{name}` | rule | not of the standard |" for domain, name in contributed()),
         "",
-    ]  # fmt: skip
+    ]

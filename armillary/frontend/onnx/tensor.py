@@ -32,21 +32,38 @@ _MOST_FILES = 64  # of external data that stay open; a process may have 1024
 MAX_BYTES = 1 << 40  # no tensor of a network we could run is larger
 
 DTYPES: dict[int, str] = {
-    ElementType.FLOAT: "float32", ElementType.DOUBLE: "float64", ElementType.FLOAT16: "float16",
-    ElementType.BFLOAT16: "bfloat16", ElementType.BOOL: "bool",
-    ElementType.INT8: "int8", ElementType.INT16: "int16", ElementType.INT32: "int32", ElementType.INT64: "int64",
-    ElementType.UINT8: "uint8", ElementType.UINT16: "uint16", ElementType.UINT32: "uint32",
+    ElementType.FLOAT: "float32",
+    ElementType.DOUBLE: "float64",
+    ElementType.FLOAT16: "float16",
+    ElementType.BFLOAT16: "bfloat16",
+    ElementType.BOOL: "bool",
+    ElementType.INT8: "int8",
+    ElementType.INT16: "int16",
+    ElementType.INT32: "int32",
+    ElementType.INT64: "int64",
+    ElementType.UINT8: "uint8",
+    ElementType.UINT16: "uint16",
+    ElementType.UINT32: "uint32",
     ElementType.UINT64: "uint64",
-    ElementType.INT4: "int4", ElementType.UINT4: "uint4", ElementType.FLOAT8E4M3FN: "float8_e4m3fn",
-    ElementType.FLOAT8E4M3FNUZ: "float8_e4m3fnuz", ElementType.FLOAT8E5M2: "float8_e5m2",
-    ElementType.FLOAT8E5M2FNUZ: "float8_e5m2fnuz", ElementType.FLOAT4E2M1: "float4_e2m1fn",
-    ElementType.FLOAT8E8M0: "float8_e8m0fnu", ElementType.UINT2: "uint2", ElementType.INT2: "int2",
-}  # fmt: skip
+    ElementType.INT4: "int4",
+    ElementType.UINT4: "uint4",
+    ElementType.FLOAT8E4M3FN: "float8_e4m3fn",
+    ElementType.FLOAT8E4M3FNUZ: "float8_e4m3fnuz",
+    ElementType.FLOAT8E5M2: "float8_e5m2",
+    ElementType.FLOAT8E5M2FNUZ: "float8_e5m2fnuz",
+    ElementType.FLOAT4E2M1: "float4_e2m1fn",
+    ElementType.FLOAT8E8M0: "float8_e8m0fnu",
+    ElementType.UINT2: "uint2",
+    ElementType.INT2: "int2",
+}
 ELEM_TYPES = {dtype: int(code) for code, dtype in DTYPES.items()}
 _TYPED_FIELDS = {
-    "float32": "float_data", "float64": "double_data", "int64": "int64_data", "uint32": "uint64_data",
+    "float32": "float_data",
+    "float64": "double_data",
+    "int64": "int64_data",
+    "uint32": "uint64_data",
     "uint64": "uint64_data",
-}  # fmt: skip
+}
 
 
 def elem_dtype(code: int, what: str, span: Span | None = None) -> DType:
@@ -61,8 +78,9 @@ def elem_dtype(code: int, what: str, span: Span | None = None) -> DType:
         raise ModelError(f"{what} has no element type", span=span)
     raise UnsupportedError(
         f"{what} holds {name} values, which are not supported",
-        span=span, hint="numbers and booleans only; cast it before export",
-    )  # fmt: skip
+        span=span,
+        hint="numbers and booleans only; cast it before export",
+    )
 
 
 def tensor_array(
@@ -164,15 +182,17 @@ def _external_place(tensor: TensorProto, what: str, span: Span | None, file: Pat
     if file is None:
         raise ModelError(
             f"{what} keeps its data in the file {location!r}, and the model's folder is not known",
-            span=span, hint="pass the path of the model instead of its bytes",
-        )  # fmt: skip
+            span=span,
+            hint="pass the path of the model instead of its bytes",
+        )
     path = (file.parent / location).resolve() if "\0" not in location else Path()
     roots = {file.parent.resolve(), file.resolve().parent}  # caches of downloads link both into one folder
     if not location or roots.isdisjoint(path.parents):
         raise ModelError(
             f"{what}: external data {location!r} lies outside the model's folder",
-            span=span, hint="keep model and data in one folder",
-        )  # fmt: skip
+            span=span,
+            hint="keep model and data in one folder",
+        )
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", -1))
     except ValueError:

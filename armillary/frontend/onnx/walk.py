@@ -199,8 +199,9 @@ class _Walk:
         params = (*inputs, *(var for var, _ in weights.values()))
         names = [n for name, value in values for n in part_names(name, len(_parts(value)), _is_many(value))]
         attrs: tuple[tuple[str, Any], ...] = (
-            ("input_names", tuple(v.name_hint for v in inputs)), ("output_names", tuple(names)),
-        )  # fmt: skip
+            ("input_names", tuple(v.name_hint for v in inputs)),
+            ("output_names", tuple(names)),
+        )
         if sized:
             places = tuple((k, axis, len(names) + n) for n, (k, axis, _) in enumerate(sized))
             names += [f"{names[k]}.size" for k, _, _ in places]
@@ -219,8 +220,10 @@ class _Walk:
             if not self._is_importable(node, self.model.opsets, ()):
                 missing[f"{plain_domain(node.domain)}.{node.op_type}".lstrip(".")].append(node)
         if missing:
-            rows = [f"{op} ({len(found)} node{'s'[: len(found) > 1]}, first: {found[0].name or found[0].output[0]!r})"
-                    for op, found in sorted(missing.items())]  # fmt: skip
+            rows = [
+                f"{op} ({len(found)} node{'s'[: len(found) > 1]}, first: {found[0].name or found[0].output[0]!r})"
+                for op, found in sorted(missing.items())
+            ]
             raise UnsupportedError(
                 f"{len(rows)} operator{'s'[: len(rows) > 1]} of the model cannot be imported: " + "; ".join(rows),
                 span=node_span(self.model.source, next(iter(missing.values()))[0]),
@@ -311,8 +314,9 @@ class _Walk:
         except _MALFORMED as error:
             raise ModelError(
                 f"{node.op_type} node is malformed: {type(error).__name__}: {error}",
-                span=span, hint=_summary(node, scope),
-            ) from error  # fmt: skip
+                span=span,
+                hint=_summary(node, scope),
+            ) from error
         missing = [name for name in node.output[len(values) :] if name]
         if missing:
             what = f"output {missing[0]!r} (number {len(values)})"

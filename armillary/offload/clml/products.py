@@ -89,6 +89,10 @@ def batch_matmul_kernel(call: Call) -> Kernel:
 COMPOSITES = (
     Composite("dense1d", _biased, check_dense, dense_kernel),
     Composite("dense2d", _dense, check_dense, dense_kernel),
-    Composite("batch_matmul", lambda: is_op("nn.batch_matmul")(wildcard(), wildcard()), check_batch_matmul,
-              batch_matmul_kernel),
-)  # fmt: skip
+    Composite(
+        "batch_matmul",
+        lambda: is_op("nn.batch_matmul")(wildcard(), wildcard()),
+        check_batch_matmul,
+        batch_matmul_kernel,
+    ),
+)

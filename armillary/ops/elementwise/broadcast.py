@@ -26,7 +26,7 @@ from armillary.ops._common import (
     ints,
     of_type,
     quiet,
-)  # fmt: skip
+)
 from armillary.ops._late import T, scalar, te
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Precision
@@ -166,7 +166,7 @@ _TABLE = (
     Row("left_shift", "integer", _shift(True), np.left_shift),
     Row("right_shift", "integer", _shift(False), np.right_shift),
     Row("atan2", "float", lambda a, b: T.call("atan2", a, b), np.arctan2),
-)  # fmt: skip
+)
 
 _B = ints([1, 0, 2, -1, 3])
 _SAMPLES: dict[str, tuple[tuple[Any, Any], ...]] = {
@@ -183,9 +183,12 @@ _SAMPLES["any"] = (*_SAMPLES["numeric"], *_SAMPLES["bool"])
 _SAMPLES["integer or bool"] = ((i32(2, 5), _B), *_SAMPLES["bool"], (ints([9, 4], "uint8"), ints([2, 0], "uint8")))
 _POWER_SAMPLES = (*_SAMPLES["float"], (ints([2, -3, 5]), ints([3, 2, 0])))
 _WRONG = {
-    "float": (i32(2), i32(2)), "integer": (f32(2), f32(2)), "bool": (f32(2), f32(2)),
-    "numeric": (of_type("bool", 2), of_type("bool", 2)), "integer or bool": (f32(2), f32(2)),
-}  # fmt: skip
+    "float": (i32(2), i32(2)),
+    "integer": (f32(2), f32(2)),
+    "bool": (f32(2), f32(2)),
+    "numeric": (of_type("bool", 2), of_type("bool", 2)),
+    "integer or bool": (f32(2), f32(2)),
+}
 _DTYPES = {"float": "float32", "integer": "int32", "bool": "bool", "numeric": "float32", "any": "float32"}
 
 
@@ -279,6 +282,7 @@ def where_bad_samples() -> Iterator[BadSample]:
     yield BadSample(None, (f32(2), f32(2), f32(2)), "the condition has dtype float32")
     yield BadSample(None, (of_type("bool", 2), f32(2), i32(2)), "got int32, wanted float32")
     yield BadSample(None, (of_type("bool", 2), f32(3), f32(3)), "do not broadcast")
+
 
 state("add maximum minimum subtract", Fact.ARITHMETIC, precision=Precision.FOLLOW)
 state("divide multiply", Fact.ARITHMETIC, Fact.VANISHES, precision=Precision.FOLLOW)

@@ -67,8 +67,15 @@ def cast_compute(attrs: DTypeAttrs, data: te.Tensor) -> te.Tensor:
 
 @cast.samples
 def cast_samples() -> Iterator[Sample]:
-    for source, target in (("float32", "int32"), ("int32", "float32"), ("float32", "bool"), ("bool", "int64"),
-                           ("float64", "float32"), ("int32", "int8"), ("float32", "float16")):  # fmt: skip
+    for source, target in (
+        ("float32", "int32"),
+        ("int32", "float32"),
+        ("float32", "bool"),
+        ("bool", "int64"),
+        ("float64", "float32"),
+        ("int32", "int8"),
+        ("float32", "float16"),
+    ):
         yield Sample(DTypeAttrs(target), (of_type(source, 3, 4),))
 
 
@@ -199,6 +206,7 @@ def clip_samples() -> Iterator[Sample]:
 @clip.bad_samples
 def clip_bad_samples() -> Iterator[BadSample]:
     yield BadSample(ClipAttrs(0.0, 1.0), (of_type("bool", 3),), "wanted numeric")
+
 
 state("cast clip", precision=Precision.FOLLOW)
 state("cast_like", Fact.LIKE, precision=Precision.FOLLOW)

@@ -116,7 +116,7 @@ _TABLE = (
     Unary("isinf", "float", _test("isinf"), np.isinf, result=BOOL),
     Unary("isfinite", "float", _test("isfinite"), np.isfinite, result=BOOL),
     Unary("copy", "any", lambda x: x, _numpy_copy, doc="The value itself, in memory of its own."),
-)  # fmt: skip
+)
 
 _SAMPLE_TYPES = {
     "float": (f32(3, 5), of_type("float64", 7), f32(), f32(2, 0, 3)),
@@ -124,7 +124,7 @@ _SAMPLE_TYPES = {
     "bool": (of_type("bool", 3, 5),),
     "integer or bool": (i32(3, 5), of_type("uint8", 6), of_type("bool", 4)),
     "any": (f32(3, 5), i32(4), of_type("bool", 2, 2), of_type("float16", 3)),
-}  # fmt: skip
+}
 _WRONG_TYPE = {"float": i32(3), "numeric": of_type("bool", 3), "bool": f32(3), "integer or bool": f32(3)}
 
 

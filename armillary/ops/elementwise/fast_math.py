@@ -34,13 +34,15 @@ _EXPONENT, _BIAS = 23, 127 << 23
 _LOWEST, _HIGHEST = -87.0, 88.0  # where 2**n is a normal number
 # x * P(x**2) / (1 + x**2 * Q(x**2)), up to the limit; beyond it the value there, which is 1 to 3e-6
 _TANH = (
-    7.0, (0.9999989669354168, 0.12322054877983875, 0.0022930889440154973, 3.9958726772164364e-06),
+    7.0,
+    (0.9999989669354168, 0.12322054877983875, 0.0022930889440154973, 3.9958726772164364e-06),
     (0.45654614750931793, 0.02115161430079207, 0.00014398447981803304),
-)  # fmt: skip
+)
 _ERF = (
-    3.3, (1.1283771787839105, 0.15474519487703003, 0.04312680055385369, 0.0007446245173454705),
+    3.3,
+    (1.1283771787839105, 0.15474519487703003, 0.04312680055385369, 0.0007446245173454705),
     (0.4704852640488127, 0.09494963656285563, 0.009254742518362122),
-)  # fmt: skip
+)
 _TOLERANCE = 1e-5
 
 
@@ -155,5 +157,6 @@ def _samples() -> Iterator[Sample]:
 def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(SoftmaxAttrs(axis=2), (f32(2, 7),), "axis 2 is out of range")
     yield BadSample(SoftmaxAttrs(), (i32(2, 7),), "must have a floating-point dtype")
+
 
 state("fast_erf fast_exp fast_tanh", precision=Precision.FOLLOW)

@@ -123,9 +123,13 @@ def _pair(value: Any) -> tuple[int, ...]:
 def _pooling(pool_size: Any, strides: Any, padding: Any, layout: str, include: bool = False) -> Any:  # Any: attributes
     pads = (padding,) if isinstance(padding, int) else tuple(padding)
     return SimpleNamespace(
-        pool_size=_pair(pool_size), strides=_pair(strides), padding=pads, layout=layout, dilation=(1, 1),
+        pool_size=_pair(pool_size),
+        strides=_pair(strides),
+        padding=pads,
+        layout=layout,
+        dilation=(1, 1),
         count_include_pad=include,
-    )  # fmt: skip
+    )
 
 
 @boundary("nn.conv2d_backward_weight", arguments=True)

@@ -137,8 +137,10 @@ def _diagonal(expr: Expr, letters: str) -> tuple[Expr, str]:
             second = letters.index(letter, first + 1)
             shape, ty = _shape(expr), expr.checked_type
             assert isinstance(ty, TensorType), "a tensor"
-            mask = reshape_to(eye(shape[first], shape[second], 0, "bool"), tuple(
-                d if i in (first, second) else 1 for i, d in enumerate(shape)))  # fmt: skip
+            mask = reshape_to(
+                eye(shape[first], shape[second], 0, "bool"),
+                tuple(d if i in (first, second) else 1 for i, d in enumerate(shape)),
+            )
             expr = sum_(where(mask, expr, zeros((1,) * len(shape), ty.dtype)), second)
             letters = letters[:second] + letters[second + 1 :]
     return expr, letters
@@ -227,12 +229,22 @@ def einsum_decompose(attrs: EinsumAttrs, data: Expr) -> Expr:
 @einsum.samples
 def einsum_samples() -> Iterator[Sample]:
     for equation, shapes in (
-        ("ij,jk->ik", ((2, 3), (3, 4))), ("bij,bjk->bik", ((2, 3, 4), (2, 4, 2))), ("ij->ji", ((2, 3),)),
-        ("ii->i", ((3, 3),)), ("ij->", ((2, 3),)), ("i,j->ij", ((2,), (3,))), ("...ii->...i", ((2, 3, 3),)),
-        ("ij,ij->i", ((2, 3), (2, 3))), ("bhid,bhjd->bhij", ((2, 2, 3, 4), (2, 2, 5, 4))), ("ij,jk", ((2, 3), (3, 2))),
-        ("a,ab,b->", ((2,), (2, 3), (3,))), ("...ij,...jk->...ik", ((2, 2, 3), (1, 3, 2))), ("i,i", ((4,), (4,))),
-        ("td,edf->etf", ((3, 4), (2, 4, 64))), ("td,edf->tef", ((3, 4), (2, 4, 67))),
-    ):  # fmt: skip
+        ("ij,jk->ik", ((2, 3), (3, 4))),
+        ("bij,bjk->bik", ((2, 3, 4), (2, 4, 2))),
+        ("ij->ji", ((2, 3),)),
+        ("ii->i", ((3, 3),)),
+        ("ij->", ((2, 3),)),
+        ("i,j->ij", ((2,), (3,))),
+        ("...ii->...i", ((2, 3, 3),)),
+        ("ij,ij->i", ((2, 3), (2, 3))),
+        ("bhid,bhjd->bhij", ((2, 2, 3, 4), (2, 2, 5, 4))),
+        ("ij,jk", ((2, 3), (3, 2))),
+        ("a,ab,b->", ((2,), (2, 3), (3,))),
+        ("...ij,...jk->...ik", ((2, 2, 3), (1, 3, 2))),
+        ("i,i", ((4,), (4,))),
+        ("td,edf->etf", ((3, 4), (2, 4, 64))),
+        ("td,edf->tef", ((3, 4), (2, 4, 67))),
+    ):
         yield Sample(EinsumAttrs(equation), (tuple(f32(*s) for s in shapes),))
 
 

@@ -177,6 +177,7 @@ def _bad_bias() -> Iterator[BadSample]:
     yield BadSample(AxisAttrs(axis=3), (f32(2, 3, 4), f32(4)), "axis 3 is out of range")
     yield BadSample(AxisAttrs(), (f32(2, 3), tensor("int32", 3)), "the dtypes differ")
 
+
 state("nn.bias_add", precision=Precision.FOLLOW, follows=Follows.AXIS)
 state("nn.dropout nn.prelu", precision=Precision.FOLLOW)
 state("nn.leaky_relu nn.relu", Fact.HOMOGENEOUS, precision=Precision.FOLLOW)

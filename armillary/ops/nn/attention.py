@@ -51,9 +51,7 @@ class Sizes:
 
 _DOC = "softmax(scale * query key^T + mask) value."
 attention = Op("nn.attention", kind=Kind.CONTRACTION, inputs=("query", "key", "value"), doc=_DOC)
-masked_attention = Op(
-    "nn.masked_attention", kind=Kind.CONTRACTION, inputs=("query", "key", "value", "mask"), doc=_DOC
-)  # fmt: skip
+masked_attention = Op("nn.masked_attention", kind=Kind.CONTRACTION, inputs=("query", "key", "value", "mask"), doc=_DOC)
 LETTERS = "BTHD"
 
 

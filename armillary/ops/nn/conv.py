@@ -43,7 +43,7 @@ from armillary.ops.nn._windows import (
     widened_product,
     window_count,
     windows,
-)  # fmt: skip
+)
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Follows, Precision
 from armillary.relay.types import Dim, TensorType, Type
@@ -328,6 +328,7 @@ def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(Conv2DAttrs(padding=(1, 2, 3)), (f32(1, 3, 8, 8), f32(4, 3, 3, 3)), "padding must be 1, 2 or 4")
     yield BadSample(Conv2DAttrs(channels=5), (f32(1, 3, 8, 8), f32(4, 3, 3, 3)), "channels is 5, the weight gives 4")
     yield BadSample(Conv2DAttrs(), (f32(3, 8, 8), f32(4, 3, 3, 3)), "has 3 dimensions")
+
 
 state("nn.conv1d nn.conv3d", precision=Precision.ALWAYS)
 state("nn.conv2d", precision=Precision.ALWAYS, follows=Follows.ASKED)

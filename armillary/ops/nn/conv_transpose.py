@@ -33,7 +33,7 @@ from armillary.ops.nn._windows import (
     wide,
     widened_product,
     windows,
-)  # fmt: skip
+)
 from armillary.ops.nn.conv import Window, complete_weight, plain, result_dtype, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Follows, Precision
@@ -229,6 +229,7 @@ def _samples3() -> Iterator[Sample]:
 def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(Conv2DTransposeAttrs(), (f32(1, 3, 4, 4), f32(2, 3, 3, 3)), "takes 2 channels, the data has 3")
     yield BadSample(Conv2DTransposeAttrs(padding=(5, 5)), (f32(1, 2, 4, 4), f32(2, 3, 3, 3)), "leaves no output")
+
 
 state("nn.conv1d_transpose nn.conv3d_transpose", precision=Precision.ALWAYS)
 state("nn.conv2d_transpose", precision=Precision.ALWAYS, follows=Follows.ASKED)

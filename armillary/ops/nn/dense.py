@@ -32,7 +32,7 @@ from armillary.ops.nn._windows import (
     tensor,
     wide,
     widened_product,
-)  # fmt: skip
+)
 from armillary.ops.nn.conv import result_dtype
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Precision
@@ -333,5 +333,6 @@ def _bad_pack() -> Iterator[BadSample]:
     yield BadSample(attrs, (data, tensor("int8", 3, 3, 16, 2)), "wanted bytes")
     halves = (tensor("bfloat16", 5, 12), tensor("bfloat16", 3, 6, 16, 2))
     yield BadSample(DensePackAttrs("NC16n2c"), halves, "or bfloat16 in twos")
+
 
 state("nn.batch_matmul nn.dense nn.matmul", precision=Precision.ALWAYS)

@@ -27,7 +27,7 @@ from armillary.ops.nn._windows import (
     need_tensor,
     tensor,
     wide,
-)  # fmt: skip
+)
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, Dim, TensorType, TupleType, Type
 

@@ -32,7 +32,7 @@ from armillary.ops.nn._windows import (
     tensor,
     type_of,
     wide,
-)  # fmt: skip
+)
 from armillary.ops.nn.activation import along
 from armillary.relay.expr import Expr, Tuple
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
@@ -103,9 +103,14 @@ rms_norm = Op("nn.rms_norm", kind=Kind.OPAQUE, inputs=("data", "weight"))
 l2_normalize = Op("nn.l2_normalize", kind=Kind.OPAQUE)
 lrn = Op("nn.lrn", kind=Kind.CONTRACTION, doc="Local response normalisation across an axis.")
 for _op, _attrs in (
-    (batch_norm, BatchNormAttrs), (layer_norm, LayerNormAttrs), (instance_norm, InstanceNormAttrs),
-    (group_norm, GroupNormAttrs), (rms_norm, RmsNormAttrs), (l2_normalize, L2NormalizeAttrs), (lrn, LrnAttrs),
-):  # fmt: skip
+    (batch_norm, BatchNormAttrs),
+    (layer_norm, LayerNormAttrs),
+    (instance_norm, InstanceNormAttrs),
+    (group_norm, GroupNormAttrs),
+    (rms_norm, RmsNormAttrs),
+    (l2_normalize, L2NormalizeAttrs),
+    (lrn, LrnAttrs),
+):
     _op.attrs(_attrs)
 
 
@@ -422,6 +427,7 @@ def _bad_group() -> Iterator[BadSample]:
 @layer_norm.bad_samples
 def _bad_layer() -> Iterator[BadSample]:
     yield BadSample(LayerNormAttrs(), (tensor("int32", 2, 4), f32(4), f32(4)), "floating-point dtype")
+
 
 state("nn.batch_norm", precision=Precision.FOLLOW)
 state("nn.group_norm nn.instance_norm nn.l2_normalize nn.layer_norm nn.lrn nn.rms_norm", precision=Precision.NEVER)

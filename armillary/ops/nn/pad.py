@@ -144,5 +144,6 @@ def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(PadAttrs(((1, -1), (0, 0))), (f32(2, 3),), "must not be negative")
     yield BadSample(PadAttrs(((1, 1), (0, 0)), 0, "blur"), (f32(2, 3),), "unknown mode 'blur'")
 
+
 state("nn.mirror_pad", Fact.PICKS, precision=Precision.FOLLOW)
 state("nn.pad", precision=Precision.FOLLOW, follows=Follows.PAD)

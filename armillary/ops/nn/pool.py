@@ -41,7 +41,7 @@ from armillary.ops.nn._windows import (
     wide,
     window_count,
     windows,
-)  # fmt: skip
+)
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import ANY_DIM, TensorType, Type
@@ -62,9 +62,14 @@ class Pool:
 def _attrs_class(name: str, rank: int, average: bool) -> type:
     layout = "NC" + SPATIAL[rank]
     rows: list[tuple[str, Any, Any]] = [
-        ("pool_size", tuple, (1,) * rank), ("strides", tuple, (1,) * rank), ("dilation", tuple, (1,) * rank),
-        ("padding", tuple, (0,) * rank), ("layout", str, layout), ("out_layout", str, ""), ("ceil_mode", bool, False),
-    ]  # fmt: skip
+        ("pool_size", tuple, (1,) * rank),
+        ("strides", tuple, (1,) * rank),
+        ("dilation", tuple, (1,) * rank),
+        ("padding", tuple, (0,) * rank),
+        ("layout", str, layout),
+        ("out_layout", str, ""),
+        ("ceil_mode", bool, False),
+    ]
     if average:
         rows.append(("count_include_pad", bool, False))
     return _record_of(name, rows)

@@ -26,9 +26,14 @@ from armillary.relay.types import TensorType, Type
 FEW, MOST_TAPS = 4, 16  # elements of a weighted sum that are read one by one, and that are no matrix product
 METHODS = ("nearest_neighbor", "linear", "cubic")
 MODES = (
-    "half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn", "half_pixel_symmetric",
+    "half_pixel",
+    "align_corners",
+    "asymmetric",
+    "pytorch_half_pixel",
+    "tf_half_pixel_for_nn",
+    "half_pixel_symmetric",
     "tf_crop_and_resize",
-)  # fmt: skip
+)
 ROUNDINGS = ("round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
@@ -321,5 +326,6 @@ upsampling.decompose(lambda attrs, x: _decompose("nn.upsampling", 2, _as_resize(
 def _samples_upsampling() -> Iterator[Sample]:
     yield Sample(UpsamplingAttrs(2.0, 3.0), (f32(1, 2, 3, 4),))
     yield Sample(UpsamplingAttrs(2.0, 2.0, method="bilinear", align_corners=True), (f32(1, 2, 3, 4),))
+
 
 state("image.resize2d nn.upsampling", precision=Precision.FOLLOW)

@@ -439,5 +439,6 @@ def _bad_b2s() -> Iterator[BadSample]:
     attrs = BatchToSpaceAttrs(block_shape=(2,), crops=((2, 1),))
     yield BadSample(attrs, (f32(2, 1, 3),), "crops 2 and 1 of an axis of 2")
 
+
 state("layout_transform nn.depth_to_space nn.space_to_depth", Fact.PICKS, precision=Precision.FOLLOW)
 state("nn.batch_flatten", Fact.VIEW, Fact.REARRANGES, Fact.PICKS, precision=Precision.FOLLOW)

@@ -98,9 +98,11 @@ def _stages(attrs: SoftmaxAttrs, x: Tensor) -> tuple[Any, Any, Any, Any]:
     )
     dtype = accumulator(DType(x.dtype))
     total = te.compute(
-        rest, lambda *i: te.sum(powers(*with_axis(i, k_sum)).astype(dtype), axis=[k_sum]),
-        name="softmax_sum", tag="softmax_sum",
-    )  # fmt: skip
+        rest,
+        lambda *i: te.sum(powers(*with_axis(i, k_sum)).astype(dtype), axis=[k_sum]),
+        name="softmax_sum",
+        tag="softmax_sum",
+    )
     return top, powers, total, without
 
 

@@ -67,9 +67,11 @@ def compute(attrs: StandardizeAttrs, x: Tensor) -> Tensor:
     def over(value: Any, name: str) -> Tensor:
         inner = reduce_axes([shape[a] for a in axes], [f"k{a}" for a in axes])
         return te.compute(
-            rest, lambda *i: te.sum(value(full_index(i, axes, inner, len(shape), False)), axis=inner),
-            name=f"standardize_{name}", tag=f"standardize_{name}",
-        )  # fmt: skip
+            rest,
+            lambda *i: te.sum(value(full_index(i, axes, inner, len(shape), False)), axis=inner),
+            name=f"standardize_{name}",
+            tag=f"standardize_{name}",
+        )
 
     def outside(index: Any) -> list[Any]:
         return [v for n, v in enumerate(index) if n not in axes]
@@ -87,9 +89,11 @@ def compute(attrs: StandardizeAttrs, x: Tensor) -> Tensor:
 
     squares = over(lambda index: centred(index) * centred(index), "squares")
     inverse = te.compute(
-        rest, lambda *i: T.const(1.0, dtype) / te.sqrt(squares(*i) / count + T.const(attrs.epsilon, dtype)),
-        name="standardize_inverse", tag="standardize_inverse",
-    )  # fmt: skip
+        rest,
+        lambda *i: T.const(1.0, dtype) / te.sqrt(squares(*i) / count + T.const(attrs.epsilon, dtype)),
+        name="standardize_inverse",
+        tag="standardize_inverse",
+    )
     return te.compute(
         shape, lambda *i: (centred(i) * inverse(*outside(i))).astype(x.dtype), name="standardize", tag="standardize"
     )

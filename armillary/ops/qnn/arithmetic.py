@@ -39,8 +39,15 @@ from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
 
 _INPUTS = (
-    "lhs", "rhs", "lhs_scale", "lhs_zero_point", "rhs_scale", "rhs_zero_point", "output_scale", "output_zero_point",
-)  # fmt: skip
+    "lhs",
+    "rhs",
+    "lhs_scale",
+    "lhs_zero_point",
+    "rhs_scale",
+    "rhs_zero_point",
+    "output_scale",
+    "output_zero_point",
+)
 _NEUTRAL = np.int32(0)
 
 
@@ -170,10 +177,11 @@ for _op in (qadd, qsubtract, qmul):
 # --- concatenate ------------------------------------------------------------------------------------------------------
 
 qconcatenate = Op(
-    "qnn.concatenate", kind=Kind.INJECTIVE,
+    "qnn.concatenate",
+    kind=Kind.INJECTIVE,
     inputs=("*data", "*input_scales", "*input_zero_points", "output_scale", "output_zero_point"),
     doc="Affine-integer tensors one after another, brought to one scale. The first three inputs are tuples.",
-)  # fmt: skip
+)
 qconcatenate.attrs(QConcatenateAttrs)
 
 

@@ -41,9 +41,16 @@ def _hardswish(x: Array) -> Array:
 
 
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
-    "tanh": np.tanh, "exp": np.exp, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "erf": numpy_erf,
-    "sigmoid": _sigmoid, "hardswish": _hardswish, "log": np.log, "abs": np.abs,
-}  # fmt: skip
+    "tanh": np.tanh,
+    "exp": np.exp,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "erf": numpy_erf,
+    "sigmoid": _sigmoid,
+    "hardswish": _hardswish,
+    "log": np.log,
+    "abs": np.abs,
+}
 
 
 def _check(name: str, data: TensorType, parameters: tuple[TensorType, ...]) -> TensorType:
@@ -69,8 +76,10 @@ def _table(function: Callable[[Array], Array], dtype: DType, parameters: list[Ar
 
 def _constants(name: str, parameters: tuple[Expr, ...]) -> list[Array]:
     if not all(isinstance(p, Constant) for p in parameters):
-        raise UnsupportedError(f"{name}: its table needs constant scales and zero points",
-                               hint="dequantize, compute in float32 and quantize instead")  # fmt: skip
+        raise UnsupportedError(
+            f"{name}: its table needs constant scales and zero points",
+            hint="dequantize, compute in float32 and quantize instead",
+        )
     return [p.data for p in parameters if isinstance(p, Constant)]
 
 

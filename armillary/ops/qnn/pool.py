@@ -47,10 +47,11 @@ class QAvgPool2DAttrs:
 
 
 avg_pool2d = Op(
-    "qnn.avg_pool2d", kind=Kind.CONTRACTION,
+    "qnn.avg_pool2d",
+    kind=Kind.CONTRACTION,
     inputs=("data", "input_scale", "input_zero_point", "output_scale", "output_zero_point"),
     doc="nn.avg_pool2d of affine integers.",
-)  # fmt: skip
+)
 avg_pool2d.attrs(QAvgPool2DAttrs)
 
 

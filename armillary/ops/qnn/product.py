@@ -37,14 +37,21 @@ from armillary.relay.types import TensorType, Type
 from armillary.transform import PassContext, register_config_option
 
 PRODUCT_IN_FLOAT = register_config_option(
-    "relay.qnn.product_in_float", bool, True,
+    "relay.qnn.product_in_float",
+    bool,
+    True,
     "quantised products in float32 where that is exact: faster, with weights of four bytes instead of one",
-)  # fmt: skip
+)
 EXACT_IN_FLOAT32 = 1 << 24
 MIN_ROWS = 4  # with fewer rows qnn.dense is bound by reading its weights, which take a quarter as bytes
 PRODUCT_INPUTS = (
-    "data", "weight", "input_zero_point", "kernel_zero_point", "input_scale", "kernel_scale",
-)  # fmt: skip
+    "data",
+    "weight",
+    "input_zero_point",
+    "kernel_zero_point",
+    "input_scale",
+    "kernel_scale",
+)
 
 
 @record
@@ -240,5 +247,6 @@ def qdense_bad_samples() -> Iterator[BadSample]:
     one = (i32(), i32(), f32(), f32())
     yield BadSample(QDenseAttrs(), (of_type("int8", 2, 3), of_type("int8", 4, 5), *one), "inner sizes differ")
     yield BadSample(QDenseAttrs(), (i32(2, 3), of_type("int8", 4, 3), *one), "wanted at most 16 bits")
+
 
 state("qnn.conv2d", follows=Follows.ASKED)

@@ -39,13 +39,17 @@ class QBatchMatmulAttrs:
 
 
 qconv2d_transpose = Op(
-    "qnn.conv2d_transpose", kind=Kind.CONTRACTION, inputs=PRODUCT_INPUTS,
+    "qnn.conv2d_transpose",
+    kind=Kind.CONTRACTION,
+    inputs=PRODUCT_INPUTS,
     doc="nn.conv2d_transpose of affine integers, in int32.",
-)  # fmt: skip
+)
 qbatch_matmul = Op(
-    "qnn.batch_matmul", kind=Kind.CONTRACTION, inputs=("x", "y", "x_zero_point", "y_zero_point", "x_scale", "y_scale"),
+    "qnn.batch_matmul",
+    kind=Kind.CONTRACTION,
+    inputs=("x", "y", "x_zero_point", "y_zero_point", "x_scale", "y_scale"),
     doc="nn.batch_matmul of affine integers, in int32.",
-)  # fmt: skip
+)
 qconv2d_transpose.attrs(QConv2DTransposeAttrs)
 qbatch_matmul.attrs(QBatchMatmulAttrs)
 
@@ -84,9 +88,14 @@ def _plain_product(attrs: QBatchMatmulAttrs) -> BatchMatmulAttrs:
 
 @qbatch_matmul.infer
 def infer_qbatch_matmul(
-    attrs: QBatchMatmulAttrs, x: TensorType, y: TensorType, x_zero: TensorType, y_zero: TensorType,
-    x_scale: TensorType, y_scale: TensorType,
-) -> Type:  # fmt: skip
+    attrs: QBatchMatmulAttrs,
+    x: TensorType,
+    y: TensorType,
+    x_zero: TensorType,
+    y_zero: TensorType,
+    x_scale: TensorType,
+    y_scale: TensorType,
+) -> Type:
     name = "qnn.batch_matmul"
     for what, ty, scale, zero in (("x", x, x_scale, x_zero), ("y", y, y_scale, y_zero)):
         check_kind(name, what, ty, "integer")

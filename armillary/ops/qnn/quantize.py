@@ -126,9 +126,11 @@ class QuantizeAttrs:
 
 
 quantize = Op(
-    "qnn.quantize", kind=Kind.ELEMENTWISE, inputs=("data", "output_scale", "output_zero_point"),
+    "qnn.quantize",
+    kind=Kind.ELEMENTWISE,
+    inputs=("data", "output_scale", "output_zero_point"),
     doc="saturate(round(data / scale) + zero_point); halves go to even.",
-)  # fmt: skip
+)
 quantize.attrs(QuantizeAttrs)
 
 
@@ -201,9 +203,11 @@ class DequantizeAttrs:
 
 
 dequantize = Op(
-    "qnn.dequantize", kind=Kind.ELEMENTWISE, inputs=("data", "input_scale", "input_zero_point"),
+    "qnn.dequantize",
+    kind=Kind.ELEMENTWISE,
+    inputs=("data", "input_scale", "input_zero_point"),
     doc="(data - zero_point) * scale.",
-)  # fmt: skip
+)
 dequantize.attrs(DequantizeAttrs)
 
 
@@ -260,10 +264,11 @@ class RequantizeAttrs:
 
 
 requantize = Op(
-    "qnn.requantize", kind=Kind.ELEMENTWISE,
+    "qnn.requantize",
+    kind=Kind.ELEMENTWISE,
     inputs=("data", "input_scale", "input_zero_point", "output_scale", "output_zero_point"),
     doc="The integers of another scale and zero point for the same real numbers.",
-)  # fmt: skip
+)
 requantize.attrs(RequantizeAttrs)
 
 
@@ -435,5 +440,6 @@ def requantize_bad_samples() -> Iterator[BadSample]:
     yield BadSample(RequantizeAttrs(rounding="DOWN"), (i32(3), *parameters), "rounding 'DOWN'")
     yield BadSample(RequantizeAttrs(rounding="TOEVEN"), (i32(3), *parameters), "needs compute_dtype")
     yield BadSample(RequantizeAttrs(), (f32(3), *parameters), "data has dtype float32")
+
 
 state("qnn.dequantize qnn.quantize qnn.requantize", follows=Follows.AXIS)

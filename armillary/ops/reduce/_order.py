@@ -214,9 +214,7 @@ def select_largest(keys: Buffer, place_at: Callable[[Expr], Expr], count: Index,
         taken = Collector(pairs, low, T.sub(k, load(greater, 0)))
         every = taken.around(loop("i", count, lambda i: taken.offer_above(load(keys, i), place_at(i))))
         first = taken.around(loop("i", count, lambda i: taken.offer(load(keys, i), place_at(i))))
-        return S.IfThenElse(
-            T.equal(load(found, 1), 1), every, S.seq(above(keys, count, low, greater), first)
-        )  # fmt: skip
+        return S.IfThenElse(T.equal(load(found, 1), 1), every, S.seq(above(keys, count, low, greater), first))
 
     return allocate([found, greater], kth_largest(keys, count, k, found), let(threshold, collect))
 
@@ -241,9 +239,11 @@ def sort_pairs(pairs: Pairs, spare: Pairs, k: int) -> tuple[Stmt, Pairs]:
     """Sort the first k pairs, largest key first, stable; and where they are then. Behind them lie lowest keys."""
     run, merges = sorted_shape(k)
     lowest = lowest_key(str(pairs.keys.dtype))
-    fill = loop("i", sorted_size(k) - k, lambda i: S.seq(
-        store(pairs.keys, lowest, T.add(i, k)), store(pairs.places, 0, T.add(i, k))
-    ))  # fmt: skip
+    fill = loop(
+        "i",
+        sorted_size(k) - k,
+        lambda i: S.seq(store(pairs.keys, lowest, T.add(i, k)), store(pairs.places, 0, T.add(i, k))),
+    )
     steps = [fill, loop("run", 1 << merges, lambda r: _count_run(pairs, spare, r * run, run))]
     source, target, width = spare, pairs, run
     for merge in range(merges):

@@ -109,9 +109,13 @@ def _zeros(places: Buffer, count: Buffer) -> Stmt:
         def from_here(begin: Var) -> Stmt:
             vectors = T.floordiv(T.sub(size, begin), LANES)
             done = T.add(begin, T.mul(vectors, LANES))
-            by_vectors = loop("v", vectors, lambda v: loop(
-                "n", LANES, lambda n: store(places, 0, axis, T.add(begin, v * LANES + n)), S.LoopKind.VECTORIZED
-            ))  # fmt: skip
+            by_vectors = loop(
+                "v",
+                vectors,
+                lambda v: loop(
+                    "n", LANES, lambda n: store(places, 0, axis, T.add(begin, v * LANES + n)), S.LoopKind.VECTORIZED
+                ),
+            )
             return S.seq(by_vectors, loop("j", T.sub(size, done), lambda j: store(places, 0, axis, T.add(done, j))))
 
         return let(load(count, 0), from_here)

@@ -30,7 +30,7 @@ from armillary.ops._common import (
     mean_accumulator,
     of_type,
     quiet,
-)  # fmt: skip
+)
 from armillary.ops._late import T, reduction, te
 from armillary.ops.elementwise.broadcast import add, divide, multiply, subtract, where
 from armillary.ops.elementwise.elementwise import exp, isfinite, log, sqrt
@@ -162,10 +162,14 @@ _TABLE = (
 )
 _TYPES = {"numeric": ("float32", "int32"), "bool": ("bool", "bool")}
 _USES = (
-    ((3, 4), ReduceAttrs()), ((2, 3, 4), ReduceAttrs(1)), ((2, 3, 4), ReduceAttrs((0, -1), keepdims=True)),
-    ((2, 3, 4), ReduceAttrs((1,), exclude=True)), ((3,), ReduceAttrs(0)), ((2, 3), ReduceAttrs(())),
+    ((3, 4), ReduceAttrs()),
+    ((2, 3, 4), ReduceAttrs(1)),
+    ((2, 3, 4), ReduceAttrs((0, -1), keepdims=True)),
+    ((2, 3, 4), ReduceAttrs((1,), exclude=True)),
+    ((3,), ReduceAttrs(0)),
+    ((2, 3), ReduceAttrs(())),
     ((), ReduceAttrs()),
-)  # fmt: skip
+)
 
 
 def _finish(row: Row, total: te.Tensor, count: int, dtype: DType) -> te.Tensor:
@@ -369,6 +373,7 @@ def std(data: Expr, axis: Any = None, keepdims: bool = False, exclude: bool = Fa
         return get_op("cast")(std(wide, axis, keepdims, exclude, unbiased), dtype=str(ty.dtype))
     centre = mean(data, axis, True, exclude)
     return sqrt(variance(data, centre, axis, keepdims, exclude, unbiased))
+
 
 state("logsumexp variance", precision=Precision.NEVER)
 state("max min", precision=Precision.FOLLOW, follows=Follows.REDUCTION)

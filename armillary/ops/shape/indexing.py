@@ -336,6 +336,7 @@ def reverse_sequence_bad_samples() -> Iterator[BadSample]:
     yield BadSample(ReverseSequenceAttrs(), (f32(2, 4), i32(3)), "wanted (2,)")
     yield BadSample(ReverseSequenceAttrs(0, 0), (f32(2, 4), i32(2)), "are both 0")
 
+
 state("gather", Fact.PICKS, precision=Precision.FOLLOW)
 state("gather_nd", Fact.PICKS)
 state("take", Fact.PICKS, precision=Precision.FOLLOW, follows=Follows.TAKE)

@@ -100,9 +100,14 @@ def _define(name: str, combine: Callable[[Any, Any], Any], numpy_scan: Callable[
 
 
 def _scan(
-    data: Buffer, out: Buffer, shape: tuple[int, ...], axis: int, attrs: ScanAttrs, combine: Callable[[Any, Any], Any],
+    data: Buffer,
+    out: Buffer,
+    shape: tuple[int, ...],
+    axis: int,
+    attrs: ScanAttrs,
+    combine: Callable[[Any, Any], Any],
     neutral: int,
-) -> Stmt:  # fmt: skip
+) -> Stmt:
     """Rows over the axes before, steps along the axis, a vector of the axes after it."""
     last, tail = shape[axis] - 1, shape[axis + 1 :]
 
@@ -132,9 +137,15 @@ def _scan(
 
 
 def _beside(
-    data: Buffer, out: Buffer, shape: tuple[int, ...], attrs: ScanAttrs, combine: Callable[[Any, Any], Any],
-    neutral: int, count: int, group: Scalar,
-) -> Stmt:  # fmt: skip
+    data: Buffer,
+    out: Buffer,
+    shape: tuple[int, ...],
+    attrs: ScanAttrs,
+    combine: Callable[[Any, Any], Any],
+    neutral: int,
+    count: int,
+    group: Scalar,
+) -> Stmt:
     """Some rows along the last axis at a time, so that a sum need not wait for the one before."""
     found, last = scratch("found", count, str(out.dtype), "local"), shape[-1] - 1
 

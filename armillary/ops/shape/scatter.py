@@ -220,4 +220,5 @@ def scatter_nd_bad_samples() -> Iterator[BadSample]:
     yield BadSample(ScatterNdAttrs(), (f32(3, 4), i32(2, 3), f32(4)), "wanted (3,)")
     yield BadSample(ScatterNdAttrs("x"), (f32(3, 4), i32(2, 3), f32(3)), "wanted one of update")
 
+
 state("scatter_elements scatter_nd", precision=Precision.FOLLOW)

@@ -184,9 +184,18 @@ def reshape_op_compute(attrs: ReshapeAttrs, data: te.Tensor) -> te.Tensor:
 @reshape.samples
 def reshape_samples() -> Iterator[Sample]:
     for newshape, shape in (
-        ((6, 4), (2, 3, 4)), ((0, -1), (2, 3, 4)), ((-2,), (2, 3)), ((-3, 0), (2, 3, 4)), ((-4, 2, -1, 0), (4, 3)),
-        ((-1,), (2, 3)), ((2, 1, 3, 1), (6,)), ((3, 2), (2, 3)), ((), (1, 1)), ((1, 1), ()), ((0, 5), (0, 7)),
-    ):  # fmt: skip
+        ((6, 4), (2, 3, 4)),
+        ((0, -1), (2, 3, 4)),
+        ((-2,), (2, 3)),
+        ((-3, 0), (2, 3, 4)),
+        ((-4, 2, -1, 0), (4, 3)),
+        ((-1,), (2, 3)),
+        ((2, 1, 3, 1), (6,)),
+        ((3, 2), (2, 3)),
+        ((), (1, 1)),
+        ((1, 1), ()),
+        ((0, 5), (0, 7)),
+    ):
         yield Sample(ReshapeAttrs(newshape, allowzero=newshape == (0, 5)), (f32(*shape),))
 
 
@@ -415,6 +424,7 @@ def transpose_samples() -> Iterator[Sample]:
 def transpose_bad_samples() -> Iterator[BadSample]:
     yield BadSample(TransposeAttrs((0,)), (f32(2, 3),), "permute 1 dimensions, the input has 2")
     yield BadSample(TransposeAttrs((0, 0)), (f32(2, 3),), "given twice")
+
 
 state("expand_dims squeeze", Fact.VIEW, Fact.REARRANGES, Fact.PICKS, precision=Precision.FOLLOW)
 state("reshape", Fact.VIEW, Fact.REARRANGES, Fact.PICKS, precision=Precision.FOLLOW, follows=Follows.SHUFFLE)

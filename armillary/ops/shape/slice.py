@@ -191,5 +191,6 @@ def slice_like_bad_samples() -> Iterator[BadSample]:
     yield BadSample(SliceLikeAttrs(), (f32(4, 5), f32(2, 6)), "has 5 elements, shape_like wants 6")
     yield BadSample(SliceLikeAttrs(), (f32(4), f32(2, 6)), "data only 1")
 
+
 state("slice_like", Fact.PICKS)
 state("strided_slice", Fact.PICKS, precision=Precision.FOLLOW, follows=Follows.SLICE)

@@ -24,7 +24,7 @@ from armillary.ops._common import (
     f32,
     i32,
     tuple_fields,
-)  # fmt: skip
+)
 from armillary.ops._late import T, te
 from armillary.ops.shape.shape import reshape_compute
 from armillary.relay.expr import Expr
@@ -494,6 +494,7 @@ def broadcast_to_like_samples() -> Iterator[Sample]:
 @broadcast_to_like.bad_samples
 def broadcast_to_like_bad_samples() -> Iterator[BadSample]:
     yield BadSample(None, (f32(2, 3), f32(3)), "does not broadcast to (3,)")
+
 
 state("broadcast_to repeat reverse tile", Fact.PICKS, precision=Precision.FOLLOW)
 state("broadcast_to_like", Fact.LIKE, precision=Precision.FOLLOW)

@@ -152,10 +152,15 @@ def compute(attrs: SuppressAttrs, boxes: Tensor, scores: Tensor, iou: Tensor, le
         def row(i: list[Scalar]) -> Stmt:
             names = ("low_y", "low_x", "high_y", "high_x", "area")
             one = _Class(
-                attrs, size, lambda n, k: load(ins[0], i[0], n, k), lambda n: load(ins[1], *i, n), load(ins[2]),
-                load(ins[3]), lambda n, place: store(outs[0], n, *i, place),
+                attrs,
+                size,
+                lambda n, k: load(ins[0], i[0], n, k),
+                lambda n: load(ins[1], *i, n),
+                load(ins[2]),
+                load(ins[3]),
+                lambda n, place: store(outs[0], n, *i, place),
                 tuple(scratch(name, -(-attrs.most // LANES) * LANES, "float32") for name in names),
-            )  # fmt: skip
+            )
             return _suppress(one)
 
         return rows([batch, classes], row)
@@ -229,9 +234,11 @@ def _take(one: _Class, pairs: Pairs, count: Buffer) -> Stmt:
 def _fill(pairs: Pairs, count: Scalar, size: int) -> Stmt:
     """The lowest keys behind those that were taken."""
     lowest = lowest_key("int32")
-    return loop("i", T.maximum(T.sub(size, count), 0), lambda i: S.seq(
-        store(pairs.keys, lowest, T.add(count, i)), store(pairs.places, 0, T.add(count, i))
-    ))  # fmt: skip
+    return loop(
+        "i",
+        T.maximum(T.sub(size, count), 0),
+        lambda i: S.seq(store(pairs.keys, lowest, T.add(count, i)), store(pairs.places, 0, T.add(count, i))),
+    )
 
 
 def _compare(one: _Class, places: Buffer, count: Scalar, kept: Buffer) -> Stmt:

@@ -114,13 +114,17 @@ def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
             return T.select(is_inside, chosen, T.const(0.0, "float32"))
 
         shape = (regions, cells, samples, 2)
-        return (te.compute(shape, place, name="roi_place", tag="roi_place"),
-                te.compute(shape, weight, name="roi_weight", tag="roi_weight"))  # fmt: skip
+        return (
+            te.compute(shape, place, name="roi_place", tag="roi_place"),
+            te.compute(shape, weight, name="roi_weight", tag="roi_weight"),
+        )
 
     flat = te.compute(
-        (count, height * width, channels), lambda n, p, c: data(n, c, p // width, p % width).astype("float32"),
-        name="roi_rows", tag="packed",
-    )  # fmt: skip
+        (count, height * width, channels),
+        lambda n, p, c: data(n, c, p // width, p % width).astype("float32"),
+        name="roi_rows",
+        tag="packed",
+    )
     (y_place, y_weight), (x_place, x_weight) = along(2, rows, height, width), along(1, columns, width, 1)
     inner = reduce_axes([samples, samples, 2, 2], ["sy", "sx", "ky", "kx"])
     sy, sx, ky, kx = inner
@@ -136,8 +140,9 @@ def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
     scale = 1.0 if attrs.mode == "max" else 1.0 / samples**2
     made: Tensor = te.compute(
         (regions, channels, rows, columns),
-        lambda r, c, i, j: T.cast(cells(r, i * columns + j, c) * T.const(scale, "float32"), data.dtype), name="pooled",
-    )  # fmt: skip
+        lambda r, c, i, j: T.cast(cells(r, i * columns + j, c) * T.const(scale, "float32"), data.dtype),
+        name="pooled",
+    )
     return made
 
 

@@ -116,9 +116,17 @@ def conv2d(call: Call, grad: Expr) -> Grads:
         for k, (n, o, s, f, d) in enumerate(zip(size, out, strides, filters[2:], dilation, strict=True))
     )
     back = op(
-        "nn.conv2d_transpose", grad, weight, strides=strides, padding=pads, dilation=dilation, groups=attrs.groups,
-        output_padding=extra, channels=tensor(data).static[1], kernel_size=filters[2:],
-    )  # fmt: skip
+        "nn.conv2d_transpose",
+        grad,
+        weight,
+        strides=strides,
+        padding=pads,
+        dilation=dilation,
+        groups=attrs.groups,
+        output_padding=extra,
+        channels=tensor(data).static[1],
+        kernel_size=filters[2:],
+    )
     of_weight = conv2d_weight(grad, data, filters[2:], strides, pads, dilation, attrs.groups)
     return [back, of_weight]
 
@@ -132,8 +140,17 @@ def conv2d_weight(
     x = op("reshape", data, newshape=(batch, groups, channels // groups, *size))
     x = op("reshape", op("transpose", x, axes=(2, 1, 0, 3, 4)), newshape=(channels // groups, groups * batch, *size))
     g = op("transpose", grad, axes=(1, 0, 2, 3))
-    made = op("nn.conv2d", x, g, strides=_pair(dilation), dilation=_pair(strides), padding=_pads(padding),
-              groups=groups, channels=units, kernel_size=out)  # fmt: skip
+    made = op(
+        "nn.conv2d",
+        x,
+        g,
+        strides=_pair(dilation),
+        dilation=_pair(strides),
+        padding=_pads(padding),
+        groups=groups,
+        channels=units,
+        kernel_size=out,
+    )
     made = op("transpose", made, axes=(1, 0, 2, 3))
     if tensor(made).static[2:] == tuple(kernel):
         return made

@@ -148,8 +148,11 @@ def take(call: Call, grad: Expr) -> Grads:
         flat = op("floor_mod", flat, number(size, indices))
     else:
         flat = op("clip", flat, a_min=0, a_max=size - 1)
-    hot = op("cast", op("equal", op("expand_dims", flat, axis=1), op("arange", 0, size, 1, dtype=index_dtype)),
-             dtype=str(ty.dtype))  # fmt: skip
+    hot = op(
+        "cast",
+        op("equal", op("expand_dims", flat, axis=1), op("arange", 0, size, 1, dtype=index_dtype)),
+        dtype=str(ty.dtype),
+    )
     wide = op("reshape", grad, newshape=(before, -1, after)) if after else grad
     hot = op("broadcast_to", op("expand_dims", hot, axis=0), shape=(before, tensor(flat).shape[0], size))
     summed = op("nn.batch_matmul", hot, wide, transpose_a=True, transpose_b=False)

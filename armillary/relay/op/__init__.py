@@ -97,10 +97,29 @@ class Op(Expr):
     """An operator. `inputs` names its tensor arguments ("*data" as last: any number, passed as one Tuple)."""
 
     __slots__ = (
-        "arity", "attrs_class", "bad_sample_source", "complete_rule", "compute_rule", "decompose_rule", "doc",
-        "expands", "facts", "fast", "flops_rule", "infer_rule", "inputs", "kind", "layout_follows", "layout_rule",
-        "name", "precision", "reads_rule", "reference_rule", "sample_source", "stateful",
-    )  # fmt: skip
+        "arity",
+        "attrs_class",
+        "bad_sample_source",
+        "complete_rule",
+        "compute_rule",
+        "decompose_rule",
+        "doc",
+        "expands",
+        "facts",
+        "fast",
+        "flops_rule",
+        "infer_rule",
+        "inputs",
+        "kind",
+        "layout_follows",
+        "layout_rule",
+        "name",
+        "precision",
+        "reads_rule",
+        "reference_rule",
+        "sample_source",
+        "stateful",
+    )
 
     def __init__(self, name: str, *, kind: Kind, inputs: Sequence[str] = ("data",), doc: str = "") -> None:
         if OPS.is_taken(name):

@@ -12,12 +12,28 @@ from armillary.base.lazy import lazy_names
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    {name: f"{__name__}.{name}" for name in (
-        "dcgan", "densenet", "dqn", "inception_v3", "init", "layers", "lstm", "mlp", "mobilenet", "resnet", "resnet_3d",
-        "squeezenet", "synthetic", "temp_op_attr", "vgg",
-    )}
+    {
+        name: f"{__name__}.{name}"
+        for name in (
+            "dcgan",
+            "densenet",
+            "dqn",
+            "inception_v3",
+            "init",
+            "layers",
+            "lstm",
+            "mlp",
+            "mobilenet",
+            "resnet",
+            "resnet_3d",
+            "squeezenet",
+            "synthetic",
+            "temp_op_attr",
+            "vgg",
+        )
+    }
     | {name: f"{__name__}.init:{name}" for name in ("Constant", "Initializer", "Xavier", "create_workload")}
     | {name: f"{__name__}.gradients:{name}" for name in ("check_grad", "count_ops")}
     | {"_np_randn_from_type": f"{__name__}.gradients:random_of_type"}
     | {name: f"{__name__}.running:{name}" for name in ("rand", "run_infer_type", "run_opt_pass")},
-)  # fmt: skip
+)

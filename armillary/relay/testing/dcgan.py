@@ -24,9 +24,13 @@ def _double(data: Expr, channels: int, name: str) -> Expr:
 
 
 def get_net(
-    batch_size: int, random_len: int = 100, oshape: Sequence[int] = (3, 64, 64), ngf: int = 128,
-    code: Expr | None = None, dtype: str = "float32",
-) -> Function:  # fmt: skip
+    batch_size: int,
+    random_len: int = 100,
+    oshape: Sequence[int] = (3, 64, 64),
+    ngf: int = 128,
+    code: Expr | None = None,
+    dtype: str = "float32",
+) -> Function:
     """The network as a function; `code` replaces the variable "data"."""
     if tuple(oshape[-2:]) != (64, 64):
         raise UnsupportedError(f"dcgan: images are 64x64, got {tuple(oshape)}")
@@ -41,8 +45,11 @@ def get_net(
 
 
 def get_workload(
-    batch_size: int, oshape: Sequence[int] = (3, 64, 64), ngf: int = 128, random_len: int = 100,
+    batch_size: int,
+    oshape: Sequence[int] = (3, 64, 64),
+    ngf: int = 128,
+    random_len: int = 100,
     dtype: str = "float32",
-) -> tuple[IRModule, dict[str, Any]]:  # fmt: skip
+) -> tuple[IRModule, dict[str, Any]]:
     """The module and random parameters."""
     return create_workload(get_net(batch_size, random_len, oshape, ngf, dtype=dtype))

@@ -18,9 +18,11 @@ from armillary.relay.testing.init import create_workload
 
 # depth: channels of the first convolution, growth, layers per block
 SPEC: dict[int, tuple[int, int, tuple[int, ...]]] = {
-    121: (64, 32, (6, 12, 24, 16)), 161: (96, 48, (6, 12, 36, 24)), 169: (64, 32, (6, 12, 32, 32)),
+    121: (64, 32, (6, 12, 24, 16)),
+    161: (96, 48, (6, 12, 36, 24)),
+    169: (64, 32, (6, 12, 32, 32)),
     201: (64, 32, (6, 12, 48, 32)),
-}  # fmt: skip
+}
 BOTTLENECK = 4
 
 
@@ -74,8 +76,11 @@ def get_net(
 
 
 def get_workload(
-    densenet_size: int = 121, classes: int = 1000, batch_size: int = 4, image_shape: Sequence[int] = (3, 224, 224),
+    densenet_size: int = 121,
+    classes: int = 1000,
+    batch_size: int = 4,
+    image_shape: Sequence[int] = (3, 224, 224),
     dtype: str = "float32",
-) -> tuple[IRModule, dict[str, Any]]:  # fmt: skip
+) -> tuple[IRModule, dict[str, Any]]:
     """The module and random parameters."""
     return create_workload(get_net(densenet_size, classes, batch_size, image_shape, dtype))

@@ -31,30 +31,57 @@ def _conv_norm_relu(data: Expr, conv: str, norm: str, layout: str, **attrs: Any)
 def conv_block(data: Expr, name: str, channels: int, strides: tuple[int, int] = (1, 1), layout: str = "NCHW") -> Expr:
     """A 3x3 convolution, batch norm, relu."""
     return _conv_norm_relu(
-        data, f"{name}_conv", f"{name}_bn", layout, channels=channels, kernel_size=(3, 3), strides=strides,
+        data,
+        f"{name}_conv",
+        f"{name}_bn",
+        layout,
+        channels=channels,
+        kernel_size=(3, 3),
+        strides=strides,
         padding=(1, 1),
-    )  # fmt: skip
+    )
 
 
 def separable_conv_block(
-    data: Expr, name: str, depthwise_channels: int, pointwise_channels: int, downsample: bool = False,
+    data: Expr,
+    name: str,
+    depthwise_channels: int,
+    pointwise_channels: int,
+    downsample: bool = False,
     layout: str = "NCHW",
-) -> Expr:  # fmt: skip
+) -> Expr:
     """A depthwise 3x3 and a pointwise convolution, each with batch norm and relu."""
     body = _conv_norm_relu(
-        data, f"{name}_depthwise_conv1", f"{name}_bn1", layout, channels=depthwise_channels, groups=depthwise_channels,
-        kernel_size=(3, 3), strides=(2, 2) if downsample else (1, 1), padding=(1, 1),
-    )  # fmt: skip
+        data,
+        f"{name}_depthwise_conv1",
+        f"{name}_bn1",
+        layout,
+        channels=depthwise_channels,
+        groups=depthwise_channels,
+        kernel_size=(3, 3),
+        strides=(2, 2) if downsample else (1, 1),
+        padding=(1, 1),
+    )
     return _conv_norm_relu(
-        body, f"{name}_conv2", f"{name}_bn2", layout, channels=pointwise_channels, kernel_size=(1, 1), strides=(1, 1),
+        body,
+        f"{name}_conv2",
+        f"{name}_bn2",
+        layout,
+        channels=pointwise_channels,
+        kernel_size=(1, 1),
+        strides=(1, 1),
         padding=(0, 0),
-    )  # fmt: skip
+    )
 
 
 def mobile_net(
-    num_classes: int = 1000, data_shape: Sequence[int] = (1, 3, 224, 224), dtype: str = "float32", alpha: float = 1.0,
-    is_shallow: bool = False, layout: str = "NCHW",
-) -> Function:  # fmt: skip
+    num_classes: int = 1000,
+    data_shape: Sequence[int] = (1, 3, 224, 224),
+    dtype: str = "float32",
+    alpha: float = 1.0,
+    is_shallow: bool = False,
+    layout: str = "NCHW",
+) -> Function:
     """The network as a function."""
     blocks = [(32, 64, False), (64, 128, True), (128, 128, False), (128, 256, True), (256, 256, False)]
     blocks.append((256, 512, True))
@@ -70,8 +97,11 @@ def mobile_net(
 
 
 def get_workload(
-    batch_size: int = 1, num_classes: int = 1000, image_shape: Sequence[int] = (3, 224, 224), dtype: str = "float32",
+    batch_size: int = 1,
+    num_classes: int = 1000,
+    image_shape: Sequence[int] = (3, 224, 224),
+    dtype: str = "float32",
     layout: str = "NCHW",
-) -> tuple[IRModule, dict[str, Any]]:  # fmt: skip
+) -> tuple[IRModule, dict[str, Any]]:
     """The module and random parameters."""
     return create_workload(mobile_net(num_classes, (batch_size, *image_shape), dtype, layout=layout))

@@ -17,9 +17,14 @@ from armillary.relay.testing import layers
 from armillary.relay.testing.init import create_workload
 
 UNITS = {
-    18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3), 200: (3, 24, 36, 3),
+    18: (2, 2, 2, 2),
+    34: (3, 4, 6, 3),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+    200: (3, 24, 36, 3),
     269: (3, 30, 48, 8),
-}  # fmt: skip
+}
 EPSILON = 2e-5
 
 
@@ -29,9 +34,14 @@ def _norm_relu(data: Expr, name: str, layout: str, suffix: str) -> Expr:
 
 
 def residual_unit(
-    data: Expr, num_filter: int, stride: tuple[int, int], dim_match: bool, name: str, bottle_neck: bool = True,
+    data: Expr,
+    num_filter: int,
+    stride: tuple[int, int],
+    dim_match: bool,
+    name: str,
+    bottle_neck: bool = True,
     data_layout: str = "NCHW",
-) -> Expr:  # fmt: skip
+) -> Expr:
     """One unit: two 3x3 convolutions, or with `bottle_neck` 1x1, 3x3, 1x1."""
     inner = num_filter // 4 if bottle_neck else num_filter
     rows = [(inner, 3, stride), (num_filter, 3, (1, 1))]
@@ -41,9 +51,15 @@ def residual_unit(
 
     def conv(x: Expr, channels: int, kernel: int, strides: tuple[int, int], part: str) -> Expr:
         return layers.conv2d(
-            x, channels=channels, kernel_size=(kernel, kernel), strides=strides, padding=(kernel // 2, kernel // 2),
-            data_layout=data_layout, kernel_layout=kernel_layout, name=f"{name}_{part}",
-        )  # fmt: skip
+            x,
+            channels=channels,
+            kernel_size=(kernel, kernel),
+            strides=strides,
+            padding=(kernel // 2, kernel // 2),
+            data_layout=data_layout,
+            kernel_layout=kernel_layout,
+            name=f"{name}_{part}",
+        )
 
     body = shortcut = data
     for n, (channels, kernel, strides) in enumerate(rows, 1):
@@ -60,9 +76,15 @@ def _stem(data: Expr, channels: int, height: int, layout: str) -> Expr:
     small = height <= 32
     size, stride, padding = ((3, 3), (1, 1), (1, 1)) if small else ((7, 7), (2, 2), (3, 3))
     body = layers.conv2d(
-        body, channels=channels, kernel_size=size, strides=stride, padding=padding, name="conv0", data_layout=layout,
+        body,
+        channels=channels,
+        kernel_size=size,
+        strides=stride,
+        padding=padding,
+        name="conv0",
+        data_layout=layout,
         kernel_layout=kernel_layout,
-    )  # fmt: skip
+    )
     if small:
         return body
     body = call("nn.relu", layers.batch_norm_infer(body, epsilon=EPSILON, axis=axis, name="bn0"))
@@ -70,9 +92,15 @@ def _stem(data: Expr, channels: int, height: int, layout: str) -> Expr:
 
 
 def resnet(
-    units: Sequence[int], num_stages: int, filter_list: Sequence[int], num_classes: int, data_shape: Sequence[int],
-    bottle_neck: bool = True, layout: str = "NCHW", dtype: str = "float32",
-) -> Function:  # fmt: skip
+    units: Sequence[int],
+    num_stages: int,
+    filter_list: Sequence[int],
+    num_classes: int,
+    data_shape: Sequence[int],
+    bottle_neck: bool = True,
+    layout: str = "NCHW",
+    dtype: str = "float32",
+) -> Function:
     """The network as a function."""
     data = var("data", shape=data_shape, dtype=dtype)
     body = _stem(data, filter_list[0], data_shape[layout.index("H")], layout)
@@ -106,9 +134,14 @@ def plan(num_layers: int, height: int) -> tuple[list[int], list[int], bool]:
 
 
 def get_net(
-    batch_size: int, num_classes: int, num_layers: int = 50, image_shape: Sequence[int] = (3, 224, 224),
-    layout: str = "NCHW", dtype: str = "float32", **kwargs: Any,
-) -> Function:  # fmt: skip
+    batch_size: int,
+    num_classes: int,
+    num_layers: int = 50,
+    image_shape: Sequence[int] = (3, 224, 224),
+    layout: str = "NCHW",
+    dtype: str = "float32",
+    **kwargs: Any,
+) -> Function:
     """The network of a given depth."""
     units, filters, bottle_neck = plan(num_layers, image_shape[layout.index("H") - 1])
     shape = (batch_size, *image_shape)
@@ -116,8 +149,13 @@ def get_net(
 
 
 def get_workload(
-    batch_size: int = 1, num_classes: int = 1000, num_layers: int = 18, image_shape: Sequence[int] = (3, 224, 224),
-    layout: str = "NCHW", dtype: str = "float32", **kwargs: Any,
-) -> tuple[IRModule, dict[str, Any]]:  # fmt: skip
+    batch_size: int = 1,
+    num_classes: int = 1000,
+    num_layers: int = 18,
+    image_shape: Sequence[int] = (3, 224, 224),
+    layout: str = "NCHW",
+    dtype: str = "float32",
+    **kwargs: Any,
+) -> tuple[IRModule, dict[str, Any]]:
     """The module and random parameters."""
     return create_workload(get_net(batch_size, num_classes, num_layers, image_shape, layout, dtype, **kwargs))

@@ -26,15 +26,26 @@ def _norm(data: Expr, name: str, layout: str, **options: Any) -> Expr:
 def _conv(data: Expr, channels: int, kernel: Size, strides: Size, name: str, layout: str) -> Expr:
     padding = tuple(k // 2 for k in kernel)
     return layers.conv3d(
-        data, channels=channels, kernel_size=kernel, strides=strides, padding=padding, data_layout=layout,
-        kernel_layout=layers.conv_kernel_layout(layout), name=name,
-    )  # fmt: skip
+        data,
+        channels=channels,
+        kernel_size=kernel,
+        strides=strides,
+        padding=padding,
+        data_layout=layout,
+        kernel_layout=layers.conv_kernel_layout(layout),
+        name=name,
+    )
 
 
 def residual_unit(
-    data: Expr, num_filter: int, stride: Size, dim_match: bool, name: str, bottle_neck: bool = True,
+    data: Expr,
+    num_filter: int,
+    stride: Size,
+    dim_match: bool,
+    name: str,
+    bottle_neck: bool = True,
     data_layout: str = "NCDHW",
-) -> Expr:  # fmt: skip
+) -> Expr:
     """One unit: two 3x3x3 convolutions, or with `bottle_neck` 1x1x1, 3x3x3, 1x1x1."""
     inner, one, three = num_filter // 4, (1, 1, 1), (3, 3, 3)
     rows = [(num_filter, three, stride), (num_filter, three, one)]
@@ -50,9 +61,13 @@ def residual_unit(
 
 
 def get_net(
-    batch_size: int, num_classes: int, num_layers: int = 50, image_shape: Sequence[int] = (3, 16, 112, 112),
-    layout: str = "NCDHW", dtype: str = "float32",
-) -> Function:  # fmt: skip
+    batch_size: int,
+    num_classes: int,
+    num_layers: int = 50,
+    image_shape: Sequence[int] = (3, 16, 112, 112),
+    layout: str = "NCDHW",
+    dtype: str = "float32",
+) -> Function:
     """The network of a given depth."""
     height = image_shape[layout.index("H") - 1]
     units, filters, bottle_neck = plan(num_layers, height)
@@ -73,8 +88,12 @@ def get_net(
 
 
 def get_workload(
-    batch_size: int = 1, num_classes: int = 1000, num_layers: int = 18, image_shape: Sequence[int] = (3, 16, 112, 112),
-    layout: str = "NCDHW", dtype: str = "float32",
-) -> tuple[IRModule, dict[str, Any]]:  # fmt: skip
+    batch_size: int = 1,
+    num_classes: int = 1000,
+    num_layers: int = 18,
+    image_shape: Sequence[int] = (3, 16, 112, 112),
+    layout: str = "NCDHW",
+    dtype: str = "float32",
+) -> tuple[IRModule, dict[str, Any]]:
     """The module and random parameters."""
     return create_workload(get_net(batch_size, num_classes, num_layers, image_shape, layout, dtype))

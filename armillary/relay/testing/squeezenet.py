@@ -25,14 +25,18 @@ SPEC: dict[str, tuple[tuple[int, int], tuple[tuple[int, int] | None, ...]]] = {
         (64, 3),
         (None, (16, 64), (16, 64), None, (32, 128), (32, 128), None, (48, 192), (48, 192), (64, 256), (64, 256)),
     ),
-}  # fmt: skip
+}
 
 
 def _conv(data: Expr, channels: int, kernel: int, padding: int, name: str, stride: int = 1) -> Expr:
     body = layers.conv2d(
-        data, channels=channels, kernel_size=(kernel, kernel), strides=(stride, stride), padding=(padding, padding),
+        data,
+        channels=channels,
+        kernel_size=(kernel, kernel),
+        strides=(stride, stride),
+        padding=(padding, padding),
         name=name,
-    )  # fmt: skip
+    )
     return call("nn.relu", layers.bias_add(body, name))
 
 
@@ -62,8 +66,11 @@ def get_net(
 
 
 def get_workload(
-    batch_size: int = 1, num_classes: int = 1000, version: str = "1.0", image_shape: Sequence[int] = (3, 224, 224),
+    batch_size: int = 1,
+    num_classes: int = 1000,
+    version: str = "1.0",
+    image_shape: Sequence[int] = (3, 224, 224),
     dtype: str = "float32",
-) -> tuple[IRModule, dict[str, Any]]:  # fmt: skip
+) -> tuple[IRModule, dict[str, Any]]:
     """The module and random parameters."""
     return create_workload(get_net(batch_size, image_shape, num_classes, version, dtype))

@@ -30,9 +30,15 @@ def get_net(
         weight = var(name, shape=(units, inner // groups, size, size), dtype=wtype)
         pad = size // 2
         return call(
-            "nn.conv2d", x, weight, padding=(pad, pad), groups=groups, channels=units, kernel_size=(size, size),
+            "nn.conv2d",
+            x,
+            weight,
+            padding=(pad, pad),
+            groups=groups,
+            channels=units,
+            kernel_size=(size, size),
             out_dtype=dtype,
-        )  # fmt: skip
+        )
 
     first = call("nn.relu", conv(data, "conv0_weight", channels))
     grouped = conv(first, "conv1_weight", channels, groups=channels)

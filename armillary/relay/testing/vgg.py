@@ -43,9 +43,13 @@ def get_classifier(data: Expr, num_classes: int) -> Expr:
 
 
 def get_net(
-    batch_size: int, image_shape: Sequence[int], num_classes: int, dtype: str, num_layers: int = 11,
+    batch_size: int,
+    image_shape: Sequence[int],
+    num_classes: int,
+    dtype: str,
+    num_layers: int = 11,
     batch_norm: bool = False,
-) -> Function:  # fmt: skip
+) -> Function:
     """The network as a function."""
     if num_layers not in SPEC:
         raise UnsupportedError(f"vgg: no {num_layers}-layer network", hint="known: 11, 13, 16, 19")
@@ -55,8 +59,12 @@ def get_net(
 
 
 def get_workload(
-    batch_size: int, num_classes: int = 1000, image_shape: Sequence[int] = (3, 224, 224), dtype: str = "float32",
-    num_layers: int = 11, batch_norm: bool = False,
-) -> tuple[IRModule, dict[str, Any]]:  # fmt: skip
+    batch_size: int,
+    num_classes: int = 1000,
+    image_shape: Sequence[int] = (3, 224, 224),
+    dtype: str = "float32",
+    num_layers: int = 11,
+    batch_norm: bool = False,
+) -> tuple[IRModule, dict[str, Any]]:
     """The module and random parameters."""
     return create_workload(get_net(batch_size, image_shape, num_classes, dtype, num_layers, batch_norm))

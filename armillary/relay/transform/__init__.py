@@ -29,9 +29,16 @@ from armillary.transform import (
 )
 
 __all__ = [
-    "Pass", "PassContext", "PassInfo", "PassInstrument", "PassTimingInstrument", "PrintAfter", "Sequential",
-    "function_pass", "module_pass",
-]  # fmt: skip
+    "Pass",
+    "PassContext",
+    "PassInfo",
+    "PassInstrument",
+    "PassTimingInstrument",
+    "PrintAfter",
+    "Sequential",
+    "function_pass",
+    "module_pass",
+]
 
 _gradient = late("armillary.relay.gradient:gradient")
 

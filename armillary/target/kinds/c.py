@@ -14,10 +14,14 @@ KIND = TargetKind(
     family="cpu",
     default_keys=("cpu",),
     attributes={
-        "mcpu": str, "march": str, "mtriple": str, "mattr": tuple, "workspace-byte-alignment": int,
+        "mcpu": str,
+        "march": str,
+        "mtriple": str,
+        "mattr": tuple,
+        "workspace-byte-alignment": int,
         "constants-byte-alignment": int,
     },
     refused=dict.fromkeys(
         ("workspace-byte-alignment", "constants-byte-alignment"), "workspaces and constants are aligned to 64 bytes"
     ),
-)  # fmt: skip
+)

@@ -16,8 +16,17 @@ KIND = TargetKind(
     family="cpu",
     default_keys=("cpu",),
     attributes={
-        "mattr": tuple, "mcpu": str, "mtriple": str, "mfloat-abi": str, "mabi": str, "num-cores": int, "opt-level": int,
-        "cl-opt": tuple, "link-params": bool, "fast-math": bool, **{f"fast-math-{flag}": bool for flag in FAST_MATH},
+        "mattr": tuple,
+        "mcpu": str,
+        "mtriple": str,
+        "mfloat-abi": str,
+        "mabi": str,
+        "num-cores": int,
+        "opt-level": int,
+        "cl-opt": tuple,
+        "link-params": bool,
+        "fast-math": bool,
+        **{f"fast-math-{flag}": bool for flag in FAST_MATH},
     },
     defaults={"link-params": False},
     refused={
@@ -25,4 +34,4 @@ KIND = TargetKind(
         "cl-opt": "LLVM's command-line options are global to the process",
         "num-cores": "the number of threads is chosen where the network runs: ARMILLARY_NUM_THREADS",
     },
-)  # fmt: skip
+)

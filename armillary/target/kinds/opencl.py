@@ -9,9 +9,13 @@ from __future__ import annotations
 from armillary.target.kind import TargetKind
 
 _LIMITS = {
-    "max_threads_per_block": 256, "max_shared_memory_per_block": 16384, "max_num_threads": 256, "thread_warp_size": 1,
-    "texture_spatial_limit": 16384, "max_function_args": 128,
-}  # fmt: skip
+    "max_threads_per_block": 256,
+    "max_shared_memory_per_block": 16384,
+    "max_num_threads": 256,
+    "thread_warp_size": 1,
+    "texture_spatial_limit": 16384,
+    "max_function_args": 128,
+}
 KIND = TargetKind(
     name="opencl",
     device_type=4,

@@ -18,9 +18,17 @@ from armillary.tir.transform.common import prim_pass, with_body
 _ARITHMETIC = (E.Add, E.Sub, E.Mul, E.Div, E.Min, E.Max, E.TruncMod, E.FloorDiv, E.FloorMod)
 _COMPARISONS = (E.EQ, E.NE, E.LT, E.LE, E.GT, E.GE)
 _MOVES = frozenset(
-    {"if_then_else", "reinterpret", "two_halves", "tile_load", "tile_store", "prefetch", "call_extern",
-     "call_pure_extern"}
-)  # fmt: skip
+    {
+        "if_then_else",
+        "reinterpret",
+        "two_halves",
+        "tile_load",
+        "tile_store",
+        "prefetch",
+        "call_extern",
+        "call_pure_extern",
+    }
+)
 
 
 def bf16_legalize(func: S.PrimFunc, dtypes: tuple[str, ...] = ("bfloat16",)) -> S.PrimFunc:

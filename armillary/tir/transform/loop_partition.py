@@ -71,8 +71,9 @@ def _iterations(item: S.For) -> list[S.For]:
     """A loop for each iteration of a loop of constant extent."""
     count, one = build.as_int(item.extent) or 0, build.const(1, item.var.dtype)
     steps = [build.add(item.min, build.const(k, item.var.dtype)) for k in range(count)]
-    return [replace(item, min=at, extent=one, body=fresh_copy(item.body) if k else item.body)
-            for k, at in enumerate(steps)]  # fmt: skip
+    return [
+        replace(item, min=at, extent=one, body=fresh_copy(item.body) if k else item.body) for k, at in enumerate(steps)
+    ]
 
 
 def _condition_of(item: Any) -> tuple[E.Expr, bool] | None:

@@ -79,9 +79,14 @@ class _Splitter:
             self.pending.append(wrap(item))
             return
         rule = {
-            S.SeqStmt: self.seq, S.Allocate: self.allocate, S.AttrStmt: self.attr, S.AssertStmt: self.check,
-            S.LetStmt: self.let, S.IfThenElse: self.branch, S.For: self.loop,
-        }[type(item)]  # fmt: skip
+            S.SeqStmt: self.seq,
+            S.Allocate: self.allocate,
+            S.AttrStmt: self.attr,
+            S.AssertStmt: self.check,
+            S.LetStmt: self.let,
+            S.IfThenElse: self.branch,
+            S.For: self.loop,
+        }[type(item)]
         rule(item, wrap)  # type: ignore[operator]
 
     def flush(self) -> None:

@@ -118,9 +118,8 @@ def _find_home(homes: list[_Home], buffer: S.Buffer, size: int, first: int) -> _
     if buffer.scope == "local":
         return None
     fitting = [
-        h for h in homes
-        if h.free_after < first and h.buffer.scope == buffer.scope and h.buffer.dtype is buffer.dtype
-    ]  # fmt: skip
+        h for h in homes if h.free_after < first and h.buffer.scope == buffer.scope and h.buffer.dtype is buffer.dtype
+    ]
     return min(fitting, key=lambda h: abs(h.size - size), default=None)
 
 

@@ -36,9 +36,13 @@ from armillary.relay.walk import not_primitive, post_order
 
 Array = np.ndarray[Any, Any]
 DEFAULTS = {
-    "connection_type": "local", "host": "127.0.0.1", "port": 9090, "device_key": "", "cross_compile": "",
+    "connection_type": "local",
+    "host": "127.0.0.1",
+    "port": 9090,
+    "device_key": "",
+    "cross_compile": "",
     "target": "llvm -mtriple=aarch64-linux-gnu -mattr=+neon",
-}  # fmt: skip
+}
 CONNECTION_TYPES = ("local", "tracker", "remote")
 
 

@@ -42,10 +42,18 @@ class Network:
         shape = (kernel, kernel, inner, 1) if groups > 1 else (kernel, kernel, inner, channels)
         pad = (kernel - 1) // 2
         y = relay.qnn.conv2d(
-            x, self.weight(shape), *self.numbers(), kernel_size=(kernel, kernel), channels=channels, groups=groups,
-            strides=(stride, stride), padding=(pad, pad, pad, pad), data_layout="NHWC", out_dtype="int32",
+            x,
+            self.weight(shape),
+            *self.numbers(),
+            kernel_size=(kernel, kernel),
+            channels=channels,
+            groups=groups,
+            strides=(stride, stride),
+            padding=(pad, pad, pad, pad),
+            data_layout="NHWC",
+            out_dtype="int32",
             kernel_layout="HWOI" if groups > 1 else "HWIO",
-        )  # fmt: skip
+        )
         bias = const(self.random.integers(-2000, 2000, channels).astype("int32"))
         return _requantized(relay.nn.bias_add(y, bias, axis=3), kernel * kernel * per_group)
 

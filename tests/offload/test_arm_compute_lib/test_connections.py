@@ -44,10 +44,13 @@ def config_file(request: pytest.FixtureRequest, server_command: list[str], tmp_p
     at = [f"--tracker=127.0.0.1:{tracker.port}", "--key=acl"] if tracker is not None else []
     server = Launched("", *at, command=server_command)
     config = {
-        "connection_type": request.param, "host": "127.0.0.1", "port": (tracker or server).port,
-        "target": CONFIG["target"], "device_key": "acl" if tracker is not None else "",
+        "connection_type": request.param,
+        "host": "127.0.0.1",
+        "port": (tracker or server).port,
+        "target": CONFIG["target"],
+        "device_key": "acl" if tracker is not None else "",
         "cross_compile": CONFIG["cross_compile"],
-    }  # fmt: skip
+    }
     (tmp_path / "test_config.json").write_text(json.dumps(config))
     yield tmp_path / "test_config.json"
     server.terminate()

@@ -61,11 +61,14 @@ def weight(trial: Trial, dtype: str) -> Constant:
 
 def attributes(trial: Trial) -> dict[str, object]:
     return {
-        "kernel_size": trial.kernel, "strides": (trial.stride,) * 2, "data_layout": "NHWC",
+        "kernel_size": trial.kernel,
+        "strides": (trial.stride,) * 2,
+        "data_layout": "NHWC",
         "padding": (0, 0, 0, 0) if "pad" in trial.has else (*trial.pad, *trial.pad),
-        "kernel_layout": "HWOI" if trial.is_depthwise else "HWIO", "channels": trial.channels,
+        "kernel_layout": "HWOI" if trial.is_depthwise else "HWIO",
+        "channels": trial.channels,
         "groups": trial.shape[2] if trial.is_depthwise else 1,
-    }  # fmt: skip
+    }
 
 
 def padded(trial: Trial, x: Expr, value: float) -> Expr:
@@ -156,11 +159,22 @@ def test_nodes_of_a_convolution_with_pad_bias_and_relu() -> None:
     shapes = [row["attrs"]["shape"] for row in rows]
     assert shapes == [[[[1, 10, 10, 14]]], [[[4, 3, 3, 14]]], [[[1, 1, 1, 4]]], [[[1, 10, 10, 4]]]]
     attrs = {
-        "num_inputs": "3", "num_outputs": "1", "groups": [["1"]], "data_layout": [["NHWC"]],
-        "kernel_layout": [["OHWI"]], "channels": [["4"]], "dilation": [["1", "1"]], "out_layout": [[""]],
-        "out_dtype": [[""]], "kernel_size": [["3", "3"]], "shape": [[[1, 10, 10, 4]]], "dtype": [["float32"]],
-        "padding": [["1", "1", "1", "1"]], "strides": [["1", "1"]], "activation_type": [["relu"]],
-    }  # fmt: skip
+        "num_inputs": "3",
+        "num_outputs": "1",
+        "groups": [["1"]],
+        "data_layout": [["NHWC"]],
+        "kernel_layout": [["OHWI"]],
+        "channels": [["4"]],
+        "dilation": [["1", "1"]],
+        "out_layout": [[""]],
+        "out_dtype": [[""]],
+        "kernel_size": [["3", "3"]],
+        "shape": [[[1, 10, 10, 4]]],
+        "dtype": [["float32"]],
+        "padding": [["1", "1", "1", "1"]],
+        "strides": [["1", "1"]],
+        "activation_type": [["relu"]],
+    }
     assert rows[-1] == {
         "op": "kernel",
         "name": "nn.conv2d",

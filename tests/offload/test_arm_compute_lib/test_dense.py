@@ -13,8 +13,16 @@ from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Expr, const, var
 
 RNG = np.random.default_rng(11)
-TRIALS = (((1, 128), 16, False), ((1, 128), 16, True), ((32, 32), 32, False), ((32, 32), 32, True), ((1, 64), 1, True),
-          ((11, 2), 2, False), ((11, 2), 2, True), ((7, 33), 5, True))  # fmt: skip
+TRIALS = (
+    ((1, 128), 16, False),
+    ((1, 128), 16, True),
+    ((32, 32), 32, False),
+    ((32, 32), 32, True),
+    ((1, 64), 1, True),
+    ((11, 2), 2, False),
+    ((11, 2), 2, True),
+    ((7, 33), 5, True),
+)
 
 
 def layer(x: Expr, inner: int, units: int, has_bias: bool) -> Expr:

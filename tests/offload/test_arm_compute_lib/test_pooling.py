@@ -76,10 +76,19 @@ def test_nodes_of_pools() -> None:
     )
     (rows,) = nodes(partitioned(module_of(pool)))
     attrs = {
-        "num_inputs": "1", "num_outputs": "1", "layout": [["NHWC"]], "out_layout": [[""]], "shape": [[[1, 9, 8, 16]]],
-        "dtype": [["float32"]], "padding": [["1", "0", "1", "0"]], "strides": [["2", "2"]], "dilation": [["1", "1"]],
-        "pool_size": [["2", "2"]], "ceil_mode": [["0"]], "count_include_pad": [["1"]],
-    }  # fmt: skip
+        "num_inputs": "1",
+        "num_outputs": "1",
+        "layout": [["NHWC"]],
+        "out_layout": [[""]],
+        "shape": [[[1, 9, 8, 16]]],
+        "dtype": [["float32"]],
+        "padding": [["1", "0", "1", "0"]],
+        "strides": [["2", "2"]],
+        "dilation": [["1", "1"]],
+        "pool_size": [["2", "2"]],
+        "ceil_mode": [["0"]],
+        "count_include_pad": [["1"]],
+    }
     assert rows == [
         {"op": "input", "name": "", "attrs": {"shape": [[[1, 16, 16, 16]]], "dtype": [["float32"]]}},
         {"op": "kernel", "name": "nn.avg_pool2d", "inputs": [[0, 0, 0]], "attrs": attrs},

@@ -33,7 +33,7 @@ from armillary.ops.nn.attention import (
     reader,
     sizes_of,
     softmax_stages,
-)  # fmt: skip
+)
 from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.tir import build as T
@@ -145,9 +145,10 @@ def tiled(attrs: AttentionAttrs, size: Sizes, plan: Plan, query: Any, key: Any, 
     # a padded key has no weight; with a mask that cannot be read past its end, the softmax stops at the last key
     powers, total = softmax_stages(size, scores, rows, keys if late is None else size.s)
     mixed = te.compute(
-        (size.b, size.h, rows, size.e), lambda b, h, t, e: te.sum(powers(b, h, t, s) * v(b, h, s, e), axis=[s]),
+        (size.b, size.h, rows, size.e),
+        lambda b, h, t, e: te.sum(powers(b, h, t, s) * v(b, h, s, e), axis=[s]),
         name="attention_mix",
-    )  # fmt: skip
+    )
     one = T.const(1.0, "float32")
     inverse = te.compute((size.b, size.h, rows), lambda *i: one / total(*i), name="attention_inverse")
     result: te.Tensor = placed(attrs, size, lambda *i: mixed(*i) * inverse(*i[:3]), "attention")
@@ -184,9 +185,13 @@ def explain_attention(workload: Workload) -> Explanation:
 
 @implement("nn.attention", family="cpu", name="attention_rows", when=_fits, compute=_compute, explain=explain_attention)
 @implement(
-    "nn.masked_attention", family="cpu", name="masked_attention_rows", when=_fits, compute=_compute,
+    "nn.masked_attention",
+    family="cpu",
+    name="masked_attention_rows",
+    when=_fits,
+    compute=_compute,
     explain=explain_attention,
-)  # fmt: skip
+)
 def attention_rows(schedule: te.Schedule, fused: Fused) -> None:
     """See the module."""
     output, attrs = fused.outputs[0], fused.workload.attrs

@@ -117,9 +117,13 @@ def explained(
     chosen, *others = estimates
     rest = sorted(others, key=lambda e: e.cycles)[:4]
     return Explanation(
-        algorithm, tile, round(chosen.milliseconds(cpu), 6), chosen.bound,
-        tuple((e.name, round(e.milliseconds(cpu), 6)) for e in rest), tuple(objections),
-    )  # fmt: skip
+        algorithm,
+        tile,
+        round(chosen.milliseconds(cpu), 6),
+        chosen.bound,
+        tuple((e.name, round(e.milliseconds(cpu), 6)) for e in rest),
+        tuple(objections),
+    )
 
 
 def forced_tile() -> Tile | None:

@@ -167,17 +167,32 @@ def _intrinsic(panel: Panel, product: te.Tensor, is_asked_for: bool) -> te.Tenso
 
 
 @implement(
-    "nn.contrib_dense_pack", family="cpu", name="byte_tiles", when=refuses, compute=_compute, priority=20,
+    "nn.contrib_dense_pack",
+    family="cpu",
+    name="byte_tiles",
+    when=refuses,
+    compute=_compute,
+    priority=20,
     explain=explain,
-)  # fmt: skip
+)
 @implement(
-    "nn.dense", family="cpu", name="packing_tiles_dense", when=refuses, compute=_compute_packing, priority=20,
+    "nn.dense",
+    family="cpu",
+    name="packing_tiles_dense",
+    when=refuses,
+    compute=_compute_packing,
+    priority=20,
     explain=explain,
-)  # fmt: skip
+)
 @implement(
-    "nn.batch_matmul", family="cpu", name="packing_tiles", when=refuses, compute=_compute_packing, priority=20,
+    "nn.batch_matmul",
+    family="cpu",
+    name="packing_tiles",
+    when=refuses,
+    compute=_compute_packing,
+    priority=20,
     explain=explain,
-)  # fmt: skip
+)
 def in_panels(schedule: te.Schedule, fused: Fused) -> None:
     """Panels of tiles, and behind each what follows the product, by vectors."""
     cpu = cpu_model(fused.workload.target)

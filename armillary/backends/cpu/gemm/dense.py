@@ -17,7 +17,7 @@ from armillary.backends.cpu.cost.model import (
     Tile,
     sums_by_parts,
     weights_stay,
-)  # fmt: skip
+)
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
 from armillary.backends.cpu.gemm.pack import pack_blocks
@@ -254,9 +254,14 @@ def _block_sizes(tile: Tile, left_is_larger: bool, is_long: bool, weights_are_sm
 
 
 def _share_out(
-    stage: te.Stage, loops: list[te.IterVar], rows: te.IterVar, tasks: int, by_columns: bool, left_is_larger: bool,
+    stage: te.Stage,
+    loops: list[te.IterVar],
+    rows: te.IterVar,
+    tasks: int,
+    by_columns: bool,
+    left_is_larger: bool,
     sizes: range,
-) -> te.IterVar:  # fmt: skip
+) -> te.IterVar:
     """Divide the tiles among threads, by all loops or by the first alone; gives the loop that makes a tile.
 
     A block has one of these `sizes`, tiles of rows with a group of columns, if there are so many.

@@ -107,9 +107,14 @@ def _halved(sums: te.Tensor, lanes: int) -> te.Tensor:
 @implement("nn.dense", family="cpu", name="few_dense", when=refuses, compute=_compute, priority=12, explain=explain)
 @implement("nn.matmul", family="cpu", name="few_matmul", when=refuses, compute=_compute, priority=12, explain=explain)
 @implement(
-    "nn.batch_matmul", family="cpu", name="few_batch_matmul", when=refuses, compute=_compute, priority=12,
+    "nn.batch_matmul",
+    family="cpu",
+    name="few_batch_matmul",
+    when=refuses,
+    compute=_compute,
+    priority=12,
     explain=explain,
-)  # fmt: skip
+)
 def few_columns(schedule: te.Schedule, fused: Fused) -> None:
     """Tiles of sums, their terms in lanes."""
     cpu = cpu_model(fused.workload.target)

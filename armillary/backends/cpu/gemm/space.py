@@ -19,7 +19,7 @@ from armillary.backends.cpu.cost.model import (
     far_weights,
     tiles,
     weighed_tiles,
-)  # fmt: skip
+)
 from armillary.backends.cpu.cost.vectors import lanes_of, longest_part
 from armillary.backends.cpu.space import (
     Algorithm,
@@ -132,10 +132,18 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     shared, batch = (1, math.prod(outer)) if workload.op.name == "nn.batch_matmul" else (math.prod(outer), 1)
     chunks, register = max(1, columns // lanes), lanes * result.dtype.bytes
     nest = Nest(
-        rows, shared, chunks, inner, weights, register_bytes=register, repeats=batch, reread=reread,
-        max_rows=MAX_ROWS, max_sums=MAX_SUMS if rows > 1 else MAX_VECTOR_SUMS,
+        rows,
+        shared,
+        chunks,
+        inner,
+        weights,
+        register_bytes=register,
+        repeats=batch,
+        reread=reread,
+        max_rows=MAX_ROWS,
+        max_sums=MAX_SUMS if rows > 1 else MAX_VECTOR_SUMS,
         part=longest_part(inner, 1) if result.dtype.is_float else 0,
-    )  # fmt: skip
+    )
     is_widened = weight.dtype.is_float and weight.dtype.bits < result.dtype.bits and _in_word(workload) == 1
     if is_widened:  # read in the time that one chain of sums takes
         nest = replace(nest, register_bytes=lanes * weight.dtype.bytes, has_rest=rows == 1)

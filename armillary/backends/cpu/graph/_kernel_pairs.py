@@ -40,9 +40,12 @@ class Pair:
 
 
 def join_pairs(
-    module: IRModule, target: Any, inner: Collection[str], outer: Collection[str],
+    module: IRModule,
+    target: Any,
+    inner: Collection[str],
+    outer: Collection[str],
     pays: Callable[[Pair, CpuModel], bool],
-) -> IRModule:  # fmt: skip
+) -> IRModule:
     """The module with one kernel for each pair that `pays` on a target that is a CPU (Any: whatever Target accepts)."""
     device = Target(target if target is not None else Target.current() or "llvm")
     if device.kind.family != "cpu":

@@ -232,9 +232,13 @@ class _Group:
         win = window("nn.conv2d", expr.attrs, 2)
         layer = Layer(inputs, outputs, batch, height, width, outer, win.dilation)
         nest = Nest(
-            width, batch * height, outputs // outer, inputs * kernel, far_weights(self.cpu, self.network),
+            width,
+            batch * height,
+            outputs // outer,
+            inputs * kernel,
+            far_weights(self.cpu, self.network),
             is_narrow=layer.is_narrow(self.cpu),
-        )  # fmt: skip
+        )
         direct = ranked_tiles(nest, self.cpu)[0][1].cycles
         if inner != outer or weight.shape[2:] != (3, 3) or set(win.strides) != {1}:
             return direct

@@ -23,11 +23,26 @@ from armillary.relay.transform._rules import Array, call, op_name, tensor
 from armillary.relay.transform.layout._engine import flat_arguments
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
 
-_PER_CHANNEL = frozenset({  # finite for every finite input
-    "nn.relu", "clip", "sigmoid", "tanh", "nn.leaky_relu", "erf", "nn.global_avg_pool2d", "nn.global_max_pool2d",
-    "nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d", "nn.adaptive_max_pool2d", "negative", "abs", "round",
-    "cast",
-})  # fmt: skip
+_PER_CHANNEL = frozenset(
+    {  # finite for every finite input
+        "nn.relu",
+        "clip",
+        "sigmoid",
+        "tanh",
+        "nn.leaky_relu",
+        "erf",
+        "nn.global_avg_pool2d",
+        "nn.global_max_pool2d",
+        "nn.max_pool2d",
+        "nn.avg_pool2d",
+        "nn.adaptive_avg_pool2d",
+        "nn.adaptive_max_pool2d",
+        "negative",
+        "abs",
+        "round",
+        "cast",
+    }
+)
 _BINARY = frozenset({"add", "subtract", "multiply", "maximum", "minimum"})
 CHANNEL_AXES = {"nn.conv2d": (0, 1), "nn.conv2d_transpose": (1, 0)}  # of the weight: output, input channels
 _REDUCTIONS = frozenset({"mean", "max", "min"})

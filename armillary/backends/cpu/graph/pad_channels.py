@@ -53,10 +53,17 @@ def pad_channels(module: IRModule, *, target: Any = None) -> IRModule:  # Any: w
         merges = partial(merged, lanes=merging)
         alone = find_regions(function, lambda c: _wider(c, lanes, cpu), lambda c: _has_block(c, lanes), (), merges)
         ragged = ragged_channels(function, alone, lanes, cpu)
-        wide = alone if not ragged else find_regions(
-            function, lambda c: ragged.get(id(c)) or _wider(c, lanes, cpu),
-            lambda c: id(c) not in ragged and _has_block(c, lanes), ragged.keys(), merges,
-        )  # fmt: skip
+        wide = (
+            alone
+            if not ragged
+            else find_regions(
+                function,
+                lambda c: ragged.get(id(c)) or _wider(c, lanes, cpu),
+                lambda c: id(c) not in ragged and _has_block(c, lanes),
+                ragged.keys(),
+                merges,
+            )
+        )
         return widen(function, wide) if wide else None
 
     return on_functions(module, change)

@@ -111,9 +111,14 @@ def _shuffled(expr: Call, axes: int) -> Expr:
     groups, outputs = expr.attrs.groups, result.static[1]
     weights = np.concatenate([phase_weights(part, steps) for part in np.split(weight, groups)])
     phases = call(
-        name.removesuffix("_transpose"), expr.args[0], Constant(weights), groups=groups,
-        padding=(*ahead, *behind), channels=outputs * math.prod(steps), kernel_size=tuple(taps),
-    )  # fmt: skip
+        name.removesuffix("_transpose"),
+        expr.args[0],
+        Constant(weights),
+        groups=groups,
+        padding=(*ahead, *behind),
+        channels=outputs * math.prod(steps),
+        kernel_size=tuple(taps),
+    )
     whole = _spread(phases, (result.static[0], outputs), steps, grown)
     if all(size == step * count for size, step, count in zip(sizes, steps, grown, strict=True)):
         return whole

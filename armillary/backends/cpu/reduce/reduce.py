@@ -20,9 +20,13 @@ LONG = 32  # times as many elements as are summed side by side
 
 
 def reduce_in_lanes(
-    schedule: te.Schedule, tensor: te.Tensor, axis: IterVar, cpu: CpuModel, is_parallel: bool = False,
+    schedule: te.Schedule,
+    tensor: te.Tensor,
+    axis: IterVar,
+    cpu: CpuModel,
+    is_parallel: bool = False,
     is_alone: bool = True,
-) -> None:  # fmt: skip
+) -> None:
     """Factor `axis` of the stage into lanes, and the lanes into a tree; the parts are computed at its last data axis.
 
         t[i] = sum(x[i, k])   ->   p[i, l] = sum(x[i, 16 * k + l]);  q[i, l] = p[i, l] + p[i, l + 8];  …

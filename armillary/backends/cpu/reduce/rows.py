@@ -95,9 +95,11 @@ def _as_one_axis(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
     if count == 1 or shape[-1] == 1:
         return computed(op, attrs, data)
     flat = te.compute(
-        (*shape[:leading], math.prod(sizes)), lambda *i: data(*i[:-1], *unravelled(i[-1], sizes)),
-        name="flat", tag="injective",
-    )  # fmt: skip
+        (*shape[:leading], math.prod(sizes)),
+        lambda *i: data(*i[:-1], *unravelled(i[-1], sizes)),
+        name="flat",
+        tag="injective",
+    )
     result = computed(op, attrs, flat, axis=leading)
     made: te.Tensor = te.compute(
         shape, lambda *i: result(*i[:leading], raveled(i[leading:], sizes)), name="rows", tag="injective"

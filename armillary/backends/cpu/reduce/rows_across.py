@@ -51,8 +51,9 @@ def seen_around(data: te.Tensor, axes: Sequence[int]) -> tuple[te.Tensor, list[t
     flat: te.Tensor = te.compute(
         tuple(map(math.prod, groups)),
         lambda *i: data(*(v for one, sizes in zip(i, groups, strict=True) for v in unravelled(one, sizes))),
-        name="flat", tag="injective",
-    )  # fmt: skip
+        name="flat",
+        tag="injective",
+    )
     return flat, groups
 
 

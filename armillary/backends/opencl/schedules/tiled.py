@@ -86,9 +86,13 @@ def _bind_tiles(stage: te.Stage, places: Sequence[Place]) -> list[te.IterVar]:
 
 
 def _schedule_sums(
-    schedule: te.Schedule, sums: te.Tensor, stage: te.Stage, threads: Sequence[te.IterVar], tile: Tile,
+    schedule: te.Schedule,
+    sums: te.Tensor,
+    stage: te.Stage,
+    threads: Sequence[te.IterVar],
+    tile: Tile,
     places: Sequence[Place],
-) -> None:  # fmt: skip
+) -> None:
     """Sums of a work-item, some terms at a time, whose factors the group has loaded."""
     inside = schedule[sums]
     inside.compute_at(stage, threads[-1])

@@ -73,12 +73,15 @@ def _compute_weight(attrs: WeightAttrs, weight: te.Tensor) -> te.Tensor:
     side, (units, channels, _, _) = len(g), weight.shape
     rows = te.compute(
         (side, KERNEL, channels, units),
-        lambda a, x, i, o: pick_row(a, g, lambda y: weight(o, i, y, x)), name="rows",
-    )  # fmt: skip
+        lambda a, x, i, o: pick_row(a, g, lambda y: weight(o, i, y, x)),
+        name="rows",
+    )
     made: te.Tensor = te.compute(
         (side, side, channels, units),
-        lambda a, b, i, o: pick_row(b, g, lambda x: rows(a, x, i, o)), name="weights", tag="opencl_winograd_weight",
-    )  # fmt: skip
+        lambda a, b, i, o: pick_row(b, g, lambda x: rows(a, x, i, o)),
+        name="weights",
+        tag="opencl_winograd_weight",
+    )
     return made
 
 
@@ -131,26 +134,36 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
 
     patch = te.compute((channels, count, side, side), read, name="patch", tag="winograd_patch")
     half = te.compute(
-        (channels, count, side, side), lambda c, p, u, x: pick_row(u, found.data, lambda y: patch(c, p, y, x)),
-        name="data_rows", tag="winograd_rows",
-    )  # fmt: skip
+        (channels, count, side, side),
+        lambda c, p, u, x: pick_row(u, found.data, lambda y: patch(c, p, y, x)),
+        name="data_rows",
+        tag="winograd_rows",
+    )
     points = te.compute(
-        (side, side, channels, count), lambda u, v, c, p: pick_row(v, found.data, lambda x: half(c, p, u, x)),
-        name="data_points", tag="winograd_data",
-    )  # fmt: skip
+        (side, side, channels, count),
+        lambda u, v, c, p: pick_row(v, found.data, lambda x: half(c, p, u, x)),
+        name="data_points",
+        tag="winograd_data",
+    )
     (c,) = reduce_axes([channels], ["rc"])
     product = te.compute(
-        (side, side, units, count), lambda u, v, o, p: te.sum(weight(u, v, c, o) * points(u, v, c, p), axis=[c]),
-        name="products", tag="winograd_product",
-    )  # fmt: skip
+        (side, side, units, count),
+        lambda u, v, o, p: te.sum(weight(u, v, c, o) * points(u, v, c, p), axis=[c]),
+        name="products",
+        tag="winograd_product",
+    )
     back = te.compute(
-        (units, count, m, side), lambda o, p, y, v: pick_row(y, found.output, lambda u: product(u, v, o, p)),
-        name="output_rows", tag="winograd_output_rows",
-    )  # fmt: skip
+        (units, count, m, side),
+        lambda o, p, y, v: pick_row(y, found.output, lambda u: product(u, v, o, p)),
+        name="output_rows",
+        tag="winograd_output_rows",
+    )
     tile = te.compute(
-        (units, count, m, m), lambda o, p, y, x: pick_row(x, found.output, lambda v: back(o, p, y, v)),
-        name="output_tile", tag="winograd_output",
-    )  # fmt: skip
+        (units, count, m, m),
+        lambda o, p, y, x: pick_row(x, found.output, lambda v: back(o, p, y, v)),
+        name="output_tile",
+        tag="winograd_output",
+    )
 
     def element(b: Any, o: Any, y: Any, x: Any) -> Any:
         return tile(o, b * each + y // m * columns + x // m, y % m, x % m)

@@ -41,10 +41,15 @@ class Pipeline:
     """A compiled Relay function over tensors."""
 
     def __init__(
-        self, inputs: Mapping[str, Tensor], weights: Mapping[str, Tensor], output: Tensor, build: Build,
-        shapes: Mapping[str, tuple[int, ...]] | None = None, config: Mapping[str, Any] | None = None,
+        self,
+        inputs: Mapping[str, Tensor],
+        weights: Mapping[str, Tensor],
+        output: Tensor,
+        build: Build,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        config: Mapping[str, Any] | None = None,
         memory_manager: MemoryManagerOnDemand | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`build` takes a Relay variable for each input and weight, of the tensor's shape or that in `shapes`."""
         self._inputs, self._weights, self._output = dict(inputs), dict(weights), output
         self._config = dict(config or {})

@@ -31,9 +31,17 @@ CLAMPS = (None, ActivationFunction.RELU, ActivationFunction.BOUNDED_RELU, Activa
 
 
 def _objections(
-    name: str, input: TensorInfo, weights: TensorInfo, biases: TensorInfo | None, output: TensorInfo | None,
-    conv_info: PadStrideInfo, dilation: Size2D, act_info: ActivationLayerInfo | None, groups: int, multiplier: int = 0,
-) -> Status:  # fmt: skip
+    name: str,
+    input: TensorInfo,
+    weights: TensorInfo,
+    biases: TensorInfo | None,
+    output: TensorInfo | None,
+    conv_info: PadStrideInfo,
+    dilation: Size2D,
+    act_info: ActivationLayerInfo | None,
+    groups: int,
+    multiplier: int = 0,
+) -> Status:
     """What is wrong with a convolution; `multiplier`: outputs of each channel of a depthwise one."""
     if groups < 1 or min(dilation.width, dilation.height) < 1:
         told = f"{groups} groups" if groups < 1 else f"a dilation of {dilation.width}x{dilation.height}"
@@ -70,15 +78,33 @@ class _Convolution(base.NeuralFunction):
     _config: ClassVar[dict[str, Any]] = {}  # Any: options of passes
 
     def _build(
-        self, input: Tensor, weights: Tensor, biases: Tensor | None, output: Tensor, conv_info: PadStrideInfo,
-        dilation: Size2D, act_info: ActivationLayerInfo | None, groups: int, multiplier: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        input: Tensor,
+        weights: Tensor,
+        biases: Tensor | None,
+        output: Tensor,
+        conv_info: PadStrideInfo,
+        dilation: Size2D,
+        act_info: ActivationLayerInfo | None,
+        groups: int,
+        multiplier: int = 0,
+    ) -> None:
         name = type(self).__name__
         outer = base.info_or_none(output) if output.has_info() else None
-        self._refuse(_objections(
-            name, input.info(), weights.info(), base.info_or_none(biases), outer, conv_info, dilation, act_info, groups,
-            multiplier,
-        ))  # fmt: skip
+        self._refuse(
+            _objections(
+                name,
+                input.info(),
+                weights.info(),
+                base.info_or_none(biases),
+                outer,
+                conv_info,
+                dilation,
+                act_info,
+                groups,
+                multiplier,
+            )
+        )
         n, channels, height, width = base.nchw(input.info())
         kernel = Size2D(weights.info().dimension(0), weights.info().dimension(1))
         made = conv_info.scaled((width, height), kernel, dilation)
@@ -108,25 +134,39 @@ class _Convolution(base.NeuralFunction):
 
 
 def _attrs(
-    info: PadStrideInfo, dilation: Size2D, size: tuple[int, int], kernel: Size2D, made: tuple[int, int],
-    outputs: int, groups: int,
-) -> dict[str, Any]:  # fmt: skip  # Any: attributes of nn.conv2d
+    info: PadStrideInfo,
+    dilation: Size2D,
+    size: tuple[int, int],
+    kernel: Size2D,
+    made: tuple[int, int],
+    outputs: int,
+    groups: int,
+) -> dict[str, Any]:  # Any: attributes of nn.conv2d
     """Attributes of nn.conv2d; what rounding up adds is padding at the right and below."""
     right, bottom = (
         max(0, (made[n] - 1) * info.stride()[n] + (side - 1) * spread + 1 - size[n] - info.pad()[n])
         for n, side, spread in ((0, kernel.width, dilation.width), (1, kernel.height, dilation.height))
     )
     return {
-        "strides": (info.stride()[1], info.stride()[0]), "groups": groups, "channels": outputs,
+        "strides": (info.stride()[1], info.stride()[0]),
+        "groups": groups,
+        "channels": outputs,
         "padding": (info.pad_top(), info.pad_left(), max(bottom, 0), max(right, 0)),
-        "dilation": (dilation.height, dilation.width), "kernel_size": (kernel.height, kernel.width),
-    }  # fmt: skip
+        "dilation": (dilation.height, dilation.width),
+        "kernel_size": (kernel.height, kernel.width),
+    }
 
 
 def _quantized(
-    x: Node, w: Node, b: Node | None, input: TensorInfo, weights: TensorInfo, output: TensorInfo,
-    act_info: ActivationLayerInfo | None, attrs: dict[str, Any],
-) -> Node:  # fmt: skip
+    x: Node,
+    w: Node,
+    b: Node | None,
+    input: TensorInfo,
+    weights: TensorInfo,
+    output: TensorInfo,
+    act_info: ActivationLayerInfo | None,
+    attrs: dict[str, Any],
+) -> Node:
     of_input, of_weights = input.quantization_info(), weights.quantization_info()
     scales = [relay.const(q.scale, "float32") for q in (of_input, of_weights)]
     zeros = [relay.const(q.offset, "int32") for q in (of_input, of_weights)]
@@ -153,10 +193,17 @@ class NEGEMMConvolutionLayer(_Convolution):
 
     @classmethod
     def validate(
-        cls, input: TensorInfo, weights: TensorInfo, biases: TensorInfo | None, output: TensorInfo | None,
-        conv_info: PadStrideInfo, weights_info: WeightsInfo | None = None, dilation: Size2D | None = None,
-        act_info: ActivationLayerInfo | None = None, num_groups: int = 1,
-    ) -> Status:  # fmt: skip
+        cls,
+        input: TensorInfo,
+        weights: TensorInfo,
+        biases: TensorInfo | None,
+        output: TensorInfo | None,
+        conv_info: PadStrideInfo,
+        weights_info: WeightsInfo | None = None,
+        dilation: Size2D | None = None,
+        act_info: ActivationLayerInfo | None = None,
+        num_groups: int = 1,
+    ) -> Status:
         """Whether tensors of this information can be configured."""
         del weights_info
         return _objections(
@@ -164,10 +211,17 @@ class NEGEMMConvolutionLayer(_Convolution):
         )
 
     def configure(
-        self, input: Tensor, weights: Tensor, biases: Tensor | None, output: Tensor, conv_info: PadStrideInfo,
-        weights_info: WeightsInfo | None = None, dilation: Size2D | None = None,
-        act_info: ActivationLayerInfo | None = None, num_groups: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        input: Tensor,
+        weights: Tensor,
+        biases: Tensor | None,
+        output: Tensor,
+        conv_info: PadStrideInfo,
+        weights_info: WeightsInfo | None = None,
+        dilation: Size2D | None = None,
+        act_info: ActivationLayerInfo | None = None,
+        num_groups: int = 1,
+    ) -> None:
         """Set the tensors and how the kernel moves over the image."""
         del weights_info
         self._build(input, weights, biases, output, conv_info, dilation or Size2D(), act_info, num_groups)
@@ -180,9 +234,14 @@ class NEDirectConvolutionLayer(_Convolution):
 
     @classmethod
     def validate(
-        cls, input: TensorInfo, weights: TensorInfo, bias: TensorInfo | None, output: TensorInfo | None,
-        conv_info: PadStrideInfo, act_info: ActivationLayerInfo | None = None,
-    ) -> Status:  # fmt: skip
+        cls,
+        input: TensorInfo,
+        weights: TensorInfo,
+        bias: TensorInfo | None,
+        output: TensorInfo | None,
+        conv_info: PadStrideInfo,
+        act_info: ActivationLayerInfo | None = None,
+    ) -> Status:
         """Whether tensors of this information can be configured."""
         wrong = base.status_of(cls.__name__, base.wrong_type("the input", input, base.FLOATS))
         if not wrong:
@@ -190,9 +249,14 @@ class NEDirectConvolutionLayer(_Convolution):
         return _objections(cls.__name__, input, weights, bias, output, conv_info, Size2D(), act_info, 1)
 
     def configure(
-        self, input: Tensor, weights: Tensor, bias: Tensor | None, output: Tensor, conv_info: PadStrideInfo,
+        self,
+        input: Tensor,
+        weights: Tensor,
+        bias: Tensor | None,
+        output: Tensor,
+        conv_info: PadStrideInfo,
         act_info: ActivationLayerInfo | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Set the tensors and how the kernel moves over the image."""
         self._refuse(base.status_of(type(self).__name__, base.wrong_type("the input", input.info(), base.FLOATS)))
         self._build(input, weights, bias, output, conv_info, Size2D(), act_info, 1)
@@ -203,8 +267,9 @@ def _has_tiles(input: TensorInfo, info: PadStrideInfo) -> bool:
     ends = info.scaled((input.dimension(0), input.dimension(1)), Size2D(3, 3))
     return all(
         max(0, tap - info.pad()[n]) < min(input.dimension(n), tap - info.pad()[n] + ends[n])
-        for n in (0, 1) for tap in range(3)
-    )  # fmt: skip
+        for n in (0, 1)
+        for tap in range(3)
+    )
 
 
 class NEWinogradConvolutionLayer(_Convolution):
@@ -219,9 +284,15 @@ class NEWinogradConvolutionLayer(_Convolution):
 
     @classmethod
     def validate(
-        cls, input: TensorInfo, weights: TensorInfo, biases: TensorInfo | None, output: TensorInfo | None,
-        conv_info: PadStrideInfo, act_info: ActivationLayerInfo | None = None, enable_fast_math: bool = False,
-    ) -> Status:  # fmt: skip
+        cls,
+        input: TensorInfo,
+        weights: TensorInfo,
+        biases: TensorInfo | None,
+        output: TensorInfo | None,
+        conv_info: PadStrideInfo,
+        act_info: ActivationLayerInfo | None = None,
+        enable_fast_math: bool = False,
+    ) -> Status:
         """Whether tensors of this information can be configured."""
         del enable_fast_math
         size, strides = (weights.dimension(0), weights.dimension(1)), conv_info.stride()
@@ -237,14 +308,22 @@ class NEWinogradConvolutionLayer(_Convolution):
         return _objections(cls.__name__, input, weights, biases, output, conv_info, Size2D(), act_info, 1)
 
     def configure(
-        self, input: Tensor, weights: Tensor, biases: Tensor | None, output: Tensor, conv_info: PadStrideInfo,
-        act_info: ActivationLayerInfo | None = None, enable_fast_math: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        input: Tensor,
+        weights: Tensor,
+        biases: Tensor | None,
+        output: Tensor,
+        conv_info: PadStrideInfo,
+        act_info: ActivationLayerInfo | None = None,
+        enable_fast_math: bool = False,
+    ) -> None:
         """Set the tensors and how the kernel moves over the image."""
         outer = output.info() if output.has_info() else None
-        self._refuse(self.validate(
-            input.info(), weights.info(), base.info_or_none(biases), outer, conv_info, act_info, enable_fast_math
-        ))  # fmt: skip
+        self._refuse(
+            self.validate(
+                input.info(), weights.info(), base.info_or_none(biases), outer, conv_info, act_info, enable_fast_math
+            )
+        )
         self._build(input, weights, biases, output, conv_info, Size2D(), act_info, 1)
 
     def _product(self, x: Node, w: Node, attrs: dict[str, Any]) -> Node:  # Any: attributes of nn.conv2d
@@ -263,22 +342,43 @@ class NEDepthwiseConvolutionLayer(_Convolution):
 
     @classmethod
     def validate(
-        cls, input: TensorInfo, weights: TensorInfo, biases: TensorInfo | None, output: TensorInfo | None,
-        conv_info: PadStrideInfo, depth_multiplier: int = 1, act_info: ActivationLayerInfo | None = None,
+        cls,
+        input: TensorInfo,
+        weights: TensorInfo,
+        biases: TensorInfo | None,
+        output: TensorInfo | None,
+        conv_info: PadStrideInfo,
+        depth_multiplier: int = 1,
+        act_info: ActivationLayerInfo | None = None,
         dilation: Size2D | None = None,
-    ) -> Status:  # fmt: skip
+    ) -> Status:
         """Whether tensors of this information can be configured."""
         if depth_multiplier < 1:
             return Status(f"{cls.__name__}: a depth multiplier of {depth_multiplier}, wanted at least 1")
         return _objections(
-            cls.__name__, input, weights, biases, output, conv_info, dilation or Size2D(), act_info,
-            input.dimension(2), depth_multiplier,
-        )  # fmt: skip
+            cls.__name__,
+            input,
+            weights,
+            biases,
+            output,
+            conv_info,
+            dilation or Size2D(),
+            act_info,
+            input.dimension(2),
+            depth_multiplier,
+        )
 
     def configure(
-        self, input: Tensor, weights: Tensor, biases: Tensor | None, output: Tensor, conv_info: PadStrideInfo,
-        depth_multiplier: int = 1, act_info: ActivationLayerInfo | None = None, dilation: Size2D | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        input: Tensor,
+        weights: Tensor,
+        biases: Tensor | None,
+        output: Tensor,
+        conv_info: PadStrideInfo,
+        depth_multiplier: int = 1,
+        act_info: ActivationLayerInfo | None = None,
+        dilation: Size2D | None = None,
+    ) -> None:
         """Set the tensors and how the kernels move over the image."""
         outer = output.info() if output.has_info() else None
         infos = (input.info(), weights.info(), base.info_or_none(biases), outer)
@@ -292,25 +392,43 @@ class NEConvolutionLayer(base.NeuralFunction):
 
     @staticmethod
     def get_convolution_method(
-        input: TensorInfo, weights: TensorInfo, biases: TensorInfo | None, output: TensorInfo | None,
-        conv_info: PadStrideInfo, weights_info: WeightsInfo | None = None, dilation: Size2D | None = None,
-        act_info: ActivationLayerInfo | None = None, num_groups: int = 1,
-    ) -> ConvolutionMethod:  # fmt: skip
+        input: TensorInfo,
+        weights: TensorInfo,
+        biases: TensorInfo | None,
+        output: TensorInfo | None,
+        conv_info: PadStrideInfo,
+        weights_info: WeightsInfo | None = None,
+        dilation: Size2D | None = None,
+        act_info: ActivationLayerInfo | None = None,
+        num_groups: int = 1,
+    ) -> ConvolutionMethod:
         """Which method `configure` takes: the text's rule. Holes, groups, and kernels partly in padding: products."""
         del output, weights_info, act_info
         fits = (
-            input.data_type is DataType.F32 and weights.dimension(0) == 3 and weights.dimension(1) == 3
-            and weights.num_dimensions() <= 4 and conv_info.stride() == (1, 1) and biases is not None
-        )  # fmt: skip
+            input.data_type is DataType.F32
+            and weights.dimension(0) == 3
+            and weights.dimension(1) == 3
+            and weights.num_dimensions() <= 4
+            and conv_info.stride() == (1, 1)
+            and biases is not None
+        )
         plain = dilation in (None, Size2D()) and num_groups == 1 and _has_tiles(input, conv_info)
         return ConvolutionMethod.WINOGRAD if fits and plain else ConvolutionMethod.GEMM
 
     @classmethod
     def validate(
-        cls, input: TensorInfo, weights: TensorInfo, biases: TensorInfo | None, output: TensorInfo | None,
-        conv_info: PadStrideInfo, weights_info: WeightsInfo | None = None, dilation: Size2D | None = None,
-        act_info: ActivationLayerInfo | None = None, enable_fast_math: bool = False, num_groups: int = 1,
-    ) -> Status:  # fmt: skip
+        cls,
+        input: TensorInfo,
+        weights: TensorInfo,
+        biases: TensorInfo | None,
+        output: TensorInfo | None,
+        conv_info: PadStrideInfo,
+        weights_info: WeightsInfo | None = None,
+        dilation: Size2D | None = None,
+        act_info: ActivationLayerInfo | None = None,
+        enable_fast_math: bool = False,
+        num_groups: int = 1,
+    ) -> Status:
         """Whether tensors of this information can be configured."""
         del enable_fast_math
         if weights_info is not None and weights_info.are_reshaped:
@@ -320,10 +438,18 @@ class NEConvolutionLayer(base.NeuralFunction):
         )
 
     def configure(
-        self, input: Tensor, weights: Tensor, biases: Tensor | None, output: Tensor, conv_info: PadStrideInfo,
-        weights_info: WeightsInfo | None = None, dilation: Size2D | None = None,
-        act_info: ActivationLayerInfo | None = None, enable_fast_math: bool = False, num_groups: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        input: Tensor,
+        weights: Tensor,
+        biases: Tensor | None,
+        output: Tensor,
+        conv_info: PadStrideInfo,
+        weights_info: WeightsInfo | None = None,
+        dilation: Size2D | None = None,
+        act_info: ActivationLayerInfo | None = None,
+        enable_fast_math: bool = False,
+        num_groups: int = 1,
+    ) -> None:
         """Set the tensors and how the kernel moves over the image."""
         outer = output.info() if output.has_info() else None
         infos = (input.info(), weights.info(), base.info_or_none(biases), outer)

@@ -121,9 +121,13 @@ class NEPoolingLayer(base.NeuralFunction):
 
         def mean(x: Node) -> Node:
             return relay.nn.avg_pool2d(
-                x, pool_size=window, strides=strides, padding=sides, ceil_mode=is_ceil,
+                x,
+                pool_size=window,
+                strides=strides,
+                padding=sides,
+                ceil_mode=is_ceil,
                 count_include_pad=not pool_info.exclude_padding,
-            )  # fmt: skip
+            )
 
         def body(x: Node) -> Node:
             if pool_info.pool_type is PoolingType.MAX:
@@ -184,8 +188,9 @@ class NENormalizationLayer(base.NeuralFunction):
             )
             elements = window[0] * window[1]
             factor = relay.const(norm_info.alpha * elements / count, "float32")
-            return x / relay.power(relay.const(norm_info.kappa, "float32") + means * factor,
-                                   relay.const(norm_info.beta, "float32"))  # fmt: skip
+            return x / relay.power(
+                relay.const(norm_info.kappa, "float32") + means * factor, relay.const(norm_info.beta, "float32")
+            )
 
         shapes = {"x": base.nchw(input.info())}
         self._pipeline = self._pipeline_type({"x": input}, {}, output, body, shapes, None, self._memory_manager)
@@ -196,10 +201,16 @@ class NEBatchNormalizationLayer(base.NeuralFunction):
 
     @classmethod
     def validate(
-        cls, input: TensorInfo, output: TensorInfo | None, mean: TensorInfo, var: TensorInfo,
-        beta: TensorInfo | None = None, gamma: TensorInfo | None = None, epsilon: float = 0.001,
+        cls,
+        input: TensorInfo,
+        output: TensorInfo | None,
+        mean: TensorInfo,
+        var: TensorInfo,
+        beta: TensorInfo | None = None,
+        gamma: TensorInfo | None = None,
+        epsilon: float = 0.001,
         act_info: ActivationLayerInfo | None = None,
-    ) -> Status:  # fmt: skip
+    ) -> Status:
         """Whether tensors of this information can be configured."""
         del act_info
         named = {"mean": mean, "var": var, "beta": beta, "gamma": gamma}
@@ -216,14 +227,23 @@ class NEBatchNormalizationLayer(base.NeuralFunction):
         )
 
     def configure(
-        self, input: Tensor, output: Tensor | None, mean: Tensor, var: Tensor, beta: Tensor | None = None,
-        gamma: Tensor | None = None, epsilon: float = 0.001, act_info: ActivationLayerInfo | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        input: Tensor,
+        output: Tensor | None,
+        mean: Tensor,
+        var: Tensor,
+        beta: Tensor | None = None,
+        gamma: Tensor | None = None,
+        epsilon: float = 0.001,
+        act_info: ActivationLayerInfo | None = None,
+    ) -> None:
         """Set the tensors; without an output, in place."""
         outer = output.info() if output is not None and output.has_info() else None
-        self._refuse(self.validate(
-            input.info(), outer, mean.info(), var.info(), base.info_or_none(beta), base.info_or_none(gamma), epsilon
-        ))  # fmt: skip
+        self._refuse(
+            self.validate(
+                input.info(), outer, mean.info(), var.info(), base.info_or_none(beta), base.info_or_none(gamma), epsilon
+            )
+        )
         target = input if output is None else output
         base.init_output(target, input.info().shape, input.info().data_type)
         given = {"mean": mean, "var": var, "beta": beta, "gamma": gamma}

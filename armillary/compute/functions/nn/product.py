@@ -37,9 +37,15 @@ class NEGEMM(base.NeuralFunction):
 
     @classmethod
     def validate(
-        cls, a: TensorInfo, b: TensorInfo, c: TensorInfo | None, d: TensorInfo | None, alpha: float = 1.0,
-        beta: float = 0.0, gemm_info: GEMMInfo | None = None,
-    ) -> Status:  # fmt: skip
+        cls,
+        a: TensorInfo,
+        b: TensorInfo,
+        c: TensorInfo | None,
+        d: TensorInfo | None,
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        gemm_info: GEMMInfo | None = None,
+    ) -> Status:
         """Whether tensors of this information can be configured."""
         del alpha, beta, gemm_info
         return base.status_of(
@@ -51,9 +57,15 @@ class NEGEMM(base.NeuralFunction):
         )
 
     def configure(
-        self, a: Tensor, b: Tensor, c: Tensor | None, d: Tensor, alpha: float = 1.0, beta: float = 0.0,
+        self,
+        a: Tensor,
+        b: Tensor,
+        c: Tensor | None,
+        d: Tensor,
+        alpha: float = 1.0,
+        beta: float = 0.0,
         gemm_info: GEMMInfo | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Set the matrices and the factors."""
         outer = d.info() if d.has_info() else None
         self._refuse(self.validate(a.info(), b.info(), base.info_or_none(c), outer, alpha, beta, gemm_info))
@@ -88,9 +100,13 @@ class NEGEMMLowpMatrixMultiplyCore(base.NeuralFunction):
 
     @classmethod
     def validate(
-        cls, a: TensorInfo, b: TensorInfo, c: TensorInfo | None, output: TensorInfo | None,
+        cls,
+        a: TensorInfo,
+        b: TensorInfo,
+        c: TensorInfo | None,
+        output: TensorInfo | None,
         gemm_info: GEMMInfo | None = None,
-    ) -> Status:  # fmt: skip
+    ) -> Status:
         """Whether tensors of this information can be configured."""
         del gemm_info
         outputs = (DataType.S32, a.data_type)
@@ -120,9 +136,14 @@ class NEGEMMLowpMatrixMultiplyCore(base.NeuralFunction):
 
 
 def _sums(
-    x: Node, w: Node, bias: Node | None, a: TensorInfo, b: TensorInfo, output: TensorInfo,
+    x: Node,
+    w: Node,
+    bias: Node | None,
+    a: TensorInfo,
+    b: TensorInfo,
+    output: TensorInfo,
     act_info: ActivationLayerInfo | None,
-) -> Node:  # fmt: skip
+) -> Node:
     """x * w^T of bytes."""
     qa, qb = a.quantization_info(), b.quantization_info()
     zeros = [relay.const(q.offset, "int32") for q in (qa, qb)]
@@ -141,9 +162,13 @@ class NEFullyConnectedLayer(base.NeuralFunction):
 
     @classmethod
     def validate(
-        cls, input: TensorInfo, weights: TensorInfo, biases: TensorInfo | None, output: TensorInfo | None,
+        cls,
+        input: TensorInfo,
+        weights: TensorInfo,
+        biases: TensorInfo | None,
+        output: TensorInfo | None,
         fc_info: FullyConnectedLayerInfo | None = None,
-    ) -> Status:  # fmt: skip
+    ) -> Status:
         """Whether tensors of this information can be configured."""
         info = fc_info or FullyConnectedLayerInfo()
         batch, terms, outputs = _connected(input, weights, info)
@@ -164,9 +189,13 @@ class NEFullyConnectedLayer(base.NeuralFunction):
         )
 
     def configure(
-        self, input: Tensor, weights: Tensor, biases: Tensor | None, output: Tensor,
+        self,
+        input: Tensor,
+        weights: Tensor,
+        biases: Tensor | None,
+        output: Tensor,
         fc_info: FullyConnectedLayerInfo | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Set the tensors."""
         outer = output.info() if output.has_info() else None
         self._refuse(self.validate(input.info(), weights.info(), base.info_or_none(biases), outer, fc_info))

@@ -25,7 +25,7 @@ from armillary.ops.elementwise.broadcast import (
     power,
     right_shift,
     where,
-)  # fmt: skip
+)
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.elementwise.elementwise import sqrt
 from armillary.ops.shape.shape import expand_dims
@@ -33,11 +33,22 @@ from armillary.relay.expr import Expr
 from armillary.relay.op import Op
 
 _PLAIN = {
-    "Add": "add", "Sub": "subtract", "Mul": "multiply", "Div": "divide", "Equal": "equal", "Less": "less",
-    "Greater": "greater", "LessOrEqual": "less_equal", "GreaterOrEqual": "greater_equal", "And": "logical_and",
-    "Or": "logical_or", "Xor": "logical_xor", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or",
+    "Add": "add",
+    "Sub": "subtract",
+    "Mul": "multiply",
+    "Div": "divide",
+    "Equal": "equal",
+    "Less": "less",
+    "Greater": "greater",
+    "LessOrEqual": "less_equal",
+    "GreaterOrEqual": "greater_equal",
+    "And": "logical_and",
+    "Or": "logical_or",
+    "Xor": "logical_xor",
+    "BitwiseAnd": "bitwise_and",
+    "BitwiseOr": "bitwise_or",
     "BitwiseXor": "bitwise_xor",
-}  # fmt: skip
+}
 _LEGACY = ("Add", "Sub", "Mul", "Div", "Equal", "Less", "Greater", "And", "Or", "Xor")
 
 

@@ -148,7 +148,7 @@ def qgemm(node: OnnxNode) -> Expr:
     a, b = (
         transposed(node.input(k), (1, 0)) if node.int(name, 0) else node.input(k)
         for k, name in ((0, "transA"), (3, "transB"))
-    )  # fmt: skip
+    )
     total = product(a, b, _flat(_zero(node, 2)), _flat(_zero(node, 5)))
     if not node.missing(6):
         total = total + node.input(6)
@@ -159,9 +159,16 @@ def qgemm(node: OnnxNode) -> Expr:
         return call("cast", total, dtype="float32") * scale
     dtype = "uint8" if node.missing(8) else str(node.type_of(8).dtype)
     return requantize(
-        total, scale, const(0, "int32"), _flat(node.input(7)), _flat(_zero(node, 8)),
-        axis=-1, rounding="TOEVEN", compute_dtype="float32", out_dtype=dtype,
-    )  # fmt: skip
+        total,
+        scale,
+        const(0, "int32"),
+        _flat(node.input(7)),
+        _flat(_zero(node, 8)),
+        axis=-1,
+        rounding="TOEVEN",
+        compute_dtype="float32",
+        out_dtype=dtype,
+    )
 
 
 @from_onnx("MatMulIntegerToFloat", domain=DOMAIN)
@@ -231,9 +238,11 @@ def _embedded(
     total = parts[0] + parts[1] if len(parts) == 2 else parts[0] + parts[1] + parts[2]
     y = call("nn.layer_norm", total, gamma, beta, axis=-1, epsilon=float(node.float("epsilon", 1e-12)))
     batch = type_of(ids).static[0]
-    count = const(np.zeros(batch, np.int32)) if node.missing(mask) else call(
-        "sum", call("cast", node.input(mask), dtype="int32"), axis=(1,)
-    )  # fmt: skip
+    count = (
+        const(np.zeros(batch, np.int32))
+        if node.missing(mask)
+        else call("sum", call("cast", node.input(mask), dtype="int32"), axis=(1,))
+    )
     return [y, count, total]
 
 

@@ -32,7 +32,7 @@ from armillary.ops.qnn.quantize import (
     quantize,
     requantize,
     tensor_of,
-)  # fmt: skip
+)
 from armillary.ops.shape.shape import reshape
 from armillary.ops.shape.slice import strided_slice
 from armillary.ops.shape.transform import repeat
@@ -165,9 +165,16 @@ def _requantized(node: OnnxNode, total: Expr, scales: tuple[int, int], output: i
     to, zero = cast(node.input(output), "float32"), node.input(output + 1)
     dtype = str(node.type_of(output + 1).dtype)
     return requantize(
-        total, scale, const(0, "int32"), to, zero,
-        axis=axis, rounding="TOEVEN", compute_dtype="float32", out_dtype=dtype,
-    )  # fmt: skip
+        total,
+        scale,
+        const(0, "int32"),
+        to,
+        zero,
+        axis=axis,
+        rounding="TOEVEN",
+        compute_dtype="float32",
+        out_dtype=dtype,
+    )
 
 
 def _flat(scale: Expr) -> Expr:

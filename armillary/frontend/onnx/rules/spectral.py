@@ -93,8 +93,9 @@ def _in_two_steps(parts: list[Expr], n1: int, n2: int, inverse: bool) -> list[Ex
     angles = sign * 2 * np.pi * np.outer(np.arange(n2), np.arange(n1)) / (n1 * n2)
     c, s = const(np.cos(angles)), const(np.sin(angles))
     mixed = [
-        subtract(multiply(real, c), multiply(imaginary, s)), add(multiply(real, s), multiply(imaginary, c)),
-    ]  # fmt: skip
+        subtract(multiply(real, c), multiply(imaginary, s)),
+        add(multiply(real, s), multiply(imaginary, c)),
+    ]
     scale = 1 / (n1 * n2) if inverse else 1.0
     columns = _times(_beside([_turned(m) for m in mixed]), _matrix(n2, sign, 2) * scale)
     halves = (_cut(columns, len(outer) + 1, k * n2, (k + 1) * n2) for k in range(2))

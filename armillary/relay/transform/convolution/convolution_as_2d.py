@@ -72,10 +72,12 @@ def pool1d(expr: Expr) -> Expr | None:
         return None
     n, c, w = data.static
     named = {
-        "pool_size": (1, *_flat(attrs.pool_size)), "strides": (1, *_flat(attrs.strides)),
-        "dilation": (1, *_flat(attrs.dilation)), "padding": _pads(op_name(expr), attrs.padding),
+        "pool_size": (1, *_flat(attrs.pool_size)),
+        "strides": (1, *_flat(attrs.strides)),
+        "dilation": (1, *_flat(attrs.dilation)),
+        "padding": _pads(op_name(expr), attrs.padding),
         "ceil_mode": attrs.ceil_mode,
-    }  # fmt: skip
+    }
     if hasattr(attrs, "count_include_pad"):
         named["count_include_pad"] = attrs.count_include_pad
     made = call(_POOLS[op_name(expr)], reshape_to(expr.args[0], (n, c, 1, w)), **named)
@@ -109,10 +111,16 @@ def conv3d(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it is known t
 
     def images(data: Expr, kernel: Any) -> Expr:
         return call(
-            "nn.conv2d", reshape_to(data, (n * depth, kernel.shape[1] * attrs.groups, h, w)), _constant(kernel),
-            strides=tuple(strides), padding=(top, left, bottom, right), dilation=tuple(dilation),
-            channels=o, kernel_size=tuple(weight.shape[3:]), groups=attrs.groups,
-        )  # fmt: skip
+            "nn.conv2d",
+            reshape_to(data, (n * depth, kernel.shape[1] * attrs.groups, h, w)),
+            _constant(kernel),
+            strides=tuple(strides),
+            padding=(top, left, bottom, right),
+            dilation=tuple(dilation),
+            channels=o,
+            kernel_size=tuple(weight.shape[3:]),
+            groups=attrs.groups,
+        )
 
     if attrs.groups == c > 1:
         made = functools.reduce(operator.add, (images(part, weight[:, :, k]) for k, part in enumerate(parts)))
@@ -148,11 +156,17 @@ def conv3d_transpose(expr: Any) -> Expr | None:  # Any: an Expr, a Call once it 
         flat[k * step // stride, :, k * step % stride] = weight[:, :, k]
     flat = flat.reshape(reach, groups, c // groups, *flat.shape[2:]).swapaxes(0, 1)
     made = call(
-        "nn.conv2d_transpose", reshape_to(stacked, (n * count, reach * c, h, w)),
-        _constant(flat.reshape(reach * c, stride * o, *weight.shape[3:])), groups=groups,
-        strides=tuple(strides), padding=(top, left, bottom, right), dilation=tuple(dilation),
-        output_padding=tuple(more), channels=groups * stride * o, kernel_size=tuple(weight.shape[3:]),
-    )  # fmt: skip
+        "nn.conv2d_transpose",
+        reshape_to(stacked, (n * count, reach * c, h, w)),
+        _constant(flat.reshape(reach * c, stride * o, *weight.shape[3:])),
+        groups=groups,
+        strides=tuple(strides),
+        padding=(top, left, bottom, right),
+        dilation=tuple(dilation),
+        output_padding=tuple(more),
+        channels=groups * stride * o,
+        kernel_size=tuple(weight.shape[3:]),
+    )
     if groups > 1:
         made = call("transpose", reshape_to(made, (n * count, groups, stride, o, oh, ow)), axes=(0, 2, 1, 3, 4, 5))
     images = reshape_to(made, (n, count * stride, groups * o, oh, ow))
@@ -234,9 +248,12 @@ def pool3d(expr: Expr) -> Expr | None:
     if not ((places >= 0) & (places < d)).any(axis=1).all():
         return None  # a window of nothing but padding
     named = {
-        "pool_size": tuple(size), "strides": tuple(strides), "dilation": tuple(dilation),
-        "padding": (top, left, bottom, right), "ceil_mode": attrs.ceil_mode,
-    } | ({"count_include_pad": attrs.count_include_pad} if is_mean else {})  # fmt: skip
+        "pool_size": tuple(size),
+        "strides": tuple(strides),
+        "dilation": tuple(dilation),
+        "padding": (top, left, bottom, right),
+        "ceil_mode": attrs.ceil_mode,
+    } | ({"count_include_pad": attrs.count_include_pad} if is_mean else {})
     slices, axis = (expr.args[0], 1) if is_plain else _slices(expr.args[0], data.static)
     pooled: Expr = reshape_to(slices, (n * c * d, 1, h, w) if is_plain else (n * d, c, h, w))
     if {*size, *strides} != {1}:

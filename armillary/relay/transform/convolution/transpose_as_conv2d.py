@@ -35,8 +35,10 @@ def _is_plain(expr: Expr) -> bool:
         return False
     a = expr.attrs
     return tensor(expr) is not None and (a.data_layout, a.kernel_layout, a.out_layout or "NCHW") == (
-        "NCHW", "IOHW", "NCHW",
-    )  # fmt: skip
+        "NCHW",
+        "IOHW",
+        "NCHW",
+    )
 
 
 def _turned(expr: Expr) -> Expr | None:
@@ -55,9 +57,16 @@ def _turned(expr: Expr) -> Expr | None:
     parts = weight.reshape(groups, inputs // groups, outputs, *kernel)[..., ::-1, ::-1].swapaxes(1, 2)
     turned = np.ascontiguousarray(parts.reshape(groups * outputs, inputs // groups, *kernel))
     return call(
-        "nn.conv2d", expr.args[0], Constant(turned), padding=(*before, *after), dilation=win.dilation, groups=groups,
-        channels=groups * outputs, kernel_size=tuple(kernel), out_dtype=attrs.out_dtype,
-    )  # fmt: skip
+        "nn.conv2d",
+        expr.args[0],
+        Constant(turned),
+        padding=(*before, *after),
+        dilation=win.dilation,
+        groups=groups,
+        channels=groups * outputs,
+        kernel_size=tuple(kernel),
+        out_dtype=attrs.out_dtype,
+    )
 
 
 def _spread(expr: Expr) -> Expr | None:

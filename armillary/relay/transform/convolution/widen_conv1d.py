@@ -39,10 +39,14 @@ def _wider(expr: Expr) -> Expr | None:
         return None
     before, after = (a.padding * 2)[:2]
     attrs = {
-        "strides": (1, *a.strides), "padding": (0, before, 0, after), "dilation": (1, *a.dilation), "groups": a.groups,
-        "channels": a.channels, "kernel_size": None if a.kernel_size is None else (1, *a.kernel_size),
+        "strides": (1, *a.strides),
+        "padding": (0, before, 0, after),
+        "dilation": (1, *a.dilation),
+        "groups": a.groups,
+        "channels": a.channels,
+        "kernel_size": None if a.kernel_size is None else (1, *a.kernel_size),
         "out_dtype": a.out_dtype,
-    }  # fmt: skip
+    }
     if hasattr(a, "output_padding"):
         attrs["output_padding"] = (0, *a.output_padding)
     data, weight = (call("expand_dims", x, axis=2) for x in expr.args)

@@ -259,8 +259,14 @@ def pad(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
 
 
 _RULES: dict[Follows, LayoutRule] = {
-    Follows.ASKED: as_asked, Follows.AXIS: along_axis, Follows.SHUFFLE: channel_shuffle, Follows.JOIN: concatenate,
-    Follows.PAD: pad, Follows.SLICE: strided_slice, Follows.TAKE: take, Follows.REDUCTION: reduction,
+    Follows.ASKED: as_asked,
+    Follows.AXIS: along_axis,
+    Follows.SHUFFLE: channel_shuffle,
+    Follows.JOIN: concatenate,
+    Follows.PAD: pad,
+    Follows.SLICE: strided_slice,
+    Follows.TAKE: take,
+    Follows.REDUCTION: reduction,
     Follows.POOL: pool2d,
-}  # fmt: skip
+}
 _BY_KIND: dict[Kind, LayoutRule] = {Kind.ELEMENTWISE: elementwise, Kind.BROADCAST: broadcast}

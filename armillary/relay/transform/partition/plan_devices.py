@@ -71,8 +71,9 @@ def _check_one_device(notes: list[Call], only: int) -> None:
         if asked - {only}:
             raise TargetError(
                 f"{op_name(note)} asks for device type {min(asked - {only})}, the target has device type {only}",
-                span=note.span, hint="building for several devices at once is not there; take the annotation out",
-            )  # fmt: skip
+                span=note.span,
+                hint="building for several devices at once is not there; take the annotation out",
+            )
 
 
 def vars_of(note: Call) -> tuple[int, ...]:

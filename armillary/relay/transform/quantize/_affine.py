@@ -207,10 +207,14 @@ def _conv1d(expr: Call, args: Sequence[Value]) -> Affine | None:
         return None
     left, right = (*attrs.padding, *attrs.padding)[:2]
     named = {
-        "strides": (1, *attrs.strides), "dilation": (1, *attrs.dilation), "padding": (0, left, 0, right),
-        "groups": attrs.groups, "channels": attrs.channels, "out_dtype": attrs.out_dtype,
+        "strides": (1, *attrs.strides),
+        "dilation": (1, *attrs.dilation),
+        "padding": (0, left, 0, right),
+        "groups": attrs.groups,
+        "channels": attrs.channels,
+        "out_dtype": attrs.out_dtype,
         "kernel_size": None if attrs.kernel_size is None else (1, *attrs.kernel_size),
-    }  # fmt: skip
+    }
     found = _product("qnn.conv2d", named, wide, 0, 1)
     return None if found is None else dataclasses.replace(found, data=call("squeeze", found.data, axis=(2,)))
 
@@ -416,15 +420,31 @@ _MOST_SUMMED = 1 << 22  # sums of bytes, and zero points as often, fit int32
 # --- the table --------------------------------------------------------------------------------------------------------
 
 RULES: dict[str, Rule] = {
-    "nn.pad": _padded, "image.resize2d": _nearest, "image.resize1d": _nearest, "image.resize3d": _nearest,
-    "nn.upsampling": _nearest, "split": _split, "concatenate": _joined, "stack": _joined, "where": _chosen,
+    "nn.pad": _padded,
+    "image.resize2d": _nearest,
+    "image.resize1d": _nearest,
+    "image.resize3d": _nearest,
+    "nn.upsampling": _nearest,
+    "split": _split,
+    "concatenate": _joined,
+    "stack": _joined,
+    "where": _chosen,
     **dict.fromkeys((f"nn.{kind}max_pool{n}d" for kind in ("", "global_") for n in (1, 2, 3)), _maximum),
-    "max": _maximum, "argmax": _position, "argmin": _position, "min": _maximum,
-    "nn.relu": _clipped, "clip": _clipped, "mean": _mean,
+    "max": _maximum,
+    "argmax": _position,
+    "argmin": _position,
+    "min": _maximum,
+    "nn.relu": _clipped,
+    "clip": _clipped,
+    "mean": _mean,
     **dict.fromkeys((f"nn.global_avg_pool{n}d" for n in (1, 2, 3)), _mean),
-    "nn.conv2d": _conv2d, "nn.conv1d": _conv1d, "nn.dense": _dense, "nn.batch_matmul": _batch_matmul,
-    "nn.bias_add": _plus_bias, "add": _plus_bias,
-}  # fmt: skip
+    "nn.conv2d": _conv2d,
+    "nn.conv1d": _conv1d,
+    "nn.dense": _dense,
+    "nn.batch_matmul": _batch_matmul,
+    "nn.bias_add": _plus_bias,
+    "add": _plus_bias,
+}
 
 
 def rule_of(expr: Expr) -> Rule | None:

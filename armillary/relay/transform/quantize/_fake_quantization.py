@@ -111,8 +111,9 @@ class _Walk:
         if self.hard_fail and isinstance(source, Call) and any(id(a) in self.steps for a in source.args):
             raise UnsupportedError(
                 f"fake-quantization-to-integer: {op_name(source)} has no rule for these arguments",
-                span=source.span, hint="leave hard_fail out: it then stays float, between dequantize and quantize",
-            )  # fmt: skip
+                span=source.span,
+                hint="leave hard_fail out: it then stays float, between dequantize and quantize",
+            )
 
     def _by_rule(self, expr: Expr) -> Value | None:
         if isinstance(expr, Tuple):

@@ -143,10 +143,14 @@ def _replacement(expr: Call, scores: Scores, batch: int, heads: int) -> Expr | N
     if value.scale != 1.0 or query.shared != 1 or key.shared != value.shared:
         return None
     attrs = {
-        "scale": scores.scale * query.scale * key.scale, "heads": heads, "query_layout": query.layout,
-        "key_layout": key.layout, "value_layout": value.layout, "offsets": (query.offset, key.offset, value.offset),
+        "scale": scores.scale * query.scale * key.scale,
+        "heads": heads,
+        "query_layout": query.layout,
+        "key_layout": key.layout,
+        "value_layout": value.layout,
+        "offsets": (query.offset, key.offset, value.offset),
         "shared": key.shared,
-    }  # fmt: skip
+    }
     inputs = (query.expr, key.expr, value.expr)
     if scores.mask is None:
         made = call("nn.attention", *inputs, **attrs)

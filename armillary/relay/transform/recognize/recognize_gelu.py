@@ -28,8 +28,9 @@ Polynomial = dict[tuple[int, int], float]  # (power of x, power of the function)
 _GELU: Polynomial = {(1, 0): 0.5, (1, 1): 0.5}
 _SCALE = math.sqrt(2 / math.pi)
 _INNER: dict[str, Polynomial] = {
-    "erf": {(1, 0): math.sqrt(0.5)}, "tanh": {(1, 0): _SCALE, (3, 0): 0.044715 * _SCALE},
-}  # fmt: skip
+    "erf": {(1, 0): math.sqrt(0.5)},
+    "tanh": {(1, 0): _SCALE, (3, 0): 0.044715 * _SCALE},
+}
 _DEPTH = 8  # levels of arithmetic above and inside the function
 _TOLERANCE = 1e-4
 _OF_HALVES = 4e-3  # how far a constant of bfloat16 is off

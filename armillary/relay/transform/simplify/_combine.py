@@ -139,8 +139,20 @@ def _computed(expr: Expr) -> list[Expr]:
     return [e for e in post_order(expr) if not isinstance(e, Constant) and op_name(e) not in _SHAPES]
 
 
-_SHAPES = ("expand_dims", "reshape", "squeeze", "broadcast_to", "transpose", "rsqrt", "sqrt", "add", "multiply",
-           "negative", "divide", "cast")  # fmt: skip
+_SHAPES = (
+    "expand_dims",
+    "reshape",
+    "squeeze",
+    "broadcast_to",
+    "transpose",
+    "rsqrt",
+    "sqrt",
+    "add",
+    "multiply",
+    "negative",
+    "divide",
+    "cast",
+)
 
 
 def _fits(made: Call, joined: Call) -> bool:

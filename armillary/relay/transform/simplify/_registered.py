@@ -46,6 +46,7 @@ def _checked(expr: Call, rule: Callable[..., Expr | None], kind: str) -> Expr | 
         name = getattr(rule, "__name__", repr(rule))
         raise TypeMismatch(
             f"{kind} rule {name} of {op_name(expr)} gives {made.checked_type}, wanted {expr.checked_type}",
-            span=expr.span, hint="a rule says the same in other words: same shape, same dtype",
-        )  # fmt: skip
+            span=expr.span,
+            hint="a rule says the same in other words: same shape, same dtype",
+        )
     return made

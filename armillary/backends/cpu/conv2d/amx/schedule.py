@@ -142,9 +142,11 @@ def _compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     whole = (-(-shape.height // block.tall) * block.tall, -(-shape.width // block.along) * block.along)
     sums = _sums(packed, weight, whole, window(OPERATOR, attrs, 2))
     made: te.Tensor = te.compute(
-        output_shape(attrs, data, weight), lambda n, chunk, y, x, lane: sums(n, y, x, chunk, lane), name="kept",
+        output_shape(attrs, data, weight),
+        lambda n, chunk, y, x, lane: sums(n, y, x, chunk, lane),
+        name="kept",
         tag="injective",
-    )  # fmt: skip
+    )
     return made
 
 
@@ -185,10 +187,15 @@ def _intrinsic(block: Block, sums: te.Tensor, win: Window, *, asks: bool) -> te.
 
 
 def tiled_block(
-    block: Block, side: int, loops: Sequence[tuple[Var, int]], row: Callable[[int, int], Operand],
-    column: Callable[[int], Operand], sums: S.Buffer, multiply: Callable[..., S.Stmt],
+    block: Block,
+    side: int,
+    loops: Sequence[tuple[Var, int]],
+    row: Callable[[int, int], Operand],
+    column: Callable[[int], Operand],
+    sums: S.Buffer,
+    multiply: Callable[..., S.Stmt],
     ahead: Callable[[int, int], Expr] | None = None,
-) -> S.Stmt:  # fmt: skip
+) -> S.Stmt:
     """The sums of a block over `loops`: `row` places a tile of pixels (its line and first column), `column` outputs."""
     pixels = [(t, b * block.pixels) for t in range(block.tall) for b in range(block.beside)]
     tiles = [(i, j, i * block.columns + j) for i in range(len(pixels)) for j in range(block.columns)]
@@ -210,9 +217,14 @@ def tiled_block(
 
 
 @implement(
-    HALVES_OPERATOR, family="cpu", name="half_tiles", when=_cannot_tile, compute=_compute, priority=20,
+    HALVES_OPERATOR,
+    family="cpu",
+    name="half_tiles",
+    when=_cannot_tile,
+    compute=_compute,
+    priority=20,
     explain=explain_tiles,
-)  # fmt: skip
+)
 @implement(
     OPERATOR, family="cpu", name="byte_tiles", when=_cannot_tile, compute=_compute, priority=20, explain=explain_tiles
 )
@@ -228,9 +240,12 @@ def in_tiles(schedule: te.Schedule, fused: Fused) -> None:
 
 
 def schedule_blocks(
-    schedule: te.Schedule, fused: Fused, block: Block, intrinsic: Callable[[te.Tensor], te.TensorIntrin],
+    schedule: te.Schedule,
+    fused: Fused,
+    block: Block,
+    intrinsic: Callable[[te.Tensor], te.TensorIntrin],
     schedule_copy: Callable[[te.Stage], None],
-) -> None:  # fmt: skip
+) -> None:
     """Blocks of tiles, and behind each what follows the convolution, by vectors."""
     workload, (anchor,) = fused.workload, fused.anchor
     cpu = cpu_model(workload.target)

@@ -84,9 +84,14 @@ def _tile_output(
 
 
 def tile_depthwise(
-    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, cpu: CpuModel, workload: Workload, *,
+    schedule: te.Schedule,
+    output: te.Tensor,
+    accumulator: te.Tensor,
+    cpu: CpuModel,
+    workload: Workload,
+    *,
     is_shared: bool,
-) -> te.IterVar:  # fmt: skip
+) -> te.IterVar:
     """Tile the output, put the sum inside; gives the loop of a tile. `is_shared`: threads share its lines."""
     stage = schedule[output]
     batch, chunk, height, width, block = stage.op.axis

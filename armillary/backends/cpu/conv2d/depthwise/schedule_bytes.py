@@ -47,9 +47,12 @@ def _tile(workload: Workload, cpu: CpuModel) -> tuple[int, int]:
 
 
 @implement(
-    "nn.contrib_depthwise_conv2d_NCHWc_int8", family="cpu", name="depthwise_bytes", compute=depthwise_compute,
+    "nn.contrib_depthwise_conv2d_NCHWc_int8",
+    family="cpu",
+    name="depthwise_bytes",
+    compute=depthwise_compute,
     explain=explain_depthwise_bytes,
-)  # fmt: skip
+)
 def depthwise_bytes(schedule: te.Schedule, fused: Fused) -> None:
     """Depthwise convolution of bytes, band by band."""
     (conv,) = fused.anchor

@@ -39,9 +39,17 @@ def depthwise_nest(workload: Workload, cpu: CpuModel) -> DepthwiseNest:
         for a in range(2)
     ]
     return DepthwiseNest(
-        width, batch * chunks * height, chunks, kernel, (met[0], met[1]), win.strides[1], win.dilation[1],
-        wide=max(1, block // lanes), is_narrow=2 * block <= lanes, moved=moved / far(moved, cpu),
-    )  # fmt: skip
+        width,
+        batch * chunks * height,
+        chunks,
+        kernel,
+        (met[0], met[1]),
+        win.strides[1],
+        win.dilation[1],
+        wide=max(1, block // lanes),
+        is_narrow=2 * block <= lanes,
+        moved=moved / far(moved, cpu),
+    )
 
 
 def _met(size: int, outputs: int, taps: int, stride: int, step: int, before: int) -> float:

@@ -26,7 +26,7 @@ from armillary.ops.nn._windows import (
     te_pad,
     wide,
     window_count,
-)  # fmt: skip
+)
 from armillary.ops.nn.conv import Conv2DAttrs, convolve, image_size, result_dtype, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import ANY_DIM, TensorType, Type

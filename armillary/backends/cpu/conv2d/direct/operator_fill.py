@@ -92,9 +92,11 @@ def _compute(attrs: FillAttrs, weight: Tensor) -> Tensor:
 
     def element(ob: Any, ib: Any, y: Any, x: Any, ii: Any, oi: Any) -> Any:
         return _chosen(
-            ib * i + ii, attrs.inputs,
-            lambda c: _chosen(ob * o + oi, attrs.outputs, lambda k: weight(c, y, x, k), zero), zero,
-        )  # fmt: skip
+            ib * i + ii,
+            attrs.inputs,
+            lambda c: _chosen(ob * o + oi, attrs.outputs, lambda k: weight(c, y, x, k), zero),
+            zero,
+        )
 
     return te.compute((widths[1] // o, widths[0] // i, *shape[1:3], i, o), element, name="fill", tag="injective")
 

@@ -305,7 +305,7 @@ def _bands(tiles: int, workload: Workload, cpu: CpuModel) -> int:
 
 def tile_lines(
     schedule: te.Schedule, conv: te.Tensor, sums: te.Tensor, tile: Tile
-) -> tuple[te.IterVar, te.IterVar, te.IterVar]:  # fmt: skip
+) -> tuple[te.IterVar, te.IterVar, te.IterVar]:
     """Tile a convolution in lines of pixels; gives its loops over groups of blocks, rows and tiles, in this order."""
     stage = schedule[conv]
     batch, chunk, height, width, block = stage.op.axis

@@ -72,11 +72,23 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     in_words = is_in_words(weight.shape)
     taps, step = () if in_words else _taps_of_a_line(workload), kh * kw * ci
     return Nest(
-        width, images * height, chunks, steps, weights, wide=wide, reread=reread, is_narrow=narrow,
-        below=below, is_ragged=True, has_rest=has_rest, group=chunks // groups if groups > 1 else 0,
-        taps=taps, part=longest_part(i_blocks, step) * step if taps and ci > 1 else 0,
-        may_ask=cpu.fma_ports > 1 and not in_words, repeats=batch // images,
-    )  # fmt: skip
+        width,
+        images * height,
+        chunks,
+        steps,
+        weights,
+        wide=wide,
+        reread=reread,
+        is_narrow=narrow,
+        below=below,
+        is_ragged=True,
+        has_rest=has_rest,
+        group=chunks // groups if groups > 1 else 0,
+        taps=taps,
+        part=longest_part(i_blocks, step) * step if taps and ci > 1 else 0,
+        may_ask=cpu.fma_ports > 1 and not in_words,
+        repeats=batch // images,
+    )
 
 
 def _is_small(workload: Workload, cpu: CpuModel) -> bool:

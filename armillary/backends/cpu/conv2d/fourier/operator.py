@@ -99,11 +99,17 @@ def _radix(size: int, radix: int, sign: int, present: int) -> tuple[Row, ...]:
     Elements from `present` on are zero.
     """
     step = size // radix
-    return _complex_rows([
-        [(r + j * step, cmath.exp(sign * 2j * math.pi * j * k / radix)) for j in range(radix) if r + j * step < present]
-        for r in range(step)
-        for k in range(radix)
-    ])  # fmt: skip
+    return _complex_rows(
+        [
+            [
+                (r + j * step, cmath.exp(sign * 2j * math.pi * j * k / radix))
+                for j in range(radix)
+                if r + j * step < present
+            ]
+            for r in range(step)
+            for k in range(radix)
+        ]
+    )
 
 
 @cache
@@ -117,10 +123,12 @@ def _twiddle(size: int, radix: int, sign: int) -> tuple[Row, ...]:
 def _last(size: int, radix: int, sign: int) -> tuple[Row, ...]:
     """Third step: element k + radix * l is the sum over r of the places r * radix + k, turned by r l radix / size."""
     rest = size // radix
-    return _complex_rows([
-        [(r * radix + n % radix, cmath.exp(sign * 2j * math.pi * r * (n // radix) / rest)) for r in range(rest)]
-        for n in range(size)
-    ])  # fmt: skip
+    return _complex_rows(
+        [
+            [(r * radix + n % radix, cmath.exp(sign * 2j * math.pi * r * (n // radix) / rest)) for r in range(rest)]
+            for n in range(size)
+        ]
+    )
 
 
 @cache
@@ -180,14 +188,16 @@ def fourier_stages(attrs: FourierAttrs, data: te.Tensor, weight: te.Tensor) -> t
         lambda v, u, f, o, t, j: te.sum(
             points(v, u, f, ico, t, ici) * weights(v, u, f, o, ico, ici, j), axis=[ico, ici]
         ),
-        name="products", tag="fourier_product",
-    )  # fmt: skip
+        name="products",
+        tag="fourier_product",
+    )
     block = _output_tiles(product, (kh, kw))
     made: te.Tensor = te.compute(
         (n, o_blocks, out_h, out_w, co),
         lambda b, o, y, x, j: block((b * th + y // m_h) * tw + x // m_w, o, y % m_h, x % m_w, j),
-        name="conv2d_fourier", tag="conv2d_fourier",
-    )  # fmt: skip
+        name="conv2d_fourier",
+        tag="conv2d_fourier",
+    )
     return made
 
 
@@ -196,8 +206,9 @@ def _stage(shape: Sequence[int], rows: Sequence[Row], value: Callable[..., Any],
     made: te.Tensor = te.compute(
         tuple(shape),
         lambda *axes: _apply(rows, axes[-2], lambda index: value(axes, index)),
-        name=name, tag=f"fourier_{tag}",
-    )  # fmt: skip
+        name=name,
+        tag=f"fourier_{tag}",
+    )
     return made
 
 
@@ -237,9 +248,13 @@ def _data_points(
     rows = _transform(shape, HALF, 1, HALF, partial(_along, twisted), "data_rows")
     held = te.compute(shape, lambda t, c, y, s, i: rows(t, c, y, s, i), name="data_held", tag="fourier_data_held")
     columns = _transform(
-        (tiles, i_blocks, HALF, 2 * SIDE, ci), SIDE, 1, SIDE,
-        lambda axes, k: held(axes[0], axes[1], k // 2, 2 * axes[2] + k % 2, axes[-1]), "data_columns",
-    )  # fmt: skip
+        (tiles, i_blocks, HALF, 2 * SIDE, ci),
+        SIDE,
+        1,
+        SIDE,
+        lambda axes, k: held(axes[0], axes[1], k // 2, 2 * axes[2] + k % 2, axes[-1]),
+        "data_columns",
+    )
 
     def form(v: Any, u: Any, f: Any, c: Any, t: Any, i: Any) -> Any:
         re, im = (columns(t, c, v, 2 * u + part, i) for part in range(2))
@@ -259,8 +274,11 @@ def _weight_points(weight: te.Tensor) -> te.Tensor:
 
     flat = [root(v, x, part) for v in range(HALF) for part in range(2) for x in range(kw)]
     table = te.compute(
-        (len(flat),), lambda k: _constant(k, flat, weight.dtype), name="roots", tag="fourier_roots",
-    )  # fmt: skip
+        (len(flat),),
+        lambda k: _constant(k, flat, weight.dtype),
+        name="roots",
+        tag="fourier_roots",
+    )
 
     def row(o: Any, c: Any, v: Any, p: Any, s: Any, q: Any) -> Any:
         total = None
@@ -305,13 +323,19 @@ def _output_tiles(product: te.Tensor, kernel: tuple[int, int]) -> te.Tensor:
     sums = te.compute(shape, joined, name="sums", tag="fourier_sums")
     columns = _transform(shape, SIDE, -1, SIDE, partial(_along, sums), "output_columns")
     held = te.compute(
-        (tiles, o_blocks, HALF, m_h, 2, co), lambda t, o, v, y, part, j: columns(t, o, v, 2 * (y + kh - 1) + part, j),
-        name="output_held", tag="fourier_output_held",
-    )  # fmt: skip
+        (tiles, o_blocks, HALF, m_h, 2, co),
+        lambda t, o, v, y, part, j: columns(t, o, v, 2 * (y + kh - 1) + part, j),
+        name="output_held",
+        tag="fourier_output_held",
+    )
     rows = _transform(
-        (tiles, o_blocks, m_h, SIDE, co), HALF, -1, HALF,
-        lambda axes, k: held(axes[0], axes[1], k // 2, axes[2], k % 2, axes[-1]), "output_rows",
-    )  # fmt: skip
+        (tiles, o_blocks, m_h, SIDE, co),
+        HALF,
+        -1,
+        HALF,
+        lambda axes, k: held(axes[0], axes[1], k // 2, axes[2], k % 2, axes[-1]),
+        "output_rows",
+    )
     back = _twist(-1)
     untwist = [back[2 * (x % HALF) + x // HALF] for x in range(kw - 1, SIDE)]
     return _stage((tiles, o_blocks, m_h, m_w, co), untwist, partial(_along, rows), "output_tile", "output")

@@ -60,9 +60,14 @@ def _compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
 
 
 @implement(
-    "nn.contrib_conv2d_NCHWc", family="cpu", name="few_outputs", when=refuses, compute=_compute, priority=12,
+    "nn.contrib_conv2d_NCHWc",
+    family="cpu",
+    name="few_outputs",
+    when=refuses,
+    compute=_compute,
+    priority=12,
     explain=explain,
-)  # fmt: skip
+)
 def few_outputs(schedule: te.Schedule, fused: Fused) -> None:
     """Tiles of sums, their terms in lanes; lines of what follows, by vectors."""
     cpu = cpu_model(fused.workload.target)

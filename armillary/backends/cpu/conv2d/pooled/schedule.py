@@ -39,13 +39,19 @@ def explain_pooled(workload: Workload) -> Explanation:
 
 
 @implement(
-    "nn.contrib_conv2d_NCHWc + nn.avg_pool2d", family="cpu", name="conv_mean",
-    compute=partial(pool_compute, "nn.avg_pool2d"), explain=explain_pooled,
-)  # fmt: skip
+    "nn.contrib_conv2d_NCHWc + nn.avg_pool2d",
+    family="cpu",
+    name="conv_mean",
+    compute=partial(pool_compute, "nn.avg_pool2d"),
+    explain=explain_pooled,
+)
 @implement(
-    "nn.contrib_conv2d_NCHWc + nn.max_pool2d", family="cpu", name="conv_max",
-    compute=partial(pool_compute, "nn.max_pool2d"), explain=explain_pooled,
-)  # fmt: skip
+    "nn.contrib_conv2d_NCHWc + nn.max_pool2d",
+    family="cpu",
+    name="conv_max",
+    compute=partial(pool_compute, "nn.max_pool2d"),
+    explain=explain_pooled,
+)
 def pooled(schedule: te.Schedule, fused: Fused) -> None:
     """Both in bands."""
     (conv,), (output,) = fused.inner, fused.outputs
@@ -67,9 +73,13 @@ def pooled(schedule: te.Schedule, fused: Fused) -> None:
 
 
 def _tile_bands(
-    schedule: te.Schedule, output: te.Tensor, windows: te.Tensor, after: Sequence[te.Tensor], sizes: Pooled,
+    schedule: te.Schedule,
+    output: te.Tensor,
+    windows: te.Tensor,
+    after: Sequence[te.Tensor],
+    sizes: Pooled,
     cpu: CpuModel,
-) -> te.IterVar:  # fmt: skip
+) -> te.IterVar:
     """Tile the pooling in bands, which threads share; gives the loop over them."""
     stage = schedule[output]
     batch, chunk, height, *_ = stage.op.axis

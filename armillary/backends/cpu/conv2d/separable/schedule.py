@@ -41,9 +41,12 @@ def explain_separable(workload: Workload) -> Explanation:
 
 
 @implement(
-    "nn.contrib_depthwise_conv2d_NCHWc + nn.contrib_conv2d_NCHWc", family="cpu", name="separable",
-    compute=direct_compute, explain=explain_separable,
-)  # fmt: skip
+    "nn.contrib_depthwise_conv2d_NCHWc + nn.contrib_conv2d_NCHWc",
+    family="cpu",
+    name="separable",
+    compute=direct_compute,
+    explain=explain_separable,
+)
 def separable(schedule: te.Schedule, fused: Fused) -> None:
     """Both convolutions in bands."""
     (conv,), (depthwise,), (output,) = fused.anchor, fused.inner, fused.outputs
@@ -63,9 +66,13 @@ def separable(schedule: te.Schedule, fused: Fused) -> None:
 
 
 def _tile_bands(
-    schedule: te.Schedule, output: te.Tensor, accumulator: te.Tensor, after: Sequence[te.Tensor], cpu: CpuModel,
+    schedule: te.Schedule,
+    output: te.Tensor,
+    accumulator: te.Tensor,
+    after: Sequence[te.Tensor],
+    cpu: CpuModel,
     workload: Workload,
-) -> te.IterVar:  # fmt: skip
+) -> te.IterVar:
     """Tile the 1x1 convolution in bands, which threads share; gives the loop over them."""
     stage = schedule[output]
     chunk, height, at = tile_lines(schedule, output, accumulator, choose_tile(_nest(workload, cpu), cpu))

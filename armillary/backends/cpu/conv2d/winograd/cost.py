@@ -159,9 +159,16 @@ def _products(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) -> Ne
             shown = SHOWN_INPUT if lines * across > cpu.vector_registers else TRAFFIC
             reread = shown * data / far(data / points, cpu)
         return Nest(
-            across, lines, chunks, steps, weights_far, repeats=points * layer.groups, reread=reread, below=down,
+            across,
+            lines,
+            chunks,
+            steps,
+            weights_far,
+            repeats=points * layer.groups,
+            reread=reread,
+            below=down,
             is_ragged=cpu.fma_ports > 1,
-        )  # fmt: skip
+        )
     reread = TRAFFIC * data / rate if rate else 0.0
     strips = layer.batch * down * (across // plan.strip)
     again = _again(layer, plan, cpu)

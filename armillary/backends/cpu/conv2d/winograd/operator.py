@@ -190,13 +190,15 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     half = te.compute(
         (n, i_blocks, th, tw, side, side, ci),
         lambda b, c, p, q, y, v, i: _pick(v, found.data, lambda x: tile(b, c, p, q, y, x, i)),
-        name="data_rows", tag="winograd_data_rows",
-    )  # fmt: skip
+        name="data_rows",
+        tag="winograd_data_rows",
+    )
     packed = te.compute(
         (side, side, n, th, i_blocks, tw, ci),
         lambda u, v, b, p, c, q, i: _pick(u, found.data, lambda y: half(b, c, p, q, y, v, i)),
-        name="data_points", tag="winograd_data",
-    )  # fmt: skip
+        name="data_points",
+        tag="winograd_data",
+    )
     ico, ici = reduce_axes([inside, ci], ["ic_outer", "ic_inner"])
 
     def multiply(u: Any, v: Any, b: Any, p: Any, o: Any, q: Any, j: Any) -> Any:
@@ -207,13 +209,15 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     back = te.compute(
         (n, o_blocks, th, tw, m, side, co),
         lambda b, o, p, q, y, v, j: _pick(y, found.output, lambda u: product(u, v, b, p, o, q, j)),
-        name="output_rows", tag="winograd_output_rows",
-    )  # fmt: skip
+        name="output_rows",
+        tag="winograd_output_rows",
+    )
     block = te.compute(
         (n, o_blocks, th, tw, m, m, co),
         lambda b, o, p, q, y, x, j: _pick(x, found.output, lambda v: back(b, o, p, q, y, v, j)),
-        name="output_tile", tag="winograd_output",
-    )  # fmt: skip
+        name="output_tile",
+        tag="winograd_output",
+    )
 
     def pick(b: Any, o: Any, y: Any, x: Any, j: Any) -> Any:
         (p, v), (q, w) = _tile_of(y, m, dy), _tile_of(x, m, dx)

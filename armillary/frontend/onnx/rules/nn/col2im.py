@@ -83,9 +83,10 @@ def _by_phases(x: Expr, outer: tuple[int, int], found: _Blocks) -> Expr:
         data = call("nn.pad", data, pad_width=((0, 0), (0, 0), *fill, *((0, 0),) * rank))
     planes = [_shifted(data, place, steps, found) for place in itertools.product(*map(range, steps))]
     beside = call(
-        "transpose", _sum(planes),
+        "transpose",
+        _sum(planes),
         axes=(0, 1, *(axis for a in range(rank) for axis in (2 + rank + a, 2 + a))),
-    )  # fmt: skip
+    )
     sizes = [g * s for g, s in zip(grown, found.strides, strict=True)]
     return _cut(reshape_to(beside, (*outer, *sizes)), sizes, found)
 
@@ -120,11 +121,22 @@ def _by_transposed_convolution(data: Expr, channels: int, found: _Blocks, dtype:
     rank, taps = len(found.image), math.prod(found.block)
     weight = np.tile(np.eye(taps, dtype=dtype), (channels, 1)).reshape(channels * taps, 1, *found.block)
     extra = tuple(
-        found.image[a] + found.pads[a] + found.pads[rank + a]
-        - (found.counts[a] - 1) * found.strides[a] - extent(found.block[a], found.dilation[a])
+        found.image[a]
+        + found.pads[a]
+        + found.pads[rank + a]
+        - (found.counts[a] - 1) * found.strides[a]
+        - extent(found.block[a], found.dilation[a])
         for a in range(rank)
-    )  # fmt: skip
+    )
     return call(
-        f"nn.conv{rank}d_transpose", data, const(weight), strides=found.strides, padding=found.pads,
-        dilation=found.dilation, channels=channels, kernel_size=found.block, groups=channels, output_padding=extra,
-    )  # fmt: skip
+        f"nn.conv{rank}d_transpose",
+        data,
+        const(weight),
+        strides=found.strides,
+        padding=found.pads,
+        dilation=found.dilation,
+        channels=channels,
+        kernel_size=found.block,
+        groups=channels,
+        output_padding=extra,
+    )

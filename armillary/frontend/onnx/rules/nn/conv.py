@@ -128,8 +128,15 @@ def conv_transpose(node: OnnxNode) -> Expr:
     elif mode == "VALID":
         pads = [0] * 2 * rank
     result = call(
-        f"nn.conv{rank}d_transpose", node.input(0), node.input(1), strides=strides, padding=tuple(pads),
-        dilation=dilation, channels=weight.static[1] * groups, kernel_size=kernel, groups=groups,
+        f"nn.conv{rank}d_transpose",
+        node.input(0),
+        node.input(1),
+        strides=strides,
+        padding=tuple(pads),
+        dilation=dilation,
+        channels=weight.static[1] * groups,
+        kernel_size=kernel,
+        groups=groups,
         output_padding=tuple(extra),
-    )  # fmt: skip
+    )
     return _with_bias(node, result)

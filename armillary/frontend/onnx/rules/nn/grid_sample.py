@@ -27,9 +27,13 @@ def from_onnx_grid_sample(node: OnnxNode) -> Expr:
         batch, *spots, rank = places.static
         grid = reshape_to(grid, (batch, *(1,) * (len(spots) - 1), math.prod(spots), rank))
     result = call(
-        "image.grid_sample", node.input(0), grid, method=names.get(mode, mode),
+        "image.grid_sample",
+        node.input(0),
+        grid,
+        method=names.get(mode, mode),
         layout="NCDHW" if data.ndim == 5 else "NCHW",
         padding_mode=node.string("padding_mode", "zeros") or "zeros",
-        align_corners=bool(node.int("align_corners", 0)), grid_axis=-1,
-    )  # fmt: skip
+        align_corners=bool(node.int("align_corners", 0)),
+        grid_axis=-1,
+    )
     return reshape_to(result, (*data.static[:2], *places.static[1:-1])) if is_known else result

@@ -62,9 +62,10 @@ def resize(node: OnnxNode) -> Expr:
         "antialias": bool(node.int("antialias", 0)),
     }
     changing = [
-        n for n, a in enumerate(axes)
+        n
+        for n, a in enumerate(axes)
         if size[n] != shape[a] or scales[n] != 1.0 or (roi[n], roi[n + len(axes)]) != (0.0, 1.0)
-    ]  # fmt: skip
+    ]
     if not changing:
         return x
     return resized(
@@ -116,6 +117,11 @@ def upsample(node: OnnxNode) -> Expr:
         return x
     size = tuple(math.floor(shape[a] * scales[a]) for a in axes)
     return resized(
-        x, axes, size, tuple(scales[a] for a in axes), method=method,
-        coordinate_transformation_mode="asymmetric", rounding_method="floor",
-    )  # fmt: skip
+        x,
+        axes,
+        size,
+        tuple(scales[a] for a in axes),
+        method=method,
+        coordinate_transformation_mode="asymmetric",
+        rounding_method="floor",
+    )

@@ -177,9 +177,15 @@ class _Recurrent:
         lstm = self.kind == "LSTM"
         peepholes = tuple(_parts(_row(node.input(7), n), 3)) if lstm and not node.missing(7) else ()
         return Direction(
-            _row(node.input(1), n), _row(node.input(2), n), input_bias, hidden_bias, self._state(5, n),
-            self._state(6, n) if lstm else None, peepholes, tuple(functions[n * per : (n + 1) * per]),
-        )  # fmt: skip
+            _row(node.input(1), n),
+            _row(node.input(2), n),
+            input_bias,
+            hidden_bias,
+            self._state(5, n),
+            self._state(6, n) if lstm else None,
+            peepholes,
+            tuple(functions[n * per : (n + 1) * per]),
+        )
 
     def clipped(self, x: Expr) -> Expr:
         return x if self.clip is None else call("clip", x, a_min=-self.clip, a_max=self.clip)

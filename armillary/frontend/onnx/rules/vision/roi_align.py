@@ -23,7 +23,11 @@ def from_onnx_roi_align(node: OnnxNode) -> Expr:
     image = checked(node, 2, [(0, images - 1)], "batch index", node.type_of(0).size)
     image = cast(expand_dims(image, 1), str(node.type_of(1).dtype))
     return roi_align(
-        node.input(0), concatenate((image, node.input(1)), 1), pooled_size=size, half_pixel=half,
-        spatial_scale=float(node.float("spatial_scale", 1.0)), sample_ratio=int(node.int("sampling_ratio", 0)),
+        node.input(0),
+        concatenate((image, node.input(1)), 1),
+        pooled_size=size,
+        half_pixel=half,
+        spatial_scale=float(node.float("spatial_scale", 1.0)),
+        sample_ratio=int(node.int("sampling_ratio", 0)),
         mode=node.string("mode", "avg") or "avg",
-    )  # fmt: skip
+    )
