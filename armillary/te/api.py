@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeAlias, cast, overload
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
@@ -20,13 +20,16 @@ from armillary.te.operation import Attrs, ComputeOp, ExternOp, PlaceholderOp, Sc
 from armillary.te.tensor import Tensor, shape_text
 from armillary.tir import build as T
 from armillary.tir.build import as_extent, as_shape
-from armillary.tir.expr import Expr, IntImm, IterVar, Range, Reduce, Var
+from armillary.tir.expr import Expr, ExprLike, IntImm, IterVar, Range, Reduce, Var
 from armillary.tir.stmt import Buffer, Evaluate, Stmt
 
+Shape: TypeAlias = ExprLike | Sequence[ExprLike]  # one number: rank 1
+Values: TypeAlias = tuple[ExprLike, ...] | list[ExprLike]
+Outputs: TypeAlias = Any  # Any: a tensor, or a list of them where several shapes or states are given
 _TAG: ContextVar[str] = ContextVar("te_tag", default="")
 
 
-def placeholder(shape: Any, dtype: str = "float32", name: str = "placeholder") -> Tensor:
+def placeholder(shape: Shape, dtype: str = "float32", name: str = "placeholder") -> Tensor:
     """A tensor given from outside."""
     return PlaceholderOp(name, as_shape(shape, f"te.placeholder {name}"), DType(dtype)).output(0)
 
@@ -41,7 +44,9 @@ def size_var(name: str = "size", dtype: str = "int32") -> Var:
     return Var(name, DType(dtype))
 
 
-def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "", span: Any = None) -> IterVar:
+def reduce_axis(
+    dom: Range | Sequence[ExprLike], name: str = "rv", thread_tag: str = "", span: object = None
+) -> IterVar:
     """A reduction axis over [low, high), or over a Range."""
     where = f"te.reduce_axis {name}"
     if isinstance(dom, Range):
@@ -56,7 +61,9 @@ def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "", span: Any = No
     return IterVar(Range.from_min_extent(low, extent), Var(name, extent.dtype), "reduce", thread_tag)
 
 
-def thread_axis(dom: Any = None, tag: str = "", name: str = "", span: Any = None) -> IterVar:
+def thread_axis(
+    dom: Range | Sequence[ExprLike] | ExprLike | None = None, tag: str = "", name: str = "", span: object = None
+) -> IterVar:
     """An axis of GPU blocks or threads: te.thread_axis("threadIdx.x") or te.thread_axis((0, 64), "threadIdx.x")."""
     if isinstance(dom, str):
         tag, dom = dom, None
@@ -69,7 +76,7 @@ def thread_axis(dom: Any = None, tag: str = "", name: str = "", span: Any = None
     elif isinstance(dom, Range):
         domain = dom
     elif dom is not None:
-        domain = Range.from_min_extent(T.const(0), T.convert(dom))
+        domain = Range.from_min_extent(T.const(0), T.convert(cast(ExprLike, dom)))
     return IterVar(domain, Var(name or tag), "thread", tag)
 
 
@@ -83,7 +90,7 @@ def tag_scope(tag: str) -> Iterator[None]:
         _TAG.reset(token)
 
 
-def _axis_names(fcompute: Callable[..., Any], ndim: int, where: str) -> list[str]:
+def _axis_names(fcompute: Callable[..., object], ndim: int, where: str) -> list[str]:
     """Names of the axes: the function's parameters, then i<k> for those that *args takes."""
     try:
         parameters = list(inspect.signature(fcompute).parameters.values())
@@ -102,9 +109,25 @@ def _axis_names(fcompute: Callable[..., Any], ndim: int, where: str) -> list[str
     return names
 
 
+@overload
 def compute(
-    shape: Any, fcompute: Callable[..., Any], name: str = "compute", tag: str = "", attrs: Attrs | None = None
-) -> Any:
+    shape: Shape, fcompute: Callable[..., ExprLike], name: str = ..., tag: str = ..., attrs: Attrs | None = ...
+) -> Tensor: ...
+
+
+@overload
+def compute(
+    shape: Shape, fcompute: Callable[..., Values], name: str = ..., tag: str = ..., attrs: Attrs | None = ...
+) -> tuple[Tensor, ...]: ...
+
+
+def compute(
+    shape: Shape,
+    fcompute: Callable[..., ExprLike | Values],
+    name: str = "compute",
+    tag: str = "",
+    attrs: Attrs | None = None,
+) -> Tensor | tuple[Tensor, ...]:
     """The tensor whose element at `axes` is `fcompute(*axes)`; a tuple of tensors when it gives a tuple."""
     where = f"te.compute {name}"
     extents = as_shape(shape, where)
@@ -115,7 +138,7 @@ def compute(
     )
     value = fcompute(*(a.var for a in axes))
     many = isinstance(value, tuple | list)
-    values = tuple(value) if many else (value,)
+    values = tuple(value) if isinstance(value, tuple | list) else (value,)
     if not values:
         raise TypeMismatch(f"{where}: the function gave no value")
     body = tuple(_body(v, where) for v in values)
@@ -123,7 +146,7 @@ def compute(
     return op.outputs if many else op.output(0)
 
 
-def _body(value: Any, where: str) -> Expr:
+def _body(value: ExprLike, where: str) -> Expr:
     try:
         made = T.convert(value)
     except TypeMismatch as error:
@@ -133,13 +156,13 @@ def _body(value: Any, where: str) -> Expr:
     return made
 
 
-def _shapes(shape: Any, where: str) -> list[tuple[Expr, ...]]:
+def _shapes(shape: Shape | Sequence[Shape], where: str) -> list[tuple[Expr, ...]]:
     if isinstance(shape, tuple | list) and shape and isinstance(shape[0], tuple | list):
         return [as_shape(s, where) for s in shape]
-    return [as_shape(shape, where)]
+    return [as_shape(cast(Shape, shape), where)]
 
 
-def _extern_dtypes(dtype: Any, inputs: Sequence[Tensor], count: int, where: str) -> list[DType]:
+def _extern_dtypes(dtype: str | Sequence[str] | None, inputs: Sequence[Tensor], count: int, where: str) -> list[DType]:
     if dtype is None:
         found = list(dict.fromkeys(t.dtype for t in inputs))
         if len(found) != 1:
@@ -162,16 +185,16 @@ def _unique_names(wanted: Sequence[str]) -> list[str]:
 
 @boundary("extern", arguments=True)
 def extern(
-    shape: Any,
+    shape: Shape | Sequence[Shape],
     inputs: Sequence[Tensor],
-    fcompute: Callable[[list[Buffer], list[Buffer]], Any],
+    fcompute: Callable[[list[Buffer], list[Buffer]], Stmt | Expr],
     name: str = "extern",
-    dtype: Any = None,
+    dtype: str | Sequence[str] | None = None,
     in_buffers: Sequence[Buffer] | None = None,
     out_buffers: Sequence[Buffer] | None = None,
     tag: str = "",
     attrs: Attrs | None = None,
-) -> Any:
+) -> Outputs:
     """Tensors written by a statement: `fcompute(ins, outs)` gives it over buffers. Several shapes give a list."""
     where = f"te.extern {name}"
     given = [inputs] if isinstance(inputs, Tensor) else list(inputs)
@@ -205,14 +228,14 @@ def extern(
 
 @boundary("scan", arguments=True)
 def scan(
-    init: Any,
-    update: Any,
-    state_placeholder: Any,
+    init: Tensor | Sequence[Tensor],
+    update: Tensor | Sequence[Tensor],
+    state_placeholder: Tensor | Sequence[Tensor],
     inputs: Sequence[Tensor] = (),
     name: str = "scan",
     tag: str = "",
     attrs: Attrs | None = None,
-) -> Any:
+) -> Outputs:
     """The recurrence state[t] = update(state[t-1], …) along dimension 0, started by `init`."""
     where = f"te.scan {name}"
     many = isinstance(init, tuple | list)
@@ -238,7 +261,7 @@ def scan(
 
 
 @boundary("const_tuple", arguments=True)
-def const_tuple(values: Sequence[Any]) -> tuple[Any, ...]:
+def const_tuple(values: Sequence[ExprLike]) -> tuple[ExprLike, ...]:
     """Constant expressions as ints; symbolic ones stay."""
     found = []
     for value in values:

@@ -7,7 +7,7 @@ In: expressions, numbers, elements of tensors. Out: an expression. Invariant: ev
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,10 +27,10 @@ from armillary.tir.build import (
     truncdiv,
     truncmod,
 )
-from armillary.tir.expr import Expr
-from armillary.tir.intrinsics import dot_bytes, dot_halves, flipped_bytes, four_bytes, two_halves, unary
+from armillary.tir.expr import Expr, ExprLike
+from armillary.tir.intrinsics import Unary, dot_bytes, dot_halves, flipped_bytes, four_bytes, two_halves, unary
 
-exp, exp2, exp10 = unary("exp"), unary("exp2"), lambda x: T.call("pow", T.cast(10.0, T.convert(x).dtype), x)
+exp, exp2 = unary("exp"), unary("exp2")
 log, log2, log10, log1p, expm1 = unary("log"), unary("log2"), unary("log10"), unary("log1p"), unary("expm1")
 sqrt, rsqrt, sigmoid, erf = unary("sqrt"), unary("rsqrt"), unary("sigmoid"), unary("erf")
 normcdf = unary("normcdf")
@@ -39,10 +39,10 @@ sin, cos, tan, sinh, cosh, tanh = (unary(n) for n in ("sin", "cos", "tan", "sinh
 asin, acos, atan, asinh, acosh, atanh = (unary(n) for n in ("asin", "acos", "atan", "asinh", "acosh", "atanh"))
 
 
-def _rounding(name: str) -> Any:
+def _rounding(name: str) -> Unary:
     whole = unary(name)
 
-    def construct(x: Any) -> Expr:
+    def construct(x: ExprLike) -> Expr:
         value = T.convert(x)
         return whole(value) if value.dtype.is_float else value
 
@@ -54,10 +54,10 @@ def _rounding(name: str) -> Any:
 floor, ceil, trunc, round, nearbyint = (_rounding(n) for n in ("floor", "ceil", "trunc", "round", "nearbyint"))
 
 
-def _float_test(name: str, answer_for_int: bool) -> Any:
+def _float_test(name: str, answer_for_int: bool) -> Unary:
     test = unary(name)
 
-    def construct(x: Any) -> Expr:
+    def construct(x: ExprLike) -> Expr:
         value = T.convert(x)
         return test(value) if value.dtype.is_float else T.const(answer_for_int)
 
@@ -69,7 +69,12 @@ def _float_test(name: str, answer_for_int: bool) -> Any:
 isnan, isinf, isfinite = _float_test("isnan", False), _float_test("isinf", False), _float_test("isfinite", True)
 
 
-def abs(x: Any) -> Expr:
+def exp10(x: ExprLike) -> Expr:
+    """10 to the power x."""
+    return T.call("pow", T.cast(10.0, T.convert(x).dtype), x)
+
+
+def abs(x: ExprLike) -> Expr:
     """The absolute value."""
     value = T.convert(x)
     if value.dtype.code in ("uint", "bool"):
@@ -77,8 +82,8 @@ def abs(x: Any) -> Expr:
     return T.call("fabs" if value.dtype.is_float else "abs", value)
 
 
-def _binary(name: str, needs_float: bool = True) -> Any:
-    def construct(a: Any, b: Any) -> Expr:
+def _binary(name: str, needs_float: bool = True) -> Callable[[ExprLike, ExprLike], Expr]:
+    def construct(a: ExprLike, b: ExprLike) -> Expr:
         x, y = T.match_types(a, b)
         if needs_float and not x.dtype.is_float:
             x, y = T.cast(x, "float32"), T.cast(y, "float32")
@@ -93,17 +98,17 @@ power = pow = _binary("pow")
 atan2, fmod, hypot, copysign, nextafter = (_binary(n) for n in ("atan2", "fmod", "hypot", "copysign", "nextafter"))
 
 
-def popcount(x: Any) -> Expr:
+def popcount(x: ExprLike) -> Expr:
     """The number of set bits."""
     return T.call("popcount", x)
 
 
-def clz(x: Any) -> Expr:
+def clz(x: ExprLike) -> Expr:
     """The number of leading zero bits."""
     return T.call("clz", x)
 
 
-def fma(a: Any, b: Any, c: Any) -> Expr:
+def fma(a: ExprLike, b: ExprLike, c: ExprLike) -> Expr:
     """a * b + c with one rounding."""
     x, y = T.match_types(a, b)
     return T.call("fma", x, y, T.cast(c, x.dtype))

@@ -9,15 +9,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Protocol, TypeGuard, cast, TypeAlias, overload
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.tir import build as T
-from armillary.tir.expr import BOOL, CommReducer, Expr, IterVar, Reduce, Var
+from armillary.tir.expr import BOOL, CommReducer, Expr, ExprLike, IterVar, Reduce, Var
 
-Combine = Callable[[Any, Any], Any]
+Axes: TypeAlias = IterVar | Sequence[IterVar]
+Values: TypeAlias = Sequence[ExprLike]
+Combine: TypeAlias = Callable[[ExprLike, ExprLike], Expr]
+
+
+class Reducer(Protocol):
+    """What reduces: one value gives one expression, a tuple of values gives a tuple."""
+
+    @overload
+    def __call__(
+        self,
+        expr: tuple[ExprLike, ...] | list[ExprLike],
+        axis: Axes,
+        where: ExprLike | None = ...,
+        init: Values | None = ...,
+    ) -> tuple[Expr, ...]: ...
+
+    @overload
+    def __call__(
+        self, expr: ExprLike, axis: Axes, where: ExprLike | None = ..., init: ExprLike | None = ...
+    ) -> Expr: ...
+
+
+class ReducerOrPair(Protocol):
+    """`te.max(expr, axis)` reduces, `te.max(a, b)` combines two scalars."""
+
+    def __call__(
+        self,
+        expr: ExprLike,
+        axis: ExprLike | Sequence[IterVar],
+        where: ExprLike | None = ...,
+        init: ExprLike | None = ...,
+    ) -> Expr: ...
 
 
 def lowest(dtype: str) -> Expr:
@@ -32,8 +64,14 @@ def highest(dtype: str) -> Expr:
     return T.const(math.inf if kind.is_float else kind.max_value, kind)
 
 
-def make_reduce(combiner: CommReducer, source: tuple[Expr, ...], axis: Any, where: Any, init: Any) -> Any:
-    """The Reduce nodes of one reduction: one node, or a tuple when the combiner works on tuples."""
+def make_reduce(
+    combiner: CommReducer,
+    source: tuple[Expr, ...],
+    axis: object,
+    where: ExprLike | None,
+    init: ExprLike | Values | None,
+) -> tuple[Expr, ...]:
+    """The Reduce nodes of one reduction, one for each value that the combiner works on."""
     axes = _reduce_axes(axis)
     if init is not None:
         given = init if isinstance(init, tuple | list) else (init,)
@@ -42,11 +80,10 @@ def make_reduce(combiner: CommReducer, source: tuple[Expr, ...], axis: Any, wher
         start = tuple(T.cast(v, s.dtype) for v, s in zip(given, source, strict=True))
         combiner = CommReducer(combiner.lhs, combiner.rhs, combiner.result, start)
     condition = T.const(True) if where is None else T.cast(where, "bool")
-    made = tuple(Reduce(combiner, source, axes, condition, k) for k in range(len(source)))
-    return made[0] if len(made) == 1 else made
+    return tuple(Reduce(combiner, source, axes, condition, k) for k in range(len(source)))
 
 
-def _reduce_axes(axis: Any) -> tuple[IterVar, ...]:
+def _reduce_axes(axis: object) -> tuple[IterVar, ...]:
     axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     for item in axes:
         if not isinstance(item, IterVar) or item.kind != "reduce":
@@ -56,15 +93,22 @@ def _reduce_axes(axis: Any) -> tuple[IterVar, ...]:
 
 
 @boundary("comm_reducer", arguments=True)
-def comm_reducer(fcombine: Combine, fidentity: Callable[..., Any], name: str = "reduce") -> Callable[..., Any]:
+def comm_reducer(
+    fcombine: Callable[..., ExprLike | Values], fidentity: Callable[..., ExprLike | Values], name: str = "reduce"
+) -> Reducer:
     """A reducer from `fcombine(x, y)` and `fidentity(*dtypes)`; for tuple reductions both give tuples."""
 
-    def reducer(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Any:
-        source = tuple(T.convert(e) for e in expr) if isinstance(expr, tuple | list) else (T.convert(expr),)
+    def reducer(
+        expr: ExprLike | Values, axis: Axes, where: ExprLike | None = None, init: ExprLike | Values | None = None
+    ) -> Expr | tuple[Expr, ...]:
+        source = (
+            tuple(T.convert(e) for e in expr) if isinstance(expr, tuple | list) else (T.convert(cast(ExprLike, expr)),)
+        )
         many = isinstance(expr, tuple | list)
         lhs = tuple(Var(f"x{i}" if many else "x", s.dtype) for i, s in enumerate(source))
         rhs = tuple(Var(f"y{i}" if many else "y", s.dtype) for i, s in enumerate(source))
-        result = fcombine(lhs, rhs) if many else (fcombine(lhs[0], rhs[0]),)
+        combined = fcombine(lhs, rhs) if many else fcombine(lhs[0], rhs[0])
+        result = tuple(combined) if isinstance(combined, tuple | list) else (combined,)
         identity = fidentity(*(str(s.dtype) for s in source))
         identities = tuple(identity) if isinstance(identity, tuple | list) else (identity,)
         if len(result) != len(source) or len(identities) != len(source):
@@ -78,26 +122,31 @@ def comm_reducer(fcombine: Combine, fidentity: Callable[..., Any], name: str = "
             tuple(T.cast(r, s.dtype) for r, s in zip(result, source, strict=True)),
             tuple(T.cast(i, s.dtype) for i, s in zip(identities, source, strict=True)),
         )
-        return make_reduce(combiner, source, axis, where, init)
+        made = make_reduce(combiner, source, axis, where, init)
+        return made[0] if len(made) == 1 else made
 
     reducer.__name__ = name
     reducer.__doc__ = f"{name} over reduction axes where a condition holds; `init` is combined once."
-    return reducer
+    return cast(Reducer, reducer)  # mypy compares no function with overloads
 
 
-def _is_axis(value: Any) -> bool:
+def _is_axis(value: object) -> TypeGuard[Axes]:
     if isinstance(value, tuple | list):
         return bool(value) and not [v for v in value if not isinstance(v, IterVar)]
     return isinstance(value, IterVar) and value.kind == "reduce"
 
 
-def _binary_or_reduce(name: str, combine: Combine, identity: Callable[[str], Expr]) -> Callable[..., Any]:
+def _binary_or_reduce(name: str, combine: Combine, identity: Callable[[str], Expr]) -> ReducerOrPair:
     """`name(expr, axis)` reduces; `name(a, b)` combines two scalars, as scripts expect of te.max and te.min."""
     reduce = comm_reducer(combine, identity, name)
 
-    def function(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Any:
-        if _is_axis(axis) or isinstance(axis, tuple | list) or where is not None or init is not None:
+    def function(
+        expr: ExprLike, axis: ExprLike | Sequence[IterVar], where: ExprLike | None = None, init: ExprLike | None = None
+    ) -> Expr:
+        if isinstance(axis, Sequence) and not isinstance(axis, str):
             return reduce(expr, axis, where, init)
+        if _is_axis(axis) or where is not None or init is not None:
+            return reduce(expr, cast(IterVar, axis), where, init)
         return combine(expr, axis)
 
     function.__name__ = name
@@ -113,21 +162,30 @@ _reduce_all = comm_reducer(T.logical_and, lambda dtype: T.const(True), "all")
 _reduce_any = comm_reducer(T.logical_or, lambda dtype: T.const(False), "any")
 
 
-def _logical(conditions: Sequence[Any], axis: Any, where: Any, init: Any, reduce: Any, combine: Any) -> Any:
-    given = list(conditions)
-    if axis is None and len(given) > 1 and _is_axis(given[1]):
-        axis, where, init = (*given[1:], where, init)[:3]
-        given = given[:1]
+def _logical(
+    conditions: tuple[ExprLike, ...],
+    axis: Axes | None,
+    where: ExprLike | None,
+    init: ExprLike | None,
+    reduce: Reducer,
+    combine: Callable[..., Expr],
+) -> Expr:
+    if axis is None and len(conditions) > 1 and _is_axis(conditions[1]):
+        axis, where, init = conditions[1], *(*conditions[2:], where, init)[:2]
     if axis is None:
-        return combine(*given)
-    return reduce(T.cast(given[0], BOOL), axis, where, init)
+        return combine(*conditions)
+    return reduce(T.cast(conditions[0], BOOL), axis, where, init)
 
 
-def all(*conditions: Any, axis: Any = None, where: Any = None, init: Any = None) -> Any:
+def all(
+    *conditions: ExprLike, axis: Axes | None = None, where: ExprLike | None = None, init: ExprLike | None = None
+) -> Expr:
     """The conjunction of conditions; with reduction axes, of one condition over them."""
     return _logical(conditions, axis, where, init, _reduce_all, T.all_of)
 
 
-def any(*conditions: Any, axis: Any = None, where: Any = None, init: Any = None) -> Any:
+def any(
+    *conditions: ExprLike, axis: Axes | None = None, where: ExprLike | None = None, init: ExprLike | None = None
+) -> Expr:
     """The disjunction of conditions; with reduction axes, of one condition over them."""
     return _logical(conditions, axis, where, init, _reduce_any, T.any_of)

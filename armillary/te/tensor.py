@@ -7,13 +7,13 @@ walked into by expression walks, and compares by identity. Operations: `te/opera
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
 
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.tir import build as T
-from armillary.tir.expr import Expr, IntImm, ProducerLoad
+from armillary.tir.expr import Expr, ExprLike, IntImm, IterVar, ProducerLoad
 
 if TYPE_CHECKING:
     from armillary.te.operation import Operation
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 with deferred():
     from armillary.topi.operators import binary as _binary  # `A + B` of whole tensors is what the operator computes
     from armillary.topi.operators import unary as _unary
+
+Combined: TypeAlias = Any  # Any: an expression of elements, a tensor of tensors: the ranks decide
+Element: TypeAlias = Any  # Any: an expression; a TensorSlice where the tensor has more axes than there are indices
 
 
 class _Scalar:
@@ -31,49 +34,49 @@ class _Scalar:
     def as_expr(self) -> Expr:
         raise TypeMismatch(f"{type(self).__name__} is not a scalar")
 
-    def __add__(self, other: Any) -> Expr:
+    def __add__(self, other: ExprLike) -> Expr:
         return T.add(self, other)
 
-    def __radd__(self, other: Any) -> Expr:
+    def __radd__(self, other: ExprLike) -> Expr:
         return T.add(other, self)
 
-    def __sub__(self, other: Any) -> Expr:
+    def __sub__(self, other: ExprLike) -> Expr:
         return T.sub(self, other)
 
-    def __rsub__(self, other: Any) -> Expr:
+    def __rsub__(self, other: ExprLike) -> Expr:
         return T.sub(other, self)
 
-    def __mul__(self, other: Any) -> Expr:
+    def __mul__(self, other: ExprLike) -> Expr:
         return T.mul(self, other)
 
-    def __rmul__(self, other: Any) -> Expr:
+    def __rmul__(self, other: ExprLike) -> Expr:
         return T.mul(other, self)
 
-    def __truediv__(self, other: Any) -> Expr:
+    def __truediv__(self, other: ExprLike) -> Expr:
         return T.div(self, other)
 
-    def __rtruediv__(self, other: Any) -> Expr:
+    def __rtruediv__(self, other: ExprLike) -> Expr:
         return T.div(other, self)
 
-    def __floordiv__(self, other: Any) -> Expr:
+    def __floordiv__(self, other: ExprLike) -> Expr:
         return T.floordiv(self, other)
 
-    def __mod__(self, other: Any) -> Expr:
+    def __mod__(self, other: ExprLike) -> Expr:
         return T.floormod(self, other)
 
     def __neg__(self) -> Expr:
         return T.neg(self)
 
-    def __lt__(self, other: Any) -> Expr:
+    def __lt__(self, other: ExprLike) -> Expr:
         return T.less(self, other)
 
-    def __le__(self, other: Any) -> Expr:
+    def __le__(self, other: ExprLike) -> Expr:
         return T.less_equal(self, other)
 
-    def __gt__(self, other: Any) -> Expr:
+    def __gt__(self, other: ExprLike) -> Expr:
         return T.greater(self, other)
 
-    def __ge__(self, other: Any) -> Expr:
+    def __ge__(self, other: ExprLike) -> Expr:
         return T.greater_equal(self, other)
 
     def astype(self, dtype: str) -> Expr:
@@ -92,40 +95,40 @@ class Tensor(_Scalar):
         self.shape = shape
         self.dtype = dtype
 
-    def __add__(self, other: Any) -> Any:  # Any: an expression for scalars, a tensor for tensors
+    def __add__(self, other: ExprLike) -> Combined:
         return _binary("add", self, other) if self._is_tensor(other) else super().__add__(other)
 
-    def __radd__(self, other: Any) -> Any:  # Any: as in __add__
+    def __radd__(self, other: ExprLike) -> Combined:
         return _binary("add", other, self) if self._is_tensor(other) else super().__radd__(other)
 
-    def __sub__(self, other: Any) -> Any:  # Any: an expression for scalars, a tensor for tensors
+    def __sub__(self, other: ExprLike) -> Combined:
         return _binary("subtract", self, other) if self._is_tensor(other) else super().__sub__(other)
 
-    def __rsub__(self, other: Any) -> Any:  # Any: as in __add__
+    def __rsub__(self, other: ExprLike) -> Combined:
         return _binary("subtract", other, self) if self._is_tensor(other) else super().__rsub__(other)
 
-    def __mul__(self, other: Any) -> Any:  # Any: an expression for scalars, a tensor for tensors
+    def __mul__(self, other: ExprLike) -> Combined:
         return _binary("multiply", self, other) if self._is_tensor(other) else super().__mul__(other)
 
-    def __rmul__(self, other: Any) -> Any:  # Any: as in __add__
+    def __rmul__(self, other: ExprLike) -> Combined:
         return _binary("multiply", other, self) if self._is_tensor(other) else super().__rmul__(other)
 
-    def __truediv__(self, other: Any) -> Any:  # Any: an expression for scalars, a tensor for tensors
+    def __truediv__(self, other: ExprLike) -> Combined:
         return _binary("divide", self, other) if self._is_tensor(other) else super().__truediv__(other)
 
-    def __rtruediv__(self, other: Any) -> Any:  # Any: as in __add__
+    def __rtruediv__(self, other: ExprLike) -> Combined:
         return _binary("divide", other, self) if self._is_tensor(other) else super().__rtruediv__(other)
 
-    def __floordiv__(self, other: Any) -> Any:  # Any: an expression for scalars, a tensor for tensors
+    def __floordiv__(self, other: ExprLike) -> Combined:
         return _binary("floor_divide", self, other) if self._is_tensor(other) else super().__floordiv__(other)
 
-    def __mod__(self, other: Any) -> Any:  # Any: an expression for scalars, a tensor for tensors
+    def __mod__(self, other: ExprLike) -> Combined:
         return _binary("floor_mod", self, other) if self._is_tensor(other) else super().__mod__(other)
 
-    def __neg__(self) -> Any:  # Any: as in __add__
+    def __neg__(self) -> Combined:
         return _unary("negative", self) if self.shape else super().__neg__()
 
-    def _is_tensor(self, other: Any) -> bool:
+    def _is_tensor(self, other: object) -> bool:
         """Whether an operation with `other` is one of whole tensors: an operand has axes."""
         return bool(self.shape) or (isinstance(other, Tensor) and bool(other.shape))
 
@@ -140,11 +143,11 @@ class Tensor(_Scalar):
         return self.op.name if self.op.num_outputs == 1 else f"{self.op.name}.v{self.value_index}"
 
     @property
-    def axis(self) -> tuple[Any, ...]:
+    def axis(self) -> tuple[IterVar, ...]:
         """The data axes of the operation that computes this tensor."""
         return self.op.axis
 
-    def __call__(self, *indices: Any) -> Expr:
+    def __call__(self, *indices: ExprLike) -> Expr:
         """The element at `indices`, one per dimension."""
         if len(indices) == 1 and isinstance(indices[0], tuple | list):
             indices = tuple(indices[0])
@@ -155,7 +158,13 @@ class Tensor(_Scalar):
             )
         return ProducerLoad(self, tuple(_index(self, i) for i in indices))
 
-    def __getitem__(self, indices: Any) -> Any:  # Any: an element, or a TensorSlice when indices are missing
+    @overload
+    def __getitem__(self, indices: tuple[ExprLike, ...]) -> Expr: ...
+
+    @overload
+    def __getitem__(self, indices: ExprLike) -> Element: ...
+
+    def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> Element:
         given = indices if isinstance(indices, tuple) else (indices,)
         return self(*given) if len(given) == len(self.shape) else TensorSlice(self, given)
 
@@ -168,7 +177,7 @@ class Tensor(_Scalar):
             )
         return ProducerLoad(self, ())
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> NoReturn:
         raise TypeMismatch(f"tensor {self.name} cannot be iterated over", hint="read its elements inside te.compute")
 
     def __len__(self) -> int:
@@ -186,7 +195,7 @@ class TensorSlice(_Scalar):
 
     __slots__ = ("indices", "tensor")
 
-    def __init__(self, tensor: Tensor, indices: tuple[Any, ...]) -> None:
+    def __init__(self, tensor: Tensor, indices: tuple[ExprLike, ...]) -> None:
         if len(indices) > tensor.ndim:
             tensor(*indices)
         self.tensor = tensor
@@ -196,7 +205,7 @@ class TensorSlice(_Scalar):
     def dtype(self) -> DType:
         return self.tensor.dtype
 
-    def __getitem__(self, indices: Any) -> Any:  # Any: an element or a longer TensorSlice
+    def __getitem__(self, indices: ExprLike | tuple[ExprLike, ...]) -> Element:
         return self.tensor[(*self.indices, *(indices if isinstance(indices, tuple) else (indices,)))]
 
     def as_expr(self) -> Expr:
@@ -204,7 +213,7 @@ class TensorSlice(_Scalar):
         return self.tensor(*self.indices)
 
 
-def _index(tensor: Tensor, value: Any) -> Expr:
+def _index(tensor: Tensor, value: ExprLike) -> Expr:
     index = T.convert(value)
     if not index.dtype.is_int:
         if index.dtype.is_bool:

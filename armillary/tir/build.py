@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
 from armillary.tir import expr as E
-from armillary.tir.expr import BOOL, INT32, Call, Cast, Expr, FloatImm, IntImm, IterVar, StringImm, Var
+from armillary.tir.expr import BOOL, INT32, Call, Cast, Expr, ExprLike, FloatImm, IntImm, IterVar, StringImm, Var
 
 _NUMBERS = frozenset({IntImm, FloatImm})
 EVERY_CACHE = 3  # the locality of a prefetch that says none
 
-Value = Any  # what user code may pass for an expression: Expr, int, float, bool, str, numpy scalar, tensors of rank 0
+Value: TypeAlias = ExprLike  # what user code may pass for an expression
+Number: TypeAlias = int | float | np.generic
 
 
 def const(value: Value, dtype: str | None = None) -> Expr:
@@ -57,7 +58,7 @@ def _number(value: Value) -> int | float:
     raise TypeMismatch(f"tir.const: got {type(value).__name__} {value!r:.60}, wanted a number")
 
 
-def _whole(value: Any, dtype: DType) -> int:
+def _whole(value: Number, dtype: DType) -> int:
     """The integer that a constant of an integer dtype is made of (floats are cut toward zero, as in C)."""
     if isinstance(value, int):
         if not -(1 << 63) <= value < 1 << 64:
@@ -68,7 +69,7 @@ def _whole(value: Any, dtype: DType) -> int:
     return int(value)
 
 
-def _real(value: Any, dtype: DType) -> float:
+def _real(value: Number, dtype: DType) -> float:
     try:
         return float(value)
     except (OverflowError, TypeError, ValueError):
@@ -103,10 +104,9 @@ def convert(value: Value) -> Expr:
         if isinstance(value, np.generic):
             dtype = value.dtype.name
         return const(value, dtype)
-    as_expr = getattr(value, "as_expr", None)  # rank-0 tensors, slices of tensors
+    as_expr: Callable[[], Expr] | None = getattr(value, "as_expr", None)  # rank-0 tensors, slices of tensors
     if as_expr is not None:
-        result: Expr = as_expr()
-        return result
+        return as_expr()
     raise TypeMismatch(f"cannot use {type(value).__name__} {value!r} in an expression", hint="expected Expr or number")
 
 
@@ -131,13 +131,13 @@ def cast(value: Value, dtype: str) -> Expr:
     return Cast(to, e)
 
 
-def as_shape(shape: Any, where: str) -> tuple[Expr, ...]:
+def as_shape(shape: ExprLike | Sequence[ExprLike], where: str) -> tuple[Expr, ...]:
     """A shape as expressions: ints, numpy integers, integer expressions; one number means rank 1."""
     entries = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     return tuple(as_extent(e, where) for e in entries)
 
 
-def as_extent(value: Any, where: str) -> Expr:
+def as_extent(value: ExprLike, where: str) -> Expr:
     """One dimension as an expression; TypeMismatch, naming `where`, if it is no integer or negative."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer | Expr):
         raise TypeMismatch(f"{where}: a dimension is {value!r}, wanted an int or an integer expression")
@@ -194,7 +194,7 @@ def _wider(a: DType, b: DType) -> DType:
     return max(a, b, key=rank)
 
 
-def _compute(function: Callable[[Any, Any], Any], x: IntImm | FloatImm, y: IntImm | FloatImm) -> Expr:
+def _compute(function: Callable[..., Number], x: IntImm | FloatImm, y: IntImm | FloatImm) -> Expr:
     if isinstance(x, IntImm):
         return IntImm(x.dtype, wrap(int(function(x.value, y.value)), x.dtype))
     with np.errstate(all="ignore"):
@@ -303,7 +303,7 @@ def maximum(a: Value, b: Value) -> Expr:
     return x if x is y else E.Max(x, y)
 
 
-def _comparison(cls: type, test: Callable[[Any, Any], bool]) -> Callable[[Value, Value], Expr]:
+def _comparison(cls: type, test: Callable[[float, float], bool]) -> Callable[[Value, Value], Expr]:
     def build(a: Value, b: Value) -> Expr:
         x, y = match_types(a, b)
         if _constants(x, y):
@@ -462,8 +462,8 @@ _BINARY = {
 _COMPARE = {"lt": less, "le": less_equal, "gt": greater, "ge": greater_equal, "eq": equal, "ne": not_equal}
 
 
-def _comparable(function: Callable[[Value, Value], Expr]) -> Callable[[Value, Value], Any]:
-    def build(a: Value, b: Value) -> Any:  # Any: NotImplemented for None and foreign objects, as Python wants
+def _comparable(function: Callable[[Value, Value], Expr]) -> Callable[[Value, Value], object]:
+    def build(a: Value, b: Value) -> object:  # NotImplemented for None and foreign objects, as Python wants
         known = isinstance(b, Expr | bool | int | float | np.generic) or hasattr(b, "as_expr")
         return function(a, b) if known else NotImplemented
 
@@ -474,5 +474,6 @@ E.install_operators(
     {f"__{n}__": f for n, f in _BINARY.items()}
     | {f"__r{n}__": _reflected(f) for n, f in _BINARY.items()}
     | {f"__{n}__": _comparable(f) for n, f in _COMPARE.items()}
-    | {"__neg__": neg, "__invert__": bitwise_not, "astype": cast}
+    | {"__neg__": neg, "__invert__": bitwise_not},
+    cast,
 )

@@ -19,8 +19,10 @@ Loops and buffers: `tir/stmt.py`. Rules: `tir/simplify.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, Union
+
+import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.base.lazy import find
@@ -47,14 +49,19 @@ ADMITTED = {  # annotation of a field: when its value can be kept as it is; othe
 }
 
 
-def _only_exprs(values: tuple[Any, ...]) -> bool:
+def _only_exprs(values: tuple[object, ...]) -> bool:
     for value in values:  # noqa: SIM110 - a generator takes twice the time
         if not isinstance(value, Expr):
             return False
     return True
 
 
-SCOPE: dict[str, Any] = {"DType": DType, "BOOL": BOOL, "Node": Node, "_only_exprs": _only_exprs}  # Expr and Var follow
+SCOPE: dict[str, object] = {
+    "DType": DType,
+    "BOOL": BOOL,
+    "Node": Node,
+    "_only_exprs": _only_exprs,
+}  # Expr and Var follow
 
 
 class Expr(Node):
@@ -64,7 +71,7 @@ class Expr(Node):
     _printer: ClassVar[str] = "armillary.tir.printer:print_expr"
     _admits: ClassVar[dict[str, str]] = ADMITTED
     _admit: ClassVar[str] = "armillary.tir.admit:admit"
-    _scope: ClassVar[dict[str, Any]] = SCOPE
+    _scope: ClassVar[dict[str, object]] = SCOPE
     dtype: DType
 
     __hash__ = object.__hash__  # stated, because tir/build.py installs an `__eq__` that builds nodes
@@ -77,7 +84,7 @@ class Expr(Node):
 
     if TYPE_CHECKING:
 
-        def _with(self, other: Any) -> Expr: ...  # Any: whatever tir/build.py converts
+        def _with(self, other: ExprLike) -> Expr: ...
 
         __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = _with
         __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _with
@@ -90,22 +97,26 @@ class Expr(Node):
 
     def astype(self, dtype: str) -> Expr:
         """This value converted to another dtype."""
-        from_build = _OPERATORS["astype"]
-        result: Expr = from_build(self, dtype)
-        return result
+        return _CONVERT[0](self, dtype)
 
 
+class AsExpr(Protocol):
+    """What stands for one value without being a node: a tensor of rank 0, an element of a tensor."""
+
+    def as_expr(self) -> Expr:
+        """The value as a node."""
+
+
+ExprLike: TypeAlias = Union[Expr, int, float, str, np.generic, AsExpr]  # noqa: UP007 (what tir/build.py converts)
 SCOPE["Expr"] = Expr
-_OPERATORS: dict[str, Any] = {}  # Any: filled by tir/build.py with functions of one or two operands
+_CONVERT: list[Callable[[Expr, str], Expr]] = []  # filled by tir/build.py
 
 
-def install_operators(table: dict[str, Any]) -> None:
+def install_operators(table: Mapping[str, Callable[..., object]], convert: Callable[[Expr, str], Expr]) -> None:
     """Called once by tir/build.py: attach `+ - * // % < ...` to `Expr` (reflected forms included)."""
+    _CONVERT.append(convert)
     for name, function in table.items():
-        if name.startswith("__"):
-            setattr(Expr, name, function)
-        else:
-            _OPERATORS[name] = function
+        setattr(Expr, name, function)
 
 
 Same: TypeAlias = Expr  # the right side of a node whose sides have one dtype
@@ -360,9 +371,9 @@ class Select(Expr):
     dtype: DType = derived("true_value.dtype")
 
 
-def _load_dtype(item: Any) -> DType:
+def _load_dtype(item: BufferLoad) -> DType:
     """Lanes of a load come from its last index (a Ramp or Broadcast after vectorisation)."""
-    element: DType = item.buffer.dtype
+    element = item.buffer.dtype
     return element.with_lanes(element.lanes * item.indices[-1].dtype.lanes) if item.indices else element
 
 
@@ -440,7 +451,7 @@ class CommReducer(Node):
 
     _admits: ClassVar[dict[str, str]] = ADMITTED
     _admit: ClassVar[str] = Expr._admit
-    _scope: ClassVar[dict[str, Any]] = SCOPE
+    _scope: ClassVar[dict[str, object]] = SCOPE
     lhs: tuple[Var, ...]
     rhs: tuple[Var, ...]
     result: tuple[Expr, ...]
@@ -453,16 +464,16 @@ class Range(Node):
 
     _admits: ClassVar[dict[str, str]] = ADMITTED
     _admit: ClassVar[str] = Expr._admit
-    _scope: ClassVar[dict[str, Any]] = SCOPE
+    _scope: ClassVar[dict[str, object]] = SCOPE
     _fill: ClassVar[Callable[..., None]]
     min: Expr
     extent: Expr
 
-    def __init__(self, begin: Any, end: Any = None, span: Any = None) -> None:  # Any: expressions or numbers
+    def __init__(self, begin: ExprLike, end: ExprLike | None = None, span: object = None) -> None:
         self._fill(*find("armillary.tir.admit:min_and_extent")(begin, end))
 
     @classmethod
-    def from_min_extent(cls, min_value: Any, extent: Any, span: Any = None) -> Range:  # Any: see above
+    def from_min_extent(cls, min_value: ExprLike, extent: ExprLike, span: object = None) -> Range:
         """The range [min_value, min_value + extent)."""
         made = object.__new__(cls)
         made._fill(min_value, extent)

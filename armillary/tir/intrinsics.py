@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import erf as _erf
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.lazy import similar
 from armillary.errors import TypeMismatch
 from armillary.tir import build
-from armillary.tir.expr import BOOL, Expr, StringImm
+from armillary.tir.expr import BOOL, Expr, ExprLike, StringImm
+
+Unary: TypeAlias = Callable[[ExprLike], Expr]
 
 FLUSHED_BELOW = -87.0  # where exp_flushed is 0: in float32 exp is subnormal from -87.34 on
 
@@ -30,46 +33,51 @@ class Intrinsic:
 
     name: str
     arity: int  # -1: any number
-    evaluate: Callable[..., Any] | None
+    evaluate: Callable[..., Array] | None
     pure: bool = True
 
 
-def _row(name: str, arity: int, evaluate: Callable[..., Any] | None, pure: bool = True) -> Intrinsic:
+def _row(name: str, arity: int, evaluate: Callable[..., Array] | None, pure: bool = True) -> Intrinsic:
     return Intrinsic(name, arity, evaluate, pure)
 
 
-def _popcount(x: Any) -> Any:
-    return np.vectorize(lambda v: bin(int(v) & ((1 << (8 * np.asarray(x).itemsize)) - 1)).count("1"))(x)
+def _popcount(x: Array) -> Array:
+    found: Array = np.vectorize(lambda v: bin(int(v) & ((1 << (8 * np.asarray(x).itemsize)) - 1)).count("1"))(x)
+    return found
 
 
-def _clz(x: Any) -> Any:
+def _clz(x: Array) -> Array:
     bits = 8 * np.asarray(x).itemsize
-    return np.vectorize(lambda v: bits - (int(v) & ((1 << bits) - 1)).bit_length())(x)
+    found: Array = np.vectorize(lambda v: bits - (int(v) & ((1 << bits) - 1)).bit_length())(x)
+    return found
 
 
-def _exp_flushed(x: Any) -> Any:
+def _exp_flushed(x: Array) -> Array:
     powers, dtype = np.exp(x), np.asarray(x).dtype
     return powers if dtype.itemsize == 8 else np.where(x < FLUSHED_BELOW, 0.0, powers).astype(dtype)[()]
 
 
-def _four_bytes(*values: Any) -> Any:
+def _four_bytes(*values: Array) -> Array:
     stacked = np.ascontiguousarray(np.stack([np.asarray(v) for v in values], axis=-1))
-    return stacked.view(_WORD_OF[stacked.dtype.name])[..., 0]
+    found: Array = stacked.view(_WORD_OF[stacked.dtype.name])[..., 0]
+    return found
 
 
-def _dot_bytes(x: Any, y: Any) -> Any:
+def _dot_bytes(x: Array, y: Array) -> Array:
     a, b = (np.ascontiguousarray(np.asarray(v)[..., None]).view(_BYTE_OF[v.dtype.name]) for v in (x, y))
-    return (a.astype(np.int32) * b.astype(np.int32)).sum(axis=-1, dtype=np.int32)
+    sums: Array = (a.astype(np.int32) * b.astype(np.int32)).sum(axis=-1, dtype=np.int32)
+    return sums
 
 
-def _two_halves(*values: Any) -> Any:
+def _two_halves(*values: Array) -> Array:
     stacked = np.ascontiguousarray(np.stack([np.asarray(v) for v in values], axis=-1))
     return stacked.view(np.uint32)[..., 0]
 
 
-def _dot_halves(x: Any, y: Any) -> Any:
+def _dot_halves(x: Array, y: Array) -> Array:
     a, b = (np.ascontiguousarray(np.asarray(v)[..., None]).view(HALF.numpy).astype(np.float32) for v in (x, y))
-    return (a * b).sum(axis=-1, dtype=np.float32)
+    found: Array = (a * b).sum(axis=-1, dtype=np.float32)
+    return found
 
 
 HALF = DType("bfloat16")  # what words of two halves are of
@@ -171,18 +179,18 @@ _ROWS = (
 INTRINSICS = {row.name: row for row in _ROWS}
 
 
-def call_extern(dtype: str, func_name: str, *args: Any) -> Expr:
+def call_extern(dtype: str, func_name: str, *args: ExprLike) -> Expr:
     """A call of a C function, by name; the linker or this process supplies it."""
     return build.call("call_extern", StringImm(func_name), *args, dtype=dtype)
 
 
-def call_pure_extern(dtype: str, func_name: str, *args: Any) -> Expr:
+def call_pure_extern(dtype: str, func_name: str, *args: ExprLike) -> Expr:
     """As `call_extern`, for a function without side effects."""
     return build.call("call_pure_extern", StringImm(func_name), *args, dtype=dtype)
 
 
 @boundary("call_intrin", arguments=True)
-def call_intrin(dtype: str, name: str, *args: Any) -> Expr:
+def call_intrin(dtype: str, name: str, *args: ExprLike) -> Expr:
     """A call of the intrinsic `name` with a result of `dtype`; TypeMismatch if there is none of that many arguments.
 
     `tir.register_intrin_lowering` makes new ones.
@@ -197,10 +205,10 @@ def call_intrin(dtype: str, name: str, *args: Any) -> Expr:
     return build.call(name, *args, dtype=dtype)
 
 
-def unary(name: str) -> Callable[[Any], Expr]:
+def unary(name: str) -> Unary:
     """The constructor of a one-argument float function: integers are cast to float32 first."""
 
-    def construct(x: Any) -> Expr:
+    def construct(x: ExprLike) -> Expr:
         value = build.convert(x)
         if not value.dtype.is_float:
             value = build.cast(value, "float32")
@@ -212,7 +220,7 @@ def unary(name: str) -> Callable[[Any], Expr]:
     return construct
 
 
-def four_bytes(*values: Any) -> Expr:
+def four_bytes(*values: ExprLike) -> Expr:
     """The word of four bytes, int8 or uint8: one load where they lie side by side in memory, the first one lowest."""
     given = [build.convert(v) for v in values]
     names = {str(v.dtype) for v in given}
@@ -221,7 +229,7 @@ def four_bytes(*values: Any) -> Expr:
     return build.call("four_bytes", *given, dtype=_WORD_OF[name])
 
 
-def dot_bytes(x: Any, y: Any) -> Expr:
+def dot_bytes(x: ExprLike, y: ExprLike) -> Expr:
     """The int32 sum of the products of two words' bytes; the signs of the words are those of their bytes.
 
     `te.sum` of it, and any addition to it, is one instruction where the target has one for these signs
@@ -233,7 +241,7 @@ def dot_bytes(x: Any, y: Any) -> Expr:
     return build.call("dot_bytes", *words, dtype="int32")
 
 
-def two_halves(first: Any, second: Any) -> Expr:
+def two_halves(first: ExprLike, second: ExprLike) -> Expr:
     """The word of two bfloat16: one load where they lie side by side in memory, the first one lowest."""
     given = [build.convert(v) for v in (first, second)]
     if any(v.dtype != HALF for v in given):
@@ -241,7 +249,7 @@ def two_halves(first: Any, second: Any) -> Expr:
     return build.call("two_halves", *given, dtype="uint32")
 
 
-def dot_halves(x: Any, y: Any) -> Expr:
+def dot_halves(x: ExprLike, y: ExprLike) -> Expr:
     """The float32 sum of the products of two words' halves.
 
     `te.sum` of it, and any addition to it, is one instruction where the target has one (`CpuModel.half_dots`), else
@@ -253,7 +261,7 @@ def dot_halves(x: Any, y: Any) -> Expr:
     return build.call("dot_halves", *words, dtype="float32")
 
 
-def flipped_bytes(word: Any) -> Expr:
+def flipped_bytes(word: ExprLike) -> Expr:
     """A word of bytes of the other sign, each moved by 128: uint8 x is int8 x - 128."""
     value = build.convert(word)
     if str(value.dtype) not in _BYTE_OF:

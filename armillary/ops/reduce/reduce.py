@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -43,6 +43,8 @@ from armillary.relay.types import Dim, TensorType
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr as Scalar
 
+D = TypeVar("D", bound=Dim)
+
 
 @record
 class ReduceAttrs:
@@ -62,7 +64,7 @@ def reduced_axes(name: str, attrs: ReduceAttrs, ndim: int) -> tuple[int, ...]:
     return tuple(a for a in range(ndim) if (a in axes) != attrs.exclude)
 
 
-def reduced_shape(shape: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple[Dim, ...]:
+def reduced_shape(shape: Sequence[D], axes: Sequence[int], keepdims: bool) -> tuple[D | int, ...]:
     """The shape after reducing."""
     return tuple(1 if a in axes else d for a, d in enumerate(shape) if keepdims or a not in axes)
 
