@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeGuard, cast, TypeAlias, overload
+from typing import Protocol, TypeAlias, TypeGuard, cast, overload
 
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
