@@ -185,6 +185,11 @@ class IRModule:
     def __str__(self) -> str:
         return self.astext()
 
+    def __repr__(self) -> str:
+        names = list(self)
+        more = f", … {len(names) - 8} more" if len(names) > 8 else ""
+        return f"IRModule({', '.join(names[:8])}{more}; print it for its text)"
+
     def _repr_html_(self) -> str:
         return str(source_html(self.astext(False), f"IRModule of {len(self)} function{'s' * (len(self) != 1)}"))
 

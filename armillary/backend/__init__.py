@@ -22,7 +22,7 @@ from armillary.errors import ConfigError, ExecutionError, UnsupportedError
 from armillary.frontend import from_onnx
 from armillary.frontend.onnx.fold import NeedsValue
 from armillary.frontend.onnx.inputs import part_names
-from armillary.frontend.onnx.tensor import ELEM_TYPES
+from armillary.frontend.onnx.tensor import DTYPES, ELEM_TYPES
 from armillary.frontend.onnx.walk import check_operators
 
 Array = np.ndarray[Any, Any]
@@ -47,6 +47,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, model: ModelProto, engine: str, options: dict[str, Any]) -> None:
         self.model, self.engine, self.options = model, engine, options
+        self.source: Any = model  # or the file that it was read from, beside which large weights may lie
         held = {t.name for t in model.graph.initializer} | {t.values.name for t in model.graph.sparse_initializer}
         self.input_names = [value.name for value in model.graph.input if value.name not in held]
         self.output_names = [value.name for value in model.graph.output]
@@ -61,6 +62,17 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
         outputs = runner(_flat({name: value for name, value in arrays.items() if name not in static}))
         result: tuple[Any, ...] = namedtupledict("Outputs", self.output_names)(*_grouped(_sized(outputs, main), main))
         return result
+
+    def compile(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        """Compile for these shapes now, unless the values of some inputs are needed for it."""
+        try:
+            module, _ = from_onnx(self.source, shapes)
+        except NeedsValue as error:
+            self.static |= error.inputs
+            return
+        types = {value.name: DTYPES[value.type.tensor_type.elem_type] for value in self.model.graph.input}
+        key = tuple((name, repr((*shape, types[name]))) for name, shape in shapes.items()), ()
+        self._compiled[key] = _engine(self.engine)(module, **self.options), frozenset(), module["main"]
 
     def _named(self, inputs: Any) -> dict[str, Value]:
         if isinstance(inputs, dict):
@@ -93,7 +105,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
                 return self._compiled[key]
             try:
                 given = {name: _shapes(value, False) for name, value in arrays.items()}
-                module, _ = from_onnx(self.model, given, static_inputs=values)
+                module, _ = from_onnx(self.source, given, static_inputs=values)
             except NeedsValue as error:
                 if error.inputs <= self.static or not all(is_array(arrays.get(name)) for name in error.inputs):
                     raise

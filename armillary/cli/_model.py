@@ -18,6 +18,7 @@ from typing import Any
 from armillary.base.lazy import deferred
 from armillary.errors import ConfigError, ModelError, Span
 from armillary.frontend.onnx.entry import from_file
+from armillary.frontend.refused import refuse_file
 from armillary.ir import IRModule
 from armillary.transform import CONFIG_OPTIONS, find_pass
 
@@ -73,6 +74,7 @@ def load_model(
     if suffix in (".relay", ".txt") or file == "-":
         module: IRModule = parse_relay(read_text(file), text_name(file))
         return module, {}
+    refuse_file(file)
     told = f"the form of the model is not known from its suffix {suffix!r}"
     raise ModelError(told, span=Span(file), hint="use .onnx, .h5 or .relay")
 

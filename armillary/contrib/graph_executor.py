@@ -6,6 +6,7 @@ conversions; `armillary.runtime.executor` does the work, and is imported with th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from armillary.base.boundary import boundary
@@ -92,10 +93,18 @@ class GraphModule:
         """Let output `key` be written to the memory of an NDArray."""
         self.module.set_output_zero_copy(_output_index(key), _ndarray(value))
 
-    def run(self, /, **input_dict: Any) -> None:  # Any: array-likes
-        """Set the given inputs, then run once. A name that is no input is an ExecutionError."""
-        if input_dict:
-            self._set_all(input_dict)
+    def __repr__(self) -> str:
+        return f"GraphModule({self.module!r})"
+
+    @boundary("run", arguments=True)
+    def run(self, inputs: Mapping[str, Any] | None = None, /, **input_dict: Any) -> None:  # Any: array-likes
+        """Set the inputs, given as a dict or by name, then run once. A name that is no input is an ExecutionError."""
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise TypeMismatch(
+                f"run takes a dict of inputs by name, got {type(inputs).__name__}", hint="run({'data': array})"
+            )
+        if inputs or input_dict:
+            self._set_all({**(inputs or {}), **input_dict})
         self.module.run()
 
     def get_num_outputs(self) -> int:
@@ -121,6 +130,11 @@ class GraphModule:
         """Shapes and dtypes of the inputs by name; what was set by `params` is left out."""
         types = {name: self.module.input_type(name) for name in self.module.free_inputs}
         return {name: row[0] for name, row in types.items()}, {name: row[1] for name, row in types.items()}
+
+    def get_output_info(self) -> tuple[dict[int, tuple[int, ...]], dict[int, DType]]:
+        """Shapes and dtypes of the outputs by number, before and after a run."""
+        types = {index: self.module.output_type(index) for index in range(self.get_num_outputs())}
+        return {index: row[0] for index, row in types.items()}, {index: row[1] for index, row in types.items()}
 
     @boundary("get_output", arguments=True)
     def get_output(self, index: int | str, out: NDArray | Array | None = None) -> NDArray:

@@ -74,6 +74,9 @@ class FunctionLibrary:
         """Names of the compiled functions."""
         return tuple(self.descriptor.functions)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.kernels)} kernels for {self.target})"
+
     def loaded(self) -> Any:  # Any: a LoadedObjects, which loads late
         """The code in this process, by symbol; TargetError when it was compiled for another machine."""
         if is_cross(self._host):
@@ -208,7 +211,13 @@ class FunctionLibrary:
         del workspace_dir  # a temporary folder is always used
         if not isinstance(file_name, str | os.PathLike) or "\0" in str(file_name):
             raise ConfigError(f"export_library: the file is {file_name!r}, wanted its path")
-        self._export(Path(file_name).expanduser(), fcompile or cc, [*options, *(addons or ())])
+        path = Path(file_name).expanduser()
+        if path.suffix.lower() in (".dll", ".dylib", ".exe", ".lib", ".pyd"):
+            raise ConfigError(
+                f"export_library: {path.name} would be a library of another system than Linux or Android",
+                hint="export to a .so file, or to a package (.tar)",
+            )
+        self._export(path, fcompile or cc, [*options, *(addons or ())])
 
     def _export(self, path: Path, cc: Compiler, options: Sequence[str]) -> None:
         if path.suffix == ".tar":
@@ -259,6 +268,12 @@ class GraphLibrary(FunctionLibrary):
         self.graph_json, self.libmod_name = graph_json, name
         self.params = Weights(params)
         self.offload_report: OffloadReport | None = None  # what runs where, of a build with parts for libraries
+
+    def __repr__(self) -> str:
+        size = sum(weight.nbytes for weight in self.params.held.values()) / 1e6
+        return (
+            f"GraphLibrary({len(self.kernels)} kernels for {self.target}; {len(self.params)} parameters, {size:.1f} MB)"
+        )
 
     def __getitem__(self, name: str) -> Any:  # Any: an executor factory, or a runtime Function
         if name in (self.libmod_name, "default"):

@@ -1,15 +1,17 @@
 """Importers that Relay-era scripts may name and that are not here: each says so, and how to get there through ONNX.
 
-In: whatever the old importer took. Out: always an UnsupportedError with the export command of that framework.
+In: whatever the old importer took, or the suffix of a file. Out: always an UnsupportedError with the export command of
+that framework.
 Invariant: no importer is listed both here and as working in `frontend/__init__.py`.
 """
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from armillary.errors import UnsupportedError
+from armillary.errors import Span, UnsupportedError
 
 _EXPORT = {
     "caffe": "convert the network to ONNX with the caffe2onnx tool",
@@ -23,6 +25,31 @@ _EXPORT = {
     "tensorflow": "python -m tf2onnx.convert --saved-model DIR --output model.onnx",
     "tflite": "python -m tf2onnx.convert --tflite model.tflite --output model.onnx",
 }
+
+_SUFFIXES = {  # of files that people try: which framework wrote them
+    ".pt": "pytorch",
+    ".pth": "pytorch",
+    ".pt2": "pytorch",
+    ".tflite": "tflite",
+    ".pb": "tensorflow",
+    ".mlmodel": "coreml",
+    ".mlpackage": "coreml",
+    ".caffemodel": "caffe",
+    ".prototxt": "caffe",
+    ".pdmodel": "paddle",
+    ".weights": "darknet",
+}
+
+
+def refuse_file(path: str) -> None:
+    """An UnsupportedError for a file of a framework whose models go through ONNX; nothing for any other."""
+    name = _SUFFIXES.get(pathlib.PurePath(path).suffix.lower())
+    if name is not None:
+        raise UnsupportedError(
+            f"a {name} file: importing {name} models directly is not supported",
+            span=Span(path),
+            hint=f"export to ONNX first: {_EXPORT[name]}",
+        )
 
 
 def _refuser(name: str) -> Callable[..., NoReturn]:

@@ -270,6 +270,11 @@ class RemoteGraphExecutor:
         row = self._inputs[self._name(key)]
         return tuple(row["shape"]), DType(row["dtype"])
 
+    def output_type(self, index: int) -> tuple[tuple[int, ...], DType]:
+        """Shape and dtype of an output."""
+        row = self._outputs[index]
+        return tuple(row["shape"]), DType(row["dtype"])
+
     def fill(self, key: str | int, value: Any) -> bool:  # Any: array-likes
         """There is no short way to a tensor of another machine."""
         return False

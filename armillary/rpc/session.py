@@ -185,7 +185,8 @@ class Session:
             for name in graph.input_names
             for shape, dtype in (graph.input_type(name),)
         ]
-        outputs = [_type(graph.get_output(index)) for index in range(graph.get_num_outputs())]
+        types = [graph.output_type(index) for index in range(graph.get_num_outputs())]
+        outputs = [{"shape": list(shape), "dtype": str(dtype)} for shape, dtype in types]
         return {"graph": self._keep(graph)}, json.dumps({"inputs": inputs, "outputs": outputs}).encode()
 
     def _graph_set(self, header: dict[str, Json], _: object) -> Answer:

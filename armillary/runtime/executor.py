@@ -74,6 +74,7 @@ class GraphExecutor:
         self._held: dict[object, object] = {}
         self._params: set[str] = set()
         self._has_run = False
+        self._has_outputs = False  # until something runs, their memory holds nothing of this graph
         self.restore: Callable[[str], Array] | None = None  # values of a parameter that was given back after loading
         pointer = c_void_p()
         status = native().arm_graph_create_on(
@@ -104,6 +105,10 @@ class GraphExecutor:
     def input_names(self) -> tuple[str, ...]:
         """Names by index."""
         return tuple(self._names)
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(_typed(name, *self.input_type(name)) for name in self.free_inputs[:8])
+        return f"GraphExecutor({inputs}; {self.get_num_outputs()} outputs, {self.device})"
 
     @property
     def free_inputs(self) -> tuple[str, ...]:
@@ -328,13 +333,23 @@ class GraphExecutor:
 
     @boundary("get_output", arguments=True)
     def get_output(self, index: int) -> NDArray:
-        """A view of an output; the next run overwrites it."""
+        """A view of an output; the next run overwrites it. ExecutionError before the first run."""
+        if not self._has_outputs and 0 <= index < self.get_num_outputs():
+            raise ExecutionError(
+                f"output {index} has no value yet: the graph has not run",
+                hint="call run() first; get_output_info() tells shapes and types",
+            )
         found = self._outputs.get(index)
         if found is None:
             found = self._view(native().arm_graph_output, index)
             if self._has_run and not self._variants:  # then its memory stays until an input or output is bound anew
                 self._outputs[index] = found
         return found
+
+    def output_type(self, index: int) -> tuple[tuple[int, ...], DType]:
+        """Shape and dtype of an output."""
+        found = self._view(native().arm_graph_output, index)
+        return tuple(found.shape), found.dtype
 
     @boundary("set_output_zero_copy", arguments=True)
     def set_output_zero_copy(self, index: int, value: NDArray) -> None:
@@ -367,12 +382,14 @@ class GraphExecutor:
             self._has_run = True
         if self._run(*self._run_args):
             self._error.check(-1, ExecutionError)
+        self._has_outputs = True
 
     @boundary("time", arguments=True)
     def time(self, number: int) -> float:
         """Run `number` times; seconds in all."""
         seconds = c_double()
         self._error.check(native().arm_graph_time(self._graph, number, byref(seconds), *self._error.args))
+        self._has_outputs = True
         return seconds.value
 
     def num_nodes(self) -> int:
@@ -385,6 +402,7 @@ class GraphExecutor:
         seconds = (c_double * max(1, end - begin))()
         status = native().arm_graph_run_range(self._graph, begin, end, seconds, *self._error.args)
         self._error.check(status)
+        self._has_outputs = self._has_outputs or end >= self.num_nodes()
         return [NodeTime(*self.node(i), seconds[i - begin]) for i in range(begin, end)]
 
     def profile(self) -> list[NodeTime]:
@@ -404,6 +422,7 @@ class GraphExecutor:
             status = native().arm_graph_trace(self._graph, place, room, byref(count), byref(seconds), *self._error.args)
             self._error.check(status)
             found = count.value
+        self._has_outputs = True
         rows = [Span(*row) for row in spans[:found].tolist()]
         return seconds.value, sorted(rows, key=lambda span: (span.begin, span.thread, -span.rest))
 
@@ -484,6 +503,10 @@ class GraphExecutor:
         for _ in range(number):
             self.run_from_inputs()
         return time.perf_counter() - start
+
+
+def _typed(name: str, shape: tuple[int, ...], dtype: DType) -> str:
+    return f"{name}: {dtype}[{', '.join(map(str, shape))}]"
 
 
 _FUNCTIONS = (

@@ -168,11 +168,29 @@ def _parse(target: Any) -> tuple[grammar.Parsed, Target | None]:  # Any: what a 
     return parsed, None if host is None else Target(host)
 
 
+_FOREIGN_SYSTEMS = {
+    "darwin": "macOS",
+    "macos": "macOS",
+    "-ios": "iOS",
+    "windows": "Windows",
+    "mingw": "Windows",
+    "msvc": "Windows",
+    "win32": "Windows",
+    "wasm": "WebAssembly",
+}
+
+
 def check_attributes(target: Target) -> None:
     """Refuse a target with an attribute that a build would have to ignore."""
     if not target.kind.codegen:
         hint = "kinds that code is generated for: " + ", ".join(sorted(KINDS)) + "; a GPU is reached by opencl"
         raise UnsupportedError(f"nothing here generates code for target kind {target.kind.name}", hint=hint)
+    system = next((name for word, name in _FOREIGN_SYSTEMS.items() if word in target.attrs.get("mtriple", "")), None)
+    if system is not None:
+        raise UnsupportedError(
+            f"target {target}: code for {system} is not supported: objects and libraries are written in the ELF format",
+            hint="compile for Linux or Android, for example -mtriple=aarch64-linux-gnu",
+        )
     refused = {**REFUSED, **target.kind.refused}
     for name in target.attrs:
         if name in refused and target.attrs[name] != target.kind.defaults.get(name):

@@ -204,3 +204,23 @@ def test_module_from_symbols_calls_code_in_memory(module: Module) -> None:
     assert (out.numpy() == 2).all()
     with pytest.raises(ArtifactError, match="does not define symbol"):
         Module.from_symbols(module.descriptor, lambda name: 0)
+
+
+def test_an_output_before_the_first_run_is_refused_and_described(executor: graph_executor.GraphModule) -> None:
+    with pytest.raises(ExecutionError, match="output 0 has no value yet: the graph has not run"):
+        executor.get_output(0)
+    shapes, dtypes = executor.get_output_info()
+    executor.run(x=np.zeros((6, 8), np.float32))
+    assert shapes == {0: executor.get_output(0).shape}
+    assert dtypes == {0: executor.get_output(0).dtype}
+
+
+def test_run_takes_a_dict_of_inputs(executor: graph_executor.GraphModule, x: np.ndarray) -> None:
+    executor.run({"x": x})
+    np.testing.assert_allclose(executor.get_output(0).numpy(), expected(x), rtol=1e-5)
+    with pytest.raises(TypeMismatch, match="run takes a dict of inputs by name, got list"):
+        executor.run([x])  # type: ignore[arg-type]
+
+
+def test_executors_say_what_they_take(executor: graph_executor.GraphModule) -> None:
+    assert repr(executor) == "GraphModule(GraphExecutor(x: float32[6, 8]; 1 outputs, cpu(0)))"

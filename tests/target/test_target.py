@@ -255,3 +255,12 @@ def test_armv8_in_32_bits_has_neon_and_armv7_only_where_it_is_stated() -> None:
 def test_llvm_hears_a_triple_with_its_vendor() -> None:
     assert llvm_cpu(Target("llvm -mtriple=aarch64-linux-android28")).triple == "aarch64-unknown-linux-android28"
     assert llvm_cpu(Target("llvm -mtriple=arm64-apple-macos")).triple == "arm64-apple-macos"
+
+
+@pytest.mark.parametrize(
+    ("triple", "system"),
+    [("arm64-apple-darwin", "macOS"), ("x86_64-pc-windows-msvc", "Windows"), ("wasm32-unknown-unknown", "WebAssembly")],
+)
+def test_other_systems_are_refused_by_name(triple: str, system: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"code for {system} is not supported"):
+        check_attributes(Target(f"llvm -mtriple={triple}"))

@@ -23,6 +23,7 @@ from armillary.frontend.onnx.plain import PlainModel, plain_model
 from armillary.frontend.onnx.proto import onnx, protobuf
 from armillary.frontend.onnx.signature import newest_opset
 from armillary.frontend.onnx.split import split_model
+from armillary.frontend.refused import refuse_file
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
@@ -68,6 +69,7 @@ def load_model(
         return dataclasses.replace(checked, aside=Aside())
     if isinstance(model, str | os.PathLike):
         path = Path(model)
+        refuse_file(str(path))
         try:
             if path.exists() and not path.is_file() and not path.is_dir():
                 raise ModelError("the model is not a regular file", span=Span(str(path)), hint="copy it to a file")
