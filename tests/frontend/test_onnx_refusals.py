@@ -222,6 +222,6 @@ def test_dropout_in_training_mode_is_refused() -> None:
 @pytest.mark.parametrize(("name", "way"), [("a.pt", "torch.onnx.export"), ("b.tflite", "tf2onnx"), ("c.PB", "tf2onnx")])
 def test_files_of_other_frameworks_are_named(name: str, way: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"PK")
-    with pytest.raises(UnsupportedError, match="importing .* models directly is not supported") as error:
+    with pytest.raises(UnsupportedError, match=r"importing .* models directly is not supported") as error:
         from_onnx(str(tmp_path / name))
     assert way in str(error.value)
