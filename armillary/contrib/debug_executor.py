@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -96,15 +96,15 @@ class GraphModuleDebug(GraphModule):
         super().__init__(module)
         self.dump_root = Path(dump_root) if dump_root is not None else None
 
-    def run(self, /, **input_dict: Any) -> None:  # Any: array-likes
+    def run(self, inputs: Mapping[str, Any] | None = None, /, **input_dict: Any) -> None:  # Any: array-likes
         """Set the given inputs and run; with a dump root, write `trace.json` and `outputs.params` there.
 
         The values are named by node; further outputs of a node by `<node>:1`, `<node>:2`…
         """
         if self.dump_root is None:
-            super().run(**input_dict)
+            super().run(inputs, **input_dict)
             return
-        self._set_all(input_dict)
+        self._set_given(inputs, input_dict)
         rows, values = self._step()
         make_folder(self.dump_root)
         write_atomic(self.dump_root / "trace.json", Report(rows).json().encode())

@@ -79,6 +79,14 @@ class GraphModule:
         for name in sorted(others, key=lambda k: -_size(inputs[k])):
             self.module.set_input(name, inputs[name])
 
+    def _set_given(self, inputs: Mapping[str, Any] | None, named: dict[str, Any]) -> None:  # Any: array-likes
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise TypeMismatch(
+                f"run takes a dict of inputs by name, got {type(inputs).__name__}", hint="run({'data': array})"
+            )
+        if inputs or named:
+            self._set_all({**(inputs or {}), **named})
+
     def set_input_zero_copy(self, /, key: str | int | None = None, value: Any = None, **params: Any) -> None:
         """Bind inputs to the memory of NDArrays."""
         if not isinstance(key, str | int) and (key is not None or value is not None):
@@ -99,12 +107,7 @@ class GraphModule:
     @boundary("run", arguments=True)
     def run(self, inputs: Mapping[str, Any] | None = None, /, **input_dict: Any) -> None:  # Any: array-likes
         """Set the inputs, given as a dict or by name, then run once. A name that is no input is an ExecutionError."""
-        if inputs is not None and not isinstance(inputs, Mapping):
-            raise TypeMismatch(
-                f"run takes a dict of inputs by name, got {type(inputs).__name__}", hint="run({'data': array})"
-            )
-        if inputs or input_dict:
-            self._set_all({**(inputs or {}), **input_dict})
+        self._set_given(inputs, input_dict)
         self.module.run()
 
     def get_num_outputs(self) -> int:

@@ -349,7 +349,7 @@ class GraphExecutor:
     def output_type(self, index: int) -> tuple[tuple[int, ...], DType]:
         """Shape and dtype of an output."""
         found = self._view(native().arm_graph_output, index)
-        return tuple(found.shape), found.dtype
+        return tuple(found.shape), DType(found.dtype)
 
     @boundary("set_output_zero_copy", arguments=True)
     def set_output_zero_copy(self, index: int, value: NDArray) -> None:
