@@ -185,7 +185,8 @@ def check_attributes(target: Target) -> None:
     if not target.kind.codegen:
         hint = "kinds that code is generated for: " + ", ".join(sorted(KINDS)) + "; a GPU is reached by opencl"
         raise UnsupportedError(f"nothing here generates code for target kind {target.kind.name}", hint=hint)
-    system = next((name for word, name in _FOREIGN_SYSTEMS.items() if word in str(target.attrs.get("mtriple", ""))), None)
+    triple = str(target.attrs.get("mtriple", ""))
+    system = next((name for word, name in _FOREIGN_SYSTEMS.items() if word in triple), None)
     if system is not None:
         raise UnsupportedError(
             f"target {target}: code for {system} is not supported: objects and libraries are written in the ELF format",
