@@ -47,7 +47,7 @@ class PreparedModel(BackendRep):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, model: ModelProto, engine: str, options: dict[str, Any]) -> None:
         self.model, self.engine, self.options = model, engine, options
-        self.source: Any = model  # or the file that it was read from, beside which large weights may lie
+        self.source: ModelProto | str = model  # or the file that it was read from, beside which large weights may lie
         held = {t.name for t in model.graph.initializer} | {t.values.name for t in model.graph.sparse_initializer}
         self.input_names = [value.name for value in model.graph.input if value.name not in held]
         self.output_names = [value.name for value in model.graph.output]

@@ -12,12 +12,12 @@ import os
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from onnx import ModelProto, ValueInfoProto
 
 from armillary.backend import ArmillaryBackend, PreparedModel
+from armillary.base.aligned import Array
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.record import record
@@ -26,7 +26,6 @@ from armillary.frontend.onnx.load import load_model
 from armillary.frontend.onnx.tensor import elem_dtype
 from armillary.runtime.threads import config_threadpool
 
-Array = np.ndarray[Any, Any]
 PROVIDER = "CPUExecutionProvider"
 _ONNX_NAMES = {"float32": "float", "float64": "double"}
 
@@ -115,8 +114,8 @@ class InferenceSession:
 
     @boundary("InferenceSession.run", arguments=True)
     def run(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: object = None
-    ) -> list[Any]:  # Any: array-likes; arrays, or lists of them for sequences
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, object], run_options: object = None
+    ) -> list[Array]:
         """The outputs of these names (None: all). Raises ExecutionError for wrong names, TypeMismatch for types."""
         del run_options
         if not isinstance(input_feed, Mapping):
@@ -131,7 +130,7 @@ class InferenceSession:
             outputs = dict(zip(known, self._prepared.run(feed), strict=True))
         return [outputs[name] for name in wanted]
 
-    def _checked(self, name: str, value: Any) -> Any:  # Any: array-likes and lists of them
+    def _checked(self, name: str, value: object) -> object:
         wanted = self._dtypes.get(name)
         if wanted is None or isinstance(value, list):  # an unknown name is told of by the model; a sequence
             return value
@@ -150,18 +149,15 @@ class InferenceSession:
             raise TypeMismatch(f"input {name!r} has shape {list(given)}, wanted {wanted}")
 
 
-def _tensor_type(value: ValueInfoProto) -> Any:  # Any: onnx's messages
-    return value.type.tensor_type if value.type.HasField("tensor_type") else None
-
-
 def _dtype(value: ValueInfoProto) -> DType | None:
-    tensor = _tensor_type(value)
-    return None if tensor is None else elem_dtype(tensor.elem_type, f"input {value.name!r}")
+    if not value.type.HasField("tensor_type"):
+        return None
+    return elem_dtype(value.type.tensor_type.elem_type, f"input {value.name!r}")
 
 
 def _node_arg(value: ValueInfoProto) -> NodeArg:
-    tensor = _tensor_type(value)
-    if tensor is None:
+    tensor = value.type.tensor_type
+    if not value.type.HasField("tensor_type"):
         return NodeArg(value.name, str(value.type.WhichOneof("value")).replace("_type", ""), [])
     name = str(elem_dtype(tensor.elem_type, value.name)) if tensor.elem_type else "undefined"
     dims = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim]

@@ -96,7 +96,7 @@ class GraphModuleDebug(GraphModule):
         super().__init__(module)
         self.dump_root = Path(dump_root) if dump_root is not None else None
 
-    def run(self, inputs: Mapping[str, Any] | None = None, /, **input_dict: Any) -> None:  # Any: array-likes
+    def run(self, inputs: Mapping[str, object] | None = None, /, **input_dict: object) -> None:
         """Set the given inputs and run; with a dump root, write `trace.json` and `outputs.params` there.
 
         The values are named by node; further outputs of a node by `<node>:1`, `<node>:2`…

@@ -74,12 +74,12 @@ class GraphModule:
             params["value"], value = value, None
         return key, value
 
-    def _set_all(self, inputs: dict[str, Any]) -> None:  # Any: array-likes
+    def _set_all(self, inputs: Mapping[str, object]) -> None:
         others = [name for name, data in inputs.items() if not self.module.fill(name, data)]
         for name in sorted(others, key=lambda k: -_size(inputs[k])):
             self.module.set_input(name, inputs[name])
 
-    def _set_given(self, inputs: Mapping[str, Any] | None, named: dict[str, Any]) -> None:  # Any: array-likes
+    def _set_given(self, inputs: Mapping[str, object] | None, named: dict[str, object]) -> None:
         if inputs is not None and not isinstance(inputs, Mapping):
             raise TypeMismatch(
                 f"run takes a dict of inputs by name, got {type(inputs).__name__}", hint="run({'data': array})"
@@ -105,7 +105,7 @@ class GraphModule:
         return f"GraphModule({self.module!r})"
 
     @boundary("run", arguments=True)
-    def run(self, inputs: Mapping[str, Any] | None = None, /, **input_dict: Any) -> None:  # Any: array-likes
+    def run(self, inputs: Mapping[str, object] | None = None, /, **input_dict: object) -> None:
         """Set the inputs, given as a dict or by name, then run once. A name that is no input is an ExecutionError."""
         self._set_given(inputs, input_dict)
         self.module.run()
@@ -192,7 +192,7 @@ class GraphModule:
         return timer()
 
 
-def _size(value: Any) -> int:  # Any: array-likes
+def _size(value: object) -> int:
     return int(getattr(value, "size", 0))
 
 
