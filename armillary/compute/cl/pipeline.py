@@ -20,13 +20,11 @@ from armillary.compute.cl.scheduler import CLScheduler
 from armillary.compute.cl.tensor import ALIGNMENT, CLTensor
 from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
-from armillary.compute.functions.nn.compiled import Array, Build
+from armillary.compute.functions.nn.body import Body, Build
 from armillary.compute.runtime.memory.manager import MemoryGroup, MemoryManagerOnDemand
-from armillary.compute.runtime.tensor import Tensor, shape_of
+from armillary.compute.runtime.tensor import Array, Tensor
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ExecutionError, TypeMismatch
-from armillary.ir import IRModule
-from armillary.relay.expr import Function
 from armillary.runtime.device import Device
 from armillary.runtime.ndarray import DeviceArray
 from armillary.transform import PassContext
@@ -52,20 +50,18 @@ class CLPipeline:
         for tensor in (*inputs.values(), *weights.values(), output):
             if not isinstance(tensor, CLTensor):
                 raise TypeMismatch(f"{tensor.describe()} is no CLTensor")
-        self._inputs, self._weights, self._output = dict(inputs), dict(weights), output
-        shapes = shapes or {}
-        variables = {
-            name: relay.var(name, shape=shapes.get(name) or shape_of(t.info()), dtype=t.info().data_type.dtype)
-            for name, t in {**self._inputs, **self._weights}.items()
-        }
-        self._shapes = {name: tuple(int(n) for n in v.type_annotation.shape) for name, v in variables.items()}
-        self._module = IRModule.from_expr(Function(tuple(variables.values()), build(*variables.values())))
+        self.body = Body(inputs, weights, output, build, shapes)
+        self._inputs, self._output, self._module = self.body.inputs, output, self.body.module()
         self._group, self._lock, self._config = MemoryGroup(memory_manager), threading.Lock(), dict(config or {})
         self._scratch: CLTensor | None = None
         self._plan: _DevicePlan | None = None
         if memory_manager is not None:
-            ones = {name: np.ones(self._shapes[name], t.info().data_type.dtype) for name, t in self._weights.items()}
-            self._scratch = _scratch(self._planned(ones).scratch_bytes)
+            if self.body.has_constant_weights():
+                plan = self._plan = self._planned(self._present())
+            else:
+                shapes_of, kinds = self.body.shapes, self.body.kinds
+                plan = self._planned({name: np.ones(shapes_of[name], kinds[name]) for name in self.body.weights})
+            self._scratch = _scratch(plan.scratch_bytes)
             self._group.manage(self._scratch)
             self._scratch.allocator().allocate()
 
@@ -79,18 +75,22 @@ class CLPipeline:
         with self._lock:
             if self._plan is not None:
                 return
-            plan = self._planned({name: self._values(name, t) for name, t in self._weights.items()})
+            plan = self._planned(self._present())
             if self._scratch is None or self._scratch.info().total_size() < plan.scratch_bytes:
                 self._scratch = _scratch(plan.scratch_bytes)
                 self._scratch.allocator().allocate()
             self._plan = plan
 
-    def _values(self, name: str, tensor: Tensor) -> Array:
-        tensor.map()  # type: ignore[attr-defined]  # a CLTensor, see the constructor
-        try:
-            return np.array(tensor.array(), order="C").reshape(self._shapes[name])
-        finally:
-            tensor.unmap()  # type: ignore[attr-defined]
+    def _present(self) -> dict[str, Array]:
+        """The weights as they are now."""
+        found = {}
+        for name, tensor in self.body.weights.items():
+            tensor.map()  # type: ignore[attr-defined]  # a CLTensor, see the constructor
+            try:
+                found[name] = self.body.values_of(name)
+            finally:
+                tensor.unmap()  # type: ignore[attr-defined]
+        return found
 
     def kernels(self) -> tuple[IKernel, ...]:
         """Launches of a device have no windows on the host."""

@@ -10,22 +10,55 @@ import re
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from armillary.base.files import write_atomic
 from armillary.compute.core.tensor_info import Format, TensorInfo
-from armillary.compute.runtime.tensor import Tensor
+from armillary.compute.runtime.tensor import Bytes, Tensor
 from armillary.errors import ArtifactError, ExecutionError, UnsupportedError
 
 _HEADER = re.compile(rb"(P[56])(?:\s|#[^\n]*\n)+(\d{1,6})(?:\s|#[^\n]*\n)+(\d{1,6})(?:\s|#[^\n]*\n)+(\d{1,5})\s")
 _GREY = np.array([0.2126, 0.7152, 0.0722], np.float32)
 
 
+def read_pnm(path: str | Path) -> Bytes:
+    """A binary PGM or PPM file as (rows, columns, 1 or 3 channels)."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from None
+    head = _HEADER.match(data)
+    if head is None:
+        raise ArtifactError(f"{path}: no binary PGM or PPM file (P5 or P6)")
+    channels = 3 if head[1] == b"P6" else 1
+    width, height, largest = (int(head[n]) for n in (2, 3, 4))
+    size = width * height * channels
+    if largest > 255 or size == 0 or len(data) - head.end() < size:
+        raise ArtifactError(f"{path}: {width}x{height} pixels up to {largest} do not fit its {len(data)} bytes")
+    return np.frombuffer(data, np.uint8, size, head.end()).reshape(height, width, channels)
+
+
+def read_image(path: str | Path) -> Bytes:
+    """An image as (rows, columns, red green blue): PPM and PGM by this module, other kinds by Pillow."""
+    if Path(path).suffix.lower() in (".ppm", ".pgm", ".pnm"):
+        return np.broadcast_to(read_pnm(path), (*read_pnm(path).shape[:2], 3))
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UnsupportedError(
+            f"{path}: Pillow is not installed", hint="pip install pillow, or use a PPM file"
+        ) from None
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB"))
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path}: no image could be read: {error}") from None
+
+
 class PPMLoader:
     """`open`, `init_image`, `fill_image`, as the library's examples use it."""
 
     def __init__(self) -> None:
-        self._pixels: npt.NDArray[np.uint8] | None = None
+        self._pixels: Bytes | None = None
 
     def is_open(self) -> bool:
         """Whether a file was read."""
@@ -33,23 +66,11 @@ class PPMLoader:
 
     def open(self, path: str | Path) -> None:
         """Read a file."""
-        try:
-            data = Path(path).read_bytes()
-        except OSError as error:
-            raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from None
-        head = _HEADER.match(data)
-        if head is None:
-            raise ArtifactError(f"{path}: no binary PGM or PPM file (P5 or P6)")
-        channels = 3 if head[1] == b"P6" else 1
-        width, height, largest = (int(head[n]) for n in (2, 3, 4))
-        size = width * height * channels
-        if largest > 255 or size == 0 or len(data) - head.end() < size:
-            raise ArtifactError(f"{path}: {width}x{height} pixels up to {largest} do not fit its {len(data)} bytes")
-        pixels = np.frombuffer(data, np.uint8, size, head.end()).reshape(height, width, channels)
-        grey = pixels[..., 0] if channels == 1 else np.rint(pixels @ _GREY).astype(np.uint8)
+        pixels = read_pnm(path)
+        grey = pixels[..., 0] if pixels.shape[2] == 1 else np.rint(pixels @ _GREY).astype(np.uint8)
         self._pixels = np.ascontiguousarray(grey)
 
-    def _opened(self) -> npt.NDArray[np.uint8]:
+    def _opened(self) -> Bytes:
         if self._pixels is None:
             raise ExecutionError("no file is open", hint="call open(path) first")
         return self._pixels

@@ -19,6 +19,7 @@ from armillary.compute.runtime.memory.manager import MemoryGroup
 from armillary.errors import ExecutionError
 
 Bytes = npt.NDArray[np.uint8]
+Array = npt.NDArray[Any]  # Any: of a tensor's type
 
 
 class TensorAllocator:
@@ -48,6 +49,15 @@ class Tensor:
         self._memory: Bytes | None = None
         self._group: MemoryGroup | None = None
         self._is_allocated = False
+        self._is_constant = False
+
+    def mark_as_constant(self) -> None:
+        """Say that the values stay: functions that are configured afterwards pack them at once."""
+        self._is_constant = True
+
+    def is_constant(self) -> bool:
+        """Whether the values stay as they are."""
+        return self._is_constant
 
     def describe(self) -> str:
         """The tensor in an error."""
@@ -110,12 +120,12 @@ class Tensor:
             raise ExecutionError("the tensor has no memory", hint="call allocator().allocate() first")
         return self._memory
 
-    def planes(self) -> npt.NDArray[Any]:  # Any: of the tensor's type
+    def planes(self) -> Array:
         """The buffer as (planes, padded rows, padded columns)."""
         width, height = self.info().padded()
         return self.buffer().view(self.info().data_type.dtype).reshape(-1, height, width)
 
-    def array(self) -> npt.NDArray[Any]:  # Any: of the tensor's type
+    def array(self) -> Array:
         """The elements without padding, the first dimension last; a view."""
         info, pad = self.info(), self.info().padding
         inside = self.planes()[:, pad.top : pad.top + info.dimension(1), pad.left : pad.left + info.shape[0]]
@@ -127,10 +137,10 @@ def shape_of(info: TensorInfo) -> tuple[int, ...]:
     return tuple(reversed(info.shape))
 
 
-def _unfolded(inside: npt.NDArray[Any], info: TensorInfo) -> npt.NDArray[Any]:  # Any: of the tensor's type
+def _unfolded(inside: Array, info: TensorInfo) -> Array:
     """Planes with padding between their rows in the tensor's shape, as a view."""
     if len(info.shape) == 1:
-        row: npt.NDArray[Any] = inside[0, 0]  # Any: of the tensor's type
+        row: Array = inside[0, 0]
         return row
     return inside.reshape(*reversed(info.shape[2:]), *inside.shape[1:]) if len(info.shape) > 2 else inside[0]
 

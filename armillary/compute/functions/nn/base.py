@@ -15,7 +15,8 @@ from armillary import relay
 from armillary.compute.core.kernel import IKernel, Status
 from armillary.compute.core.tensor_info import DataType, QuantizationInfo, TensorInfo, TensorShape
 from armillary.compute.core.types import ActivationFunction, ActivationLayerInfo
-from armillary.compute.functions.nn.compiled import Node, Pipeline
+from armillary.compute.functions.nn.body import Body, Node
+from armillary.compute.functions.nn.compiled import Pipeline
 from armillary.compute.runtime.memory.manager import MemoryManagerOnDemand
 from armillary.compute.runtime.tensor import Tensor
 from armillary.errors import ExecutionError, TypeMismatch
@@ -26,6 +27,10 @@ QUANTIZED = (DataType.QASYMM8, DataType.QASYMM8_SIGNED)
 
 class RunsKernels(Protocol):
     """A pipeline, of the CPU or of a device."""
+
+    @property
+    def body(self) -> Body:
+        """What is computed, as an expression."""
 
     def kernels(self) -> tuple[IKernel, ...]:
         """What a run does, in order."""
@@ -54,6 +59,11 @@ class NeuralFunction:
         if self._pipeline is None:
             raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
         return self._pipeline
+
+    @property
+    def body(self) -> Body:
+        """What is computed, as an expression over the tensors."""
+        return self._configured().body
 
     def kernels(self) -> tuple[IKernel, ...]:
         """The kernels of a run, in order; prepares the function."""

@@ -9,7 +9,7 @@ managed tensor, so functions that run one after another use the same bytes. Kern
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,18 +21,14 @@ from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.loop_kernel import CompiledLoops, LoopKernel
 from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
 from armillary.compute.core.window import Window
+from armillary.compute.functions.nn.body import Body, Build
 from armillary.compute.runtime.memory.manager import MemoryGroup, MemoryManagerOnDemand
 from armillary.compute.runtime.scheduler import Scheduler
-from armillary.compute.runtime.tensor import Tensor, shape_of
+from armillary.compute.runtime.tensor import Array, Tensor
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ExecutionError
-from armillary.ir import IRModule
-from armillary.relay.expr import Function
 from armillary.transform import PassContext
 
-Array = np.ndarray[Any, Any]
-Node = Any  # Any: an expression of Relay, as its constructors return them
-Build = Callable[..., Node]
 _NOP = "__nop"
 _MOST_BOUND = 64  # sets of addresses whose kernels are kept
 
@@ -51,17 +47,9 @@ class Pipeline:
         memory_manager: MemoryManagerOnDemand | None = None,
     ) -> None:
         """`build` takes a Relay variable for each input and weight, of the tensor's shape or that in `shapes`."""
-        self._inputs, self._weights, self._output = dict(inputs), dict(weights), output
-        self._config = dict(config or {})
-        shapes = shapes or {}
-        variables = {
-            name: relay.var(name, shape=shapes.get(name) or shape_of(t.info()), dtype=t.info().data_type.dtype)
-            for name, t in {**self._inputs, **self._weights}.items()
-        }
-        self._shapes = {name: tuple(int(n) for n in v.type_annotation.shape) for name, v in variables.items()}
-        self._kinds = {name: t.info().data_type.dtype for name, t in self._weights.items()}
-        body = build(*variables.values())
-        self._module = IRModule.from_expr(Function(tuple(variables.values()), body))
+        self.body = Body(inputs, weights, output, build, shapes)
+        self._inputs, self._output, self._config = self.body.inputs, output, dict(config or {})
+        self._module = self.body.module()
         self._group = MemoryGroup(memory_manager)
         self._plan: _Plan | None = None
         self._lock = threading.Lock()
@@ -71,32 +59,39 @@ class Pipeline:
 
     def _reserve(self) -> None:
         """Say to the memory manager how much lies between the kernels; weights of any value need the same."""
-        rng = np.random.default_rng(0)
-        values = {}
-        for name in self._weights:
-            shape, kind = self._shapes[name], self._kinds[name]
-            drawn = rng.integers(1, 100, shape) if "int" in kind else rng.random(shape) + 0.5
-            values[name] = drawn.astype(kind)
-        plan = _Plan(self._compiled(values), tuple(self._inputs))
+        if self.body.has_constant_weights():
+            plan = self._plan = self._planned()
+        else:
+            plan = _Plan(self._compiled(self._drawn()), tuple(self._inputs))
         self._scratch = _bytes(max(1, plan.scratch_bytes()))
         self._group.manage(self._scratch)
         self._scratch.allocator().allocate()
+
+    def _drawn(self) -> dict[str, Array]:
+        rng = np.random.default_rng(0)
+        values = {}
+        for name in self.body.weights:
+            shape, kind = self.body.shapes[name], self.body.kinds[name]
+            drawn = rng.integers(1, 100, shape) if "int" in kind else rng.random(shape) + 0.5
+            values[name] = drawn.astype(kind)
+        return values
 
     def _compiled(self, weights: Mapping[str, Array]) -> GraphLibrary:
         with PassContext(opt_level=3, config=self._config):
             library: GraphLibrary = relay.build(self._module, target="llvm", params=dict(weights))
         return library
 
+    def _planned(self) -> _Plan:
+        """The plan for the weights as they are now."""
+        weights = {name: self.body.values_of(name) for name in self.body.weights}
+        return _Plan(self._compiled(weights), tuple(self._inputs))
+
     def prepare(self) -> None:
         """Pack the weights; the first run does it otherwise."""
         with self._lock:
             if self._plan is not None:
                 return
-            weights = {  # copies: what is not packed stays as it is now
-                name: np.array(tensor.array(), order="C").reshape(self._shapes[name])
-                for name, tensor in self._weights.items()
-            }
-            plan = _Plan(self._compiled(weights), tuple(self._inputs))
+            plan = self._planned()
             wanted = max(1, plan.scratch_bytes())
             if self._scratch is None or self._scratch.info().total_size() < wanted:
                 self._scratch = _bytes(wanted)

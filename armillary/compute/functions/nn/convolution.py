@@ -22,7 +22,7 @@ from armillary.compute.core.types import (
     WeightsInfo,
 )
 from armillary.compute.functions.nn import base
-from armillary.compute.functions.nn.compiled import Node
+from armillary.compute.functions.nn.body import Node
 from armillary.compute.functions.nn.requantize import activation_limits, requantized
 from armillary.compute.runtime.tensor import Tensor
 

@@ -20,7 +20,7 @@ from armillary.compute.core.types import (
     Size2D,
 )
 from armillary.compute.functions.nn import base
-from armillary.compute.functions.nn.compiled import Node
+from armillary.compute.functions.nn.body import Node
 from armillary.compute.functions.nn.requantize import limits
 from armillary.compute.runtime.tensor import Tensor
 

@@ -15,7 +15,7 @@ from armillary.compute.core.kernel import Status
 from armillary.compute.core.tensor_info import DataType, TensorInfo
 from armillary.compute.core.types import ActivationLayerInfo, FullyConnectedLayerInfo, GEMMInfo
 from armillary.compute.functions.nn import base
-from armillary.compute.functions.nn.compiled import Node
+from armillary.compute.functions.nn.body import Node
 from armillary.compute.functions.nn.convolution import CLAMPS, clamp_of
 from armillary.compute.functions.nn.requantize import requantized
 from armillary.compute.runtime.tensor import Tensor

@@ -11,7 +11,7 @@ import math
 
 from armillary import relay
 from armillary.compute.core.tensor_info import DataType, QuantizationInfo
-from armillary.compute.functions.nn.compiled import Node
+from armillary.compute.functions.nn.body import Node
 from armillary.errors import TypeMismatch
 
 

@@ -16,7 +16,7 @@ from armillary.compute.core.kernel import Status
 from armillary.compute.core.tensor_info import DataType, TensorInfo
 from armillary.compute.core.types import PermutationVector
 from armillary.compute.functions.nn import base
-from armillary.compute.functions.nn.compiled import Node
+from armillary.compute.functions.nn.body import Node
 from armillary.compute.runtime.tensor import Tensor
 
 

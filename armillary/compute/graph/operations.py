@@ -1,0 +1,138 @@
+"""The operations that the library has for its targets, registered when this module is imported.
+
+In: a `NodeContext`. Out: a configured function, `NE…` or `CL…`. Invariant: the tensors of a node come in the order
+values, weights, biases; a convolution follows the method hint, or the function's own rule without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from armillary import compute
+from armillary.compute.core.types import ConvolutionMethod
+from armillary.compute.graph.hints import OperationType, Target
+from armillary.compute.graph.registry import IFunction, NodeContext, Operation, OperationRegistry
+from armillary.errors import UnsupportedError
+
+_PREFIX = {Target.NEON: "NE", Target.CL: "CL"}
+_METHODS = {
+    None: "ConvolutionLayer",
+    ConvolutionMethod.GEMM: "GEMMConvolutionLayer",
+    ConvolutionMethod.DIRECT: "DirectConvolutionLayer",
+    ConvolutionMethod.WINOGRAD: "WinogradConvolutionLayer",
+}
+Rule = Callable[[NodeContext], IFunction]
+
+
+def _made(ctx: NodeContext, name: str) -> Any:  # Any: one of the functions
+    """A function of the node's target."""
+    full = _PREFIX[ctx.target()] + name
+    found = getattr(compute, full, None)
+    if found is None:
+        raise UnsupportedError(f"there is no {full}", hint="use Target.NEON, or another method")
+    return found(ctx.memory_manager())
+
+
+def _convolution(ctx: NodeContext) -> IFunction:
+    function = _made(ctx, _METHODS[ctx.hints().convolution_method])
+    given = (ctx.input(0), ctx.input(1), ctx.optional_input(2), ctx.output(), ctx.parameter("ConvolutionInfo"))
+    more = {"act_info": ctx.parameter("ActivationInfo")}
+    groups = ctx.parameter("NumGroups")
+    if groups != 1:
+        if ctx.hints().convolution_method not in (None, ConvolutionMethod.GEMM):
+            raise UnsupportedError(f"a convolution of {groups} groups is computed by GEMM, not as hinted")
+        more["num_groups"] = groups
+    function.configure(*given, **more)
+    return function  # type: ignore[no-any-return]
+
+
+def _depthwise(ctx: NodeContext) -> IFunction:
+    function = _made(ctx, "DepthwiseConvolutionLayer")
+    given = (ctx.input(0), ctx.input(1), ctx.optional_input(2), ctx.output(), ctx.parameter("ConvolutionInfo"))
+    function.configure(*given, ctx.parameter("DepthMultiplier"), ctx.parameter("ActivationInfo"))
+    return function  # type: ignore[no-any-return]
+
+
+def _fully_connected(ctx: NodeContext) -> IFunction:
+    function = _made(ctx, "FullyConnectedLayer")
+    function.configure(ctx.input(0), ctx.input(1), ctx.optional_input(2), ctx.output())
+    return function  # type: ignore[no-any-return]
+
+
+def _batch_normalization(ctx: NodeContext) -> IFunction:
+    function = _made(ctx, "BatchNormalizationLayer")
+    mean, var, beta, gamma = (ctx.optional_input(n) for n in (1, 2, 3, 4))
+    function.configure(ctx.input(0), ctx.output(), mean, var, beta, gamma, ctx.parameter("Epsilon"))
+    return function  # type: ignore[no-any-return]
+
+
+def _eltwise(ctx: NodeContext) -> IFunction:
+    function = _made(ctx, f"Elementwise{ctx.parameter('EltwiseOperation').value}")
+    function.configure(ctx.input(0), ctx.input(1), ctx.output())
+    return function  # type: ignore[no-any-return]
+
+
+def _depth_concatenate(ctx: NodeContext) -> IFunction:
+    function = _made(ctx, "DepthConcatenateLayer")
+    function.configure([ctx.input(n) for n in range(ctx.num_inputs())], ctx.output())
+    return function  # type: ignore[no-any-return]
+
+
+def _plain(name: str, *parameters: str) -> Rule:
+    """A function of one input, its output, and parameters."""
+
+    def configure(ctx: NodeContext) -> IFunction:
+        function = _made(ctx, name)
+        function.configure(ctx.input(0), ctx.output(), *(ctx.parameter(p) for p in parameters))
+        return function  # type: ignore[no-any-return]
+
+    return configure
+
+
+def _with_output(name: str) -> Rule:
+    """A function whose output's information is a parameter."""
+
+    def configure(ctx: NodeContext) -> IFunction:
+        if not ctx.output().has_info():
+            ctx.output().allocator().init(ctx.parameter("OutputInfo"))
+        function = _made(ctx, name)
+        function.configure(ctx.input(0), ctx.output())
+        return function  # type: ignore[no-any-return]
+
+    return configure
+
+
+_RULES: dict[OperationType, Rule] = {
+    OperationType.ActivationLayer: _plain("ActivationLayer", "ActivationLayerInfo"),
+    OperationType.BatchNormalizationLayer: _batch_normalization,
+    OperationType.ConvolutionLayer: _convolution,
+    OperationType.DepthConcatenateLayer: _depth_concatenate,
+    OperationType.DepthwiseConvolutionLayer: _depthwise,
+    OperationType.DequantizationLayer: _plain("DequantizationLayer"),
+    OperationType.EltwiseLayer: _eltwise,
+    OperationType.FlattenLayer: _plain("FlattenLayer"),
+    OperationType.FullyConnectedLayer: _fully_connected,
+    OperationType.NormalizationLayer: _plain("NormalizationLayer", "NormalizationLayerInfo"),
+    OperationType.PermuteLayer: _plain("Permute", "PermutationVector"),
+    OperationType.PoolingLayer: _plain("PoolingLayer", "PoolingLayerInfo"),
+    OperationType.QuantizationLayer: _with_output("QuantizationLayer"),
+    OperationType.ReshapeLayer: _with_output("ReshapeLayer"),
+    OperationType.SoftmaxLayer: _plain("SoftmaxLayer", "Beta"),
+}
+
+
+def _register() -> None:
+    registry = OperationRegistry.get()
+    for target, prefix in _PREFIX.items():
+        for kind, rule in _RULES.items():
+            if not registry.contains(kind, target):
+                registry.add_operation(kind, Operation(f"{prefix}{kind.name}Operation", target, rule))
+
+
+_register()
+
+
+def configure(ctx: NodeContext) -> IFunction:
+    """A node's function, by the operation that is registered for its target."""
+    return OperationRegistry.get().find_operation(ctx.operation(), ctx.target()).configure(ctx)
