@@ -27,9 +27,12 @@ from armillary.backends.cpu.graph.trim_weights import trim_weights
 from armillary.backends.cpu.graph.widen_halves import widen_halves
 from armillary.backends.cpu.graph.winograd_conv2d import winograd_conv2d
 from armillary.base.lazy import late
+from armillary.relay.transform.check_choices import check_choices
 from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.target import Target
 from armillary.transform import Pass
+
+CHOSEN = ("nn.conv2d", "nn.dense", "nn.batch_matmul")  # operators whose choice `schedule.choice` overrules
 
 
 def _types(target: Target) -> Sequence[Pass]:
@@ -47,13 +50,14 @@ def _layouts(target: Target) -> Sequence[Pass]:
         # Products that may be in bfloat16 are, where the target multiplies it.
         infer_type.bind(),
         round_operands.bind(target=target),
-        # Channels in blocks of a vector; weights packed: the last change of layout.
+        # Channels in blocks of a vector; weights packed: the last change of layout. Calls carry what a script chooses.
         infer_type.bind(),
         transpose_as_shuffle.bind(target=target, axes=(2,)),
         infer_type.bind(),
         pad_channels.bind(target=target),
         merge_groups.bind(target=target),
         pad_units.bind(target=target),
+        check_choices.bind(operators=CHOSEN),
         alter_op_layout.bind(target=target),
         # Calls carry the choices of tuning records; each convolution has its algorithm.
         apply_records.bind(target=target),

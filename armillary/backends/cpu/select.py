@@ -71,22 +71,23 @@ TOGETHER = {  # kernels of two contractions that have a schedule of their own
 def decided(workload: Workload) -> Choice:
     """The complete choice for a kernel with this anchor; empty where there is nothing to choose."""
     stored, reasons = stored_choice(workload), list[Rejection]()
+    is_named = _names_one(workload, stored)
     for candidate in CANDIDATES.get(workload.op.name, ()):
-        reason = candidate.refuses(workload)
-        is_named = candidate.algorithm is not None and stored.algorithm == candidate.algorithm.name
-        if not is_named and _names_another(workload, stored):
+        if is_named and (candidate.algorithm is None or candidate.algorithm.name != stored.algorithm):
             continue
+        reason = candidate.refuses(workload)
         if reason is None:
             return Choice() if candidate.algorithm is None else chosen(workload, candidate.algorithm, reasons)
-        if is_named:
-            told = f"the choice {stored.algorithm} does not fit {workload.op.name}: {reason}"
-            raise ConfigError(told, hint="leave the choice to the model, or take another algorithm")
         if reason:
             reasons.append(Rejection(candidate.row, reason=reason))
+    if is_named:
+        told = "; ".join(r.reason for r in reasons)
+        hint = "leave the choice to the model, or take another algorithm"
+        raise ConfigError(f"the choice {stored.algorithm} does not fit {workload.op.name}: {told}", hint=hint)
     return Choice()
 
 
-def _names_another(workload: Workload, stored: Choice) -> bool:
-    """Whether a stored choice names one of the operator's algorithms, so that the others are passed over."""
+def _names_one(workload: Workload, stored: Choice) -> bool:
+    """Whether a stored choice names an algorithm of the operator, so that the others are passed over."""
     rows = CANDIDATES.get(workload.op.name, ())
     return any(row.algorithm is not None and row.algorithm.name == stored.algorithm for row in rows)

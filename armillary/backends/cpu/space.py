@@ -84,7 +84,8 @@ def chosen(workload: Workload, algorithm: Algorithm, reasons: Sequence[Rejection
         return stored
     weighed = algorithm.weigh(workload, cpu, replace(stored, algorithm=algorithm.name, config=config))
     rejected = (*_rejected(weighed, stored), *reasons)
-    return Choice(algorithm.name, config, layouts_of(workload), weighed.cost, stored.source, rejected, stored.guards)
+    layouts = layouts_of(workload) or stored.layouts
+    return Choice(algorithm.name, config, layouts, weighed.cost, stored.source, rejected, stored.guards)
 
 
 def _check(workload: Workload, algorithm: Algorithm, given: Config, cpu: CpuModel) -> None:
@@ -135,7 +136,8 @@ def explained_choice(workload: Workload, algorithm: Algorithm) -> Explanation:
     weighed = tuple((r.name, round(r.cycles / hertz, 6)) for r in choice.rejected if not r.reason)
     told = tuple(f"{r.name}: {r.reason}" for r in choice.rejected if r.reason)
     if choice.source is not Source.DEFAULT:
-        told = (f"the model's choice: a {choice.source.value} says so", *told)
+        by = "schedule.choice" if choice.source is Source.OVERRIDE else "a record"
+        told = (f"the model's choice: {by} says so", *told)
     title = algorithm.title(workload, cpu, choice.config)
     milliseconds = round(choice.estimate.cycles / hertz, 6)
     return Explanation(title, str(tile_of(choice)), milliseconds, choice.estimate.bound, weighed, told)

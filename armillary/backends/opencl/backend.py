@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from armillary.backends.base import Backend, GraphPasses
 from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv2d
 from armillary.base.lazy import deferred
+from armillary.relay.transform.check_choices import check_choices
 from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.target import Target
 from armillary.transform import Pass
@@ -22,7 +23,7 @@ with deferred():
 
 def _layouts(target: Target) -> Sequence[Pass]:
     # Each convolution has its algorithm.
-    return [infer_type.bind(), opencl_winograd_conv2d.bind()]
+    return [infer_type.bind(), check_choices.bind(), opencl_winograd_conv2d.bind()]
 
 
 BACKEND = Backend(

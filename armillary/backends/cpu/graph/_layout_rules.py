@@ -10,10 +10,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from armillary.backends.cpu.conv2d.amx.cost import SIDE, WORDS, tiled_channels
 from armillary.backends.cpu.cost.narrow import has_inputs_in_lanes, has_terms_in_lanes
+from armillary.backends.cpu.graph._asked_layouts import as_asked, blocked, is_depthwise
 from armillary.backends.cpu.graph._bf16_products import has_few_channels
 from armillary.base.lazy import late
 from armillary.ops._dot_operands import BYTES, HALVES, in_word
@@ -55,7 +57,7 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     if shape is None or weight is None or not plain_out or not isinstance(expr.args[1], Constant):
         return None
     is_of_bytes = _is_of_bytes(expr, request)
-    if _is_depthwise(expr, shape, weight):
+    if is_depthwise(expr, shape, weight):
         return (_depthwise_bytes if is_of_bytes else _depthwise_blocked)(expr, have, request, shape)
     if is_of_bytes and weight[1] % BYTES == 0:
         return _conv2d_words(expr, have, request, weight, BYTES)
@@ -66,11 +68,6 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     return _conv2d_blocked(expr, have, request, shape, weight)
 
 
-def _is_depthwise(expr: Call, shape: tuple[int, ...], weight: tuple[int, ...]) -> bool:
-    groups = expr.attrs.groups
-    return bool(groups > 1 and groups == shape[1] and weight[0] == groups and weight[1] == 1)
-
-
 def _conv2d_blocked(
     expr: Call, have: Changes, request: Request, shape: tuple[int, ...], weight: tuple[int, ...]
 ) -> LayoutChoice | None:
@@ -78,7 +75,7 @@ def _conv2d_blocked(
     if weight[1] * groups != shape[1]:
         return None
     if request.cpu is not None and is_to_few_channels(expr, request.lanes, request.cpu):
-        return _blocked("nn.contrib_conv2d_NCHWc", expr, request.lanes, weight[0], f"OIHW{request.lanes}i{weight[0]}o")
+        return blocked("nn.contrib_conv2d_NCHWc", expr, request.lanes, weight[0], f"OIHW{request.lanes}i{weight[0]}o")
     if stays_plain(expr, request.lanes):
         return None
     current = have[0].new.block("C") if have[0] is not None else 0
@@ -90,7 +87,7 @@ def _conv2d_blocked(
         outer = inner
     if not inner or not outer or (outer < 4 and weight[0] > 4):
         return None
-    return _blocked("nn.contrib_conv2d_NCHWc", expr, inner, outer, f"OIHW{inner}i{outer}o")
+    return blocked("nn.contrib_conv2d_NCHWc", expr, inner, outer, f"OIHW{inner}i{outer}o")
 
 
 def is_to_few_channels(expr: Call, lanes: int, cpu: CpuModel) -> bool:
@@ -131,7 +128,7 @@ def _conv2d_words(
     outer = agreed_block(expr, weight[0] // expr.attrs.groups, request)
     if not outer or not inner:
         return None
-    found = _blocked(_IN_WORDS[word], expr, inner, outer, "OIHW")
+    found = blocked(_IN_WORDS[word], expr, inner, outer, "OIHW")
     together = _tiled_channels(expr, weight, inner, outer, request.cpu, word) or inner
     chunks, blocks = weight[0] // outer, -(-weight[1] // together)
     words = (chunks, outer, blocks, together // word, word, *weight[2:])
@@ -198,7 +195,7 @@ def _depthwise_bytes(expr: Call, have: Changes, request: Request, shape: tuple[i
     weight = expr.args[1]
     if block < 2 or not isinstance(weight, Constant):
         return None
-    found = _blocked("nn.contrib_depthwise_conv2d_NCHWc_int8", expr, block, block, "OIHW")
+    found = blocked("nn.contrib_depthwise_conv2d_NCHWc_int8", expr, block, block, "OIHW")
     words, size = Constant(words_of_taps(weight.data, block), weight.span), weight.data.shape[2:]
     return _in_words(found, lambda _: words, {"kernel_size": size, "kernel_layout": f"OHW{block}o{BYTES}w"})
 
@@ -231,17 +228,7 @@ def _depthwise_blocked(expr: Call, have: Changes, request: Request, shape: tuple
     block = have[0].new.block("C") if have[0] is not None else agreed_block(expr, shape[1], request)
     if block < 2:
         return None
-    return _blocked("nn.contrib_depthwise_conv2d_NCHWc", expr, block, block, f"OIHW1i{block}o")
-
-
-def _blocked(name: str, expr: Call, inner: int, outer: int, kernel: str, old_kernel: str = "OIHW") -> LayoutChoice:
-    nchw, data, out = layout("NCHW"), layout(f"NCHW{inner}c"), layout(f"NCHW{outer}c")
-    op = get_op(name)
-    kept = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
-    kept |= {"data_layout": data.text, "kernel_layout": kernel, "out_layout": out.text}
-    attrs = op.make_attrs((), kept)
-    wanted = (Change(nchw, data), Change(layout(old_kernel), layout(kernel)))
-    return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), Change(nchw, out))
+    return blocked("nn.contrib_depthwise_conv2d_NCHWc", expr, block, block, f"OIHW1i{block}o")
 
 
 def conv2d_transpose(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
@@ -260,12 +247,12 @@ def conv2d_transpose(expr: Call, have: Changes, request: Request) -> LayoutChoic
         block = have[0].new.block("C") if have[0] is not None else agreed_block(expr, shape[1], request)
         if block < 2 or attrs.groups != shape[1] or weight[1] != 1:
             return None
-        return _blocked("nn.contrib_conv2d_transpose_NCHWc", expr, block, block, f"IHWO1o{block}i", "IOHW")
+        return blocked("nn.contrib_conv2d_transpose_NCHWc", expr, block, block, f"IHWO1o{block}i", "IOHW")
     current = have[0].new.block("C") if have[0] is not None else 0
     inner, outer = current or agreed_block(expr.args[0], shape[1], request) or 1, agreed_block(expr, weight[1], request)
     if not outer:
         return None
-    return _blocked("nn.contrib_conv2d_transpose_NCHWc", expr, inner, outer, f"OHWI{inner}i{outer}o", "IOHW")
+    return blocked("nn.contrib_conv2d_transpose_NCHWc", expr, inner, outer, f"OHWI{inner}i{outer}o", "IOHW")
 
 
 # --- dense ----------------------------------------------------------------------------------------------------------
@@ -339,5 +326,7 @@ _RULES: dict[str, LayoutRule] = {"nn.conv2d": conv2d, "nn.conv2d_transpose": con
 
 
 def find_rule(op: Op) -> LayoutRule | None:
-    """The rule of an operator: its own, the CPU's, or the one by which it follows."""
-    return _RULES[op.name] if op.layout_rule is None and op.name in _RULES else follow_rule(op)
+    """The rule of an operator: its own, the CPU's, or the way it follows; what a script asks for comes first."""
+    if op.layout_rule is not None or op.name not in _RULES:
+        return follow_rule(op)
+    return partial(as_asked, _RULES[op.name])

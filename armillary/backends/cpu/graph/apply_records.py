@@ -1,8 +1,9 @@
-"""apply-records: calls get the choices that tuning records name.
+"""apply-records: calls get the choices that tuning records name, or a script.
 
-In: a module after alter-op-layout, and the dispatch contexts in force (base/dispatch.py). Out: contractions for which a
-record is found carry it as their attribute `choice`; winograd-conv2d and the schedules take it from there. Invariant:
-nothing changes outside of a dispatch context; a choice is printed with the call, so caches tell kernels apart by it.
+In: a module after alter-op-layout, the dispatch contexts in force (base/dispatch.py), the option `schedule.choice`,
+which comes first. Out: contractions for which there is one carry it as their attribute `choice`; winograd-conv2d and
+the schedules take it from there. Invariant: nothing changes outside of a dispatch context and without the option; a
+choice is printed with the call, so caches tell kernels apart by it.
 
     nn.contrib_conv2d_NCHWc(%x, weight)
     ->
@@ -17,11 +18,12 @@ from dataclasses import fields, replace
 from typing import Any
 
 from armillary.backends.cpu.graph.winograd_conv2d import eligible
+from armillary.backends.overrides import SCHEDULE_CHOICE, asked_choice, asked_choices, keys_of
 from armillary.base.dispatch import DispatchContext, Workload
 from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function
-from armillary.relay.op import Op
+from armillary.relay.op import Op, is_call
 from armillary.relay.transform._rules import on_functions, tensor
 from armillary.relay.walk import not_primitive, rewrite
 from armillary.target import Target
@@ -48,12 +50,17 @@ _NO_KEY = ("choice", "kernel_size", "channels", "units")  # what the types tell
 @define_pass("apply-records", opt_level=0)
 def apply_records(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
     """Attach the stored choices of the current dispatch context."""
-    if not DispatchContext.current.has_records():
+    if not DispatchContext.current.has_records() and not asked_choices():
         return module
     chosen = Target(target if target is not None else Target.current() or "llvm")
 
     def rule(expr: Expr) -> Expr | None:
-        workload = workload_of(expr)
+        asked, workload = asked_choice(expr), workload_of(expr)
+        if asked and isinstance(expr, Call) and getattr(expr.attrs, "choice", None) == "":
+            return Call(expr.op, expr.args, replace(expr.attrs, choice=str(asked)), expr.span)
+        if asked and is_call(expr, "nn.conv2d"):
+            told = f"{SCHEDULE_CHOICE.name}: the choice {asked.algorithm} does not fit {keys_of(expr)[-2]}"
+            raise ConfigError(f"{told}: alter-op-layout does not run", hint="opt_level=3 runs it")
         config = None if workload is None else DispatchContext.current.query(chosen, workload)
         if workload is None or config is None:
             return None

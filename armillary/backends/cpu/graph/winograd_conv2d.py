@@ -104,7 +104,9 @@ def _check(stored: Choice, layer: Layer | None, limit: int) -> None:
         told = f"its tile is one of {TILES}"
     if told:
         shown = f"{stored.algorithm} tile={tile}"
-        raise ConfigError(f"the choice {shown} does not fit a convolution: {told}", hint="tune again")
+        raise ConfigError(
+            f"the choice {shown} does not fit a convolution: {told}", hint="tune again, or take another choice"
+        )
 
 
 def eligible(expr: Expr) -> Layer | None:
@@ -126,6 +128,10 @@ def eligible(expr: Expr) -> Layer | None:
 
 def _replaced(expr: Any, choice: Choice) -> Call:  # Any: a Call, as tested
     (data, weight), tile = expr.args, choice.knob("tile")
+    choice = replace(
+        choice,
+        layouts=(expr.attrs.data_layout, expr.attrs.kernel_layout, expr.attrs.out_layout or expr.attrs.data_layout),
+    )
     transformed = get_op("nn.contrib_conv2d_winograd_weight_transform")(weight, tile_size=tile)
     op = get_op("nn.contrib_conv2d_winograd_NCHWc")
     kept = {name: getattr(expr.attrs, name) for name in ("padding", "channels", "dilation", "groups")}

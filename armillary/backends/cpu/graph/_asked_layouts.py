@@ -1,0 +1,102 @@
+"""What `schedule.choice` asks for while layouts change: the layouts of a convolution, and what its call carries.
+
+In: a layout rule of the CPU and the call it is asked about. Out: the rule's answer, in the layouts that the option
+names for the call, if it names some; the call that is built carries the choice. Invariant: a choice that no call can
+carry is an error that says why. Pass: alter-op-layout; for calls whose operator stays: apply-records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from armillary.backends.overrides import SCHEDULE_CHOICE, asked_choice, keys_of
+from armillary.errors import ConfigError
+from armillary.relay.expr import Call, Constant, Expr
+from armillary.relay.layout import layout
+from armillary.relay.op import get_op
+from armillary.relay.transform._rules import tensor
+from armillary.relay.transform.layout._engine import Change, LayoutChoice, LayoutRule, Request
+from armillary.target.choice import Choice
+
+CONV2D, DEPTHWISE = "nn.contrib_conv2d_NCHWc", "nn.contrib_depthwise_conv2d_NCHWc"
+_BLOCKED_OUTPUT = "NCHW{}c"
+
+
+def as_asked(rule: LayoutRule, expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
+    """The rule's answer, or what is asked for."""
+    asked = asked_choice(expr)
+    if not asked:
+        return rule(expr, have, request)
+    found = _in_layouts(expr, asked, request) if asked.layouts else rule(expr, have, request)
+    if found is None:
+        if not hasattr(expr.attrs, "choice"):
+            raise _misfit(expr, asked, "it is computed in plain layouts, by loops for which there is nothing to choose")
+        return None
+
+    def build(args: Sequence[Expr]) -> Expr:
+        made: Any = found.build(args)  # Any: a Call, whose attributes are its operator's
+        if not hasattr(made.attrs, "choice"):
+            raise _misfit(expr, asked, f"{made.op.name} computes it, for which there is nothing to choose")
+        return Call(made.op, made.args, replace(made.attrs, choice=str(asked)), made.span)
+
+    return LayoutChoice(found.inputs, build, found.output)
+
+
+def _in_layouts(expr: Call, asked: Choice, request: Request) -> LayoutChoice:
+    """A convolution of float32 in the blocks that are asked for."""
+    data, weight = (tensor(argument) for argument in expr.args[:2])
+    if expr.op.name != "nn.conv2d" or not request.lanes:
+        raise _misfit(expr, asked, "layouts can be chosen for nn.conv2d alone")
+    if data is None or weight is None or not isinstance(expr.args[1], Constant) or data.dtype != "float32":
+        raise _misfit(expr, asked, "layouts can be chosen for float32 and constant weights of known sizes")
+    plain = (expr.attrs.data_layout, expr.attrs.kernel_layout, expr.attrs.out_layout or "NCHW")
+    if plain != ("NCHW", "OIHW", "NCHW"):
+        raise _misfit(expr, asked, f"its layouts are {' '.join(plain)} already")
+    inner, outer = _blocks(expr, asked)
+    outputs, inputs = weight.static[:2]
+    is_by_channel = is_depthwise(expr, data.static, weight.static)
+    kernel = f"OIHW1i{outer}o" if is_by_channel else f"OIHW{inner}i{outer}o"
+    if asked.layouts[1] != kernel or (is_by_channel and inner != outer):
+        raise _misfit(expr, asked, f"the weight's layout to these of data and result is {kernel}")
+    counts = (data.static[1], outputs) if is_by_channel else (inputs, outputs // expr.attrs.groups)
+    for count, block, kind in zip(counts, (inner, outer), ("input", "output"), strict=True):
+        if count % block:
+            raise _misfit(expr, asked, f"{count} {kind} channels are no whole blocks of {block}")
+    return blocked(DEPTHWISE if is_by_channel else CONV2D, expr, inner, outer, kernel)
+
+
+def _blocks(expr: Call, asked: Choice) -> tuple[int, int]:
+    """Channels of a block of the data and of the result."""
+    if len(asked.layouts) != 3:
+        raise _misfit(expr, asked, f"it has {len(asked.layouts)} layouts, wanted those of data, weight and result")
+    inner, outer = (layout(asked.layouts[i]).block("C") for i in (0, 2))
+    for text, block in ((asked.layouts[0], inner), (asked.layouts[2], outer)):
+        if text != _BLOCKED_OUTPUT.format(block):
+            raise _misfit(expr, asked, f"{text} is no layout of channels in blocks, as NCHW16c is")
+    return inner, outer
+
+
+def _misfit(expr: Call, asked: Choice, reason: str) -> ConfigError:
+    shown = " ".join([asked.algorithm, *(f"{name}={value}" for name, value in asked.config)])
+    shown = f"{shown} | layouts {' '.join(asked.layouts)}" if asked.layouts else shown
+    told = f"{SCHEDULE_CHOICE.name}: the choice {shown} does not fit {keys_of(expr)[-2]}: {reason}"
+    return ConfigError(told, hint="leave the choice to the model, or change it")
+
+
+def blocked(name: str, expr: Call, inner: int, outer: int, kernel: str, old_kernel: str = "OIHW") -> LayoutChoice:
+    """By the operator `name`, with blocks of `inner` input channels and `outer` output channels."""
+    nchw, data, out = layout("NCHW"), layout(f"NCHW{inner}c"), layout(f"NCHW{outer}c")
+    op = get_op(name)
+    kept = {f.name: getattr(expr.attrs, f.name) for f in fields(expr.attrs)}
+    kept |= {"data_layout": data.text, "kernel_layout": kernel, "out_layout": out.text}
+    attrs = op.make_attrs((), kept)
+    wanted = (Change(nchw, data), Change(layout(old_kernel), layout(kernel)))
+    return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), Change(nchw, out))
+
+
+def is_depthwise(expr: Call, shape: tuple[int, ...], weight: tuple[int, ...]) -> bool:
+    """Whether each channel is a group of its own."""
+    groups = expr.attrs.groups
+    return bool(groups > 1 and groups == shape[1] and weight[0] == groups and weight[1] == 1)
