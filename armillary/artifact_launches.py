@@ -1,8 +1,8 @@
 """What a function of a device does when it is called: launches of kernels, in order.
 
 In: rows of the descriptor. Out: `LaunchRow`s, and their JSON. Invariant: an argument of a kernel is a tensor of the
-function, a part of its workspace or one of its vars, by number; sizes are known when the package is made. The reader in
-C: `runtime/native/arm_device.c`.
+function, in a buffer or an image, a part of its workspace or one of its vars, by number; sizes are known when the
+package is made. The reader in C: `runtime/native/arm_device.c`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from armillary.artifact_json import Reader
 from armillary.base.record import record
 
 MAX_SIZE = 1 << 42
-_WIDTHS = {"tensor": 2, "workspace": 3, "var": 2}
-KernelArg = tuple[str, int] | tuple[str, int, int]  # ("tensor", k), ("workspace", offset, bytes) or ("var", k)
+_WIDTHS = {"tensor": 2, "image": 2, "workspace": 3, "var": 2}
+KernelArg = tuple[str, int] | tuple[str, int, int]  # ("tensor" or "image", k), ("workspace", offset, bytes), ("var", k)
 
 
 @record(slots=True)

@@ -1,4 +1,7 @@
-"""The OpenCL device that tests run on: a mark that skips where there is none, except in CI, which installs one."""
+"""The OpenCL device that tests run on: marks that skip where there is none (but not in CI), or where it lacks halves.
+
+Debian's PoCL has no cl_khr_fp16: what computes in half is run by `.ci/rusticl`'s Python.
+"""
 
 import os
 
@@ -8,4 +11,7 @@ from armillary import runtime
 
 _OBJECTION = runtime.cl(0).objection()
 _IS_CI = os.environ.get("CI") == "true"
+_FACTS = {} if _OBJECTION else runtime.cl(0).facts()
+HAS_HALF, HAS_DOUBLE = (_FACTS.get(name) == "1" for name in ("half", "double"))
 needs_opencl = pytest.mark.skipif(bool(_OBJECTION) and not _IS_CI, reason=_OBJECTION or "there is one")
+needs_half = pytest.mark.skipif(not HAS_HALF, reason=_OBJECTION or f"{_FACTS.get('name')} has no cl_khr_fp16")

@@ -78,6 +78,7 @@ class Backend:
     kernel_function: Callable[[Function, Target], Function] = as_it_is  # a kernel, in the form that is lowered
     device: str = ""  # the kind of device that kernels run on, which are sources then; "": machine code of the host
     alignment: int = 64  # bytes, of tensors that share an arena
+    sums_halves: bool = False  # products with out_dtype float16 are added in float16, not in float32
 
 
 _BACKENDS: dict[str, Backend] = {}

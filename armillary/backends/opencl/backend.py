@@ -34,5 +34,6 @@ BACKEND = Backend(
     build=build_kernels,
     passes=GraphPasses(layouts=_layouts),
     device="opencl",
+    sums_halves=True,
     alignment=512,  # devices take parts of memory as buffers, whose offsets are multiples of up to 4096 bits
 )

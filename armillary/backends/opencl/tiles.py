@@ -15,6 +15,7 @@ from itertools import product
 
 from armillary.base.record import record
 
+FLOATS = ("float32", "float16")  # of what is computed by tiles
 ITEMS = (64, 128, 192, 224, 256)  # upper bounds of work-items that are tried; at least a third of the least
 MAX_SUMS = 64  # of a work-item
 SHARED_BYTES = 12 * 1024

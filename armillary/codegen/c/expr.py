@@ -108,13 +108,24 @@ class ExprEmitter:
         effects = self.effects
         text = self._index(item, lane) if is_index else self._value(item, lane)
         if self.effects == effects:
-            text = self.once(text, self.index_type(item) if is_index else c_type(item.dtype))
+            text = self.once(text, self.index_type(item) if is_index else self.kind(item.dtype))
             self.scopes[-1].known[key] = text
         return text
 
     def index_type(self, item: E.Expr) -> str:
         """The C type of an index."""
         return "int64_t"
+
+    def kind(self, dtype: DType) -> str:
+        """The C type of a value in an expression."""
+        return c_type(dtype)
+
+    def rounded(self, dtype: DType, text: str) -> str:
+        """A float result rounded to its dtype."""
+        if is_short(dtype):
+            name = dtype.element
+            return f"{self.helper(f'from_{name}')}({self.helper(f'to_{name}')}({text}))"
+        return text
 
     def _value(self, item: E.Expr, lane: str | None) -> str:
         rule = self.rules.get(type(item))
@@ -199,14 +210,6 @@ def wrapped(dtype: DType, text: str) -> str:
     return f"((int8_t)((uint8_t)({text}) << {shift}) >> {shift})"
 
 
-def rounded(m: ExprEmitter, dtype: DType, text: str) -> str:
-    """A float result rounded to its dtype."""
-    if is_short(dtype):
-        name = dtype.element
-        return f"{m.helper(f'from_{name}')}({m.helper(f'to_{name}')}({text}))"
-    return text
-
-
 def float_text(value: float, dtype: DType) -> str:
     """A float literal that reads back as exactly this value."""
     suffix = "" if dtype.bits == 64 else "f"
@@ -245,7 +248,7 @@ def _arithmetic(symbol: str) -> Rule:
     def rule(m: ExprEmitter, e: Any, lane: str | None) -> str:
         a, b, dtype = m.value(e.a, lane), m.value(e.b, lane), e.dtype
         if dtype.is_float:
-            return rounded(m, dtype, f"({a} {symbol} {b})")
+            return m.rounded(dtype, f"({a} {symbol} {b})")
         wide = "uint64_t" if dtype.bits > 32 else "uint32_t"
         return wrapped(dtype, f"({wide}){a} {symbol} ({wide}){b}")
 
@@ -275,19 +278,19 @@ def _float_division(m: ExprEmitter, name: str, dtype: DType, a: str, b: str) -> 
     elif name == "truncmod":
         text = f"fmod{f}({a}, {b})"
     else:
-        a, b = m.once(a, c_type(dtype)), m.once(b, c_type(dtype))
+        a, b = m.once(a, m.kind(dtype)), m.once(b, m.kind(dtype))
         text = f"{m.helper('mod' + f)}({a}, {b})"
         if name == "floordiv":
             text = f"rint{f}(({a} - {text}) / {b})"
-    return rounded(m, dtype, text)
+    return m.rounded(dtype, text)
 
 
 def _extremum(name: str, symbol: str) -> Rule:
     def rule(m: ExprEmitter, e: Any, lane: str | None) -> str:
         a, b, dtype = m.value(e.a, lane), m.value(e.b, lane), e.dtype
         if dtype.is_float:
-            return rounded(m, dtype, f"{m.helper(name + ('' if dtype.bits == 64 else 'f'))}({a}, {b})")
-        a, b = m.once(a, c_type(dtype)), m.once(b, c_type(dtype))
+            return m.rounded(dtype, f"{m.helper(name + ('' if dtype.bits == 64 else 'f'))}({a}, {b})")
+        a, b = m.once(a, m.kind(dtype)), m.once(b, m.kind(dtype))
         return f"({a} {symbol} {b} ? {a} : {b})"
 
     return rule
@@ -313,7 +316,7 @@ def _cast(m: ExprEmitter, e: E.Cast, lane: str | None) -> str:
     text, to = m.value(e.value, lane), e.dtype.element
     if to.is_bool or (to.is_int and to.bits < 8):
         return wrapped(to, text)
-    return rounded(m, to, f"({c_type(to)})({text})") if is_short(to) else f"({c_type(to)})({text})"
+    return m.rounded(to, f"({m.kind(to)})({text})")
 
 
 def _load(m: ExprEmitter, e: E.BufferLoad, lane: str | None) -> str:
@@ -334,7 +337,7 @@ def _broadcast(m: ExprEmitter, e: E.Broadcast, lane: str | None) -> str:
 
 def _let(m: ExprEmitter, e: E.Let, lane: str | None) -> str:
     value = m.value(e.value, lane if e.value.dtype.lanes > 1 else None)
-    m.names[e.var] = m.once(value, c_type(e.var.dtype))
+    m.names[e.var] = m.once(value, m.kind(e.var.dtype))
     return m.value(e.body, lane)
 
 
@@ -344,7 +347,7 @@ def _math(name: str) -> Rule:
         if not dtype.is_float:
             raise refuse(m.dialect, f"{name} of {dtype}", "cast to a float type first")
         f = "" if dtype.bits == 64 else "f"
-        return rounded(m, dtype, f"{name}{f}({', '.join(m.value(a, lane) for a in e.args)})")
+        return m.rounded(dtype, f"{name}{f}({', '.join(m.value(a, lane) for a in e.args)})")
 
     return rule
 
@@ -359,8 +362,8 @@ def _template(text32: str, text64: str) -> Rule:
             raise refuse(m.dialect, f"{e.name} of {dtype}", "cast to a float type first")
         text = text64 if dtype.bits == 64 else text32
         if text.count("{0}") > 1:
-            values[0] = m.once(values[0], c_type(dtype))
-        return rounded(m, dtype, text.format(*values))
+            values[0] = m.once(values[0], m.kind(dtype))
+        return m.rounded(dtype, text.format(*values))
 
     return rule
 
@@ -377,7 +380,7 @@ def _rounding(name: str) -> Rule:
 def _abs(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
     dtype, text = e.dtype.element, m.value(e.args[0], lane)
     if dtype.is_float:
-        return rounded(m, dtype, f"fabs{'' if dtype.bits == 64 else 'f'}({text})")
+        return m.rounded(dtype, f"fabs{'' if dtype.bits == 64 else 'f'}({text})")
     wide, text = "uint64_t" if dtype.bits > 32 else "uint32_t", m.once(text, c_type(dtype))
     return wrapped(dtype, f"{text} < 0 ? 0 - ({wide}){text} : ({wide}){text}") if dtype.code == "int" else text
 
@@ -428,7 +431,7 @@ def _if_then_else(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
         return f"({condition} ? {texts[0]} : {texts[1]})"
     name = m.fresh("v")
     out = m.scopes[-1].lines
-    out.append(f"{c_type(e.dtype)} {name};")
+    out.append(f"{m.kind(e.dtype)} {name};")
     for head, text, lines in zip((f"if ({condition}) {{", "} else {"), texts, bodies, strict=True):
         out += [head, *(f"  {line}" for line in (*lines, f"{name} = {text};"))]
     out.append("}")
@@ -451,7 +454,7 @@ def _extern(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
 
 
 def _reduce_add(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
-    source, kind = e.args[0], c_type(e.dtype)
+    source, kind = e.args[0], m.kind(e.dtype)
     name, inner = m.fresh("sum"), m.fresh("k")
     inside, m.scopes = m.scopes[1:], m.scopes[:1]  # in front of a loop over lanes, as it is the same for all
     with m.scope() as lines:
@@ -463,7 +466,7 @@ def _reduce_add(m: ExprEmitter, e: E.Call, lane: str | None) -> str:
         "}",
     ]
     m.scopes += inside
-    return rounded(m, e.dtype, name) if e.dtype.is_float else wrapped(e.dtype, name)
+    return m.rounded(e.dtype, name) if e.dtype.is_float else wrapped(e.dtype, name)
 
 
 def _reinterpret(m: ExprEmitter, e: E.Call, lane: str | None) -> str:

@@ -2,7 +2,8 @@
 
 In: expression nodes. Out: text in C's vocabulary with OpenCL's functions; `spelled` gives it OpenCL's type names.
 Invariant: as in `codegen/c/expr.py`, of which this overrides rows; but indices have the type of their expressions, as
-64-bit arithmetic is slow on GPUs. 16-bit floats are floats between loads and stores.
+64-bit arithmetic is slow on GPUs. float16 is half, computed in half; only a load that is cast to float32 and a store of
+what was cast from it need no cl_khr_fp16. bfloat16 is float between loads and stores.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from armillary.codegen.c import expr as C
 from armillary.codegen.c.helpers import HELPERS as C_HELPERS
 from armillary.tir import expr as E
 from armillary.tir.analysis import has_loads
+from armillary.tir.stmt import Buffer, BufferStore
 
 _SPELLING = {
     "int8_t": "char",
@@ -38,10 +40,8 @@ _LITERAL = re.compile(r"\b(U?)INT64_C\((-?\d+)\)")
 HELPERS = {
     **C_HELPERS,
     "prefetch": "",
-    "from_float16": "static inline float armillary_from_float16(uint16_t x) {\n"
-    "  return vload_half(0, (const __private half *)&x);\n}\n",
-    "to_float16": "static inline uint16_t armillary_to_float16(float x) {\n"
-    "  uint16_t y;\n  vstore_half_rte(x, 0, (__private half *)&y);\n  return y;\n}\n",
+    "maxh": "static inline half armillary_maxh(half a, half b) { return a > b || a != a ? a : b; }\n",
+    "minh": "static inline half armillary_minh(half a, half b) { return a < b || a != a ? a : b; }\n",
     "from_bfloat16": "static inline float armillary_from_bfloat16(uint16_t x) {\n"
     "  return as_float((uint32_t)x << 16);\n}\n",
     "to_bfloat16": "static inline uint16_t armillary_to_bfloat16(float x) {\n  uint32_t bits = as_uint(x);\n"
@@ -56,10 +56,43 @@ def spelled(text: str) -> str:
     return _WORD.sub(lambda m: _SPELLING.get(m[0], m[0]), text)
 
 
+def is_half(dtype: DType) -> bool:
+    """Whether values are of OpenCL's own 16-bit type."""
+    return dtype.element == "float16"
+
+
+def memory_type(dtype: DType) -> str:
+    """The type of a buffer element."""
+    return "half" if is_half(dtype) else C.memory_type(dtype)
+
+
 class ExprEmitter(C.ExprEmitter):
     """State of the expressions of one kernel."""
 
     dialect = "opencl"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.computes_in_half = False  # so that the device must have cl_khr_fp16
+
+    def kind(self, dtype: DType) -> str:
+        """The type of a value: half, where C has float."""
+        if not is_half(dtype):
+            return C.c_type(dtype)
+        self.computes_in_half = True
+        return "half"
+
+    def rounded(self, dtype: DType, text: str) -> str:
+        """A result that may have been computed in float."""
+        return f"({self.kind(dtype)})({text})" if is_half(dtype) else super().rounded(dtype, text)
+
+    def name_of(self, buffer: Buffer) -> str:
+        """The name of a buffer in the kernel."""
+        raise NotImplementedError
+
+    def place(self, load: E.BufferLoad | BufferStore, lane: str | None) -> str:
+        """The index of an element, or of a lane's."""
+        raise NotImplementedError
 
     def bind(self, var: E.Var, name: str) -> str:
         """A variable with the type of its dtype."""
@@ -115,11 +148,56 @@ def _call(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
     return rule(m, e, lane)
 
 
+def _float(m: C.ExprEmitter, e: E.FloatImm, lane: str | None) -> str:
+    return m.rounded(e.dtype, C.float_text(e.value, e.dtype))
+
+
+def _on_halves(kind: type, symbol: str) -> C.Rule:
+    """Arithmetic of two halves is in half; others as in C."""
+    in_c = C.RULES[kind]
+
+    def rule(m: C.ExprEmitter, e: Any, lane: str | None) -> str:
+        if not is_half(e.dtype):
+            return in_c(m, e, lane)
+        m.kind(e.dtype)
+        return f"({m.value(e.a, lane)} {symbol} {m.value(e.b, lane)})"
+
+    return rule
+
+
+def _extremum(kind: type, name: str) -> C.Rule:
+    in_c = C.RULES[kind]
+
+    def rule(m: C.ExprEmitter, e: Any, lane: str | None) -> str:
+        if not is_half(e.dtype):
+            return in_c(m, e, lane)
+        m.kind(e.dtype)
+        return f"{m.helper(name)}({m.value(e.a, lane)}, {m.value(e.b, lane)})"
+
+    return rule
+
+
+def _load(m: C.ExprEmitter, e: E.BufferLoad, lane: str | None) -> str:
+    if not is_half(e.buffer.dtype):
+        return C.RULES[E.BufferLoad](m, e, lane)
+    m.kind(e.buffer.dtype)
+    return m.index_of(e, lane)
+
+
+def _cast(m: C.ExprEmitter, e: E.Cast, lane: str | None) -> str:
+    """A half that is only widened is loaded as a float."""
+    load = e.value
+    if e.dtype.element != "float32" or not isinstance(load, E.BufferLoad) or not is_half(load.buffer.dtype):
+        return C.RULES[E.Cast](m, e, lane)
+    assert isinstance(m, ExprEmitter), "the rules of this dialect"
+    return f"vload_half({m.place(load, lane)}, {m.name_of(load.buffer)})"
+
+
 def _reinterpret(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
     source, to = e.args[0].dtype.element, e.dtype.element
-    if source.bits != to.bits or C.is_short(source) or C.is_short(to) or to.bits < 8:
+    if source.bits != to.bits or "bfloat16" in (source, to) or to.bits < 8:
         raise refuse(m.dialect, f"reinterpret from {source} to {to}")
-    return f"as_{spelled(C.c_type(to))}(({C.c_type(source)})({m.value(e.args[0], lane)}))"
+    return f"as_{spelled(m.kind(to))}(({m.kind(source)})({m.value(e.args[0], lane)}))"
 
 
 def _sync(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
@@ -155,4 +233,15 @@ CALLS: dict[str, C.Rule] = {
     "prefetch": _prefetch,
     **{name: _float_test(name) for name in ("isnan", "isinf", "isfinite")},
 }
-RULES: dict[type, C.Rule] = {**C.RULES, E.Call: _call, **{kind: _comparison(s) for s, kind in _KINDS.items()}}
+_INFIX = {E.Add: "+", E.Sub: "-", E.Mul: "*", E.Div: "/"}
+RULES: dict[type, C.Rule] = {
+    **C.RULES,
+    E.Call: _call,
+    E.FloatImm: _float,
+    E.BufferLoad: _load,
+    E.Cast: _cast,
+    E.Max: _extremum(E.Max, "maxh"),
+    E.Min: _extremum(E.Min, "minh"),
+    **{kind: _comparison(s) for s, kind in _KINDS.items()},
+    **{kind: _on_halves(kind, s) for kind, s in _INFIX.items()},
+}

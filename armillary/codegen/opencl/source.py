@@ -12,8 +12,8 @@ from typing import Any
 
 from armillary.base.names import Names, identifier, symbol
 from armillary.codegen.base import flat_index, refuse
-from armillary.codegen.c.expr import c_type, is_short, memory_type
-from armillary.codegen.opencl.expr import CALLS, HELPERS, ExprEmitter, spelled
+from armillary.codegen.c.expr import is_short
+from armillary.codegen.opencl.expr import CALLS, HELPERS, ExprEmitter, is_half, memory_type, spelled
 from armillary.codegen.opencl.vector import vector_store
 from armillary.text.writer import Writer
 from armillary.tir import build
@@ -34,6 +34,7 @@ _RESERVED_TEXT = """
 _RESERVED = frozenset(_RESERVED_TEXT.split()) | CALLS.keys()  # a buffer would hide the function of its name
 _AXES = {"x": 0, "y": 1, "z": 2}
 _DOUBLES = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
+_HALVES = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable"
 
 
 class KernelEmitter(ExprEmitter):
@@ -62,6 +63,10 @@ class KernelEmitter(ExprEmitter):
         """The index of an element, or of a lane's."""
         text = self.index(flat_index(load.buffer, load.indices), lane)
         return text if load.buffer.elem_offset is None else f"{text} + {self.index(load.buffer.elem_offset)}"
+
+    def own_type(self, buffer: S.Buffer) -> str:
+        """The type of an element of a buffer that the kernel declares."""
+        return self.kind(buffer.dtype) if is_half(buffer.dtype) else memory_type(buffer.dtype)
 
     def declare(self, var: E.Var) -> str:
         return self.bind(var, self.fresh_label(var.name))
@@ -97,15 +102,19 @@ def emit_source(function: DeviceFunction) -> str:
     """The OpenCL C source of one function: helpers, then kernels, with an empty line between blocks."""
     helpers: set[str] = set()
     kernels = []
+    in_half = False
     for kernel in function.kernels:
         m = KernelEmitter(function, kernel)
         _kernel(m)
         helpers |= m.helpers
+        in_half = in_half or m.computes_in_half
         kernels.append(m.writer.text())
     texts = [HELPERS[name] for name in HELPERS if name in helpers and HELPERS[name]]
     blocks = [spelled(text).strip("\n") for text in (*texts, *kernels)]
     if any("double" in block for block in blocks):
         blocks.insert(0, _DOUBLES)
+    if in_half:
+        blocks.insert(0, _HALVES)
     return "\n\n".join(blocks) + "\n"
 
 
@@ -127,7 +136,7 @@ def _kernel(m: KernelEmitter) -> None:
         arguments.append(f"int64_t {word}")
         name = m.declare(var)
         value = f"as_double({word})" if var.dtype.is_float else word
-        casts.append(f"const {c_type(var.dtype)} {name} = ({c_type(var.dtype)}){value};")
+        casts.append(f"const {m.kind(var.dtype)} {name} = ({m.kind(var.dtype)}){value};")
     items = ", ".join(str(n) for n in kernel.items)
     head = f"__kernel __attribute__((reqd_work_group_size({items})))"
     with m.writer.block(f"{head} void {kernel_symbol(kernel)}({', '.join(arguments)}) {{"):
@@ -139,7 +148,7 @@ def _kernel(m: KernelEmitter) -> None:
         for item in all_statements(kernel.body):
             if isinstance(item, S.Allocate) and item.buffer.scope == "shared" and item.buffer not in m.buffers:
                 name = m.buffers[item.buffer] = m.fresh_label(item.buffer.name)
-                m.writer.line(f"__local {memory_type(item.buffer.dtype)} {name}[{_count(item.buffer)}];")
+                m.writer.line(f"__local {m.own_type(item.buffer)} {name}[{_count(item.buffer)}];")
         m.stmt(kernel.body)
 
 
@@ -176,14 +185,14 @@ def _for(m: KernelEmitter, s: S.For) -> None:
     end = count if low == "0" else f"{low} + {count}"
     if s.kind is S.LoopKind.UNROLLED:
         m.writer.line("#pragma unroll")
-    with m.writer.block(f"for ({c_type(s.var.dtype)} {var} = {low}; {var} < {end}; ++{var}) {{"):
+    with m.writer.block(f"for ({m.kind(s.var.dtype)} {var} = {low}; {var} < {end}; ++{var}) {{"):
         m.stmt(s.body)
 
 
 def _store(m: KernelEmitter, s: S.BufferStore) -> None:
     lanes = flat_index(s.buffer, s.indices).dtype.lanes
     if lanes == 1:
-        text = f"{m.element(s, None)} = {_stored(m, s, None)};"
+        text = _narrowed(m, s) or f"{m.element(s, None)} = {_stored(m, s, None)};"
         m.flush()
         m.writer.line(text)
         return
@@ -199,14 +208,22 @@ def _store(m: KernelEmitter, s: S.BufferStore) -> None:
     name = m.labels.fresh("staged")
     with m.writer.block("{"):
         m.flush()
-        m.writer.line(f"{memory_type(s.buffer.dtype)} {name}[{lanes}];")
+        m.writer.line(f"{m.own_type(s.buffer)} {name}[{lanes}];")
         m.for_lanes(lanes, lines, f"{name}[lane] = {value};")
         m.for_lanes(lanes, more, f"{place} = {name}[lane];")
 
 
+def _narrowed(m: KernelEmitter, s: S.BufferStore) -> str | None:
+    """A float that memory holds as half; None for all else."""
+    value = s.value
+    if not is_half(s.buffer.dtype) or not isinstance(value, E.Cast) or value.value.dtype != "float32":
+        return None
+    return f"vstore_half_rte({m.value(value.value)}, {m.place(s, None)}, {m.name_of(s.buffer)});"
+
+
 def _stored(m: KernelEmitter, s: S.BufferStore, lane: str | None) -> str:
     text = m.value(s.value, lane if s.value.dtype.lanes > 1 else None)
-    if is_short(s.buffer.dtype):
+    if is_short(s.buffer.dtype) and not is_half(s.buffer.dtype):
         return f"{m.helper(f'to_{s.buffer.dtype.element}')}({text})"
     return text
 
@@ -216,7 +233,7 @@ def _allocate(m: KernelEmitter, s: S.Allocate) -> None:
         m.stmt(s.body)
         return
     name = m.buffers[s.buffer] = m.fresh_label(s.buffer.name)
-    m.writer.line(f"{memory_type(s.buffer.dtype)} {name}[{_count(s.buffer)}];")
+    m.writer.line(f"{m.own_type(s.buffer)} {name}[{_count(s.buffer)}];")
     m.stmt(s.body)
 
 
@@ -238,7 +255,7 @@ def _let(m: KernelEmitter, s: S.LetStmt) -> None:
     m.flush()
     m.ranges[s.var] = m.range(s.value) if s.var.dtype.is_int else (None, None)
     with m.writer.block("{"):
-        m.writer.line(f"const {c_type(s.var.dtype)} {m.declare(s.var)} = {value};")
+        m.writer.line(f"const {m.kind(s.var.dtype)} {m.declare(s.var)} = {value};")
         m.stmt(s.body)
 
 
@@ -250,7 +267,7 @@ def _let_vector(m: KernelEmitter, s: S.LetStmt) -> None:
     m.flush()
     name = m.arrays[s.var] = m.fresh_label(s.var.name)
     with m.writer.block("{"):
-        m.writer.line(f"{c_type(dtype)} {name}[{dtype.lanes}];")
+        m.writer.line(f"{m.kind(dtype)} {name}[{dtype.lanes}];")
         m.for_lanes(dtype.lanes, lines, f"{name}[lane] = {value};")
         m.stmt(s.body)
 

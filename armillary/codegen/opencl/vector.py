@@ -2,19 +2,21 @@
 
 In: a store whose last index has consecutive lanes. Out: one statement, or None where some part of the value has no
 vector form here; the caller then writes a loop over lanes. Invariant: the statement stores what the loop would. Lanes
-are 2, 4, 8 or 16, of 32-bit floats.
+are 2, 4, 8 or 16, of 32-bit or 16-bit floats.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from armillary.base.dtype import DType
 from armillary.codegen.base import flat_index
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 
 LANES = (2, 4, 8, 16)
+_TYPES = ("float32", "float16")
 _INFIX = {E.Add: "+", E.Sub: "-", E.Mul: "*", E.Div: "/"}
 _FUNCTIONS = frozenset({"exp", "log", "sqrt", "rsqrt", "tanh", "sin", "cos", "floor", "ceil", "trunc", "fabs", "erf"})
 
@@ -26,6 +28,7 @@ class Emitter(Protocol):
     def index(self, item: E.Expr, lane: str | None = None) -> str: ...
     def name_of(self, buffer: S.Buffer) -> str: ...
     def once(self, text: str, kind: str) -> str: ...
+    def kind(self, dtype: DType) -> str: ...
 
 
 def vector_store(m: Emitter, s: S.BufferStore) -> str | None:
@@ -37,12 +40,13 @@ def vector_store(m: Emitter, s: S.BufferStore) -> str | None:
     base = _run(index)
     if base is None:
         return None
+    m.kind(s.buffer.dtype)
     value = _vector(m, s.value, lanes)
     return f"vstore{lanes}({value}, 0, {m.name_of(s.buffer)} + {m.index(base)});"
 
 
 def _is_single(buffer: S.Buffer) -> bool:
-    return str(buffer.dtype) == "float32" and buffer.elem_offset is None
+    return str(buffer.dtype) in _TYPES and buffer.elem_offset is None
 
 
 def _run(index: E.Expr) -> E.Expr | None:
@@ -54,7 +58,7 @@ def _run(index: E.Expr) -> E.Expr | None:
 
 def _fits(item: E.Expr, lanes: int) -> bool:
     """Whether `_vector` has a form for all of it; nothing is written before that is known."""
-    if item.dtype.element != "float32" or item.dtype.lanes != lanes:
+    if item.dtype.element not in _TYPES or item.dtype.lanes != lanes:
         return False
     match item:
         case E.Broadcast(value):
@@ -65,11 +69,13 @@ def _fits(item: E.Expr, lanes: int) -> bool:
             return _fits(a, lanes) and _fits(b, lanes)
         case E.Call(_, name, args) if name in _FUNCTIONS:
             return _fits(args[0], lanes)
+        case E.Cast(_, value):
+            return _fits(value, lanes)
     return False
 
 
 def _vector(m: Emitter, item: E.Expr, lanes: int) -> str:
-    kind = f"float{lanes}"
+    kind = f"{m.kind(item.dtype)}{lanes}"
     match item:
         case E.Broadcast(value):
             return f"({kind})({m.value(value)})"
@@ -83,6 +89,8 @@ def _vector(m: Emitter, item: E.Expr, lanes: int) -> str:
             return f"select({other}, {one}, {test}({one}, {other}) | isnan({one}))"
         case E.Call(_, name, args):
             return f"{name}({_vector(m, args[0], lanes)})"
+        case E.Cast(_, value):
+            return f"convert_{kind}({_vector(m, value, lanes)})"
         case E.Add(a, b) | E.Sub(a, b) | E.Mul(a, b) | E.Div(a, b):
             return f"({_vector(m, a, lanes)} {_INFIX[type(item)]} {_vector(m, b, lanes)})"
     raise AssertionError(f"no vector form of {type(item).__name__}, which _fits let pass")

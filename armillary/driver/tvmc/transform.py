@@ -53,7 +53,11 @@ def convert_to_mixed_precision(
     for name in rows:
         get_op(name)
     made: IRModule = to_mixed_precision(
-        mod, mixed_precision_type=calculation_type, missing_op_mode=_QUIET, conversions=rows
+        mod,
+        mixed_precision_type=calculation_type,
+        missing_op_mode=_QUIET,
+        keep_orig_output_dtype=True,
+        conversions=rows,
     )
     return made
 

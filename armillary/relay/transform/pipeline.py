@@ -99,7 +99,7 @@ def _arithmetic(target: Target, own: GraphPasses) -> list[Pass]:
     """From there to few and large operators, in plain layouts."""
     return [
         # No operator that exists for training only; no duplicate, no identity; branches on constants taken.
-        simplify_inference.bind(),
+        simplify_inference.bind(sums_halves=backend_of(target).sums_halves),
         dynamic_to_static.bind(),
         eliminate_common_subexpr.bind(),
         fold_constant.bind(),

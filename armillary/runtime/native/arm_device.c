@@ -44,6 +44,18 @@ void *arm_memory_allocate(arm_device device, size_t bytes, arm_error *error) {
   return kind == NULL ? NULL : kind->allocate(device.id, bytes, error);
 }
 
+void *arm_memory_allocate_image(arm_device device, int64_t width, size_t bytes, int32_t bits, arm_error *error) {
+  const arm_device_kind *kind = device.type == ARM_CPU ? NULL : kind_of(device, error);
+  if (device.type == ARM_CPU) arm_fail(error, "the CPU has no images");
+  if (kind == NULL) return NULL;
+  size_t row = (size_t)width * 4 * (size_t)bits / 8;
+  if (row == 0 || bytes % row != 0) {
+    arm_fail(error, "an image with rows of %zu bytes does not hold %zu bytes", row, bytes);
+    return NULL;
+  }
+  return kind->allocate_image(device.id, width, (int64_t)(bytes / row), bits, error);
+}
+
 void arm_memory_release(arm_device device, void *memory) {
   const arm_device_kind *kind = arm_device_kind_of(device.type);
   if (memory == NULL) return;
@@ -93,6 +105,16 @@ int arm_memory_synchronize(arm_device device, arm_error *error) {
   if (device.type == ARM_CPU) return 0;
   const arm_device_kind *kind = kind_of(device, error);
   return kind == NULL ? -1 : kind->synchronize(device.id, error);
+}
+
+int arm_device_watch(arm_device device, int on, arm_error *error) {
+  const arm_device_kind *kind = arm_device_kind_of(device.type);
+  return kind == NULL || kind->watch == NULL ? -1 : kind->watch(device.id, on, error);
+}
+
+int arm_device_elapsed(arm_device device, double *seconds, arm_error *error) {
+  const arm_device_kind *kind = arm_device_kind_of(device.type);
+  return kind == NULL || kind->elapsed == NULL ? -1 : kind->elapsed(device.id, seconds, error);
 }
 
 /* ---- the public faces ---- */
@@ -189,17 +211,18 @@ static int read_sizes(const arm_json *json, int32_t list, const char *where, int
   return 0;
 }
 
-/* ["tensor", k], ["workspace", offset, bytes] or ["var", k] */
+/* ["tensor", k], ["image", k], ["workspace", offset, bytes] or ["var", k] */
 static int read_kernel_arg(const arm_json *json, int32_t list, const char *where, int num_args, int num_vars,
                            arm_kernel_arg *out, arm_error *error) {
   const arm_json_value *values = json->values;
   int32_t word = values[list].kind == ARM_LIST ? values[list].first : -1;
   if (word < 0 || values[word].kind != ARM_TEXT) return arm_fail(error, "%s: an argument of a launch has no kind", where);
   const char *name = values[word].text;
-  int is_tensor = strcmp(name, "tensor") == 0, is_workspace = strcmp(name, "workspace") == 0;
+  int is_image = strcmp(name, "image") == 0, is_workspace = strcmp(name, "workspace") == 0;
+  int is_tensor = is_image || strcmp(name, "tensor") == 0;
   if (!is_tensor && !is_workspace && strcmp(name, "var") != 0)
     return arm_fail(error, "%s: an argument of a launch is of kind \"%.40s\"", where, name);
-  out->takes = is_tensor ? ARM_TAKES_TENSOR : is_workspace ? ARM_TAKES_WORKSPACE : ARM_TAKES_VAR;
+  out->takes = is_image ? ARM_TAKES_IMAGE : is_tensor ? ARM_TAKES_TENSOR : is_workspace ? ARM_TAKES_WORKSPACE : ARM_TAKES_VAR;
   int64_t limit = is_tensor ? num_args - 1 : is_workspace ? ARM_MAX_BYTES : num_vars - 1;
   if (values[list].count != (is_workspace ? 3 : 2) || arm_json_int(json, values[word].next, 0, limit, &out->at) != 0)
     return arm_fail(error, "%s: an argument of a launch is out of range", where);

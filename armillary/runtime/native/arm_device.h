@@ -15,8 +15,9 @@
 #define ARM_DEVICE_ALIGN 512 /* of what shares an allocation: no device asks for more */
 #define ARM_DEVICE_FAILED (-4) /* the code of a launch that failed; arm_device_told has the text */
 
-/* What a kernel takes: tensor argument k; `bytes` of the workspace from an offset on; the value of a var. */
-typedef enum { ARM_TAKES_TENSOR, ARM_TAKES_WORKSPACE, ARM_TAKES_VAR } arm_takes;
+/* What a kernel takes: tensor argument k, in a buffer or in an image; `bytes` of the workspace from an offset on; the value
+ * of a var. */
+typedef enum { ARM_TAKES_TENSOR, ARM_TAKES_IMAGE, ARM_TAKES_WORKSPACE, ARM_TAKES_VAR } arm_takes;
 typedef struct { arm_takes takes; int64_t at, bytes; } arm_kernel_arg;
 typedef struct arm_launch {
   char *kernel;
@@ -34,6 +35,7 @@ typedef struct {
   int (*open)(int32_t id, arm_error *error); /* 0: there is such a device, and it works */
   int (*describe)(int32_t id, char *out, size_t size, arm_error *error);
   void *(*allocate)(int32_t id, size_t bytes, arm_error *error);
+  void *(*allocate_image)(int32_t id, int64_t width, int64_t height, int32_t bits, arm_error *error);
   void (*release)(int32_t id, void *memory);
   int (*write)(int32_t id, void *to, const void *from, size_t bytes, arm_error *error); /* from the host */
   int (*read)(int32_t id, void *to, const void *from, size_t bytes, arm_error *error);  /* to the host; waits */
@@ -45,6 +47,8 @@ typedef struct {
   int (*prepare)(int32_t id, void *program, const arm_launch *launch, void **prepared, arm_error *error);
   int (*launch)(void *prepared, void *const *data, const int64_t *bytes, const int64_t *vars, arm_error *error);
   void (*forget)(void *prepared);
+  int (*watch)(int32_t id, int on, arm_error *error);                /* from now on note how long kernels take */
+  int (*elapsed)(int32_t id, double *seconds, arm_error *error);     /* of all launched since the last question; waits */
 } arm_device_kind;
 
 const arm_device_kind *arm_device_kind_of(int32_t type); /* NULL: the CPU, or unknown */
@@ -53,11 +57,16 @@ extern const arm_device_kind arm_opencl_kind;
 
 /* Memory on any device, the CPU included. */
 void *arm_memory_allocate(arm_device device, size_t bytes, arm_error *error);
+/* An image of four numbers a pixel, of `bits` each, with rows of `width` pixels that hold `bytes` together. */
+void *arm_memory_allocate_image(arm_device device, int64_t width, size_t bytes, int32_t bits, arm_error *error);
 void arm_memory_release(arm_device device, void *memory);
 int arm_memory_copy(arm_device to_device, void *to, arm_device from_device, const void *from, size_t bytes,
                     arm_error *error);
 int arm_memory_clear(arm_device device, void *memory, size_t bytes, arm_error *error);
 int arm_memory_synchronize(arm_device device, arm_error *error);
+/* How long kernels take, of a device that notes it; -1 without a text: it is the CPU, or tells nothing. */
+int arm_device_watch(arm_device device, int on, arm_error *error);
+int arm_device_elapsed(arm_device device, double *seconds, arm_error *error);
 
 /* The text of the last launch that failed in this thread. */
 arm_error arm_device_told(void);

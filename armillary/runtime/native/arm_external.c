@@ -140,7 +140,7 @@ static int device_memory(const arm_external_host *host, const void *address, siz
                          size_t err_size) {
   arm_error error = {err, err_size};
   cl_mem found = NULL;
-  int status = arm_cl_memory(host->device_state, address, bytes, &found, &error);
+  int status = arm_cl_memory(host->device_state, address, bytes, 0, &found, &error);
   *mem = found;
   return status;
 }

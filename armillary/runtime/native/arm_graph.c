@@ -21,6 +21,11 @@ void arm_graph_point(arm_graph *g, int32_t storage, void *data) {
 
 /* ---- creation ---- */
 
+void *arm_storage_allocate(const arm_graph *g, const arm_storage *s, arm_error *error) {
+  if (s->width > 0) return arm_memory_allocate_image(g->device, s->width, (size_t)s->bytes, s->bits, error);
+  return arm_memory_allocate(g->device, (size_t)s->bytes, error);
+}
+
 static int allocate_storages(arm_graph *g, arm_error *error) {
   int64_t arena = 0;
   for (int32_t s = 0; s < g->num_storages; s++) {
@@ -35,7 +40,7 @@ static int allocate_storages(arm_graph *g, arm_error *error) {
     if (storage->offset >= 0) {
       storage->data = (char *)g->arena + storage->offset;
     } else if (!storage->is_input && (!storage->is_load || storage->heads > 0)) {
-      storage->data = storage->owned = arm_memory_allocate(g->device, (size_t)storage->bytes, error);
+      storage->data = storage->owned = arm_storage_allocate(g, storage, error);
       if (storage->data == NULL) return -1;
       g->memory += (size_t)storage->bytes;
     }
@@ -222,7 +227,7 @@ int arm_graph_own(arm_graph *g, int32_t storage, arm_error *error) {
   arm_storage *s = &g->storages[storage];
   if (arm_storage_unshare(g, storage, 0, error) != 0) return -1;
   if (s->owned == NULL) {
-    s->owned = arm_memory_allocate(g->device, (size_t)s->bytes, error);
+    s->owned = arm_storage_allocate(g, s, error);
     if (s->owned == NULL || arm_memory_clear(g->device, s->owned, (size_t)s->bytes, error) != 0) return -1;
   }
   if (s->data != s->owned) arm_graph_point(g, storage, s->owned);
@@ -456,7 +461,11 @@ int arm_graph_copy_alias(const arm_graph *g, const arm_node *node, arm_error *er
 static int tick(const arm_graph *g, arm_clock *clock, int node, arm_error *error) {
   if (clock == NULL || clock->seconds == NULL) return 0;
   if (arm_memory_synchronize(g->device, error) != 0) return -1;
-  double now = arm_now();
+  double now = arm_now(), kernels;
+  if (clock->is_watched) {
+    if (arm_device_elapsed(g->device, &kernels, error) != 0) return -1;
+    now = clock->last + kernels;
+  }
   if (node >= clock->begin && node < clock->end) clock->seconds[node - clock->begin] += now - clock->last;
   clock->last = now;
   return 0;
@@ -499,12 +508,17 @@ static int run_range(arm_graph *g, int begin, int end, double *seconds, arm_trac
   int status = check_inputs(g, error);
   if (status == 0 && g->is_stale) status = arm_load_expand(g, 1, error);
   if (seconds != NULL) memset(seconds, 0, sizeof *seconds * (size_t)(end - begin));
-  arm_clock clock = {seconds, seconds || trace ? arm_now() : 0, begin, end, trace};
+  arm_clock clock = {seconds, seconds || trace ? arm_now() : 0, begin, end, trace, 0};
   if (trace != NULL) trace->start = clock.last;
+  if (seconds != NULL && g->device.type != ARM_CPU && status == 0) {
+    status = arm_device_watch(g->device, 1, error);
+    clock.is_watched = status == 0;
+  }
   const arm_variant *v = &g->variants[g->active];
   if (begin < v->begin) begin = v->begin;
   arm_clock *noting = seconds != NULL || trace != NULL ? &clock : NULL;
   if (status == 0) status = arm_nodes_run(g, begin, end < v->end ? end : v->end, -1, noting, error);
+  if (clock.is_watched) (void)arm_device_watch(g->device, 0, error);
   if (status == 0 && end >= v->end) status = copy_heads(g, error);
   atomic_store(&g->running, 0);
   return status;

@@ -47,6 +47,8 @@ typedef struct {
   void *data, *owned;
   _Atomic int *users;    /* of `owned`, where other graphs may use it too (arm_share.c): nobody writes to it then */
   int64_t bytes, offset; /* offset < 0: not in the arena */
+  int64_t width;         /* of the image that holds it, in pixels of four numbers; 0: it is in a buffer */
+  int32_t bits;          /* of a number of the image */
   int32_t first_slot, is_input, is_set, heads;
   int32_t is_load;                 /* written by a load-time node */
   int32_t last_load;               /* the last load-time node that reads it, or -1 */
@@ -95,7 +97,12 @@ int32_t arm_bounds_trace(const arm_bound *const *bounds, const int32_t *nodes, i
                          arm_trace *trace, int *failed);
 
 /* Times of nodes [begin, end), added up; `last` is when the latest node was done. With a trace, the spans of threads. */
-typedef struct { double *seconds, last; int begin, end; arm_trace *trace; } arm_clock;
+typedef struct {
+  double *seconds, last;
+  int begin, end;
+  arm_trace *trace;
+  int is_watched; /* the device tells how long kernels took; otherwise the time until the next is done counts */
+} arm_clock;
 
 /* Run those of nodes [begin, end) that lie directly in `owner`'s region. */
 int arm_nodes_run(arm_graph *graph, int begin, int end, int32_t owner, arm_clock *clock, arm_error *error);
@@ -115,6 +122,7 @@ int arm_variants_uses(const arm_graph *graph, int index);
 int arm_plan_read(arm_graph *graph, const char *text, size_t size, arm_error *error);
 
 /* arm_graph.c */
+void *arm_storage_allocate(const arm_graph *graph, const arm_storage *storage, arm_error *error);
 void arm_graph_point(arm_graph *graph, int32_t storage, void *data);
 int arm_graph_own(arm_graph *graph, int32_t storage, arm_error *error);
 int arm_graph_check_value(const arm_entry *entry, const char *what, const arm_tensor *value, arm_error *error);

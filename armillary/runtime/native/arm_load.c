@@ -124,7 +124,7 @@ static int run_node(arm_graph *g, arm_node *node, arm_error *error) {
     if (!to->is_load) continue; /* a view of an input */
     if (arm_storage_unshare(g, s, 0, error) != 0) return -1;
     if (to->data == NULL) {
-      to->owned = arm_memory_allocate(g->device, (size_t)to->bytes, error);
+      to->owned = arm_storage_allocate(g, to, error);
       if (to->owned == NULL) return -1;
       g->memory += (size_t)to->bytes;
       arm_graph_point(g, s, to->owned);
@@ -204,7 +204,7 @@ static int place(void *context, const char *name, const arm_tensor *value, void 
   if (arm_graph_check_value(&l->graph->entries[entry], name, &typed, error) != 0) return -1;
   arm_storage *storage = &l->graph->storages[l->storage];
   if (arm_storage_unshare(l->graph, l->storage, 0, error) != 0) return -1;
-  if (storage->owned == NULL) storage->owned = arm_memory_allocate(l->graph->device, (size_t)storage->bytes, error);
+  if (storage->owned == NULL) storage->owned = arm_storage_allocate(l->graph, storage, error);
   if (storage->owned == NULL) return -1;
   if (storage->data != storage->owned) arm_graph_point(l->graph, l->storage, storage->owned);
   *where = storage->owned;

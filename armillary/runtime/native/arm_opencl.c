@@ -49,6 +49,13 @@ int arm_cl_check(cl_int code, const char *what, arm_error *error) {
   return arm_fail(error, "OpenCL: %s: %s%serror %d", what, name, *name ? ", " : "", code);
 }
 
+int arm_cl_check_wait(const arm_cl_state *s, cl_int code, const char *what, arm_error *error) {
+  if (code == CL_SUCCESS) return 0;
+  char text[256];
+  snprintf(text, sizeof text, "%s: %s%s%s", s->name, what, *s->last ? ", behind kernel " : "", s->last);
+  return arm_cl_check(code, text, error);
+}
+
 /* ---- finding devices ---- */
 
 static const char *const LIBRARIES[] = {
@@ -150,28 +157,37 @@ arm_cl_state *arm_cl_open(int32_t id, arm_error *error) {
 
 static int open_device(int32_t id, arm_error *error) { return arm_cl_open(id, error) == NULL ? -1 : 0; }
 
-static uint64_t number_of(cl_device_id device, cl_uint what, size_t size) {
+uint64_t arm_cl_number(cl_device_id device, cl_uint what, size_t size) {
   uint64_t wide = 0;
   uint32_t narrow = 0;
   (void)api.clGetDeviceInfo(device, what, size, size == 8 ? (void *)&wide : (void *)&narrow, NULL);
   return size == 8 ? wide : narrow;
 }
 
-static int describe(int32_t id, char *out, size_t size, arm_error *error) {
-  const arm_cl_state *s = arm_cl_open(id, error);
-  if (s == NULL) return -1;
-  char extensions[4096];
+int arm_cl_has(const arm_cl_state *s, const char *extension) {
+  char extensions[8192];
   size_t used = 0;
   if (api.clGetDeviceInfo(s->device, CL_DEVICE_EXTENSIONS, sizeof extensions - 1, extensions, &used) != CL_SUCCESS)
     used = 0;
   extensions[used < sizeof extensions ? used : 0] = 0;
+  return strstr(extensions, extension) != NULL;
+}
+
+static int describe(int32_t id, char *out, size_t size, arm_error *error) {
+  const arm_cl_state *s = arm_cl_open(id, error);
+  if (s == NULL) return -1;
   snprintf(out, size, "name\t%s\ndriver\t%s\nversion\t%s\ngpu\t%d\nunits\t%llu\nitems\t%llu\nlocal\t%llu\nmemory\t%llu\n"
-           "half\t%d\ndouble\t%d\n", s->name, s->driver, s->version, is_gpu(s->device),
-           (unsigned long long)number_of(s->device, CL_DEVICE_MAX_COMPUTE_UNITS, 4),
-           (unsigned long long)number_of(s->device, CL_DEVICE_MAX_WORK_GROUP_SIZE, 8),
-           (unsigned long long)number_of(s->device, CL_DEVICE_LOCAL_MEM_SIZE, 8),
-           (unsigned long long)number_of(s->device, CL_DEVICE_GLOBAL_MEM_SIZE, 8),
-           strstr(extensions, "cl_khr_fp16") != NULL, strstr(extensions, "cl_khr_fp64") != NULL);
+           "half\t%d\ndouble\t%d\nimages\t%d\nwidest\t%llu\nhighest\t%llu\nshared\t%d\n",
+           s->name, s->driver, s->version, is_gpu(s->device),
+           (unsigned long long)arm_cl_number(s->device, CL_DEVICE_MAX_COMPUTE_UNITS, 4),
+           (unsigned long long)arm_cl_number(s->device, CL_DEVICE_MAX_WORK_GROUP_SIZE, 8),
+           (unsigned long long)arm_cl_number(s->device, CL_DEVICE_LOCAL_MEM_SIZE, 8),
+           (unsigned long long)arm_cl_number(s->device, CL_DEVICE_GLOBAL_MEM_SIZE, 8),
+           arm_cl_has(s, "cl_khr_fp16"), arm_cl_has(s, "cl_khr_fp64"),
+           arm_cl_number(s->device, CL_DEVICE_IMAGE_SUPPORT, 4) != 0,
+           (unsigned long long)arm_cl_number(s->device, CL_DEVICE_IMAGE2D_MAX_WIDTH, 8),
+           (unsigned long long)arm_cl_number(s->device, CL_DEVICE_IMAGE2D_MAX_HEIGHT, 8),
+           arm_cl_number(s->device, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0);
   return 0;
 }
 
@@ -203,6 +219,10 @@ static void *allocate(int32_t id, size_t bytes, arm_error *error) {
     arm_fail(error, "OpenCL: %s: no buffer of %zu bytes: %s (error %d)", s->name, bytes, name, code);
     return NULL;
   }
+  return arm_cl_enter(s, made, error);
+}
+
+void *arm_cl_enter(arm_cl_state *s, arm_cl_buffer *made, arm_error *error) {
   pthread_mutex_lock(&s->lock);
   uintptr_t span = (made->bytes + 2 * STEP - 1) / STEP * STEP;
   made->address = FIRST_ADDRESS + atomic_fetch_add(&next_address, span);
@@ -278,11 +298,14 @@ static int part_of(arm_cl_buffer *buffer, size_t offset, size_t bytes, cl_mem *o
   return 0;
 }
 
-int arm_cl_memory(arm_cl_state *s, const void *address, size_t bytes, cl_mem *out, arm_error *error) {
+int arm_cl_memory(arm_cl_state *s, const void *address, size_t bytes, int is_image, cl_mem *out, arm_error *error) {
   int status = 0;
   pthread_mutex_lock(&s->lock);
   arm_cl_buffer *buffer = buffer_at(s, address, bytes);
-  if (buffer == NULL) status = arm_fail(error, "OpenCL: %p with %zu bytes is no memory of %s", address, bytes, s->name);
+  if (buffer != NULL && (buffer->width > 0) != is_image)
+    status = arm_fail(error, "OpenCL: %p is %s, the kernel takes %s", address, is_image ? "a buffer" : "an image",
+                      is_image ? "an image" : "a buffer");
+  else if (buffer == NULL) status = arm_fail(error, "OpenCL: %p with %zu bytes is no memory of %s", address, bytes, s->name);
   else if ((uintptr_t)address == buffer->address) *out = buffer->mem;
   else status = part_of(buffer, (uintptr_t)address - buffer->address, bytes > 0 ? bytes : 1, out, error);
   pthread_mutex_unlock(&s->lock);
@@ -291,7 +314,7 @@ int arm_cl_memory(arm_cl_state *s, const void *address, size_t bytes, cl_mem *ou
 
 /* ---- copies ---- */
 
-typedef struct { arm_cl_state *state; cl_mem mem; size_t offset; } place;
+typedef struct { arm_cl_state *state; const arm_cl_buffer *buffer; cl_mem mem; size_t offset; } place;
 
 static int find_place(int32_t id, const void *address, size_t bytes, place *out, arm_error *error) {
   arm_cl_state *s = out->state = arm_cl_open(id, error);
@@ -299,6 +322,7 @@ static int find_place(int32_t id, const void *address, size_t bytes, place *out,
   pthread_mutex_lock(&s->lock);
   const arm_cl_buffer *buffer = buffer_at(s, address, bytes);
   if (buffer != NULL) {
+    out->buffer = buffer;
     out->mem = buffer->mem;
     out->offset = (uintptr_t)address - buffer->address;
   }
@@ -309,6 +333,7 @@ static int find_place(int32_t id, const void *address, size_t bytes, place *out,
 static int write_device(int32_t id, void *to, const void *from, size_t bytes, arm_error *error) {
   place p;
   if (find_place(id, to, bytes, &p, error) != 0) return -1;
+  if (p.buffer->width > 0) return arm_cl_write_image(p.state, p.buffer, from, bytes, error);
   return arm_cl_check(api.clEnqueueWriteBuffer(p.state->queue, p.mem, 1, p.offset, bytes, from, 0, NULL, NULL),
                       "copying to the device", error);
 }
@@ -316,14 +341,17 @@ static int write_device(int32_t id, void *to, const void *from, size_t bytes, ar
 static int read_device(int32_t id, void *to, const void *from, size_t bytes, arm_error *error) {
   place p;
   if (find_place(id, from, bytes, &p, error) != 0) return -1;
-  return arm_cl_check(api.clEnqueueReadBuffer(p.state->queue, p.mem, 1, p.offset, bytes, to, 0, NULL, NULL),
-                      "copying from the device", error);
+  if (p.buffer->width > 0) return arm_cl_read_image(p.state, p.buffer, to, bytes, error);
+  return arm_cl_check_wait(p.state, api.clEnqueueReadBuffer(p.state->queue, p.mem, 1, p.offset, bytes, to, 0, NULL, NULL),
+                           "copying from the device", error);
 }
 
 static int copy_inside(int32_t id, void *to, const void *from, size_t bytes, arm_error *error) {
   place p, q;
   if (to == from) return 0;
   if (find_place(id, from, bytes, &p, error) != 0 || find_place(id, to, bytes, &q, error) != 0) return -1;
+  if (p.buffer->width > 0 || q.buffer->width > 0)
+    return arm_cl_copy_image(p.state, q.buffer, q.offset, p.buffer, p.offset, bytes, error);
   return arm_cl_check(
       api.clEnqueueCopyBuffer(p.state->queue, p.mem, q.mem, p.offset, q.offset, bytes, 0, NULL, NULL),
       "copying inside the device", error);
@@ -333,6 +361,7 @@ static int clear(int32_t id, void *memory, size_t bytes, arm_error *error) {
   place p;
   static const uint8_t zero = 0;
   if (find_place(id, memory, bytes, &p, error) != 0) return -1;
+  if (p.buffer->width > 0) return arm_cl_clear_image(p.state, p.buffer, bytes, error);
   return arm_cl_check(
       api.clEnqueueFillBuffer(p.state->queue, p.mem, &zero, sizeof zero, p.offset, bytes, 0, NULL, NULL),
       "filling memory", error);
@@ -340,10 +369,11 @@ static int clear(int32_t id, void *memory, size_t bytes, arm_error *error) {
 
 static int synchronize(int32_t id, arm_error *error) {
   const arm_cl_state *s = arm_cl_open(id, error);
-  return s == NULL ? -1 : arm_cl_check(api.clFinish(s->queue), "waiting for the device", error);
+  return s == NULL ? -1 : arm_cl_check_wait(s, api.clFinish(s->queue), "waiting for the device", error);
 }
 
 const arm_device_kind arm_opencl_kind = {
-    "opencl", ARM_OPENCL, open_device, describe, allocate, release, write_device, read_device, copy_inside, clear,
-    synchronize, arm_cl_build, arm_cl_drop, arm_cl_prepare, arm_cl_launch, arm_cl_forget,
+    "opencl", ARM_OPENCL, open_device, describe, allocate, arm_cl_allocate_image, release, write_device, read_device,
+    copy_inside, clear, synchronize, arm_cl_build, arm_cl_drop, arm_cl_prepare, arm_cl_launch, arm_cl_forget,
+    arm_cl_watch, arm_cl_elapsed,
 };

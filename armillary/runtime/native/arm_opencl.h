@@ -23,6 +23,13 @@ typedef struct arm_cl_program *cl_program;
 typedef struct arm_cl_kernel *cl_kernel;
 typedef struct arm_cl_event *cl_event;
 typedef struct { size_t origin, size; } cl_buffer_region;
+typedef struct { cl_uint order, type; } cl_image_format;
+typedef struct {
+  cl_uint type;
+  size_t width, height, depth, array_size, row_pitch, slice_pitch;
+  cl_uint mip_levels, samples;
+  cl_mem buffer;
+} cl_image_desc;
 
 enum {
   CL_SUCCESS = 0, CL_DEVICE_NOT_FOUND = -1, CL_MEM_OBJECT_ALLOCATION_FAILURE = -4, CL_OUT_OF_RESOURCES = -5,
@@ -33,14 +40,16 @@ enum {
 enum {
   CL_PLATFORM_NAME = 0x0902, CL_DEVICE_TYPE_GPU = 1 << 2, CL_DEVICE_TYPE_ACCELERATOR = 1 << 3,
   CL_DEVICE_TYPE = 0x1000, CL_DEVICE_MAX_COMPUTE_UNITS = 0x1002, CL_DEVICE_MAX_WORK_GROUP_SIZE = 0x1004,
-  CL_DEVICE_MAX_MEM_ALLOC_SIZE = 0x1010, CL_DEVICE_GLOBAL_MEM_SIZE = 0x101F, CL_DEVICE_LOCAL_MEM_SIZE = 0x1023,
+  CL_DEVICE_MAX_MEM_ALLOC_SIZE = 0x1010, CL_DEVICE_IMAGE2D_MAX_WIDTH = 0x1011, CL_DEVICE_IMAGE2D_MAX_HEIGHT = 0x1012,
+  CL_DEVICE_IMAGE_SUPPORT = 0x1016, CL_DEVICE_HOST_UNIFIED_MEMORY = 0x1035, CL_DEVICE_GLOBAL_MEM_SIZE = 0x101F, CL_DEVICE_LOCAL_MEM_SIZE = 0x1023,
   CL_DEVICE_MEM_BASE_ADDR_ALIGN = 0x1019, CL_DEVICE_NAME = 0x102B, CL_DRIVER_VERSION = 0x102D,
   CL_DEVICE_VERSION = 0x102F, CL_DEVICE_EXTENSIONS = 0x1030
 };
 enum {
   CL_MEM_READ_WRITE = 1 << 0, CL_BUFFER_CREATE_TYPE_REGION = 0x1220, CL_PROGRAM_BINARY_SIZES = 0x1165,
   CL_PROGRAM_BINARIES = 0x1166, CL_PROGRAM_BUILD_LOG = 0x1183, CL_QUEUE_PROFILING_ENABLE = 1 << 1,
-  CL_KERNEL_WORK_GROUP_SIZE = 0x11B0
+  CL_KERNEL_WORK_GROUP_SIZE = 0x11B0, CL_MEM_OBJECT_IMAGE2D = 0x10F1, CL_RGBA = 0x10B5, CL_HALF_FLOAT = 0x10DD,
+  CL_FLOAT = 0x10DE, CL_PROFILING_COMMAND_START = 0x1282, CL_PROFILING_COMMAND_END = 0x1283
 };
 #define CL_DEVICE_TYPE_ALL ((cl_bitfield)0xFFFFFFFF)
 
@@ -77,6 +86,21 @@ enum {
                                   const cl_event *, cl_event *)) \
   X(cl_int, clEnqueueFillBuffer, (cl_command_queue, cl_mem, const void *, size_t, size_t, size_t, cl_uint, \
                                   const cl_event *, cl_event *)) \
+  X(cl_mem, clCreateImage, (cl_context, cl_bitfield, const cl_image_format *, const cl_image_desc *, void *, cl_int *)) \
+  X(cl_int, clEnqueueReadImage, (cl_command_queue, cl_mem, cl_bool, const size_t *, const size_t *, size_t, size_t, \
+                                 void *, cl_uint, const cl_event *, cl_event *)) \
+  X(cl_int, clEnqueueWriteImage, (cl_command_queue, cl_mem, cl_bool, const size_t *, const size_t *, size_t, size_t, \
+                                  const void *, cl_uint, const cl_event *, cl_event *)) \
+  X(cl_int, clEnqueueFillImage, (cl_command_queue, cl_mem, const void *, const size_t *, const size_t *, cl_uint, \
+                                 const cl_event *, cl_event *)) \
+  X(cl_int, clEnqueueCopyImage, (cl_command_queue, cl_mem, cl_mem, const size_t *, const size_t *, const size_t *, \
+                                 cl_uint, const cl_event *, cl_event *)) \
+  X(cl_int, clEnqueueCopyImageToBuffer, (cl_command_queue, cl_mem, cl_mem, const size_t *, const size_t *, size_t, \
+                                         cl_uint, const cl_event *, cl_event *)) \
+  X(cl_int, clEnqueueCopyBufferToImage, (cl_command_queue, cl_mem, cl_mem, size_t, const size_t *, const size_t *, \
+                                         cl_uint, const cl_event *, cl_event *)) \
+  X(cl_int, clGetEventProfilingInfo, (cl_event, cl_uint, size_t, void *, size_t *)) \
+  X(cl_int, clReleaseEvent, (cl_event)) \
   X(cl_int, clFlush, (cl_command_queue)) \
   X(cl_int, clFinish, (cl_command_queue))
 
@@ -93,6 +117,7 @@ typedef struct {
   uintptr_t address;
   size_t bytes;
   cl_mem mem;
+  size_t width, pixel; /* of an image, in pixels and in bytes of one; 0: a buffer */
   arm_cl_part *parts;
   int32_t num_parts, room;
 } arm_cl_buffer;
@@ -108,13 +133,38 @@ typedef struct {
   pthread_mutex_t lock;
   arm_cl_buffer **buffers;
   int32_t num_buffers, room;
+  char last[128]; /* the kernel that was launched last */
+  cl_command_queue watched; /* notes when each kernel ran; NULL: nobody asked */
+  int32_t is_watched;
+  cl_event *events;    /* of kernels launched since they were asked for last */
+  int32_t num_events, room_events;
 } arm_cl_state;
 
 const arm_cl_api *arm_cl(void); /* valid once a device was opened */
 arm_cl_state *arm_cl_open(int32_t id, arm_error *error);
 int arm_cl_check(cl_int code, const char *what, arm_error *error); /* -1 with the name of the code unless CL_SUCCESS */
+/* As arm_cl_check, of something that waits for kernels: names the last one. */
+int arm_cl_check_wait(const arm_cl_state *state, cl_int code, const char *what, arm_error *error);
 /* The memory object of [address, address + bytes); it stays valid as long as the memory that it is a part of. */
-int arm_cl_memory(arm_cl_state *state, const void *address, size_t bytes, cl_mem *out, arm_error *error);
+int arm_cl_memory(arm_cl_state *state, const void *address, size_t bytes, int is_image, cl_mem *out, arm_error *error);
+/* Give new memory its address; it is released where that fails. */
+void *arm_cl_enter(arm_cl_state *state, arm_cl_buffer *made, arm_error *error);
+uint64_t arm_cl_number(cl_device_id device, cl_uint what, size_t size);
+int arm_cl_has(const arm_cl_state *state, const char *extension);
+
+/* arm_opencl_image.c: two-dimensional images of four numbers a pixel, row after row as in a buffer. */
+void *arm_cl_allocate_image(int32_t id, int64_t width, int64_t height, int32_t bits, arm_error *error);
+int arm_cl_write_image(arm_cl_state *s, const arm_cl_buffer *to, const void *from, size_t bytes, arm_error *error);
+int arm_cl_read_image(arm_cl_state *s, const arm_cl_buffer *from, void *to, size_t bytes, arm_error *error);
+int arm_cl_clear_image(arm_cl_state *s, const arm_cl_buffer *image, size_t bytes, arm_error *error);
+/* One of both is an image, or both are. */
+int arm_cl_copy_image(arm_cl_state *s, const arm_cl_buffer *to, size_t to_offset, const arm_cl_buffer *from,
+                      size_t from_offset, size_t bytes, arm_error *error);
+
+/* arm_opencl_events.c: how long kernels take. */
+int arm_cl_watch(int32_t id, int on, arm_error *error);
+int arm_cl_elapsed(int32_t id, double *seconds, arm_error *error);
+cl_int arm_cl_enqueue_watched(arm_cl_state *s, cl_kernel kernel, const size_t *all, const size_t *items);
 
 /* arm_opencl_program.c */
 int arm_cl_build(int32_t id, const char *source, void **program, arm_error *error);

@@ -106,10 +106,26 @@ static cl_program build_source(const arm_cl_state *s, const char *source, arm_er
   return NULL;
 }
 
+/* Extensions that kernels ask for, and what they are for. */
+static int check_extensions(const arm_cl_state *s, const char *source, arm_error *error) {
+  static const char *const WANTED[][3] = {
+      {"cl_khr_fp16", "half", "compile the network in float32"},
+      {"cl_khr_fp64", "double", "take float64 out of the network"},
+  };
+  for (size_t i = 0; i < sizeof WANTED / sizeof *WANTED; i++)
+    if (strstr(source, WANTED[i][0]) != NULL && !arm_cl_has(s, WANTED[i][0]))
+      return arm_fail(error, "OpenCL: the kernels compute in %s, and %s has no %s; %s", WANTED[i][1], s->name, WANTED[i][0],
+                      WANTED[i][2]);
+  if (strstr(source, "image2d_t") != NULL && arm_cl_number(s->device, CL_DEVICE_IMAGE_SUPPORT, 4) == 0)
+    return arm_fail(error, "OpenCL: the kernels read images, and %s has none; compile for \"opencl\", without -device=adreno",
+                    s->name);
+  return 0;
+}
+
 int arm_cl_build(int32_t id, const char *source, void **program, arm_error *error) {
   char path[MAX_PATH];
   const arm_cl_state *s = arm_cl_open(id, error);
-  if (s == NULL) return -1;
+  if (s == NULL || check_extensions(s, source, error) != 0) return -1;
   if (*folder) path_of(s, source, path);
   cl_program made = *folder ? load_binary(s, path) : NULL;
   int is_new = made == NULL;
@@ -128,6 +144,7 @@ typedef struct {
   arm_cl_state *state;
   const arm_launch *launch;
   cl_kernel kernel;
+  char name[128];
   const void *set[]; /* the memory that each argument was last set to */
 } prepared_launch;
 
@@ -150,6 +167,7 @@ int arm_cl_prepare(int32_t id, void *program, const arm_launch *launch, void **p
   prepared_launch *made = arm_zalloc(1, sizeof *made + (size_t)launch->num_args * sizeof *made->set);
   if (made == NULL) return arm_fail(error, "out of memory");
   *made = (prepared_launch){.state = s, .launch = launch};
+  snprintf(made->name, sizeof made->name, "%s", launch->kernel);
   made->kernel = arm_cl()->clCreateKernel(program, launch->kernel, &code);
   if (code != CL_SUCCESS) {
     free(made);
@@ -176,11 +194,12 @@ static int set_argument(prepared_launch *p, int32_t k, void *const *data, const 
     cl_int code = arm_cl()->clSetKernelArg(p->kernel, (cl_uint)k, sizeof(int64_t), &vars[arg->at]);
     return code == CL_SUCCESS ? 0 : failed(p, "setting a number of", code, error);
   }
-  int is_tensor = arg->takes == ARM_TAKES_TENSOR;
+  int is_image = arg->takes == ARM_TAKES_IMAGE, is_tensor = is_image || arg->takes == ARM_TAKES_TENSOR;
   const char *address = is_tensor ? (const char *)data[arg->at] : (const char *)data[p->launch->workspace] + arg->at;
   if (address == p->set[k] && address != NULL) return 0;
   cl_mem mem;
-  if (arm_cl_memory(p->state, address, (size_t)(is_tensor ? bytes[arg->at] : arg->bytes), &mem, error) != 0) return -1;
+  if (arm_cl_memory(p->state, address, (size_t)(is_tensor ? bytes[arg->at] : arg->bytes), is_image, &mem, error) != 0)
+    return -1;
   cl_int code = arm_cl()->clSetKernelArg(p->kernel, (cl_uint)k, sizeof mem, (const void *)&mem);
   if (code != CL_SUCCESS) return failed(p, "setting an argument of", code, error);
   p->set[k] = address;
@@ -197,7 +216,10 @@ int arm_cl_launch(void *prepared, void *const *data, const int64_t *bytes, const
   }
   for (int32_t k = 0; k < p->launch->num_args; k++)
     if (set_argument(p, k, data, bytes, vars, error) != 0) return -1;
-  cl_int code = arm_cl()->clEnqueueNDRangeKernel(p->state->queue, p->kernel, 3, NULL, all, items, 0, NULL, NULL);
+  memcpy(p->state->last, p->name, sizeof p->name);
+  cl_int code = p->state->is_watched
+                    ? arm_cl_enqueue_watched(p->state, p->kernel, all, items)
+                    : arm_cl()->clEnqueueNDRangeKernel(p->state->queue, p->kernel, 3, NULL, all, items, 0, NULL, NULL);
   return code == CL_SUCCESS ? 0 : failed(p, "launching", code, error);
 }
 

@@ -159,6 +159,29 @@ static int read_entries(reader *r, int32_t attrs) {
   return 0;
 }
 
+/* "image_width": for each storage id the width of the image that holds it, or 0. */
+static int read_images(reader *r, int32_t attrs) {
+  arm_graph *g = r->graph;
+  if (arm_json_get(&r->json, attrs, "image_width") < 0) return 0;
+  int32_t list = tagged(r, attrs, "image_width", "list_int", g->num_storages);
+  if (list < 0) return -1;
+  int32_t value = r->json.values[list].first;
+  for (int32_t s = 0; s < g->num_storages; s++, value = r->json.values[value].next)
+    if (arm_json_int(&r->json, value, 0, ARM_MAX_ITEMS, &g->storages[s].width) != 0)
+      return arm_fail(r->error, "graph.attrs.image_width: row %d is not a width", s);
+  for (int32_t i = 0; i < g->num_entries; i++) {
+    arm_storage *storage = &g->storages[g->entries[i].storage];
+    if (storage->width == 0) continue;
+    int32_t bits = g->entries[i].tensor.dtype.bits;
+    if ((bits != 16 && bits != 32) || (storage->bits != 0 && storage->bits != bits))
+      return arm_fail(r->error, "graph.attrs.image_width: output %d is of no type that images hold", i);
+    if (g->entries[i].bytes % (storage->width * bits / 2) != 0)
+      return arm_fail(r->error, "graph.attrs.image_width: output %d is no whole rows of its image", i);
+    storage->bits = bits;
+  }
+  return 0;
+}
+
 static int read_storages(reader *r, int32_t attrs) {
   arm_graph *g = r->graph;
   g->storages = arm_zalloc((size_t)g->num_storages, sizeof *g->storages);
@@ -168,6 +191,7 @@ static int read_storages(reader *r, int32_t attrs) {
     arm_storage *storage = &g->storages[g->entries[i].storage];
     if (g->entries[i].bytes > storage->bytes) storage->bytes = g->entries[i].bytes;
   }
+  if (read_images(r, attrs) != 0) return -1;
   if (arm_json_get(&r->json, attrs, "arena_offset") < 0) return 0;
   int32_t list = tagged(r, attrs, "arena_offset", "list_int", -1);
   if (list < 0) return -1;

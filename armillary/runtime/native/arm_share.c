@@ -41,7 +41,7 @@ int arm_storage_unshare(arm_graph *g, int32_t s, int copy, arm_error *error) {
   storage->owned = NULL;
   if (is_used) arm_graph_point(g, s, NULL);
   if (is_used && copy) {
-    storage->owned = arm_memory_allocate(g->device, (size_t)storage->bytes, error);
+    storage->owned = arm_storage_allocate(g, storage, error);
     status = storage->owned == NULL ? -1 : arm_graph_copy(g, storage->owned, old.owned, storage->bytes, error);
     if (status == 0) arm_graph_point(g, s, storage->owned);
   }

@@ -1,6 +1,6 @@
 """Convolutions of plain layout by tiles.
 
-In: the schedule of a fused convolution (NCHW, OIHW, one group, float32). Out: one kernel in which a work-group computes
+In: the schedule of a fused convolution (NCHW, OIHW, one group, float32 or float16). Out: one kernel in which a work-group computes
 channels times rows times columns. Invariant: as in `tiled.py`; where no tile divides the result, the default computes.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from armillary import te
 from armillary.backends.opencl.schedules.default import static_extent
 from armillary.backends.opencl.schedules.tiled import Place, schedule_tiled
-from armillary.backends.opencl.tiles import Product, Tile, choose_tile
+from armillary.backends.opencl.tiles import FLOATS, Product, Tile, choose_tile
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.relay.types import tensor_fields
@@ -21,8 +21,8 @@ def _objection(workload: Workload) -> str | None:
         return "it has groups"
     if (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW") != ("NCHW", "OIHW", "NCHW"):
         return f"its layouts are {attrs.data_layout} and {attrs.kernel_layout}"
-    if any(field.dtype != "float32" for ty in workload.types for field in tensor_fields(ty)):
-        return "it is not in float32"
+    if any(str(field.dtype) not in FLOATS for ty in workload.types for field in tensor_fields(ty)):
+        return "it is in neither float32 nor float16"
     return None
 
 

@@ -1,6 +1,6 @@
 """Products of matrices by tiles.
 
-In: the schedule of a fused nn.dense, nn.matmul or nn.batch_matmul in float32. Out: one kernel in which a work-group
+In: the schedule of a fused nn.dense, nn.matmul or nn.batch_matmul in float32 or float16. Out: one kernel in which a work-group
 computes rows times columns. Invariant: as in `tiled.py`; few rows are left to the default, which gives each sum to a
 group.
 """
@@ -12,7 +12,7 @@ import math
 from armillary import te
 from armillary.backends.opencl.schedules.default import static_extent
 from armillary.backends.opencl.schedules.tiled import Place, schedule_tiled
-from armillary.backends.opencl.tiles import Product, Tile, choose_tile
+from armillary.backends.opencl.tiles import FLOATS, Product, Tile, choose_tile
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.relay.types import tensor_fields
@@ -22,8 +22,8 @@ MIN_ROWS = 4
 
 def _objection(workload: Workload) -> str | None:
     fields = [field for ty in workload.types for field in tensor_fields(ty)]
-    if any(field.dtype != "float32" for field in fields):
-        return "it is not in float32"
+    if any(str(field.dtype) not in FLOATS for field in fields):
+        return "it is in neither float32 nor float16"
     return None if len(fields[0].shape) > 1 else "it is the product of a vector"
 
 
