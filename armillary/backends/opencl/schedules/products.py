@@ -1,8 +1,8 @@
 """Products of matrices by tiles.
 
-In: the schedule of a fused nn.dense, nn.matmul or nn.batch_matmul in float32 or float16. Out: one kernel in which a work-group
-computes rows times columns. Invariant: as in `tiled.py`; few rows are left to the default, which gives each sum to a
-group.
+In: the schedule of a fused nn.dense, nn.matmul or nn.batch_matmul in float32 or float16. Out: one kernel in which a
+work-group computes rows times columns. Invariant: as in `tiled.py`; few rows are left to the default, which gives each
+sum to a group.
 """
 
 from __future__ import annotations
