@@ -1,7 +1,8 @@
 """Convolutions of plain layout by tiles.
 
-In: the schedule of a fused convolution (NCHW, OIHW, one group, float32 or float16). Out: one kernel in which a work-group computes
-channels times rows times columns. Invariant: as in `tiled.py`; where no tile divides the result, the default computes.
+In: the schedule of a fused convolution (NCHW, OIHW, one group, float32 or float16). Out: one kernel in which a
+work-group computes channels times rows times columns. Invariant: as in `tiled.py`; where no tile divides the result,
+the default computes.
 """
 
 from __future__ import annotations
