@@ -17,7 +17,6 @@ from armillary.codegen.c import expr as C
 from armillary.codegen.c.helpers import HELPERS as C_HELPERS
 from armillary.tir import expr as E
 from armillary.tir.analysis import has_loads
-from armillary.tir.stmt import Buffer, BufferStore
 
 _SPELLING = {
     "int8_t": "char",
@@ -85,14 +84,6 @@ class ExprEmitter(C.ExprEmitter):
     def rounded(self, dtype: DType, text: str) -> str:
         """A result that may have been computed in float."""
         return f"({self.kind(dtype)})({text})" if is_half(dtype) else super().rounded(dtype, text)
-
-    def name_of(self, buffer: Buffer) -> str:
-        """The name of a buffer in the kernel."""
-        raise NotImplementedError
-
-    def place(self, load: E.BufferLoad | BufferStore, lane: str | None) -> str:
-        """The index of an element, or of a lane's."""
-        raise NotImplementedError
 
     def bind(self, var: E.Var, name: str) -> str:
         """A variable with the type of its dtype."""
@@ -189,8 +180,7 @@ def _cast(m: C.ExprEmitter, e: E.Cast, lane: str | None) -> str:
     load = e.value
     if e.dtype.element != "float32" or not isinstance(load, E.BufferLoad) or not is_half(load.buffer.dtype):
         return C.RULES[E.Cast](m, e, lane)
-    assert isinstance(m, ExprEmitter), "the rules of this dialect"
-    return f"vload_half({m.place(load, lane)}, {m.name_of(load.buffer)})"
+    return f"vload_half(0, &{m.index_of(load, lane)})"
 
 
 def _reinterpret(m: C.ExprEmitter, e: E.Call, lane: str | None) -> str:
