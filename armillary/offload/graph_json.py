@@ -44,10 +44,10 @@ def texts(value: object) -> tuple[str, ...]:
 
 
 def attributes(attrs: Any) -> dict[str, tuple[str, ...]]:  # Any: each operator has its own attrs class
-    """The fields of an operator's attributes as texts."""
+    """The fields of an operator's attributes as texts; what was chosen for our own kernels is not one of them."""
     if attrs is None:
         return {}
-    return {f.name: texts(getattr(attrs, f.name)) for f in dataclasses.fields(attrs)}
+    return {f.name: texts(getattr(attrs, f.name)) for f in dataclasses.fields(attrs) if f.name != "choice"}
 
 
 def arguments(call: Call) -> dict[int, Expr]:

@@ -6,12 +6,18 @@ from opencl_device import needs_opencl
 
 import armillary
 from armillary import relay
-from armillary.backends.opencl.choice import spell, tile_of
 from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv2d
+from armillary.backends.opencl.points import points_of
+from armillary.backends.opencl.space import PLAIN, Tiling, config_of, tiling_of
 from armillary.backends.opencl.tiles import SHARED_BYTES, Product, Tile, choose_tile, shared_bytes
 from armillary.contrib import graph_executor
 from armillary.errors import ConfigError
+from armillary.relay.binding import bind_params_by_name
+from armillary.relay.expr import Call
+from armillary.relay.infer import infer_type
 from armillary.relay.op import get_op
+from armillary.relay.walk import post_order
+from armillary.target.choice import Choice
 from armillary.transform import PassContext
 
 LAYERS = [  # channels, units, size, taps, stride, padding, groups
@@ -123,7 +129,8 @@ def _winograd(shape, units, tile, after, **attrs):
 
 
 def test_a_work_item_sums_its_own_results_and_none_between():
-    module, _ = _winograd((1, 64, 16, 16), 64, 4, relay.nn.relu, choice="tile=8x1x8/4x1x2/16")
+    choice = Choice("conv2d.winograd", (("tile", 4), *config_of(Tiling(Tile((8, 1, 8), (4, 1, 2), 16)))))
+    module, _ = _winograd((1, 64, 16, 16), 64, 4, relay.nn.relu, choice=str(choice))
     source = relay.build(module, "opencl").get_lib().imported_modules[0].get_source()
     assert "float products_local[8];" in source  # 4 x 2 sums, not the 4 x 9 that their columns span
 
@@ -166,11 +173,63 @@ def test_winograd_is_taken_where_the_model_says_so():
 
 
 def test_a_choice_is_its_text():
-    tile = Tile((8, 1, 32), (8, 2, 4), 16)
-    assert spell(tile) == "tile=8x1x32/8x2x4/16" and tile_of(spell(tile)) == tile and tile_of("") is None
+    tiling = Tiling(Tile((8, 1, 32), (8, 2, 4), 16), True)
+    choice = Choice("conv2d.tiles", config_of(tiling))
+    assert str(choice).startswith("conv2d.tiles threads_c=8 threads_y=1 threads_x=32 own_c=8 own_y=2 own_x=4 step=16")
+    assert tiling_of(Choice.parse(str(choice))) == tiling and tiling_of(Choice("conv2d.tiles")) is None
 
 
-@pytest.mark.parametrize("text", ["winograd=3", "tile=8x1/8x1x4/16", "tile=8x1x0/8x1x4/16", "tile=8/8/2x2", "8x1x1"])
-def test_a_choice_of_another_form_is_refused(text):
-    with pytest.raises(ConfigError, match="cannot read"):
-        tile_of(text)
+WORK = Product(1, (32, 14, 14), 40, (3, 3), (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("tile", "told"),
+    [
+        (Tile((5, 7, 7), (1, 1, 1), 20), r"tile of \[5, 7, 7\] results does not divide \[32, 14, 14\]"),
+        (Tile((4, 7, 7), (1, 1, 1), 16), "step of 16 terms does not divide 40"),
+        (Tile((32, 7, 7), (1, 1, 1), 20), "1568 work-items, at most 256"),
+        (Tile((4, 7, 7), (8, 1, 1), 40), "shares .* bytes, at most 12288"),
+    ],
+)
+def test_a_choice_that_does_not_fit_is_refused_with_the_reason(tile, told):
+    call = _call_with_choice(str(Choice("conv2d.tiles", config_of(Tiling(tile)))))
+    with pytest.raises(ConfigError, match=told):
+        relay.build(call, "opencl")
+
+
+@pytest.mark.parametrize(
+    ("choice", "told"),
+    [
+        ("conv2d.tiles threads_c=4", "threads_y is missing"),
+        ("conv2d.winograd tile=3", "no transform with tile=3"),
+        ("conv2d.winograd tile=4 threads_c=8", "threads_y is missing"),
+        ("tile=8x1x32/8x1x4/16", "cannot read"),
+    ],
+)
+def test_a_choice_of_another_form_is_refused(choice, told):
+    with PassContext(opt_level=3), pytest.raises(ConfigError, match=told):
+        relay.build(_call_with_choice(choice), "opencl")
+
+
+def _call_with_choice(choice):
+    x, weight = relay.var("x", shape=(1, 40, 14, 14)), relay.const(np.full((32, 40, 3, 3), 0.3, "float32"))
+    return armillary.IRModule.from_expr(relay.Function([x], relay.nn.conv2d(x, weight, padding=(1, 1), choice=choice)))
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_the_first_point_is_what_a_build_takes(layer):
+    module, params, _ = _layer(*layer)
+    convolution = next(p for p in _calls(module, params) if p.op.name == "nn.conv2d")
+    points = points_of(convolution)
+    costs = [point.cost for point in points]
+    assert len(points) > 1 and len({str(p.choice) for p in points}) == len(points)
+    if layer[-1] == 1:
+        assert costs == sorted(costs)
+    else:
+        assert points[0].choice == Choice(PLAIN)
+
+
+def _calls(module, params):
+    main = bind_params_by_name(module["main"], params)
+    infer_type(main)
+    return [e for e in post_order(main) if isinstance(e, Call)]

@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from armillary.autotvm.errors import TuningError
-from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, failed
+from armillary.autotvm.measure.measure import (
+    BuildResult,
+    MeasureErrorNo,
+    MeasureInput,
+    MeasureResult,
+    device_kind,
+    failed,
+)
 from armillary.autotvm.measure.processes import run_all, short_error
 from armillary.autotvm.measure.trial import save_answer
 from armillary.autotvm.task.task import Task
@@ -62,12 +69,13 @@ class LocalRunner:
         self.timing = {"number": number, "repeat": repeat, "min_repeat_ms": min_repeat_ms}
         if enable_cpu_cache_flush:
             self.timing["f_preproc"] = FLUSH  # type: ignore[assignment]  # JSON values
-        self._reference = ""
+        self._reference, self.device = "", "cpu"
         self._server: subprocess.Popen[str] | None = None
         self._kept = ExitStack()
 
     def set_task(self, task: Task) -> None:
         """Compute the task's reference."""
+        self.device = device_kind(task.target)
         self._reference = self._answer_of(task) if self.checks else ""
 
     def get_build_kwargs(self) -> dict[str, Any]:
@@ -107,16 +115,19 @@ class LocalRunner:
 
         ((told, how, _),) = run_all([build], _REFERENCE_SECONDS, 1)
         if not how and not told and library.exists():
-            found = self._ask(str(library), save=str(answer), timeout=_REFERENCE_SECONDS)
+            found = self._ask(str(library), save=str(answer), timeout=_REFERENCE_SECONDS, device="cpu")
             told = found["error"]
         if how or told:
             logger.warning("the answers of %s are not checked, its plain loops fail: %s", task.name, how or told)
             return ""
         return str(answer)
 
-    def _ask(self, library: str, *, reference: str = "", save: str = "", timeout: float = 0) -> dict[str, Any]:
+    def _ask(
+        self, library: str, *, reference: str = "", save: str = "", timeout: float = 0, device: str = ""
+    ) -> dict[str, Any]:
         request = {
             "library": library,
+            "device": device or self.device,
             "reference": reference,
             "save": save,
             "seed": self.seed,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.space import ConfigEntity
 from armillary.autotvm.task.task import Task
+from armillary.backends.base import backend_of
 from armillary.base.lazy import deferred
 from armillary.target import Target
 
@@ -69,6 +70,11 @@ class BuildResult(NamedTuple):
     error: str = ""
     time_cost: float = 0.0
     flop: float = 0.0
+
+
+def device_kind(target: Target) -> str:
+    """The kind of device that a target's kernels run on, as `runtime.device` takes it."""
+    return backend_of(target).device or "cpu"
 
 
 def failed(error_no: MeasureErrorNo, error: str, all_cost: float) -> MeasureResult:

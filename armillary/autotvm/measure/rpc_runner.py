@@ -106,17 +106,17 @@ class RPCRunner(LocalRunner):
             module = session.load_module(os.path.basename(path))
             timing: dict[str, Any] = dict(self.timing)  # Any: numbers and a text
             if module.has_graph:
-                executor = module.create_executor()
+                executor = module.create_executor(session.device(self.device))
                 for place, name in enumerate(executor.free_inputs):
                     shape, dtype = executor.input_type(name)
                     executor.set_input(name, np.array(random_input(place, shape, str(dtype), self.seed)))
                 executor.run()
                 self._check([executor.get_output(i).numpy() for i in range(executor.get_num_outputs())])
-                return list(executor.time_evaluator("run", session.cpu(), **timing)().results)
+                return list(executor.time_evaluator("run", session.device(self.device), **timing)().results)
             arguments, outputs = self._arguments(session, module.entry_func.row)
             module.entry_func(*arguments)
             self._check([tensor.numpy() for tensor in outputs])
-            measure = module.time_evaluator(module.entry_name, session.cpu(), **timing)
+            measure = module.time_evaluator(module.entry_name, session.device(self.device), **timing)
             return list(measure(*arguments).results)
 
     def _arguments(self, session: Any, row: Any) -> tuple[list[Any], list[Any]]:  # Any: remote tensors, a FunctionRow
@@ -124,7 +124,7 @@ class RPCRunner(LocalRunner):
         made, outputs = [], []
         for place, argument in enumerate(row.args):
             if argument.role == "out":
-                outputs.append(session.cpu().empty_elsewhere(argument.shape, argument.dtype))
+                outputs.append(session.device(self.device).empty_elsewhere(argument.shape, argument.dtype))
                 outputs[-1].copyfrom(np.zeros(argument.shape, random_input(0, (1,), argument.dtype, 0).dtype))
                 made.append(outputs[-1])
             else:

@@ -1,6 +1,6 @@
 """The process that runs trials: it forks for each, so that a kernel that crashes or hangs takes one fork with it.
 
-In: requests on stdin, a JSON object in a line each: library, timing, seed, timeout, and reference (the answer to
+In: requests on stdin, a JSON object in a line each: library, device, timing, seed, timeout, and reference (an answer to
 compare with) or save (where to write the answer). Out: on stdout a JSON object in a line: costs, error_no, error.
 Invariant: one trial runs at a time; this process loads no library itself, starts no threads, and ends with its parent
 (stdin closes). The other side: `local_runner.py`.
@@ -63,7 +63,7 @@ def _run(request: Request) -> Request:
     end_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        prepared = trial.prepare(request["library"], request["seed"])
+        prepared = trial.prepare(request["library"], request["seed"], request["device"])
         prepared.run()
         answer = prepared.outputs()
         if request["save"]:

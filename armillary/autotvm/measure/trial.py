@@ -18,6 +18,7 @@ from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import ExecutionError
 from armillary.runtime.benchmark import Timing, evaluate
+from armillary.runtime.device import Device, device
 
 Array = np.ndarray[Any, Any]
 # of the largest value: sums in another order, Winograd's transforms, products of few bits
@@ -51,32 +52,32 @@ def random_input(place: int, shape: tuple[int, ...], dtype: str, seed: int) -> A
     return made
 
 
-def prepare(path: str, seed: int = 0) -> Prepared:
-    """Load a library and give it inputs."""
-    module = runtime.load_module(path)
-    return _graph(module, seed) if module.graph_json is not None else _function(module, seed)
+def prepare(path: str, seed: int = 0, kind: str = "cpu") -> Prepared:
+    """Load a library and give it inputs, on a device of a kind."""
+    module, where = runtime.load_module(path), device(kind)
+    return _graph(module, seed, where) if module.graph_json is not None else _function(module, seed, where)
 
 
-def _function(module: runtime.Module, seed: int) -> Prepared:
+def _function(module: runtime.Module, seed: int, where: Device) -> Prepared:
     function = module.entry_func
     arguments, outputs = [], []
     for place, row in enumerate(function.row.args):
         shape = tuple(n for n in row.shape if isinstance(n, int))
         if len(shape) != len(row.shape):
             raise ExecutionError(f"{function.name}: the argument {row.name} has the symbolic shape {row.shape}")
-        tensor = runtime.empty(shape, row.dtype)
+        tensor = runtime.empty(shape, row.dtype, where)
+        given = random_input(place, shape, str(row.dtype), seed)
         if row.role == "out":
-            tensor.memory[...] = 0
+            given = np.zeros_like(given)
             outputs.append(tensor)
-        else:
-            tensor.memory[...] = random_input(place, shape, str(row.dtype), seed)
+        tensor.copyfrom(given)
         arguments.append(tensor)
     call = function.prepare(*arguments)
     return Prepared(call.run, call.time, lambda: [t.numpy() for t in outputs])
 
 
-def _graph(module: runtime.Module, seed: int) -> Prepared:
-    executor = module.create_executor()
+def _graph(module: runtime.Module, seed: int, where: Device) -> Prepared:
+    executor = module.create_executor(where)
     for place, name in enumerate(executor.free_inputs):
         shape, dtype = executor.input_type(name)
         executor.set_input(name, np.array(random_input(place, shape, str(dtype), seed)))
@@ -84,7 +85,7 @@ def _graph(module: runtime.Module, seed: int) -> Prepared:
     def outputs() -> list[Array]:
         return [executor.get_output(i).numpy() for i in range(executor.get_num_outputs())]
 
-    inputs = [executor.get_input(name).memory for name in executor.free_inputs]
+    inputs = [executor.get_input(name).memory for name in executor.free_inputs] if where.device_type == 1 else []
     return Prepared(executor.run, executor.time, outputs, lambda: [np.max(array) for array in inputs])
 
 

@@ -114,11 +114,16 @@ class ConfigSpace:
         self._filter, self._valid = filter, None
 
     def restrict(self, points: Sequence[Mapping[str, Any]]) -> None:
-        """Leave out the points whose knobs have other values than one of these (Any: values of `define_knob`)."""
-        places = {n: {e.to_json(): i for i, e in enumerate(space)} for n, space in self.space_map.items()}
-        found = {point2knob([places[n][point[n]] for n in places], self.dims) for point in points}
+        """Leave out the points whose knobs have other values than one of these (Any: of
+        `define_knob` the values, of `define_split` tuples)."""
+        found = set(self.indices_of(points))
         self._filter = lambda config: config.index in found
         self._valid = np.array(sorted(found), dtype=np.int64)
+
+    def indices_of(self, points: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The indices of the points whose knobs have these values (Any: as in `restrict`)."""
+        places = {n: {_hashable(e.to_json()): i for i, e in enumerate(s)} for n, s in self.space_map.items()}
+        return [point2knob([places[n][point[n]] for n in places], self.dims) for point in points]
 
     def add_flop(self, flop: float) -> None:
         """Count operations that the template does."""
@@ -233,6 +238,10 @@ class ConfigSpace:
     def __repr__(self) -> str:
         rows = (f"  {i:2d} {name}: {space}\n" for i, (name, space) in enumerate(self.space_map.items()))
         return f"ConfigSpace (len={len(self)}, range_length={self.range_length}, space_map=\n{''.join(rows)})"
+
+
+def _hashable(value: Any) -> Any:  # Any: JSON values
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _plain(value: Any) -> Any:  # Any: JSON values

@@ -143,7 +143,7 @@ def register_template(made: TaskTemplate) -> None:
 
 def find_template(name: str) -> TaskTemplate:
     """The template of a name; TuningError names close ones."""
-    if name not in TASK_TABLE and name.endswith(".cpu"):
+    if name not in TASK_TABLE and name.endswith((".cpu", ".opencl")):
         find("armillary.autotvm.task.network")  # registers those of networks
     if name not in TASK_TABLE:
         near = similar(name, list(TASK_TABLE), 1, 0.6)

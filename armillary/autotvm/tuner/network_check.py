@@ -20,17 +20,18 @@ from typing import Any
 import numpy as np
 
 from armillary.autotvm.measure.local_runner import LocalRunner
-from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
+from armillary.autotvm.measure.measure import MeasureInput, MeasureResult, device_kind
 from armillary.autotvm.measure.trial import random_input
 from armillary.autotvm.task.dispatcher import ApplyHistoryBest
-from armillary.autotvm.task.network import at_level
+from armillary.autotvm.task.network_template import at_level
 from armillary.base.files import scratch_folder
 from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.driver.build import build
 from armillary.driver.library import GraphLibrary
 from armillary.ir import IRModule
-from armillary.runtime.device import cpu
+from armillary.runtime.device import device
+from armillary.target import as_target
 
 with deferred():
     from armillary.autotvm.measure.rpc_runner import request_remote
@@ -82,22 +83,23 @@ class Network:
     def timed(self, library: GraphLibrary) -> Timed:
         """How long a run takes, with random inputs."""
         executor: Any  # Any: an executor here or there
+        kind = device_kind(as_target(self.target))
         if self._session is None:
-            executor = library["default"](cpu())
+            executor = library["default"](device(kind))
         else:
             self._count += 1
             path = self._folder / f"network{self._count}.tar"
             library.export_library(path)
             self._session.upload(path)
             path.unlink()
-            executor = self._session.load_module(path.name)["default"](self._session.cpu())
+            executor = self._session.load_module(path.name)["default"](self._session.device(kind))
         for place, name in enumerate(executor.free_inputs):
             shape, dtype = executor.input_type(name)
             executor.set_input(name, np.array(random_input(place, shape, str(dtype), 0)))
         executor.run()
         if self._session is None:
             return lambda number: float(executor.time(number)) / number
-        return lambda number: float(executor.time_evaluator("run", self._session.cpu(), number=number)().min)
+        return lambda number: float(executor.time_evaluator("run", self._session.device(kind), number=number)().min)
 
 
 def compare(first: Timed, second: Timed, seconds: float) -> tuple[float, float, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from armillary.backends.base import Backend, GraphPasses
+from armillary.backends.opencl.graph.apply_records import TUNED, opencl_apply_records
 from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv2d
 from armillary.base.lazy import deferred
 from armillary.relay.transform.check_choices import check_choices
@@ -22,8 +23,13 @@ with deferred():
 
 
 def _layouts(target: Target) -> Sequence[Pass]:
-    # Each convolution has its algorithm.
-    return [infer_type.bind(), check_choices.bind(), opencl_winograd_conv2d.bind()]
+    return [
+        infer_type.bind(),
+        check_choices.bind(operators=tuple(TUNED)),
+        opencl_apply_records.bind(target=target),
+        infer_type.bind(),  # calls with records have their choices
+        opencl_winograd_conv2d.bind(),  # each convolution has its algorithm
+    ]
 
 
 BACKEND = Backend(

@@ -62,7 +62,6 @@ def dense_kernel(call: Call) -> Kernel:
     dense, bias = _parts(body)
     added: tuple[Constant, ...] = () if bias is None else (reshaped(bias.args[1], (1, _units(dense))),)
     attrs = attributes(dense.attrs) | {"units": (str(_units(dense)),)}
-    attrs.pop("choice", None)
     return Kernel("nn.dense", (outside[id(dense.args[0])], dense.args[1], *added), attrs)
 
 
@@ -82,7 +81,6 @@ def batch_matmul_kernel(call: Call) -> Kernel:
     body, outside = inside(call)
     assert isinstance(body, Call), "the composite is a call"
     attrs = attributes(body.attrs)
-    attrs.pop("choice", None)
     return Kernel("nn.batch_matmul", tuple(outside.get(id(a), a) for a in body.args), attrs)
 
 

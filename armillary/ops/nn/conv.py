@@ -75,6 +75,7 @@ class Conv2DAttrs:
     kernel_layout: str = "OIHW"
     out_layout: str = ""
     out_dtype: str = ""
+    choice: str = ""  # target/choice.py
 
 
 @record

@@ -15,7 +15,7 @@ import numpy as np
 
 from armillary.ops._dot_operands import BYTES
 from armillary.ops.elementwise.broadcast import add
-from armillary.ops.nn.conv import Conv2DAttrs, conv2d, window
+from armillary.ops.nn.conv import conv2d, window
 from armillary.ops.nn.pad import pad
 from armillary.ops.qnn._byte_products import MIDDLE, flipped
 from armillary.ops.qnn.quantize import placed_array, tensor_of
@@ -47,7 +47,7 @@ def conv2d_of_bytes(attrs: Any, data: Expr, weight: Expr, zero: Expr, weight_zer
     if ty.dtype.code != wanted:
         data, point = flipped(data), point + (MIDDLE if wanted == "uint" else -MIDDLE)
     data, kernel, padding = _padded(attrs, data, kernel, point)
-    named = {f.name: getattr(attrs, f.name) for f in fields(Conv2DAttrs)} | {"padding": padding}
+    named = {f.name: getattr(attrs, f.name) for f in fields(attrs)} | {"padding": padding}
     total: Expr = conv2d(data, const(kernel), **named)
     offset = -point * kernel.astype(np.int32).sum((1, 2, 3))
     return add(total, const(placed_array(offset.astype(np.int32), 4, 1))) if np.any(offset) else total

@@ -81,7 +81,7 @@ qdense.attrs(QDenseAttrs)
 
 
 def _plain(attrs: QConv2DAttrs) -> Conv2DAttrs:
-    return Conv2DAttrs(**{f.name: getattr(attrs, f.name) for f in fields(Conv2DAttrs)})
+    return Conv2DAttrs(**{f.name: getattr(attrs, f.name) for f in fields(QConv2DAttrs)})
 
 
 def check_product(name: str, attrs: Any, channel: int, types: tuple[TensorType, ...]) -> None:

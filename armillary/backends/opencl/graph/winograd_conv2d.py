@@ -2,7 +2,7 @@
 
 In: a module with convolutions in plain layout. Out: nn.conv2d with a constant 3x3 float32 kernel, stride 1, no dilation
 and one group become opencl.conv2d_winograd; their weights go through a transform that runs when they are loaded.
-Invariant: tiles above `relay.WinogradConv2D.max_tile` are never used.
+Invariant: tiles above `relay.WinogradConv2D.max_tile` are never used; a choice that a call carries precedes the model.
 
     nn.conv2d(%x, weight)
     ->
@@ -16,15 +16,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from armillary.backends.opencl.space import WINOGRAD
 from armillary.backends.opencl.tiles import Product, choose_tile, cost
 from armillary.backends.opencl.winograd.operator import tiles_of
 from armillary.backends.winograd import KERNEL, MAX_TILE, is_constant, is_whole
+from armillary.errors import ConfigError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.op import get_op, is_call
 from armillary.relay.transform._rules import on_functions, tensor
 from armillary.relay.types import TensorType
 from armillary.relay.walk import not_primitive, rewrite
+from armillary.target.choice import Choice, stored_choice
 from armillary.transform import PassContext, define_pass
 
 TILES = (2, 4)
@@ -40,6 +43,9 @@ def opencl_winograd_conv2d(module: IRModule) -> IRModule:
     def rule(expr: Expr) -> Expr | None:
         if not is_call(expr, "nn.conv2d"):
             return None
+        stored = stored_choice(expr)
+        if stored:
+            return _replaced(expr, _stored_tile(expr, stored, limit)) if stored.algorithm == WINOGRAD else None
         tile = best_tile(expr, limit) if can_transform(expr) else 0
         return _replaced(expr, tile) if tile else None
 
@@ -72,12 +78,31 @@ def best_tile(call: Any, limit: int) -> int:  # Any: a Call of nn.conv2d
     return min(found, key=lambda m: found[m])
 
 
+def _stored_tile(expr: Expr, stored: Choice, limit: int) -> int:
+    """The tile of the transform that a choice names."""
+    tile = stored.knob("tile")
+    if not can_transform(expr):
+        told, hint = "Winograd's algorithm cannot compute this convolution", "leave the choice to the model"
+    elif tile not in TILES:
+        told, hint = f"there is no transform with tile={tile}", f"tile={' or '.join(map(str, TILES))}"
+    elif tile > limit:
+        told, hint = f"tile={tile}, but relay.WinogradConv2D.max_tile is {limit}", "raise it, or choose another tile"
+    else:
+        return tile
+    raise ConfigError(f"nn.conv2d: the choice {stored.algorithm} does not fit: {told}", hint=hint)
+
+
 def direct_cost(data: TensorType, result: TensorType) -> float:
     """Of the direct sum, in multiply-adds of a device that is full."""
     n, units, height, width = result.static
     work = Product(n, (units, height, width), data.static[1], (KERNEL, KERNEL), (1, 1))
     tile = choose_tile(work)
-    return LAUNCH + (cost(work, tile) if tile is not None else 4.0 * math.prod(result.static) * data.static[1] * 9)
+    return LAUNCH + (cost(work, tile) if tile is not None else plain_cost(work))
+
+
+def plain_cost(work: Product) -> float:
+    """Of a work-item for each result."""
+    return 4.0 * work.images * math.prod(work.result) * work.channels * math.prod(work.taps)
 
 
 def winograd_product(data: TensorType, result: TensorType, tile: int) -> Product:
@@ -91,15 +116,17 @@ def winograd_cost(data: TensorType, result: TensorType, tile: int) -> float:
     """Of the transform with tiles of this side."""
     work = winograd_product(data, result, tile)
     found = choose_tile(work)
-    if found is None:
-        return math.inf
-    moved = work.images * work.result[2] * (work.result[0] + work.channels)
-    return 3 * LAUNCH + MOVED * moved + cost(work, found)
+    return math.inf if found is None else winograd_extra(work) + cost(work, found)
+
+
+def winograd_extra(work: Product) -> float:
+    """Of what is not the product: launches, and what is moved between the kernels."""
+    return 3 * LAUNCH + MOVED * work.images * work.result[2] * (work.result[0] + work.channels)
 
 
 def _replaced(call: Any, tile: int) -> Call:  # Any: a Call of nn.conv2d
     data, weight = call.args
     transformed = get_op("opencl.winograd_weight")(weight, tile_size=tile)
     op = get_op("opencl.conv2d_winograd")
-    attrs = op.make_attrs(named={"tile_size": tile, "padding": call.attrs.padding})
+    attrs = op.make_attrs(named={"tile_size": tile, "padding": call.attrs.padding, "choice": call.attrs.choice})
     return Call(op, (data, transformed), attrs, call.span)

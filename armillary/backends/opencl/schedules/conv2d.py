@@ -7,19 +7,29 @@ the default computes.
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 from armillary import te
 from armillary.backends.opencl.schedules.default import static_extent
 from armillary.backends.opencl.schedules.tiled import Place, schedule_tiled
-from armillary.backends.opencl.tiles import FLOATS, Product, Tile, choose_tile
+from armillary.backends.opencl.space import DEPTHWISE, DIRECT, Tiling, chosen_tiling, names_another
+from armillary.backends.opencl.tiles import FLOATS, Product
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.relay.types import tensor_fields
+from armillary.target.choice import stored_choice
 
 
 def _objection(workload: Workload) -> str | None:
+    other = names_another(workload, DIRECT)
+    if other:
+        return other
+    return "it has groups" if workload.attrs.groups != 1 else _layout_objection(workload)
+
+
+def _layout_objection(workload: Workload) -> str | None:
     attrs = workload.attrs
-    if attrs.groups != 1:
-        return "it has groups"
     if (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW") != ("NCHW", "OIHW", "NCHW"):
         return f"its layouts are {attrs.data_layout} and {attrs.kernel_layout}"
     if any(str(field.dtype) not in FLOATS for ty in workload.types for field in tensor_fields(ty)):
@@ -31,20 +41,36 @@ def _objection(workload: Workload) -> str | None:
 def conv2d_tiled(schedule: te.Schedule, fused: Fused) -> None:
     """A convolution by tiles, with what follows it."""
 
-    def choose(op: te.ComputeOp) -> tuple[Tile, tuple[Place, ...]] | None:
-        tile = choose_tile(product_of(fused.workload, op))
-        if tile is None:
-            return None
-        return tile, tuple(map(Place, tile.threads, tile.sums, "zyx"))
+    schedule_tiled(schedule, fused, partial(_choose, fused.workload, DIRECT))
 
-    schedule_tiled(schedule, fused, choose)
+
+def _depthwise_objection(workload: Workload) -> str | None:
+    if stored_choice(workload).algorithm != DEPTHWISE:
+        return ""  # plain loops, unless a record says otherwise
+    return "it has one group" if workload.attrs.groups == 1 else _layout_objection(workload)
+
+
+@implement("nn.conv2d", family="opencl", name="depthwise_tiled", when=_depthwise_objection)
+def depthwise_tiled(schedule: te.Schedule, fused: Fused) -> None:
+    """A convolution of groups of channels by tiles: what is read is in the caches, not in shared memory."""
+    schedule_tiled(schedule, fused, partial(_choose, fused.workload, DEPTHWISE), shares=False)
+
+
+def _choose(workload: Workload, algorithm: str, op: te.ComputeOp) -> tuple[Tiling, tuple[Place, ...]] | None:
+    tiling = chosen_tiling(workload, algorithm, product_of(workload, op))
+    return None if tiling is None else (tiling, tuple(map(Place, tiling.tile.threads, tiling.tile.sums, "zyx")))
 
 
 def product_of(workload: Workload, op: te.ComputeOp) -> Product:
     """The extents of a convolution."""
     images, channels, rows, columns = (static_extent(axis) for axis in op.axis)
-    depth, height, width = (static_extent(axis) for axis in op.reduce_axis)
+    *depth, height, width = (static_extent(axis) for axis in op.reduce_axis)  # no depth: a channel for each group
     strides, dilation = workload.attrs.strides, workload.attrs.dilation
     return Product(
-        images, (channels, rows, columns), depth, (height, width), (strides[0], strides[1]), (dilation[0], dilation[1])
+        images,
+        (channels, rows, columns),
+        math.prod(depth),
+        (height, width),
+        (strides[0], strides[1]),
+        (dilation[0], dilation[1]),
     )

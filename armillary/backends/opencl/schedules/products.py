@@ -7,41 +7,40 @@ sum to a group.
 
 from __future__ import annotations
 
-import math
-
 from armillary import te
+from armillary.backends.opencl.points import MIN_ROWS, matrix_product
 from armillary.backends.opencl.schedules.default import static_extent
 from armillary.backends.opencl.schedules.tiled import Place, schedule_tiled
-from armillary.backends.opencl.tiles import FLOATS, Product, Tile, choose_tile
+from armillary.backends.opencl.space import PRODUCT, Tiling, chosen_tiling, names_another
+from armillary.backends.opencl.tiles import FLOATS
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.relay.types import tensor_fields
 
-MIN_ROWS = 4
-
 
 def _objection(workload: Workload) -> str | None:
+    other = names_another(workload, PRODUCT)
+    if other:
+        return other
     fields = [field for ty in workload.types for field in tensor_fields(ty)]
     if any(str(field.dtype) not in FLOATS for field in fields):
         return "it is in neither float32 nor float16"
     return None if len(fields[0].shape) > 1 else "it is the product of a vector"
 
 
-def _choose(op: te.ComputeOp) -> tuple[Tile, tuple[Place, ...]] | None:
-    *batch, rows, columns = (static_extent(axis) for axis in op.axis)
-    (terms,) = (static_extent(axis) for axis in op.reduce_axis)
-    if rows < MIN_ROWS:
-        return None
-    tile = choose_tile(Product(math.prod(batch), (rows, 1, columns), terms, (1, 1), (1, 1)))
-    if tile is None:
-        return None
-    (over_y, _, over_x), (own_y, _, own_x) = tile.threads, tile.sums
-    return tile, (Place(over_y, own_y, "y"), Place(over_x, own_x, "x"))
-
-
 def product_tiled(schedule: te.Schedule, fused: Fused) -> None:
     """A product by tiles, with what follows it."""
-    schedule_tiled(schedule, fused, _choose)
+
+    def choose(op: te.ComputeOp) -> tuple[Tiling, tuple[Place, ...]] | None:
+        (terms,) = (static_extent(axis) for axis in op.reduce_axis)
+        work = matrix_product(tuple(static_extent(axis) for axis in op.axis), terms)
+        tiling = chosen_tiling(fused.workload, PRODUCT, work) if work.result[0] >= MIN_ROWS else None
+        if tiling is None:
+            return None
+        (over_y, _, over_x), (own_y, _, own_x) = tiling.tile.threads, tiling.tile.sums
+        return tiling, (Place(over_y, own_y, "y"), Place(over_x, own_x, "x"))
+
+    schedule_tiled(schedule, fused, choose)
 
 
 for _name in ("nn.dense", "nn.matmul", "nn.batch_matmul"):

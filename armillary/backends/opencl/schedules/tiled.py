@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from armillary import te
 from armillary.backends.opencl.schedules.default import inline_injective, reads_in_place, schedule_default
-from armillary.backends.opencl.tiles import Tile
+from armillary.backends.opencl.space import Tiling
 from armillary.backends.registry import Fused
 from armillary.base.record import record
 
@@ -26,11 +26,12 @@ class Place:
     tag: str
 
 
-Choose = Callable[[te.ComputeOp], tuple[Tile, tuple[Place, ...]] | None]
+Choose = Callable[[te.ComputeOp], tuple[Tiling, tuple[Place, ...]] | None]
 
 
-def schedule_tiled(schedule: te.Schedule, fused: Fused, choose: Choose) -> None:
-    """One kernel of tiles where the function allows it and `choose` finds a tile; else the default."""
+def schedule_tiled(schedule: te.Schedule, fused: Fused, choose: Choose, *, shares: bool = True) -> None:
+    """One kernel of tiles where the function allows it and `choose` finds a tile; else the default. `shares`: both
+    sides go through shared memory."""
     kept = inline_injective(schedule, fused)
     anchor, output = fused.anchor[0], fused.outputs[0]
     source = anchor.op
@@ -42,20 +43,22 @@ def schedule_tiled(schedule: te.Schedule, fused: Fused, choose: Choose) -> None:
     if chosen is None:
         schedule_default(schedule, fused)
         return
-    tile, places = chosen
+    tiling, places = chosen
     if is_last:
-        tile_stage(schedule, anchor, tile, places)
+        tile_stage(schedule, anchor, tiling, places, shares=shares)
         return
     schedule[anchor].set_scope("local")
     threads = _bind_tiles(schedule[output], places)
-    _schedule_sums(schedule, anchor, schedule[output], threads, tile, places)
+    _schedule_sums(schedule, anchor, (schedule[output], threads[-1]), tiling, places if shares else ())
 
 
-def tile_stage(schedule: te.Schedule, tensor: te.Tensor, tile: Tile, places: Sequence[Place]) -> None:
+def tile_stage(
+    schedule: te.Schedule, tensor: te.Tensor, tiling: Tiling, places: Sequence[Place], *, shares: bool = True
+) -> None:
     """One contraction as a kernel of tiles, with nothing behind it; inputs that have a schedule lie in memory."""
     sums = schedule.cache_write(tensor, "local")
     threads = _bind_tiles(schedule[tensor], places)
-    _schedule_sums(schedule, sums, schedule[tensor], threads, tile, places)
+    _schedule_sums(schedule, sums, (schedule[tensor], threads[-1]), tiling, places if shares else ())
 
 
 def _bind_tiles(stage: te.Stage, places: Sequence[Place]) -> list[te.IterVar]:
@@ -88,20 +91,20 @@ def _bind_tiles(stage: te.Stage, places: Sequence[Place]) -> list[te.IterVar]:
 def _schedule_sums(
     schedule: te.Schedule,
     sums: te.Tensor,
-    stage: te.Stage,
-    threads: Sequence[te.IterVar],
-    tile: Tile,
+    at: tuple[te.Stage, te.IterVar],
+    tiling: Tiling,
     places: Sequence[Place],
 ) -> None:
-    """Sums of a work-item, some terms at a time, whose factors the group has loaded."""
+    """Sums of a work-item, some terms at a time, whose factors the group has loaded if there are `places`."""
     inside = schedule[sums]
-    inside.compute_at(stage, threads[-1])
+    inside.compute_at(*at)
     first, *others = inside.op.reduce_axis
-    step, one = inside.split(first, factor=tile.step)
+    step, one = inside.split(first, factor=tiling.tile.step)
     inside.reorder(step, one, *others, *inside.op.axis)
-    for axis in inside.op.axis:
+    terms = [one, *others] if places else [step, one, *others]
+    for axis in (*terms, *inside.op.axis) if tiling.unroll else inside.op.axis:
         inside.unroll(axis)
-    for side in inside.op.input_tensors:
+    for side in inside.op.input_tensors if places else ():
         _share(schedule, side, sums, step, places)
 
 

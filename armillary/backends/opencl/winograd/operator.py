@@ -36,7 +36,7 @@ class WinogradAttrs:
     padding: tuple[int, ...] = (0, 0)
     strides: tuple[int, ...] = (1, 1)
     dilation: tuple[int, ...] = (1, 1)
-    choice: str = ""  # backends/opencl/choice.py
+    choice: str = ""  # target/choice.py
 
 
 weight_transform = Op("opencl.winograd_weight", kind=Kind.OPAQUE, inputs=("weight",))

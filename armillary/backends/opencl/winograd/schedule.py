@@ -12,14 +12,14 @@ import math
 from collections.abc import Sequence
 
 from armillary import te
-from armillary.backends.opencl.choice import tile_of
 from armillary.backends.opencl.schedules.default import (
     schedule_default,
     schedule_stage,
     static_extent,
 )
 from armillary.backends.opencl.schedules.tiled import Place, tile_stage
-from armillary.backends.opencl.tiles import Product, choose_tile
+from armillary.backends.opencl.space import WINOGRAD, chosen_tiling
+from armillary.backends.opencl.tiles import Product
 from armillary.backends.registry import Fused, implement
 from armillary.base.node import post_order
 from armillary.tir.expr import ProducerLoad, Reduce
@@ -32,7 +32,7 @@ def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
     """Three kernels; the default where what follows is no plain epilogue."""
     stages = {s.op.tag.removeprefix("winograd_"): s.op.output(0) for s in schedule.stages if _is_stage(s.op)}
     product, output = stages["product"], fused.outputs[0]
-    tile = tile_of(fused.workload.attrs.choice) or choose_tile(product_of(product.op))
+    tiling = chosen_tiling(fused.workload, WINOGRAD, product_of(product.op))
     if len(fused.outputs) != 1 or len(te.static_shape(output)) != 4 or not _is_plain(schedule, fused):
         schedule_default(schedule, fused)
         return
@@ -41,11 +41,11 @@ def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
         if isinstance(stage.op, te.ComputeOp) and stage.op is not output.op and id(stage.op) not in own:
             stage.compute_inline()
     _transform(schedule, stages)
-    if tile is None:
+    if tiling is None:
         schedule_stage(schedule, product)
     else:
-        (over_o, _, over_p), (own_o, _, own_p) = tile.threads, tile.sums
-        tile_stage(schedule, product, tile, (Place(over_o, own_o, "y"), Place(over_p, own_p, "x")))
+        (over_o, _, over_p), (own_o, _, own_p) = tiling.tile.threads, tiling.tile.sums
+        tile_stage(schedule, product, tiling, (Place(over_o, own_o, "y"), Place(over_p, own_p, "x")))
     _transform_back(schedule, stages, output, fused.workload.attrs.tile_size)
 
 

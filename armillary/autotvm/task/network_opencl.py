@@ -1,0 +1,78 @@
+"""Templates of networks' contractions on OpenCL devices.
+
+In: a convolution or product in plain layout. Out: its space of algorithms and tiles, with the knobs of Relay-era logs
+for GPUs (tile_fc, tile_y, tile_x, tile_rcc, unroll_explicit), and what the model of costs expects. Invariant: as in
+`network_template.py`. The points: `points.py` of the back end; knobs and choices: its `graph/apply_records.py`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.task.network_template import Args, Family, NetworkTemplate, at_level
+from armillary.autotvm.task.space import ConfigSpace
+from armillary.autotvm.task.task import Task, register_template
+from armillary.backends.opencl.graph import apply_records
+from armillary.backends.opencl.graph.apply_records import SPLITS, TUNED, knobs_of
+from armillary.backends.opencl.points import Point, points_of
+from armillary.backends.opencl.space import PLAIN
+from armillary.base.dispatch import Workload
+from armillary.driver.graph_codegen import Kernel
+from armillary.relay.op import get_op
+from armillary.target import Target
+from armillary.target.choice import Choice
+
+_RATE = 1e12  # multiply-adds in a second, of the device that the model of costs has in mind
+
+
+class OpenCLTemplate(NetworkTemplate):
+    """One contraction of networks on an OpenCL device."""
+
+    @property
+    def with_constant(self) -> bool:  # type: ignore[override]  # of each template its own
+        return self.op.name == "nn.conv2d"
+
+    def choice_of(self, config: ConfigSpace, workload: Workload) -> Choice:
+        return apply_records.choice_of(config, workload)
+
+    def kernel(self, args: Args, where: Target) -> Kernel:
+        return self.kernel_with(args, where, Choice(PLAIN))
+
+    def becomes(self) -> tuple[str, ...]:
+        return ("opencl.conv2d_winograd",) if self.op.name == "nn.conv2d" else ()
+
+    def points(self, args: Args) -> list[Point]:
+        """Everything there is to choose; the first is what a build takes by itself."""
+        return _points(self, tuple(args))
+
+    def define(self, config: ConfigSpace, args: Args, where: Target) -> None:
+        rows = [knobs_of(point.choice) for point in self.points(args)]
+        if len(rows) < 2:
+            raise TuningError(f"{self.op.name}{tuple(args)} has nothing to tune: plain loops compute it")
+        for name in SPLITS:
+            candidates = sorted({row[name] for row in rows})
+            config.define_split(name, 1, "candidate", candidate=candidates, num_outputs=len(candidates[0]))
+        for name in ("winograd", "unroll_explicit"):
+            config.define_knob(name, sorted({row[name] for row in rows}))
+        config.restrict(rows)
+
+    def estimates(self, task: Task) -> list[tuple[int, float]]:
+        """Configurations with their estimated seconds: first what a build takes, then by their estimate."""
+        with task.target, at_level():
+            points = self.points(task.args)
+        indices = task.config_space.indices_of([knobs_of(point.choice) for point in points])
+        return [(index, point.cost / _RATE) for index, point in zip(indices, points, strict=True)]
+
+
+@lru_cache(maxsize=64)
+def _points(template: OpenCLTemplate, args: tuple[Any, ...]) -> list[Point]:  # Any: plain values
+    with at_level():
+        return points_of(template.module(args)["main"].body)
+
+
+for _op, _names in TUNED.items():
+    for _name in _names:
+        register_template(OpenCLTemplate(_name, get_op(_op)))
+FAMILY = Family(TUNED, apply_records.opencl_apply_records, apply_records.workload_of)

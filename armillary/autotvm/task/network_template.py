@@ -1,0 +1,162 @@
+"""Templates of networks' contractions: one call, and what a network fuses to it, built as networks are.
+
+In: the arguments of a task: types of operands, attributes. Out: its space, the library of a configuration, what the
+operator's reference answers. Invariant: a trial is a network of the one call with the choice a record would give it.
+What there is to choose: `network_cpu.py`, `network_opencl.py`. Which calls become tasks: `network.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.measure.trial import Array, random_input
+from armillary.autotvm.task.space import ConfigSpace
+from armillary.autotvm.task.surroundings import with_choice
+from armillary.autotvm.task.task import TENSOR, Task, TaskTemplate, get_config
+from armillary.backends.records import WorkloadRule, keyed_attributes
+from armillary.base.dispatch import Workload
+from armillary.base.record import record
+from armillary.driver.build import assembled, optimized
+from armillary.driver.graph_codegen import Kernel, plan_graph
+from armillary.driver.kernel_code import compile_kernel
+from armillary.driver.kernels import CompiledKernel
+from armillary.driver.library import FunctionLibrary
+from armillary.driver.lower_fused import lower_fused
+from armillary.ir import IRModule
+from armillary.relay.evaluate import evaluate
+from armillary.relay.expr import Call, Expr, Function, Var, const, var
+from armillary.relay.infer import infer_type
+from armillary.relay.op import Op
+from armillary.relay.types import TensorType
+from armillary.relay.walk import post_order
+from armillary.relay.work import function_work
+from armillary.target import Target, as_target
+from armillary.target.choice import Choice
+from armillary.tir.stmt import PrimFunc
+from armillary.transform import PassContext
+
+Args = Sequence[Any]  # of a task: tensors as ("TENSOR", shape, dtype), attributes
+LEVEL = 3  # of optimisation, at which layouts and algorithms are chosen
+
+
+def at_level() -> PassContext:
+    """The options in force, at the level that networks are tuned for."""
+    now = PassContext.current()
+    return PassContext(LEVEL, now.required_pass, now.disabled_pass, None, dict(now.config))
+
+
+@record
+class Family:
+    """What is tuned on a family of targets: operators of networks and the tasks that compute them, the pass that looks
+    records up, and what it looks a call up by."""
+
+    tasks: Mapping[str, tuple[str, ...]]
+    applied_by: Any  # Any: a pass
+    workload_of: WorkloadRule
+
+
+class NetworkTemplate(TaskTemplate, ABC):
+    """One contraction of networks. A subclass says what it can choose from: `define`, `estimates`, `choice_of`."""
+
+    with_constant = False  # the second operand is a constant, as in networks
+
+    def __init__(self, name: str, op: Op) -> None:
+        super().__init__(name, self.instantiate)
+        self.op, self.code_hash = op, None
+
+    @abstractmethod
+    def choice_of(self, config: ConfigSpace, workload: Workload) -> Choice:
+        """The choice that a configuration states."""
+
+    @abstractmethod
+    def kernel(self, args: Args, where: Target) -> Kernel:
+        """The kernel of the call without transforms, for the number of its operations."""
+
+    @abstractmethod
+    def define(self, config: ConfigSpace, args: Args, where: Target) -> None:
+        """Define the space's knobs."""
+
+    def as_lowered(self, function: Function, where: Target) -> Function:
+        """A kernel in the form that is lowered."""
+        return function
+
+    def operands(self, args: Args) -> tuple[Expr, Expr]:
+        """What the call reads: variables, or a constant where a network has one."""
+        types = [TensorType(a[1], a[2]) for a in args if _is_tensor(a)]
+        data, second = var("data", types[0]), var("second", types[1])
+        if self.with_constant:
+            return data, const(random_input(1, types[1].static, str(types[1].dtype), 0))
+        return data, second
+
+    def module(self, args: Args, choice: Choice | None = None, around: Function | None = None) -> IRModule:
+        """A network of the one call, and of what is `around` it; `choice` is what it carries."""
+        if around is not None:
+            return IRModule.from_expr(with_choice(around, self.op, str(choice or "")))
+        names = keyed_attributes(self.op)
+        values = dict(zip(names, [a for a in args if not _is_tensor(a)][: len(names)], strict=True))
+        attrs = self.op.make_attrs(named={**values, "choice": str(choice or "")})
+        operands = self.operands(args)
+        made = Function(tuple(o for o in operands if isinstance(o, Var)), Call(self.op, operands, attrs))
+        infer_type(made)
+        return IRModule.from_expr(made)
+
+    def instantiate(self, args: Args) -> IRModule:
+        config = get_config()
+        where = Target.current() or as_target("llvm")
+        self.define(config, args, where)
+        config.add_flop(function_work(self.kernel(args, where).function).direct)
+        return self.module(args)
+
+    def kernel_with(self, args: Args, where: Target, choice: Choice | None) -> Kernel:
+        """The kernel of the call with a choice, as a build makes it."""
+        with at_level():
+            main = optimized(self.module(args, choice), where)["main"]
+        kernels = [k for k in plan_graph(main).kernels.values() if self._computes(k.function)]
+        if len(kernels) != 1:
+            raise TuningError(f"{self.op.name}{tuple(args)} becomes {len(kernels)} kernels of itself")
+        return kernels[0]
+
+    def _computes(self, function: Function) -> bool:
+        calls: list[Any] = [e.op for e in post_order(function.body) if isinstance(e, Call)]  # Any: operators
+        return any(isinstance(op, Op) and op.name in (self.op.name, *self.becomes()) for op in calls)
+
+    def becomes(self) -> tuple[str, ...]:
+        """Operators that a choice turns the call into."""
+        return ()
+
+    def library(self, task: Task, config: ConfigSpace) -> FunctionLibrary:
+        """The network of the call with a configuration's choice."""
+        choice = self.choice_of(config, task.workload)
+        with at_level():
+            module = optimized(self.module(task.args, choice, task.around), task.target)
+            return assembled(module, task.target, compiler=_compile_here)
+
+    def loops(self, task: Task, config: ConfigSpace) -> PrimFunc:
+        """The loops of the kernel, before the passes over loops."""
+        kernel = self.kernel_with(task.args, task.target, self.choice_of(config, task.workload))
+        return lower_fused(self.as_lowered(kernel.function, task.target), task.target, kernel.name)
+
+    def reference(self, task: Task) -> Callable[[int], list[Array]]:
+        """What the operator's reference answers to the inputs of a trial."""
+        module = self.module(task.args, around=task.around)
+
+        def answer(seed: int) -> list[Array]:
+            types: list[Any] = [p.checked_type for p in module["main"].params]  # Any: tensor types
+            given = [random_input(i, t.static, str(t.dtype), seed) for i, t in enumerate(types)]
+            return [np.asarray(evaluate(module, given))]
+
+        return answer
+
+
+def _is_tensor(arg: Any) -> bool:  # Any: an argument of a task
+    return isinstance(arg, tuple | list) and len(arg) == 3 and arg[0] == TENSOR
+
+
+def _compile_here(kernels: Sequence[Kernel], where: Target, progress: Any) -> dict[str, CompiledKernel]:
+    """In this process, which is one trial's own (Any: the progress callback, which nobody watches)."""
+    return {k.name: compile_kernel(k, where, jobs=1) for k in kernels}

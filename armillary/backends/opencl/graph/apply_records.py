@@ -1,0 +1,104 @@
+"""opencl-apply-records: calls get the choices that tuning records name.
+
+In: a module with convolutions and products in plain layouts, the dispatch contexts in force (base/dispatch.py), the
+option `schedule.choice`. Out: calls for which there is a choice carry it as their attribute; opencl-winograd-conv2d and
+the schedules take it from there. Invariant: as in backends/records.py, which does what all families do alike. The knobs are named as
+in Relay-era logs: tile_fc, tile_y and tile_x are (what is left, results of a work-item, work-items of a group),
+tile_rcc is (what is left, terms of a step); 0 is no transform, or plain loops.
+
+    nn.conv2d(%x, weight)
+    ->
+    nn.conv2d(%x, weight, choice="conv2d.tiles threads_c=8 threads_y=4 … step=8 unroll=0 | by record")
+
+Every choice there is: backends/opencl/points.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from armillary.backends.opencl.graph.winograd_conv2d import can_transform
+from armillary.backends.opencl.space import (
+    DEPTHWISE,
+    DIRECT,
+    PLAIN,
+    PRODUCT,
+    WINOGRAD,
+    Tiling,
+    check_algorithm,
+    config_of,
+    tiling_of,
+)
+from armillary.backends.opencl.tiles import FLOATS, Tile
+from armillary.backends.records import call_key, with_records
+from armillary.base.dispatch import Workload
+from armillary.errors import ConfigError
+from armillary.ir import IRModule
+from armillary.relay.expr import Call, Expr
+from armillary.relay.op import Op
+from armillary.target import Target
+from armillary.target.choice import Choice, Source
+from armillary.transform import define_pass
+
+CONV2D, DEPTHWISE_CONV2D = "conv2d_nchw.opencl", "depthwise_conv2d_nchw.opencl"
+TUNED = {
+    "nn.conv2d": (CONV2D, DEPTHWISE_CONV2D),
+    "nn.dense": ("dense.opencl",),
+    "nn.batch_matmul": ("batch_matmul.opencl",),
+}
+SPLITS = ("tile_fc", "tile_y", "tile_x", "tile_rcc")
+
+
+@define_pass("opencl-apply-records", opt_level=0)
+def opencl_apply_records(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+    """Attach the stored choices of the current dispatch context."""
+    chosen = Target(target if target is not None else Target.current() or "opencl")
+    return with_records(module, chosen, workload_of, choice_of, _refuse)
+
+
+def _refuse(expr: Expr, asked: Choice) -> None:
+    check_algorithm(getattr(getattr(expr, "op", None), "name", ""), asked)
+
+
+def workload_of(expr: Expr) -> Workload | None:
+    """What records of a call are found by: a name, the types of its operands, its attributes, and for convolutions
+    whether Winograd's algorithm can compute it; None for calls that are not tuned."""
+    if not isinstance(expr, Call) or not isinstance(expr.op, Op) or expr.op.name not in TUNED:
+        return None
+    key, name = call_key(expr, expr.op), TUNED[expr.op.name][0]
+    if key is None or any(operand[2] not in FLOATS for operand in key[: len(expr.args)]):
+        return None
+    if expr.op.name != "nn.conv2d":
+        return (name, *key) if len(key[0][1]) > 1 else None
+    attrs: Any = expr.attrs  # Any: those of a convolution
+    if (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW") != ("NCHW", "OIHW", "NCHW"):
+        return None
+    return (name if attrs.groups == 1 else DEPTHWISE_CONV2D, *key, can_transform(expr))
+
+
+def knobs_of(choice: Choice) -> dict[str, Any]:  # Any: tuples and numbers
+    """A choice as the values of a space's knobs."""
+    tiling = tiling_of(choice)
+    size = max(choice.knob("tile"), 0)
+    if tiling is None:
+        return {"winograd": size, **dict.fromkeys(SPLITS[:3], (-1, 0, 0)), "tile_rcc": (-1, 0), "unroll_explicit": 0}
+    tile = tiling.tile
+    splits = {name: (-1, own, over) for name, own, over in zip(SPLITS, tile.sums, tile.threads, strict=False)}
+    return {"winograd": size, **splits, "tile_rcc": (-1, tile.step), "unroll_explicit": int(tiling.unroll)}
+
+
+def choice_of(config: Any, workload: Workload) -> Choice:  # Any: a ConfigEntity; its package lies above
+    """The choice that a configuration of a task states."""
+    wanted = {"winograd", *SPLITS, "unroll_explicit"}
+    if set(config) != wanted:
+        told = f"the record {config} of {workload[0]} has other knobs than {', '.join(sorted(wanted))}"
+        raise ConfigError(told, hint="tune again")
+    (f, y, x), (a, b, c) = zip(*(config[name].size[1:] for name in SPLITS[:3]), strict=True)
+    step, size = config["tile_rcc"].size[1], config["winograd"].val
+    if not step:
+        return Choice(PLAIN, source=Source.RECORD)
+    knobs = config_of(Tiling(Tile((a, b, c), (f, y, x), step), bool(config["unroll_explicit"].val)))
+    if size:
+        return Choice(WINOGRAD, (("tile", size), *knobs), source=Source.RECORD)
+    algorithm = {CONV2D: DIRECT, DEPTHWISE_CONV2D: DEPTHWISE}.get(workload[0], PRODUCT)
+    return Choice(algorithm, knobs, source=Source.RECORD)

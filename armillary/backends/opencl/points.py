@@ -1,0 +1,131 @@
+"""Every choice that a call on a GPU has, with what the model of costs expects of it.
+
+In: a call of nn.conv2d, nn.dense or nn.batch_matmul as its kernel's anchor. Out: `Point`s: the first is what a build
+takes by itself, the others follow by their cost. Invariant: every point compiles; tiles and costs are those of the
+schedules (`space.py`, `tiles.py`, `graph/winograd_conv2d.py`). Of very many tiles those of least cost are kept.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from armillary.backends.opencl.graph.winograd_conv2d import (
+    LAUNCH,
+    TILES,
+    can_transform,
+    plain_cost,
+    winograd_extra,
+    winograd_product,
+)
+from armillary.backends.opencl.space import DEPTHWISE, DIRECT, PLAIN, PRODUCT, WINOGRAD, Tiling, can_unroll, config_of
+from armillary.backends.opencl.tiles import FULL, GLOBAL_READ, Product, Tile, best_tiles, cost, divisors
+from armillary.backends.winograd import MAX_TILE
+from armillary.base.record import record
+from armillary.relay.expr import Call
+from armillary.relay.transform._rules import tensor
+from armillary.relay.types import TensorType
+from armillary.target.choice import Choice
+from armillary.transform import PassContext
+
+MOST_TILES = 768  # of an algorithm
+MIN_ROWS = 4  # of a product: fewer are left to the default, which gives each sum to a group
+LEAST_ITEMS, MOST_ITEMS = 16, 256  # of a group of depthwise sums
+CACHED_READ = GLOBAL_READ / 4  # of what neighbouring work-items read too
+UNROLLED = 1.0001  # of the cost of what is not
+
+
+@record(slots=True)
+class Point:
+    """A choice and its estimated cost, in multiply-adds of a work-item, all together."""
+
+    choice: Choice
+    cost: float
+
+
+def points_of(call: Call) -> list[Point]:
+    """All choices of a call; none where its kernel has nothing to choose."""
+    types = [tensor(argument) for argument in call.args]
+    data, weight = (t for t in types if t is not None)
+    result = tensor(call)
+    assert result is not None, "the call is typed"
+    name = getattr(call.op, "name", "")
+    if name == "nn.conv2d":
+        return _convolution(call, data, weight, result)
+    return _product(data, result)
+
+
+def _product(data: TensorType, result: TensorType) -> list[Point]:
+    work = matrix_product(result.static, data.static[-1])
+    if work.result[0] < MIN_ROWS:
+        return []
+    return [*_tiled(PRODUCT, work), Point(Choice(PLAIN), plain_cost(work))]
+
+
+def matrix_product(result: tuple[int, ...], terms: int) -> Product:
+    """The extents of a product of matrices."""
+    *batch, rows, columns = result
+    return Product(math.prod(batch), (rows, 1, columns), terms, (1, 1), (1, 1))
+
+
+def _convolution(call: Any, data: TensorType, weight: TensorType, result: TensorType) -> list[Point]:  # Any: a Call
+    attrs, (n, *extents) = call.attrs, result.static
+    taps, strides, dilation = weight.static[2:], tuple(attrs.strides), tuple(attrs.dilation)
+    work = Product(n, (extents[0], extents[1], extents[2]), weight.static[1], taps, strides, dilation)  # type: ignore[arg-type]
+    if attrs.groups != 1:
+        return _depthwise(work)
+    found = [Point(p.choice, LAUNCH + p.cost) for p in _tiled(DIRECT, work)]
+    found = found or [Point(Choice(PLAIN), LAUNCH + plain_cost(work))]
+    if can_transform(call):
+        limit = PassContext.current().get(MAX_TILE)
+        for size in (tile for tile in TILES if tile <= limit):
+            product_ = winograd_product(data, result, size)
+            extra = winograd_extra(product_)
+            for point in _tiled(WINOGRAD, product_):
+                choice = Choice(WINOGRAD, (("tile", size), *point.choice.config))
+                found.append(Point(choice, extra + point.cost))
+    return sorted(found, key=lambda point: point.cost)
+
+
+def _tiled(algorithm: str, work: Product) -> list[Point]:
+    """The tiles of least cost, with and without unrolled loops."""
+    found = []
+    for tile in best_tiles(work, MOST_TILES):
+        estimate = cost(work, tile)
+        for unroll in (False, True) if can_unroll(work, tile) else (False,):
+            choice = Choice(algorithm, config_of(Tiling(tile, unroll)))
+            found.append(Point(choice, estimate * (UNROLLED if unroll else 1.0)))
+    return sorted(found, key=lambda point: point.cost)
+
+
+def _depthwise(work: Product) -> list[Point]:
+    """Plain loops, which a build takes by itself, and tiles without shared memory."""
+    tilings = [Tiling(tile, unroll) for tile in _depthwise_tiles(work) for unroll in (False, True)]
+    rows = [(_depthwise_cost(work, t.tile) * (UNROLLED if t.unroll else 1.0), n, t) for n, t in enumerate(tilings)]
+    best = heapq.nsmallest(MOST_TILES, rows)
+    plain = _depthwise_cost(work, Tile((1, 1, 1), (1, 1, 1), 1))
+    return [Point(Choice(PLAIN), plain), *(Point(Choice(DEPTHWISE, config_of(t)), c) for c, _, t in best)]
+
+
+def _depthwise_tiles(work: Product) -> Iterator[Tile]:
+    channels, rows, columns = work.result
+    for own_x, own_y in product(divisors(columns, 8), divisors(rows, 8)):
+        if own_x * own_y > 16:
+            continue
+        for over_x, over_y in product(divisors(columns // own_x, 64), divisors(rows // own_y, 32)):
+            for over_c in divisors(channels, 64):
+                if LEAST_ITEMS <= over_x * over_y * over_c <= MOST_ITEMS:
+                    yield Tile((over_c, over_y, over_x), (1, own_y, own_x), 1)
+
+
+def _depthwise_cost(work: Product, tile: Tile) -> float:
+    own = math.prod(tile.sums)
+    reads = work.taps[0] * work.taps[1] * work.channels
+    patch = work.channels
+    for count, stride, taps, dilation in zip(tile.sums[1:], work.strides, work.taps, work.dilation, strict=True):
+        patch *= (count - 1) * stride + (taps - 1) * dilation + 1
+    total = work.images * math.prod(work.result) / own
+    return (reads * own + CACHED_READ * (patch + reads)) * max(total, FULL)

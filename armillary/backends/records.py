@@ -1,0 +1,69 @@
+"""Tuning records as choices of calls: what every family of targets does alike.
+
+In: a module, the dispatch contexts in force (base/dispatch.py), the option `schedule.choice` (backends/overrides.py),
+which comes first, and what a family says of its calls: workload, and the choice that a configuration states. Out: the
+calls for which there is one carry it as their attribute `choice`. Invariant: nothing changes outside of a dispatch
+context and without the option; a choice is printed with the call, so caches tell kernels apart by it. The passes:
+backends/cpu/graph/apply_records.py, backends/opencl/graph/apply_records.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+from armillary.backends.overrides import asked_choice, asked_choices
+from armillary.base.dispatch import DispatchContext, Workload
+from armillary.ir import IRModule
+from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.op import Op
+from armillary.relay.transform._rules import on_functions, tensor
+from armillary.relay.walk import not_primitive, rewrite
+from armillary.target import Target
+from armillary.target.choice import Choice
+
+WorkloadRule = Callable[[Expr], Workload | None]
+ChoiceRule = Callable[[Any, Workload], Choice]  # Any: a ConfigEntity; its package lies above
+RefuseRule = Callable[[Expr, Choice], None]
+_NO_KEY = ("choice", "kernel_size", "channels", "units")  # what the types tell
+
+
+def with_records(
+    module: IRModule, where: Target, workload_of: WorkloadRule, choice_of: ChoiceRule, refuse: RefuseRule | None = None
+) -> IRModule:
+    """Attach what a script asks for, else the stored choices of the current dispatch context. `refuse` raises where a
+    call cannot have what is asked."""
+    if not DispatchContext.current.has_records() and not asked_choices():
+        return module
+
+    def rule(expr: Expr) -> Expr | None:
+        asked, workload = asked_choice(expr), workload_of(expr)
+        if asked and refuse is not None:
+            refuse(expr, asked)
+        if asked and isinstance(expr, Call) and getattr(expr.attrs, "choice", None) == "":
+            return Call(expr.op, expr.args, replace(expr.attrs, choice=str(asked)), expr.span)
+        config = None if workload is None else DispatchContext.current.query(where, workload)
+        if workload is None or config is None:
+            return None
+        call: Any = expr  # Any: a Call, as it has a workload
+        return Call(call.op, call.args, replace(call.attrs, choice=str(choice_of(config, workload))), call.span)
+
+    def change(function: Function) -> Expr:
+        return rewrite(function, rule, enter=not_primitive)
+
+    return on_functions(module, change)
+
+
+def keyed_attributes(op: Op) -> list[str]:
+    """The attributes that are part of a workload, in order."""
+    return [f.name for f in fields(op.attrs_class) if f.name not in _NO_KEY]  # type: ignore[arg-type]
+
+
+def call_key(call: Call, op: Op) -> Workload | None:
+    """The types of a call's operands, and its attributes; None where an extent is no number, or it has a choice."""
+    types, attrs = [tensor(argument) for argument in call.args], call.attrs
+    if getattr(attrs, "choice", "") or any(t is None or not all(isinstance(n, int) for n in t.shape) for t in types):
+        return None
+    operands = tuple(("TENSOR", tuple(t.static), str(t.dtype)) for t in types if t is not None)
+    return (*operands, *(getattr(attrs, name) for name in keyed_attributes(op)))
