@@ -2,9 +2,9 @@
 
 In: a module with convolutions and products in plain layouts, the dispatch contexts in force (base/dispatch.py), the
 option `schedule.choice`. Out: calls for which there is a choice carry it as their attribute; opencl-winograd-conv2d and
-the schedules take it from there. Invariant: as in backends/records.py, which does what all families do alike. The knobs are named as
-in Relay-era logs: tile_fc, tile_y and tile_x are (what is left, results of a work-item, work-items of a group),
-tile_rcc is (what is left, terms of a step); 0 is no transform, or plain loops.
+the schedules take it from there. Invariant: as in backends/records.py, which does what all families do alike. The knobs
+are named as in Relay-era logs: tile_fc, tile_y and tile_x are (what is left, results of a work-item, work-items of a
+group), tile_rcc is (what is left, terms of a step); 0 is no transform, or plain loops.
 
     nn.conv2d(%x, weight)
     ->
