@@ -16,7 +16,9 @@ from armillary.driver.build import target_with_host
 from armillary.driver.libraries import split_libraries
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
-from armillary.relay.op import get_op
+from armillary.relay.expr import Call, Expr
+from armillary.relay.op import Op, get_op
+from armillary.relay.walk import post_order
 from armillary.target.cpu import cpu_model
 
 with deferred():
@@ -58,6 +60,10 @@ def check_precision(args: argparse.Namespace) -> None:
             raise ConfigError(f"--mixed-precision-ops: {error.message}", hint=error.hint) from None
 
 
+def _is_quantized(expr: Expr) -> bool:
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name.startswith("qnn.")
+
+
 def in_mixed_precision(module: IRModule, args: argparse.Namespace) -> IRModule:
     """The module as the options want it."""
     kind = args.mixed_precision_calculation_type
@@ -66,8 +72,10 @@ def in_mixed_precision(module: IRModule, args: argparse.Namespace) -> IRModule:
     sums = args.mixed_precision_acc_type or ("float32" if kind == "bfloat16" else kind)
     rows: dict[str, Any] = dict.fromkeys(args.mixed_precision_ops, (ALWAYS, sums, kind))
     target = target_with_host(split_libraries(args.target)[1])
-    if kind == "bfloat16" and target.kind.family == "cpu" and not cpu_model(target).multiplies_halves:
-        note(f"{target}: no fast products of bfloat16, so that is the format of weights, and float32 of the arithmetic")
+    if target.kind.family == "cpu" and (kind == "float16" or not cpu_model(target).multiplies_halves):
+        note(f"{target}: no fast products of {kind}, so that is the format of weights, and float32 of the arithmetic")
+    if any(_is_quantized(expr) for function in module.functions.values() for expr in post_order(function)):
+        note("the quantised parts of the network stay in integers")
     made: IRModule = to_mixed_precision(
         module, mixed_precision_type=kind, missing_op_mode=QUIET, keep_orig_output_dtype=True, conversions=rows
     )

@@ -341,3 +341,28 @@ def test_other_floats_and_impossible_scales_stay_as_they_are(dtype: str, scale: 
     module = relay.transform.InferType()(IRModule.from_expr(relay.Function([data], y)))
     changed = relay.transform.FakeQuantizationToInteger(use_qat=True)(module)
     assert changed.astext() == module.astext()
+
+
+@pytest.mark.parametrize(
+    "name", ["convolution_with_bias", "matrix_product_with_bias", "product_with_weights_transposed"]
+)
+def test_mixed_precision_leaves_what_is_quantised_in_integers(name: str) -> None:
+    net = Net()
+    module = relay.frontend.from_onnx(net.model(CASES[name](net)))[0]
+    mixed = relay.transform.ToMixedPrecision("float16", 2)(module)
+    assert "float16" not in str(mixed)
+
+
+def test_mixed_precision_converts_the_layer_behind_a_quantised_one() -> None:
+    net = Net()
+    made = CASES["matrix_product_with_bias"](net)
+    factor = net.constant(np.ones((6, 3), np.float32))
+    mixed = relay.transform.ToMixedPrecision("float16", 2)(
+        relay.frontend.from_onnx(net.model(net.node("MatMul", net.node("Relu", net.node("Sigmoid", made)), factor)))[0]
+    )
+    dtypes = [expr.checked_type.dtype for expr in post_order(mixed["main"]) if _is_call(expr, "nn.dense")]
+    assert dtypes == ["float32", "float16"]
+
+
+def _is_call(expr: Any, name: str) -> bool:
+    return isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == name

@@ -2,7 +2,8 @@
 
 In: a module. Out: the same with casts, so that contractions take and give the mixed type (ALWAYS), cheap operators do
 where their inputs already are in it (FOLLOW), and the sensitive ones stay as they were (NEVER). Invariant: a value is
-cast to a type once; operators without floats are untouched; branches, lets and calls of functions see the old types.
+cast to a type once; operators without floats are untouched, as are contractions of values that are bytes dequantised
+(a build computes those in integers: fake-quantization-to-integer); branches, lets and calls of functions see the old types.
 `missing_op_mode` says what an operator without a category means: 0 an error, 1 a warning and NEVER, 2 NEVER.
 Sums of bfloat16, which has 8 bits for a number, are float32; a cast stands behind them.
 The result keeps its type if `keep_orig_output_dtype` says so, or the configuration of that name where it is None.
@@ -79,6 +80,7 @@ class _Converter:
         self.new: dict[int, Expr] = {}
         self.casts: dict[tuple[int, str], Expr] = {}
         self.warned: set[str] = set()
+        self.quantized: set[int] = set()  # old nodes whose values are those of bytes: what moves dequantised ones
 
     def run(self, function: Function, keep_output: bool) -> Expr:
         for expr in post_order(function, not_primitive):
@@ -106,6 +108,10 @@ class _Converter:
 
     def _operator(self, expr: Call, op: Op) -> Expr:
         category, accumulate, result = self._category(op)
+        if op.name == "qnn.dequantize" or (category == Precision.FOLLOW and self._are_quantized(expr)):
+            self.quantized.add(id(expr))
+        elif category == Precision.ALWAYS and self._are_quantized(expr):
+            return map_children(expr, self.restored)
         args = [self.get(a) for a in expr.args]
         if category == Precision.FOLLOW and not self._are_mixed(args):
             category = Precision.NEVER
@@ -115,6 +121,9 @@ class _Converter:
         attrs = self._attrs(expr.attrs, accumulate) if category == Precision.ALWAYS else expr.attrs
         made = Call(expr.op, tuple(cast), attrs, expr.span)
         return self._to(made, DType(result)) if category == Precision.ALWAYS else made
+
+    def _are_quantized(self, expr: Call) -> bool:
+        return bool(expr.args) and all(id(arg) in self.quantized for arg in expr.args)
 
     def _category(self, op: Op) -> tuple[Precision, str, str]:
         if op.name in self.overrides:
