@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.base.lazy import deferred
+from armillary.cli._console import note
 from armillary.errors import ConfigError, ModelError, Span
 from armillary.frontend.onnx.entry import from_file
 from armillary.frontend.refused import refuse_file
@@ -58,14 +59,20 @@ def _variant_item(item: str) -> tuple[str, Any]:
 
 
 def load_model(
-    file: str, shapes: dict[str, tuple[int, ...]] | None = None, many: list[dict[str, Any]] | None = None
+    file: str,
+    shapes: dict[str, tuple[int, ...]] | None = None,
+    many: list[dict[str, Any]] | None = None,
+    assume: bool = False,
 ) -> tuple[IRModule, dict[str, Any]]:
-    """A model by its suffix: .onnx, .h5 (Keras), or .relay/.txt for Relay text; "-" reads Relay text from stdin."""
+    """A model by its suffix: .onnx, .h5 (Keras), or .relay/.txt for Relay text; "-" reads Relay text from stdin.
+
+    With `assume`, open dimensions of an ONNX model get usual numbers, which a note tells.
+    """
     suffix = Path(file).suffix.lower()
     if Path(file).is_dir():
         raise ModelError("it is a folder, not a model", span=Span(file), hint="name the .onnx or .relay file in it")
     if suffix == ".onnx":
-        return from_file(file, shapes, many)
+        return from_file(file, shapes, many, note if assume else None)
     if suffix == ".h5":
         found: tuple[IRModule, dict[str, Any]] = from_keras(file, shapes, "NHWC")
         return found

@@ -93,7 +93,7 @@ def _compile(
     args: argparse.Namespace, path: Path, forms: list[str], progress: Stages, timing: PassTimingInstrument
 ) -> None:
     progress.start(f"reading {args.FILE}")
-    module, params = load_model(args.FILE, input_shapes(args.input_shapes), variants(args.variants))
+    module, params = load_model(args.FILE, input_shapes(args.input_shapes), variants(args.variants), assume=True)
     if args.desired_layout:
         module = convert_graph_layout(module, args.desired_layout, args.desired_layout_ops)
     progress.start("compiling")

@@ -108,7 +108,7 @@ def _load(args: argparse.Namespace, progress: Any) -> tuple[Any, str]:  # Any: a
         if package.graph_json is None:
             raise ArtifactError("the library holds functions but no network", span=Span(str(path)))
         return package["default"](cpu(0)), package.graph_json
-    module, params = load_model(args.FILE, input_shapes(args.input_shapes))
+    module, params = load_model(args.FILE, input_shapes(args.input_shapes), assume=True)
     with PassContext(args.opt_level, config=pass_config(args.pass_config)):
         library = build(module, target=args.target, params=params, progress=progress)
     return library["default"](cpu(0)), library.get_graph_json()

@@ -8,7 +8,7 @@ protobuf reads it, and a small network's peak is there.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from armillary.base.aligned import Array
@@ -59,11 +59,18 @@ def from_onnx(
 
 @boundary("from_onnx")
 def from_file(
-    path: str, shape: Mapping[str, Any] | None = None, variants: Sequence[Mapping[str, Any]] | None = None
+    path: str,
+    shape: Mapping[str, Any] | None = None,
+    variants: Sequence[Mapping[str, Any]] | None = None,
+    notice: Callable[[str], None] | None = None,
 ) -> tuple[IRModule, dict[str, Array]]:
     """`from_onnx` for a program that compiles the model at once: large weights are read when they are needed.
 
+    With `notice`, dimensions that nothing gives a number get one by their names (dimensions.py), and it is told so.
+
     A file that is written to in the meantime is refused (ModelError) at the next look.
     """
-    result: tuple[IRModule, dict[str, Array]] = _import_model(path, shape or {}, variants=variants, waits=True)
+    result: tuple[IRModule, dict[str, Array]] = _import_model(
+        path, shape or {}, variants=variants, waits=True, notice=notice
+    )
     return result

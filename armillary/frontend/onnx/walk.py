@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 with deferred():
     from armillary.frontend.onnx.bounded import bounded, compress, non_max_suppression, non_zero, unique
     from armillary.frontend.onnx.control import branch_taken, loop, mapped_sequence, scan
+    from armillary.frontend.onnx.dimensions import assumed_shapes
     from armillary.frontend.onnx.loops import refuse_bounded
     from armillary.frontend.onnx.variants import variant_shapes
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError)
@@ -86,6 +87,7 @@ def import_model(
     static_inputs: Mapping[str, Any] = MappingProxyType({}),
     variants: Sequence[Mapping[str, Any]] | None = None,
     waits: bool = False,
+    notice: Callable[[str], None] | None = None,
 ) -> tuple[IRModule, dict[str, Array]]:
     """What onnx/entry.py says of `from_onnx` and, with `waits`, of `from_file`."""
     unknown = sorted(set(config) - set(_CONFIG_KEYS))
@@ -96,11 +98,13 @@ def import_model(
         loaded = load_model(model, opset, importable=importable if renamed is None else None, waits=waits)
         if renamed is not None:
             _export_renamed(loaded.proto, Path(renamed))
+        held = {t.name for t in loaded.proto.graph.initializer}
+        free = [value for value in loaded.proto.graph.input if value.name not in held]
         shapes = [shape]
         if variants is not None:
-            held = {t.name for t in loaded.proto.graph.initializer}
-            free = [value for value in loaded.proto.graph.input if value.name not in held]
             shapes = list(variant_shapes(free, shape, variants))
+        elif notice is not None:
+            shapes = list(assumed_shapes(free, shape, notice))
         made = [_Walk(loaded, InputBinder(loaded.source, s, dtype, static_inputs), freeze) for s in shapes]
         return _joined([walk.run() for walk in made])
     except UnicodeDecodeError as error:

@@ -82,7 +82,7 @@ static int parse_option(options *o, const char *arg) {
   long number;
   if ((v = value_of(arg, "--model")) || (o->model == NULL && (v = arg[0] == '-' ? NULL : arg))) o->model = v;
   else if ((v = value_of(arg, "--output"))) o->output = v;
-  else if ((v = value_of(arg, "--fill"))) {
+  else if ((v = value_of(arg, "--fill")) || (v = value_of(arg, "--fill-mode"))) {
     o->fill = v;
     return strcmp(v, "random") == 0 || strcmp(v, "zeros") == 0 || strcmp(v, "ones") == 0 ? 0 : -1;
   }

@@ -2,8 +2,8 @@
 
 In: a module. Out: the same with casts, so that contractions take and give the mixed type (ALWAYS), cheap operators do
 where their inputs already are in it (FOLLOW), and the sensitive ones stay as they were (NEVER). Invariant: a value is
-cast to a type once; operators without floats are untouched, as are contractions of values that are bytes dequantised
-(a build computes those in integers: fake-quantization-to-integer); branches, lets and calls of functions see the old types.
+cast to a type once; operators without floats are untouched, as are contractions of bytes dequantised, which a build
+computes in integers (fake-quantization-to-integer); branches, lets and calls of functions see the old types.
 `missing_op_mode` says what an operator without a category means: 0 an error, 1 a warning and NEVER, 2 NEVER.
 Sums of bfloat16, which has 8 bits for a number, are float32; a cast stands behind them.
 The result keeps its type if `keep_orig_output_dtype` says so, or the configuration of that name where it is None.
