@@ -52,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc run`."""
     parser.add_argument("PATH", help="the package")
     parser.add_argument("--device", default="cpu", help="where to run (default: cpu)")
-    parser.add_argument("--fill-mode", "--fill", choices=("zeros", "ones", "random"), default="random", help="inputs not given")
+    parser.add_argument(
+        "--fill-mode", "--fill", choices=("zeros", "ones", "random"), default="random", help="inputs not given"
+    )
     parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name")
     parser.add_argument("-o", "--outputs", metavar="NPZ", help="write the output arrays here")
     parser.add_argument("--print-time", action="store_true", help="time it and print mean, median, max, min, std")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from armillary.runtime.executor import Span
+from armillary.runtime.executor import GraphExecutor, Span
 
 WHOLE = -1  # the "thread" of a phase as its caller sees it
 FINEST = 2000  # pauses below this part of the run are not drawn
@@ -99,3 +99,19 @@ def joined(spans: Iterable[Span], seconds: float) -> tuple[Span, ...]:
             found.append(before)
         latest[span.thread] = span
     return tuple(sorted([*found, *latest.values()], key=lambda span: (span.thread, span.begin)))
+
+
+def chrome_trace(executor: GraphExecutor) -> dict[str, object]:
+    """One run as the trace events of Chrome's and Perfetto's viewers: a row for each thread, one for the kernels."""
+    _, spans = executor.trace()
+    names = {WHOLE: "kernels"} | {span.thread: f"thread {span.thread}" for span in spans if span.thread != WHOLE}
+    events: list[dict[str, object]] = [
+        {"ph": "M", "name": "thread_name", "pid": 0, "tid": thread + 1, "args": {"name": name}}
+        for thread, name in sorted(names.items())
+    ]
+    for span in spans:
+        name, function = executor.node(span.node)
+        row: dict[str, object] = {"ph": "X", "pid": 0, "tid": span.thread + 1, "name": function or name}
+        row |= {"ts": 1e6 * span.begin, "dur": 1e6 * (span.end - span.begin)}
+        events.append(row | {"args": {"node": name, "phase": span.phase}})
+    return {"traceEvents": events, "displayTimeUnit": "ns"}
