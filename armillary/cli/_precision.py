@@ -16,7 +16,7 @@ from armillary.driver.build import target_with_host
 from armillary.driver.libraries import split_libraries
 from armillary.errors import ConfigError, UnsupportedError
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Expr
+from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.op import Op, get_op
 from armillary.relay.walk import post_order
 from armillary.target.cpu import cpu_model
@@ -74,7 +74,8 @@ def in_mixed_precision(module: IRModule, args: argparse.Namespace) -> IRModule:
     target = target_with_host(split_libraries(args.target)[1])
     if target.kind.family == "cpu" and (kind == "float16" or not cpu_model(target).multiplies_halves):
         note(f"{target}: no fast products of {kind}, so that is the format of weights, and float32 of the arithmetic")
-    if any(_is_quantized(expr) for function in module.functions.values() for expr in post_order(function)):
+    functions = (function for function in module.functions.values() if isinstance(function, Function))
+    if any(_is_quantized(expr) for function in functions for expr in post_order(function)):
         note("the quantised parts of the network stay in integers")
     made: IRModule = to_mixed_precision(
         module, mixed_precision_type=kind, missing_op_mode=QUIET, keep_orig_output_dtype=True, conversions=rows

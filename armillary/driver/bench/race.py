@@ -114,7 +114,7 @@ class _Process:
 def _running(files: Mapping[str, str], lanes: Sequence[Lane], inputs: Mapping[str, Array]) -> Iterator[list[_Process]]:
     with tempfile.TemporaryDirectory(prefix="armillary-bench-") as name:
         folder, made = Path(name), list[_Process]()
-        np.savez(folder / "inputs.npz", **dict(inputs))
+        np.savez(folder / "inputs.npz", **inputs)  # type: ignore[arg-type, unused-ignore]  # names of arrays are free
         try:
             for lane in lanes:
                 made.append(_Process(lane, files[lane.engine], folder / "inputs.npz", folder))
