@@ -22,13 +22,13 @@ from pathlib import Path
 
 from rich.table import Table
 
+from armillary.backend.bench.engines import ENGINES
+from armillary.backend.bench.race import Lane, difference, race
 from armillary.base.files import check_writable, write_atomic
 from armillary.cli._console import errors, note, output, stages
 from armillary.cli._model import input_shapes, load_model, positive
 from armillary.cli.run import fill_inputs, read_npz
 from armillary.contrib.graph_executor import GraphModule
-from armillary.driver.bench.engines import ENGINES
-from armillary.driver.bench.race import Lane, difference, race
 from armillary.driver.build import build
 from armillary.driver.trace import chrome_trace
 from armillary.errors import ConfigError

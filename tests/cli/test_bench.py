@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from armillary.backend.bench.race import difference, race
 from armillary.cli.main import main
-from armillary.driver.bench.race import difference, race
 
 
 @pytest.fixture(scope="module")

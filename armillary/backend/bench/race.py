@@ -60,7 +60,7 @@ class _Process:
     def __init__(self, lane: Lane, file: str, inputs: Path, folder: Path) -> None:
         self.lane = lane
         self.outputs = folder / f"{lane.engine}-{lane.threads}-{lane.streams}.npz"
-        command = [sys.executable, "-m", "armillary.driver.bench.engines", lane.engine, file, str(inputs)]
+        command = [sys.executable, "-m", "armillary.backend.bench.engines", lane.engine, file, str(inputs)]
         command += [str(self.outputs), str(lane.threads), str(lane.streams)]
         self.errors = (folder / f"{self.outputs.stem}.log").open("w+")
         pipe = subprocess.PIPE
