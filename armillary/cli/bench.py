@@ -17,14 +17,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import tempfile
 from pathlib import Path
 
 from rich.table import Table
 
 from armillary.backend.bench.engines import ENGINES
 from armillary.backend.bench.race import Lane, difference, race
-from armillary.base.files import check_writable, write_atomic
+from armillary.base.files import check_writable, scratch_folder, write_atomic
 from armillary.cli._console import errors, note, output, stages
 from armillary.cli._model import input_shapes, load_model, positive
 from armillary.cli.run import fill_inputs, read_npz
@@ -64,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
     streams = _counts("--streams", args.streams)
     if not 0 < args.seconds < 3600:
         raise ConfigError(f"--seconds {args.seconds}: wanted more than 0 and less than an hour")
-    with tempfile.TemporaryDirectory(prefix="armillary-bench-") as folder, stages() as progress:
+    with scratch_folder() as folder, stages() as progress:
         progress.start(f"compiling {args.FILE}")
-        package = _package(args, Path(folder))
+        package = _package(args, folder)
         network = GraphModule(load_module(package)["default"](cpu(0)))
         inputs = fill_inputs(network, read_npz(args.inputs) if args.inputs else {}, "random")
         files = {"armillary": str(package)} | dict.fromkeys(others, args.FILE)

@@ -15,13 +15,13 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from armillary.base.aligned import Array
+from armillary.base.files import scratch_folder
 
 
 @dataclasses.dataclass
@@ -112,8 +112,8 @@ class _Process:
 
 @contextlib.contextmanager
 def _running(files: Mapping[str, str], lanes: Sequence[Lane], inputs: Mapping[str, Array]) -> Iterator[list[_Process]]:
-    with tempfile.TemporaryDirectory(prefix="armillary-bench-") as name:
-        folder, made = Path(name), list[_Process]()
+    with scratch_folder() as folder:
+        made = list[_Process]()
         np.savez(folder / "inputs.npz", **inputs)  # type: ignore[arg-type, unused-ignore]  # names of arrays are free
         try:
             for lane in lanes:
