@@ -26,7 +26,7 @@ class Span:
         return f"{place}: {self.name}" if place and self.name else place or self.name
 
 
-class ArmillaryError(Exception):
+class ArmillaryError(RuntimeError):
     """Base of every error the package raises on purpose.
 
     `span` says where, `hint` what to do next; both become part of the message.
@@ -52,7 +52,7 @@ class TypeMismatch(ArmillaryError):
     """Shapes, dtypes or argument counts do not agree."""
 
 
-class UnsupportedError(ArmillaryError):
+class UnsupportedError(ArmillaryError, NotImplementedError):
     """The request is understood, but cannot be done (yet, or on this target)."""
 
 

@@ -106,14 +106,15 @@ class DType(str):
         return DType, (str.__str__(self),)
 
 
+_OTHER_NAMES = {"uint1": "bool", "float": "float32", "int": "int32", "uint": "uint32"}
 _DEFAULT_BITS = {"bool": 1, "handle": 64, "void": 0, "string": 0}
 
 
 def _intern(name: str) -> DType:
     if not isinstance(name, str):
         raise TypeMismatch(f"a dtype is named by a text, got {type(name).__name__} {name!r}", hint="float32, int8 …")
-    if name == "uint1":
-        return DType("bool")
+    if name in _OTHER_NAMES:
+        return DType(_OTHER_NAMES[name])
     match = _PATTERN.match(name)
     if match is None or (match[3] and match[0].split("x")[0] not in _VARIANTS):
         raise TypeMismatch(f"unknown dtype {name!r}", hint="use names such as float32, int8, bool or float32x4")

@@ -161,6 +161,8 @@ def read_npz(file: str) -> dict[str, Array]:
             raise ExecutionError("expected an .npz archive", span=Span(file), hint="numpy.savez makes one")
         with np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
+    except ExecutionError:
+        raise
     except OSError as error:
         raise ExecutionError(f"cannot read the inputs: {error.strerror or error}", span=Span(file)) from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:

@@ -26,6 +26,10 @@ class TempDirectory:
         """A path inside the folder."""
         return str(Path(self.temp_dir) / name)
 
+    def __truediv__(self, name: str) -> Path:
+        """A path inside the folder."""
+        return Path(self.temp_dir) / name
+
     def listdir(self) -> list[str]:
         """Names in the folder."""
         return sorted(entry.name for entry in Path(self.temp_dir).iterdir())

@@ -230,6 +230,9 @@ class Tuple(Expr):
     fields: tuple[Expr, ...]
     span: Span | None = None
 
+    def __len__(self) -> int:
+        return len(self.fields)
+
 
 @node
 class TupleGetItem(Expr):

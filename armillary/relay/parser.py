@@ -3,8 +3,9 @@
 Grammar (names: `%x`, `%"any text"`, `%0` for nodes; `@f` for functions):
 
     module   = { "def" global params ["->" type] "{" block "}" [metadata] }
-    block    = { node "=" value ";" | "let" var [":" type] "=" value ";" } value
-    value    = "fn" params ["->" type] "{" block "}" | "if" "(" value ")" "{" block "}" "else" "{" block "}"
+    block    = { node "=" value ";" | "let" var [":" type] "=" value ";" | value ";" } value
+    value    = sum [("==" | "!=" | "<" | "<=" | ">" | ">=") value], a sum being one of products by "+ - * /"
+    operand  = "fn" params ["->" type] "{" block "}" | "if" "(" value ")" "{" block "}" "else" "{" block "}"
              | "{" block "}" | primary { "." index | "(" [args] ")" }
     primary  = var | node | global | operator | scalar | "meta" "[" kind "]" "[" index "]" | "(" [values] ")"
     type     = "Tensor" "[" "(" dims ")" "," dtype "]" | dtype | "(" [types] ")" | "fn" "(" [types] ")" "->" type
@@ -25,7 +26,7 @@ from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.errors import ArmillaryError, ModelError, ParseError, TypeMismatch, UnsupportedError
 from armillary.ir import GlobalVar, IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var
+from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Loop, Tuple, TupleGetItem, Var, has_untyped
 from armillary.relay.infer import check_module, infer_type
 from armillary.relay.metadata import Metadata
 from armillary.relay.op import Op, get_op
@@ -34,6 +35,12 @@ from armillary.text.cursor import Cursor, Token
 
 _MAX_DEPTH = 80  # nested values; each level costs a few Python frames
 _SCALAR = re.compile(r"(0x[0-9a-fA-F]+|[0-9.]+(?:[eE][+-]?\d+)?)(f|i|u)?(\d*)\Z")
+_INFIX: tuple[dict[str, str], ...] = (  # from the loosest to the tightest
+    {"==": "equal", "!=": "not_equal"},
+    {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"},
+    {"+": "add", "-": "subtract"},
+    {"*": "multiply", "/": "divide"},
+)
 _WORDS: dict[str, Any] = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
 
 
@@ -64,7 +71,8 @@ def _variable_key(name: str) -> str:
 def parse_expr(text: str, source: str = "<text>") -> Expr:
     """An expression from its text: `free_var %x: Tensor[(3,), float32]; …` lines, then a block."""
     expr = _Reader(text, source).expression()
-    infer_type(expr)
+    if isinstance(expr, Expr) and not isinstance(expr, Op) and not has_untyped(expr):
+        infer_type(expr)
     return expr
 
 
@@ -141,7 +149,8 @@ class _Reader:
 
     def variable(self) -> Var:
         name = self.variable_name()
-        return Var(name, self.type() if self.cursor.accept(":") else None)
+        typed = self.cursor.accept(":") and not self.cursor.accept("_")
+        return Var(name, self.type() if typed else None)
 
     def variable_name(self) -> str:
         if self.cursor.accept("%"):
@@ -169,9 +178,12 @@ class _Reader:
                 self.cursor.expect("=")
                 self.env[-1][name] = self.value()
             else:
-                break
+                result = self.value()
+                if not self.cursor.accept(";"):
+                    break
+                lets.append((Var("_"), result))  # for what computing it does
+                continue
             self.cursor.expect(";")
-        result = self.value()
         if closing:
             self.cursor.expect(closing)
         self.env.pop()
@@ -179,7 +191,17 @@ class _Reader:
             result = Let(var, value, result)
         return result
 
-    def value(self) -> Expr:
+    def value(self, level: int = 0) -> Expr:
+        """Operands with infix operators, those of this level and tighter ones."""
+        if level == len(_INFIX):
+            return self.operand()
+        result = self.value(level + 1)
+        while self.cursor.token.kind == "symbol" and self.cursor.token.text in _INFIX[level]:
+            name = _INFIX[level][self.cursor.next().text]
+            result = Call(get_op(name), (result, self.value(level + 1)))
+        return result
+
+    def operand(self) -> Expr:
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             raise self.cursor.error(f"nested more than {_MAX_DEPTH} deep; name the parts with %0 = …;")
@@ -235,7 +257,8 @@ class _Reader:
         if token.text.startswith("@") and token.kind in ("name", "symbol"):
             name = self.global_name()
             self.called.setdefault(name, token)
-            return self.call(self.global_var(name))
+            found: Any = self.global_var(name)  # Any: a name where an expression may stand
+            return self.call(found) if self.cursor.at("(") else found  # type: ignore[no-any-return]
         if self.cursor.accept("("):
             return self.parenthesised()
         if token.kind == "number" or self.cursor.at("-", "True", "False"):
@@ -285,9 +308,9 @@ class _Reader:
             op = get_op(name)
         except UnsupportedError as error:
             raise self.error_at(token, error.message, error.hint) from None
-        if not self.cursor.at("("):
+        if not self.cursor.at("(") and self.depth > 1:
             raise self.cursor.error(f"expected '(' after operator {name}")
-        return self.call(op)
+        return self.call(op) if self.cursor.at("(") else op
 
     def call(self, callee: Any) -> Expr:  # Any: Op, GlobalVar or Expr
         start, span = self.cursor.token, self.cursor.span()
@@ -321,7 +344,9 @@ class _Reader:
     def scalar(self) -> Constant:
         if self.cursor.at("True", "False"):
             return Constant(np.asarray(self.cursor.next().text == "True"))
-        negative = self.cursor.accept("-")
+        negative = False
+        while self.cursor.accept("-"):
+            negative = not negative
         token = self.cursor.token
         match = _SCALAR.match(token.text) if token.kind == "number" else None
         if match is None:

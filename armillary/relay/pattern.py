@@ -12,14 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from armillary.base.lazy import deferred
 from armillary.base.node import structural_equal
 from armillary.errors import InternalError, TypeMismatch
 from armillary.ir import IRModule
-from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, as_expr, has_untyped
+from armillary.relay.expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, as_expr
 from armillary.relay.infer import infer_type
 from armillary.relay.op import Op, get_op
 from armillary.relay.types import Type
-from armillary.relay.walk import children, map_children, not_primitive, post_order, users
+from armillary.relay.walk import map_children, post_order
+
+with deferred():
+    from armillary.relay.pattern_partition import partition as _partition
 
 Bindings = dict["DFPattern", Expr]
 Check = Callable[[Expr], str | bool | None]
@@ -59,16 +63,16 @@ class DFPattern:
 
     def has_attr(self, attrs: dict[str, Any]) -> DFPattern:
         """Narrow to calls or functions whose attributes have these values."""
-        return CheckPattern(self, lambda e: _has_attrs(e, attrs))
+        return AttrPattern(self, lambda e: _has_attrs(e, attrs), attrs)
 
     def has_type(self, ty: Type) -> DFPattern:
-        return CheckPattern(self, lambda e: e.checked_type == ty)
+        return TypePattern(self, lambda e: e.checked_type == ty, ty)
 
     def has_dtype(self, dtype: str) -> DFPattern:
-        return CheckPattern(self, lambda e: getattr(e.checked_type, "dtype", None) == dtype)
+        return DataTypePattern(self, lambda e: getattr(e.checked_type, "dtype", None) == dtype, dtype)
 
     def has_shape(self, shape: Sequence[int]) -> DFPattern:
-        return CheckPattern(self, lambda e: getattr(e.checked_type, "shape", None) == tuple(shape))
+        return ShapePattern(self, lambda e: getattr(e.checked_type, "shape", None) == tuple(shape), tuple(shape))
 
     def optional(self, wrap: Callable[[DFPattern], DFPattern]) -> AltPattern:
         """This pattern, with or without what `wrap` puts around it."""
@@ -87,12 +91,19 @@ class DFPattern:
 
     def partition(self, expr: Expr, attrs: dict[str, Any] | None = None, check: Check | None = None) -> Expr:
         """Put each match that `check` accepts into a function of its own, called in its place."""
-        return partition(self, expr, attrs, check)
+        made: Expr = _partition(self, expr, attrs, check)
+        return made
 
 
 @dataclass(frozen=True, eq=False)
 class WildcardPattern(DFPattern):
-    """Anything."""
+    """Anything; or, once it is redirected, what another pattern matches: patterns that contain themselves."""
+
+    target: DFPattern | None = None
+
+    def redirect_to(self, pattern: DFPattern) -> None:
+        """Match what `pattern` matches from now on."""
+        object.__setattr__(self, "target", pattern)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +155,11 @@ class TupleGetItemPattern(DFPattern):
     tuple_value: DFPattern
     index: int | None
 
+    @property
+    def tuple(self) -> DFPattern:
+        """The pattern of the tuple, under its Relay-era name."""
+        return self.tuple_value
+
 
 @dataclass(frozen=True, eq=False)
 class IfPattern(DFPattern):
@@ -177,6 +193,34 @@ class CheckPattern(DFPattern):
 
     pattern: DFPattern
     condition: Callable[[Any], bool]  # Any: expressions have different attributes
+
+
+@dataclass(frozen=True, eq=False)
+class TypePattern(CheckPattern):
+    """A pattern and a type."""
+
+    type: Type
+
+
+@dataclass(frozen=True, eq=False)
+class DataTypePattern(CheckPattern):
+    """A pattern and a dtype."""
+
+    dtype: str
+
+
+@dataclass(frozen=True, eq=False)
+class ShapePattern(CheckPattern):
+    """A pattern and a shape."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class AttrPattern(CheckPattern):
+    """A pattern and values of attributes."""
+
+    attrs: dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,6 +361,39 @@ def _var(p: VarPattern, e: Any, have: Bindings) -> Bindings | None:
 def _call(p: CallPattern, e: Any, have: Bindings) -> Bindings | None:
     if not isinstance(e, Call):
         return None
+    found = _as_written(p, e, have)
+    for other in _quotients(p) if found is None else ():
+        found = _as_written(other, e, have)
+        if found is not None:
+            return found
+    return found
+
+
+def _quotients(p: CallPattern) -> list[CallPattern]:
+    """The other ways to write (a * b) / c, and a * (b / c)."""
+    times, over = get_op("multiply"), get_op("divide")
+    left, right = p.args if p.args is not None and len(p.args) == 2 else (p, p)
+    if _calls(p, over) and _calls(left, times):
+        a, b = left.args  # type: ignore[attr-defined]  # a call of two
+        return [_made(times, a, _made(over, b, right)), _made(times, b, _made(over, a, right))]
+    if not _calls(p, times):
+        return []
+    inner = [(one, other) for one, other in ((right, left), (left, right)) if _calls(one, over)]
+    return [_made(over, _made(times, other, q.args[0]), q.args[1]) for q, other in inner]  # type: ignore[attr-defined]
+
+
+def _calls(p: DFPattern, op: Op) -> bool:
+    """Whether a pattern is a call of this operator with two arguments."""
+    if not isinstance(p, CallPattern) or not isinstance(p.op, ExprPattern):
+        return False
+    return p.op.expr is op and p.args is not None and len(p.args) == 2
+
+
+def _made(op: Op, *args: DFPattern) -> CallPattern:
+    return CallPattern(ExprPattern(op), args)
+
+
+def _as_written(p: CallPattern, e: Call, have: Bindings) -> Bindings | None:
     found = _match(p.op, e.op, have)
     if found is None:
         return None
@@ -389,7 +466,7 @@ def _dominator(p: DominatorPattern, e: Any, have: Bindings) -> Bindings | None:
 
 
 _MATCHERS: dict[type, Callable[[Any, Any, Bindings], Bindings | None]] = {
-    WildcardPattern: lambda p, e, have: have,
+    WildcardPattern: lambda p, e, have: have if p.target is None else _match(p.target, e, have),
     ExprPattern: _expr,
     VarPattern: _var,
     ConstantPattern: lambda p, e, have: have if isinstance(e, Constant) else None,
@@ -400,7 +477,7 @@ _MATCHERS: dict[type, Callable[[Any, Any, Bindings], Bindings | None]] = {
     IfPattern: _if,
     LetPattern: _let,
     AltPattern: _alternative,
-    CheckPattern: _check,
+    **dict.fromkeys((CheckPattern, TypePattern, DataTypePattern, ShapePattern, AttrPattern), _check),
     DominatorPattern: _dominator,
 }
 
@@ -426,19 +503,17 @@ class DFPatternCallback:
 def rewrite(
     callbacks: DFPatternCallback | Sequence[DFPatternCallback], expr: Expr, mod: IRModule | None = None
 ) -> Expr:
-    """Apply the callbacks bottom-up until nothing changes."""
+    """Apply the callbacks bottom-up, one after another, until none changes anything."""
     rules = [callbacks] if isinstance(callbacks, DFPatternCallback) else list(callbacks)
-    for rule in rules:
-        for _ in range(_MAX_ROUNDS):
-            changed = _rewrite_once(rule, expr, mod)
-            if changed is expr or rule.rewrite_once or structural_equal(changed, expr):
-                expr = changed
-                break
-            expr = changed
-        else:
-            name = type(rule).__name__
-            raise TypeMismatch(f"{name}: still rewriting after {_MAX_ROUNDS} rounds", hint="use rewrite_once")
-    return expr
+    for round_ in range(_MAX_ROUNDS):
+        before = expr
+        for rule in rules:
+            if round_ == 0 or not rule.rewrite_once:
+                expr = _rewrite_once(rule, expr, mod)
+        if expr is before or all(rule.rewrite_once for rule in rules) or structural_equal(expr, before):
+            return expr
+    name = ", ".join(type(rule).__name__ for rule in rules)
+    raise TypeMismatch(f"{name}: still rewriting after {_MAX_ROUNDS} rounds", hint="use rewrite_once")
 
 
 def _rewrite_once(rule: DFPatternCallback, root: Expr, module: IRModule | None) -> Expr:
@@ -454,101 +529,3 @@ def _rewrite_once(rule: DFPatternCallback, root: Expr, module: IRModule | None) 
             post = as_expr(rule.callback(pre, post, {pattern: [e] for pattern, e in found.items()}))
         memo[id(pre)] = post
     return memo[id(root)]
-
-
-# --- partitioning ---------------------------------------------------------------------------------------------------
-
-_INNER = (CallPattern, TuplePattern, TupleGetItemPattern, IfPattern, LetPattern, FunctionPattern)
-
-
-def refusal(verdict: str | bool | None) -> str | None:
-    """Why a predicate refuses, None where it accepts. Predicates answer None or a reason; older ones True or False."""
-    if verdict is None or isinstance(verdict, str):
-        return verdict
-    return None if verdict else "the predicate of the library refuses it"
-
-
-def partition(pattern: DFPattern, expr: Expr, attrs: dict[str, Any] | None = None, check: Check | None = None) -> Expr:
-    """Put matches into functions with the given attributes, the last in the graph first; matches never overlap.
-
-    What a wildcard or variable pattern matched becomes an argument; constants matched by is_constant go inside. A match
-    whose inner values are used elsewhere too is left alone.
-    """
-    order = post_order(expr, not_primitive)
-    position = {id(e): k for k, e in enumerate(order)}
-    used_by = users(order)
-    taken: set[int] = set()
-    groups: dict[int, list[Expr]] = {}
-    for root in reversed(order):
-        found = match(pattern, root) if id(root) not in taken else None
-        inside = _inner_nodes(found) if found is not None else {}
-        if id(root) not in inside or inside.keys() & taken or _leaks(inside, root, used_by):
-            continue
-        if check is None or refusal(check(root)) is None:
-            taken |= {key for key, e in inside.items() if not isinstance(e, Constant)}  # each match has its own copy
-            groups[id(root)] = sorted(inside.values(), key=lambda e: position[id(e)])
-    return _with_groups(order, groups, attrs or {}) if groups else expr
-
-
-def _leaks(inside: dict[int, Expr], root: Expr, used_by: dict[int, list[Expr]]) -> bool:
-    """Whether a value other than the root's is used outside; constants may be, they are copied."""
-    inner = (e for e in inside.values() if e is not root and not isinstance(e, Constant))
-    return any(id(user) not in inside for e in inner for user in used_by.get(id(e), ()))
-
-
-def _inner_nodes(found: Bindings) -> dict[int, Expr]:
-    """The nodes a match puts inside its function, by id."""
-    inside: dict[int, Expr] = {}
-    for pattern, expr in found.items():
-        if isinstance(pattern, _INNER) or (isinstance(pattern, ConstantPattern) and isinstance(expr, Constant)):
-            inside[id(expr)] = expr
-        if isinstance(pattern, DominatorPattern):
-            inside |= _between(expr, found[pattern.parent])
-    return inside
-
-
-def _between(child: Expr, parent: Expr) -> dict[int, Expr]:
-    """The calls on the ways from a dominated child up to its parent, which is not included."""
-    pending, seen = [child], {id(child): child}
-    while pending:
-        for arg in children(pending.pop()):
-            if id(arg) not in seen and arg is not parent and isinstance(arg, Call | Tuple):
-                seen[id(arg)] = arg
-                pending.append(arg)
-    return seen
-
-
-def _with_groups(order: list[Expr], groups: dict[int, list[Expr]], attrs: dict[str, Any]) -> Expr:
-    memo: dict[int, Expr] = {}
-    for expr in order:
-        members = groups.get(id(expr))
-        made = map_children(expr, lambda e: memo.get(id(e), e)) if members is None else _outlined(members, memo, attrs)
-        memo[id(expr)] = made
-    return memo[id(order[-1])]
-
-
-def _outlined(members: list[Expr], memo: dict[int, Expr], attrs: dict[str, Any]) -> Expr:
-    """A call of a function made of the members, which are in post order, the last being the result."""
-    inner: dict[int, Expr] = {id(e): e for e in members if isinstance(e, Constant)}
-    params: list[Var] = []
-    args: list[Expr] = []
-
-    def local(expr: Expr) -> Expr:
-        if id(expr) not in inner:
-            params.append(Var(f"p{len(params)}", _type_if_known(expr)))
-            args.append(memo.get(id(expr), expr))
-            inner[id(expr)] = params[-1]
-        return inner[id(expr)]
-
-    for expr in members:
-        if not isinstance(expr, Constant):
-            inner[id(expr)] = map_children(expr, local)
-    names = [e.op.name for e in members if isinstance(e, Call) and isinstance(e.op, Op)]
-    pairs = (*attrs.items(), ("PartitionedFromPattern", "".join(f"{name}_" for name in names)))
-    root = members[-1]
-    return Call(Function(tuple(params), inner[id(root)], _type_if_known(root), pairs), tuple(args), None, None)
-
-
-def _type_if_known(expr: Expr) -> Type | None:
-    """The type of an expression; None below variables that have none yet."""
-    return None if has_untyped(expr) else expr.checked_type

@@ -20,7 +20,8 @@ from armillary.errors import ArmillaryError
 from armillary.ir import Attrs, IRModule
 from armillary.relay import analysis
 from armillary.relay.expr import Call, Expr, Function, Var
-from armillary.relay.infer import check_module
+from armillary.relay.infer import check_module, infer_type
+from armillary.relay.op import Op
 
 _INFERRED = ("ret_type", "type_annotation")
 Program = Any  # Any: a module, node, type, or a sequence or mapping of those
@@ -42,6 +43,10 @@ def structural_equal(lhs: Program, rhs: Program, map_free_vars: bool = False) ->
         return len(lhs) == len(rhs) and all(structural_equal(a, b, map_free_vars) for a, b in pairs)
     if isinstance(lhs, dict) and isinstance(rhs, dict):
         return lhs.keys() == rhs.keys() and all(structural_equal(lhs[k], rhs[k], map_free_vars) for k in lhs)
+    for side in (lhs, rhs):
+        if isinstance(side, Expr) and not isinstance(side, Op):
+            with suppress(ArmillaryError):
+                infer_type(side)
     if not (isinstance(lhs, Node) and isinstance(rhs, Node)):
         return type(lhs) is type(rhs) and bool(lhs == rhs)
     if not same_nodes(lhs, rhs, _read):

@@ -11,7 +11,7 @@ Values with structural equality. A dimension is an int, `ANY_DIM` where only the
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from armillary.base.dtype import DType
@@ -182,8 +182,14 @@ class FuncType(Type):
 
     arg_types: tuple[Type, ...]
     ret_type: Type
+    type_params: Sequence[Type] | None = ()
+    type_constraints: Sequence[Type] | None = ()
 
     def __post_init__(self) -> None:
+        if self.type_params or self.type_constraints:
+            raise UnsupportedError("a function type has type parameters: there are no polymorphic functions")
+        object.__setattr__(self, "type_params", ())
+        object.__setattr__(self, "type_constraints", ())
         if type(self.arg_types) is not tuple:
             object.__setattr__(self, "arg_types", tuple(self.arg_types))
 

@@ -25,8 +25,15 @@ _CODES = {
     "metal": 8,
     "rocm": 10,
     "hexagon": 16,
+    "sdaccel": 6,
+    "aocl": 5,
+    "aocl_sw_emu": 5,
+    "vpi": 9,
+    "ext_dev": 12,
+    "webgpu": 15,
 }
 _NAMES = {1: "cpu", 2: "cuda", 4: "cl", 7: "vulkan", 8: "metal", 10: "rocm", 16: "hexagon"}
+_NAMES |= {5: "aocl", 6: "sdaccel", 9: "vpi", 12: "ext_dev", 15: "webgpu"}
 
 
 @record(slots=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 with deferred():
     from armillary.topi.operators import binary as _binary  # `A + B` of whole tensors is what the operator computes
+    from armillary.topi.operators import converted as _converted
     from armillary.topi.operators import unary as _unary
 
 Combined: TypeAlias = Any  # Any: an expression of elements, a tensor of tensors: the ranks decide
@@ -127,6 +128,10 @@ class Tensor(_Scalar):
 
     def __neg__(self) -> Combined:
         return _unary("negative", self) if self.shape else super().__neg__()
+
+    def astype(self, dtype: str) -> Combined:
+        """The tensor, or the element, converted to another dtype."""
+        return _converted(self, dtype) if self.shape else super().astype(dtype)
 
     def _is_tensor(self, other: object) -> bool:
         """Whether an operation with `other` is one of whole tensors: an operand has axes."""

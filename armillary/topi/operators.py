@@ -79,6 +79,8 @@ def compute(
     """What an operator computes of tensors, with attributes by position or by name."""
     op = OPS[op] if isinstance(op, str) else op
     attrs = op.make_attrs([_plain(v) for v in positional], {k: _plain(v) for k, v in (named or {}).items()})
+    if tensors and all(isinstance(value, te.Expr | int | float) for value in tensors):
+        return _of_scalars(op, attrs, tensors)
     given = [_tensors(value, tensors) for value in tensors]
     types = [_type_of(value) for value in given]
     known = [ty for ty in types if ty is not None]
@@ -100,6 +102,33 @@ def binary(name: str, left: Any, right: Any) -> Any:  # Any: tensors, numbers; a
 def unary(name: str, operand: te.Tensor) -> Any:  # Any: a tensor
     """An elementwise operator of one operand."""
     return compute(name, [operand])
+
+
+def converted(operand: te.Tensor, dtype: str) -> Any:  # Any: a tensor
+    """A tensor in another dtype, for `te.Tensor.astype`."""
+    return compute("cast", [operand], (), {"dtype": str(dtype)})
+
+
+class _Scalar:
+    """A number or expression in the place of a tensor without axes."""
+
+    shape: tuple[te.Expr, ...] = ()
+    ndim = 0
+
+    def __init__(self, value: te.Expr) -> None:
+        self.value, self.dtype = value, value.dtype
+
+    def __call__(self) -> te.Expr:
+        return self.value
+
+
+def _of_scalars(op: Op, attrs: object, values: Sequence[te.Expr | int | float]) -> te.Expr:
+    """What an operator computes of expressions alone: an expression."""
+    given = list(T.match_types(*values)) if len(values) == 2 else [T.convert(v) for v in values]
+    if op.compute_rule is None:
+        raise TypeMismatch(f"the operator {op.name} has no tensor-expression form")
+    made: te.Expr = op.compute_rule(attrs, *map(_Scalar, given)).op.body[0]
+    return made
 
 
 def _plain(value: Any) -> Any:  # Any: an attribute's value

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import armillary
-from armillary import relay, te, topi
-from armillary.errors import ArmillaryError, ScheduleError, TypeMismatch, UnsupportedError
+from armillary import relay, te, tir, topi
+from armillary.errors import ArmillaryError, ConfigError, ScheduleError, TypeMismatch, UnsupportedError
+from armillary.relay import dataflow_pattern as dfp
 from armillary.topi.padding import get_pad_tuple
 
 
@@ -93,3 +94,54 @@ def test_a_stage_in_another_layout_computes_the_same() -> None:
     for gap in (lambda i, j: [i, j // 3, j % 3], lambda i, j: [i, i], lambda i, j: [i + j]):
         with pytest.raises(ScheduleError, match="transform_layout"):
             te.create_schedule(c.op)[b].transform_layout(gap)
+
+
+def test_executors_list_their_options_and_check_their_types() -> None:
+    assert relay.backend.Executor.list_registered() == ["graph", "aot"]
+    assert relay.backend.Runtime.list_registered_options("crt") == {"system-lib": "runtime.BoxBool"}
+    runtime = relay.backend.Runtime("crt", {"system-lib": True})
+    assert str(runtime) == "crt" and "system-lib" in runtime and "link-params" not in runtime
+    with pytest.raises(ConfigError, match=r'should have type "runtime.BoxBool" but instead found "runtime.String"'):
+        relay.backend.Runtime("crt", {"system-lib": "yes"})
+
+
+def test_infix_operators_and_sequences_are_read() -> None:
+    read = relay.parse_expr
+    assert armillary.ir.structural_equal(read("1 * 1 + 1"), read("(1 * 1) + 1"))
+    assert armillary.ir.structural_equal(read("1 + 2 * 3"), relay.const(1) + relay.const(2) * relay.const(3))
+    assert not armillary.ir.structural_equal(read("1 * 1 + 1"), read("1 * (1 + 1)"))
+    assert isinstance(read("(); ()"), relay.Let) and read("--10").data == 10
+    assert read("fn (%x) { %x }").params[0].type_annotation is None
+    assert read("nn.relu") is relay.op.get("nn.relu")
+
+
+def test_patterns_see_products_and_quotients_however_they_are_written() -> None:
+    a, b, c = (dfp.wildcard() for _ in range(3))
+    x, y, z = (relay.var(name, shape=(2,)) for name in "xyz")
+    pattern = dfp.is_op("divide")(a * b, c)
+    for written in (x * y / z, x * (y / z), (x / z) * y):
+        assert pattern.match(written)
+    assert not pattern.match(x / (y * z))
+
+
+def test_a_pattern_may_contain_itself() -> None:
+    inner = dfp.wildcard()
+    chain = dfp.is_op("nn.relu")(inner)
+    inner.redirect_to(chain | dfp.is_var())
+    x = relay.var("x", shape=(2,))
+    assert chain.match(relay.nn.relu(relay.nn.relu(x)))
+    assert not chain.match(relay.nn.relu(relay.exp(x)))
+
+
+def test_operators_of_scalars_are_expressions() -> None:
+    n, m = te.var("n"), te.var("m")
+    assert isinstance(topi.add(n, m), tir.PrimExpr)
+    assert isinstance(topi.greater(n, 1), tir.PrimExpr)
+    assert str(te.placeholder((2, 2), name="A").astype("int8").dtype) == "int8"
+
+
+def test_every_refusal_is_a_runtime_error() -> None:
+    with pytest.raises(RuntimeError, match="unknown dtype"):
+        relay.var("x", shape=(1,), dtype="floaty")
+    with pytest.raises(NotImplementedError, match="defines no visit_var"):
+        relay.ExprFunctor().visit(relay.var("x", shape=()))

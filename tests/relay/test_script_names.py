@@ -134,7 +134,7 @@ def test_proofs_claim_only_what_follows() -> None:
 
 def test_executors_and_files_that_are_not_there_are_refused_by_name() -> None:
     assert relay.backend.Executor("graph", {"link-params": True})["link-params"]
-    with pytest.raises(ConfigError, match="no executor 'vm'"):
+    with pytest.raises(ConfigError, match='Executor "vm" is not defined'):
         relay.backend.Executor("vm")
     with pytest.raises(ConfigError, match="nothing is downloaded"):
         armillary.contrib.download.download_testdata("https://example.org/cat.png", "cat.png", module="data")

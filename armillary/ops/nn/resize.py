@@ -1,4 +1,4 @@
-"""image.resize1d, image.resize2d, image.resize3d and nn.upsampling: interpolation on a regular grid.
+"""image.resize1d, image.resize2d, image.resize3d, nn.upsampling, nn.upsampling3d: interpolation on a regular grid.
 
 In: data in a plain layout, the spatial size wanted; `scales` may give the exact factors behind that size. Out: data of
 that size. Every method is separable: one axis at a time, each output element is a weighted sum of a few input elements
@@ -328,4 +328,51 @@ def _samples_upsampling() -> Iterator[Sample]:
     yield Sample(UpsamplingAttrs(2.0, 2.0, method="bilinear", align_corners=True), (f32(1, 2, 3, 4),))
 
 
-state("image.resize2d nn.upsampling", precision=Precision.FOLLOW)
+upsampling3d = Op("nn.upsampling3d", kind=Kind.INJECTIVE, doc="image.resize3d by factors.")
+
+
+@upsampling3d.attrs
+@record
+class Upsampling3dAttrs:
+    scale_d: float = 1.0
+    scale_h: float = 1.0
+    scale_w: float = 1.0
+    layout: str = "NCDHW"
+    method: str = "nearest_neighbor"
+    coordinate_transformation_mode: str = "half_pixel"
+
+
+def _as_resize3d(attrs: Upsampling3dAttrs, shape: Sequence[Any]) -> ResizeAttrs:
+    axes = spatial_axes("nn.upsampling3d", attrs.layout, 3)
+    scales = (attrs.scale_d, attrs.scale_h, attrs.scale_w)
+    size = tuple(round(shape[a] * scale) for a, scale in zip(axes, scales, strict=True))
+    nearest = attrs.method in ("nearest_neighbor", "nearest")
+    method = {"trilinear": "linear"}.get(attrs.method, attrs.method)
+    mode = "asymmetric" if nearest else attrs.coordinate_transformation_mode
+    return ResizeAttrs(size, (), attrs.layout, method, mode)
+
+
+@upsampling3d.infer
+def _infer_upsampling3d(attrs: Upsampling3dAttrs, data: Type) -> TensorType:
+    x = need_tensor("nn.upsampling3d", data)
+    if len(letters(attrs.layout)) != x.ndim:
+        raise TypeMismatch(f"nn.upsampling3d: data has {x.ndim} dimensions, its layout is {attrs.layout}")
+    return _infer("nn.upsampling3d", 3, _as_resize3d(attrs, x.static), x)
+
+
+upsampling3d.reference(lambda attrs, x: _reference("nn.upsampling3d", 3, _as_resize3d(attrs, x.shape), x))
+upsampling3d.decompose(lambda attrs, x: _decompose("nn.upsampling3d", 3, _as_resize3d(attrs, type_of(x).static), x))
+
+
+@upsampling3d.samples
+def _samples_upsampling3d() -> Iterator[Sample]:
+    yield Sample(Upsampling3dAttrs(2.0, 1.0, 3.0), (f32(1, 2, 2, 3, 4),))
+    yield Sample(Upsampling3dAttrs(2.0, 2.0, 1.5, "NDHWC", "trilinear", "align_corners"), (f32(1, 2, 3, 4, 2),))
+
+
+@upsampling3d.bad_samples
+def _bad_samples_upsampling3d() -> Iterator[BadSample]:
+    yield BadSample(Upsampling3dAttrs(), (f32(1, 2, 3, 4),), "data has 4 dimensions")
+
+
+state("image.resize2d nn.upsampling nn.upsampling3d", precision=Precision.FOLLOW)

@@ -7,47 +7,75 @@ and the C runtime are the only ones there are; others are refused by name when a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import ClassVar
 
 from armillary.base.record import record
 from armillary.errors import ConfigError
 
-_ALIGNMENTS = ("workspace-byte-alignment", "constant-byte-alignment")
-_EXECUTORS = {"graph": ("link-params",), "aot": ("interface-api", "unpacked-api", "link-params", *_ALIGNMENTS)}
-_RUNTIMES = {"cpp": ("system-lib",), "crt": ("system-lib",)}
+_TYPES: dict[type, str] = {bool: "runtime.BoxBool", int: "runtime.BoxInt", str: "runtime.String"}
+_Options = Mapping[str, type]
+_LINK: _Options = {"link-params": bool}
+_AOT: _Options = {
+    "interface-api": str,
+    "unpacked-api": bool,
+    **_LINK,
+    "workspace-byte-alignment": int,
+    "constant-byte-alignment": int,
+}
 
 
 @record(slots=True)
-class Executor:
+class _Named:
+    """A name of a fixed list, and options of the types that belong to it; what is not given is None."""
+
+    name: str
+    options: Mapping[str, bool | int | str] | None = None
+
+    _known: ClassVar[Mapping[str, _Options]] = {}
+
+    def __post_init__(self) -> None:
+        kind, known = type(self).__name__, self.list_registered_options(self.name)
+        for key, value in (self.options or {}).items():
+            if key not in known:
+                told = f'Attribute "{key}" is not available on this {kind}'
+                raise ConfigError(told, hint=f"{self.name} has: {', '.join(known)}")
+            found = _TYPES.get(type(value), type(value).__name__)
+            if found != known[key]:
+                raise ConfigError(f'Attribute "{key}" should have type "{known[key]}" but instead found "{found}"')
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __getitem__(self, key: str) -> bool | int | str | None:
+        if key not in self._known[self.name]:
+            raise ConfigError(f'Attribute "{key}" is not available on this {type(self).__name__}')
+        return (self.options or {}).get(key)
+
+    def __contains__(self, key: str) -> bool:
+        return key in (self.options or {})
+
+    @classmethod
+    def list_registered(cls) -> list[str]:
+        """The names that are known."""
+        return list(cls._known)
+
+    @classmethod
+    def list_registered_options(cls, name: str) -> dict[str, str]:
+        """The options of a name, and the Relay-era names of their types."""
+        if str(name) not in cls._known:
+            raise ConfigError(f'{cls.__name__} "{name}" is not defined', hint=f"known: {', '.join(cls._known)}")
+        return {key: _TYPES[kind] for key, kind in cls._known[str(name)].items()}
+
+
+class Executor(_Named):
     """What runs the graph: "graph" (of parts that are named, "aot" is known and refused by a build)."""
 
-    name: str
-    options: Mapping[str, Any] | None = None  # Any: numbers, strings and bools
-
-    def __post_init__(self) -> None:
-        _check("executor", _EXECUTORS, self.name, self.options)
-
-    def __getitem__(self, key: str) -> Any:  # Any: as in options
-        return (self.options or {})[key]
+    __slots__ = ()
+    _known: ClassVar[Mapping[str, _Options]] = {"graph": _LINK, "aot": _AOT}
 
 
-@record(slots=True)
-class Runtime:
+class Runtime(_Named):
     """What the kernels run in: "cpp" or "crt", which are both our C runtime."""
 
-    name: str
-    options: Mapping[str, Any] | None = None  # Any: as above
-
-    def __post_init__(self) -> None:
-        _check("runtime", _RUNTIMES, self.name, self.options)
-
-    def __getitem__(self, key: str) -> Any:  # Any: as in options
-        return (self.options or {})[key]
-
-
-def _check(kind: str, known: Mapping[str, tuple[str, ...]], name: str, options: Mapping[str, Any] | None) -> None:
-    if name not in known:
-        raise ConfigError(f"there is no {kind} {name!r}", hint=f"known: {', '.join(known)}")
-    unknown = sorted(set(options or {}) - set(known[name]))
-    if unknown:
-        raise ConfigError(f"the {kind} {name!r} has no option {unknown[0]!r}", hint=f"it has: {', '.join(known[name])}")
+    __slots__ = ()
+    _known: ClassVar[Mapping[str, _Options]] = {"cpp": {"system-lib": bool}, "crt": {"system-lib": bool}}
