@@ -258,7 +258,7 @@ class _Reader:
             name = self.global_name()
             self.called.setdefault(name, token)
             found: Any = self.global_var(name)  # Any: a name where an expression may stand
-            return self.call(found) if self.cursor.at("(") else found  # type: ignore[no-any-return]
+            return self.call(found) if self.cursor.at("(") else found
         if self.cursor.accept("("):
             return self.parenthesised()
         if token.kind == "number" or self.cursor.at("-", "True", "False"):

@@ -95,7 +95,8 @@ def _reference(attrs: CorrelationAttrs, data1: Array, data2: Array) -> Array:
         one = windows(x, (2, 3), at, (grid.height, grid.width), steps)
         two = windows(y, (2, 3), (at[0] + moved[0], at[1] + moved[1]), (grid.height, grid.width), steps)
         out[:, q] += (one * two if attrs.is_multiply else np.abs(one - two)).sum(1)
-    return (out / (attrs.kernel_size**2 * data1.shape[1])).astype(data1.dtype)
+    result: Array = (out / (attrs.kernel_size**2 * data1.shape[1])).astype(data1.dtype)
+    return result
 
 
 @correlation.compute

@@ -64,8 +64,7 @@ def _window(attrs: Dilation2dAttrs) -> _Window:
     return _Window(strides, pad_pairs(NAME, attrs.padding, 2), dilations)
 
 
-@dilation2d.infer
-def _infer(attrs: Dilation2dAttrs, data: Type, weight: Type) -> TensorType:
+def _result(attrs: Dilation2dAttrs, data: Type, weight: Type) -> TensorType:
     x, w, at = need_rank(NAME, data, 4), need_rank(NAME, weight, 3, "weight"), _window(attrs)
     need_dtype(NAME, x, w)
     layout, kernel = attrs.data_layout, attrs.kernel_layout
@@ -81,10 +80,13 @@ def _infer(attrs: Dilation2dAttrs, data: Type, weight: Type) -> TensorType:
     return TensorType(tuple(shape), tensor_type((), attrs.out_dtype or str(x.dtype)).dtype)
 
 
+dilation2d.infer(_result)
+
+
 @dilation2d.reference
 def _reference(attrs: Dilation2dAttrs, data: Array, weight: Array) -> Array:
     at, layout = _window(attrs), attrs.data_layout
-    out = _infer(attrs, tensor_type(data.shape, data.dtype.name), tensor_type(weight.shape, weight.dtype.name))
+    out = _result(attrs, tensor_type(data.shape, data.dtype.name), tensor_type(weight.shape, weight.dtype.name))
     axes = (layout.index("H"), layout.index("W"))
     counts = [out.static[a] for a in axes]
     padded = pad_array(data, axes, at.pads)
@@ -105,7 +107,7 @@ def _compute(attrs: Dilation2dAttrs, data: Tensor, weight: Tensor) -> Tensor:
     padded = te_pad(data, pads)
     sizes = [te.static_shape(weight)[kernel.index(axis)] for axis in "HW"]
     types = [tensor_type(te.static_shape(t), str(t.dtype)) for t in (data, weight)]
-    out = _infer(attrs, *types)
+    out = _result(attrs, *types)
     inner = reduce_axes(sizes, ["ky", "kx"])
 
     def element(*index: Tensor) -> Tensor:

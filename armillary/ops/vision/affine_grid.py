@@ -57,8 +57,8 @@ def _unmoved(attrs: AffineGridAttrs, dtype: object) -> Array:
 
 @affine_grid.reference
 def _reference(attrs: AffineGridAttrs, data: Array) -> Array:
-    placed = np.einsum("nik,pk->nip", data, _unmoved(attrs, data.dtype))
-    return placed.reshape(data.shape[0], 2, *per_axis(NAME, "target_shape", attrs.target_shape, 2)).astype(data.dtype)
+    placed: Array = np.einsum("nik,pk->nip", data, _unmoved(attrs, data.dtype)).astype(data.dtype)
+    return placed.reshape(data.shape[0], 2, *per_axis(NAME, "target_shape", attrs.target_shape, 2))
 
 
 @affine_grid.decompose

@@ -63,9 +63,8 @@ def _reference(attrs: CropAndResizeAttrs, data: Array, boxes: Array, box_indices
         places = [_line(box[k], box[k + 2], sizes[k], wanted[k]) for k in range(2)]
         inside = [(p >= 0) & (p <= size - 1) for p, size in zip(places, sizes, strict=True)]
         picture = image[box_indices[r]]
-        value = _read(
-            picture, *[np.clip(p, 0, size - 1) for p, size in zip(places, sizes, strict=True)], _method(attrs)
-        )
+        y, x = (np.clip(p, 0, size - 1) for p, size in zip(places, sizes, strict=True))
+        value = _read(picture, y, x, _method(attrs))
         out[r] = np.where(inside[0][:, None] & inside[1][None, :], value, out[r])
     result = out if attrs.layout == "NCHW" else out.transpose(0, 2, 3, 1)
     return result.astype(attrs.out_dtype or data.dtype)
@@ -119,8 +118,8 @@ def _compute(attrs: CropAndResizeAttrs, data: Tensor, boxes: Tensor, box_indices
             value = read(te.nearbyint(y), te.nearbyint(x))
         else:
             top, left = te.floor(y), te.floor(x)
-            rows = [_between(read(row, left), read(row, te.ceil(x)), x - left) for row in (top, te.ceil(y))]
-            value = _between(*rows, y - top)
+            upper, lower = (_between(read(row, left), read(row, te.ceil(x)), x - left) for row in (top, te.ceil(y)))
+            value = _between(upper, lower, y - top)
         return T.cast(T.select(inside, value, outside), dtype)
 
     out = placed(layout, {"N": regions, "C": channels, "H": wanted[0], "W": wanted[1]})
