@@ -15,7 +15,7 @@ from armillary.relay.expr import Call, Expr, Function
 from armillary.relay.offload_tables import get_pattern_table, why_not
 from armillary.relay.op import Op
 from armillary.relay.pattern import match
-from armillary.relay.pattern_partition import refusal
+from armillary.relay.pattern.partition import refusal
 from armillary.relay.walk import not_primitive, post_order
 
 

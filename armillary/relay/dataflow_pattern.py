@@ -1,6 +1,6 @@
 """`relay.dataflow_pattern`, the Relay-era home of the pattern language.
 
-A façade over relay/pattern.py: imports only, no logic.
+A façade over relay/pattern/: imports only, no logic.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from armillary.relay.pattern import (
     rewrite,
     wildcard,
 )
-from armillary.relay.pattern_partition import partition
+from armillary.relay.pattern.partition import partition
 
 __all__ = [
     "AltPattern",

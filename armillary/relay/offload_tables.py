@@ -16,7 +16,7 @@ from armillary.base.lazy import deferred
 from armillary.errors import ConfigError
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Op
-from armillary.relay.pattern_partition import refusal
+from armillary.relay.pattern.partition import refusal
 
 Row = tuple[Any, ...]  # Any: (name, DFPattern) or (name, DFPattern, check)
 TableMaker = Callable[[], Sequence[Row]]

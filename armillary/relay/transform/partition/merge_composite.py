@@ -32,7 +32,7 @@ from armillary.ir import IRModule
 from armillary.relay.expr import Expr, Function
 from armillary.relay.offload_tables import get_pattern_table
 from armillary.relay.pattern import DFPattern
-from armillary.relay.pattern_partition import partition
+from armillary.relay.pattern.partition import partition
 from armillary.relay.transform._rules import on_functions
 from armillary.transform import define_pass
 

@@ -23,7 +23,7 @@ from armillary.relay.types import Type
 from armillary.relay.walk import map_children, post_order
 
 with deferred():
-    from armillary.relay.pattern_partition import partition as _partition
+    from armillary.relay.pattern.partition import partition as _partition
 
 Bindings = dict["DFPattern", Expr]
 Check = Callable[[Expr], str | bool | None]

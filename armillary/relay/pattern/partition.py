@@ -2,7 +2,7 @@
 
 In: a pattern, an expression, attributes for the functions, a check. Out: the expression with calls of functions that
 have the attribute PartitionedFromPattern. Invariant: matches never overlap, the last in the graph goes first; a match
-whose inner values are used elsewhere too is left alone. Patterns: relay/pattern.py.
+whose inner values are used elsewhere too is left alone. Patterns: relay/pattern/.
 """
 
 from __future__ import annotations
