@@ -17,7 +17,9 @@ In: text. Out: an `IRModule` or an expression, types checked. Invariant: bad tex
 from __future__ import annotations
 
 import ast
+import operator
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,11 +37,12 @@ from armillary.text.cursor import Cursor, Token
 
 _MAX_DEPTH = 80  # nested values; each level costs a few Python frames
 _SCALAR = re.compile(r"(0x[0-9a-fA-F]+|[0-9.]+(?:[eE][+-]?\d+)?)(f|i|u)?(\d*)\Z")
-_INFIX: tuple[dict[str, str], ...] = (  # from the loosest to the tightest
-    {"==": "equal", "!=": "not_equal"},
-    {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"},
-    {"+": "add", "-": "subtract"},
-    {"*": "multiply", "/": "divide"},
+_Infix = Callable[[Expr, Expr], Expr]
+_INFIX: tuple[dict[str, _Infix], ...] = (  # from the loosest to the tightest
+    {"==": lambda a, b: get_op("equal")(a, b), "!=": lambda a, b: get_op("not_equal")(a, b)},
+    {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge},
+    {"+": operator.add, "-": operator.sub},
+    {"*": operator.mul, "/": operator.truediv},
 )
 _WORDS: dict[str, Any] = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
 
@@ -197,8 +200,8 @@ class _Reader:
             return self.operand()
         result = self.value(level + 1)
         while self.cursor.token.kind == "symbol" and self.cursor.token.text in _INFIX[level]:
-            name = _INFIX[level][self.cursor.next().text]
-            result = Call(get_op(name), (result, self.value(level + 1)))
+            made = _INFIX[level][self.cursor.next().text]
+            result = made(result, self.value(level + 1))
         return result
 
     def operand(self) -> Expr:
