@@ -51,8 +51,8 @@ def _budget(key: str, default: int, counts: str, doc: str) -> Budget:
 EXPANDED_NODES = _budget(
     "budget.expanded_nodes",
     20_000,
-    "nodes come from functions and unrolled loops",
-    "nodes that an import may make of functions and unrolled loops",
+    "nodes come from functions, unrolled loops or sequences",
+    "nodes that an import may make of functions, unrolled loops and sequences",
 )
 ITERATIONS = _budget(
     "budget.iterations",
@@ -62,7 +62,7 @@ ITERATIONS = _budget(
 )
 FOLDED_BYTES = _budget(
     "budget.folded_bytes",
-    1 << 30,
+    1 << 29,
     "bytes of constants are computed",
     "bytes of constants that are computed when compiling, beyond eight times those given",
 )

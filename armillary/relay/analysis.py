@@ -284,9 +284,9 @@ def _transposed_macs(call: Call) -> int:
 
 
 def _channels(weight: TensorType, layout: str, axis: str) -> int:
-    """Elements of a weight along an axis and its blocks (`O` and `8o`)."""
+    """Elements of a weight along an axis and its blocks (`O` and `8o`); a weight without any has no work to share."""
     axes = [letter for letter in layout.upper() if letter.isalpha()]
-    return math.prod(n for n, name in zip(weight.static, axes, strict=True) if name == axis)
+    return max(1, math.prod(n for n, name in zip(weight.static, axes, strict=True) if name == axis))
 
 
 def _winograd_macs(call: Call) -> int:

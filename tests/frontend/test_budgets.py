@@ -91,17 +91,37 @@ def deep_loops(depth: int) -> ModelProto:
     return model([node], shape, {"n": np.array(9, np.int64), "go": np.array(True)})
 
 
+def split(count: int) -> ModelProto:
+    """A sequence of single rows, and one tensor of them again."""
+    nodes = [helper.make_node("SplitToSequence", ["x"], ["s"], axis=0)]
+    return model([*nodes, helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0)], [count, 3], {})
+
+
+def made_by(op: str, *numbers: float, opset: int = 20, **attributes: object) -> ModelProto:
+    """One node that makes a table whose size its inputs say; x is its first input if `numbers` starts with NaN."""
+    names = ["x" if number != number else f"c{k}" for k, number in enumerate(numbers)]
+    kinds = [np.float32 if isinstance(number, float) else np.int64 for number in numbers]
+    weights = {n: np.array(v, kind) for n, v, kind in zip(names, numbers, kinds, strict=True) if n != "x"}
+    made = model([helper.make_node(op, names, ["y"], **attributes)], [1, 9_000_000, 1], weights)
+    made.opset_import[0].version = opset
+    return made
+
+
 HOSTILE: dict[str, tuple[Callable[[], ModelProto], budgets.Budget]] = {
     "functions that double": (lambda: doubling_functions(30), budgets.EXPANDED_NODES),
     "loops in loops": (lambda: nested_loops(250), budgets.ITERATIONS),
     "deep loops": (lambda: deep_loops(12), budgets.TENSOR_BYTES),
     "constants that double": (lambda: doubling_constants(34), budgets.TENSOR_BYTES),
     "constants that double, each of them allowed": (lambda: doubling_constants(27), budgets.FOLDED_BYTES),
-    "padding of a convolution": (lambda: convolution(pads=[1 << 31] * 4), budgets.TENSOR_BYTES),
+    "padding of a convolution": (lambda: convolution(pads=[1 << 30] * 4), budgets.TENSOR_BYTES),
     "padding that strides jump over": (
         lambda: convolution(pads=[1 << 30] * 4, strides=[1 << 30] * 2),
         budgets.PADDED_ELEMENTS,
     ),
+    "a sequence of many": (lambda: split(100_000), budgets.EXPANDED_NODES),
+    "a long range": (lambda: made_by("Range", 0, 1 << 62, 1), budgets.FOLDED_BYTES),
+    "a long range of floats": (lambda: made_by("Range", 0.0, 1e9, 1.0), budgets.FOLDED_BYTES),
+    "many filters": (lambda: made_by("MelWeightMatrix", 10**4, 10**5, 8192, 0.0, 4e3), budgets.FOLDED_BYTES),
     "a large picture": (lambda: resized(1e12), budgets.TENSOR_BYTES),
     "a large margin": (lambda: padded([0, 0, 1 << 40, 0]), budgets.TENSOR_BYTES),
 }
@@ -120,6 +140,20 @@ def test_hostile_models_are_refused_in_seconds_and_little_memory(name: str) -> N
     assert f'PassContext(config={{"{budget.key}"' in caught.value.hint
     assert peak < 2 << 30
     assert time.monotonic() - begin < 40
+
+
+def test_a_larger_picture_costs_memory_for_its_rows_not_for_their_square() -> None:
+    x = relay.var("x", shape=(1, 1, 1, 300))
+    tracemalloc.start()
+    build(relay.Function([x], relay.image.resize2d(x, size=(1, 30_000), method="linear")), "llvm")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 << 20
+    for count, (size, out) in {1_000_000: (1_000_000, 10_000), 800_000: (200_000_000, 1000)}.items():
+        x = relay.var("x", shape=(1, size))
+        y = relay.image.resize1d(relay.expand_dims(x, 0), (out,), method="linear", antialias=True)
+        with pytest.raises(BudgetError, match=f"{count} weights for each of {out} elements"):
+            build(relay.Function([x], y), "llvm")
 
 
 def test_a_budget_can_be_raised_and_lowered() -> None:

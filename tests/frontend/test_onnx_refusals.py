@@ -225,3 +225,28 @@ def test_files_of_other_frameworks_are_named(name: str, way: str, tmp_path: Path
     with pytest.raises(UnsupportedError, match=r"importing .* models directly is not supported") as error:
         from_onnx(str(tmp_path / name))
     assert way in str(error.value)
+
+
+def function_of(domain: str, name: str, calls: list[Any]) -> Any:
+    opsets = [helper.make_opsetid(d, 18 if not d else 1) for d in ("", "one", "two")]
+    return helper.make_function(domain, name, ["a"], ["b"], calls, opsets)
+
+
+def model_of_functions(functions: list[Any]) -> ModelProto:
+    made = model([node(functions[0].name, ["x"], ["y"], domain="one")])
+    for domain in ("one", "two"):
+        made.opset_import.add(domain=domain, version=1)
+    made.functions.extend(functions)
+    return made
+
+
+def test_functions_of_one_name_in_two_domains_may_call_each_other() -> None:
+    outer = function_of("one", "f", [node("f", ["a"], ["b"], domain="two")])
+    module, _ = from_onnx(model_of_functions([outer, function_of("two", "f", [node("Neg", ["a"], ["b"])])]))
+    assert list(np.asarray(evaluate(module["main"], {"x": np.float32([1, 2])}))) == [-1, -2]
+
+
+def test_functions_that_nest_too_deeply_are_said_to() -> None:
+    calls = [function_of("one", f"f{k}", [node(f"f{k + 1}", ["a"], ["b"], domain="one")]) for k in range(40)]
+    made = model_of_functions([*calls, function_of("one", "f40", [node("Neg", ["a"], ["b"])])])
+    assert "nested more than 32 deep: f0 -> f1" in refusal(made, UnsupportedError)

@@ -141,13 +141,13 @@ def _other(value: Any, field: Any, rng: random.Random) -> Any:
         return rng.choice((0.0, -1.0, float("nan"), float("inf"), 1e30, 1e-30, value * 2))
     if field.cpp_type == field.CPPTYPE_ENUM:
         return rng.choice(sorted(field.enum_type.values_by_number))
-    chosen = rng.choice((*_ODD, value + 1, value - 1, value * 2))
+    chosen: int = rng.choice((*_ODD, value + 1, value - 1, value * 2))
     narrow = field.cpp_type in (field.CPPTYPE_INT32, field.CPPTYPE_UINT32)
     if narrow:
         chosen = max(-(1 << 31), min((1 << 31) - 1, chosen))
     if field.cpp_type == field.CPPTYPE_UINT64:
-        chosen = abs(chosen)
-    return chosen
+        return min(abs(chosen), (1 << 64) - 1)
+    return max(-(1 << 63), min((1 << 63) - 1, chosen))
 
 
 def check_model(seed: int) -> Outcome:

@@ -39,7 +39,7 @@ class Walk(Protocol):
     """What control flow needs of the import in progress."""
 
     folder: Folder
-    calls: list[str]
+    calls: list[tuple[str, str, str]]
     bounded: dict[int, tuple[Expr, int, Expr]]  # by id: the tensor, the axis whose size is a value, and that value
 
     def body(self, graph: GraphProto, scope: Any, opsets: Any) -> Body:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from armillary.base.record import record
+from armillary.budgets import FOLDED_BYTES
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.relay.by_need import ByNeed
 from armillary.relay.expr import Expr, Tuple
@@ -76,6 +77,10 @@ class OnnxNode:
         return self._attribute(name, default)
 
     ints = float = floats = string = tensor = int
+
+    def check_made(self, elements: Index) -> None:
+        """Refuse a constant of more elements than an import may compute."""
+        FOLDED_BYTES.check(8 * elements, f"{self.op_type} node {self.name!r}")
 
     def const(self, index: Index, what: str) -> Array:
         """The value of input `index`, which must be known when compiling; `what` names it in the error."""

@@ -26,7 +26,7 @@ from armillary.base.lazy import deferred
 from armillary.base.node import post_order
 from armillary.base.stored import FilePart
 from armillary.budgets import EXPANDED_NODES, ITERATIONS, REPEATS
-from armillary.errors import ArmillaryError, ConfigError, ModelError, Span, UnsupportedError
+from armillary.errors import ArmillaryError, ConfigError, ExecutionError, ModelError, Span, UnsupportedError
 from armillary.frontend.onnx.attributes import Attributes, refuse_unread
 from armillary.frontend.onnx.fold import Folder, Known, NeedsValue
 from armillary.frontend.onnx.functions import call_types, function_key, schema_function, schema_of
@@ -69,7 +69,7 @@ with deferred():
     from armillary.frontend.onnx.dimensions import assumed_shapes
     from armillary.frontend.onnx.loops import refuse_bounded
     from armillary.frontend.onnx.variants import variant_shapes
-_MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError)
+_MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _CONFIG_KEYS = ("use_nt_batch_matmul",)  # chooses between forms that our passes choose between by themselves
 _MAX_CALL_DEPTH = 32
 _SMALL_INDEX = 64
@@ -159,7 +159,7 @@ class _Walk:
         self.weights: dict[str, tuple[Var, Array]] = {}
         # by id: the tensor (kept, lest another get its id), the axis whose size is a value, and that value
         self.bounded: dict[int, tuple[Expr, int, Expr]] = {}
-        self.calls: list[str] = []  # functions being expanded, outermost first
+        self.calls: list[tuple[str, str, str]] = []  # functions being expanded, outermost first, as function_key
         self.asked = Known(self.folder, ())  # of the node being imported
         self._checked: dict[tuple[Any, ...], bool] = {}  # functions, and whether all inside them can be imported
         self._expanded = self._unrolled = 0
@@ -234,26 +234,29 @@ class _Walk:
                 hint="operators with a rule are listed in docs/operators.md",
             )
 
-    def _is_importable(self, node: NodeProto, opsets: Mapping[str, int], inside: tuple[str, ...]) -> bool:
+    def _is_importable(
+        self, node: NodeProto, opsets: Mapping[str, int], inside: tuple[tuple[str, str, str], ...]
+    ) -> bool:
         domain = plain_domain(node.domain)
         version = opsets.get(domain, 1)
         if importable(domain, node.op_type, version):
             return True
-        local = self.functions.get((domain, node.op_type, node.overload))
+        called = (domain, node.op_type, node.overload)
+        local = self.functions.get(called)
         if local is not None:
-            if node.op_type in inside or len(inside) > _MAX_CALL_DEPTH:
+            if called in inside or len(inside) > _MAX_CALL_DEPTH:
                 return True  # recursion: reported where it is expanded
             versions = {**opsets, **opset_versions(local.opset_import, self.model.source)}
-            key = (domain, node.op_type, node.overload, *sorted(versions.items()))
+            key = (*called, *sorted(versions.items()))
             if key not in self._checked:  # a function may be called by many, and they by many
-                self._checked[key] = all(self._is_importable(n, versions, (*inside, node.op_type)) for n in local.node)
+                self._checked[key] = all(self._is_importable(n, versions, (*inside, called)) for n in local.node)
             return self._checked[key]
         body = schema_function(node, domain, version, None)
         if body is None:
             return False
         versions = {**opsets, **opset_versions(body.opset_import, self.model.source)}
         return len(inside) > _MAX_CALL_DEPTH or all(
-            self._is_importable(n, versions, (*inside, node.op_type)) for n in body.node
+            self._is_importable(n, versions, (*inside, called)) for n in body.node
         )
 
     # --- values ---
@@ -315,6 +318,9 @@ class _Walk:
             if needed and isinstance(error, UnsupportedError) and not isinstance(error, NeedsValue):
                 raise NeedsValue(error, needed) from error.__cause__
             raise
+        except MemoryError as error:
+            told = f"{node.op_type} node: out of memory: {error}"
+            raise ExecutionError(told, span=span, hint=_summary(node, scope)) from error
         except _MALFORMED as error:
             raise ModelError(
                 f"{node.op_type} node is malformed: {type(error).__name__}: {error}",
@@ -382,8 +388,11 @@ class _Walk:
         defaults: dict[str, AttributeProto],
     ) -> list[Expr]:
         """Import a function body in place of the node that calls it."""
-        if len(self.calls) >= _MAX_CALL_DEPTH or (body.name in self.calls and function_key(body) in self.functions):
-            raise ModelError(f"function {body.name!r} calls itself: {' -> '.join(self.calls)}")
+        key, told = function_key(body), " -> ".join(name for _, name, _ in self.calls)
+        if key in self.calls and key in self.functions:
+            raise ModelError(f"function {body.name!r} calls itself: {told}")
+        if len(self.calls) >= _MAX_CALL_DEPTH:
+            raise UnsupportedError(f"function {body.name!r}: calls are nested more than {_MAX_CALL_DEPTH} deep: {told}")
         if len(node.input) > len(body.input):
             raise ModelError(f"function {body.name!r} takes {len(body.input)} inputs, got {len(node.input)}")
         values = defaults | {a.name: a for a in body.attribute_proto} | {a.name: a for a in node.attribute}
@@ -394,7 +403,7 @@ class _Walk:
         formals = [formal if actual else "" for formal, actual in zip(body.output, node.output, strict=False)]
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in formals if name)
         self._expand_more(len(graph.node), f"function {body.name!r}", node)
-        self.calls.append(body.name)
+        self.calls.append(key)
         for inner in ordered_nodes(graph, scope, self.model.source):
             inner.name = f"{node.name or node.op_type}/{inner.name or inner.op_type}"
             self._convert(inner, scope, versions)

@@ -93,6 +93,15 @@ def known(dim: Dim) -> int | None:
     return None if isinstance(dim, AnyDim) else dim
 
 
+def kernel_extent(op: str, size: Dim) -> int:
+    """The extent of a kernel along one axis, 1 where it is not known; raises TypeMismatch when there is none."""
+    if isinstance(size, AnyDim):
+        return 1
+    if size < 1:
+        raise TypeMismatch(f"{op}: a weight whose kernel has {size} elements along an axis; at least 1 is wanted")
+    return size
+
+
 def axis_of(op: str, axis: int, ndim: int) -> int:
     """A non-negative axis; raises TypeMismatch when out of range."""
     if not isinstance(axis, int) or not -ndim <= axis < ndim:

@@ -84,7 +84,7 @@ def _shape(name: str, attrs: AttentionAttrs, query: Type, key: Type, value: Type
     if k["T"] == 0:
         raise TypeMismatch(f"{name}: there are no keys: {given[1]}", hint="a softmax needs at least one score")
     for part, offset, count in zip((q, k, v), attrs.offsets, (heads, *[-(-heads // attrs.shared)] * 2), strict=True):
-        if offset + count > part["H"]:
+        if offset + count > part["H"] or bool(count) != bool(part["H"]):
             raise TypeMismatch(f"{name}: heads {offset} to {offset + count} of an operand that has {part['H']}")
     size = {"B": q["B"], "T": q["T"], "H": heads, "D": v["D"]}
     return TensorType(tuple(size[c] for c in attrs.out_layout), first.dtype)

@@ -25,6 +25,7 @@ from armillary.ops.nn._windows import (
     Pairs,
     Tensor,
     f32,
+    kernel_extent,
     known,
     letters,
     need_dtype,
@@ -113,7 +114,7 @@ def window(op: str, attrs: Any, rank: int) -> Window:
 def image_size(op: str, attrs: Any, x: TensorType, kernel: Sequence[Dim]) -> list[Dim]:
     """Height and width of a convolution of images (N, channels, H, W, …) with a window of so many rows and columns."""
     win = window(op, attrs, 2)
-    taps = [known(size) or 1 for size in kernel]
+    taps = [kernel_extent(op, size) for size in kernel]
     return [out_dim(op, x.shape[2 + a], win.pads[a], taps[a], win.strides[a], win.dilation[a]) for a in range(2)]
 
 
@@ -161,7 +162,7 @@ def _infer(op: str, rank: int, attrs: Any, data: Type, weight: Type) -> TensorTy
         raise TypeMismatch(f"{op}: kernel_size is {attrs.kernel_size}, the weight gives {kernel}")
     out: dict[str, Dim] = {"N": d["N"], "C": units}
     for axis, (a, size) in enumerate(zip(sp, kernel, strict=True)):
-        out[a] = out_dim(op, d[a], win.pads[axis], known(size) or 1, win.strides[axis], win.dilation[axis])
+        out[a] = out_dim(op, d[a], win.pads[axis], kernel_extent(op, size), win.strides[axis], win.dilation[axis])
     return TensorType(tuple(placed(attrs.out_layout or attrs.data_layout, out)), result_dtype(attrs, x))
 
 
@@ -329,6 +330,7 @@ def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(Conv2DAttrs(padding=(1, 2, 3)), (f32(1, 3, 8, 8), f32(4, 3, 3, 3)), "padding must be 1, 2 or 4")
     yield BadSample(Conv2DAttrs(channels=5), (f32(1, 3, 8, 8), f32(4, 3, 3, 3)), "channels is 5, the weight gives 4")
     yield BadSample(Conv2DAttrs(), (f32(3, 8, 8), f32(4, 3, 3, 3)), "has 3 dimensions")
+    yield BadSample(Conv2DAttrs(), (f32(1, 3, 8, 8), f32(4, 3, 0, 3)), "kernel has 0 elements along an axis")
 
 
 state("nn.conv1d nn.conv3d", precision=Precision.ALWAYS)

@@ -23,6 +23,7 @@ from armillary.ops.nn._windows import (
     Tensor,
     extent,
     f32,
+    kernel_extent,
     known,
     need_dtype,
     need_layout,
@@ -107,6 +108,7 @@ def _infer(op: str, rank: int, attrs: Any, data: Type, weight: Type) -> TensorTy
         raise TypeMismatch(f"{op}: channels is {attrs.channels}, the weight gives {units}")
     out: dict[str, Dim] = {"N": d["N"], "C": units}
     for axis, a in enumerate(sp):
+        kernel_extent(op, w[a])
         unknown = isinstance(d[a], AnyDim) or isinstance(w[a], AnyDim)
         out[a] = ANY_DIM if unknown else output_size(d[a], win, axis, w[a], extra[axis])
         if not unknown and out[a] < 1:  # type: ignore[operator]
@@ -229,6 +231,7 @@ def _samples3() -> Iterator[Sample]:
 def _bad_samples() -> Iterator[BadSample]:
     yield BadSample(Conv2DTransposeAttrs(), (f32(1, 3, 4, 4), f32(2, 3, 3, 3)), "takes 2 channels, the data has 3")
     yield BadSample(Conv2DTransposeAttrs(padding=(5, 5)), (f32(1, 2, 4, 4), f32(2, 3, 3, 3)), "leaves no output")
+    yield BadSample(Conv2DTransposeAttrs(), (f32(1, 2, 4, 4), f32(2, 3, 0, 3)), "kernel has 0 elements along an axis")
 
 
 state("nn.conv1d_transpose nn.conv3d_transpose", precision=Precision.ALWAYS)

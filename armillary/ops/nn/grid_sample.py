@@ -62,6 +62,8 @@ def _infer(attrs: GridSampleAttrs, data: Type, grid: Type) -> TensorType:
         raise TypeMismatch(f"{NAME}: data must be NCHW or NCDHW, got {x} in layout {attrs.layout}")
     if attrs.method == "bicubic" and x.ndim != 4:
         raise TypeMismatch(f"{NAME}: bicubic needs two spatial axes, got {x.ndim - 2}")
+    if 0 in x.shape[2:]:
+        raise TypeMismatch(f"{NAME}: {x} has no pixels to sample")
     if attrs.grid_axis not in (1, -1):
         raise TypeMismatch(f"{NAME}: grid_axis is {attrs.grid_axis}, wanted 1 or -1")
     spots = spots_of(attrs, g.shape)[1:]

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -301,10 +302,11 @@ def _infer_bins(op: str, attrs: Any, rank: int, data: Type) -> TensorType:
 
 def _reference_bins(op: str, attrs: Any, rank: int, x: Array, average: bool) -> Array:
     y = wide(x)
+    largest = partial(np.max, initial=y.dtype.type(lowest(y.dtype.name)))
     for a, size in zip(*_bins(op, attrs, rank, x), strict=True):
         bounds = [(i * y.shape[a] // size, -(-(i + 1) * y.shape[a] // size)) for i in range(size)]
         parts = [np.take(y, range(b, e), axis=a) for b, e in bounds]
-        y = np.concatenate([(p.mean if average else p.max)(axis=a, keepdims=True) for p in parts], axis=a)
+        y = np.concatenate([(np.mean if average else largest)(p, axis=a, keepdims=True) for p in parts], axis=a)
     return y.astype(x.dtype)
 
 

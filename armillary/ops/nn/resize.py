@@ -16,6 +16,7 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.base.record import record
+from armillary.budgets import TENSOR_BYTES
 from armillary.errors import TypeMismatch
 from armillary.ops.nn._windows import SPATIAL, call, f32, letters, need_tensor, per_axis, spatial_axes, tensor, type_of
 from armillary.relay.expr import Expr, const
@@ -114,6 +115,11 @@ def _cubic(t: Array, a: float) -> Array:
     return np.where(t <= 1, near, np.where(t < 2, ((t - 5) * t + 8) * t * a - 4 * a, 0.0))
 
 
+def _check_weights(axis: Axis, count: int) -> None:
+    """Refuse more weights than one result may have bytes."""
+    TENSOR_BYTES.check(4 * axis.out * count, f"image.resize: {count} weights for each of {axis.out} elements")
+
+
 def taps(axis: Axis) -> tuple[Array, Array]:
     """For each output element: places (out, k) in the input and their weights (out, k)."""
     attrs, method, x = axis.attrs, _method(axis.attrs), _coordinates(axis)
@@ -124,6 +130,7 @@ def taps(axis: Axis) -> tuple[Array, Array]:
     else:
         stretch = min(axis.scale, 1.0) if attrs.antialias else 1.0
         reach = (1 if method == "linear" else 2) / stretch
+        _check_weights(axis, 4 * math.ceil(reach))
         first = np.floor(x) - math.ceil(reach) + 1
         places = first[:, None] + np.arange(2 * math.ceil(reach))
         distance = (places - x[:, None]) * stretch
@@ -155,9 +162,11 @@ def _plan(op: str, attrs: ResizeAttrs, rank: int, shape: Sequence[Any]) -> list[
         roi = (float(area[n]), float(area[n + rank])) if len(area) == 2 * rank else (0.0, 1.0)
         axis = Axis(shape[a], out, scale, roi, attrs)
         places, weights = taps(axis)
-        same = places.shape == (shape[a], 1) and (places[:, 0] == np.arange(shape[a])).all()
-        picks = np.array_equal(weights, np.eye(out, dtype=weights.dtype)) and weights.shape[1] == shape[a]
-        if not (same or picks) or outside(axis) is not None:
+        here = places == np.arange(out)[:, None]
+        same = out == shape[a] and bool(
+            np.all(np.where(here, 0, weights) == 0) and np.all((weights * here).sum(1) == 1)
+        )
+        if not same or outside(axis) is not None:
             plan.append((a, axis))
     return plan
 
@@ -178,6 +187,8 @@ def _infer(op: str, rank: int, attrs: ResizeAttrs, data: Type) -> TensorType:
         raise TypeMismatch(f"{op}: scales must be {rank} numbers, got {attrs.scales}")
     shape = list(x.shape)
     for a, size in zip(spatial_axes(op, layout, rank), per_axis(op, "size", attrs.size, rank), strict=True):
+        if shape[a] == 0:
+            raise TypeMismatch(f"{op}: {x} has no pixels to interpolate")
         shape[a] = size
     return TensorType(tuple(shape), DType(attrs.out_dtype) if attrs.out_dtype else x.dtype)
 
@@ -224,6 +235,7 @@ def _blend(y: Expr, a: int, axis: Axis) -> Expr:
         swapped = (*range(ndim - 2), ndim - 1, ndim - 2)
         return call("transpose", _blend(call("transpose", y, axes=swapped), a - 1, axis), axes=swapped)
     if count > MOST_TAPS or (count > FEW and ndim == 1):
+        _check_weights(axis, axis.size)
         matrix = np.zeros((axis.out, axis.size), np.float32)
         for k in range(places.shape[1]):
             np.add.at(matrix, (np.arange(axis.out), places[:, k]), weights[:, k])

@@ -57,14 +57,14 @@ class Plan:
 def plan_of(size: Sizes, cpu: CpuModel, lanes: int) -> Plan:
     """The block of rows and the tiles: by the cost model on two FMA ports; one is busy with any, so padding decides."""
     width = next(w for w in (lanes, lanes // 2, lanes // 4) if w and size.e % w == 0)
-    blocks, chunks = -(-size.s // lanes), size.e // width
+    blocks, chunks, most = -(-size.s // lanes), max(size.e // width, 1), max(size.t, 1)
     limit = (cpu.vector_registers - 3) // 2
     if cpu.fma_ports == 1:
-        rows = min(range(min(size.t, limit // 2), min(size.t, limit) + 1), key=lambda r: (-(-size.t // r) * r, -r))
+        rows = min(range(min(most, limit // 2), min(most, limit) + 1), key=lambda r: (-(-size.t // r) * r, -r))
         keys, features = (_widest(count, rows, cpu) for count in (blocks, chunks))
         return Plan(rows, keys, features, lanes, width)
     found: list[tuple[float, int, Plan]] = []
-    for rows in range(1, min(size.t, limit) + 1):
+    for rows in range(1, min(most, limit) + 1):
         scores, keys = _best_tile(size, cpu, rows, blocks, size.d)
         mixing, features = _best_tile(size, cpu, rows, chunks, size.s)
         cycles = scores + mixing + SOFTMAX_CYCLES * -(-size.t // rows) * rows * blocks

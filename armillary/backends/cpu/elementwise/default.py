@@ -333,7 +333,7 @@ def _schedule_reduction(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel)
     op = tensor.op
     assert isinstance(op, te.ComputeOp), "only computes have reductions"
     work = math.prod(static_extent(a) for a in (*op.axis, *op.reduce_axis))
-    if not op.axis or len(op.body) > 1:
+    if not op.axis or len(op.body) > 1 or not work:
         _parallel(schedule[tensor], list(op.axis), work)
         return
     lanes = lanes_of(cpu, tensor.dtype)

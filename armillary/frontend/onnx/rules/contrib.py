@@ -207,6 +207,7 @@ def attended(node: OnnxNode, projected: Expr, mask: int) -> list[Expr]:
     parts = call("split", projected, indices_or_sections=(sizes[0], sizes[0] + sizes[1]), axis=2)
     bias = _padding_bias(node, mask, length)
     if node.int("unidirectional", 0):
+        node.check_made(length * length)
         ahead = np.triu(np.full((length, length), -1e30, np.float32), 1)[None, None]
         bias = const(ahead) if bias is None else bias + const(ahead)
     return [_attend(node, parts[0], parts[1], parts[2], bias)]

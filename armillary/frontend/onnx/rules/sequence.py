@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from armillary.budgets import EXPANDED_NODES
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.frontend.onnx.node import NOTHING, OnnxNode, from_onnx
 from armillary.ops._common import axis_of, int_list
@@ -99,6 +100,7 @@ def split_to_sequence(node: OnnxNode) -> list[Expr]:
         sizes = tuple(min(step, extent - start) for start in range(0, extent, step))
     if sum(sizes) != extent or min(sizes, default=0) < 0:
         raise TypeMismatch(f"SplitToSequence node {node.name!r}: sizes {sizes} do not add up to {extent}")
+    EXPANDED_NODES.check(len(sizes), f"SplitToSequence node {node.name!r}")
     parts: list[Expr] = []
     start = 0
     for size in sizes:

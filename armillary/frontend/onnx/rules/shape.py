@@ -171,9 +171,12 @@ def from_onnx_range(node: OnnxNode) -> Expr:
         raise TypeMismatch(f"Range node {node.name!r}: delta is 0")
     dtype = start.dtype
     if dtype.kind in "iu":
-        return const(np.array(range(int(start), int(limit), int(step)), dtype))
+        count = max(0, -((int(start) - int(limit)) // int(step)))
+        node.check_made(count)
+        return const(start + np.arange(count, dtype=dtype) * step)
     first, last, by = float(start), float(limit), float(step)
     count = max(0, math.ceil((last - first) / by)) if math.isfinite((last - first) / by) else 0
+    node.check_made(count)
     return const((first + np.arange(count) * by).astype(dtype))
 
 

@@ -160,6 +160,7 @@ def stft(node: OnnxNode) -> Expr:
         size = shape[1] if node.missing(2) else node.type_of(2).static[0]
     if step is None or step < 1 or not 1 <= size <= shape[1]:
         raise TypeMismatch(f"STFT node {node.name!r}: frames of {size} every {step} of {shape[1]} samples")
+    node.check_made(((shape[1] - size) // step + 1) * size)
     starts = np.arange(0, shape[1] - size + 1, step)
     signal = node.input(0) if len(shape) == 3 else expand_dims(node.input(0), -1)
     frames = take(signal, const(ints(starts[:, None] + np.arange(size))), 1)
@@ -174,6 +175,7 @@ def mel_weight_matrix(node: OnnxNode) -> list[Expr]:
     names = ("number of bins", "length", "sample rate", "lower edge", "upper edge")
     bins, length, rate, low, high = (node.const(k, name).reshape(-1)[0].item() for k, name in enumerate(names))
     bins, rows = int(bins), int(length) // 2 + 1
+    node.check_made(4 * rows * bins)  # with what is computed on the way
     low_mel, high_mel = (2595 * np.log10(1 + edge / 700) for edge in (low, high))
     mels = np.arange(bins + 2) * ((high_mel - low_mel) / (bins + 2)) + low_mel
     edges = ((int(length) + 1) * (700 * (10 ** (mels / 2595) - 1))) // rate

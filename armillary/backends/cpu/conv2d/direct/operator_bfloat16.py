@@ -50,7 +50,13 @@ def _infer(attrs: HalvesConv2DAttrs, data: Type, weight: Type) -> TensorType:
     blocks, ci = known(x.shape[1]), known(x.shape[4])
     i_blocks, pairs, taken = (known(w.shape[n]) for n in (1, 4, 6))
     own = HALVES * (pairs or 0)
-    if taken != HALVES or attrs.groups != 1 or not ci or own % ci or i_blocks != -(-(blocks or 0) * ci // own):
+    if (
+        taken != HALVES
+        or attrs.groups != 1
+        or not (ci and own)
+        or own % ci
+        or i_blocks != -(-(blocks or 0) * ci // own)
+    ):
         raise TypeMismatch(
             f"{op}: the weight takes {i_blocks} blocks of {pairs} times {taken} channels, the data has {blocks} of "
             f"{ci} in {attrs.groups} groups"

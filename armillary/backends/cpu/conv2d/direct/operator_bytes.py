@@ -82,7 +82,7 @@ def _fits_longer(attrs: Any, blocks: int | None, ci: int | None, i_blocks: int |
     """Whether weight blocks of `own` channels, longer than the data's, are as many as the data needs."""
     if None in (blocks, ci, i_blocks) or attrs.groups != 1:
         return False
-    return bool(ci) and own % ci == 0 and i_blocks == -(-blocks * ci // own)  # type: ignore[operator]
+    return bool(ci and own) and own % ci == 0 and i_blocks == -(-blocks * ci // own)  # type: ignore[operator]
 
 
 def _unpacked(weight: Array) -> Array:

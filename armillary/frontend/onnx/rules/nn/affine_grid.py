@@ -7,6 +7,8 @@ of the unmoved points. A rule of its own, since the standard's function squeezes
 
 from __future__ import annotations
 
+import math
+
 from armillary.errors import TypeMismatch
 from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.ops._common import int_list
@@ -22,6 +24,7 @@ def affine_grid(node: OnnxNode) -> Expr:
     if axes not in (2, 3) or theta.static != (n, axes, axes + 1):
         got = f"theta {theta.static} for the size {(n, '…', *sides)}"
         raise TypeMismatch(f"AffineGrid node {node.name!r}: got {got}; wanted theta (N, 2, 3) or (N, 3, 4)")
+    node.check_made(math.prod(sides) * (axes + 1))
     unmoved = points(tuple(sides), bool(node.int("align_corners", default=0))).astype(theta.dtype.numpy)
     product = call("nn.dense", const(unmoved), reshape_to(node.input(0), (n * axes, axes + 1)))  # (points, n * axes)
     placed = call("transpose", reshape_to(product, (len(unmoved), n, axes)), axes=(1, 0, 2))

@@ -55,6 +55,7 @@ def col2im(node: OnnxNode) -> Expr:
     blocks = _Blocks(image, block, strides, dilation, pads, counts)
     if set(dilation) == {1} and math.prod(_overlaps(blocks)) <= MOST:
         return _by_phases(node.input(0), (batch, rows // taps), blocks)
+    node.check_made(taps * rows)
     data = reshape_to(node.input(0), (batch, rows, *counts))
     return _by_transposed_convolution(data, rows // taps, blocks, str(ty.dtype))
 

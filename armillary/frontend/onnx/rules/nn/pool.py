@@ -106,6 +106,7 @@ def max_unpool(node: OnnxNode) -> Expr:
         raise TypeMismatch(f"MaxUnpool node {node.name!r}: a window of {rank} axes on {ty}")
     spatial = tuple((d - 1) * strides[a] - pads[a] - pads[rank + a] + kernel[a] for a, d in enumerate(ty.static[2:]))
     shape = (*ty.static[:2], *spatial)
+    node.check_made(math.prod(shape))
     at = checked(node, 1, [along(math.prod(shape))], "index", ty.size)
     values, places = (call("reshape", given, newshape=(-1,)) for given in (node.input(0), at))
     zeros = const(np.zeros(math.prod(shape), ty.dtype.numpy))
