@@ -268,6 +268,7 @@ class GraphSpec:
 
     Node outputs are numbered consecutively (*entries*); `shapes`, `dltypes` and `storage_ids` have one row per entry.
     `arena_offsets` has one row per storage id: a byte offset in the arena, or -1 for storage that owns its memory.
+    `image_widths` has one, too, where some are images: their widths in pixels, or 0; `storage_scopes` one per entry.
     """
 
     nodes: tuple[GraphNode, ...]
@@ -278,6 +279,8 @@ class GraphSpec:
     storage_ids: tuple[int, ...]
     arena_offsets: tuple[int, ...] = ()
     variants: tuple[VariantRow, ...] = ()
+    image_widths: tuple[int, ...] = ()
+    storage_scopes: tuple[str, ...] = ()
 
     @property
     def node_row_ptr(self) -> tuple[int, ...]:
@@ -300,6 +303,9 @@ class GraphSpec:
         }
         if self.arena_offsets:
             attrs["arena_offset"] = ["list_int", list(self.arena_offsets)]
+        if self.image_widths:
+            attrs["image_width"] = ["list_int", list(self.image_widths)]
+            attrs["storage_scope"] = ["list_str", list(self.storage_scopes)]
         more = {"variants": [row.to_json() for row in self.variants]} if self.variants else {}
         return dump(
             {
@@ -330,6 +336,12 @@ class GraphSpec:
             arena_offsets=tuple(a.integer(-1, MAX_BYTES) for a in attrs.tagged("arena_offset", "list_int").elements())
             if attrs.has("arena_offset")
             else (),
+            image_widths=tuple(w.integer(0, MAX_NODES) for w in attrs.tagged("image_width", "list_int").elements())
+            if attrs.has("image_width")
+            else (),
+            storage_scopes=tuple(s.string() for s in attrs.tagged("storage_scope", "list_str").elements())
+            if attrs.has("storage_scope")
+            else (),
             variants=tuple(map(_read_variant, root.get("variants").elements())) if root.has("variants") else (),
         )
         spec.validate()
@@ -355,6 +367,8 @@ class GraphSpec:
         if self.arena_offsets and len(self.arena_offsets) < storages:
             got = len(self.arena_offsets)
             raise ArtifactError(f"graph.attrs.arena_offset has {got} rows for {storages} storage ids")
+        if self.image_widths and (len(self.image_widths), len(self.storage_scopes)) != (storages, entries):
+            raise ArtifactError(f"graph.attrs.image_width has {len(self.image_widths)} rows for {storages} storage ids")
         for row in self.variants:
             row.check(len(self.nodes), len(self.arg_nodes), len(self.heads))
         total = sum(tensor_bytes(shape, dtype) for shape, dtype in zip(self.shapes, self.dltypes))

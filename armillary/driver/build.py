@@ -212,6 +212,8 @@ def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> Grap
         dltypes=tuple(str(t.dtype) for t in types),
         storage_ids=tuple(storage),
         arena_offsets=tuple(plan.arena_offsets),
+        image_widths=tuple(plan.image_widths),
+        storage_scopes=tuple(scope for node in plan.nodes for scope in node.told_scopes) if plan.image_widths else (),
         variants=tuple(plan.variants),
     )
 

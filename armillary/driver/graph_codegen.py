@@ -8,13 +8,14 @@ JSON form: artifact.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from armillary.artifact import VariantRow
+from armillary.backends.scopes import scopes_of
 from armillary.base.aligned import Deferred
 from armillary.base.digest import sha256
 from armillary.base.dtype import DType
@@ -24,6 +25,7 @@ from armillary.base.node import post_order
 from armillary.base.record import record
 from armillary.driver.companies import companies
 from armillary.driver.control_flow import emit, enclosing_loops, has_control, last_use, last_write
+from armillary.driver.image_plan import Image, share_images
 from armillary.driver.load_time import is_load_time, is_pure, mark_load_time
 from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory
 from armillary.errors import InternalError, UnsupportedError
@@ -33,6 +35,7 @@ from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGet
 from armillary.relay.op import Op, is_call, is_primitive
 from armillary.relay.printer import print_function
 from armillary.relay.types import TensorType, tensor_fields
+from armillary.tir.texture import BUFFER, image_size
 
 if TYPE_CHECKING:
     from armillary.driver.offloaded import Offloaded
@@ -69,6 +72,12 @@ class GraphNode:
     types: tuple[TensorType, ...]
     storage: list[int] = field(default_factory=list)
     attrs: dict[str, str] = field(default_factory=dict)  # of branches and loops: control_flow.py; load_time.py
+    scopes: tuple[str, ...] = ()  # of the outputs, where one is in a texture
+
+    @property
+    def told_scopes(self) -> tuple[str, ...]:
+        """The memory of each output."""
+        return self.scopes or (BUFFER,) * len(self.types)
 
 
 @record(frozen=False)
@@ -83,6 +92,7 @@ class GraphPlan:
     params: dict[str, Weight] = field(default_factory=dict)
     arena_offsets: list[int] = field(default_factory=list)  # per storage id; -1: not in the arena
     arena_bytes: int = 0
+    image_widths: list[int] = field(default_factory=list)  # per storage id; 0: no image. Empty: there are none
     variants: list[VariantRow] = field(default_factory=list)  # empty: there is one
 
 
@@ -112,11 +122,12 @@ class _Builder:
         self.values: dict[int, list[tuple[int, int]]] = {}
         self.by_text: dict[str, Kernel] = {}
         self.by_function: dict[int, Kernel] = {}
-        self.constants: dict[tuple[str, tuple[int, ...], bytes], list[tuple[Weight, list[tuple[int, int]]]]] = {}
+        self.constants: dict[tuple[str, tuple[int, ...], bytes, str], list[tuple[Weight, list[tuple[int, int]]]]] = {}
         self.inputs: dict[tuple[str, TensorType], tuple[int, int]] = {}
         self.early: dict[int, bool] = {}  # nodes that depend on parameters alone, for load_time.py
         self.shared: dict[Any, int] = {}  # those that variants share, by kernel, inputs and types
         self.shares = True
+        self.scopes: dict[int, str] = {}  # of constants that kernels read as textures, by id
 
     def add_function(self, main: Function) -> None:
         """The nodes of a function; its inputs are those of an earlier one where name and type agree."""
@@ -128,7 +139,9 @@ class _Builder:
         if not self.shares:
             body = emit(self, body)
         else:
-            for item in post_order(body, lambda n: not isinstance(n, Function | Op)):
+            items = list(post_order(body, lambda n: not isinstance(n, Function | Op)))
+            self.scopes |= _constant_scopes(items)
+            for item in items:
                 self.visit(item)
         plan.heads += self.values[id(body)]
         used = [plan.inputs.index(node) for p in main.params for node, _ in self.values[id(p)]]
@@ -152,10 +165,10 @@ class _Builder:
             self.field_names[name, index] = self.names.fresh(f"{name}.{index}")
         return self.field_names[name, index]
 
-    def _leaf(self, name: str, ty: TensorType) -> tuple[int, int]:
+    def _leaf(self, name: str, ty: TensorType, scope: str = BUFFER) -> tuple[int, int]:
         ty.static  # noqa: B018  (raises where a dimension is unknown)
         self.plan.inputs.append(len(self.plan.nodes))
-        self.plan.nodes.append(GraphNode(name, None, [], (ty,)))
+        self.plan.nodes.append(GraphNode(name, None, [], (ty,), scopes=(scope,) if scope != BUFFER else ()))
         return len(self.plan.nodes) - 1, 0
 
     def visit(self, item: Any) -> None:
@@ -193,14 +206,15 @@ class _Builder:
     def _constant(self, item: Constant) -> list[tuple[int, int]]:
         data = item.held
         begin = _content(item.some)[:_PROBE].tobytes()
-        known = self.constants.setdefault((data.dtype.name, data.shape, begin), [])
+        scope = self.scopes.get(id(item), BUFFER)
+        known = self.constants.setdefault((data.dtype.name, data.shape, begin, scope), [])
         for other, values in known:  # compared when they begin alike: hashing all took a tenth of a cached compile
             if other is data or np.array_equal(_content(other), _content(data)):
                 return values
         name = self.names.fresh(f"p{len(self.plan.params)}")
         (ty,) = tensor_fields(item.checked_type)
         self.plan.params[name] = data
-        values = [self._leaf(name, ty)]
+        values = [self._leaf(name, ty, scope)]
         self.early[values[0][0]] = True
         known.append((data, values))
         return values
@@ -212,13 +226,16 @@ class _Builder:
             raise InternalError(f"a call of {call.op!r} is left after fusion", span=call.span)
         inputs = [v for a in call.args for v in self.values[id(a)]]
         types = tensor_fields(call.checked_type)
-        if _is_view(call.op) or _is_join(call.op):
+        scopes = scopes_of(call.op)
+        if not scopes and (_is_view(call.op) or _is_join(call.op)):
             name = NOP
         else:
             name = self._kernel(call.op).name
         index = self._shared_node(name, inputs, types)
         if index == len(self.plan.nodes):
-            self.plan.nodes.append(GraphNode(self.names.fresh(_node_name(call, index)), name, inputs, types))
+            node = GraphNode(self.names.fresh(_node_name(call, index)), name, inputs, types)
+            node.scopes = tuple(scopes.get(len(inputs) + n, BUFFER) for n in range(len(types))) if scopes else ()
+            self.plan.nodes.append(node)
         return [(index, i) for i in range(len(types))]
 
     def _offloaded(self, call: Call) -> list[tuple[int, int]]:
@@ -277,6 +294,19 @@ class _Builder:
         words, digest = _words(function), sha256(text.encode()).hexdigest()
         names = (f"{words}_{digest[:length]}" for length in range(_DIGEST_LENGTH, len(digest) + 1))
         return next(name for name in names if name not in self.plan.kernels)
+
+
+def _constant_scopes(items: Sequence[Any]) -> dict[int, str]:  # Any: as post_order gives them
+    """Where constants lie that kernels read."""
+    found: dict[int, str] = {}
+    for item in items:
+        if isinstance(item, Call) and isinstance(item.op, Function):
+            scopes = scopes_of(item.op)
+            places = [arg for arg in item.args for _ in tensor_fields(arg.checked_type)]
+            found |= {
+                id(places[n]): s for n, s in scopes.items() if n < len(places) and isinstance(places[n], Constant)
+            }
+    return found
 
 
 def _content(data: Weight) -> Array:
@@ -343,6 +373,7 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
     sizes: list[int] = []
     first: list[int] = []
     external: list[bool] = []
+    scopes: list[str] = []
     for index, node in enumerate(plan.nodes):
         read = [plan.nodes[n].storage[i] for n, i in node.inputs]
         for sid in read:
@@ -356,10 +387,12 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
             sizes.append(ty.nbytes)
             first.append(index)
             external.append(node.func is None or is_load_time(node))  # what is loaded stays from run to run
+        scopes += node.told_scopes
     for node_index, output in plan.heads:  # outputs own their memory, so that callers can put theirs in its place
         external[plan.nodes[node_index].storage[output]] = True
-    parts = _parts_in_place(plan, external, alignment)
-    inside = [sid for sid in range(len(sizes)) if not external[sid] and sid not in parts]
+    images = {sid for sid, scope in enumerate(scopes) if scope != BUFFER}
+    parts = _parts_in_place(plan, [out or sid in images for sid, out in enumerate(external)], alignment)
+    inside = [sid for sid in range(len(sizes)) if not external[sid] and sid not in parts and sid not in images]
     for sid, (whole, _) in parts.items():  # the whole lives from its first part on
         first[whole] = min(first[whole], first[sid])
         last[whole] = max(last.get(whole, 0), last.get(sid, 0))
@@ -373,6 +406,24 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
     for sid, (whole, offset) in parts.items():
         plan.arena_offsets[sid] = plan.arena_offsets[whole] + offset
     plan.arena_bytes = result.total
+    if images:
+        spans = [(beside[first[s]][0], beside[max(first[s], last.get(s, first[s]))][1]) for s in range(len(sizes))]
+        _plan_images(plan, {s: None if external[s] else spans[s] for s in sorted(images)})
+
+
+def _plan_images(plan: GraphPlan, spans: Mapping[int, tuple[int, int] | None]) -> None:
+    """Widths of images, and storage ids: images that are never alive together share one. None: alive all the time."""
+    tensors = {sid: (ty, scope) for n in plan.nodes for sid, ty, scope in zip(n.storage, n.types, n.told_scopes)}
+    sizes = {sid: image_size(tensors[sid][1], tensors[sid][0].static) for sid in spans}
+    shared = [(sid, span) for sid, span in spans.items() if span is not None]
+    images = [Image(sizes[s][1], tensors[s][0].dtype.bits, sizes[s][0], *span) for s, span in shared]
+    owner = {sid: shared[o][0] for (sid, _), o in zip(shared, share_images(images), strict=True)}
+    kept = sorted({owner.get(sid, sid) for node in plan.nodes for sid in node.storage})
+    number = {sid: n for n, sid in enumerate(kept)}
+    for node in plan.nodes:
+        node.storage = [number[owner.get(sid, sid)] for sid in node.storage]
+    plan.arena_offsets = [plan.arena_offsets[sid] for sid in kept]
+    plan.image_widths = [sizes[sid][1] if sid in spans else 0 for sid in kept]
 
 
 def _parts_in_place(plan: GraphPlan, external: list[bool], alignment: int) -> dict[int, tuple[int, int]]:

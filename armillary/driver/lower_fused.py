@@ -8,7 +8,7 @@ highest kind, the last one among equals; it chooses the schedule (backends/regis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +17,10 @@ import numpy as np
 from armillary import te
 from armillary.backends.anchor import contractions, find_anchor, workload_of_call
 from armillary.backends.registry import Fused, Implementation, choose, is_implemented
+from armillary.backends.scopes import scopes_of
 from armillary.backends.workload import Workload
 from armillary.base.node import post_order
+from armillary.base.node import replace as replace_node
 from armillary.errors import UnsupportedError
 from armillary.relay.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from armillary.relay.op import Op, get_op
@@ -26,7 +28,8 @@ from armillary.relay.types import TupleType, Type, tensor_fields
 from armillary.target import Target
 from armillary.te.constant import spelled_out
 from armillary.tir import build as T
-from armillary.tir.stmt import PrimFunc
+from armillary.tir.stmt import Buffer, PrimFunc
+from armillary.tir.substitute import rename_buffers
 
 Value = Any  # Any: a te.Tensor, or a (nested) tuple of them
 LARGEST_SPLAT = 64  # elements of a constant that may be spelled out inside a kernel
@@ -42,7 +45,18 @@ def lower_fused(function: Function, target: Target, name: str) -> PrimFunc:
         workload = workload_of(function, anchor, target)
     else:
         workload = Workload(get_op("copy"), None, tuple(p.checked_type for p in function.params), target)
-    return _lowered(function, anchor, workload, name)
+    return _in_scopes(_lowered(function, anchor, workload, name), scopes_of(function))
+
+
+def _in_scopes(func: PrimFunc, scopes: Mapping[int, str]) -> PrimFunc:
+    """The loops with some of their tensors in other memory than buffers."""
+    if not scopes:
+        return func
+    old = [p for p in func.params if isinstance(p, Buffer)]
+    new = {b: replace_node(b, scope=scopes[n]) for n, b in enumerate(old) if n in scopes}
+    params = tuple(new.get(p, p) if isinstance(p, Buffer) else p for p in func.params)
+    moved: PrimFunc = replace_node(func, params=params, body=rename_buffers(func.body, new))
+    return moved
 
 
 def _lowered(function: Function, anchor: Call | None, workload: Workload, name: str) -> PrimFunc:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from armillary.backends.base import Backend, GraphPasses
+from armillary.backends.opencl.graph.annotate_memory_scope import annotate_memory_scope
 from armillary.backends.opencl.graph.apply_records import TUNED, opencl_apply_records
+from armillary.backends.opencl.graph.block_channels import block_channels
 from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv2d
 from armillary.base.lazy import deferred
 from armillary.relay.transform.check_choices import check_choices
@@ -28,8 +30,19 @@ def _layouts(target: Target) -> Sequence[Pass]:
         check_choices.bind(operators=tuple(TUNED)),
         opencl_apply_records.bind(target=target),
         infer_type.bind(),  # calls with records have their choices
-        opencl_winograd_conv2d.bind(),  # each convolution has its algorithm
+        # Channels are in blocks of four, or each convolution has its algorithm.
+        (block_channels if has_textures(target) else opencl_winograd_conv2d).bind(),
     ]
+
+
+def _choices(target: Target) -> Sequence[Pass]:
+    # Kernels say which tensors are in textures.
+    return [annotate_memory_scope.bind(target=target)] if has_textures(target) else []
+
+
+def has_textures(target: Target) -> bool:
+    """Whether kernels read and write images: where the target names a GPU that gains by it."""
+    return target.device_name == "adreno"
 
 
 BACKEND = Backend(
@@ -38,7 +51,7 @@ BACKEND = Backend(
     lower=split_host_device,
     emit=build_kernels,
     build=build_kernels,
-    passes=GraphPasses(layouts=_layouts),
+    passes=GraphPasses(layouts=_layouts, choices=_choices),
     device="opencl",
     sums_halves=True,
     alignment=512,  # devices take parts of memory as buffers, whose offsets are multiples of up to 4096 bits

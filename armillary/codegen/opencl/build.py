@@ -24,6 +24,7 @@ from armillary.tir import build
 from armillary.tir.device import DeviceFunction, DeviceKernel
 from armillary.tir.printer import print_function
 from armillary.tir.stmt import Buffer, PrimFunc
+from armillary.tir.texture import is_texture
 from armillary.tir.transform.split_phases import constant_bytes
 
 
@@ -86,7 +87,7 @@ def _launch(function: DeviceFunction, kernel: DeviceKernel) -> LaunchRow:
     args: list[KernelArg] = []
     for buffer in kernel.buffers:
         if buffer in tensors:
-            args.append(("tensor", tensors[buffer]))
+            args.append(("image" if is_texture(buffer.scope) else "tensor", tensors[buffer]))
         else:
             size = max(1, constant_bytes(buffer, function.name))
             args.append(("workspace", function.workspace[buffer], size))

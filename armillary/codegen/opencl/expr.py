@@ -17,6 +17,7 @@ from armillary.codegen.c import expr as C
 from armillary.codegen.c.helpers import HELPERS as C_HELPERS
 from armillary.tir import expr as E
 from armillary.tir.analysis import has_loads
+from armillary.tir.texture import is_texture
 
 _SPELLING = {
     "int8_t": "char",
@@ -39,6 +40,10 @@ _LITERAL = re.compile(r"\b(U?)INT64_C\((-?\d+)\)")
 HELPERS = {
     **C_HELPERS,
     "prefetch": "",
+    "lane4": "static inline float armillary_lane4(float4 x, int lane) {\n"
+    "  return lane == 0 ? x.s0 : lane == 1 ? x.s1 : lane == 2 ? x.s2 : x.s3;\n}\n",
+    "lane4h": "static inline half armillary_lane4h(half4 x, int lane) {\n"
+    "  return lane == 0 ? x.s0 : lane == 1 ? x.s1 : lane == 2 ? x.s2 : x.s3;\n}\n",
     "maxh": "static inline half armillary_maxh(half a, half b) { return a > b || a != a ? a : b; }\n",
     "minh": "static inline half armillary_minh(half a, half b) { return a < b || a != a ? a : b; }\n",
     "from_bfloat16": "static inline float armillary_from_bfloat16(uint16_t x) {\n"
@@ -180,6 +185,8 @@ def _cast(m: C.ExprEmitter, e: E.Cast, lane: str | None) -> str:
     load = e.value
     if e.dtype.element != "float32" or not isinstance(load, E.BufferLoad) or not is_half(load.buffer.dtype):
         return C.RULES[E.Cast](m, e, lane)
+    if is_texture(load.buffer.scope):
+        return f"(float)({m.index_of(load, lane)})"
     return f"vload_half(0, &{m.index_of(load, lane)})"
 
 

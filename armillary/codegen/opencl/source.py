@@ -14,13 +14,15 @@ from armillary.base.names import Names, identifier, symbol
 from armillary.codegen.base import flat_index, refuse
 from armillary.codegen.c.expr import is_short
 from armillary.codegen.opencl.expr import CALLS, HELPERS, ExprEmitter, is_half, memory_type, spelled
-from armillary.codegen.opencl.vector import vector_store
+from armillary.codegen.opencl.texel import SAMPLER, access_of, is_of_vectors, is_pixel_loop, read_number, vector_part
+from armillary.codegen.opencl.vector import stored_vector, vector_store
 from armillary.text.writer import Writer
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, expressions_of
 from armillary.tir.device import DeviceFunction, DeviceKernel
+from armillary.tir.texture import PIXEL, is_texture
 
 _RESERVED_TEXT = """
     auto break case char const continue default do double else enum extern float for goto if inline int long
@@ -46,10 +48,23 @@ class KernelEmitter(ExprEmitter):
         self.writer = Writer()
         self.labels = Names(_RESERVED)
         self.buffers: dict[S.Buffer, str] = {}
+        self.of_vectors: set[S.Buffer] = set()  # private arrays of float4
         self.index_of = self.element
 
     def element(self, load: E.BufferLoad | S.BufferStore, lane: str | None) -> str:
-        """An element of a buffer in memory."""
+        """An element of a buffer in memory, or a number that is read from an image."""
+        if is_texture(load.buffer.scope):
+            if not isinstance(load, E.BufferLoad):
+                raise refuse("opencl", f"a store of single numbers to image {load.buffer.name}", "vectorize by 4")
+            return read_number(self, load, lane)
+        if load.buffer in self.of_vectors:
+            part = vector_part(flat_index(load.buffer, load.indices))
+            assert part is not None, "asked by is_of_vectors"
+            vector, known = part
+            of = f"{self.name_of(load.buffer)}[{self.index(vector)}]"
+            return (
+                f"{of}.s{known}" if known is not None else f"{self.helper(self.lane_helper(load.buffer))}({of}, {lane})"
+            )
         index = flat_index(load.buffer, load.indices)
         return f"{self.name_of(load.buffer)}[{self.place(load, lane if index.dtype.lanes > 1 else None)}]"
 
@@ -63,6 +78,10 @@ class KernelEmitter(ExprEmitter):
         """The index of an element, or of a lane's."""
         text = self.index(flat_index(load.buffer, load.indices), lane)
         return text if load.buffer.elem_offset is None else f"{text} + {self.index(load.buffer.elem_offset)}"
+
+    def lane_helper(self, buffer: S.Buffer) -> str:
+        """The function that takes a lane out of a pixel or vector of a buffer."""
+        return "lane4h" if self.kind(buffer.dtype) == "half" else "lane4"
 
     def own_type(self, buffer: S.Buffer) -> str:
         """The type of an element of a buffer that the kernel declares."""
@@ -129,6 +148,9 @@ def _kernel(m: KernelEmitter) -> None:
     arguments = []
     for buffer in kernel.buffers:
         name = m.buffers[buffer] = m.fresh_label(buffer.name)
+        if is_texture(buffer.scope):
+            arguments.append(f"{access_of(buffer, kernel.body)} image2d_t {name}")
+            continue
         arguments.append(f"__global {memory_type(buffer.dtype)}* {restrict}{name}")
     casts = []
     for var in kernel.vars:
@@ -140,6 +162,8 @@ def _kernel(m: KernelEmitter) -> None:
     items = ", ".join(str(n) for n in kernel.items)
     head = f"__kernel __attribute__((reqd_work_group_size({items})))"
     with m.writer.block(f"{head} void {kernel_symbol(kernel)}({', '.join(arguments)}) {{"):
+        if any(is_texture(buffer.scope) for buffer in kernel.buffers):
+            m.writer.line(SAMPLER)
         m.write(casts)
         for tag, var in kernel.axes.items():
             place = "get_group_id" if tag.startswith("block") else "get_local_id"
@@ -170,6 +194,9 @@ def _count(buffer: S.Buffer) -> int:
 def _for(m: KernelEmitter, s: S.For) -> None:
     if s.kind is S.LoopKind.THREAD:
         raise refuse("opencl", f"loop {s.var.name} bound to {s.thread_tag}", "run split-host-device")
+    if isinstance(s.body, S.BufferStore) and is_pixel_loop(s, s.body):
+        _store_pixel(m, s, s.body)
+        return
     low, count = m.index(s.min), m.index(s.extent)
     m.flush()
     first, extent = build.as_int(s.min), build.as_int(s.extent)
@@ -190,7 +217,7 @@ def _for(m: KernelEmitter, s: S.For) -> None:
 
 
 def _store(m: KernelEmitter, s: S.BufferStore) -> None:
-    lanes = flat_index(s.buffer, s.indices).dtype.lanes
+    lanes = s.indices[-1].dtype.lanes if s.indices else 1
     if lanes == 1:
         text = _narrowed(m, s) or f"{m.element(s, None)} = {_stored(m, s, None)};"
         m.flush()
@@ -200,6 +227,9 @@ def _store(m: KernelEmitter, s: S.BufferStore) -> None:
     if whole is not None:
         m.flush()
         m.writer.line(whole)
+        return
+    if s.buffer in m.of_vectors or is_texture(s.buffer.scope):
+        _store_lanes(m, s, lanes)
         return
     with m.scope() as lines:  # all lanes are computed before any is stored: the value may read the buffer
         value = _stored(m, s, "lane")
@@ -213,10 +243,49 @@ def _store(m: KernelEmitter, s: S.BufferStore) -> None:
         m.for_lanes(lanes, more, f"{place} = {name}[lane];")
 
 
+def _store_pixel(m: KernelEmitter, loop: S.For, s: S.BufferStore) -> None:
+    """The four numbers of a pixel that no vector expression gives, stored as a whole."""
+    name, kind = m.labels.fresh("staged"), m.own_type(s.buffer)
+    m.flush()
+    with m.writer.block("{"):
+        m.writer.line(f"{kind} {name}[{PIXEL}];")
+        m.ranges[loop.var] = (0, PIXEL - 1)
+        var = m.declare(loop.var)
+        with m.writer.block(f"for (int {var} = 0; {var} < {PIXEL}; ++{var}) {{"):
+            m.begin_statement(*expressions_of(s))
+            value = _stored(m, s, None)
+            m.flush()
+            m.writer.line(f"{name}[{var}] = {value};")
+        m.begin_statement(*expressions_of(s))
+        whole = f"({kind}{PIXEL})({', '.join(f'{name}[{n}]' for n in range(PIXEL))})"
+        text = stored_vector(m, s, whole, s.buffer.dtype)
+        m.flush()
+        m.writer.line(text)
+
+
+def _store_lanes(m: KernelEmitter, s: S.BufferStore, lanes: int) -> None:
+    """A vector whose lanes are computed one by one, stored as a whole."""
+    if lanes != PIXEL:
+        raise refuse("opencl", f"a store of {lanes} numbers to {s.buffer.name}", "vectorize by 4")
+    with m.scope() as lines:
+        value = _stored(m, s, "lane")
+    name, kind = m.labels.fresh("staged"), m.own_type(s.buffer)
+    with m.writer.block("{"):
+        m.flush()
+        m.writer.line(f"{kind} {name}[{lanes}];")
+        m.for_lanes(lanes, lines, f"{name}[lane] = {value};")
+        whole = f"({kind}{lanes})({', '.join(f'{name}[{n}]' for n in range(lanes))})"
+        with m.scope() as lines:
+            text = stored_vector(m, s, whole, s.buffer.dtype)
+        m.write([*lines, text])
+
+
 def _narrowed(m: KernelEmitter, s: S.BufferStore) -> str | None:
     """A float that memory holds as half; None for all else."""
     value = s.value
     if not is_half(s.buffer.dtype) or not isinstance(value, E.Cast) or value.value.dtype != "float32":
+        return None
+    if s.buffer in m.of_vectors or is_texture(s.buffer.scope):
         return None
     return f"vstore_half_rte({m.value(value.value)}, {m.place(s, None)}, {m.name_of(s.buffer)});"
 
@@ -233,7 +302,11 @@ def _allocate(m: KernelEmitter, s: S.Allocate) -> None:
         m.stmt(s.body)
         return
     name = m.buffers[s.buffer] = m.fresh_label(s.buffer.name)
-    m.writer.line(f"{m.own_type(s.buffer)} {name}[{_count(s.buffer)}];")
+    if is_of_vectors(s.buffer, s.body):
+        m.of_vectors.add(s.buffer)
+        m.writer.line(f"{m.own_type(s.buffer)}{PIXEL} {name}[{_count(s.buffer) // PIXEL}];")
+    else:
+        m.writer.line(f"{m.own_type(s.buffer)} {name}[{_count(s.buffer)}];")
     m.stmt(s.body)
 
 

@@ -7,13 +7,16 @@ are 2, 4, 8 or 16, of 32-bit or 16-bit floats.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Protocol
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import flat_index
+from armillary.codegen.opencl.texel import is_pixel, read_pixel, vector_part, without_column_tests, write_pixel
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
+from armillary.tir.texture import is_texture
 
 LANES = (2, 4, 8, 16)
 _TYPES = ("float32", "float16")
@@ -29,20 +32,52 @@ class Emitter(Protocol):
     def name_of(self, buffer: S.Buffer) -> str: ...
     def once(self, text: str, kind: str) -> str: ...
     def kind(self, dtype: DType) -> str: ...
+    def helper(self, name: str) -> str: ...
+    @property
+    def of_vectors(self) -> Set[S.Buffer]: ...
 
 
 def vector_store(m: Emitter, s: S.BufferStore) -> str | None:
     """The statement that stores all lanes at once."""
-    index = flat_index(s.buffer, s.indices)
-    lanes = index.dtype.lanes
-    if lanes not in LANES or not _is_single(s.buffer) or s.value.dtype.lanes != lanes or not _fits(s.value, lanes):
+    lanes = s.indices[-1].dtype.lanes
+    if (
+        lanes not in LANES
+        or s.value.dtype.lanes != lanes
+        or not _is_run(s.buffer, s.indices)
+        or not _fits(s.value, lanes)
+    ):
         return None
-    base = _run(index)
-    if base is None:
-        return None
+    value = s.value
+    if is_texture(s.buffer.scope) and isinstance(value, E.Cast) and value.value.dtype.element == "float32":
+        return write_pixel(m, s, _vector(m, value.value, lanes), value.value.dtype)  # narrowed by the texture unit
+    return stored_vector(m, s, _vector(m, value, lanes), value.dtype)
+
+
+def stored_vector(m: Emitter, s: S.BufferStore, value: str, dtype: DType) -> str:
+    """The statement that stores a vector of type `dtype`."""
+    if is_texture(s.buffer.scope):
+        return write_pixel(m, s, value, dtype)
     m.kind(s.buffer.dtype)
-    value = _vector(m, s.value, lanes)
-    return f"vstore{lanes}({value}, 0, {m.name_of(s.buffer)} + {m.index(base)});"
+    index = flat_index(s.buffer, s.indices)
+    if s.buffer in m.of_vectors:
+        return f"{_own(m, s.buffer, index)} = {value};"
+    base = _run(index)
+    assert base is not None, "asked by _is_run"
+    return f"vstore{index.dtype.lanes}({value}, 0, {m.name_of(s.buffer)} + {m.index(base)});"
+
+
+def _own(m: Emitter, buffer: S.Buffer, index: E.Expr) -> str:
+    """An element of a private array of vectors."""
+    part = vector_part(index)
+    assert part is not None, "asked by is_of_vectors"
+    return f"{m.name_of(buffer)}[{m.index(part[0])}]"
+
+
+def _is_run(buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> bool:
+    """Whether an access takes consecutive elements of a type that vectors have."""
+    if is_texture(buffer.scope):
+        return is_pixel(buffer, indices)
+    return _is_single(buffer) and _run(flat_index(buffer, indices)) is not None
 
 
 def _is_single(buffer: S.Buffer) -> bool:
@@ -64,7 +99,9 @@ def _fits(item: E.Expr, lanes: int) -> bool:
         case E.Broadcast(value):
             return value.dtype.lanes == 1
         case E.BufferLoad(buffer, indices):
-            return _is_single(buffer) and _run(flat_index(buffer, indices)) is not None
+            return _is_run(buffer, indices)
+        case E.Call(_, "if_then_else", (test, yes, no)) if test.dtype.lanes == 1:
+            return _fits(yes, lanes) and _fits(no, lanes)
         case E.Add(a, b) | E.Sub(a, b) | E.Mul(a, b) | E.Div(a, b) | E.Max(a, b) | E.Min(a, b):
             return _fits(a, lanes) and _fits(b, lanes)
         case E.Call(_, name, args) if name in _FUNCTIONS:
@@ -79,6 +116,10 @@ def _vector(m: Emitter, item: E.Expr, lanes: int) -> str:
     match item:
         case E.Broadcast(value):
             return f"({kind})({m.value(value)})"
+        case E.BufferLoad(buffer, indices) if is_texture(buffer.scope):
+            return read_pixel(m, item, item.dtype)
+        case E.BufferLoad(buffer, indices) if buffer in m.of_vectors:
+            return _own(m, buffer, flat_index(buffer, indices))
         case E.BufferLoad(buffer, indices):
             base = _run(flat_index(buffer, indices))
             assert base is not None, "asked by _fits"
@@ -87,10 +128,30 @@ def _vector(m: Emitter, item: E.Expr, lanes: int) -> str:
             one, other = m.once(_vector(m, a, lanes), kind), m.once(_vector(m, b, lanes), kind)
             test = "isgreater" if isinstance(item, E.Max) else "isless"
             return f"select({other}, {one}, {test}({one}, {other}) | isnan({one}))"
+        case E.Call(_, "if_then_else", (test, yes, no)):
+            return _guarded(m, test, yes, no, lanes)
         case E.Call(_, name, args):
             return f"{name}({_vector(m, args[0], lanes)})"
+        case E.Cast(_, E.BufferLoad(buffer, _) as load) if is_texture(buffer.scope) and item.dtype.element == "float32":
+            return read_pixel(m, load, item.dtype)  # widened by the texture unit
         case E.Cast(_, value):
             return f"convert_{kind}({_vector(m, value, lanes)})"
         case E.Add(a, b) | E.Sub(a, b) | E.Mul(a, b) | E.Div(a, b):
             return f"({_vector(m, a, lanes)} {_INFIX[type(item)]} {_vector(m, b, lanes)})"
     raise AssertionError(f"no vector form of {type(item).__name__}, which _fits let pass")
+
+
+def _guarded(m: Emitter, test: E.Expr, yes: E.Expr, no: E.Expr, lanes: int) -> str:
+    """One of two vectors; of an image without a branch, as each of its pixels and all around it may be read."""
+    load = yes.value if isinstance(yes, E.Cast) else yes
+    if not isinstance(load, E.BufferLoad) or not is_texture(load.buffer.scope):
+        return f"({m.value(test)} ? {_vector(m, yes, lanes)} : {_vector(m, no, lanes)})"
+    if _is_zero(no) and (load is yes or yes.dtype.element == "float32"):
+        left = without_column_tests(test, load)
+        return read_pixel(m, load, yes.dtype, "" if left is None else m.value(left))
+    mask = f"({'short' if yes.dtype.bits == 16 else 'int'}{lanes})(-({m.value(test)}))"
+    return f"select({_vector(m, no, lanes)}, {_vector(m, yes, lanes)}, {mask})"
+
+
+def _is_zero(item: E.Expr) -> bool:
+    return isinstance(item, E.Broadcast) and isinstance(item.value, E.FloatImm) and item.value.value == 0

@@ -3,17 +3,20 @@
 In: accesses by one index per dimension. Out: accesses by one element index (row-major, or by the buffer's strides and
 element offset). What is allocated is aligned to `cache_line_size` bytes at least; `create_bound_attributes` may be
 given as scripts do: sizes stay with the buffers, where bound checkers find them. Invariant: afterwards every buffer has
-one dimension, no strides and no offset; the attribute `tensor_shapes` of the function keeps the shapes the caller sees.
+one dimension, no strides and no offset, but buffers in textures, which have rows, columns and four lanes
+(tir/texture.py); the attribute `tensor_shapes` of the function keeps the shapes the caller sees.
 Next: `vectorize_loop.py`.
 """
 
 from __future__ import annotations
 
 from armillary.base.node import replace
+from armillary.errors import UnsupportedError
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.substitute import ExprMapper, map_stmt
+from armillary.tir.texture import PIXEL, cut, image_size, is_texture
 from armillary.tir.transform.common import prim_pass
 
 
@@ -58,6 +61,25 @@ def flat_size(buffer: S.Buffer) -> E.Expr:
     return build.add(last, 1)
 
 
+def _row_major(shape: tuple[E.Expr, ...], indices: tuple[E.Expr, ...]) -> E.Expr:
+    total: E.Expr = build.const(0)
+    for extent, index in zip(shape, indices, strict=True):
+        total = build.add(build.mul(total, extent), index)
+    return total
+
+
+def _image_shape(buffer: S.Buffer) -> tuple[E.Expr, ...]:
+    sizes = [build.as_int(extent) for extent in buffer.shape]
+    known = [size for size in sizes if size is not None]
+    is_dense = len(known) == len(sizes) and not buffer.strides and buffer.elem_offset is None
+    if not is_dense or len(sizes) < 3 or known[-1] != PIXEL:
+        shape = tuple(buffer.shape)
+        told = f"buffer {buffer.name} of shape {shape} cannot be in {buffer.scope}"
+        raise UnsupportedError(told, hint="textures hold dense tensors of known sizes whose last axis is 4")
+    height, width = image_size(buffer.scope, known)
+    return build.const(height), build.const(width), build.const(PIXEL)
+
+
 class _Flattener:
     def __init__(self, line: int) -> None:
         self.line = line
@@ -68,6 +90,9 @@ class _Flattener:
     def buffer(self, old: S.Buffer) -> S.Buffer:
         found = self.buffers.get(old)
         if found is None:
+            if is_texture(old.scope):
+                found = self.buffers[old] = replace(old, shape=_image_shape(old))
+                return found
             is_flat = len(old.shape) == 1 and not old.strides and old.elem_offset is None
             found = self.buffers[old] = (
                 old if is_flat else S.Buffer(old.name, (flat_size(old),), old.dtype, old.scope, (), None, old.align)
@@ -78,7 +103,15 @@ class _Flattener:
         if type(item) is not E.BufferLoad:
             return None
         flat = self.buffer(item.buffer)
-        return item if flat is item.buffer else E.BufferLoad(flat, (self.index(item.buffer, item.indices),))
+        return item if flat is item.buffer else E.BufferLoad(flat, self.places(item.buffer, item.indices))
+
+    def places(self, buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> tuple[E.Expr, ...]:
+        """The indices in the flat buffer, or in the image."""
+        if not is_texture(buffer.scope):
+            return (self.index(buffer, indices),)
+        at = cut(buffer.scope, len(indices))
+        row, column = (_row_major(buffer.shape[a:b], indices[a:b]) for a, b in ((0, at), (at, len(indices) - 1)))
+        return row, column, indices[-1]
 
     def index(self, buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> E.Expr:
         strides = self.strides.get(buffer)
@@ -99,7 +132,7 @@ class _Flattener:
         if isinstance(mapped, S.BufferStore):
             flat = self.buffer(mapped.buffer)
             if flat is not mapped.buffer:
-                return S.BufferStore(flat, mapped.value, (self.index(mapped.buffer, mapped.indices),))
+                return S.BufferStore(flat, mapped.value, self.places(mapped.buffer, mapped.indices))
         if isinstance(mapped, S.AttrStmt) and isinstance(mapped.node, S.Buffer):
             return replace(mapped, node=self.buffer(mapped.node))
         return mapped

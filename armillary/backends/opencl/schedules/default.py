@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 
 from armillary import te
+from armillary.backends.opencl.tiles import FLOATS
 from armillary.backends.registry import Fused, default_schedule
 from armillary.base.node import post_order
 from armillary.errors import UnsupportedError
 from armillary.tir import build as T
 from armillary.tir.expr import IterVar, ProducerLoad, Reduce
+from armillary.tir.texture import PIXEL
 
 GROUP = 64  # work-items of a group of a flat grid
 MANY_READERS = 3  # from which on a stage with a function call is stored
@@ -23,6 +25,7 @@ DEAR = 256  # nodes from which on an element that is read twice is stored
 LONG_SUM, FEW_SUMS = 512, 4096  # terms and elements of a reduction that work-groups share
 TREE = 64  # work-items that share a reduction
 GRID = 3  # directions of a grid
+IMAGE_AXES = 5  # of a tensor in blocks of channels
 
 
 @default_schedule("opencl")
@@ -37,6 +40,7 @@ def schedule_default(schedule: te.Schedule, fused: Fused) -> None:
         assert item is not None, "an epilogue has axes"
         schedule[reduction].set_scope("local")
         schedule[reduction].compute_at(schedule[output], item)
+        sum_pixels(schedule[reduction])
         return
     for tensor in kept:
         schedule_stage(schedule, tensor)
@@ -156,8 +160,10 @@ def bind_flat(stage: te.Stage, items: int = GROUP) -> IterVar | None:
     axes = list(stage.op.axis)
     if not axes:
         return None
+    if is_of_pixels(stage.op):
+        stage.vectorize(axes.pop())
     flat = stage.fuse(*axes) if len(axes) > 1 else axes[0]
-    stage.reorder(flat, *stage.op.reduce_axis)
+    stage.reorder(flat, *stage.op.reduce_axis, *stage.op.axis[len(axes) :])
     total = math.prod(map(static_extent, axes))
     group, item = stage.split(flat, factor=max(1, min(items, total)))
     stage.bind(group, te.thread_axis("blockIdx.x"))
@@ -171,6 +177,22 @@ def reduce_in_register(schedule: te.Schedule, tensor: te.Tensor) -> None:
     item = bind_flat(schedule[tensor])
     if item is not None:
         schedule[local].compute_at(schedule[tensor], item)
+        sum_pixels(schedule[local])
+
+
+def is_of_pixels(op: te.Operation) -> bool:
+    """Whether a stage has the four channels of a block as its last axis, which are stored together."""
+    if not isinstance(op, te.ComputeOp) or len(op.axis) < IMAGE_AXES or len(op.body) > 1:
+        return False
+    return static_extent(op.axis[-1]) == PIXEL and str(op.output(0).dtype) in FLOATS
+
+
+def sum_pixels(stage: te.Stage) -> None:
+    """The four channels of a block are summed together."""
+    if is_of_pixels(stage.op):
+        *axes, lane = stage.op.axis
+        stage.reorder(*axes, *stage.op.reduce_axis, lane)
+        stage.vectorize(lane)
 
 
 def reduce_by_tree(schedule: te.Schedule, tensor: te.Tensor) -> None:

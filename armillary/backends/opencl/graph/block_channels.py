@@ -1,0 +1,103 @@
+"""block-channels: channels in blocks of four, for GPUs that read four numbers at once (`-device=adreno`).
+
+In: a module with conv2d in NCHW whose weights are constants. Out: the same with nn.contrib_conv2d_NCHWc and
+nn.contrib_depthwise_conv2d_NCHWc on NCHW4c data; weights are OIHW4i4o: four outputs are a pixel, and the four inputs of
+a block lie side by side. Input channels are filled up to four with zeros. What lies between follows (relay/transform/
+layout/_rules.py). Invariant: the types of inputs and outputs stay; what has no such form keeps its layout.
+
+    nn.conv2d(%x, weight)
+    ->
+    layout_transform(nn.contrib_conv2d_NCHWc(layout_transform(%x), layout_transform(weight)))
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from armillary.ir import IRModule
+from armillary.ops.nn._windows import reshape_to
+from armillary.relay.expr import Call, Expr, Function
+from armillary.relay.layout import layout
+from armillary.relay.op import Op, get_op
+from armillary.relay.transform._rules import call, is_from_constants, on_functions
+from armillary.relay.transform.layout._engine import Change, LayoutChoice, LayoutEngine, LayoutRule, Request, transform
+from armillary.relay.transform.layout._plan import plan_blocks
+from armillary.relay.transform.layout._rules import find_rule as follow_rule
+from armillary.relay.transform.layout._rules import static
+from armillary.relay.types import TensorType
+from armillary.tir.texture import PIXEL
+from armillary.transform import define_pass
+
+_FLOATS = ("float32", "float16")
+_NCHW, _OIHW, _BLOCKED = layout("NCHW"), layout("OIHW"), layout(f"NCHW{PIXEL}c")
+
+
+@define_pass("block-channels", opt_level=2)
+def block_channels(module: IRModule) -> IRModule:
+    """Use NCHW4c where convolutions can."""
+
+    def change(function: Function) -> Expr:
+        request = Request(lanes=PIXEL, plan=plan_blocks(function, PIXEL, PIXEL))
+        return LayoutEngine(request, _find_rule).run(function)
+
+    return on_functions(module, change)
+
+
+def _find_rule(op: Op) -> LayoutRule | None:
+    return _RULES.get(op.name) or follow_rule(op)
+
+
+def _conv2d(expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
+    attrs = expr.attrs
+    layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
+    shape, weight, ty = static(expr.args[0]), static(expr.args[1]), expr.args[0].checked_type
+    if layouts != ("NCHW", "OIHW", "NCHW") or shape is None or weight is None or not is_from_constants(expr.args[1]):
+        return None
+    if not isinstance(ty, TensorType) or str(ty.dtype) not in _FLOATS or weight[0] % PIXEL:
+        return None
+    if attrs.groups == 1:
+        return _dense(expr, -shape[1] % PIXEL)
+    if attrs.groups == shape[1] == weight[0] and weight[1] == 1:
+        return _blocked("nn.contrib_depthwise_conv2d_NCHWc", expr, f"OIHW1i{PIXEL}o")
+    return None
+
+
+def _blocked(name: str, expr: Call, kernel: str) -> LayoutChoice:
+    op = get_op(name)
+    kept = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
+    kept |= {"data_layout": _BLOCKED.text, "kernel_layout": kernel, "out_layout": _BLOCKED.text}
+    attrs = op.make_attrs((), {key: value for key, value in kept.items() if key != "choice"})
+    wanted, out = (Change(_NCHW, _BLOCKED), Change(_OIHW, layout(kernel))), Change(_NCHW, _BLOCKED)
+    return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), out)
+
+
+def _dense(expr: Call, missing: int) -> LayoutChoice:
+    """One group; `missing` channels of zeros fill up the last block of the data."""
+    kernel = f"OIHW{PIXEL}i{PIXEL}o"
+    found = _blocked("nn.contrib_conv2d_NCHWc", expr, kernel)
+    if not missing:
+        return found
+    pads = ((0, 0), (0, missing), (0, 0), (0, 0))
+
+    def build(args: Sequence[Expr]) -> Expr:
+        data, weight = (call("nn.pad", arg, pad_width=pads) for arg in args)
+        return found.build((transform(data, _NCHW, _BLOCKED), transform(weight, _OIHW, layout(kernel))))
+
+    return LayoutChoice((None, None), build, found.output)
+
+
+def _bias_add(expr: Call, have: Sequence[Change | None], request: Request) -> LayoutChoice | None:
+    """A bias for each channel is a sum with an image of one pixel."""
+    change, bias = have[0], static(expr.args[1])
+    if change is None or change.new != _BLOCKED or expr.attrs.axis != 1 or bias is None:
+        return None
+
+    def build(args: Sequence[Expr]) -> Expr:
+        data, plain = args
+        return call("add", data, transform(reshape_to(plain, (1, bias[0], 1, 1)), _NCHW, _BLOCKED))
+
+    return LayoutChoice((change, None), build, change)
+
+
+_RULES: dict[str, LayoutRule] = {"nn.conv2d": _conv2d, "nn.bias_add": _bias_add}

@@ -1,0 +1,215 @@
+"""Pixels of four numbers in OpenCL C: reads and writes of images, and private arrays of vectors.
+
+In: accesses of buffers in a texture scope, by (row, column, lane); private buffers whose accesses take four elements or
+one known lane. Out: text. Invariant: an image is read or written by a kernel, never both; reading beside it gives
+zeros, by the sampler: columns beside it need no test, and what must not be read is read above it, so that no branch
+stands around a read. Geometry: `tir/texture.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from armillary.base.dtype import DType
+from armillary.base.node import post_order
+from armillary.codegen.base import flat_index, refuse
+from armillary.tir import build
+from armillary.tir import expr as E
+from armillary.tir import stmt as S
+from armillary.tir.analysis import uses_any
+from armillary.tir.texture import PIXEL, TEXTURE, is_texture
+
+SAMPLER = "const sampler_t image_sampler = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;"
+Terms = dict[str, tuple[E.Expr, int]]  # by its text, what is multiplied with a number
+
+
+class Emitter(Protocol):
+    """What is asked of the emitter of scalars."""
+
+    def index(self, item: E.Expr, lane: str | None = None) -> str: ...
+    def name_of(self, buffer: S.Buffer) -> str: ...
+    def kind(self, dtype: DType) -> str: ...
+    def helper(self, name: str) -> str: ...
+
+
+# --- images ---------------------------------------------------------------------------------------------------------
+
+
+def is_pixel(buffer: S.Buffer, indices: tuple[E.Expr, ...]) -> bool:
+    """Whether an access takes all four numbers of a pixel."""
+    return is_texture(buffer.scope) and indices[-1].dtype.lanes == PIXEL
+
+
+def is_pixel_loop(loop: S.For, store: S.BufferStore) -> bool:
+    """Whether a loop stores the four numbers of a pixel one by one."""
+    if not is_texture(store.buffer.scope) or len(store.indices) != 3:
+        return False
+    row, column, lane = store.indices
+    is_whole = (build.as_int(loop.min), build.as_int(loop.extent)) == (0, PIXEL)
+    return is_whole and lane is loop.var and not uses_any(row, {loop.var}) and not uses_any(column, {loop.var})
+
+
+def place(m: Emitter, indices: tuple[E.Expr, ...], inside: str = "") -> str:
+    """Column and row; the row above the image where `inside` is false."""
+    row, column, _ = indices
+    text = m.index(row)
+    return f"(int2)({m.index(column)}, {f'({inside} ? {text} : -1)' if inside else text})"
+
+
+def read_pixel(m: Emitter, load: E.BufferLoad, dtype: DType, inside: str = "") -> str:
+    """The four numbers of a pixel as values of `dtype`, zeros where `inside` is false; halves are widened."""
+    function = "read_imageh" if m.kind(dtype) == "half" else "read_imagef"
+    return f"{function}({m.name_of(load.buffer)}, image_sampler, {place(m, load.indices, inside)})"
+
+
+def read_number(m: Emitter, load: E.BufferLoad, lane: str | None) -> str:
+    """One number of a pixel; `lane`: of a vector of accesses."""
+    pixel, last = read_pixel(m, load, load.buffer.dtype), load.indices[-1]
+    known = build.as_int(last)
+    if known is not None:
+        return f"{pixel}.s{known}"
+    helper = "lane4h" if m.kind(load.buffer.dtype) == "half" else "lane4"
+    return f"{m.helper(helper)}({pixel}, {m.index(last, lane if last.dtype.lanes > 1 else None)})"
+
+
+def write_pixel(m: Emitter, s: S.BufferStore, value: str, dtype: DType) -> str:
+    """Store four numbers of type `dtype`."""
+    function = "write_imageh" if m.kind(dtype) == "half" else "write_imagef"
+    return f"{function}({m.name_of(s.buffer)}, {place(m, s.indices)}, {value});"
+
+
+def access_of(buffer: S.Buffer, body: S.Stmt) -> str:
+    """How a kernel declares an image."""
+    reads = any(isinstance(n, E.BufferLoad) and n.buffer is buffer for n in post_order(body))
+    writes = any(isinstance(n, S.BufferStore) and n.buffer is buffer for n in post_order(body))
+    if reads and writes:
+        raise refuse("opencl", f"a kernel that reads and writes image {buffer.name}", "compute it in two kernels")
+    return "__write_only" if writes else "__read_only"
+
+
+def without_column_tests(condition: E.Expr, load: E.BufferLoad) -> E.Expr | None:
+    """What a guard of a read tests beside the column, which the sampler does; None where nothing is left."""
+    if load.buffer.scope != TEXTURE:
+        return condition
+    column, width = load.indices[1], build.as_int(load.buffer.shape[1])
+    parts = [part for part in _conjuncts(condition) if width is None or not _tests_column(part, column, width)]
+    if not parts:
+        return None
+    result = parts[0]
+    for part in parts[1:]:
+        result = E.And(result, part)
+    return result
+
+
+def _conjuncts(item: E.Expr) -> list[E.Expr]:
+    if isinstance(item, E.Call) and item.name == "likely":
+        return _conjuncts(item.args[0])
+    return [*_conjuncts(item.a), *_conjuncts(item.b)] if isinstance(item, E.And) else [item]
+
+
+def _tests_column(test: E.Expr, column: E.Expr, width: int) -> bool:
+    """Whether a comparison is false only where the column is beside the image."""
+    match test:
+        case E.GE(a, b):
+            less = 0
+        case E.LE(b, a):
+            less = 0
+        case E.GT(a, b):
+            less = 1
+        case E.LT(b, a):
+            less = 1
+        case _:
+            return False
+    if not a.dtype.is_int or a.dtype.lanes != 1:
+        return False
+    (of_a, number), (of_b, minus), (of_column, at) = map(linear, (a, b, column))
+    margin, rest = _difference(of_a, of_b), number - minus - less  # the test: margin + rest >= 0; else it is below 0
+    times = _ratio(of_column, margin)  # column = times * (margin + rest) + left
+    left = at - times * rest
+    return (times > 0 and left < times) or (times < 0 and left - times >= width)
+
+
+def _ratio(terms: Terms, of: Terms) -> int:
+    """How often terms are others; 0: they are no multiple."""
+    if not of or terms.keys() != of.keys():
+        return 0
+    found = {divmod(terms[key][1], of[key][1]) for key in of}
+    times, remainder = found.pop()
+    return times if not found and not remainder else 0
+
+
+def linear(item: E.Expr) -> tuple[Terms, int]:
+    """An integer expression as a sum of multiples and a number."""
+    if isinstance(item, E.IntImm):
+        return {}, item.value
+    if isinstance(item, E.Add | E.Sub):
+        (a, x), (b, y) = linear(item.a), linear(item.b)
+        return (_sum(a, b), x + y) if isinstance(item, E.Add) else (_difference(a, b), x - y)
+    if isinstance(item, E.Mul):
+        for one, other in ((item.a, item.b), (item.b, item.a)):
+            factor = build.as_int(other)
+            if factor is not None:
+                terms, number = linear(one)
+                return {k: (e, c * factor) for k, (e, c) in terms.items() if c * factor}, number * factor
+    return {_key(item): (item, 1)}, 0
+
+
+def _key(item: E.Expr) -> str:
+    """A text that only the same expression has: variables are told apart by identity."""
+    return f"{item}|{[id(n) for n in post_order(item) if isinstance(n, E.Var)]}"
+
+
+def _sum(a: Terms, b: Terms) -> Terms:
+    made = dict(a)
+    for key, (item, count) in b.items():
+        total = made.get(key, (item, 0))[1] + count
+        made[key] = (item, total)
+        if not total:
+            del made[key]
+    return made
+
+
+def _difference(a: Terms, b: Terms) -> Terms:
+    return _sum(a, {key: (item, -count) for key, (item, count) in b.items()})
+
+
+# --- private arrays of vectors --------------------------------------------------------------------------------------
+
+
+def is_of_vectors(buffer: S.Buffer, body: S.Stmt) -> bool:
+    """Whether each access of a private buffer takes four aligned elements, or one whose lane is known."""
+    size = build.as_int(buffer.shape[0]) if len(buffer.shape) == 1 else None
+    if size is None or size % PIXEL or buffer.scope == "shared" or str(buffer.dtype) not in ("float32", "float16"):
+        return False
+    found = False
+    for indices in _accesses(buffer, body):
+        part = vector_part(flat_index(buffer, indices))
+        if part is None:
+            return False
+        found = found or part[1] is None
+    return found
+
+
+def _accesses(buffer: S.Buffer, body: S.Stmt) -> Iterable[tuple[E.Expr, ...]]:
+    for item in post_order(body):
+        if isinstance(item, E.BufferLoad | S.BufferStore) and item.buffer is buffer:
+            yield item.indices
+
+
+def vector_part(index: E.Expr) -> tuple[E.Expr, int | None] | None:
+    """Which vector of an array, and which lane of it (None: all); None where that is not known."""
+    is_whole = isinstance(index, E.Ramp)
+    if isinstance(index, E.Ramp):
+        if index.lanes != PIXEL or build.as_int(index.stride) != 1 or index.base.dtype.lanes != 1:
+            return None
+        index = index.base
+    if index.dtype.lanes != 1:
+        return None
+    terms, number = linear(index)
+    if any(count % PIXEL for _, count in terms.values()) or (is_whole and number % PIXEL):
+        return None
+    total: E.Expr = build.const(number // PIXEL, index.dtype)
+    for item, count in terms.values():
+        total = build.add(total, build.mul(item, build.const(count // PIXEL, item.dtype)))
+    return total, None if is_whole else number % PIXEL
