@@ -3,7 +3,8 @@
 In: a module with conv2d in NCHW whose weights are constants. Out: the same with nn.contrib_conv2d_NCHWc and
 nn.contrib_depthwise_conv2d_NCHWc on NCHW4c data; weights are OIHW4i4o: four outputs are a pixel, and the four inputs of
 a block lie side by side. Input channels are filled up to four with zeros. What lies between follows (relay/transform/
-layout/_rules.py). Invariant: the types of inputs and outputs stay; what has no such form keeps its layout.
+layout/_rules.py). Invariant: the types of inputs and outputs stay; what has no such form, or carries a choice for its
+own layout, keeps it.
 
     nn.conv2d(%x, weight)
     ->
@@ -52,6 +53,8 @@ def _conv2d(expr: Call, have: Sequence[Change | None], request: Request) -> Layo
     attrs = expr.attrs
     layouts = (attrs.data_layout, attrs.kernel_layout, attrs.out_layout or "NCHW")
     shape, weight, ty = static(expr.args[0]), static(expr.args[1]), expr.args[0].checked_type
+    if getattr(attrs, "choice", ""):  # of a record or a script: for this layout
+        return None
     if layouts != ("NCHW", "OIHW", "NCHW") or shape is None or weight is None or not is_from_constants(expr.args[1]):
         return None
     if not isinstance(ty, TensorType) or str(ty.dtype) not in _FLOATS or weight[0] % PIXEL:
@@ -67,7 +70,7 @@ def _blocked(name: str, expr: Call, kernel: str) -> LayoutChoice:
     op = get_op(name)
     kept = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
     kept |= {"data_layout": _BLOCKED.text, "kernel_layout": kernel, "out_layout": _BLOCKED.text}
-    attrs = op.make_attrs((), {key: value for key, value in kept.items() if key != "choice"})
+    attrs = op.make_attrs((), kept)
     wanted, out = (Change(_NCHW, _BLOCKED), Change(_OIHW, layout(kernel))), Change(_NCHW, _BLOCKED)
     return LayoutChoice(wanted, lambda args: Call(op, tuple(args), attrs, expr.span), out)
 
