@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from armillary.relay.expr import Function
-from armillary.tir.texture import BUFFER
+from armillary.target.texture import BUFFER
 
 SCOPES_ATTR = "scopes"
 

@@ -35,7 +35,7 @@ from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGet
 from armillary.relay.op import Op, is_call, is_primitive
 from armillary.relay.printer import print_function
 from armillary.relay.types import TensorType, tensor_fields
-from armillary.tir.texture import BUFFER, image_size
+from armillary.target.texture import BUFFER, image_size
 
 if TYPE_CHECKING:
     from armillary.driver.offloaded import Offloaded

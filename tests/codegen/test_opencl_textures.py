@@ -22,10 +22,10 @@ from armillary.driver.image_plan import Image, share_images
 from armillary.errors import ArmillaryError
 from armillary.runtime.build_native import build_runner
 from armillary.target import Target
+from armillary.target.texture import NHWC, TEXTURE, WEIGHT, image_size
 from armillary.tir import build as T
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.texture import NHWC, TEXTURE, WEIGHT, image_size
 from armillary.transform import PassContext
 
 Array = np.ndarray[Any, Any]

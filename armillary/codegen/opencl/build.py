@@ -20,11 +20,11 @@ from armillary.codegen.opencl.source import emit_source, kernel_symbol
 from armillary.codegen.workers.cache import Cache
 from armillary.errors import TargetError, UnsupportedError
 from armillary.target.target import Target, check_attributes
+from armillary.target.texture import is_texture
 from armillary.tir import build
 from armillary.tir.device import DeviceFunction, DeviceKernel
 from armillary.tir.printer import print_function
 from armillary.tir.stmt import Buffer, PrimFunc
-from armillary.tir.texture import is_texture
 from armillary.tir.transform.split_phases import constant_bytes
 
 

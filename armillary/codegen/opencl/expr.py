@@ -15,9 +15,9 @@ from armillary.base.dtype import DType
 from armillary.codegen.base import LIBM, refuse
 from armillary.codegen.c import expr as C
 from armillary.codegen.c.helpers import HELPERS as C_HELPERS
+from armillary.target.texture import is_texture
 from armillary.tir import expr as E
 from armillary.tir.analysis import has_loads
-from armillary.tir.texture import is_texture
 
 _SPELLING = {
     "int8_t": "char",

@@ -16,13 +16,13 @@ from armillary.codegen.c.expr import is_short
 from armillary.codegen.opencl.expr import CALLS, HELPERS, ExprEmitter, is_half, memory_type, spelled
 from armillary.codegen.opencl.texel import SAMPLER, access_of, is_of_vectors, is_pixel_loop, read_number, vector_part
 from armillary.codegen.opencl.vector import stored_vector, vector_store
+from armillary.target.texture import PIXEL, is_texture
 from armillary.text.writer import Writer
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import all_statements, expressions_of
 from armillary.tir.device import DeviceFunction, DeviceKernel
-from armillary.tir.texture import PIXEL, is_texture
 
 _RESERVED_TEXT = """
     auto break case char const continue default do double else enum extern float for goto if inline int long

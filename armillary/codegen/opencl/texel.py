@@ -3,7 +3,7 @@
 In: accesses of buffers in a texture scope, by (row, column, lane); private buffers whose accesses take four elements or
 one known lane. Out: text. Invariant: an image is read or written by a kernel, never both; reading beside it gives
 zeros, by the sampler: columns beside it need no test, and what must not be read is read above it, so that no branch
-stands around a read. Geometry: `tir/texture.py`.
+stands around a read. Geometry: `target/texture.py`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Protocol
 from armillary.base.dtype import DType
 from armillary.base.node import post_order
 from armillary.codegen.base import flat_index, refuse
+from armillary.target.texture import PIXEL, TEXTURE, is_texture
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.analysis import uses_any
-from armillary.tir.texture import PIXEL, TEXTURE, is_texture
 
 SAMPLER = "const sampler_t image_sampler = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAMP | CLK_FILTER_NEAREST;"
 Terms = dict[str, tuple[E.Expr, int]]  # by its text, what is multiplied with a number

@@ -13,10 +13,10 @@ from typing import Protocol
 from armillary.base.dtype import DType
 from armillary.codegen.base import flat_index
 from armillary.codegen.opencl.texel import is_pixel, read_pixel, vector_part, without_column_tests, write_pixel
+from armillary.target.texture import is_texture
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
-from armillary.tir.texture import is_texture
 
 LANES = (2, 4, 8, 16)
 _TYPES = ("float32", "float16")

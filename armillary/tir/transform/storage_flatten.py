@@ -4,7 +4,7 @@ In: accesses by one index per dimension. Out: accesses by one element index (row
 element offset). What is allocated is aligned to `cache_line_size` bytes at least; `create_bound_attributes` may be
 given as scripts do: sizes stay with the buffers, where bound checkers find them. Invariant: afterwards every buffer has
 one dimension, no strides and no offset, but buffers in textures, which have rows, columns and four lanes
-(tir/texture.py); the attribute `tensor_shapes` of the function keeps the shapes the caller sees.
+(target/texture.py); the attribute `tensor_shapes` of the function keeps the shapes the caller sees.
 Next: `vectorize_loop.py`.
 """
 
@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from armillary.base.node import replace
 from armillary.errors import UnsupportedError
+from armillary.target.texture import PIXEL, cut, image_size, is_texture
 from armillary.tir import build
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 from armillary.tir.substitute import ExprMapper, map_stmt
-from armillary.tir.texture import PIXEL, cut, image_size, is_texture
 from armillary.tir.transform.common import prim_pass
 
 

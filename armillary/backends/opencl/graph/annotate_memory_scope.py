@@ -4,7 +4,7 @@ In: a module whose main calls kernels, images in blocks of four channels. Out: t
 kernel names the memory of each of its tensors, inputs first ("global.texture, global.texture-weight, global.texture").
 A tensor is in a texture where all that read it are kernels on images that can read one; constants, too; what enters or
 leaves main is in buffers. Invariant: producer and readers agree. Images above the attribute `texture_spatial_limit` of
-the target stay in buffers, and a warning says so. Geometry: tir/texture.py.
+the target stay in buffers, and a warning says so. Geometry: target/texture.py.
 
     %0 = fn (%p0, %p1, Primitive=1) { nn.contrib_conv2d_NCHWc(%p0, %p1) };
     %1 = fn (%p0, Primitive=1) { nn.max_pool2d(%p0, layout="NCHW4c") };
@@ -29,7 +29,7 @@ from armillary.relay.transform._rules import on_functions
 from armillary.relay.types import TensorType, tensor_fields
 from armillary.relay.walk import map_children, not_primitive, post_order, users
 from armillary.target import Target
-from armillary.tir.texture import BUFFER, NHWC, PIXEL, SCOPES, TEXTURE, WEIGHT, image_size
+from armillary.target.texture import BUFFER, NHWC, PIXEL, SCOPES, TEXTURE, WEIGHT, image_size
 from armillary.transform import define_pass
 
 _IMAGE_AXES = 5  # of one in blocks of channels

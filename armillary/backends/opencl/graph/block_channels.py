@@ -27,7 +27,7 @@ from armillary.relay.transform.layout._plan import plan_blocks
 from armillary.relay.transform.layout._rules import find_rule as follow_rule
 from armillary.relay.transform.layout._rules import static
 from armillary.relay.types import TensorType
-from armillary.tir.texture import PIXEL
+from armillary.target.texture import PIXEL
 from armillary.transform import define_pass
 
 _FLOATS = ("float32", "float16")

@@ -15,9 +15,9 @@ from armillary.backends.opencl.tiles import FLOATS
 from armillary.backends.registry import Fused, default_schedule
 from armillary.base.node import post_order
 from armillary.errors import UnsupportedError
+from armillary.target.texture import PIXEL
 from armillary.tir import build as T
 from armillary.tir.expr import IterVar, ProducerLoad, Reduce
-from armillary.tir.texture import PIXEL
 
 GROUP = 64  # work-items of a group of a flat grid
 MANY_READERS = 3  # from which on a stage with a function call is stored

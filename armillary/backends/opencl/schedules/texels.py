@@ -19,7 +19,7 @@ from armillary.backends.opencl.tiles import FLOATS, divisors
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
 from armillary.relay.types import TensorType
-from armillary.tir.texture import PIXEL
+from armillary.target.texture import PIXEL
 
 COLUMNS = 8  # of a work-item
 REGISTERS = 18  # vectors of four that data and sums may take: six waves of 64 on Adreno's 730, by Mesa's compiler
