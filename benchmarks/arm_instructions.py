@@ -6,8 +6,9 @@
 In: an armrun that holds the library (static), qemu-aarch64 with plugins (Debian: qemu-user, not the static build),
 and a C compiler for the plugin, count_instructions.c. Out: a table as Markdown: instructions for a multiplication with
 accumulation (MAC), ours, theirs, the ratio. Invariant: both packages go through the same runner under the same emulator
-with one thread, and what is counted is the difference between two runs and one: loading and preparing are left out, and
-changes of layout at the ends of a layer count. Counts repeat to the last digit; nothing is timed.
+with one thread, and what is counted is the difference between two runs and one: loading and preparing are left out.
+A layer's ends have the layout that it would find in a network (NHWC, or channels in blocks); networks count whole, with
+all changes of layout. Counts repeat to the last digit; nothing is timed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from armillary.relay.testing import mobilenet, resnet
 from armillary.transform import PassContext
 
 RNG = np.random.default_rng(0)
+BLOCKED, LANES = "NCHW4c", 4  # what our layers hand to one another
 
 
 @dataclass(frozen=True)
@@ -104,14 +106,19 @@ def module_of(layer: Layer, layout: str) -> IRModule:
         x = var("data", shape=(1, layer.inner))
         y = relay.nn.bias_add(relay.nn.dense(x, random(layer.outer, layer.inner)), random(layer.outer))
         return IRModule.from_expr(y)
+    is_blocked = layout == BLOCKED
+    layout = "NCHW" if is_blocked else layout
     shape = (layer.inner, layer.size, layer.size)
     x = var("data", shape=(1, *shape) if layout == "NCHW" else (1, *shape[1:], shape[0]))
+    if is_blocked and layer.inner % LANES == 0:
+        x = var("data", shape=(1, layer.inner // LANES, *shape[1:], LANES))
+    data = relay.layout_transform(x, src_layout=BLOCKED, dst_layout="NCHW") if len(x.checked_type.shape) == 5 else x
     groups, pad = layer.inner if layer.is_depthwise else 1, (layer.kernel - 1) // 2
     weight = np.asarray(random(layer.outer, layer.inner // groups, layer.kernel, layer.kernel).data)
     kernel_layout = "OIHW" if layout == "NCHW" else "HWOI" if layer.is_depthwise else "HWIO"
     weight = weight.transpose(["OIHW".index(c) for c in kernel_layout])
     y = relay.nn.conv2d(
-        x,
+        data,
         const(np.ascontiguousarray(weight)),
         strides=(layer.stride,) * 2,
         padding=(pad,) * 4,
@@ -120,7 +127,8 @@ def module_of(layer: Layer, layout: str) -> IRModule:
         kernel_layout=kernel_layout,
     )
     axis = 1 if layout == "NCHW" else 3
-    return IRModule.from_expr(relay.nn.relu(relay.nn.bias_add(y, random(layer.outer), axis=axis)))
+    y = relay.nn.relu(relay.nn.bias_add(y, random(layer.outer), axis=axis))
+    return IRModule.from_expr(relay.layout_transform(y, src_layout="NCHW", dst_layout=BLOCKED) if is_blocked else y)
 
 
 @dataclass(frozen=True)
@@ -179,6 +187,7 @@ def main() -> None:
     parser.add_argument("--emulator", default="qemu-aarch64", help="with plugins (Debian: qemu-user)")
     parser.add_argument("--mcpu", default="cortex-a72")
     parser.add_argument("--only", default="", help="layers whose network and name contain this")
+    parser.add_argument("--layout", default=BLOCKED, help="of our layers' ends; the library's are NHWC, as it knows")
     parser.add_argument("--networks", action="store_true", help="whole networks instead of layers")
     args = parser.parse_args()
     if shutil.which(args.emulator) is None:
@@ -200,7 +209,7 @@ def main() -> None:
         for layer in layers():
             if args.only not in f"{layer.network} {layer.name}":
                 continue
-            found = measured(counter, module_of(layer, "NCHW"), module_of(layer, "NHWC"), None, folder)
+            found = measured(counter, module_of(layer, args.layout), module_of(layer, "NHWC"), None, folder)
             print(row(f"{layer.network}: {layer.name}", layer.macs, found), flush=True)
 
 

@@ -162,6 +162,15 @@ class CpuModel:
         """Independent sums that keep the units of dot products busy."""
         return self.fma_ports * (self.fma_latency + (self.arch == "x86_64"))
 
+    @property
+    def multiplies_lanes(self) -> bool:
+        """Whether one factor of a product of vectors may be a lane of a register, in every lane of the result."""
+        return self.arch == "aarch64"
+
+    def held_steps(self, extent: int) -> int:
+        """Steps of a sum whose inputs, neighbours in memory, lie in one register while products take its lanes."""
+        return self.lanes if self.multiplies_lanes and extent % self.lanes == 0 else 1
+
     def has(self, feature: str) -> bool:
         """Whether the CPU has a feature, in LLVM's spelling (avx512vnni, dotprod, i8mm, fullfp16, …)."""
         return feature in self.features

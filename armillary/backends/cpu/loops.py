@@ -15,6 +15,7 @@ from armillary.backends.cpu.cost.vectors import LONG_SUM, longest_part
 from armillary.backends.registry import Fused
 from armillary.base.node import Node, post_order
 from armillary.errors import UnsupportedError
+from armillary.target.cpu import CpuModel
 from armillary.tir import build as T
 from armillary.tir import stmt as S
 from armillary.tir.expr import And, BufferLoad, Call, Div, Expr, IterVar, ProducerLoad, Select
@@ -72,6 +73,11 @@ def in_bands(stage: te.Stage, chunk: IterVar, row: IterVar) -> list[IterVar]:
         return [chunk, row]
     band, inside = stage.split(row, nparts=bands)
     return [band, chunk, inside]
+
+
+def lane_axes(cpu: CpuModel) -> tuple[str, ...]:
+    """The loops over the channels of a block, where those are lanes of one register that products take as they are."""
+    return ("ic_inner",) if cpu.multiplies_lanes else ()
 
 
 def is_expensive(body: Node) -> bool:

@@ -20,6 +20,7 @@ from armillary.codegen.llvm.amx import framed
 from armillary.codegen.llvm.calls import call
 from armillary.codegen.llvm.expr import cast
 from armillary.codegen.llvm.index import linear, sum_of
+from armillary.codegen.llvm.lane_loads import LOAD_AGAIN, shared_loads
 from armillary.codegen.llvm.memory import store
 from armillary.codegen.llvm.nontemporal import NOTES, choose, fence, streamed_outputs
 from armillary.codegen.llvm.registers import Shape, elements, is_unrolled, register_plan
@@ -411,8 +412,13 @@ def _attr(m: FunctionEmitter, s: S.AttrStmt) -> None:
 
 
 def _seq(m: FunctionEmitter, s: S.SeqStmt) -> None:
-    for part in s.statements:
+    before = last = m.neighbours
+    for part, shared in zip(s.statements, shared_loads(m, s.statements), strict=True):
+        if shared is not last is not None:
+            m.do(LOAD_AGAIN)
+        m.neighbours = last = shared
         m.stmt(part)
+    m.neighbours = before
 
 
 def _evaluate(m: FunctionEmitter, s: S.Evaluate) -> None:

@@ -14,6 +14,7 @@ from armillary.base.dtype import DType
 from armillary.codegen.base import refuse
 from armillary.codegen.llvm.bfloat16_dots import added_half_dot, is_half_dot
 from armillary.codegen.llvm.byte_dots import added_dot, is_dot
+from armillary.codegen.llvm.lane_loads import lane_of
 from armillary.codegen.llvm.memory import shuffle, splat
 from armillary.codegen.llvm.small_floats import decode, encode, odd_float32
 from armillary.codegen.llvm.state import EXPR_RULES, Emitter
@@ -457,7 +458,8 @@ def _broadcast(m: Emitter, e: E.Broadcast) -> str:
     if isinstance(inner, E.FloatImm):
         return float_constant(inner.value, e.dtype)
     if inner.dtype.lanes == 1:
-        return splat(m, m.value(inner), e.dtype)
+        lane = lane_of(m, inner, e.dtype) if isinstance(inner, E.BufferLoad) else None
+        return lane or splat(m, m.value(inner), e.dtype)
     kind, value, lanes = register_type(inner.dtype), m.value(inner), inner.dtype.lanes
     mask = ", ".join(f"i32 {k % lanes}" for k in range(e.dtype.lanes))
     return m.pure(f"shufflevector {kind} {value}, {kind} poison, <{e.dtype.lanes} x i32> <{mask}>", value)

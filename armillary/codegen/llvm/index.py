@@ -18,6 +18,10 @@ from armillary.codegen.llvm.types import memory_element
 from armillary.tir import expr as E
 from armillary.tir import stmt as S
 
+# AArch64's loads take a constant of -256 to 255, or a multiple of their size up to some thousand: what lies further
+# below has a pointer of its own, shared by all accesses near it, made where the buffer's own is.
+LEAST_OFFSET, STEP_BELOW = -256, 1024  # bytes; elements
+
 
 @dataclass(slots=True)
 class Linear:
@@ -182,6 +186,10 @@ def address(m: Emitter, buffer: S.Buffer, total: Linear) -> str:
     kind = memory_element(buffer.dtype.element)
     if buffer.elem_offset is not None:
         total.add(linear(m, buffer.elem_offset), 1)
+    if m.cpu.arch == "aarch64" and total.constant * buffer.dtype.element.bytes < LEAST_OFFSET:
+        below = -(total.constant // STEP_BELOW) * STEP_BELOW
+        pointer = m.pure(f"getelementptr {kind}, ptr {pointer}, i64 {-below}", pointer)
+        total.constant += below
     by_level: dict[int, Linear] = {}
     for atom, weight in total.terms.items():
         by_level.setdefault(m.levels.get(atom, 0), Linear()).terms[atom] = weight

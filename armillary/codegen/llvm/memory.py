@@ -9,6 +9,7 @@ from __future__ import annotations
 from armillary.base.dtype import DType
 from armillary.codegen.base import flat_index, refuse
 from armillary.codegen.llvm.index import Linear, address, linear
+from armillary.codegen.llvm.lane_loads import broadcast_load
 from armillary.codegen.llvm.lanes import lane_pattern
 from armillary.codegen.llvm.nontemporal import NOTE as STREAMED
 from armillary.codegen.llvm.nontemporal import is_lines
@@ -101,7 +102,8 @@ def _vector_load(m: Emitter, buffer: S.Buffer, index: E.Expr) -> str:
     if m.mask is not None:
         return _masked_load(m, buffer, index, dtype)
     if isinstance(index, E.Broadcast) and index.value.dtype.lanes == 1:
-        return splat(m, _scalar(m, address(m, buffer, linear(m, index.value)), buffer.dtype), dtype)
+        lane = broadcast_load(m, buffer, index.value, dtype)
+        return lane or splat(m, _scalar(m, address(m, buffer, linear(m, index.value)), buffer.dtype), dtype)
     if isinstance(index, E.Ramp) and index.base.dtype.lanes == 1:
         stride = m.static_int(index.stride)
         base = linear(m, index.base)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from armillary.base.dtype import DType
@@ -41,6 +41,18 @@ class RegisterFile:
     columns: int = 0
 
 
+@dataclass(slots=True)
+class Neighbours:
+    """Elements that statements in a row load and that share a vector (lane_loads.py).
+
+    A place is a buffer, the terms of an index and its constant; `places` has the constant at which its vector begins,
+    and the lanes of that; `loaded` the vectors by their first places.
+    """
+
+    places: dict[tuple[S.Buffer, str, int], tuple[int, int]]
+    loaded: dict[tuple[S.Buffer, str, int], str] = field(default_factory=dict)
+
+
 class Emitter(Builder):
     """Builder plus environment."""
 
@@ -62,6 +74,7 @@ class Emitter(Builder):
         self.mask: str | None = None  # lanes whose loads and divisions may run; None: all
         self.math: dict[str, str] = {}  # own vector functions used, name to text
         self.used: set[S.Buffer] = set()
+        self.neighbours: Neighbours | None = None  # in the statements at hand
         self.flushes_halves = False  # whether it has multiplied bfloat16, by which subnormal numbers are 0
         self.tiles: dict[int, int] = {}  # rows of the matrix tiles in use
         self.streams = streams  # outputs whose stores may go past the caches

@@ -29,6 +29,7 @@ PARAMETERS = register_config_option(
 FORCED_SHAPE = re.compile(r"([1-9]\d?)x([1-9]\d?)(?:x([1-9]\d?))?")
 VECTORS = (1, 2, 3, 4, 5, 6, 8)  # blocks of outputs side by side in a tile
 L2_SHARE = 0.75  # of the L2 cache that data to be read again may fill
+LOOP = 5.0  # instructions that end a turn of a loop over steps
 START, STORE = 10.0, 1.0  # cycles to start a tile's loops, and per vector for its end: bias, activation, store
 SHOWN = {"L1": 0.0, "L2": 0.1, "L3": 0.3, "memory": 0.1}  # of the lesser of arithmetic and fetching: what does not hide
 FEW_CHAINS = 1.2  # two ports wait for sums that are just as many as ports times latency: 8x1 on AVX2 1.19, 5x2 1.02
@@ -83,6 +84,7 @@ class Nest:
     part: int = 0  # steps of a partial sum that all rows of a line may take before the next; 0: the sum is whole
     taps: tuple[tuple[int, int], ...] = ()  # of a line: the outputs [begin, end) whose data is no padding; (): all
     may_ask: bool = False  # the estimate counts on tiles that ask for the next blocks' weights, where `asks_ahead`
+    held: int = 1  # steps whose inputs one load brings: lanes of a register for each row, beside the sums
 
     def inputs_of(self, vectors: int) -> int:
         """Inputs that a step reads in each row of a tile of so many blocks: one for blocks known to be of a group."""
@@ -162,7 +164,8 @@ def tiles(nest: Nest, cpu: CpuModel) -> list[Tile]:
     found = []
     most = min(nest.max_vectors, nest.chunks)
     for vectors in (v for v in VECTORS if v <= most and (nest.has_rest or nest.chunks % v == 0)):
-        tallest = min((room - vectors) // vectors, nest.max_sums // vectors)
+        registers = vectors + (nest.held > 1)  # of a row
+        tallest = min((room - vectors) // registers, nest.max_sums // vectors)
         found += [Tile(rows, vectors) for rows in range(1, min(nest.width, nest.max_rows, tallest) + 1)]
         talls = range(2, min(nest.below, tallest // max(1, nest.width)) + 1)
         found += [Tile(nest.width, vectors, tall) for tall in talls if nest.is_ragged or nest.below % tall == 0]
@@ -317,10 +320,12 @@ def _tile(
     if nest.is_narrow and cpu.vector_bits == 512:  # half vectors: two ports where one does whole ones, and full loads
         ports, wide_loads = max(2, ports), cpu.memory.load_ports
     busy = rows * vectors / ports
+    if nest.held > 1:  # no such core was there to measure: the fewest instructions are the best guess
+        busy += (vectors + rows * nest.inputs_of(tile.vectors) / nest.held + LOOP / nest.held) / ports
     arithmetic = max(busy, float(cpu.fma_latency))
     if nest.is_asked_for and rows * vectors <= cpu.fma_chains:
         arithmetic *= FEW_CHAINS
-    inputs = rows * nest.inputs_of(tile.vectors) / cpu.memory.load_ports
+    inputs = rows * nest.inputs_of(tile.vectors) / cpu.memory.load_ports / nest.held
     loads = vectors / wide_loads + inputs
     fetch = part / rate if rate else 0.0
     place = _place(rate, cpu)

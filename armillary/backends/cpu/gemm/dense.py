@@ -189,24 +189,26 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
     compute_in_tile(schedule, after, stage, at)
     sums = accumulators(schedule, accumulator) if DType(product.dtype).is_float else [schedule[accumulator]]
     asking = _Asking(at_row, tile, product, static_extent(row), by_columns)
+    prefetches = asks and nest.held == 1
     is_whole = by_columns or (lines == 1 and groups >= MIN_TASKS)  # a task has all rows
     part = None
     if len(sums) > 1 and (by_parts or (asks and is_whole and sums_by_parts(nest, tile, cpu))):
         part = sums[0], sums[0].op.reduce_axis[0]
         _sum_by_parts(sums.pop(0), sums[0], stage, asking, lanes)
-        if asks:
+        if prefetches:
             asking.for_next_part(sums[0])
     else:
         schedule[accumulator].compute_at(stage, at)
         rows = lines * static_extent(row)
-        if asks and asking.tiles > 1:
+        if prefetches and asking.tiles > 1:
             asking.for_next_group(sums[-1])
         if asks and rows * columns * DType(output.dtype).bytes > cpu.l2 // 4:
             stage.prefetch(stage.op.output(0), at, 0, MOST_CACHES)  # 384 to 1536, 197 rows: 0.94 of the time
-        if at_row == -2 and 4 * rows * nest.steps > cpu.l2:
+        if at_row == -2 and 4 * rows * nest.steps > cpu.l2 and nest.held == 1:
             _ask_for_rows(sums[-1], product, tile)
     for inside in sums:
         _write_out(inside, at_row, lanes, inside.op.axis[at_row])
+    _take_lanes(sums[-1], nest.held)
     for tensor in packed:
         pack_blocks(schedule, tensor, lanes_of(cpu, tensor.dtype), part)
 
@@ -293,6 +295,14 @@ def _write_out(stage: te.Stage, at_row: int, lanes: int, row: te.IterVar, outer:
     stage.vectorize(lane)
     stage.unroll(row)
     stage.unroll(sub)
+
+
+def _take_lanes(inside: te.Stage, held: int) -> None:
+    """Spell out the steps whose inputs lie in one register."""
+    (step,) = inside.op.reduce_axis
+    if held > 1 and static_extent(step) % held == 0:
+        _, lane = inside.split(step, factor=held)
+        inside.unroll(lane)
 
 
 def _is_weight(product: te.Tensor) -> bool:

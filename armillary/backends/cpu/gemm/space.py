@@ -143,6 +143,8 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         max_rows=MAX_ROWS,
         max_sums=MAX_SUMS if rows > 1 else MAX_VECTOR_SUMS,
         part=longest_part(inner, 1) if result.dtype.is_float else 0,
+        held=_held(workload, inner, cpu),
+        has_rest=rows == 1 and _held(workload, inner, cpu) > 1,
     )
     is_widened = weight.dtype.is_float and weight.dtype.bits < result.dtype.bits and _in_word(workload) == 1
     if is_widened:  # read in the time that one chain of sums takes
@@ -159,6 +161,12 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         near = SHOWN_INPUT * held / cpu.memory.l2
         nest = replace(nest, width=rows // blocks, lines=blocks, reread=near)
     return replace(nest, max_sums=MAX_SUMS_OF_TWO_PORTS, max_vectors=widest, is_asked_for=True, has_rest=has_rest)
+
+
+def _held(workload: Workload, inner: int, cpu: CpuModel) -> int:
+    """Steps whose numbers of a row come in one register; they lie side by side unless the left side is transposed."""
+    is_plain = {str(getattr(t, "dtype", "")) for t in workload.types} == {"float32"}
+    return cpu.held_steps(inner) if is_plain and not getattr(workload.attrs, "transpose_a", False) else 1
 
 
 def _row_blocks(nest: Nest, held: int, cpu: CpuModel) -> int:

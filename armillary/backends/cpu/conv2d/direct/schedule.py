@@ -47,6 +47,7 @@ from armillary.backends.cpu.loops import (
     followers,
     fuse_all,
     in_bands,
+    lane_axes,
     static_extent,
 )
 from armillary.backends.cpu.space import chosen, tile_of
@@ -257,7 +258,7 @@ def _tile_output(
         ask_ahead(sums[-1], tile.vectors * nest.steps, [*(te.Sharer(number, 1, images) for _ in together), *sharers])
     for inside in sums:
         spelled = ("kh", "kw") if tile.tall > 1 and has_padded_rows(workload) else ("kw",)
-        schedule_sum(inside, spelled, is_tall=tile.tall > 1)
+        schedule_sum(inside, (*spelled, *lane_axes(cpu)), is_tall=tile.tall > 1)
     return at
 
 
@@ -325,7 +326,8 @@ def schedule_sum(inside: te.Stage, spelled: tuple[str, ...], *, is_tall: bool) -
     """One tile: its reduction loops outside, all its registers and the loops over `spelled` taps unrolled."""
     *blocks, _, chunk_tile, row_tile, width_tile, block_tile = inside.op.axis
     reduce_axes = list(inside.op.reduce_axis)
-    if len(reduce_axes) == 4 and static_extent(reduce_axes[3]) == 1:  # plain layout: a loop over channels ends each tap
+    is_plain = len(reduce_axes) == 4 and static_extent(reduce_axes[3]) == 1
+    if is_plain and reduce_axes[3].var.name not in spelled:  # a loop over channels ends each tap; else taps are lanes
         reduce_axes = [*reduce_axes[1:3], reduce_axes[0], reduce_axes[3]]
     # columns outside channel blocks: one broadcast at a time is live beside the accumulators
     lines = [*reduce_axes, row_tile] if is_tall else [row_tile, *reduce_axes]

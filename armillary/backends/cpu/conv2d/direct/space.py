@@ -67,7 +67,8 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     steps = i_blocks * kh * kw * ci
     # 32 blocks by threes took 2 to 8 % longer than by twos, and threads share them less evenly where they are all tasks
     is_row = is_flat(workload, cpu) and not _is_small(workload, cpu)
-    has_rest = (chunks % 2 == 1 or is_row) and workload.attrs.groups == 1 and cpu.fma_ports > 1
+    takes_rest = chunks % 2 == 1 or is_row or cpu.multiplies_lanes
+    has_rest = takes_rest and workload.attrs.groups == 1 and cpu.fma_ports > 1
     below = 1 if is_banded(workload) or (has_padded_rows(workload) and not _spells_rows(height, cpu)) else height
     in_words = is_in_words(weight.shape)
     taps, step = () if in_words else _taps_of_a_line(workload), kh * kw * ci
@@ -87,6 +88,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         taps=taps,
         part=longest_part(i_blocks, step) * step if taps and ci > 1 else 0,
         may_ask=cpu.fma_ports > 1 and not in_words,
+        held=cpu.held_steps(ci) if not in_words else 1,
         repeats=batch // images,
     )
 

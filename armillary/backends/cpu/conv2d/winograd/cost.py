@@ -124,7 +124,15 @@ def direct_nest(layer: Layer, cpu: CpuModel, weights_far: float) -> Nest:
     steps = round(rows * (columns if is_cut else KERNEL) * layer.inputs / layer.groups)
     narrow = layer.is_narrow(cpu)
     return Nest(
-        layer.width, lines, layer.chunks(cpu), steps, weights_far, repeats=layer.groups, reread=reread, is_narrow=narrow
+        layer.width,
+        lines,
+        layer.chunks(cpu),
+        steps,
+        weights_far,
+        repeats=layer.groups,
+        reread=reread,
+        is_narrow=narrow,
+        held=cpu.held_steps(layer.inputs // layer.groups),
     )
 
 
@@ -145,7 +153,8 @@ def asks_ahead(layer: Layer, plan: Plan, cpu: CpuModel) -> bool:
 
 def product_nest(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) -> Nest:
     """The products of a Winograd plan: one per point of the tile."""
-    return replace(_products(layer, plan, cpu, weights_far), is_narrow=layer.is_narrow(cpu))
+    held = cpu.held_steps(layer.inputs // layer.groups)
+    return replace(_products(layer, plan, cpu, weights_far), is_narrow=layer.is_narrow(cpu), held=held)
 
 
 def _products(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) -> Nest:

@@ -23,6 +23,7 @@ from armillary.backends.cpu.loops import (
     ask_ahead,
     fuse_all,
     inline_others,
+    lane_axes,
     tagged_stages,
 )
 from armillary.backends.registry import Fused, implement
@@ -47,7 +48,7 @@ def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
         schedule[stages["data"]].compute_at(schedule[output], at)
         schedule[stages["product"]].compute_at(schedule[output], at)
     _schedule_data(schedule, stages, is_root=at is None)
-    inner = _schedule_product(schedule, stages["product"], tile, is_strip=at is not None)
+    inner = _schedule_product(schedule, stages["product"], tile, lane_axes(cpu), is_strip=at is not None)
     if asks_ahead(layer, plan, cpu):
         ask_ahead(inner, tile.vectors * (layer.inputs // layer.groups))
 
@@ -105,7 +106,9 @@ def _schedule_data(schedule: te.Schedule, stages: Stages, *, is_root: bool) -> N
         _unroll_tile(inside)
 
 
-def _schedule_product(schedule: te.Schedule, product: te.Tensor, tile: Tile, *, is_strip: bool) -> te.Stage:
+def _schedule_product(
+    schedule: te.Schedule, product: te.Tensor, tile: Tile, spelled: tuple[str, ...], *, is_strip: bool
+) -> te.Stage:
     """Per point a product of tiles x input channels x output channels, by register tiles; gives the inner sum."""
     local = schedule.cache_write(product, "local")
     stage = schedule[product]
@@ -126,7 +129,7 @@ def _schedule_product(schedule: te.Schedule, product: te.Tensor, tile: Tile, *, 
     for inside in sums:
         *blocks, _, _, _, row_tile, chunk_tile, column_tile, lane_tile = inside.op.axis
         inside.reorder(*blocks, *inside.op.reduce_axis, row_tile, column_tile, chunk_tile, lane_tile)
-        for axis in (row_tile, column_tile, chunk_tile):
+        for axis in (*(r for r in inside.op.reduce_axis if r.var.name in spelled), row_tile, column_tile, chunk_tile):
             inside.unroll(axis)
         inside.vectorize(lane_tile)
     return sums[-1]
