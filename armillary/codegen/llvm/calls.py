@@ -12,9 +12,9 @@ from collections.abc import Callable
 from armillary.base.dtype import DType
 from armillary.codegen.base import LIBM, flat_index, refuse
 from armillary.codegen.llvm.amx import tile_dot, tile_dot_halves, tile_load, tile_store, tile_zero
-from armillary.codegen.llvm.bfloat16_dots import dot_halves
-from armillary.codegen.llvm.byte_dots import dot_bytes
-from armillary.codegen.llvm.dot_operands import word
+from armillary.codegen.llvm.dots.bfloat16 import dot_halves
+from armillary.codegen.llvm.dots.bytes import dot_bytes
+from armillary.codegen.llvm.dots.operands import word
 from armillary.codegen.llvm.expr import (
     FLOAT32,
     binary,

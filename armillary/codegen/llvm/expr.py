@@ -12,8 +12,8 @@ from typing import Any
 
 from armillary.base.dtype import DType
 from armillary.codegen.base import refuse
-from armillary.codegen.llvm.bfloat16_dots import added_half_dot, is_half_dot
-from armillary.codegen.llvm.byte_dots import added_dot, is_dot
+from armillary.codegen.llvm.dots.bfloat16 import added_half_dot, is_half_dot
+from armillary.codegen.llvm.dots.bytes import added_dot, is_dot
 from armillary.codegen.llvm.lane_loads import lane_of
 from armillary.codegen.llvm.memory import shuffle, splat
 from armillary.codegen.llvm.small_floats import decode, encode, odd_float32

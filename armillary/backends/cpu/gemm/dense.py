@@ -206,9 +206,7 @@ def matmul_tile(schedule: te.Schedule, fused: Fused) -> None:
             stage.prefetch(stage.op.output(0), at, 0, MOST_CACHES)  # 384 to 1536, 197 rows: 0.94 of the time
         if at_row == -2 and 4 * rows * nest.steps > cpu.l2 and nest.held == 1:
             _ask_for_rows(sums[-1], product, tile)
-    for inside in sums:
-        _write_out(inside, at_row, lanes, inside.op.axis[at_row])
-    _take_lanes(sums[-1], nest.held)
+    _write_sums(sums, at_row, lanes, nest.held)
     for tensor in packed:
         pack_blocks(schedule, tensor, lanes_of(cpu, tensor.dtype), part)
 
@@ -297,8 +295,11 @@ def _write_out(stage: te.Stage, at_row: int, lanes: int, row: te.IterVar, outer:
     stage.unroll(sub)
 
 
-def _take_lanes(inside: te.Stage, held: int) -> None:
-    """Spell out the steps whose inputs lie in one register."""
+def _write_sums(sums: Sequence[te.Stage], at_row: int, lanes: int, held: int) -> None:
+    """The loops of register tiles; the innermost sum spells out the steps whose inputs lie in one register."""
+    for inside in sums:
+        _write_out(inside, at_row, lanes, inside.op.axis[at_row])
+    inside = sums[-1]
     (step,) = inside.op.reduce_axis
     if held > 1 and static_extent(step) % held == 0:
         _, lane = inside.split(step, factor=held)

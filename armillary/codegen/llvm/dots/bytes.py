@@ -1,6 +1,6 @@
 """Dot products of two words of four bytes added to an int32, in LLVM IR.
 
-In: the calls `dot_bytes` (tir/intrinsics.py), and sums with one of them as a side; words: dot_operands.py. Out: IR.
+In: the calls `dot_bytes` (tir/intrinsics.py), and sums with one of them as a side; words: operands.py. Out: IR.
 Invariant: exact, wrapping like int32, whatever the processor has. With instructions for it (VNNI, dotprod, i8mm) a
 dot product with its addition is one of them where they take these signs; other signs cost a second one, because one
 side is moved by 128 (schedules pack their operands so that this is not needed: `CpuModel.dot_signs`). Without them x86

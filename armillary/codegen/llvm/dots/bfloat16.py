@@ -1,6 +1,6 @@
 """Products of two words of two bfloat16, added to a float32, in LLVM IR.
 
-In: the calls `dot_halves` (tir/intrinsics.py), and sums with one of them as a side; words: dot_operands.py. Out: IR.
+In: the calls `dot_halves` (tir/intrinsics.py), and sums with one of them as a side; words: operands.py. Out: IR.
 Invariant: the product of the second halves is added first, then that of the first ones, each sum rounded to nearest
 even. vdpbf16ps (AVX512-BF16) does so in one instruction, but takes subnormal numbers for 0 and gives 0 for them; bfdot
 (AArch64 with bf16) rounds to odd in between. What is computed behind it may be rounded by such instructions, too.
@@ -10,7 +10,7 @@ Elsewhere a half becomes a float32 by a shift or a mask, and each product is a m
 from __future__ import annotations
 
 from armillary.base.dtype import DType
-from armillary.codegen.llvm.byte_dots import in_parts
+from armillary.codegen.llvm.dots.bytes import in_parts
 from armillary.codegen.llvm.state import Emitter
 from armillary.codegen.llvm.types import register_type, splat, suffix, vector
 from armillary.tir import expr as E

@@ -2,7 +2,7 @@
 
 In: the calls `four_bytes` and `two_halves` (tir/intrinsics.py). Out: IR. Invariant: the first part is lowest; where the
 parts lie side by side a word is one load, and lanes of words that do so are one load together. Products of such words:
-byte_dots.py, bfloat16_dots.py.
+bytes.py, bfloat16.py.
 """
 
 from __future__ import annotations
