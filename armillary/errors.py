@@ -96,6 +96,10 @@ class AuthError(RPCError):
     """The two sides of a connection do not share the secret, or one of them has none where one is demanded."""
 
 
+class RPCConnectionError(RPCError):
+    """A peer cannot be reached, or a connection broke; nothing is said about what was asked of it."""
+
+
 class RPCSessionTimeoutError(RPCError):
     """A session lasted longer than its deadline and was ended."""
 

@@ -27,6 +27,7 @@ _TABLE = {
         for name in ("MeasureErrorNo", "MeasureInput", "MeasureResult", "create_measure_batch", "measure_option")
     },
     "LocalBuilder": f"{_MEASURE}.local_builder:LocalBuilder",
+    "DaskBuilder": f"{_MEASURE}.dask_builder:DaskBuilder",
     "LocalRunner": f"{_MEASURE}.local_runner:LocalRunner",
     "RPCRunner": f"{_MEASURE}.rpc_runner:RPCRunner",
 }

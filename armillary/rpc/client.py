@@ -278,6 +278,10 @@ class TrackerSession:
         book: dict[str, Json] = json.loads(bytes(self._ask({"op": "summary"}, CONNECT_SECONDS)[1]))
         return book
 
+    def report(self, progress: dict[str, Json]) -> None:
+        """Tell of tuning, for the tracker's page: the fields of `progress` in protocol.py."""
+        self._ask({"op": "progress", **progress}, CONNECT_SECONDS)
+
     def text_summary(self) -> str:
         """The tables that `query_rpc_tracker` prints."""
         return summary_text(self.summary())

@@ -1,4 +1,4 @@
-"""The tracker's status page: devices, queue, sessions, failures, over HTTP on the tracker's own port.
+"""The tracker's status page: devices, queue, sessions, failures, tuning, over HTTP on the tracker's own port.
 
 In: the first bytes of an HTTP request. Out: the page (`/`), or the book as JSON (`/status.json`). Invariant: nothing
 but reading; where the tracker has a secret, the page wants a password made from it (`page_password`); requests that
@@ -51,6 +51,10 @@ h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin: 1.5rem 0 .3rem; }
 div.wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+figure { margin: 1rem 0; } figcaption { display: flex; flex-wrap: wrap; gap: .2rem 1rem; overflow-wrap: anywhere; }
+svg { display: block; width: 100%; height: 6rem; border-bottom: 1px solid var(--line); }
+polyline { fill: none; stroke: var(--free); stroke-width: 2; vector-effect: non-scaling-stroke; }
+polyline.each { stroke: var(--line); stroke-width: 1; } figcaption .error { color: var(--bad); }
 td.free { color: var(--free); } td.busy, td.granted { color: var(--busy); } td.text { overflow-wrap: anywhere; }
 """
 
@@ -186,13 +190,43 @@ def _state(tracker: Tracker) -> str:
     waiting = [[w["key"], w["user"], w["priority"], _span(w["seconds"])] for w in book["waiting"]]
     failures = [[_span(f["seconds_ago"]), f["key"], f["address"], f["user"], f["text"]] for f in book["failures"]]
     return (
-        _table("Queue", ("key", "total", "free", "pending"), queue, "no devices are registered")
+        _tuning(tracker.curves.summary(time.monotonic()))
+        + _table("Queue", ("key", "total", "free", "pending"), queue, "no devices are registered")
         + _table(
             "Devices", ("key", "address", "state", "user", "for", "sessions", "failures"), devices, "none registered"
         )
         + _table("Waiting", ("key", "user", "priority", "for"), waiting, "nobody waits")
         + _table("Failures", ("ago", "key", "address", "user", "what happened"), failures, "none")
     )
+
+
+def _tuning(curves: list[dict[str, Json]]) -> str:
+    """A curve for each task: the best speed by trials, and that of each trial."""
+    return "<h2>Tuning</h2>" + "".join(map(_curve, curves)) if curves else ""
+
+
+def _curve(curve: dict[str, Json]) -> str:
+    points = curve["points"]
+    width, height = max(1, points[-1][0]), max(1, *(best for _, _, best in points))
+    lines = [
+        " ".join(f"{300 * trial / width:.1f},{77 - 75 * row[place] / height:.1f}" for trial, *row in points)
+        for place in (0, 1)
+    ]
+    _, flops, best = points[-1]
+    of = f"/{curve['total']}" if curve["total"] else ""
+    told = [
+        curve["task"],
+        f"{flops / 1e9:.2f}/{best / 1e9:.2f} GFLOPS",
+        f"{curve['trials']}{of} trials",
+        f"{curve['key']}, {curve['user']}, {_span(curve['seconds_ago'])} ago",
+    ]
+    texts = "".join(f"<span>{html.escape(text)}</span>" for text in told)
+    if curve["failed"]:
+        texts += f'<span class="error">{curve["failed"]} failed: {html.escape(curve["error"])}</span>'
+    drawn = f'<polyline class="each" points="{lines[0]}"/><polyline points="{lines[1]}"/>'
+    label = html.escape(f"best speed of {curve['task']} by trials", quote=True)
+    svg = f'<svg viewBox="0 0 300 80" preserveAspectRatio="none" role="img" aria-label="{label}">{drawn}</svg>'
+    return f"<figure>{svg}<figcaption>{texts}</figcaption></figure>"
 
 
 def _table(title: str, heads: tuple[str, ...], rows: list[list[Json]], none: str) -> str:

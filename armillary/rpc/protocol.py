@@ -17,7 +17,9 @@ OPEN    The side that connected speaks first. c: client; s: server, tracker or p
 ANSWERS Every request {op: ..., ...} gets one {ok: value} with a payload, or {error, kind, hint}; one at a time.
 TRACKER want client {user}: request {key, priority, wait_ms, absent_ms} -> {host, port, ticket, key, tls} when a device
         is free (absent_ms: how long to wait while no server has the key); summary {} -> JSON of devices, queues,
-        sessions and failures. want serve {key, port, host, tls, info}: then messages without answers. From the server:
+        sessions, failures and tuning; progress {task, key, trials, total, failed, flops, best, error} -> {}: how many
+        trials of a task a client has done, operations per second of the last one and of the best.
+        want serve {key, port, host, tls, info}: then messages without answers. From the server:
         free {ticket}, busy {ticket, user}, done {ticket, error}, ping; from the tracker: revoke {ticket} (nobody came
         with it: make another), pong. A server silent for 20 s is dropped.
 PROXY   want serve, as at a tracker; from the proxy: dial {id}. The server then connects with want data {id}, and the

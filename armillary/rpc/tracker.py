@@ -17,6 +17,7 @@ from typing import Any
 from armillary.errors import ArmillaryError, RPCError
 from armillary.rpc import protocol
 from armillary.rpc.page import serve_page
+from armillary.rpc.progress import Curves
 from armillary.rpc.protocol import Frame, Json, int_of, text_of
 from armillary.rpc.queue import CLAIM_SECONDS, Book, Device, Request
 from armillary.rpc.serving import Listener, Peer, Tls
@@ -37,6 +38,7 @@ class Tracker:
         self, *, secret: bytes | None = None, tls: Tls | None = None, claim_seconds: float = CLAIM_SECONDS
     ) -> None:
         self.book = Book(claim_seconds)
+        self.curves = Curves()
         self.started = time.time()
         self._turns: dict[Request, asyncio.Future[Device]] = {}
         self._servers: dict[Device, Peer] = {}
@@ -134,6 +136,9 @@ class Tracker:
     async def _from_client(self, peer: Peer, user: str, header: dict[str, Json]) -> Frame:
         if header.get("op") == "summary":
             return Frame({"ok": {}}, self.summary_text().encode())
+        if header.get("op") == "progress":
+            self.curves.note(user, header, time.monotonic())
+            return Frame({"ok": {}})
         if header.get("op") != "request":
             raise RPCError(f"a tracker does not know {str(header.get('op'))[:40]!r}")
         key = text_of(header, "key")
@@ -208,8 +213,9 @@ class Tracker:
                     await self._servers[device].write(Frame({"op": "revoke", "ticket": device.ticket}))
 
     def summary_text(self) -> str:
-        """The book as JSON."""
-        return json.dumps(self.book.summary(time.monotonic()))
+        """The book and the curves of tuning as JSON."""
+        now = time.monotonic()
+        return json.dumps({**self.book.summary(now), "tuning": self.curves.summary(now)})
 
     async def _page(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, start: bytes) -> None:
         await serve_page(self, reader, writer, start)

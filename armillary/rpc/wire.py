@@ -15,7 +15,7 @@ import time
 from typing import Protocol
 
 from armillary.base.config import setting
-from armillary.errors import ArmillaryError, RPCError
+from armillary.errors import ArmillaryError, RPCConnectionError, RPCError
 from armillary.rpc import protocol
 from armillary.rpc.protocol import AFTER_OPEN, BEFORE_OPEN, PREFIX, TAG_BYTES, Frame, Json, Limits, Seal
 from armillary.rpc.secret import find_secret, secret_to_connect
@@ -102,7 +102,7 @@ class Connection:
 
     def _open(self) -> socket.socket:
         if self._socket is None:
-            raise RPCError(f"{self.peer}: the connection is closed")
+            raise RPCConnectionError(f"{self.peer}: the connection is closed")
         return self._socket
 
     @property
@@ -118,7 +118,9 @@ class Connection:
 
 
 def _lost(peer: str, error: OSError) -> RPCError:
-    return RPCError(f"{peer}: {error.strerror or error}", hint="is it still running, and reachable from here?")
+    return RPCConnectionError(
+        f"{peer}: {error.strerror or error}", hint="is it still running, and reachable from here?"
+    )
 
 
 def check_address(host: object, port: object) -> None:
@@ -149,7 +151,7 @@ def connect(
         sock = socket.create_connection((host, port), timeout=seconds)
     except OSError as error:
         hint = f"is a {' or '.join(role)} running there?"
-        raise RPCError(f"{peer}: cannot connect: {error.strerror or error}", hint=hint) from None
+        raise RPCConnectionError(f"{peer}: cannot connect: {error.strerror or error}", hint=hint) from None
     try:
         tune(sock)
         certificate = None

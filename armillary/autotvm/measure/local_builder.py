@@ -55,31 +55,25 @@ class LocalBuilder:
 
     def build(self, measure_inputs: Sequence[MeasureInput]) -> list[BuildResult]:
         """Compile each configuration; libraries of the batch before are removed."""
+        paths = self.fresh_paths(len(measure_inputs))
+        how = (self.build_func, self.build_kwargs)
+        works = [partial(build_one, given, path, *how) for given, path in zip(measure_inputs, paths, strict=True)]
+        rows = run_all(list(works), self.timeout, self.n_parallel)
+        return [self._result(path, *row) for path, row in zip(paths, rows, strict=True)]
+
+    def fresh_paths(self, count: int) -> list[Path]:
+        """Where the libraries of a batch go; those of the one before are removed."""
         if self._folder is None:
             self._folder = self._kept.enter_context(scratch_folder())
         for old in os.listdir(self._folder):
             (self._folder / old).unlink()
-        suffix = getattr(self.build_func, "output_format", "so")
-        paths = []
-        for _ in measure_inputs:
-            self._count += 1
-            paths.append(self._folder / f"trial{self._count}.{suffix}")
-        works = [partial(self._one, given, path) for given, path in zip(measure_inputs, paths, strict=True)]
-        rows = run_all(list(works), self.timeout, self.n_parallel)
-        return [self._result(path, *row) for path, row in zip(paths, rows, strict=True)]
+        self._count += count
+        return [self._folder / f"trial{self._count - place}.{self.suffix}" for place in range(count)]
 
-    def _one(self, given: MeasureInput, path: Path) -> tuple[int, str, float]:
-        """In a process of its own: (error number, error, operations)."""
-        try:
-            library = given.task.template.library(given.task, given.config)
-            library.export_library(path, self.build_func, **self.build_kwargs)
-        except (InstantiationError, ScheduleError) as error:
-            return MeasureErrorNo.INSTANTIATION_ERROR, short_error(error), 0.0
-        except ArmillaryError as error:
-            return MeasureErrorNo.COMPILE_HOST, short_error(error), 0.0
-        except Exception as error:  # of the user's template: a result of the trial
-            return MeasureErrorNo.INSTANTIATION_ERROR, short_error(error), 0.0
-        return MeasureErrorNo.NO_ERROR, "", given.config.flop
+    @property
+    def suffix(self) -> str:
+        """The kind of file that is linked."""
+        return str(getattr(self.build_func, "output_format", "so"))
 
     def _result(self, path: Path, answer: Any, how: str, seconds: float) -> BuildResult:  # Any: what _one returns
         if how == "timeout":
@@ -94,6 +88,22 @@ class LocalBuilder:
         """Remove the libraries."""
         self._kept.close()
         self._kept, self._folder = ExitStack(), None
+
+
+def build_one(
+    given: MeasureInput, path: Path, build_func: BuildFunction | None, build_kwargs: dict[str, Any]
+) -> tuple[int, str, float]:
+    """In a process of its own: (error number, error, operations)."""
+    try:
+        library = given.task.template.library(given.task, given.config)
+        library.export_library(path, build_func, **build_kwargs)
+    except (InstantiationError, ScheduleError) as error:
+        return MeasureErrorNo.INSTANTIATION_ERROR, short_error(error), 0.0
+    except ArmillaryError as error:
+        return MeasureErrorNo.COMPILE_HOST, short_error(error), 0.0
+    except Exception as error:  # of the user's template: a result of the trial
+        return MeasureErrorNo.INSTANTIATION_ERROR, short_error(error), 0.0
+    return MeasureErrorNo.NO_ERROR, "", given.config.flop
 
 
 def _linker(build_func: str | BuildFunction) -> BuildFunction | None:

@@ -1,13 +1,16 @@
 """RPCRunner: trials on devices that a tracker lends.
 
 In: libraries of a `Builder`, the key of a kind of device, the tracker's address. Out: a `MeasureResult` each, in order.
-Invariant: each trial has a session of its own, which ends at `timeout`; a device that crashes, hangs or answers wrongly
-costs that trial. A tracker that does not answer, or has no such device, is an error before the first trial. The answer
-is compared with the reference, which is computed here. Sessions: `armillary/rpc`; trials here: `local_runner.py`.
+Invariant: each trial has a session of its own, which ends at `timeout`; a kernel that crashes, hangs or answers wrongly
+costs that trial. A device that is lost on the way costs an attempt: the trial runs again on another one; a tracker that
+is gone is waited for, then it is an error, and no trial is logged. Without such a device there is no first trial. The
+answer is compared with the reference, which is computed here. Sessions: `armillary/rpc`. Here: `local_runner.py`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import time
 from collections.abc import Sequence
@@ -22,9 +25,14 @@ from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, Measu
 from armillary.autotvm.measure.processes import short_error
 from armillary.autotvm.measure.trial import Array, difference, random_input, without_extremes
 from armillary.autotvm.task.task import Task
-from armillary.errors import ArmillaryError, RPCError, RPCSessionTimeoutError
+from armillary.errors import ArmillaryError, InternalError, RPCConnectionError, RPCError, RPCSessionTimeoutError
 
 HOST, PORT = "127.0.0.1", 9190
+ATTEMPTS = 3  # at a trial whose device is lost
+PATIENCE = 60.0  # seconds for a tracker, or a device of the key, to come back
+_PAUSE = 1.0
+_NOBODY = ("became free within", "no device has the key")
+logger = logging.getLogger("autotvm")
 
 
 def request_remote(
@@ -67,6 +75,7 @@ class RPCRunner(LocalRunner):
         )
         self.key, self.host, self.port, self.priority = key, host, port, priority
         self._wanted = n_parallel
+        self._done = _Done()
         self.n_parallel = n_parallel or 1
 
     def set_task(self, task: Task) -> None:
@@ -77,31 +86,62 @@ class RPCRunner(LocalRunner):
             told = f"the tracker {self.host}:{self.port} has no device of the key {self.key!r}"
             raise RPCError(told, hint=f"its keys: {', '.join(sorted(queue)) or 'none'}")
         self.n_parallel = self._wanted or max(1, int(queue[self.key]["total"]))
+        self._done = _Done(f"{task.name} {' '.join(map(_shown, task.args))}"[:400], task.flop, len(task.config_space))
         super().set_task(task)
 
     def run(self, measure_inputs: Sequence[MeasureInput], build_results: Sequence[BuildResult]) -> list[MeasureResult]:
         """Run and time each library, on several devices at a time."""
         with ThreadPoolExecutor(self.n_parallel) as devices:
-            return list(devices.map(self._one, build_results))
+            found = list(devices.map(self._one, build_results))
+        self._done.add(found)
+        with contextlib.suppress(RPCError):  # who watches the page misses a point of the curve
+            rpc.connect_tracker(self.host, self.port).report({"key": self.key, **self._done.report()})
+        return found
 
     def _one(self, built: BuildResult) -> MeasureResult:
         if built.error_no:
             return MeasureResult((), built.error_no, built.time_cost, time.time(), built.error)
         start = time.monotonic()
         try:
-            costs = self._on_device(built.filename)
+            costs = self._patiently(built.filename)
         except RPCSessionTimeoutError as error:
             return failed(MeasureErrorNo.RUN_TIMEOUT, short_error(error), _spent(built, start))
         except WrongAnswerError as error:
             return failed(MeasureErrorNo.WRONG_ANSWER, error.message, _spent(built, start))
+        except NoSessionError:
+            raise
         except ArmillaryError as error:
             return failed(MeasureErrorNo.RUNTIME_DEVICE, short_error(error), _spent(built, start))
         finally:
             time.sleep(self.cooldown_interval)
         return MeasureResult(without_extremes(costs), 0, _spent(built, start), time.time())
 
-    def _on_device(self, path: str) -> list[float]:
-        with request_remote(self.key, self.host, self.port, self.priority, self.timeout) as session:
+    def _patiently(self, path: str) -> list[float]:
+        """Times on a device; on another one where the connection to it breaks."""
+        for left in reversed(range(ATTEMPTS)):
+            session = self._session()
+            try:
+                return self._on_device(session, path)
+            except RPCConnectionError as error:
+                if not left:
+                    raise
+                logger.warning("a trial runs again on another device: %s", error.message)
+        raise InternalError("there is no attempt left")
+
+    def _session(self) -> Any:  # Any: an RPCSession
+        """A session on a device; NoSessionError where there is none for a minute."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return request_remote(self.key, self.host, self.port, self.priority, self.timeout)
+            except RPCError as error:
+                is_passing = isinstance(error, RPCConnectionError) or any(told in error.message for told in _NOBODY)
+                if not is_passing or time.monotonic() > until:
+                    raise NoSessionError(error.message, hint="--resume goes on with what the log has") from None
+            time.sleep(_PAUSE)
+
+    def _on_device(self, session: Any, path: str) -> list[float]:  # Any: an RPCSession
+        with session:
             session.upload(path)
             module = session.load_module(os.path.basename(path))
             timing: dict[str, Any] = dict(self.timing)  # Any: numbers and a text
@@ -141,8 +181,42 @@ class RPCRunner(LocalRunner):
             raise WrongAnswerError(told)
 
 
+class NoSessionError(RPCError):
+    """No device of the key can be had: that is no trial's fault."""
+
+
 class WrongAnswerError(RPCError):
     """A library answers otherwise than the reference."""
+
+
+class _Done:
+    """The trials of a task so far, as the tracker's page shows them."""
+
+    def __init__(self, task: str = "", flop: float = 0.0, total: int = 0) -> None:
+        self.task, self.flop, self.total = task, flop, total
+        self.trials = self.failed = self.last = self.best = 0
+        self.error = ""
+
+    def add(self, results: Sequence[MeasureResult]) -> None:
+        """Count results."""
+        self.trials += len(results)
+        for result in results:
+            if result.error_no:
+                first = result.error.partition("\n")[0][:400]
+                self.failed, self.error = self.failed + 1, "".join(c if c.isprintable() else " " for c in first)
+            else:
+                self.last = round(self.flop / result.mean)
+                self.best = max(self.best, self.last)
+
+    def report(self) -> dict[str, Any]:  # Any: JSON
+        """The fields of a report (rpc/protocol.py)."""
+        numbers = {"trials": self.trials, "total": self.total, "failed": self.failed}
+        return {"task": self.task, "error": self.error, "flops": self.last, "best": self.best, **numbers}
+
+
+def _shown(argument: Any) -> str:  # Any: of a task
+    is_tensor = isinstance(argument, tuple) and len(argument) == 3 and argument[0] == "TENSOR"
+    return "x".join(map(str, argument[1])) if is_tensor else str(argument)
 
 
 def _spent(built: BuildResult, start: float) -> float:

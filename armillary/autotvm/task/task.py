@@ -23,7 +23,7 @@ from armillary.autotvm.task.flop import compute_flop
 from armillary.autotvm.task.space import ConfigEntity, ConfigSpace, FallbackConfigEntity
 from armillary.base.digest import blake2b
 from armillary.base.dispatch import DispatchContext, Workload
-from armillary.base.lazy import find, similar
+from armillary.base.lazy import deferred, find, similar
 from armillary.driver.library import FunctionLibrary
 from armillary.driver.te_build import build
 from armillary.errors import ArmillaryError
@@ -31,6 +31,10 @@ from armillary.target import Target, as_target
 from armillary.te.tensor import static_shape
 from armillary.tir.stmt import PrimFunc
 
+with deferred():
+    from armillary.relay.infer import infer_type
+    from armillary.relay.parser import parse_expr
+    from armillary.relay.printer import astext
 Instance = tuple[te.Schedule, list[te.Tensor]]
 TENSOR = "TENSOR"
 _CONFIG: contextvars.ContextVar[ConfigSpace | None] = contextvars.ContextVar("config", default=None)
@@ -219,11 +223,17 @@ class Task:
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"name": self.name, "args": self.args, "target": self.target, "target_host": self.target_host}
+        around = "" if self.around is None else astext(self.around, show_meta_data=True)
+        where = {"target": str(self.target), "target_host": self.target_host and str(self.target_host)}
+        return {"name": self.name, "args": self.args, **where, "around": around, "calls": self.calls}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         made = create(state["name"], state["args"], state["target"], state["target_host"])
         self.__dict__.update(made.__dict__)
+        self.calls = state["calls"]
+        if state["around"]:
+            self.around = parse_expr(state["around"])
+            infer_type(self.around)
 
     def __repr__(self) -> str:
         return f"Task(func_name={self.name}, args={self.args}, kwargs={self.kwargs}, workload={self.workload})"

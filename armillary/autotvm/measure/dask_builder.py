@@ -1,0 +1,78 @@
+"""DaskBuilder: libraries of configurations, compiled by the workers of a Dask cluster.
+
+In: `MeasureInput`s, a client of `dask.distributed` or a scheduler's address (extra `cluster`). Out: a `BuildResult`
+each, in order, as `LocalBuilder` gives them; the libraries come back as bytes and lie in a temporary folder here.
+Invariant: a build that crashes or takes longer than `timeout` costs one trial; a worker that dies costs a retry on
+another one. Devices stay on the tracker: any runner measures. What runs on workers: `build_server.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from armillary.autotvm.errors import TuningError
+from armillary.autotvm.measure.build_server import Built, build_there, packed
+from armillary.autotvm.measure.local_builder import BuildFunction, LocalBuilder
+from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput
+from armillary.autotvm.measure.processes import short_error
+from armillary.base.lazy import deferred
+
+if TYPE_CHECKING:
+    from pathlib import Path
+with deferred():
+    import distributed
+
+RETRIES = 2  # of a build whose worker dies
+WAIT = 120.0  # seconds for the cluster, besides those of the builds
+
+
+class DaskBuilder(LocalBuilder):
+    """Compiles on a cluster. `client`: a distributed.Client, or the address of a scheduler. `n_parallel`: builds at a
+    time (default: as many as the workers have threads); the other options are those of LocalBuilder."""
+
+    def __init__(
+        self,
+        client: Any,  # Any: a distributed.Client, or a text
+        timeout: float = 10,
+        n_parallel: int | None = None,
+        build_kwargs: dict[str, Any] | None = None,
+        build_func: str | BuildFunction = "default",
+    ) -> None:
+        self.client = distributed.Client(client, timeout=30) if isinstance(client, str) else client
+        threads = sum(self.client.nthreads().values())
+        if not threads:
+            raise TuningError("the Dask cluster has no workers", hint="dask worker ADDRESS")
+        super().__init__(timeout, n_parallel or threads, build_kwargs, build_func)
+
+    def build(self, measure_inputs: Sequence[MeasureInput]) -> list[BuildResult]:
+        """Compile each configuration on the cluster; libraries of the batch before are removed."""
+        paths = self.fresh_paths(len(measure_inputs))
+        how = (self.build_func, self.build_kwargs)
+        there = functools.partial(build_there, suffix=self.suffix, seconds=self.timeout)
+        works = [packed(given, *how) for given in measure_inputs]
+        futures = self.client.map(there, works, pure=False, retries=RETRIES)
+        rounds = -(-len(works) // max(1, self.n_parallel))
+        until = time.monotonic() + WAIT + rounds * self.timeout * (1 + RETRIES)
+        return [self._received(path, future, until) for path, future in zip(paths, futures, strict=True)]
+
+    def _received(self, path: Path, future: Any, until: float) -> BuildResult:  # Any: a distributed.Future
+        start = time.monotonic()
+        try:
+            built: Built = future.result(timeout=max(0.1, until - time.monotonic()))
+        except TimeoutError:
+            future.cancel()
+            told = "no worker of the cluster had compiled it in time"
+            return BuildResult("", MeasureErrorNo.BUILD_TIMEOUT, told, time.monotonic() - start)
+        except Exception as error:  # of the cluster or of the worker: a result of the trial
+            told = f"on the cluster: {short_error(error)}"
+            return BuildResult("", MeasureErrorNo.COMPILE_HOST, told, time.monotonic() - start)
+        if built.error_no:
+            return BuildResult("", built.error_no, built.error, built.seconds)
+        with open(path, "wb") as stream:
+            stream.write(built.library)
+            os.fchmod(stream.fileno(), 0o700)
+        return BuildResult(str(path), 0, "", built.seconds, built.flop)
