@@ -17,9 +17,9 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from armillary.autotvm.measure.local_builder import build_one
+from armillary.autotvm.measure.local_builder import BuildFunction, Options, build_one
 from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureInput
 from armillary.autotvm.measure.processes import run_all
 from armillary.base.files import scratch_folder
@@ -47,7 +47,7 @@ class Built:
     flop: float = 0.0
 
 
-def packed(given: MeasureInput, build_func: Any, build_kwargs: dict[str, Any]) -> bytes:  # Any: as LocalBuilder's
+def packed(given: MeasureInput, build_func: BuildFunction | None, build_kwargs: Options) -> bytes:
     """A build as bytes; functions of the user's script travel by value."""
     made: bytes = cloudpickle.dumps((given, build_func, build_kwargs))
     return made

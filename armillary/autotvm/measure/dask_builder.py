@@ -9,16 +9,16 @@ another one. Devices stay on the tracker: any runner measures. What runs on work
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.measure.build_server import Built, build_there, packed
-from armillary.autotvm.measure.local_builder import BuildFunction, LocalBuilder
+from armillary.autotvm.measure.local_builder import BuildFunction, LocalBuilder, Options
 from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput
 from armillary.autotvm.measure.processes import short_error
+from armillary.base.files import write_atomic
 from armillary.base.lazy import deferred
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ class DaskBuilder(LocalBuilder):
 
     def __init__(
         self,
-        client: Any,  # Any: a distributed.Client, or a text
+        client: distributed.Client | str,
         timeout: float = 10,
         n_parallel: int | None = None,
-        build_kwargs: dict[str, Any] | None = None,
+        build_kwargs: Options | None = None,
         build_func: str | BuildFunction = "default",
     ) -> None:
         self.client = distributed.Client(client, timeout=30) if isinstance(client, str) else client
@@ -59,7 +59,7 @@ class DaskBuilder(LocalBuilder):
         until = time.monotonic() + WAIT + rounds * self.timeout * (1 + RETRIES)
         return [self._received(path, future, until) for path, future in zip(paths, futures, strict=True)]
 
-    def _received(self, path: Path, future: Any, until: float) -> BuildResult:  # Any: a distributed.Future
+    def _received(self, path: Path, future: distributed.Future, until: float) -> BuildResult:
         start = time.monotonic()
         try:
             built: Built = future.result(timeout=max(0.1, until - time.monotonic()))
@@ -72,7 +72,5 @@ class DaskBuilder(LocalBuilder):
             return BuildResult("", MeasureErrorNo.COMPILE_HOST, told, time.monotonic() - start)
         if built.error_no:
             return BuildResult("", built.error_no, built.error, built.seconds)
-        with open(path, "wb") as stream:
-            stream.write(built.library)
-            os.fchmod(stream.fileno(), 0o700)
+        write_atomic(path, built.library)
         return BuildResult(str(path), 0, "", built.seconds, built.flop)

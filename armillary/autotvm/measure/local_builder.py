@@ -23,6 +23,7 @@ from armillary.base.files import scratch_folder
 from armillary.contrib import ndk
 from armillary.errors import ArmillaryError, ScheduleError
 
+Options = dict[str, Any]  # of export_library
 BuildFunction = Callable[..., Any]  # (output, objects, options), as `export_library` takes it
 
 
@@ -33,7 +34,7 @@ class LocalBuilder:
         self,
         timeout: float = 10,
         n_parallel: int | None = None,
-        build_kwargs: dict[str, Any] | None = None,
+        build_kwargs: Options | None = None,
         build_func: str | BuildFunction = "default",
         do_fork: bool = True,
         runtime: Any = None,
@@ -47,7 +48,7 @@ class LocalBuilder:
         self._folder: Path | None = None
         self._count = 0
 
-    def set_task(self, task: Task, build_kwargs: dict[str, Any] | None = None) -> None:
+    def set_task(self, task: Task, build_kwargs: Options | None = None) -> None:
         """A new folder for a new task."""
         self.close()
         self.build_kwargs |= build_kwargs or {}
@@ -91,7 +92,7 @@ class LocalBuilder:
 
 
 def build_one(
-    given: MeasureInput, path: Path, build_func: BuildFunction | None, build_kwargs: dict[str, Any]
+    given: MeasureInput, path: Path, build_func: BuildFunction | None, build_kwargs: Options
 ) -> tuple[int, str, float]:
     """In a process of its own: (error number, error, operations)."""
     try:

@@ -20,12 +20,15 @@ from typing import Any
 import numpy as np
 
 from armillary import rpc
+from armillary.artifact import FunctionRow
 from armillary.autotvm.measure.local_runner import LocalRunner
 from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, failed
 from armillary.autotvm.measure.processes import short_error
 from armillary.autotvm.measure.trial import Array, difference, random_input, without_extremes
 from armillary.autotvm.task.task import Task
 from armillary.errors import ArmillaryError, InternalError, RPCConnectionError, RPCError, RPCSessionTimeoutError
+from armillary.rpc.client import RPCSession, TrackerSession
+from armillary.rpc.remote import RemoteNDArray
 
 HOST, PORT = "127.0.0.1", 9190
 ATTEMPTS = 3  # at a trial whose device is lost
@@ -42,10 +45,10 @@ def request_remote(
     priority: int = 1,
     timeout: float = 60,
     wait_for_key: float = 5,
-) -> Any:  # Any: an RPCSession
+) -> RPCSession:
     """A session on a device of the key, for `timeout` seconds; RPCError says why there is none, after `wait_for_key`
     seconds where no server has the key."""
-    tracker = rpc.connect_tracker(host or HOST, port or PORT)
+    tracker: TrackerSession = rpc.connect_tracker(host or HOST, port or PORT)
     return tracker.request(device_key, priority=priority, session_timeout=timeout, wait_for_key=wait_for_key)
 
 
@@ -128,7 +131,7 @@ class RPCRunner(LocalRunner):
                 logger.warning("a trial runs again on another device: %s", error.message)
         raise InternalError("there is no attempt left")
 
-    def _session(self) -> Any:  # Any: an RPCSession
+    def _session(self) -> RPCSession:
         """A session on a device; NoSessionError where there is none for a minute."""
         until = time.monotonic() + PATIENCE
         while True:
@@ -140,7 +143,7 @@ class RPCRunner(LocalRunner):
                     raise NoSessionError(error.message, hint="--resume goes on with what the log has") from None
             time.sleep(_PAUSE)
 
-    def _on_device(self, session: Any, path: str) -> list[float]:  # Any: an RPCSession
+    def _on_device(self, session: RPCSession, path: str) -> list[float]:
         with session:
             session.upload(path)
             module = session.load_module(os.path.basename(path))
@@ -159,16 +162,17 @@ class RPCRunner(LocalRunner):
             measure = module.time_evaluator(module.entry_name, session.device(self.device), **timing)
             return list(measure(*arguments).results)
 
-    def _arguments(self, session: Any, row: Any) -> tuple[list[Any], list[Any]]:  # Any: remote tensors, a FunctionRow
+    def _arguments(self, session: RPCSession, row: FunctionRow) -> tuple[list[RemoteNDArray], list[RemoteNDArray]]:
         """All arguments there, and those of them that are results."""
         made, outputs = [], []
         for place, argument in enumerate(row.args):
+            shape = tuple(int(n) for n in argument.shape)
             if argument.role == "out":
-                outputs.append(session.device(self.device).empty_elsewhere(argument.shape, argument.dtype))
-                outputs[-1].copyfrom(np.zeros(argument.shape, random_input(0, (1,), argument.dtype, 0).dtype))
+                outputs.append(session.device(self.device).empty_elsewhere(shape, argument.dtype))
+                outputs[-1].copyfrom(np.zeros(shape, random_input(0, (1,), argument.dtype, 0).dtype))
                 made.append(outputs[-1])
             else:
-                made.append(session.sent(np.array(random_input(place, argument.shape, argument.dtype, self.seed))))
+                made.append(session.sent(np.array(random_input(place, shape, argument.dtype, self.seed))))
         return made, outputs
 
     def _check(self, answer: list[Array]) -> None:
