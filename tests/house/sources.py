@@ -20,6 +20,12 @@ def tree(file: Path) -> ast.Module:
     return ast.parse(file.read_text("utf-8"), str(file))
 
 
+@functools.cache
+def nodes(file: Path) -> tuple[ast.AST, ...]:
+    """Every node of that tree, as `ast.walk` gives them: many rules look at all of them."""
+    return tuple(ast.walk(tree(file)))
+
+
 def module_name(file: Path) -> str:
     """Dotted name: armillary.relay for relay/__init__.py."""
     parts = file.relative_to(ROOT).with_suffix("").parts

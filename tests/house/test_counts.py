@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from sources import FILES, PACKAGE, tree
+from sources import FILES, PACKAGE, nodes
 
 LITERALS = {"relay.transform": 415, "elsewhere": 455}  # names of operators outside ops, back ends and importers
 ANY = 2780
@@ -29,7 +29,7 @@ def _operator_names() -> frozenset[str]:
 
 
 def _docstrings(file: Path) -> set[int]:
-    scopes = (n for n in ast.walk(tree(file)) if isinstance(n, ast.Module | ast.FunctionDef | ast.ClassDef))
+    scopes = (n for n in nodes(file) if isinstance(n, ast.Module | ast.FunctionDef | ast.ClassDef))
     return {id(n.body[0].value) for n in scopes if n.body and isinstance(n.body[0], ast.Expr)}
 
 
@@ -41,7 +41,7 @@ def literals() -> Counter[str]:
         if place[0] not in ("relay", "driver", "cli", "autotvm", "compute"):
             continue  # `tir` and `codegen` have instructions of the same names
         skip = _docstrings(file)
-        values = (n for n in ast.walk(tree(file)) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+        values = (n for n in nodes(file) if isinstance(n, ast.Constant) and isinstance(n.value, str))
         count = sum(n.value in names and id(n) not in skip for n in values)
         found["relay.transform" if place[:2] == ("relay", "transform") else "elsewhere"] += count
     return found
@@ -49,9 +49,7 @@ def literals() -> Counter[str]:
 
 def calls(*names: str) -> int:
     """Calls of functions of these names."""
-    return sum(
-        isinstance(n, ast.Call) and getattr(n.func, "id", "") in names for file in FILES for n in ast.walk(tree(file))
-    )
+    return sum(isinstance(n, ast.Call) and getattr(n.func, "id", "") in names for file in FILES for n in nodes(file))
 
 
 def _holds(what: str, count: int, bound: int) -> None:
@@ -64,7 +62,7 @@ def test_names_of_operators_stand_with_the_operators(place: str) -> None:
 
 
 def test_types_say_something() -> None:
-    count = sum(isinstance(n, ast.Name) and n.id == "Any" for file in FILES for n in ast.walk(tree(file)))
+    count = sum(isinstance(n, ast.Name) and n.id == "Any" for file in FILES for n in nodes(file))
     _holds("Any", count, ANY)
 
 

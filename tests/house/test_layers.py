@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from sources import FILES, PACKAGE, ROOT, module_name, tree, where
+from sources import FILES, PACKAGE, ROOT, module_name, nodes, tree, where
 
 _ROW = re.compile(r"^\| (\d+) \| (.+) \|$")
 _APART = "runtime"
@@ -58,8 +58,8 @@ def imports(file: Path) -> list[tuple[ast.stmt, str]]:
 
 
 def _imports(file: Path) -> Iterator[tuple[ast.stmt, str]]:
-    typing_only = {id(inner) for node in ast.walk(tree(file)) if _is_typing_block(node) for inner in ast.walk(node)}
-    for node in ast.walk(tree(file)):
+    typing_only = {id(inner) for node in nodes(file) if _is_typing_block(node) for inner in ast.walk(node)}
+    for node in nodes(file):
         if id(node) in typing_only:
             continue
         if isinstance(node, ast.Import):
@@ -79,7 +79,7 @@ def _is_module(place: Path) -> bool:
 @functools.cache
 def deferred(file: Path) -> frozenset[ast.AST]:
     """The import statements that stand under `with deferred():` (base/lazy.py)."""
-    blocks = (n for n in ast.walk(tree(file)) if isinstance(n, ast.With) and "deferred()" in ast.unparse(n.items[0]))
+    blocks = (n for n in nodes(file) if isinstance(n, ast.With) and "deferred()" in ast.unparse(n.items[0]))
     return frozenset(inner for block in blocks for inner in ast.walk(block))
 
 
@@ -154,7 +154,7 @@ def test_nothing_in_rows_2_to_7_imports_the_runtime() -> None:
 def test_our_modules_are_not_imported_inside_functions() -> None:
     wrong = []
     for file in FILES:
-        for function in ast.walk(tree(file)):
+        for function in nodes(file):
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             for node in ast.walk(function):
@@ -169,7 +169,7 @@ def test_modules_that_are_imported_late_by_name_exist_and_lie_below() -> None:
     for file in FILES:
         here = module_name(file)
         row = row_of(here, table)
-        for node in ast.walk(tree(file)):
+        for node in nodes(file):
             if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
                 continue
             if not _BY_NAME.fullmatch(node.value):
@@ -203,7 +203,7 @@ def test_operators_know_no_model_format() -> None:
     for file in FILES:
         if file.relative_to(PACKAGE).parts[0] != "ops":
             continue
-        names = (n for n in ast.walk(tree(file)) if isinstance(n, ast.Name | ast.Attribute | ast.FunctionDef))
+        names = (n for n in nodes(file) if isinstance(n, ast.Name | ast.Attribute | ast.FunctionDef))
         used = {(n, getattr(n, "id", None) or getattr(n, "attr", None) or getattr(n, "name", "")) for n in names}
         wrong += [f"{where(file, node)}: {name}" for node, name in used if _FORMATS.search(name)]
         wrong += [f"{where(file, node)}: {name}" for node, name in imports(file) if ".frontend" in name]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from sources import FILES, PACKAGE, ROOT, tree, where
+from sources import FILES, PACKAGE, ROOT, nodes, tree, where
 
 MAX_FILE, MAX_FUNCTION, IMPORT_SECONDS = 600, 60, 0.3
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -27,7 +27,7 @@ def test_functions_stay_within_60_lines() -> None:
     long = [
         f"{where(file, node)}: {node.name} has {node.end_lineno - node.lineno + 1} lines"
         for file in FILES
-        for node in ast.walk(tree(file))
+        for node in nodes(file)
         if isinstance(node, _FUNCTIONS) and node.end_lineno and node.end_lineno - node.lineno + 1 > MAX_FUNCTION
     ]
     assert not long, "\n".join(long)
@@ -65,7 +65,7 @@ def test_the_environment_is_read_in_config_only() -> None:
     for file in FILES:
         if file == PACKAGE / "base" / "config.py":
             continue
-        for node in ast.walk(tree(file)):
+        for node in nodes(file):
             if isinstance(node, ast.Attribute) and _is_environment(node) and not _is_child_environment(file, node):
                 wrong.append(where(file, node))
     assert not wrong, "\n".join(wrong)
@@ -79,14 +79,14 @@ def _is_child_environment(file: object, node: ast.Attribute) -> bool:
     """`{**os.environ, …}` passes the whole environment on to a child process: nothing is read from it."""
     return any(
         isinstance(d, ast.Dict) and any(k is None and v is node for k, v in zip(d.keys, d.values))
-        for d in ast.walk(tree(file))  # type: ignore[arg-type]
+        for d in nodes(file)  # type: ignore[arg-type]
     )
 
 
 def test_errors_are_not_swallowed() -> None:
     wrong = []
     for file in FILES:
-        for node in ast.walk(tree(file)):
+        for node in nodes(file):
             if isinstance(node, ast.ExceptHandler):
                 bare = node.type is None
                 silent = len(node.body) == 1 and isinstance(node.body[0], ast.Pass) and _is_broad(node.type)

@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from sources import PACKAGE, tree
+from sources import PACKAGE, nodes
 
 _WRITES = {
     "write_bytes",
@@ -80,7 +80,7 @@ def _writers() -> Iterator[str]:
     for file in sorted(PACKAGE.rglob("*.py")):
         place = file.relative_to(PACKAGE.parent).as_posix()
         if place != "armillary/base/files.py":
-            found = (_written(node) for node in ast.walk(tree(file)) if isinstance(node, ast.Call))
+            found = (_written(node) for node in nodes(file) if isinstance(node, ast.Call))
             yield from (f"{place}: {how}" for how in found if how)
 
 
