@@ -21,7 +21,13 @@ _LOCK = threading.RLock()
 def find(place: str) -> Any:  # Any: a module, class or function
     """What "module" or "module:attribute" names, imported now."""
     module_name, _, attribute = place.partition(":")
-    module = importlib.import_module(module_name)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module_name.startswith(error.name):
+            raise
+        told = f"{module_name} is not installed: this is armillary-runtime, which runs packages; pip install armillary"
+        raise ModuleNotFoundError(told, name=error.name) from None
     return getattr(module, attribute) if attribute else module
 
 

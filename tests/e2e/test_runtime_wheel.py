@@ -33,6 +33,12 @@ for suffix in ("tar", "so"):
     network.set_input("data", np.load(sys.argv[2] + "/in.npy"))
     network.run()
     np.save(sys.argv[2] + "/out_" + suffix + ".npy", network.get_output(0).numpy())
+try:
+    armillary.relay
+except ModuleNotFoundError as error:
+    assert "armillary.relay is not installed: this is armillary-runtime" in str(error), error
+else:
+    raise AssertionError("the runtime alone has a compiler")
 """
 
 
