@@ -21,6 +21,7 @@ class OnlyNumpy(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in ("llvmlite", "onnx", "ml_dtypes", "rich", "google", "setuptools"):
             raise ImportError("a device has no " + name)
+sys.meta_path[:] = [f for f in sys.meta_path if "Editable" not in getattr(f, "__name__", type(f).__name__)]
 sys.meta_path.insert(0, OnlyNumpy())
 sys.path.insert(0, sys.argv[1])
 import numpy as np
