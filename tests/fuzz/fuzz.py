@@ -12,6 +12,7 @@ import collections
 import json
 import random
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -53,6 +54,7 @@ class Campaign:
         self.seconds: collections.Counter[str] = collections.Counter()
         self.refused: collections.Counter[str] = collections.Counter()
         self.findings: list[graph_campaign.Record] = []
+        self.cache = ""  # folder of kernels: processes that start again find those of the packages that are damaged
         self.lock, self.given = threading.Lock(), 0
 
     def next_case(self) -> graph_campaign.Record | None:
@@ -91,7 +93,7 @@ class Campaign:
 
     def work(self) -> None:
         """Ask one process until there is nothing more to ask."""
-        worker = graph_campaign.Worker("fuzz_worker.py")
+        worker = graph_campaign.Worker("fuzz_worker.py", self.cache)
         while (request := self.next_case()) is not None:
             reply = worker.ask(request, SECONDS)
             if reply["kind"] in ("crash", "timeout") and self._is_anothers(request):
@@ -103,7 +105,7 @@ class Campaign:
         """Whether ONNX Runtime or the reference alone do the same."""
         if request["kind"] not in ("onnx", "window", "mutated"):
             return False
-        worker = graph_campaign.Worker("fuzz_worker.py")
+        worker = graph_campaign.Worker("fuzz_worker.py", self.cache)
         again = worker.ask({**request, "truths_alone": True}, SECONDS)
         worker.close()
         return again["kind"] in ("crash", "timeout")
@@ -111,10 +113,11 @@ class Campaign:
     def run(self) -> None:
         """All processes until the end."""
         threads = [threading.Thread(target=self.work, daemon=True) for _ in range(self.options.jobs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with tempfile.TemporaryDirectory(prefix="armillary-fuzz-") as self.cache:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
 
     def summary(self) -> str:
         """What was run, as lines."""

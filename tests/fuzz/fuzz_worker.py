@@ -92,5 +92,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="armillary-fuzz-") as cache:
-        os.environ["ARMILLARY_CACHE_DIR"] = cache  # the levels of a graph have most of their kernels in common
+        # the levels of a graph have most of their kernels in common
+        os.environ["ARMILLARY_CACHE_DIR"] = sys.argv[1] if len(sys.argv) > 1 else cache
         main()

@@ -26,8 +26,8 @@ SECONDS_PER_GRAPH = 120.0
 class Worker:
     """One process of a script beside this file (graph_worker.py, fuzz_worker.py), started again when it ends."""
 
-    def __init__(self, script: str = "graph_worker.py") -> None:
-        self.script = script
+    def __init__(self, script: str = "graph_worker.py", *arguments: str) -> None:
+        self.script, self.arguments = script, arguments
         self.process: subprocess.Popen[bytes] | None = None
         self.count = 0
 
@@ -57,7 +57,7 @@ class Worker:
         if self.process is not None and self.count % GRAPHS_PER_PROCESS == 0:
             self.close()
         if self.process is None:
-            command = [sys.executable, "-W", "ignore", str(HERE / self.script)]
+            command = [sys.executable, "-W", "ignore", str(HERE / self.script), *self.arguments]
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=HERE.parents[1]
             )
