@@ -186,7 +186,7 @@ def dense_in_float(attrs: QDenseAttrs, args: Sequence[Expr]) -> tuple[Expr, Expr
 @qconv2d.decompose
 def qconv2d_decompose(attrs: QConv2DAttrs, *args: Expr) -> Expr:
     data, weight, zero, weight_zero = args[:4]
-    named = {f.name: getattr(attrs, f.name) for f in fields(Conv2DAttrs)}
+    named = {f.name: getattr(attrs, f.name) for f in fields(Conv2DAttrs) if hasattr(attrs, f.name)}
     bytes_ = conv2d_of_bytes(attrs, data, weight, zero, weight_zero)
     if bytes_ is not None:
         return bytes_
