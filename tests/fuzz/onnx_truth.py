@@ -218,6 +218,15 @@ NOT_TRUE: tuple[NotTrue, ...] = (
         lambda s: len(s.node.input) > 2,
     ),
     NotTrue("DynamicQuantizeLSTM", ORT, "rounds also what its products read to bytes; here they read floats"),
+    *(
+        NotTrue(
+            op,
+            BOTH,
+            "periodic says yes or no; the one and the other count with it",
+            lambda s: s.get("periodic", 1) not in (0, 1),
+        )
+        for op in ("HannWindow", "HammingWindow", "BlackmanWindow")
+    ),
     NotTrue("Gelu", BOTH, "float64 by constants of float32", lambda s: s.reads(TensorProto.DOUBLE)),
 )
 _BY_OPERATOR: dict[str, list[NotTrue]] = {}

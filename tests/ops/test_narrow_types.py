@@ -2,21 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+import sampling
 
 from armillary import relay, te
-from armillary.errors import TypeMismatch
+from armillary.base.dtype import DType
+from armillary.base.node import post_order
+from armillary.errors import ArmillaryError, TypeMismatch
 from armillary.relay.evaluate import evaluate
-from armillary.relay.expr import Expr
+from armillary.relay.expr import Call, Expr
+from armillary.relay.op import OPS, Op
+from armillary.relay.types import TensorType
 from armillary.tir import build as T
+from armillary.tir.expr import FloatImm
 from armillary.transform import PassContext
 
 Array = np.ndarray[Any, Any]
+WRITTEN_AS_LOOPS = ("argsort", "cumprod", "cumsum", "sort", "topk")
 FLOATS = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+
+
+def _float_constants(outputs: Any) -> Iterator[tuple[str, float]]:
+    """Type and value of every constant in the stages behind some tensors."""
+    todo, seen = list(outputs) if isinstance(outputs, list | tuple) else [outputs], set()
+    while todo:
+        op = todo.pop().op
+        if id(op) in seen:
+            continue
+        seen.add(id(op))
+        todo.extend(op.input_tensors)
+        for body in op.body if isinstance(op, te.ComputeOp) else ():
+            yield from ((str(e.dtype), e.value) for e in post_order(body) if isinstance(e, FloatImm))
+
+
+def _large(op: Op) -> tuple[Any, list[TensorType]] | None:
+    """Attributes and types of the first sample that may be float16 and 70,001 times as long along every axis."""
+    for sample in sampling.list_samples(op):
+        if not sample.inputs or not all(isinstance(x, TensorType) for x in sample.inputs):
+            continue
+        shapes = [tuple(d * 70_001 if d > 1 else d for d in x.static) for x in sample.inputs]
+        kinds = [DType("float16") if x.dtype.is_float else x.dtype for x in sample.inputs]
+        types = [TensorType(shape, kind) for shape, kind in zip(shapes, kinds, strict=True)]
+        try:
+            Call(op, tuple(relay.var(f"x{k}", ty) for k, ty in enumerate(types)), sample.attrs).checked_type  # noqa: B018
+        except ArmillaryError:
+            continue
+        return sample.attrs, types
+    return None
+
+
+def test_no_operator_makes_a_float16_of_a_count_or_its_inverse() -> None:
+    """Whatever the extents: a constant is 0, infinite, or of a size that float16 holds with all its digits."""
+    checked, lost = 0, []
+    for name, op in sorted(OPS.items()):
+        large = _large(op) if op.compute_rule is not None else None
+        if large is None or name in WRITTEN_AS_LOOPS:
+            continue
+        attrs, types = large
+        assert op.compute_rule is not None, "just seen"
+        outputs = op.compute_rule(attrs, *(te.placeholder(t.static, str(t.dtype)) for t in types))
+        numbers = [value for kind, value in _float_constants(outputs) if kind == "float16" and np.isfinite(value)]
+        lost += [(name, value) for value in numbers if value and not 6.1e-5 < abs(value) <= 65504]
+        checked += 1
+    assert not lost
+    assert checked > 80
 
 
 def _variables(*arrays: Array) -> list[relay.Var]:
@@ -176,3 +230,18 @@ def test_a_number_takes_the_type_of_the_other_side_where_that_holds_it(dtype: st
     x = te.var("x", dtype)
     assert [e.dtype for e in T.match_types(x, number)] == [wanted, wanted]
     assert [e.dtype for e in T.match_types(number, x)] == [wanted, wanted]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", ["lrn", "correlation"])
+def test_shares_and_squares_that_a_float_does_not_hold(name: str, dtype: Any) -> None:
+    """The share of one element, 1/3000 or 0.0001/5, keeps few bits in float16; the square of 900 none."""
+    x = (np.random.default_rng(4).random((1, 3000, 2, 3)) * (900 if name == "lrn" else 9)).astype(dtype)
+    (data,), exact = _variables(x), x.astype(np.float64)
+    if name == "lrn":
+        squares = np.pad(np.square(exact), [(0, 0), (2, 2), (0, 0), (0, 0)])
+        wanted = exact / (2 + 1e-4 / 5 * sum(squares[:, k : k + 3000] for k in range(5))) ** 0.75
+        _check([data], relay.nn.lrn(data, size=5, bias=2.0, alpha=1e-4), [x], wanted, 2e-2)
+    else:
+        body = relay.nn.correlation(data, data, 1, 0, 1, 1, (0, 0), True)
+        _check([data], body, [x], np.square(exact).mean(1, keepdims=True), 2e-2)

@@ -12,6 +12,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+from armillary.ops._common import accumulator
 from armillary.ops._late import T, te
 from armillary.ops.nn._windows import (
     Tensor,
@@ -105,18 +106,19 @@ def _compute(attrs: CorrelationAttrs, data1: Tensor, data2: Tensor) -> Tensor:
     grid, pads = _grid(attrs, shape), [(0, 0), (0, 0), *pad_pairs(NAME, attrs.padding, 2)]
     x, y = te_pad(data1, pads, name="left_pad"), te_pad(data2, pads, name="right_pad")
     c, i, j = inner = reduce_axes([shape[1], attrs.kernel_size, attrs.kernel_size], ["c", "ky", "kx"])
-    share = T.const(1.0 / (attrs.kernel_size**2 * shape[1]), data1.dtype)
+    wide = accumulator(data1.dtype)
+    share = T.const(1.0 / (attrs.kernel_size**2 * shape[1]), wide)
 
     def element(n: Tensor, q: Tensor, h: Tensor, w: Tensor) -> Tensor:
         row, column = h * attrs.stride1 + attrs.max_displacement + i, w * attrs.stride1 + attrs.max_displacement + j
         down, right = (q // grid.side - grid.radius) * attrs.stride2, (q % grid.side - grid.radius) * attrs.stride2
-        one, two = x(n, c, row, column), y(n, c, row + down, column + right)
+        one, two = (T.cast(v, wide) for v in (x(n, c, row, column), y(n, c, row + down, column + right)))
         part = one * two if attrs.is_multiply else T.maximum(one - two, two - one)
         return te.sum(part, axis=inner)
 
     size = (shape[0], grid.side**2, grid.height, grid.width)
     total = te.compute(size, element, name="correlation", tag="correlation")
-    return te.compute(size, lambda *at: total(*at) * share, name="mean", tag="elemwise")
+    return te.compute(size, lambda *at: T.cast(total(*at) * share, data1.dtype), name="mean", tag="elemwise")
 
 
 @correlation.samples

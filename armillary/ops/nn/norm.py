@@ -15,6 +15,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+from armillary.ops._common import accumulator
 from armillary.ops._late import T, te
 from armillary.ops.nn._windows import (
     Tensor,
@@ -240,19 +241,20 @@ def _reference_lrn(attrs: LrnAttrs, x: Array) -> Array:
 @lrn.compute
 def _compute_lrn(attrs: LrnAttrs, x: Tensor) -> Tensor:
     axis, before = attrs.axis % len(x.shape), (attrs.size - 1) // 2
-    (k,) = reduce_axes([attrs.size], ["k"])
+    (k,), total_type = reduce_axes([attrs.size], ["k"]), accumulator(x.dtype)
 
     def square_sum(*index: Any) -> Any:
         at = list(index)
         at[axis] = index[axis] + k - before
         inside = T.all_of(te.likely(at[axis] >= 0), te.likely(at[axis] < x.shape[axis]))
-        return te.sum(te.if_then_else(inside, x(*at) * x(*at), T.const(0, x.dtype)), axis=[k])
+        value = T.cast(x(*at), total_type)
+        return te.sum(te.if_then_else(inside, value * value, T.const(0, total_type)), axis=[k])
 
     total = te.compute(x.shape, square_sum, name="lrn_sum", tag="lrn_sum")
 
     def element(*index: Any) -> Any:
-        base = total(*index) * T.const(attrs.alpha / attrs.size, x.dtype) + T.const(attrs.bias, x.dtype)
-        return x(*index) / _power(base, attrs.beta)
+        base = total(*index) * T.const(attrs.alpha / attrs.size, total_type) + T.const(attrs.bias, total_type)
+        return T.cast(T.cast(x(*index), total_type) / _power(base, attrs.beta), x.dtype)
 
     return te.compute(x.shape, element, name="lrn", tag="lrn")
 
