@@ -4,11 +4,14 @@ Takes a model (.onnx, .relay), which is compiled first, or a package (.so, .tar)
 kernel: time (median of --runs), share, how much of their time the threads wait in it, GFLOP/s, GB/s, percent of this
 machine's roof (the least time that its measured arithmetic and bandwidth allow), algorithm, register tile. --why adds
 the reasons of the cost model; --html writes a page with a bar chart and a timeline of the threads, --json the figures.
-Winograd kernels count the operations they do, kernels in a loop all its iterations.
+Winograd kernels count the operations they do, kernels in a loop all its iterations. A network for a device (target
+opencl) runs on --device: times are those of the device's own clock, and each kernel's tensors are listed with the
+memory (buffer, texture) and layout they are in.
 
 examples:
   armc profile resnet18.onnx
   armc profile resnet18.so --threads 2 --top 10 --why
+  armc profile model.onnx --target "opencl -device=adreno"
   armc profile model.onnx --input-shapes "data:[1,3,224,224]" --html profile.html --json profile.json
 """
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,13 +31,14 @@ from armillary.base.files import check_writable, write_atomic
 from armillary.cli._console import errors, output, stages
 from armillary.cli._model import count, input_shapes, load_model, pass_config, positive
 from armillary.cli._profile_page import page, tail
-from armillary.cli.run import fill_inputs, read_npz
+from armillary.cli.run import chosen_device, fill_inputs, read_npz
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
+from armillary.driver.device_profile import DeviceKernel, DeviceProfile, profile_device
 from armillary.driver.profile import KernelProfile, Profile, percent_of_roof, profile_graph, slowest_first
 from armillary.driver.roof import measured_roof
-from armillary.errors import ArtifactError, Span
-from armillary.runtime import cpu, load_module
+from armillary.errors import ArtifactError, ConfigError, Span
+from armillary.runtime import Device, cpu, device, load_module
 from armillary.runtime.threads import config_threadpool
 from armillary.transform import MAX_LEVEL, PassContext
 
@@ -53,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the figures")
     parser.add_argument("--measure-roof", action="store_true", help="measure this machine again")
     parser.add_argument("--target", default="llvm -mcpu=native", help="of a model (default: llvm -mcpu=native)")
+    parser.add_argument("--device", default="", help="where to run (default: the first of the kind compiled for)")
     parser.add_argument(
         "-O",
         "--opt-level",
@@ -79,6 +85,9 @@ def run(args: argparse.Namespace) -> int:
         given = read_npz(args.inputs) if args.inputs else {}
         for name, value in fill_inputs(module, given, "random").items():
             module.set_input(name, value)
+        if executor.device != cpu(0):
+            progress.start("running")
+            return _report_device(args, profile_device(executor, graph_json, args.runs))
         progress.start("measuring this machine")
         roof = measured_roof(again=args.measure_roof)
         progress.start("running")
@@ -107,11 +116,45 @@ def _load(args: argparse.Namespace, progress: Any) -> tuple[Any, str]:  # Any: a
         package = load_module(path)
         if package.graph_json is None:
             raise ArtifactError("the library holds functions but no network", span=Span(str(path)))
-        return package["default"](cpu(0)), package.graph_json
+        return package["default"](_device(args, package)), package.graph_json
     module, params = load_model(args.FILE, input_shapes(args.input_shapes), assume=True)
     with PassContext(args.opt_level, config=pass_config(args.pass_config)):
         library = build(module, target=args.target, params=params, progress=progress)
-    return library["default"](cpu(0)), library.get_graph_json()
+    return library["default"](_device(args, library.get_lib())), library.get_graph_json()
+
+
+def _device(args: argparse.Namespace, module: Any) -> Device:  # Any: a package or a library
+    """The device asked for, or the first one of the kind that has kernels in the package."""
+    if args.device:
+        return chosen_device(args.device)
+    return next((device(m.type_key) for m in module.imported_modules if m.type_key == "opencl"), cpu(0))
+
+
+def _report_device(args: argparse.Namespace, profile: DeviceProfile) -> int:
+    """Kernels of a device as a table, and as JSON."""
+    if args.html:
+        raise ConfigError("--html: the page is of CPUs, this network runs on a device", hint="--json has the figures")
+    kernels = sorted(profile.kernels, key=lambda k: (-k.seconds, k.index))[: args.top or None]
+    output.print(device_table(profile, kernels))
+    whole, inside = 1e3 * profile.seconds, 1e3 * profile.in_kernels
+    output.print(
+        f"inference {whole:.3f} ms, its kernels {inside:.3f} ms (medians of {profile.runs} runs)\n{profile.device}"
+    )
+    if args.json:
+        write_atomic(args.json, (json.dumps(profile.to_plain(), indent=1) + "\n").encode())
+    return 0
+
+
+def device_table(profile: DeviceProfile, kernels: Sequence[DeviceKernel]) -> Table:
+    """The kernels as rows; what lies in which memory comes last."""
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("#", "kernel", "ms", "share", "GFLOP/s", "GB/s", "tensors"):
+        shown.add_column(heading, justify="left" if heading in ("kernel", "tensors") else "right", no_wrap=True)
+    for k in kernels:
+        share = f"{100 * k.seconds / (profile.in_kernels or 1.0):.1f} %"
+        name, told = escape(tail(short_name(k), NAME)), ", ".join(k.tensors)
+        shown.add_row(str(k.index), name, f"{1e3 * k.seconds:.4f}", share, f"{k.gflops:.1f}", f"{k.gbytes:.1f}", told)
+    return shown
 
 
 def table(profile: Profile, kernels: list[KernelProfile]) -> Table:
@@ -147,9 +190,10 @@ def milliseconds(seconds: float, profile: Profile) -> str:
     return f"{1e3 * seconds:.{3 if profile.in_kernels > 1e-3 else 5}f}"
 
 
-def short_name(kernel: KernelProfile) -> str:
+def short_name(kernel: KernelProfile | DeviceKernel) -> str:
     """The model's name of the node if it has one, else the operators; in a loop, with the number of calls."""
-    name, times = kernel.name.rpartition("#")[0], f" ×{kernel.share.calls}" if kernel.share.calls > 1 else ""
+    calls = kernel.share.calls if isinstance(kernel, KernelProfile) else 1
+    name, times = kernel.name.rpartition("#")[0], f" ×{calls}" if calls > 1 else ""
     if name and name != "node":
         return name + times
     words = kernel.function.removeprefix("fused_").rpartition("_")[0] or kernel.function

@@ -100,10 +100,14 @@ def test_kernels_compute_in_half_or_with_sums_in_float() -> None:
 
 
 @needs_half
+@pytest.mark.parametrize("target", ["opencl", "opencl -device=adreno"])
 @pytest.mark.parametrize(("sums", "bound"), [("float16", 4e-3), ("float32", 1.5e-3), ("", 1e-6)])
-def test_results_are_as_near_as_the_types_allow(sums: str, bound: float) -> None:
+def test_results_are_as_near_as_the_types_allow(target: str, sums: str, bound: float) -> None:
     module = apply_graph_transforms(NETWORK, options(sums) if sums else None)
-    found = error(output(relay.build(module, "opencl")), in_float64(NETWORK))
+    library = relay.build(module, target)
+    if "adreno" in target:
+        assert ("read_imageh(" in source(library)) == bool(sums) and "image2d_t" in source(library)
+    found = error(output(library), in_float64(NETWORK))
     print(f"error of {sums or 'float32'}: {found:.2e}")
     assert (1e-5 if sums else 0.0) < found < bound
 

@@ -18,6 +18,7 @@ from armillary.codegen.c.helpers import HELPERS as C_HELPERS
 from armillary.target.texture import is_texture
 from armillary.tir import expr as E
 from armillary.tir.analysis import has_loads
+from armillary.tir.stmt import Buffer
 
 _SPELLING = {
     "int8_t": "char",
@@ -78,6 +79,7 @@ class ExprEmitter(C.ExprEmitter):
     def __init__(self) -> None:
         super().__init__()
         self.computes_in_half = False  # so that the device must have cl_khr_fp16
+        self.of_vectors: set[Buffer] = set()  # private arrays of float4 or half4
 
     def kind(self, dtype: DType) -> str:
         """The type of a value: half, where C has float."""
@@ -185,7 +187,8 @@ def _cast(m: C.ExprEmitter, e: E.Cast, lane: str | None) -> str:
     load = e.value
     if e.dtype.element != "float32" or not isinstance(load, E.BufferLoad) or not is_half(load.buffer.dtype):
         return C.RULES[E.Cast](m, e, lane)
-    if is_texture(load.buffer.scope):
+    assert isinstance(m, ExprEmitter), "the rules of this dialect"
+    if is_texture(load.buffer.scope) or load.buffer in m.of_vectors:
         return f"(float)({m.index_of(load, lane)})"
     return f"vload_half(0, &{m.index_of(load, lane)})"
 

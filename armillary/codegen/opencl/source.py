@@ -48,7 +48,6 @@ class KernelEmitter(ExprEmitter):
         self.writer = Writer()
         self.labels = Names(_RESERVED)
         self.buffers: dict[S.Buffer, str] = {}
-        self.of_vectors: set[S.Buffer] = set()  # private arrays of float4
         self.index_of = self.element
 
     def element(self, load: E.BufferLoad | S.BufferStore, lane: str | None) -> str:

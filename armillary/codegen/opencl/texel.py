@@ -74,9 +74,9 @@ def read_number(m: Emitter, load: E.BufferLoad, lane: str | None) -> str:
 
 
 def write_pixel(m: Emitter, s: S.BufferStore, value: str, dtype: DType) -> str:
-    """Store four numbers of type `dtype`."""
-    function = "write_imageh" if m.kind(dtype) == "half" else "write_imagef"
-    return f"{function}({m.name_of(s.buffer)}, {place(m, s.indices)}, {value});"
+    """Store four numbers of type `dtype`. Halves as floats: write_imageh of Mesa's llvmpipe (26) writes zeros."""
+    value = f"convert_float4({value})" if m.kind(dtype) == "half" else value
+    return f"write_imagef({m.name_of(s.buffer)}, {place(m, s.indices)}, {value});"
 
 
 def access_of(buffer: S.Buffer, body: S.Stmt) -> str:

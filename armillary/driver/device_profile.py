@@ -1,0 +1,109 @@
+"""Measure a graph on a device kernel by kernel, by the device's own clock.
+
+In: a graph executor on a device with its inputs set, its graph JSON. Out: a `DeviceProfile`: for each call of a kernel
+the median time, arithmetic, bytes, and where its tensors lie: in a buffer or a texture, in which layout. Invariant:
+kernels run alone, one after another, so gaps between launches are in the time of an inference and in no kernel; what
+runs when the network is loaded is left out. Bytes count each tensor once. CPUs: driver/profile.py.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from armillary.artifact import GraphSpec, tensor_bytes
+from armillary.base.record import record
+from armillary.driver.explain import read_attrs
+from armillary.driver.load_time import LOAD_TIME
+from armillary.runtime import GraphExecutor
+from armillary.target.texture import BUFFER, PIXEL
+
+LAYOUTS = {5: f"NCHW{PIXEL}c", 6: f"OIHW{PIXEL}i{PIXEL}o"}  # of tensors in blocks of four, by the number of axes
+
+
+@record(slots=True)
+class DeviceKernel:
+    """One call: its place in the graph, seconds, operations, bytes, and its tensors, the results last."""
+
+    index: int
+    name: str
+    function: str
+    seconds: float
+    flops: int
+    nbytes: int
+    tensors: tuple[str, ...]
+
+    @property
+    def gflops(self) -> float:
+        return self.flops / self.seconds / 1e9 if self.seconds else 0.0
+
+    @property
+    def gbytes(self) -> float:
+        """GB/s."""
+        return self.nbytes / self.seconds / 1e9 if self.seconds else 0.0
+
+
+@record(slots=True)
+class DeviceProfile:
+    """A measured network: kernels in order, the median time of a whole inference, the device."""
+
+    kernels: tuple[DeviceKernel, ...]
+    seconds: float
+    runs: int
+    device: str
+
+    @property
+    def in_kernels(self) -> float:
+        """Seconds of all kernels together."""
+        return sum(kernel.seconds for kernel in self.kernels)
+
+    def to_plain(self) -> dict[str, Any]:  # Any: JSON values
+        """As JSON values; times in milliseconds."""
+        rows = [
+            {
+                "index": k.index,
+                "name": k.name,
+                "function": k.function,
+                "ms": 1e3 * k.seconds,
+                "share": k.seconds / (self.in_kernels or 1.0),
+                "gflops": k.gflops,
+                "gbytes_per_s": k.gbytes,
+                "flops": k.flops,
+                "bytes": k.nbytes,
+                "tensors": list(k.tensors),
+            }
+            for k in self.kernels
+        ]
+        total = {"ms": 1e3 * self.seconds, "in_kernels_ms": 1e3 * self.in_kernels}
+        return {"device": self.device, "runs": self.runs, "total": total, "kernels": rows}
+
+
+def profile_device(executor: GraphExecutor, graph_json: str, runs: int = 20) -> DeviceProfile:
+    """Run the graph `runs` times with a time for each kernel, and as often without; inputs must be set."""
+    spec = GraphSpec.from_json(graph_json)
+    executor.run()
+    wholes = [executor.time(1) for _ in range(runs)]
+    measured = [executor.run_nodes(0, executor.num_nodes()) for _ in range(runs)]
+    rows = []
+    for index, node in enumerate(spec.nodes):
+        if node.op == "null" or node.func_name.startswith("__") or LOAD_TIME in node.attrs:
+            continue
+        seconds = statistics.median(run[index].seconds for run in measured)
+        entries = [spec.entry(n, o) for n, o, _ in node.inputs]
+        entries += range(spec.entry(index), spec.entry(index) + node.num_outputs)
+        nbytes = sum(tensor_bytes(spec.shapes[e], spec.dltypes[e]) for e in set(entries))
+        told = tuple(tensor_text(spec, entry) for entry in entries)
+        flops = read_attrs(node.attrs).flops
+        rows.append(DeviceKernel(index, node.name, node.func_name, seconds, flops, nbytes, told))
+    facts = executor.device.facts()
+    name = f"{facts.get('name', executor.device)}, driver {facts.get('driver', '?')}"
+    return DeviceProfile(tuple(rows), statistics.median(wholes), runs, name)
+
+
+def tensor_text(spec: GraphSpec, entry: int) -> str:
+    """Memory, shape and, of tensors in blocks, layout: "texture 1x16x56x56x4 NCHW4c"."""
+    shape = spec.shapes[entry]
+    scope = spec.storage_scopes[entry] if spec.storage_scopes else BUFFER
+    memory = "buffer" if scope == BUFFER else scope.removeprefix(f"{BUFFER}.")
+    layout = LAYOUTS.get(len(shape), "") if shape and shape[-1] == PIXEL else ""
+    return " ".join(filter(None, (memory, "x".join(map(str, shape)) or "scalar", layout)))
