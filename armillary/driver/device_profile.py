@@ -9,7 +9,6 @@ runs when the network is loaded is left out. Bytes count each tensor once. CPUs:
 from __future__ import annotations
 
 import statistics
-from typing import Any
 
 from armillary.artifact import GraphSpec, tensor_bytes
 from armillary.base.record import record
@@ -57,7 +56,7 @@ class DeviceProfile:
         """Seconds of all kernels together."""
         return sum(kernel.seconds for kernel in self.kernels)
 
-    def to_plain(self) -> dict[str, Any]:  # Any: JSON values
+    def to_plain(self) -> dict[str, object]:
         """As JSON values; times in milliseconds."""
         rows = [
             {

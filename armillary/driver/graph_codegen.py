@@ -296,7 +296,7 @@ class _Builder:
         return next(name for name in names if name not in self.plan.kernels)
 
 
-def _constant_scopes(items: Sequence[Any]) -> dict[int, str]:  # Any: as post_order gives them
+def _constant_scopes(items: Sequence[object]) -> dict[int, str]:
     """Where constants lie that kernels read."""
     found: dict[int, str] = {}
     for item in items:
