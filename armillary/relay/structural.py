@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from armillary.base.digest import blake2b
+from armillary.base.dtype import DType
 from armillary.base.node import Node
 from armillary.base.node import structural_equal as same_nodes
 from armillary.errors import ArmillaryError
@@ -26,7 +27,7 @@ from armillary.relay.op import Op
 
 _INFERRED = ("ret_type", "type_annotation")
 _OF_THE_WEIGHT = ("channels", "kernel_size", "units")
-_TYPE = re.compile(r"(: | -> )\(?(Tensor\[[^]]*\]|[(), ])+")  # in the head of a function
+_TYPE = re.compile(r"(: | -> )\(?(Tensor\[[^]]*\](, )?)+\)?|\s")  # in the head of a function
 Program = Any  # Any: a module, node, type, or a sequence or mapping of those
 
 
@@ -74,7 +75,9 @@ def _read(node: Any, name: str) -> Any:  # Any: a node and what is compared as i
     if name == "attrs" and isinstance(value, Attrs):
         return dict(value)
     if name == "attrs" and dataclasses.is_dataclass(value):
-        told = {f.name: _rounded(getattr(value, f.name)) for f in dataclasses.fields(value)} | {"": type(value)}
+        told = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)} | {"": type(value)}
+        if told.get("out_dtype") == "" and isinstance(node, Call):
+            told["out_dtype"] = str(getattr(getattr(node, "_type", None), "dtype", ""))
         return {key: told[key] for key in told if key not in _follows(node)}
     return value
 
@@ -95,9 +98,13 @@ def _inferred(node: Var | Function) -> Any:  # Any: a type, or None
     return ty.ret_type
 
 
-def _rounded(value: Any) -> Any:  # Any: an attribute's value
-    """Floats to 6 digits: 1e-5 that went through float32 is 1e-5."""
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+def _plain(value: object) -> object:
+    """Floats to 6 digits: 1e-5 that went through float32 is 1e-5; names of dtypes as text."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return str(value) if isinstance(value, DType) else value
 
 
 def _free(item: Node) -> list[int]:
@@ -111,7 +118,7 @@ def assert_structural_equal(lhs: Program, rhs: Program, map_free_vars: bool = Fa
         return
     left, right = str(lhs).splitlines(), str(rhs).splitlines()
     pairs = enumerate(itertools.zip_longest(left, right, fillvalue="(nothing)"), 1)
-    where = next(((n, a, b) for n, (a, b) in pairs if _TYPE.sub(" ", a) != _TYPE.sub(" ", b)), None)
+    where = next(((n, a, b) for n, (a, b) in pairs if _TYPE.sub("", a) != _TYPE.sub("", b)), None)
     told = "their texts are equal, but not the variables or constants" if where is None else ""
     if where is not None:
         told = f"line {where[0]}:\n  {where[1].strip()}\n  {where[2].strip()}"

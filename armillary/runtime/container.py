@@ -1,4 +1,4 @@
-"""Containers of Relay-era scripts, as Python's own: `Array`, `Map`, `String`, `ShapeTuple`.
+"""Containers of Relay-era scripts, as Python's own: `Array`, `Map`, `String`, `ShapeTuple`, `ADT`.
 
 In: sequences, mappings, texts. Out: lists, dictionaries, strings. Invariant: nothing here is more than the Python type
 of the same meaning; scripts that test `isinstance` find it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from armillary.runtime.device import device
 
-Array, Map, String, ShapeTuple = list, dict, str, tuple
+Array, Map, String, ShapeTuple, ADT = list, dict, str, tuple, list
 _KINDS = ("llvm", "c", "cpu", "cl", "opencl", "cuda", "vulkan", "metal", "rocm", "hexagon")
 
 

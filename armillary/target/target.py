@@ -14,6 +14,7 @@ from typing import Any
 
 from armillary.errors import TargetError, UnsupportedError
 from armillary.target import grammar
+from armillary.target.features import TargetFeatures
 from armillary.target.kind import REFUSED, Attribute, TargetKind
 from armillary.target.kinds import KINDS
 
@@ -119,6 +120,11 @@ class Target:
     @property
     def mattr(self) -> tuple[str, ...]:
         return tuple(self._attr("mattr", ()))
+
+    @property
+    def features(self) -> TargetFeatures:
+        """What code for the target may use: `target.features.has_sve`."""
+        return TargetFeatures(self)
 
     @property
     def model(self) -> str:

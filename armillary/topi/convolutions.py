@@ -308,6 +308,7 @@ FUNCTIONS: dict[str, Function] = {
     "nn.conv2d_winograd_nchw": _forward("conv2d_nchw", grouped=False),
     "nn.depthwise_conv2d_nchw": depthwise_conv2d_nchw,
     "nn.depthwise_conv2d_nhwc": depthwise_conv2d_nhwc,
+    "nn.conv2d_NCHWc_int8": blocked,
     "nn.conv2d_NCHWc": blocked,
     "nn.depthwise_conv2d_NCHWc": blocked_depthwise,
 }

@@ -66,7 +66,11 @@ def _of_call(call: Call, tensors: Sequence[Value]) -> Value:
     made = op.decompose_rule(call.attrs, *call.args) if op.decompose_rule is not None else None
     if made is None:
         raise UnsupportedError(f"the operator {op.name} has no tensor-expression form")
-    return _computed(made, {id(a): t for a, t in zip(call.args, tensors, strict=True)})
+    values = {id(a): t for a, t in zip(call.args, tensors, strict=True)}
+    for arg, given in zip(call.args, tensors, strict=True):
+        if isinstance(arg, Tuple):
+            values |= {id(field): tensor for field, tensor in zip(arg.fields, given, strict=True)}
+    return _computed(made, values)
 
 
 def _constant(data: Array) -> te.Tensor:

@@ -13,6 +13,7 @@ from armillary import relay, te
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.relay.op import OPS
 from armillary.tir import build as T
+from armillary.topi.arrangements import FUNCTIONS as ARRANGEMENTS
 from armillary.topi.convolutions import FUNCTIONS as CONVOLUTIONS
 from armillary.topi.expression import of_function
 from armillary.topi.operators import compute
@@ -105,7 +106,7 @@ def batch_norm(
     result = result if center is False else result + row(beta)
     if training:
         return [result, moving_mean * kept + mean * (1 - kept), moving_var * kept + var * (1 - kept)]
-    return [result, moving_mean, moving_var]
+    return [result, compute("copy", [moving_mean]), compute("copy", [moving_var])]
 
 
 def _over_axes(data: Tensor, axes: Any) -> tuple[tuple[int, ...], Any, Any]:
@@ -294,6 +295,7 @@ def _with_known(operator: str, tensors: Sequence[Any], named: dict[str, Any]) ->
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **ARRANGEMENTS,
     **CONVOLUTIONS,
     "elemwise_sum": elemwise_sum,
     "full": full,

@@ -41,6 +41,9 @@ _ALGORITHMS = (  # what old names say besides the operator
 )
 _OLD_NAMES = {
     **{f"compute_conv2d_NHWC_{kind}": "conv2d_nhwc" for kind in ("hybrid", "hybrid_SVE", "hybrid_SME")},
+    **{f"compute_conv2d_NHWC_quantized_{kind}": "conv2d_nhwc" for kind in ("interleaved", "native")},
+    "dense_dynamic": "dense",
+    "dense_int8": "dense",
     "compute_depthwise_conv2d_nhwc": "depthwise_conv2d_nhwc",
     "conv2d_NCHWc": "conv2d_NCHWc",
 }
@@ -67,6 +70,7 @@ class Room(types.ModuleType):
 def rooms() -> dict[str, types.ModuleType]:
     """The modules of topi by name, importable from now on, those inside them too."""
     made: dict[str, types.ModuleType] = {name: _room(name) for name in (*ROOMS, *_FILES)}
+    del made["sort"]  # a function stands there; the file's name can be imported from
     for name in _INNER:
         outer, inner = name.split(".")
         owner = made.get(outer) or importlib.import_module(f"armillary.topi.{outer}")

@@ -145,3 +145,27 @@ def test_every_refusal_is_a_runtime_error() -> None:
         relay.var("x", shape=(1,), dtype="floaty")
     with pytest.raises(NotImplementedError, match="defines no visit_var"):
         relay.ExprFunctor().visit(relay.var("x", shape=()))
+
+
+def test_targets_say_what_their_processors_have() -> None:
+    features = armillary.target.Target("llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").features
+    assert features.is_aarch64 and features.has_asimd and features.has_dotprod and not features.has_sme
+    assert not armillary.target.Target("opencl").features.has_asimd
+    with pytest.raises(AttributeError, match="has no feature 'has_wings'"):
+        features.has_wings  # noqa: B018
+
+
+def test_sparse_shapes_segments_and_frames_of_unknown_sizes_are_compiled_for_what_is_given() -> None:
+    x = relay.var("x", shape=(relay.Any(), 3))
+    ids = relay.var("ids", shape=(relay.Any(),), dtype="int32")
+    run = relay.create_executor("vm").evaluate(relay.Function([x, ids], relay.segment_sum(x, ids, 3)))
+    values = np.arange(12, dtype="float32").reshape(4, 3)
+    found = run(values, np.array([0, 2, 2, 0], "int32")).numpy()
+    assert (found == [values[0] + values[3], np.zeros(3), values[1] + values[2]]).all()
+    with pytest.raises(UnsupportedError, match="known shapes"):
+        relay.create_executor("vm").evaluate(relay.Function([x, ids], relay.segment_sum(x, ids)))(values, [0, 1, 1, 0])
+    wave = relay.var("wave", shape=(1, relay.Any()))
+    frames = relay.create_executor("vm").evaluate(relay.Function([wave], relay.stft(wave, 4, 2)))
+    signal = np.arange(8, dtype="float32")[None]
+    wanted = np.stack([np.fft.rfft(signal[0, k : k + 4]) for k in (0, 2, 4)], 1)
+    np.testing.assert_allclose(frames(signal).numpy()[0], np.stack([wanted.real, wanted.imag], -1), atol=1e-5)

@@ -103,3 +103,40 @@ def test_shapes_and_tags() -> None:
     assert topi.utils.get_const_tuple((te.placeholder((3,)).shape[0], n)) == (3, n)
     assert topi.tag.is_injective("broadcast")
     assert not topi.tag.is_broadcast("injective")
+
+
+def _outputs(made: list[te.Tensor], inputs: list[te.Tensor], arrays: list[np.ndarray]) -> list[np.ndarray]:
+    function = armillary.build(topi.generic.schedule_injective(made), [*inputs, *made], "llvm")
+    results = [armillary.nd.array(np.zeros(topi.get_const_tuple(t.shape), str(t.dtype))) for t in made]
+    function(*(armillary.nd.array(a) for a in arrays), *results)
+    return [r.numpy() for r in results]
+
+
+def test_argwhere_gives_as_many_rows_as_its_first_argument_has() -> None:
+    data = np.random.default_rng(0).integers(0, 3, (4, 5)).astype("int32")
+    wanted = np.argwhere(data)
+    shape = te.placeholder(wanted.shape, "int32", "shape")
+    condition = te.placeholder(data.shape, "int32", "condition")
+    (found,) = _outputs([topi.argwhere(shape, condition)], [condition], [data])
+    assert (found == wanted).all()
+    with pytest.raises(TypeMismatch, match="3 columns for positions in a tensor of 2 axes"):
+        topi.argwhere(te.placeholder((4, 3), "int32"), condition)
+
+
+def test_einsum_dft_and_running_statistics_are_tensors_of_their_own() -> None:
+    a, b = np.random.default_rng(0).standard_normal((2, 3, 4)).astype("float32")
+    x, y = te.placeholder((3, 4), name="x"), te.placeholder((3, 4), name="y")
+    (found,) = _outputs([topi.einsum("ij,kj->ik", x, y)], [x, y], [a, b])
+    np.testing.assert_allclose(found, a @ b.T, rtol=1e-5, atol=1e-6)
+    real, imaginary = _outputs(topi.dft(x, y, False), [x, y], [a, b])
+    np.testing.assert_allclose(real + 1j * imaginary, np.fft.fft(a + 1j * b), rtol=1e-5, atol=1e-5)
+    vectors = [te.placeholder((4,), name=name) for name in ("gamma", "beta", "mean", "var")]
+    made = topi.nn.batch_norm(x, *vectors, axis=1)
+    assert made[1] is not vectors[2] and made[2] is not vectors[3]
+
+
+def test_sort_is_a_function_and_argsort_gives_floats_as_it_always_did() -> None:
+    x = te.placeholder((3, 4), name="x")
+    assert topi.sort(x).dtype == "float32" and topi.argsort(x).dtype == "float32"
+    with pytest.raises(TypeMismatch, match="valid_count is not supported"):
+        topi.argsort(x, x)

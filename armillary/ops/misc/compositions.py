@@ -13,7 +13,8 @@ from typing import Any
 
 from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch
-from armillary.relay.expr import Expr, const
+from armillary.ops.misc.fourier import dft, stft
+from armillary.relay.expr import Expr, TupleWrapper, const
 from armillary.relay.gradient.networks import avg_pool_back, conv2d_weight, max_pool_back
 from armillary.relay.gradient.rules import number, op, tensor
 
@@ -157,7 +158,9 @@ def conv2d_backward_weight(
     return op("cast", made, dtype=out_dtype) if out_dtype and out_dtype != str(tensor(made).dtype) else made
 
 
-FUNCTIONS: dict[str, Callable[..., Expr]] = {
+FUNCTIONS: dict[str, Callable[..., Expr | TupleWrapper]] = {
+    "dft": dft,
+    "stft": stft,
     "annotation.checkpoint": same,
     "annotation.stop_fusion": same,
     "nn.avg_pool2d_grad": avg_pool2d_grad,

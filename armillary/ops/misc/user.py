@@ -16,7 +16,7 @@ from armillary.ops.reduce.reduce import mean, std, variance
 from armillary.ops.shape.indexing import gather as gather_op
 from armillary.ops.shape.shape import reshape
 from armillary.ops.shape.transform import broadcast_to
-from armillary.relay.expr import Expr, Tuple, as_expr
+from armillary.relay.expr import Expr, Tuple, TupleWrapper, as_expr
 from armillary.relay.types import TensorType
 
 Axis = int | Sequence[int] | None
@@ -78,7 +78,7 @@ def _length(part: Expr) -> int:
     return ty.size
 
 
-FUNCTIONS: dict[str, Callable[..., Expr]] = {
+FUNCTIONS: dict[str, Callable[..., Expr | TupleWrapper]] = {
     **COMPOSITIONS,
     "gather": gather,
     "mean_std": mean_std,

@@ -1,0 +1,164 @@
+"""Functions of topi that move or order elements, or that have no operator of their own: `argwhere`, `dft`, `einsum`.
+
+In: tensors, and attributes in each function's own order. Out: TE tensors. Invariant: as in signatures.py, arguments are
+only named and reordered; `argwhere`, whose result has as many rows as its first argument says, is a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from armillary import relay, te
+from armillary.errors import TypeMismatch
+from armillary.ops._loops import Index, load, nest, scratch, store
+from armillary.tir import build as T
+from armillary.tir import stmt as S
+from armillary.topi.expression import of_function
+from armillary.topi.operators import compute
+from armillary.topi.utils import get_const_tuple
+
+Tensor = te.Tensor
+Result = Index  # a tensor, or a list of them
+
+
+def argwhere(output_shape: Tensor, condition: Tensor) -> Tensor:
+    """The positions of elements that are not zero, as many as `output_shape` has rows, in order."""
+    rows, rank = get_const_tuple(output_shape.shape)
+    sizes = get_const_tuple(condition.shape)
+    if rank != max(len(sizes), 1):
+        raise TypeMismatch(f"topi.argwhere: {rank} columns for positions in a tensor of {len(sizes)} axes")
+
+    def body(ins: Sequence[S.Buffer], outs: Sequence[S.Buffer]) -> S.Stmt:
+        count = scratch("count", 1, "int32", "local")
+
+        def visit(at: Sequence[Index]) -> S.Stmt:
+            row = load(count, 0)
+            put = [store(outs[0], place, row, k) for k, place in enumerate(at or [T.const(0)])]
+            found = T.all_of(T.not_equal(load(ins[0], *at), T.const(0, condition.dtype)), T.less(row, rows))
+            return S.IfThenElse(found, S.seq(*put, store(count, T.add(row, 1), 0)))
+
+        return S.Allocate(count, S.seq(store(count, 0, 0), nest(sizes, visit)))
+
+    made: Tensor = te.extern([(rows, rank)], [condition], body, name="argwhere", dtype=["int32"])
+    return made
+
+
+def einsum(subscripts: str, *operand: Tensor) -> Result:
+    """`topi.einsum("ij,jk->ik", A, B)`."""
+    return of_function(relay.einsum, [list(operand), subscripts], {})
+
+
+def dft(re_data: Tensor, im_data: Tensor, inverse: bool = False) -> list[Tensor]:
+    """Fourier transforms along the last axis: real and imaginary parts."""
+    return list(of_function(relay.dft, [re_data, im_data], {"inverse": inverse}))
+
+
+def argsort(
+    data: Tensor, valid_count: None = None, axis: int = -1, is_ascend: bool = True, dtype: str = "float32"
+) -> Result:
+    """The positions that sort an axis; of floats unless another dtype is asked for."""
+    if valid_count is not None:
+        raise TypeMismatch("topi.argsort: valid_count is not supported", hint="cut the tensor first")
+    return compute("argsort", [data], (), {"axis": axis, "is_ascend": bool(is_ascend), "dtype": dtype})
+
+
+def collapse_sum(data: Tensor, target_shape: Sequence[int]) -> Result:
+    """Sums over what broadcasting `target_shape` to the data's shape would repeat."""
+    return of_function(relay.collapse_sum_to, [data, get_const_tuple(target_shape)], {})
+
+
+def batch_to_space_nd(
+    data: Tensor, block_shape: Sequence[int], crop_begin_list: Sequence[int], crop_end_list: Sequence[int]
+) -> Result:
+    """Blocks of the batch put back into the axes they came from."""
+    crops = tuple(zip(crop_begin_list, crop_end_list, strict=True))
+    return of_function(relay.nn.batch_to_space_nd, [data], {"block_shape": tuple(block_shape), "crops": crops})
+
+
+def correlation_nchw(
+    data1: Tensor,
+    data2: Tensor,
+    kernel_size: int,
+    max_displacement: int,
+    stride1: int,
+    stride2: int,
+    padding: int | Sequence[int],
+    is_multiply: bool,
+) -> Result:
+    """How alike two feature maps are, for every displacement."""
+    named = {"kernel_size": kernel_size, "max_displacement": max_displacement, "is_multiply": is_multiply}
+    pads = (padding,) if isinstance(padding, int) else tuple(padding)
+    return compute(
+        "nn.correlation", [data1, data2], (), {**named, "stride1": stride1, "stride2": stride2, "padding": pads}
+    )
+
+
+def _deformable(layout: str, kernel_layout: str) -> Callable[..., Result]:
+    def deformable(
+        data: Tensor,
+        offset: Tensor,
+        kernel: Tensor,
+        strides: int | Sequence[int],
+        padding: int | Sequence[int],
+        dilation: int | Sequence[int],
+        deformable_groups: int,
+        groups: int,
+        out_dtype: str = "",
+    ) -> Result:
+        steps = {"strides": strides, "padding": padding, "dilation": dilation}
+        named = {name: (v,) if isinstance(v, int) else tuple(v) for name, v in steps.items()}
+        kept = "" if out_dtype == str(data.dtype) else out_dtype
+        layouts = {"data_layout": layout, "kernel_layout": kernel_layout, "out_dtype": kept}
+        counts = {"deformable_groups": deformable_groups, "groups": groups}
+        return of_function(relay.nn.deformable_conv2d, [data, offset, kernel], {**named, **layouts, **counts})
+
+    deformable.__doc__ = f"`topi.nn.deformable_conv2d`, in {layout}."
+    return deformable
+
+
+def _resize(rank: int) -> Callable[..., Result]:
+    def resize(
+        data: Tensor,
+        roi: Sequence[float],
+        size: Sequence[int],
+        layout: str = "",
+        method: str = "linear",
+        coordinate_transformation_mode: str = "half_pixel",
+        rounding_method: str = "",
+        bicubic_alpha: float = -0.5,
+        bicubic_exclude: int = 0,
+        extrapolation_value: float = 0.0,
+        out_dtype: str | None = None,
+        output_shape: None = None,
+    ) -> Result:
+        del output_shape
+        named = {
+            "size": tuple(get_const_tuple(size)),
+            "roi": tuple(roi or ()),
+            "layout": layout,
+            "method": method,
+            "coordinate_transformation_mode": coordinate_transformation_mode,
+            "rounding_method": rounding_method,
+            "cubic_alpha": bicubic_alpha,
+            "cubic_exclude": bicubic_exclude,
+            "extrapolation_value": extrapolation_value,
+            "out_dtype": out_dtype or "",
+        }
+        return of_function(getattr(relay.image, f"resize{rank}d"), [data], named)
+
+    resize.__doc__ = f"`topi.image.resize{rank}d`."
+    return resize
+
+
+FUNCTIONS: dict[str, Callable[..., Result]] = {
+    "argsort": argsort,
+    "argwhere": argwhere,
+    "collapse_sum": collapse_sum,
+    "dft": dft,
+    "einsum": einsum,
+    "nn.batch_to_space_nd": batch_to_space_nd,
+    "nn.correlation_nchw": correlation_nchw,
+    "nn.deformable_conv2d_nchw": _deformable("NCHW", "OIHW"),
+    "nn.deformable_conv2d_nhwc": _deformable("NHWC", "HWIO"),
+    **{f"image.resize{rank}d": _resize(rank) for rank in (1, 2, 3)},
+}
