@@ -126,10 +126,20 @@ def require(device: Device) -> Device:
     return device
 
 
-def device(kind: str, index: int = 0) -> Device:
-    """The device of a kind such as "cpu" or "cl"; a target string such as "llvm -mcpu=…" counts by its first word."""
+def device(
+    kind: str | int = "cpu", index: int = 0, *, dev_type: str | int | None = None, dev_id: int | None = None
+) -> Device:
+    """The device of a kind such as "cpu", "cl" or "cl:1"; of a target string such as "llvm -mcpu=…" the first word.
+
+    `dev_type` and `dev_id` are the Relay-era names of both; a type code of DLPack may stand for a kind.
+    """
+    kind, index = kind if dev_type is None else dev_type, index if dev_id is None else dev_id
+    if isinstance(kind, int):
+        return Device(kind, index)
     words = str(kind).split()
-    code = _CODES.get(words[0]) if words else None
+    head, _, number = words[0].partition(":") if words else ("", "", "")
+    index = int(number) if number.isdecimal() else index
+    code = _CODES.get(head) if not number or number.isdecimal() else None
     if code is None:
         raise TargetError(f"unknown device kind {kind!r}", hint=f"known are {', '.join(_CODES)}")
     return Device(code, index)

@@ -6,6 +6,7 @@ derived for a CPU), host (this machine). Invariant: importing this package does 
 
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.target.devices import adreno, arm_cpu, cuda, hexagon, intel_graphics, mali, rocm
+from armillary.target.generic_func import generic_func, get_native_generic_func, override_native_generic_func
 from armillary.target.kind import TargetKind
 from armillary.target.target import Target, as_target
 
@@ -26,9 +27,12 @@ __all__ = [
     "create",
     "cuda",
     "current",
+    "generic_func",
+    "get_native_generic_func",
     "hexagon",
     "intel_graphics",
     "list_kinds",
     "mali",
+    "override_native_generic_func",
     "rocm",
 ]

@@ -150,7 +150,30 @@ def _resize(rank: int) -> Callable[..., Result]:
     return resize
 
 
+def roi_align_nchw(
+    data: Tensor,
+    rois: Tensor,
+    pooled_size: int | Sequence[int],
+    spatial_scale: float,
+    mode: str | bytes | int,
+    sample_ratio: int = -1,
+) -> Result:
+    """Regions pooled to one size."""
+    sizes = (pooled_size,) if isinstance(pooled_size, int) else tuple(pooled_size)
+    modes: dict[str | bytes | int, str] = {b"avg": "avg", b"max": "max", 0: "avg", 1: "max"}
+    named = {"pooled_size": sizes, "spatial_scale": spatial_scale, "sample_ratio": sample_ratio}
+    return compute("vision.roi_align", [data, rois], (), {**named, "mode": modes.get(mode, mode)})
+
+
+def roi_pool_nchw(data: Tensor, rois: Tensor, pooled_size: int | Sequence[int], spatial_scale: float) -> Result:
+    """Maxima of the cells of regions."""
+    sizes = (pooled_size,) if isinstance(pooled_size, int) else tuple(pooled_size)
+    return compute("vision.roi_pool", [data, rois], (), {"pooled_size": sizes, "spatial_scale": spatial_scale})
+
+
 FUNCTIONS: dict[str, Callable[..., Result]] = {
+    "vision.roi_align_nchw": roi_align_nchw,
+    "vision.roi_pool_nchw": roi_pool_nchw,
     "argsort": argsort,
     "argwhere": argwhere,
     "collapse_sum": collapse_sum,

@@ -7,7 +7,7 @@ import pytest
 
 import armillary
 from armillary import relay, te, tir, topi
-from armillary.errors import ArmillaryError, ConfigError, ScheduleError, TypeMismatch, UnsupportedError
+from armillary.errors import ArmillaryError, ConfigError, ScheduleError, TargetError, TypeMismatch, UnsupportedError
 from armillary.relay import dataflow_pattern as dfp
 from armillary.topi.padding import get_pad_tuple
 
@@ -169,3 +169,42 @@ def test_sparse_shapes_segments_and_frames_of_unknown_sizes_are_compiled_for_wha
     signal = np.arange(8, dtype="float32")[None]
     wanted = np.stack([np.fft.rfft(signal[0, k : k + 4]) for k in (0, 2, 4)], 1)
     np.testing.assert_allclose(frames(signal).numpy()[0], np.stack([wanted.real, wanted.imag], -1), atol=1e-5)
+
+
+def test_generic_functions_are_chosen_by_the_keys_of_the_target() -> None:
+    target = armillary.target
+
+    @target.generic_func
+    def chosen(data: int) -> int:
+        return data + 1
+
+    chosen.register(["cuda", "gpu"])(lambda data: data + 2)
+    chosen.register(lambda data: data + 10, "cpu")
+    assert chosen(1) == 2
+    with target.Target("llvm"):
+        assert chosen(1) == 11
+    with target.Target("cuda"):
+        assert chosen(1) == 3
+    with pytest.raises(ConfigError, match="has a function for 'gpu'"):
+        chosen.register(lambda data: data, "gpu")
+    target.override_native_generic_func("own")(lambda data: -data)
+    assert target.get_native_generic_func("own")(3) == -3
+    with pytest.raises(ConfigError, match="no function for None, and no default"):
+        target.get_native_generic_func("another")(3)
+
+
+def test_devices_are_named_by_kind_and_number_in_one_text() -> None:
+    assert armillary.device("cl:1") == armillary.device("opencl", 1) == armillary.device(dev_type="cl", dev_id=1)
+    assert armillary.device(1, 0) == armillary.cpu(0) and not armillary.device("sdaccel").exist
+    for text in ("cpu:?", "cpu:0:0"):
+        with pytest.raises(TargetError, match="unknown device kind"):
+            armillary.device(text)
+
+
+def test_boxes_that_overlap_better_ones_go() -> None:
+    boxes = np.array([[[0, 0.8, 1, 20, 25, 45], [1, 0.7, 30, 60, 50, 80], [2, 0.9, 35, 61, 52, 79]]], "float32")
+    x = relay.var("x", shape=(1, 3, 6))
+    counted = relay.vision.get_valid_counts(x, 0.75, 0, 1)
+    kept = relay.vision.non_max_suppression(counted[1], counted[0], counted[2], force_suppress=True)
+    numbers, count = relay.create_executor("graph").evaluate(relay.Function([x], kept.astuple()))(boxes)
+    assert numbers.numpy().tolist() == [[2, 0, -1]] and count.numpy().tolist() == [[2]]

@@ -14,6 +14,7 @@ from typing import Any
 from armillary.base.boundary import boundary
 from armillary.errors import TypeMismatch
 from armillary.ops.misc.fourier import dft, stft
+from armillary.ops.vision.non_max_suppression import suppressed
 from armillary.relay.expr import Expr, TupleWrapper, const
 from armillary.relay.gradient.networks import avg_pool_back, conv2d_weight, max_pool_back
 from armillary.relay.gradient.rules import number, op, tensor
@@ -170,4 +171,5 @@ FUNCTIONS: dict[str, Callable[..., Expr | TupleWrapper]] = {
     "nn.max_pool2d_grad": max_pool2d_grad,
     "nn.nll_loss": nll_loss,
     "reverse_reshape": reverse_reshape,
+    "vision.non_max_suppression": suppressed,
 }
