@@ -18,6 +18,7 @@ import numpy as np
 
 from armillary.artifact_json import Reader, dump, parse
 from armillary.artifact_launches import LaunchRow, read_launch
+from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType, dtype_of
@@ -29,8 +30,6 @@ MAX_NDIM = 32
 MAX_NODES = 1 << 20
 MAX_BYTES = 1 << 42  # one tensor, or one plan: 4 TiB
 MAX_JSON = 1 << 28
-
-Array = np.ndarray[Any, Any]  # Any: parameters come in every dtype
 
 
 # ---------------------------------------------------------------------------------------------------- descriptor

@@ -19,7 +19,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
-from armillary.artifact import Array, params_size, write_params
+from armillary.artifact import params_size, write_params
+from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
 from armillary.base.files import written_atomically
 from armillary.base.record import record

@@ -1,6 +1,6 @@
 """Write what follows from tables: docs/operators.md (Relay's operators and
-ONNX's), docs/environment.md, docs/migration.md (names of old scripts), armillary/frontend/onnx/operators.txt, and
-armillary/relay/operators.txt (which file registers what).
+ONNX's), docs/environment.md, docs/migration.md (names of old scripts), armillary/frontend/onnx/operators.txt,
+armillary/relay/operators.txt (which file registers what), and stubs (`tools/stubs.py`).
 
 In: the operator records (`relay/op/`), the import rules of ONNX, `onnx.defs`, `config.SETTINGS`. Out: the files; with
 `--check` nothing is written, and the exit code is 1 if a file is stale. Invariant: output is deterministic.
@@ -25,7 +25,7 @@ from armillary.base.config import SETTINGS  # noqa: E402
 from armillary.frontend.onnx import table as onnx_table  # noqa: E402
 from armillary.frontend.onnx.signature import table_text  # noqa: E402
 from armillary.relay.op import OPS, Op  # noqa: E402
-from tools import migration  # noqa: E402
+from tools import migration, stubs  # noqa: E402
 
 NOTE = "<!-- Written by tools/write_docs.py; do not edit. -->\n"
 OPERATORS = """
@@ -110,6 +110,7 @@ PAGES = {
     "docs/environment.md": environment_page,
     "armillary/frontend/onnx/operators.txt": signatures,
     "armillary/relay/operators.txt": operator_files,
+    **stubs.stubs(),
 }
 
 

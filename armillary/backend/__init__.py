@@ -17,6 +17,7 @@ import onnx
 from onnx import ModelProto, NodeProto
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
+from armillary.base.aliases import Array
 from armillary.base.dtype import dtype_of
 from armillary.errors import ConfigError, ExecutionError, UnsupportedError
 from armillary.frontend import from_onnx
@@ -25,7 +26,6 @@ from armillary.frontend.onnx.inputs import part_names
 from armillary.frontend.onnx.tensor import DTYPES, ELEM_TYPES
 from armillary.frontend.onnx.walk import check_operators
 
-Array = np.ndarray[Any, Any]
 Runner = Callable[[dict[str, Array]], list[Array]]
 Value = Array | list[Array] | None  # a tensor, a sequence, an optional that holds nothing
 Compiled = tuple[Runner, frozenset[str], Any]  # Any: main, whose attributes say what the outputs are

@@ -6,17 +6,12 @@ owns its executor; runners of different modules share nothing.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
+from armillary.base.aliases import Array
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
 from armillary.ir import IRModule
 from armillary.runtime.device import cpu
 from armillary.transform import PassContext
-
-Array = np.ndarray[Any, Any]
 
 
 class Engine:

@@ -6,14 +6,9 @@ no code generator is involved, so a difference from the engine "armillary" is a 
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
+from armillary.base.aliases import Array
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate
-
-Array = np.ndarray[Any, Any]
 
 
 class Engine:

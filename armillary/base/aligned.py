@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.record import record
 
-Array = np.ndarray[Any, Any]  # Any: every shape and dtype
 ALIGNMENT = 64
 _HUGE_PAGE = 1 << 21
 _LARGE = 1 << 22  # bytes: as in runtime/native/arm_util.c

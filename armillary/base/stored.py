@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary.base.aligned import Array, Deferred, aligned_empty
+from armillary.base.aliases import Array
+from armillary.base.aligned import Deferred, aligned_empty
 from armillary.base.record import record
 from armillary.errors import ModelError, Span
 

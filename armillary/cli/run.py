@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.table import Table
 
+from armillary.base.aliases import Array
 from armillary.base.dtype import DType
 from armillary.base.files import check_writable, written_atomically
 from armillary.base.lazy import deferred
@@ -44,7 +45,6 @@ with deferred():
         connect_tracker,
     )
     from armillary.rpc.programs import parse_address
-Array = np.ndarray[Any, Any]
 _SEED = 0
 
 

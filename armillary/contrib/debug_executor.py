@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from armillary.artifact import save_params
+from armillary.base.aliases import Array
 from armillary.base.files import make_folder, write_atomic
 from armillary.contrib.graph_executor import GraphModule, library_module
 from armillary.errors import ExecutionError
@@ -25,7 +26,6 @@ from armillary.runtime.executor import GraphExecutor, NodeTime
 from armillary.runtime.ndarray import NDArray
 from armillary.text.html import table_html
 
-Array = np.ndarray[Any, Any]
 _SHOWN = 30  # rows of a report in a notebook
 
 

@@ -14,7 +14,7 @@ from armillary.base.lazy import deferred
 from armillary.errors import ExecutionError, TypeMismatch, UnsupportedError
 
 if TYPE_CHECKING:
-    from armillary.base.aligned import Array
+    from armillary.base.aliases import Array
     from armillary.base.dtype import DType
     from armillary.runtime import BenchmarkResult, Device, GraphExecutor, Module, NDArray
 

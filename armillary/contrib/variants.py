@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 import armillary.frontend
+from armillary.base.aliases import Array
 from armillary.contrib.graph_executor import GraphModule
 from armillary.driver.build import build
 from armillary.errors import ExecutionError
 from armillary.runtime.device import Device, cpu
 
-Array = np.ndarray[Any, Any]
 Shapes = dict[str, tuple[int, ...]]
 
 

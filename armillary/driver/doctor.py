@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.dtype import dtype_of
 from armillary.base.files import make_folder, write_atomic
 from armillary.driver.build import build
-from armillary.driver.doctor_subject import Array, Arrays, Subject, Value, reference_values
+from armillary.driver.doctor_subject import Arrays, Subject, Value, reference_values
 from armillary.driver.library import GraphLibrary
 from armillary.ir import IRModule
 from armillary.relay.expr import Function

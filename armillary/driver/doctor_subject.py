@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, ValueInfoProto
 
+from armillary.base.aliases import Array
 from armillary.errors import ModelError, Span, TypeMismatch, UnsupportedError
 from armillary.frontend import from_onnx
 from armillary.frontend.onnx.load import load_model, node_span, ordered_nodes
@@ -29,7 +30,6 @@ from armillary.relay.op import Op
 from armillary.relay.types import TensorType, TupleType
 from armillary.relay.walk import children, not_primitive, post_order, substitute
 
-Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
 _FILE_VERSION = 10  # of the file's form, not of operators: ONNX Runtime refuses newer ones that mean the same here
 _NO_TENSORS = ("Sequence", "Optional", "SplitToSequence")  # what such nodes compute is no tensor

@@ -16,6 +16,7 @@ import numpy as np
 
 from armillary.artifact import VariantRow
 from armillary.backends.scopes import scopes_of
+from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
 from armillary.base.digest import sha256
 from armillary.base.dtype import DType
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 with deferred():
     from armillary.driver.offloaded import offloaded  # most graphs have nothing that a library computes
 
-Array = np.ndarray[Any, Any]
 Weight = Array | Deferred
 NOP = "__nop"
 _VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten", "copy"})

@@ -22,6 +22,7 @@ import numpy as np
 from armillary.artifact import Descriptor, params_size, write_params
 from armillary.artifact_modules import ImportedModule, imported_modules
 from armillary.artifact_package import WriteBehind, save_network
+from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, aligned
 from armillary.base.boundary import boundary
 from armillary.base.files import check_writable, replacing, scratch_folder, write_atomic, written_atomically
@@ -44,7 +45,6 @@ with deferred():
 
 with deferred():
     from armillary.codegen.object.jit import LoadedObjects
-Array = np.ndarray[Any, Any]
 Compiler = Callable[..., Any] | str | Sequence[str] | None
 Weight = Array | Deferred
 Data = bytes | Mapping[str, Weight]  # what a data symbol holds: bytes, or parameters

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -19,7 +19,10 @@ from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array
 from armillary.relay.types import AnyDim, Dim, SymbolicDim, TensorType, TupleType, Type
 
-Index = Any  # Any: scalar expressions whose operators are installed when tir.build is imported
+if TYPE_CHECKING:
+    from armillary.base.aligned import Values
+
+Index: TypeAlias = "te.Expr"  # of an element
 
 _KINDS: dict[str, Callable[[DType], bool]] = {
     "float": lambda t: t.is_float,
@@ -31,10 +34,12 @@ _KINDS: dict[str, Callable[[DType], bool]] = {
 }
 
 
-def elements(shape: Sequence[Index], function: Callable[..., Any], name: str, tag: str = "") -> te.Tensor:
+def elements(
+    shape: Sequence[te.ExprLike | AnyDim], function: Callable[..., te.ExprLike], name: str, tag: str = ""
+) -> te.Tensor:
     """The tensor of `function` of the axes."""
-    made: te.Tensor = te.compute(tuple(shape), function, name=name, tag=tag)
-    return made
+    known = cast("tuple[te.ExprLike, ...]", tuple(shape))  # a kernel is made for static shapes
+    return te.compute(known, function, name=name, tag=tag)
 
 
 def accumulator(dtype: DType) -> DType:
@@ -125,13 +130,13 @@ def check_broadcasts_to(name: str, shape: Sequence[Dim], target: Sequence[Dim]) 
         raise TypeMismatch(f"{name}: shape {tuple(shape)} does not broadcast to {tuple(target)}")
 
 
-def broadcast_index(shape: Sequence[int], index: Sequence[Any]) -> tuple[Any, ...]:  # Any: te index expressions
+def broadcast_index(shape: Sequence[int], index: Sequence[te.Expr]) -> tuple[te.Expr | int, ...]:
     """Where the element of an output index lies in an input of `shape` that broadcasts to it."""
     tail = index[len(index) - len(shape) :]
     return tuple(0 if dim == 1 else i for dim, i in zip(shape, tail, strict=True))
 
 
-def unravelled(index: Any, sizes: Sequence[int]) -> list[Any]:  # Any: te index expressions
+def unravelled(index: te.Expr, sizes: Sequence[int]) -> list[te.Expr]:
     """The indices along axes of these sizes that one index over all of them stands for."""
     found: list[Any] = []
     for size in reversed(sizes[1:]):
@@ -165,7 +170,8 @@ def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         with np.errstate(all="ignore"):
-            return function(*args, **kwargs)
+            found: Array = function(*args, **kwargs)
+            return found
 
     return call
 
@@ -190,12 +196,12 @@ def ints(values: Any, dtype: str = "int32") -> Array:
     return np.array(values, dtype)
 
 
-def int_list(values: Any) -> tuple[int, ...]:
+def int_list(values: Array | Values | Sequence[int]) -> tuple[int, ...]:
     """Python ints from an array or sequence of them."""
     return tuple(int(v) for v in np.asarray(values).reshape(-1))
 
 
-def like_const(value: Any, expr: Expr) -> Constant:
+def like_const(value: float, expr: Expr) -> Constant:
     """A scalar constant of the dtype of `expr`."""
     ty = expr.checked_type
     return const(value, ty.dtype if isinstance(ty, TensorType) else None)

@@ -30,7 +30,7 @@ def join(numbers: Sequence[Any]) -> Any:
     return te.four_bytes(*numbers) if len(numbers) == BYTES else te.two_halves(*numbers)
 
 
-def dot_words(left: Any, right: Any, count: int) -> Any:
+def dot_words(left: te.Expr, right: te.Expr, count: int) -> te.Expr:
     """The sum of the products of two words of `count` numbers."""
     return te.dot_bytes(left, right) if count == BYTES else te.dot_halves(left, right)
 

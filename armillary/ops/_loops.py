@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from armillary.base.dtype import DType
 from armillary.ops._late import E, S, T
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from armillary.tir.expr import Expr, Var
     from armillary.tir.stmt import Buffer, LoopKind, Stmt
 
-Index = Any  # Any: int or expression
+Index: TypeAlias = "E.Index"
 LANES = 16  # elements of a vector
 
 

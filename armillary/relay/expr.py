@@ -20,7 +20,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from armillary.base.aligned import Array, Deferred, Values
+from armillary.base.aliases import Array
+from armillary.base.aligned import Deferred, Values
 from armillary.base.lazy import deferred
 from armillary.base.node import Node, node, post_order
 from armillary.errors import Span, TypeMismatch, UnsupportedError

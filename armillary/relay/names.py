@@ -1,9 +1,9 @@
 """Operators as the functions users write: `relay.add`, `relay.nn.conv2d`, `relay.image.resize2d`.
 
-In: a dotted name. Out: a user function (`misc/user.py`: other argument orders, combinations), else the `Op` record of
-that name (calling it builds a Call), or a namespace for a prefix such as `nn`. Invariant: there is no list of operators
-here; the names are those in `FUNCTIONS` and `OPS`, filled as they are asked for (`by_need.py`). Texts name operators
-only. The table of all other user names is in `relay/__init__.py`.
+In: a dotted name. Out: a user function (`misc/user.py`: other argument orders, combinations), else the function of
+the operator of that name (calling it builds a Call), or a namespace for a prefix such as `nn`. Invariant: there is no
+list of operators here; the names are those in `FUNCTIONS` and `OPS`, filled as they are asked for (`by_need.py`). Texts
+name operators only. The table of all other user names is in `relay/__init__.py`; `__init__.pyi` is for type checkers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from armillary.relay.by_need import listed_operators
-from armillary.relay.op import OPS, Op, register_legalize
+from armillary.relay.op import OPS, register_legalize
+from armillary.relay.op.signature import OperatorFunction, function_of
 
 
 class OpNames:
@@ -54,7 +55,7 @@ def user_functions() -> Mapping[str, Callable[..., Any]]:
     return table
 
 
-def find_operator(name: str) -> Op | OpNames | Callable[..., Any] | None:
+def find_operator(name: str) -> OperatorFunction | OpNames | Callable[..., Any] | None:
     """What `relay.<name>` means: a user function, an operator, the namespace it is a prefix of, or None."""
     if name.startswith("_"):
         return None
@@ -65,7 +66,7 @@ def find_operator(name: str) -> Op | OpNames | Callable[..., Any] | None:
     if name in functions:
         return functions[name]
     if name in OPS:
-        return OPS[name]
+        return function_of(OPS[name])
     return space if any(known.startswith(name + ".") for known in OPS) else None
 
 

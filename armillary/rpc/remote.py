@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.artifact import Descriptor, FunctionRow
+from armillary.base.aliases import Array
 from armillary.base.dtype import DType
 from armillary.errors import ExecutionError, RPCError, TypeMismatch
 from armillary.rpc.protocol import CHUNK, Json
 from armillary.runtime import BenchmarkResult, NDArray, NodeTime
 from armillary.runtime.benchmark import FLUSH_DEFAULT, SessionResult, Timing
 from armillary.runtime.device import Device, ElsewhereDevice
-from armillary.runtime.dlpack import Array, dtype_of_array
+from armillary.runtime.dlpack import dtype_of_array
 from armillary.runtime.module import make_timing, scalar_bits
 
 if TYPE_CHECKING:

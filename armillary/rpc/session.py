@@ -19,6 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 from armillary.artifact import MAX_NDIM
+from armillary.base.aliases import Array
 from armillary.base.config import setting
 from armillary.base.dtype import DType
 from armillary.errors import ArmillaryError, ExecutionError, RPCError, TypeMismatch
@@ -27,7 +28,6 @@ from armillary.rpc.session_files import SessionFiles
 from armillary.runtime import GraphExecutor, Module, NDArray, empty, load_module
 from armillary.runtime.benchmark import Timing, evaluate
 from armillary.runtime.device import Device, require
-from armillary.runtime.dlpack import Array
 from armillary.runtime.module import Function
 
 MAX_TENSOR_BYTES = 1 << 36

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from armillary.artifact import type_code
+from armillary.base.aliases import Array
 from armillary.base.dtype import DType, dtype_of
 from armillary.errors import TypeMismatch
 from armillary.runtime.native_library import CDataType, CDevice, CTensor
-
-Array = np.ndarray[Any, Any]  # Any: every shape and dtype
 
 
 class _Managed(ctypes.Structure):

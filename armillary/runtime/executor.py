@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.artifact import load_params
+from armillary.base.aliases import Array
 from armillary.base.aligned import aligned, give_back_memory
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
@@ -24,7 +25,7 @@ from armillary.base.record import record
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
 from armillary.runtime.device import Device, cpu, require
-from armillary.runtime.dlpack import Array, tensor_dtype, view
+from armillary.runtime.dlpack import tensor_dtype, view
 from armillary.runtime.native_library import CDevice, CSpan, CTensor, ErrorText, Handle, native
 from armillary.runtime.ndarray import DeviceArray, NDArray, as_bits, from_dlpack
 from armillary.runtime.stored_params import EmbeddedParams, StoredParams

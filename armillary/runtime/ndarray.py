@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.aligned import aligned_copy, aligned_empty
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.errors import ExecutionError, TypeMismatch
 from armillary.runtime.device import Device, ElsewhereDevice, cpu, require
-from armillary.runtime.dlpack import Array, describe, dtype_of_array, from_capsule, to_capsule
+from armillary.runtime.dlpack import describe, dtype_of_array, from_capsule, to_capsule
 from armillary.runtime.native_library import CTensor, ErrorText, Handle, native
 
 
@@ -81,7 +82,8 @@ class NDArray:
     def copyto(self, target: NDArray | Array | Device, mem_copy: bool = True) -> NDArray:
         """Copy into another array (numpy's, too) of the same shape, or to a device as a new array."""
         if isinstance(target, Device):
-            return array(self, target, self._dtype)
+            copied: NDArray = array(self, target, self._dtype)
+            return copied
         if not isinstance(target, NDArray | np.ndarray):
             told = f"cannot copy a tensor into {type(target).__name__}"
             raise TypeMismatch(told, hint="armillary.nd.empty makes one")

@@ -34,7 +34,7 @@ from armillary.te.tensor import Tensor, TensorSlice, static_shape
 from armillary.te.tensor_intrin import TensorIntrin, decl_tensor_intrin
 from armillary.tir import ir_builder
 from armillary.tir.build import cast
-from armillary.tir.expr import Expr, IterVar, Range, Reduce, Var
+from armillary.tir.expr import Expr, ExprLike, Index, IterVar, Range, Reduce, Var
 from armillary.tir.ir_builder import decl_buffer
 
 __all__ = [
@@ -42,7 +42,9 @@ __all__ = [
     "ComputeOp",
     "Directive",
     "Expr",
+    "ExprLike",
     "ExternOp",
+    "Index",
     "IterVar",
     "Operation",
     "PlaceholderOp",

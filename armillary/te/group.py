@@ -7,6 +7,7 @@ needs no groups.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from armillary.errors import ScheduleError
@@ -16,6 +17,7 @@ from armillary.tir.expr import IterVar
 
 if TYPE_CHECKING:
     from armillary.te.schedule import Schedule
+    from armillary.te.tensor import Tensor
 
 
 class StageGroup:
@@ -42,7 +44,9 @@ class StageGroup:
         return f"StageGroup({', '.join(s.key for s in self.stages)})"
 
 
-def create_group(schedule: Schedule, outputs: Any, inputs: Any, include_inputs: bool) -> StageGroup:
+def create_group(
+    schedule: Schedule, outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor], include_inputs: bool
+) -> StageGroup:
     """The stages between `inputs` and `outputs`: outputs included, inputs if asked for."""
     ends, starts = _stages(schedule, outputs), set(_stages(schedule, inputs))
     order = schedule.in_order()

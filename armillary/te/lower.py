@@ -64,7 +64,7 @@ def lower_statement(schedule: Schedule, bounds: object = None) -> Stmt:
 class Lowering:
     """State of one lowering: buffers of tensors, plans of stages."""
 
-    def __init__(self, schedule: Schedule, args: Sequence[Any]) -> None:
+    def __init__(self, schedule: Schedule, args: Sequence[Tensor]) -> None:
         self.schedule = schedule
         plans, self.space = infer_bounds(schedule)
         self.plans = {p.stage: p for p in plans}

@@ -132,7 +132,9 @@ class Schedule:
         """Reduce over the other axes into a tensor with `axis` as a data axis; then over `axis`."""
         return dataflow.rfactor(self, tensor, axis, factor_axis)
 
-    def create_group(self, outputs: Any, inputs: Any, include_inputs: bool = False) -> StageGroup:
+    def create_group(
+        self, outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor], include_inputs: bool = False
+    ) -> StageGroup:
         """The stages between input and output tensors, to be moved together."""
         return create_group(self, outputs, inputs, include_inputs)
 

@@ -24,6 +24,7 @@ from armillary.tir.stmt import LoopKind
 
 if TYPE_CHECKING:
     from armillary.te.schedule import Schedule
+    from armillary.te.tensor_intrin import TensorIntrin
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,7 @@ class Stage:
         self._name(inner)
         return outer, inner
 
-    def fuse(self, *axes: Any) -> IterVar:
+    def fuse(self, *axes: IterVar) -> IterVar:
         """`for i: for j: …` becomes `for i.j.fused: …`; the axes must be neighbours, in order."""
         self._check_loops("fuse")
         given = list(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else list(axes)
@@ -320,7 +321,7 @@ class Stage:
         self._record("bind", axis=self.key_of(axis), thread=thread.thread_tag)
         notes.kind, notes.thread = LoopKind.THREAD, thread
 
-    def tensorize(self, axis: IterVar, intrinsic: Any) -> None:
+    def tensorize(self, axis: IterVar, intrinsic: TensorIntrin) -> None:
         """Replace the loops from `axis` inwards by a tensor intrinsic (te.decl_tensor_intrin)."""
         self._check_loops("tensorize")
         self._loop("tensorize", axis)

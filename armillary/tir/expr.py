@@ -108,6 +108,7 @@ class AsExpr(Protocol):
 
 
 ExprLike: TypeAlias = Union[Expr, int, float, str, np.generic, AsExpr]  # noqa: UP007 (what tir/build.py converts)
+Index: TypeAlias = Union[Expr, int]  # noqa: UP007 (an index, which need not be a node yet)
 SCOPE["Expr"] = Expr
 _CONVERT: list[Callable[[Expr, str], Expr]] = []  # filled by tir/build.py
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.errors import ExecutionError, UnsupportedError
@@ -24,7 +25,6 @@ from armillary.tir.analysis import free_vars
 from armillary.tir.interpret_expr import Env, Extern, Scope, compile_expr, compile_indices
 from armillary.tir.phases import PhasedFunction
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Run = Callable[[Env], None]
 
 

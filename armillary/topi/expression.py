@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from armillary import te
-from armillary.base.aligned import Array
+from armillary.base.aliases import Array
 from armillary.errors import UnsupportedError
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, TupleWrapper, Var
 from armillary.relay.op import Op

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from armillary import te
 from armillary.base.lazy import deferred
@@ -46,7 +46,7 @@ def find(module: str, name: str) -> Function:
                 return function_of(OPS[operator])
         made = find_operator(prefix + name)
         if callable(made):
-            return functools.partial(_of_expressions, made)
+            return functools.partial(_of_expressions, cast(Function, made))
     raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
 

@@ -52,7 +52,7 @@ def test_a_key_belongs_to_one_file() -> None:
     [
         "print(get_op('nn.softmax').name)",
         "print(len(onnx_rule('', 'Conv', 11).__name__) > 0)",
-        "from armillary import relay\nprint(relay.nn.conv2d, relay.image.resize2d, relay.add)",
+        "from armillary import relay\nprint(relay.nn.conv2d.op, relay.image.resize2d.op, relay.add.op)",
     ],
 )
 def test_what_the_list_lacks_is_found(look: str) -> None:

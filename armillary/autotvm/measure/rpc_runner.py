@@ -24,8 +24,9 @@ from armillary.artifact import FunctionRow
 from armillary.autotvm.measure.local_runner import LocalRunner
 from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, failed
 from armillary.autotvm.measure.processes import short_error
-from armillary.autotvm.measure.trial import Array, difference, random_input, without_extremes
+from armillary.autotvm.measure.trial import difference, random_input, without_extremes
 from armillary.autotvm.task.task import Task
+from armillary.base.aliases import Array
 from armillary.errors import ArmillaryError, InternalError, RPCConnectionError, RPCError, RPCSessionTimeoutError
 from armillary.rpc.client import RPCSession, TrackerSession
 from armillary.rpc.remote import RemoteNDArray

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from armillary.autotvm.measure import processes, trial
-from armillary.autotvm.measure.trial import Array
+from armillary.base.aliases import Array
 from armillary.errors import ArmillaryError
 from armillary.runtime.benchmark import Timing
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from armillary import runtime
+from armillary.base.aliases import Array
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import ExecutionError
 from armillary.runtime.benchmark import Timing, evaluate
 from armillary.runtime.device import Device, device
 
-Array = np.ndarray[Any, Any]
 # of the largest value: sums in another order, Winograd's transforms, products of few bits
 _ALLOWED = {"float64": 1e-9, "float32": 1e-3, "float16": 2e-2, "bfloat16": 4e-2}
 _SHOWN = 3

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.base.record import record
 from armillary.errors import ModelError, Span, UnsupportedError
@@ -28,7 +29,6 @@ from armillary.relay.op import get_op
 from armillary.relay.transform.layout.convert_layout import convert_layout
 from armillary.relay.types import TensorType
 
-Array = np.ndarray[Any, Any]
 Config = dict[str, Any]  # Any: JSON of Keras
 _MODELS = ("Functional", "Model", "Sequential")
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.record import record
 from armillary.errors import ModelError, Span
 
-Array = np.ndarray[Any, Any]
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _UNDEFINED = 0xFFFF_FFFF_FFFF_FFFF
 _SPACE, _TYPE, _LAYOUT, _FILTERS, _ATTRIBUTE, _CONTINUATION, _TABLE = 0x01, 0x03, 0x08, 0x0B, 0x0C, 0x10, 0x11

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.record import record
 from armillary.errors import UnsupportedError
 from armillary.relay.expr import Expr, TupleGetItem, const
 from armillary.relay.op import get_op
-
-Array = np.ndarray[Any, Any]
 
 
 @record

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from armillary.base.aligned import Array
+from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.base.lazy import deferred
 

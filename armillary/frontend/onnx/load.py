@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsInt
 
-from armillary.base.aligned import Array, Deferred
+from armillary.base.aliases import Array
+from armillary.base.aligned import Deferred
 from armillary.base.record import record
 from armillary.base.stored import Aside, FilePart, HeldFile
 from armillary.errors import ModelError, Span, UnsupportedError

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
 from armillary.base.dtype import DType
 from armillary.base.stored import FilePart, HeldFile
@@ -26,7 +27,6 @@ from armillary.frontend.onnx.split import LARGE
 if TYPE_CHECKING:
     from onnx import AttributeProto, SparseTensorProto, TensorProto
 
-Array = np.ndarray[Any, Any]
 _EXTERNAL = 1  # TensorProto.DataLocation
 _MOST_FILES = 64  # of external data that stay open; a process may have 1024
 MAX_BYTES = 1 << 40  # no tensor of a network we could run is larger

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
 from armillary.base.files import write_atomic
 from armillary.base.lazy import deferred
@@ -45,7 +46,6 @@ from armillary.frontend.onnx.proto import AttributeType, onnx
 from armillary.frontend.onnx.signature import Signature, signature_of
 from armillary.frontend.onnx.split import LARGE
 from armillary.frontend.onnx.tensor import (
-    Array,
     attribute_value,
     is_external,
     sparse_array,

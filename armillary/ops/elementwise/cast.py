@@ -8,7 +8,7 @@ Table of plain operators: elementwise.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -166,7 +166,7 @@ clip = Op("clip", kind=Kind.ELEMENTWISE, doc="min(max(x, a_min), a_max); NaN sta
 clip.attrs(ClipAttrs)
 
 
-def bound(value: float, dtype: DType) -> Any:  # Any: int or float
+def bound(value: float, dtype: DType) -> float:
     """A limit as the dtype can hold it."""
     if dtype.is_float:
         return float(value)

@@ -7,7 +7,6 @@ partition-graph; in a graph that is run as it is, they do nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from armillary.base.record import record
 from armillary.ops._late import te
@@ -32,7 +31,7 @@ def _define(name: str, doc: str) -> Op:
         return data
 
     @op.reference
-    def reference(attrs: CompilerAttrs, data: Any) -> Any:  # Any: an array or a tuple of them
+    def reference(attrs: CompilerAttrs, data: te.Expr) -> te.Expr:
         return data
 
     @op.compute

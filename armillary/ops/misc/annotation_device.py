@@ -8,7 +8,6 @@ The pass plan-devices turns notes into copies and takes out those that move noth
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
@@ -37,7 +36,7 @@ def _identity(name: str, attrs_class: type, doc: str) -> Op:
     op.reference(lambda attrs, data: data)
 
     @op.compute
-    def compute(attrs: Any, data: te.Tensor) -> te.Tensor:  # Any: one of the two attributes classes
+    def compute(attrs: te.Expr, data: te.Tensor) -> te.Tensor:
         copied: te.Tensor = te.compute(data.shape, lambda *i: data(*i), name="copy", tag="injective")
         return copied
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -22,7 +22,8 @@ from armillary.relay.op import Array, Op, get_op
 from armillary.relay.types import ANY_DIM, AnyDim, Dim, SymbolicDim, TensorType, Type, as_dim
 
 Pairs = tuple[tuple[int, int], ...]
-Tensor = Any  # Any: TE tensors; the operators of their elements are installed at run time
+Tensor: TypeAlias = "te.Tensor"
+Size = TypeVar("Size", int, "te.Expr")
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
@@ -117,7 +118,7 @@ def complete_vectors(attrs: Any, data: Type | None, *vectors: Type | None) -> tu
     return (data, *(whole if v is None else v for v in vectors))
 
 
-def per_axis(op: str, what: str, value: Any, rank: int, least: int = 1) -> tuple[int, ...]:  # Any: as users write it
+def per_axis(op: str, what: str, value: int | Sequence[int], rank: int, least: int = 1) -> tuple[int, ...]:
     """One int >= `least` per spatial axis, from an int or a tuple of 1 or `rank` ints."""
     values = tuple(value) if isinstance(value, tuple | list) else (value,)
     values = values * rank if len(values) == 1 else values
@@ -126,7 +127,7 @@ def per_axis(op: str, what: str, value: Any, rank: int, least: int = 1) -> tuple
     return values
 
 
-def pad_pairs(op: str, padding: Any, rank: int) -> Pairs:  # Any: an int or a tuple
+def pad_pairs(op: str, padding: int | Sequence[int], rank: int) -> Pairs:
     """(before, after) per axis from 1 value, one per axis, or all befores followed by all afters."""
     values = tuple(padding) if isinstance(padding, tuple | list) else (padding,)
     if len(values) == 1:
@@ -140,12 +141,24 @@ def pad_pairs(op: str, padding: Any, rank: int) -> Pairs:  # Any: an int or a tu
     return tuple(zip(values[:rank], values[rank:], strict=True))
 
 
-def extent(kernel: int, dilation: int) -> int:
+def extent(kernel: Size, dilation: int) -> Size:
     """What a dilated kernel spans."""
     return (kernel - 1) * dilation + 1
 
 
-def window_count(size: Any, pad: tuple[int, int], kernel: int, stride: int, dilation: int, ceil: bool = False) -> Any:
+@overload
+def window_count(size: int, pad: tuple[int, int], kernel: int, stride: int, dilation: int, ceil: bool = ...) -> int: ...
+
+
+@overload
+def window_count(
+    size: te.Expr, pad: tuple[int, int], kernel: te.Index, stride: int, dilation: int, ceil: bool = ...
+) -> te.Expr: ...
+
+
+def window_count(
+    size: Any, pad: tuple[int, int], kernel: Any, stride: int, dilation: int, ceil: bool = False
+) -> Any:  # Any: one of the above
     """How many windows fit (int or TE expression); with `ceil`, a last partial one counts if it starts inside."""
     span = size + (pad[0] + pad[1] - extent(kernel, dilation))
     if not ceil:
@@ -251,15 +264,13 @@ def widened_product(op: Op, attrs: Any, *args: Expr) -> Expr | None:
 # --- te ------------------------------------------------------------------------------------------------------------
 
 
-def te_pad(
-    x: Any, pads: Sequence[tuple[int, int]], value: Any = 0, name: str = "data_pad"
-) -> Any:  # Any: te tensors and scalar values
+def te_pad(x: te.Tensor, pads: Sequence[tuple[int, int]], value: float = 0, name: str = "data_pad") -> te.Tensor:
     """A padded stage (inlinable), or `x` itself when nothing is to be padded. `pads` has one pair per axis of `x`."""
     if not any(b or a for b, a in pads):
         return x
     shape = [d + (b + a) for d, (b, a) in zip(x.shape, pads, strict=True)]
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         inside, source = [], []
         for i, d, (before, after) in zip(index, x.shape, pads, strict=True):
             source.append(i - before)
@@ -270,13 +281,13 @@ def te_pad(
     return te.compute(shape, element, name=name, tag="pad")
 
 
-def lowest(dtype: str) -> Any:
+def lowest(dtype: str) -> float:
     """The smallest value of a dtype: -inf for floats."""
     kind = DType(dtype)
     return float("-inf") if kind.is_float else kind.min_value
 
 
-def reduce_axes(sizes: Sequence[Any], names: Sequence[str]) -> list[Any]:
+def reduce_axes(sizes: Sequence[te.Expr | int], names: Sequence[str]) -> list[te.IterVar]:
     """One reduction axis per size."""
     return [te.reduce_axis((0, size), name) for size, name in zip(sizes, names, strict=True)]
 

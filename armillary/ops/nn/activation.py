@@ -8,7 +8,6 @@ ONNX activations made of these and of elementwise operators: nn_activation.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -121,7 +120,7 @@ def _compute_leaky(attrs: LeakyReluAttrs, x: Tensor) -> Tensor:
 def _compute_prelu(attrs: AxisAttrs, x: Tensor, alpha: Tensor) -> Tensor:
     axis, zero, one = attrs.axis % len(x.shape), T.const(0, x.dtype), te.static_shape(alpha) == (1,)
 
-    def element(*i: Any) -> Any:
+    def element(*i: te.Expr) -> te.Expr:
         return T.select(x(*i) > zero, x(*i), x(*i) * alpha(0 if one else i[axis]))
 
     return te.compute(x.shape, element, name="prelu", tag="broadcast")

@@ -9,7 +9,6 @@ it. Import: rules/nn_rnn.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -59,8 +58,9 @@ def _reference(attrs: AddStepAttrs, data: Array, inputs: Array, step: Array) -> 
 def _compute(attrs: AddStepAttrs, data: Tensor, inputs: Tensor, step: Tensor) -> Tensor:
     at = T.maximum(T.minimum(step(0), T.cast(inputs.shape[0] - 1, step.dtype)), T.const(0, step.dtype))
 
-    def element(b: Any, j: Any) -> Any:
-        return data(b, j) + inputs(at, b, j + attrs.offset)
+    def element(b: te.Expr, j: te.Expr) -> te.Expr:
+        found: te.Expr = data(b, j) + inputs(at, b, j + attrs.offset)
+        return found
 
     return te.compute(data.shape, element, name="add_step", tag="injective")
 

@@ -135,7 +135,8 @@ def reader(attrs: AttentionAttrs, which: int, x: Tensor) -> Any:
     def read(b: Any, h: Any, t: Any, d: Any) -> Any:
         head = h // attrs.shared if which and attrs.shared > 1 else h
         at = {"B": b, "H": head + offset, "T": t, "D": d}
-        return x(*(at[c] for c in text))
+        found: te.Expr = x(*(at[c] for c in text))
+        return found
 
     return read
 
@@ -152,9 +153,10 @@ def placed(attrs: AttentionAttrs, size: Sizes, element: Any, name: str) -> Tenso
     """A tensor in the result's layout from `element(b, h, t, d)`."""
     extent = {"B": size.b, "T": size.t, "H": size.h, "D": size.e}
 
-    def at(*index: Any) -> Any:
+    def at(*index: Any) -> te.Expr:
         by = dict(zip(attrs.out_layout, index, strict=True))
-        return element(by["B"], by["H"], by["T"], by["D"])
+        found: te.Expr = element(by["B"], by["H"], by["T"], by["D"])
+        return found
 
     return te.compute([extent[c] for c in attrs.out_layout], at, name=name, tag=name)
 
@@ -186,7 +188,7 @@ def compute(attrs: AttentionAttrs, query: Tensor, key: Tensor, value: Tensor, ma
         name="attention_scores",
     )
 
-    def scores(*index: Any) -> Any:
+    def scores(*index: te.Expr) -> te.Expr:
         value = products(*index) * T.const(attrs.scale, wide_type)
         return value if bias is None else value + bias(*index).astype(wide_type)
 

@@ -123,7 +123,7 @@ def result_dtype(attrs: Any, data: Any) -> DType:
     return DType(attrs.out_dtype) if attrs.out_dtype else DType(getattr(data.dtype, "name", data.dtype))
 
 
-def _split_weight(op: str, attrs: Any, channels: Dim, w: dict[str, Dim]) -> Dim:
+def _split_weight(op: str, attrs: Conv2DAttrs | Conv1DAttrs | Conv3DAttrs, channels: Dim, w: dict[str, Dim]) -> Dim:
     """Check the channels of a weight against the data; return the number of output channels."""
     groups, c, o, i = attrs.groups, known(channels), known(w["O"]), known(w["I"])
     if not isinstance(groups, int) or groups < 1:
@@ -198,7 +198,7 @@ def convolve(x: Array, w: Array, win: Window, groups: int) -> Array:
     return out.reshape(n, o, *counts).astype(dtype, copy=False)
 
 
-def _reference(rank: int, attrs: Any, data: Array, weight: Array) -> Array:
+def _reference(rank: int, attrs: Conv2DAttrs | Conv3DAttrs | Conv1DAttrs, data: Array, weight: Array) -> Array:
     sp = SPATIAL[rank]
     dtype = result_dtype(attrs, data).numpy
     x = plain(data, attrs.data_layout, "NC" + sp)
@@ -211,7 +211,7 @@ def _reference(rank: int, attrs: Any, data: Array, weight: Array) -> Array:
     return np.ascontiguousarray(plain(y, "NC" + sp, attrs.out_layout or attrs.data_layout)).astype(dtype)
 
 
-def _compute(rank: int, attrs: Any, data: Tensor, weight: Tensor) -> Tensor:
+def _compute(rank: int, attrs: Conv2DAttrs | Conv1DAttrs | Conv3DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     op, sp, layout = f"nn.conv{rank}d", SPATIAL[rank], attrs.data_layout
     win = window(op, attrs, rank)
     d, w = dict(zip(layout, data.shape, strict=True)), dict(zip(attrs.kernel_layout, weight.shape, strict=True))
@@ -230,7 +230,7 @@ def _compute(rank: int, attrs: Any, data: Tensor, weight: Tensor) -> Tensor:
         a: window_count(d[a], win.pads[n], w[a], win.strides[n], win.dilation[n]) for n, a in enumerate(sp)
     }
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         at = dict(zip(order, index, strict=True))
         group = at["C"] // per_group if groups > 1 else 0
         inner = channel_axes[0] if channel_axes else 0

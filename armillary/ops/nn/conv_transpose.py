@@ -116,7 +116,9 @@ def _infer(op: str, rank: int, attrs: Any, data: Type, weight: Type) -> TensorTy
     return TensorType(tuple(placed(attrs.out_layout or attrs.data_layout, out)), result_dtype(attrs, x))
 
 
-def _reference(op: str, rank: int, attrs: Any, data: Array, weight: Array) -> Array:
+def _reference(
+    op: str, rank: int, attrs: Conv2DTransposeAttrs | Conv1DTransposeAttrs, data: Array, weight: Array
+) -> Array:
     sp, g = SPATIAL[rank], attrs.groups
     dtype = result_dtype(attrs, data).numpy
     win, extra = window(op, attrs, rank), per_axis(op, "output_padding", attrs.output_padding, rank, 0)
@@ -146,7 +148,7 @@ def _dilate(data: Tensor, layout: str, sp: str, before: list[Any], strides: tupl
     d = dict(zip(layout, data.shape, strict=True))
     shape = placed(layout, d | dict(zip(sp, total, strict=True)))
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         at, inside = dict(zip(layout, index, strict=True)), []
         for axis, a in enumerate(sp):
             shifted = at[a] - before[axis]
@@ -174,7 +176,7 @@ def _compute(op: str, rank: int, attrs: Any, data: Tensor, weight: Tensor) -> Te
     (rc,) = reduce_axes([per_group], ["rc"])
     rk = reduce_axes([w[a] for a in sp], [f"r{a.lower()}" for a in sp])
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         at = dict(zip(order, index, strict=True))
         channel = rc if groups == 1 else at["C"] // w["O"] * per_group + rc
         x_at, w_at = {"N": at["N"], "C": channel}, {"I": channel, "O": at["C"] if groups == 1 else at["C"] % w["O"]}

@@ -87,7 +87,7 @@ def _inner(op: str, k: Dim, wk: Dim, a: TensorType, b: TensorType, hint: str) ->
         raise TypeMismatch(f"{op}: the inner sizes differ: {k} of {a} and {wk} of {b}", hint=hint)
 
 
-def _units(op: str, attrs: Any, units: Dim) -> None:
+def _units(op: str, attrs: DenseAttrs | DensePackAttrs | MatmulAttrs, units: Dim) -> None:
     if attrs.units is not None and not same_dim(attrs.units, units):
         raise TypeMismatch(f"{op}: units is {attrs.units}, the weight gives {units}")
 
@@ -187,7 +187,7 @@ def _maybe_swap(x: Array, swap: bool) -> Array:
 dense.reference(lambda attrs, data, weight: product(attrs, data, weight.T))
 
 
-def _reference_matmul(attrs: Any, a: Array, b: Array) -> Array:
+def _reference_matmul(attrs: BatchMatmulAttrs | MatmulAttrs, a: Array, b: Array) -> Array:
     return product(attrs, _maybe_swap(a, attrs.transpose_a), _maybe_swap(b, attrs.transpose_b))
 
 
@@ -208,7 +208,7 @@ def _compute_dense(attrs: DenseAttrs, data: Tensor, weight: Tensor) -> Tensor:
     dtype = result_dtype(attrs, data)
     (k,) = reduce_axes([data.shape[-1]], ["k"])
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         return te.sum(data(*index[:-1], k).astype(dtype) * weight(index[-1], k).astype(dtype), axis=[k])
 
     return te.compute([*data.shape[:-1], weight.shape[0]], element, name="dense", tag="dense")
@@ -220,7 +220,7 @@ def _compute_matmul(attrs: MatmulAttrs, a: Tensor, b: Tensor) -> Tensor:
     m, inner = (a.shape[-1], a.shape[-2]) if attrs.transpose_a else (a.shape[-2], a.shape[-1])
     (k,) = reduce_axes([inner], ["k"])
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         *batch, i, j = index
         lhs = a(*batch, k, i) if attrs.transpose_a else a(*batch, i, k)
         rhs = b(j, k) if attrs.transpose_b else b(k, j)
@@ -238,7 +238,7 @@ def _compute_batch_matmul(attrs: BatchMatmulAttrs, a: Tensor, b: Tensor) -> Tens
     (k,) = reduce_axes([inner], ["k"])
     one_a, one_b = (getattr(t.shape[0], "value", t.shape[0]) in (1,) for t in (a, b))
 
-    def element(batch: Any, i: Any, j: Any) -> Any:
+    def element(batch: te.Expr, i: te.Expr, j: te.Expr) -> te.Expr:
         at_a, at_b = 0 if one_a else batch, 0 if one_b else batch
         lhs = a(at_a, k, i) if attrs.transpose_a else a(at_a, i, k)
         rhs = b(at_b, j, k) if attrs.transpose_b else b(at_b, k, j)
@@ -254,7 +254,7 @@ def _compute_pack(attrs: DensePackAttrs, data: Tensor, weight: Tensor) -> Tensor
         return _compute_words(data, weight)
     (k,) = reduce_axes([data.shape[-1]], ["k"])
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         rhs = weight(index[-1] // lanes, k, index[-1] % lanes)
         return te.sum(data(*index[:-1], k).astype(dtype) * rhs.astype(dtype), axis=[k])
 
@@ -270,7 +270,7 @@ def _compute_words(data: Tensor, weight: Tensor) -> Tensor:
     chunks, words, lanes, width = te.static_shape(weight)
     (k,) = reduce_axes([words], ["k"])
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         left = [data(*index[:-1], k * width + part) for part in range(width)]
         right = [weight(index[-1] // lanes, k, index[-1] % lanes, part) for part in range(width)]
         return te.sum(dot(left, right), axis=[k])

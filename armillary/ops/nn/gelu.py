@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -51,7 +50,7 @@ def reference(attrs: GeluAttrs, x: Array) -> Array:
 
 @gelu.compute
 def compute(attrs: GeluAttrs, x: Tensor) -> Tensor:
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         given = x(*index)
         value = given.astype("float32") if given.dtype.bits < 32 else given
         dtype = value.dtype
@@ -62,7 +61,8 @@ def compute(attrs: GeluAttrs, x: Tensor) -> Tensor:
             weight = te.normcdf(value)
         else:
             weight = T.const(0.5, dtype) + te.erf(value * T.const(math.sqrt(0.5), dtype)) * T.const(0.5, dtype)
-        return (value * weight).astype(given.dtype)
+        found: te.Expr = (value * weight).astype(given.dtype)
+        return found
 
     return te.compute(x.shape, element, name="gelu", tag="elemwise")
 

@@ -94,14 +94,16 @@ class Arithmetic:
     fabs: Callable[[Any], Any]
 
 
-def _unnormalised(value: Any, size: Any, align: bool) -> Any:
-    return (value + 1) * ((size - 1) * 0.5) if align else ((value + 1) * size - 1) * 0.5
+def _unnormalised(value: Array, size: Any, align: bool) -> Array:
+    found: Array = (value + 1) * ((size - 1) * 0.5) if align else ((value + 1) * size - 1) * 0.5
+    return found
 
 
-def _bounded(m: Arithmetic, at: Any, size: Any, attrs: GridSampleAttrs) -> Any:
+def _bounded(m: Arithmetic, at: Array, size: int, attrs: GridSampleAttrs) -> Array:
     """A place brought back into the image, for border and reflection."""
     if attrs.padding_mode == "border":
-        return m.minimum(m.maximum(at, 0.0), size - 1)
+        found: Array = m.minimum(m.maximum(at, 0.0), size - 1)
+        return found
     if attrs.padding_mode == "reflection":
         low, span = (0.0, size - 1) if attrs.align_corners else (-0.5, size)
         if size == 1 and attrs.align_corners:
@@ -111,23 +113,24 @@ def _bounded(m: Arithmetic, at: Any, size: Any, attrs: GridSampleAttrs) -> Any:
         rest = distance - flips * span
         odd = flips - m.floor(flips * 0.5) * 2
         mirrored = m.select(odd > 0.5, span - rest, rest) + low
-        return m.minimum(m.maximum(mirrored, 0.0), size - 1)
+        made: Array = m.minimum(m.maximum(mirrored, 0.0), size - 1)
+        return made
     return at
 
 
-def _cubic_weights(t: Any) -> list[Any]:
+def _cubic_weights(t: Array) -> list[Array]:
     """Weights of the four neighbours, for the fraction t."""
 
-    def near(d: Any) -> Any:
+    def near(d: Array) -> Array:
         return ((d * (ALPHA + 2) - (ALPHA + 3)) * d) * d + 1
 
-    def far(d: Any) -> Any:
+    def far(d: Array) -> Array:
         return ((d * ALPHA - 5 * ALPHA) * d + 8 * ALPHA) * d - 4 * ALPHA
 
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
-def _neighbours(m: Arithmetic, at: Any, size: Any, attrs: GridSampleAttrs) -> list[tuple[Any, Any]]:
+def _neighbours(m: Arithmetic, at: Array, size: Any, attrs: GridSampleAttrs) -> list[tuple[Any, Any]]:
     """(place, weight) along one axis; places are whole numbers, still as reals."""
     if attrs.method == "nearest":
         return [(_bounded(m, m.nearest(at), size, attrs), None)]
@@ -154,7 +157,8 @@ def _sampled(
         for _, weight in corner:
             value = value if weight is None else value * weight
         total = value if total is None else total + value
-    return total
+    found: Array = total
+    return found
 
 
 _NUMPY = Arithmetic(np.floor, np.rint, np.minimum, np.maximum, np.where, np.abs)
@@ -197,7 +201,8 @@ def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
         return _sampled(m, places, [float(s) for s in sizes], attrs, read)
 
     shape = [x.shape[0], x.shape[1], *spots_of(attrs, grid.shape)[1:]]
-    return te.compute(shape, element, name="grid_sample", tag="injective")
+    found: Tensor = te.compute(shape, element, name="grid_sample", tag="injective")
+    return found
 
 
 def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
@@ -212,7 +217,7 @@ def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
         at = [r // math.prod(sizes[k + 1 :]) % size for k, size in enumerate(sizes)]
         return te.if_then_else(r < elements, x(n, c, *at), T.const(0, x.dtype))
 
-    def neighbours(*at: Any) -> list[list[tuple[Any, Any]]]:
+    def neighbours(*at: te.Expr) -> list[list[tuple[Any, Any]]]:
         given = [_given(attrs, grid, at, k) for k in reversed(range(len(sizes)))]
         along = [
             _neighbours(m, _unnormalised(p, float(s), attrs.align_corners), float(s), attrs)
@@ -229,7 +234,8 @@ def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
         return T.select(inside, index, T.const(elements))
 
     def weight(k: int, *at: Any) -> Any:
-        return functools.reduce(T.mul, [w for _, w in neighbours(*at)[k]])
+        found: te.Expr = functools.reduce(T.mul, [w for _, w in neighbours(*at)[k]])
+        return found
 
     rows = te.compute((batch, elements + 1, channels), row, name="grid_rows", tag="packed")
     corners = range({"nearest": 1, "bilinear": 2, "bicubic": 4}[attrs.method] ** len(sizes))
@@ -243,7 +249,8 @@ def sampled_rows(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
         values = [rows(n, p(n, *at), c) for p in places]
         return functools.reduce(T.add, [v * w(n, *at) for v, w in zip(values, weights, strict=False)] or values)
 
-    return te.compute((batch, channels, *spots[1:]), element, name="grid_sample", tag="grid_sample")
+    found: Tensor = te.compute((batch, channels, *spots[1:]), element, name="grid_sample", tag="grid_sample")
+    return found
 
 
 @grid_sample.samples

@@ -10,7 +10,6 @@ Import: rules/nn_rnn.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -70,15 +69,17 @@ def _compute(attrs: None, gates: Tensor, inputs: Tensor, step: Tensor, cell: Ten
     size, dtype, inner = cell.shape[1], cell.dtype, "float32" if cell.dtype.bits < 32 else cell.dtype
     at = T.maximum(T.minimum(step(0), T.cast(inputs.shape[0] - 1, step.dtype)), T.const(0, step.dtype))
 
-    def gate(b: Any, j: Any, n: int) -> Any:
+    def gate(b: te.Expr, j: te.Expr, n: int) -> te.Expr:
         column = j + size * n
-        return gates(b, column).astype(inner) + inputs(at, b, column).astype(inner)
+        found: te.Expr = gates(b, column).astype(inner) + inputs(at, b, column).astype(inner)
+        return found
 
-    def updated(b: Any, j: Any) -> Any:
+    def updated(b: te.Expr, j: te.Expr) -> te.Expr:
         kept = te.sigmoid(gate(b, j, 2)) * cell(b, j).astype(inner)
-        return (kept + te.sigmoid(gate(b, j, 0)) * te.tanh(gate(b, j, 3))).astype(dtype)
+        found: te.Expr = (kept + te.sigmoid(gate(b, j, 0)) * te.tanh(gate(b, j, 3))).astype(dtype)
+        return found
 
-    def shown(b: Any, j: Any) -> Any:
+    def shown(b: te.Expr, j: te.Expr) -> te.Expr:
         return (te.sigmoid(gate(b, j, 1)) * te.tanh(new(b, j).astype(inner))).astype(dtype)
 
     new = te.compute(cell.shape, updated, name="lstm_cell", tag="injective")

@@ -185,7 +185,9 @@ def _affine(attrs: Any, y: Array, axis: int, gamma: Array, beta: Array) -> Array
 
 
 @batch_norm.reference
-def _reference_batch(attrs: BatchNormAttrs, x: Array, gamma: Array, beta: Array, mean: Array, var: Array) -> Any:
+def _reference_batch(
+    attrs: BatchNormAttrs, x: Array, gamma: Array, beta: Array, mean: Array, var: Array
+) -> tuple[Array, Array, Array]:
     y = wide(x)
     centred = y - along(wide(mean), x.ndim, attrs.axis)
     y = centred / np.sqrt(along(wide(var), x.ndim, attrs.axis) + y.dtype.type(attrs.epsilon))
@@ -243,7 +245,7 @@ def _compute_lrn(attrs: LrnAttrs, x: Tensor) -> Tensor:
     axis, before = attrs.axis % len(x.shape), (attrs.size - 1) // 2
     (k,), total_type = reduce_axes([attrs.size], ["k"]), accumulator(x.dtype)
 
-    def square_sum(*index: Any) -> Any:
+    def square_sum(*index: te.Expr) -> te.Expr:
         at = list(index)
         at[axis] = index[axis] + k - before
         inside = T.all_of(te.likely(at[axis] >= 0), te.likely(at[axis] < x.shape[axis]))
@@ -252,7 +254,7 @@ def _compute_lrn(attrs: LrnAttrs, x: Tensor) -> Tensor:
 
     total = te.compute(x.shape, square_sum, name="lrn_sum", tag="lrn_sum")
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         base = total(*index) * T.const(attrs.alpha / attrs.size, total_type) + T.const(attrs.bias, total_type)
         return T.cast(T.cast(x(*index), total_type) / _power(base, attrs.beta), x.dtype)
 

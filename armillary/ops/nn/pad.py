@@ -6,7 +6,7 @@ with those borders. Invariant: widths are not negative (ONNX's negative pads bec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ pad.attrs(PadAttrs)
 mirror_pad.attrs(MirrorPadAttrs)
 
 
-def _infer(op: str, width: Any, mode: str, data: Type) -> TensorType:
+def _infer(op: str, width: Sequence[Sequence[int]], mode: str, data: Type) -> TensorType:
     x = need_tensor(op, data)
     if mode not in MODES:
         raise TypeMismatch(f"{op}: unknown mode {mode!r}; it is one of {', '.join(MODES)}")
@@ -79,7 +79,7 @@ def _reference_mirror(attrs: MirrorPadAttrs, x: Array) -> Array:
     return np.pad(x, attrs.pad_width, mode=_mirror_mode(attrs))  # type: ignore[call-overload, no-any-return]
 
 
-def source_index(mode: str, i: Any, size: Any, width: tuple[int, int]) -> Any:  # Any: TE index expressions
+def source_index(mode: str, i: te.Expr, size: te.Expr, width: tuple[int, int]) -> te.Expr:
     """Which element of an axis the border repeats at (possibly negative) position `i`."""
     if width == (0, 0):
         return i
@@ -98,7 +98,7 @@ def _mirrored(mode: str, width: Any, x: Tensor) -> Tensor:
 
     before, after = width[-1] if width else (0, 0)
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         places = [i - w[0] for i, w in zip(index, width, strict=True)]
         rows = [source_index(mode, p, d, w) for p, d, w in zip(places, x.shape, width, strict=True)]
         inside = ([places[-1] >= 0] if before else []) + ([places[-1] < x.shape[-1]] if after else [])

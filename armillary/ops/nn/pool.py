@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -82,7 +82,9 @@ def _record_of(name: str, rows: list[tuple[str, Any, Any]]) -> type:
     return record(type(name, (), own | {field: default for field, _, default in rows}))
 
 
-def normal(op: str, attrs: Any, rank: int, x: Any) -> Pool:  # Any: attrs classes differ by rank; x has a shape
+def normal(
+    op: str, attrs: Any, rank: int, x: Array | TensorType | te.Tensor
+) -> Pool:  # Any: attrs classes differ by rank; x has a shape
     """Check the attributes against the data's rank."""
     layout = attrs.layout
     if len(letters(layout)) != len(x.shape):
@@ -128,7 +130,15 @@ def overhang(pool: Pool, sizes: Sequence[Any], counts: Sequence[Any]) -> Pairs:
     return tuple(pads)
 
 
-def _counts(pool: Pool, shape: Sequence[Any]) -> list[Any]:
+@overload
+def _counts(pool: Pool, shape: Sequence[int]) -> list[int]: ...
+
+
+@overload
+def _counts(pool: Pool, shape: Sequence[te.Expr]) -> list[te.Expr]: ...
+
+
+def _counts(pool: Pool, shape: Sequence[Any]) -> list[Any]:  # Any: one of the above
     return [
         window_count(shape[a], pool.pads[n], pool.kernel[n], pool.strides[n], pool.dilation[n], pool.ceil)
         for n, a in enumerate(pool.axes)
@@ -173,7 +183,7 @@ def _reference_avg(pool: Pool, attrs: Any, x: Array) -> Array:
     return (total // count if np.issubdtype(x.dtype, np.integer) else total / count).astype(x.dtype)
 
 
-def _reduce(pool: Pool, x: Tensor, fill: Any, combine: Any, tag: str) -> Tensor:
+def _reduce(pool: Pool, x: Tensor, fill: float, combine: Any, tag: str) -> Tensor:
     counts = _counts(pool, x.shape)
     pads = [(0, 0)] * len(x.shape)
     sizes = [getattr(x.shape[a], "value", x.shape[a]) for a in pool.axes]
@@ -186,11 +196,12 @@ def _reduce(pool: Pool, x: Tensor, fill: Any, combine: Any, tag: str) -> Tensor:
     for a, c in zip(pool.axes, counts, strict=True):
         shape[a] = c
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         at = list(index)
         for n, a in enumerate(pool.axes):
             at[a] = index[a] * pool.strides[n] + axes[n] * pool.dilation[n]
-        return combine(padded(*at), axis=axes)
+        found: te.Expr = combine(padded(*at), axis=axes)
+        return found
 
     return te.compute(shape, element, name=tag, tag=tag)
 
@@ -203,7 +214,7 @@ def _compute_avg(pool: Pool, attrs: Any, x: Tensor) -> Tensor:
     return mean_of(pool, attrs.count_include_pad, x, _reduce(pool, x, 0, _wide_sum, "pool_sum"))
 
 
-def _wide_sum(value: Any, axis: Any) -> Any:  # Any: scalar expressions; axes
+def _wide_sum(value: te.Expr, axis: Sequence[te.IterVar]) -> te.Expr:
     """The sum in a dtype that holds sums and counts."""
     return te.sum(T.cast(value, mean_accumulator(value.dtype)), axis=axis)
 
@@ -211,7 +222,7 @@ def _wide_sum(value: Any, axis: Any) -> Any:  # Any: scalar expressions; axes
 def mean_of(pool: Pool, include: bool, x: Tensor, total: Tensor) -> Tensor:
     """The sums of all windows over the number of their elements, with the padding or without."""
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         count: Any = 1
         for n, a in enumerate(pool.axes):
             before, after = pool.pads[n]
@@ -280,7 +291,7 @@ def _adaptive_attrs(name: str, rank: int, whole: bool) -> type:
     return _record_of(name, rows)
 
 
-def _bins(op: str, attrs: Any, rank: int, x: Any) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+def _bins(op: str, attrs: Any, rank: int, x: Array | TensorType | te.Tensor) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     """The pooled axes and their output sizes (None: keep the size)."""
     if len(letters(attrs.layout)) != len(x.shape):
         raise TypeMismatch(f"{op}: data has {len(x.shape)} dimensions, its layout is {attrs.layout}")
@@ -314,7 +325,7 @@ def _compute_bins(op: str, attrs: Any, rank: int, x: Tensor, average: bool) -> T
     axes, sizes = _bins(op, attrs, rank, x)
     places = [getattr(d, "value", d) for d in x.shape[2:]]
     if not average and set(sizes) == {1} and axes == tuple(range(2, len(x.shape))) and set(map(type, places)) == {int}:
-        return _largest(x, places)
+        return _largest(x, te.static_shape(x)[2:])
     spans = [_widest(x.shape[a], s) for a, s in zip(axes, sizes, strict=True)]
     rk = reduce_axes(spans, [f"k{n}" for n in range(rank)])
     shape = list(x.shape)
@@ -322,11 +333,11 @@ def _compute_bins(op: str, attrs: Any, rank: int, x: Tensor, average: bool) -> T
         shape[a] = s
     fill, combine, tag = (0, _wide_sum, "pool_sum") if average else (lowest(x.dtype), te.max, "pool_max")
 
-    def bounds(i: Any, n: int) -> tuple[Any, Any]:
+    def bounds(i: te.Expr, n: int) -> tuple[Any, Any]:
         size = x.shape[axes[n]]
         return i * size // sizes[n], ((i + 1) * size + (sizes[n] - 1)) // sizes[n]
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         at, inside = list(index), []
         for n, a in enumerate(axes):
             if sizes[n] == 1:
@@ -346,7 +357,7 @@ def _compute_bins(op: str, attrs: Any, rank: int, x: Tensor, average: bool) -> T
     if not average:
         return total
 
-    def divided(*index: Any) -> Any:
+    def divided(*index: te.Expr) -> te.Expr:
         count: Any = 1
         for n, a in enumerate(axes):
             begin, end = bounds(index[a], n)
@@ -356,13 +367,13 @@ def _compute_bins(op: str, attrs: Any, rank: int, x: Tensor, average: bool) -> T
     return te.compute(shape, divided, name="pool_avg", tag="pool_avg")
 
 
-def _largest(x: Tensor, places: list[int]) -> Tensor:
+def _largest(x: Tensor, places: Sequence[int]) -> Tensor:
     """The largest element behind the first two axes, which are seen as one: more maxima side by side."""
     flat = te.compute(
         (*x.shape[:2], math.prod(places)), lambda b, c, k: x(b, c, *unravelled(k, places)), name="flat", tag="injective"
     )
     (k,) = reduce_axes(flat.shape[2:], ["k"])
-    shape = (*x.shape[:2], *(1 for _ in places))
+    shape: list[te.Index] = [*x.shape[:2], *(1 for _ in places)]
     return te.compute(shape, lambda b, c, *_: te.max(flat(b, c, k), axis=[k]), name="pool_max", tag="pool_max")
 
 

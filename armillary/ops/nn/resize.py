@@ -151,7 +151,7 @@ def outside(axis: Axis) -> Array | None:
     return mask if mask.any() else None
 
 
-def _plan(op: str, attrs: ResizeAttrs, rank: int, shape: Sequence[Any]) -> list[tuple[int, Axis]]:
+def _plan(op: str, attrs: ResizeAttrs, rank: int, shape: Sequence[int]) -> list[tuple[int, Axis]]:
     """(axis of the data, what to do along it) for the axes that change."""
     layout = attrs.layout or "NC" + SPATIAL[rank]
     where, wanted = spatial_axes(op, layout, rank), per_axis(op, "size", attrs.size, rank)
@@ -313,7 +313,7 @@ upsampling = Op("nn.upsampling", kind=Kind.INJECTIVE, doc="image.resize2d by fac
 upsampling.attrs(UpsamplingAttrs)
 
 
-def _as_resize(attrs: UpsamplingAttrs, shape: Sequence[Any]) -> ResizeAttrs:
+def _as_resize(attrs: UpsamplingAttrs, shape: Sequence[int]) -> ResizeAttrs:
     height, width = spatial_axes("nn.upsampling", attrs.layout, 2)
     size = (round(shape[height] * attrs.scale_h), round(shape[width] * attrs.scale_w))
     mode = "align_corners" if attrs.align_corners else "half_pixel"

@@ -9,7 +9,7 @@ except by space_to_batch_nd.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,12 +94,13 @@ def _compute_flatten(attrs: None, x: Tensor) -> Tensor:
     for d in x.shape[1:]:
         columns = columns * d
 
-    def element(i: Any, j: Any) -> Any:
+    def element(i: te.Expr, j: te.Expr) -> te.Expr:
         index: list[Any] = []
         for size in reversed(x.shape[1:]):
             index.append(j % size)
             j = j // size
-        return x(i, *reversed(index))
+        found: te.Expr = x(i, *reversed(index))
+        return found
 
     return te.compute([x.shape[0], columns], element, name="batch_flatten", tag="injective")
 
@@ -177,12 +178,13 @@ def _compute_d2s(attrs: DepthToSpaceAttrs, x: Tensor) -> Tensor:
     channels = size["C"] // (b * b)
     shape = size | {"C": channels, "H": size["H"] * b, "W": size["W"] * b}
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         at = dict(zip(layout, index, strict=True))
         part = at["H"] % b * b + at["W"] % b
         channel = part * channels + at["C"] if attrs.mode == "DCR" else at["C"] * (b * b) + part
         at |= {"C": channel, "H": at["H"] // b, "W": at["W"] // b}
-        return x(*(at[a] for a in layout))
+        found: te.Expr = x(*(at[a] for a in layout))
+        return found
 
     return te.compute([shape[a] for a in layout], element, name="depth_to_space", tag="injective")
 
@@ -193,13 +195,14 @@ def _compute_s2d(attrs: SpaceToDepthAttrs, x: Tensor) -> Tensor:
     size = dict(zip(layout, x.shape, strict=True))
     shape = size | {"C": size["C"] * (b * b), "H": size["H"] // b, "W": size["W"] // b}
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         at = dict(zip(layout, index, strict=True))
         part, channel = at["C"] // size["C"], at["C"] % size["C"]
         if attrs.mode == "CRD":
             part, channel = at["C"] % (b * b), at["C"] // (b * b)
         at |= {"C": channel, "H": at["H"] * b + part // b, "W": at["W"] * b + part % b}
-        return x(*(at[a] for a in layout))
+        found: te.Expr = x(*(at[a] for a in layout))
+        return found
 
     return te.compute([shape[a] for a in layout], element, name="space_to_depth", tag="injective")
 
@@ -270,7 +273,7 @@ def _compute_layout(attrs: LayoutTransformAttrs, x: Tensor) -> Tensor:
         whole = size[c.upper()] * (from_blocks[c.upper()] or 1)
         shape.append(to_blocks[c] if c.islower() else whole // (to_blocks[c] or 1))
 
-    def element(*index: Any) -> Any:
+    def element(*index: te.Expr) -> te.Expr:
         at = dict(zip(dst, index, strict=True))
         place = []
         for c in src:
@@ -280,7 +283,8 @@ def _compute_layout(attrs: LayoutTransformAttrs, x: Tensor) -> Tensor:
                 continue
             whole = at[a] * to + at[a.lower()] if to else at[a]
             place.append(whole if not block else whole % block if c.islower() else whole // block)
-        return x(*place)
+        found: te.Expr = x(*place)
+        return found
 
     return te.compute(shape, element, name="layout_transform", tag="injective")
 
@@ -288,7 +292,9 @@ def _compute_layout(attrs: LayoutTransformAttrs, x: Tensor) -> Tensor:
 # --- space_to_batch_nd, batch_to_space_nd: pad or crop, and a transposition --------------------------------------
 
 
-def _blocks(op: str, attrs: Any, pairs: Any, data: Type) -> TensorType:
+def _blocks(
+    op: str, attrs: BatchToSpaceAttrs | SpaceToBatchAttrs, pairs: Sequence[Sequence[int]], data: Type
+) -> TensorType:
     x = need_tensor(op, data)
     block = attrs.block_shape
     if not block or len(block) > x.ndim - 1 or len(pairs) != len(block) or min(block) < 1:

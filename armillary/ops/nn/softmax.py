@@ -7,7 +7,7 @@ log_softmax, so that a schedule can keep a row in cache. ONNX before opset 13 fl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ def _reference_log(attrs: SoftmaxAttrs, x: Array) -> Array:
     return result
 
 
-def _larger(a: Any, b: Any) -> Any:
+def _larger(a: te.Expr, b: te.Expr) -> te.Expr:
     """The larger number. One that is none is passed over: its exponential makes the sum, and so the row, none."""
     return T.select(T.greater(b, a), b, a)
 
@@ -83,10 +83,10 @@ def _stages(attrs: SoftmaxAttrs, x: Tensor) -> tuple[Any, Any, Any, Any]:
     rest = [d for n, d in enumerate(x.shape) if n != axis]
     k_max, k_sum = te.reduce_axis((0, x.shape[axis]), "k"), te.reduce_axis((0, x.shape[axis]), "k")
 
-    def with_axis(index: Any, k: Any) -> list[Any]:
+    def with_axis(index: Sequence[te.Expr], k: te.IterVar) -> list[te.Expr]:
         return [*index[:axis], k, *index[axis:]]
 
-    def without(index: Any) -> list[Any]:
+    def without(index: Sequence[te.Expr]) -> list[te.Expr]:
         return [*index[:axis], *index[axis + 1 :]]
 
     largest = te.comm_reducer(_larger, lowest, name="max")
@@ -110,13 +110,15 @@ def _stages(attrs: SoftmaxAttrs, x: Tensor) -> tuple[Any, Any, Any, Any]:
 def _compute(attrs: SoftmaxAttrs, x: Tensor) -> Tensor:
     _, powers, total, without = _stages(attrs, x)
     if total.dtype != x.dtype:
-        return te.compute(
+        found: Tensor = te.compute(
             x.shape, lambda *i: powers(*i) / total(*without(i)).astype(x.dtype), name="softmax", tag="softmax"
         )
+        return found
     inverse = te.compute(
         total.shape, lambda *i: T.const(1.0, x.dtype) / total(*i), name="softmax_inverse", tag="softmax_inverse"
     )
-    return te.compute(x.shape, lambda *i: powers(*i) * inverse(*without(i)), name="softmax", tag="softmax")
+    made: Tensor = te.compute(x.shape, lambda *i: powers(*i) * inverse(*without(i)), name="softmax", tag="softmax")
+    return made
 
 
 @log_softmax.compute
@@ -125,9 +127,10 @@ def _compute_log(attrs: SoftmaxAttrs, x: Tensor) -> Tensor:
     logarithm = te.compute(
         total.shape, lambda *i: te.log(total(*i).astype(x.dtype)), name="softmax_log", tag="softmax_log"
     )
-    return te.compute(
+    found: Tensor = te.compute(
         x.shape, lambda *i: x(*i) - top(*without(i)) - logarithm(*without(i)), name="log_softmax", tag="log_softmax"
     )
+    return found
 
 
 def _samples() -> Iterator[Sample]:

@@ -9,7 +9,7 @@ in cache. The nn.*_norm operators decompose into it; recognize-normalization fin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ def compute(attrs: StandardizeAttrs, x: Tensor) -> Tensor:
             tag=f"standardize_{name}",
         )
 
-    def outside(index: Any) -> list[Any]:
+    def outside(index: Sequence[te.Expr]) -> list[te.Expr]:
         return [v for n, v in enumerate(index) if n not in axes]
 
     def centre() -> Tensor:
@@ -85,7 +85,8 @@ def compute(attrs: StandardizeAttrs, x: Tensor) -> Tensor:
 
     def centred(index: Any) -> Any:
         value = x(*index).astype(dtype)
-        return value if mean is None else value - mean(*outside(index))
+        found: te.Expr = value if mean is None else value - mean(*outside(index))
+        return found
 
     squares = over(lambda index: centred(index) * centred(index), "squares")
     inverse = te.compute(
@@ -94,9 +95,10 @@ def compute(attrs: StandardizeAttrs, x: Tensor) -> Tensor:
         name="standardize_inverse",
         tag="standardize_inverse",
     )
-    return te.compute(
+    made: Tensor = te.compute(
         shape, lambda *i: (centred(i) * inverse(*outside(i))).astype(x.dtype), name="standardize", tag="standardize"
     )
+    return made
 
 
 @standardize.samples

@@ -9,7 +9,7 @@ added have weights of zero. The blocked operator: operator_bytes.py.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,10 +27,13 @@ from armillary.target import Target
 from armillary.target.cpu import CpuModel, cpu_model
 from armillary.transform import PassContext, find_pass
 
+if TYPE_CHECKING:
+    from armillary.ops.qnn.product import QConv2DAttrs
+
 MIN_BLOCK = 4  # output channels side by side: fewer leave most lanes empty
 
 
-def conv2d_of_bytes(attrs: Any, data: Expr, weight: Expr, zero: Expr, weight_zero: Expr) -> Expr | None:
+def conv2d_of_bytes(attrs: QConv2DAttrs, data: Expr, weight: Expr, zero: Expr, weight_zero: Expr) -> Expr | None:
     """The convolution of bytes that gives what qnn.conv2d does; None where it is not possible, or does not pay."""
     cpu = _cpu()
     if cpu is None or not isinstance(zero, Constant):
@@ -72,7 +75,7 @@ def _signed_weight(weight: Expr, zero: Expr) -> Array | None:
     return moved.astype(np.int8) if kind.min <= moved.min() and moved.max() <= kind.max else None
 
 
-def _fits(attrs: Any, data: TensorType, weight: Array, cpu: CpuModel) -> bool:
+def _fits(attrs: QConv2DAttrs, data: TensorType, weight: Array, cpu: CpuModel) -> bool:
     """Whether inputs come in fours for each group (those of a single one can be filled up), and outputs in blocks."""
     if (attrs.data_layout, attrs.kernel_layout) != ("NCHW", "OIHW") or attrs.out_layout not in ("", "NCHW"):
         return False
@@ -85,7 +88,7 @@ def _fits(attrs: Any, data: TensorType, weight: Array, cpu: CpuModel) -> bool:
     return bool(attrs.groups == 1 or (inputs % BYTES == 0 and 2 * block >= cpu.lanes))
 
 
-def is_depthwise(attrs: Any, data: TensorType, weight: Array) -> bool:
+def is_depthwise(attrs: QConv2DAttrs, data: TensorType, weight: Array) -> bool:
     """Whether each channel has a filter of its own."""
     return bool(attrs.groups == data.static[1] == weight.shape[0] > 1)
 

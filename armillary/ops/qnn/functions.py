@@ -10,7 +10,6 @@ qnn/pool.py. Invariant: NaN results (log of a negative number) are the zero poin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -100,14 +99,14 @@ def _look_up_array(function: Callable[[Array], Array], x: Array, parameters: tup
     return np.asarray(_table(function, dtype, list(parameters))[x.astype(np.int32) - dtype.min_value])
 
 
-def _samples(attrs: Any = None) -> Iterator[Sample]:
+def _samples(attrs: QLeakyReluAttrs | QSoftmaxAttrs | None = None) -> Iterator[Sample]:
     narrow = (np.float32(0.04), np.int32(-3), np.float32(1 / 128), np.int32(2))
     yield Sample(attrs, (of_type("int8", 16, 16), *narrow), domain=(-128, 127))
     wide = (np.float32(0.1), np.int32(100), np.float32(0.05), np.int32(7))
     yield Sample(attrs, (of_type("uint8", 2, 3, 5), *wide), domain=(0, 255))
 
 
-def _bad_samples(attrs: Any = None) -> Iterator[BadSample]:
+def _bad_samples(attrs: QLeakyReluAttrs | QSoftmaxAttrs | None = None) -> Iterator[BadSample]:
     one = (f32(), i32(), f32(), i32())
     yield BadSample(attrs, (of_type("int16", 3), *one), "wanted int8 or uint8")
     yield BadSample(attrs, (of_type("int8", 3), f32(3), i32(), f32(), i32()), "scales and zero points are scalars")

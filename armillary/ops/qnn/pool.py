@@ -118,7 +118,7 @@ simulated_quantize.attrs(QuantizeAttrs)
 simulated_dequantize.attrs(DequantizeAttrs)
 
 
-def _infer(name: str, attrs: Any, data: TensorType, scale: TensorType, zero: TensorType) -> Type:
+def _infer(name: str, attrs: QuantizeAttrs, data: TensorType, scale: TensorType, zero: TensorType) -> Type:
     check_kind(name, "data", data, "float")
     check_parameters(name, data, attrs.axis, scale, zero)
     quantize.infer_type(QuantizeAttrs(attrs.axis, "int8"), (data, scale, zero))
@@ -152,12 +152,12 @@ def simulated_dequantize_decompose(attrs: DequantizeAttrs, data: Expr, scale: Ex
     return multiply(steps, cast(placed(scale, ndim, attrs.axis), dtype))
 
 
-def _samples(attrs: Any) -> Iterator[Sample]:
+def _samples(attrs: DequantizeAttrs | QuantizeAttrs) -> Iterator[Sample]:
     yield Sample(attrs, (f32(3, 5), np.float32(0.25), np.int32(3)), domain=(-40, 40))
     yield Sample(attrs, (f32(2, 3), np.array([0.1, 2, 0.03], np.float32), np.array([0, 7, -2], np.int32)))
 
 
-def _bad_samples(attrs: Any) -> Iterator[BadSample]:
+def _bad_samples(attrs: DequantizeAttrs | QuantizeAttrs) -> Iterator[BadSample]:
     yield BadSample(attrs, (i32(3), f32(), i32()), "data has dtype int32, wanted float")
 
 

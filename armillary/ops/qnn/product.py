@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Follows
 from armillary.relay.types import TensorType, Type
 from armillary.transform import PassContext, register_config_option
+
+if TYPE_CHECKING:
+    from armillary.ops.qnn.product_more import QConv2DTransposeAttrs
 
 PRODUCT_IN_FLOAT = register_config_option(
     "relay.qnn.product_in_float",
@@ -84,7 +87,9 @@ def _plain(attrs: QConv2DAttrs) -> Conv2DAttrs:
     return Conv2DAttrs(**{f.name: getattr(attrs, f.name) for f in fields(QConv2DAttrs)})
 
 
-def check_product(name: str, attrs: Any, channel: int, types: tuple[TensorType, ...]) -> None:
+def check_product(
+    name: str, attrs: QDenseAttrs | QConv2DTransposeAttrs | QConv2DAttrs, channel: int, types: tuple[TensorType, ...]
+) -> None:
     """Types of the six inputs; `channel` is the weight's axis of output channels."""
     data, weight, zero, weight_zero, scale, weight_scale = types
     for what, ty in (("data", data), ("the weight", weight)):
@@ -118,17 +123,19 @@ def moved_array(data: Array, zero: Array, axis: int) -> Array:
 
 
 @qconv2d.reference
-def qconv2d_reference(attrs: QConv2DAttrs, *arrays: Array) -> Any:
+def qconv2d_reference(attrs: QConv2DAttrs, *arrays: Array) -> Array:
     data, weight, zero, weight_zero = arrays[:4]
     moved = (moved_array(data, zero, 0), moved_array(weight, weight_zero, attrs.kernel_layout.index("O")))
-    return conv2d.evaluate(_plain(attrs), moved)
+    found: Array = conv2d.evaluate(_plain(attrs), moved)
+    return found
 
 
 @qdense.reference
-def qdense_reference(attrs: QDenseAttrs, *arrays: Array) -> Any:
+def qdense_reference(attrs: QDenseAttrs, *arrays: Array) -> Array:
     data, weight, zero, weight_zero = arrays[:4]
     moved = (moved_array(data, zero, 0), moved_array(weight, weight_zero, 0))
-    return dense.evaluate(DenseAttrs(attrs.units, "int32"), moved)
+    found: Array = dense.evaluate(DenseAttrs(attrs.units, "int32"), moved)
+    return found
 
 
 def operand(x: Expr, zero: Expr, axis: int) -> Expr:

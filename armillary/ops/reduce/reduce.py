@@ -69,7 +69,9 @@ def reduced_shape(shape: Sequence[D], axes: Sequence[int], keepdims: bool) -> tu
     return tuple(1 if a in axes else d for a, d in enumerate(shape) if keepdims or a not in axes)
 
 
-def full_index(index: Sequence[Any], axes: Sequence[int], inner: Sequence[Any], ndim: int, keepdims: bool) -> list[Any]:
+def full_index(
+    index: Sequence[te.Expr], axes: Sequence[int], inner: Sequence[te.IterVar], ndim: int, keepdims: bool
+) -> list[te.Expr]:
     """The input index of an output index and one variable per reduced axis."""
     kept, reduced = iter(index), iter(inner)
     result = []

@@ -119,7 +119,7 @@ def _row_keys(data: te.Tensor, axis: int, block: int, ascending: bool) -> te.Ten
     size, lowest = shape[axis], lowest_key(key_dtype(data.dtype))
     inside = te.reduce_axis((0, block), name="inside")
 
-    def element(*i: Index) -> Any:
+    def element(*i: Index) -> te.Expr:
         place = i[axis] * block + inside
         key = key_of(data(*i[:axis], T.minimum(place, size - 1) if size % block else place, *i[axis + 1 :]), ascending)
         return te.max(T.select(place < size, key, lowest) if size % block else key, axis=inside)
@@ -226,13 +226,14 @@ def ordered(
     is_few = 0 < k <= FEW and k < size <= SHORT
     is_many = math.prod(shape) >= LANES * size and key_dtype(data.dtype) == "int32"
     if is_many and 0 < k <= ACROSS and size <= SHORT:
-        return _ordered_across(data, axis, k, ascending, dtypes, wanted, name)
+        made: list[te.Tensor] = _ordered_across(data, axis, k, ascending, dtypes, wanted, name)
+        return made
     block = 1 if is_few or k in (0, size) else _block_length(size, k)
     inputs = [data] if block == 1 else [data, _row_keys(data, axis, block, ascending)]
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
         def row(i: list[Scalar]) -> Stmt:
-            def at(position: Any) -> list[Any]:
+            def at(position: Any) -> list[te.Expr]:
                 return [*i[:axis], position, *i[axis:]]
 
             def emit(source: Buffer) -> Stmt:
@@ -252,7 +253,8 @@ def ordered(
 
         return rows([*shape[:axis], *shape[axis + 1 :]], row)
 
-    return te.extern([result] * len(dtypes), inputs, body, name=name, dtype=dtypes)
+    found: list[te.Tensor] = te.extern([result] * len(dtypes), inputs, body, name=name, dtype=dtypes)
+    return found
 
 
 # --- argsort, sort ------------------------------------------------------------------------------------------------
@@ -404,11 +406,12 @@ def topk_reference(attrs: TopkAttrs, data: Array) -> Any:
 
 
 @topk.compute
-def topk_compute(attrs: TopkAttrs, data: te.Tensor) -> Any:
+def topk_compute(attrs: TopkAttrs, data: te.Tensor) -> list[te.Tensor]:
     shape = te.static_shape(data)
     axis = attrs.axis % len(shape)
     count = attrs.k if attrs.k >= 1 else shape[axis]
-    return ordered(data, axis, count, bool(attrs.is_ascend), attrs.dtype, attrs.ret_type, "topk")
+    found: list[te.Tensor] = ordered(data, axis, count, bool(attrs.is_ascend), attrs.dtype, attrs.ret_type, "topk")
+    return found
 
 
 @topk.samples

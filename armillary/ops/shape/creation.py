@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class FullAttrs:
     dtype: str = ""
 
 
-def _static(name: str, shape: Sequence[Any]) -> tuple[int, ...]:
+def _static(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     if not isinstance(shape, tuple) or any(not isinstance(d, int) or d < 0 for d in shape):
         raise TypeMismatch(f"{name}: the shape {shape} is not a list of sizes, each at least 0")
     return shape

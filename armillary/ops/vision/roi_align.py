@@ -129,7 +129,7 @@ def compute(attrs: RoiAlignAttrs, data: Tensor, rois: Tensor) -> Tensor:
     inner = reduce_axes([samples, samples, 2, 2], ["sy", "sx", "ky", "kx"])
     sy, sx, ky, kx = inner
 
-    def pooled(r: Any, p: Any, c: Any) -> Any:
+    def pooled(r: te.Expr, p: te.Expr, c: te.Expr) -> te.Expr:
         image = T.minimum(T.maximum(T.cast(rois(r, 0), "int32"), T.const(0)), T.const(count - 1))
         i, j = p // columns, p % columns
         value = flat(image, y_place(r, i, sy, ky) + x_place(r, j, sx, kx), c)

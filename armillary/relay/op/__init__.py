@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import Array as Array
 from armillary.base.lazy import deferred, lazy_names, similar
 from armillary.base.record import record
 from armillary.errors import ConfigError, InternalError, TypeMismatch, UnsupportedError
@@ -26,7 +27,6 @@ from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
 from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import Type
 
-Array = np.ndarray[Any, Any]
 with deferred():
     from armillary.relay.names import find_operator as _find_operator
     from armillary.relay.op.static_value import static_attribute as _static_attribute

@@ -6,17 +6,14 @@ of a name: weight is drawn by Xavier, bias, beta and moving_mean are 0, gamma an
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.errors import TypeMismatch
 from armillary.ir import IRModule
 from armillary.relay.expr import Function, Var
 from armillary.relay.types import TensorType
 from armillary.runtime.ndarray import NDArray, array
-
-Array = np.ndarray[Any, Any]
 
 
 class Initializer:

@@ -10,8 +10,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from armillary.base.record import record
 from armillary.errors import InternalError
 from armillary.ir import BaseFunc, IRModule
@@ -21,7 +19,6 @@ from armillary.relay.op import Op, get_op
 from armillary.relay.types import TensorType
 from armillary.relay.walk import map_children, not_primitive, post_order, rewrite, users
 
-Array = np.ndarray[Any, Any]
 Readers = dict[int, list[Expr]]  # of each expression, by its id
 _SHAPES = frozenset({"shape", "newshape", "axes", "layout"})  # attributes that count axes
 

@@ -110,7 +110,7 @@ def tiled(attrs: AttentionAttrs, size: Sizes, plan: Plan, query: Any, key: Any, 
     lanes = plan.lanes
     rows, keys = -(-size.t // plan.rows) * plan.rows, -(-size.s // lanes) * lanes
 
-    def packed_key(b: Any, h: Any, block: Any, d: Any, lane: Any) -> Any:
+    def packed_key(b: te.Expr, h: te.Expr, block: te.Expr, d: te.Expr, lane: te.Expr) -> te.Expr:
         at = block * lanes + lane
         inside = k(b, h, at, d)
         return inside if keys == size.s else te.if_then_else(te.likely(at < size.s), inside, T.const(0.0, "float32"))
@@ -125,21 +125,21 @@ def tiled(attrs: AttentionAttrs, size: Sizes, plan: Plan, query: Any, key: Any, 
     def row(t: Any) -> Any:
         return t if rows == size.t else te.min(t, size.t - 1)
 
-    def product(b: Any, h: Any, t: Any, j: Any) -> Any:
+    def product(b: te.Expr, h: te.Expr, t: te.Expr, j: te.Expr) -> te.Expr:
         return te.sum(q(b, h, row(t), d) * packed(b, h // attrs.shared, j // lanes, d, j % lanes), axis=[d])
 
     products = te.compute((size.b, size.h, rows, keys), product, name="attention_products")
 
     added = _added(size, keys, mask)
 
-    def scaled(b: Any, h: Any, t: Any, j: Any) -> Any:
+    def scaled(b: te.Expr, h: te.Expr, t: te.Expr, j: te.Expr) -> te.Expr:
         value = products(b, h, t, j) * T.const(attrs.scale, "float32")
         return value if added is None else value + added(b, h, row(t), j)
 
     stored = te.compute((size.b, size.h, rows, keys), scaled, name="attention_scores")
     late = mask_reader(mask) if added is None else None
 
-    def scores(b: Any, h: Any, t: Any, j: Any) -> Any:
+    def scores(b: te.Expr, h: te.Expr, t: te.Expr, j: te.Expr) -> te.Expr:
         return stored(b, h, t, j) if late is None else stored(b, h, t, j) + late(b, h, row(t), j)
 
     # a padded key has no weight; with a mask that cannot be read past its end, the softmax stops at the last key

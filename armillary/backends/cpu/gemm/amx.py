@@ -76,9 +76,10 @@ def _compute_packing(attrs: Any, data: te.Tensor, other: te.Tensor) -> te.Tensor
     width, whole = _in_word(data), _whole_terms(data)
     chunks, words = -(-columns // COLUMNS), whole // width
 
-    def word(*index: Any) -> Any:
+    def word(*index: te.Expr) -> te.Expr:
         *at, chunk, k, lane = index
-        return join([number(at, k * width + n, chunk * COLUMNS + lane) for n in range(width)])
+        found: te.Expr = join([number(at, k * width + n, chunk * COLUMNS + lane) for n in range(width)])
+        return found
 
     def number(at: list[Any], k: Any, column: Any) -> Any:
         value = other(*at, column, k) if swapped else other(*at, k, column)

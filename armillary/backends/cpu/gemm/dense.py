@@ -76,7 +76,7 @@ def packed_product(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     lies_well = is_stored and not swap_b and fits
     padded = columns if lies_well else padded_columns(columns)
 
-    def element_b(*index: Any) -> Any:
+    def element_b(*index: te.Expr) -> te.Expr:
         *batch, chunk, k, lane = index
         column = chunk * block + lane
         value = b(*batch, column, k) if swap_b else b(*batch, k, column)

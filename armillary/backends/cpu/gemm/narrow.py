@@ -44,7 +44,7 @@ def _compute(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     def across(at: Sequence[Any], j: Any, k: Any) -> Any:
         return right(*(0 if size == 1 else x for size, x in zip(batch_b, at, strict=False)), j, k)
 
-    def partial(*index: Any) -> Any:
+    def partial(*index: te.Expr) -> te.Expr:
         *at, i, j, lane = index
         k = step * lanes + lane
         return te.sum(left(at, i, k) * across(at, j, k), axis=step)
@@ -60,10 +60,11 @@ def _compute(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
         shape = (*batch, columns, lanes)
         rhs = te.compute(shape, lambda *i: last(across, *i), name="few_last", tag=PACKED) if lies_well else None
 
-        def ended(*index: Any) -> Any:
+        def ended(*index: te.Expr) -> te.Expr:
             *at, i, j, lane = index
             other = across(at, j, whole * lanes + lane) if rhs is None else rhs(*at, j, lane)
-            return lhs(*at, i, lane) * other + main(*index)
+            found: te.Expr = lhs(*at, i, lane) * other + main(*index)
+            return found
 
         sums = te.compute((*batch, rows, columns, lanes), ended, name="few_ended", tag=PACKED)
     pairs = halved_to_two(sums)
@@ -96,7 +97,7 @@ def halved_to_two(sums: te.Tensor) -> te.Tensor:
 def _halved(sums: te.Tensor, lanes: int) -> te.Tensor:
     """The upper half of each vector added to the lower one."""
 
-    def pair(*index: Any) -> Any:
+    def pair(*index: te.Expr) -> te.Expr:
         *at, lane = index
         return sums(*index) + sums(*at, lane + lanes)
 

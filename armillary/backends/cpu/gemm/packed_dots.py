@@ -34,20 +34,23 @@ def packed_words(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     def left(at: list[Any], i: Any, k: Any) -> Any:
         return a(*at, k, i) if swap_a else a(*at, i, k)
 
-    def number_b(at: list[Any], k: Any, column: Any) -> Any:
+    def number_b(at: list[Any], k: te.Expr, column: te.Expr) -> te.Expr:
         value = b(*at, column, k) if swap_b else b(*at, k, column)
         tests = [te.likely(column < columns)] if padded != columns else []
         tests += [te.likely(k < inner)] if words * word != inner else []
-        return _guarded(value, tests)
+        found: te.Expr = _guarded(value, tests)
+        return found
 
-    def word_b(*index: Any) -> Any:
+    def word_b(*index: te.Expr) -> te.Expr:
         *at, chunk, k, lane = index
-        return join([number_b(at, k * word + n, chunk * block + lane) for n in range(word)])
+        found: te.Expr = join([number_b(at, k * word + n, chunk * block + lane) for n in range(word)])
+        return found
 
-    def word_a(*index: Any) -> Any:
+    def word_a(*index: te.Expr) -> te.Expr:
         *at, i, k = index
         tests = [[]] * word if words * word == inner else [[te.likely(k * word + n < inner)] for n in range(word)]
-        return join([_guarded(left(at, i, k * word + n), tests[n]) for n in range(word)])
+        found: te.Expr = join([_guarded(left(at, i, k * word + n), tests[n]) for n in range(word)])
+        return found
 
     packed = te.compute((*batch_b, padded // block, words, block), word_b, name="packed", tag=PACKED)
     lies_well = words * word == inner and not swap_a and isinstance(a.op, te.PlaceholderOp)
@@ -55,7 +58,8 @@ def packed_words(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
 
     def term(at_a: list[Any], at_b: list[Any], i: Any, j: Any, k: Any) -> Any:
         left_word = word_a(*at_a, i, k) if copied is None else copied(*at_a, i, k)
-        return dot_words(left_word, packed(*at_b, j // block, k, j % block), word)
+        found: te.Expr = dot_words(left_word, packed(*at_b, j // block, k, j % block), word)
+        return found
 
     return sum_of_terms((*batch_a, rows), (*batch_b, columns), padded, words, term)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from armillary.backends.cpu.cost.model import (
     L2_SHARE,
@@ -38,6 +38,9 @@ from armillary.relay.types import TensorType
 from armillary.target.choice import Choice, Cost
 from armillary.target.cpu import CpuModel
 
+if TYPE_CHECKING:
+    from armillary.ops.nn.dense import BatchMatmulAttrs, DenseAttrs
+
 MIN_TASKS = 8  # groups of columns below which threads share rows too
 MIN_BLOCK, BLOCK_SHARE = 256, 0.5  # rows of a block, and what it best takes of L2, beside weights
 # Rows a page apart share one set of the L1 cache, which has 8 ways: 29 rows of 512 floats run at a third of the peak.
@@ -58,7 +61,7 @@ MIN_COLUMNS = 3  # 65536x3x3 takes 61 us, 398 by generic loops; two columns are 
 MAX_TILES_IN_PLACE, SHORT_ROW, MANY_VECTORS = 2, 1024, 4  # tiles of rows; bytes; vectors of columns
 
 
-def is_transposed(attrs: Any, side: str) -> bool:
+def is_transposed(attrs: DenseAttrs | BatchMatmulAttrs, side: str) -> bool:
     """Whether an operand is stored with its last two axes swapped; nn.dense always has (units, inner)."""
     return bool(getattr(attrs, f"transpose_{side}", side == "b"))
 

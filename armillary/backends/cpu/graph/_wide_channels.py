@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from armillary.backends.cpu.conv2d.direct.operator_fill import Runs, real_places
+from armillary.base.aliases import Array
 from armillary.base.record import record
 from armillary.ops.shape.slice import slices
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple
 from armillary.relay.op import Op, get_op
-from armillary.relay.transform._rules import Array, call, op_name, tensor
+from armillary.relay.transform._rules import call, op_name, tensor
 from armillary.relay.transform.layout._engine import flat_arguments
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
 

@@ -16,8 +16,6 @@ The walk: _engine.py; the rules: layout/_rules.py, _shuffle.py.
 
 from __future__ import annotations
 
-from typing import Any
-
 from armillary.backends.cpu.conv2d.amx.cost import WORDS
 from armillary.backends.cpu.graph._bf16_products import allowed
 from armillary.backends.cpu.graph._layout_rules import find_rule, has_fast_halves
@@ -33,7 +31,7 @@ from armillary.transform import define_pass
 
 
 @define_pass("alter-op-layout", opt_level=3)
-def alter_op_layout(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+def alter_op_layout(module: IRModule, *, target: Target | None = None) -> IRModule:
     """Use blocked layouts that suit the target's vectors (the current target, or this machine, by default)."""
     chosen = Target(target if target is not None else Target.current() or "llvm")
     lanes = block_lanes(chosen)
@@ -50,12 +48,12 @@ def alter_op_layout(module: IRModule, *, target: Any = None) -> IRModule:  # Any
     return on_functions(module, change)
 
 
-def block_lanes(target: Any) -> int:  # Any: whatever Target accepts
+def block_lanes(target: str | Target) -> int:
     """float32 lanes of the target's vectors (never below 4, so that narrow machines still get contiguous channels)."""
     return max(4, cpu_model(Target(target)).lanes)
 
 
-def image_lanes(function: Function, target: Any) -> int:  # Any: as in block_lanes
+def image_lanes(function: Function, target: str | Target) -> int:
     """Channels of an image that a function keeps together: of the rows of matrix tiles where it multiplies bfloat16."""
     has_tiles = cpu_model(Target(target)).has_half_tiles and bool(allowed(function))
     return WORDS * HALVES if has_tiles else block_lanes(target)

@@ -44,7 +44,7 @@ ALGORITHMS = {  # of tasks, without transforms
 
 
 @define_pass("apply-records", opt_level=0)
-def apply_records(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+def apply_records(module: IRModule, *, target: Target | None = None) -> IRModule:
     """Attach the stored choices of the current dispatch context."""
     chosen = Target(target if target is not None else Target.current() or "llvm")
     return with_records(module, chosen, workload_of, choice_of, _refuse)

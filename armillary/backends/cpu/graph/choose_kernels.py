@@ -32,7 +32,7 @@ from armillary.transform import define_pass
 
 
 @define_pass("choose-kernels", opt_level=0)
-def choose_kernels(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+def choose_kernels(module: IRModule, *, target: Target | None = None) -> IRModule:
     """Write the complete choice of each kernel on its anchor."""
     where = Target(target if target is not None else Target.current() or "llvm")
 

@@ -36,7 +36,7 @@ GAIN = 0.8  # of the estimated time of the direct convolution
 
 
 @define_pass("fourier-conv2d", opt_level=3)
-def fourier_conv2d(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+def fourier_conv2d(module: IRModule, *, target: Target | None = None) -> IRModule:
     """Replace direct convolutions with large kernels where Fourier transforms are estimated to be faster."""
     use = PassContext.current().get(USE)
     cpu = cpu_model(Target(target if target is not None else Target.current() or "llvm"))

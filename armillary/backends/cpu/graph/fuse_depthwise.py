@@ -19,7 +19,7 @@ Whether it pays: backends/cpu/conv2d/separable/cost.py. The kernel: backends/cpu
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from armillary.backends.cpu.conv2d.direct.operator import separable_of
 from armillary.backends.cpu.conv2d.separable.cost import band_rows
@@ -29,11 +29,14 @@ from armillary.relay.transform._rules import tensor
 from armillary.target.cpu import CpuModel
 from armillary.transform import define_pass
 
+if TYPE_CHECKING:
+    from armillary.target.target import Target
+
 DEPTHWISE, POINTWISE = ("nn.contrib_depthwise_conv2d_NCHWc",), ("nn.contrib_conv2d_NCHWc",)
 
 
 @define_pass("fuse-depthwise", opt_level=3)
-def fuse_depthwise(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+def fuse_depthwise(module: IRModule, *, target: Target | None = None) -> IRModule:
     """Put depthwise convolutions into the kernels of the 1x1 convolutions that read them."""
     return join_pairs(module, target, DEPTHWISE, POINTWISE, _pays)
 

@@ -14,16 +14,16 @@ up to whole ones; after it and before alter-op-layout.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
 from armillary.backends.cpu.graph._layout_rules import has_fast_halves
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
+from armillary.base.aliases import Array
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.layout import choose_block
-from armillary.relay.transform._rules import Array, op_name, rewrite_module
+from armillary.relay.transform._rules import op_name, rewrite_module
 from armillary.relay.transform.layout._plan import stays_plain
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
@@ -33,7 +33,7 @@ WIDE = 2  # vectors: merging wider groups costs more (a third for 136 channels, 
 
 
 @define_pass("merge-groups", opt_level=3)
-def merge_groups(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+def merge_groups(module: IRModule, *, target: str | Target | None = None) -> IRModule:
     """Take so many groups as one that their channels fill whole vectors."""
     chosen = Target(target if target is not None else Target.current() or "llvm")
     lanes = mergeable_lanes(chosen)

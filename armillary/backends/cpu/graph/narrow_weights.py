@@ -21,15 +21,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from armillary.backends.cpu.cost.products16 import reads_halves
+from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, aligned, in_rows
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
-from armillary.relay.transform._rules import Array, call, on_functions, op_name, tensor
+from armillary.relay.transform._rules import call, on_functions, op_name, tensor
 from armillary.relay.transform.simplify._narrow_values import NARROW, holds, narrow_type
 from armillary.relay.walk import children, copy_type, map_children, not_primitive, post_order, scopes, users
 from armillary.target import Target
@@ -82,7 +82,7 @@ def narrowed(weight: Constant, dtype: DType) -> Constant:
 
 @define_pass("narrow-weights", opt_level=3)
 def narrow_weights(
-    module: IRModule, *, target: Any = None, smallest: int = SMALLEST
+    module: IRModule, *, target: Target | None = None, smallest: int = SMALLEST
 ) -> IRModule:  # Any: whatever Target accepts
     """Store weights of at least `smallest` bytes in 16 bits, where the package is smaller so, or a kernel faster."""
     cpu = cpu_model(Target(target if target is not None else Target.current() or "llvm"))

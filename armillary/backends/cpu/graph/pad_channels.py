@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from armillary.backends.cpu.graph._layout_rules import has_fast_halves, is_to_few_channels
 from armillary.backends.cpu.graph._ragged_channels import ragged_channels
@@ -43,7 +42,7 @@ FEW = 1 << 16  # multiply-adds below which a layer is not worth it
 
 
 @define_pass("pad-channels", opt_level=3)
-def pad_channels(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+def pad_channels(module: IRModule, *, target: str | Target | None = None) -> IRModule:
     """Round output channels up to whole vectors where that wastes little."""
     chosen = target if target is not None else Target.current() or Target("llvm")
     cpu, merging = cpu_model(Target(chosen)), mergeable_lanes(Target(chosen))

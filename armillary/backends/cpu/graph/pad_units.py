@@ -14,7 +14,6 @@ alter-op-layout, which then packs the weights (those of float32 it fills up itse
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from armillary.backends.cpu.graph._layout_rules import MIN_ROWS, reads_rows, word_of
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
@@ -29,7 +28,7 @@ from armillary.transform import define_pass
 
 
 @define_pass("pad-units", opt_level=3)
-def pad_units(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+def pad_units(module: IRModule, *, target: Target | None = None) -> IRModule:
     """Round dense layers in words up to whole words and vectors."""
     chosen = Target(target if target is not None else Target.current() or "llvm")
     lanes, cpu = block_lanes(chosen), cpu_model(chosen)

@@ -13,7 +13,6 @@ reads it, element by element or in windows, reads the rounded one, so that memor
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from armillary.backends.cpu.graph._bf16_products import allowed, multiplies, waits_for_weight
 from armillary.backends.cpu.graph.narrow_weights import narrowed
@@ -35,7 +34,7 @@ _WINDOWS = ("pool2d", "nn.conv2d")
 
 
 @define_pass("round-operands", opt_level=3)
-def round_operands(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+def round_operands(module: IRModule, *, target: Target | None = None) -> IRModule:
     """Round what products in bfloat16 read."""
     chosen = Target(target if target is not None else Target.current() or "llvm")
     if chosen.kind.family != "cpu":

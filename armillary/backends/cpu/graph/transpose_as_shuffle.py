@@ -19,17 +19,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from armillary.backends.cpu.graph._layout_rules import has_fast_halves
 from armillary.backends.cpu.graph.alter_op_layout import block_lanes
+from armillary.base.aliases import Array
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import reshape_to
 from armillary.ops.nn.conv import result_dtype, window
 from armillary.relay.expr import Call, Constant, Expr
-from armillary.relay.transform._rules import Array, call, op_name, rewrite_module, tensor
+from armillary.relay.transform._rules import call, op_name, rewrite_module, tensor
 from armillary.target import Target
 from armillary.target.cpu import cpu_model
 from armillary.transform import define_pass
@@ -44,7 +44,7 @@ NARROW = 0.55  # an operation on at most half a vector of images, in whole ones,
 def transpose_as_shuffle(
     module: IRModule,
     *,
-    target: Any = None,
+    target: Target | None = None,
     axes: Sequence[int] = (1, 2),  # Any: whatever Target accepts
 ) -> IRModule:
     """Compute all phases of an output element as channels of one convolution."""

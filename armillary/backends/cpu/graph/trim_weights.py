@@ -18,11 +18,12 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from armillary.backends.cpu.conv2d.direct.operator_fill import Runs
+from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, aligned
 from armillary.base.record import record
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
-from armillary.relay.transform._rules import Array, call, on_functions, op_name
+from armillary.relay.transform._rules import call, on_functions, op_name
 from armillary.relay.walk import copy_type, map_children, not_primitive, post_order
 from armillary.transform import define_pass
 

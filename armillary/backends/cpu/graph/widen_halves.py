@@ -63,7 +63,7 @@ _BLENDS = ("image.", "nn.upsampling")  # injective by kind, but with arithmetic
 
 
 @define_pass("widen-halves", opt_level=3)
-def widen_halves(module: IRModule, *, target: Any = None) -> IRModule:  # Any: whatever Target accepts
+def widen_halves(module: IRModule, *, target: Target | None = None) -> IRModule:
     """Compute in float32 between halves that are stored."""
     if PassContext.current().get(STRICT):
         return module

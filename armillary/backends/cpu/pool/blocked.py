@@ -66,11 +66,11 @@ def pool_compute(op: str, attrs: Any, x: te.Tensor) -> te.Tensor:
         last = (count - 1) * pool.strides[n] + (pool.kernel[n] - 1) * pool.dilation[n] - pool.pads[n][0]
         return found, ([found >= 0] if pool.pads[n][0] else []) + ([found < size] if last >= size else [])
 
-    def element(b: Any, ch: Any, y: Any, z: Any, i: Any) -> Any:
+    def element(b: te.ExprLike, ch: te.ExprLike, y: te.ExprLike, z: te.ExprLike, i: te.ExprLike) -> Any:
         (row, rows), (column, columns) = place(0, y), place(1, z)
         return combine(x(b, ch, row, column, i), axis=axes, where=te.all(te.all(*rows), te.likely(te.all(*columns))))
 
-    def down(b: Any, ch: Any, y: Any, z: Any, i: Any) -> Any:
+    def down(b: te.Expr, ch: te.Expr, y: te.Expr, z: te.Expr, i: te.Expr) -> te.Expr:
         row, rows = place(0, y)
         return combine(x(b, ch, row, z, i), axis=axes[:1], where=te.all(*rows))
 

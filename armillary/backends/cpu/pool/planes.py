@@ -103,7 +103,7 @@ def _flat_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: Any
     return lambda b, ch, y, z: flat(b, ch, y * pitch + z)
 
 
-def _row_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: Any, fill: Any) -> Windows:
+def _row_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: Any, fill: te.Expr) -> Windows:
     """For each row of the output what the rows of its windows are in each column, and of these the windows.
 
     What lies outside is the edge again, which a maximum may take twice; else it is put aside behind reading it.
@@ -115,28 +115,32 @@ def _row_windows(pool: Pool, x: te.Tensor, shape: tuple[int, ...], combine: Any,
     width = (ow - 1) * sx + (pool.kernel[1] - 1) * dx + 1
     is_inside, is_long = not left and width <= w, ow > LONG_ROW
 
-    def columns(b: Any, ch: Any, y: Any, z: Any) -> Any:
+    def columns(b: te.Expr, ch: te.Expr, y: te.Expr, z: te.Expr) -> te.Expr:
         row, where = y * sy + ky * dy - top, None
         if combine is te.max and dy == 1:
             row = _clamped(row, h)
         else:
             where = te.all(row >= 0, row < h)
         if is_inside or not is_long:
-            return combine(x(b, ch, row, z), axis=[ky], where=where)
+            found: te.Expr = combine(x(b, ch, row, z), axis=[ky], where=where)
+            return found
         test = te.likely(te.all(z >= left, z < w + left))
-        return combine(te.if_then_else(test, x(b, ch, row, z - left), fill), axis=[ky], where=where)
+        made: te.Expr = combine(te.if_then_else(test, x(b, ch, row, z - left), fill), axis=[ky], where=where)
+        return made
 
     down = te.compute((n, c, oh, width if is_long and not is_inside else w), columns, name="pool_columns", tag=PACKED)
 
-    def window(b: Any, ch: Any, y: Any, z: Any) -> Any:
+    def window(b: te.Expr, ch: te.Expr, y: te.Expr, z: te.Expr) -> te.Expr:
         column = z * sx + kx * dx
         if is_inside or is_long:
-            return combine(down(b, ch, y, column), axis=[kx])
+            found: te.Expr = combine(down(b, ch, y, column), axis=[kx])
+            return found
         column = column - left
         value = down(b, ch, y, _clamped(column, w))
         if combine is not te.max or dx > 1:  # one question, of a whole vector
             value = te.select(T.equal((column + w) // w, 1), value, fill)
-        return combine(value, axis=[kx])
+        made: te.Expr = combine(value, axis=[kx])
+        return made
 
     found = te.compute(shape, window, name="pool_rows", tag=PACKED)
     return lambda b, ch, y, z: found(b, ch, y, z)

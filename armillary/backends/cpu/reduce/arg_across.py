@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 from armillary import te
 from armillary.backends.cpu.cost.vectors import dividing, lanes_of
@@ -52,8 +51,9 @@ def _flattened(op: Op, attrs: ArgReduceAttrs, data: te.Tensor) -> te.Tensor:
     found = op.compute_rule(ArgReduceAttrs(1, select_last_index=attrs.select_last_index), flat)
     count = len(groups[2])
 
-    def back(*i: Any) -> Any:
-        return found(raveled(i[: axes[0]], groups[0]), raveled(i[len(i) - count :], groups[2]))
+    def back(*i: te.Expr) -> te.Expr:
+        made: te.Expr = found(raveled(i[: axes[0]], groups[0]), raveled(i[len(i) - count :], groups[2]))
+        return made
 
     made: te.Tensor = te.compute(reduced_shape(shape, axes, attrs.keepdims), back, name="columns", tag="injective")
     return made

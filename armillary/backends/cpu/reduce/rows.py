@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from armillary import te
 from armillary.backends.cpu.access import contiguous_axis
@@ -33,6 +33,10 @@ from armillary.ops.nn.softmax import log_softmax, softmax
 from armillary.ops.nn.standardize import standardize
 from armillary.relay.op import Op
 from armillary.target.cpu import CpuModel, cpu_model
+
+if TYPE_CHECKING:
+    from armillary.ops.nn.softmax import SoftmaxAttrs
+    from armillary.ops.nn.standardize import StandardizeAttrs
 
 IN_REGISTERS = 64  # elements of an intermediate that need no memory
 
@@ -62,12 +66,13 @@ def computed(op: Op, attrs: Any, data: te.Tensor, **changes: Any) -> te.Tensor: 
     return result
 
 
-def raveled(indices: Sequence[Any], sizes: Sequence[int]) -> Any:
+def raveled(indices: Sequence[te.Expr], sizes: Sequence[int]) -> te.Expr:
     """The index over all axes of these sizes."""
     total: Any = 0
     for index, size in zip(indices, sizes, strict=True):
         total = total * size + index
-    return total
+    found: te.Expr = total
+    return found
 
 
 def reduced_axes(workload: Workload) -> tuple[int, ...]:
@@ -88,7 +93,7 @@ def _is_last(workload: Workload) -> str | None:
     return None if len(axes) < ndim else "there is a single row"
 
 
-def _as_one_axis(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
+def _as_one_axis(op: Op, attrs: SoftmaxAttrs | StandardizeAttrs, data: te.Tensor) -> te.Tensor:
     """The operator over the last axes seen as one, in the shape of the data."""
     shape, count = te.static_shape(data), 1 if isinstance(attrs.axis, int) else len(attrs.axis)
     leading, sizes = len(shape) - count, shape[len(shape) - count :]

@@ -64,7 +64,7 @@ def _flattened(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
     flat, groups = seen_around(data, axes)
     result = computed(op, attrs, flat, axis=1)
 
-    def back(*i: Any) -> Any:
+    def back(*i: te.Expr) -> te.Expr:
         parts = (i[: axes[0]], i[axes[0] : axes[-1] + 1], i[axes[-1] + 1 :])
         return result(*(raveled(part, sizes) for part, sizes in zip(parts, groups, strict=True)))
 

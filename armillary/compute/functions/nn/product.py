@@ -74,7 +74,7 @@ class NEGEMM(base.NeuralFunction):
 
         def body(x: Node, *others: Node) -> Node:
             named = dict(zip(names, others, strict=True))
-            value = relay.nn.matmul(x, named["b"])
+            value: Node = relay.nn.matmul(x, named["b"])
             if alpha != 1.0:
                 value = value * relay.const(alpha, "float32")
             if "c" in named:

@@ -19,9 +19,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Tuple
-from armillary.relay.transform._rules import Array, Found, Readers, call, op_name, rewrite_found, tensor
+from armillary.relay.transform._rules import Found, Readers, call, op_name, rewrite_found, tensor
 from armillary.relay.walk import substitute
 from armillary.transform import define_pass
 

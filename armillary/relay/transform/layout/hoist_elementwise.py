@@ -17,11 +17,12 @@ import math
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr
 from armillary.relay.op import Kind, Op, has
 from armillary.relay.op.facts import Fact
-from armillary.relay.transform._rules import Array, op_name, rewrite_module, tensor
+from armillary.relay.transform._rules import op_name, rewrite_module, tensor
 from armillary.transform import define_pass
 
 _LONGEST = 64  # operators from a contraction to what is moved up to it: a pass over a chain takes linear time

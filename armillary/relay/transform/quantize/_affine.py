@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.dtype import DType
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.op import has
 from armillary.relay.op.facts import Fact
-from armillary.relay.transform._rules import Array, call, op_name, tensor
+from armillary.relay.transform._rules import call, op_name, tensor
 
 _FLOATS = ("", "float32")
 NO_LIMITS = (-math.inf, math.inf)

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.dtype import DType
 from armillary.errors import UnsupportedError
 from armillary.relay.evaluate import evaluate_call
 from armillary.relay.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem
-from armillary.relay.transform._rules import Array, Readers, call, op_name, tensor
+from armillary.relay.transform._rules import Readers, call, op_name, tensor
 from armillary.relay.transform.quantize._affine import Affine, Value, quantized, real, rule_of
 from armillary.relay.transform.quantize._in_steps import Divider
 from armillary.relay.transform.quantize.fake_quantization_to_integer import BINARY, UNARY

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
 from armillary.base.dtype import DType
 from armillary.relay.expr import Constant
-from armillary.relay.transform._rules import Array
 
 LARGE = 1 << 16  # bytes of a weight that is worth an operation for each result
 NARROW = ("float16", "bfloat16")

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from armillary.base.aligned import Array, Deferred, aligned, give_back_memory, in_rows
+from armillary.base.aliases import Array
+from armillary.base.aligned import Deferred, aligned, give_back_memory, in_rows
 from armillary.budgets import FOLDED_BYTES, GROWTH
 from armillary.ir import IRModule
 from armillary.relay.evaluate import evaluate_call

@@ -16,13 +16,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred, in_rows
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr, Function
 from armillary.relay.layout import layout
 from armillary.relay.op import Op, has
 from armillary.relay.op.facts import Fact, Follows
-from armillary.relay.transform._rules import Array, call, on_functions, op_name, tensor
+from armillary.relay.transform._rules import call, on_functions, op_name, tensor
 from armillary.relay.transform.simplify._narrow_values import is_narrow_without
 from armillary.relay.walk import not_primitive, post_order, rewrite, users
 from armillary.transform import define_pass

@@ -20,12 +20,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.ir import IRModule
 from armillary.ops.nn._windows import reshape_to
 from armillary.relay.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from armillary.relay.op import has
 from armillary.relay.op.facts import Fact
-from armillary.relay.transform._rules import Array, call, op_name, rewrite_module, splat, tensor
+from armillary.relay.transform._rules import call, op_name, rewrite_module, splat, tensor
 from armillary.relay.transform.simplify.simplify_inference import pick_field
 from armillary.relay.types import TensorType, tensor_fields
 from armillary.relay.walk import post_order

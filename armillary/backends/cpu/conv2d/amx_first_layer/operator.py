@@ -115,7 +115,8 @@ def _compute(attrs: FewConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
         of = (ob, ry, channel // attrs.together, place // HALVES, oi, place % HALVES)
         return te.sum(lhs * weight(*of).astype("float32"), axis=axes)
 
-    return te.compute(result_shape(attrs, data, weight), element, name="conv2d_few", tag="conv2d_few")
+    found: Tensor = te.compute(result_shape(attrs, data, weight), element, name="conv2d_few", tag="conv2d_few")
+    return found
 
 
 @conv2d_few.samples

@@ -74,12 +74,12 @@ def _packed(attrs: Any, data: te.Tensor, size: tuple[int, int], kh: int) -> te.T
     (top, _), (left, _) = win.pads
     lines, columns = (size[0] - 1) * win.strides[0] + kh, (size[1] - 1) * win.strides[1] + ROW // together
 
-    def half(n: Any, channel: Any, y: Any, x: Any, inside: Any) -> Any:
+    def half(n: te.Expr, channel: te.Expr, y: te.Expr, x: te.Expr, inside: te.Expr) -> te.Expr:
         taken = te.if_then_else(inside, data(n, channel, y - top, x - left), T.const(0, data.dtype))
         last = te.if_then_else(channel < channels, taken, T.const(0, data.dtype)) if channels % together else taken
         return T.cast(last, HALF)
 
-    def together_at(n: Any, y: Any, group: Any, x: Any) -> Any:
+    def together_at(n: te.Expr, y: te.Expr, group: te.Expr, x: te.Expr) -> te.Expr:
         inside = te.all(y >= top, y < height + top, te.likely(te.all(x >= left, x < width + left)))
         halves = [half(n, group * together + k, y, x, inside) for k in range(together)]
         words = [te.two_halves(*halves[k : k + PAIR]) for k in range(0, together, PAIR)]

@@ -56,7 +56,7 @@ conv2d_blocked.attrs(BlockedConv2DAttrs)
 depthwise_blocked.attrs(BlockedDepthwiseAttrs)
 
 
-def _result(op: str, attrs: Any, x: TensorType, w: TensorType) -> TensorType:
+def _result(op: str, attrs: Conv2DAttrs, x: TensorType, w: TensorType) -> TensorType:
     """The output type, once the channels are known to agree."""
     need_dtype(op, x, w) if not attrs.out_dtype else None
     size = image_size(op, attrs, x, w.shape[2:4])
@@ -106,7 +106,7 @@ def unblock_weight(w: Array) -> Array:
     return w.transpose(0, 5, 1, 4, 2, 3).reshape(ob * o, ib * i, kh, kw)
 
 
-def _reference(op: str, attrs: Any, data: Array, weight: Array) -> Array:
+def _reference(op: str, attrs: Conv2DAttrs, data: Array, weight: Array) -> Array:
     dtype = result_dtype(attrs, data).numpy
     if np.issubdtype(dtype, np.integer):
         data, weight = data.astype(dtype), weight.astype(dtype)
@@ -117,7 +117,7 @@ def _reference(op: str, attrs: Any, data: Array, weight: Array) -> Array:
     return np.ascontiguousarray(blocked).astype(dtype)
 
 
-def output_shape(attrs: Any, data: Tensor, weight: Tensor) -> tuple[Any, ...]:
+def output_shape(attrs: Conv2DAttrs, data: Tensor, weight: Tensor) -> tuple[te.Expr, ...]:
     """(N, O/co, OH, OW, co) of a blocked convolution."""
     win = window("nn.contrib_conv2d_NCHWc", attrs, 2)
     size = [
@@ -140,7 +140,8 @@ def _compute(attrs: BlockedConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
         lhs = padded(n, block, y * sy + ry * dy, x * sx + rx * dx, ici)
         return te.sum(lhs.astype(dtype) * weight(ob, ico, ry, rx, ici, oi).astype(dtype), axis=[ico, ry, rx, ici])
 
-    return te.compute(output_shape(attrs, data, weight), element, name="conv2d_NCHWc", tag="conv2d_NCHWc")
+    found: Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d_NCHWc", tag="conv2d_NCHWc")
+    return found
 
 
 @depthwise_blocked.compute
@@ -162,7 +163,8 @@ def _compute_depthwise(attrs: BlockedDepthwiseAttrs, data: Tensor, weight: Tenso
         return te.sum(lhs.astype(dtype) * weight(ob, 0, ry, rx, 0, oi).astype(dtype), axis=[ry, rx])
 
     tag = "depthwise_conv2d_NCHWc"
-    return te.compute(output_shape(attrs, data, weight), element, name=tag, tag=tag)
+    found: Tensor = te.compute(output_shape(attrs, data, weight), element, name=tag, tag=tag)
+    return found
 
 
 conv2d_blocked.reference(lambda attrs, data, weight: _reference(conv2d_blocked.name, attrs, data, weight))

@@ -89,7 +89,8 @@ def _compute(attrs: HalvesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
         of = (channel // own, ry, rx, channel % own // HALVES, oi, channel % HALVES)
         return te.sum(lhs.astype("float32") * weight(ob, *of).astype("float32"), axis=axes)
 
-    return te.compute(output_shape(attrs, data, weight), element, name="conv2d_halves", tag="conv2d_halves")
+    found: Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d_halves", tag="conv2d_halves")
+    return found
 
 
 def _half(*shape: int) -> TensorType:

@@ -50,7 +50,7 @@ conv2d_bytes = Op("nn.contrib_conv2d_NCHWc_int8", kind=Kind.CONTRACTION, inputs=
 conv2d_bytes.attrs(BytesConv2DAttrs)
 
 
-def _check_dtypes(op: str, attrs: Any, x: TensorType, w: TensorType) -> None:
+def _check_dtypes(op: str, attrs: BytesConv2DAttrs, x: TensorType, w: TensorType) -> None:
     if str(x.dtype) not in ("uint8", "int8") or str(w.dtype) != "int8" or attrs.out_dtype != "int32":
         raise TypeMismatch(
             f"{op}: data of {x.dtype}, weight of {w.dtype}, sums of {attrs.out_dtype}; wanted bytes, int8 and int32"
@@ -91,7 +91,7 @@ def _unpacked(weight: Array) -> Array:
     return weight.transpose(0, 5, 1, 4, 6, 2, 3).reshape(ob * co, ib * q * BYTES, kh, kw)
 
 
-def _unpadded(op: str, attrs: Any, x: Array, w: Array) -> tuple[Array, Array, Window]:
+def _unpadded(op: str, attrs: BytesConv2DAttrs, x: Array, w: Array) -> tuple[Array, Array, Window]:
     """Data with its padding written out, the weight, and the window that is left."""
     win = window(op, attrs, 2)
     padded = np.pad(x, ((0, 0), (0, 0), *win.pads), constant_values=attrs.pad_value)
@@ -125,7 +125,8 @@ def _compute(attrs: BytesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
         of = (channel // own, ry, rx, channel % own // BYTES, oi, channel % BYTES)
         return te.sum(lhs.astype("int32") * weight(ob, *of).astype("int32"), axis=axes)
 
-    return te.compute(output_shape(attrs, data, weight), element, name="conv2d_bytes", tag="conv2d_bytes")
+    found: Tensor = te.compute(output_shape(attrs, data, weight), element, name="conv2d_bytes", tag="conv2d_bytes")
+    return found
 
 
 @conv2d_bytes.samples
@@ -202,7 +203,8 @@ def banded(attrs: Any, data: Tensor) -> Tensor:
         return te.if_then_else(inside, data(n, block, y - top, x - left, lane), T.const(attrs.pad_value, data.dtype))
 
     shape = (data.shape[0], data.shape[1], height + top + bottom, width + left + right + more, data.shape[4])
-    return te.compute(shape, element, name="data_pad", tag="packed")
+    found: Tensor = te.compute(shape, element, name="data_pad", tag="packed")
+    return found
 
 
 @depthwise_bytes.compute
@@ -222,7 +224,8 @@ def depthwise_compute(attrs: BytesDepthwiseAttrs, data: Tensor, weight: Tensor) 
 
     size = [window_count(data.shape[2 + a], win.pads[a], kernel[a], win.strides[a], win.dilation[a]) for a in range(2)]
     shape = (data.shape[0], data.shape[1], *size, data.shape[4])
-    return te.compute(shape, element, name="depthwise_bytes", tag="depthwise_conv2d_bytes")
+    found: Tensor = te.compute(shape, element, name="depthwise_bytes", tag="depthwise_conv2d_bytes")
+    return found
 
 
 @depthwise_bytes.samples

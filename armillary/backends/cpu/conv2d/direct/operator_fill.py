@@ -91,14 +91,18 @@ def _compute(attrs: FillAttrs, weight: Tensor) -> Tensor:
     zero = te.const(0, weight.dtype)
 
     def element(ob: Any, ib: Any, y: Any, x: Any, ii: Any, oi: Any) -> Any:
-        return _chosen(
+        found: te.Expr = _chosen(
             ib * i + ii,
             attrs.inputs,
             lambda c: _chosen(ob * o + oi, attrs.outputs, lambda k: weight(c, y, x, k), zero),
             zero,
         )
+        return found
 
-    return te.compute((widths[1] // o, widths[0] // i, *shape[1:3], i, o), element, name="fill", tag="injective")
+    found: Tensor = te.compute(
+        (widths[1] // o, widths[0] // i, *shape[1:3], i, o), element, name="fill", tag="injective"
+    )
+    return found
 
 
 @fill.samples

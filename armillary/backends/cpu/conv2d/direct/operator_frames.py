@@ -79,7 +79,8 @@ def _compute(attrs: FramesConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     shape = (frame_count(attrs, data), blocks * attrs.frames, *data.shape[2:])
     gathered = te.compute(shape, element, name="frames", tag="injective")
     assert conv2d_blocked.compute_rule is not None, "every convolution has one"
-    return conv2d_blocked.compute_rule(attrs, gathered, weight)
+    found: Tensor = conv2d_blocked.compute_rule(attrs, gathered, weight)
+    return found
 
 
 @conv2d_frames.samples

@@ -65,7 +65,7 @@ MAX_SPELLED = 12  # tiles of a row that are spelled out where many reach into th
 FEW_BANDS, MOST_BANDS = 2, 8  # of a flat image, where each band reads the weights from beyond L2 or not
 
 
-def lies_inside(position: Any, size: Any, pads: tuple[int, int]) -> Any:
+def lies_inside(position: te.Expr, size: te.Expr, pads: tuple[int, int]) -> te.Expr:
     """The condition that a tap of the window lies on the data."""
     before, after = pads
     tests = ([position >= before] if before else []) + ([position < size + before] if after else [])

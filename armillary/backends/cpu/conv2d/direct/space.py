@@ -7,7 +7,8 @@ expression is imported; schedule.py makes the loops of what is chosen here.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from armillary.backends.cpu.conv2d.direct.operator_frames import FramesConv2DAttrs
 from armillary.backends.cpu.conv2d.winograd.cost import TILES, best_plan, estimate
@@ -39,6 +40,9 @@ from armillary.ops.nn.conv import window
 from armillary.target.choice import Choice, Cost, Rejection
 from armillary.target.cpu import CpuModel, cpu_model
 
+if TYPE_CHECKING:
+    from armillary.tir.expr import Expr
+
 WORDS_AXES = 7  # of a weight for dot products
 COMMON_COLUMNS = 14  # of a tile
 MAX_SPELLED_ROWS = 8  # of an image whose tall tiles are
@@ -46,7 +50,7 @@ WEIGHTS_PER_DATA, WEIGHTS_PER_DATA_BESIDE_TWO_PORTS = 4, 6
 PIXELS_TOGETHER = 256  # of a batch's images, that use weights from beyond L2 one after another: 1024 to 1024 on 7x7
 
 
-def is_in_words(weight: Any) -> bool:
+def is_in_words(weight: Sequence[Expr | int]) -> bool:
     """Whether a weight of this shape is packed for dot products: a step of the sum then is one of those."""
     return len(weight) == WORDS_AXES
 

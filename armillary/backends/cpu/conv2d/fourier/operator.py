@@ -137,7 +137,7 @@ def _twist(sign: int) -> tuple[Row, ...]:
     return _complex_rows([[(j, cmath.exp(sign * 1j * math.pi * j / SIDE))] for j in range(HALF)])
 
 
-def _apply(rows: Sequence[Row], row: Any, value: Value) -> Any:
+def _apply(rows: Sequence[Row], row: te.ExprLike, value: Value) -> te.Expr:
     """Row `row` (known after unrolling) of the matrix times the vector of values, as a choice between sums."""
     sums = [_sum(terms, value) for terms in rows]
     result = sums[-1]
@@ -146,11 +146,12 @@ def _apply(rows: Sequence[Row], row: Any, value: Value) -> Any:
     return result
 
 
-def _sum(terms: Row, value: Value) -> Any:
+def _sum(terms: Row, value: Value) -> te.Expr:
     """First with third terms, second with fourth: rows that differ in signs then share the partial sums."""
     halves = [terms[start::2] for start in range(min(2, len(terms)))]
     total, is_negative = _joined([_joined([_term(*t, value) for t in half]) for half in halves])
-    return total * -1.0 if is_negative else total
+    found: te.Expr = total * -1.0 if is_negative else total
+    return found
 
 
 def _term(index: int, factor: float, value: Value) -> tuple[Any, bool]:
@@ -223,7 +224,7 @@ def _transform(
     return made
 
 
-def _along(tensor: te.Tensor, axes: Sequence[Any], index: int) -> Any:
+def _along(tensor: te.Tensor, axes: Sequence[te.Expr], index: int) -> te.Expr:
     return tensor(*axes[:-2], index, axes[-1])
 
 
@@ -256,7 +257,7 @@ def _data_points(
         "data_columns",
     )
 
-    def form(v: Any, u: Any, f: Any, c: Any, t: Any, i: Any) -> Any:
+    def form(v: te.Expr, u: te.Expr, f: te.ExprLike, c: te.Expr, t: te.Expr, i: te.Expr) -> te.Expr:
         re, im = (columns(t, c, v, 2 * u + part, i) for part in range(2))
         return te.select(f == 0, re + im, te.select(f == 1, re, im))
 
@@ -292,7 +293,7 @@ def _weight_points(weight: te.Tensor) -> te.Tensor:
         (o_blocks, i_blocks, HALF, ci, 2 * SIDE, co), SIDE, 1, kh, partial(_along, rows), "weight_columns"
     )
 
-    def form(v: Any, u: Any, f: Any, o: Any, c: Any, p: Any, q: Any) -> Any:
+    def form(v: te.Expr, u: te.Expr, f: te.ExprLike, o: te.Expr, c: te.Expr, p: te.Expr, q: te.Expr) -> te.Expr:
         re, im = (columns(o, c, v, p, 2 * u + part, q) for part in range(2))
         return te.select(f == 0, re, te.select(f == 1, im - re, re + im))
 
@@ -302,7 +303,7 @@ def _weight_points(weight: te.Tensor) -> te.Tensor:
     return made
 
 
-def _constant(index: Any, values: Sequence[float], dtype: Any) -> Any:
+def _constant(index: te.ExprLike, values: Sequence[float], dtype: Any) -> te.Expr:
     """`values[index]` as a choice, for an index that is known after unrolling."""
     result = te.const(values[-1], dtype)
     for k in reversed(range(len(values) - 1)):
@@ -315,7 +316,7 @@ def _output_tiles(product: te.Tensor, kernel: tuple[int, int]) -> te.Tensor:
     _, _, _, o_blocks, tiles, co = te.static_shape(product)
     (kh, kw), (m_h, m_w) = kernel, (SIDE - k + 1 for k in kernel)
 
-    def joined(t: Any, o: Any, v: Any, s: Any, j: Any) -> Any:
+    def joined(t: te.ExprLike, o: te.ExprLike, v: te.ExprLike, s: Any, j: te.ExprLike) -> te.ExprLike:
         first, second, third = (product(v, s // 2, f, o, t, j) for f in range(FORMS))
         return te.select((s % 2) == 0, first - third, first + second)
 

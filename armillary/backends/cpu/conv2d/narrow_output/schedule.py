@@ -52,7 +52,7 @@ def _compute(attrs: Any, data: te.Tensor, weight: te.Tensor) -> te.Tensor:
     sums: te.Tensor = te.compute((batch, height, width, outputs, lanes), element, name="pixel_sums")
     pairs = halved_to_two(sums)
 
-    def pixel_sum(n: Any, _: Any, y: Any, x: Any, o: Any) -> Any:
+    def pixel_sum(n: te.Expr, _: te.Expr, y: te.Expr, x: te.Expr, o: te.Expr) -> te.Expr:
         return pairs(n, y, x, o, 0) + pairs(n, y, x, o, 1)
 
     made: te.Tensor = te.compute(shape, pixel_sum, name="pixels")

@@ -122,7 +122,7 @@ def _in_place(data: te.Tensor, plan: _Plan) -> Callable[..., Any]:
     whole = h * w // LANES * LANES
     start = whole if whole >= MIN_LYING * LANES else 0
 
-    def lying(b: Any, ch: Any, q: Any) -> Any:
+    def lying(b: te.Expr, ch: te.Expr, q: te.Expr) -> te.Expr:
         return data(b, ch, q // w, q % w)
 
     if plan.length == whole:

@@ -88,7 +88,15 @@ def _compute(attrs: BlockedConv2DTransposeAttrs, data: Tensor, weight: Tensor) -
     axes, taken = ([ty, tx, ico, ici], (ico, ici)) if attrs.groups == 1 else ([ty, tx], (0, 0))
     rows, columns = _Axis(sy, top, kh, h, -(-oh // sy)), _Axis(sx, left, kw, w, -(-ow // sx))
 
-    def element(b: Any, ob: Any, y: Any, py: Any, x: Any, px: Any, oi: Any) -> Any:
+    def element(
+        b: te.ExprLike,
+        ob: te.ExprLike,
+        y: te.ExprLike,
+        py: te.ExprLike,
+        x: te.ExprLike,
+        px: te.ExprLike,
+        oi: te.ExprLike,
+    ) -> Any:
         tap_y, row, on_row = rows.tap(y, py, ty.var)
         tap_x, column, on_column = columns.tap(x, px, tx.var)
         inputs, lane = (ico, ici) if attrs.groups == 1 else (ob, oi)
@@ -102,8 +110,9 @@ def _compute(attrs: BlockedConv2DTransposeAttrs, data: Tensor, weight: Tensor) -
         (n, o_blocks, rows.count, sy, columns.count, sx, co), element, name="phases", tag="conv2d_transpose_phases"
     )
 
-    def interleave(b: Any, ob: Any, y: Any, x: Any, oi: Any) -> Any:
-        return phases(b, ob, y // sy, y % sy, x // sx, x % sx, oi)
+    def interleave(b: te.Expr, ob: te.Expr, y: te.Expr, x: te.Expr, oi: te.Expr) -> te.Expr:
+        found: te.Expr = phases(b, ob, y // sy, y % sy, x // sx, x % sx, oi)
+        return found
 
     return te.compute((n, o_blocks, oh, ow, co), interleave, name="interleaved", tag="conv2d_transpose_NCHWc")
 

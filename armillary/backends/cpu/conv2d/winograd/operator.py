@@ -15,7 +15,7 @@ interleave, and their products are those of any other tiles.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from armillary.ops.nn._windows import f32, need_rank, reduce_axes, window_count
 from armillary.ops.nn.conv import convolve, image_size, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type
+
+if TYPE_CHECKING:
+    from armillary.backends.cpu.conv2d.direct.operator import BlockedConv2DAttrs
 
 
 @record
@@ -135,7 +138,7 @@ def _reference(attrs: WinogradAttrs, data: Array, weight: Array) -> Array:
     return np.ascontiguousarray(y.reshape(n, o, q, h, w).transpose(0, 1, 3, 4, 2)).astype(data.dtype)
 
 
-def layer_of(attrs: Any, data: TensorType, result: TensorType) -> Layer:
+def layer_of(attrs: BlockedConv2DAttrs | WinogradAttrs, data: TensorType, result: TensorType) -> Layer:
     """The sizes of a blocked 3x3 convolution with stride 1, as the cost model takes them."""
     win = window(winograd.name, attrs, 2)
     batch, chunks, height, width, block = result.static
@@ -155,11 +158,13 @@ def _taps_inside(size: int, outputs: int, pads: tuple[int, int], dilation: int) 
 def _place(tile: Any, index: Any, m: int, dilation: int) -> Any:
     """The row or column of an element of a tile."""
     if dilation == 1:
-        return tile * m + index
-    return tile // dilation * (m * dilation) + tile % dilation + index * dilation
+        found: te.ExprLike = tile * m + index
+        return found
+    made: te.ExprLike = tile // dilation * (m * dilation) + tile % dilation + index * dilation
+    return made
 
 
-def _tile_of(place: Any, m: int, dilation: int) -> tuple[Any, Any]:
+def _tile_of(place: te.Expr, m: int, dilation: int) -> tuple[Any, Any]:
     """The tile of a row or column, and its index there: the inverse of `_place`."""
     if dilation == 1:
         return place // m, place % m
@@ -201,7 +206,7 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
     )
     ico, ici = reduce_axes([inside, ci], ["ic_outer", "ic_inner"])
 
-    def multiply(u: Any, v: Any, b: Any, p: Any, o: Any, q: Any, j: Any) -> Any:
+    def multiply(u: te.Expr, v: te.Expr, b: te.Expr, p: te.Expr, o: te.Expr, q: te.Expr, j: te.Expr) -> te.Expr:
         block = ico if attrs.groups == 1 else o // (o_blocks // attrs.groups) * inside + ico
         return te.sum(packed(u, v, b, p, block, q, ici) * weight(u, v, o, ico, ici, j), axis=[ico, ici])
 
@@ -219,9 +224,10 @@ def winograd_stages(attrs: WinogradAttrs, data: te.Tensor, weight: te.Tensor) ->
         tag="winograd_output",
     )
 
-    def pick(b: Any, o: Any, y: Any, x: Any, j: Any) -> Any:
+    def pick(b: te.Expr, o: te.Expr, y: te.Expr, x: te.Expr, j: te.Expr) -> te.Expr:
         (p, v), (q, w) = _tile_of(y, m, dy), _tile_of(x, m, dx)
-        return block(b, o, p, q, v, w, j)
+        found: te.Expr = block(b, o, p, q, v, w, j)
+        return found
 
     made: te.Tensor = te.compute((n, o_blocks, out_h, out_w, co), pick, name="conv2d_winograd", tag="conv2d_winograd")
     return made

@@ -1,0 +1,49 @@
+"""Names of `armillary.tir.transform` for type checkers. Written by tools/write_docs.py; do not edit."""
+
+from armillary.tir.transform.bf16_legalize import BF16Legalize as BF16Legalize
+from armillary.tir.transform.common_subexpr_elim_tir import CommonSubexprElimTIR as CommonSubexprElimTIR
+from armillary.tir.transform.compact_buffer_allocation import CompactBufferAllocation as CompactBufferAllocation
+from armillary.tir.transform.storage_flatten import StorageFlatten as FlattenBuffer
+from armillary.tir.transform.hoist_if_then_else import HoistIfThenElse as HoistIfThenElse
+from armillary.tir.transform.inject_double_buffer import InjectDoubleBuffer as InjectDoubleBuffer
+from armillary.tir.transform.inject_prefetch import InjectPrefetch as InjectPrefetch
+from armillary.tir.transform.inject_virtual_thread import InjectVirtualThread as InjectVirtualThread
+from armillary.tir.transform.instrument_bound_checkers import InstrumentBoundCheckers as InstrumentBoundCheckers
+from armillary.tir.transform.loop_partition import LoopPartition as LoopPartition
+from armillary.tir.transform.lower_intrin import LowerIntrin as LowerIntrin
+from armillary.tir.transform.narrow_data_type import NarrowDataType as NarrowDataType
+from armillary.tir.transform.plan_and_update_buffer_allocation_location import PlanAndUpdateBufferAllocationLocation as PlanAndUpdateBufferAllocationLocation
+from armillary.tir.transform.remove_assert import RemoveAssert as RemoveAssert
+from armillary.tir.transform.remove_no_op import RemoveNoOp as RemoveNoOp
+from armillary.tir.transform.rewrite_unsafe_select import RewriteUnsafeSelect as RewriteUnsafeSelect
+from armillary.tir.transform.simplify import Simplify as Simplify
+from armillary.tir.transform.storage_flatten import StorageFlatten as StorageFlatten
+from armillary.tir.transform.storage_rewrite import StorageRewrite as StorageRewrite
+from armillary.tir.transform.unroll_loop import UnrollLoop as UnrollLoop
+from armillary.tir.transform.vectorize_loop import VectorizeLoop as VectorizeLoop
+from armillary.tir.transform.common import prim_func_pass as prim_func_pass
+
+__all__ = [
+    "BF16Legalize",
+    "CommonSubexprElimTIR",
+    "CompactBufferAllocation",
+    "FlattenBuffer",
+    "HoistIfThenElse",
+    "InjectDoubleBuffer",
+    "InjectPrefetch",
+    "InjectVirtualThread",
+    "InstrumentBoundCheckers",
+    "LoopPartition",
+    "LowerIntrin",
+    "NarrowDataType",
+    "PlanAndUpdateBufferAllocationLocation",
+    "RemoveAssert",
+    "RemoveNoOp",
+    "RewriteUnsafeSelect",
+    "Simplify",
+    "StorageFlatten",
+    "StorageRewrite",
+    "UnrollLoop",
+    "VectorizeLoop",
+    "prim_func_pass",
+]
