@@ -23,7 +23,7 @@ from armillary.errors import ArmillaryError, ConfigError
 from armillary.ir import IRModule
 
 with deferred():
-    from armillary.relay.by_need import load_operators
+    from armillary.relay.lazy_registry import load_operators
 
 PassFunction = Callable[..., IRModule]
 PASSES: dict[str, PassDefinition] = {}  # by kebab-case spec name

@@ -1,6 +1,6 @@
 """Print which file registers which operators and ONNX rules: the text of armillary/relay/operators.txt.
 
-In: the files. Out: a line per file, its name and the keys it registers as `relay/by_need.py` spells them, sorted.
+In: the files. Out: a line per file, its name and the keys it registers as `relay/lazy_registry.py` spells them, sorted.
 Invariant: seen, not read from the sources: the file is the one whose top level was running when a key came into its
 table. tools/write_docs.py runs this.
 """
@@ -14,13 +14,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from armillary.relay.by_need import ByNeed, load_operators
+from armillary.relay.lazy_registry import LazyRegistry, load_operators
 
 _PREFIX = "armillary."
 _KEYS: dict[str, set[str]] = defaultdict(set)  # by file: what it registers
 
 
-def _watched(table: ByNeed[Any, Any], key: Any, value: Any) -> None:  # Any: keys and rows of every table
+def _watched(table: LazyRegistry[Any, Any], key: Any, value: Any) -> None:  # Any: keys and rows of every table
     table._rows[key] = value
     frame = sys._getframe(1)
     while frame.f_code.co_name != "<module>" and frame.f_back is not None:
@@ -29,7 +29,7 @@ def _watched(table: ByNeed[Any, Any], key: Any, value: Any) -> None:  # Any: key
 
 
 if __name__ == "__main__":
-    ByNeed.__setitem__ = _watched  # type: ignore[method-assign]
+    LazyRegistry.__setitem__ = _watched  # type: ignore[method-assign]
     load_operators()
     for name, keys in sorted(_KEYS.items()):
         print(name, *sorted(keys))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from armillary.base.record import record
-from armillary.ops._late import te
+from armillary.ops._deferred import te
 from armillary.relay.expr import Constant, Expr
 from armillary.relay.op import Array, is_call
 from armillary.transform import register_config_option

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from armillary.base.config import setting
 from armillary.errors import ConfigError, Span
+from armillary.rpc.connection import fingerprint
 from armillary.rpc.page import page_password
 from armillary.rpc.programs import (
     proxy_arguments,
@@ -29,7 +30,6 @@ from armillary.rpc.programs import (
     tracker_arguments,
 )
 from armillary.rpc.secret import default_file, make_secret, read_secret
-from armillary.rpc.wire import fingerprint
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ from armillary.base.lazy import deferred
 from armillary.base.names import Names, check_name, identifier, told_name
 from armillary.base.node import post_order
 from armillary.base.record import record
-from armillary.driver.companies import companies
+from armillary.driver.concurrent_groups import concurrent_groups
 from armillary.driver.control_flow import emit, enclosing_loops, has_control, last_use, last_write
 from armillary.driver.image_plan import Image, share_images
 from armillary.driver.load_time import is_load_time, is_pure, mark_load_time
@@ -291,7 +291,7 @@ class _Builder:
 
     def _kernel_name(self, function: Function, text: str) -> str:
         """Words and the first characters of a digest; as many as it takes to be the name of no other kernel."""
-        words, digest = _words(function), sha256(text.encode()).hexdigest()
+        words, digest = _operator_words(function), sha256(text.encode()).hexdigest()
         names = (f"{words}_{digest[:length]}" for length in range(_DIGEST_LENGTH, len(digest) + 1))
         return next(name for name in names if name not in self.plan.kernels)
 
@@ -352,7 +352,7 @@ def _keeps_order(function: Function) -> bool:
     return bool(np.array_equal(np.ravel(moved), numbers.ravel()))
 
 
-def _words(function: Function) -> str:
+def _operator_words(function: Function) -> str:
     names = [n.op.name for n in post_order(function.body) if isinstance(n, Call) and isinstance(n.op, Op)]
     text = "_".join(["fused", *(identifier(n) for n in names)])
     return text if len(text) <= 80 else text[:80].rstrip("_")
@@ -396,7 +396,7 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
     for sid, (whole, _) in parts.items():  # the whole lives from its first part on
         first[whole] = min(first[whole], first[sid])
         last[whole] = max(last.get(whole, 0), last.get(sid, 0))
-    beside = companies(plan.nodes, NOP, {variant.nodes[0] for variant in plan.variants})
+    beside = concurrent_groups(plan.nodes, NOP, {variant.nodes[0] for variant in plan.variants})
     room = [-(-size // alignment) * alignment for size in sizes]  # then offsets are multiples of the alignment, too
     lives = [Lifetime(room[s], beside[first[s]][0], beside[max(first[s], last.get(s, first[s]))][1]) for s in inside]
     result = plan_memory(lives)

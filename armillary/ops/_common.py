@@ -14,7 +14,7 @@ import numpy as np
 
 from armillary.base.dtype import DType
 from armillary.errors import TypeMismatch
-from armillary.ops._late import T, te
+from armillary.ops._deferred import T, te
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array
 from armillary.relay.types import AnyDim, Dim, SymbolicDim, TensorType, TupleType, Type

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from armillary.base.dtype import DType
-from armillary.ops._late import te
+from armillary.ops._deferred import te
 
 BYTES, HALVES = 4, 2  # in a word
 HALF = "bfloat16"

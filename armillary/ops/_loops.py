@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from armillary.base.dtype import DType
-from armillary.ops._late import E, S, T
+from armillary.ops._deferred import E, S, T
 
 if TYPE_CHECKING:
     from armillary.tir.expr import Expr, Var

@@ -2,8 +2,9 @@
 
 In: a dotted name. Out: a user function (`misc/user.py`: other argument orders, combinations), else the function of
 the operator of that name (calling it builds a Call), or a namespace for a prefix such as `nn`. Invariant: there is no
-list of operators here; the names are those in `FUNCTIONS` and `OPS`, filled as they are asked for (`by_need.py`). Texts
-name operators only. The table of all other user names is in `relay/__init__.py`; `__init__.pyi` is for type checkers.
+list of operators here; the names are those in `FUNCTIONS` and `OPS`, filled as they are asked for
+(`lazy_registry.py`). Texts name operators only. The table of all other user names is in `relay/__init__.py`;
+`__init__.pyi` is for type checkers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from armillary.relay.by_need import listed_operators
+from armillary.relay.lazy_registry import listed_operators
 from armillary.relay.op import OPS, register_legalize
 from armillary.relay.op.signature import OperatorFunction, function_of
 

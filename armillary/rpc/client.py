@@ -22,12 +22,12 @@ import numpy as np
 from armillary.artifact import Descriptor
 from armillary.base.files import scratch_folder
 from armillary.errors import ArtifactError, RPCError, RPCSessionTimeoutError, Span
+from armillary.rpc.connection import CONNECT_SECONDS, Connection, Transport
+from armillary.rpc.connection import connect as open_connection
 from armillary.rpc.protocol import CHUNK, Json
 from armillary.rpc.remote import RemoteDevice, RemoteModule, RemoteNDArray
 from armillary.rpc.session import Session
 from armillary.rpc.session_files import SessionFiles
-from armillary.rpc.wire import CONNECT_SECONDS, Connection, Transport
-from armillary.rpc.wire import connect as open_connection
 from armillary.runtime.device import Device, cl, cpu, device
 
 T = TypeVar("T")

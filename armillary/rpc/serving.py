@@ -2,7 +2,7 @@
 
 In: an address, the secret, and what to do with a connection that has proved itself. Out: `Listener`, and a `Peer` for
 each connection. Invariant: whoever has not proved that it knows the secret costs at most one of `MAX_STRANGERS`
-places, 4 KiB and five seconds, and nothing that it sent is acted upon. The connecting end: `wire.py`.
+places, 4 KiB and five seconds, and nothing that it sent is acted upon. The connecting end: `connection.py`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from armillary.base.record import record
 from armillary.errors import ArmillaryError, AuthError, ConfigError, RPCError, Span
 from armillary.rpc import protocol
+from armillary.rpc.connection import CONNECT_SECONDS, client_context, client_seal, tune
 from armillary.rpc.protocol import AFTER_OPEN, BEFORE_OPEN, PREFIX, TAG_BYTES, Frame, Json, Limits, Seal
-from armillary.rpc.wire import CONNECT_SECONDS, client_context, client_seal, tune
 
 MAX_STRANGERS = 64
 _LISTEN_BACKLOG = 128

@@ -16,12 +16,12 @@ from typing import Any
 
 from armillary.errors import ArmillaryError, RPCError
 from armillary.rpc import protocol
+from armillary.rpc.connection import check_address
 from armillary.rpc.page import serve_page
 from armillary.rpc.progress import Curves
 from armillary.rpc.protocol import Frame, Json, int_of, text_of
 from armillary.rpc.queue import CLAIM_SECONDS, Book, Device, Request
 from armillary.rpc.serving import Listener, Peer, Tls
-from armillary.rpc.wire import check_address
 
 _LOG = logging.getLogger("RPCTracker")
 _TICK = 1.0

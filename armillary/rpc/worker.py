@@ -16,10 +16,10 @@ import sys
 from pathlib import Path
 
 from armillary.errors import RPCError
+from armillary.rpc.connection import Connection
 from armillary.rpc.protocol import Frame
 from armillary.rpc.session import Session, safe_answer
 from armillary.rpc.session_files import MAX_BYTES, SessionFiles
-from armillary.rpc.wire import Connection
 from armillary.runtime.native_library import native
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG

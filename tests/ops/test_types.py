@@ -14,9 +14,9 @@ from armillary.ops.shape.indexing import TakeAttrs, take_reference
 from armillary.ops.shape.shape import reshape, squeeze, transpose
 from armillary.ops.shape.slice import strided_slice
 from armillary.ops.shape.transform import concatenate, split
-from armillary.relay.by_need import module_names
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Constant, Tuple, const, var
+from armillary.relay.lazy_registry import module_names
 from armillary.relay.op import OPS
 from armillary.relay.types import ANY_DIM, tensor_type
 

@@ -40,7 +40,7 @@ OPTIONS = {
     "round-operands": {"target": AMX},
     "fuse-pool": {"target": AVX},
     "transpose-as-shuffle": {"target": AVX},
-    "widen-halves": {"target": AMX},
+    "widen-small-floats": {"target": AMX},
     "winograd-conv2d": {"target": AVX},
 }
 MODULES = [name for name in transform.module_names() if not name.endswith(".pipeline")]

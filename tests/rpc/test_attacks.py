@@ -17,12 +17,12 @@ from conftest import check_sanitizers, native_server, wait_until
 from armillary import rpc
 from armillary.errors import ArmillaryError, AuthError, ConfigError, RPCError
 from armillary.rpc import protocol
+from armillary.rpc.connection import Connection
+from armillary.rpc.connection import connect as open_connection
 from armillary.rpc.launch import Launched, Server
 from armillary.rpc.protocol import PREFIX, Frame
 from armillary.rpc.secret import make_secret, read_secret, secret_to_connect, secret_to_listen
 from armillary.rpc.session_files import SessionFiles
-from armillary.rpc.wire import Connection
-from armillary.rpc.wire import connect as open_connection
 
 MESSAGES = 300  # of garbage for each listener
 

@@ -13,7 +13,7 @@ import pytest
 
 from armillary import relay
 from armillary.backends.anchor import find_anchor
-from armillary.backends.cpu.graph._one_row import with_one_row
+from armillary.backends.cpu.graph._collapse_rows import collapse_rows
 from armillary.backends.cpu.select import CANDIDATES, decided
 from armillary.backends.registry import choose
 from armillary.backends.workload import Workload
@@ -90,7 +90,7 @@ def check(function: Function, where: Target) -> None:
     anchor = find_anchor(function)
     written = stored_choice(anchor)
     assert written.estimate is not None and written.config, written
-    seen = with_one_row(function, where)
+    seen = collapse_rows(function, where)
     seen_anchor = find_anchor(seen)
     assert anchor is not None and seen_anchor is not None
     workload = workload_of(seen, seen_anchor, where)
@@ -164,7 +164,7 @@ def loops(function: Function, choice: Choice, where: Target) -> str:
     text = astext(function).replace(str(stored_choice(anchor)), str(choice))
     changed: Any = parse_expr(text)
     infer_type(changed)
-    seen = with_one_row(changed, where)
+    seen = collapse_rows(changed, where)
     return print_function(lower_fused(seen, where, "kernel"), "kernel")
 
 

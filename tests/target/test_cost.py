@@ -9,9 +9,9 @@ import pytest
 from armillary.backends.cpu.conv2d.winograd.cost import (
     Layer,
     Plan,
-    asks_ahead,
     best_plan,
     estimate,
+    has_prefetch,
     plans,
     product_nest,
     ranked_plans,
@@ -63,10 +63,14 @@ def test_the_tile_fits_the_registers_and_hides_the_latency(cpu: CpuModel, width:
 
 @pytest.mark.parametrize("cpu", CPUS.values(), ids=CPUS)
 def test_tall_tiles_and_wide_blocks_fit_the_registers(cpu: CpuModel) -> None:
-    for nest in (Nest(2, 16, 8, 64, 8.0, below=16), Nest(14, 14, 4, 64, 8.0, wide=2), Nest(4, 4, 4, 64, 8.0, below=4)):
+    for nest in (
+        Nest(2, 16, 8, 64, 8.0, lines_per_image=16),
+        Nest(14, 14, 4, 64, 8.0, wide=2),
+        Nest(4, 4, 4, 64, 8.0, lines_per_image=4),
+    ):
         for tile in tiles(nest, cpu):
             assert (tile.rows * tile.tall + 1) * tile.vectors * nest.wide + 1 <= cpu.vector_registers
-            assert nest.below % tile.tall == 0 and (tile.tall == 1 or tile.rows == nest.width)
+            assert nest.lines_per_image % tile.tall == 0 and (tile.tall == 1 or tile.rows == nest.width)
 
 
 def test_half_vectors_take_both_ports_and_so_several_blocks() -> None:
@@ -135,7 +139,7 @@ def test_with_two_ports_direct_convolutions_of_small_images_hide_their_weights()
     narrow, square = Layer(160, 160, 1, 7, 7), Layer(512, 512, 1, 8, 8)  # in networks: 0.45 and 1.3 of F(2,3)'s time
     assert [ranked_plans(layer, SERVER, 4, 100 << 20)[0][0].tile for layer in (narrow, square)] == [0, 2]
     asked = Layer(128, 128, 1, 14, 14)
-    assert asks_ahead(asked, Plan(2), SERVER) and not asks_ahead(asked, Plan(2), ZEN4)
+    assert has_prefetch(asked, Plan(2), SERVER) and not has_prefetch(asked, Plan(2), ZEN4)
 
 
 def product_tile(layer: Layer, cpu: CpuModel) -> tuple[Plan, Tile]:
@@ -198,21 +202,21 @@ def test_a_sum_stays_whole_where_rows_would_come_again_from_beyond_l2_for_each_p
 def test_few_pixels_share_the_wait_for_weights(pixels: int, taken: tuple[int, int]) -> None:
     again = SHOWN_INPUT * 4096 * pixels / SERVER.memory.l2
     nest = Nest(pixels, 1, 64, 1024, SERVER.memory.dram, reread=again, is_ragged=True, has_rest=pixels != 16)
-    alone, asking = choose_tile(nest, SERVER), choose_tile(replace(nest, may_ask=True), SERVER)
+    alone, asking = choose_tile(nest, SERVER), choose_tile(replace(nest, can_prefetch=True), SERVER)
     assert asking == Tile(*taken)
     assert (alone == asking) == (pixels != 16), "one tile of 16 pixels waits for each vector of weights by itself"
 
 
 def test_weights_that_are_asked_for_gain_nothing_from_l1() -> None:
     nest = Nest(197, 1, 48, 192, 4.5, register_bytes=64, max_rows=8, max_sums=24, max_vectors=3)
-    asked = replace(nest, is_asked_for=True)  # two vectors of 192 steps fit half of L1, three do not
+    asked = replace(nest, is_prefetched=True)  # two vectors of 192 steps fit half of L1, three do not
     assert [choose_tile(n, SERVER) for n in (nest, asked)] == [Tile(8, 2), Tile(8, 3)]
 
 
 def test_products_of_few_rows_ask_for_weights_rather_than_read_one_run() -> None:
     nest = Nest(8, 1, 384, 768, AVX2.memory.dram, max_rows=8, max_sums=24, max_vectors=4)
     assert choose_tile(nest, AVX2) == Tile(8, 1), "one run of weights, if nobody asks for them"
-    tile = choose_tile(replace(nest, is_asked_for=True), AVX2)
+    tile = choose_tile(replace(nest, is_prefetched=True), AVX2)
     assert tile.rows * tile.vectors > AVX2.fma_chains and tile.rows < 8
 
 

@@ -13,7 +13,7 @@ from armillary.autotvm.task.space import ConfigSpace
 from armillary.autotvm.task.task import Task, register_template
 from armillary.backends.anchor import find_anchor
 from armillary.backends.cpu.graph import apply_records
-from armillary.backends.cpu.graph._one_row import with_one_row
+from armillary.backends.cpu.graph._collapse_rows import collapse_rows
 from armillary.backends.cpu.graph.winograd_conv2d import eligible
 from armillary.base.dispatch import Workload
 from armillary.driver.graph_codegen import Kernel
@@ -46,7 +46,7 @@ class CpuTemplate(NetworkTemplate):
         return (WINOGRAD,) if self.op.name == CONV2D else ()
 
     def as_lowered(self, function: Function, where: Target) -> Function:
-        return with_one_row(function, where)
+        return collapse_rows(function, where)
 
     def define(self, config: ConfigSpace, args: Args, where: Target) -> None:
         width, points = self.points(args, where)
@@ -58,7 +58,7 @@ class CpuTemplate(NetworkTemplate):
 
     def points(self, args: Args, where: Target) -> tuple[int, list[Point]]:
         """The outputs of a row, and everything there is to choose."""
-        function = with_one_row(self.kernel(args, where).function, where)
+        function = collapse_rows(self.kernel(args, where).function, where)
         anchor = find_anchor(function)
         assert anchor is not None, "the kernel of a contraction has it"
         width, found = direct_points(workload_of(function, anchor, where))

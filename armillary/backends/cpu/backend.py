@@ -21,10 +21,10 @@ from armillary.backends.cpu.graph.narrow_weights import narrow_weights
 from armillary.backends.cpu.graph.pad_channels import pad_channels
 from armillary.backends.cpu.graph.pad_units import pad_units
 from armillary.backends.cpu.graph.round_operands import round_operands
-from armillary.backends.cpu.graph.store_halves import store_halves
+from armillary.backends.cpu.graph.store_bfloat16 import store_bfloat16
 from armillary.backends.cpu.graph.transpose_as_shuffle import transpose_as_shuffle
 from armillary.backends.cpu.graph.trim_weights import trim_weights
-from armillary.backends.cpu.graph.widen_halves import widen_halves
+from armillary.backends.cpu.graph.widen_small_floats import widen_small_floats
 from armillary.backends.cpu.graph.winograd_conv2d import winograd_conv2d
 from armillary.base.lazy import late
 from armillary.relay.transform.check_choices import check_choices
@@ -37,7 +37,7 @@ CHOSEN = ("nn.conv2d", "nn.dense", "nn.batch_matmul")  # operators whose choice 
 
 def _types(target: Target) -> Sequence[Pass]:
     # 16-bit floats are formats of memory; arithmetic is in float32.
-    return [widen_halves.bind(target=target)]
+    return [widen_small_floats.bind(target=target)]
 
 
 def _axes(target: Target) -> Sequence[Pass]:
@@ -78,7 +78,7 @@ def _operators(target: Target) -> Sequence[Pass]:
 
 def _kernels(target: Target) -> Sequence[Pass]:
     # A kernel computes two contractions where what lies between would leave the caches.
-    return [fuse_depthwise.bind(target=target), fuse_pool.bind(target=target), store_halves.bind()]
+    return [fuse_depthwise.bind(target=target), fuse_pool.bind(target=target), store_bfloat16.bind()]
 
 
 def _choices(target: Target) -> Sequence[Pass]:
@@ -94,5 +94,5 @@ BACKEND = Backend(
     emit=late("armillary.codegen.build:emit_functions"),
     build=late("armillary.codegen.build:build_functions"),
     passes=GraphPasses(_types, _axes, _layouts, _weights, _operators, _kernels, _choices),
-    kernel_function=late("armillary.backends.cpu.graph._one_row:with_one_row"),
+    kernel_function=late("armillary.backends.cpu.graph._collapse_rows:collapse_rows"),
 )

@@ -208,7 +208,7 @@ def accumulators(schedule: te.Schedule, local: te.Tensor, longest: int = LONG_SU
     return [stage, schedule[partial]]
 
 
-def ask_ahead(inside: te.Stage, steps: int, shared: Sequence[te.Sharer] = ()) -> None:
+def prefetch_weights(inside: te.Stage, steps: int, shared: Sequence[te.Sharer] = ()) -> None:
     """In a sum of products, ask for the weights `steps` later: those of the next group of outputs.
 
     The weight is the last tensor of the product, with the axes of the sum innermost but for one vector of outputs, so

@@ -1,7 +1,7 @@
 """Intrinsic calls in LLVM IR: control, mathematical functions, integer functions, foreign functions.
 
 In: `Call` nodes whose name is a row of `tir/intrinsics.py`. Out: names of values, through the table `CALLS`.
-Invariant: float32 functions of `llvm_own` stay vectors; the others call libm lane by lane; float16 and smaller go
+Invariant: float32 functions of `math.py` stay vectors; the others call libm lane by lane; float16 and smaller go
 through float32; a name without a row is an UnsupportedError.
 """
 

@@ -12,8 +12,8 @@ from typing import Any
 from armillary.base.record import record
 from armillary.budgets import FOLDED_BYTES
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.relay.by_need import ByNeed
 from armillary.relay.expr import Expr, Tuple
+from armillary.relay.lazy_registry import LazyRegistry
 from armillary.relay.op import Array
 from armillary.relay.types import TensorType
 
@@ -125,7 +125,7 @@ def _spelled(key: tuple[str, str]) -> str:
 NOTHING = Tuple(())  # an optional that holds nothing, told from an empty sequence by identity
 REQUIRED: Any = object()  # Any: passed as a default to say "there is none"
 OnnxRule = Callable[[OnnxNode], Any]  # Any: an Expr (Tuple-typed for several outputs) or a list of Exprs
-ONNX_RULES: ByNeed[tuple[str, str], list[tuple[int, OnnxRule]]] = ByNeed(_spelled)
+ONNX_RULES: LazyRegistry[tuple[str, str], list[tuple[int, OnnxRule]]] = LazyRegistry(_spelled)
 
 
 def from_onnx(*op_types: str, since: int = 1, domain: str = "") -> Callable[[OnnxRule], OnnxRule]:

@@ -27,7 +27,7 @@ from armillary.ops._common import (
     of_type,
     quiet,
 )
-from armillary.ops._late import T, scalar, te
+from armillary.ops._deferred import T, scalar, te
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Precision
 from armillary.relay.types import TensorType

@@ -16,8 +16,8 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.ops._common import check_kind, elements, f32, i32, of_type, quiet
-from armillary.ops._late import T, scalar, te
-from armillary.ops._late import erf as numpy_erf
+from armillary.ops._deferred import T, scalar, te
+from armillary.ops._deferred import erf as numpy_erf
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state
 from armillary.relay.op.facts import Fact, Precision
 from armillary.relay.types import TensorType

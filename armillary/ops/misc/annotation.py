@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from armillary.base.record import record
-from armillary.ops._late import te
+from armillary.ops._deferred import te
 from armillary.ops.nn._windows import f32
 from armillary.relay.op import Kind, Op, Sample
 from armillary.relay.types import Type

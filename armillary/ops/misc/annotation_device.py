@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._late import te
+from armillary.ops._deferred import te
 from armillary.ops.nn._windows import f32
 from armillary.relay.op import BadSample, Kind, Op, Sample
 from armillary.relay.types import Type

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from armillary.base.record import record
-from armillary.ops._late import T, te
+from armillary.ops._deferred import T, te
 from armillary.ops.nn._windows import (
     Tensor,
     axis_of,

@@ -17,7 +17,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._late import T, te
+from armillary.ops._deferred import T, te
 from armillary.ops.nn._windows import Tensor, f32, need_dtype, need_float, need_rank, need_tensor, reduce_axes, wide
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type

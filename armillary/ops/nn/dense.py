@@ -19,8 +19,8 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+from armillary.ops._deferred import te
 from armillary.ops._dot_operands import dot, in_word
-from armillary.ops._late import te
 from armillary.ops.nn._windows import (
     Tensor,
     f32,

@@ -12,7 +12,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._late import te
+from armillary.ops._deferred import te
 from armillary.ops.nn._windows import (
     Pairs,
     Tensor,

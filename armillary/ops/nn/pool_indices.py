@@ -15,7 +15,7 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._late import T, te
+from armillary.ops._deferred import T, te
 from armillary.ops.nn._windows import SPATIAL, Tensor, f32, lowest, need_tensor, pad_array, reduce_axes, te_pad, windows
 from armillary.ops.nn.pool import infer_pool, normal, offsets, overhang
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample

@@ -17,7 +17,7 @@ import numpy as np
 from armillary.base.aligned import aligned
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._late import te
+from armillary.ops._deferred import te
 from armillary.ops.nn._windows import Tensor, block_of, call, f32, known, letters, need_rank, need_tensor, type_of
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state

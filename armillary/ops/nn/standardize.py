@@ -16,7 +16,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._late import T, te
+from armillary.ops._deferred import T, te
 from armillary.ops.nn._windows import Tensor, axis_of, f32, need_float, need_tensor, reduce_axes, tensor, wide
 from armillary.ops.reduce.reduce import full_index
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from armillary.base.dtype import DType
 from armillary.base.record import record
-from armillary.ops._late import E, S, T
+from armillary.ops._deferred import E, S, T
 from armillary.ops._loops import LANES, Index, load, loop, scratch, store
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from armillary.ops._late import S, T
+from armillary.ops._deferred import S, T
 from armillary.ops._loops import LANES, load, loop, scratch, store
 from armillary.ops.reduce._order import allocate
 

@@ -31,7 +31,7 @@ from armillary.ops._common import (
     of_type,
     quiet,
 )
-from armillary.ops._late import T, reduction, te
+from armillary.ops._deferred import T, reduction, te
 from armillary.ops.elementwise.broadcast import add, divide, multiply, subtract, where
 from armillary.ops.elementwise.elementwise import exp, isfinite, log, sqrt
 from armillary.ops.shape.shape import squeeze

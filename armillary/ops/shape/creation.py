@@ -28,7 +28,7 @@ from armillary.ops._common import (
     of_type,
     widened,
 )
-from armillary.ops._late import T, te
+from armillary.ops._deferred import T, te
 from armillary.ops.shape.transform import broadcast_to
 from armillary.relay.expr import Constant, Expr, const
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state

@@ -26,7 +26,7 @@ from armillary.ops._common import (
     tuple_fields,
     widened,
 )
-from armillary.ops._late import S, T, te
+from armillary.ops._deferred import S, T, te
 from armillary.ops._loops import load, loop, store
 from armillary.ops.shape.indexing import numpy_wrapped, wrapped
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample

@@ -25,7 +25,7 @@ from armillary.ops._common import (
     i32,
     tuple_fields,
 )
-from armillary.ops._late import T, te
+from armillary.ops._deferred import T, te
 from armillary.ops.shape.shape import reshape_compute
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample, state

@@ -25,7 +25,7 @@ from armillary.ops._common import (
     int_list,
     ints,
 )
-from armillary.ops._late import S, T, by_name, te
+from armillary.ops._deferred import S, T, by_name, te
 from armillary.ops._loops import load, loop, nest_apart, rows, store
 from armillary.ops.nn._windows import type_of
 from armillary.ops.shape.indexing import numpy_wrapped, wrapped

@@ -17,7 +17,7 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._late import S, T, te
+from armillary.ops._deferred import S, T, te
 from armillary.ops._loops import LANES, load, loop, rows, scratch, store
 from armillary.ops.nn._windows import Tensor, f32, need_rank, need_tensor
 from armillary.ops.reduce._order import (

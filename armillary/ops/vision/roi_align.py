@@ -15,7 +15,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch, UnsupportedError
-from armillary.ops._late import T, te
+from armillary.ops._deferred import T, te
 from armillary.ops.nn._windows import Tensor, f32, need_dtype, need_float, need_rank, per_axis, reduce_axes
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type

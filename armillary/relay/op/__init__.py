@@ -22,8 +22,8 @@ from armillary.base.lazy import deferred, lazy_names, similar
 from armillary.base.record import record
 from armillary.errors import ConfigError, InternalError, TypeMismatch, UnsupportedError
 from armillary.ir import BaseFunc
-from armillary.relay.by_need import ByNeed
 from armillary.relay.expr import Call, Constant, Expr, Tuple, as_expr
+from armillary.relay.lazy_registry import LazyRegistry
 from armillary.relay.op.facts import Fact, Follows, Precision
 from armillary.relay.types import Type
 
@@ -90,7 +90,7 @@ class BadSample:
     message: str
 
 
-OPS: ByNeed[str, Op] = ByNeed(str)
+OPS: LazyRegistry[str, Op] = LazyRegistry(str)
 
 
 class Op(Expr):

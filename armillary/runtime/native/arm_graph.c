@@ -125,11 +125,11 @@ static int bind_nodes(arm_graph *g, arm_error *error) {
 }
 
 static int make_workspaces(arm_graph *g, arm_error *error) {
-  int64_t total = arm_beside_plan(g);
+  int64_t total = arm_concurrent_plan(g);
   g->workspace = arm_memory_allocate(g->device, (size_t)total, error);
   if (g->workspace == NULL) return -1;
   g->memory += (size_t)total;
-  arm_beside_place(g);
+  arm_concurrent_place(g);
   return 0;
 }
 
@@ -477,9 +477,9 @@ int arm_nodes_run(arm_graph *g, int begin, int end, int32_t owner, arm_clock *cl
     if (node->owner != owner || node->is_load) continue; /* run by its branch or loop; run when loading */
     if (node->kind == ARM_NODE_CALL) {
       int is_timed = clock != NULL && clock->seconds != NULL;
-      int is_alone = g->is_overlaid || is_timed || node->is_beside || node->beside_end > end;
-      int32_t after = is_alone ? i + 1 : node->beside_end;
-      if (arm_beside_run(g, i, after, clock, error) != 0) return -1;
+      int is_alone = g->is_overlaid || is_timed || node->is_concurrent || node->group_end > end;
+      int32_t after = is_alone ? i + 1 : node->group_end;
+      if (arm_concurrent_run(g, i, after, clock, error) != 0) return -1;
       i = after - 1;
     } else if (node->kind == ARM_NODE_ALIAS) {
       if (arm_graph_copy_alias(g, node, error) != 0) return -1;

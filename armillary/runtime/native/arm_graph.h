@@ -28,8 +28,8 @@ typedef struct {
   int32_t *inputs;          /* entries */
   int32_t is_load;          /* runs when parameters are set, not in an inference */
   arm_bound bound;          /* calls only, as all below */
-  int32_t beside_end;       /* where the calls end that run beside this one, the first of them: arm_beside.c */
-  int32_t is_beside;        /* not the first of them */
+  int32_t group_end;       /* where the calls end that run beside this one, the first of them: arm_concurrent.c */
+  int32_t is_concurrent;        /* not the first of them */
   int64_t workspace;        /* where its own begins */
 } arm_node;
 
@@ -135,11 +135,11 @@ void arm_storage_drop(arm_device device, arm_storage *storage);
 /* Before somebody writes: if others use the memory, forget it, so that new memory is taken; `copy` keeps the values. */
 int arm_storage_unshare(arm_graph *graph, int32_t storage, int copy, arm_error *error);
 
-/* arm_beside.c: calls that run together. Plan: find them; gives the bytes of workspace that calls take. Place: give each
+/* arm_concurrent.c: calls that run together. Plan: find them; gives the bytes of workspace that calls take. Place: give each
  * its own. Run: those of nodes [begin, end). */
-int64_t arm_beside_plan(arm_graph *graph);
-void arm_beside_place(arm_graph *graph);
-int arm_beside_run(arm_graph *graph, int32_t begin, int32_t end, arm_clock *clock, arm_error *error);
+int64_t arm_concurrent_plan(arm_graph *graph);
+void arm_concurrent_place(arm_graph *graph);
+int arm_concurrent_run(arm_graph *graph, int32_t begin, int32_t end, arm_clock *clock, arm_error *error);
 
 /* arm_load.c: load-time nodes. After arm_plan_read, find what they read and what may go after they ran. */
 int arm_load_plan(arm_graph *graph, arm_error *error);

@@ -1,6 +1,6 @@
 /* What each thread does while a graph runs: the spans of time that it spends inside kernels.
  *
- * In: the bound calls of a run (arm_beside.c calls arm_bounds_trace in place of arm_bounds_run when its clock has a trace).
+ * In: the bound calls of a run (arm_concurrent.c calls arm_bounds_trace in place of arm_bounds_run when its clock has a trace).
  * Out: rows of `arm_span`: the windows that threads ran, and after them the phases they are of, as the caller sees them,
  * fork and join included; phases that ran side by side share their time by what the threads spent in each.
  * Invariant: kernels, pool and windows are those of a plain run - the pool is given `window` as the kernel, which calls the

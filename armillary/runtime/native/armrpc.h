@@ -1,6 +1,6 @@
 /* What the files of the native RPC server share. The protocol they speak: armillary/rpc/protocol.py.
  *
- * armrpc_sha256.c: SHA-256 and HMAC. armrpc_wire.c: frames and handshakes. armrpc_files.c: a session's folder.
+ * armrpc_sha256.c: SHA-256 and HMAC. armrpc_frames.c: frames and handshakes. armrpc_files.c: a session's folder.
  * armrpc_session.c: what a session does. armrpc_serve.c: a connection. armrpc_tracker.c: registration. armrpc.c: the program.
  */
 #ifndef ARMRPC_H

@@ -1,7 +1,7 @@
 /* SHA-256 (FIPS 180-4), HMAC (FIPS 198-1), random bytes.
  *
  * In: bytes in pieces. Out: 32 bytes. Invariant: nothing is allocated; comparing takes a time that tells nothing.
- * Where next: armrpc_wire.c, whose frames carry such tags.
+ * Where next: armrpc_frames.c, whose frames carry such tags.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

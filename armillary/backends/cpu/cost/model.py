@@ -58,32 +58,34 @@ class Nest:
 
     A block takes `wide` registers; a value is a sum over `steps`. `repeats` such products use other weights each, or
     fetch the same ones again.
-    Rates in bytes per cycle: `far` at which weights come the first time (0: they are few), `again` at which each line
-    finds them (None: in the smallest cache that holds a tile's part of them).
+    Rates in bytes per cycle: `first_rate` at which weights come the first time (0: they are few), `later_rate` at which
+    each line finds them (None: in the smallest cache that holds a tile's part of them).
     """
 
     width: int
     lines: int
     chunks: int
     steps: int
-    far: float
-    again: float | None = None
+    first_rate: float
+    later_rate: float | None = None
     wide: int = 1
     register_bytes: int = 0  # of weights in one register; 0: a whole vector
     repeats: int = 1
     is_narrow: bool = False  # blocks fill at most half a vector
     reread: float = 0.0  # cycles that show when all inputs are read once more, for the next group of blocks
-    below: int = 1  # lines below one another: a tile as wide as a line may take several of them
+    lines_per_image: int = 1  # a tile as wide as a line may take several of them
     is_ragged: bool = False  # the lowest such tile may take fewer
     has_rest: bool = False  # the last tile of blocks may take fewer
     group: int = 0  # neighbouring blocks that are of the same inputs; 0: all are
     max_rows: int = 1 << 30
     max_sums: int = 1 << 30  # sums of a tile
     max_vectors: int = 1 << 30
-    is_asked_for: bool = False  # weights are in L2 when a group needs them; that they would fit L1 is no gain
+    is_prefetched: bool = False  # weights are in L2 when a group needs them; that they would fit L1 is no gain
     part: int = 0  # steps of a partial sum that all rows of a line may take before the next; 0: the sum is whole
     taps: tuple[tuple[int, int], ...] = ()  # of a line: the outputs [begin, end) whose data is no padding; (): all
-    may_ask: bool = False  # the estimate counts on tiles that ask for the next blocks' weights, where `asks_ahead`
+    can_prefetch: bool = (
+        False  # the estimate counts on tiles that ask for the next blocks' weights, where `has_prefetch`
+    )
     held: int = 1  # steps whose inputs one load brings: lanes of a register for each row, beside the sums
 
     def inputs_of(self, vectors: int) -> int:
@@ -167,8 +169,10 @@ def tiles(nest: Nest, cpu: CpuModel) -> list[Tile]:
         registers = vectors + (nest.held > 1)  # of a row
         tallest = min((room - vectors) // registers, nest.max_sums // vectors)
         found += [Tile(rows, vectors) for rows in range(1, min(nest.width, nest.max_rows, tallest) + 1)]
-        talls = range(2, min(nest.below, tallest // max(1, nest.width)) + 1)
-        found += [Tile(nest.width, vectors, tall) for tall in talls if nest.is_ragged or nest.below % tall == 0]
+        talls = range(2, min(nest.lines_per_image, tallest // max(1, nest.width)) + 1)
+        found += [
+            Tile(nest.width, vectors, tall) for tall in talls if nest.is_ragged or nest.lines_per_image % tall == 0
+        ]
     return found or [Tile(1, 1)]
 
 
@@ -178,29 +182,30 @@ def tile_estimate(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
     The first tile of a line fetches weights that the line's other tiles find near; the very first one fetches them from
     afar. The last tile of a line may be narrower.
     """
-    if nest.may_ask and waits(nest.lines * nest.width, nest.far, cpu) and asks_ahead(nest, tile, cpu):
-        return _asking(nest, tile, cpu)
+    if nest.can_prefetch and waits(nest.lines * nest.width, nest.first_rate, cpu) and has_prefetch(nest, tile, cpu):
+        return _prefetching(nest, tile, cpu)
     if rest := nest.chunks % tile.vectors:
         parts = ((nest.chunks - rest, tile), (rest, replace(tile, vectors=rest)))
         whole, last = (tile_estimate(replace(nest, chunks=chunks), part, cpu) for chunks, part in parts)
         return Estimate(whole.name, whole.cycles + last.cycles, whole.bound)
     part = tile.vectors * nest.wide * (nest.register_bytes or cpu.vector_bits / 8)  # bytes of weights in a step
-    is_linear = tile.vectors == 1 and nest.again is not None
+    is_linear = tile.vectors == 1 and nest.later_rate is not None
     held = part * (nest.part if sums_by_parts(nest, tile, cpu) else nest.steps)
-    near = far(held, cpu) if nest.is_asked_for else near_rate(held, cpu)
-    again = near if nest.again is None else nest.again
+    near = far(held, cpu) if nest.is_prefetched else near_rate(held, cpu)
+    again = near if nest.later_rate is None else nest.later_rate
     few = _share_of_streams(tile)
-    streams = 1.0 if is_linear or _is_run(nest, tile, cpu, nest.far * few) else few
+    streams = 1.0 if is_linear or _is_run(nest, tile, cpu, nest.first_rate * few) else few
     full, rest = divmod(nest.width, tile.rows)
     if nest.taps:
         return _with_border(nest, tile, cpu, part, near)
     rows = tile.rows * tile.tall
-    images, (tall, low) = nest.lines / nest.below, divmod(nest.below, tile.tall)  # a tall tile is a line of several
+    images = nest.lines / nest.lines_per_image
+    tall, low = divmod(nest.lines_per_image, tile.tall)  # a tall tile is a line of several
     body, bound = _tile(nest, rows, tile, cpu, part, near)
     line = full * body + (_tile(nest, rest, tile, cpu, part, near)[0] if rest else 0.0)
     lines = images * (tall + (low > 0))
     next_tile, again_bound = _tile(nest, rows, tile, cpu, part, again, is_linear)
-    first_tile, far_bound = _tile(nest, rows, tile, cpu, part, nest.far * streams, is_linear)
+    first_tile, far_bound = _tile(nest, rows, tile, cpu, part, nest.first_rate * streams, is_linear)
     cycles = images * tall * line + (lines - 1) * (next_tile - body) + first_tile - body
     if low:
         cycles += images * _tile(nest, tile.rows * low, tile, cpu, part, near)[0]
@@ -212,12 +217,12 @@ def tile_estimate(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
     return Estimate(f"tile {tile}", nest.repeats * groups * cycles + groups * nest.reread, bound)
 
 
-def asks_ahead(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
+def has_prefetch(nest: Nest, tile: Tile, cpu: CpuModel) -> bool:
     """Whether to ask for the weights of the next blocks while the last ones are in use, as few tiles use them.
 
     3x3 with stride 2 and 512 channels to 7x7 took 1.88 ms, not 2.29, on a Zen 4, before tiles shared the asking.
     """
-    tiles = nest.lines / nest.below * -(-nest.below // tile.tall) * -(-nest.width // tile.rows)
+    tiles = nest.lines / nest.lines_per_image * -(-nest.lines_per_image // tile.tall) * -(-nest.width // tile.rows)
     most = MAX_TILES if nest.lines > 1 else MAX_FLAT_TILES
     return _weights(nest, cpu) > cpu.l2 // 4 and MIN_TILES <= tiles <= most
 
@@ -232,17 +237,17 @@ def _weights(nest: Nest, cpu: CpuModel) -> int:
     return 4 * nest.chunks * nest.wide * cpu.lanes * nest.steps
 
 
-def _asking(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
+def _prefetching(nest: Nest, tile: Tile, cpu: CpuModel) -> Estimate:
     """The same where tiles ask for the weights of the next blocks: those come while the last ones are in use.
 
     One tile for all outputs waits for them instead: 512 channels to 512 on 4x4 take 164 us by 16x1, 109 by 6x4, 1024
     to 1024 on 5x5 558 by 25x1, 478 by 12x2.
     """
-    near = tile_estimate(replace(nest, far=max(nest.far, cpu.memory.l2), may_ask=False), tile, cpu)
+    near = tile_estimate(replace(nest, first_rate=max(nest.first_rate, cpu.memory.l2), can_prefetch=False), tile, cpu)
     alone = 1.0 if tile.vectors > 1 else _share_of_streams(tile)
     uneven = -(-nest.width // tile.rows) * tile.rows / nest.width  # a narrow tile has less time for as large a share
-    fetch = uneven * nest.repeats * _weights(nest, cpu) / (nest.far * alone)
-    bound = near.bound if near.cycles >= fetch else f"{_place(nest.far, cpu)} bandwidth"
+    fetch = uneven * nest.repeats * _weights(nest, cpu) / (nest.first_rate * alone)
+    bound = near.bound if near.cycles >= fetch else f"{_place(nest.first_rate, cpu)} bandwidth"
     return Estimate(near.name, max(near.cycles, fetch) + cpu.memory.beside * min(near.cycles, fetch), bound)
 
 
@@ -308,7 +313,7 @@ def _is_run(nest: Nest, tile: Tile, cpu: CpuModel, rate: float) -> bool:
     Where tiles ask for weights, several of them do better: 8 rows of 768 to 3072 take 1.29 by 8x1 of AVX2, 1 by 4x3.
     """
     holds_all = tile.vectors == 1 and tile.rows == nest.width and tile.tall == nest.lines
-    return holds_all and not nest.is_asked_for and rate * tile.rows * tile.tall < cpu.fma_ports * cpu.vector_bits / 8
+    return holds_all and not nest.is_prefetched and rate * tile.rows * tile.tall < cpu.fma_ports * cpu.vector_bits / 8
 
 
 def _tile(
@@ -323,7 +328,7 @@ def _tile(
     if nest.held > 1:  # no such core was there to measure: the fewest instructions are the best guess
         busy += (vectors + rows * nest.inputs_of(tile.vectors) / nest.held + LOOP / nest.held) / ports
     arithmetic = max(busy, float(cpu.fma_latency))
-    if nest.is_asked_for and rows * vectors <= cpu.fma_chains:
+    if nest.is_prefetched and rows * vectors <= cpu.fma_chains:
         arithmetic *= FEW_CHAINS
     inputs = rows * nest.inputs_of(tile.vectors) / cpu.memory.load_ports / nest.held
     loads = vectors / wide_loads + inputs

@@ -21,7 +21,7 @@ from armillary.backends.cpu.access import (
 )
 from armillary.backends.cpu.contiguous import axes_of_run, is_looked_up, rows_of_block
 from armillary.backends.cpu.cost.vectors import lanes_of
-from armillary.backends.cpu.elementwise.register_transpose import turn_tiles
+from armillary.backends.cpu.elementwise.register_transpose import transpose_tiles
 from armillary.backends.cpu.loops import CACHE_LINE, fuse_all, is_expensive, is_power_of_two, static_extent, tests_of
 from armillary.backends.cpu.reduce.reduce import reduce_in_lanes
 from armillary.backends.registry import Fused, default_schedule
@@ -33,7 +33,7 @@ from armillary.tir.expr import ProducerLoad, Reduce, Var
 PACKED = "packed"  # the tag of a copy that a schedule wants in memory
 DEAR = 256  # nodes from which on an element that is read twice is stored: x = x + reverse(x) doubles with each step
 MIN_ROWS = 4  # loops that are shared out by whole rows have at least as many
-MAX_SIDE = 16  # elements of a tile's rows that can be turned in registers
+MAX_SIDE = 16  # elements of a tile's rows that can be transposed in registers
 MIN_TILED = 1024  # elements below which a transposition by tiles is more code than it saves
 SHORT_ROW = 8  # vectors: a longer row may end in a vector that is not full
 MAX_WRITTEN_OUT, MAX_NODES = 32, 4096  # vectors of a row that are spelled out, and nodes of all of them
@@ -222,8 +222,8 @@ def _schedule_map(schedule: te.Schedule, tensor: te.Tensor, cpu: CpuModel) -> No
     lanes = lanes_of(cpu, tensor.dtype)
     inner = static_extent(axes[-1])
     work = math.prod(static_extent(a) for a in axes)
-    is_turned = work >= MIN_TILED and tensor.dtype.bits in (8, 32)
-    if is_turned and _transpose_in_tiles(schedule, tensor, min(lanes, MAX_SIDE), work):
+    is_transposed = work >= MIN_TILED and tensor.dtype.bits in (8, 32)
+    if is_transposed and _transpose_in_tiles(schedule, tensor, min(lanes, MAX_SIDE), work):
         return
     repeated = period(schedule, stage.op, lanes)
     if repeated:
@@ -278,7 +278,7 @@ def _fuse_run(stage: te.Stage, axes: list[te.IterVar], count: int, lanes: int) -
 
 
 def _transpose_in_tiles(schedule: te.Schedule, tensor: te.Tensor, lanes: int, work: int) -> bool:
-    """A map that reads along another axis than it writes: vectors as they are read, turned in registers."""
+    """A map that reads along another axis than it writes: vectors as they are read, transposed in registers."""
     found = transposed_axis(schedule, tensor.op)
     if found is None:
         return False
@@ -286,7 +286,7 @@ def _transpose_in_tiles(schedule: te.Schedule, tensor: te.Tensor, lanes: int, wo
     position = next(i for i, axis in enumerate(tensor.op.axis) if axis is crossing)
     if all(static_extent(axis) == 1 for axis in tensor.op.axis[position + 1 :]):
         return False  # what is written lies along the same axis
-    outer = turn_tiles(schedule, tensor, position, length, lanes)
+    outer = transpose_tiles(schedule, tensor, position, length, lanes)
     _parallel(schedule[tensor], outer, work)
     return True
 

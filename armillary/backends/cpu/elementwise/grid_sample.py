@@ -2,8 +2,8 @@
 
 In: a fused function whose anchor samples float32 images, of which enough is read that a copy with the channels last
 pays. Out: that copy, then a parallel loop over vectors of outputs; inside it their places and weights, then tiles that
-are computed as vectors of channels and turned in registers. Invariant: what lies outside the image is a row of zeros,
-so nothing is guarded. Few channels or few places: the operator's own compute, read where they lie.
+are computed as vectors of channels and transposed in registers. Invariant: what lies outside the image is a row of
+zeros, so nothing is guarded. Few channels or few places: the operator's own compute, read where they lie.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from armillary.backends.cpu.elementwise.default import (
     schedule_injective,
     schedule_stage,
 )
-from armillary.backends.cpu.elementwise.register_transpose import turn_at
+from armillary.backends.cpu.elementwise.register_transpose import transpose_at
 from armillary.backends.cpu.loops import fuse_all, keeps_shape, static_extent
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
@@ -60,15 +60,15 @@ def grid_sample_rows(schedule: te.Schedule, fused: Fused) -> None:
     stage = schedule[output]
     batch, channels, *lines, places = stage.op.axis
     work = math.prod(map(static_extent, stage.op.axis))
-    is_turned = static_extent(channels) >= MIN_EXTENT
-    local = schedule.cache_write(output, "local") if is_turned else None
+    is_transposed = static_extent(channels) >= MIN_EXTENT
+    local = schedule.cache_write(output, "local") if is_transposed else None
     blocks, channel = stage.split(channels, factor=lanes)
     vectors, place = stage.split(places, factor=lanes)
     stage.reorder(batch, *lines, vectors, blocks, channel, place)
     stage.vectorize(place)
     if local is not None:
         stage.unroll(channel)
-        turn_at(schedule[local], stage, blocks)
+        transpose_at(schedule[local], stage, blocks)
     at = fuse_all(stage, [batch, *lines, vectors])
     if work >= MIN_PARALLEL:
         stage.parallel(at)

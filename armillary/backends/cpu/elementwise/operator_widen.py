@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from armillary.base.dtype import DType
-from armillary.ops._late import T, te
+from armillary.ops._deferred import T, te
 from armillary.ops.nn._windows import Tensor, need_tensor, tensor
 from armillary.relay.op import Array, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type

@@ -13,7 +13,7 @@ from armillary.backends.cpu.loops import static_extent
 from armillary.tir.expr import IterVar
 
 
-def turn_tiles(schedule: te.Schedule, tensor: te.Tensor, position: int, length: int, lanes: int) -> list[IterVar]:
+def transpose_tiles(schedule: te.Schedule, tensor: te.Tensor, position: int, length: int, lanes: int) -> list[IterVar]:
     """The loops around a row of tiles, from the outside; the loop over tiles across is the last if it has a tail."""
     local = schedule.cache_write(tensor, "local")
     stage = schedule[tensor]
@@ -25,11 +25,11 @@ def turn_tiles(schedule: te.Schedule, tensor: te.Tensor, position: int, length: 
     stage.reorder(*rows, pieces, column, piece)
     stage.vectorize(piece)
     stage.unroll(column)
-    turn_at(schedule[local], stage, pieces, position)
+    transpose_at(schedule[local], stage, pieces, position)
     return rows
 
 
-def turn_at(tile: te.Stage, stage: te.Stage, at: te.IterVar, position: int = 1) -> None:
+def transpose_at(tile: te.Stage, stage: te.Stage, at: te.IterVar, position: int = 1) -> None:
     """Compute a local stage at a loop of its reader: a vector of axis `position` for every element of the last one."""
     tile.compute_at(stage, at)
     *others, along = tile.op.axis

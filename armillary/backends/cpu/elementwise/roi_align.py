@@ -10,7 +10,7 @@ from __future__ import annotations
 from armillary import te
 from armillary.backends.cpu.cost.vectors import lanes_of
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_default, schedule_injective, schedule_stage
-from armillary.backends.cpu.elementwise.register_transpose import turn_at
+from armillary.backends.cpu.elementwise.register_transpose import transpose_at
 from armillary.backends.cpu.loops import keeps_shape, static_extent
 from armillary.backends.cpu.reduce.rows_across import by_vectors
 from armillary.backends.registry import Fused, implement
@@ -42,7 +42,7 @@ def roi_align_rows(schedule: te.Schedule, fused: Fused) -> None:
     stage.unroll(channel)
     stage.vectorize(column)
     stage.parallel(region)
-    turn_at(tile, stage, vectors)
+    transpose_at(tile, stage, vectors)
     cells.compute_at(stage, blocks)
     by_vectors(cells, cells.op.axis[-1], lanes)
     local.compute_at(cells, cells.op.axis[1])

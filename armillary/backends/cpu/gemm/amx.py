@@ -146,7 +146,7 @@ def _whole_terms(data: te.Tensor) -> int:
     return -(-te.static_shape(data)[-1] // deep) * deep
 
 
-def _intrinsic(panel: Panel, product: te.Tensor, is_asked_for: bool) -> te.TensorIntrin:
+def _intrinsic(panel: Panel, product: te.Tensor, is_prefetched: bool) -> te.TensorIntrin:
     """The sums of one panel."""
     data, weight = product.op.input_tensors
     terms, columns = te.static_shape(data)[-1], panel.columns
@@ -162,7 +162,7 @@ def _intrinsic(panel: Panel, product: te.Tensor, is_asked_for: bool) -> te.Tenso
     steps = terms * DType(data.dtype).bytes // DEPTH
 
     def emit(inputs: list[S.Buffer], outputs: list[S.Buffer]) -> S.Stmt:
-        return emit_panel(panel, Operands(steps, width, signs, is_asked_for, *inputs, *outputs))
+        return emit_panel(panel, Operands(steps, width, signs, is_prefetched, *inputs, *outputs))
 
     return te.decl_tensor_intrin(sums.op, emit, f"tiles of {panel}")
 
@@ -230,5 +230,5 @@ def _share_out(schedule: te.Schedule, product: te.Tensor, stage: te.Stage, workl
     at = fuse_all(stage, tasks if is_enough else [*tasks, panels])
     stage.parallel(at)
     schedule[product].compute_at(stage, panels if is_enough else at)
-    is_asked_for = is_packed(workload) and far_weights(cpu) < cpu.memory.l2
-    schedule[product].tensorize(schedule[product].op.axis[axis], _intrinsic(panel, product, is_asked_for))
+    is_prefetched = is_packed(workload) and far_weights(cpu) < cpu.memory.l2
+    schedule[product].tensorize(schedule[product].op.axis[axis], _intrinsic(panel, product, is_prefetched))

@@ -96,14 +96,14 @@ def ranked(rows: int, chunks: int, steps: int, cpu: CpuModel) -> tuple[tuple[Pan
 class Operands:
     """Rows of terms `a`, of `steps` tiles, weights `b` in words by columns, sums `c`.
 
-    `width`: terms of a word. `signs`: whether bytes have one. `is_asked_for`: whether what lies behind `b` is wanted
+    `width`: terms of a word. `signs`: whether bytes have one. `is_prefetched`: whether what lies behind `b` is wanted
     next.
     """
 
     steps: int
     width: int
     signs: tuple[int, ...]
-    is_asked_for: bool
+    is_prefetched: bool
     a: S.Buffer
     b: S.Buffer
     c: S.Buffer
@@ -163,7 +163,7 @@ def _step(panel: Panel, x: Operands, block: Expr, step: Expr, places: Sequence[t
 def _requests(panel: Panel, x: Operands, block: Expr, step: Expr) -> list[S.Stmt]:
     """The lines of a step of the next group of columns, of which each block of rows asks for its share."""
     lines = panel.columns * ROWS
-    if not x.is_asked_for or lines % panel.blocks or ROWS % (share := lines // panel.blocks):
+    if not x.is_prefetched or lines % panel.blocks or ROWS % (share := lines // panel.blocks):
         return []
     run, found = ROWS // share, []
     for k in range(share):

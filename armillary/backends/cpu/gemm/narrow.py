@@ -34,7 +34,7 @@ def _compute(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     batch = tuple(max(x, y) for x, y in zip(batch_a, batch_b or (1,) * len(batch_a), strict=True))
     lanes = lanes_of(cpu_model(Target.current() or Target("llvm")), a.dtype)
     if not lies_well:
-        right = _turned(b, terms, lanes)
+        right = _transposed(b, terms, lanes)
     whole, rest = divmod(terms, lanes)
     step = te.reduce_axis((0, whole), name="step")
 
@@ -72,7 +72,7 @@ def _compute(attrs: Any, a: te.Tensor, b: te.Tensor) -> te.Tensor:
     return product
 
 
-def _turned(b: te.Tensor, terms: int, lanes: int) -> te.Tensor:
+def _transposed(b: te.Tensor, terms: int, lanes: int) -> te.Tensor:
     """A right-hand side that lies by rows, by columns, each of whole vectors with zeros behind its end."""
     *batch, _, columns = te.static_shape(b)
 

@@ -1,14 +1,14 @@
 """Copies of operands in blocks of lanes, as register tiles read them: keys of attention, right-hand sides of products.
 
 In: a stage with the axes (…, block, step of the sum, lane). Out: its loops, blocks inside, so that the last one, which
-may not be full, is a loop of its own. Invariant: what lies the other way round is turned in registers.
+may not be full, is a loop of its own. Invariant: what lies the other way round is transposed in registers.
 """
 
 from __future__ import annotations
 
 from armillary import te
 from armillary.backends.cpu.access import STRETCHES, transposed_axis
-from armillary.backends.cpu.elementwise.register_transpose import turn_tiles
+from armillary.backends.cpu.elementwise.register_transpose import transpose_tiles
 from armillary.backends.cpu.loops import CACHE_LINE, fuse_all, static_extent
 
 
@@ -21,8 +21,8 @@ def pack_blocks(
     """
     stage = schedule[tensor]
     *batch, block, step, lane = stage.op.axis
-    if length := _turned(schedule, tensor, lanes):
-        turn_tiles(schedule, tensor, len(batch) + 1, length, lanes)
+    if length := _transposed(schedule, tensor, lanes):
+        transpose_tiles(schedule, tensor, len(batch) + 1, length, lanes)
         outer, *inside = (axis for axis in stage.leaf_iter_vars if axis not in (*batch, block))
     else:
         outer, *inside = stage.split(step, factor=CACHE_LINE)
@@ -37,7 +37,7 @@ def pack_blocks(
         stage.parallel(fuse_all(stage, [*batch, outer]))
 
 
-def _turned(schedule: te.Schedule, tensor: te.Tensor, lanes: int) -> int:
+def _transposed(schedule: te.Schedule, tensor: te.Tensor, lanes: int) -> int:
     """How many steps a tile turns, 0 if steps do not lie side by side or no tile divides them."""
     found = transposed_axis(schedule, tensor.op) if tensor.dtype.bits == 32 else None
     step = tensor.op.axis[-2]

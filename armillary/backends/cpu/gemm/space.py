@@ -163,7 +163,7 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     if blocks > 1:
         near = SHOWN_INPUT * held / cpu.memory.l2
         nest = replace(nest, width=rows // blocks, lines=blocks, reread=near)
-    return replace(nest, max_sums=MAX_SUMS_OF_TWO_PORTS, max_vectors=widest, is_asked_for=True, has_rest=has_rest)
+    return replace(nest, max_sums=MAX_SUMS_OF_TWO_PORTS, max_vectors=widest, is_prefetched=True, has_rest=has_rest)
 
 
 def _held(workload: Workload, inner: int, cpu: CpuModel) -> int:

@@ -1,9 +1,9 @@
 """Products in bfloat16: which operators of a function may multiply rounded operands, and where the target does.
 
-In: a function in bfloat16 before widen-halves, or after it; a call; a `CpuModel`. Out: names, in an attribute of the
-function that lasts from widen-halves to the end of the graph passes; yes or no. Invariant: an operator is named only if
-nothing of that kind, and nothing that passes turn into it, was in another type. Users: widen_halves.py,
-round_operands.py, alter_op_layout.py, store_halves.py.
+In: a function in bfloat16 before widen-small-floats, or after it; a call; a `CpuModel`. Out: names, in an attribute of
+the function that lasts from widen-small-floats to the end of the graph passes; yes or no. Invariant: an operator is
+named only if nothing of that kind, and nothing that passes turn into it, was in another type. Users:
+widen_small_floats.py, round_operands.py, alter_op_layout.py, store_bfloat16.py.
 """
 
 from __future__ import annotations

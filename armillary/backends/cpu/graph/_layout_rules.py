@@ -62,7 +62,7 @@ def conv2d(expr: Call, have: Changes, request: Request) -> LayoutChoice | None:
     if is_of_bytes and weight[1] % BYTES == 0:
         return _conv2d_words(expr, have, request, weight, BYTES)
     if _is_of_halves(expr) and has_few_channels(weight):
-        return _conv2d_few(expr, request, weight)
+        return _conv2d_first_layer(expr, request, weight)
     if _is_of_halves(expr):
         return _conv2d_words(expr, have, request, weight, HALVES)
     return _conv2d_blocked(expr, have, request, shape, weight)
@@ -141,12 +141,12 @@ def _conv2d_words(
     return _in_words(found, packed, {"kernel_layout": f"OIHW{together // word}i{outer}o{word}i"})
 
 
-def _conv2d_few(expr: Call, request: Request, weight: tuple[int, ...]) -> LayoutChoice | None:
+def _conv2d_first_layer(expr: Call, request: Request, weight: tuple[int, ...]) -> LayoutChoice | None:
     """The columns of a window lie side by side in the weight; the data stays plain, and is rounded in the kernel."""
     outer, constant = agreed_block(expr, weight[0], request), expr.args[1]
     if not outer or not isinstance(constant, Constant):
         return None
-    op, out = get_op("nn.contrib_conv2d_few_NCHWc_bf16"), layout(f"NCHW{outer}c")
+    op, out = get_op("nn.contrib_conv2d_first_layer_NCHWc_bf16"), layout(f"NCHW{outer}c")
     kept = {f.name: getattr(expr.attrs, f.name) for f in dataclasses.fields(expr.attrs)}
     together = channels_together(weight[1], weight[3])
     kept |= {"out_layout": out.text, "kernel_size": weight[2:], "together": together}

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from armillary.backends.anchor import contractions, find_anchor, workload_of_call
-from armillary.backends.cpu.graph._one_row import with_one_row
+from armillary.backends.cpu.graph._collapse_rows import collapse_rows
 from armillary.backends.cpu.select import CANDIDATES, TOGETHER, decided
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function
@@ -50,7 +50,7 @@ def _chosen(function: Function, where: Target) -> Function | None:
     names = [call.op.name for call in contractions(function) if call is not anchor and isinstance(call.op, Op)]
     if " + ".join((*names, anchor.op.name)) in TOGETHER or not _is_known(anchor):
         return None
-    seen = find_anchor(with_one_row(function, where))
+    seen = find_anchor(collapse_rows(function, where))
     assert seen is not None, "another form of a kernel has the same anchor"
     choice = str(decided(workload_of_call(seen, where)))
     attrs: Any = anchor.attrs  # Any: each Op has its own attrs class

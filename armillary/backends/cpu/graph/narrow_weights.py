@@ -3,7 +3,7 @@
 In: a module with packed float32 weights. Out: the same; large constants that float16 (or bfloat16) holds exactly are
 stored in it, behind nn.contrib_widen, which runs when they are loaded. Invariant: values stay; as few weights as bring
 the package down to the size of the narrow ones and a share that it can bear, the largest first. Networks in half
-precision are computed in float32 (widen-halves); this is why their packages do not double.
+precision are computed in float32 (widen-small-floats); this is why their packages do not double.
 
     nn.contrib_conv2d_NCHWc(%x, weight[32, 32, 1, 1, 16, 16])
     ->

@@ -23,7 +23,7 @@ from armillary.backends.cpu.elementwise.default import MIN_PARALLEL, PACKED, sch
 from armillary.backends.cpu.loops import fuse_all, keeps_shape, static_extent
 from armillary.backends.registry import Fused, implement
 from armillary.backends.workload import Workload
-from armillary.ops._late import T
+from armillary.ops._deferred import T
 from armillary.ops.nn._windows import lowest
 from armillary.ops.nn.pool import Pool, infer_pool, mean_of, normal
 from armillary.relay.types import TensorType

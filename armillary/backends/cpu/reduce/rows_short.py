@@ -1,7 +1,7 @@
 """Softmax, log_softmax and nn.standardize over rows of a few elements: as many rows at a time as a vector has lanes.
 
 In: a fused function whose anchor works on the last axis, no longer than `MAX_VECTORS` vectors. Out: a parallel loop
-over blocks of rows. A block is turned in registers (elements by rows), every stage is vectors of rows - no sum over
+over blocks of rows. A block is transposed in registers (elements by rows), every stage is vectors of rows - no sum over
 lanes, no vector that is part empty - and the result is turned back. Invariant: a block is a part of the last leading
 axis; its end may lie inside a vector, and is then a narrower version of the body. Longer rows: rows.py.
 
@@ -22,7 +22,7 @@ from armillary.backends.cpu.elementwise.default import (
     schedule_default,
     schedule_injective,
 )
-from armillary.backends.cpu.elementwise.register_transpose import turn_tiles
+from armillary.backends.cpu.elementwise.register_transpose import transpose_tiles
 from armillary.backends.cpu.loops import fuse_all, keeps_shape, static_extent
 from armillary.backends.cpu.reduce.rows import computed, implement_rows
 from armillary.backends.registry import Fused
@@ -49,7 +49,7 @@ def _is_short(workload: Workload) -> str | None:
     return None if 2 * rows >= lanes > 1 else f"{rows} rows in a run are fewer than half of {lanes} lanes"
 
 
-def _turned(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
+def _transposed(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
     """The operator over a copy with the last two axes swapped, swapped back."""
     *leading, rows, length = te.static_shape(data)
     across = te.compute((*leading, length, rows), lambda *i: data(*i[:-2], i[-1], i[-2]), name="turned", tag=PACKED)
@@ -60,7 +60,7 @@ def _turned(op: Op, attrs: Any, data: te.Tensor) -> te.Tensor:
     return back
 
 
-@implement_rows("short", _is_short, _turned, priority=11)
+@implement_rows("short", _is_short, _transposed, priority=11)
 def short_rows(schedule: te.Schedule, fused: Fused) -> None:
     """Every stage at the loop over blocks of rows."""
     output = fused.outputs[0]
@@ -71,7 +71,7 @@ def short_rows(schedule: te.Schedule, fused: Fused) -> None:
     kept = [t for t in keep_row_values(schedule, schedule_injective(schedule, fused)) if t.op is not output.op]
     stage = schedule[output]
     work = math.prod(static_extent(axis) for axis in stage.op.axis)
-    outer = turn_tiles(schedule, output, len(stage.op.axis) - 2, lanes, lanes)
+    outer = transpose_tiles(schedule, output, len(stage.op.axis) - 2, lanes, lanes)
     at = fuse_all(stage, outer)
     if work >= MIN_PARALLEL:
         stage.parallel(at)
@@ -85,7 +85,7 @@ def _by_rows(schedule: te.Schedule, tensor: te.Tensor, lanes: int) -> None:
     stage = schedule[tensor]
     stage.set_scope("local")
     if tensor.op.tag == PACKED:
-        turn_tiles(schedule, tensor, len(stage.op.axis) - 2, lanes, lanes)
+        transpose_tiles(schedule, tensor, len(stage.op.axis) - 2, lanes, lanes)
         return
     *others, rows = stage.op.axis
     stage.reorder(*others, *stage.op.reduce_axis, rows)

@@ -16,7 +16,7 @@ import numpy as np
 from armillary.backends.winograd import KERNEL, POINTS, matrices, pick_row
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._late import te
+from armillary.ops._deferred import te
 from armillary.ops.nn._windows import f32, need_rank, reduce_axes
 from armillary.ops.nn.conv import convolve, image_size, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample

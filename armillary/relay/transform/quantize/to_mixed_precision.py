@@ -8,7 +8,7 @@ computes in integers (fake-quantization-to-integer); branches, lets and calls of
 Sums of bfloat16, which has 8 bits for a number, are float32; a cast stands behind them.
 The result keeps its type if `keep_orig_output_dtype` says so, or the configuration of that name where it is None.
 `conversions` maps an operator to (category, accumulation dtype, output dtype) and goes before the tables.
-What a build makes of the mixed type: widen-halves (arithmetic in float32, weights stored as halves), round-operands
+What a build makes of the mixed type: widen-small-floats (arithmetic in float32, 16-bit weights), round-operands
 (products of bfloat16 where the target multiplies them).
 
     def @main(%x: Tensor[(1, 4), float32], %w: Tensor[(2, 4), float32]) {

@@ -95,7 +95,7 @@ def _cycles(shape: Shape, block: Block, cpu: CpuModel) -> float:
     return copied + blocks * (shape.steps * step + START_CYCLES * tiles * columns)
 
 
-def asks_ahead(shape: Shape, block: Block, cpu: CpuModel) -> bool:
+def has_prefetch(shape: Shape, block: Block, cpu: CpuModel) -> bool:
     """Whether to ask for the weights of the next group of outputs while the pixels go through those of this one.
 
     Tiles wait for what comes from beyond L2: 512 channels by 3x3 on 7x7 took 1.1 million cycles, 0.7 so. Every block

@@ -22,7 +22,7 @@ from armillary.backends.cpu.conv2d.amx.cost import (
     WORDS,
     Block,
     Shape,
-    asks_ahead,
+    has_prefetch,
     ranked_blocks,
 )
 from armillary.backends.cpu.conv2d.direct.operator import output_shape
@@ -235,7 +235,7 @@ def in_tiles(schedule: te.Schedule, fused: Fused) -> None:
     cpu, shape = cpu_model(workload.target), shape_of(workload.attrs, data, weight)
     block = ranked_blocks(shape, cpu)[0][0]
     win = window(OPERATOR, workload.attrs, 2)
-    asks = weight[6] == HALVES and asks_ahead(shape, block, cpu)  # of bytes, half as many, nothing was gained
+    asks = weight[6] == HALVES and has_prefetch(shape, block, cpu)  # of bytes, half as many, nothing was gained
     schedule_blocks(schedule, fused, block, lambda sums: _intrinsic(block, sums, win, asks=asks), _schedule_copy)
 
 

@@ -1,4 +1,4 @@
-"""nn.contrib_conv2d_few_NCHWc_bf16: convolution of an image of few channels in bfloat16, for matrix tiles.
+"""nn.contrib_conv2d_first_layer_NCHWc_bf16: convolution of an image of few channels in bfloat16, for matrix tiles.
 
 In: data (N, C, H, W) of float32, which is rounded, or bfloat16; weight bfloat16 (O/co, KH, groups, 16, co, 2): of a
 line of the window and a group of `together` channels 32 numbers, those of a column side by side; of the columns behind
@@ -17,8 +17,8 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+from armillary.ops._deferred import te
 from armillary.ops._dot_operands import HALF, HALVES
-from armillary.ops._late import te
 from armillary.ops.nn._windows import Tensor, known, need_rank, reduce_axes, te_pad, tensor, window_count
 from armillary.ops.nn.conv import Conv2DAttrs, Window, convolve, image_size, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
@@ -29,7 +29,7 @@ PAIR, QUAD = 2, 4  # channels of a group
 
 
 @record
-class FewConv2DAttrs(Conv2DAttrs):
+class FirstLayerConv2DAttrs(Conv2DAttrs):
     """The attributes of nn.conv2d of one group, not dilated; `kernel_size` says how many columns are no zeros."""
 
     out_layout: str = "NCHW16c"
@@ -37,13 +37,13 @@ class FewConv2DAttrs(Conv2DAttrs):
     together: int = PAIR
 
 
-conv2d_few = Op("nn.contrib_conv2d_few_NCHWc_bf16", kind=Kind.CONTRACTION, inputs=("data", "weight"))
-conv2d_few.attrs(FewConv2DAttrs)
+conv2d_first_layer = Op("nn.contrib_conv2d_first_layer_NCHWc_bf16", kind=Kind.CONTRACTION, inputs=("data", "weight"))
+conv2d_first_layer.attrs(FirstLayerConv2DAttrs)
 
 
-@conv2d_few.infer
-def _infer(attrs: FewConv2DAttrs, data: Type, weight: Type) -> TensorType:
-    op = conv2d_few.name
+@conv2d_first_layer.infer
+def _infer(attrs: FirstLayerConv2DAttrs, data: Type, weight: Type) -> TensorType:
+    op = conv2d_first_layer.name
     x = need_rank(op, data, 4)
     w = need_rank(op, weight, 6, "weight")
     if x.dtype not in ("float32", HALF) or (w.dtype, attrs.out_dtype) != (HALF, "float32"):
@@ -76,13 +76,13 @@ def rows_of_windows(weight: Array, block: int, together: int) -> Array:
 
 def _whole(attrs: Any) -> Window:
     """The window with all columns that the weight has; those behind the last of `kernel_size` reach further right."""
-    win, more = window(conv2d_few.name, attrs, 2), ROW // attrs.together - attrs.kernel_size[1]
+    win, more = window(conv2d_first_layer.name, attrs, 2), ROW // attrs.together - attrs.kernel_size[1]
     (left, right) = win.pads[1]
     return Window(win.strides, win.dilation, (win.pads[0], (left, right + more)))
 
 
-@conv2d_few.reference
-def _reference(attrs: FewConv2DAttrs, data: Array, weight: Array) -> Array:
+@conv2d_first_layer.reference
+def _reference(attrs: FirstLayerConv2DAttrs, data: Array, weight: Array) -> Array:
     x, w = data.astype(DType(HALF).numpy).astype(np.float32), weight.astype(np.float32)
     blocks, kh, groups, _, co, _ = w.shape
     rows = w.transpose(0, 4, 1, 2, 3, 5).reshape(blocks * co, kh, groups, ROW // attrs.together, attrs.together)
@@ -93,7 +93,7 @@ def _reference(attrs: FewConv2DAttrs, data: Array, weight: Array) -> Array:
 
 def result_shape(attrs: Any, data: Tensor, weight: Tensor) -> tuple[Any, ...]:
     """(N, O/co, OH, OW, co)."""
-    win = window(conv2d_few.name, attrs, 2)
+    win = window(conv2d_first_layer.name, attrs, 2)
     size = [
         window_count(te.static_shape(data)[2 + a], win.pads[a], attrs.kernel_size[a], win.strides[a], win.dilation[a])
         for a in range(2)
@@ -101,8 +101,8 @@ def result_shape(attrs: Any, data: Tensor, weight: Tensor) -> tuple[Any, ...]:
     return (data.shape[0], weight.shape[0], *size, weight.shape[4])
 
 
-@conv2d_few.compute
-def _compute(attrs: FewConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
+@conv2d_first_layer.compute
+def _compute(attrs: FirstLayerConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
     win, (kh, _) = _whole(attrs), attrs.kernel_size or (0, 0)
     padded = te_pad(data, [(0, 0), (0, 0), *win.pads])
     extents = [te.static_shape(data)[1], kh, ROW // attrs.together]
@@ -115,26 +115,28 @@ def _compute(attrs: FewConv2DAttrs, data: Tensor, weight: Tensor) -> Tensor:
         of = (ob, ry, channel // attrs.together, place // HALVES, oi, place % HALVES)
         return te.sum(lhs * weight(*of).astype("float32"), axis=axes)
 
-    found: Tensor = te.compute(result_shape(attrs, data, weight), element, name="conv2d_few", tag="conv2d_few")
+    found: Tensor = te.compute(
+        result_shape(attrs, data, weight), element, name="conv2d_first_layer", tag="conv2d_first_layer"
+    )
     return found
 
 
-@conv2d_few.samples
+@conv2d_first_layer.samples
 def _samples() -> Iterator[Sample]:
-    stem = FewConv2DAttrs((2, 2), (1, 1), kernel_size=(3, 3))
+    stem = FirstLayerConv2DAttrs((2, 2), (1, 1), kernel_size=(3, 3))
     yield Sample(stem, (tensor("float32", 1, 3, 9, 39), tensor(HALF, 2, 3, 2, 16, 16, 2)))
-    wide = FewConv2DAttrs((1, 2), (2, 1, 0, 3), kernel_size=(2, 7))
+    wide = FirstLayerConv2DAttrs((1, 2), (2, 1, 0, 3), kernel_size=(2, 7))
     yield Sample(wide, (tensor(HALF, 2, 1, 7, 12), tensor(HALF, 1, 2, 1, 16, 32, 2)))
-    quads = FewConv2DAttrs((2, 2), (3, 3), kernel_size=(7, 7), together=QUAD)
+    quads = FirstLayerConv2DAttrs((2, 2), (3, 3), kernel_size=(7, 7), together=QUAD)
     yield Sample(quads, (tensor("float32", 1, 3, 11, 37), tensor(HALF, 2, 7, 1, 16, 16, 2)))
 
 
-@conv2d_few.bad_samples
+@conv2d_first_layer.bad_samples
 def _bad_samples() -> Iterator[BadSample]:
-    attrs, image = FewConv2DAttrs(kernel_size=(3, 3)), tensor("float32", 1, 3, 6, 6)
+    attrs, image = FirstLayerConv2DAttrs(kernel_size=(3, 3)), tensor("float32", 1, 3, 6, 6)
     weight = tensor(HALF, 1, 3, 1, 16, 16, 2)
-    yield BadSample(FewConv2DAttrs(together=3), (image, weight), "together is 3, wanted 2 or 4 channels")
+    yield BadSample(FirstLayerConv2DAttrs(together=3), (image, weight), "together is 3, wanted 2 or 4 channels")
     yield BadSample(attrs, (image, weight), "by kernel_size (3, 3)")
     yield BadSample(attrs, (image, tensor("float32", 1, 3, 2, 16, 16, 2)), "wanted float32 or bfloat16")
-    spread = FewConv2DAttrs(kernel_size=(3, 3), dilation=(1, 2))
+    spread = FirstLayerConv2DAttrs(kernel_size=(3, 3), dilation=(1, 2))
     yield BadSample(spread, (image, tensor(HALF, 1, 3, 2, 16, 16, 2)), "wanted 1 of both")

@@ -15,7 +15,7 @@ import numpy as np
 from armillary.backends.cpu.conv2d.separable.cost import Separable
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._late import te
+from armillary.ops._deferred import te
 from armillary.ops.nn._windows import (
     Tensor,
     f32,

@@ -19,8 +19,8 @@ from armillary.backends.cpu.conv2d.direct.operator import output_shape, unblock
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+from armillary.ops._deferred import T, te
 from armillary.ops._dot_operands import BYTES
-from armillary.ops._late import T, te
 from armillary.ops.nn._windows import Tensor, known, need_rank, reduce_axes, te_pad, tensor, window_count
 from armillary.ops.nn.conv import Conv2DAttrs, Window, convolve, image_size, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample

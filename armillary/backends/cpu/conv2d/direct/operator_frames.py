@@ -16,7 +16,7 @@ import numpy as np
 from armillary.backends.cpu.conv2d.direct.operator import BlockedConv2DAttrs, conv2d_blocked
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._late import te
+from armillary.ops._deferred import te
 from armillary.ops.nn._windows import Tensor, f32, need_rank, need_tensor, out_dim, te_pad, window_count
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
 from armillary.relay.types import TensorType, Type

@@ -5,7 +5,7 @@ Out: for each tile of the output - `rows` neighbouring columns, of `tall` lines,
 one loop nest over the reduction whose accumulators all stay in registers; the elementwise consumers run on the tile
 before it is stored.
 Threads share the rows of an image where its weights are few (`is_banded`), else the channels; of a flat image, whose
-pixels are one row (backends/cpu/graph/_one_row.py), bands of tiles.
+pixels are one row (backends/cpu/graph/_collapse_rows.py), bands of tiles.
 Invariant: rows * tall * vectors + vectors + 1 <= vector registers. The tile is chosen by `choose_tile`. Depthwise
 convolutions: depthwise/schedule.py.
 """
@@ -32,7 +32,7 @@ from armillary.backends.cpu.conv2d.direct.space import (
 )
 from armillary.backends.cpu.cost.model import (
     Tile,
-    asks_ahead,
+    has_prefetch,
     shares_tiles,
     sums_by_parts,
 )
@@ -42,7 +42,6 @@ from armillary.backends.cpu.loops import (
     MIN_BAND,
     accumulator_of,
     accumulators,
-    ask_ahead,
     compute_in_tile,
     followers,
     fuse_all,
@@ -252,10 +251,12 @@ def _tile_output(
         stage.unroll(width_outer)
     schedule[accumulator].compute_at(stage, at)
     sums = accumulators(schedule, accumulator)
-    if asks_ahead(nest, tile, cpu):
+    if has_prefetch(nest, tile, cpu):
         number, _, row, column, _ = sums[-1].op.axis[-5:]
         sharers = [te.Sharer(row, tile.tall, tiles_below), te.Sharer(column, tile.rows, tiles_beside)]
-        ask_ahead(sums[-1], tile.vectors * nest.steps, [*(te.Sharer(number, 1, images) for _ in together), *sharers])
+        prefetch_weights(
+            sums[-1], tile.vectors * nest.steps, [*(te.Sharer(number, 1, images) for _ in together), *sharers]
+        )
     for inside in sums:
         spelled = ("kh", "kw") if tile.tall > 1 and has_padded_rows(workload) else ("kw",)
         schedule_sum(inside, (*spelled, *lane_axes(cpu)), is_tall=tile.tall > 1)

@@ -85,13 +85,13 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
         wide=wide,
         reread=reread,
         is_narrow=narrow,
-        below=below,
+        lines_per_image=below,
         is_ragged=True,
         has_rest=has_rest,
         group=chunks // groups if groups > 1 else 0,
         taps=taps,
         part=longest_part(i_blocks, step) * step if taps and ci > 1 else 0,
-        may_ask=cpu.fma_ports > 1 and not in_words,
+        can_prefetch=cpu.fma_ports > 1 and not in_words,
         held=cpu.held_steps(ci) if not in_words else 1,
         repeats=batch // images,
     )
@@ -199,7 +199,7 @@ def has_longer_blocks(workload: Workload) -> str | None:
 
 
 def is_flat(workload: Workload, cpu: CpuModel) -> bool:
-    """Whether it is a product of one row of pixels with a matrix, as backends/cpu/graph/_one_row.py makes it."""
+    """Whether it is a product of one row of pixels with a matrix, as backends/cpu/graph/_collapse_rows.py makes it."""
     data, weight = (t.static for t in workload.types[:2])  # type: ignore[attr-defined]
     result: Any = workload.op.infer_type(workload.attrs, workload.types)
     return bool(cpu.fma_ports > 1 and weight[2:4] == (1, 1) and data[2] == 1 and result.static[2:4] == data[2:4])

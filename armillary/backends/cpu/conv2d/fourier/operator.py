@@ -27,7 +27,7 @@ from armillary.backends.cpu.conv2d.direct.operator import unblock, unblock_weigh
 from armillary.backends.cpu.conv2d.fourier.cost import KERNELS, POINTS, SIDE
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._late import te
+from armillary.ops._deferred import te
 from armillary.ops.nn._windows import f32, need_rank, reduce_axes
 from armillary.ops.nn.conv import convolve, image_size, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample

@@ -95,7 +95,7 @@ def _tile_bands(
 def _nest(workload: Workload, cpu: CpuModel) -> Nest:
     """The convolution as a product with the blocks of a task, by tiles of one line."""
     nest = nest_of(workload.inner[0], cpu)
-    return replace(nest, chunks=_sizes(workload).group, below=1, has_rest=False, taps=(), part=0)
+    return replace(nest, chunks=_sizes(workload).group, lines_per_image=1, has_rest=False, taps=(), part=0)
 
 
 def _sizes(workload: Workload) -> Pooled:

@@ -20,7 +20,7 @@ import numpy as np
 from armillary.backends.cpu.conv2d.direct.operator import unblock, unblock_weight
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._late import te
+from armillary.ops._deferred import te
 from armillary.ops.nn._windows import Tensor, f32, known, need_dtype, need_rank, per_axis
 from armillary.ops.nn.conv import result_dtype, window
 from armillary.ops.nn.conv_transpose import Conv2DTransposeAttrs, conv2d_transpose, output_size

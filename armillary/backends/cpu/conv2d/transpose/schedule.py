@@ -38,8 +38,8 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     taps = -(-kh // sy) * -(-kw // sx)
     steps, lines = i_blocks * ci * taps, batch * lines * sy * sx
     if workload.attrs.groups > 1:  # each block of channels for itself
-        return Nest(columns, lines * chunks, 1, steps, far_weights(cpu), wide=wide, below=below)
-    return Nest(columns, lines, chunks, steps, far_weights(cpu), wide=wide, below=below)
+        return Nest(columns, lines * chunks, 1, steps, far_weights(cpu), wide=wide, lines_per_image=below)
+    return Nest(columns, lines, chunks, steps, far_weights(cpu), wide=wide, lines_per_image=below)
 
 
 def _tile(nest: Nest, cpu: CpuModel) -> Tile:

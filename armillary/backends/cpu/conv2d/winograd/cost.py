@@ -21,7 +21,7 @@ from armillary.backends.cpu.cost.model import (
     ranked_tiles,
     tile_estimate,
 )
-from armillary.backends.cpu.cost.model import asks_ahead as tiles_ask_ahead
+from armillary.backends.cpu.cost.model import has_prefetch as tile_has_prefetch
 from armillary.base.record import record
 from armillary.target.cpu import CpuModel
 from armillary.transform import PassContext, register_config_option
@@ -72,17 +72,17 @@ class Layer:
     taps: tuple[float, ...] = (3.0, 3.0)
     groups: int = 1
 
-    def beside(self, tile: int) -> int:
+    def tiles_across(self, tile: int) -> int:
         """Tiles of F(tile, 3) in a row of them."""
         return tiles_along(self.width, tile, self.dilation[1])
 
-    def below(self, tile: int) -> int:
+    def tiles_down(self, tile: int) -> int:
         """Rows of tiles of F(tile, 3) in an image."""
         return tiles_along(self.height, tile, self.dilation[0])
 
     def tiles(self, tile: int) -> int:
         """Tiles of F(tile, 3) in all images."""
-        return self.batch * self.below(tile) * self.beside(tile)
+        return self.batch * self.tiles_down(tile) * self.tiles_across(tile)
 
     def weights(self, tile: int) -> int:
         """Bytes of the transformed weights of F(tile, 3)."""
@@ -136,7 +136,7 @@ def direct_nest(layer: Layer, cpu: CpuModel, weights_far: float) -> Nest:
     )
 
 
-def asks_ahead(layer: Layer, plan: Plan, cpu: CpuModel) -> bool:
+def has_prefetch(layer: Layer, plan: Plan, cpu: CpuModel) -> bool:
     """Whether the products ask for the weights of the next group of channels while they compute with the last ones.
 
     The processor by itself fetches weights only while the first tiles of a group wait for them. Asked for in time, they
@@ -158,7 +158,7 @@ def product_nest(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) ->
 
 
 def _products(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) -> Nest:
-    across, down = layer.beside(plan.tile), layer.below(plan.tile)
+    across, down = layer.tiles_across(plan.tile), layer.tiles_down(plan.tile)
     points, chunks, steps = (plan.tile + 2) ** 2, layer.chunks(cpu), layer.inputs // layer.groups
     data, _, rate = _carried(layer, plan, cpu)
     if not plan.strip:
@@ -175,14 +175,14 @@ def _products(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) -> Ne
             weights_far,
             repeats=points * layer.groups,
             reread=reread,
-            below=down,
+            lines_per_image=down,
             is_ragged=cpu.fma_ports > 1,
         )
     reread = TRAFFIC * data / rate if rate else 0.0
     strips = layer.batch * down * (across // plan.strip)
     again = _again(layer, plan, cpu)
     repeats = points * layer.groups
-    return Nest(plan.strip, strips, chunks, steps, weights_far, again=again, repeats=repeats, reread=reread)
+    return Nest(plan.strip, strips, chunks, steps, weights_far, later_rate=again, repeats=repeats, reread=reread)
 
 
 def _again(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
@@ -205,8 +205,8 @@ def estimate(layer: Layer, plan: Plan, cpu: CpuModel, network: int = 0, tile: Ti
         tile, _ = ranked_tiles(nest, cpu)[0]
     # The tile stays that for weights from afar: a narrow one asks too often. For weights that L2 could hold estimates
     # were fitted without asking, and rank tiles better so: 48 channels to 192 on 13x13 take 0.84 by F(2,3) of F(4,3).
-    ahead = asks_ahead(layer, plan, cpu) and layer.weights(plan.tile) > cpu.l2
-    product = tile_estimate(replace(nest, far=max(rate, cpu.memory.l2)) if ahead else nest, tile, cpu)
+    ahead = has_prefetch(layer, plan, cpu) and layer.weights(plan.tile) > cpu.l2
+    product = tile_estimate(replace(nest, first_rate=max(rate, cpu.memory.l2)) if ahead else nest, tile, cpu)
     weights = layer.weights(plan.tile) / rate
     if ahead and weights > product.cycles:
         product = Estimate(product.name, weights, "memory bandwidth")
@@ -225,9 +225,9 @@ def _direct(layer: Layer, cpu: CpuModel, rate: float) -> Estimate:
     """
     nest = direct_nest(layer, cpu, rate)
     if cpu.fma_ports > 1 and layer.groups == 1 and set(layer.dilation) == {1}:
-        near = replace(nest, far=max(rate, cpu.memory.l2), below=layer.height)
+        near = replace(nest, first_rate=max(rate, cpu.memory.l2), lines_per_image=layer.height)
         tile, hidden = ranked_tiles(near, cpu)[0]
-        if tiles_ask_ahead(near, tile, cpu):
+        if tile_has_prefetch(near, tile, cpu):
             rows = 1 - 2 / (KERNEL * layer.height)  # the part that is no padding, with a margin of one on both sides
             weights = FLOAT * KERNEL**2 * layer.inputs * layer.outputs / rate
             bound = hidden.bound if hidden.cycles * rows > weights else "memory bandwidth"
@@ -275,13 +275,13 @@ def _rereading(layer: Layer, plan: Plan, cpu: CpuModel) -> float:
     rate = _again(layer, plan, cpu) if plan.strip else cpu.memory.l2
     if cpu.fma_ports == 1 or rate >= cpu.memory.l2:
         return 0.0
-    strips = layer.batch * layer.below(plan.tile) * (layer.beside(plan.tile) // plan.strip)
+    strips = layer.batch * layer.tiles_down(plan.tile) * (layer.tiles_across(plan.tile) // plan.strip)
     return SHOWN_AGAIN * (strips - 1) * layer.weights(plan.tile) / rate
 
 
 def plans(layer: Layer, tile: int) -> list[Plan]:
     """The forms F(tile, 3) can take: phases, and strips of a whole or an even part of a row of tiles."""
-    across, down = layer.beside(tile), layer.batch * layer.groups * layer.below(tile)
+    across, down = layer.tiles_across(tile), layer.batch * layer.groups * layer.tiles_down(tile)
     return [Plan(tile)] + [
         Plan(tile, strip)
         for strip in reversed(range(min(across, MIN_STRIP), across + 1))
@@ -291,7 +291,7 @@ def plans(layer: Layer, tile: int) -> list[Plan]:
 
 def _is_strip(layer: Layer, tile: int, strip: int) -> bool:
     """Whether so many tiles are an even part of a row of them, with all that interleave."""
-    across = layer.beside(tile)
+    across = layer.tiles_across(tile)
     return strip == across or (across % strip == 0 and strip % layer.dilation[1] == 0)
 
 

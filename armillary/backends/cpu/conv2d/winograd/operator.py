@@ -25,7 +25,7 @@ from armillary.backends.winograd import POINTS, matrices
 from armillary.backends.winograd import pick_row as _pick
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._late import te
+from armillary.ops._deferred import te
 from armillary.ops.nn._windows import f32, need_rank, reduce_axes, window_count
 from armillary.ops.nn.conv import convolve, image_size, window
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample

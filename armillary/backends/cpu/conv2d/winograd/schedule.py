@@ -13,14 +13,13 @@ from armillary import te
 from armillary.backends.cpu.conv2d.winograd.cost import (
     Layer,
     Plan,
-    asks_ahead,
+    has_prefetch,
 )
 from armillary.backends.cpu.conv2d.winograd.space import WINOGRAD, chosen_form, explain_winograd, layer_of_call
 from armillary.backends.cpu.cost.model import Tile
 from armillary.backends.cpu.loops import (
     Stages,
     accumulators,
-    ask_ahead,
     fuse_all,
     inline_others,
     lane_axes,
@@ -49,8 +48,8 @@ def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
         schedule[stages["product"]].compute_at(schedule[output], at)
     _schedule_data(schedule, stages, is_root=at is None)
     inner = _schedule_product(schedule, stages["product"], tile, lane_axes(cpu), is_strip=at is not None)
-    if asks_ahead(layer, plan, cpu):
-        ask_ahead(inner, tile.vectors * (layer.inputs // layer.groups))
+    if has_prefetch(layer, plan, cpu):
+        prefetch_weights(inner, tile.vectors * (layer.inputs // layer.groups))
 
 
 def _schedule_output(

@@ -86,7 +86,7 @@ def _title(workload: Workload, cpu: CpuModel, config: Config) -> str:
 
 def _extents(workload: Workload, cpu: CpuModel) -> dict[str, int]:
     layer, size = layer_of_call(workload), workload.attrs.tile_size
-    return {"width": layer.width, "tiles_of_a_row": layer.beside(size)}
+    return {"width": layer.width, "tiles_of_a_row": layer.tiles_across(size)}
 
 
 WINOGRAD = Algorithm("conv2d.winograd", _space, _default, _weigh, _title, _extents)

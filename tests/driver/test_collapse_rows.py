@@ -9,7 +9,7 @@ import pytest
 
 import armillary
 from armillary import relay
-from armillary.backends.cpu.graph._one_row import with_one_row
+from armillary.backends.cpu.graph._collapse_rows import collapse_rows
 from armillary.contrib import graph_executor
 from armillary.relay.evaluate import evaluate
 from armillary.relay.expr import Call, Function
@@ -48,7 +48,7 @@ def kernels(function: Function, target: Target) -> list[Function]:
 
 
 def flattened(function: Function, target: Target) -> int:
-    return sum(with_one_row(f, target) is not f for f in kernels(function, target))
+    return sum(collapse_rows(f, target) is not f for f in kernels(function, target))
 
 
 @pytest.mark.parametrize("tile", ["", "9x3", "6x4", "14x2"])
@@ -69,7 +69,7 @@ def test_values_are_those_of_the_other_layout(shape: tuple[int, ...], outputs: i
 
 def test_a_kernel_with_its_bias_and_its_sum_sees_one_row() -> None:
     function, _ = network((1, 64, 19, 17), 64, is_joined=True)
-    changed = [made for f in kernels(function, TWO_PORTS) if (made := with_one_row(f, TWO_PORTS)) is not f]
+    changed = [made for f in kernels(function, TWO_PORTS) if (made := collapse_rows(f, TWO_PORTS)) is not f]
     assert len(changed) == 2
     assert changed[0].body.checked_type.shape == (1, 4, 1, 323, 16)
     assert (1, 4, 1, 1, 16) in [p.checked_type.shape for p in changed[0].params]  # the bias stays one value a channel

@@ -1,11 +1,11 @@
 /* Which calls of a graph may run side by side, and their running.
  *
- * In: a graph whose calls are bound. Out: `beside_end` of a call: the company that begins there ends before that node.
- * Invariant: in the places that the plan gave them, no call of a company writes what another reads or writes; what lies
- * between them does nothing when it runs. A company needs no more workspace than the largest call (or 1 MB).
+ * In: a graph whose calls are bound. Out: `group_end` of a call: the group that begins there ends before that node.
+ * Invariant: in the places that the plan gave them, no call of a group writes what another reads or writes; what lies
+ * between them does nothing when it runs. A group needs no more workspace than the largest call (or 1 MB).
  * Threads go from one call to the next without waiting, and help with any of them: a call of few iterations keeps nobody
  * waiting where there is another, as in fire modules, the branches of an Inception, queries beside keys. The compiler's
- * plan keeps companies possible (driver/companies.py).
+ * plan keeps groups possible (driver/concurrent_groups.py).
  */
 #include "arm_graph.h"
 
@@ -61,12 +61,12 @@ static int32_t members(const arm_graph *g, int32_t begin, int32_t end, int32_t *
 }
 
 static int may_join(const arm_graph *g, int32_t begin, int32_t candidate, int64_t limit) {
-  int32_t company[ARM_MAX_LOOPS], count = members(g, begin, candidate, company);
+  int32_t group[ARM_MAX_LOOPS], count = members(g, begin, candidate, group);
   const arm_node *node = &g->nodes[candidate];
   int64_t workspace = workspace_of(g, node);
   if (count == ARM_MAX_LOOPS || node->bound.offload != NULL) return 0;
   for (int32_t i = 0; i < count; i++) {
-    const arm_node *other = &g->nodes[company[i]];
+    const arm_node *other = &g->nodes[group[i]];
     if (other->bound.offload != NULL) return 0; /* a library's function runs alone */
     if (writes_what_is_used(g, node, other) || writes_what_is_used(g, other, node)) return 0;
     workspace += workspace_of(g, other);
@@ -80,8 +80,8 @@ static int begins_a_variant(const arm_graph *g, int32_t node) {
   return 0;
 }
 
-/* Where the company that begins at a call ends. */
-static int32_t company_end(const arm_graph *g, int32_t begin, int64_t limit) {
+/* Where the group that begins at a call ends. */
+static int32_t group_end_of(const arm_graph *g, int32_t begin, int64_t limit) {
   int32_t end = begin + 1;
   for (int32_t i = end; i < g->num_nodes; i++) {
     const arm_node *node = &g->nodes[i];
@@ -95,18 +95,18 @@ static int32_t company_end(const arm_graph *g, int32_t begin, int64_t limit) {
   return end;
 }
 
-/* Give the calls of a company workspaces beside one another; how much they take together. */
+/* Give the calls of a group workspaces beside one another; how much they take together. */
 static int64_t lay_out(arm_graph *g, int32_t begin, int32_t end) {
-  int32_t company[ARM_MAX_LOOPS], count = members(g, begin, end, company);
+  int32_t group[ARM_MAX_LOOPS], count = members(g, begin, end, group);
   int64_t together = 0;
   for (int32_t i = 0; i < count; i++) {
-    g->nodes[company[i]].workspace = together;
-    together += workspace_of(g, &g->nodes[company[i]]);
+    g->nodes[group[i]].workspace = together;
+    together += workspace_of(g, &g->nodes[group[i]]);
   }
   return together;
 }
 
-int64_t arm_beside_plan(arm_graph *g) {
+int64_t arm_concurrent_plan(arm_graph *g) {
   int64_t limit = FREE_WORKSPACE, most = 0;
   for (int32_t i = 0; i < g->num_nodes; i++) {
     if (g->nodes[i].kind != ARM_NODE_CALL) continue;
@@ -115,16 +115,16 @@ int64_t arm_beside_plan(arm_graph *g) {
   }
   if (most > limit) limit = most;
   for (int32_t i = 0; i < g->num_nodes; i++) {
-    if (g->nodes[i].kind != ARM_NODE_CALL || g->nodes[i].is_load || g->nodes[i].is_beside) continue;
-    int32_t end = g->nodes[i].beside_end = company_end(g, i, limit);
+    if (g->nodes[i].kind != ARM_NODE_CALL || g->nodes[i].is_load || g->nodes[i].is_concurrent) continue;
+    int32_t end = g->nodes[i].group_end = group_end_of(g, i, limit);
     int64_t together = lay_out(g, i, end);
     if (together > most) most = together;
-    for (int32_t k = i + 1; k < end; k++) g->nodes[k].is_beside = 1;
+    for (int32_t k = i + 1; k < end; k++) g->nodes[k].is_concurrent = 1;
   }
   return most;
 }
 
-void arm_beside_place(arm_graph *g) {
+void arm_concurrent_place(arm_graph *g) {
   for (int32_t i = 0; i < g->num_nodes; i++) {
     const arm_node *node = &g->nodes[i];
     const arm_function *f = node->bound.function;
@@ -135,13 +135,13 @@ void arm_beside_place(arm_graph *g) {
   }
 }
 
-int arm_beside_run(arm_graph *g, int32_t begin, int32_t end, arm_clock *clock, arm_error *error) {
+int arm_concurrent_run(arm_graph *g, int32_t begin, int32_t end, arm_clock *clock, arm_error *error) {
   const arm_bound *bounds[ARM_MAX_LOOPS];
-  int32_t company[ARM_MAX_LOOPS], count = members(g, begin, end, company);
+  int32_t group[ARM_MAX_LOOPS], count = members(g, begin, end, group);
   int failed = 0;
-  for (int32_t i = 0; i < count; i++) bounds[i] = &g->nodes[company[i]].bound;
+  for (int32_t i = 0; i < count; i++) bounds[i] = &g->nodes[group[i]].bound;
   int32_t code = clock != NULL && clock->trace != NULL
-                     ? arm_bounds_trace(bounds, company, count, g->pool, g->max_threads, clock->trace, &failed)
+                     ? arm_bounds_trace(bounds, group, count, g->pool, g->max_threads, clock->trace, &failed)
                      : arm_bounds_run(bounds, count, g->pool, g->max_threads, &failed);
-  return code == 0 ? 0 : arm_node_failed(&g->nodes[company[failed]], code, error);
+  return code == 0 ? 0 : arm_node_failed(&g->nodes[group[failed]], code, error);
 }

@@ -1,9 +1,9 @@
-"""Calls that can run side by side: neighbours in run order that do not read one another's results.
+"""Concurrent groups: neighbours in run order that do not read one another's results, and can run at the same time.
 
-In: the graph's nodes in run order. Out: for each node the first and the last node of its company. Invariant: no member
+In: the graph's nodes in run order. Out: for each node the first and the last node of its group. Invariant: no member
 reads what another makes; inputs, load-time nodes and `__nop`s lie between members and belong to nobody. The memory plan
 keeps what a member reads or writes while any of them runs, so that the runtime, which looks at the places alone
-(runtime/native/arm_beside.c), may give a company to the threads as one job.
+(runtime/native/arm_concurrent.c), may give a group to the threads as one job.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from armillary.driver.load_time import Node, is_load_time
 MOST = 8  # calls: ARM_MAX_LOOPS of the runtime
 
 
-def companies(nodes: Sequence[Node], nop: str, starts: Collection[int] = ()) -> list[tuple[int, int]]:
-    """(first, last) of each node's company; a node without one is alone. None goes on past `starts`."""
+def concurrent_groups(nodes: Sequence[Node], nop: str, starts: Collection[int] = ()) -> list[tuple[int, int]]:
+    """(first, last) of each node's group; a node without one is alone. None goes on past `starts`."""
     found = [(index, index) for index in range(len(nodes))]
     members: list[int] = []
     makers: list[frozenset[int]] = []  # the calls whose results a node shows: its own, or those behind a view or a join

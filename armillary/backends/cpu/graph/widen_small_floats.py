@@ -1,4 +1,4 @@
-"""widen-halves: compute in float32 what a network writes in float16 or bfloat16.
+"""widen-small-floats: compute in float32 what a network writes in float16 or bfloat16.
 
 In: a typed module before its patterns are looked for; a target. Out: the same, in which a 16-bit float is a format of
 memory: parameters, inputs, results and what only moves them are halves, values in between are float32, never rounded.
@@ -62,8 +62,8 @@ _OF_BITS = ("reinterpret",)
 _BLENDS = ("image.", "nn.upsampling")  # injective by kind, but with arithmetic
 
 
-@define_pass("widen-halves", opt_level=3)
-def widen_halves(module: IRModule, *, target: Target | None = None) -> IRModule:
+@define_pass("widen-small-floats", opt_level=3)
+def widen_small_floats(module: IRModule, *, target: Target | None = None) -> IRModule:
     """Compute in float32 between halves that are stored."""
     if PassContext.current().get(STRICT):
         return module

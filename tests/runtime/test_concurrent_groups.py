@@ -57,7 +57,7 @@ def centered(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return made
 
 
-def companies(graph: GraphExecutor) -> list[set[int]]:
+def concurrent_groups(graph: GraphExecutor) -> list[set[int]]:
     """The nodes that ran together, by the phases of a traced run."""
     found: list[set[int]] = []
     _, spans = graph.trace()
@@ -82,32 +82,32 @@ def test_branches_run_together_and_what_reads_them_after(module: Module) -> None
     calls = [("center", (0,)), ("center", (1,)), ("positive", (2,)), ("center", (3,)), ("center", (4,))]
     graph = boxes(module, 3, calls, (5, 6, 7), (0, BYTES, -1, -1, -1))
     graph.set_input("x2", abs(value(2)))
-    assert companies(graph) == [{3, 4, 5}, {6, 7}]
+    assert concurrent_groups(graph) == [{3, 4, 5}, {6, 7}]
     check(graph, (abs(value(2)), centered(centered(value(0))), centered(centered(value(1)))))
 
 
 def test_no_more_than_eight_run_together(module: Module) -> None:
     graph = boxes(module, 11, [("center", (i,)) for i in range(11)], range(11, 22), [-1] * 11)
-    assert companies(graph) == [set(range(11, 19)), {19, 20, 21}]
+    assert concurrent_groups(graph) == [set(range(11, 19)), {19, 20, 21}]
     check(graph, [centered(value(i)) for i in range(11)])
 
 
 def test_a_call_that_writes_where_another_reads_waits(module: Module) -> None:
-    """The second result lies where the first call's operand was: the plan knew of no company."""
+    """The second result lies where the first call's operand was: the plan knew of no group."""
     calls = [("center", (0,)), ("center", (2,)), ("center", (1,)), ("center", (4,))]
     graph = boxes(module, 2, calls, (3, 5), (0, -1, 0, -1))
-    assert companies(graph) == [{2}, {3}, {4}, {5}]
+    assert concurrent_groups(graph) == [{2}, {3}, {4}, {5}]
     check(graph, (centered(centered(value(0))), centered(centered(value(1)))))
 
 
 def test_calls_on_memory_that_users_laid_over_one_another_wait(module: Module) -> None:
     """An output in the place of an input: in run order the input is read before."""
     graph = boxes(module, 2, [("center", (0,)), ("center", (1,))], (2, 3), (-1, -1))
-    assert companies(graph) == [{2, 3}]
+    assert concurrent_groups(graph) == [{2, 3}]
     place = runtime.array(value(0))
     graph.set_input_zero_copy("x0", place)
     graph.set_output_zero_copy(1, place)
-    assert companies(graph) == [{2}, {3}]
+    assert concurrent_groups(graph) == [{2}, {3}]
     place.copyfrom(value(5))
     graph.run()
     np.testing.assert_allclose(graph.get_output(0).numpy(), centered(value(5)), atol=1e-5)
@@ -117,7 +117,7 @@ def test_calls_on_memory_that_users_laid_over_one_another_wait(module: Module) -
 def test_an_input_in_the_place_of_an_output_waits_too(module: Module) -> None:
     graph = boxes(module, 2, [("center", (0,)), ("center", (1,))], (2, 3), (-1, -1))
     graph.set_input_zero_copy("x0", graph.get_output(1))
-    assert companies(graph) == [{2}, {3}]
+    assert concurrent_groups(graph) == [{2}, {3}]
 
 
 def test_a_failure_names_the_call_it_is_of(module: Module) -> None:
@@ -128,7 +128,7 @@ def test_a_failure_names_the_call_it_is_of(module: Module) -> None:
     check(graph, (centered(value(0)), abs(value(1))))
 
 
-def test_a_run_from_the_middle_of_a_company_runs_what_is_asked_for(module: Module) -> None:
+def test_a_run_from_the_middle_of_a_group_runs_what_is_asked_for(module: Module) -> None:
     graph = boxes(module, 3, [("center", (i,)) for i in range(3)], (3, 4, 5), (-1, -1, -1))
     outputs = [graph.get_output(i) for i in range(3)]
     for output in outputs:

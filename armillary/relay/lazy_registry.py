@@ -41,7 +41,7 @@ def load_operators() -> None:
         importlib.import_module(name)
 
 
-class ByNeed(MutableMapping[K, V]):
+class LazyRegistry(MutableMapping[K, V]):
     """A table of what operators' files register; `spelled` writes a key as the list does, without blanks."""
 
     def __init__(self, spelled: Callable[[K], str]) -> None:

@@ -1,4 +1,4 @@
-"""store-halves: between the kernels of a network with products in bfloat16, images are bfloat16.
+"""store-bfloat16: between the kernels of a network with products in bfloat16, images are bfloat16.
 
 In: a module after fuse-ops, whose functions say what may be in bfloat16 (_bf16_products.py). Out: a kernel that works
 on bfloat16 and gives a blocked image in float32 rounds it, where all that read it are kernels that compute with its
@@ -36,8 +36,8 @@ _MOVES = frozenset({"layout_transform", "reshape", "transpose", "strided_slice"}
 _IMAGE_AXES = 5  # of one in blocks of channels
 
 
-@define_pass("store-halves", opt_level=3)
-def store_halves(module: IRModule) -> IRModule:
+@define_pass("store-bfloat16", opt_level=3)
+def store_bfloat16(module: IRModule) -> IRModule:
     """Round the images that lie between kernels."""
     return on_functions(module, _change)
 

@@ -22,7 +22,7 @@ CONVOLUTIONS = tuple(f"nn.contrib_conv2d_{kind}" for kind in ("NCHWc", "NCHWc_in
 ROWS, COLUMNS = -3, -2  # axes of blocked data
 
 
-def with_one_row(function: Function, target: Target) -> Function:
+def collapse_rows(function: Function, target: Target) -> Function:
     """The function on images of one row of pixels, where it is a 1x1 convolution and what is elementwise around it."""
     if target.kind.family != "cpu" or cpu_model(target).fma_ports == 1:  # one port is busy with any tile
         return function

@@ -6,7 +6,7 @@ import numpy as np
 
 from armillary import relay
 from armillary.artifact import GraphSpec
-from armillary.driver.companies import MOST, companies
+from armillary.driver.concurrent_groups import MOST, concurrent_groups
 from armillary.driver.graph_codegen import NOP, GraphNode
 from armillary.ir import IRModule
 from armillary.runtime import GraphExecutor, config_threadpool, cpu
@@ -18,28 +18,28 @@ def node(func: str | None, *reads: int, **attrs: str) -> GraphNode:
 
 def test_neighbours_that_do_not_read_one_another_are_a_company() -> None:
     nodes = [node(None), node("a", 0), node("b", 0), node(None), node("c", 1, 3), node("d", 2), node("e", 4, 5)]
-    assert companies(nodes, NOP) == [(0, 0), (1, 2), (1, 2), (3, 3), (4, 5), (4, 5), (6, 6)]
+    assert concurrent_groups(nodes, NOP) == [(0, 0), (1, 2), (1, 2), (3, 3), (4, 5), (4, 5), (6, 6)]
 
 
 def test_views_and_joins_pass_on_whose_results_they_show() -> None:
     nodes = [node(None), node("a", 0), node("b", 0), node(NOP, 1, 2), node(NOP, 3), node("c", 4), node("d", 0)]
-    assert companies(nodes, NOP)[5:] == [(5, 6), (5, 6)]
-    assert companies(nodes, NOP)[1] == (1, 2)
+    assert concurrent_groups(nodes, NOP)[5:] == [(5, 6), (5, 6)]
+    assert concurrent_groups(nodes, NOP)[1] == (1, 2)
 
 
 def test_branches_and_load_time_nodes_belong_to_nobody() -> None:
     nodes = [node(None), node("a", 0), node("w", 0, load_time="1"), node("b", 0), node("__if", 0), node("c", 0)]
-    assert companies(nodes, NOP) == [(0, 0), (1, 3), (1, 3), (1, 3), (4, 4), (5, 5)]
+    assert concurrent_groups(nodes, NOP) == [(0, 0), (1, 3), (1, 3), (1, 3), (4, 4), (5, 5)]
 
 
 def test_variants_have_companies_of_their_own() -> None:
     nodes = [node(None), *(node("a", 0) for _ in range(4))]
-    assert companies(nodes, NOP, {0, 3})[1:] == [(1, 2), (1, 2), (3, 4), (3, 4)]
+    assert concurrent_groups(nodes, NOP, {0, 3})[1:] == [(1, 2), (1, 2), (3, 4), (3, 4)]
 
 
 def test_a_company_has_a_largest_size() -> None:
     nodes = [node(None), *(node("a", 0) for _ in range(MOST + 2))]
-    assert [last - first + 1 for first, last in companies(nodes, NOP)[1:]] == [MOST] * MOST + [2, 2]
+    assert [last - first + 1 for first, last in concurrent_groups(nodes, NOP)[1:]] == [MOST] * MOST + [2, 2]
 
 
 def test_the_plan_keeps_what_a_company_uses_until_its_last_call() -> None:

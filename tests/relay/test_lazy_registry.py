@@ -16,7 +16,7 @@ LOADED = "print(*sorted(n.removeprefix('armillary.ops.') for n in sys.modules if
 NAMES = """from armillary.frontend.onnx.node import ONNX_RULES, from_onnx, onnx_rule
 from armillary.relay.op import OPS, Kind, Op, get_op
 """
-EMPTY = "from armillary.relay import by_need\nby_need._lines = lambda: ()\n"
+EMPTY = "from armillary.relay import lazy_registry\nlazy_registry._lines = lambda: ()\n"
 
 
 def run(code: str) -> str:
@@ -60,9 +60,9 @@ def test_what_the_list_lacks_is_found(look: str) -> None:
 
 
 def test_a_file_that_has_gone_is_left_out() -> None:
-    code = "get_op('nn.relu')\nprint(any(line.startswith('gone ') for line in by_need._lines()))\n"
+    code = "get_op('nn.relu')\nprint(any(line.startswith('gone ') for line in lazy_registry._lines()))\n"
     lines = "real = Path.read_text\nPath.read_text = lambda self, *a: 'gone nn.relu\\n' + real(self, *a)\n"
-    found = f"from pathlib import Path\nfrom armillary.relay import by_need\n{lines}{code}"
+    found = f"from pathlib import Path\nfrom armillary.relay import lazy_registry\n{lines}{code}"
     assert run(found).split() == ["False"]
 
 
