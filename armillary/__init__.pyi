@@ -3,6 +3,8 @@
 from armillary.errors import ArmillaryError as ArmillaryError
 from armillary.base.dtype import DType as DataType
 from armillary.ir import IRModule as IRModule
+from armillary.backend.session import InferenceSession as InferenceSession
+from armillary.backend.session import SessionOptions as SessionOptions
 from armillary.errors import ArmillaryError as TVMError
 from armillary import arith as arith
 from armillary import artifact as artifact
@@ -53,6 +55,8 @@ __all__ = [
     "ArmillaryError",
     "DataType",
     "IRModule",
+    "InferenceSession",
+    "SessionOptions",
     "TVMError",
     "arith",
     "artifact",

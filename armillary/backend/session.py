@@ -17,7 +17,7 @@ import numpy as np
 from onnx import ModelProto, ValueInfoProto
 
 from armillary.backend import ArmillaryBackend, PreparedModel
-from armillary.base.aligned import Array
+from armillary.base.aliases import Array
 from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.record import record

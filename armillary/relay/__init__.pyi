@@ -573,6 +573,18 @@ class _Image:
     """Operators `image.*`."""
 
     @staticmethod
+    def affine_grid(data: _Operand, target_shape: _Numbers = ()) -> _Call:
+        """Places that an affine map reads."""
+
+    @staticmethod
+    def crop_and_resize(data: _Operand, boxes: _Operand, box_indices: _Operand, crop_size: _Numbers = (), layout: str = 'NCHW', method: str = 'bilinear', extrapolation_value: float = 0.0, out_dtype: str = '') -> _Call:
+        """Boxes of images, brought to one size."""
+
+    @staticmethod
+    def dilation2d(data: _Operand, weight: _Operand, strides: _Numbers = (1, 1), padding: _Numbers = (0, 0), dilations: _Numbers = (1, 1), data_layout: str = 'NCHW', kernel_layout: str = 'IHW', out_dtype: str = '') -> _Call:
+        """Largest sums of windows and a filter."""
+
+    @staticmethod
     def grid_sample(data: _Operand, grid: _Operand, method: str = 'bilinear', layout: str = 'NCHW', padding_mode: str = 'zeros', align_corners: bool = True, grid_axis: int = 1) -> _Call:
         """Interpolation at given places."""
 
@@ -671,7 +683,7 @@ class _Nn:
         """The operator `nn.conv1d_transpose`."""
 
     @staticmethod
-    def conv2d(data: _Operand, weight: _Operand, strides: _Numbers = (1, 1), padding: _Numbers = (0, 0), dilation: _Numbers = (1, 1), groups: int = 1, channels: int | None = None, kernel_size: _Numbers | None = None, data_layout: str = 'NCHW', kernel_layout: str = 'OIHW', out_layout: str = '', out_dtype: str = '') -> _Call:
+    def conv2d(data: _Operand, weight: _Operand, strides: _Numbers = (1, 1), padding: _Numbers = (0, 0), dilation: _Numbers = (1, 1), groups: int = 1, channels: int | None = None, kernel_size: _Numbers | None = None, data_layout: str = 'NCHW', kernel_layout: str = 'OIHW', out_layout: str = '', out_dtype: str = '', choice: str = '') -> _Call:
         """Convolution over two spatial axes."""
 
     @staticmethod
@@ -689,6 +701,10 @@ class _Nn:
     @staticmethod
     def conv3d_transpose(data: _Operand, weight: _Operand, strides: _Numbers = (1, 1, 1), padding: _Numbers = (0, 0, 0), dilation: _Numbers = (1, 1, 1), channels: int | None = None, kernel_size: _Numbers | None = None, groups: int = 1, data_layout: str = 'NCDHW', kernel_layout: str = 'IODHW', out_layout: str = '', output_padding: _Numbers = (0, 0, 0), out_dtype: str = '') -> _Call:
         """The operator `nn.conv3d_transpose`."""
+
+    @staticmethod
+    def correlation(data1: _Operand, data2: _Operand, kernel_size: int = 1, max_displacement: int = 1, stride1: int = 1, stride2: int = 1, padding: _Numbers = (0, 0), is_multiply: bool = True, layout: str = 'NCHW') -> _Call:
+        """Likeness of displaced feature maps."""
 
     @staticmethod
     def cross_entropy(predictions: _Expr, targets: _Expr) -> _Expr:
@@ -850,6 +866,10 @@ class _Nn:
     def upsampling(data: _Operand, scale_h: float = 1.0, scale_w: float = 1.0, layout: str = 'NCHW', method: str = 'nearest_neighbor', align_corners: bool = False) -> _Call:
         """image.resize2d by factors."""
 
+    @staticmethod
+    def upsampling3d(data: _Operand, scale_d: float = 1.0, scale_h: float = 1.0, scale_w: float = 1.0, layout: str = 'NCDHW', method: str = 'nearest_neighbor', coordinate_transformation_mode: str = 'half_pixel') -> _Call:
+        """image.resize3d by factors."""
+
 
 nn: _Nn
 
@@ -969,8 +989,16 @@ class _Vision:
         """Regions pooled from bilinear samples."""
 
     @staticmethod
+    def roi_pool(data: _Operand, rois: _Operand, pooled_size: _Numbers = (1, 1), spatial_scale: float = 1.0, layout: str = 'NCHW') -> _Call:
+        """Maxima of the cells of regions."""
+
+    @staticmethod
     def suppress_overlaps(boxes: _Operand, scores: _Operand, iou_threshold: _Operand, score_threshold: _Operand, most: int, centred: bool = False, has_least: bool = True) -> _Call:
         """Boxes that overlap no better one of their class."""
+
+    @staticmethod
+    def yolo_reorg(data: _Operand, stride: int = 1) -> _Call:
+        """Channels of YOLO's passthrough layer."""
 
 
 vision: _Vision

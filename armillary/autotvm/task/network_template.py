@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from armillary.autotvm.errors import TuningError
-from armillary.autotvm.measure.trial import Array, random_input
+from armillary.autotvm.measure.trial import random_input
 from armillary.autotvm.task.space import ConfigSpace
 from armillary.autotvm.task.surroundings import with_choice
 from armillary.autotvm.task.task import TENSOR, Task, TaskTemplate, get_config
 from armillary.backends.records import WorkloadRule, keyed_attributes
+from armillary.base.aliases import Array
 from armillary.base.dispatch import Workload
 from armillary.base.record import record
 from armillary.driver.build import assembled, optimized

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.base.aligned import Array
+from armillary.base.aliases import Array
 from armillary.contrib.graph_executor import GraphModule
 from armillary.errors import ArmillaryError
 from armillary.runtime.device import cpu

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from armillary.base.aligned import Array
+from armillary.base.aliases import Array
 from armillary.base.files import scratch_folder
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from armillary import relay
 from armillary.artifact import GraphNode, GraphSpec
+from armillary.base.aliases import Array
 from armillary.base.dtype import DType
 from armillary.compute.cl.scheduler import CLScheduler
 from armillary.compute.cl.tensor import ALIGNMENT, CLTensor
@@ -22,7 +23,7 @@ from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
 from armillary.compute.functions.nn.body import Body, Build
 from armillary.compute.runtime.memory.manager import MemoryGroup, MemoryManagerOnDemand
-from armillary.compute.runtime.tensor import Array, Tensor
+from armillary.compute.runtime.tensor import Tensor
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ExecutionError, TypeMismatch
 from armillary.runtime.device import Device

@@ -14,9 +14,10 @@ from typing import Protocol, TextIO
 
 import numpy as np
 
+from armillary.base.aliases import Array
 from armillary.base.files import write_atomic
 from armillary.compute.runtime.ppm import read_image
-from armillary.compute.runtime.tensor import Array, Tensor
+from armillary.compute.runtime.tensor import Tensor
 from armillary.errors import ArtifactError, ConfigError, TypeMismatch
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from armillary import relay
+from armillary.base.aliases import Array
 from armillary.compute.cl.pipeline import CLPipeline
 from armillary.compute.core.tensor_info import DataType, TensorInfo, TensorShape
 from armillary.compute.core.types import ConvolutionMethod
@@ -26,8 +27,8 @@ from armillary.compute.graph.registry import IFunction, NodeContext, register_si
 from armillary.compute.graph.relay_layers import layer_of, shape_in, tensor_type
 from armillary.compute.graph.stages import configured, loaded_weights
 from armillary.compute.graph.tensor import Tensor
-from armillary.compute.runtime.tensor import Array, shape_of
 from armillary.compute.runtime.tensor import Tensor as ComputeTensor
+from armillary.compute.runtime.tensor import shape_of
 from armillary.errors import ConfigError, TypeMismatch
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function, TupleGetItem, Var

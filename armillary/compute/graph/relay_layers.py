@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from armillary import relay
+from armillary.base.aliases import Array
 from armillary.compute.core.tensor_info import TensorShape
 from armillary.compute.core.types import (
     ActivationFunction,
@@ -28,7 +29,6 @@ from armillary.compute.core.types import (
 from armillary.compute.graph import nodes
 from armillary.compute.graph.accessors import NumPyAccessor
 from armillary.compute.graph.hints import EltwiseOperation
-from armillary.compute.runtime.tensor import Array
 from armillary.errors import TypeMismatch
 from armillary.relay.expr import Call, Constant, Expr, Tuple
 from armillary.relay.types import TensorType

@@ -109,7 +109,7 @@ def _compute(attrs: CorrelationAttrs, data1: Tensor, data2: Tensor) -> Tensor:
     wide = accumulator(data1.dtype)
     share = T.const(1.0 / (attrs.kernel_size**2 * shape[1]), wide)
 
-    def element(n: Tensor, q: Tensor, h: Tensor, w: Tensor) -> Tensor:
+    def element(n: te.Expr, q: te.Expr, h: te.Expr, w: te.Expr) -> te.Expr:
         row, column = h * attrs.stride1 + attrs.max_displacement + i, w * attrs.stride1 + attrs.max_displacement + j
         down, right = (q // grid.side - grid.radius) * attrs.stride2, (q % grid.side - grid.radius) * attrs.stride2
         one, two = (T.cast(v, wide) for v in (x(n, c, row, column), y(n, c, row + down, column + right)))

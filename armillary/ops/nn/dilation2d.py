@@ -110,7 +110,7 @@ def _compute(attrs: Dilation2dAttrs, data: Tensor, weight: Tensor) -> Tensor:
     out = _result(attrs, *types)
     inner = reduce_axes(sizes, ["ky", "kx"])
 
-    def element(*index: Tensor) -> Tensor:
+    def element(*index: te.Expr) -> te.Expr:
         where = dict(zip(layout, index, strict=True))
         for k, axis in enumerate("HW"):
             where[axis] = where[axis] * at.strides[k] + inner[k] * at.dilations[k]

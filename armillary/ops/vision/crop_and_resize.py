@@ -94,7 +94,7 @@ def _compute(attrs: CropAndResizeAttrs, data: Tensor, boxes: Tensor, box_indices
     dtype, method = attrs.out_dtype or str(data.dtype), _method(attrs)
 
     def along(k: int) -> Tensor:
-        def place(r: Tensor, i: Tensor) -> Tensor:
+        def place(r: te.Expr, i: te.Expr) -> te.Expr:
             start, end = boxes(r, k).astype("float32"), boxes(r, k + 2).astype("float32")
             step = (end - start) * float(sizes[k] - 1) / float(max(wanted[k] - 1, 1))
             return start * float(sizes[k] - 1) + step * i.astype("float32")
@@ -103,13 +103,13 @@ def _compute(attrs: CropAndResizeAttrs, data: Tensor, boxes: Tensor, box_indices
 
     places = [along(k) for k in range(2)]
 
-    def element(*index: Tensor) -> Tensor:
+    def element(*index: te.Expr) -> te.Expr:
         at = dict(zip(layout, index, strict=True))
         y, x = (places[k](at["N"], at["HW"[k]]) for k in range(2))
         inside = T.all_of(y >= 0.0, y <= float(sizes[0] - 1), x >= 0.0, x <= float(sizes[1] - 1))
         image = T.minimum(T.maximum(T.cast(box_indices(at["N"]), "int32"), T.const(0)), T.const(shape[0] - 1))
 
-        def read(row: Tensor, column: Tensor) -> Tensor:
+        def read(row: te.Expr, column: te.Expr) -> te.Expr:
             where = {"N": image, "C": at["C"], "H": _place(row, sizes[0]), "W": _place(column, sizes[1])}
             return data(*placed(layout, where)).astype("float32")
 
@@ -126,12 +126,12 @@ def _compute(attrs: CropAndResizeAttrs, data: Tensor, boxes: Tensor, box_indices
     return te.compute(tuple(out), element, name="crop_and_resize", tag="injective")
 
 
-def _place(value: Tensor, size: int) -> Tensor:
+def _place(value: te.Expr, size: int) -> te.Expr:
     """A position that is in the image, whatever the box says."""
     return T.cast(T.minimum(T.maximum(value, T.const(0.0, "float32")), T.const(float(size - 1), "float32")), "int32")
 
 
-def _between(low: Tensor, high: Tensor, share: Tensor) -> Tensor:
+def _between(low: te.Expr, high: te.Expr, share: te.Expr) -> te.Expr:
     return low + (high - low) * share
 
 

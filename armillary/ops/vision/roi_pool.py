@@ -71,7 +71,7 @@ def _compute(attrs: RoiPoolAttrs, data: Tensor, rois: Tensor) -> Tensor:
     def bounds(k: int) -> Tensor:
         """(regions, cells, 2): the first element and the one behind the last."""
 
-        def bound(r: Tensor, cell: Tensor, side: Tensor) -> Tensor:
+        def bound(r: te.Expr, cell: te.Expr, side: te.Expr) -> te.Expr:
             first, last = (_rounded(rois(r, c).astype("float32") * attrs.spatial_scale) for c in (2 - k, 4 - k))
             extent = T.maximum(last - first + 1, T.const(1))
             share = extent * cell // counts[k]  # of whole numbers: no rounding of quotients
@@ -85,20 +85,20 @@ def _compute(attrs: RoiPoolAttrs, data: Tensor, rois: Tensor) -> Tensor:
     low = T.const(lowest(str(data.dtype)), data.dtype)
     down, along = te.reduce_axis((0, sizes[0]), "down"), te.reduce_axis((0, sizes[1]), "along")
 
-    def column(r: Tensor, c: Tensor, i: Tensor, x: Tensor) -> Tensor:
+    def column(r: te.Expr, c: te.Expr, i: te.Expr, x: te.Expr) -> te.Expr:
         image = T.minimum(T.maximum(T.cast(rois(r, 0), "int32"), T.const(0)), T.const(shape[0] - 1))
         value = data(*placed(layout, {"N": image, "C": c, "H": down, "W": x}))
         return te.max(T.select(T.all_of(down >= rows(r, i, 0), down < rows(r, i, 1)), value, low), axis=down)
 
     maxima = te.compute((regions, channels, counts[0], sizes[1]), column, name="roi_columns")
 
-    def cell(r: Tensor, c: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def cell(r: te.Expr, c: te.Expr, i: te.Expr, j: te.Expr) -> te.Expr:
         inside = T.all_of(along >= columns(r, j, 0), along < columns(r, j, 1))
         return te.max(T.select(inside, maxima(r, c, i, along), low), axis=along)
 
     cells = te.compute((regions, channels, *counts), cell, name="roi_cells")
 
-    def element(*index: Tensor) -> Tensor:
+    def element(*index: te.Expr) -> te.Expr:
         r, c, i, j = (dict(zip(layout, index, strict=True))[axis] for axis in "NCHW")
         is_empty = T.any_of(rows(r, i, 1) <= rows(r, i, 0), columns(r, j, 1) <= columns(r, j, 0))
         return T.select(is_empty, T.const(0, data.dtype), cells(r, c, i, j))
@@ -107,7 +107,7 @@ def _compute(attrs: RoiPoolAttrs, data: Tensor, rois: Tensor) -> Tensor:
     return te.compute(tuple(out), element, name="roi_pool")
 
 
-def _rounded(value: Tensor) -> Tensor:
+def _rounded(value: te.Expr) -> te.Expr:
     """The nearest whole number, half away from zero."""
     return T.cast(T.select(value < 0.0, te.ceil(value - 0.5), te.floor(value + 0.5)), "int32")
 

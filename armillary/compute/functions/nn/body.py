@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from armillary import relay
-from armillary.compute.runtime.tensor import Array, Tensor, shape_of
+from armillary.base.aliases import Array
+from armillary.compute.runtime.tensor import Tensor, shape_of
 from armillary.ir import IRModule
 from armillary.relay.expr import Function
 from armillary.relay.walk import substitute

@@ -16,6 +16,7 @@ import numpy as np
 
 from armillary import relay
 from armillary.artifact import GraphNode, GraphSpec
+from armillary.base.aliases import Array
 from armillary.base.record import record
 from armillary.compute.core.kernel import IKernel
 from armillary.compute.core.loop_kernel import CompiledLoops, LoopKernel
@@ -24,7 +25,7 @@ from armillary.compute.core.window import Window
 from armillary.compute.functions.nn.body import Body, Build
 from armillary.compute.runtime.memory.manager import MemoryGroup, MemoryManagerOnDemand
 from armillary.compute.runtime.scheduler import Scheduler
-from armillary.compute.runtime.tensor import Array, Tensor
+from armillary.compute.runtime.tensor import Tensor
 from armillary.driver.library import GraphLibrary
 from armillary.errors import ExecutionError
 from armillary.transform import PassContext
