@@ -12,8 +12,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from armillary.base.lazy import find
+from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
+
+with deferred():
+    import ml_dtypes
 
 _PATTERN = re.compile(r"^(int|uint|float|bfloat|bool|handle|void|string)(\d*)(_[a-z0-9]+?)?(?:x(\d+))?$")
 _SPECIAL = frozenset(
@@ -82,7 +85,7 @@ class DType(str):
         """The numpy dtype of one lane; raises TypeMismatch for handle, void and string."""
         element = str.__str__(self.element)
         if element in _SPECIAL:
-            special: np.dtype[Any] = np.dtype(find(f"ml_dtypes:{element}"))
+            special: np.dtype[Any] = np.dtype(getattr(ml_dtypes, element))
             return special
         if self.code in ("handle", "void", "string"):
             raise TypeMismatch(f"dtype {self} has no array form")

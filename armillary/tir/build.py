@@ -23,6 +23,7 @@ _NUMBERS = frozenset({IntImm, FloatImm})
 EVERY_CACHE = 3  # the locality of a prefetch that says none
 
 Value: TypeAlias = ExprLike  # what user code may pass for an expression
+Operation: TypeAlias = Callable[[Value, Value], Expr]
 Number: TypeAlias = int | float | np.generic
 
 
@@ -275,10 +276,10 @@ def _trunc_div(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
-truncdiv = _integer_division(E.TruncDiv, _trunc_div, None)
-truncmod = _integer_division(E.TruncMod, lambda a, b: a - b * _trunc_div(a, b), 0)
-floordiv = _integer_division(E.FloorDiv, operator.floordiv, None)
-floormod = _integer_division(E.FloorMod, operator.mod, 0)
+truncdiv: Operation = _integer_division(E.TruncDiv, _trunc_div, None)
+truncmod: Operation = _integer_division(E.TruncMod, lambda a, b: a - b * _trunc_div(a, b), 0)
+floordiv: Operation = _integer_division(E.FloorDiv, operator.floordiv, None)
+floormod: Operation = _integer_division(E.FloorMod, operator.mod, 0)
 indexdiv, indexmod = floordiv, floormod
 
 
@@ -314,12 +315,12 @@ def _comparison(cls: type, test: Callable[[float, float], bool]) -> Callable[[Va
     return build
 
 
-equal = _comparison(E.EQ, operator.eq)
-not_equal = _comparison(E.NE, operator.ne)
-less = _comparison(E.LT, operator.lt)
-less_equal = _comparison(E.LE, operator.le)
-greater = _comparison(E.GT, operator.gt)
-greater_equal = _comparison(E.GE, operator.ge)
+equal: Operation = _comparison(E.EQ, operator.eq)
+not_equal: Operation = _comparison(E.NE, operator.ne)
+less: Operation = _comparison(E.LT, operator.lt)
+less_equal: Operation = _comparison(E.LE, operator.le)
+greater: Operation = _comparison(E.GT, operator.gt)
+greater_equal: Operation = _comparison(E.GE, operator.ge)
 
 
 def logical_and(a: Value, b: Value) -> Expr:
@@ -410,11 +411,11 @@ def _bitwise(name: str, function: Callable[[int, int], int], logical: Callable[.
     return build
 
 
-bitwise_and = _bitwise("bitwise_and", operator.and_, logical_and)
-bitwise_or = _bitwise("bitwise_or", operator.or_, logical_or)
-bitwise_xor = _bitwise("bitwise_xor", operator.xor, not_equal)
-shift_left = _bitwise("shift_left", operator.lshift, logical_and)
-shift_right = _bitwise("shift_right", operator.rshift, logical_and)
+bitwise_and: Operation = _bitwise("bitwise_and", operator.and_, logical_and)
+bitwise_or: Operation = _bitwise("bitwise_or", operator.or_, logical_or)
+bitwise_xor: Operation = _bitwise("bitwise_xor", operator.xor, not_equal)
+shift_left: Operation = _bitwise("shift_left", operator.lshift, logical_and)
+shift_right: Operation = _bitwise("shift_right", operator.rshift, logical_and)
 
 
 def bitwise_not(a: Value) -> Expr:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, Union
 import numpy as np
 
 from armillary.base.dtype import DType
-from armillary.base.lazy import find
+from armillary.base.lazy import deferred
 from armillary.base.node import Node, derived, node
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
@@ -33,10 +33,14 @@ from armillary.errors import TypeMismatch
 if TYPE_CHECKING:
     from armillary.tir.stmt import Buffer
 
-BOOL = DType("bool")
-INT32 = DType("int32")
+with deferred():
+    from armillary.tir.admit import min_and_extent as _min_and_extent
 
-ADMITTED = {  # annotation of a field: when its value can be kept as it is; others go through tir/admit.py
+BOOL: DType = DType("bool")
+INT32: DType = DType("int32")
+
+# by the annotation of a field: when its value can be kept as it is; others go through tir/admit.py
+ADMITTED: dict[str, str] = {
     "Expr": "isinstance({0}, Expr)",
     "Same": "isinstance({0}, Expr) and {0}.dtype is a.dtype",
     "Var": "type({0}) is Var",
@@ -471,7 +475,7 @@ class Range(Node):
     extent: Expr
 
     def __init__(self, begin: ExprLike, end: ExprLike | None = None, span: object = None) -> None:
-        self._fill(*find("armillary.tir.admit:min_and_extent")(begin, end))
+        self._fill(*_min_and_extent(begin, end))
 
     @classmethod
     def from_min_extent(cls, min_value: ExprLike, extent: ExprLike, span: object = None) -> Range:

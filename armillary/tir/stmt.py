@@ -21,15 +21,18 @@ import enum
 from typing import Any, ClassVar
 
 from armillary.base.dtype import DType
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.base.node import Node, node
 from armillary.ir import Attrs, BaseFunc
 from armillary.tir.expr import ADMITTED, SCOPE, Expr, IterVar, Var
 
-_ACCESS = "armillary.tir.buffer_access"
-_data_of, _load, _store = late(f"{_ACCESS}:data_of"), late(f"{_ACCESS}:load"), late(f"{_ACCESS}:store")
-_offset_of, _access_ptr = late(f"{_ACCESS}:offset_of"), late(f"{_ACCESS}:access_ptr")
-_flattened = late(f"{_ACCESS}:flattened")
+with deferred():
+    from armillary.tir.buffer_access import access_ptr as _access_ptr
+    from armillary.tir.buffer_access import data_of as _data_of
+    from armillary.tir.buffer_access import flattened as _flattened
+    from armillary.tir.buffer_access import load as _load
+    from armillary.tir.buffer_access import offset_of as _offset_of
+    from armillary.tir.buffer_access import store as _store
 
 
 class LoopKind(enum.Enum):

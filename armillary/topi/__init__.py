@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from armillary.topi import image, nn, padding, signatures, tag, utils, vision
-from armillary.topi.operators import find
+from armillary.topi.operators import function_named
 from armillary.topi.utils import get_const_tuple
 from armillary.topi.vendors import rooms
 
@@ -20,4 +20,4 @@ globals().update(rooms())
 
 
 def __getattr__(name: str) -> Any:  # Any: a function of tensors
-    return find(__name__, name)
+    return function_named(__name__, name)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from armillary.topi.operators import find
+from armillary.topi.operators import function_named
 
 
 def __getattr__(name: str) -> Any:  # Any: a function of tensors
-    return find(__name__, name)
+    return function_named(__name__, name)

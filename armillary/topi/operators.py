@@ -32,7 +32,7 @@ _OTHER_NAMES = {
 }
 
 
-def find(module: str, name: str) -> Function:
+def function_named(module: str, name: str) -> Function:
     """The function `name` of a module of topi; AttributeError where no operator has the name."""
     if not name.startswith("__"):
         own = importlib.import_module("armillary.topi.signatures").FUNCTIONS

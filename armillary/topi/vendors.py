@@ -13,7 +13,7 @@ import types
 from typing import Any
 
 from armillary.topi import padding
-from armillary.topi.operators import find
+from armillary.topi.operators import function_named
 from armillary.topi.schedules import schedule
 
 ROOMS = (
@@ -61,7 +61,7 @@ class Room(types.ModuleType):
             if short.endswith(ending) and not short.startswith("__"):
                 for place in _PLACES:
                     try:
-                        return find(place, short.removesuffix(ending))
+                        return function_named(place, short.removesuffix(ending))
                     except AttributeError:
                         continue
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")

@@ -26,11 +26,17 @@ from armillary.backends.cpu.graph.transpose_as_shuffle import transpose_as_shuff
 from armillary.backends.cpu.graph.trim_weights import trim_weights
 from armillary.backends.cpu.graph.widen_small_floats import widen_small_floats
 from armillary.backends.cpu.graph.winograd_conv2d import winograd_conv2d
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.relay.transform.check_choices import check_choices
 from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.target import Target
 from armillary.transform import Pass
+
+with deferred():
+    from armillary.backends.cpu.graph._collapse_rows import collapse_rows as _collapse_rows
+    from armillary.codegen.build import build_functions as _build_functions
+    from armillary.codegen.build import emit_functions as _emit_functions
+    from armillary.tir.transform.split_phases import split_phases as _split_phases
 
 CHOSEN = ("nn.conv2d", "nn.dense", "nn.batch_matmul")  # operators whose choice `schedule.choice` overrules
 
@@ -90,9 +96,9 @@ _ALGORITHMS = ("attention", "conv2d", "elementwise", "gemm", "pool", "reduce")  
 BACKEND = Backend(
     family="cpu",
     algorithms=tuple(f"{__package__}.{name}" for name in _ALGORITHMS),
-    lower=late("armillary.tir.transform.split_phases:split_phases"),
-    emit=late("armillary.codegen.build:emit_functions"),
-    build=late("armillary.codegen.build:build_functions"),
+    lower=_split_phases,
+    emit=_emit_functions,
+    build=_build_functions,
     passes=GraphPasses(_types, _axes, _layouts, _weights, _operators, _kernels, _choices),
-    kernel_function=late("armillary.backends.cpu.graph._collapse_rows:collapse_rows"),
+    kernel_function=_collapse_rows,
 )

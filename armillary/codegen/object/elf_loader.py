@@ -35,7 +35,7 @@ MACHINE = 62  # EM_X86_64
 class ElfImage:
     """Objects in one block of memory: sections, then one slot (address, or jump) per foreign or far symbol."""
 
-    def __init__(self, objects: Sequence[bytes], find: Callable[[str], int]) -> None:
+    def __init__(self, objects: Sequence[bytes], foreign: Callable[[str], int]) -> None:
         parsed = [parse(data, MACHINE, RELOCATIONS) for data in objects]
         size = 0
         for item in parsed:
@@ -50,7 +50,7 @@ class ElfImage:
         for item in parsed:
             self._copy(item)
         for item in parsed:
-            self._relocate(item, find)
+            self._relocate(item, foreign)
         self._seal()
 
     def address(self, symbol: str) -> int:
@@ -65,10 +65,10 @@ class ElfImage:
             if symbol.is_global and symbol.section not in (UNDEFINED, ABSOLUTE):
                 self._defined.setdefault(symbol.name, self._base + item.sections[symbol.section].place + symbol.value)
 
-    def _relocate(self, item: ElfObject, find: Callable[[str], int]) -> None:
+    def _relocate(self, item: ElfObject, foreign: Callable[[str], int]) -> None:
         for row in item.relocations:
             kind, addend, place = row.kind, row.addend, item.sections[row.section].place + row.offset
-            target = self._target(item, item.symbols[row.symbol], find)
+            target = self._target(item, item.symbols[row.symbol], foreign)
             if kind == _ABS64:
                 self._put("<Q", place, (target + addend) & 0xFFFFFFFFFFFFFFFF)
                 continue
@@ -84,12 +84,12 @@ class ElfImage:
                 raise NotLoadable(f"{item.symbols[row.symbol].name} is too far away")
             self._put("<i", place, distance)
 
-    def _target(self, item: ElfObject, symbol: Symbol, find: Callable[[str], int]) -> int:
+    def _target(self, item: ElfObject, symbol: Symbol, foreign: Callable[[str], int]) -> int:
         if symbol.section == ABSOLUTE:
             return symbol.value
         if symbol.section != UNDEFINED:
             return self._base + item.sections[symbol.section].place + symbol.value
-        found = self._defined.get(symbol.name) or find(symbol.name)
+        found = self._defined.get(symbol.name) or foreign(symbol.name)
         if not found and not symbol.is_weak:  # the address of a weak one that is missing is 0
             raise NotLoadable(f"{symbol.name} is not in this process")
         return found

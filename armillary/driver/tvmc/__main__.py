@@ -5,7 +5,10 @@ In: the command line. Out: an exit code. Invariant: nothing is decided here; wha
 
 import sys
 
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
+
+with deferred():
+    from armillary.cli.main import command
 
 if __name__ == "__main__":
-    sys.exit(late("armillary.cli.main:command")())
+    sys.exit(command())

@@ -132,8 +132,8 @@ def _define(name: str, largest: bool) -> Op:
         kept = [a for a in range(data.ndim) if a not in axes]
         count = math.prod(data.shape[a] for a in axes)
         rows = data.transpose([*kept, *axes]).reshape([*(data.shape[a] for a in kept), count])
-        find = np.argmax if largest else np.argmin
-        found = count - 1 - find(rows[..., ::-1], axis=-1) if attrs.select_last_index else find(rows, axis=-1)
+        extreme = np.argmax if largest else np.argmin
+        found = count - 1 - extreme(rows[..., ::-1], axis=-1) if attrs.select_last_index else extreme(rows, axis=-1)
         shape = [int(str(d)) for d in reduced_shape(data.shape, axes, attrs.keepdims)]
         return np.asarray(found).reshape(shape).astype(np.int32)
 

@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.relay.expr import Call, Constant, Expr, Var
 from armillary.relay.op import Array, Op
 from armillary.relay.types import TensorType
 from armillary.relay.walk import post_order, rewrite
 
-_evaluate = late("armillary.relay.evaluate:evaluate")
+with deferred():
+    from armillary.relay.evaluate import evaluate as _evaluate
+
 _READERS: dict[str, Callable[[Any], Any]] = {"shape_of": np.array, "ndarray_size": np.prod}  # Any: a shape, its numbers
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
 from armillary.relay.expr import Call, Function
 from armillary.relay.gradient.derive import gradient
@@ -19,7 +19,8 @@ from armillary.relay.op import Array, Op
 from armillary.relay.types import TensorType
 from armillary.relay.walk import post_order
 
-_create_executor = late("armillary.driver.executor:create_executor")
+with deferred():
+    from armillary.driver.executor import create_executor as _create_executor
 
 
 def random_of_type(ty: TensorType, scale: float = 1.0, mean: float = 0.0) -> Array:

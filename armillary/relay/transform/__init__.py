@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.instrument import PassTimingInstrument, PrintAfter
 from armillary.transform import (
     PASSES,
@@ -28,6 +28,9 @@ from armillary.transform import (
     module_pass,
 )
 
+with deferred():
+    from armillary.relay.gradient import gradient as _gradient
+
 __all__ = [
     "Pass",
     "PassContext",
@@ -39,8 +42,6 @@ __all__ = [
     "function_pass",
     "module_pass",
 ]
-
-_gradient = late("armillary.relay.gradient:gradient")
 
 
 @cache
@@ -63,7 +64,8 @@ def module_names() -> list[str]:
 
 def __getattr__(name: str) -> Callable[..., Pass]:
     if name == "gradient":
-        return _gradient
+        found: Callable[..., Pass] = _gradient
+        return found
     by_name = {} if name.startswith("__") else load_all()
     if name not in by_name:
         raise AttributeError(f"module {__name__!r} has no pass {name!r}; it has: {', '.join(sorted(by_name))}")

@@ -56,13 +56,13 @@ class Found:
     make: Callable[..., Expr]
 
 
-def rewrite_found(module: IRModule, find: Callable[[Expr, Readers], Found | None]) -> IRModule:
-    """Rewrite every function by what `find` says of its expressions as they were, with their readers."""
+def rewrite_found(module: IRModule, plan_of: Callable[[Expr, Readers], Found | None]) -> IRModule:
+    """Rewrite every function by what `plan_of` says of its expressions as they were, with their readers."""
 
     def change(function: Function) -> Expr | None:
         order = post_order(function, not_primitive)
         readers = users(order)
-        plans = {id(e): plan for e in order if (plan := find(e, readers)) is not None}
+        plans = {id(e): plan for e in order if (plan := plan_of(e, readers)) is not None}
         memo: dict[int, Expr] = {}
 
         def new(expr: Expr) -> Expr:

@@ -137,13 +137,13 @@ def tiled(attrs: AttentionAttrs, size: Sizes, plan: Plan, query: Any, key: Any, 
         return value if added is None else value + added(b, h, row(t), j)
 
     stored = te.compute((size.b, size.h, rows, keys), scaled, name="attention_scores")
-    late = mask_reader(mask) if added is None else None
+    added_later = mask_reader(mask) if added is None else None
 
     def scores(b: te.Expr, h: te.Expr, t: te.Expr, j: te.Expr) -> te.Expr:
-        return stored(b, h, t, j) if late is None else stored(b, h, t, j) + late(b, h, row(t), j)
+        return stored(b, h, t, j) if added_later is None else stored(b, h, t, j) + added_later(b, h, row(t), j)
 
     # a padded key has no weight; with a mask that cannot be read past its end, the softmax stops at the last key
-    powers, total = softmax_stages(size, scores, rows, keys if late is None else size.s)
+    powers, total = softmax_stages(size, scores, rows, keys if added_later is None else size.s)
     mixed = te.compute(
         (size.b, size.h, rows, size.e),
         lambda b, h, t, e: te.sum(powers(b, h, t, s) * v(b, h, s, e), axis=[s]),

@@ -17,7 +17,7 @@ from armillary.backends.cpu.conv2d.amx.cost import SIDE, WORDS, tiled_channels
 from armillary.backends.cpu.cost.narrow import has_inputs_in_lanes, has_terms_in_lanes
 from armillary.backends.cpu.graph._asked_layouts import as_asked, blocked, is_depthwise
 from armillary.backends.cpu.graph._bf16_products import has_few_channels
-from armillary.base.lazy import late
+from armillary.base.lazy import deferred
 from armillary.ops._dot_operands import BYTES, HALVES, in_word
 from armillary.ops.nn._windows import call, reshape_to
 from armillary.relay.expr import Call, Constant, Expr
@@ -37,10 +37,12 @@ from armillary.relay.transform.layout._rules import find_rule as follow_rule
 from armillary.relay.types import TensorType
 from armillary.target.cpu import CpuModel
 
+with deferred():
+    from armillary.backends.cpu.conv2d.amx_first_layer.operator import channels_together as channels_together
+    from armillary.backends.cpu.conv2d.amx_first_layer.operator import rows_of_windows as rows_of_windows
+    from armillary.backends.cpu.conv2d.direct.operator_bytes import words_of_taps as words_of_taps
+
 Changes = Sequence[Change | None]
-words_of_taps = late("armillary.backends.cpu.conv2d.direct.operator_bytes:words_of_taps")
-channels_together = late("armillary.backends.cpu.conv2d.amx_first_layer.operator:channels_together")
-rows_of_windows = late("armillary.backends.cpu.conv2d.amx_first_layer.operator:rows_of_windows")
 WINOGRAD_IMAGE = 1024  # pixels
 MIN_ROWS = 4  # with fewer rows a dense layer of less than a vector is left to the reductions
 

@@ -93,7 +93,7 @@ def _groups(calls: Sequence[Call]) -> list[list[Call]]:
     """The calls whose results share channels with one another, where a concatenation or a slice is among them."""
     leader = {id(c): id(c) for c in calls}
 
-    def find(key: int) -> int:
+    def root_of(key: int) -> int:
         while leader[key] != key:
             leader[key] = key = leader[leader[key]]
         return key
@@ -102,14 +102,14 @@ def _groups(calls: Sequence[Call]) -> list[list[Call]]:
     for expr in calls:
         for arg, _ in _joined(expr) if is_carrier(expr) else ():
             if id(arg) in leader:
-                leader[find(id(arg))] = find(id(expr))
+                leader[root_of(id(arg))] = root_of(id(expr))
     for expr in calls:
         if op_name(expr) in ("concatenate", "strided_slice") and _joined(expr):
-            joints.add(find(id(expr)))
+            joints.add(root_of(id(expr)))
     groups: dict[int, list[Call]] = {key: [] for key in joints}
     for expr in calls:
-        if find(id(expr)) in joints:
-            groups[find(id(expr))].append(expr)
+        if root_of(id(expr)) in joints:
+            groups[root_of(id(expr))].append(expr)
     return list(groups.values())
 
 
