@@ -47,6 +47,7 @@ from armillary.backends.cpu.loops import (
     fuse_all,
     in_bands,
     lane_axes,
+    prefetch_weights,
     static_extent,
 )
 from armillary.backends.cpu.space import chosen, tile_of

@@ -23,6 +23,7 @@ from armillary.backends.cpu.loops import (
     fuse_all,
     inline_others,
     lane_axes,
+    prefetch_weights,
     tagged_stages,
 )
 from armillary.backends.registry import Fused, implement
