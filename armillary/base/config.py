@@ -75,6 +75,7 @@ _TABLE = (
     Setting("ARMILLARY_TRACKER_PORT", _count, lambda: 9190, "the port of that tracker", "9190"),
     Setting("ARMILLARY_ACL", str, lambda: "", "Arm Compute Library: its folder, ON or OFF", "ON"),
     Setting("ADRENO_OPENCL", str, lambda: "", "folder of the SDK of OpenCLML, to build its runtime", "none"),
+    Setting("ARMILLARY_INSTALLED_RECORDS", _flag, lambda: True, "0: builds use no records of installed packages", "1"),
     Setting("CI", _flag, lambda: False, "1: tests must not skip for a missing tool", "0"),
 )
 SETTINGS = {row.name: row for row in _TABLE}

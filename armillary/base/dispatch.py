@@ -1,14 +1,26 @@
 """Who is asked for a stored choice before a model of costs decides: the stack of dispatch contexts.
 
 In: a target and a workload (a name, then plain values and types of tensors). Out: the stored configuration, or None
-where no context has one. Invariant: the innermost context is asked first, then those around it; outside all of them the
-answer is None. Graph passes and templates ask here; contexts that read records are in `autotvm/task/dispatcher.py`.
+where no context has one. Invariant: the innermost context is asked first, then those around it, then the records of
+installed packages (entry points of the group `armillary.records`); a package that is broken is named and left out.
+Graph passes and templates ask here. Contexts that read records: `autotvm/task/dispatcher.py`; how packages are made:
+`autotvm/record_package.py`.
 """
 
 from __future__ import annotations
 
 import contextvars
+import logging
+from collections.abc import Sequence
 from typing import Any
+
+from armillary.base.config import setting
+from armillary.base.lazy import deferred
+
+with deferred():
+    from importlib import metadata
+GROUP = "armillary.records"
+logger = logging.getLogger("autotvm")
 
 Workload = tuple[Any, ...]  # Any: names, numbers, ("TENSOR", shape, dtype), tuples of them
 
@@ -51,5 +63,42 @@ class DispatchContext(metaclass=_Current):
         self._around.pop()
 
 
+class InstalledRecords(DispatchContext):
+    """Around all contexts: what installed packages bring along."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._found: Sequence[DispatchContext] | None = None
+
+    def _query_inside(self, target: Any, workload: Workload) -> Any:  # Any: as in query
+        answers = (context.query(target, workload) for context in self._contexts())
+        return next((answer for answer in answers if answer is not None), None)
+
+    def has_records(self) -> bool:
+        return bool(self._contexts())
+
+    def _contexts(self) -> Sequence[DispatchContext]:
+        if self._found is None:
+            self._found = _installed() if setting("ARMILLARY_INSTALLED_RECORDS") else ()
+        return self._found
+
+
+def _installed() -> Sequence[DispatchContext]:
+    found = []
+    for point in sorted(metadata.entry_points(group=GROUP), key=lambda point: point.name):
+        try:
+            made = point.load()
+        except Exception as error:  # of code that is not ours: builds go on without it
+            made, told = None, f"{type(error).__name__}: {error}"
+        else:
+            told = f"{type(made).__name__} is no dispatch context"
+        if isinstance(made, DispatchContext):
+            found.append(made)
+            logger.info("records of the installed package %s are used", point.name)
+        else:
+            logger.warning("the records of the installed package %s cannot be used: %s", point.name, told)
+    return found
+
+
 _STACK: contextvars.ContextVar[tuple[DispatchContext, ...]] = contextvars.ContextVar("dispatch", default=())
-_NOTHING = DispatchContext()
+_NOTHING = InstalledRecords()

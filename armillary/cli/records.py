@@ -1,13 +1,15 @@
 """Look at, merge and convert logs of tuning.
 
 `best` keeps the fastest record of each workload, `merge` joins logs and leaves out doubles and damaged lines, `convert`
-writes logs of other tools in today's form and names the records that mean other loops, `show` lists the best records.
+writes logs of other tools in today's form and names the records that mean other loops, `show` lists the best records,
+`package` puts the best into a wheel: where it is installed, builds use them by themselves.
 
 examples:
   armc records show resnet18.log
   armc records best resnet18.log -o best.log
   armc records merge a.log b.log -o all.log
   armc records convert old.log -o new.log
+  armc records package a.log b.log --name rk3399 -o dist && pip install dist/armillary_records_rk3399-1.0-*.whl
 """
 
 from __future__ import annotations
@@ -17,17 +19,20 @@ from collections import Counter
 
 from armillary.autotvm.errors import TuningError
 from armillary.autotvm.record import Pair, best_of, encode, foreign_reason, load_from_file
+from armillary.autotvm.record_package import write_record_package
 from armillary.base.files import write_atomic
 from armillary.cli._console import note
 
-ACTIONS = ("show", "best", "merge", "convert")
+ACTIONS = ("show", "best", "merge", "convert", "package")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc records`."""
     parser.add_argument("ACTION", choices=ACTIONS)
     parser.add_argument("LOG", nargs="+", help="logs that `armc tune` or log_to_file wrote")
-    parser.add_argument("-o", "--output", default="", help="the log to write")
+    parser.add_argument("-o", "--output", default="", help="the log to write; of a package, the folder")
+    parser.add_argument("--name", default="", help="of a package: small letters, digits and _, as in rk3399")
+    parser.add_argument("--package-version", default="1.0", metavar="N", help="of a package (default: 1.0)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,11 +43,22 @@ def run(args: argparse.Namespace) -> int:
     pairs = [pair for log in args.LOG for pair in load_from_file(log)]
     if args.ACTION == "show":
         return _show(pairs)
+    if args.ACTION == "package":
+        return _pack(args, pairs)
     kept = best_of(pairs) if args.ACTION == "best" else _without_doubles(pairs)
     if args.ACTION == "convert":
         kept = _known(kept)
     write_atomic(args.output, "".join(f"{encode(*pair)}\n" for pair in kept).encode())
     note(f"{args.output}: {len(kept)} of {len(pairs)} records")
+    return 0
+
+
+def _pack(args: argparse.Namespace, pairs: list[Pair]) -> int:
+    if not args.name:
+        raise TuningError("records package: needs --name", hint="--name rk3399")
+    kept = _known(best_of(pairs))
+    path = write_record_package(kept, args.name, args.package_version, args.output)
+    note(f"{path}: {len(kept)} records; pip install {path}")
     return 0
 
 

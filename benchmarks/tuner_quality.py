@@ -1,0 +1,185 @@
+"""How many trials tuners need on a space that was measured whole.
+
+    python benchmarks/tuner_quality.py measure space.json [--target llvm] [--rounds 5] [--layer 64,56,64]
+    python benchmarks/tuner_quality.py replay space.json [--seeds 5] [--share 0.95]
+
+`measure` builds every configuration of a 3x3 convolution (channels, rows and columns, units; stride 1, batch 1) and
+times all of them in turns, round by round; the table keeps the least time of each. `replay` gives those times to each
+tuner instead of a machine, so its answer is the same everywhere: the trials until a configuration with `share` of the
+best speed was measured, as the median over seeds, and as a part of what chance needs. The model's own first choice is
+counted like any other trial, and given to no tuner that does not find it by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from armillary import autotvm, relay
+from armillary.autotvm.measure.local_builder import LocalBuilder
+from armillary.autotvm.measure.local_runner import LocalRunner
+from armillary.autotvm.measure.measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult, failed
+from armillary.autotvm.tuner import Tuner
+from armillary.autotvm.tuner.names import make_tuner
+
+NAMES = ("random", "ga", "xgb_knob", "xgb", "model")
+
+
+def convolution(channels: int, size: int, units: int, target: str) -> autotvm.Task:
+    """The task of a 3x3 convolution."""
+    x = relay.var("x", shape=(1, channels, size, size))
+    w = relay.const(np.random.default_rng(0).random((units, channels, 3, 3), "float32"))
+    body = relay.nn.conv2d(x, w, padding=(1, 1), kernel_size=(3, 3), channels=units)
+    (task,) = autotvm.task.extract_from_program(relay.Function([x], body), target=target)
+    return task
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Write the table."""
+    layer = tuple(map(int, args.layer.split(",")))
+    task = convolution(*layer, args.target)
+    indices = [int(i) for i in task.config_space.valid_indices()]
+    inputs = [MeasureInput(task.target, task, task.config_space.get(i)) for i in indices]
+    builder = LocalBuilder(timeout=300)
+    runner = LocalRunner(timeout=60, number=2, repeat=3, cooldown_interval=0, enable_cpu_cache_flush=True)
+    runner.set_task(task)
+    builder.set_task(task)
+    built = builder.build(inputs)
+    best: dict[int, float] = {}
+    for round_ in range(args.rounds):
+        for index, result in zip(indices, runner.run(inputs, built), strict=True):
+            if not result.error_no:
+                best[index] = min(best.get(index, 1.0), min(result.costs))
+        print(f"round {round_ + 1}: {len(best)} of {len(indices)}, best {1e6 * min(best.values()):.1f} us", flush=True)
+    runner.close()
+    builder.close()
+    rows = [[_knobs(task, index), round(1e6 * seconds, 2)] for index, seconds in best.items()]
+    table = {"layer": layer, "target": args.target, "rounds": args.rounds, "microseconds": rows}
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    head = json.dumps({k: v for k, v in table.items() if k != "microseconds"})
+    Path(args.table).write_text(f'{head[:-1]}, "microseconds": [\n{lines}\n]}}\n')
+
+
+def _knobs(task: autotvm.Task, index: int) -> dict[str, int]:
+    config = task.config_space.get(index)
+    return {name: config[name].val for name in config}
+
+
+class Replayed:
+    """A builder and a runner that answer from a table."""
+
+    n_parallel = 4
+
+    def __init__(self, seconds: dict[int, float]) -> None:
+        self.seconds, self.seen = seconds, list[int]()
+
+    def set_task(self, task: autotvm.Task, build_kwargs: Any = None) -> None:
+        """Nothing to know."""
+
+    def get_build_kwargs(self) -> dict[str, Any]:
+        """Nothing to say."""
+        return {}
+
+    def build(self, measure_inputs: Sequence[MeasureInput]) -> list[BuildResult]:
+        """Nothing to build."""
+        return [BuildResult("none")] * len(measure_inputs)
+
+    def run(self, measure_inputs: Sequence[MeasureInput], build_results: Sequence[BuildResult]) -> list[MeasureResult]:
+        """The table's times."""
+        self.seen += [given.config.index for given in measure_inputs]
+        return [self._one(given.config.index) for given in measure_inputs]
+
+    def _one(self, index: int) -> MeasureResult:
+        if index not in self.seconds:
+            return failed(MeasureErrorNo.RUNTIME_DEVICE, "it is not in the table", 0.0)
+        return MeasureResult((self.seconds[index],), 0, 0.0, time.time())
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class Space:
+    """A task, and the seconds of its configurations."""
+
+    def __init__(self, path: str | Path) -> None:
+        table = json.loads(Path(path).read_text())
+        self.task = convolution(*table["layer"], table["target"])
+        known = {json.dumps(knobs, sort_keys=True): 1e-6 * us for knobs, us in table["microseconds"]}
+        indices = [int(i) for i in self.task.config_space.valid_indices()]
+        keys = {index: json.dumps(_knobs(self.task, index), sort_keys=True) for index in indices}
+        self.seconds = {index: known[key] for index, key in keys.items() if key in known}
+        self.part = len(self.seconds) / len(indices)  # of today's space that the table has
+
+    def trials(self, name: str, seed: int, share: float) -> int:
+        """Trials until a tuner has measured a configuration with that share of the best speed."""
+        tuner = make_tuner(name, self.task, seed)
+        tuner.starts_from_model = False
+        table = Replayed(self.seconds)
+        wanted = min(self.seconds.values()) / share
+        tuner.is_done = _never if name == "model" else tuner.is_done  # type: ignore[method-assign]
+
+        def stop(of: Tuner, inputs: Any, results: Any) -> None:
+            if any(result.mean <= wanted for result in results):
+                of.deadline, of.is_done = 0.0, _always  # type: ignore[method-assign]
+
+        option = {"builder": table, "runner": table}
+        tuner.tune(len(self.task.config_space), option, callbacks=[stop])
+        return next(n for n, index in enumerate(table.seen, 1) if self.seconds.get(index, 1.0) <= wanted)
+
+
+def _never() -> bool:
+    return False
+
+
+def _always() -> bool:
+    return True
+
+
+def replay(args: argparse.Namespace) -> None:
+    """Print a line for each tuner."""
+    space = Space(args.table)
+    best, worst = min(space.seconds.values()), max(space.seconds.values())
+    good = sum(seconds <= best / args.share for seconds in space.seconds.values())
+    print(
+        f"{len(space.seconds)} configurations ({space.part:.0%} of the space), {1e6 * best:.1f} to {1e6 * worst:.1f} us"
+    )
+    print(f"{good} have {args.share:.0%} of the best speed")
+    by_chance = 0.0
+    for name in NAMES:
+        found = [space.trials(name, seed, args.share) for seed in range(args.seeds)]
+        middle = statistics.median(found)
+        by_chance = by_chance or middle
+        print(f"{name:10} {middle:6g} trials (median of {found}), {middle / by_chance:.2f} of chance")
+
+
+def main() -> int:
+    """Measure, or replay."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    actions = parser.add_subparsers(required=True)
+    row = actions.add_parser("measure")
+    row.add_argument("table")
+    row.add_argument("--target", default="llvm")
+    row.add_argument("--rounds", type=int, default=5)
+    row.add_argument("--layer", default="64,56,64", help="channels, rows and columns, units")
+    row.set_defaults(run=measure)
+    row = actions.add_parser("replay")
+    row.add_argument("table")
+    row.add_argument("--seeds", type=int, default=5)
+    row.add_argument("--share", type=float, default=0.95)
+    row.set_defaults(run=replay)
+    args = parser.parse_args()
+    run: Callable[[argparse.Namespace], None] = args.run
+    run(args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
