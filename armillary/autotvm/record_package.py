@@ -1,7 +1,7 @@
 """Packages of tuning records: wheels that pip installs, whose records builds find by themselves.
 
 In: the best records of logs, a name. Out: `armillary_records_<name>-<version>-py3-none-any.whl`, which holds a log and
-an entry point of the group `armillary.records`. Invariant: equal records make equal files; nothing is downloaded, a
+an entry point of the group `armillary-records`. Invariant: equal records make equal files; nothing is downloaded, a
 build uses what is installed. Who finds them: `base/dispatch.py`.
 """
 

@@ -2,7 +2,7 @@
 
 In: a target and a workload (a name, then plain values and types of tensors). Out: the stored configuration, or None
 where no context has one. Invariant: the innermost context is asked first, then those around it, then the records of
-installed packages (entry points of the group `armillary.records`); a package that is broken is named and left out.
+installed packages (entry points of the group `armillary-records`); a package that is broken is named and left out.
 Graph passes and templates ask here. Contexts that read records: `autotvm/task/dispatcher.py`; how packages are made:
 `autotvm/record_package.py`.
 """
@@ -19,7 +19,7 @@ from armillary.base.lazy import deferred
 
 with deferred():
     from importlib import metadata
-GROUP = "armillary.records"
+GROUP = "armillary-records"
 logger = logging.getLogger("autotvm")
 
 Workload = tuple[Any, ...]  # Any: names, numbers, ("TENSOR", shape, dtype), tuples of them

@@ -10,6 +10,9 @@ examples:
   armc tune model.onnx -o model.log --resume
   armc tune model.onnx -o model.log --target "llvm -mtriple=aarch64-linux-gnu" \\
       --rpc-tracker 192.168.1.2:9190 --rpc-key rk3399
+  armc tune model.onnx -o model.log --target opencl --target-host "llvm -mtriple=aarch64-linux-gnu" \\
+      --rpc-tracker 192.168.1.2:9190 --rpc-key android
+  armc tune model.onnx -o model.log --tasks list
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from armillary.autotvm.measure.measure import MeasureErrorNo, MeasureOption, fai
 from armillary.autotvm.record import LogFile, Pair, best_of, encode, load_from_file
 from armillary.autotvm.task.dispatcher import last_of_each
 from armillary.autotvm.task.network import extract_from_program
-from armillary.autotvm.task.task import Task, create
+from armillary.autotvm.task.task import TENSOR, Task, create
 from armillary.autotvm.tuner.callback import ProgressBar, log_to_file
 from armillary.autotvm.tuner.finals import finals
 from armillary.autotvm.tuner.gains import Gains
@@ -40,14 +43,16 @@ from armillary.base.lazy import deferred
 from armillary.cli._console import note
 from armillary.cli._model import comma_list, count, fraction, input_shapes, load_model, positive
 from armillary.relay.op import get_op
+from armillary.target import Target
 
 with deferred():
     from rich import progress
     from rich.console import Console
 
+    from armillary.autotvm.measure.dask_builder import DaskBuilder
     from armillary.autotvm.measure.local_builder import LocalBuilder
     from armillary.autotvm.measure.local_runner import LocalRunner
-    from armillary.autotvm.measure.rpc_runner import RPCRunner
+    from armillary.autotvm.measure.rpc_runner import PORT, RPCRunner
 
 CHECK_PART = 0.2  # of the time budget is for the end-to-end check
 
@@ -57,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("FILE", help="the model: .onnx, .relay, or - for Relay text on stdin")
     parser.add_argument("-o", "--output", required=True, metavar="LOG", help="the log of trials, appended to")
     parser.add_argument("--target", default="llvm", help="default: this machine")
+    parser.add_argument("--target-host", default="", metavar="TARGET", help="of a device: its host")
+    parser.add_argument("--tasks", default="", help='"0", "0,2", "3-5", "-3"; "list" shows them (default: all)')
+    parser.add_argument("--tuning-records", default="", metavar="LOG", help="trials of other models, to learn from")
     parser.add_argument("--input-shapes", default="", metavar="SHAPES", help='"data:[1,3,224,224] mask:[1,224]"')
     parser.add_argument("--ops", default="", help="of nn.conv2d,nn.dense,nn.batch_matmul (default: all)")
     parser.add_argument("--tuner", default="model", metavar="NAME", help=f"{', '.join(TUNERS)} (default: model)")
@@ -69,16 +77,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min-repeat-ms", type=count, default=0, metavar="MS", help="least length of a time")
     parser.add_argument("--timeout", type=fraction, default=20, metavar="SECONDS", help="of one trial (default: 20)")
     parser.add_argument("--parallel", type=count, default=0, help="builds at a time (default: one for each CPU)")
+    parser.add_argument("--cluster", default="", metavar="ADDRESS", help="build on the Dask cluster of this scheduler")
     parser.add_argument("--seed", type=count, default=0)
     parser.add_argument("--no-end-to-end", action="store_true", help="keep records that were not tried in the network")
     parser.add_argument("--check-seconds", type=fraction, default=2, metavar="N", help="for a record (default: 2)")
-    parser.add_argument("--rpc-tracker", default="", metavar="HOST:PORT", help="run on devices of this tracker")
+    parser.add_argument("--rpc-tracker", default="", metavar="HOST[:PORT]", help="run on its devices (port: 9190)")
     parser.add_argument("--rpc-key", default="", metavar="KEY", help="the kind of device")
 
 
 def run(args: argparse.Namespace) -> int:
     """Extract tasks, tune each, measure the front-runners again, keep what makes the network faster."""
-    log = Path(args.output)
+    log, where = Path(args.output), _target(args)
     check_writable(log)
     if log.exists() and log.stat().st_size and not args.resume:
         told = f"the log {str(log)!r} has trials already"
@@ -86,12 +95,19 @@ def run(args: argparse.Namespace) -> int:
     option = _option(args)
     module, params = load_model(args.FILE, input_shapes(args.input_shapes))
     ops = [get_op(name) for name in comma_list(args.ops)] or None
-    tasks = extract_from_program(module, params, args.target, ops=ops)
+    tasks = extract_from_program(module, params, where, ops=ops)
+    if args.tasks in ("list", "help"):
+        print("Available Tasks for tuning:")
+        print(
+            "\n".join(f"  {place}. {_named(task)} (len={len(task.config_space)})" for place, task in enumerate(tasks))
+        )
+        return 0
+    tasks = [tasks[place] for place in _places(args.tasks, len(tasks))]
     if not tasks:
         note("there is nothing to tune: no convolution or product of the model has a choice")
         return 0
     until = time.monotonic() + args.time_budget if args.time_budget else math.inf
-    network, seconds = Network(module, params or {}, args.target, option["runner"]), 0.0
+    network, seconds = Network(module, params or {}, where, option["runner"]), 0.0
     if not args.no_end_to_end:
         with network:
             timed = network.timed(network.built([]))
@@ -154,19 +170,46 @@ def _whole(task: Task) -> Task:
     return create(task.name, task.args, task.target)
 
 
+def _target(args: argparse.Namespace) -> Target:
+    return Target(args.target, host=args.target_host) if args.target_host else Target(args.target)
+
+
+def _named(task: Task) -> str:
+    """A task with the shapes of its operands."""
+    tensors = [a for a in task.args if isinstance(a, tuple) and len(a) == 3 and a[0] == TENSOR]
+    return f"{task.name}({', '.join('x'.join(map(str, shape)) for _, shape, _ in tensors)})"
+
+
+def _places(text: str, count: int) -> list[int]:
+    """The numbers of tasks that a text such as "0,2" or "3-5" means; "" is all of them."""
+    found: list[int] = []
+    for part in text.split(",") if text else [f"0-{max(0, count - 1)}"]:
+        first, dash, last = part.strip().partition("-")
+        if not (first or last).isdecimal() or (first and last and not last.isdecimal()):
+            raise TuningError(f"--tasks {text!r}: cannot read {part!r}", hint='"0", "0,2", "3-5", "-3", "3-" or "list"')
+        begin = int(first or 0)
+        found += range(begin, int(last) + 1 if last else count if dash else begin + 1)
+    if count and any(place >= count for place in found):
+        raise TuningError(f"--tasks {text!r}: there are {count} tasks, from 0 on", hint="--tasks list")
+    return list(dict.fromkeys(found)) if count else []
+
+
 def _option(args: argparse.Namespace) -> MeasureOption:
     timing = {name: getattr(args, name) for name in ("number", "repeat", "min_repeat_ms", "timeout")}
     if bool(args.rpc_key) != bool(args.rpc_tracker):
         raise TuningError("--rpc-tracker and --rpc-key go together", hint="--rpc-tracker 127.0.0.1:9190 --rpc-key KEY")
-    timing |= {"enable_cpu_cache_flush": True, "cooldown_interval": 0.0}  # as in a network, weights are not at hand
+    is_cpu = _target(args).kind.family == "cpu"
+    timing |= {"enable_cpu_cache_flush": is_cpu, "cooldown_interval": 0.0}  # as in a network, weights are not at hand
     if args.rpc_key:
-        host, _, port = args.rpc_tracker.rpartition(":")
-        if not port.isdigit():
+        host, colon, port = args.rpc_tracker.partition(":")
+        port = port if colon else str(PORT)
+        if not port.isdecimal():
             raise TuningError(f"--rpc-tracker {args.rpc_tracker!r}: wanted HOST:PORT")
         runner: LocalRunner | RPCRunner = RPCRunner(args.rpc_key, host or "127.0.0.1", int(port), **timing)
     else:
         runner = LocalRunner(**timing)
-    return measure_option(LocalBuilder(timeout=max(60.0, args.timeout), n_parallel=args.parallel or None), runner)
+    limits: dict[str, Any] = {"timeout": max(60.0, args.timeout), "n_parallel": args.parallel or None}  # Any: numbers
+    return measure_option(DaskBuilder(args.cluster, **limits) if args.cluster else LocalBuilder(**limits), runner)
 
 
 def _tune(args: argparse.Namespace, task: Task, prefix: str, option: MeasureOption, until: float, gains: Gains) -> bool:
@@ -174,6 +217,8 @@ def _tune(args: argparse.Namespace, task: Task, prefix: str, option: MeasureOpti
     tuner = make_tuner(args.tuner, task, args.seed)
     tuner.deadline = until
     held = tuner.resume(load_from_file(args.output)) if args.resume and Path(args.output).exists() else 0
+    if args.tuning_records:
+        tuner.load_history(load_from_file(args.tuning_records))
     trials = min(args.trials, len(task.config_space))
     with _shown(trials, prefix, gains) as callback:
         callbacks = [gains, callback, log_to_file(args.output)]

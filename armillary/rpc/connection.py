@@ -164,6 +164,10 @@ def connect(
         connection.send(Frame(want))
         frame = connection.receive(wait)
         return connection, protocol.answer(frame.header), frame.payload
+    except ssl.SSLError as error:
+        sock.close()
+        hint = "does it speak TLS? armrpc does not; ARMILLARY_RPC_TLS=0, or tls=False, connects without"
+        raise RPCError(f"{peer}: no TLS connection: {error.reason or error}", hint=hint) from None
     except OSError as error:
         sock.close()
         raise _lost(peer, error) from None

@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from armillary.autotvm.record import LogFile, best_of, load_from_file
 from armillary.cli.main import main
-from armillary.cli.tune import _withdrawn
+from armillary.cli.tune import _places, _withdrawn
 
 
 @pytest.fixture(scope="module")
@@ -104,3 +104,22 @@ def test_a_record_that_does_not_pay_is_not_used_any_more(tuned: tuple[Path, Path
     LogFile(log).append(lines)
     (left,) = best_of(load_from_file(log))
     assert left[1].mean == 1e-3 and len(lines) == 2 and "2.000 ms with it" in lines[0]
+
+
+def test_tasks_are_listed_and_chosen_by_number(
+    tuned: tuple[Path, Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(tuned[0])
+    assert main(["tune", model, "-o", str(tmp_path / "l"), "--tasks", "list"]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"Available Tasks for tuning:\n  0\. conv2d_NCHWc\.cpu\([0-9x]+, [0-9x]+\) \(len=\d+\)\n", told)
+    for tasks, error in (("1", "there are 1 tasks, from 0 on"), ("a", "cannot read 'a'")):
+        assert main(["tune", model, "-o", str(tmp_path / "l"), "--tasks", tasks]) == 4
+        assert error in capsys.readouterr().err
+    assert _places("0,2", 4) == [0, 2] and _places("1-2", 4) == [1, 2] and _places("-1", 4) == [0, 1]
+    assert _places("2-", 4) == [2, 3] and _places("", 3) == [0, 1, 2] and _places("", 0) == []
+
+
+def test_the_host_of_a_device_is_part_of_the_target(tuned: tuple[Path, Path, str], tmp_path: Path) -> None:
+    options = ["--target", "opencl", "--target-host", "llvm -mtriple=aarch64-linux-gnu", "--tasks", "list"]
+    assert main(["tune", str(tuned[0]), "-o", str(tmp_path / "l"), *options]) == 0

@@ -191,17 +191,19 @@ def test_a_ticket_that_nobody_uses_is_given_to_another(farm: Farm) -> None:
     assert 1 < time.monotonic() - begin < 30
 
 
-def test_many_clients_share_two_devices_and_each_gets_its_turns(farm: Farm) -> None:
+@pytest.mark.parametrize("seconds", [0, pytest.param(300, marks=pytest.mark.slow)])
+def test_fifty_clients_share_two_devices_and_each_gets_its_turns(farm: Farm, seconds: int) -> None:
     farm.add("k")
     farm.add("k")
-    turns: dict[int, int] = dict.fromkeys(range(8), 0)
+    turns: dict[int, int] = dict.fromkeys(range(50), 0)
     failures: list[BaseException] = []
+    end = time.monotonic() + seconds
 
     def work(number: int) -> None:
         client = rpc.connect_tracker(HOST, farm.port, user=f"user{number}")
         try:
-            for _ in range(2):
-                with client.request("k", wait_timeout=60) as session:
+            while not turns[number] or time.monotonic() < end:
+                with client.request("k", wait_timeout=300) as session:
                     session.listdir()
                 turns[number] += 1
         except BaseException as error:  # reported below
@@ -211,9 +213,10 @@ def test_many_clients_share_two_devices_and_each_gets_its_turns(farm: Farm) -> N
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
-    assert not failures and set(turns.values()) == {2}
+        thread.join(seconds + 300)
+    assert not failures and min(turns.values()) >= max(1, max(turns.values()) // 3), turns
     wait_until(lambda: farm.free("k") == 2)
+    assert farm.client.summary()["waiting"] == [] and farm.client.summary()["failures"] == []
 
 
 def test_a_server_that_is_told_to_end_leaves_no_process_and_no_folder(net: Path, tmp_path: Path) -> None:

@@ -158,6 +158,18 @@ def test_it_demands_the_secret_off_loopback(armrpc: Path, tmp_path: Path) -> Non
     assert done.returncode == 2 and "usage" in done.stderr
 
 
+def test_it_says_that_it_has_no_tls(armrpc: Path) -> None:
+    done = subprocess.run([str(armrpc), "--tls-cert=x"], capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 2 and "there is no TLS in it" in done.stderr and "usage" not in done.stderr
+    server = native_server([str(armrpc)])
+    with pytest.raises(RPCError, match=r"no TLS connection(.|\n)*armrpc does not"):
+        rpc.connect("127.0.0.1", server.port, tls=True)
+    with rpc.connect("127.0.0.1", server.port) as session:
+        assert session.listdir() == []
+    server.terminate()
+    check_sanitizers(server)
+
+
 def test_an_aarch64_server_under_qemu_serves_the_key_rk3399(tmp_path: Path) -> None:
     if None in CROSS:
         assert not setting("CI"), "CI installs the cross compiler and qemu"
