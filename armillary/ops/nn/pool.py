@@ -180,7 +180,15 @@ def _reference_avg(pool: Pool, attrs: Any, x: Array) -> Array:
     else:
         count = fold(pool, ones, 0, np.add, 0)
     count = np.maximum(count, 1)
-    return (total // count if np.issubdtype(x.dtype, np.integer) else total / count).astype(x.dtype)
+    return _mean(total, count).astype(x.dtype)
+
+
+def _mean(total: Array, count: Array) -> Array:
+    """A sum divided by how many there are; of integers towards zero."""
+    if np.issubdtype(total.dtype, np.integer):
+        found: Array = np.sign(total) * (np.abs(total) // count)
+        return found
+    return total / count
 
 
 def _reduce(pool: Pool, x: Tensor, fill: float, combine: Any, tag: str) -> Tensor:
@@ -312,13 +320,15 @@ def _infer_bins(op: str, attrs: Any, rank: int, data: Type) -> TensorType:
 
 
 def _reference_bins(op: str, attrs: Any, rank: int, x: Array, average: bool) -> Array:
-    y = wide(x)
+    y = x.astype(np.int64) if np.issubdtype(x.dtype, np.integer) else wide(x)
+    count = np.ones([1] * y.ndim, np.int64)
     largest = partial(np.max, initial=y.dtype.type(lowest(y.dtype.name)))
     for a, size in zip(*_bins(op, attrs, rank, x), strict=True):
         bounds = [(i * y.shape[a] // size, -(-(i + 1) * y.shape[a] // size)) for i in range(size)]
         parts = [np.take(y, range(b, e), axis=a) for b, e in bounds]
-        y = np.concatenate([(np.mean if average else largest)(p, axis=a, keepdims=True) for p in parts], axis=a)
-    return y.astype(x.dtype)
+        y = np.concatenate([(np.sum if average else largest)(p, axis=a, keepdims=True) for p in parts], axis=a)
+        count = count * np.reshape([e - b for b, e in bounds], [-1 if n == a else 1 for n in range(y.ndim)])
+    return (_mean(y, count) if average else y).astype(x.dtype)
 
 
 def _compute_bins(op: str, attrs: Any, rank: int, x: Tensor, average: bool) -> Tensor:
