@@ -28,9 +28,11 @@ from armillary.backends.cpu.graph.widen_small_floats import widen_small_floats
 from armillary.backends.cpu.graph.winograd_conv2d import winograd_conv2d
 from armillary.base.lazy import deferred
 from armillary.relay.transform.check_choices import check_choices
+from armillary.relay.transform.layout.channels_first import channels_first
 from armillary.relay.transform.normal_form.infer_type import infer_type
+from armillary.relay.transform.simplify.fold_constant import fold_constant
 from armillary.target import Target
-from armillary.transform import Pass
+from armillary.transform import Pass, PassContext
 
 with deferred():
     from armillary.backends.cpu.graph._collapse_rows import collapse_rows as _collapse_rows
@@ -39,6 +41,12 @@ with deferred():
     from armillary.tir.transform.split_phases import split_phases as _split_phases
 
 CHOSEN = ("nn.conv2d", "nn.dense", "nn.batch_matmul")  # operators whose choice `schedule.choice` overrules
+
+
+def _plain(target: Target) -> Sequence[Pass]:
+    # Channels come second, unless layouts are to stay as they were written.
+    is_blocked = PassContext.current().pass_enabled(alter_op_layout.info)
+    return [infer_type.bind(), channels_first.bind(), fold_constant.bind()] if is_blocked else []
 
 
 def _types(target: Target) -> Sequence[Pass]:
@@ -99,6 +107,6 @@ BACKEND = Backend(
     lower=_split_phases,
     emit=_emit_functions,
     build=_build_functions,
-    passes=GraphPasses(_types, _axes, _layouts, _weights, _operators, _kernels, _choices),
+    passes=GraphPasses(_types, _axes, _layouts, _weights, _operators, _kernels, _choices, _plain),
     kernel_function=_collapse_rows,
 )

@@ -86,6 +86,8 @@ def _types(target: Target, own: GraphPasses) -> list[Pass]:
         plan_devices.bind(target=target),
         # What is float between dequantize and quantize for want of integer operators is in integers.
         fake_quantization_to_integer.bind(use_qat=True),
+        # Convolutions are in layouts that the target has algorithms for.
+        *own.plain(target),
         # Plain integer arithmetic instead of the qnn dialect; operators as users' rules want them.
         qnn_legalize.bind(target=target),
         qnn_canonicalize.bind(target=target),

@@ -177,6 +177,7 @@ def _products(layer: Layer, plan: Plan, cpu: CpuModel, weights_far: float) -> Ne
             reread=reread,
             lines_per_image=down,
             is_ragged=cpu.fma_ports > 1,
+            has_rest=cpu.multiplies_lanes,
         )
     reread = TRAFFIC * data / rate if rate else 0.0
     strips = layer.batch * down * (across // plan.strip)
