@@ -1,15 +1,19 @@
-"""A small quantised network for AArch64 with dot products: exact under qemu, and their instructions in the object."""
+"""Quantised networks for AArch64 with dot products: exact under qemu, and their instructions in the objects."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from emulators import qemu_aarch64
+from quantized_networks import quantized_mobilenet, quantized_resnet
 
 from armillary import relay
 from armillary.base.config import setting
@@ -77,9 +81,41 @@ def test_bytes_are_exact_and_by_dot_products(
     info = np.iinfo(dtype)
     some = np.array([info.min, info.min + 1, 0, 77, info.max - 1, info.max])
     value = np.random.default_rng(3).choice(some, (1, 16, 9, 7)).astype(dtype)
-    target = f"llvm -mtriple=aarch64-linux-gnu -mattr={features}"
+    library = _built(IRModule.from_expr(function), features)
+    np.testing.assert_array_equal(_run(library, value, cross_runner, tmp_path), evaluate(function, [value]))
+    assert set(_dots(library, tmp_path)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("network", "shape", "dtype", "features"),
+    [
+        (partial(quantized_mobilenet, width=0.25, num_classes=10), (1, 32, 32, 3), "uint8", DOT),
+        (quantized_resnet, (1, 3, 48, 48), "int8", DOT),
+    ],
+)
+def test_whole_networks_are_exact(
+    network: Any, shape: tuple[int, ...], dtype: str, features: str, cross_runner: Path, tmp_path: Path
+) -> None:
+    info = np.iinfo(dtype)
+    value = np.random.default_rng(5).integers(info.min, info.max, shape, endpoint=True).astype(dtype)
+    module = IRModule.from_expr(network(relay.var("x", shape=shape, dtype=dtype)))
+    library = _built(module, features)
+    found, expected = _run(library, value, cross_runner, tmp_path), evaluate(module, [value])
+    assert len(np.unique(expected)) > 5, "most classes differ"
+    if expected.dtype.kind == "f":  # a softmax of bytes
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+    else:
+        np.testing.assert_array_equal(found, expected)
+    assert _dots(library, tmp_path).total() > 100
+
+
+def _built(module: IRModule, features: str) -> Any:  # Any: a library
     with PassContext(opt_level=3):
-        library = relay.build(IRModule.from_expr(function), target)
+        return relay.build(module, f"llvm -mtriple=aarch64-linux-gnu -mattr={features}")
+
+
+def _run(library: Any, value: np.ndarray[Any, Any], cross_runner: Path, tmp_path: Path) -> np.ndarray[Any, Any]:
+    """The first output on the emulator of a processor that has everything."""
     path, out = tmp_path / "net.so", tmp_path / "out.npz"
     library.export_library(path)
     np.savez(tmp_path / "in.npz", x=value)
@@ -88,9 +124,14 @@ def test_bytes_are_exact_and_by_dot_products(
     done = subprocess.run([*emulator, str(cross_runner), *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     with np.load(out) as outputs:
-        np.testing.assert_array_equal(outputs["output_0"], evaluate(function, [value]))
+        found: np.ndarray[Any, Any] = outputs["output_0"]
+        return found
+
+
+def _dots(library: Any, tmp_path: Path) -> Counter[str]:
+    """How many dot products of which kind the objects have."""
     paths = [tmp_path / f"net{k}.o" for k in range(len(library.lib.objects))]
     for at, code in zip(paths, library.lib.objects, strict=True):
         at.write_bytes(code)
     text = subprocess.run([NEEDED[1], "-d", *paths], capture_output=True, text=True, check=True).stdout
-    assert {word.split(".")[0] for word in text.split()} & DOTS == wanted
+    return Counter(name for word in text.split() if (name := word.split(".")[0]) in DOTS)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from infrastructure import Device, module_of, operators, partitioned, run, verify
-from quantized_mobilenet import quantized_mobilenet
+from quantized_networks import quantized_mobilenet
 
 import armillary
 from armillary import relay
