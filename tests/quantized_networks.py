@@ -78,7 +78,7 @@ def quantized_mobilenet(x: Expr, width: float = 1.0, num_classes: int = 1000) ->
 
 
 class Residual:
-    """Layers of int8 in NCHW, a scale for each output channel of weights; values have scale 1 and zero point `ZERO_OF`."""
+    """Layers of int8 in NCHW, a scale for each channel of weights; values have scale 1 and zero point `ZERO_OF`."""
 
     ZERO_OF = -3
 

@@ -44,7 +44,7 @@ class GraphPasses:
     operators: PassList = no_passes  # before calls are grouped: operators of its own
     kernels: PassList = no_passes  # calls are grouped into kernels: kernels of several contractions
     choices: PassList = no_passes  # every call is one of a kernel: what was chosen for each
-    plain: PassList = no_passes  # first of all, everything is as it was written: plain layouts that it has algorithms for
+    plain: PassList = no_passes  # as written, the first of all: plain layouts that it has algorithms for
 
 
 class Build(Protocol):

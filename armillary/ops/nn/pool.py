@@ -186,7 +186,7 @@ def _reference_avg(pool: Pool, attrs: Any, x: Array) -> Array:
 def _mean(total: Array, count: Array) -> Array:
     """A sum divided by how many there are; of integers towards zero."""
     if np.issubdtype(total.dtype, np.integer):
-        found: Array = np.sign(total) * (np.abs(total) // count)
+        found: Array = np.sign(total) * (np.abs(total) // np.maximum(count, 1))
         return found
     return total / count
 

@@ -33,6 +33,7 @@ _REQUEST = Request(
 @define_pass("channels-first", opt_level=3)
 def channels_first(module: IRModule) -> IRModule:
     """Convolutions in NHWC with constant weights, and what lies between them, in NCHW."""
+
     def change(function: Function) -> Expr | None:
         asks = any(_is_channels_last(e) for e in post_order(function, not_primitive))
         return LayoutEngine(_REQUEST, find_rule).run(function) if asks else None
