@@ -4,29 +4,35 @@ In: a typed module. Out: the same with NCHW where a convolution with constant we
 follows. Invariant: types of inputs and outputs stay; running it again changes nothing. A back end that has blocked
 layouts runs it before all passes that look for channels. How layouts spread: convert_layout.py.
 
-    nn.conv2d(%x, weight, data_layout="NHWC", kernel_layout="HWIO")
+    def @main(%x: Tensor[(1, 4, 4, 2), float32]) {
+      %0 = full(1f, shape=[1, 1, 2, 3]);
+      %1 = nn.conv2d(%x, %0, data_layout="NHWC", kernel_layout="HWIO");
+      nn.relu(%1)
+    }
     ->
-    layout_transform(nn.conv2d(layout_transform(%x), layout_transform(weight)), src_layout="NCHW", dst_layout="NHWC")
+    def @main(%x: Tensor[(1, 4, 4, 2), float32]) {
+      %0 = layout_transform(%x, src_layout="NHWC");
+      %1 = full(1f, shape=[1, 1, 2, 3]);
+      %2 = layout_transform(%1, src_layout="HWIO", dst_layout="OIHW");
+      %3 = nn.conv2d(%0, %2);
+      %4 = nn.relu(%3);
+      layout_transform(%4, dst_layout="NHWC")
+    }
 """
 
 from __future__ import annotations
 
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function
-from armillary.relay.op import is_call
-from armillary.relay.transform._rules import is_from_constants, on_functions
+from armillary.relay.transform._rules import is_from_constants, on_functions, op_name
 from armillary.relay.transform.layout._engine import LayoutEngine, Request
 from armillary.relay.transform.layout._rules import find_rule
+from armillary.relay.transform.layout.convert_layout import CONVERTIBLE
 from armillary.relay.walk import not_primitive, post_order
 from armillary.transform import define_pass
 
-_CONVOLUTIONS = "nn.conv2d", "qnn.conv2d"
-_POOLS = ("max", "avg", "global_max", "global_avg", "adaptive_max", "adaptive_avg")
 _REQUEST = Request(
-    desired=(
-        *((name, ("NCHW", "default")) for name in _CONVOLUTIONS),
-        *((f"nn.{kind}_pool2d", ("NCHW",)) for kind in _POOLS),
-    )
+    desired=tuple((name, (axes[0], "default")[: len(axes)]) for name, axes in sorted(CONVERTIBLE.items()))
 )
 
 
@@ -42,6 +48,7 @@ def channels_first(module: IRModule) -> IRModule:
 
 
 def _is_channels_last(expr: Expr) -> bool:
-    if not isinstance(expr, Call) or not any(is_call(expr, name) for name in _CONVOLUTIONS):
+    """Whether it is a convolution in NHWC whose weight can be stored in another layout."""
+    if not isinstance(expr, Call) or op_name(expr) not in CONVERTIBLE or len(expr.args) < 2:
         return False
-    return expr.attrs.data_layout == "NHWC" and is_from_constants(expr.args[1])
+    return bool(expr.attrs.data_layout == "NHWC") and is_from_constants(expr.args[1])

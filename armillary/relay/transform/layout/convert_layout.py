@@ -32,7 +32,7 @@ from armillary.relay.transform.layout._rules import find_rule
 from armillary.transform import define_pass
 
 _POOLS = ("max", "avg", "global_max", "global_avg", "adaptive_max", "adaptive_avg")
-_CONVERTIBLE = {  # operator -> the axes of each layout
+CONVERTIBLE = {  # operator -> the axes of each layout
     "nn.conv2d": ("NCHW", "OIHW"),
     "nn.conv2d_transpose": ("NCHW", "IOHW"),
     "qnn.conv2d": ("NCHW", "OIHW"),
@@ -53,9 +53,9 @@ def convert_layout(module: IRModule, *, desired_layouts: Mapping[str, Sequence[s
 
 def _check(name: str, layouts: Sequence[str]) -> None:
     """Refuse what no rule can do, with the reason."""
-    wanted = _CONVERTIBLE.get(name)
+    wanted = CONVERTIBLE.get(name)
     if wanted is None:
-        hint = f"known: {', '.join(_CONVERTIBLE)}"
+        hint = f"known: {', '.join(CONVERTIBLE)}"
         raise UnsupportedError(f"convert-layout: {name} cannot be converted", hint=hint)
     if isinstance(layouts, str) or not 1 <= len(layouts) <= len(wanted):
         kinds = "a data layout" if len(wanted) == 1 else "a data layout and, optionally, a kernel layout"
