@@ -1,1 +1,1 @@
-"""Layouts of a graph on any target: convert_layout, channels_first, and the engine and rules that back ends use for theirs."""
+"""Layouts of a graph on any target: convert_layout, channels_first; the engine and rules that back ends use."""
