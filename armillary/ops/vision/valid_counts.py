@@ -15,7 +15,7 @@ import numpy as np
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
-from armillary.ops._late import S, T, te
+from armillary.ops._deferred import S, T, te
 from armillary.ops._loops import Index, load, loop, rows, scratch, store
 from armillary.ops.nn._windows import Tensor, f32, need_dtype, need_float, need_rank, need_shape
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
