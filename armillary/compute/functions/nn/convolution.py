@@ -334,7 +334,11 @@ class NEWinogradConvolutionLayer(_Convolution):
         if more or wider:
             w = relay.nn.pad(w, pad_width=((0, more), (0, wider), (0, 0), (0, 0)))
         value = relay.nn.conv2d(x, w, **attrs | {"channels": outputs + more})
-        return relay.strided_slice(value, begin=[0], end=[outputs], strides=[1], axes=[1]) if more else value
+        if not more:
+            return value
+        planes = relay.reshape(value, newshape=(0, 0, -1))  # a slice of the image itself would take smaller blocks
+        kept = relay.strided_slice(planes, begin=[0], end=[outputs], strides=[1], axes=[1])
+        return relay.reshape_like(kept, value, lhs_begin=2, lhs_end=3, rhs_begin=2, rhs_end=4)
 
 
 class NEDepthwiseConvolutionLayer(_Convolution):
