@@ -41,7 +41,7 @@ _CORE = {
     "iterator": ("Iterator", "execute_window_loop"),
 }
 _RUNTIME = {
-    "tensor": ("Image", "Tensor"),
+    "tensor": ("Image", "MultiImage", "Tensor"),
     "scheduler": (
         "CPPScheduler",
         "IScheduler",
@@ -60,25 +60,75 @@ _NAMES = {
     **{name: f"armillary.compute.core.{file}:{name}" for file, names in _CORE.items() for name in names},
     **{name: f"armillary.compute.runtime.{file}:{name}" for file, names in _RUNTIME.items() for name in names},
 }
-_FUNCTIONS = (
-    "NEAbsoluteDifference",
-    "NEBitwiseAnd",
-    "NEBitwiseNot",
-    "NEBitwiseOr",
-    "NEBitwiseXor",
-    "NEBox3x3",
-    "NEConvolution3x3",
-    "NEConvolution5x5",
-    "NEDilate",
-    "NEErode",
-    "NEGaussian3x3",
-    "NEGaussian5x5",
-    "NEMedian3x3",
-    "NEScale",
-    "NESobel3x3",
-    "NEThreshold",
-)
-_NAMES |= {name: f"armillary.compute.functions.vision:{name}" for name in _FUNCTIONS}
+_VISION = {
+    "arithmetic": (
+        "Lut",
+        "MagnitudeType",
+        "NEAbsoluteDifference",
+        "NEAccumulate",
+        "NEAccumulateSquared",
+        "NEAccumulateWeighted",
+        "NEArithmeticAddition",
+        "NEArithmeticSubtraction",
+        "NEBitwiseAnd",
+        "NEBitwiseNot",
+        "NEBitwiseOr",
+        "NEBitwiseXor",
+        "NEMagnitude",
+        "NEPhase",
+        "NEPixelWiseMultiplication",
+        "NETableLookup",
+        "NEThreshold",
+        "PhaseType",
+        "ThresholdType",
+    ),
+    "colour": ("Channel", "NEChannelCombine", "NEChannelExtract", "NEColorConvert"),
+    "base": ("ConvertPolicy", "InterpolationPolicy", "RoundingPolicy"),
+    "filters": (
+        "MatrixPattern",
+        "NEBox3x3",
+        "NEConvolution3x3",
+        "NEConvolution5x5",
+        "NEConvolution7x7",
+        "NEConvolution9x9",
+        "NEConvolutionRectangle",
+        "NEDerivative",
+        "NEDilate",
+        "NEErode",
+        "NEGaussian3x3",
+        "NEGaussian5x5",
+        "NEMedian3x3",
+        "NENonLinearFilter",
+        "NENonMaximaSuppression3x3",
+        "NESobel3x3",
+        "NESobel5x5",
+        "NESobel7x7",
+        "NonLinearFilterFunction",
+    ),
+    "features": ("KeyPoint", "NECannyEdge", "NEFastCorners", "NEHarrisCorners"),
+    "geometry": ("NERemap", "NEScale", "NEWarpAffine", "NEWarpPerspective"),
+    "pyramid": (
+        "NEGaussianPyramidHalf",
+        "NEGaussianPyramidOrb",
+        "NELaplacianPyramid",
+        "NELaplacianReconstruct",
+        "Pyramid",
+        "SCALE_PYRAMID_HALF",
+        "SCALE_PYRAMID_ORB",
+    ),
+    "statistics": (
+        "Distribution1D",
+        "NEEqualizeHistogram",
+        "NEHistogram",
+        "NEIntegralImage",
+        "NEMeanStdDev",
+        "NEMinMaxLocation",
+        "Scalar",
+    ),
+}
+_NAMES |= {
+    name: f"armillary.compute.functions.vision.{file}:{name}" for file, names in _VISION.items() for name in names
+}
 _NEURAL = {
     "convolution": (
         "NEConvolutionLayer",
@@ -118,6 +168,11 @@ _DEVICE = {
     "kernels": ("CLFormulaKernel", "CLKernelLibrary"),
     "vision": (
         "CLAbsoluteDifference",
+        "CLAccumulate",
+        "CLAccumulateSquared",
+        "CLAccumulateWeighted",
+        "CLArithmeticAddition",
+        "CLArithmeticSubtraction",
         "CLBitwiseAnd",
         "CLBitwiseNot",
         "CLBitwiseOr",
@@ -125,14 +180,28 @@ _DEVICE = {
         "CLBox3x3",
         "CLConvolution3x3",
         "CLConvolution5x5",
+        "CLConvolution7x7",
+        "CLConvolution9x9",
+        "CLConvolutionRectangle",
+        "CLDerivative",
         "CLDilate",
         "CLErode",
         "CLGaussian3x3",
         "CLGaussian5x5",
+        "CLMagnitude",
         "CLMedian3x3",
+        "CLNonLinearFilter",
+        "CLNonMaximaSuppression3x3",
+        "CLPhase",
+        "CLPixelWiseMultiplication",
+        "CLRemap",
         "CLScale",
         "CLSobel3x3",
+        "CLSobel5x5",
+        "CLSobel7x7",
         "CLThreshold",
+        "CLWarpAffine",
+        "CLWarpPerspective",
     ),
     "layers": (
         "CLActivationLayer",
@@ -153,5 +222,5 @@ _DEVICE = {
 _NAMES |= {name: f"armillary.compute.cl.{file}:{name}" for file, names in _DEVICE.items() for name in names}
 _NAMES["NEWinogradLayer"] = "armillary.compute.functions.nn.convolution:NEWinogradConvolutionLayer"
 _NAMES["CPPPermute"] = "armillary.compute.functions.nn.shape:NEPermute"
-_NAMES["InterpolationPolicy"] = "armillary.compute.functions.vision:InterpolationPolicy"
+__all__ = sorted(_NAMES)
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

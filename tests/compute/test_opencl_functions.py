@@ -266,3 +266,44 @@ def test_the_tuner_measures_once_saves_and_loads(tmp_path: Path) -> None:
     (tmp_path / "damaged").write_text("median;8;0;1\n")
     with pytest.raises(ArtifactError, match=r"damaged:1: 'median;8;0;1' is no line"):
         loaded.load_from_file(tmp_path / "damaged")
+
+
+def _on_both(name: str, kinds: list[Format], values: list[Array], *more: object) -> None:
+    """A function of OpenCL gives the bytes of the CPU's; the last tensor is the output."""
+    found = []
+    for prefix in ("NE", "CL"):
+        images = [(CLImage if prefix == "CL" else Image)() for _ in kinds]
+        for image, kind, value in zip(images, kinds, values, strict=True):
+            image.allocator().init(TensorInfo(value.shape[1], value.shape[0], kind))
+        function = getattr(compute, prefix + name)()
+        function.configure(*images, *more)
+        for image, value in zip(images, values, strict=True):
+            image.allocator().allocate()
+            if prefix == "CL":
+                image.map()  # type: ignore[attr-defined]  # a CLImage
+            image.array()[...] = value
+            if prefix == "CL":
+                image.unmap()  # type: ignore[attr-defined]
+        function.run()
+        if prefix == "CL":
+            images[-1].map()  # type: ignore[attr-defined]
+        found.append(images[-1].array().copy())
+    np.testing.assert_allclose(found[1].astype(float), found[0], atol=1 if "Warp" in name else 0)
+
+
+@needs_opencl
+def test_more_vision_functions_give_the_bytes_of_the_cpu() -> None:
+    CLScheduler.get().default_init()
+    rng = np.random.default_rng(12)
+    pixels, other = rng.integers(0, 256, (2, 21, 43), np.uint8)
+    short = rng.integers(-500, 500, (2, 21, 43)).astype(np.int16)
+    border, bilinear = compute.BorderMode.REPLICATE, compute.InterpolationPolicy.BILINEAR
+    u8, s16 = Format.U8, Format.S16
+    matrix = [int(v) for v in rng.integers(-4, 5, 49)]
+    _on_both("Convolution7x7", [u8, s16], [pixels, short[0]], matrix, 3, border)
+    _on_both("NonLinearFilter", [u8, u8], [pixels, other], compute.NonLinearFilterFunction.MEDIAN, 5)
+    _on_both("Accumulate", [u8, s16], [pixels, short[0]])
+    _on_both("ArithmeticSubtraction", [u8, s16, s16], [pixels, short[0], short[1]])
+    _on_both("PixelWiseMultiplication", [s16, s16, s16], [short[0], short[1], short[0]], 0.25)
+    _on_both("Magnitude", [s16, s16, s16], [short[0], short[1], short[0]], compute.MagnitudeType.L1NORM)
+    _on_both("WarpAffine", [u8, u8], [pixels, other[:9, :17]], [0.9, 0.2, -0.2, 0.9, 3.0, 1.0], bilinear, border)

@@ -22,7 +22,7 @@ from armillary.compute.cl.tensor import CLTensor
 from armillary.compute.cl.tuner import DEFAULT_LWS, Lws
 from armillary.compute.core.compiled import Formula, objection_to_infos
 from armillary.compute.core.kernel import IKernel, Status
-from armillary.compute.core.tensor_info import BorderMode, TensorInfo, ValidRegion
+from armillary.compute.core.tensor_info import BorderMode, BorderSize, TensorInfo, ValidRegion
 from armillary.compute.core.window import Coordinates, Dimension, Window
 from armillary.driver.te_build import build
 from armillary.errors import ConfigError, ExecutionError, TypeMismatch
@@ -139,16 +139,17 @@ class CLFormulaKernel(IKernel):
                 raise TypeMismatch(f"{self.formula.name}: a {type(tensor).__name__} is no CLTensor")
         self._tensors, self._program = (*inputs, *outputs), (options, border, constant)
         info = outputs[0].info()
-        margin = self.formula.reach if border is BorderMode.UNDEFINED else 0
+        around = self.formula.border() if border is BorderMode.UNDEFINED else BorderSize()
+        side, above = around.left, around.top
         width, height = info.dimension(0), info.dimension(1)
-        if min(width, height) <= 2 * margin:
+        if width <= 2 * side or height <= 2 * above:
             raise TypeMismatch(f"{self.formula.name}: {width}x{height} pixels without a border leave no window")
         planes = int(np.prod(info.shape[2:], dtype=np.int64))
-        rows = Dimension(margin, height - margin)
-        self.configure_window(Window(Dimension(margin, width - margin), rows, Dimension(0, planes)))
-        shape = (width - 2 * margin, height - 2 * margin, *info.shape[2:])
+        rows = Dimension(above, height - above)
+        self.configure_window(Window(Dimension(side, width - side), rows, Dimension(0, planes)))
+        shape = (width - 2 * side, height - 2 * above, *info.shape[2:])
         for tensor in outputs:
-            tensor.info().set_valid_region(ValidRegion(Coordinates(margin, margin), shape))
+            tensor.info().set_valid_region(ValidRegion(Coordinates(side, above), shape))
 
     def config_id(self) -> str:
         """Name and sizes, by which a tuner knows the kernel."""
@@ -234,7 +235,7 @@ def _pixel(program: Program, buffers: Sequence[Buffer], index: int, z: Expr, y: 
     """An input's pixel; beside the image as the border mode says."""  # Any: see `read`
     top, left = program.geometry.origins[index]
     width, height = program.geometry.size
-    if program.border is BorderMode.UNDEFINED or not program.formula.reach:
+    if program.border is BorderMode.UNDEFINED or program.formula.border() == BorderSize():
         return BufferLoad(buffers[index], (z, T.add(y, top), T.add(x, left)))
     at_y, at_x = _clamped(y, height), _clamped(x, width)
     found = BufferLoad(buffers[index], (z, T.add(at_y, top), T.add(at_x, left)))

@@ -44,14 +44,25 @@ class PlaneTensor(Protocol):
 
 @record(slots=True)
 class Formula:
-    """One pixel of each output, from pixels of the inputs. `reach`: pixels that are read on each side."""
+    """One pixel of each output, from pixels of the inputs. `reach`, `reach_y`: pixels that are read on each side.
+
+    An output of several `channels` gets as many values in a row; what is read of an input with channels is numbered
+    by them: 3 * x + 1 is the second of three.
+    """
 
     name: str
     inputs: tuple[DataType, ...]
     outputs: tuple[DataType, ...]
     pixel: Pixel
     reach: int = 0
+    reach_y: int = -1
     same_size: bool = True
+    channels: tuple[int, ...] = ()
+
+    def border(self) -> BorderSize:
+        """What is read beside a pixel."""
+        rows = self.reach if self.reach_y < 0 else self.reach_y
+        return BorderSize(rows, self.reach, rows, self.reach)
 
 
 @cache
@@ -73,9 +84,12 @@ def compiled(formula: Formula, options: tuple[Any, ...]) -> Any:  # Any: a runti
         def read(index: int, at_y: Any, at_x: Any) -> Expr:
             return BufferLoad(buffers[index], (at_y + tops[index], at_x + lefts[index]))
 
-        for k, value in enumerate(formula.pixel(read, y, x, options)):
+        values = iter(formula.pixel(read, y, x, options))
+        for k, channels in enumerate(formula.channels or (1,) * len(results)):
             n = len(buffers) + k
-            builder.emit(BufferStore(results[k], value, (y + tops[n], x + lefts[n])))
+            for channel in range(channels):
+                place = x + lefts[n] if channels == 1 else x * channels + channel + lefts[n]
+                builder.emit(BufferStore(results[k], next(values), (y + tops[n], place)))
     params: tuple[Buffer | Var, ...] = (*buffers, *results, y0, rows, x0, steps, *tops, *lefts)
     function = PrimFunc(params, builder.get(), (("global_symbol", formula.name),))
     return build(function, target="llvm")[formula.name]
@@ -114,8 +128,7 @@ class FormulaKernel(IKernel):
 
     def border_size(self) -> BorderSize:
         """What is read beside the window."""
-        reach = self.formula.reach
-        return BorderSize(reach, reach, reach, reach)
+        return self.formula.border()
 
     def validate(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> Status:
         """Whether tensors of this information can be configured."""
@@ -133,29 +146,36 @@ class FormulaKernel(IKernel):
         if not status:
             raise TypeMismatch(status.error_description)
         self._inputs, self._outputs, self._options = tuple(inputs), tuple(outputs), options
-        output = outputs[0].info()
-        reach = self.formula.reach
-        margin = reach if is_border_undefined else 0
+        output, around = outputs[0].info(), self.formula.border()
         width, height = output.dimension(0), output.dimension(1)
-        right = -(-(width - 2 * margin) // LANES) * LANES + margin - width
-        room = [t.info().extend_padding(PaddingSize(reach, reach + max(0, right), reach, reach)) for t in inputs]
-        room += [t.info().extend_padding(PaddingSize(0, max(0, right), 0, 0)) for t in outputs]
-        steps = (width - 2 * margin + (LANES - 1 if all(room) else 0)) // LANES
-        if not all(room) and not is_border_undefined:
-            margin = max((reach - min(t.info().padding.left, t.info().padding.top) for t in inputs), default=0)
-            margin = max(0, margin)
-            steps = (width - 2 * margin) // LANES
-        if steps <= 0 or height <= 2 * margin:
+        side, above = (around.left, around.top) if is_border_undefined else (0, 0)
+        room = self._ask_for_room(inputs, outputs, width, side)
+        steps = (width - 2 * side + (LANES - 1 if room else 0)) // LANES
+        if not room and not is_border_undefined:
+            side = max(0, *(around.left - t.info().padding.left for t in inputs))
+            above = max(0, *(around.top - t.info().padding.top for t in inputs))
+            steps = (width - 2 * side) // LANES
+        if steps <= 0 or height <= 2 * above:
             raise TypeMismatch(f"{self.formula.name}: {width}x{height} pixels without padding leave no window")
         window = Window()
-        window.set(Window.DimX, Dimension(margin, margin + steps * LANES, LANES))
-        window.set(Window.DimY, Dimension(margin, height - margin))
+        window.set(Window.DimX, Dimension(side, side + steps * LANES, LANES))
+        window.set(Window.DimY, Dimension(above, height - above))
         window.set(Window.DimZ, Dimension(0, int(np.prod(output.shape[2:], dtype=np.int64))))
         self._window = window
-        covered = min(steps * LANES, width - 2 * margin)
-        region = ValidRegion(Coordinates(margin, margin), (covered, height - 2 * margin, *output.shape[2:]))
+        covered = min(steps * LANES, width - 2 * side)
+        region = ValidRegion(Coordinates(side, above), (covered, height - 2 * above, *output.shape[2:]))
         for tensor in outputs:
             tensor.info().set_valid_region(region)
+
+    def _ask_for_room(
+        self, inputs: Sequence[PlaneTensor], outputs: Sequence[PlaneTensor], width: int, side: int
+    ) -> bool:
+        """Ask for the padding that whole vectors need; whether all of it is there."""
+        around = self.formula.border()
+        right = max(0, -(-(width - 2 * side) // LANES) * LANES + side - width)
+        wanted = PaddingSize(around.top, around.right + right, around.bottom, around.left)
+        room = [t.info().extend_padding(wanted if self.formula.same_size else PaddingSize()) for t in inputs]
+        return all([*room, *(t.info().extend_padding(PaddingSize(0, right, 0, 0)) for t in outputs)])
 
     def _run(self, window: Window, info: ThreadInfo) -> None:
         del info
@@ -164,7 +184,8 @@ class FormulaKernel(IKernel):
         function = compiled(self.formula, self._options)
         x, y = window.x(), window.y()
         place = (y.start(), y.end() - y.start(), x.start(), window.num_iterations(Window.DimX))
-        offsets = (*(p.top for p in pads), *(p.left for p in pads))
+        lefts = (p.left * t.info().num_channels() for p, t in zip(pads, tensors, strict=True))
+        offsets = (*(p.top for p in pads), *lefts)
         planes = [t.planes() for t in tensors]
         for z in range(window.z().start(), window.z().end()):
             function(*(NDArray(p[z if p.shape[0] > 1 else 0]) for p in planes), *place, *offsets)

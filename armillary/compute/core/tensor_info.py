@@ -61,14 +61,35 @@ class QuantizationInfo:
 
 
 class Format(Enum):
-    """What a pixel is."""
+    """What a pixel is. NV12, NV21, IYUV and YUV444 have several planes: `MultiImage`."""
 
-    U8, S16, U16, S32, F32 = "U8", "S16", "U16", "S32", "F32"
+    U8, S16, U16, S32, U32, F16, F32 = "U8", "S16", "U16", "S32", "U32", "F16", "F32"
+    RGB888, RGBA8888, UV88, YUYV422, UYVY422 = "RGB888", "RGBA8888", "UV88", "YUYV422", "UYVY422"
+    NV12, NV21, IYUV, YUV444 = "NV12", "NV21", "IYUV", "YUV444"
 
     @property
     def data_type(self) -> DataType:
         """The type of a channel."""
-        return DataType[self.value]
+        return DataType[self.value] if self.value in DataType.__members__ else DataType.U8
+
+    @property
+    def num_channels(self) -> int:
+        """Values of a pixel in one plane."""
+        return _CHANNELS.get(self, 1)
+
+    @property
+    def planes(self) -> tuple[tuple[Format, int], ...]:
+        """The planes of an image: their formats, and by what their sizes are divided."""
+        return _PLANES.get(self, ((self, 1),))
+
+
+_CHANNELS = {Format.RGB888: 3, Format.RGBA8888: 4, Format.UV88: 2, Format.YUYV422: 2, Format.UYVY422: 2}
+_PLANES = {
+    Format.NV12: ((Format.U8, 1), (Format.UV88, 2)),
+    Format.NV21: ((Format.U8, 1), (Format.UV88, 2)),
+    Format.IYUV: ((Format.U8, 1), (Format.U8, 2), (Format.U8, 2)),
+    Format.YUV444: ((Format.U8, 1), (Format.U8, 1), (Format.U8, 1)),
+}
 
 
 class BorderMode(Enum):
@@ -143,6 +164,8 @@ class TensorInfo:
             self.quantization = kind
             *sizes, kind = sizes
         if isinstance(kind, Format):
+            if len(kind.planes) > 1:
+                raise TypeMismatch(f"{kind.name} has {len(kind.planes)} planes", hint="use a MultiImage")
             self.format: Format | None = kind
             self.data_type = kind.data_type
         elif isinstance(kind, DataType):
@@ -174,8 +197,12 @@ class TensorInfo:
         return len(self.shape)
 
     def element_size(self) -> int:
-        """Bytes of an element."""
-        return int(np.dtype(self.data_type.dtype).itemsize)
+        """Bytes of an element, all of its channels."""
+        return int(np.dtype(self.data_type.dtype).itemsize) * self.num_channels()
+
+    def num_channels(self) -> int:
+        """Values of a pixel."""
+        return self.format.num_channels if self.format is not None else 1
 
     def valid_region(self) -> ValidRegion:
         """Where elements were computed."""

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from armillary.base.aligned import aligned
-from armillary.compute.core.tensor_info import PaddingSize, TensorInfo
+from armillary.compute.core.tensor_info import Format, PaddingSize, TensorInfo
 from armillary.compute.runtime.memory.manager import MemoryGroup
-from armillary.errors import ExecutionError
+from armillary.errors import ExecutionError, TypeMismatch
 
 Bytes = npt.NDArray[np.uint8]
 Array = npt.NDArray[Any]  # Any: of a tensor's type
@@ -123,11 +123,15 @@ class Tensor:
     def planes(self) -> Array:
         """The buffer as (planes, padded rows, padded columns)."""
         width, height = self.info().padded()
-        return self.buffer().view(self.info().data_type.dtype).reshape(-1, height, width)
+        return self.buffer().view(self.info().data_type.dtype).reshape(-1, height, width * self.info().num_channels())
 
     def array(self) -> Array:
-        """The elements without padding, the first dimension last; a view."""
+        """The elements without padding, the first dimension last, channels of a pixel behind it; a view."""
         info, pad = self.info(), self.info().padding
+        if info.num_channels() > 1:
+            rows = self.planes()[0, pad.top : pad.top + info.dimension(1)]
+            pixels = rows.reshape(info.dimension(1), -1, info.num_channels())
+            return pixels[:, pad.left : pad.left + info.shape[0]]
         inside = self.planes()[:, pad.top : pad.top + info.dimension(1), pad.left : pad.left + info.shape[0]]
         return inside.reshape(shape_of(info)) if info.padding == PaddingSize() else _unfolded(inside, info)
 
@@ -147,3 +151,47 @@ def _unfolded(inside: Array, info: TensorInfo) -> Array:
 
 class Image(Tensor):
     """A tensor of a Format and two dimensions."""
+
+
+class MultiImage:
+    """An image of several planes, each an `Image`: NV12, NV21, IYUV, YUV444."""
+
+    def __init__(self) -> None:
+        self._format: Format | None = None
+        self._planes: tuple[Image, ...] = ()
+        self._size = (0, 0)
+
+    def init(self, width: int, height: int, format: Format) -> None:
+        """Set size and format; sizes are even where planes have half of them."""
+        if any(divisor == 2 for _, divisor in format.planes) and (width % 2 or height % 2):
+            raise TypeMismatch(f"{format.name} has planes of half the size, {width}x{height} is odd")
+        self._format, self._size = format, (width, height)
+        self._planes = tuple(Image() for _ in format.planes)
+        for image, (kind, divisor) in zip(self._planes, format.planes, strict=True):
+            image.allocator().init(TensorInfo(width // divisor, height // divisor, kind))
+
+    def format(self) -> Format:
+        """What a pixel is."""
+        if self._format is None:
+            raise ExecutionError("the image has no information", hint="call init(width, height, format) first")
+        return self._format
+
+    def size(self) -> tuple[int, int]:
+        """Width and height."""
+        self.format()
+        return self._size
+
+    def plane(self, index: int) -> Image:
+        """One plane."""
+        self.format()
+        return self._planes[index]
+
+    def planes(self) -> tuple[Image, ...]:
+        """All planes."""
+        self.format()
+        return self._planes
+
+    def allocate(self) -> None:
+        """Give all planes their memory."""
+        for image in self.planes():
+            image.allocator().allocate()

@@ -1,0 +1,1 @@
+"""What vision functions compute at one pixel, as expressions; the functions themselves are in `functions/vision/`."""

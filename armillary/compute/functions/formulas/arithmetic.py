@@ -1,0 +1,195 @@
+"""Pixel by pixel: sums, products, bits, thresholds, accumulation, length and angle of gradients.
+
+In: the same pixel of each input. Out: one pixel. Invariant: rounding and overflow as OpenVX 1.1 and the library define
+them; an accumulating formula reads its output as an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+from armillary.compute.core.compiled import Formula, Read
+from armillary.compute.core.tensor_info import DataType
+from armillary.compute.functions.formulas.expressions import (
+    Options,
+    Pixel,
+    f32,
+    plain,
+    saturated,
+    truncated,
+)
+from armillary.tir import build as T
+from armillary.tir.expr import Expr
+
+U8, S16, S32, F32 = DataType.U8, DataType.S16, DataType.S32, DataType.F32
+
+
+def _pair(rule: Callable[[Expr, Expr], Expr]) -> Pixel:
+    return plain(rule, 2)
+
+
+def _difference(a: Expr, b: Expr) -> Expr:
+    return T.sub(T.maximum(a, b), T.minimum(a, b))
+
+
+def _wide_difference(a: Expr, b: Expr) -> Expr:
+    wide = [T.cast(v, "int32") for v in (a, b)]
+    return saturated(_difference(*wide), "int16")
+
+
+def _threshold(pixel: Expr, limit: int, below: int, above: int) -> Expr:
+    return T.select(T.greater(pixel, T.const(limit, "uint8")), T.const(above, "uint8"), T.const(below, "uint8"))
+
+
+def _range(pixel: Expr, lower: int, upper: int, outside: int, inside: int) -> Expr:
+    fits = T.all_of(T.greater_equal(pixel, T.const(lower, "uint8")), T.less_equal(pixel, T.const(upper, "uint8")))
+    return T.select(fits, T.const(inside, "uint8"), T.const(outside, "uint8"))
+
+
+def _accumulate(pixel: Expr, total: Expr) -> Expr:
+    return saturated(T.add(T.cast(total, "int32"), T.cast(pixel, "int32")), "int16")
+
+
+def _accumulate_squared(pixel: Expr, total: Expr, shift: int) -> Expr:
+    wide = T.cast(pixel, "int32")
+    return saturated(T.add(T.cast(total, "int32"), T.shift_right(T.mul(wide, wide), T.const(shift, "int32"))), "int16")
+
+
+def _accumulate_weighted(pixel: Expr, total: Expr, alpha: float) -> Expr:
+    kept = T.mul(f32(total), T.sub(f32(1.0), f32(alpha)))
+    return truncated(T.add(kept, T.mul(f32(pixel), f32(alpha))), "uint8")
+
+
+ONE, TWO = (U8,), (U8, U8)
+ABSOLUTE_DIFFERENCE = Formula("absolute_difference", TWO, ONE, _pair(_difference))
+ABSOLUTE_DIFFERENCE_S16 = Formula("absolute_difference_s16", (S16, S16), (S16,), _pair(_wide_difference))
+BITWISE_AND = Formula("bitwise_and", TWO, ONE, _pair(T.bitwise_and))
+BITWISE_OR = Formula("bitwise_or", TWO, ONE, _pair(T.bitwise_or))
+BITWISE_XOR = Formula("bitwise_xor", TWO, ONE, _pair(T.bitwise_xor))
+BITWISE_NOT = Formula("bitwise_not", ONE, ONE, plain(T.bitwise_not))
+THRESHOLD = Formula("threshold", ONE, ONE, plain(_threshold))
+THRESHOLD_RANGE = Formula("threshold_range", ONE, ONE, plain(_range))
+ACCUMULATE = Formula("accumulate", (U8, S16), (S16,), plain(_accumulate, 2))
+ACCUMULATE_SQUARED = Formula("accumulate_squared", (U8, S16), (S16,), plain(_accumulate_squared, 2))
+ACCUMULATE_WEIGHTED = Formula("accumulate_weighted", TWO, ONE, plain(_accumulate_weighted, 2))
+
+
+def _sum(sign: int, saturates: bool, kind: DataType) -> Pixel:
+    def rule(a: Expr, b: Expr) -> Expr:
+        wide = [T.cast(v, "float32" if kind is F32 else "int32") for v in (a, b)]
+        total = T.add(*wide) if sign > 0 else T.sub(*wide)
+        if kind is F32:
+            return total
+        return saturated(total, kind.dtype) if saturates else T.cast(total, kind.dtype)
+
+    return plain(rule, 2)
+
+
+@cache
+def arithmetic(sign: int, kinds: tuple[DataType, DataType], kind: DataType, saturates: bool) -> Formula:
+    """Sum or difference, in the type of the output; too large: the nearest, or the low bits."""
+    name = f"{'add' if sign > 0 else 'subtract'}_{'_'.join(k.name for k in (*kinds, kind))}_{saturates}"
+    return Formula(name, kinds, (kind,), _sum(sign, saturates, kind))
+
+
+def _product(kind: DataType, saturates: bool) -> Pixel:
+    """A product times 1/2^n (whole, towards zero) or 1/255 (float, to nearest)."""
+
+    def whole(product: Expr, shift: int) -> Expr:
+        if not shift:
+            return product
+        bias = T.select(T.less(product, T.const(0, "int32")), T.const((1 << shift) - 1, "int32"), T.const(0, "int32"))
+        return T.shift_right(T.add(product, bias), T.const(shift, "int32"))
+
+    def rule(a: Expr, b: Expr, shift: int) -> Expr:
+        if kind is F32:
+            scale = T.const(2.0**-shift if shift >= 0 else 1 / 255.0, "float32")
+            return T.mul(T.mul(a, b), scale)
+        product = T.mul(T.cast(a, "int32"), T.cast(b, "int32"))
+        if shift < 0:
+            scaled = T.mul(T.cast(product, "float32"), T.const(1 / 255.0, "float32"))
+            found = T.cast(T.call("nearbyint", scaled), "int32")
+        else:
+            found = whole(product, shift)
+        return saturated(found, kind.dtype) if saturates else T.cast(found, kind.dtype)
+
+    return plain(rule, 2)
+
+
+@cache
+def multiplication(kinds: tuple[DataType, DataType], kind: DataType, saturates: bool) -> Formula:
+    """The product of two pixels, scaled."""
+    name = f"multiply_{'_'.join(k.name for k in (*kinds, kind))}_{saturates}"
+    return Formula(name, kinds, (kind,), _product(kind, saturates))
+
+
+def _length(norm: str) -> Pixel:
+    def rule(a: Expr, b: Expr) -> Expr:
+        if norm == "L1":
+            sizes = [T.maximum(v, T.neg(v)) for v in (T.cast(a, "int32"), T.cast(b, "int32"))]
+            return saturated(T.add(*sizes), "int16")
+        squares = [T.mul(f32(v), f32(v)) for v in (a, b)]
+        root = T.add(T.call("sqrt", T.add(*squares)), f32(0.5))
+        return truncated(root, "int16")
+
+    return plain(rule, 2)
+
+
+MAGNITUDE_L1 = Formula("magnitude_l1", (S16, S16), (S16,), _length("L1"))
+MAGNITUDE_L2 = Formula("magnitude_l2", (S16, S16), (S16,), _length("L2"))
+# atan(t) / 1 degree on 0..1, an odd polynomial: the library's
+_ATAN = (57.2836266, -18.6674461, 8.91400051, -2.53972959)
+
+
+def angle(gx: Expr, gy: Expr) -> Expr:
+    """The direction of a gradient in degrees, from 0 to 360."""
+    x, y = f32(gx), f32(gy)
+    along, down = (T.maximum(v, T.neg(v)) for v in (x, y))
+    least, most = T.minimum(along, down), T.maximum(along, down)
+    ratio = T.div(least, T.add(most, T.const(1e-20, "float32")))
+    square = T.mul(ratio, ratio)
+    first, second, third, fourth = (T.const(c, "float32") for c in _ATAN)
+    inner = T.add(T.mul(T.add(T.mul(fourth, square), third), square), second)
+    angle = T.mul(T.add(T.mul(inner, square), first), ratio)
+    angle = T.select(T.greater_equal(along, down), angle, T.sub(f32(90.0), angle))
+    angle = T.select(T.less(x, f32(0.0)), T.sub(f32(180.0), angle), angle)
+    return T.select(T.less(y, f32(0.0)), T.sub(f32(360.0), angle), angle)
+
+
+def _phase(kind: str) -> Pixel:
+    def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
+        del options
+        turn = angle(read(0, y, x), read(1, y, x))
+        if kind == "UNSIGNED":
+            turn = T.select(T.greater(turn, f32(180.0)), T.sub(turn, f32(180.0)), turn)
+            return [truncated(T.add(turn, f32(0.5)), "uint8")]
+        whole = T.cast(T.add(T.mul(turn, f32(256.0 / 360.0)), f32(0.5)), "int32")
+        return [T.cast(T.bitwise_and(whole, T.const(255, "int32")), "uint8")]
+
+    return pixel
+
+
+PHASE_SIGNED = Formula("phase_signed", (S16, S16), ONE, _phase("SIGNED"))
+PHASE_UNSIGNED = Formula("phase_unsigned", (S16, S16), ONE, _phase("UNSIGNED"))
+
+
+def _looked_up(count: int, offset: int) -> Pixel:
+    """A value of a table, which is an input of one row; a pixel beyond it stays."""
+
+    def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
+        del options
+        value = read(0, y, x)
+        place = T.add(T.cast(value, "int32"), T.const(offset, "int32"))
+        inside = T.all_of(T.greater_equal(place, T.const(0)), T.less(place, T.const(count)))
+        near = T.minimum(T.maximum(place, T.const(0)), T.const(count - 1))
+        found = read(1, T.const(0), near)
+        return [found if (count, offset) == (256, 0) else T.select(inside, found, value)]
+
+    return pixel
+
+
+@cache
+def table_lookup(kind: DataType, count: int, offset: int) -> Formula:
+    """A table over pixels of a type; of signed ones the middle of the table is for 0."""
+    return Formula(f"table_{kind.name}_{count}", (kind, kind), (kind,), _looked_up(count, offset), same_size=False)

@@ -1,0 +1,68 @@
+"""Parts that formulas are made of: weighted sums, saturation, reading between pixels.
+
+In: expressions of pixels. Out: expressions. Invariant: sums are in the type that is named, results saturate
+to theirs; nothing else overflows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from armillary.compute.core.compiled import Read
+from armillary.tir import build as T
+from armillary.tir.expr import Expr
+
+Matrix = Sequence[Sequence[int]]
+Options = tuple[Any, ...]  # Any: numbers, tuples of numbers
+Pixel = Callable[[Read, Expr, Expr, Options], Sequence[Expr]]
+LIMITS = {"uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535), "int32": (-(1 << 31), (1 << 31) - 1)}
+
+
+def weighted(read: Read, y: Expr, x: Expr, matrix: Matrix, dtype: str, index: int = 0) -> Expr:
+    """The sum of pixels around, times the matrix."""
+    down, along = len(matrix) // 2, len(matrix[0]) // 2
+    total: Expr = T.const(0, dtype)
+    for dy, row in enumerate(matrix):
+        for dx, weight in enumerate(row):
+            if weight:
+                pixel = T.cast(read(index, y + (dy - down), x + (dx - along)), dtype)
+                total = T.add(total, pixel if weight == 1 else T.mul(pixel, T.const(weight, dtype)))
+    return total
+
+
+def saturated(value: Expr, dtype: str) -> Expr:
+    """A whole number in a narrower type: the nearest that it has."""
+    low, high = LIMITS[dtype]
+    have = str(value.dtype)
+    return T.cast(T.minimum(T.maximum(value, T.const(low, have)), T.const(high, have)), dtype)
+
+
+def truncated(value: Expr, dtype: str) -> Expr:
+    """A real number without its fraction, saturated."""
+    low, high = LIMITS[dtype]
+    near = T.minimum(T.maximum(value, T.const(float(low), "float32")), T.const(float(high), "float32"))
+    return T.cast(T.cast(near, "int32"), dtype)
+
+
+def divided(total: Expr, divisor: int) -> Expr:
+    """A quotient towards zero."""
+    dtype = str(total.dtype)
+    if divisor == 1:
+        return total
+    size = T.floordiv(T.maximum(total, T.neg(total)), T.const(divisor, dtype))
+    return T.select(T.less(total, T.const(0, dtype)), T.neg(size), size)
+
+
+def f32(value: Expr | float) -> Expr:
+    """In float32."""
+    return T.const(value, "float32") if isinstance(value, float | int) else T.cast(value, "float32")
+
+
+def plain(rule: Callable[..., Expr], inputs: int = 1) -> Pixel:
+    """A formula of the same pixel of each input; options follow the pixels."""
+
+    def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
+        return [rule(*(read(n, y, x) for n in range(inputs)), *options)]
+
+    return pixel

@@ -1,0 +1,183 @@
+"""Filters as formulas: one pixel, from pixels around it.
+
+In: a function that reads pixels, the place, the options. Out: the expressions of the outputs' pixels. Invariant:
+integer arithmetic as OpenVX 1.1 defines it; intermediate values fit the types they are cast to. Compiled by
+`core/compiled.py`; a new formula is one row here and one name in `functions/vision/filters.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from armillary.compute.core.compiled import Formula, Read
+from armillary.compute.core.tensor_info import DataType
+from armillary.compute.functions.formulas.expressions import Matrix, Options, Pixel, divided, saturated, weighted
+from armillary.tir import build as T
+from armillary.tir.expr import Expr
+
+U8, S16, S32, F32 = DataType.U8, DataType.S16, DataType.S32, DataType.F32
+
+_GAUSSIAN_3 = ((1, 2, 1), (2, 4, 2), (1, 2, 1))
+_ROW_5 = (1, 4, 6, 4, 1)
+_GAUSSIAN_5 = tuple(tuple(a * b for b in _ROW_5) for a in _ROW_5)
+_SOBEL_X = ((-1, 0, 1), (-2, 0, 2), (-1, 0, 1))
+_SOBEL_Y = ((-1, -2, -1), (0, 0, 0), (1, 2, 1))
+# The median of nine values: 19 exchanges (Smith 1996, implementing median filters in XC4000E FPGAs).
+_MEDIAN_9 = (
+    (1, 2),
+    (4, 5),
+    (7, 8),
+    (0, 1),
+    (3, 4),
+    (6, 7),
+    (1, 2),
+    (4, 5),
+    (7, 8),
+    (0, 3),
+    (5, 8),
+    (4, 7),
+    (3, 6),
+    (1, 4),
+    (2, 5),
+    (4, 7),
+    (4, 2),
+    (6, 4),
+    (4, 2),
+)
+
+
+def _smoothed(matrix: Matrix, divisor: int, dtype: str) -> Callable[..., Sequence[Expr]]:
+    def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
+        del options
+        return [T.cast(T.floordiv(weighted(read, y, x, matrix, dtype), T.const(divisor, dtype)), "uint8")]
+
+    return pixel
+
+
+def _neighbours(read: Read, y: Expr, x: Expr) -> list[Expr]:
+    return [read(0, y + dy, x + dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
+
+
+def _extreme(pick: Callable[[Any, Any], Expr]) -> Callable[..., Sequence[Expr]]:
+    def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
+        del options
+        first, *rest = _neighbours(read, y, x)
+        for value in rest:
+            first = pick(first, value)
+        return [first]
+
+    return pixel
+
+
+def _median(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
+    del options
+    values = _neighbours(read, y, x)
+    for low, high in _MEDIAN_9:
+        a, b = values[low], values[high]
+        values[low], values[high] = T.minimum(a, b), T.maximum(a, b)
+    return [values[4]]
+
+
+def _gradients(*matrices: Matrix, dtype: str = "int16") -> Pixel:
+    def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
+        del options
+        return [weighted(read, y, x, matrix, dtype) for matrix in matrices]
+
+    return pixel
+
+
+def _product(column: Sequence[int], row: Sequence[int]) -> Matrix:
+    return tuple(tuple(a * b for b in row) for a in column)
+
+
+def _convolution(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
+    matrix, scale, dtype = options
+    return [saturated(divided(weighted(read, y, x, matrix, "int32"), scale), dtype)]
+
+
+def _rank(which: str, offsets: Sequence[tuple[int, int]]) -> Pixel:
+    """The least, the greatest or the middle one of pixels around."""
+
+    def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
+        del options
+        values = [read(0, y + dy, x + dx) for dy, dx in offsets]
+        if which != "median":
+            first, *rest = values
+            for value in rest:
+                first = T.minimum(first, value) if which == "min" else T.maximum(first, value)
+            return [first]
+        return [_middle(values)]
+
+    return pixel
+
+
+def _middle(values: list[Expr]) -> Expr:
+    """The median by dropping least and greatest of what is left, one new value at a time."""
+    half = len(values) // 2 + 1
+    kept, rest = values[: half + 1], values[half + 1 :]
+    while True:
+        for n in range(len(kept) - 1):  # the greatest goes last
+            kept[n], kept[n + 1] = T.minimum(kept[n], kept[n + 1]), T.maximum(kept[n], kept[n + 1])
+        for n in reversed(range(1, len(kept) - 1)):  # the least goes first
+            kept[n - 1], kept[n] = T.minimum(kept[n - 1], kept[n]), T.maximum(kept[n - 1], kept[n])
+        kept = kept[1:-1]
+        if not rest:
+            return kept[0]
+        kept, rest = [*kept, rest[0]], rest[1:]
+
+
+def _is_largest(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
+    """The pixel where none around is larger (before it: as large), else 0."""
+    del options
+    centre = read(0, y, x)
+    rules = []
+    for dy in (-1, 0, 1):
+        for dx in (-1, 0, 1):
+            if (dy, dx) != (0, 0):
+                other = read(0, y + dy, x + dx)
+                rules.append(T.greater_equal(centre, other) if (dy, dx) < (0, 0) else T.greater(centre, other))
+    return [T.select(T.all_of(*rules), centre, T.const(0, str(centre.dtype)))]
+
+
+ONE = (U8,)
+GAUSSIAN_3X3 = Formula("gaussian3x3", ONE, ONE, _smoothed(_GAUSSIAN_3, 16, "int16"), 1)
+GAUSSIAN_5X5 = Formula("gaussian5x5", ONE, ONE, _smoothed(_GAUSSIAN_5, 256, "int32"), 2)
+BOX_3X3 = Formula("box3x3", ONE, ONE, _smoothed(((1, 1, 1),) * 3, 9, "int16"), 1)
+MEDIAN_3X3 = Formula("median3x3", ONE, ONE, _median, 1)
+ERODE = Formula("erode", ONE, ONE, _extreme(T.minimum), 1)
+DILATE = Formula("dilate", ONE, ONE, _extreme(T.maximum), 1)
+SMOOTH_5, SMOOTH_7 = _ROW_5, (1, 6, 15, 20, 15, 6, 1)
+SLOPE_5, SLOPE_7 = (-1, -2, 0, 2, 1), (-1, -4, -5, 0, 5, 4, 1)
+SOBEL_3X3 = Formula("sobel3x3", ONE, (S16, S16), _gradients(_SOBEL_X, _SOBEL_Y), 1)
+SOBEL_5X5 = Formula(
+    "sobel5x5", ONE, (S16, S16), _gradients(_product(SMOOTH_5, SLOPE_5), _product(SLOPE_5, SMOOTH_5)), 2
+)
+SOBEL_7X7 = Formula(
+    "sobel7x7",
+    ONE,
+    (S32, S32),
+    _gradients(_product(SMOOTH_7, SLOPE_7), _product(SLOPE_7, SMOOTH_7), dtype="int32"),
+    3,
+)
+DERIVATIVE = Formula("derivative", ONE, (S16, S16), _gradients(((-1, 0, 1),), ((-1,), (0,), (1,))), 1)
+
+
+@cache
+def convolution(columns: int, rows: int, kind: DataType) -> Formula:
+    """A matrix over the pixels around, to U8 or S16."""
+    return Formula(f"convolution{columns}x{rows}_{kind.name}", ONE, (kind,), _convolution, columns // 2, rows // 2)
+
+
+@cache
+def non_linear(which: str, offsets: tuple[tuple[int, int], ...]) -> Formula:
+    """The least, greatest or middle one of the pixels at offsets."""
+    reach = max((abs(n) for pair in offsets for n in pair), default=0)
+    return Formula(f"non_linear_{which}_{len(offsets)}", ONE, ONE, _rank(which, offsets), reach)
+
+
+@cache
+def non_maxima_suppression(kind: DataType) -> Formula:
+    """Pixels that no neighbour exceeds."""
+    return Formula(f"non_maxima_{kind.name}", (kind,), (kind,), _is_largest, 1)

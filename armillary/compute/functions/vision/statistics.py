@@ -1,0 +1,266 @@
+"""What an image holds as a whole: histogram, mean and deviation, extremes with their places, running sums.
+
+In: an image of U8 (S16 and F32 where it says so). Out: numbers in objects that users give, or an image. Invariant:
+threads count for themselves; the sums are joined once, so that any number of threads gives the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from armillary.compute.core.loops import Loops, LoopsKernel, Plane
+from armillary.compute.core.tensor_info import DataType
+from armillary.compute.core.window import Window
+from armillary.compute.functions.vision.arithmetic import Lut, NETableLookup
+from armillary.compute.functions.vision.base import objection, refuse, size_of, wrong_size, wrong_type
+from armillary.compute.runtime.scheduler import Scheduler
+from armillary.compute.runtime.tensor import Array, Tensor
+from armillary.errors import ExecutionError, TypeMismatch
+from armillary.tir import build as T
+from armillary.tir.expr import Expr
+from armillary.tir.ir_builder import IRBuilder
+
+U8, S16, U32, F32 = DataType.U8, DataType.S16, DataType.U32, DataType.F32
+_ZERO = T.const(0)
+_COPIES = 4  # counters for each value: neighbours of the same value do not wait for one another
+
+
+def _count(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr, _: tuple[int, ...]) -> None:
+    image, counts = planes
+    with ib.for_range(0, rows, "row") as row:
+        with ib.for_range(0, T.floordiv(columns, T.const(_COPIES)), "step") as step:
+            for copy in range(_COPIES):
+                value = image[T.add(y0, row), T.add(T.mul(step, T.const(_COPIES)), T.const(copy))]
+                place = ib.let(f"at{copy}", T.add(T.cast(value, "int32"), T.const(256 * copy)))
+                counts[_ZERO, place] = T.add(counts[_ZERO, place], T.const(1, "int32"))
+        first = T.mul(T.floordiv(columns, T.const(_COPIES)), T.const(_COPIES))
+        with ib.for_range(0, T.sub(columns, first), "rest") as rest:
+            value = image[T.add(y0, row), T.add(first, rest)]
+            place = ib.let("at", T.cast(value, "int32"))
+            counts[_ZERO, place] = T.add(counts[_ZERO, place], T.const(1, "int32"))
+
+
+def _add_up(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr, _: tuple[int, ...]) -> None:
+    image, sums = planes
+    with ib.for_range(0, rows, "row") as row, ib.for_range(0, columns, "x") as x:
+        value = ib.let("value", T.cast(image[T.add(y0, row), x], "int64"))
+        sums[_ZERO, _ZERO] = T.add(sums[_ZERO, _ZERO], value)
+        sums[_ZERO, T.const(1)] = T.add(sums[_ZERO, T.const(1)], T.mul(value, value))
+
+
+def _extremes(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr, _: tuple[int, ...]) -> None:
+    image, found = planes
+    with ib.for_range(0, rows, "row") as row, ib.for_range(0, columns, "x") as x:
+        value = ib.let("value", image[T.add(y0, row), x])
+        found[_ZERO, _ZERO] = T.minimum(found[_ZERO, _ZERO], value)
+        found[_ZERO, T.const(1)] = T.maximum(found[_ZERO, T.const(1)], value)
+
+
+def _integrate(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr, _: tuple[int, ...]) -> None:
+    image, total = planes
+    running = ib.allocate("int32", (1,), "running")
+    with ib.for_range(0, rows, "row") as row:
+        y = T.add(y0, row)
+        running[0] = T.const(0, "int32")
+        with ib.for_range(0, columns, "x") as x:
+            running[0] = T.add(running[0], T.cast(image[y, x], "int32"))
+            above = T.cast(total[T.maximum(T.sub(y, T.const(1)), _ZERO), x], "int32")
+            here = T.select(T.greater(y, _ZERO), above, T.const(0, "int32"))
+            total[y, x] = T.cast(T.add(running[0], here), "uint32")
+
+
+_COUNTS = Loops("count_values", ("uint8", "int32"), _count)
+_SUMS = Loops("add_up", ("uint8", "int64"), _add_up)
+_INTEGRAL = Loops("integral_image", ("uint8", "uint32"), _integrate)
+_EXTREMES = {k: Loops(f"extremes_{k.name}", (k.dtype, k.dtype), _extremes) for k in (U8, S16, F32)}
+
+
+class _Counting:
+    """A kernel with a row of partial results for each thread."""
+
+    def __init__(self) -> None:
+        self._kernel: LoopsKernel | None = None
+        self._input: Tensor | None = None
+
+    def _set(self, loops: Loops, input: Tensor, *kinds: DataType) -> None:
+        refuse(objection(type(self).__name__, wrong_type("tensor 0", input.info(), *kinds)))
+        self._kernel, self._input = LoopsKernel(loops), input
+        self._kernel.configure([input])
+
+    def _partial(self, shape: int, dtype: str, start: Sequence[float] = (0,)) -> Array:
+        """What each thread has found."""
+        if self._kernel is None:
+            raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
+        partial = np.empty((Scheduler.get().num_threads(), shape), dtype)
+        partial[...] = np.resize(np.asarray(start, dtype), shape)
+        self._kernel.set_partial(partial)
+        Scheduler.get().schedule(self._kernel, Window.DimY)
+        return partial
+
+    def _values(self) -> Array:
+        assert self._input is not None, "configure sets it"
+        return self._input.array()
+
+
+class Distribution1D:
+    """Counts in `num_bins` bins over [offset, offset + range)."""
+
+    def __init__(self, num_bins: int, offset: int, range: int) -> None:
+        if not (1 <= num_bins <= range and offset >= 0 and offset + range <= 256):
+            told = f"{num_bins} bins over {range} values from {offset}"
+            raise TypeMismatch(f"Distribution1D: {told}, wanted 1 to 256 values of a byte and no more bins")
+        self._bins, self._offset, self._range = num_bins, offset, range
+        self._counts = np.zeros(num_bins, np.uint32)
+
+    def num_bins(self) -> int:
+        """How many counts there are."""
+        return self._bins
+
+    def offset(self) -> int:
+        """The first value that counts."""
+        return self._offset
+
+    def range(self) -> int:
+        """How many values count."""
+        return self._range
+
+    def buffer(self) -> Array:
+        """The counts."""
+        return self._counts
+
+    def bin_of(self) -> Array:
+        """The bin of each value from `offset` on."""
+        return np.arange(self._range) * self._bins // self._range
+
+
+def _histogram(counting: _Counting) -> Array:
+    """How often each value of a byte is there."""
+    counts: Array = counting._partial(256 * _COPIES, "int32").reshape(-1, 256).sum(0)
+    return counts
+
+
+class NEHistogram(_Counting):
+    """How many pixels fall in each bin."""
+
+    def configure(self, input: Tensor, output: Distribution1D) -> None:
+        """Set the image and where the counts go."""
+        self._set(_COUNTS, input, U8)
+        self._output = output
+
+    def run(self) -> None:
+        """Count."""
+        values = _histogram(self)
+        first, bins = self._output.offset(), self._output.bin_of()
+        counted = np.bincount(bins, values[first : first + self._output.range()], self._output.num_bins())
+        self._output.buffer()[...] = counted
+
+
+class NEEqualizeHistogram(_Counting):
+    """Values by how many pixels are at most as bright."""
+
+    def configure(self, input: Tensor, output: Tensor) -> None:
+        """Set the images."""
+        self._set(_COUNTS, input, U8)
+        self._table = Lut(256, U8)
+        self._lookup = NETableLookup()
+        self._lookup.configure(input, self._table, output)
+
+    def run(self) -> None:
+        """Count, make the table, look up."""
+        sums = np.cumsum(_histogram(self))
+        total, least = int(sums[-1]), int(sums[sums > 0][0])
+        if total == least:
+            table = np.arange(256)
+        else:
+            part = np.maximum(sums - least, 0).astype(np.float32) / np.float32(total - least)
+            table = (part * np.float32(255.0) + np.float32(0.5)).astype(np.uint8)
+        self._table.tensor().array().reshape(-1)[...] = table
+        self._lookup.run()
+
+
+class Scalar:
+    """A number that a function writes."""
+
+    def __init__(self) -> None:
+        self.value: float = 0
+
+
+class NEMeanStdDev(_Counting):
+    """The mean and the standard deviation of all pixels."""
+
+    def configure(self, input: Tensor, mean: Scalar, stddev: Scalar | None = None) -> None:
+        """Set the image and where the numbers go."""
+        self._set(_SUMS, input, U8)
+        self._mean, self._deviation = mean, stddev
+
+    def run(self) -> None:
+        """Add up."""
+        total, squares = (int(v) for v in self._partial(2, "int64").sum(0))
+        count = self._values().size
+        mean = total / count
+        self._mean.value = mean
+        if self._deviation is not None:
+            self._deviation.value = math.sqrt(max(0.0, squares / count - mean * mean))
+
+
+class NEMinMaxLocation(_Counting):
+    """The least and the greatest value of U8, S16 or F32, how often they are there, and where."""
+
+    def configure(
+        self,
+        input: Tensor,
+        min: Scalar,
+        max: Scalar,
+        min_loc: list[tuple[int, int]] | None = None,
+        max_loc: list[tuple[int, int]] | None = None,
+        min_count: Scalar | None = None,
+        max_count: Scalar | None = None,
+    ) -> None:
+        """Set the image, and where values, places (x, y) and counts go."""
+        kind = input.info().data_type
+        self._set(_EXTREMES.get(kind, _EXTREMES[U8]), input, U8, S16, F32)
+        self._found = ((min, min_loc, min_count), (max, max_loc, max_count))
+
+    def run(self) -> None:
+        """Search."""
+        values = self._values()
+        first = values.flat[0]
+        partial = self._partial(2, str(values.dtype), [first, first])
+        ends = (partial[:, 0].min(), partial[:, 1].max())
+        for end, (scalar, places, count) in zip(ends, self._found, strict=True):
+            scalar.value = end.item()
+            if places is not None or count is not None:
+                rows, columns = np.nonzero(values == end)
+                if count is not None:
+                    count.value = len(rows)
+                if places is not None:
+                    places[:] = list(zip(columns.tolist(), rows.tolist(), strict=True))
+
+
+class NEIntegralImage:
+    """The sum of all pixels above and to the left, a pixel's own included, as U32."""
+
+    def __init__(self) -> None:
+        self._kernel: LoopsKernel | None = None
+
+    def configure(self, input: Tensor, output: Tensor) -> None:
+        """Set the images."""
+        refuse(
+            objection(
+                "NEIntegralImage",
+                wrong_type("tensor 0", input.info(), U8),
+                wrong_type("tensor 1", output.info(), U32),
+                wrong_size("tensor 1", output.info(), *size_of(input.info())),
+            )
+        )
+        self._kernel = LoopsKernel(_INTEGRAL, is_parallel=False)
+        self._kernel.configure([input, output])
+
+    def run(self) -> None:
+        """Add up, row by row."""
+        if self._kernel is None:
+            raise ExecutionError("NEIntegralImage is not configured", hint="call configure first")
+        Scheduler.get().schedule(self._kernel, Window.DimY)

@@ -1,0 +1,66 @@
+"""Writes `outputs.json.xz`: what Arm Compute Library 20.08 gives for the random cases, by function.
+
+Run: `PYTHONPATH=.:tests python -m tests.compute.acl_oracle.record`, with the cross compiler, qemu and the library. Of
+functions that agree to the bit it keeps a digest of each output inside the valid region, of others the outputs.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import lzma
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.compute.acl_oracle.vision_cases import BUILDERS
+from tests.compute.acl_oracle.wire import Array, Case, Result, build, run
+
+FILE = Path(__file__).with_name("outputs.json.xz")
+EXACT, NEAR = 50, 12  # cases of a function that are kept
+
+
+def case_of(name: str, number: int) -> Case:
+    """A case by its number, the same everywhere."""
+    return BUILDERS[name](np.random.default_rng([sum(name.encode()), number]))
+
+
+def inside(output: Array, region: tuple[int, ...], case: Case) -> Array:
+    """What of an output is in the valid region; the planes of a colour image are whole."""
+    if output.shape[:2] != tuple(reversed(case.tensors[-1].sizes)) or not case.has_region:
+        return output
+    x, y, width, height = region
+    return output[y : y + height, x : x + width]
+
+
+def digest(output: Array) -> str:
+    """A digest of the values."""
+    return hashlib.blake2b(np.ascontiguousarray(output).tobytes(), digest_size=8).hexdigest()
+
+
+def kept(case: Case, result: Result) -> list[Any]:
+    """A result as it is stored."""
+    values = [inside(output, result.region, case) for output in result.outputs]
+    if case.step == 0:
+        return [list(result.region), [digest(v) for v in values]]
+    return [list(result.region), [base64.b64encode(np.ascontiguousarray(v).tobytes()).decode() for v in values]]
+
+
+def main() -> None:
+    """Run every case and write the file."""
+    stored = {}
+    with tempfile.TemporaryDirectory() as folder:
+        program = build(Path(folder))
+        for name in BUILDERS:
+            is_exact = all(case_of(name, n).step == 0 for n in range(NEAR))
+            cases = [case_of(name, n) for n in range(EXACT if is_exact else NEAR)]
+            stored[name] = [kept(c, r) for c, r in zip(cases, run(program, cases), strict=True)]
+            print(name, len(cases))
+    FILE.write_bytes(lzma.compress(json.dumps(stored, separators=(",", ":")).encode(), preset=9))
+
+
+if __name__ == "__main__":
+    main()

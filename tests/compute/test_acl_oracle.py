@@ -1,0 +1,78 @@
+"""Functions of `armillary.compute` against Arm Compute Library 20.08: what it gave once, and a sample made afresh."""
+
+from __future__ import annotations
+
+import base64
+import json
+import lzma
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compute.acl_oracle.record import FILE, case_of, digest, inside
+from tests.compute.acl_oracle.vision_cases import BUILDERS
+from tests.compute.acl_oracle.wire import Array, Case, Result, build, has_library, run
+
+STORED: dict[str, list[Any]] = json.loads(lzma.decompress(FILE.read_bytes()))  # Any: see record.py
+QUICK = 3  # stored cases that every run compares; all of them are slow
+FRESH = 1  # cases of each function that are made afresh
+
+
+def _near(case: Case, found: Array, wanted: Array, told: str) -> None:
+    off = np.abs(found.astype(np.int64) - wanted.astype(np.int64))
+    assert off.max(initial=0) <= case.step, f"{told}: {np.argwhere(off > case.step)[:5].tolist()}"
+    if case.step:
+        assert (off == 0).mean() > 0.7, f"{told}: differs by one at {(off != 0).mean():.0%}"
+
+
+def _check_stored(name: str, number: int) -> None:
+    case = case_of(name, number)
+    (region, values), result = STORED[name][number], case.ours(case)
+    told = f"{name} {number} {[t.sizes for t in case.tensors]} {case.params[:8]}"
+    if case.has_region:
+        assert list(result.region) == region, told
+    for output, kept in zip(result.outputs, values, strict=True):
+        part = inside(output, tuple(region), case)
+        if case.step == 0:
+            assert digest(part) == kept, told
+        else:
+            _near(case, part, np.frombuffer(base64.b64decode(kept), part.dtype).reshape(part.shape), told)
+
+
+def test_every_function_has_stored_cases() -> None:
+    assert set(STORED) == set(BUILDERS)
+    assert min(map(len, STORED.values())) >= 12
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_stored_outputs_of_the_library(name: str) -> None:
+    for number in range(min(QUICK, len(STORED[name]))):
+        _check_stored(name, number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BUILDERS)
+def test_all_stored_outputs_of_the_library(name: str) -> None:
+    for number in range(QUICK, len(STORED[name])):
+        _check_stored(name, number)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not has_library() and not os.environ.get("CI"):
+        pytest.skip("Arm Compute Library, its cross compiler or qemu-user-static is not installed")
+    return build(tmp_path_factory.mktemp("acl"))
+
+
+def test_a_fresh_sample_of_the_library(program: Path) -> None:
+    first = int(np.random.default_rng().integers(1 << 20))
+    cases = [case_of(name, first + n) for name in BUILDERS for n in range(FRESH)]
+    theirs: list[Result] = run(program, cases)
+    for case, wanted in zip(cases, theirs, strict=True):
+        result = case.ours(case)
+        told = f"{case.name} {[t.sizes for t in case.tensors]} {case.params[:8]} from number {first}"
+        for found, output in zip(result.outputs, wanted.outputs, strict=True):
+            _near(case, *(inside(v, wanted.region, case) for v in (found, output)), told)

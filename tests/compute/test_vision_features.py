@@ -1,0 +1,189 @@
+"""What images hold and what is found in them: counts, sums, pyramids, corners, edges; against numpy and OpenCV."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from armillary import compute
+from armillary.compute import BorderMode, Distribution1D, Format, Image, KeyPoint, Pyramid, Scalar, TensorInfo
+from armillary.errors import TypeMismatch
+
+Array = npt.NDArray[Any]  # Any: of an image's type
+REPLICATE, UNDEFINED = BorderMode.REPLICATE, BorderMode.UNDEFINED
+
+
+def _image(width: int, height: int, kind: Format = Format.U8) -> Image:
+    made = Image()
+    made.allocator().init(TensorInfo(width, height, kind))
+    return made
+
+
+def _scene(width: int, height: int, seed: int = 0) -> Array:
+    """Rectangles, a slope, some noise."""
+    rng = np.random.default_rng(seed)
+    scene = np.add.outer(np.arange(height), np.arange(width)) % 64 + 60
+    for _ in range(12):
+        x, y = int(rng.integers(width - 8)), int(rng.integers(height - 8))
+        scene[y : y + int(rng.integers(4, 20)), x : x + int(rng.integers(4, 20))] = rng.integers(256)
+    return np.clip(scene + rng.integers(-3, 4, scene.shape), 0, 255).astype(np.uint8)
+
+
+SCENE = _scene(83, 61)
+
+
+def _run(function: Any, source: Image, values: Array, *outputs: Image) -> None:  # Any: one of the functions
+    for image in (source, *outputs):
+        image.allocator().allocate()
+    source.array()[...] = values
+    function.run()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_counts_and_sums_for_any_number_of_threads(threads: int) -> None:
+    before = compute.Scheduler.get()
+    mine = compute.CPPScheduler()
+    mine.set_num_threads(threads)
+    compute.Scheduler.set(mine)
+    try:
+        source, equal, total = _image(83, 61), _image(83, 61), _image(83, 61, Format.U32)
+        bins, mean, deviation = Distribution1D(10, 30, 200), Scalar(), Scalar()
+        least, most, count, places = Scalar(), Scalar(), Scalar(), list[tuple[int, int]]()
+        functions = [
+            compute.NEHistogram(),
+            compute.NEEqualizeHistogram(),
+            compute.NEMeanStdDev(),
+            compute.NEMinMaxLocation(),
+            compute.NEIntegralImage(),
+        ]
+        functions[0].configure(source, bins)
+        functions[1].configure(source, equal)
+        functions[2].configure(source, mean, deviation)
+        functions[3].configure(source, least, most, None, places, None, count)
+        functions[4].configure(source, total)
+        _run(functions[0], source, SCENE, equal, total)
+        for function in functions[1:]:
+            function.run()
+    finally:
+        compute.Scheduler.set(before)
+    inside = SCENE[(SCENE >= 30) & (SCENE < 230)]
+    np.testing.assert_array_equal(bins.buffer(), np.bincount((inside.astype(int) - 30) * 10 // 200, minlength=10))
+    np.testing.assert_array_equal(equal.array(), cv2.equalizeHist(SCENE))
+    assert (mean.value, deviation.value) == pytest.approx((SCENE.mean(), SCENE.std()))
+    assert (least.value, most.value, count.value) == (SCENE.min(), SCENE.max(), (SCENE.max() == SCENE).sum())
+    assert places == [(int(x), int(y)) for y, x in np.argwhere(SCENE.max() == SCENE)]
+    np.testing.assert_array_equal(total.array(), cv2.integral(SCENE)[1:, 1:])
+
+
+def test_an_image_of_one_value_is_equal_already() -> None:
+    source, equal = _image(20, 9), _image(20, 9)
+    function = compute.NEEqualizeHistogram()
+    function.configure(source, equal)
+    _run(function, source, np.full((9, 20), 77, np.uint8), equal)
+    assert (equal.array() == 77).all()
+
+
+def _smoothed(values: Array) -> Array:
+    padded = np.pad(values.astype(int), 2, mode="edge")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (5, 5))
+    row = np.array([1, 4, 6, 4, 1])
+    return np.einsum("yxij,i,j->yx", windows, row, row) // 256
+
+
+@pytest.mark.parametrize(("kind", "scale"), [("Half", 0.5), ("Orb", 0.8408964)])
+def test_levels_of_a_pyramid(kind: str, scale: float) -> None:
+    source, pyramid = _image(83, 61), Pyramid()
+    pyramid.init(3, scale, 83, 61)
+    function = getattr(compute, f"NEGaussianPyramid{kind}")()
+    function.configure(source, pyramid, REPLICATE)
+    pyramid.allocate()
+    _run(function, source, SCENE)
+    wanted = SCENE
+    for n in range(3):
+        level = pyramid.get_pyramid_level(n).array()
+        if n:
+            height, width = level.shape
+            rows = np.floor((np.arange(height) + 0.5) * np.float32(wanted.shape[0] / height)).astype(int)
+            columns = np.floor((np.arange(width) + 0.5) * np.float32(wanted.shape[1] / width)).astype(int)
+            smooth = _smoothed(wanted)
+            wanted = smooth[::2, ::2] if kind == "Half" else smooth[np.ix_(rows, columns)]
+        np.testing.assert_array_equal(level, wanted, f"level {n}")
+    other = compute.NEGaussianPyramidOrb() if kind == "Half" else compute.NEGaussianPyramidHalf()
+    with pytest.raises(TypeMismatch, match="the pyramid's scale is 0"):
+        other.configure(_image(83, 61), pyramid)
+
+
+def test_what_smoothing_takes_away_and_the_way_back() -> None:
+    source, pyramid, rest, again = _image(64, 48), Pyramid(), _image(16, 12, Format.S16), _image(64, 48)
+    pyramid.init(3, 0.5, 64, 48, Format.S16)
+    apart, together = compute.NELaplacianPyramid(), compute.NELaplacianReconstruct()
+    apart.configure(source, pyramid, rest, REPLICATE)
+    together.configure(pyramid, rest, again)
+    pyramid.allocate()
+    scene = _scene(64, 48, 1)
+    _run(apart, source, scene, rest, again)
+    together.run()
+    np.testing.assert_array_equal(pyramid.get_pyramid_level(0).array(), scene - _smoothed(scene))
+    half = _smoothed(scene)[::2, ::2]
+    np.testing.assert_array_equal(pyramid.get_pyramid_level(1).array(), half - _smoothed(half))
+    assert np.abs(again.array().astype(int) - scene).mean() < 15, "levels by the nearest pixel, as the library has them"
+
+
+def test_corners_of_fast_are_those_of_opencv() -> None:
+    scores: dict[tuple[int, int], float] = {}
+    for keeps_largest in (False, True):
+        source, found = _image(83, 61), list[KeyPoint]()
+        function = compute.NEFastCorners()
+        function.configure(source, 20, keeps_largest, found, UNDEFINED)
+        _run(function, source, SCENE)
+        detector = cv2.FastFeatureDetector_create(20, keeps_largest, cv2.FAST_FEATURE_DETECTOR_TYPE_9_16)
+        wanted = {(int(p.pt[0]), int(p.pt[1])): p.response for p in detector.detect(SCENE)}
+        mine = {(p.x, p.y): p.strength for p in found}
+        assert len(wanted) > 10
+        if not keeps_largest:
+            assert set(mine) == set(wanted)
+            scores = mine
+        else:
+            assert {place: mine[place] for place in wanted if place in mine} == wanted, "strengths agree"
+            for x, y in set(mine) - set(wanted):  # of equal neighbours one is kept, OpenCV keeps none
+                around = [(x + dx, y + dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1) if (dx, dy) != (0, 0)]
+                assert mine[x, y] in {scores.get(place) for place in around}
+    with pytest.raises(TypeMismatch, match="the threshold is 0"):
+        compute.NEFastCorners().configure(source, 0, True, found)
+
+
+def test_corners_of_harris_are_strong_and_apart() -> None:
+    source, found = _image(83, 61), list[KeyPoint]()
+    function = compute.NEHarrisCorners()
+    function.configure(source, 1e-4, 5.0, 0.05, 3, 3, found, REPLICATE)
+    _run(function, source, SCENE)
+    padded = np.pad(SCENE, 4, mode="edge")
+    strengths = cv2.cornerHarris(padded.astype(np.float32) / 255, 3, 3, 0.05)[4:-4, 4:-4]
+    assert len(found) > 5
+    for point in found:
+        inner = 1 < point.x < 81 and 1 < point.y < 59
+        assert not inner or point.strength == pytest.approx(strengths[point.y, point.x], rel=1e-3)
+    assert [p.strength for p in found] == sorted((p.strength for p in found), reverse=True)
+    places = np.array([(p.x, p.y) for p in found], float)
+    distances = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)) + 99 * np.eye(len(found))
+    assert distances.min() >= 5
+    with pytest.raises(TypeMismatch, match="a side is 4"):
+        compute.NEHarrisCorners().configure(source, 1.0, 5.0, 0.05, 4, 3, found)
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_edges_are_those_of_opencv(norm: int) -> None:
+    source, edges = _image(83, 61), _image(83, 61)
+    function = compute.NECannyEdge()
+    function.configure(source, edges, 120, 60, 3, norm, REPLICATE)
+    _run(function, source, SCENE, edges)
+    wanted = cv2.Canny(SCENE, 60, 120, L2gradient=norm == 2)
+    assert set(np.unique(edges.array())) == {0, 255}
+    agreed = (edges.array() == wanted)[2:-2, 2:-2].mean()
+    assert agreed > 0.985, f"{agreed:.3f}"
+    with pytest.raises(TypeMismatch, match="the norm is 3"):
+        compute.NECannyEdge().configure(_image(83, 61), _image(83, 61), 9, 3, 3, 3)
