@@ -25,7 +25,7 @@ class OperationType(Enum):
     DepthConcatenateLayer, DepthwiseConvolutionLayer = "depth_concatenate", "depthwise_convolution"
     DequantizationLayer, EltwiseLayer, FlattenLayer = "dequantization", "eltwise", "flatten"
     FullyConnectedLayer, NormalizationLayer, PermuteLayer = "fully_connected", "normalization", "permute"
-    PoolingLayer, QuantizationLayer, ReshapeLayer, SoftmaxLayer = "pooling", "quantization", "reshape", "softmax"
+    PoolingLayer, QuantizationLayer, ReshapeLayer, SoftmaxLayer = "pooling", "quantization", "reshaped", "softmax"
     RelayLayer = "relay"
 
 

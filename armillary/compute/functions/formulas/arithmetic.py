@@ -89,7 +89,7 @@ def _sum(sign: int, saturates: bool, kind: DataType) -> Pixel:
 @cache
 def arithmetic(sign: int, kinds: tuple[DataType, DataType], kind: DataType, saturates: bool) -> Formula:
     """Sum or difference, in the type of the output; too large: the nearest, or the low bits."""
-    name = f"{'add' if sign > 0 else 'subtract'}_{'_'.join(k.name for k in (*kinds, kind))}_{saturates}"
+    name = f"{'sum' if sign > 0 else 'difference'}_{'_'.join(k.name for k in (*kinds, kind))}_{saturates}"
     return Formula(name, kinds, (kind,), _sum(sign, saturates, kind))
 
 

@@ -106,7 +106,7 @@ def _rank(which: str, offsets: Sequence[tuple[int, int]]) -> Pixel:
         if which != "median":
             first, *rest = values
             for value in rest:
-                first = T.minimum(first, value) if which == "min" else T.maximum(first, value)
+                first = T.minimum(first, value) if which == "least" else T.maximum(first, value)
             return [first]
         return [_middle(values)]
 

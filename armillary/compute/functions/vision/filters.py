@@ -21,7 +21,7 @@ from armillary.errors import TypeMismatch
 class NonLinearFilterFunction(Enum):
     """Which of the pixels under a mask is taken."""
 
-    MEDIAN, MIN, MAX = "median", "min", "max"
+    MEDIAN, MIN, MAX = "median", "least", "greatest"
 
 
 class MatrixPattern(Enum):
