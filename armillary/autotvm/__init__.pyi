@@ -5,6 +5,7 @@ from armillary.autotvm.task.dispatcher import ApplyFixedConfig as ApplyFixedConf
 from armillary.autotvm.task.dispatcher import ApplyHistoryBest as ApplyHistoryBest
 from armillary.autotvm.task.space import ConfigEntity as ConfigEntity
 from armillary.autotvm.task.space import ConfigSpace as ConfigSpace
+from armillary.autotvm.measure.dask_builder import DaskBuilder as DaskBuilder
 from armillary.base.dispatch import DispatchContext as DispatchContext
 from armillary.autotvm.task.space import FallbackConfigEntity as FallbackConfigEntity
 from armillary.autotvm.task.dispatcher import FallbackContext as FallbackContext
@@ -34,6 +35,7 @@ __all__ = [
     "ApplyHistoryBest",
     "ConfigEntity",
     "ConfigSpace",
+    "DaskBuilder",
     "DispatchContext",
     "FallbackConfigEntity",
     "FallbackContext",

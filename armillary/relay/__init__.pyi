@@ -73,12 +73,14 @@ from armillary.relay import types as types
 from armillary.relay.expr import var as var
 from armillary.relay.visualization import visualize as visualize
 from armillary.relay import walk as walk
+from armillary.ops.misc.fourier import dft as dft
 from armillary.ops.misc.user import gather as gather
 from armillary.ops.misc.user import mean_std as mean_std
 from armillary.ops.misc.user import mean_variance as mean_variance
 from armillary.ops.misc.user import meshgrid as meshgrid
 from armillary.ops.misc.compositions import reverse_reshape as reverse_reshape
 from armillary.ops.reduce.reduce import std as std
+from armillary.ops.misc.fourier import stft as stft
 from armillary.ops.misc.user import variance_of as variance
 
 __all__ = [
@@ -118,6 +120,7 @@ __all__ = [
     "const",
     "create_executor",
     "dataflow_pattern",
+    "dft",
     "expr",
     "expr_functor",
     "free_vars",
@@ -142,6 +145,7 @@ __all__ = [
     "scalar_type",
     "scope_builder",
     "std",
+    "stft",
     "testing",
     "transform",
     "ty",
@@ -446,6 +450,9 @@ def scatter_elements(data: _Operand, indices: _Operand, updates: _Operand, axis:
 def scatter_nd(data: _Operand, indices: _Operand, updates: _Operand, mode: str = 'update') -> _Call:
     """Write slices at multi-dimensional positions."""
 
+def segment_sum(data: _Operand, segment_ids: _Operand, num_segments: int | None = None) -> _Call:
+    """Sums of the rows of each segment."""
+
 def sequence_mask(data: _Operand, valid_length: _Operand, mask_value: float = 0.0, axis: int = 0) -> _Call:
     """A number behind each sequence's end."""
 
@@ -472,6 +479,9 @@ def sliding_window(data: _Operand, axis: int, window_shape: _Numbers, strides: _
 
 def sort(data: _Operand, axis: int = -1, is_ascend: bool = True) -> _Call:
     """The values of an axis in order."""
+
+def sparse_reshape(sparse_indices: _Operand, prev_shape: _Operand, new_shape: _Operand) -> _Call:
+    """Positions of elements in another shape."""
 
 def sparse_to_dense(sparse_indices: _Operand, sparse_values: _Operand, default_value: _Operand, output_shape: _Numbers) -> _Call:
     """Values at positions, a number elsewhere."""
@@ -713,6 +723,10 @@ class _Nn:
     @staticmethod
     def cross_entropy_with_logits(predictions: _Expr, targets: _Expr) -> _Expr:
         """-sum(targets * predictions) / batch."""
+
+    @staticmethod
+    def deformable_conv2d(data: _Operand, offset: _Operand, weight: _Operand, strides: _Numbers = (1, 1), padding: _Numbers = (0, 0), dilation: _Numbers = (1, 1), deformable_groups: int = 1, groups: int = 1, channels: int | None = None, kernel_size: _Numbers | None = None, data_layout: str = 'NCHW', kernel_layout: str = 'OIHW', out_layout: str = '', out_dtype: str = '') -> _Call:
+        """A convolution whose taps read where offsets say."""
 
     @staticmethod
     def dense(data: _Operand, weight: _Operand, units: int | None = None, out_dtype: str = '', choice: str = '') -> _Call:
@@ -983,6 +997,22 @@ qnn: _Qnn
 
 class _Vision:
     """Operators `vision.*`."""
+
+    @staticmethod
+    def get_valid_counts(data: _Operand, score_threshold: float = 0.0, id_index: int = 0, score_index: int = 1) -> _Call:
+        """The boxes whose scores exceed a threshold, first."""
+
+    @staticmethod
+    def multibox_prior(data: _Operand, sizes: Sequence[float] = (1.0,), ratios: Sequence[float] = (1.0,), steps: Sequence[float] = (-1.0, -1.0), offsets: Sequence[float] = (0.5, 0.5), clip: bool = False) -> _Call:
+        """The boxes that SSD starts from."""
+
+    @staticmethod
+    def multibox_transform_loc(cls_prob: _Operand, loc_pred: _Operand, anchor: _Operand, clip: bool = True, threshold: float = 0.01, variances: Sequence[float] = (0.1, 0.1, 0.2, 0.2), keep_background: bool = False) -> _Call:
+        """SSD's boxes, those with a class first."""
+
+    @staticmethod
+    def non_max_suppression(data: _Expr, valid_count: _Expr, indices: _Expr, max_output_size: _Expr | int = -1, iou_threshold: _Expr | float = 0.5, **attrs: bool | int) -> _Expr:
+        """`relay.vision.non_max_suppression`: limits may be numbers."""
 
     @staticmethod
     def roi_align(data: _Operand, rois: _Operand, pooled_size: _Numbers = (1, 1), spatial_scale: float = 1.0, sample_ratio: int = -1, layout: str = 'NCHW', mode: str = 'avg', half_pixel: bool = False) -> _Call:

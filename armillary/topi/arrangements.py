@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from armillary import relay, te
 from armillary.errors import TypeMismatch
 from armillary.ops._loops import Index, load, nest, scratch, store
+from armillary.te.api import Outputs as Result
 from armillary.tir import build as T
 from armillary.tir import stmt as S
 from armillary.topi.expression import of_function
@@ -18,7 +19,6 @@ from armillary.topi.operators import compute
 from armillary.topi.utils import get_const_tuple
 
 Tensor = te.Tensor
-Result = Index  # a tensor, or a list of them
 
 
 def argwhere(output_shape: Tensor, condition: Tensor) -> Tensor:

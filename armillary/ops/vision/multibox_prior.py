@@ -69,13 +69,13 @@ def _compute(attrs: MultiboxPriorAttrs, data: Tensor) -> Tensor:
     halves, dtype = _halves(attrs, height, width), str(data.dtype)
     count = len(halves)
 
-    def chosen(which: Tensor, along: int) -> Tensor:
+    def chosen(which: te.Expr, along: int) -> te.Expr:
         value = T.const(halves[-1][along], dtype)
         for k in range(count - 2, -1, -1):
             value = T.select(T.equal(which, k), T.const(halves[k][along], dtype), value)
         return value
 
-    def element(_: Tensor, place: Tensor, end: Tensor) -> Tensor:
+    def element(_: te.Expr, place: te.Expr, end: te.Expr) -> te.Expr:
         which, cell = place % count, place // count
         y = (T.cast(cell // width, dtype) + attrs.offsets[0]) * steps[0]
         x = (T.cast(cell % width, dtype) + attrs.offsets[1]) * steps[1]

@@ -106,12 +106,12 @@ def _class(attrs: NonMaxSuppressionAttrs, one: Array, other: Array) -> bool:
 @non_max_suppression.compute
 def _compute(
     attrs: NonMaxSuppressionAttrs, data: Tensor, count: Tensor, indices: Tensor, most: Tensor, iou: Tensor
-) -> Tensor:
+) -> Tensor | list[Tensor]:
     """Scores of the boxes that count, their order, then each box against those that stay."""
     batch, size, width = te.static_shape(data)
     dtype = str(data.dtype)
 
-    def score(b: Tensor, i: Tensor) -> Tensor:
+    def score(b: te.Expr, i: te.Expr) -> te.Expr:
         return T.select(i < count(b), data(b, i, attrs.score_index), T.const(_LOWEST, dtype))
 
     scores = te.compute((batch, size), score, name="scores")
@@ -122,7 +122,9 @@ def _compute(
 
     shapes: list[tuple[int, ...]] = [(batch, size), (batch, 1)] if attrs.return_indices else [(batch, size, width)]
     types = ["int32", "int32"] if attrs.return_indices else [dtype]
-    return te.extern(shapes, [data, count, indices, most, iou, order], body, name="suppress", dtype=types)
+    given = [data, count, indices, most, iou, order]
+    made: Tensor | list[Tensor] = te.extern(shapes, given, body, name="suppress", dtype=types)
+    return made
 
 
 @record

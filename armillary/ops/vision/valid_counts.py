@@ -62,11 +62,11 @@ def _counts(attrs: ValidCountsAttrs, data: Array) -> tuple[Array, Array, Array]:
 
 
 @get_valid_counts.compute
-def _compute_counts(attrs: ValidCountsAttrs, data: Tensor) -> Tensor:
+def _compute_counts(attrs: ValidCountsAttrs, data: Tensor) -> list[Tensor]:
     batch, size, width = te.static_shape(data)
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
-        def image(at: list[Index]) -> Stmt:
+        def image(at: list[te.Expr]) -> Stmt:
             count = scratch("count", 1, "int32", "local")
 
             def visit(i: Index) -> Stmt:
@@ -92,7 +92,8 @@ def _compute_counts(attrs: ValidCountsAttrs, data: Tensor) -> Tensor:
         return rows([batch], image)
 
     shapes = [(batch,), (batch, size, width), (batch, size)]
-    return te.extern(shapes, [data], body, name="valid_counts", dtype=["int32", str(data.dtype), "int32"])
+    made: list[Tensor] = te.extern(shapes, [data], body, name="valid_counts", dtype=["int32", str(data.dtype), "int32"])
+    return made
 
 
 @get_valid_counts.samples
@@ -158,12 +159,12 @@ def _loc(attrs: TransformLocAttrs, cls_prob: Array, loc_pred: Array, anchor: Arr
 
 
 @transform_loc.compute
-def _compute_loc(attrs: TransformLocAttrs, cls_prob: Tensor, loc_pred: Tensor, anchor: Tensor) -> Tensor:
+def _compute_loc(attrs: TransformLocAttrs, cls_prob: Tensor, loc_pred: Tensor, anchor: Tensor) -> list[Tensor]:
     batch, classes, size = te.static_shape(cls_prob)
     dtype, first = str(cls_prob.dtype), 0 if attrs.keep_background else 1
 
     def body(ins: list[Buffer], outs: list[Buffer]) -> Stmt:
-        def image(at: list[Index]) -> Stmt:
+        def image(at: list[te.Expr]) -> Stmt:
             count, number = (scratch(name, 1, "int32", "local") for name in ("count", "class"))
             score = scratch("score", 1, dtype, "local")
 
@@ -192,7 +193,10 @@ def _compute_loc(attrs: TransformLocAttrs, cls_prob: Tensor, loc_pred: Tensor, a
         return rows([batch], image)
 
     shapes = [(batch, size, 6), (batch,)]
-    return te.extern(shapes, [cls_prob, loc_pred, anchor], body, name="transform_loc", dtype=[dtype, "int32"])
+    made: list[Tensor] = te.extern(
+        shapes, [cls_prob, loc_pred, anchor], body, name="transform_loc", dtype=[dtype, "int32"]
+    )
+    return made
 
 
 def _put(
