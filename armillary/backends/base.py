@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from armillary.base.record import record
@@ -61,6 +61,11 @@ class Build(Protocol):
     ) -> CompiledModule: ...
 
 
+def nothing_needed(target: Target) -> Sequence[str]:
+    """What code asks of a processor, for families whose code runs on any."""
+    return ()
+
+
 def as_it_is(function: Function, target: Target) -> Function:
     """The function that a kernel computes, for families that compute what the graph says."""
     return function
@@ -80,6 +85,9 @@ class Backend:
     device: str = ""  # the kind of device that kernels run on, which are sources then; "": machine code of the host
     alignment: int = 64  # bytes, of tensors that share an arena
     sums_halves: bool = False  # products with out_dtype float16 are added in float16, not in float32
+    program: Callable[[Iterable[str]], str] = "\n".join  # the sources of all kernels as one, for a device
+    machine: Callable[[Target], str] = str  # what a target means on this machine, for keys of caches
+    needs: Callable[[Target], Sequence[str]] = nothing_needed  # features of the processor that any code asks for
 
 
 _BACKENDS: dict[str, Backend] = {}
@@ -93,10 +101,14 @@ def register_backend(backend: Backend) -> Backend:
     return backend
 
 
+def is_built_in(target: Target) -> bool:
+    """Whether a target's back end is one of this package, which other processes have too."""
+    return importlib.util.find_spec(_module(target.kind.family, "")) is not None
+
+
 def has_backend(target: Target) -> bool:
     """Whether code can be made for a target."""
-    family = target.kind.family
-    return family in _BACKENDS or importlib.util.find_spec(_module(family, "")) is not None
+    return target.kind.family in _BACKENDS or is_built_in(target)
 
 
 def backend_of(target: Target) -> Backend:

@@ -141,5 +141,5 @@ def explain(workload: Workload) -> Explanation:
 @cache
 def _load(backend: Backend) -> Sequence[ModuleType]:
     packages = map(importlib.import_module, backend.algorithms)
-    found = (m.name for p in packages for m in pkgutil.walk_packages(p.__path__, f"{p.__name__}."))
+    found = (m.name for p in packages for m in pkgutil.walk_packages(getattr(p, "__path__", ()), f"{p.__name__}."))
     return [importlib.import_module(name) for name in sorted(found)]

@@ -21,15 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from armillary.artifact import Descriptor, FunctionRow
-from armillary.backends.base import backend_of
+from armillary.backends.base import backend_of, is_built_in
 from armillary.base.config import setting
 from armillary.base.digest import blake2b
 from armillary.base.lazy import deferred
 from armillary.base.node import post_order
 from armillary.base.record import record
 from armillary.budgets import COMPILE_SECONDS, KERNEL_SIZE
-from armillary.codegen.llvm.target import machine_text
-from armillary.codegen.opencl.program import program
 from armillary.codegen.workers.cache import Cache, cache_key, default_cache
 from armillary.codegen.workers.pool import CompileTimeoutError, Pool
 from armillary.driver.graph_codegen import Kernel
@@ -37,7 +35,6 @@ from armillary.errors import ExecutionError, InternalError
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Op
 from armillary.target import Target
-from armillary.target.cpu import needed_features
 from armillary.transform import ADD_LOWER_PASS, PassContext
 
 with deferred():
@@ -85,7 +82,8 @@ def compile_kernels(
 ) -> dict[str, CompiledKernel]:
     """Compile every kernel, reading what the cache has and writing what it lacks."""
     context = PassContext.current()
-    is_custom = bool(context.get(ADD_LOWER_PASS))  # code of the user's: no part of the key, unknown to a worker
+    # Code of the user's is no part of the key, and unknown to a worker.
+    is_custom = bool(context.get(ADD_LOWER_PASS)) or not is_built_in(target)
     is_watched = any(i.needs_kernels for i in context.instruments)
     store = None if is_custom else default_cache()
     keys = dict(zip((k.name for k in kernels), kernel_keys([(k.name, k.text) for k in kernels], target), strict=True))
@@ -109,8 +107,7 @@ def compile_kernels(
 
 def kernel_keys(kernels: Sequence[tuple[str, str]], target: Target) -> list[str]:
     """Everything that machine code of these kernels - names and texts - depends on, in the current pass context."""
-    machine = str(target) if backend_of(target).device else machine_text(target)
-    common = (machine, setting("ARMILLARY_CC"), context_text(), compiler_fingerprint())
+    common = (backend_of(target).machine(target), setting("ARMILLARY_CC"), context_text(), compiler_fingerprint())
     return [cache_key("kernel", name, text, *common) for name, text in kernels]
 
 
@@ -203,11 +200,11 @@ def merge_rows(
 ) -> Descriptor:
     """The descriptor of all kernels together, and of what libraries compute."""
     rows = {name: kernel.row for name, kernel in kernels.items()} | {row.name: row for row in offloaded}
-    device = backend_of(target).device
-    if device:
-        source = program(kernel.code.decode() for kernel in kernels.values())
-        return Descriptor(str(target), rows, device_code={device: source})
-    needs = dict.fromkeys(needed_features(target))
+    backend = backend_of(target)
+    if backend.device:
+        source = backend.program(kernel.code.decode() for kernel in kernels.values())
+        return Descriptor(str(target), rows, device_code={backend.device: source})
+    needs = dict.fromkeys(backend.needs(target))
     for kernel in kernels.values():
         needs.update(dict.fromkeys(kernel.needs))
     return Descriptor(str(target), rows, tuple(needs))

@@ -27,11 +27,13 @@ from armillary.backends.cpu.graph.trim_weights import trim_weights
 from armillary.backends.cpu.graph.widen_small_floats import widen_small_floats
 from armillary.backends.cpu.graph.winograd_conv2d import winograd_conv2d
 from armillary.base.lazy import deferred
+from armillary.codegen.llvm.target import machine_text
 from armillary.relay.transform.check_choices import check_choices
 from armillary.relay.transform.layout.channels_first import channels_first
 from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.relay.transform.simplify.fold_constant import fold_constant
 from armillary.target import Target
+from armillary.target.cpu import needed_features
 from armillary.transform import Pass, PassContext
 
 with deferred():
@@ -109,4 +111,6 @@ BACKEND = Backend(
     build=_build_functions,
     passes=GraphPasses(_types, _axes, _layouts, _weights, _operators, _kernels, _choices, _plain),
     kernel_function=_collapse_rows,
+    machine=machine_text,
+    needs=needed_features,
 )

@@ -14,6 +14,7 @@ from armillary.backends.opencl.graph.apply_records import TUNED, opencl_apply_re
 from armillary.backends.opencl.graph.block_channels import block_channels
 from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv2d
 from armillary.base.lazy import deferred
+from armillary.codegen.opencl.program import program
 from armillary.relay.transform.check_choices import check_choices
 from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.target import Target
@@ -54,5 +55,6 @@ BACKEND = Backend(
     passes=GraphPasses(layouts=_layouts, choices=_choices),
     device="opencl",
     sums_halves=True,
+    program=program,
     alignment=512,  # devices take parts of memory as buffers, whose offsets are multiples of up to 4096 bits
 )
