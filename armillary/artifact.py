@@ -219,7 +219,8 @@ class GraphNode:
     """An input or parameter (`op` is "null") or a call of a compiled function (`op` is "tvm_op").
 
     `inputs` are (node id, output index, version). A call whose `func_name` is `__nop` lays its inputs one after another
-    (with one input: renames its storage); what the memory plan put in place already is not copied.
+    (with one input: renames its storage); what the memory plan put in place already is not copied. `__copy` moves its
+    input to another device.
     """
 
     op: str
@@ -280,6 +281,7 @@ class GraphSpec:
     variants: tuple[VariantRow, ...] = ()
     image_widths: tuple[int, ...] = ()
     storage_scopes: tuple[str, ...] = ()
+    devices: tuple[int, ...] = ()  # by entry: DLPack's number of the device it lies on; empty: all are on one
 
     @property
     def node_row_ptr(self) -> tuple[int, ...]:
@@ -305,6 +307,8 @@ class GraphSpec:
         if self.image_widths:
             attrs["image_width"] = ["list_int", list(self.image_widths)]
             attrs["storage_scope"] = ["list_str", list(self.storage_scopes)]
+        if self.devices:
+            attrs["device_index"] = ["list_int", list(self.devices)]
         more = {"variants": [row.to_json() for row in self.variants]} if self.variants else {}
         return dump(
             {
@@ -341,6 +345,9 @@ class GraphSpec:
             storage_scopes=tuple(s.string() for s in attrs.tagged("storage_scope", "list_str").elements())
             if attrs.has("storage_scope")
             else (),
+            devices=tuple(d.integer(1, 255) for d in attrs.tagged("device_index", "list_int").elements())
+            if attrs.has("device_index")
+            else (),
             variants=tuple(map(_read_variant, root.get("variants").elements())) if root.has("variants") else (),
         )
         spec.validate()
@@ -356,6 +363,8 @@ class GraphSpec:
         lengths = (len(self.shapes), len(self.dltypes), len(self.storage_ids))
         if lengths != (entries,) * 3:
             raise ArtifactError(f"graph.attrs: {entries} entries, but shape, dltype, storage_id have {lengths} rows")
+        if self.devices and len(self.devices) != entries:
+            raise ArtifactError(f"graph.attrs.device_index has {len(self.devices)} rows for {entries} entries")
         for index, node in enumerate(self.nodes):
             _check_edges(self, node.inputs, index, f"graph.nodes[{index}] ({node.name!r})")
         _check_edges(self, self.heads, len(self.nodes), "graph.heads")

@@ -33,8 +33,7 @@ def create(
     graph_json_str: str, libmod: Any, device: Device | list[Device], dump_root: str | None = None
 ) -> GraphModuleDebug:  # Any: see graph_executor.library_module
     """A debug module from graph JSON and a library; with `dump_root`, `run()` writes a trace and all values there."""
-    first = device[0] if isinstance(device, list) else device
-    return GraphModuleDebug(GraphExecutor(graph_json_str, library_module(libmod), first), dump_root=dump_root)
+    return GraphModuleDebug(GraphExecutor(graph_json_str, library_module(libmod), device), dump_root=dump_root)
 
 
 class Report:

@@ -25,10 +25,9 @@ with deferred():
 @boundary("graph_executor.create", arguments=True)
 def create(graph_json_str: str, libmod: Any, device: Device | list[Device]) -> GraphModule:  # Any: see library_module
     """A graph module from graph JSON and a library; parameters are set later."""
-    first = device[0] if isinstance(device, list) else device
     if hasattr(libmod, "create_graph"):  # a module of an RPC session
-        return GraphModule(libmod.create_graph(graph_json_str, first))
-    return GraphModule(runtime.GraphExecutor(graph_json_str, library_module(libmod), first))
+        return GraphModule(libmod.create_graph(graph_json_str, device[0] if isinstance(device, list) else device))
+    return GraphModule(runtime.GraphExecutor(graph_json_str, library_module(libmod), device))
 
 
 def library_module(library: Any) -> Module:  # Any: a runtime Module, or what relay.build and lib.get_lib() return

@@ -17,8 +17,17 @@ from armillary.base.aligned import give_back_memory
 from armillary.base.boundary import boundary
 from armillary.base.lazy import deferred
 from armillary.driver.control_flow import COPY
-from armillary.driver.graph_codegen import NOP, GraphPlan, plan_graph
-from armillary.driver.kernels import CompiledKernel, Progress, compile_kernels, kernel_sources, merge_rows, no_progress
+from armillary.driver.device_targets import DeviceTargets
+from armillary.driver.graph_codegen import DEVICE_COPY, NOP, GraphPlan, plan_graph
+from armillary.driver.kernels import (
+    CompiledKernel,
+    Progress,
+    compile_kernels,
+    kernel_groups,
+    merge_rows,
+    no_progress,
+    sources_of,
+)
 from armillary.driver.libraries import report_of, split_libraries, with_libraries
 from armillary.driver.library import GraphLibrary
 from armillary.driver.variants import each_variant, entries
@@ -33,7 +42,9 @@ from armillary.target.target import host_target
 from armillary.transform import PassContext
 
 with deferred():
+    from armillary.driver.devices import device_targets, optimized_over
     from armillary.driver.offloaded import check_device, compiled_sources
+_RUNTIME_NAMES = {COPY: NOP, DEVICE_COPY: "__copy"}  # of what is no kernel
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
 
 
@@ -53,15 +64,15 @@ def build(
 ) -> GraphLibrary:
     """Compile a module for a target; the current PassContext switches and configures the passes.
 
-    `target` is a string, a Target or a {device: target} dict with one entry; None means the current target, or llvm.
-    Libraries may stand before it: "arm_compute_lib, llvm -mtriple=aarch64-linux-gnu".
+    `target` is a string or a Target; None means the current target, or llvm. A {device: target} dict or a list of
+    targets is a target for each device of the graph. Libraries may stand before it: "arm_compute_lib, llvm -mtriple=…".
     Raises UnsupportedError for what no kernel or graph can express, TargetError for a target that cannot be built.
     """
     _refuse_pools(workspace_memory_pools, constant_memory_pools)
     if not isinstance(params or {}, Mapping):
         raise TypeMismatch(f"params are {type(params).__name__}, wanted a dictionary from names to arrays")
     libraries, target = split_libraries(target)
-    where = _one_target(target, target_host)
+    where = _targets(target, target_host)
     progress("passes", 0, 1)
     module = with_libraries(_as_module(ir_mod), libraries, params, mod_name)
     report = report_of(module, libraries)
@@ -75,36 +86,44 @@ def build(
 
 def assembled(
     module: IRModule,
-    where: Target,
+    targets: Target | DeviceTargets,
     mod_name: str = "default",
     progress: Progress = no_progress,
     compiler: Callable[..., dict[str, CompiledKernel]] = compile_kernels,
 ) -> GraphLibrary:
     """The library of a module that the graph passes have made; `compiler` is called as compile_kernels."""
-    backend = backend_of(where)
-    plan = plan_graph(*(module[name] for name in entries(module)), alignment=backend.alignment)
+    targets = targets if isinstance(targets, DeviceTargets) else DeviceTargets(targets)
+    where, alignment = targets.main, max(backend_of(target).alignment for target in targets.all)
+    main = where.kind.device_type if targets.others else 0
+    plan = plan_graph(*(module[name] for name in entries(module)), alignment=alignment, device=main)
     for made in plan.offloaded.values():
-        check_device(made, backend.device)
-    kernels = list(plan.kernels.values())
-    compiled = compiler(kernels, where, progress)
+        check_device(made, backend_of(where).device)
+    groups = kernel_groups(plan.kernels.values(), targets)
+    made_of = {target: compiler(kernels, target, progress) for target, kernels in groups.items()}
+    compiled = {name: kernel for part in made_of.values() for name, kernel in part.items()}
 
     unwatched = PassContext.current().without_instruments()
 
     def source(form: str) -> str:
         with unwatched:  # the kernels are lowered again: as they were, whatever the context of the caller
-            return astext(module) if form == "relay" else kernel_sources(kernels, where, form)
+            return astext(module) if form == "relay" else sources_of(groups, form)
 
     give_back_memory()
     externs = sorted({name for kernel in compiled.values() for name in kernel.externs})
-    own = [] if backend.device else [kernel.code for kernel in compiled.values()]
+    machine = [part for target, part in made_of.items() if not backend_of(target).device]
+    own = [kernel.code for part in machine for kernel in part.values()]
     objects = [*own, *(compiled_sources(plan.offloaded, host_target(where)) if plan.offloaded else ())]
-    descriptor = merge_rows(compiled, where, [made.row for made in plan.offloaded.values()])
+    descriptor = merge_rows(made_of, where, [made.row for made in plan.offloaded.values()])
     spec = _graph_spec(plan, {name: kernel.notes for name, kernel in compiled.items()})
     return GraphLibrary(where, objects, descriptor, externs, source, spec.to_json(), plan.params, mod_name)
 
 
-def optimized(module: IRModule, target: Target, params: Params | None = None) -> IRModule:
+def optimized(module: IRModule, target: Target | DeviceTargets, params: Params | None = None) -> IRModule:
     """The module after parameters are bound and the build's graph passes have run."""
+    if isinstance(target, DeviceTargets):
+        bound = module.copy()
+        bound["main"] = bind_params_by_name(module["main"], params) if params else module["main"]
+        return optimized_over(bound, target)
 
     def one(part: IRModule) -> IRModule:
         if params:
@@ -121,7 +140,7 @@ def optimize(
     mod: IRModule | Function, target: Any = None, params: Params | None = None
 ) -> tuple[IRModule, dict[str, Any]]:
     """`relay.optimize`: the module as it is after all graph passes, and the parameters (which are constants in it)."""
-    return optimized(_as_module(mod), _one_target(target, None), params), dict(params or {})
+    return optimized(_as_module(mod), _targets(target, None), params), dict(params or {})
 
 
 def _as_module(item: IRModule | Function) -> IRModule:
@@ -148,11 +167,12 @@ def _check_names(name: str, function: Function) -> None:
             )
 
 
-def _one_target(target: Any, host: Any) -> Target:
-    if isinstance(target, Mapping):
-        if len(target) != 1:
-            raise UnsupportedError(f"building for {len(target)} devices at once is refused", hint="give one target")
-        (target,) = target.values()
+def _targets(target: Any, host: Any) -> Target | DeviceTargets:
+    if isinstance(target, Mapping | list | tuple):
+        found = device_targets(target, host)
+        if found.others:
+            return found
+        target = found.main
     chosen = target_with_host(target, host)
     backend_of(chosen)  # which refuses targets of families without one
     return chosen
@@ -196,7 +216,7 @@ def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> Grap
             "tvm_op",
             n.name,
             _edges(n.inputs),
-            NOP if n.func == COPY else n.func,
+            _RUNTIME_NAMES.get(n.func, n.func),
             len(n.types),
             {**n.attrs, **notes.get(n.func, {})},
         )
@@ -211,6 +231,7 @@ def _graph_spec(plan: GraphPlan, notes: Mapping[str, Mapping[str, str]]) -> Grap
         shapes=tuple(t.static for t in types),
         dltypes=tuple(str(t.dtype) for t in types),
         storage_ids=tuple(storage),
+        devices=tuple(n.device for n in plan.nodes for _ in n.types) if any(n.device for n in plan.nodes) else (),
         arena_offsets=tuple(plan.arena_offsets),
         image_widths=tuple(plan.image_widths),
         storage_scopes=tuple(scope for node in plan.nodes for scope in node.told_scopes) if plan.image_widths else (),

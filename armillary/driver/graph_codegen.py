@@ -26,6 +26,7 @@ from armillary.base.node import post_order
 from armillary.base.record import record
 from armillary.driver.concurrent_groups import concurrent_groups
 from armillary.driver.control_flow import emit, enclosing_loops, has_control, last_use, last_write
+from armillary.driver.device_targets import DEVICE
 from armillary.driver.image_plan import Image, share_images
 from armillary.driver.load_time import is_load_time, is_pure, mark_load_time
 from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory
@@ -46,6 +47,7 @@ with deferred():
 
 Weight = Array | Deferred
 NOP = "__nop"
+DEVICE_COPY = "__device_copy"
 _VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten", "copy"})
 _MOVES = frozenset({"transpose", "layout_transform"})
 _PROBE = 256  # bytes of a constant that must agree before all of it is compared
@@ -72,6 +74,7 @@ class GraphNode:
     types: tuple[TensorType, ...]
     storage: list[int] = field(default_factory=list)
     attrs: dict[str, str] = field(default_factory=dict)  # of branches and loops: control_flow.py; load_time.py
+    device: int = 0  # DLPack's number, in a graph over several devices
     scopes: tuple[str, ...] = ()  # of the outputs, where one is in a texture
 
     @property
@@ -96,12 +99,13 @@ class GraphPlan:
     variants: list[VariantRow] = field(default_factory=list)  # empty: there is one
 
 
-def plan_graph(*mains: Function, alignment: int = ALIGNMENT) -> GraphPlan:
+def plan_graph(*mains: Function, alignment: int = ALIGNMENT, device: int = 0) -> GraphPlan:
     """Flatten `main` into graph nodes, name its kernels and plan its memory.
 
-    Several functions become variants: they share kernels, parameters and the arena, and one of them runs.
+    Several functions become variants: they share kernels, parameters and the arena, and one of them runs. `device`: the
+    main one of a graph over several, of which each has an arena; 0: there is one.
     """
-    builder = _Builder([p for main in mains for p in main.params])
+    builder = _Builder([p for main in mains for p in main.params], device)
     for main in mains:
         builder.add_function(main)
     if len(mains) == 1:
@@ -114,20 +118,22 @@ def plan_graph(*mains: Function, alignment: int = ALIGNMENT) -> GraphPlan:
 class _Builder:
     """Visits expressions in post-order; `values` maps each to its flat (node, output) pairs."""
 
-    def __init__(self, parameters: Sequence[Var]) -> None:
-        self.plan = GraphPlan()
+    def __init__(self, parameters: Sequence[Var], device: int = 0) -> None:
+        self.plan, self.device = GraphPlan(), device
         given = [p.name_hint for p in parameters if len(tensor_fields(p.checked_type)) == 1]
         self.names = Names(check_name(name, "an input") for name in given)  # of inputs and other nodes
         self.field_names: dict[tuple[str, int], str] = {}  # of tuples that are inputs
         self.values: dict[int, list[tuple[int, int]]] = {}
         self.by_text: dict[str, Kernel] = {}
         self.by_function: dict[int, Kernel] = {}
-        self.constants: dict[tuple[str, tuple[int, ...], bytes, str], list[tuple[Weight, list[tuple[int, int]]]]] = {}
+        # by device, type, shape, first bytes, memory
+        self.constants: dict[tuple[int, str, tuple[int, ...], bytes, str], list[tuple[Weight, list[tuple[int, int]]]]] = {}
         self.inputs: dict[tuple[str, TensorType], tuple[int, int]] = {}
         self.early: dict[int, bool] = {}  # nodes that depend on parameters alone, for load_time.py
         self.shared: dict[Any, int] = {}  # those that variants share, by kernel, inputs and types
         self.shares = True
         self.scopes: dict[int, str] = {}  # of constants that kernels read as textures, by id
+        self.copies: dict[tuple[tuple[int, int], int], int] = {}  # to other devices, by value and device
 
     def add_function(self, main: Function) -> None:
         """The nodes of a function; its inputs are those of an earlier one where name and type agree."""
@@ -136,6 +142,9 @@ class _Builder:
             self.add_input(parameter)
         body = main.body
         self.shares = not has_control(body)
+        if self.device and not self.shares:
+            told = "branches and loops in a graph over several devices are refused"
+            raise UnsupportedError(told, span=main.span, hint="build for one device")
         if not self.shares:
             body = emit(self, body)
         else:
@@ -143,7 +152,7 @@ class _Builder:
             self.scopes |= _constant_scopes(items)
             for item in items:
                 self.visit(item)
-        plan.heads += self.values[id(body)]
+        plan.heads += self._on(body, self.device)
         used = [plan.inputs.index(node) for p in main.params for node, _ in self.values[id(p)]]
         heads = (first_head, len(plan.heads) - first_head)
         plan.variants.append(VariantRow((begin, len(plan.nodes)), tuple(used), heads))
@@ -165,16 +174,17 @@ class _Builder:
             self.field_names[name, index] = self.names.fresh(f"{name}.{index}")
         return self.field_names[name, index]
 
-    def _leaf(self, name: str, ty: TensorType, scope: str = BUFFER) -> tuple[int, int]:
+    def _leaf(self, name: str, ty: TensorType, scope: str = BUFFER, device: int = 0) -> tuple[int, int]:
         ty.static  # noqa: B018  (raises where a dimension is unknown)
         self.plan.inputs.append(len(self.plan.nodes))
-        self.plan.nodes.append(GraphNode(name, None, [], (ty,), scopes=(scope,) if scope != BUFFER else ()))
+        scopes = (scope,) if scope != BUFFER else ()
+        self.plan.nodes.append(GraphNode(name, None, [], (ty,), device=device or self.device, scopes=scopes))
         return len(self.plan.nodes) - 1, 0
 
     def visit(self, item: Any) -> None:
         match item:
-            case Constant():
-                self.values[id(item)] = self._constant(item)
+            case Constant():  # of a graph over several devices: where it is read
+                self.values[id(item)] = [] if self.device else self._constant(item)
             case Tuple(fields):
                 self.values[id(item)] = [v for f in fields for v in self.values[id(f)]]
             case TupleGetItem(of, index):
@@ -203,18 +213,18 @@ class _Builder:
         start = sum(widths[:index])
         return self.values[id(of)][start : start + widths[index]]
 
-    def _constant(self, item: Constant) -> list[tuple[int, int]]:
+    def _constant(self, item: Constant, device: int = 0) -> list[tuple[int, int]]:
         data = item.held
         begin = _content(item.some)[:_PROBE].tobytes()
         scope = self.scopes.get(id(item), BUFFER)
-        known = self.constants.setdefault((data.dtype.name, data.shape, begin, scope), [])
+        known = self.constants.setdefault((device, data.dtype.name, data.shape, begin, scope), [])
         for other, values in known:  # compared when they begin alike: hashing all took a tenth of a cached compile
             if other is data or np.array_equal(_content(other), _content(data)):
                 return values
         name = self.names.fresh(f"p{len(self.plan.params)}")
         (ty,) = tensor_fields(item.checked_type)
         self.plan.params[name] = data
-        values = [self._leaf(name, ty, scope)]
+        values = [self._leaf(name, ty, scope, device)]
         self.early[values[0][0]] = True
         known.append((data, values))
         return values
@@ -222,9 +232,12 @@ class _Builder:
     def _call(self, call: Call) -> list[tuple[int, int]]:
         if isinstance(call.op, Function) and call.op.get_attr("Compiler"):
             return self._offloaded(call)
+        if self.device and is_call(call, "device_copy"):
+            return self._copy(call)
         if not is_primitive(call.op):
             raise InternalError(f"a call of {call.op!r} is left after fusion", span=call.span)
-        inputs = [v for a in call.args for v in self.values[id(a)]]
+        device = int(call.op.get_attr(DEVICE, 0)) or self.device
+        inputs = [v for a in call.args for v in self._on(a, device)]
         types = tensor_fields(call.checked_type)
         scopes = scopes_of(call.op)
         if not scopes and (_is_view(call.op) or _is_join(call.op)):
@@ -233,10 +246,27 @@ class _Builder:
             name = self._kernel(call.op).name
         index = self._shared_node(name, inputs, types)
         if index == len(self.plan.nodes):
-            node = GraphNode(self.names.fresh(_node_name(call, index)), name, inputs, types)
+            node = GraphNode(self.names.fresh(_node_name(call, index)), name, inputs, types, device=device)
             node.scopes = tuple(scopes.get(len(inputs) + n, BUFFER) for n in range(len(types))) if scopes else ()
             self.plan.nodes.append(node)
         return [(index, i) for i in range(len(types))]
+
+    def _copy(self, call: Call) -> list[tuple[int, int]]:
+        """A value on another device, once for each."""
+        (value,), target = self._on(call.args[0], call.attrs.src_dev_type), call.attrs.dst_dev_type
+        key = (value, target)
+        if key not in self.copies:
+            self.copies[key] = self.add(call, DEVICE_COPY, [value], tensor_fields(call.checked_type))
+            self.plan.nodes[self.copies[key]].device = target
+        return [(self.copies[key], 0)]
+
+    def _on(self, expr: Expr, device: int) -> list[tuple[int, int]]:
+        """The values of an argument; constants are stored for the device that reads them."""
+        if not self.device:
+            return self.values[id(expr)]
+        if isinstance(expr, Tuple):
+            return [v for f in expr.fields for v in self._on(f, device)]
+        return self._constant(expr, device) if isinstance(expr, Constant) else self.values[id(expr)]
 
     def _offloaded(self, call: Call) -> list[tuple[int, int]]:
         """A function that a library computes: its constants are inputs of the node, after the arguments."""
@@ -371,6 +401,7 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
     last: dict[int, int] = {}
     loops = enclosing_loops(plan.nodes)
     sizes: list[int] = []
+    places: list[int] = []  # devices
     first: list[int] = []
     external: list[bool] = []
     scopes: list[str] = []
@@ -385,6 +416,7 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
             last[len(sizes)] = last_write(index, node)
             node.storage.append(len(sizes))
             sizes.append(ty.nbytes)
+            places.append(node.device)
             first.append(index)
             external.append(node.func is None or is_load_time(node))  # what is loaded stays from run to run
         scopes += node.told_scopes
@@ -398,14 +430,16 @@ def _plan_storage(plan: GraphPlan, alignment: int) -> None:
         last[whole] = max(last.get(whole, 0), last.get(sid, 0))
     beside = concurrent_groups(plan.nodes, NOP, {variant.nodes[0] for variant in plan.variants})
     room = [-(-size // alignment) * alignment for size in sizes]  # then offsets are multiples of the alignment, too
-    lives = [Lifetime(room[s], beside[first[s]][0], beside[max(first[s], last.get(s, first[s]))][1]) for s in inside]
-    result = plan_memory(lives)
+    lives = {s: Lifetime(room[s], beside[first[s]][0], beside[max(first[s], last.get(s, first[s]))][1]) for s in inside}
     plan.arena_offsets = [-1] * len(sizes)
-    for sid, offset in zip(inside, result.offsets, strict=True):
-        plan.arena_offsets[sid] = offset
+    for device in dict.fromkeys(places):  # an arena on each
+        own = [sid for sid in inside if places[sid] == device]
+        result = plan_memory([lives[sid] for sid in own])
+        for sid, offset in zip(own, result.offsets, strict=True):
+            plan.arena_offsets[sid] = offset
+        plan.arena_bytes += result.total
     for sid, (whole, offset) in parts.items():
         plan.arena_offsets[sid] = plan.arena_offsets[whole] + offset
-    plan.arena_bytes = result.total
     if images:
         spans = [(beside[first[s]][0], beside[max(first[s], last.get(s, first[s]))][1]) for s in range(len(sizes))]
         _plan_images(plan, {s: None if external[s] else spans[s] for s in sorted(images)})

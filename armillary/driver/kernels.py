@@ -15,7 +15,7 @@ import os
 import struct
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,9 @@ from armillary.base.record import record
 from armillary.budgets import COMPILE_SECONDS, KERNEL_SIZE
 from armillary.codegen.workers.cache import Cache, cache_key, default_cache
 from armillary.codegen.workers.pool import CompileTimeoutError, Pool
+from armillary.driver.device_targets import DEVICE, DeviceTargets
 from armillary.driver.graph_codegen import Kernel
-from armillary.errors import ExecutionError, InternalError
+from armillary.errors import ExecutionError, InternalError, TargetError
 from armillary.relay.expr import Call, Function
 from armillary.relay.op import Op
 from armillary.target import Target
@@ -167,9 +168,25 @@ def _is_ours(function: Function) -> bool:
     return all(rule is None or rule.__module__.partition(".")[0] == _PACKAGE.name for rule in rules)
 
 
-def kernel_sources(kernels: Sequence[Kernel], target: Target, form: str) -> str:
-    """The text of all kernels: tir, ll, asm or c."""
-    return str(kernel_code.kernel_sources(kernels, target, form))
+def kernel_groups(kernels: Iterable[Kernel], targets: DeviceTargets) -> dict[Target, list[Kernel]]:
+    """Kernels by the target that they are compiled for; the main one is always there."""
+    groups: dict[Target, list[Kernel]] = {targets.main: []}
+    for kernel in kernels:
+        groups.setdefault(targets.target_of(int(kernel.function.get_attr(DEVICE, 0))), []).append(kernel)
+    return groups
+
+
+def sources_of(groups: Mapping[Target, Sequence[Kernel]], form: str) -> str:
+    """The text of all kernels: tir, ll, asm, c or cl. Of several targets, those that have this form."""
+    texts, refused = [], list[TargetError]()
+    for target, kernels in groups.items():
+        try:
+            texts.append(str(kernel_code.kernel_sources(kernels, target, form)))
+        except TargetError as error:
+            refused.append(error)
+    if refused and not any(texts):
+        raise refused[0]
+    return "\n".join(text for text in texts if text)
 
 
 def context_text() -> str:
@@ -196,15 +213,17 @@ def _read(store: Cache | None, key: str) -> CompiledKernel | None:
 
 
 def merge_rows(
-    kernels: Mapping[str, CompiledKernel], target: Target, offloaded: Sequence[FunctionRow] = ()
+    compiled: Mapping[Target, Mapping[str, CompiledKernel]], main: Target, offloaded: Sequence[FunctionRow] = ()
 ) -> Descriptor:
-    """The descriptor of all kernels together, and of what libraries compute."""
-    rows = {name: kernel.row for name, kernel in kernels.items()} | {row.name: row for row in offloaded}
-    backend = backend_of(target)
-    if backend.device:
-        source = backend.program(kernel.code.decode() for kernel in kernels.values())
-        return Descriptor(str(target), rows, device_code={backend.device: source})
-    needs = dict.fromkeys(backend.needs(target))
-    for kernel in kernels.values():
-        needs.update(dict.fromkeys(kernel.needs))
-    return Descriptor(str(target), rows, tuple(needs))
+    """The descriptor of all kernels together, by their targets, and of what libraries compute."""
+    rows = {name: kernel.row for kernels in compiled.values() for name, kernel in kernels.items()}
+    needs, code = dict[str, None](), dict[str, str]()
+    for target, kernels in compiled.items():
+        backend = backend_of(target)
+        if backend.device:
+            code[backend.device] = backend.program(kernel.code.decode() for kernel in kernels.values())
+            continue
+        needs.update(dict.fromkeys(backend.needs(target)))
+        for kernel in kernels.values():
+            needs.update(dict.fromkeys(kernel.needs))
+    return Descriptor(str(main), rows | {row.name: row for row in offloaded}, tuple(needs), device_code=code)

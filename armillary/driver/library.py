@@ -280,14 +280,14 @@ class GraphLibrary(FunctionLibrary):
             return self._create
         return super().__getitem__(name)
 
-    def _create(self, device: Device | None = None) -> GraphExecutor:
+    def _create(self, *devices: Device) -> GraphExecutor:
         library = weakref.ref(self)  # an executor that outlives the library lets go of compact weights
 
         def restore(name: str) -> Array:
             return _param_of(library(), name)
 
         loaded = vars(self).setdefault("_loaded", runtime.executor.LoadedOnce())  # one, whichever thread is first
-        return runtime.create_graph_module(self.graph_json, self.params, self.module, device, restore, loaded)
+        return runtime.create_graph_module(self.graph_json, self.params, self.module, devices, restore, loaded)
 
     def get_lib(self) -> FunctionLibrary:
         """The compiled functions without the graph."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, byref, c_double, c_int, c_int64, c_size_t, c_void_p, cast
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from armillary.runtime.module import Module
 
 
+Devices = Device | Sequence[Device] | None  # one, or those of a graph over several
 SPANS = 1 << 13  # room for the spans of a trace at first; a run that has more is run again
 
 
@@ -66,10 +67,15 @@ class Span:
 class GraphExecutor:
     """A graph of compiled functions with its memory."""
 
-    def __init__(self, graph_json: str | bytes, module: Module, device: Device | None = None) -> None:
-        """Build the executor; ArtifactError if the graph is damaged or does not fit the module."""
+    def __init__(self, graph_json: str | bytes, module: Module, device: Devices = None) -> None:
+        """Build the executor; ArtifactError if the graph is damaged or does not fit the module.
+
+        Of a graph over several devices, those that are not given are the first of their kind.
+        """
         text = graph_json.encode("utf-8") if isinstance(graph_json, str) else graph_json
-        self.device = require(device or cpu())
+        given = [require(d) for d in ([device] if isinstance(device, Device) else device or [cpu()])]
+        self.device = given[0]
+        natives = (CDevice * len(given))(*(d.native for d in given))
         self.module = module
         self._error = ErrorText()
         self._held: dict[object, object] = {}
@@ -78,8 +84,8 @@ class GraphExecutor:
         self._has_outputs = False  # until something runs, their memory holds nothing of this graph
         self.restore: Callable[[str], Array] | None = None  # values of a parameter that was given back after loading
         pointer = c_void_p()
-        status = native().arm_graph_create_on(
-            text, len(text), module.handle.pointer, self.device.native, pool(), byref(pointer), *self._error.args
+        status = native().arm_graph_create_over(
+            text, len(text), module.handle.pointer, natives, len(given), pool(), byref(pointer), *self._error.args
         )
         self._error.check(status, ArtifactError)
         self._handle = Handle(pointer.value or 0, native().arm_graph_destroy)
@@ -152,6 +158,14 @@ class GraphExecutor:
         index = self._input(key)
         self._error.check(native().arm_graph_input_info(self._graph, index, byref(tensor), *self._error.args))
         return tuple(tensor.shape[i] for i in range(tensor.ndim)), tensor_dtype(tensor)
+
+    def _input_device(self, name: str) -> int:
+        """The type of the device that an input lies on."""
+        tensor = CTensor()
+        self._error.check(
+            native().arm_graph_input_info(self._graph, self._input(name), byref(tensor), *self._error.args)
+        )
+        return int(tensor.device.type)
 
     @boundary("get_input", arguments=True)
     def get_input(self, key: str | int) -> NDArray:
@@ -243,7 +257,7 @@ class GraphExecutor:
         """Bind parameters; aligned arrays are used where they are, others copied. Unknown names are refused."""
         for name, value in params.items():
             array = value.memory if isinstance(value, NDArray) else np.asarray(value)
-            if self.device.device_type == 1:
+            if self._input_device(name) == 1:
                 self.set_input_zero_copy(name, NDArray(aligned(array)))
             else:
                 self.set_input(name, NDArray(aligned(array)))
@@ -368,9 +382,10 @@ class GraphExecutor:
             raise ExecutionError(f"there is no output {where[0]}: the graph has {self.get_num_outputs()}")
         self._error.check(getter(self._graph, *where, byref(tensor), *self._error.args))
         dtype = tensor_dtype(tensor)
-        if self.device.device_type != 1:
+        place = Device(tensor.device.type, tensor.device.id)
+        if place.device_type != 1:
             shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-            return DeviceArray(shape, dtype, self.device, tensor.data or 0, self._handle)
+            return DeviceArray(shape, dtype, place, tensor.data or 0, self._handle)
         return NDArray(view(tensor, dtype, (self._handle, dict(self._held))), dtype)
 
     # ---- running
@@ -559,7 +574,7 @@ def create_graph_module(
     graph_json: str | bytes,
     params: Mapping[str, Array] | bytes | StoredParams | EmbeddedParams | None,
     module: Module,
-    device: Device | None = None,
+    device: Devices = None,
     restore: Callable[[str], Array] | None = None,
     loaded: LoadedOnce | None = None,
 ) -> GraphExecutor:

@@ -196,11 +196,11 @@ class Module:
         """Call the only function of the module."""
         self.entry_func(*args)
 
-    def create_executor(self, device: Device | None = None) -> GraphExecutor:
+    def create_executor(self, *devices: Device) -> GraphExecutor:
         """A graph executor over the module's own graph and parameters."""
         if self.graph_json is None:
             raise ExecutionError("the module holds no graph", hint="export it from relay.build")
-        return create_graph_module(self.graph_json, self.stored, self, device, loaded=self._loaded)
+        return create_graph_module(self.graph_json, self.stored, self, devices, loaded=self._loaded)
 
     def time_evaluator(
         self, func_name: str, dev: Device, number: int = 10, repeat: int = 1, **options: Any

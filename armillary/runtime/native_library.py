@@ -95,7 +95,7 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_call_run", c_int, (c_void_p, *_ERR)),
     ("arm_call_time", c_int, (c_void_p, c_int64, POINTER(c_double), *_ERR)),
     ("arm_call_destroy", None, (c_void_p,)),
-    ("arm_graph_create_on", c_int, (c_char_p, c_size_t, c_void_p, CDevice, c_void_p, _OUT, *_ERR)),
+    ("arm_graph_create_over", c_int, (c_char_p, c_size_t, c_void_p, POINTER(CDevice), c_int, c_void_p, _OUT, *_ERR)),
     ("arm_graph_destroy", None, (c_void_p,)),
     ("arm_graph_num_inputs", c_int, (c_void_p,)),
     ("arm_graph_num_outputs", c_int, (c_void_p,)),

@@ -1,7 +1,7 @@
 """A back end of a page: C for one thread, channels last, convolutions by one algorithm. Nothing else knows of it.
 
 In: nothing. Out: targets of kind `one_thread`, once this module is imported. Invariant: everything a family of targets
-is stands here: its kind, graph passes, schedules, emitter; what it takes from the package is what any back end may take.
+is stands here: its kind, graph passes, schedules, emitter; it takes what any back end may take.
 """
 
 from __future__ import annotations

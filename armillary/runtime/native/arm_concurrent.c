@@ -14,6 +14,7 @@
 static int overlap(const arm_graph *g, int32_t one, int32_t other) {
   const arm_storage *a = &g->storages[one], *b = &g->storages[other];
   if (one == other) return 1;
+  if (a->device != b->device) return 0;
   if (a->offset < 0 || b->offset < 0) return 0;
   return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
@@ -36,21 +37,22 @@ static int is_in_place(const arm_graph *g, const arm_node *node) {
   for (int32_t i = 0; i < node->num_inputs; i++) {
     const arm_entry *from = &g->entries[node->inputs[i]];
     int64_t offset = g->storages[from->storage].offset;
+    if (g->storages[from->storage].device != g->storages[to->storage].device) return 0;
     if (from->storage != to->storage && (place < 0 || offset != place)) return 0;
     if (place >= 0) place += from->bytes;
   }
   return 1;
 }
 
-static int64_t rounded(const arm_graph *g, int64_t bytes) {
-  int64_t align = g->device.type == ARM_CPU ? ARM_ALIGN : ARM_DEVICE_ALIGN;
+static int64_t rounded(const arm_graph *g, const arm_node *node, int64_t bytes) {
+  int64_t align = g->devices[node->device].device.type == ARM_CPU ? ARM_ALIGN : ARM_DEVICE_ALIGN;
   return (bytes + align - 1) / align * align;
 }
 
 /* Bounded: see arm_function.c. */
 static int64_t workspace_of(const arm_graph *g, const arm_node *node) {
   const arm_function *f = node->bound.function;
-  return rounded(g, f->workspace) + f->thread_workspace * g->max_threads; /* on a device: the first alone */
+  return rounded(g, node, f->workspace) + f->thread_workspace * g->max_threads; /* on a device: the first alone */
 }
 
 static int32_t members(const arm_graph *g, int32_t begin, int32_t end, int32_t *found) {
@@ -67,7 +69,7 @@ static int may_join(const arm_graph *g, int32_t begin, int32_t candidate, int64_
   if (count == ARM_MAX_LOOPS || node->bound.offload != NULL) return 0;
   for (int32_t i = 0; i < count; i++) {
     const arm_node *other = &g->nodes[group[i]];
-    if (other->bound.offload != NULL) return 0; /* a library's function runs alone */
+    if (other->bound.offload != NULL || other->device != node->device) return 0; /* a library's function runs alone */
     if (writes_what_is_used(g, node, other) || writes_what_is_used(g, other, node)) return 0;
     workspace += workspace_of(g, other);
   }
@@ -106,22 +108,24 @@ static int64_t lay_out(arm_graph *g, int32_t begin, int32_t end) {
   return together;
 }
 
-int64_t arm_concurrent_plan(arm_graph *g) {
-  int64_t limit = FREE_WORKSPACE, most = 0;
-  for (int32_t i = 0; i < g->num_nodes; i++) {
-    if (g->nodes[i].kind != ARM_NODE_CALL) continue;
-    int64_t alone = workspace_of(g, &g->nodes[i]);
-    if (alone > most) most = alone;
+static void widen(arm_graph *g, int32_t device, int64_t bytes) {
+  if (bytes > g->devices[device].workspace_bytes) g->devices[device].workspace_bytes = bytes;
+}
+
+void arm_concurrent_plan(arm_graph *g) {
+  for (int32_t i = 0; i < g->num_nodes; i++)
+    if (g->nodes[i].kind == ARM_NODE_CALL) widen(g, g->nodes[i].device, workspace_of(g, &g->nodes[i]));
+  int64_t limits[ARM_MAX_GRAPH_DEVICES];
+  for (int32_t d = 0; d < g->num_devices; d++) {
+    int64_t most = g->devices[d].workspace_bytes;
+    limits[d] = most > FREE_WORKSPACE ? most : FREE_WORKSPACE;
   }
-  if (most > limit) limit = most;
   for (int32_t i = 0; i < g->num_nodes; i++) {
     if (g->nodes[i].kind != ARM_NODE_CALL || g->nodes[i].is_load || g->nodes[i].is_concurrent) continue;
-    int32_t end = g->nodes[i].group_end = group_end_of(g, i, limit);
-    int64_t together = lay_out(g, i, end);
-    if (together > most) most = together;
+    int32_t end = g->nodes[i].group_end = group_end_of(g, i, limits[g->nodes[i].device]);
+    widen(g, g->nodes[i].device, lay_out(g, i, end));
     for (int32_t k = i + 1; k < end; k++) g->nodes[k].is_concurrent = 1;
   }
-  return most;
 }
 
 void arm_concurrent_place(arm_graph *g) {
@@ -129,9 +133,9 @@ void arm_concurrent_place(arm_graph *g) {
     const arm_node *node = &g->nodes[i];
     const arm_function *f = node->bound.function;
     if (f == NULL) continue;
-    char *own = (char *)g->workspace + node->workspace;
+    char *own = (char *)g->devices[node->device].workspace + node->workspace;
     node->bound.data[f->num_args] = own;
-    node->bound.data[f->num_args + 1] = own + rounded(g, f->workspace);
+    node->bound.data[f->num_args + 1] = own + rounded(g, node, f->workspace);
   }
 }
 

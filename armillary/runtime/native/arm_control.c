@@ -152,18 +152,23 @@ int arm_control_check(arm_graph *g, arm_error *error) {
 
 static void *place(const arm_graph *g, const arm_entry *entry) { return g->storages[entry->storage].data; }
 
+static arm_device device_of(const arm_graph *g, const arm_entry *entry) {
+  return arm_storage_device(g, &g->storages[entry->storage]);
+}
+
 static int move(const arm_graph *g, const arm_entry *from, void *to, int64_t bytes, arm_error *error) {
   const void *source = place(g, from);
-  return source == to ? 0 : arm_graph_copy(g, to, source, bytes, error);
+  arm_device device = device_of(g, from); /* the rules of arm_control_check: all of a branch or loop is on one */
+  return source == to ? 0 : arm_memory_copy(device, to, device, source, (size_t)bytes, error);
 }
 
 /* What steers a run is read by the host, wherever it lies. */
 static int look(const arm_graph *g, const arm_entry *from, void *out, size_t bytes, arm_error *error) {
-  return arm_memory_copy((arm_device){ARM_CPU, 0}, out, g->device, place(g, from), bytes, error);
+  return arm_memory_copy((arm_device){ARM_CPU, 0}, out, device_of(g, from), place(g, from), bytes, error);
 }
 
 static int tell(const arm_graph *g, const arm_entry *to, const void *value, size_t bytes, arm_error *error) {
-  return arm_memory_copy(g->device, place(g, to), (arm_device){ARM_CPU, 0}, value, bytes, error);
+  return arm_memory_copy(device_of(g, to), place(g, to), (arm_device){ARM_CPU, 0}, value, bytes, error);
 }
 
 static int run_branch(arm_graph *g, int32_t index, arm_clock *clock, arm_error *error) {
@@ -203,7 +208,8 @@ static int clear_rest(const arm_graph *g, const arm_node *node, int64_t count, a
   for (int32_t k = c->states; k < c->states + c->scans; k++) {
     const arm_entry *out = output_of(g, node, k);
     int64_t done = count * (c->trips > 0 ? out->bytes / c->trips : 0);
-    if (arm_memory_clear(g->device, (char *)place(g, out) + done, (size_t)(out->bytes - done), error) != 0) return -1;
+    char *rest = (char *)place(g, out) + done;
+    if (arm_memory_clear(device_of(g, out), rest, (size_t)(out->bytes - done), error) != 0) return -1;
   }
   return 0;
 }

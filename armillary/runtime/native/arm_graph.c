@@ -22,23 +22,26 @@ void arm_graph_point(arm_graph *g, int32_t storage, void *data) {
 /* ---- creation ---- */
 
 void *arm_storage_allocate(const arm_graph *g, const arm_storage *s, arm_error *error) {
-  if (s->width > 0) return arm_memory_allocate_image(g->device, s->width, (size_t)s->bytes, s->bits, error);
-  return arm_memory_allocate(g->device, (size_t)s->bytes, error);
+  arm_device device = arm_storage_device(g, s);
+  if (s->width > 0) return arm_memory_allocate_image(device, s->width, (size_t)s->bytes, s->bits, error);
+  return arm_memory_allocate(device, (size_t)s->bytes, error);
 }
 
 static int allocate_storages(arm_graph *g, arm_error *error) {
-  int64_t arena = 0;
+  int64_t sizes[ARM_MAX_GRAPH_DEVICES] = {0};
   for (int32_t s = 0; s < g->num_storages; s++) {
-    int64_t end = g->storages[s].offset + g->storages[s].bytes;
-    if (g->storages[s].offset >= 0 && end > arena) arena = end;
+    int64_t end = g->storages[s].offset + g->storages[s].bytes, *size = &sizes[g->storages[s].device];
+    if (g->storages[s].offset >= 0 && end > *size) *size = end;
   }
-  g->arena = arm_memory_allocate(g->device, (size_t)arena, error);
-  if (g->arena == NULL) return -1;
-  g->memory += (size_t)arena;
+  for (int32_t d = 0; d < g->num_devices; d++) {
+    g->devices[d].arena = arm_memory_allocate(g->devices[d].device, (size_t)sizes[d], error);
+    if (g->devices[d].arena == NULL) return -1;
+    g->memory += (size_t)sizes[d];
+  }
   for (int32_t s = 0; s < g->num_storages; s++) {
     arm_storage *storage = &g->storages[s];
     if (storage->offset >= 0) {
-      storage->data = (char *)g->arena + storage->offset;
+      storage->data = (char *)g->devices[storage->device].arena + storage->offset;
     } else if (!storage->is_input && (!storage->is_load || storage->heads > 0)) {
       storage->data = storage->owned = arm_storage_allocate(g, storage, error);
       if (storage->data == NULL) return -1;
@@ -50,8 +53,9 @@ static int allocate_storages(arm_graph *g, arm_error *error) {
 
 static arm_tensor entry_tensor(const arm_graph *g, int32_t entry) {
   arm_tensor tensor = g->entries[entry].tensor;
-  tensor.data = g->storages[g->entries[entry].storage].data;
-  tensor.device = g->device;
+  const arm_storage *storage = &g->storages[g->entries[entry].storage];
+  tensor.data = storage->data;
+  tensor.device = arm_storage_device(g, storage);
   return tensor;
 }
 
@@ -76,6 +80,7 @@ static int bind_node(arm_graph *g, int32_t index, arm_tensor *args, arm_error *e
     if (is_out && g->storages[g->entries[entry].storage].is_input)
       return arm_fail(error, "graph: node %s overwrites an input of the graph", node->name);
     args[k] = entry_tensor(g, entry);
+    node->device = g->storages[g->entries[entry].storage].device; /* all of one: arm_bind looks */
     if (args[k].data == NULL) args[k].data = placeholder;
     add_slot(g, entry, index, k);
   }
@@ -125,10 +130,13 @@ static int bind_nodes(arm_graph *g, arm_error *error) {
 }
 
 static int make_workspaces(arm_graph *g, arm_error *error) {
-  int64_t total = arm_concurrent_plan(g);
-  g->workspace = arm_memory_allocate(g->device, (size_t)total, error);
-  if (g->workspace == NULL) return -1;
-  g->memory += (size_t)total;
+  arm_concurrent_plan(g);
+  for (int32_t d = 0; d < g->num_devices; d++) {
+    arm_graph_device *device = &g->devices[d];
+    device->workspace = arm_memory_allocate(device->device, (size_t)device->workspace_bytes, error);
+    if (device->workspace == NULL) return -1;
+    g->memory += (size_t)device->workspace_bytes;
+  }
   arm_concurrent_place(g);
   return 0;
 }
@@ -138,15 +146,33 @@ int arm_graph_create(const char *json, size_t size, arm_module *module, arm_pool
   return arm_graph_create_on(json, size, module, (arm_device){ARM_CPU, 0}, pool, out, err, err_size);
 }
 
+int32_t arm_graph_device_of(arm_graph *g, int32_t type, arm_error *error) {
+  for (int32_t d = 0; d < g->num_devices; d++)
+    if (g->devices[d].device.type == type) return d;
+  if (g->num_devices == ARM_MAX_GRAPH_DEVICES)
+    return arm_fail(error, "graph: values are on more than %d devices", ARM_MAX_GRAPH_DEVICES);
+  arm_device first = {type, 0};
+  if (arm_device_open(first, error->text, error->size) != 0) return -1;
+  g->devices[g->num_devices].device = first;
+  return g->num_devices++;
+}
+
 int arm_graph_create_on(const char *json, size_t size, arm_module *module, arm_device device, arm_pool *pool,
                         arm_graph **out, char *err, size_t err_size) {
+  return arm_graph_create_over(json, size, module, &device, 1, pool, out, err, err_size);
+}
+
+int arm_graph_create_over(const char *json, size_t size, arm_module *module, const arm_device *devices, int num_devices,
+                          arm_pool *pool, arm_graph **out, char *err, size_t err_size) {
   arm_error error = {err, err_size};
   *out = NULL;
+  if (num_devices < 1 || num_devices > ARM_MAX_GRAPH_DEVICES)
+    return arm_fail(&error, "graph: %d devices are given, 1 to %d are wanted", num_devices, ARM_MAX_GRAPH_DEVICES);
   arm_graph *g = arm_zalloc(1, sizeof *g);
   if (g == NULL) return arm_fail(&error, "graph: out of memory");
   arm_module_retain(module);
   g->module = module;
-  g->device = device;
+  for (; g->num_devices < num_devices; g->num_devices++) g->devices[g->num_devices].device = devices[g->num_devices];
   g->pool = pool;
   g->max_threads = pool ? arm_pool_threads(pool) : 1;
   if (arm_plan_read(g, json, size, &error) != 0 || arm_load_plan(g, &error) != 0 || allocate_storages(g, &error) != 0 ||
@@ -166,10 +192,12 @@ void arm_graph_destroy(arm_graph *g) {
     free(g->nodes[i].inputs);
   }
   for (int32_t s = 0; g->storages != NULL && s < g->num_storages; s++)
-    arm_storage_drop(g->device, &g->storages[s]);
+    arm_storage_drop(arm_storage_device(g, &g->storages[s]), &g->storages[s]);
   arm_variants_free(g);
-  arm_memory_release(g->device, g->arena);
-  arm_memory_release(g->device, g->workspace);
+  for (int32_t d = 0; d < g->num_devices; d++) {
+    arm_memory_release(g->devices[d].device, g->devices[d].arena);
+    arm_memory_release(g->devices[d].device, g->devices[d].workspace);
+  }
   free(g->nodes);
   free(g->entries);
   free(g->storages);
@@ -225,10 +253,11 @@ static int32_t input_entry(const arm_graph *g, int index, arm_error *error) {
 
 int arm_graph_own(arm_graph *g, int32_t storage, arm_error *error) {
   arm_storage *s = &g->storages[storage];
+  arm_device device = arm_storage_device(g, s);
   if (arm_storage_unshare(g, storage, 0, error) != 0) return -1;
   if (s->owned == NULL) {
     s->owned = arm_storage_allocate(g, s, error);
-    if (s->owned == NULL || arm_memory_clear(g->device, s->owned, (size_t)s->bytes, error) != 0) return -1;
+    if (s->owned == NULL || arm_memory_clear(device, s->owned, (size_t)s->bytes, error) != 0) return -1;
   }
   if (s->data != s->owned) arm_graph_point(g, storage, s->owned);
   return 0;
@@ -259,7 +288,7 @@ int arm_graph_input_info(const arm_graph *g, int index, arm_tensor *out, char *e
   int32_t entry = input_entry(g, index, &error);
   if (entry < 0) return -1;
   *out = g->entries[entry].tensor;
-  out->device = g->device;
+  out->device = arm_storage_device(g, &g->storages[g->entries[entry].storage]);
   return 0;
 }
 
@@ -317,10 +346,12 @@ int arm_graph_check_value(const arm_entry *entry, const char *what, const arm_te
   return entry->bytes == 0 || value->data != NULL ? 0 : arm_fail(error, "%s: the tensor has no memory", what);
 }
 
-static int check_direct(const arm_graph *g, const char *what, const arm_tensor *value, arm_error *error) {
-  if (value->device.type != g->device.type || value->device.id != g->device.id)
+static int check_direct(const arm_graph *g, const arm_entry *entry, const char *what, const arm_tensor *value,
+                        arm_error *error) {
+  arm_device device = arm_storage_device(g, &g->storages[entry->storage]);
+  if (value->device.type != device.type || value->device.id != device.id)
     return arm_fail(error, "%s: the tensor is on a device of type %d; without copying it must be on the graph's, type %d",
-                    what, value->device.type, g->device.type);
+                    what, value->device.type, device.type);
   if (!arm_tensor_dense(value)) return arm_fail(error, "%s: only a contiguous tensor can be used without copying", what);
   if ((uintptr_t)arm_tensor_data(value) % (uintptr_t)arm_dtype_bytes(value->dtype) != 0)
     return arm_fail(error, "%s: the tensor is not aligned to its element", what);
@@ -345,7 +376,7 @@ static int copy_input(arm_graph *g, int64_t bytes, const arm_tensor *from, const
   uintptr_t source = (uintptr_t)data[0], target = (uintptr_t)data[1], size = (uintptr_t)bytes;
   int axis = 0;
   while (axis < from->ndim && from->shape[axis] < MIN_SHARED_ROWS) axis++;
-  if (g->device.type != ARM_CPU || from->device.type != ARM_CPU || bytes < MIN_SHARED_BYTES || axis == from->ndim || !arm_tensor_dense(from) ||
+  if (to->device.type != ARM_CPU || from->device.type != ARM_CPU || bytes < MIN_SHARED_BYTES || axis == from->ndim || !arm_tensor_dense(from) ||
       (source < target + size && target < source + size))
     return arm_tensor_copy(from, to, error->text, error->size);
   int64_t vars[3] = {1, from->shape[axis], bytes / from->shape[axis]};
@@ -396,7 +427,7 @@ int arm_graph_input_is_plain(const arm_graph *g, int index) {
   const arm_entry *entry = &g->entries[g->nodes[g->inputs[index]].first_entry];
   const arm_storage *storage = &g->storages[entry->storage];
   int is_shared = entry->bytes >= MIN_SHARED_BYTES && g->max_threads > 1; /* copied by all threads */
-  if (g->device.type != ARM_CPU) return 0;
+  if (arm_storage_device(g, storage).type != ARM_CPU) return 0;
   return g->num_variants == 1 && !is_shared && storage->last_load < 0 && storage->owned && !storage->users &&
          storage->data == storage->owned && !is_kept_by_library(g, storage, 0);
 }
@@ -407,7 +438,7 @@ int arm_graph_set_input_zero_copy(arm_graph *g, int index, const arm_tensor *val
   if (entry < 0) return -1;
   const char *name = arm_graph_input_name(g, index);
   if (arm_graph_check_value(&g->entries[entry], name, value, &error) != 0) return -1;
-  if (check_direct(g, name, value, &error) != 0) return -1;
+  if (check_direct(g, &g->entries[entry], name, value, &error) != 0) return -1;
   if (meets_outputs(g, value, g->entries[entry].bytes, -1)) g->is_overlaid = 1;
   arm_graph_point(g, g->entries[entry].storage, arm_tensor_data(value));
   arm_graph_was_set(g, g->entries[entry].storage);
@@ -422,7 +453,7 @@ int arm_graph_set_output_zero_copy(arm_graph *g, int index, const arm_tensor *va
   index += v->first_head;
   const arm_entry *entry = &g->entries[g->heads[index]];
   if (arm_graph_check_value(entry, "output", value, &error) != 0) return -1;
-  if (check_direct(g, "output", value, &error) != 0) return -1;
+  if (check_direct(g, entry, "output", value, &error) != 0) return -1;
   arm_storage *storage = &g->storages[entry->storage];
   /* Memory that other values use as well cannot move to the user's buffer: the result is copied there after the run. */
   int exclusive = storage->offset < 0 && !storage->is_input && !storage->is_load && storage->heads == 1 &&
@@ -442,28 +473,33 @@ static int check_inputs(const arm_graph *g, arm_error *error) {
   return 0;
 }
 
-int arm_graph_copy(const arm_graph *g, void *to, const void *from, int64_t bytes, arm_error *error) {
-  return arm_memory_copy(g->device, to, g->device, from, (size_t)bytes, error);
-}
-
 int arm_graph_copy_alias(const arm_graph *g, const arm_node *node, arm_error *error) {
   const arm_entry *to = &g->entries[node->first_entry];
   char *place = g->storages[to->storage].data;
+  arm_device here = arm_storage_device(g, &g->storages[to->storage]);
   for (int32_t i = 0; i < node->num_inputs; i++) {
     const arm_entry *from = &g->entries[node->inputs[i]];
-    const void *source = g->storages[from->storage].data;
-    if (source != place && arm_graph_copy(g, place, source, from->bytes, error) != 0) return -1;
+    const arm_storage *source = &g->storages[from->storage];
+    arm_device there = arm_storage_device(g, source);
+    if (source->data != place && arm_memory_copy(here, place, there, source->data, (size_t)from->bytes, error) != 0)
+      return -1;
     place += from->bytes;
   }
   return 0;
 }
 
+static int wait_for_all(const arm_graph *g, arm_error *error) {
+  for (int32_t d = 0; d < g->num_devices; d++)
+    if (arm_memory_synchronize(g->devices[d].device, error) != 0) return -1;
+  return 0;
+}
+
 static int tick(const arm_graph *g, arm_clock *clock, int node, arm_error *error) {
   if (clock == NULL || clock->seconds == NULL) return 0;
-  if (arm_memory_synchronize(g->device, error) != 0) return -1;
+  if (wait_for_all(g, error) != 0) return -1;
   double now = arm_now(), kernels;
   if (clock->is_watched) {
-    if (arm_device_elapsed(g->device, &kernels, error) != 0) return -1;
+    if (arm_device_elapsed(g->devices[0].device, &kernels, error) != 0) return -1;
     now = clock->last + kernels;
   }
   if (node >= clock->begin && node < clock->end) clock->seconds[node - clock->begin] += now - clock->last;
@@ -495,8 +531,11 @@ static int copy_heads(const arm_graph *g, arm_error *error) {
   const arm_variant *v = &g->variants[g->active];
   for (int32_t i = v->first_head; i < v->first_head + v->num_heads; i++) {
     const arm_entry *entry = &g->entries[g->heads[i]];
-    const void *from = g->storages[entry->storage].data;
-    if (g->copy_out[i] != NULL && arm_graph_copy(g, g->copy_out[i], from, entry->bytes, error) != 0) return -1;
+    const arm_storage *from = &g->storages[entry->storage];
+    arm_device device = arm_storage_device(g, from);
+    if (g->copy_out[i] != NULL &&
+        arm_memory_copy(device, g->copy_out[i], device, from->data, (size_t)entry->bytes, error) != 0)
+      return -1;
   }
   return 0;
 }
@@ -510,15 +549,16 @@ static int run_range(arm_graph *g, int begin, int end, double *seconds, arm_trac
   if (seconds != NULL) memset(seconds, 0, sizeof *seconds * (size_t)(end - begin));
   arm_clock clock = {seconds, seconds || trace ? arm_now() : 0, begin, end, trace, 0};
   if (trace != NULL) trace->start = clock.last;
-  if (seconds != NULL && g->device.type != ARM_CPU && status == 0) {
-    status = arm_device_watch(g->device, 1, error);
+  arm_device device = g->devices[0].device; /* of several devices, times are the host's */
+  if (seconds != NULL && device.type != ARM_CPU && g->num_devices == 1 && status == 0) {
+    status = arm_device_watch(device, 1, error);
     clock.is_watched = status == 0;
   }
   const arm_variant *v = &g->variants[g->active];
   if (begin < v->begin) begin = v->begin;
   arm_clock *noting = seconds != NULL || trace != NULL ? &clock : NULL;
   if (status == 0) status = arm_nodes_run(g, begin, end < v->end ? end : v->end, -1, noting, error);
-  if (clock.is_watched) (void)arm_device_watch(g->device, 0, error);
+  if (clock.is_watched) (void)arm_device_watch(device, 0, error);
   if (status == 0 && end >= v->end) status = copy_heads(g, error);
   atomic_store(&g->running, 0);
   return status;
@@ -548,7 +588,8 @@ int arm_graph_time(arm_graph *g, int64_t number, double *seconds, char *err, siz
   double start = arm_now();
   for (int64_t i = 0; i < number; i++)
     if (arm_graph_run(g, err, err_size) != 0) return -1;
-  if (arm_device_synchronize(g->device, err, err_size) != 0) return -1;
+  arm_error error = {err, err_size};
+  if (wait_for_all(g, &error) != 0) return -1;
   *seconds = arm_now() - start;
   return 0;
 }

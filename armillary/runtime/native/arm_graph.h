@@ -31,6 +31,7 @@ typedef struct {
   int32_t group_end;       /* where the calls end that run beside this one, the first of them: arm_concurrent.c */
   int32_t is_concurrent;        /* not the first of them */
   int64_t workspace;        /* where its own begins */
+  int32_t device;           /* where it runs: of the graph's devices */
 } arm_node;
 
 typedef struct {
@@ -45,6 +46,7 @@ typedef struct { int32_t node, arg, next; } arm_slot;
 
 typedef struct {
   void *data, *owned;
+  int32_t device;        /* where it lies: of the graph's devices */
   _Atomic int *users;    /* of `owned`, where other graphs may use it too (arm_share.c): nobody writes to it then */
   int64_t bytes, offset; /* offset < 0: not in the arena */
   int64_t width;         /* of the image that holds it, in pixels of four numbers; 0: it is in a buffer */
@@ -60,9 +62,15 @@ typedef struct {
 /* Nodes [begin, end) with their inputs (positions in arg_nodes) and heads: what one run does. */
 typedef struct { int32_t begin, end, first_head, num_heads, num_inputs, *inputs; } arm_variant;
 
+#define ARM_MAX_GRAPH_DEVICES 4
+
+/* A device of a graph, with the memory that its values and calls share. */
+typedef struct { arm_device device; void *arena, *workspace; int64_t workspace_bytes; } arm_graph_device;
+
 struct arm_graph {
   arm_module *module;
-  arm_device device;       /* of all its memory, and of its calls */
+  arm_graph_device devices[ARM_MAX_GRAPH_DEVICES]; /* the first: of all that the graph does not place elsewhere */
+  int32_t num_devices;
   arm_pool *pool;
   int max_threads;
   int32_t num_nodes, num_entries, num_storages, num_inputs, num_heads, num_slots;
@@ -75,7 +83,6 @@ struct arm_graph {
   int32_t num_variants, active;
   uint64_t stamps;
   void **copy_out;         /* per head: where to copy the result after a run, or NULL */
-  void *arena, *workspace;
   size_t memory;
   int32_t is_overlaid;        /* users gave overlapping memory: calls then run one after another */
   int32_t num_load, is_stale; /* load-time nodes; whether some have to run before the next inference */
@@ -127,7 +134,12 @@ void arm_graph_point(arm_graph *graph, int32_t storage, void *data);
 int arm_graph_own(arm_graph *graph, int32_t storage, arm_error *error);
 int arm_graph_check_value(const arm_entry *entry, const char *what, const arm_tensor *value, arm_error *error);
 void arm_graph_was_set(arm_graph *graph, int32_t storage);
-int arm_graph_copy(const arm_graph *graph, void *to, const void *from, int64_t bytes, arm_error *error);
+/* The device of a storage. */
+static inline arm_device arm_storage_device(const arm_graph *graph, const arm_storage *storage) {
+  return graph->devices[storage->device].device;
+}
+/* The number of the graph's device of a type; opened (the first of its type) and added where it is missing. */
+int32_t arm_graph_device_of(arm_graph *graph, int32_t type, arm_error *error);
 int arm_graph_copy_alias(const arm_graph *graph, const arm_node *node, arm_error *error);
 
 /* arm_share.c: memory of storages. Let go of what is owned; the last user frees it. */
@@ -135,9 +147,9 @@ void arm_storage_drop(arm_device device, arm_storage *storage);
 /* Before somebody writes: if others use the memory, forget it, so that new memory is taken; `copy` keeps the values. */
 int arm_storage_unshare(arm_graph *graph, int32_t storage, int copy, arm_error *error);
 
-/* arm_concurrent.c: calls that run together. Plan: find them; gives the bytes of workspace that calls take. Place: give each
- * its own. Run: those of nodes [begin, end). */
-int64_t arm_concurrent_plan(arm_graph *graph);
+/* arm_concurrent.c: calls that run together. Plan: find them, and the bytes of workspace that calls take on each device.
+ * Place: give each its own. Run: those of nodes [begin, end). */
+void arm_concurrent_plan(arm_graph *graph);
 void arm_concurrent_place(arm_graph *graph);
 int arm_concurrent_run(arm_graph *graph, int32_t begin, int32_t end, arm_clock *clock, arm_error *error);
 

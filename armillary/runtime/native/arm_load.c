@@ -145,7 +145,7 @@ static void release(arm_graph *g, int32_t s) {
   if (storage->owned != NULL) {
     if (storage->is_load) g->memory -= (size_t)storage->bytes;
     arm_graph_point(g, s, NULL);
-    arm_storage_drop(g->device, storage);
+    arm_storage_drop(arm_storage_device(g, storage), storage);
   } else if (storage->is_input) {
     arm_graph_point(g, s, NULL);
   }
@@ -204,19 +204,20 @@ static int place(void *context, const char *name, const arm_tensor *value, void 
   if (arm_graph_check_value(&l->graph->entries[entry], name, &typed, error) != 0) return -1;
   arm_storage *storage = &l->graph->storages[l->storage];
   if (arm_storage_unshare(l->graph, l->storage, 0, error) != 0) return -1;
+  arm_device device = arm_storage_device(l->graph, storage);
   if (storage->owned == NULL) storage->owned = arm_storage_allocate(l->graph, storage, error);
   if (storage->owned == NULL) return -1;
   if (storage->data != storage->owned) arm_graph_point(l->graph, l->storage, storage->owned);
   *where = storage->owned;
-  if (l->graph->device.type == ARM_CPU) return 0;
+  if (device.type == ARM_CPU) return 0;
   *where = l->between = arm_alloc((size_t)storage->bytes);
   return l->between != NULL ? 0 : arm_fail(error, "graph: out of memory: parameter %s", name);
 }
 
 static int carry_over(loading *l, arm_error *error) {
   const arm_storage *storage = &l->graph->storages[l->storage];
-  arm_device host = {ARM_CPU, 0};
-  int status = arm_memory_copy(l->graph->device, storage->owned, host, l->between, (size_t)storage->bytes, error);
+  arm_device host = {ARM_CPU, 0}, device = arm_storage_device(l->graph, storage);
+  int status = arm_memory_copy(device, storage->owned, host, l->between, (size_t)storage->bytes, error);
   arm_free(l->between);
   l->between = NULL;
   return status;

@@ -47,10 +47,12 @@ static int read_call(reader *r, int32_t row, arm_node *node, int32_t index) {
   const char *name = r->json.values[function].text;
   int32_t load = arm_json_get(&r->json, attrs, "load_time");
   node->is_load = load >= 0 && KIND(r, load) == ARM_TEXT && strcmp(r->json.values[load].text, "1") == 0;
-  if (strcmp(name, "__nop") == 0) {
+  int is_copy = strcmp(name, "__copy") == 0; /* from one device to another, or into a place of its own */
+  if (is_copy || strcmp(name, "__nop") == 0) {
     node->kind = ARM_NODE_ALIAS;
-    node->function = "__nop";
-    if (node->num_inputs < 1 || count != 1) return arm_fail(r->error, "graph: a __nop has inputs and one output");
+    node->function = is_copy ? "__copy" : "__nop";
+    if (node->num_inputs < 1 || count != 1)
+      return arm_fail(r->error, "graph: a %s has inputs and one output", node->function);
     return 0;
   }
   if (arm_control_kind(name, &node->kind)) {
@@ -182,6 +184,32 @@ static int read_images(reader *r, int32_t attrs) {
   return 0;
 }
 
+/* `device_index`: for each entry the type of the device that it lies on. Without it, all are on the first. */
+static int read_devices(reader *r, int32_t attrs) {
+  arm_graph *g = r->graph;
+  if (arm_json_get(&r->json, attrs, "device_index") < 0)
+    return g->num_devices == 1 ? 0 : arm_fail(r->error, "graph: %d devices are given, but it was built for one",
+                                              g->num_devices);
+  int32_t list = tagged(r, attrs, "device_index", "list_int", g->num_entries);
+  if (list < 0) return -1;
+  for (int32_t s = 0; s < g->num_storages; s++) g->storages[s].device = -1;
+  int32_t value = r->json.values[list].first;
+  for (int32_t i = 0; i < g->num_entries; i++, value = r->json.values[value].next) {
+    arm_storage *storage = &g->storages[g->entries[i].storage];
+    int64_t type;
+    if (arm_json_int(&r->json, value, 1, 255, &type) != 0)
+      return arm_fail(r->error, "graph.attrs.device_index: row %d is no type of a device", i);
+    int32_t device = arm_graph_device_of(g, (int32_t)type, r->error);
+    if (device < 0) return -1;
+    if (storage->device >= 0 && storage->device != device)
+      return arm_fail(r->error, "graph.attrs.device_index: row %d shares storage with a value of another device", i);
+    storage->device = device;
+  }
+  for (int32_t s = 0; s < g->num_storages; s++)
+    if (g->storages[s].device < 0) g->storages[s].device = 0; /* of no entry */
+  return 0;
+}
+
 static int read_storages(reader *r, int32_t attrs) {
   arm_graph *g = r->graph;
   g->storages = arm_zalloc((size_t)g->num_storages, sizeof *g->storages);
@@ -191,7 +219,7 @@ static int read_storages(reader *r, int32_t attrs) {
     arm_storage *storage = &g->storages[g->entries[i].storage];
     if (g->entries[i].bytes > storage->bytes) storage->bytes = g->entries[i].bytes;
   }
-  if (read_images(r, attrs) != 0) return -1;
+  if (read_images(r, attrs) != 0 || read_devices(r, attrs) != 0) return -1;
   if (arm_json_get(&r->json, attrs, "arena_offset") < 0) return 0;
   int32_t list = tagged(r, attrs, "arena_offset", "list_int", -1);
   if (list < 0) return -1;

@@ -12,7 +12,7 @@
 
 struct arm_weights {
   int32_t count;
-  arm_device device;
+  arm_graph_device devices[ARM_MAX_GRAPH_DEVICES];
   arm_storage *rows; /* per storage of the graph; only those with `users` hold memory */
 };
 
@@ -35,6 +35,7 @@ int arm_storage_unshare(arm_graph *g, int32_t s, int copy, arm_error *error) {
     storage->users = NULL;
     return 0;
   }
+  arm_device device = arm_storage_device(g, storage);
   arm_storage old = *storage;
   int is_used = storage->data == storage->owned, status = 0;
   storage->users = NULL;
@@ -42,10 +43,11 @@ int arm_storage_unshare(arm_graph *g, int32_t s, int copy, arm_error *error) {
   if (is_used) arm_graph_point(g, s, NULL);
   if (is_used && copy) {
     storage->owned = arm_storage_allocate(g, storage, error);
-    status = storage->owned == NULL ? -1 : arm_graph_copy(g, storage->owned, old.owned, storage->bytes, error);
+    if (storage->owned == NULL) status = -1;
+    else status = arm_memory_copy(device, storage->owned, device, old.owned, (size_t)storage->bytes, error);
     if (status == 0) arm_graph_point(g, s, storage->owned);
   }
-  arm_storage_drop(g->device, &old);
+  arm_storage_drop(device, &old);
   return status;
 }
 
@@ -70,7 +72,7 @@ static int publish_row(arm_storage *storage, arm_storage *row) {
 arm_weights *arm_graph_publish(arm_graph *g) {
   arm_weights *made = g->is_stale ? NULL : arm_zalloc(1, sizeof *made);
   if (made == NULL) return NULL;
-  made->device = g->device;
+  memcpy(made->devices, g->devices, sizeof made->devices);
   made->rows = arm_zalloc((size_t)g->num_storages, sizeof *made->rows);
   int status = made->rows == NULL ? -1 : 0;
   for (int32_t s = 0; s < g->num_storages && status == 0; s++) {
@@ -85,14 +87,22 @@ arm_weights *arm_graph_publish(arm_graph *g) {
 void arm_weights_release(arm_weights *weights) {
   if (weights == NULL) return;
   for (int32_t s = 0; s < weights->count; s++)
-    if (weights->rows[s].users != NULL) arm_storage_drop(weights->device, &weights->rows[s]);
+    if (weights->rows[s].users != NULL)
+      arm_storage_drop(weights->devices[weights->rows[s].device].device, &weights->rows[s]);
   free(weights->rows);
   free(weights);
 }
 
+/* Whether two graphs put storages of one number on one device. */
+static int is_alike(const arm_graph_device *one, const arm_graph *g) {
+  for (int32_t d = 0; d < g->num_devices; d++)
+    if (one[d].device.type != g->devices[d].device.type || one[d].device.id != g->devices[d].device.id) return 0;
+  return 1;
+}
+
 int arm_graph_adopt(arm_graph *g, const arm_weights *weights, char *err, size_t err_size) {
   arm_error error = {err, err_size};
-  if (weights->count != g->num_storages || weights->device.type != g->device.type || weights->device.id != g->device.id)
+  if (weights->count != g->num_storages || !is_alike(weights->devices, g))
     return arm_fail(&error, "the shared parameters are of another graph");
   for (int32_t s = 0; s < g->num_storages; s++) {
     const arm_storage *row = &weights->rows[s];
@@ -100,7 +110,7 @@ int arm_graph_adopt(arm_graph *g, const arm_weights *weights, char *err, size_t 
     if (row->bytes != 0 && row->bytes != storage->bytes)
       return arm_fail(&error, "the shared parameters are of another graph");
     if (row->users != NULL) {
-      arm_storage_drop(g->device, storage);
+      arm_storage_drop(arm_storage_device(g, storage), storage);
       atomic_fetch_add(row->users, 1);
       storage->owned = row->owned;
       storage->users = row->users;

@@ -99,6 +99,9 @@ ARM_API void arm_graph_destroy(arm_graph *graph);
 ARM_API int arm_graph_num_inputs(const arm_graph *graph);
 ARM_API int arm_graph_num_outputs(const arm_graph *graph);
 ARM_API int arm_graph_num_nodes(const arm_graph *graph);
+/* Over several devices of different types; those that the graph needs beside them are the first of their type. */
+ARM_API int arm_graph_create_over(const char *json, size_t size, arm_module *module, const arm_device *devices,
+                                  int num_devices, arm_pool *pool, arm_graph **out, char *err, size_t err_size);
 ARM_API size_t arm_graph_memory(const arm_graph *graph); /* bytes of arena and workspaces */
 ARM_API const char *arm_graph_input_name(const arm_graph *graph, int index);
 ARM_API int arm_graph_input_index(const arm_graph *graph, const char *name); /* -1: no such input */

@@ -58,7 +58,7 @@ def _annotate(function: Function, names: Sequence[str], structure: bool, disable
     taken = _inside_regions(order) | {id(e) for e in order if op_name(e) in disabled}
     for expr in order:
         name = "" if id(expr) in taken else _library(expr, names, memo, structure)
-        memo[id(expr)] = _wrapped(expr, name, get) if name else copy_type(map_children(expr, get), expr)
+        memo[id(expr)] = wrapped(expr, name, get) if name else copy_type(map_children(expr, get), expr)
     return memo[id(function)]
 
 
@@ -70,7 +70,7 @@ def _inside_regions(order: Sequence[Expr]) -> set[int]:
     return {id(expr) for expr in order if regions.library[regions.of(expr)]}
 
 
-def _wrapped(expr: Expr, name: str, get: Callable[[Expr], Expr]) -> Expr:
+def wrapped(expr: Expr, name: str, get: Callable[[Expr], Expr]) -> Expr:
     """The expression as a region of its own."""
     begins: dict[int, Expr] = {}
     callee: object = expr.op if isinstance(expr, Call) else None

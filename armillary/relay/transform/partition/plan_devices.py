@@ -37,7 +37,7 @@ from armillary.transform import PassContext, define_pass, register_config_option
 FALLBACK = register_config_option(
     "relay.fallback_device_type", int, 1, "DLPack's number of the device for what no annotation decides"
 )
-_ON_DEVICE, _COPY = "annotation.on_device", "device_copy"
+ON_DEVICE, COPY = "annotation.on_device", "device_copy"
 
 
 @define_pass(
@@ -57,33 +57,33 @@ def plan_devices(module: IRModule, *, default_device: Any = None, target: Any = 
 
 def _planned(function: Function, fallback: int, only: int | None) -> Expr | None:
     order = post_order(function, not_primitive)
-    notes = [e for e in order if isinstance(e, Call) and op_name(e) in (_ON_DEVICE, _COPY)]
+    notes = [e for e in order if isinstance(e, Call) and op_name(e) in (ON_DEVICE, COPY)]
     if not notes:
         return None
     if only is not None:
         _check_one_device(notes, only)
-    return _Rewriter(_Domains(order, function, fallback), function, fallback).run(order)
+    return _Rewriter(Domains(order, function, fallback), function, fallback).run(order)
 
 
 def _check_one_device(notes: list[Call], only: int) -> None:
     for note in notes:
-        asked = set(vars_of(note))
+        asked = set(devices_of(note))
         if asked - {only}:
             raise TargetError(
                 f"{op_name(note)} asks for device type {min(asked - {only})}, the target has device type {only}",
                 span=note.span,
-                hint="building for several devices at once is not there; take the annotation out",
+                hint="give a target for each device, as in {'cpu': 'llvm', 'opencl': 'opencl'}",
             )
 
 
-def vars_of(note: Call) -> tuple[int, ...]:
+def devices_of(note: Call) -> tuple[int, ...]:
     """The device types a note names."""
-    if op_name(note) == _COPY:
+    if op_name(note) == COPY:
         return note.attrs.src_dev_type, note.attrs.dst_dev_type
     return (note.attrs.device_type,)
 
 
-class _Domains:
+class Domains:
     """Sets of expressions on one device (union-find); a set without a device takes that of the set it joins."""
 
     def __init__(self, order: list[Expr], function: Function, fallback: int) -> None:
@@ -112,17 +112,17 @@ class _Domains:
         self.device.setdefault(self._find(id(expr)), device)
 
     def _note(self, expr: Expr) -> None:
-        if op_name(expr) == _COPY and isinstance(expr, Call):
+        if op_name(expr) == COPY and isinstance(expr, Call):
             self._fix(expr.args[0], expr.attrs.src_dev_type)
             self._fix(expr, expr.attrs.dst_dev_type)
-        elif op_name(expr) == _ON_DEVICE and isinstance(expr, Call):
+        elif op_name(expr) == ON_DEVICE and isinstance(expr, Call):
             if expr.attrs.constrain_body:
                 self._fix(expr.args[0], expr.attrs.device_type)
             if expr.attrs.constrain_result:
                 self._fix(expr, expr.attrs.device_type)
 
     def _join_neighbours(self, expr: Expr) -> None:
-        if op_name(expr) in (_ON_DEVICE, _COPY):
+        if op_name(expr) in (ON_DEVICE, COPY):
             return
         for arg in _inputs(expr):
             a, b = self._find(id(arg)), self._find(id(expr))
@@ -144,7 +144,7 @@ def _inputs(expr: Expr) -> tuple[Expr, ...]:
 class _Rewriter:
     """Rebuilds the function; one copy per value and destination."""
 
-    def __init__(self, domains: _Domains, function: Function, fallback: int) -> None:
+    def __init__(self, domains: Domains, function: Function, fallback: int) -> None:
         self.domains, self.function, self.fallback = domains, function, fallback
         self.memo: dict[int, Expr] = {}
         self.place: dict[int, int] = {}  # where the rebuilt form of a node lies
@@ -161,9 +161,9 @@ class _Rewriter:
     def _visit(self, expr: Expr) -> Expr:
         if expr is self.function or isinstance(expr, Var | Constant):
             return expr
-        if isinstance(expr, Call) and op_name(expr) == _ON_DEVICE:
+        if isinstance(expr, Call) and op_name(expr) == ON_DEVICE:
             return self._take(expr, self._at(expr.args[0]))
-        if isinstance(expr, Call) and op_name(expr) == _COPY:
+        if isinstance(expr, Call) and op_name(expr) == COPY:
             if expr.attrs.src_dev_type == expr.attrs.dst_dev_type:
                 return self._take(expr, self._at(expr.args[0]))
             self.place[id(expr)] = expr.attrs.dst_dev_type
@@ -187,5 +187,5 @@ class _Rewriter:
             return made
         key = (id(made), device)
         if key not in self.copies:
-            self.copies[key] = call(_COPY, made, src_dev_type=at, dst_dev_type=device)
+            self.copies[key] = call(COPY, made, src_dev_type=at, dst_dev_type=device)
         return self.copies[key]
