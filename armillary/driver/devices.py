@@ -143,8 +143,8 @@ def _moved(expr: Expr, ty: Type, source: int, target: int) -> Expr:
     if isinstance(ty, TupleType):
         parts = [_field(expr, index) for index in range(len(ty.fields))]
         return Tuple(tuple(_moved(p, t, source, target) for p, t in zip(parts, ty.fields, strict=True)))
-    if is_call(expr, "device_copy") and expr.attrs.src_dev_type == target:  # type: ignore[attr-defined]
-        return expr.args[0]  # type: ignore[attr-defined]  # from where it came
+    if isinstance(expr, Call) and is_call(expr, "device_copy") and expr.attrs.src_dev_type == target:
+        return expr.args[0]  # from where it came
     return get_op("device_copy")(expr, src_dev_type=source, dst_dev_type=target)
 
 
