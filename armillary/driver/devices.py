@@ -9,7 +9,6 @@ has a target, else the first. What no note places runs there. Which call runs wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from armillary.backends.base import backend_of
 from armillary.driver.device_targets import DEVICE, DeviceTargets
@@ -35,11 +34,8 @@ CPU = 1
 _TYPES = {"cpu": 1, "llvm": 1, "c": 1, "cl": 4, "opencl": 4, "gpu": 4}
 
 
-def device_targets(given: Mapping[Any, Any] | Iterable[Any], host: Any = None) -> DeviceTargets:
-    """Of a mapping from devices (numbers, names, Devices) to targets, or of targets of different devices.
-
-    Any: what names a device; whatever Target accepts.
-    """
+def device_targets(given: Mapping[object, object] | Iterable[object], host: object = None) -> DeviceTargets:
+    """Of a mapping from devices (numbers, names, Devices) to whatever Target accepts, or of targets of different ones."""
     pairs = given.items() if isinstance(given, Mapping) else [(as_target(t).kind.device_type, t) for t in given]
     found: dict[int, Target] = {}
     for key, value in pairs:
@@ -69,7 +65,8 @@ def _main_device(given: list[int]) -> int:
     return int(asked if asked is not None else CPU if CPU in given else given[0])
 
 
-def _device_type(key: Any) -> int:  # Any: a number, a name, a Device
+def _device_type(key: object) -> int:
+    """Of a number, a name or a Device."""
     if isinstance(key, str) and key.split()[:1] and key.split()[0] in _TYPES:
         return _TYPES[key.split()[0]]
     number = getattr(key, "device_type", getattr(key, "value", key))
