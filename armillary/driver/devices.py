@@ -35,7 +35,7 @@ _TYPES = {"cpu": 1, "llvm": 1, "c": 1, "cl": 4, "opencl": 4, "gpu": 4}
 
 
 def device_targets(given: Mapping[object, object] | Iterable[object], host: object = None) -> DeviceTargets:
-    """Of a mapping from devices (numbers, names, Devices) to whatever Target accepts, or of targets of different ones."""
+    """Of a mapping from devices (numbers, names, Devices) to whatever Target accepts, or of targets alone."""
     pairs = given.items() if isinstance(given, Mapping) else [(as_target(t).kind.device_type, t) for t in given]
     found: dict[int, Target] = {}
     for key, value in pairs:
