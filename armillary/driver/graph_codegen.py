@@ -46,6 +46,7 @@ with deferred():
     from armillary.driver.offloaded import offloaded  # most graphs have nothing that a library computes
 
 Weight = Array | Deferred
+ConstantKey = tuple[int, str, tuple[int, ...], bytes, str]  # device, type, shape, first bytes, memory
 NOP = "__nop"
 DEVICE_COPY = "__device_copy"
 _VIEWS = frozenset({"reshape", "expand_dims", "squeeze", "nn.batch_flatten", "copy"})
@@ -127,7 +128,9 @@ class _Builder:
         self.by_text: dict[str, Kernel] = {}
         self.by_function: dict[int, Kernel] = {}
         # by device, type, shape, first bytes, memory
-        self.constants: dict[tuple[int, str, tuple[int, ...], bytes, str], list[tuple[Weight, list[tuple[int, int]]]]] = {}
+        self.constants: dict[
+            tuple[int, str, tuple[int, ...], bytes, str], list[tuple[Weight, list[tuple[int, int]]]]
+        ] = {}
         self.inputs: dict[tuple[str, TensorType], tuple[int, int]] = {}
         self.early: dict[int, bool] = {}  # nodes that depend on parameters alone, for load_time.py
         self.shared: dict[Any, int] = {}  # those that variants share, by kernel, inputs and types
