@@ -13,11 +13,11 @@ from typing import Any
 
 from armillary.artifact import GraphNode, GraphSpec
 from armillary.backends.base import backend_of
+from armillary.backends.device_targets import DeviceTargets
 from armillary.base.aligned import give_back_memory
 from armillary.base.boundary import boundary
 from armillary.base.lazy import deferred
 from armillary.driver.control_flow import COPY
-from armillary.driver.device_targets import DeviceTargets
 from armillary.driver.graph_codegen import DEVICE_COPY, NOP, GraphPlan, plan_graph
 from armillary.driver.kernels import (
     CompiledKernel,

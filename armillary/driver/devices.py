@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from armillary.backends.base import backend_of
-from armillary.driver.device_targets import DEVICE, DeviceTargets
+from armillary.backends.device_targets import DEVICE, DeviceTargets
 from armillary.driver.variants import entries
 from armillary.errors import TargetError, UnsupportedError
 from armillary.ir import IRModule

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from armillary.artifact import VariantRow
+from armillary.backends.device_targets import DEVICE
 from armillary.backends.scopes import scopes_of
 from armillary.base.aliases import Array
 from armillary.base.aligned import Deferred
@@ -26,7 +27,6 @@ from armillary.base.node import post_order
 from armillary.base.record import record
 from armillary.driver.concurrent_groups import concurrent_groups
 from armillary.driver.control_flow import emit, enclosing_loops, has_control, last_use, last_write
-from armillary.driver.device_targets import DEVICE
 from armillary.driver.image_plan import Image, share_images
 from armillary.driver.load_time import is_load_time, is_pure, mark_load_time
 from armillary.driver.memory_plan import ALIGNMENT, Lifetime, plan_memory

@@ -22,6 +22,7 @@ from typing import Any
 
 from armillary.artifact import Descriptor, FunctionRow
 from armillary.backends.base import backend_of, is_built_in
+from armillary.backends.device_targets import DEVICE, DeviceTargets
 from armillary.base.config import setting
 from armillary.base.digest import blake2b
 from armillary.base.lazy import deferred
@@ -30,7 +31,6 @@ from armillary.base.record import record
 from armillary.budgets import COMPILE_SECONDS, KERNEL_SIZE
 from armillary.codegen.workers.cache import Cache, cache_key, default_cache
 from armillary.codegen.workers.pool import CompileTimeoutError, Pool
-from armillary.driver.device_targets import DEVICE, DeviceTargets
 from armillary.driver.graph_codegen import Kernel
 from armillary.errors import ExecutionError, InternalError, TargetError
 from armillary.relay.expr import Call, Function
