@@ -1,7 +1,7 @@
 """The targets of a graph over several devices.
 
 In: nothing. Out: `DeviceTargets`, and the attribute by which a kernel says where it runs. Invariant: a device has one
-target. Who makes them and marks kernels: driver/devices.py.
+target. Who makes them and marks kernels: relay/transform/over_devices.py.
 """
 
 from __future__ import annotations

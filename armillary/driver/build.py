@@ -42,8 +42,8 @@ from armillary.target.target import host_target
 from armillary.transform import PassContext
 
 with deferred():
-    from armillary.driver.devices import device_targets, optimized_over
     from armillary.driver.offloaded import check_device, compiled_sources
+    from armillary.relay.transform.over_devices import device_targets, optimized_over
 _RUNTIME_NAMES = {COPY: NOP, DEVICE_COPY: "__copy"}  # of what is no kernel
 Params = Mapping[str, Any]  # Any: numpy arrays or NDArrays
 
@@ -121,6 +121,8 @@ def assembled(
 def optimized(module: IRModule, target: Target | DeviceTargets, params: Params | None = None) -> IRModule:
     """The module after parameters are bound and the build's graph passes have run."""
     if isinstance(target, DeviceTargets):
+        if len(entries(module)) > 1:
+            raise UnsupportedError("variants over several devices are refused", hint="compile one set of shapes")
         bound = module.copy()
         bound["main"] = bind_params_by_name(module["main"], params) if params else module["main"]
         return optimized_over(bound, target)

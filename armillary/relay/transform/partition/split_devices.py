@@ -3,7 +3,7 @@
 In: a module with `annotation.on_device` notes or copies between devices; the type of the main device, where parameters
 and results are. Out: one without them, in which each region of another device is a function with the attribute
 Compiler="device<type>", called by name. Invariant: the graph computes the same; values go to a region and come back at
-its call. Which call runs where: plan_devices.py. Who compiles the regions: driver/devices.py.
+its call. Which call runs where: plan_devices.py. Who compiles the regions: relay/transform/over_devices.py.
 
     def @main(%x: Tensor[(2,), float32]) {
       %0 = nn.relu(%x);

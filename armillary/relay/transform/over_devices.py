@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from armillary.backends.base import backend_of
 from armillary.backends.device_targets import DEVICE, DeviceTargets
-from armillary.driver.variants import entries
-from armillary.errors import TargetError, UnsupportedError
+from armillary.errors import TargetError
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function, Tuple, TupleGetItem
 from armillary.relay.infer import infer_type
@@ -77,8 +76,6 @@ def _device_type(key: object) -> int:
 
 def optimized_over(module: IRModule, targets: DeviceTargets) -> IRModule:
     """The passes of a build, for each device's parts with its target."""
-    if len(entries(module)) > 1:
-        raise UnsupportedError("variants over several devices are refused", hint="compile one set of shapes")
     main = targets.main.kind.device_type
     first = [remove_unused_functions, typed, beta_reduce, to_graph_normal_form, typed]
     known = [device for device, _ in targets.others]
