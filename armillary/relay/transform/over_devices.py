@@ -21,7 +21,7 @@ from armillary.relay.transform.normal_form.beta_reduce import beta_reduce
 from armillary.relay.transform.normal_form.infer_type import infer_type as typed
 from armillary.relay.transform.normal_form.remove_unused_functions import remove_unused_functions
 from armillary.relay.transform.normal_form.to_graph_normal_form import to_graph_normal_form
-from armillary.relay.transform.partition.plan_devices import FALLBACK
+from armillary.relay.transform.partition.plan_devices import COPY, FALLBACK
 from armillary.relay.transform.partition.split_devices import PREFIX, split_devices
 from armillary.relay.transform.pipeline import optimize
 from armillary.relay.types import TupleType, Type
@@ -137,9 +137,9 @@ def _moved(expr: Expr, ty: Type, source: int, target: int) -> Expr:
     if isinstance(ty, TupleType):
         parts = [_field(expr, index) for index in range(len(ty.fields))]
         return Tuple(tuple(_moved(p, t, source, target) for p, t in zip(parts, ty.fields, strict=True)))
-    if isinstance(expr, Call) and is_call(expr, "device_copy") and expr.attrs.src_dev_type == target:
+    if isinstance(expr, Call) and is_call(expr, COPY) and expr.attrs.src_dev_type == target:
         return expr.args[0]  # from where it came
-    return get_op("device_copy")(expr, src_dev_type=source, dst_dev_type=target)
+    return get_op(COPY)(expr, src_dev_type=source, dst_dev_type=target)
 
 
 def _field(expr: Expr, index: int) -> Expr:
