@@ -18,6 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,12 @@ class Space:
         self.seconds = {index: known[key] for index, key in keys.items() if key in known}
         self.part = len(self.seconds) / len(indices)  # of today's space that the table has
 
+    def by_chance(self, share: float) -> int:
+        """Trials after which chance has found such a configuration in half of all cases, exactly."""
+        wanted = min(self.seconds.values()) / share
+        total, good = len(self.seconds), sum(seconds <= wanted for seconds in self.seconds.values())
+        return next(n for n in range(1, total + 1) if 2 * comb(total - n, good) <= comb(total, good))
+
     def trials(self, name: str, seed: int, share: float) -> int:
         """Trials until a tuner has measured a configuration with that share of the best speed."""
         tuner = make_tuner(name, self.task, seed)
@@ -152,11 +159,11 @@ def replay(args: argparse.Namespace) -> None:
         f"{len(space.seconds)} configurations ({space.part:.0%} of the space), {1e6 * best:.1f} to {1e6 * worst:.1f} us"
     )
     print(f"{good} have {args.share:.0%} of the best speed")
-    by_chance = 0.0
+    by_chance = space.by_chance(args.share)
+    print(f"chance needs {by_chance} trials in the middle")
     for name in NAMES:
         found = [space.trials(name, seed, args.share) for seed in range(args.seeds)]
         middle = statistics.median(found)
-        by_chance = by_chance or middle
         print(f"{name:10} {middle:6g} trials (median of {found}), {middle / by_chance:.2f} of chance")
 
 

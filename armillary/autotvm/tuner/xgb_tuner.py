@@ -1,8 +1,9 @@
 """XGBTuner: gradient-boosted trees learn from trials which configurations are fast; annealing proposes the next ones.
 
 In: a task; features of configurations (`itervar`, `curve`: of their loops; `knob`: of their entities); a loss (`reg`,
-`rank`, `rank-binary`). Out: trials in plans of `plan_size`, a twentieth of each at random. Invariant: failures are
-learned as zero speed; the same seed and results give the same proposals. Needs xgboost (the extra `tune`).
+`rank`, `rank-binary`). Out: trials in plans of `plan_size` (less in small spaces), a twentieth of each at random.
+Invariant: failures are learned as zero speed; the same seed and results give the same proposals.
+Needs xgboost (the extra `tune`).
 The loop around it: `tuner.py`; features: `../feature.py`.
 """
 
@@ -42,6 +43,7 @@ _PARAMS = {
 _ROUNDS, _PATIENCE = 300, 20  # of boosting; without a better fit of the fastest ones
 _CHAINS, _STEPS, _IDLE = 64, 120, 25  # of annealing
 _RANDOM = 0.05  # of a plan
+_PLANS, _LEAST_PLAN = 16, 8  # of a small space: a plan that is a large part of it learns too late
 _GRADES = 31
 _FASTEST = 0.2  # of the trials count as fast for rank-binary
 
@@ -152,7 +154,8 @@ class XGBTuner(Tuner):
         if optimizer not in ("sa", "reg"):
             raise TuningError(f"XGBTuner: unknown optimizer {optimizer!r}", hint="sa")
         xgboost()
-        self.plan_size = max(1, min(plan_size, len(self.space) // 4))
+        largest = max(len(self.space) // _PLANS, min(_LEAST_PLAN, len(self.space) // 4), 1)
+        self.plan_size = min(plan_size, largest)
         self.kind, self.threads, self.seed = feature_type, num_threads, seed
         self.diversity = diversity_filter_ratio
         self.loss_type = loss_type
