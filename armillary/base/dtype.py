@@ -95,6 +95,10 @@ class DType(str):
             raise TypeMismatch(f"dtype {self} has no array form") from None
         return made
 
+    def itemsize(self) -> int:
+        """Bytes of an element, all lanes, under its Relay-era name."""
+        return self.bytes
+
     @property
     def min_value(self) -> int:
         """Smallest value of an integer or bool type."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from armillary.base.boundary import boundary
 from armillary.base.digest import blake2b
+from armillary.base.lazy import lazy_names
 from armillary.base.node import structural_equal
 from armillary.errors import TypeMismatch
 from armillary.ir import BaseFunc, GlobalVar, IRModule
@@ -39,6 +40,7 @@ __all__ = [
     "count_ops",
     "detect_feature",
     "extract_fused_functions",
+    "extract_intermediate_expr",
     "free_type_vars",
     "free_vars",
     "get_total_mac_number",
@@ -50,6 +52,17 @@ __all__ = [
     "structural_hash",
     "well_formed",
 ]
+
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "AnnotatedRegionSet": "armillary.relay.transform.partition._region_sets:AnnotatedRegionSet",
+        "CallGraph": "armillary.relay.transform.normal_form._call_graph:CallGraph",
+        "get_calibration_data": "armillary.driver.calibration:get_calibration_data",
+        "list_fake_quantized_op_freqs": "armillary.relay.transform.quantize._regions:list_fake_quantized_op_freqs",
+    },
+)
 
 
 def post_order_visit(expr: Expr, visit: Callable[[Expr], Any]) -> None:
@@ -116,6 +129,17 @@ def op_frequency(item: Expr | IRModule) -> dict[str, int]:
 
 
 count_ops = list_op_freqs = op_frequency
+
+
+def extract_intermediate_expr(mod: IRModule, expr_id: int) -> IRModule:
+    """A module of the value that a call, tuple or field computes: the one of that number in post order."""
+    values = [e for e in post_order(mod["main"].body) if isinstance(e, Call | Tuple | TupleGetItem)]
+    if not 0 <= expr_id < len(values):
+        raise TypeMismatch(f"there is no expression {expr_id}", hint=f"main computes {len(values)} values, from 0 on")
+    return IRModule.from_expr(values[expr_id])
+
+
+extract_intermdeiate_expr = extract_intermediate_expr  # as the old name is spelt
 
 
 def _functions(item: Expr | IRModule) -> list[Expr]:

@@ -54,6 +54,11 @@ class Device:
         return _NAMES.get(self.device_type, f"type{self.device_type}")
 
     @property
+    def available_global_memory(self) -> int | None:
+        """Free memory in bytes, where the driver would tell it: none of those here does."""
+        return None
+
+    @property
     def exist(self) -> bool:
         """Whether this process can use the device."""
         return not self.objection()

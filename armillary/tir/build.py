@@ -288,16 +288,20 @@ def ceildiv(a: Value, b: Value) -> Expr:
     return floordiv(add(a, sub(b, 1)), b)
 
 
-def minimum(a: Value, b: Value) -> Expr:
-    """The smaller value."""
+def minimum(a: Value, b: Value, *others: Value) -> Expr:
+    """The smallest value."""
+    if others:
+        return minimum(minimum(a, b), *others)
     x, y = match_types(a, b)
     if isinstance(x, IntImm) and isinstance(y, IntImm):
         return x if x.value <= y.value else y
     return x if x is y else E.Min(x, y)
 
 
-def maximum(a: Value, b: Value) -> Expr:
-    """The larger value."""
+def maximum(a: Value, b: Value, *others: Value) -> Expr:
+    """The largest value."""
+    if others:
+        return maximum(maximum(a, b), *others)
     x, y = match_types(a, b)
     if isinstance(x, IntImm) and isinstance(y, IntImm):
         return x if x.value >= y.value else y

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from armillary import relay
-from armillary.errors import TypeMismatch
+from armillary.errors import ModelError, TypeMismatch, UnsupportedError
 from armillary.ir import IRModule
 from armillary.relay import analysis
 from armillary.relay.analysis import Feature
@@ -143,3 +143,64 @@ def test_equal_kernels_are_extracted_once() -> None:
     found = analysis.extract_fused_functions(after)
     assert len(found) == 2 < after.astext(False).count("nn.softmax") + 1
     assert all(f.get_attr("Primitive") == 1 and f.get_attr("hash") == key for key, f in found.items())
+
+
+def test_operators_between_dequantize_and_quantize_are_counted() -> None:
+    zero = relay.const(0)
+    x, w = relay.var("x", shape=(4, 8), dtype="int8"), relay.var("w", shape=(6, 8), dtype="int8")
+    real = relay.qnn.dequantize(x, relay.const(2.0), zero)
+    product = relay.nn.dense(real, relay.qnn.dequantize(w, relay.const(0.5), zero))
+    whole = relay.qnn.quantize(relay.nn.relu(product), relay.const(1.0), zero, out_dtype="int8")
+    counted = analysis.list_fake_quantized_op_freqs(IRModule.from_expr(relay.sigmoid(whole)))
+    assert counted == {"nn.dense": 1, "nn.relu": 1}
+    never = relay.qnn.quantize(real + relay.var("y", shape=(4, 8)), relay.const(1.0), zero)
+    assert analysis.list_fake_quantized_op_freqs(never) == {}
+
+
+def test_a_value_inside_a_function_becomes_a_module() -> None:
+    x = relay.var("x", shape=(2,))
+    mod = IRModule.from_expr(relay.exp(relay.nn.relu(x)))
+    assert analysis.extract_intermdeiate_expr(mod, 0)["main"].body.op.name == "nn.relu"
+    with pytest.raises(TypeMismatch, match="there is no expression 2"):
+        analysis.extract_intermediate_expr(mod, 2)
+
+
+def _two_functions() -> tuple[IRModule, relay.GlobalVar, relay.GlobalVar]:
+    x0, x1, x = (relay.var(name, shape=(2,)) for name in ("x0", "x1", "x"))
+    inner, outer = relay.GlobalVar("inner"), relay.GlobalVar("outer")
+    mod = IRModule({inner: relay.Function([x0], relay.exp(x0)).with_attr("Compiler", "acme")})
+    mod[outer] = relay.Function([x1], x1 - relay.const(1.0)).with_attr("Compiler", "acme")
+    mod["main"] = relay.Function([x], relay.nn.relu(inner(outer(x))))
+    return mod, inner, outer
+
+
+def test_a_call_graph_counts_calls_and_references() -> None:
+    mod, inner, _ = _two_functions()
+    graph = analysis.CallGraph(mod)
+    assert graph.ref_count(inner) == 1 and graph.global_call_count("main") == 2 and not graph.is_recursive(inner)
+    assert "inner, #refs = 1" in str(graph)
+    with pytest.raises(ModelError, match="has no function 'other'"):
+        graph.ref_count("other")
+
+
+def test_what_goes_in_and_out_of_a_librarys_functions() -> None:
+    mod, inner, outer = _two_functions()
+    values = np.array([1.5, -2.0], "float32")
+    found = analysis.get_calibration_data(mod, {"x": values})
+    np.testing.assert_allclose(found[outer]["outputs"][0].numpy(), values - 1)
+    np.testing.assert_allclose(found[inner]["inputs"][0].numpy(), values - 1)
+    np.testing.assert_allclose(found[inner]["outputs"][0].numpy(), np.exp(values - 1), rtol=1e-6)
+    y = relay.var("y", shape=(2,))
+    mod["main"] = relay.Function([y], outer(outer(y)))
+    with pytest.raises(UnsupportedError, match="@outer is called more than once"):
+        analysis.get_calibration_data(mod, {"y": values})
+
+
+def test_annotated_regions_are_sets_of_nodes() -> None:
+    x = relay.var("x", shape=(2,))
+    begin = relay.annotation.compiler_begin(x, "acme")
+    middle = relay.exp(begin)
+    end = relay.annotation.compiler_end(middle, "acme")
+    (region,) = analysis.AnnotatedRegionSet(relay.Function([x], relay.nn.relu(end)))
+    assert region.target == "acme" and region.nodes == (begin, middle, end)
+    assert region.args == [begin] and region.rets == [end]

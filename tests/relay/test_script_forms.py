@@ -208,3 +208,10 @@ def test_boxes_that_overlap_better_ones_go() -> None:
     kept = relay.vision.non_max_suppression(counted[1], counted[0], counted[2], force_suppress=True)
     numbers, count = relay.create_executor("graph").evaluate(relay.Function([x], kept.astuple()))(boxes)
     assert numbers.numpy().tolist() == [[2, 0, -1]] and count.numpy().tolist() == [[2]]
+
+
+def test_the_largest_of_many_values_and_sizes_of_elements() -> None:
+    n = te.var("n")
+    assert tir.max(3, 1, 7, 5) == 7 and tir.min(3, 1, 7) == 1
+    assert isinstance(tir.max(n, 1, 2), tir.Max)
+    assert armillary.DataType("float16x4").itemsize() == 8 and armillary.cpu().available_global_memory is None
