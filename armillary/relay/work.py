@@ -1,7 +1,7 @@
 """How much a fused function computes and moves: floating-point operations, and bytes of its inputs and outputs.
 
 In: a primitive function with types. Out: a `Work`. Invariant: `direct` is the arithmetic of the operators' definitions
-(two per multiply-add, relay/analysis.py); `flops` is what the chosen algorithm does, which an operator with another
+(two per multiply-add, relay/analysis/); `flops` is what the chosen algorithm does, which an operator with another
 algorithm states in its `flops` facet (Winograd). Elementwise operators count one per element, whatever they are.
 """
 

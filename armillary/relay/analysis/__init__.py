@@ -58,9 +58,9 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "AnnotatedRegionSet": "armillary.relay.transform.partition._region_sets:AnnotatedRegionSet",
-        "CallGraph": "armillary.relay.transform.normal_form._call_graph:CallGraph",
-        "get_calibration_data": "armillary.driver.calibration:get_calibration_data",
-        "list_fake_quantized_op_freqs": "armillary.relay.transform.quantize._regions:list_fake_quantized_op_freqs",
+        "CallGraph": "armillary.relay.analysis.call_graph:CallGraph",
+        "get_calibration_data": "armillary.relay.backend.calibration:get_calibration_data",
+        "list_fake_quantized_op_freqs": "armillary.ops.qnn.fake_regions:list_fake_quantized_op_freqs",
     },
 )
 

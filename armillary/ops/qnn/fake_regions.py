@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Constant, Expr
-from armillary.relay.transform._rules import op_name
+from armillary.relay.op import Op
 from armillary.relay.walk import children, post_order
+
+
+def _name(expr: Expr) -> str:
+    """The operator that an expression calls; "" where it calls none."""
+    return expr.op.name if isinstance(expr, Call) and isinstance(expr.op, Op) else ""
 
 
 def list_fake_quantized_op_freqs(mod: IRModule | Expr) -> dict[str, int]:
@@ -18,7 +23,7 @@ def list_fake_quantized_op_freqs(mod: IRModule | Expr) -> dict[str, int]:
     found: dict[int, str] = {}
     for root in roots:
         for expr in post_order(root):
-            if isinstance(expr, Call) and op_name(expr) == "qnn.quantize":
+            if isinstance(expr, Call) and _name(expr) == "qnn.quantize":
                 found |= _region(expr.args[0])
     counts: dict[str, int] = {}
     for name in found.values():
@@ -32,13 +37,13 @@ def _region(result: Expr) -> dict[int, str]:
     pending, reached = [result], False
     while pending:
         expr = pending.pop()
-        name = op_name(expr)
+        name = _name(expr)
         if name == "qnn.dequantize":
             reached = True
         elif id(expr) not in inside and not isinstance(expr, Constant):
             parts = children(expr)
             if not parts or (isinstance(expr, Call) and not name):
                 return {}
-            inside[id(expr)] = name or ""
+            inside[id(expr)] = name
             pending.extend(parts)
     return {key: name for key, name in inside.items() if name} if reached else {}
