@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from armillary.base.aligned import Array
+from armillary.base.aliases import Array
 from armillary.base.lazy import deferred
 from armillary.errors import UnsupportedError
 from armillary.ir import GlobalVar, IRModule
