@@ -59,7 +59,7 @@ CHECK_PART = 0.2  # of the time budget is for the end-to-end check
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc tune`."""
-    parser.add_argument("FILE", help="the model: .onnx, .relay, or - for Relay text on stdin")
+    parser.add_argument("FILE", help="the model: .onnx, .h5, .relay, or - for Relay text on stdin")
     parser.add_argument("-o", "--output", required=True, metavar="LOG", help="the log of trials, appended to")
     parser.add_argument("--target", default="llvm", help="default: this machine")
     parser.add_argument("--target-host", default="", metavar="TARGET", help="of a device: its host")

@@ -16,13 +16,22 @@ from armillary.backends.opencl.graph.winograd_conv2d import opencl_winograd_conv
 from armillary.base.lazy import deferred
 from armillary.codegen.opencl.program import program
 from armillary.relay.transform.check_choices import check_choices
+from armillary.relay.transform.layout.convert_layout import convert_layout
 from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.target import Target
 from armillary.transform import Pass
 
+CHANNELS_SECOND = dict.fromkeys(("nn.conv2d", "nn.conv2d_transpose"), ("NCHW", "default"))
+CHANNELS_SECOND |= {f"nn.{kind}_pool2d": ("NCHW",) for kind in ("max", "avg", "global_max", "global_avg")}
+
 with deferred():
     from armillary.codegen.opencl.build import build_kernels
     from armillary.tir.transform.split_host_device import split_host_device
+
+
+def _axes(target: Target) -> Sequence[Pass]:
+    # Channels are second: what follows has schedules for that.
+    return [infer_type.bind(), convert_layout.bind(desired_layouts=CHANNELS_SECOND)]
 
 
 def _layouts(target: Target) -> Sequence[Pass]:
@@ -52,7 +61,7 @@ BACKEND = Backend(
     lower=split_host_device,
     emit=build_kernels,
     build=build_kernels,
-    passes=GraphPasses(layouts=_layouts, choices=_choices),
+    passes=GraphPasses(axes=_axes, layouts=_layouts, choices=_choices),
     device="opencl",
     sums_halves=True,
     program=program,

@@ -107,6 +107,19 @@ int arm_memory_synchronize(arm_device device, arm_error *error) {
   return kind == NULL ? -1 : kind->synchronize(device.id, error);
 }
 
+int arm_memory_map(arm_device device, void *memory, size_t bytes, int writes, void **out, arm_error *error) {
+  const arm_device_kind *kind = device.type == ARM_CPU ? NULL : kind_of(device, error);
+  *out = device.type == ARM_CPU ? memory : NULL;
+  if (device.type == ARM_CPU) return 0;
+  return kind == NULL ? -1 : kind->map(device.id, memory, bytes, writes, out, error);
+}
+
+int arm_memory_unmap(arm_device device, void *memory, void *mapped, arm_error *error) {
+  const arm_device_kind *kind = device.type == ARM_CPU ? NULL : kind_of(device, error);
+  if (device.type == ARM_CPU) return 0;
+  return kind == NULL ? -1 : kind->unmap(device.id, memory, mapped, error);
+}
+
 int arm_device_watch(arm_device device, int on, arm_error *error) {
   const arm_device_kind *kind = arm_device_kind_of(device.type);
   return kind == NULL || kind->watch == NULL ? -1 : kind->watch(device.id, on, error);

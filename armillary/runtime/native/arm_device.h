@@ -47,6 +47,8 @@ typedef struct {
   int (*prepare)(int32_t id, void *program, const arm_launch *launch, void **prepared, arm_error *error);
   int (*launch)(void *prepared, void *const *data, const int64_t *bytes, const int64_t *vars, arm_error *error);
   void (*forget)(void *prepared);
+  int (*map)(int32_t id, void *memory, size_t bytes, int writes, void **out, arm_error *error); /* for the host; waits */
+  int (*unmap)(int32_t id, void *memory, void *mapped, arm_error *error);
   int (*watch)(int32_t id, int on, arm_error *error);                /* from now on note how long kernels take */
   int (*elapsed)(int32_t id, double *seconds, arm_error *error);     /* of all launched since the last question; waits */
 } arm_device_kind;
@@ -64,6 +66,10 @@ int arm_memory_copy(arm_device to_device, void *to, arm_device from_device, cons
                     arm_error *error);
 int arm_memory_clear(arm_device device, void *memory, size_t bytes, arm_error *error);
 int arm_memory_synchronize(arm_device device, arm_error *error);
+/* Memory of a device where the host reads it, or (`writes`) fills all of it: no copy where both share memory. The CPU's is
+ * itself. Kernels may use it again after it was unmapped. */
+int arm_memory_map(arm_device device, void *memory, size_t bytes, int writes, void **out, arm_error *error);
+int arm_memory_unmap(arm_device device, void *memory, void *mapped, arm_error *error);
 /* How long kernels take, of a device that notes it; -1 without a text: it is the CPU, or tells nothing. */
 int arm_device_watch(arm_device device, int on, arm_error *error);
 int arm_device_elapsed(arm_device device, double *seconds, arm_error *error);

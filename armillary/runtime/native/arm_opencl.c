@@ -51,7 +51,7 @@ int arm_cl_check(cl_int code, const char *what, arm_error *error) {
 
 int arm_cl_check_wait(const arm_cl_state *s, cl_int code, const char *what, arm_error *error) {
   if (code == CL_SUCCESS) return 0;
-  char text[256];
+  char text[384];
   snprintf(text, sizeof text, "%s: %s%s%s", s->name, what, *s->last ? ", behind kernel " : "", s->last);
   return arm_cl_check(code, text, error);
 }
@@ -212,7 +212,9 @@ static void *allocate(int32_t id, size_t bytes, arm_error *error) {
   if (made == NULL) return arm_fail(error, "out of memory"), NULL;
   cl_int code;
   made->bytes = bytes > 0 ? bytes : 1;
-  made->mem = api.clCreateBuffer(s->context, CL_MEM_READ_WRITE, made->bytes, NULL, &code);
+  int is_shared = arm_cl_number(s->device, CL_DEVICE_HOST_UNIFIED_MEMORY, 4) != 0; /* then the host can map it as it is */
+  made->mem = api.clCreateBuffer(s->context, CL_MEM_READ_WRITE | (is_shared ? CL_MEM_ALLOC_HOST_PTR : 0), made->bytes, NULL,
+                                 &code);
   if (code != CL_SUCCESS) {
     free(made);
     const char *name = code_name(code);
@@ -367,6 +369,22 @@ static int clear(int32_t id, void *memory, size_t bytes, arm_error *error) {
       "filling memory", error);
 }
 
+static int map(int32_t id, void *memory, size_t bytes, int writes, void **out, arm_error *error) {
+  place p;
+  cl_int code;
+  if (find_place(id, memory, bytes, &p, error) != 0) return -1;
+  if (p.buffer->width > 0) return arm_fail(error, "OpenCL: an image is not mapped");
+  *out = api.clEnqueueMapBuffer(p.state->queue, p.mem, 1, writes ? CL_MAP_WRITE_INVALIDATE : CL_MAP_READ, p.offset, bytes, 0,
+                                NULL, NULL, &code);
+  return arm_cl_check_wait(p.state, code, "mapping memory", error);
+}
+
+static int unmap(int32_t id, void *memory, void *mapped, arm_error *error) {
+  place p;
+  if (find_place(id, memory, 1, &p, error) != 0) return -1;
+  return arm_cl_check(api.clEnqueueUnmapMemObject(p.state->queue, p.mem, mapped, 0, NULL, NULL), "unmapping memory", error);
+}
+
 static int synchronize(int32_t id, arm_error *error) {
   const arm_cl_state *s = arm_cl_open(id, error);
   return s == NULL ? -1 : arm_cl_check_wait(s, api.clFinish(s->queue), "waiting for the device", error);
@@ -375,5 +393,5 @@ static int synchronize(int32_t id, arm_error *error) {
 const arm_device_kind arm_opencl_kind = {
     "opencl", ARM_OPENCL, open_device, describe, allocate, arm_cl_allocate_image, release, write_device, read_device,
     copy_inside, clear, synchronize, arm_cl_build, arm_cl_drop, arm_cl_prepare, arm_cl_launch, arm_cl_forget,
-    arm_cl_watch, arm_cl_elapsed,
+    map, unmap, arm_cl_watch, arm_cl_elapsed,
 };

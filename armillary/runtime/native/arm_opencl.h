@@ -46,7 +46,8 @@ enum {
   CL_DEVICE_VERSION = 0x102F, CL_DEVICE_EXTENSIONS = 0x1030
 };
 enum {
-  CL_MEM_READ_WRITE = 1 << 0, CL_BUFFER_CREATE_TYPE_REGION = 0x1220, CL_PROGRAM_BINARY_SIZES = 0x1165,
+  CL_MEM_READ_WRITE = 1 << 0, CL_MEM_ALLOC_HOST_PTR = 1 << 4, CL_MAP_READ = 1 << 0, CL_MAP_WRITE_INVALIDATE = 1 << 2,
+  CL_BUFFER_CREATE_TYPE_REGION = 0x1220, CL_PROGRAM_BINARY_SIZES = 0x1165,
   CL_PROGRAM_BINARIES = 0x1166, CL_PROGRAM_BUILD_LOG = 0x1183, CL_QUEUE_PROFILING_ENABLE = 1 << 1,
   CL_KERNEL_WORK_GROUP_SIZE = 0x11B0, CL_MEM_OBJECT_IMAGE2D = 0x10F1, CL_RGBA = 0x10B5, CL_HALF_FLOAT = 0x10DD,
   CL_FLOAT = 0x10DE, CL_PROFILING_COMMAND_START = 0x1282, CL_PROFILING_COMMAND_END = 0x1283
@@ -99,6 +100,9 @@ enum {
                                          cl_uint, const cl_event *, cl_event *)) \
   X(cl_int, clEnqueueCopyBufferToImage, (cl_command_queue, cl_mem, cl_mem, size_t, const size_t *, const size_t *, \
                                          cl_uint, const cl_event *, cl_event *)) \
+  X(void *, clEnqueueMapBuffer, (cl_command_queue, cl_mem, cl_bool, cl_bitfield, size_t, size_t, cl_uint, const cl_event *, \
+                                 cl_event *, cl_int *)) \
+  X(cl_int, clEnqueueUnmapMemObject, (cl_command_queue, cl_mem, void *, cl_uint, const cl_event *, cl_event *)) \
   X(cl_int, clGetEventProfilingInfo, (cl_event, cl_uint, size_t, void *, size_t *)) \
   X(cl_int, clReleaseEvent, (cl_event)) \
   X(cl_int, clFlush, (cl_command_queue)) \

@@ -122,7 +122,12 @@ static int check_extensions(const arm_cl_state *s, const char *source, arm_error
   return 0;
 }
 
+static double spent; /* on programs; devices are opened one at a time when packages are loaded */
+
+double arm_opencl_program_seconds(void) { return spent; }
+
 int arm_cl_build(int32_t id, const char *source, void **program, arm_error *error) {
+  double begin = arm_now();
   char path[MAX_PATH];
   const arm_cl_state *s = arm_cl_open(id, error);
   if (s == NULL || check_extensions(s, source, error) != 0) return -1;
@@ -132,6 +137,7 @@ int arm_cl_build(int32_t id, const char *source, void **program, arm_error *erro
   if (is_new) made = build_source(s, source, error);
   if (made == NULL) return -1;
   if (is_new && *folder) keep_binary(path, made);
+  spent += arm_now() - begin;
   *program = made;
   return 0;
 }

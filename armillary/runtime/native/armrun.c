@@ -20,7 +20,7 @@
 
 typedef struct {
   const char *model, *output, *fill, *inputs[MAX_INPUTS];
-  int num_inputs, threads, bind, profile, dump_meta;
+  int num_inputs, threads, bind, profile, dump_meta, zero_copy;
   const char *programs; /* where programs of a device are kept */
   arm_device device;
   long run_count, dry_run;
@@ -35,6 +35,7 @@ typedef struct {
   arm_member params; /* its data is not looked at here: the graph reads it from the file */
   char library[4096], folder[4096]; /* the folder that a tar lies in */
   int temporary;
+  int zero_copy; /* inputs are written and outputs read in the device's memory */
   arm_module *module;
   arm_pool *pool;
   arm_graph *graph;
@@ -47,6 +48,7 @@ static int usage(FILE *stream) {
         "  --output=<x.npz>                            where to write outputs (output_0, ...)\n"
         "  --device=cpu|opencl[:<n>]                   what the package was compiled for (default: cpu)\n"
         "  --pre-compiled=<folder>                     keep and take programs of an OpenCL device there\n"
+        "  --zero-copy         inputs and outputs by pointers into a device's memory\n"
         "  --threads=<n>       threads (default: the CPUs of this process)\n"
         "  --bind              pin worker threads to CPUs\n"
         "  --run-count=<n>     timed runs (default 50)      --dry-run=<n>   untimed runs before (default 10)\n"
@@ -101,6 +103,7 @@ static int parse_option(options *o, const char *arg) {
   else if (strcmp(arg, "--profile") == 0) o->profile = 1;
   else if (strcmp(arg, "--dump-meta") == 0) o->dump_meta = 1;
   else if (strcmp(arg, "--bind") == 0) o->bind = 1;
+  else if (strcmp(arg, "--zero-copy") == 0) o->zero_copy = 1;
   else return -1;
   return 0;
 }
@@ -248,7 +251,9 @@ static int load(model *m, const options *o, arm_error *error) {
       arm_device_open(o->device, error->text, error->size) != 0 ||
       arm_graph_create_on(m->json, m->json_size, m->module, o->device, m->pool, &m->graph, error->text, error->size) != 0)
     return -1;
-  t = step("Graph Runtime Create", t);
+  double programs = arm_opencl_program_seconds();
+  t = step("Graph Runtime Create", t + programs);
+  if (programs > 0) step("Pre Compiled Progs Load", t - programs);
   if (about(o->model, load_params(m, error), error) != 0) return -1;
   step("Params Set", t);
   step("Total Load Time", begin);
@@ -257,10 +262,29 @@ static int load(model *m, const options *o, arm_error *error) {
 
 /* ---- inputs ---- */
 
+/* The values of a tensor, written into the memory of an input; 1: it is not of the input's type or shape. */
+static int write_mapped(model *m, int index, const arm_tensor *value, arm_error *error) {
+  arm_tensor t;
+  int64_t bytes = 0;
+  void *mapped;
+  if (arm_graph_input_info(m->graph, index, &t, error->text, error->size) != 0) return -1;
+  if (!arm_dtype_equal(t.dtype, value->dtype) || t.ndim != value->ndim ||
+      memcmp(t.shape, value->shape, sizeof(int64_t) * (size_t)t.ndim) != 0 || !arm_tensor_dense(value))
+    return 1;
+  if (arm_graph_input(m->graph, index, &t, error->text, error->size) != 0) return -1;
+  (void)arm_tensor_bytes(t.shape, t.ndim, t.dtype, &bytes);
+  if (bytes == 0) return 0;
+  if (arm_memory_map(t.device, t.data, (size_t)bytes, 1, &mapped, error) != 0) return -1;
+  memcpy(mapped, arm_tensor_data(value), (size_t)bytes);
+  return arm_memory_unmap(t.device, t.data, mapped, error);
+}
+
 static int set_by_name(model *m, const char *name, const unsigned char *data, size_t size, arm_error *error) {
   arm_array array;
   if (arm_npy_parse(data, size, name, &array, error) != 0) return -1;
   int index = arm_graph_pick(m->graph, name, &array.tensor, error->text, error->size);
+  int status = index >= 0 && m->zero_copy ? write_mapped(m, index, &array.tensor, error) : 1;
+  if (status <= 0) return status;
   return index < 0 ? -1 : arm_graph_set_input(m->graph, index, &array.tensor, error->text, error->size);
 }
 
@@ -323,10 +347,19 @@ static void fill_tensor(const arm_tensor *t, const char *fill, uint64_t *seed) {
   }
 }
 
-/* By way of the host. */
+/* Where the host can write the device's memory, there; else by way of the host. */
 static int fill_device_input(model *m, int index, const char *fill, uint64_t *seed, arm_error *error) {
   arm_tensor t;
   int64_t bytes = 0;
+  if (m->zero_copy) {
+    if (arm_graph_input(m->graph, index, &t, error->text, error->size) != 0) return -1;
+    (void)arm_tensor_bytes(t.shape, t.ndim, t.dtype, &bytes);
+    arm_tensor seen = t;
+    if (bytes == 0) return 0;
+    if (arm_memory_map(t.device, t.data, (size_t)bytes, 1, &seen.data, error) != 0) return -1;
+    fill_tensor(&seen, fill, seed);
+    return arm_memory_unmap(t.device, t.data, seen.data, error);
+  }
   if (arm_graph_input_info(m->graph, index, &t, error->text, error->size) != 0) return -1;
   (void)arm_tensor_bytes(t.shape, t.ndim, t.dtype, &bytes);
   t.device = (arm_device){ARM_CPU, 0};
@@ -438,6 +471,17 @@ static int bring_home(arm_tensor *t, arm_error *error) {
   return 0;
 }
 
+/* A tensor of a device where the host can read it, until the process ends. */
+static int show(arm_tensor *t, arm_error *error) {
+  int64_t bytes = 0;
+  void *mapped = NULL;
+  (void)arm_tensor_bytes(t->shape, t->ndim, t->dtype, &bytes);
+  if (bytes > 0 && arm_memory_map(t->device, t->data, (size_t)bytes, 0, &mapped, error) != 0) return -1;
+  t->data = mapped;
+  t->device = (arm_device){ARM_CPU, 0};
+  return 0;
+}
+
 static int write_outputs(model *m, const char *path, arm_error *error) {
   int count = arm_graph_num_outputs(m->graph), status = 0;
   arm_array *arrays = arm_zalloc((size_t)count, sizeof *arrays);
@@ -447,7 +491,8 @@ static int write_outputs(model *m, const char *path, arm_error *error) {
     snprintf(a->name, sizeof a->name, "output_%d", i);
     status = arm_graph_output(m->graph, i, &a->tensor, error->text, error->size);
     if (status == 0) memcpy(a->shape, a->tensor.shape, sizeof(int64_t) * (size_t)a->tensor.ndim);
-    if (status == 0 && a->tensor.device.type != ARM_CPU) status = bring_home(&a->tensor, error);
+    if (status == 0 && a->tensor.device.type != ARM_CPU)
+      status = m->zero_copy ? show(&a->tensor, error) : bring_home(&a->tensor, error);
   }
   if (status == 0) status = arm_npz_write(path, arrays, count, error);
   free(arrays);
@@ -487,12 +532,14 @@ int main(int argc, char **argv) {
   if (o.model == NULL) return usage(stderr);
   if (o.programs != NULL && arm_opencl_keep_programs(o.programs) != 0) return usage(stderr);
   signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is a failure to write */
-  model m = {.package_handle = -1, .params_handle = -1};
+  model m = {.package_handle = -1, .params_handle = -1, .zero_copy = o.zero_copy && o.device.type != ARM_CPU};
   int status = work(&m, &o, &error);
   if (status != 0) fprintf(stderr, "armrun: %s\n", text);
+  double begin = arm_now();
   arm_graph_destroy(m.graph);
   arm_pool_destroy(m.pool);
   arm_module_release(m.module);
+  if (o.profile && status == 0) step("Unload Time", begin);
   arm_blob_free(&m.json_file);
   if (m.params_handle >= 0 && m.params_handle != m.package_handle) close(m.params_handle);
   arm_file_unmap(&m.package, m.package_handle);
