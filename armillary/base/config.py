@@ -66,6 +66,7 @@ _TABLE = (
     Setting("ARMILLARY_COMPILE_JOBS", _count, _cpus, "processes that compile kernels at the same time", _CPUS),
     Setting("ARMILLARY_COMPILE_TIMEOUT", _count, lambda: 300, "seconds one kernel may take to compile", "300"),
     Setting("ARMILLARY_CC", str, lambda: "", "C compiler to link and to compile C with", "cc, gcc, clang or zig"),
+    Setting("ARMILLARY_HOST_CPU", str, lambda: "", "compile as if this machine were this CPU, which it must be", "it"),
     Setting("ARMILLARY_EXTERNAL_PATH", str, lambda: "", "folders of libraries for offloaded functions", "none"),
     Setting("ARMILLARY_CONFIG_DIR", Path, _config_home, "where the RPC secret is kept", "`~/.config/armillary`"),
     Setting("ARMILLARY_RPC_SECRET", str, lambda: "", "what RPC trackers, servers and clients share", "a file"),

@@ -3,7 +3,7 @@
 In: nothing (LLVM's CPU detection and /sys). Out: triple, CPU name, features, cache sizes, cached for the process.
 Invariant: features are what the processor reports, so they hold even where LLVM guesses the CPU's name wrong. LLVM is
 asked in a process of its own, because it takes 50 MB, and its answer is kept in the cache folder, by what the system
-says of the processor.
+says of the processor. ARMILLARY_HOST_CPU takes features away, never adds one: tests run as on a smaller processor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ import llvmlite
 from armillary.base.config import setting
 from armillary.base.digest import blake2b
 from armillary.base.files import make_folder, write_atomic
+from armillary.base.lazy import similar
 from armillary.errors import ArtifactError, TargetError
+from armillary.target.cpu_table import AARCH64, X86
 
 _PROBE = """
 import json, llvmlite.binding as llvm
@@ -48,6 +50,9 @@ _TELLING = (
 )
 
 
+_VECTORS = ("avx", "amx", "fma4", "gfni", "vaes", "vpclmul", "xop", "sve", "sme")  # how names of vector features begin
+
+
 def triple() -> str:
     """LLVM's triple of this process."""
     return str(_facts()["triple"])
@@ -70,7 +75,28 @@ def _facts() -> Mapping[str, Any]:  # Any: JSON of the probe
     if found is None:
         found = _ask()
         _keep(kept, found)
-    return found
+    asked = setting("ARMILLARY_HOST_CPU")
+    return restricted(found, asked) if asked else found
+
+
+def restricted(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What LLVM told of this machine, without the features that the CPU `name` lacks."""
+    table = X86 if any(feature in found["features"] for feature in X86["x86-64"].features) else AARCH64
+    if name not in table:
+        close = ", ".join(similar(name, table, 3, 0.5)) or ", ".join(sorted(table)[:8])
+        raise TargetError(f"ARMILLARY_HOST_CPU={name}: there is no such CPU in the table", hint=f"for example {close}")
+    wanted = table[name].features
+    missing = sorted(feature for feature in wanted if not found["features"].get(feature))
+    if missing:
+        told = f"ARMILLARY_HOST_CPU={name}: this processor, {found['cpu']}, has no {', '.join(missing)}"
+        raise TargetError(told, hint="take a CPU that it can stand for")
+    known = frozenset(feature for row in table.values() for feature in row.features)
+
+    def stays(feature: str) -> bool:
+        return feature in wanted or not (feature in known or feature.startswith(_VECTORS))
+
+    features = {feature: on and stays(feature) for feature, on in found["features"].items()}
+    return {**found, "cpu": name, "features": features}
 
 
 def _ask() -> dict[str, Any]:
