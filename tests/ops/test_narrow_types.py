@@ -245,3 +245,34 @@ def test_shares_and_squares_that_a_float_does_not_hold(name: str, dtype: Any) ->
     else:
         body = relay.nn.correlation(data, data, 1, 0, 1, 1, (0, 0), True)
         _check([data], body, [x], np.square(exact).mean(1, keepdims=True), 2e-2)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_sum_of_exponentials_beyond_a_float_has_a_logarithm(dtype: Any) -> None:
+    x = np.random.default_rng(5).random((2, 150_000)).astype(dtype)
+    (data,), exact = _variables(x), x.astype(np.float64)
+    _check([data], relay.logsumexp(data), [x], np.log(np.exp(exact).sum()), 2e-2)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("method", ["nearest", "bilinear"])
+def test_places_in_a_row_longer_than_a_float_counts(method: str, dtype: Any) -> None:
+    x = np.arange(6000, dtype=np.int64).reshape(1, 1, 1, 6000) % 251
+    grid = np.array([-0.984375, -0.5, 0.25, 0.99609375]).reshape(1, 1, 4)  # exact in both types
+    arrays = [x.astype(dtype), np.stack([grid, np.zeros_like(grid)], 1).astype(dtype)]
+    data, where = _variables(*arrays)
+    places = (grid + 1) * 5999 / 2
+    low = np.floor(places).astype(int)
+    row, part = arrays[0].astype(np.float64)[0, 0, 0], places - low
+    between = row[low] * (1 - part) + row[np.minimum(low + 1, 5999)] * part
+    wanted = row[np.rint(places).astype(int)] if method == "nearest" else between
+    _check([data, where], relay.image.grid_sample(data, where, method), arrays, wanted[None], 1e-2)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_means_of_integers_are_sums_over_counts_and_never_one_less(dtype: str) -> None:
+    x = np.random.default_rng(6).integers(np.iinfo(dtype).min, 100, (1, 60, 7, 6)).astype(dtype)
+    (data,) = _variables(x)
+    sums = x.astype(np.int64).sum((2, 3), keepdims=True)
+    body = relay.nn.adaptive_avg_pool2d(data, output_size=(1, 1))
+    _check([data], body, [x], np.sign(sums) * (np.abs(sums) // 42))

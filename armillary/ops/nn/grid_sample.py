@@ -19,6 +19,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+from armillary.ops._common import accumulator
 from armillary.ops._deferred import T, te
 from armillary.ops.nn._windows import (
     Tensor,
@@ -188,17 +189,17 @@ def _te_arithmetic() -> Arithmetic:
 def _compute(attrs: GridSampleAttrs, x: Tensor, grid: Tensor) -> Tensor:
     sizes = te.static_shape(x)[2:]
     rank = len(sizes)
-    m = _te_arithmetic()
+    m, wide = _te_arithmetic(), accumulator(x.dtype)  # no 16-bit float holds the places of a long row
 
     def element(n: Any, c: Any, *at: Any) -> Any:
-        places = [_given(attrs, grid, (n, *at), k) for k in reversed(range(rank))]
+        places = [T.cast(_given(attrs, grid, (n, *at), k), wide) for k in reversed(range(rank))]
 
         def read(where: list[Any]) -> Any:
             inside = T.all_of(*(t for p, s in zip(where, sizes, strict=True) for t in (p >= 0.0, p <= float(s - 1))))
             index = [T.cast(T.select(inside, p, T.const(0, p.dtype)), "int32") for p in where]  # a vector of loads
-            return T.select(inside, x(n, c, *index), T.const(0, x.dtype))
+            return T.select(inside, T.cast(x(n, c, *index), wide), T.const(0, wide))
 
-        return _sampled(m, places, [float(s) for s in sizes], attrs, read)
+        return T.cast(_sampled(m, places, [float(s) for s in sizes], attrs, read), x.dtype)
 
     shape = [x.shape[0], x.shape[1], *spots_of(attrs, grid.shape)[1:]]
     found: Tensor = te.compute(shape, element, name="grid_sample", tag="injective")

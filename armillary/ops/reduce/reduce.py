@@ -346,11 +346,16 @@ def logsumexp_reference(attrs: ReduceAttrs, data: Array) -> Array:
 
 @logsumexp.decompose
 def logsumexp_decompose(attrs: ReduceAttrs, data: Expr) -> Expr:
+    """In the dtype of sums: that of many exponentials is more than a 16-bit float holds, its logarithm is not."""
+    ty = data.checked_type
+    assert isinstance(ty, TensorType), "checked by infer"
+    narrow = ty.dtype
+    if narrow != accumulator(narrow):
+        wide = get_op("cast")(data, dtype=str(accumulator(narrow)))
+        return get_op("cast")(logsumexp_decompose(attrs, wide), dtype=str(narrow))
     top = max_(data, attrs.axis, True, attrs.exclude)
     top = where(isfinite(top), top, like_const(0.0, data))
     total = sum_(exp(subtract(data, top)), attrs.axis, attrs.keepdims, attrs.exclude)
-    ty = data.checked_type
-    assert isinstance(ty, TensorType), "checked by infer"
     axes = reduced_axes("logsumexp", attrs, ty.ndim)
     if not attrs.keepdims and axes:
         top = squeeze(top, axes)

@@ -27,7 +27,7 @@ from armillary.ops._common import (
 )
 from armillary.ops._deferred import S, T, by_name, te
 from armillary.ops._loops import load, loop, nest_apart, rows, store
-from armillary.ops.nn._windows import type_of
+from armillary.ops.nn._windows import type_of, wide
 from armillary.ops.shape.indexing import numpy_wrapped, wrapped
 from armillary.relay.expr import Expr
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
@@ -321,7 +321,9 @@ def _collapse(data: Expr, shape: Sequence[int], to: Sequence[int]) -> Expr:
 
 
 def _numpy_collapse(data: Array, to: Sequence[int]) -> Array:
-    return np.sum(data, axis=_collapsed(data.shape, to), keepdims=True, dtype=data.dtype).reshape(to)
+    terms = wide(data)
+    summed = np.sum(terms, axis=_collapsed(data.shape, to), keepdims=True, dtype=terms.dtype)
+    return np.asarray(summed).reshape(to).astype(data.dtype)
 
 
 @collapse_sum_to.infer
