@@ -13,6 +13,7 @@ import numpy as np
 
 from armillary.base.record import record
 from armillary.errors import TypeMismatch
+from armillary.ops._common import accumulator
 from armillary.ops._deferred import T, te
 from armillary.ops.nn._windows import Tensor, f32, need_float, need_rank
 from armillary.relay.op import Array, BadSample, Kind, Op, Sample
@@ -66,7 +67,7 @@ def _reference(attrs: MultiboxPriorAttrs, data: Array) -> Array:
 def _compute(attrs: MultiboxPriorAttrs, data: Tensor) -> Tensor:
     height, width = te.static_shape(data)[2:]
     steps = [s if s > 0 else 1.0 / n for s, n in zip(attrs.steps, (height, width), strict=True)]
-    halves, dtype = _halves(attrs, height, width), str(data.dtype)
+    halves, dtype = _halves(attrs, height, width), str(accumulator(data.dtype))
     count = len(halves)
 
     def chosen(which: te.Expr, along: int) -> te.Expr:
@@ -82,7 +83,8 @@ def _compute(attrs: MultiboxPriorAttrs, data: Tensor) -> Tensor:
         is_x = T.equal(end % 2, 0)
         reach = T.select(is_x, chosen(which, 0), chosen(which, 1))
         value = T.select(is_x, x, y) + T.select(end < 2, -reach, reach)
-        return T.minimum(T.maximum(value, T.const(0.0, dtype)), T.const(1.0, dtype)) if attrs.clip else value
+        kept = T.minimum(T.maximum(value, T.const(0.0, dtype)), T.const(1.0, dtype)) if attrs.clip else value
+        return T.cast(kept, data.dtype)
 
     return te.compute((1, height * width * count, 4), element, name="multibox_prior")
 
