@@ -67,7 +67,8 @@ def nest_of(workload: Workload, cpu: CpuModel) -> Nest:
     data: Any = workload.types[0]
     weights = far_weights(cpu)
     groups = workload.attrs.groups if cpu.fma_ports > 1 else 1  # one port has time for each group's inputs
-    reread = SHOWN_INPUT * data.nbytes / groups / far(data.nbytes * images // max(1, batch), cpu)
+    lines = min(1.0, kh / workload.attrs.strides[0]) if cpu.multiplies_lanes else 1.0  # of the data, that windows touch
+    reread = lines * SHOWN_INPUT * data.nbytes / groups / far(data.nbytes * images // max(1, batch), cpu)
     steps = i_blocks * kh * kw * ci
     # 32 blocks by threes took 2 to 8 % longer than by twos, and threads share them less evenly where they are all tasks
     is_row = is_flat(workload, cpu) and not _is_small(workload, cpu)

@@ -49,7 +49,9 @@ def schedule_winograd(schedule: te.Schedule, fused: Fused) -> None:
         schedule[stages["product"]].compute_at(schedule[output], at)
     _schedule_data(schedule, stages, is_root=at is None)
     inner = _schedule_product(schedule, stages["product"], tile, lane_axes(cpu), is_strip=at is not None)
-    if has_prefetch(layer, plan, cpu):
+    if (
+        has_prefetch(layer, plan, cpu) and not cpu.multiplies_lanes
+    ):  # a line is four vectors there: four requests for it
         prefetch_weights(inner, tile.vectors * (layer.inputs // layer.groups))
 
 

@@ -1,0 +1,102 @@
+"""How near the inner loops of AArch64 kernels come to the bound of the FMA units, by LLVM's models of processors.
+
+    python benchmarks/arm_throughput.py [--mca llvm-mca-19] [--only resnet-18]
+
+In: llvm-mca and aarch64-linux-gnu-objdump (Debian: llvm-19, binutils-aarch64-linux-gnu). Out: a table as Markdown: for
+each layer of arm_instructions.py the block with most products, its instructions, cycles and share of the bound on each
+processor. Invariant: the bound is what the same model gives for products alone; nothing runs, so caches are not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from arm_instructions import BLOCKED, Layer, layers, module_of
+
+from armillary import relay
+from armillary.transform import PassContext
+
+CPUS = "cortex-a72", "neoverse-n1"
+OBJDUMP, PRODUCT, TURNS = "aarch64-linux-gnu-objdump", "fmla", 100
+ALONE = [f"fmla v{k}.4s, v30.4s, v31.s[0]" for k in range(24)]
+_JUMP = re.compile(r"(b$|b\.|cbn?z|tbn?z)")
+
+
+def blocks(text: str) -> list[list[str]]:
+    """The basic blocks of a disassembly."""
+    rows = [line.split("\t") for line in text.splitlines() if line.count("\t") >= 1]
+    rows = [[row[0].strip().rstrip(":"), *row[1:]] for row in rows]
+    targets = {word for row in rows if _jumps(row) for word in row[2].replace(",", " ").split()}
+    found: list[list[str]] = [[]]
+    for row in rows:
+        if row[0] in targets:
+            found.append([])
+        if _jumps(row):
+            found.append([])
+        else:
+            found[-1].append(" ".join(row[1:3]))
+    return found
+
+
+def _jumps(row: list[str]) -> bool:
+    return len(row) > 2 and _JUMP.match(row[1]) is not None
+
+
+def products(block: list[str]) -> int:
+    """Multiply-adds of a block."""
+    return sum(line.startswith(PRODUCT) for line in block)
+
+
+def inner_loop(layer: Layer, cpu: str, folder: Path) -> list[str]:
+    """The block of a layer's kernels that has most products."""
+    with PassContext(opt_level=3):
+        library = relay.build(module_of(layer, BLOCKED), f"llvm -mtriple=aarch64-linux-gnu -mcpu={cpu}")
+    found: list[list[str]] = [[]]
+    for code in library.lib.objects:
+        (folder / "k.o").write_bytes(code)
+        command = [OBJDUMP, "-d", "--no-show-raw-insn", str(folder / "k.o")]
+        found += blocks(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return max(found, key=products)
+
+
+def cycles(block: list[str], cpu: str, mca: str) -> float:
+    """Cycles of a turn, of many."""
+    text = "\n".join(re.sub(r"//.*|<.*>", "", line) for line in block)
+    command = [mca, "-mtriple=aarch64", f"-mcpu={cpu}", f"-iterations={TURNS}"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    found = re.search(r"Total Cycles:\s+(\d+)", done.stdout)
+    if found is None:
+        sys.exit(done.stderr[-1000:])
+    return int(found[1]) / TURNS
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--mca", default="llvm-mca-19", help="llvm-mca (Debian: llvm-19)")
+    parser.add_argument("--only", default="", help="layers whose network and name contain this")
+    args = parser.parse_args()
+    for tool in (args.mca, OBJDUMP):
+        if shutil.which(tool) is None:
+            sys.exit(f"{tool} is not there: apt-get install llvm-19 binutils-aarch64-linux-gnu")
+    rate = {cpu: len(ALONE) / cycles(ALONE, cpu, args.mca) for cpu in CPUS}
+    print(f"| layer | {' | '.join(f'{cpu}, products of instructions | share of the bound' for cpu in CPUS)} |")
+    print(f"|---{'|---|---' * len(CPUS)}|")
+    with tempfile.TemporaryDirectory() as name:
+        for layer in (each for each in layers() if args.only in f"{each.network} {each.name}"):
+            cells = []
+            for cpu in CPUS:
+                block = inner_loop(layer, cpu, Path(name))
+                share = products(block) / rate[cpu] / cycles(block, cpu, args.mca)
+                cells += [f"{products(block)} of {len(block)}", f"{100 * share:.0f} %"]
+            print(f"| {layer.network}: {layer.name} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
