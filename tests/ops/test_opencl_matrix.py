@@ -37,6 +37,7 @@ SAMPLES = [  # of each family: maps, reductions, layouts, sums of products, sort
     ("topk", 0),
     ("topk", 7),
     ("image.resize2d", 0),
+    ("image.crop_and_resize", 0),  # samples on the border, which a fused multiply-add moves beside it
     ("scatter_elements", 0),
     ("cumsum", 0),
     ("qnn.requantize", 0),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from armillary.base.names import Names, identifier, symbol
+from armillary.base.node import post_order
 from armillary.codegen.base import flat_index, refuse
 from armillary.codegen.c.expr import is_short
 from armillary.codegen.opencl.expr import CALLS, HELPERS, ExprEmitter, is_half, memory_type, spelled
@@ -37,6 +38,7 @@ _RESERVED = frozenset(_RESERVED_TEXT.split()) | CALLS.keys()  # a buffer would h
 _AXES = {"x": 0, "y": 1, "z": 2}
 _DOUBLES = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable"
 _HALVES = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable"
+_AS_WRITTEN = "#pragma OPENCL FP_CONTRACT OFF"
 
 
 class KernelEmitter(ExprEmitter):
@@ -163,6 +165,8 @@ def _kernel(m: KernelEmitter) -> None:
     with m.writer.block(f"{head} void {kernel_symbol(kernel)}({', '.join(arguments)}) {{"):
         if any(is_texture(buffer.scope) for buffer in kernel.buffers):
             m.writer.line(SAMPLER)
+        if _finds_positions(kernel.body):
+            m.writer.line(_AS_WRITTEN)
         m.write(casts)
         for tag, var in kernel.axes.items():
             place = "get_group_id" if tag.startswith("block") else "get_local_id"
@@ -173,6 +177,12 @@ def _kernel(m: KernelEmitter) -> None:
                 name = m.buffers[item.buffer] = m.fresh_label(item.buffer.name)
                 m.writer.line(f"__local {m.own_type(item.buffer)} {name}[{_count(item.buffer)}];")
         m.stmt(kernel.body)
+
+
+def _finds_positions(body: S.Stmt) -> bool:
+    """Whether floats become integers: a position on a border must not lie beside it as a product was not rounded."""
+    casts = (n for n in post_order(body) if isinstance(n, E.Cast))
+    return any(n.dtype.is_int and not n.dtype.is_bool and n.value.dtype.is_float for n in casts)
 
 
 def _extent(kernel: DeviceKernel, tag: str) -> int:
