@@ -32,8 +32,15 @@ Read = Callable[[int, Any, Any], Expr]  # Any: the row and column of an input's 
 Pixel = Callable[[Read, Expr, Expr, tuple[Any, ...]], Sequence[Expr]]  # Any: options
 
 
+# A compiled function, the planes of each tensor, where their origins are.
+_Bound = tuple[Callable[..., object], list[list[NDArray]], tuple[int, ...]]
+
+
 class PlaneTensor(Protocol):
     """A tensor as kernels see it."""
+
+    def buffer(self) -> npt.NDArray[np.uint8]:
+        """All bytes."""
 
     def info(self) -> TensorInfo:
         """Shape, padding, type."""
@@ -125,6 +132,7 @@ class FormulaKernel(IKernel):
         self._inputs: tuple[PlaneTensor, ...] = ()
         self._outputs: tuple[PlaneTensor, ...] = ()
         self._options: tuple[Any, ...] = ()
+        self._last: tuple[tuple[int, ...], _Bound] | None = None
 
     def border_size(self) -> BorderSize:
         """What is read beside the window."""
@@ -179,16 +187,23 @@ class FormulaKernel(IKernel):
 
     def _run(self, window: Window, info: ThreadInfo) -> None:
         del info
-        tensors = (*self._inputs, *self._outputs)
-        pads = [t.info().padding for t in tensors]
-        function = compiled(self.formula, self._options)
+        function, arrays, offsets = self._bound()
         x, y = window.x(), window.y()
         place = (y.start(), y.end() - y.start(), x.start(), window.num_iterations(Window.DimX))
-        lefts = (p.left * t.info().num_channels() for p, t in zip(pads, tensors, strict=True))
-        offsets = (*(p.top for p in pads), *lefts)
-        planes = [t.planes() for t in tensors]
         for z in range(window.z().start(), window.z().end()):
-            function(*(NDArray(p[z if p.shape[0] > 1 else 0]) for p in planes), *place, *offsets)
+            function(*(planes[z if len(planes) > 1 else 0] for planes in arrays), *place, *offsets)
+
+    def _bound(self) -> _Bound:
+        """The function with the planes of the tensors where they are now, and the places of their origins."""
+        tensors = (*self._inputs, *self._outputs)
+        addresses = tuple(t.buffer().ctypes.data for t in tensors)
+        if self._last is None or self._last[0] != addresses:
+            pads = [t.info().padding for t in tensors]
+            lefts = (p.left * t.info().num_channels() for p, t in zip(pads, tensors, strict=True))
+            arrays = [[NDArray(plane) for plane in t.planes()] for t in tensors]
+            bound = (compiled(self.formula, self._options), arrays, (*(p.top for p in pads), *lefts))
+            self._last = (addresses, bound)
+        return self._last[1]
 
 
 def fill_border(tensor: PlaneTensor, border: BorderSize, value: int | float | None) -> None:

@@ -143,7 +143,7 @@ def _is_largest(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr
 
 ONE = (U8,)
 GAUSSIAN_3X3 = Formula("gaussian3x3", ONE, ONE, _smoothed(_GAUSSIAN_3, 16, "int16"), 1)
-GAUSSIAN_5X5 = Formula("gaussian5x5", ONE, ONE, _smoothed(_GAUSSIAN_5, 256, "int32"), 2)
+GAUSSIAN_5X5 = Formula("gaussian5x5", ONE, ONE, _smoothed(_GAUSSIAN_5, 256, "uint16"), 2)  # 255 * 256 fits
 BOX_3X3 = Formula("box3x3", ONE, ONE, _smoothed(((1, 1, 1),) * 3, 9, "int16"), 1)
 MEDIAN_3X3 = Formula("median3x3", ONE, ONE, _median, 1)
 ERODE = Formula("erode", ONE, ONE, _extreme(T.minimum), 1)

@@ -156,28 +156,37 @@ class NEHarrisCorners(Pipeline):
         self._corners[:] = found
 
 
-def _spread(
+def _trace(
     ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr, options: tuple[int, ...]
 ) -> None:
-    """Weak pixels beside strong ones become strong; one sweep, in the order of rows or against it."""
-    edges, changes = planes
-    (is_back,) = options
-    zero, one = T.const(0), T.const(1)
+    """Weak pixels beside strong ones become strong, through a queue of strong ones; its first number is its length."""
+    del options
+    edges, queue = planes
+    zero, one, width = T.const(0), T.const(1), T.add(columns, T.const(2))
+    strong, weak = T.const(formulas.STRONG, "uint8"), T.const(formulas.WEAK, "uint8")
+
+    def push(y: Expr, x: Expr) -> None:
+        queue[zero, zero] = T.add(queue[zero, zero], one)
+        queue[zero, queue[zero, zero]] = T.add(T.mul(T.add(y, one), width), T.add(x, one))
+
     with ib.for_range(0, rows, "row") as row, ib.for_range(0, columns, "column") as column:
-        y = T.add(y0, T.sub(T.sub(rows, one), row) if is_back else row)
-        x = T.sub(T.sub(columns, one), column) if is_back else column
-        with ib.if_scope(T.equal(edges[y, x], T.const(formulas.WEAK, "uint8"))):
-            strongest: Expr = T.const(0, "uint8")
-            for dy in (-1, 0, 1):
-                for dx in (-1, 0, 1):
-                    if (dy, dx) != (0, 0):
-                        strongest = T.maximum(strongest, edges[T.add(y, T.const(dy)), T.add(x, T.const(dx))])
-            with ib.if_scope(T.equal(strongest, T.const(formulas.STRONG, "uint8"))):
-                edges[y, x] = T.const(formulas.STRONG, "uint8")
-                changes[zero, zero] = T.add(changes[zero, zero], T.const(1, "int32"))
+        y = T.add(y0, row)
+        with ib.if_scope(T.equal(edges[y, column], strong)):
+            push(y, column)
+    with ib.for_range(0, T.mul(rows, columns), "taken") as taken, ib.if_scope(T.less(taken, queue[zero, zero])):
+        place = ib.let("place", queue[zero, T.add(taken, one)])
+        y = ib.let("y", T.sub(T.floordiv(place, width), one))
+        x = ib.let("x", T.sub(T.floormod(place, width), one))
+        for dy in (-1, 0, 1):
+            for dx in (-1, 0, 1):
+                if (dy, dx) != (0, 0):
+                    at_y, at_x = T.add(y, T.const(dy)), T.add(x, T.const(dx))
+                    with ib.if_scope(T.equal(edges[at_y, at_x], weak)):
+                        edges[at_y, at_x] = strong
+                        push(at_y, at_x)
 
 
-_SPREAD = Loops("spread_edges", ("uint8", "int32"), _spread)
+_TRACE = Loops("trace_edges", ("uint8", "int32"), _trace)
 
 
 class NECannyEdge(Pipeline):
@@ -219,10 +228,10 @@ class NECannyEdge(Pipeline):
         crest.configure([gx, gy, length], [edges], BorderMode.CONSTANT, 0, limits)
         self._margin = gradient_size // 2 + 1 if border_mode is BorderMode.UNDEFINED else 0
         self._edges, self._output = edges, output
-        self._sweeps = [LoopsKernel(_SPREAD, is_parallel=False) for _ in range(2)]
-        for is_back, sweep in enumerate(self._sweeps):
-            edges.info().extend_padding(type(edges.info().padding)(1, 1, 1, 1))
-            sweep.configure([edges], (is_back,))
+        self._queue, self._trace = np.zeros((1, size[0] * size[1] + 1), np.int32), LoopsKernel(_TRACE, False)
+        edges.info().extend_padding(type(edges.info().padding)(1, 1, 1, 1))
+        self._trace.configure([edges])
+        self._trace.set_partial(self._queue)
         self._steps = [sobel, measure, crest]
         for tensor in (gx, gy, length, edges):
             tensor.allocator().allocate()
@@ -230,16 +239,11 @@ class NECannyEdge(Pipeline):
     def run(self) -> None:
         """Find the edges."""
         super().run()
-        edges, margin = self._edges.array(), self._margin
-        self._clear_border(margin)
-        changed = True
-        while changed:
-            counts = np.zeros((Scheduler.get().num_threads(), 1), np.int32)
-            for sweep in self._sweeps:
-                sweep.set_partial(counts)
-                Scheduler.get().schedule(sweep, Window.DimY)
-            changed = bool(counts.any())
-        self._output.array()[...] = np.where(edges == formulas.STRONG, formulas.STRONG, 0)
+        self._clear_border(self._margin)
+        self._queue[0, 0] = 0
+        Scheduler.get().schedule(self._trace, Window.DimY)
+        edges = self._edges.array()
+        self._output.array()[...] = np.where(edges == formulas.STRONG, edges, 0)
 
     def _clear_border(self, margin: int) -> None:
         """Nothing is an edge beside the image, nor within `margin` of its border."""
