@@ -43,7 +43,7 @@ _PARAMS = {
 _ROUNDS, _PATIENCE = 300, 20  # of boosting; without a better fit of the fastest ones
 _CHAINS, _STEPS, _IDLE = 64, 120, 25  # of annealing
 _RANDOM = 0.05  # of a plan
-_PLANS, _LEAST_PLAN = 16, 8  # of a small space: a plan that is a large part of it learns too late
+_PLANS, _LEAST_PLAN = 24, 8  # of a small space: a plan that is a large part of it learns too late
 _GRADES = 31
 _FASTEST = 0.2  # of the trials count as fast for rank-binary
 

@@ -1,0 +1,44 @@
+"""On a space that was measured whole once, tuners that learn need a part of the trials that chance needs."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1] / "benchmarks"))
+from tuner_quality import Space  # noqa: E402  (a script beside the package)
+
+SHARE, SEEDS = 0.95, range(5)
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    """A 3x3 convolution of 64 to 64 channels, 28 x 28, for AVX-512: measured by benchmarks/tuner_quality.py."""
+    return Space(HERE / "space_conv3x3.json")
+
+
+def middle(space: Space, name: str) -> float:
+    return statistics.median(space.trials(name, seed, SHARE) for seed in SEEDS)
+
+
+def test_the_table_is_of_todays_space(space: Space) -> None:
+    assert space.part > 0.8, "the space has changed: measure it again (benchmarks/tuner_quality.py measure)"
+    assert 20 <= space.by_chance(SHARE) <= len(space.seconds) / 2, "neither trivial nor hopeless"
+
+
+def test_chance_needs_about_what_it_must(space: Space) -> None:
+    found = sorted(space.trials("random", seed, SHARE) for seed in range(15))
+    assert space.by_chance(SHARE) / 3 <= found[7] <= 3 * space.by_chance(SHARE)
+
+
+def test_trees_need_fewer_trials(space: Space) -> None:
+    pytest.importorskip("xgboost")
+    assert middle(space, "xgb_knob") <= 0.8 * space.by_chance(SHARE)
+
+
+def test_the_own_tuner_needs_at_most_a_quarter(space: Space) -> None:
+    assert middle(space, "model") <= space.by_chance(SHARE) / 4
