@@ -41,6 +41,11 @@ def load_operators() -> None:
         importlib.import_module(name)
 
 
+def is_lowered(key: str) -> bool:
+    """Whether an operator is a back end's own, which builds make and no user writes."""
+    return any(name.split(".")[1] == "backends" for name in listed_files(key))
+
+
 class LazyRegistry(MutableMapping[K, V]):
     """A table of what operators' files register; `spelled` writes a key as the list does, without blanks."""
 

@@ -14,7 +14,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from armillary.relay.lazy_registry import listed_operators
+from armillary.relay.lazy_registry import is_lowered, listed_operators
 from armillary.relay.op import OPS, register_legalize
 from armillary.relay.op.signature import OperatorFunction, function_of
 
@@ -34,7 +34,8 @@ class OpNames:
         return found
 
     def __dir__(self) -> list[str]:
-        return sorted({name[len(self._prefix) :].split(".")[0] for name in OPS if name.startswith(self._prefix)})
+        names = (name for name in OPS if name.startswith(self._prefix) and not is_lowered(name))
+        return sorted({name[len(self._prefix) :].split(".")[0] for name in names})
 
     def __repr__(self) -> str:
         return f"<operators {self._prefix}*>"
@@ -60,6 +61,8 @@ def find_operator(name: str) -> OperatorFunction | OpNames | Callable[..., Any] 
     """What `relay.<name>` means: a user function, an operator, the namespace it is a prefix of, or None."""
     if name.startswith("_"):
         return None
+    if name.startswith("nn.contrib_"):  # as scripts of the Relay era write it
+        name = name.replace("nchwc", "NCHWc")
     space = OpNames(name + ".")
     if any(known.startswith(name + ".") for known in listed_operators()):
         return space
@@ -73,4 +76,4 @@ def find_operator(name: str) -> OperatorFunction | OpNames | Callable[..., Any] 
 
 def operator_names() -> list[str]:
     """First components of the names of all operators."""
-    return sorted({name.split(".")[0] for name in (*OPS, *user_functions())})
+    return sorted({name.split(".")[0] for name in (*OPS, *user_functions()) if not is_lowered(name)})

@@ -212,3 +212,11 @@ def test_recurrent_sequences_may_have_no_steps(kind: str, gates: int, lengths: l
     wanted = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
     for k, value in enumerate(wanted):
         np.testing.assert_allclose(run.get_output(k).numpy(), value, rtol=1e-4, atol=1e-5)
+
+
+def test_operators_of_back_ends_are_not_shown_but_found_by_their_old_names() -> None:
+    assert "conv2d" in dir(relay.nn) and "contrib_conv2d_NCHWc" not in dir(relay.nn)
+    assert "nn" in dir(relay) and "opencl" not in dir(relay)
+    x, w = relay.var("x", shape=(1, 1, 4, 4, 8)), relay.var("w", shape=(2, 1, 3, 3, 8, 8))
+    call = relay.nn.contrib_conv2d_nchwc(x, w, data_layout="NCHW8c", kernel_layout="OIHW8i8o")
+    assert call.checked_type.static == (1, 2, 2, 2, 8)
