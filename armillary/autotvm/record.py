@@ -25,6 +25,7 @@ from armillary.autotvm.measure.measure import MeasureInput, MeasureResult
 from armillary.autotvm.task.dispatcher import isa_of, last_of_each
 from armillary.autotvm.task.space import ConfigEntity
 from armillary.autotvm.task.task import Task
+from armillary.base.boundary import boundary
 from armillary.base.files import unwritable, write_atomic
 from armillary.errors import ArmillaryError, Span, TargetError
 from armillary.target import Target
@@ -36,6 +37,7 @@ Source = str | os.PathLike[str] | IO[str]
 logger = logging.getLogger("autotvm")
 
 
+@boundary("autotvm.record.encode", arguments=True)
 def encode(inp: MeasureInput, result: MeasureResult, protocol: str = "json") -> str:
     """A line of a log, without its end."""
     _json_only(protocol)
@@ -61,6 +63,7 @@ def _json_only(protocol: str) -> None:
         raise TuningError(told, hint='protocol="json"')
 
 
+@boundary("autotvm.record.decode", arguments=True)
 def decode(row: str, protocol: str = "json") -> Pair | None:
     """What a line holds; None for an empty line or a comment; TuningError says why it is none."""
     _json_only(protocol)
@@ -219,6 +222,7 @@ def _repair_tail(handle: int, path: str) -> None:
     os.write(handle, b"\n")
 
 
+@boundary("autotvm.record.best_of", arguments=True)
 def best_of(records: Iterable[Pair]) -> list[Pair]:
     """The fastest record of each workload and target, in the order of their first appearance."""
     best: dict[tuple[str, Any], Pair] = {}
@@ -230,6 +234,7 @@ def best_of(records: Iterable[Pair]) -> list[Pair]:
     return list(best.values())
 
 
+@boundary("autotvm.record.pick_best", arguments=True)
 def pick_best(in_file: Source, out_file: Source) -> int:
     """Write the fastest record of each workload of a log to another one; gives their number."""
     found = best_of(load_from_file(in_file))

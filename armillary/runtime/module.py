@@ -237,6 +237,7 @@ def open_library(path: str | Path) -> Module:
     return Module(Handle(pointer.value or 0, native().arm_module_release), path=str(path))
 
 
+@boundary("runtime.from_package", arguments=True)
 def from_package(package: Package) -> Module:
     """Load the library of a package and give it the package's graph and parameters."""
     module = _from_bytes(package.library)

@@ -270,6 +270,7 @@ def array(value: Any, device: Device | None = None, dtype: str | None = None) ->
     return result
 
 
+@boundary("nd.from_numpy", arguments=True)
 def from_numpy(value: Array) -> NDArray:
     """A tensor over the memory of a contiguous, writable numpy array."""
     return NDArray(value)

@@ -14,8 +14,9 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import armillary
-from armillary import relay
+from armillary import autotvm, relay
 from armillary.artifact import GraphSpec, load_params
+from armillary.autotvm import record
 from armillary.base.boundary import boundary
 from armillary.contrib import graph_executor
 from armillary.driver.build import build
@@ -23,6 +24,8 @@ from armillary.driver.library import GraphLibrary
 from armillary.errors import ArmillaryError, ExecutionError, InternalError, TypeMismatch
 from armillary.frontend import from_onnx
 from armillary.runtime import cpu, load_module
+from armillary.runtime.module import from_package
+from armillary.runtime.ndarray import from_numpy
 from armillary.runtime.threads import config_threadpool
 
 VALUE = np.ones((2, 3), np.float32)
@@ -71,6 +74,13 @@ CALLS: dict[str, tuple[Call, str]] = {
     "a dtype that is none": (lambda *_: armillary.nd.empty((1,), None), "got NoneType None"),
     "a variable without a name": (lambda *_: relay.var(5), "got int 5"),
     "a parameter blob that is none": (lambda *_: load_params(None), "load_params"),
+    "options of a board that are a number": (lambda *_: armillary.target.mali("x", 3), "target.mali: .*int 3"),
+    "a board that is a number": (lambda *_: armillary.target.arm_cpu(7), "target.arm_cpu"),
+    "records that are numbers": (lambda *_: autotvm.apply_history_best([None]), "autotvm.apply_history_best"),
+    "a line of records that is a table": (lambda *_: record.decode({"a": 1}), "autotvm.record.decode"),
+    "the best of a number": (lambda *_: record.best_of(-1), "autotvm.record.best_of"),
+    "an array that is a number": (lambda *_: from_numpy(0), "nd.from_numpy"),
+    "a package that is an array": (lambda *_: from_package(np.zeros(2)), "runtime.from_package"),
     "deep JSON": (lambda *_: GraphSpec.from_json("[" * 100_000), ""),
     "deep text": (
         lambda *_: relay.fromtext("def @main(%x: Tensor[(2), float32]) { " + "(" * 5000 + "%x" + ")" * 5000 + " }"),

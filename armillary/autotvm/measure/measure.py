@@ -17,6 +17,7 @@ from armillary.autotvm.errors import TuningError
 from armillary.autotvm.task.space import ConfigEntity
 from armillary.autotvm.task.task import Task
 from armillary.backends.base import backend_of
+from armillary.base.boundary import boundary
 from armillary.base.lazy import deferred
 from armillary.target import Target
 
@@ -153,6 +154,7 @@ class Measurer:
         self.runner.close()
 
 
+@boundary("autotvm.create_measure_batch", arguments=True)
 def create_measure_batch(task: Task, option: MeasureOption) -> Measurer:
     """A function that measures lists of MeasureInputs of a task."""
     return Measurer(task, option)

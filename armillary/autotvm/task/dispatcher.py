@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from armillary.autotvm.task.space import ConfigSpace, FallbackConfigEntity
+from armillary.base.boundary import boundary
 from armillary.base.dispatch import DispatchContext, Workload
 from armillary.base.lazy import deferred
 from armillary.target import Target
@@ -130,6 +131,7 @@ def last_of_each(records: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     return list(found.values())
 
 
+@boundary("autotvm.apply_history_best", arguments=True)
 def apply_history_best(records: Records) -> ApplyHistoryBest:
     """A context with the best records of a log (a path, or pairs of input and result)."""
     return ApplyHistoryBest(records)
