@@ -21,8 +21,11 @@ from armillary.relay.transform.normal_form.infer_type import infer_type
 from armillary.target import Target
 from armillary.transform import Pass
 
-CHANNELS_SECOND = dict.fromkeys(("nn.conv2d", "nn.conv2d_transpose"), ("NCHW", "default"))
-CHANNELS_SECOND |= {f"nn.{kind}_pool2d": ("NCHW",) for kind in ("max", "avg", "global_max", "global_avg")}
+CHANNELS_SECOND: dict[str, tuple[str, ...]] = {
+    "nn.conv2d": ("NCHW", "default"),
+    "nn.conv2d_transpose": ("NCHW", "default"),
+    **{f"nn.{kind}_pool2d": ("NCHW",) for kind in ("max", "avg", "global_max", "global_avg")},
+}
 
 with deferred():
     from armillary.codegen.opencl.build import build_kernels
