@@ -62,10 +62,13 @@ class FeatureReader:
     def __init__(self, task: Task, kind: str) -> None:
         self.task, self.kind = task, kind
         self._known: dict[int, Numbers | None] = {}
+        self._expected = {index: np.log(max(seconds, 1e-12)) for index, seconds in task.template.estimates(task)}
+        self.ranking = list(self._expected)  # the most promising first
 
     def __call__(self, index: int) -> Numbers | None:
         if index not in self._known:
-            self._known[index] = self._read(index)
+            found = self._read(index)
+            self._known[index] = None if found is None else with_estimate(found, self._expected.get(index, np.nan))
         return self._known[index]
 
     def _read(self, index: int) -> Numbers | None:
@@ -79,6 +82,11 @@ class FeatureReader:
             return None
         of_loops = itervar_feature(loops) if self.kind == "itervar" else curve_feature(loops)
         return np.concatenate([of_loops, config.get_flatten_feature()])
+
+
+def with_estimate(features: Numbers, expected: float = np.nan) -> Numbers:
+    """Features and what the compiler's model of costs expects; not a number where that is not known, of other tasks."""
+    return np.append(features, expected)
 
 
 class XGBCostModel:
@@ -209,14 +217,14 @@ class XGBTuner(Tuner):
         if given.task.name != self.task.name or given.config.entity_map.keys() != mine.keys():
             return None
         if self.kind == "knob":
-            return given.config.get_flatten_feature()
+            return with_estimate(given.config.get_flatten_feature())
         try:
             loops = given.task.template.loops(given.task, given.config)
         except ArmillaryError:
             logger.debug("no features of %s", given.config)
             return None
         of_loops = itervar_feature(loops) if self.kind == "itervar" else curve_feature(loops)
-        return np.concatenate([of_loops, given.config.get_flatten_feature()])
+        return with_estimate(np.concatenate([of_loops, given.config.get_flatten_feature()]))
 
     def _planned(self, taken: set[int]) -> list[int]:
         """The next plan: at random until something is known, then what the trees expect most of."""
@@ -227,7 +235,7 @@ class XGBTuner(Tuner):
         if not fresh:
             fresh = [int(i) for i in self.space.valid_indices() if int(i) not in known]
         if len(rows) < 4 or max(speeds) <= 0:
-            return fresh[: self.plan_size]
+            return self._first_plan(known, fresh)
         model = XGBCostModel(self.loss_type, self.threads, self.seed)
         model.fit(np.stack(rows), np.array(speeds), self.plan_size)
         ranked = self._annealed(model, known, fresh)
@@ -236,6 +244,11 @@ class XGBTuner(Tuner):
         at_random = max(1, int(_RANDOM * self.plan_size))
         best = ranked[: self.plan_size - at_random]
         return best + [i for i in fresh if i not in best][:at_random] or fresh[:1]
+
+    def _first_plan(self, known: set[int], fresh: list[int]) -> list[int]:
+        """Half of what the compiler's model of costs expects most of, where there is a model, half at random."""
+        best = [index for index in self.read.ranking if index not in known][: self.plan_size // 2]
+        return best + [index for index in fresh if index not in best][: self.plan_size - len(best)]
 
     def _data(self) -> tuple[list[Numbers], list[float]]:
         rows, speeds = list(self.past[0]), list(self.past[1])
