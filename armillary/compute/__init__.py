@@ -105,6 +105,11 @@ _VISION = {
         "NESobel7x7",
         "NonLinearFilterFunction",
     ),
+    "detection": (
+        "CPPDetectionWindowNonMaximaSuppression",
+        "CPPDetectionWindowNonMaximaSuppressionKernel",
+        "DetectionWindow",
+    ),
     "features": ("KeyPoint", "NECannyEdge", "NEFastCorners", "NEHarrisCorners"),
     "geometry": ("NERemap", "NEScale", "NEWarpAffine", "NEWarpPerspective"),
     "pyramid": (

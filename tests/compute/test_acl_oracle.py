@@ -30,10 +30,12 @@ def _near(case: Case, found: Array, wanted: Array, told: str) -> None:
 
 def _check_stored(name: str, number: int) -> None:
     case = case_of(name, number)
-    (region, values), result = STORED[name][number], case.ours(case)
+    (region, values, numbers), result = STORED[name][number], case.ours(case)
     told = f"{name} {number} {[t.sizes for t in case.tensors]} {case.params[:8]}"
     if case.has_region:
         assert list(result.region) == region, told
+    if numbers:
+        assert digest(np.asarray(result.numbers, np.float64)) == numbers, told
     for output, kept in zip(result.outputs, values, strict=True):
         part = inside(output, tuple(region), case)
         if case.step == 0:
@@ -74,5 +76,6 @@ def test_a_fresh_sample_of_the_library(program: Path) -> None:
     for case, wanted in zip(cases, theirs, strict=True):
         result = case.ours(case)
         told = f"{case.name} {[t.sizes for t in case.tensors]} {case.params[:8]} from number {first}"
+        assert result.numbers == wanted.numbers, told
         for found, output in zip(result.outputs, wanted.outputs, strict=True):
             _near(case, *(inside(v, wanted.region, case) for v in (found, output)), told)

@@ -187,3 +187,22 @@ def test_edges_are_those_of_opencv(norm: int) -> None:
     assert agreed > 0.985, f"{agreed:.3f}"
     with pytest.raises(TypeMismatch, match="the norm is 3"):
         compute.NECannyEdge().configure(_image(83, 61), _image(83, 61), 9, 3, 3, 3)
+
+
+def test_of_close_windows_the_best_is_kept() -> None:
+    rng = np.random.default_rng(3)
+    places, scores = rng.integers(0, 60, (80, 2)), rng.random(80)
+    windows = [
+        compute.DetectionWindow(int(x), int(y), 8, 16, n % 2, float(scores[n])) for n, (x, y) in enumerate(places)
+    ]
+    given, kernel = list(windows), compute.CPPDetectionWindowNonMaximaSuppressionKernel()
+    kernel.configure(windows, 10.0)
+    kernel.run()
+    assert [w.score for w in windows] == sorted((w.score for w in windows), reverse=True)
+    for window in given:
+        close = [
+            w for w in windows if w.idx_class == window.idx_class and np.hypot(w.x - window.x, w.y - window.y) <= 10
+        ]
+        assert close == [window] if window in windows else any(w.score >= window.score for w in close)
+    with pytest.raises(TypeMismatch, match="windows are at least -1"):
+        kernel.configure(windows, -1.0)

@@ -45,8 +45,9 @@ def kept(case: Case, result: Result) -> list[Any]:
     """A result as it is stored."""
     values = [inside(output, result.region, case) for output in result.outputs]
     if case.step == 0:
-        return [list(result.region), [digest(v) for v in values]]
-    return [list(result.region), [base64.b64encode(np.ascontiguousarray(v).tobytes()).decode() for v in values]]
+        numbers = digest(np.asarray(result.numbers, np.float64))
+        return [list(result.region), [digest(v) for v in values], numbers]
+    return [list(result.region), [base64.b64encode(np.ascontiguousarray(v).tobytes()).decode() for v in values], ""]
 
 
 def main() -> None:

@@ -322,7 +322,41 @@ def _combine(rng: Rng) -> Case:
     return Case("NEChannelCombine", [*planes, drawn(rng, target, (width, height))], [], rule, has_region=False)
 
 
+def _histogram(rng: Rng) -> Case:
+    sizes, bins, offset = size(rng), int(rng.integers(1, 100)), int(rng.integers(0, 100))
+    extent = int(rng.integers(bins, 257 - offset))
+    made = compute.Distribution1D(bins, offset, extent)
+
+    def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
+        function.configure(images[0], made)
+        return lambda: made.buffer().tolist()
+
+    case = Case("NEHistogram", [drawn(rng, "U8", sizes)], [bins, offset, extent], calling(configure), outputs=())
+    case.has_region = False
+    return case
+
+
+def _extremes(rng: Rng) -> Case:
+    sizes = size(rng)
+    kind, spread = (("U8", (0, 40)), ("S16", (-20, 20)))[int(rng.integers(2))]
+
+    def configure(function: Function, images: Images) -> Any:  # Any: what gives the numbers
+        least, most, few, many = (compute.Scalar() for _ in range(4))
+        low: list[tuple[int, int]] = []
+        high: list[tuple[int, int]] = []
+        function.configure(images[0], least, most, low, high, few, many)
+        values = (least, most, few, many)
+        return lambda: [*(v.value for v in values), *(n for place in (*low, *high) for n in place)]
+
+    tensors = [drawn(rng, kind, sizes, *spread)]
+    return Case("NEMinMaxLocation", tensors, [], calling(configure), outputs=(), has_region=False)
+
+
 BUILDERS: dict[str, Build] = {
+    "NEHistogram": _histogram,
+    "NEMinMaxLocation": _extremes,
+    "NEEqualizeHistogram": _plain("NEEqualizeHistogram", "U8", "U8"),
+    "NEIntegralImage": _plain("NEIntegralImage", "U8", "U32"),
     **{n: _filter(n) for n in ("NEGaussian3x3", "NEGaussian5x5", "NEBox3x3", "NEMedian3x3", "NEErode", "NEDilate")},
     **{n: _gradient(n) for n in ("NESobel3x3", "NESobel5x5", "NEDerivative")},
     "NESobel7x7": _gradient("NESobel7x7", "S32"),
