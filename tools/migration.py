@@ -34,8 +34,19 @@ NOTES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("relay.testing.run_infer_type",), "Infers and returns the same expression; `ret_type` stays as it was written."),
     (
         ("ir.structural_equal", "ir.assert_structural_equal"),
-        "A result type that is written equals one that is inferred.",
+        "A type that is written equals one that is inferred; what the weight's type says (`channels`, `units`, "
+        "`kernel_size`) is not compared.",
     ),
+    (
+        ("relay.transform.FoldScaleAxis", "relay.transform.ConvertLayout"),
+        "The same value by other steps: scales fold into constant weights only, layouts change where it pays.",
+    ),
+    (
+        ("relay.dataflow_pattern.is_op",),
+        "Rewriting begins at inputs; values that others read may be part of a match.",
+    ),
+    (("relay.nn.deformable_conv2d",), "As in Relay: 0 above and left of the image; ONNX's rule interpolates there."),
+    (("topi.argsort",), "`valid_count` is refused."),
     (("relay.op.register_gradient",), "The rule gets the call and the gradient of its result."),
     (("target.cuda", "target.rocm", "cuda", "rocm", "metal"), "Can be named; a build for them is refused."),
     (("tir.call_packed", "tir.tvm_access_ptr", "tir.address_of"), "Calls that print; refused by name when compiled."),

@@ -139,7 +139,11 @@ def as_shape(shape: ExprLike | Sequence[ExprLike], where: str) -> tuple[Expr, ..
 
 
 def as_extent(value: ExprLike, where: str) -> Expr:
-    """One dimension as an expression; TypeMismatch, naming `where`, if it is no integer or negative."""
+    """One dimension as an expression; TypeMismatch, naming `where`, if it is no integer or negative.
+
+    A whole float is one: scripts write `N / bn`.
+    """
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
     if isinstance(value, bool) or not isinstance(value, int | np.integer | Expr):
         raise TypeMismatch(f"{where}: a dimension is {value!r}, wanted an int or an integer expression")
     made = const(int(value)) if isinstance(value, int | np.integer) else convert(value)
