@@ -188,7 +188,10 @@ class Var(Expr):
 
 def _as_held(value: Any) -> Any:  # Any: an array, a runtime NDArray, what is computed later
     """A constant's array: that of an NDArray, where it is given one."""
-    return np.ascontiguousarray(value.numpy()) if hasattr(value, "numpy") else value
+    if not hasattr(value, "numpy"):
+        return value
+    array = np.asarray(value.numpy())
+    return np.ascontiguousarray(array).reshape(array.shape)  # numpy gives a scalar an axis
 
 
 @node

@@ -24,6 +24,7 @@ class OpNames:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
+        self.__name__ = f"relay.{prefix[:-1]}"
 
     def __getattr__(self, name: str) -> Any:  # Any: an Op or a deeper namespace
         found = find_operator(self._prefix + name)

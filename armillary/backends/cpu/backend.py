@@ -31,7 +31,6 @@ from armillary.codegen.llvm.target import machine_text
 from armillary.relay.transform.check_choices import check_choices
 from armillary.relay.transform.layout.channels_first import channels_first
 from armillary.relay.transform.normal_form.infer_type import infer_type
-from armillary.relay.transform.simplify.fold_constant import fold_constant
 from armillary.target import Target
 from armillary.target.cpu import needed_features
 from armillary.transform import Pass, PassContext
@@ -48,7 +47,7 @@ CHOSEN = ("nn.conv2d", "nn.dense", "nn.batch_matmul")  # operators whose choice 
 def _plain(target: Target) -> Sequence[Pass]:
     # Channels come second, unless layouts are to stay as they were written.
     is_blocked = PassContext.current().pass_enabled(alter_op_layout.info)
-    return [infer_type.bind(), channels_first.bind(), fold_constant.bind()] if is_blocked else []
+    return [infer_type.bind(), channels_first.bind()] if is_blocked else []
 
 
 def _types(target: Target) -> Sequence[Pass]:

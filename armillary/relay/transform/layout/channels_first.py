@@ -1,7 +1,7 @@
 """channels-first: convolutions and pooling in NHWC become those in NCHW, which have algorithms.
 
 In: a typed module. Out: the same with NCHW where a convolution with constant weights asks for NHWC; what lies between
-follows. Invariant: types of inputs and outputs stay; running it again changes nothing. A back end that has blocked
+follows, and constants are stored so. Invariant: types of inputs and outputs stay; running it again changes nothing. A back end that has blocked
 layouts runs it before all passes that look for channels. How layouts spread: convert_layout.py.
 
     def @main(%x: Tensor[(1, 4, 4, 2), float32]) {
@@ -28,6 +28,7 @@ from armillary.relay.transform._rules import is_from_constants, on_functions, op
 from armillary.relay.transform.layout._engine import LayoutEngine, Request
 from armillary.relay.transform.layout._rules import find_rule
 from armillary.relay.transform.layout.convert_layout import CONVERTIBLE
+from armillary.relay.transform.simplify.fold_constant import fold_constant
 from armillary.relay.walk import not_primitive, post_order
 from armillary.transform import define_pass
 
@@ -44,7 +45,8 @@ def channels_first(module: IRModule) -> IRModule:
         asks = any(_is_channels_last(e) for e in post_order(function, not_primitive))
         return LayoutEngine(_REQUEST, find_rule).run(function) if asks else None
 
-    return on_functions(module, change)
+    changed = on_functions(module, change)
+    return module if changed is module else fold_constant(changed)
 
 
 def _is_channels_last(expr: Expr) -> bool:
