@@ -18,6 +18,7 @@ from armillary.transform import PASSES, Pass, PassContext, find_pass
 
 CASES = load_cases(Path(__file__).parent / "cases", "relay")
 AVX = "llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu"
+ADRENO = "opencl -device=adreno"
 AMX = "llvm -mcpu=sapphirerapids -mtriple=x86_64-linux-gnu"
 register_support("lib", "nn.relu", lambda call: True)
 CONV_RELU = is_op("nn.relu")(is_op("nn.conv2d")(wildcard(), wildcard()))
@@ -28,6 +29,7 @@ OPTIONS = {
     "combine-parallel-conv2d": {"min_num_branches": 2},
     "combine-parallel-dense": {"min_num_branches": 2},
     "convert-layout": {"desired_layouts": {"nn.conv2d": ["NHWC", "default"]}},
+    "annotate-memory-scope": {"target": ADRENO},
     "choose-kernels": {"target": AVX},
     "fourier-conv2d": {"target": AVX},
     "fuse-depthwise": {"target": AVX},
@@ -43,7 +45,7 @@ OPTIONS = {
     "widen-small-floats": {"target": AMX},
     "winograd-conv2d": {"target": AVX},
 }
-MODULES = [name for name in transform.module_names() if not name.endswith(".pipeline")]
+MODULES = [name for name in transform.module_names() if not name.endswith((".pipeline", ".over_devices"))]
 SPECS = [name.rpartition(".")[2].replace("_", "-") for name in MODULES]
 
 

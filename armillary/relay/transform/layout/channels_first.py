@@ -12,12 +12,14 @@ layouts runs it before all passes that look for channels. How layouts spread: co
     ->
     def @main(%x: Tensor[(1, 4, 4, 2), float32]) {
       %0 = layout_transform(%x, src_layout="NHWC");
-      %1 = full(1f, shape=[1, 1, 2, 3]);
-      %2 = layout_transform(%1, src_layout="HWIO", dst_layout="OIHW");
-      %3 = nn.conv2d(%0, %2);
-      %4 = nn.relu(%3);
-      layout_transform(%4, dst_layout="NHWC")
+      %1 = nn.conv2d(%0, meta[relay.Constant][0]);
+      %2 = nn.relu(%1);
+      layout_transform(%2, dst_layout="NHWC")
     }
+    #[metadata]
+    {"relay.Constant": [
+      {"dtype": "float32", "shape": [3, 2, 1, 1], "data": "AACAPwAAgD8AAIA/AACAPwAAgD8AAIA/"}
+    ]}
 """
 
 from __future__ import annotations
