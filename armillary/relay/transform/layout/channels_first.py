@@ -1,8 +1,9 @@
 """channels-first: convolutions and pooling in NHWC become those in NCHW, which have algorithms.
 
 In: a typed module. Out: the same with NCHW where a convolution with constant weights asks for NHWC; what lies between
-follows, and constants are stored so. Invariant: types of inputs and outputs stay; running it again changes nothing. A back end that has blocked
-layouts runs it before all passes that look for channels. How layouts spread: convert_layout.py.
+follows, and constants are stored so. Invariant: types of inputs and outputs stay; running it again changes nothing. A
+back end that has blocked layouts runs it before all passes that look for channels. How layouts spread:
+convert_layout.py.
 
     def @main(%x: Tensor[(1, 4, 4, 2), float32]) {
       %0 = full(1f, shape=[1, 1, 2, 3]);
