@@ -9,7 +9,7 @@ examples:
   armc records best resnet18.log -o best.log
   armc records merge a.log b.log -o all.log
   armc records convert old.log -o new.log
-  armc records package a.log b.log --name rk3399 -o dist && pip install dist/armillary_records_rk3399-1.0-*.whl
+  armc records package a.log b.log --name rk3399 -o dist
 """
 
 from __future__ import annotations

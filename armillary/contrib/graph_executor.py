@@ -140,8 +140,17 @@ class GraphModule:
 
     @boundary("get_output", arguments=True)
     def get_output(self, index: int | str, out: NDArray | Array | None = None) -> NDArray:
-        """An output, as a view (the next run overwrites it) or copied into `out` (numpy's, too) and that."""
-        value = self.module.get_output(index if isinstance(index, int) else _output_index(index))
+        """An output, as a view (the next run overwrites it) or copied into `out` (numpy's, too) and that.
+
+        ExecutionError before the first run: there is no value yet.
+        """
+        number = index if isinstance(index, int) else _output_index(index)
+        if not getattr(self.module, "has_outputs", True) and 0 <= number < self.get_num_outputs():
+            raise ExecutionError(
+                f"output {index} has no value yet: the graph has not run",
+                hint="call run() first; get_output_info() tells shapes and types",
+            )
+        value = self.module.get_output(number)
         return value if out is None else value.copyto(out)
 
     def debug_get_output(self, node: str | int, out: NDArray | None = None, index: int = 0) -> NDArray:

@@ -81,7 +81,7 @@ class GraphExecutor:
         self._held: dict[object, object] = {}
         self._params: set[str] = set()
         self._has_run = False
-        self._has_outputs = False  # until something runs, their memory holds nothing of this graph
+        self.has_outputs = False  # until something runs, their memory holds nothing of this graph
         self.restore: Callable[[str], Array] | None = None  # values of a parameter that was given back after loading
         pointer = c_void_p()
         status = native().arm_graph_create_over(
@@ -348,12 +348,7 @@ class GraphExecutor:
 
     @boundary("get_output", arguments=True)
     def get_output(self, index: int) -> NDArray:
-        """A view of an output; the next run overwrites it. ExecutionError before the first run."""
-        if not self._has_outputs and 0 <= index < self.get_num_outputs():
-            raise ExecutionError(
-                f"output {index} has no value yet: the graph has not run",
-                hint="call run() first; get_output_info() tells shapes and types",
-            )
+        """A view of an output; the next run overwrites it, and before the first one it holds anything."""
         found = self._outputs.get(index)
         if found is None:
             found = self._view(native().arm_graph_output, index)
@@ -398,14 +393,14 @@ class GraphExecutor:
             self._has_run = True
         if self._run(*self._run_args):
             self._error.check(-1, ExecutionError)
-        self._has_outputs = True
+        self.has_outputs = True
 
     @boundary("time", arguments=True)
     def time(self, number: int) -> float:
         """Run `number` times; seconds in all."""
         seconds = c_double()
         self._error.check(native().arm_graph_time(self._graph, number, byref(seconds), *self._error.args))
-        self._has_outputs = True
+        self.has_outputs = True
         return seconds.value
 
     def num_nodes(self) -> int:
@@ -418,7 +413,7 @@ class GraphExecutor:
         seconds = (c_double * max(1, end - begin))()
         status = native().arm_graph_run_range(self._graph, begin, end, seconds, *self._error.args)
         self._error.check(status)
-        self._has_outputs = self._has_outputs or end >= self.num_nodes()
+        self.has_outputs = self.has_outputs or end > begin  # who runs parts knows which
         return [NodeTime(*self.node(i), seconds[i - begin]) for i in range(begin, end)]
 
     def profile(self) -> list[NodeTime]:
@@ -438,7 +433,7 @@ class GraphExecutor:
             status = native().arm_graph_trace(self._graph, place, room, byref(count), byref(seconds), *self._error.args)
             self._error.check(status)
             found = count.value
-        self._has_outputs = True
+        self.has_outputs = True
         rows = [Span(*row) for row in spans[:found].tolist()]
         return seconds.value, sorted(rows, key=lambda span: (span.begin, span.thread, -span.rest))
 

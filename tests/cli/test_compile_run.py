@@ -94,7 +94,6 @@ def test_dumped_code_lies_beside_the_package(model: Path, tmp_path: Path) -> Non
         (["--dump-code", "relay,fortran"], "unknown form 'fortran'"),
         (["--pass-config", "tir.no_such_key=1"], "tir.no_such_key"),
         (["--target", "toaster"], "toaster"),
-        ([], "symbolic"),
         (["--input-shapes", "x:3"], "--input-shapes"),
         (["--input-shapes", "z:[1,6]"], "a shape is given for 'z', which is no input of the model"),
         (["--input-shapes", "z:[1,6]"], "its inputs are: x"),
@@ -271,7 +270,7 @@ def test_what_the_system_refuses_is_a_message(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(error: Exception) -> None:
-        def load(*_: object) -> None:
+        def load(*_: object, **__: object) -> None:
             raise error
 
         monkeypatch.setattr("armillary.cli.compile.load_model", load)

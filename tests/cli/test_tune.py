@@ -66,7 +66,7 @@ def test_compile_takes_the_choice_of_a_log(tuned: tuple[Path, Path, str], tmp_pa
     dump = ["--dump-code", "relay", "--tuning-records", str(tmp_path / "best.log"), "-o", str(tmp_path / "m.so")]
     assert main(["compile", str(model), *dump]) == 0
     text = (tmp_path / "m.so.relay").read_text()
-    assert f"tile={knobs['rows']}x{knobs['vectors']}" in text
+    assert f"rows={knobs['rows']} vectors={knobs['vectors']}" in text and "by record" in text
 
 
 def test_logs_are_shown_merged_and_converted(

@@ -13,7 +13,8 @@ from runnable import targets
 import armillary
 from armillary import relay
 from armillary.backends.cpu.cost.products16 import multiplies_halves
-from armillary.backends.cpu.gemm.amx_panels import part_of, ranked, rows_together
+from armillary.backends.cpu.gemm.amx_panel_cost import part_of, ranked
+from armillary.backends.cpu.gemm.amx_panels import rows_together
 from armillary.contrib.graph_executor import GraphModule
 from armillary.ir import IRModule
 from armillary.relay.expr import Expr, Function, const

@@ -17,7 +17,8 @@ from armillary import te
 from armillary.backends.cpu.conv2d.amx.cost import DEPTH
 from armillary.backends.cpu.cost.model import far_weights
 from armillary.backends.cpu.elementwise.default import PACKED, schedule_injective, schedule_stage
-from armillary.backends.cpu.gemm.amx_panels import COLUMNS, Operands, Panel, emit_panel, ranked, rows_together
+from armillary.backends.cpu.gemm.amx_panel_cost import COLUMNS, Panel, ranked
+from armillary.backends.cpu.gemm.amx_panels import Operands, emit_panel, rows_together
 from armillary.backends.cpu.gemm.pack import pack_blocks
 from armillary.backends.cpu.gemm.space import is_transposed
 from armillary.backends.cpu.gemm.space_amx import explain, is_packed, refuses, sizes_of

@@ -11,7 +11,7 @@ from typing import Any
 
 from armillary.backends.cpu.conv2d.amx.cost import DEPTH
 from armillary.backends.cpu.cost.model import Estimate, explained
-from armillary.backends.cpu.gemm.amx_panels import COLUMNS, ranked
+from armillary.backends.cpu.gemm.amx_panel_cost import COLUMNS, ranked
 from armillary.backends.cpu.gemm.space import is_transposed
 from armillary.backends.explanation import Explanation
 from armillary.backends.workload import Workload

@@ -20,15 +20,18 @@ from typing import Any
 
 from armillary.backends.anchor import contractions, find_anchor, workload_of_call
 from armillary.backends.cpu.graph._collapse_rows import collapse_rows
-from armillary.backends.cpu.select import CANDIDATES, TOGETHER, decided
+from armillary.base.lazy import deferred
 from armillary.ir import IRModule
 from armillary.relay.expr import Call, Expr, Function
-from armillary.relay.op import Op, is_primitive
+from armillary.relay.op import Kind, Op, is_primitive
 from armillary.relay.transform._rules import on_functions
 from armillary.relay.types import TensorType
 from armillary.relay.walk import copy_type, rewrite, substitute
 from armillary.target import Target
 from armillary.transform import define_pass
+
+with deferred():
+    from armillary.backends.cpu import select  # networks without contractions have nothing to select
 
 
 @define_pass("choose-kernels", opt_level=0)
@@ -45,14 +48,16 @@ def choose_kernels(module: IRModule, *, target: Target | None = None) -> IRModul
 def _chosen(function: Function, where: Target) -> Function | None:
     """The kernel with its anchor's complete choice; None where that has nothing to choose."""
     anchor = find_anchor(function)
-    if anchor is None or not isinstance(anchor.op, Op) or anchor.op.name not in CANDIDATES:
+    if anchor is None or not isinstance(anchor.op, Op) or anchor.op.kind is not Kind.CONTRACTION:
+        return None
+    if anchor.op.name not in select.CANDIDATES:
         return None
     names = [call.op.name for call in contractions(function) if call is not anchor and isinstance(call.op, Op)]
-    if " + ".join((*names, anchor.op.name)) in TOGETHER or not _is_known(anchor):
+    if " + ".join((*names, anchor.op.name)) in select.TOGETHER or not _is_known(anchor):
         return None
     seen = find_anchor(collapse_rows(function, where))
     assert seen is not None, "another form of a kernel has the same anchor"
-    choice = str(decided(workload_of_call(seen, where)))
+    choice = str(select.decided(workload_of_call(seen, where)))
     attrs: Any = anchor.attrs  # Any: each Op has its own attrs class
     if not choice or choice == attrs.choice:
         return None
