@@ -25,7 +25,7 @@ _HUGE_PAGES: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 _PIECE = 1 << 20  # bytes: what is read, packed and written in turn stays in L2
 
 
-class Values(Array):
+class Values(np.ndarray[Any, Any]):  # Any: every shape and dtype
     """An array that scripts may take for a tensor of the runtime: what is computed with it is a plain array."""
 
     def __array_wrap__(self, array: Array, context: Any = None, return_scalar: bool = False) -> Any:  # Any: numpy's
