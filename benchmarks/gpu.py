@@ -1,7 +1,7 @@
 """Compile and time five networks on an OpenCL device, against the CPU's results.
 
-    python benchmarks/gpu.py [--device 0] [--networks resnet-18,vgg-16] [--target "opencl"] [--rounds 20] [--kernels 8]
-        [--opt-level 3]
+    python benchmarks/gpu.py [--device 0] [--networks resnet-18,vgg-16,net.onnx] [--target "opencl"] [--rounds 20]
+        [--kernels 8] [--opt-level 3]
 
 Prints, per network at batch 1: seconds to compile, seconds to load (the driver builds the kernels; again from kept
 binaries the next time), the median of a run in ms, the largest error relative to the largest value of the CPU's result,
@@ -37,9 +37,7 @@ NETWORKS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {  # Any: a mod
 
 def measure(name: str, args: argparse.Namespace, device: Any) -> None:  # Any: a Device
     """One line of the table, and the slowest kernels."""
-    make, shape = NETWORKS[name]
-    module, params = make()
-    params = varied(params)
+    module, params, shape, data = _network(name)
     value = np.random.default_rng(SEED).random(shape).astype("float32")
     start = time.perf_counter()
     with armillary.transform.PassContext(opt_level=args.opt_level):
@@ -47,17 +45,28 @@ def measure(name: str, args: argparse.Namespace, device: Any) -> None:  # Any: a
     built = time.perf_counter()
     graph = graph_executor.GraphModule(library["default"](device))
     loaded = time.perf_counter()
-    graph.set_input("data", value)
+    graph.set_input(data, value)
     graph.run()
     result = graph.get_output(0).numpy()
     first = time.perf_counter()
-    wanted = on_cpu(module, params, value)
+    wanted = on_cpu(module, params, data, value)
     error = float(np.abs(result - wanted).max() / np.abs(wanted).max())
     times = [graph.module.time(IN_A_ROW) / IN_A_ROW for _ in range(args.rounds)]
     row = (built - start, loaded - built, first - loaded, 1e3 * statistics.median(times), 1e3 * min(times))
     print(f"{name:14}", " ".join(f"{number:9.3f}" for number in row), f"{error:9.1e}", flush=True)
     for row in sorted(graph.module.profile(), key=lambda r: -r.seconds)[: args.kernels]:
         print(f"    {1e6 * row.seconds:9.1f} us  {row.function}")
+
+
+def _network(name: str) -> tuple[Any, dict[str, Any], tuple[int, ...], str]:  # Any: a module, NDArrays
+    """Module, parameters, shape and name of the input: of a network by name, or of an ONNX file."""
+    if not name.endswith(".onnx"):
+        make, shape = NETWORKS[name]
+        module, params = make()
+        return module, varied(params), shape, "data"
+    module, params = relay.frontend.from_onnx(name)
+    variable = module["main"].params[0]
+    return module, params, tuple(int(d) for d in variable.type_annotation.shape), variable.name_hint
 
 
 def varied(params: dict[str, Any]) -> dict[str, Any]:  # Any: NDArrays
@@ -73,10 +82,10 @@ def varied(params: dict[str, Any]) -> dict[str, Any]:  # Any: NDArrays
     return made
 
 
-def on_cpu(module: Any, params: dict[str, Any], value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def on_cpu(module: Any, params: dict[str, Any], data: str, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The reference (Any: a Relay module, arrays)."""
     graph = graph_executor.GraphModule(relay.build(module, "llvm", params=params)["default"](armillary.cpu()))
-    graph.set_input("data", value)
+    graph.set_input(data, value)
     graph.run()
     result: np.ndarray[Any, Any] = graph.get_output(0).numpy()
     return result
