@@ -63,6 +63,8 @@ from armillary.compute.cl.vision import CLThreshold as CLThreshold
 from armillary.compute.cl.tuner import CLTuner as CLTuner
 from armillary.compute.cl.vision import CLWarpAffine as CLWarpAffine
 from armillary.compute.cl.vision import CLWarpPerspective as CLWarpPerspective
+from armillary.compute.functions.vision.detection import CPPDetectionWindowNonMaximaSuppression as CPPDetectionWindowNonMaximaSuppression
+from armillary.compute.functions.vision.detection import CPPDetectionWindowNonMaximaSuppressionKernel as CPPDetectionWindowNonMaximaSuppressionKernel
 from armillary.compute.functions.nn.shape import NEPermute as CPPPermute
 from armillary.compute.runtime.scheduler import CPPScheduler as CPPScheduler
 from armillary.compute.core.kernel import CPUInfo as CPUInfo
@@ -73,6 +75,7 @@ from armillary.compute.functions.vision.base import ConvertPolicy as ConvertPoli
 from armillary.compute.core.types import ConvolutionMethod as ConvolutionMethod
 from armillary.compute.core.window import Coordinates as Coordinates
 from armillary.compute.core.tensor_info import DataType as DataType
+from armillary.compute.functions.vision.detection import DetectionWindow as DetectionWindow
 from armillary.compute.core.window import Dimension as Dimension
 from armillary.compute.core.types import DimensionRoundingType as DimensionRoundingType
 from armillary.compute.functions.vision.statistics import Distribution1D as Distribution1D
@@ -274,6 +277,8 @@ __all__ = [
     "CLTuner",
     "CLWarpAffine",
     "CLWarpPerspective",
+    "CPPDetectionWindowNonMaximaSuppression",
+    "CPPDetectionWindowNonMaximaSuppressionKernel",
     "CPPPermute",
     "CPPScheduler",
     "CPUInfo",
@@ -284,6 +289,7 @@ __all__ = [
     "ConvolutionMethod",
     "Coordinates",
     "DataType",
+    "DetectionWindow",
     "Dimension",
     "DimensionRoundingType",
     "Distribution1D",

@@ -170,7 +170,8 @@ def _check_names(name: str, function: Function) -> None:
 
 
 def _targets(target: Any, host: Any) -> Target | DeviceTargets:
-    if isinstance(target, Mapping | list | tuple):
+    is_one = isinstance(target, Mapping) and "kind" in target  # a target as JSON has it
+    if isinstance(target, Mapping | list | tuple) and not is_one:
         found = device_targets(target, host)
         if found.others:
             return found

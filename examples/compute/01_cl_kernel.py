@@ -3,7 +3,7 @@
 import numpy as np
 
 from armillary.compute import BorderMode, CLFormulaKernel, CLImage, CLScheduler, Format, TensorInfo
-from armillary.compute.functions.formulas import DILATE
+from armillary.compute.functions.formulas.filters import DILATE
 
 # Initialize the CLScheduler with the default context and default command queue
 CLScheduler.get().default_init()

@@ -59,8 +59,8 @@ def test_python_operators_build_calls_with_constants_of_the_other_side() -> None
 
 
 def test_every_operator_that_scripts_call_by_another_order_has_a_function() -> None:
-    assert set(FUNCTIONS) == {"gather", "mean_std", "mean_variance", "meshgrid", "std", "variance"}
-    assert all(name.split(".")[0] == name for name in FUNCTIONS)
+    assert set(FUNCTIONS) >= {"gather", "mean_std", "mean_variance", "meshgrid", "std", "variance", "stft", "dft"}
+    assert all(callable(function) and function.__doc__ for function in FUNCTIONS.values())
 
 
 def test_gather_takes_the_axis_second() -> None:

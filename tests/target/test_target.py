@@ -102,7 +102,7 @@ def test_host_is_part_of_the_value() -> None:
 
 
 def test_kinds_come_from_their_manifests() -> None:
-    assert Target.list_kinds() == ["c", "llvm", "opencl"]
+    assert {"c", "llvm", "opencl"} <= set(Target.list_kinds())
     assert Target("opencl").max_num_threads == 256
     assert Target("opencl -max_num_threads=512").max_num_threads == 512
     assert Target("llvm").kind.name == "llvm" and str(Target("llvm").kind) == "llvm"

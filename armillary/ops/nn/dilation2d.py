@@ -75,6 +75,8 @@ def _result(attrs: Dilation2dAttrs, data: Type, weight: Type) -> TensorType:
     shape = list(x.shape)
     for k, axis in enumerate("HW"):
         size = w.static[kernel.index(axis)]
+        if size == 0:
+            raise TypeMismatch(f"{NAME}: a filter without elements: weight {w.shape}")
         place = layout.index(axis)
         shape[place] = out_dim(NAME, x.shape[place], at.pads[k], size, at.strides[k], at.dilations[k])
     return TensorType(tuple(shape), tensor_type((), attrs.out_dtype or str(x.dtype)).dtype)
@@ -91,7 +93,7 @@ def _reference(attrs: Dilation2dAttrs, data: Array, weight: Array) -> Array:
     counts = [out.static[a] for a in axes]
     padded = pad_array(data, axes, at.pads)
     filters = weight if layout == "NCHW" else weight.transpose(2, 0, 1)
-    best = None
+    best: Array | None = None
     for i, j in np.ndindex(*filters.shape[1:]):
         part = windows(padded, axes, (i * at.dilations[0], j * at.dilations[1]), counts, at.strides)
         shape = (-1, 1, 1) if layout == "NCHW" else (-1,)

@@ -40,6 +40,8 @@ def _infer(attrs: MultiboxPriorAttrs, data: Type) -> TensorType:
     x = need_float(NAME, need_rank(NAME, data, 4))
     if not attrs.sizes or not attrs.ratios or len(attrs.steps) != 2 or len(attrs.offsets) != 2:
         raise TypeMismatch(f"{NAME}: wanted sizes, ratios, two steps and two offsets, got {attrs}")
+    if any(n == 0 for n in x.shape[2:]):
+        raise TypeMismatch(f"{NAME}: a picture without pixels: {list(x.shape)}")
     count = x.shape[2] * x.shape[3] * (len(attrs.sizes) + len(attrs.ratios) - 1)
     return TensorType((1, count, 4), x.dtype)
 
@@ -54,10 +56,11 @@ def _halves(attrs: MultiboxPriorAttrs, height: int, width: int) -> list[tuple[fl
 @multibox_prior.reference
 def _reference(attrs: MultiboxPriorAttrs, data: Array) -> Array:
     height, width = data.shape[2:]
+    kind = "float64" if data.dtype == np.float64 else "float32"  # of the arithmetic, in kernels too
     steps = [s if s > 0 else 1.0 / n for s, n in zip(attrs.steps, (height, width), strict=True)]
-    y = ((np.arange(height) + attrs.offsets[0]) * steps[0])[:, None, None]
-    x = ((np.arange(width) + attrs.offsets[1]) * steps[1])[None, :, None]
-    w, h = (np.array(v)[None, None, :] for v in zip(*_halves(attrs, height, width), strict=True))
+    y = ((np.arange(height, dtype=kind) + attrs.offsets[0]) * steps[0])[:, None, None]
+    x = ((np.arange(width, dtype=kind) + attrs.offsets[1]) * steps[1])[None, :, None]
+    w, h = (np.array(v, kind)[None, None, :] for v in zip(*_halves(attrs, height, width), strict=True))
     ends = np.stack(np.broadcast_arrays(x - w, y - h, x + w, y + h), -1).reshape(1, -1, 4)
     result: Array = (np.clip(ends, 0, 1) if attrs.clip else ends).astype(data.dtype)
     return result
