@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from armillary import relay
 from armillary.base.aliases import Array
 from armillary.compute.core.tensor_info import TensorShape
 from armillary.compute.core.types import (
@@ -30,11 +31,17 @@ from armillary.compute.graph.accessors import NumPyAccessor
 from armillary.compute.graph.hints import EltwiseOperation
 from armillary.errors import TypeMismatch
 from armillary.relay.expr import Call, Constant, Expr, Tuple
-from armillary.relay.op import get_op
+from armillary.relay.op import Op
+from armillary.relay.op.signature import function_of
 from armillary.relay.types import TensorType
 
 Found = tuple[nodes.INode | None, Sequence[Expr]]
 _NONE: Found = (None, ())
+
+
+def _function(call: Call) -> object:
+    """What scripts call to make such a call: the keys of the rules."""
+    return function_of(call.op) if isinstance(call.op, Op) else None
 
 
 def _constant(expr: Expr) -> Array | None:
@@ -92,19 +99,19 @@ def _dense(call: Call, biases: Array | None = None) -> Found:
     return nodes.FullyConnectedLayer(weights.shape[0], NumPyAccessor(weights), given), [call.args[0]]
 
 
-_WITH_BIASES = {get_op("nn.conv2d"): _convolution, get_op("nn.dense"): _dense}
+_WITH_BIASES: dict[object, Callable[..., Found]] = {relay.nn.conv2d: _convolution, relay.nn.dense: _dense}
 
 
 def _sum(call: Call) -> Found:
     """Biases behind a product, or two values of one shape."""
     left, right = call.args
     added = _constant(right)
-    if added is not None and isinstance(left, Call) and left.op in _WITH_BIASES:
+    if added is not None and isinstance(left, Call) and _function(left) in _WITH_BIASES:
         channels = _shape(left)[1]
         axis = call.attrs.axis if call.attrs is not None else None
-        by_channel = added.shape == (channels,) and (axis == 1 or (axis is None and left.op is get_op("nn.dense")))
+        by_channel = added.shape == (channels,) and (axis == 1 or (axis is None and _function(left) is relay.nn.dense))
         by_channel |= axis is None and added.size == channels and added.shape[-3:] == (channels, 1, 1)
-        return _WITH_BIASES[left.op](left, added.reshape(-1)) if by_channel else _NONE
+        return _WITH_BIASES[_function(left)](left, added.reshape(-1)) if by_channel else _NONE
     if added is not None or call.attrs is not None or isinstance(left, Constant) or _shape(left) != _shape(right):
         return _NONE
     return nodes.EltwiseNode(EltwiseOperation.Add), [left, right]
@@ -173,26 +180,26 @@ def _normalization(call: Call) -> Found:
 
 
 _RULES: dict[object, Callable[[Call], Found]] = {
-    get_op("nn.conv2d"): _convolution,
-    get_op("nn.dense"): _dense,
-    get_op("nn.bias_add"): _sum,
-    get_op("add"): _sum,
-    get_op("nn.relu"): _activation(ActivationFunction.RELU),
-    get_op("sigmoid"): _activation(ActivationFunction.LOGISTIC),
-    get_op("clip"): _clip,
-    get_op("nn.max_pool2d"): _pool(PoolingType.MAX),
-    get_op("nn.avg_pool2d"): _pool(PoolingType.AVG),
-    get_op("nn.global_max_pool2d"): _global_pool(PoolingType.MAX),
-    get_op("nn.global_avg_pool2d"): _global_pool(PoolingType.AVG),
-    get_op("nn.softmax"): _softmax,
-    get_op("nn.batch_flatten"): _reshape,
-    get_op("reshape"): _reshape,
-    get_op("concatenate"): _concatenate,
-    get_op("nn.lrn"): _normalization,
+    relay.nn.conv2d: _convolution,
+    relay.nn.dense: _dense,
+    relay.nn.bias_add: _sum,
+    relay.add: _sum,
+    relay.nn.relu: _activation(ActivationFunction.RELU),
+    relay.sigmoid: _activation(ActivationFunction.LOGISTIC),
+    relay.clip: _clip,
+    relay.nn.max_pool2d: _pool(PoolingType.MAX),
+    relay.nn.avg_pool2d: _pool(PoolingType.AVG),
+    relay.nn.global_max_pool2d: _global_pool(PoolingType.MAX),
+    relay.nn.global_avg_pool2d: _global_pool(PoolingType.AVG),
+    relay.nn.softmax: _softmax,
+    relay.nn.batch_flatten: _reshape,
+    relay.reshape: _reshape,
+    relay.concatenate: _concatenate,
+    relay.nn.lrn: _normalization,
 }
 
 
 def layer_of(expr: Expr) -> Found:
     """The layer that computes a call, and the values that it reads."""
-    rule = _RULES.get(expr.op) if isinstance(expr, Call) else None
+    rule = _RULES.get(_function(expr)) if isinstance(expr, Call) else None
     return rule(expr) if rule is not None and isinstance(expr, Call) else _NONE
