@@ -8,6 +8,7 @@ another hangs.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 CROSS_ROOT, CROSS_ROOT_32 = "/usr/aarch64-linux-gnu", "/usr/arm-linux-gnueabihf"
@@ -15,8 +16,9 @@ CROSS_ROOT, CROSS_ROOT_32 = "/usr/aarch64-linux-gnu", "/usr/arm-linux-gnueabihf"
 
 def qemu_aarch64(*options: str) -> list[str]:
     """The emulator with its options and the root of the program's libraries."""
-    has_own = Path("/lib/ld-linux-aarch64.so.1").exists()
-    return ["qemu-aarch64-static", *options, "-L", "/" if has_own else CROSS_ROOT]
+    library = Path(os.environ.get("ARMILLARY_ACL") or "/none").parent  # unpacked with a C library of its own
+    roots = [str(root) for root in (library, Path("/")) if (root / "lib/ld-linux-aarch64.so.1").exists()]
+    return ["qemu-aarch64-static", *options, "-L", roots[0] if roots else CROSS_ROOT]
 
 
 def qemu_arm(*options: str) -> list[str]:

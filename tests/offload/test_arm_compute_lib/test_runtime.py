@@ -93,7 +93,8 @@ def test_what_the_library_refuses_is_a_message(local_device: Device, tmp_path: P
         assert "tvmgen_default_unchecked_main_0: arm_compute_lib v" in told.stderr and words in told.stderr
 
 
-def test_a_missing_library_says_what_to_install(tmp_path: Path) -> None:
+def test_a_missing_library_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ARMILLARY_ACL", raising=False)
     with pytest.raises(TargetError, match="there is no folder"):
         build_runtime(tmp_path, library=tmp_path / "none")
     compiler = tmp_path / "c++"
@@ -139,7 +140,8 @@ def test_a_whole_mobilenet_with_normalisations_in_nchw(device: Device, tmp_path:
         verify(found, [graph.get_output(0).numpy()], atol=0.002, rtol=0.01)
     merged = partition_for_arm_compute_lib(module, params, merge_regions=True)
     assert len(library_functions(merged)) == 2  # before and after the flattening
-    np.testing.assert_array_equal(run(device, merged, {"data": value}, tmp_path)[0], found[0])
+    together = run(device, merged, {"data": value}, tmp_path, threads=2)[0]
+    np.testing.assert_allclose(together, found[0], rtol=1e-5)  # sums may be split among threads in another way
 
 
 def test_quantised_models_that_compute_in_float_offload_in_bytes(device: Device, tmp_path: Path) -> None:

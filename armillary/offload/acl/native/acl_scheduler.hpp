@@ -1,8 +1,9 @@
 // Arm Compute Library on the threads of the runtime that calls it.
 //
 // In: kernels and workloads that the library schedules. Out: the same, spread over the pool of the arm_external_host that is
-// current. Invariant: a workload's thread_id is that of the pool's thread, below num_threads(), so workspaces by thread are
-// used by one thread at a time; an exception in a workload is thrown again where it was scheduled.
+// current. Invariant: thread_id is below num_threads() and one thread's at a time, as are the workspaces by thread. Where there
+// are no more workloads than threads it is the workload's number: some kernels take their share by it, not by their window,
+// and the pool may run two workloads on one thread. An exception in a workload is thrown again where it was scheduled.
 #pragma once
 
 #include <algorithm>
@@ -55,7 +56,7 @@ class HostScheduler final : public arm_compute::IScheduler {
 
  protected:
   void run_workloads(std::vector<Workload> &workloads) override {
-    Job job{&workloads, static_cast<int>(num_threads()), &cpu_info(), {}, {}};
+    Job job{&workloads, static_cast<int>(num_threads()), workloads.size() <= num_threads(), &cpu_info(), {}, {}};
     if (workloads.size() == 1 || current() == nullptr) {
       work(&job, 0, static_cast<int64_t>(workloads.size()), 0);
     } else {
@@ -69,6 +70,7 @@ class HostScheduler final : public arm_compute::IScheduler {
   struct Job {
     std::vector<Workload> *workloads;
     int threads;
+    bool one_each;  // thread_id is the workload's number
     const arm_compute::CPUInfo *cpu;
     std::mutex lock;
     std::string failure;
@@ -86,11 +88,13 @@ class HostScheduler final : public arm_compute::IScheduler {
   static int32_t work(void *context, int64_t begin, int64_t end, int64_t thread) {
     Job *job = static_cast<Job *>(context);
     arm_compute::ThreadInfo info;
-    info.thread_id = static_cast<int>(thread);
     info.num_threads = job->threads;
     info.cpu_info = job->cpu;
     try {
-      for (int64_t i = begin; i < end; i++) (*job->workloads)[static_cast<size_t>(i)](info);
+      for (int64_t i = begin; i < end; i++) {
+        info.thread_id = static_cast<int>(job->one_each ? i : thread);
+        (*job->workloads)[static_cast<size_t>(i)](info);
+      }
     } catch (const std::exception &error) {
       std::lock_guard<std::mutex> guard(job->lock);
       job->failure = error.what();
