@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from armillary.base.boundary import boundary, bounded
 from armillary.base.files import make_folder, write_atomic
 from armillary.base.lazy import find
 from armillary.errors import ArmillaryError, InternalError
@@ -23,6 +24,7 @@ from armillary.transform import PassInfo, PassInstrument
 Sink = Callable[[str, str], None]  # name of the pass, text of the module
 
 
+@boundary("pass_instrument", arguments=True)
 def pass_instrument(cls: type) -> Any:  # Any: a subclass of `cls` that is a PassInstrument
     """Class decorator: a class with some of the hooks becomes an instrument."""
     return type(cls.__name__, (cls, PassInstrument), {"__doc__": cls.__doc__, "__module__": cls.__module__})
@@ -36,6 +38,7 @@ def _is_chosen(info: PassInfo, only: Sequence[str]) -> bool:
     return not only or not info.names.isdisjoint(only)
 
 
+@bounded
 class PassTimingInstrument(PassInstrument):
     """Measures each pass; `render()` gives a table, slowest first. A pass run inside another counts for both."""
 
@@ -60,6 +63,7 @@ class PassTimingInstrument(PassInstrument):
         return "\n".join(f"{name:32s} {1e3 * t:10.2f} ms {100 * t / total:5.1f} %" for name, t in rows)
 
 
+@bounded
 class PrintAfter(PassInstrument):
     """Hands the text of the module after each pass (or only the named ones) to `sink`, which prints by default."""
 
@@ -71,6 +75,7 @@ class PrintAfter(PassInstrument):
             self.sink(info.name, module.astext(False))
 
 
+@bounded
 class PrintBefore(PassInstrument):
     """The same, before each pass."""
 
@@ -87,6 +92,7 @@ PrintAfterAll = PrintAfter
 PrintBeforeAll = PrintBefore
 
 
+@bounded
 class PrintChanges(PassInstrument):
     """Hands the text after those passes only that changed it to `sink`."""
 
@@ -106,6 +112,7 @@ class PrintChanges(PassInstrument):
             self.sink(info.name, text)
 
 
+@bounded
 class DumpIR(PassInstrument):
     """Writes the text after each pass to `<folder>/<number>_<pass>.txt`; `refresh` first removes such files."""
 
@@ -139,6 +146,7 @@ class VerifyIR(PassInstrument):
                 ) from error
 
 
+@boundary("verify_function", arguments=True)
 def verify_function(function: BaseFunc, module: IRModule) -> None:
     """Raise unless a graph function or a loop function is well formed."""
     if function._verifier:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, Mapping
 from typing import Any, ClassVar
 
+from armillary.base.boundary import bounded
 from armillary.base.lazy import deferred, find, lazy_names
 from armillary.base.node import Node, node
 from armillary.errors import ModelError
@@ -106,6 +107,7 @@ class GlobalVar(Node):
         return _call(self, args)
 
 
+@bounded
 class IRModule:
     """Functions by global name. `mod["main"]` reads, `mod["main"] = f` writes, `mod.copy()` copies."""
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar
 
+from armillary.base.boundary import boundary, bounded
 from armillary.base.lazy import deferred, find, lazy_names, similar
 from armillary.base.record import record
 from armillary.errors import ArmillaryError, ConfigError
@@ -47,6 +48,7 @@ CONFIG_OPTIONS: dict[str, ConfigOption] = {}
 _PASS_PACKAGES = ("armillary.relay.transform", "armillary.tir.lower")  # asked when a name is not known yet
 
 
+@boundary("transform.register_config_option", arguments=True)
 def register_config_option(name: str, kind: type | tuple[type, ...], default: Any, doc: str) -> ConfigOption:
     """Declare a configuration key. Called at import by the module that reads the key."""
     option = ConfigOption(name, kind, default, doc)
@@ -104,6 +106,7 @@ class PassInfo:
 _USER_PASSES: set[str] = set()  # names given to module_pass and the like
 
 
+@bounded
 class PassContext:
     """Options in force for the passes run inside a `with` block. The default, outside any block, is opt_level 2.
 
@@ -329,6 +332,7 @@ def _add_note(error: Exception, text: str) -> None:
         error.add_note(text)
 
 
+@bounded
 class Sequential(Pass):
     """Passes in order; each runs only if the current context enables it, after the passes that it requires."""
 
@@ -348,6 +352,7 @@ class Sequential(Pass):
         return self._run(module)
 
 
+@bounded
 class PassDefinition:
     """A registered pass: callable on a module, or with options alone to get a `Pass`."""
 
@@ -373,6 +378,7 @@ class PassDefinition:
         return Pass(lambda module: function(module, **options), self.info)
 
 
+@boundary("transform.define_pass", arguments=True)
 def define_pass(
     spec: str, *, opt_level: int = 0, name: str = "", required: Sequence[str] = (), aliases: Sequence[str] = ()
 ) -> Callable[[PassFunction], PassDefinition]:
@@ -390,6 +396,7 @@ def define_pass(
     return register
 
 
+@boundary("transform.find_pass", arguments=True)
 def find_pass(name: str) -> PassDefinition:
     """A registered pass by spec name or Relay-era name."""
     if name not in PASSES:
@@ -402,6 +409,7 @@ def find_pass(name: str) -> PassDefinition:
     return found
 
 
+@boundary("transform.module_pass", arguments=True)
 def module_pass(
     function: Any = None, opt_level: int = 0, name: str = "", required: Sequence[str] = ()
 ) -> Any:  # Any: a Pass, or a decorator giving one, as Relay-era scripts expect
@@ -422,6 +430,7 @@ def module_pass(
     return wrap(function) if function is not None else wrap
 
 
+@boundary("transform.function_pass", arguments=True)
 def function_pass(function: Any = None, opt_level: int = 0, name: str = "", required: Sequence[str] = ()) -> Any:
     """Decorator for user passes over one function: `f(function, module, context) -> function` becomes a Pass.
 

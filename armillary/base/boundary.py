@@ -15,6 +15,7 @@ from collections.abc import Callable
 from ctypes import ArgumentError
 from typing import ParamSpec, TypeVar
 
+from armillary.base.record import translate_by
 from armillary.errors import (
     ArmillaryError,
     ArtifactError,
@@ -28,12 +29,15 @@ from armillary.errors import (
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _ALWAYS = (MemoryError, RecursionError, OSError, OverflowError, UnicodeError)
-_OF_ARGUMENTS = (TypeError, ValueError, AttributeError, LookupError, struct.error, ArgumentError)
+_OF_ARGUMENTS = (TypeError, ValueError, AttributeError, LookupError, BufferError, struct.error, ArgumentError)
 _SHOWN = 60  # characters of an argument
 
 
-def boundary(what: str, arguments: bool = False) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Errors of other kinds that leave the function become ours; `arguments`: TypeErrors are about these."""
+def boundary(what: str, arguments: bool = False, first: int = 0) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Errors of other kinds that leave the function become ours; `arguments`: TypeErrors are about these.
+
+    Messages show the arguments from number `first` on.
+    """
     caught: tuple[type[Exception], ...] = (*_ALWAYS, *_OF_ARGUMENTS) if arguments else _ALWAYS
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -47,11 +51,18 @@ def boundary(what: str, arguments: bool = False) -> Callable[[Callable[_P, _R]],
                 trace = error.__traceback__
                 if isinstance(error, TypeError) and trace is not None and trace.tb_next is None:
                     raise  # the call does not fit the signature
-                raise translated(what, error, (*args, *kwargs.values())) from error
+                raise translated(what, error, (*args[first:], *kwargs.values())) from error
 
         return guarded
 
     return decorate
+
+
+def bounded(cls: type[_R]) -> type[_R]:
+    """Class decorator: what goes wrong in the constructor, on its arguments, leaves it as one of our errors."""
+    constructor: Callable[..., None] = vars(cls)["__init__"]
+    setattr(cls, "__init__", boundary(cls.__name__, arguments=True, first=1)(constructor))  # noqa: B010  (mypy allows no assignment)
+    return cls
 
 
 def translated(what: str, error: Exception, given: tuple[object, ...] = ()) -> ArmillaryError:
@@ -88,3 +99,6 @@ def _short(item: object) -> str:
     text = str(item) if isinstance(item, os.PathLike | str) else repr(item)
     text = text.encode("ascii", "backslashreplace").decode()
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+translate_by(translated)

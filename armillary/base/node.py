@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
+from armillary.base.boundary import translated
 from armillary.base.lazy import find
 
 if TYPE_CHECKING:
@@ -120,7 +121,11 @@ def _constructor(cls: type, arguments: list[Any], computed: list[Any]) -> Callab
         value = compute if isinstance(compute, str) else f"derive_{field.name}(self)"
         store = f"    set_{field.name}(self, {value})"
         body += _guarded(cls, store, scope) if getattr(cls, "_admit", "") else [store]
-    exec(f"def __init__({', '.join(signature)}):\n" + ("\n".join(body) or "    pass"), scope)
+    scope["translated"] = lambda error: translated(cls.__name__, error)
+    lines = ["    try:", *(f"    {line}" for line in body or ["    pass"])]
+    lines += ["    except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:"]
+    lines += ["        raise translated(error) from error"]
+    exec(f"def __init__({', '.join(signature)}):\n" + "\n".join(lines), scope)
     constructor: Callable[..., None] = scope["__init__"]
     return constructor
 

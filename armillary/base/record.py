@@ -90,7 +90,7 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 def _constructor(cls: type, slots: bool) -> Callable[..., None]:
     fields: tuple[Any, ...] = dataclasses.fields(cls)  # Any: Field[Any]
-    scope: dict[str, Any] = {}
+    scope: dict[str, Any] = {"_translated": _TRANSLATED}
     for f in fields:
         if f.default is not dataclasses.MISSING:
             scope[f"_default_{f.name}"] = f.default
@@ -105,7 +105,14 @@ def _constructor(cls: type, slots: bool) -> Callable[..., None]:
     return built
 
 
+def translate_by(translated: Callable[[str, Exception], Exception]) -> None:
+    """What makes the package's error of one that a `__post_init__` meets; `boundary.py`, whose errors are records."""
+    _TRANSLATED.append(translated)
+
+
+_TRANSLATED: list[Callable[[str, Exception], Exception]] = []
 _UNSET = object()
+_OF_ARGUMENTS = "(AttributeError, LookupError, TypeError, ValueError, OverflowError)"
 
 
 @cache
@@ -117,7 +124,9 @@ def _constructor_code(
     for name in names:
         value = f"_make_{name}() if {name} is _unset else {name}" if name in made else name
         lines.append(f"_set_{name}(self, {value})" if slots else f"own[{name!r}] = {value}")
-    lines += ["self.__post_init__()"] if is_checked else []
+    checked = ["try:", "    self.__post_init__()", f"except {_OF_ARGUMENTS} as error:"]
+    checked += ["    raise _translated[-1](self.__class__.__name__, error) from error"]
+    lines += checked if is_checked else []
     body = "\n    ".join(lines or ["pass"])
     return compile(f"def __init__({arguments}):\n    {body}\n", "<record>", "exec")
 

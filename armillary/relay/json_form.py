@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from armillary.base.boundary import boundary
 from armillary.base.dtype import DType
 from armillary.base.node import replace
 from armillary.errors import ModelError, Span, UnsupportedError
@@ -42,6 +43,7 @@ Json = Any  # Any: a JSON value
 _MISFITS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, MemoryError)
 
 
+@boundary("save_json", arguments=True)
 def save_json(item: IRModule | Expr | BaseFunc) -> str:
     """The JSON text of a module, expression or function."""
     writer = _Writer()
@@ -50,6 +52,7 @@ def save_json(item: IRModule | Expr | BaseFunc) -> str:
     return json.dumps(head | {"nodes": writer.nodes}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
+@boundary("load_json", arguments=True)
 def load_json(text: str | bytes | bytearray) -> Any:  # Any: an IRModule, Expr or PrimFunc
     """What `save_json` was given."""
     try:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+from armillary.base.boundary import boundary
 from armillary.base.digest import blake2b
 from armillary.base.dtype import DType
 from armillary.base.node import Node
@@ -35,6 +36,7 @@ class StructuralMismatch(ValueError):
     """Two programs that should be the same are not."""
 
 
+@boundary("structural_equal", arguments=True)
 def structural_equal(lhs: Program, rhs: Program, map_free_vars: bool = False) -> bool:
     """Whether two programs are the same up to the names of bound variables (of all variables, if `map_free_vars`)."""
     if isinstance(lhs, IRModule) and isinstance(rhs, IRModule):
@@ -112,6 +114,7 @@ def _free(item: Node) -> list[int]:
     return [id(v) for v in free]
 
 
+@boundary("assert_structural_equal", arguments=True)
 def assert_structural_equal(lhs: Program, rhs: Program, map_free_vars: bool = False) -> None:
     """Raise StructuralMismatch (a ValueError) with the first lines that differ, unless the programs are the same."""
     if structural_equal(lhs, rhs, map_free_vars):
@@ -139,6 +142,7 @@ def _own(node: Expr, numbers: dict[int, int]) -> bytes:
     return analysis.own_digest(node, numbers)
 
 
+@boundary("structural_hash", arguments=True)
 def structural_hash(node: Program, map_free_vars: bool = False) -> int:
     """A number that equal programs share: of structure and constants, not of names."""
     del map_free_vars  # names never count

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from armillary.base.boundary import bounded
 from armillary.base.lazy import deferred
 from armillary.base.record import record
 from armillary.errors import ConfigError
@@ -22,6 +23,7 @@ Measure = Callable[[int], float]  # runs n times, returns seconds
 FLUSH_DEFAULT = 64 << 20  # bytes, more than caches have
 
 
+@bounded
 class BenchmarkResult:
     """Seconds per call, one value for each repeat."""
 

@@ -19,7 +19,7 @@ import numpy as np
 from armillary.artifact import load_params
 from armillary.base.aliases import Array
 from armillary.base.aligned import aligned, give_back_memory
-from armillary.base.boundary import boundary
+from armillary.base.boundary import boundary, bounded
 from armillary.base.dtype import DType
 from armillary.base.record import record
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
@@ -64,6 +64,7 @@ class Span:
     rest: int = 0
 
 
+@bounded
 class GraphExecutor:
     """A graph of compiled functions with its memory."""
 

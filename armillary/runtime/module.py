@@ -20,7 +20,7 @@ import numpy as np
 from armillary.artifact import Descriptor, FunctionRow
 from armillary.artifact_modules import ImportedModule, imported_modules
 from armillary.artifact_package import Package, graph_text, open_folder, open_package, read_member
-from armillary.base.boundary import boundary
+from armillary.base.boundary import boundary, bounded
 from armillary.base.files import scratch_folder
 from armillary.errors import ArtifactError, ExecutionError, TypeMismatch
 from armillary.runtime.benchmark import BenchmarkResult, Timing, evaluate
@@ -33,6 +33,7 @@ from armillary.runtime.stored_params import EmbeddedParams, StoredParams
 from armillary.runtime.threads import pool
 
 
+@bounded
 class Function:
     """One compiled function. Tensors are passed in order, outputs included; scalars follow in the order of its vars."""
 
@@ -112,6 +113,7 @@ def scalar_bits(row: FunctionRow, values: list[Any]) -> list[int]:  # Any: pytho
     return result
 
 
+@bounded
 class Module:
     """A set of compiled functions, perhaps with a graph and its parameters."""
 
@@ -229,6 +231,7 @@ def _native_bytes(getter: Any, handle: Handle) -> bytes | None:  # Any: a ctypes
     return None if pointer is None else ctypes.string_at(pointer, size.value)
 
 
+@boundary("open_library", arguments=True)
 def open_library(path: str | Path) -> Module:
     """Load a shared library of compiled functions."""
     error, pointer = ErrorText(), c_void_p()

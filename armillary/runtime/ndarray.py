@@ -34,6 +34,9 @@ class NDArray:
         if self.device.device_type != 1:
             told = f"NDArray wraps memory of the host, not of {self.device}"
             raise TypeMismatch(told, hint="use armillary.nd.array(value, device)")
+        if not isinstance(array, np.ndarray) or not isinstance(dtype or DType("float32"), DType):
+            told = f"NDArray wraps a numpy array, with a DType, got {type(array).__name__} and {type(dtype).__name__}"
+            raise TypeMismatch(told, hint="use armillary.nd.array(value, device, dtype)")
         if not array.flags.c_contiguous:
             raise TypeMismatch("NDArray wraps contiguous arrays only", hint="use armillary.nd.array to copy")
         self._array = array

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeAlias
 
+from armillary.base.boundary import boundary
 from armillary.errors import ConfigError
 from armillary.target.target import Target
 
@@ -62,6 +63,7 @@ class GenericFunc:
 _NAMED: dict[str, GenericFunc] = {}
 
 
+@boundary("target.get_native_generic_func", arguments=True)
 def get_native_generic_func(name: str) -> GenericFunc:
     """The function of that name, made when it is first asked for."""
     return _NAMED.setdefault(name, GenericFunc(name))

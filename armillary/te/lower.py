@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from armillary.base.boundary import boundary
 from armillary.base.node import post_order, replace
 from armillary.errors import ScheduleError, TypeMismatch
 from armillary.te.affine import ZERO, Linear, to_expr
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from armillary.te.schedule import Schedule
 
 
+@boundary("te.lower_schedule", arguments=True)
 def lower_schedule(schedule: Schedule, args: Sequence[Any], name: str = "main") -> PrimFunc:
     """The loops of a schedule as a function of `args` (tensors and variables)."""
     return Lowering(schedule, args).function(name)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from armillary.base.boundary import bounded
 from armillary.base.dtype import DType
 from armillary.base.node import Node, children
 from armillary.errors import TypeMismatch
@@ -25,6 +26,7 @@ from armillary.tir.stmt import Buffer, Stmt
 Attrs = dict[str, Any]  # Any: attributes are strings, numbers, tuples of them
 
 
+@bounded
 class Operation:
     """Base of operations. `axis` are the data axes, `reduce_axis` the reduction axes."""
 
@@ -81,6 +83,7 @@ class PlaceholderOp(Operation):
         return self.output(0).dtype
 
 
+@bounded
 class ComputeOp(Operation):
     """`body[k]` is the element of output k at the values of `axis`; a reduction has Reduce nodes as its bodies."""
 
@@ -112,6 +115,7 @@ class ComputeOp(Operation):
         return isinstance(self.body[0], Reduce)
 
 
+@bounded
 class ExternOp(Operation):
     """A statement that reads `input_placeholders` and writes `output_placeholders`, buffers standing for tensors."""
 
@@ -138,6 +142,7 @@ class ExternOp(Operation):
         return tuple(dict.fromkeys(self.inputs))
 
 
+@bounded
 class ScanOp(Operation):
     """state[t] for t below len(init) comes from `init`, then from `update`, which reads `state` at earlier t."""
 

@@ -177,6 +177,7 @@ def _logical(
     return reduce(T.cast(conditions[0], BOOL), axis, where, init)
 
 
+@boundary("te.all", arguments=True)
 def all(
     *conditions: ExprLike, axis: Axes | None = None, where: ExprLike | None = None, init: ExprLike | None = None
 ) -> Expr:
@@ -184,6 +185,7 @@ def all(
     return _logical(conditions, axis, where, init, _reduce_all, T.all_of)
 
 
+@boundary("te.any", arguments=True)
 def any(
     *conditions: ExprLike, axis: Axes | None = None, where: ExprLike | None = None, init: ExprLike | None = None
 ) -> Expr:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from armillary.base.boundary import boundary
+from armillary.base.boundary import boundary, bounded
 from armillary.base.lazy import lazy_names
 from armillary.errors import ScheduleError
 from armillary.te import dataflow
@@ -29,6 +29,7 @@ T = TypeVar("T")
 __all__ = ["AutoInlineInjective", "Schedule", "Stage", "create_prim_func", "create_schedule"]
 
 
+@bounded
 class Schedule:
     """The stages of a computation. `outputs` are the operations asked for."""
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from armillary.base.boundary import bounded
 from armillary.errors import ScheduleError
 from armillary.te import index_map
 from armillary.te.directives import Directive
@@ -63,6 +64,7 @@ class Notes:
     prefetch: list[Request] = field(default_factory=list)
 
 
+@bounded
 class Stage:
     """The loops of one operation. Get it with `schedule[tensor]`."""
 

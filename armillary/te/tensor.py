@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, overload
 
+from armillary.base.boundary import boundary, bounded
 from armillary.base.dtype import DType
 from armillary.base.lazy import deferred
 from armillary.errors import TypeMismatch
@@ -195,6 +196,7 @@ class Tensor(_Scalar):
         return f"Tensor(name={self.name}, shape={shape_text(self.shape)}, dtype={self.dtype})"
 
 
+@bounded
 class TensorSlice(_Scalar):
     """A tensor with only some of its leading indices given: `t[i]` of a matrix."""
 
@@ -233,6 +235,7 @@ def shape_text(shape: tuple[Expr, ...]) -> str:
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
+@boundary("te.static_shape", arguments=True)
 def static_shape(tensor: Tensor) -> tuple[int, ...]:
     """The shape as ints; TypeMismatch when a dimension is symbolic."""
     found = []

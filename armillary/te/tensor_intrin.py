@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from armillary.base.boundary import bounded
 from armillary.errors import ScheduleError, TypeMismatch
 from armillary.te.operation import ComputeOp, Operation
 from armillary.te.tensor import Tensor
@@ -18,6 +19,7 @@ from armillary.tir.stmt import Buffer, BufferStore, Evaluate, Stmt
 from armillary.tir.substitute import ExprMapper, map_stmt
 
 
+@bounded
 class TensorIntrin:
     """What an intrinsic computes (`op`) and how (`body`, `reset`, `update`)."""
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +47,24 @@ def chain(link: Link, length: int, *, is_vector: bool) -> S.PrimFunc:
         value = link(value, i, k)
     kind = S.LoopKind.VECTORIZED if is_vector else S.LoopKind.SERIAL
     return lower_function(S.PrimFunc((a, b), S.For(i, T.const(0), T.const(SIZE), kind, S.BufferStore(b, value, (i,)))))
+
+
+def sorted_bytes(length: int) -> S.PrimFunc:
+    """Each link reads the smaller and the larger of the two before, as a sorting network does."""
+    a, b = (S.Buffer(name, (T.const(SIZE),), DType("uint8")) for name in "ab")
+    low, high = (E.BufferLoad(a, (T.const(k),)) for k in range(2))
+    for k in range(2, length):
+        other = E.BufferLoad(a, (T.const(k % SIZE),))
+        low, high = T.minimum(T.maximum(low, other), high), T.maximum(T.minimum(low, other), high)
+    return lower_function(S.PrimFunc((a, b), S.BufferStore(b, T.maximum(low, high), (T.const(0),))))
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
+def test_clang_compiles_a_sorting_network_at_once(tmp_path: Path) -> None:
+    """It evaluates the initialiser of a constant again at each use: 40 s and more for 25 values, were they `const`."""
+    file = tmp_path / "network.c"
+    file.write_text(compiled([sorted_bytes(60)], "c").get_source())
+    subprocess.run(["clang", "-w", "-fsyntax-only", file], check=True, timeout=20)
 
 
 def lines(function: S.PrimFunc, target: str) -> int:

@@ -79,7 +79,7 @@ CALLS: dict[str, tuple[Call, str]] = {
     "records that are numbers": (lambda *_: autotvm.apply_history_best([None]), "autotvm.apply_history_best"),
     "a line of records that is a table": (lambda *_: record.decode({"a": 1}), "autotvm.record.decode"),
     "the best of a number": (lambda *_: record.best_of(-1), "autotvm.record.best_of"),
-    "an array that is a number": (lambda *_: from_numpy(0), "nd.from_numpy"),
+    "an array that is a number": (lambda *_: from_numpy(0), "wraps a numpy array, .*got int"),
     "a package that is an array": (lambda *_: from_package(np.zeros(2)), "runtime.from_package"),
     "deep JSON": (lambda *_: GraphSpec.from_json("[" * 100_000), ""),
     "deep text": (

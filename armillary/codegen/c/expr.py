@@ -78,11 +78,15 @@ class ExprEmitter:
         return f"{name}__{self.temporaries}"
 
     def once(self, text: str, kind: str) -> str:
-        """A text that may be written again: itself, or the name of a constant of C type `kind`."""
+        """A text that may be written again: itself, or the name of a variable of C type `kind`.
+
+        The variable is not `const`: clang evaluates the initialiser of a constant integer again wherever it is read,
+        which takes exponential time over a chain of them.
+        """
         if len(text) <= SHORT:
             return text
         name = self.fresh("v")
-        self.scopes[-1].lines.append(f"const {kind} {name} = {text};")
+        self.scopes[-1].lines.append(f"{kind} {name} = {text};")
         return name
 
     def helper(self, name: str) -> str:

@@ -267,7 +267,7 @@ def _let(m: CEmitter, s: S.LetStmt) -> None:
     m.ranges[s.var] = (0, None) if s.var.dtype.is_int and m.is_non_negative(s.value) else (None, None)
     name = m.labels.fresh(s.var.name)
     with m.writer.block("{"):
-        m.writer.line(f"const {c_type(s.var.dtype)} {name} = {value};")
+        m.writer.line(f"{c_type(s.var.dtype)} {name} = {value};")
         m.names[s.var] = name
         m.stmt(s.body)
 

@@ -337,7 +337,7 @@ def _let(m: KernelEmitter, s: S.LetStmt) -> None:
     m.flush()
     m.ranges[s.var] = m.range(s.value) if s.var.dtype.is_int else (None, None)
     with m.writer.block("{"):
-        m.writer.line(f"const {m.kind(s.var.dtype)} {m.declare(s.var)} = {value};")
+        m.writer.line(f"{m.kind(s.var.dtype)} {m.declare(s.var)} = {value};")
         m.stmt(s.body)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from armillary.base.aliases import Array as Array
+from armillary.base.boundary import boundary, bounded
 from armillary.base.lazy import deferred, lazy_names, similar
 from armillary.base.record import record
 from armillary.errors import ConfigError, InternalError, TypeMismatch, UnsupportedError
@@ -93,6 +94,7 @@ class BadSample:
 OPS: LazyRegistry[str, Op] = LazyRegistry(str)
 
 
+@bounded
 class Op(Expr):
     """An operator. `inputs` names its tensor arguments ("*data" as last: any number, passed as one Tuple)."""
 
@@ -123,7 +125,7 @@ class Op(Expr):
 
     def __init__(self, name: str, *, kind: Kind, inputs: Sequence[str] = ("data",), doc: str = "") -> None:
         if OPS.is_taken(name):
-            raise InternalError(f"operator {name!r} is defined twice")
+            raise ConfigError(f"operator {name!r} is defined twice", hint="give the new one another name")
         self.name, self.kind, self.inputs, self.doc = name, kind, tuple(inputs), doc
         self.attrs_class: type | None = None
         self.infer_rule: Callable[..., Type] | None = None
@@ -384,6 +386,7 @@ def register_legalize(
     return register_op_attr(op_name, kind, legal_op, level)
 
 
+@boundary("relay.op.register_op_attr", arguments=True)
 def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:  # Any: rules, values
     """Hold a value, usually a rule, for an operator under a name; also a decorator. The higher level holds."""
 

@@ -1,0 +1,125 @@
+"""Every public function and class, called with arguments of wrong kinds: it works, or an ArmillaryError says why.
+
+In: the public names of a module, and values of every kind that a script may pass by mistake, drawn by a fixed seed.
+Out: a failure that names the call and the foreign exception. A call that does not fit the signature stays a TypeError.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import random
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import get_origin
+
+import numpy as np
+import pytest
+
+import armillary
+from armillary import relay, te, tir
+from armillary.errors import ArmillaryError, InternalError
+
+MODULES = [
+    "armillary",
+    "armillary.arith",
+    "armillary.contrib.graph_executor",
+    "armillary.instrument",
+    "armillary.ir",
+    "armillary.relay",
+    "armillary.relay.transform",
+    "armillary.runtime",
+    "armillary.target",
+    "armillary.te",
+    "armillary.tir",
+    "armillary.topi",
+    "armillary.transform",
+]
+LEFT_OUT = {
+    "as_attrs",  # between ir.py and the constructors of functions
+    "ForKind",  # an enumeration: Python's own errors
+    "lazy_names",
+}
+
+
+def values() -> list[object]:
+    x = relay.var("x", shape=(2, 3))
+    a = te.placeholder((4,), name="a")
+    b = te.compute((4,), lambda i: a[i] + 1.0)
+    words = ["x", "", "float32", "llvm", "\ud800", "a\0b", b"x"]
+    numbers = [None, True, -1, 0, 1, 3, 1 << 70, 1.5, float("nan")]
+    lists = [[], {}, (), [1, 2], (1, 2), {"a": 1}, [None], ["x"], [[1], [2, 3]], [a], [x, x]]
+    nodes = [x, a, b, b.op.axis[0], tir.const(1, "int32"), tir.Var("v", "int32"), relay.TensorType((2, 3))]
+    programs = [
+        relay.Function([x], relay.tanh(x)),
+        armillary.IRModule.from_expr(relay.tanh(x)),
+        te.create_schedule(b.op),
+    ]
+    others = [object(), int, len, lambda *_: None, np.ones((2, 3), np.float32), np.array("a")]
+    return [*words, *numbers, *lists, *nodes, *programs, *others, armillary.target.Target("llvm")]
+
+
+def public(module: ModuleType) -> Iterator[tuple[str, Callable[..., object]]]:
+    listed = getattr(module, "__all__", ())
+    for name in sorted(listed or dir(module)):
+        item = getattr(module, name, None) if not name.startswith("_") and name not in LEFT_OUT else None
+        own = (getattr(item, "__module__", "") or "").startswith(module.__name__) or name in listed
+        if (
+            callable(item)
+            and own
+            and get_origin(item) is None
+            and not (inspect.isclass(item) and issubclass(item, BaseException))
+        ):
+            yield name, item
+
+
+def arguments(call: Callable[..., object], draw: random.Random, given: list[object]) -> list[object] | None:
+    try:
+        parameters = inspect.signature(call).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    least = sum(p.default is p.empty for p in by_position)
+    return [draw.choice(given) for _ in range(draw.randint(least, len(by_position)))]
+
+
+def is_of_the_signature(error: Exception) -> bool:
+    trace = error.__traceback__
+    inner = trace.tb_next if trace is not None else None
+    words = ("positional argument", "keyword argument", "keyword-only argument")
+    return isinstance(error, TypeError) and (inner is None or any(word in str(error) for word in words))
+
+
+def sweep(module: str, rounds: int, seed: int) -> list[str]:
+    draw, given, foreign = random.Random(seed), values(), []
+    for name, call in public(importlib.import_module(module)):
+        for _ in range(rounds):
+            chosen = arguments(call, draw, given)
+            if chosen is None:
+                break
+            try:
+                call(*chosen)
+            except InternalError as error:
+                foreign.append(f"{module}.{name}: {error!r}")
+            except ArmillaryError:
+                pass
+            except Exception as error:  # what the test looks for
+                if not is_of_the_signature(error):
+                    foreign.append(f"{module}.{name}{tuple(map(ascii, chosen))}: {error!r}")
+    return foreign
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("module", MODULES)
+def test_wrong_arguments_end_in_our_errors(module: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(str(tmp_path))
+    assert sweep(module, 2, 1) == []
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("module", MODULES)
+def test_many_wrong_arguments(module: str, seed: int, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(str(tmp_path))
+    assert sweep(module, 20, 100 + seed) == []
