@@ -26,6 +26,7 @@ from armillary.transform import CONFIG_OPTIONS, find_pass
 with deferred():
     from armillary.frontend.keras.entry import from_keras
     from armillary.relay.parser import parse as parse_relay
+FORMS = {"onnx": ".onnx", "keras": ".h5", "relay": ".relay", "pytorch": ".pth", "tflite": ".tflite", "pb": ".pb"}
 _SHAPE = re.compile(r"\s*(?P<name>[^\s\[\]]+?)\s*:\s*\[(?P<dims>[-\d,\s]*)\]\s*,?")
 
 
@@ -63,12 +64,13 @@ def load_model(
     shapes: dict[str, tuple[int, ...]] | None = None,
     many: list[dict[str, Any]] | None = None,
     assume: bool = False,
+    form: str = "",
 ) -> tuple[IRModule, dict[str, Any]]:
     """A model by its suffix: .onnx, .h5 (Keras), or .relay/.txt for Relay text; "-" reads Relay text from stdin.
 
-    With `assume`, open dimensions of an ONNX model get usual numbers, which a note tells.
+    With `assume`, open dimensions of an ONNX model get usual numbers, which a note tells. `form` overrules the suffix.
     """
-    suffix = Path(file).suffix.lower()
+    suffix = _suffix_of(form) if form else Path(file).suffix.lower()
     if Path(file).is_dir():
         raise ModelError("it is a folder, not a model", span=Span(file), hint="name the .onnx or .relay file in it")
     if suffix == ".onnx":
@@ -81,9 +83,16 @@ def load_model(
     if suffix in (".relay", ".txt") or file == "-":
         module: IRModule = parse_relay(read_text(file), text_name(file))
         return module, {}
-    refuse_file(file)
+    refuse_file(file + suffix if form else file)
     told = f"the form of the model is not known from its suffix {suffix!r}"
     raise ModelError(told, span=Span(file), hint="use .onnx, .h5 or .relay")
+
+
+def _suffix_of(form: str) -> str:
+    """The suffix of a form of models as the command line of Relay's time calls it."""
+    if form not in FORMS:
+        raise ConfigError(f"there is no form {form!r} of models", hint=f"it may be any of {', '.join(FORMS)}")
+    return FORMS[form]
 
 
 def text_name(file: str) -> str:

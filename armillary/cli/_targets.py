@@ -7,6 +7,7 @@ Invariant: an option for a kind that the list does not have is an error that nam
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 
 from armillary.errors import ConfigError
 from armillary.offload.contract import is_offload
@@ -30,17 +31,24 @@ def add_target_arguments(parser: argparse.ArgumentParser) -> None:
 
 def target_of(args: argparse.Namespace) -> str:
     """The list of targets with the attributes that other options say."""
-    parts = _parts(str(args.target))
+    given: dict[str, dict[str, str]] = {}
     for key, value in vars(args).items():
-        if not key.startswith(_PREFIX) or value is None:
-            continue
-        kind, _, name = key.removeprefix(_PREFIX).partition(":")
-        option = f"--target-{kind}-{name}"
-        found = [k for k, part in enumerate(parts) if part.split()[0] == kind]
-        if not found:
-            told = f"{option}: the target {args.target!r} has no {kind}"
-            raise ConfigError(told, hint=f'name it in the list: --target "…, {kind}"' if name else "KIND is a kind")
-        parts[found[0]] += f" -{name}={value}"
+        if key.startswith(_PREFIX) and value is not None:
+            kind, _, name = key.removeprefix(_PREFIX).partition(":")
+            given.setdefault(kind, {})[name] = value
+    return with_attributes(str(args.target), given)
+
+
+def with_attributes(target: str, given: Mapping[str, Mapping[str, str]]) -> str:
+    """A list of targets with attributes by kind and name: {"opencl": {"device": "adreno"}}."""
+    parts = _parts(target)
+    for kind, attributes in given.items():
+        found = next((k for k, part in enumerate(parts) if part.split()[0] == kind), -1)
+        for name, value in attributes.items():
+            if found < 0:
+                told = f"--target-{kind}-{name}: the target {target!r} has no {kind}"
+                raise ConfigError(told, hint=f'name it in the list: --target "…, {kind}"' if name else "KIND is a kind")
+            parts[found] += f" -{name}={value}"
     return ", ".join(parts)
 
 

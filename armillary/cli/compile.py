@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,12 @@ from typing import Any
 from armillary.base.files import check_writable, write_atomic
 from armillary.base.lazy import deferred
 from armillary.cli._console import Stages, note, stages
-from armillary.cli._model import comma_list, input_shapes, load_model, variants
+from armillary.cli._model import FORMS, comma_list, input_shapes, load_model, variants
 from armillary.cli._passes import add_pass_arguments, pass_context, print_times
 from armillary.cli._precision import add_precision_arguments, check_precision, in_mixed_precision
 from armillary.cli._targets import add_target_arguments, target_of
 from armillary.driver.build import build
+from armillary.driver.library import GraphLibrary
 from armillary.driver.tvmc.transform import LAYOUT_OPS, convert_graph_layout
 from armillary.errors import ConfigError
 from armillary.instrument import PassTimingInstrument
@@ -46,7 +48,8 @@ CODE_FORMS = ("relay", "tir", "ll", "asm", "c", "cl")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc compile`."""
-    parser.add_argument("FILE", help="the model: .onnx, .relay, or - for Relay text on stdin")
+    parser.add_argument("FILE", help="the model: .onnx, .h5, .relay, or - for Relay text on stdin")
+    parser.add_argument("--model-format", choices=FORMS, default="", help="its form (default: by the suffix)")
     parser.add_argument("-o", "--output", default="module.tar", help="the package to write (default: module.tar)")
     parser.add_argument("-f", "--output-format", choices=("so", "tar"), help="default: by the suffix of --output")
     add_target_arguments(parser)
@@ -93,7 +96,8 @@ def _compile(
     args: argparse.Namespace, path: Path, forms: list[str], progress: Stages, timing: PassTimingInstrument
 ) -> None:
     progress.start(f"reading {args.FILE}")
-    module, params = load_model(args.FILE, input_shapes(args.input_shapes), variants(args.variants), assume=True)
+    shapes, many = input_shapes(args.input_shapes), variants(args.variants)
+    module, params = load_model(args.FILE, shapes, many, assume=True, form=args.model_format)
     if args.desired_layout:
         module = convert_graph_layout(module, args.desired_layout, args.desired_layout_ops)
     progress.start("compiling")
@@ -109,12 +113,16 @@ def _compile(
         told = library.offload_report
         print(told if told is not None else "nothing is offloaded: the target names no library")
     progress.start(f"writing {path}")
-    for form in forms:
-        text = library.get_source(form)
-        write_atomic(path.with_name(f"{path.name}.{form}"), text.encode())
+    dump_code_of(library, path, forms)
     link = {"cc": args.cross_compiler} if args.cross_compiler else {}
     options = {"options": args.cross_compiler_options.split()} if args.cross_compiler_options else {}
     library.export_library(str(path), **link, **options)
+
+
+def dump_code_of(library: GraphLibrary, path: Path, forms: Sequence[str]) -> None:
+    """Write the code of a library in these forms beside a package."""
+    for form in forms:
+        write_atomic(path.with_name(f"{path.name}.{form}"), library.get_source(form).encode())
 
 
 def _records(log: str) -> AbstractContextManager[Any]:  # Any: nobody uses what it gives

@@ -29,6 +29,7 @@ from armillary.base.aliases import Array
 from armillary.base.dtype import DType
 from armillary.base.files import check_writable, written_atomically
 from armillary.base.lazy import deferred
+from armillary.base.record import record
 from armillary.cli._console import note, output
 from armillary.cli._model import positive
 from armillary.contrib.graph_executor import GraphModule
@@ -46,15 +47,14 @@ with deferred():
     )
     from armillary.rpc.programs import parse_address
 _SEED = 0
+FILLS = ("zeros", "ones", "random")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc run`."""
     parser.add_argument("PATH", help="the package")
     parser.add_argument("--device", default="cpu", help="where to run (default: cpu)")
-    parser.add_argument(
-        "--fill-mode", "--fill", choices=("zeros", "ones", "random"), default="random", help="inputs not given"
-    )
+    parser.add_argument("--fill-mode", "--fill", choices=FILLS, default="random", help="inputs not given")
     parser.add_argument("-i", "--inputs", metavar="NPZ", help="input arrays by name")
     parser.add_argument("-o", "--outputs", metavar="NPZ", help="write the output arrays here")
     parser.add_argument("--print-time", action="store_true", help="time it and print mean, median, max, min, std")
@@ -78,20 +78,11 @@ def run(args: argparse.Namespace) -> int:
 
 def run_on(args: argparse.Namespace, session: RPCSession | None) -> int:
     """Load the package here or there, fill, run, report."""
-    where = chosen_device(args.device, session)
-    if session is not None:
-        session.upload(args.PATH)
-    library: Any = load_module(args.PATH) if session is None else session.load_module(Path(args.PATH).name)
-    executor: Any = library["default"](where)  # Any: a factory by name
-    module = GraphModule(executor)
     given = read_npz(args.inputs) if args.inputs else {}
-    for name, value in given.items():  # these choose the variant
-        if module.get_input_index(name) >= 0:
-            module.set_input(name, value)
-    for name, value in fill_inputs(module, given, args.fill_mode).items():
-        module.set_input(name, value)
+    made = loaded(args.PATH, args.device, session, given, args.fill_mode)
+    module = made.module
     if args.print_time:
-        result = module.benchmark(where, repeat=args.repeat, number=args.number, end_to_end=args.end_to_end)
+        result = module.benchmark(made.where, repeat=args.repeat, number=args.number, end_to_end=args.end_to_end)
         print(result)
     module.run()
     outputs = [module.get_output(i).numpy() for i in range(module.get_num_outputs())]
@@ -100,11 +91,36 @@ def run_on(args: argparse.Namespace, session: RPCSession | None) -> int:
     if args.print_top:
         print(top(outputs[0], args.print_top))
     if args.profile:
-        output.print(profile_table(executor))
+        output.print(profile_table(made.executor))
     if not (args.print_time or args.outputs or args.print_top or args.profile):
         told = ", ".join(f"output_{i} {a.dtype} {list(a.shape)}" for i, a in enumerate(outputs))
         note(f"{args.PATH} ran: {told}; -o saves outputs, --print-top shows some, --print-time times it")
     return 0
+
+
+@record
+class Loaded:
+    """A graph that is ready to run, with the device that it is on."""
+
+    module: GraphModule
+    executor: GraphExecutor
+    where: Device
+
+
+def loaded(path: str, device: str, session: RPCSession | None, given: dict[str, Array], fill_mode: str) -> Loaded:
+    """Load a package here or there and set its inputs: what is given, else as `fill_mode` says."""
+    where = chosen_device(device, session)
+    if session is not None:
+        session.upload(path)
+    library: Any = load_module(path) if session is None else session.load_module(Path(path).name)
+    executor: Any = library["default"](where)  # Any: a factory by name
+    module = GraphModule(executor)
+    for name, value in given.items():  # these choose the variant
+        if module.get_input_index(name) >= 0:
+            module.set_input(name, value)
+    for name, value in fill_inputs(module, given, fill_mode).items():
+        module.set_input(name, value)
+    return Loaded(module, executor, where)
 
 
 def remote_session(args: argparse.Namespace) -> AbstractContextManager[RPCSession | None]:

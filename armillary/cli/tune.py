@@ -21,7 +21,7 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,12 @@ from armillary.autotvm.tuner.gains import Gains
 from armillary.autotvm.tuner.names import TUNERS, make_tuner
 from armillary.autotvm.tuner.network_check import Network, check
 from armillary.autotvm.tuner.tuner import Tuner
+from armillary.base.aliases import Array
 from armillary.base.files import check_writable
 from armillary.base.lazy import deferred
 from armillary.cli._console import note
-from armillary.cli._model import comma_list, count, fraction, input_shapes, load_model, positive
+from armillary.cli._model import FORMS, comma_list, count, fraction, input_shapes, load_model, positive
+from armillary.ir import IRModule
 from armillary.relay.op import get_op
 from armillary.target import Target
 
@@ -60,6 +62,7 @@ CHECK_PART = 0.2  # of the time budget is for the end-to-end check
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `armc tune`."""
     parser.add_argument("FILE", help="the model: .onnx, .h5, .relay, or - for Relay text on stdin")
+    parser.add_argument("--model-format", choices=FORMS, default="", help="its form (default: by the suffix)")
     parser.add_argument("-o", "--output", required=True, metavar="LOG", help="the log of trials, appended to")
     parser.add_argument("--target", default="llvm", help="default: this machine")
     parser.add_argument("--target-host", default="", metavar="TARGET", help="of a device: its host")
@@ -87,13 +90,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Extract tasks, tune each, measure the front-runners again, keep what makes the network faster."""
-    log, where = Path(args.output), _target(args)
+    log = Path(args.output)
     check_writable(log)
     if log.exists() and log.stat().st_size and not args.resume:
         told = f"the log {str(log)!r} has trials already"
         raise TuningError(told, hint="--resume goes on with them; or name another log")
-    option = _option(args)
-    module, params = load_model(args.FILE, input_shapes(args.input_shapes))
+    module, params = load_model(args.FILE, input_shapes(args.input_shapes), form=args.model_format)
+    return tune_module(module, params, args)
+
+
+def tune_module(module: IRModule, params: Mapping[str, Array], args: argparse.Namespace, of_all: int = 0) -> int:
+    """Tune a module in memory as the options say; `of_all` trials are shared by its tasks."""
+    option, where = _option(args), _target(args)
+    args.tuning_records = _earlier(args.tuning_records)
     ops = [get_op(name) for name in comma_list(args.ops)] or None
     tasks = extract_from_program(module, params, where, ops=ops)
     if args.tasks in ("list", "help"):
@@ -106,8 +115,9 @@ def run(args: argparse.Namespace) -> int:
     if not tasks:
         note("there is nothing to tune: no convolution or product of the model has a choice")
         return 0
+    args.trials = max(1, of_all // len(tasks)) if of_all else args.trials
     until = time.monotonic() + args.time_budget if args.time_budget else math.inf
-    network, seconds = Network(module, params or {}, where, option["runner"]), 0.0
+    network, seconds = Network(module, dict(params), where, option["runner"]), 0.0
     if not args.no_end_to_end:
         with network:
             timed = network.timed(network.built([]))
@@ -117,6 +127,14 @@ def run(args: argparse.Namespace) -> int:
         with network:
             _check(args, network, tasks, gains, until)
     return 0
+
+
+def _earlier(log: str) -> str:
+    """A log of earlier trials; one that is not there yet has none."""
+    if log and not Path(log).exists():
+        note(f"--tuning-records {log}: there is no such file yet, so nothing is learnt from it")
+        return ""
+    return log
 
 
 def _tune_all(args: argparse.Namespace, tasks: list[Task], option: MeasureOption, gains: Gains, until: float) -> bool:

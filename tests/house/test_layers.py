@@ -14,8 +14,7 @@ _ROW = re.compile(r"^\| (\d+) \| (.+) \|$")
 _APART = "runtime"
 _BY_NAME = re.compile(r"armillary(\.\w+)+(:\w+)?")  # "module" or "module:attribute", which base/lazy.py resolves late
 _UPWARD = {
-    "driver.tvmc.__main__",  # who names a module above itself, or defers its import; `__init__` files may
-    "ir",
+    "ir",  # who names a module above itself, or defers its import; `__init__` files may
     "relay.build_module",
     "relay.names",
     "relay.offload_tables",

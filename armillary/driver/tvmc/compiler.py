@@ -1,0 +1,110 @@
+"""Compiling a model to a package: `tvmc.compile`.
+
+In: a TVMCModel, a target or a list of targets, perhaps records of tuning. Out: a TVMCPackage and, where asked for,
+files of code beside it. Invariant: layouts are changed first, then precision, then libraries of the list take their
+part, as `armc compile` does. Options that nothing here would read are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from armillary.autotvm.task.dispatcher import apply_history_best
+from armillary.base.boundary import boundary
+from armillary.base.files import write_atomic
+from armillary.cli._model import pass_config
+from armillary.cli._targets import with_attributes
+from armillary.cli.compile import CODE_FORMS, dump_code_of
+from armillary.driver.build import build
+from armillary.driver.tvmc.model import TVMCModel, TVMCPackage
+from armillary.driver.tvmc.transform import apply_graph_transforms
+from armillary.errors import ConfigError
+from armillary.instrument import PassTimingInstrument
+from armillary.target import Target
+from armillary.transform import PassContext, PassInstrument
+
+Attributes = Mapping[str, Mapping[str, str]]  # by kind, then by name: {"opencl": {"device": "adreno"}}
+
+
+@boundary("tvmc.compile")
+def compile(
+    tvmc_model: TVMCModel,
+    target: str | Target,
+    opt_level: int = 3,
+    executor: object = None,
+    runtime: object = None,
+    tuning_records: str | Path | None = None,
+    package_path: str | Path | None = None,
+    cross: str | None = None,
+    cross_options: str | None = None,
+    output_format: str = "so",
+    dump_code: str | Sequence[str] | None = None,
+    dump_offloads: str = "",
+    target_host: str | None = None,
+    disabled_pass: Sequence[str] | str | None = None,
+    pass_context_configs: Sequence[str] | Mapping[str, object] | None = None,
+    additional_target_options: Attributes | None = None,
+    use_vm: bool = False,
+    mod_name: str = "default",
+    workspace_pools: object = None,
+    print_pass_times: bool = False,
+    instruments: Sequence[PassInstrument] | None = None,
+    **transforms: object,
+) -> TVMCPackage:
+    """Compile for a target; `transforms` are those of `apply_graph_transforms` (desired_layout, mixed_precision…).
+
+    `executor` and `runtime` are the graph executor and this runtime, whatever is given. `dump_offloads` is "-" or a
+    file for what libraries compute. Raises ConfigError for `use_vm`, another output format and pools.
+    """
+    del executor, runtime
+    _check(use_vm, output_format, workspace_pools)
+    path = Path(package_path or tvmc_model.default_package_path())
+    where = with_attributes(str(target), additional_target_options) if additional_target_options else target
+    timing = PassTimingInstrument()
+    watching = [*(instruments or ()), *([timing] if print_pass_times else [])]
+    context = PassContext(opt_level, (), _words(disabled_pass), watching, _config(pass_context_configs))
+    with context, apply_history_best(str(tuning_records)) if tuning_records else nullcontext():
+        module = apply_graph_transforms(tvmc_model.mod, transforms)
+        library = build(module, where, target_host, params=tvmc_model.params, mod_name=mod_name)
+    if dump_offloads:
+        _report(dump_offloads, str(library.offload_report or "nothing is offloaded: the target names no library"))
+    dump_code_of(library, path, _forms(dump_code))
+    library.export_library(str(path), cc=cross or None, options=(cross_options or "").split())
+    if print_pass_times:
+        print(timing.render())
+    return TVMCPackage(path)
+
+
+def _check(use_vm: bool, output_format: str, pools: object) -> None:
+    if use_vm:
+        raise ConfigError("use_vm: there is no virtual machine here", hint="leave it out: the graph executor runs it")
+    if output_format not in ("so", "tar"):
+        raise ConfigError(f"output_format {output_format!r}: packages hold a shared library", hint='"so"')
+    if pools is not None:
+        raise ConfigError("workspace_pools: memory is planned by the build", hint="leave it out")
+
+
+def _words(given: Sequence[str] | str | None) -> list[str]:
+    words = given.split(",") if isinstance(given, str) else list(given or ())
+    return [word.strip() for word in words if word.strip()]
+
+
+def _forms(given: Sequence[str] | str | None) -> list[str]:
+    forms = _words(given)
+    unknown = sorted(set(forms) - set(CODE_FORMS))
+    if unknown:
+        raise ConfigError(f"dump_code: unknown form {unknown[0]!r}", hint=f"it may be any of {', '.join(CODE_FORMS)}")
+    return forms
+
+
+def _config(given: Sequence[str] | Mapping[str, object] | None) -> dict[str, object]:
+    return dict(given) if isinstance(given, Mapping) else pass_config(given or ())
+
+
+def _report(place: str, text: str) -> None:
+    if place == "-":
+        print(text)
+    else:
+        write_atomic(place, text.encode())
