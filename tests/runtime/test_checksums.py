@@ -125,6 +125,15 @@ def test_damaged_parameters_of_a_library_are_not_given_away(built: Path, tmp_pat
         module["default"](cpu(0))
 
 
+@pytest.mark.parametrize("byte", [0x00, 0xFF])
+@pytest.mark.parametrize("length", [TRAILER, TRAILER + 1, 512])
+def test_a_tail_that_was_never_written_is_noticed(built: Path, tmp_path: Path, byte: int, length: int) -> None:
+    data = (built / "net.so").read_bytes()
+    (tmp_path / "net.so").write_bytes(data[:-length] + bytes([byte]) * length)
+    with pytest.raises(ArtifactError, match="damaged"):
+        load_module(tmp_path / "net.so")
+
+
 def test_a_library_without_sums_loads(built: Path, tmp_path: Path) -> None:
     (tmp_path / "net.so").write_bytes((built / "net.so").read_bytes()[:-TRAILER])
     np.testing.assert_array_equal(computed(tmp_path / "net.so"), computed(built / "net.so"))

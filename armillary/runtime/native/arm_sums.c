@@ -47,10 +47,17 @@ static int add_range(int file, uint64_t begin, uint64_t end, uint32_t *crc) {
   return status;
 }
 
-/* Whether these are sums, be they damaged: the magic but for a quarter of its bits, the size of the file, or their own sum.
- * A library without sums is not checked at all, so damage must not make it look like one. */
+/* Whether all bytes are one: what a disk gives for a block that was never written. No linker ends a file so. */
+static int is_filled(const sums *s) {
+  const char *byte = (const char *)s;
+  return memcmp(byte, byte + 1, sizeof *s - 1) == 0;
+}
+
+/* Whether these are sums, be they damaged: the magic but for a quarter of its bits, the size of the file, or their own sum,
+ * or nothing but zeros. A library without sums is not checked at all, so damage must not make it look like one. */
 static int were_sums(const sums *s, uint64_t size) {
   uint64_t magic, wanted;
+  if (is_filled(s)) return 1;
   memcpy(&magic, s->magic, sizeof magic);
   memcpy(&wanted, MAGIC, sizeof wanted);
   return __builtin_popcountll(magic ^ wanted) <= 16 || s->size == size ||

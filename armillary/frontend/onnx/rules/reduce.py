@@ -14,6 +14,7 @@ from armillary.ops._common import int_list
 from armillary.ops.elementwise.broadcast import multiply
 from armillary.ops.elementwise.cast import cast
 from armillary.ops.elementwise.elementwise import absolute, log, sqrt
+from armillary.ops.nn.norm import narrowed, widened
 from armillary.ops.reduce.reduce import all_, any_, logsumexp, max_, mean, min_, prod, sum_
 from armillary.relay.expr import Expr
 from armillary.relay.op import Op
@@ -30,10 +31,12 @@ _SUM = _plain(sum_)
 
 
 def _in_float(function: Callable[[Expr], Expr], data: Expr) -> Expr:
-    """Apply a float function; integers go through float64."""
+    """Apply a float function; integers go through float64, halves through float32, whose squares they cannot hold."""
     ty = data.checked_type
     dtype = ty.dtype if hasattr(ty, "dtype") else "float32"
-    return cast(function(cast(data, "float64")), dtype) if str(dtype).lstrip("u").startswith("int") else function(data)
+    if str(dtype).lstrip("u").startswith("int"):
+        return cast(function(cast(data, "float64")), dtype)
+    return narrowed(function(widened(data)), data)
 
 
 def _extreme(number: Op, truth: Op) -> Reduce:
@@ -55,7 +58,7 @@ _REDUCE: dict[str, Reduce] = {
     "ReduceMin": _extreme(min_, all_),
     "ReduceL1": lambda x, axes, keep: _SUM(absolute(x), axes, keep),
     "ReduceL2": lambda x, axes, keep: _in_float(lambda y: sqrt(_SUM(multiply(y, y), axes, keep)), x),
-    "ReduceSumSquare": lambda x, axes, keep: _SUM(multiply(x, x), axes, keep),
+    "ReduceSumSquare": lambda x, axes, keep: narrowed(_SUM(multiply(widened(x), widened(x)), axes, keep), x),
     "ReduceLogSum": lambda x, axes, keep: _in_float(lambda y: log(_SUM(y, axes, keep)), x),
     "ReduceLogSumExp": lambda x, axes, keep: x if axes == () else _in_float(lambda y: logsumexp(y, axes, keep), x),
 }

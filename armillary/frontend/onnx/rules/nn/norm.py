@@ -133,9 +133,10 @@ def lrn(node: OnnxNode) -> Expr:
 @from_onnx("LpNormalization")
 def lp_normalization(node: OnnxNode) -> Expr:
     """x / norm; where the norm is 0 the result is 0."""
-    x, axis, p = node.input(0), node.int("axis", -1), node.int("p", 2)
+    data, axis, p = node.input(0), node.int("axis", -1), node.int("p", 2)
+    x = widened(data)  # the squares of halves overflow
     if p not in (1, 2):
         raise UnsupportedError(f"LpNormalization node {node.name!r}: p={p}; 1 and 2 are supported")
     total = call("sum", call("abs", x) if p == 1 else x * x, axis=(axis,), keepdims=True)
     norm = total if p == 1 else call("sqrt", total)
-    return x / (norm + call("cast", call("equal", norm, 0.0), dtype=type_of(x).dtype))
+    return narrowed(x / (norm + call("cast", call("equal", norm, 0.0), dtype=type_of(x).dtype)), data)

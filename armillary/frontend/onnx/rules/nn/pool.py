@@ -16,6 +16,7 @@ from armillary.frontend.onnx.node import OnnxNode, from_onnx
 from armillary.frontend.onnx.rules._checked import along, checked
 from armillary.frontend.onnx.rules.nn.conv import spatial_rank, window_attrs
 from armillary.ops.nn._windows import SPATIAL, call, pad_pairs, reshape_to, window_count
+from armillary.ops.nn.norm import narrowed, widened
 from armillary.relay.expr import Expr, const
 
 
@@ -53,12 +54,12 @@ def lp_pool(node: OnnxNode) -> Expr:
             last = (window_count(size, pads[n], kernel, stride, dilation, True) - 1) * stride
             need = last + (kernel - 1) * dilation + 1 - size - pads[n][0]
             pads[n] = (pads[n][0], max(pads[n][1], need))
-    powers = _power(x, p)
+    powers = _power(widened(x), p)
     if any(b or a for b, a in pads):
         powers = call("nn.pad", powers, pad_width=((0, 0), (0, 0), *pads))
     attrs["padding"] = (0,) * rank
     mean = call(f"nn.avg_pool{rank}d", powers, **attrs)
-    return _root(mean * float(math.prod(attrs["pool_size"])), p)
+    return narrowed(_root(mean * float(math.prod(attrs["pool_size"])), p), x)
 
 
 def _power(x: Expr, p: float) -> Expr:
@@ -91,8 +92,8 @@ def global_max_pool(node: OnnxNode) -> Expr:
 
 @from_onnx("GlobalLpPool")
 def global_lp_pool(node: OnnxNode) -> Expr:
-    p = node.float("p", 2)
-    return _root(call("sum", _power(node.input(0), p), axis=_spatial(node), keepdims=True), p)
+    x, p = node.input(0), node.float("p", 2)
+    return narrowed(_root(call("sum", _power(widened(x), p), axis=_spatial(node), keepdims=True), p), x)
 
 
 @from_onnx("MaxUnpool", since=9)
