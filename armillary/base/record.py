@@ -112,7 +112,7 @@ def translate_by(translated: Callable[[str, Exception], Exception]) -> None:
 
 _TRANSLATED: list[Callable[[str, Exception], Exception]] = []
 _UNSET = object()
-_OF_ARGUMENTS = "(AttributeError, LookupError, TypeError, ValueError, OverflowError)"
+_OF_ARGUMENTS = "(AttributeError, LookupError, TypeError, OverflowError)"  # a ValueError is raised on purpose
 
 
 @cache

@@ -32,7 +32,7 @@ _TYPE = re.compile(r"(: | -> )\(?(Tensor\[[^]]*\](, )?)+\)?|\s")  # in the head 
 Program = Any  # Any: a module, node, type, or a sequence or mapping of those
 
 
-class StructuralMismatch(ValueError):
+class StructuralMismatch(ArmillaryError, ValueError):
     """Two programs that should be the same are not."""
 
 
