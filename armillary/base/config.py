@@ -32,6 +32,13 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1e9:
+        raise ValueError("must be a number of seconds that is at least 0")
+    return value
+
+
 def _flag(text: str) -> bool:
     if text.lower() not in ("0", "1", "true", "false", "yes", "no", ""):
         raise ValueError("must be 0 or 1")
@@ -65,6 +72,7 @@ _TABLE = (
     Setting("ARMILLARY_CACHE", _flag, lambda: True, "0: neither read nor write the kernel cache", "1"),
     Setting("ARMILLARY_COMPILE_JOBS", _count, _cpus, "processes that compile kernels at the same time", _CPUS),
     Setting("ARMILLARY_COMPILE_TIMEOUT", _count, lambda: 300, "seconds one kernel may take to compile", "300"),
+    Setting("ARMILLARY_DEVICE_TIMEOUT", _seconds, lambda: -1.0, "seconds that kernels may take; 0: any time", "300"),
     Setting("ARMILLARY_CC", str, lambda: "", "C compiler to link and to compile C with", "cc, gcc, clang or zig"),
     Setting("ARMILLARY_HOST_CPU", str, lambda: "", "compile as if this machine were this CPU, which it must be", "it"),
     Setting("ARMILLARY_EXTERNAL_PATH", str, lambda: "", "folders of libraries for offloaded functions", "none"),

@@ -40,6 +40,7 @@ LIBRARY_SOURCES = (
     "arm_opencl_program.c",
     "arm_opencl_image.c",
     "arm_opencl_events.c",
+    "arm_opencl_wait.c",
     "arm_write.c",
 )
 RUNNER_SOURCES = (*LIBRARY_SOURCES, "arm_npy.c", "arm_zip.c", "arm_tar.c", "armrun.c")

@@ -75,6 +75,7 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_device_release", None, (CDevice, c_void_p)),
     ("arm_device_synchronize", c_int, (CDevice, *_ERR)),
     ("arm_opencl_keep_programs", c_int, (c_char_p,)),
+    ("arm_opencl_limit_time", None, (c_double,)),
     ("arm_tensor_copy", c_int, (_T, _T, *_ERR)),
     ("arm_pool_create", c_void_p, (c_int, c_int, *_ERR)),
     ("arm_pool_configure", c_int, (c_void_p, c_int, c_int, *_ERR)),
@@ -152,6 +153,7 @@ def native() -> ctypes.CDLL:
         function.restype = result
         function.argtypes = list(arguments)
     library.arm_opencl_keep_programs(os.fsencode(_program_folder()))
+    library.arm_opencl_limit_time(setting("ARMILLARY_DEVICE_TIMEOUT"))
     return library
 
 

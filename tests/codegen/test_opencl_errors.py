@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -40,11 +43,41 @@ def test_a_program_that_does_not_build_shows_the_compiler_s_words(tmp_path: Path
     library = relay.build(armillary.IRModule.from_expr(relay.Function([x], relay.exp(x))), "opencl")
     library.export_library(tmp_path / "net.so")
     data = (tmp_path / "net.so").read_bytes()
-    at = re.search(rb"__kernel __attribute__", data)
+    at = re.search(rb"= exp\(", data)
     assert at is not None
-    (tmp_path / "bad.so").write_bytes(
-        data[: at.start()] + b"__kernal" + data[at.start() + 8 : -48]
-    )  # without checksums
+    (tmp_path / "bad.so").write_bytes(data[: at.start()] + b"= exq(" + data[at.end() : -48])  # without checksums
     loaded = armillary.runtime.load_module(tmp_path / "bad.so")
-    with pytest.raises(ArmillaryError, match=r"does not build the kernels(.|\n)*__kernal"):
+    with pytest.raises(ArmillaryError, match=r"does not build kernel \w*fused_exp\w*_kernel0(.|\n)*exq"):
         loaded["default"](armillary.opencl())
+
+
+LONG = """
+import numpy as np
+import armillary
+from armillary import te
+from armillary.errors import ArmillaryError
+
+a, k = te.placeholder((1,), name="a"), te.reduce_axis((0, 1 << 28), "k")
+b = te.compute((1,), lambda i: te.sum(te.sin(a[i] + k.astype("float32")), axis=k), name="b")
+device, told = armillary.opencl(), []
+schedule = te.create_schedule(b.op)
+schedule[b].bind(b.op.axis[0], te.thread_axis("threadIdx.x"))
+library = armillary.build(schedule, [a, b], "opencl", name="endless")
+x, y = armillary.nd.array(np.ones(1, "float32"), device), armillary.nd.empty((1,), "float32", device)
+for attempt in (lambda: library(x, y), y.numpy, device.sync, lambda: library(x, y)):
+    try:
+        attempt()
+    except ArmillaryError as error:
+        print(str(error))
+"""
+
+
+@needs_opencl
+def test_a_kernel_that_does_not_end_is_named_and_the_process_goes_on() -> None:
+    environment = {**os.environ, "ARMILLARY_DEVICE_TIMEOUT": "0.2"}
+    done = subprocess.run(
+        [sys.executable, "-c", LONG], capture_output=True, text=True, timeout=280, env=environment, check=False
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) >= 3, done.stdout + done.stderr
+    assert all("kernel endless_kernel0" in line and "did not end within 0.2 s" in line for line in lines)

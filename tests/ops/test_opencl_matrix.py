@@ -55,16 +55,34 @@ def _leaves(value: Any, name: str, is_constant: bool, params: dict[str, Any]) ->
     return made
 
 
+TARGETS = ("opencl", "opencl -device=adreno")
+SEVERAL_DEVICES = ("device_copy", "on_device")
+
+
 @needs_opencl
 @pytest.mark.parametrize(("name", "number"), SAMPLES, ids=str)
 def test_operator_equals_its_reference_on_opencl(name: str, number: int) -> None:
+    check(name, number, TARGETS[number % 2])
+
+
+@needs_opencl
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(OPS) - set(SEVERAL_DEVICES)))
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_sample_equals_its_reference_on_opencl(name: str, target: str) -> None:
+    for number in range(len(sampling.list_samples(OPS[name]))):
+        check(name, number, target)
+
+
+def check(name: str, number: int, target: str) -> None:
+    """Compute a sample of the operator matrix on the device and compare it with the reference."""
     op = OPS[name]
     sample = sampling.list_samples(op)[number]
     arrays, fixed = sampling.arrays_of(sample, name), sampling.compile_time_arguments(op, sample)
     params: dict[str, Any] = {}
     args = tuple(_leaves(array, f"x{k}", k in fixed, params) for k, array in enumerate(arrays))
     function = Function([var for var, _ in params.values()], Call(op, args, sample.attrs))
-    library = relay.build(armillary.IRModule.from_expr(function), "opencl")
+    library = relay.build(armillary.IRModule.from_expr(function), target)
     graph = graph_executor.GraphModule(library["default"](armillary.opencl()))
     for key, (_, value) in params.items():
         graph.set_input(key, value)

@@ -30,6 +30,10 @@ const arm_cl_api *arm_cl(void) { return &api; }
 static const char *code_name(cl_int code) {
   switch (code) {
   case CL_DEVICE_NOT_FOUND: return "no device";
+  case CL_DEVICE_NOT_AVAILABLE: return "the device is not available: it was reset, or has gone";
+  case CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST: return "what it waited for failed";
+  case CL_INVALID_CONTEXT:
+  case CL_INVALID_COMMAND_QUEUE: return "the driver has lost the device; start the process again";
   case CL_MEM_OBJECT_ALLOCATION_FAILURE: return "out of device memory";
   case CL_OUT_OF_RESOURCES: return "out of resources of the device (or a kernel faulted)";
   case CL_OUT_OF_HOST_MEMORY: return "out of host memory";
@@ -271,7 +275,9 @@ static void release(int32_t id, void *memory) {
   }
   pthread_mutex_unlock(&s->lock);
   if (gone == NULL) return;
-  (void)api.clFinish(s->queue); /* a driver crashes where memory that is in use loses its parts */
+  /* A driver crashes where memory that is in use loses its parts; behind a kernel that hangs it stays. */
+  if (arm_cl_wait(s, "releasing memory", &error) != 0 && s->late != NULL) return;
+  (void)api.clFinish(s->queue);
   for (int32_t i = gone->num_parts; i-- > 0;) (void)api.clReleaseMemObject(gone->parts[i].mem);
   (void)api.clReleaseMemObject(gone->mem);
   free(gone->parts);
@@ -336,6 +342,7 @@ static int write_device(int32_t id, void *to, const void *from, size_t bytes, ar
   place p;
   if (find_place(id, to, bytes, &p, error) != 0) return -1;
   if (p.buffer->width > 0) return arm_cl_write_image(p.state, p.buffer, from, bytes, error);
+  if (arm_cl_wait(p.state, "copying to the device", error) != 0) return -1;
   return arm_cl_check(api.clEnqueueWriteBuffer(p.state->queue, p.mem, 1, p.offset, bytes, from, 0, NULL, NULL),
                       "copying to the device", error);
 }
@@ -344,6 +351,7 @@ static int read_device(int32_t id, void *to, const void *from, size_t bytes, arm
   place p;
   if (find_place(id, from, bytes, &p, error) != 0) return -1;
   if (p.buffer->width > 0) return arm_cl_read_image(p.state, p.buffer, to, bytes, error);
+  if (arm_cl_wait(p.state, "copying from the device", error) != 0) return -1;
   return arm_cl_check_wait(p.state, api.clEnqueueReadBuffer(p.state->queue, p.mem, 1, p.offset, bytes, to, 0, NULL, NULL),
                            "copying from the device", error);
 }
@@ -374,6 +382,7 @@ static int map(int32_t id, void *memory, size_t bytes, int writes, void **out, a
   cl_int code;
   if (find_place(id, memory, bytes, &p, error) != 0) return -1;
   if (p.buffer->width > 0) return arm_fail(error, "OpenCL: an image is not mapped");
+  if (arm_cl_wait(p.state, "mapping memory", error) != 0) return -1;
   *out = api.clEnqueueMapBuffer(p.state->queue, p.mem, 1, writes ? CL_MAP_WRITE_INVALIDATE : CL_MAP_READ, p.offset, bytes, 0,
                                 NULL, NULL, &code);
   return arm_cl_check_wait(p.state, code, "mapping memory", error);
@@ -386,8 +395,9 @@ static int unmap(int32_t id, void *memory, void *mapped, arm_error *error) {
 }
 
 static int synchronize(int32_t id, arm_error *error) {
-  const arm_cl_state *s = arm_cl_open(id, error);
-  return s == NULL ? -1 : arm_cl_check_wait(s, api.clFinish(s->queue), "waiting for the device", error);
+  arm_cl_state *s = arm_cl_open(id, error);
+  if (s == NULL || arm_cl_wait(s, "waiting for the device", error) != 0) return -1;
+  return arm_cl_check_wait(s, api.clFinish(s->queue), "waiting for the device", error);
 }
 
 const arm_device_kind arm_opencl_kind = {

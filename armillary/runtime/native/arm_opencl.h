@@ -32,7 +32,8 @@ typedef struct {
 } cl_image_desc;
 
 enum {
-  CL_SUCCESS = 0, CL_DEVICE_NOT_FOUND = -1, CL_MEM_OBJECT_ALLOCATION_FAILURE = -4, CL_OUT_OF_RESOURCES = -5,
+  CL_SUCCESS = 0, CL_DEVICE_NOT_FOUND = -1, CL_DEVICE_NOT_AVAILABLE = -2, CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST = -14,
+  CL_INVALID_CONTEXT = -34, CL_INVALID_COMMAND_QUEUE = -36, CL_MEM_OBJECT_ALLOCATION_FAILURE = -4, CL_OUT_OF_RESOURCES = -5,
   CL_OUT_OF_HOST_MEMORY = -6, CL_BUILD_PROGRAM_FAILURE = -11, CL_MISALIGNED_SUB_BUFFER_OFFSET = -13,
   CL_INVALID_BINARY = -42, CL_INVALID_KERNEL_ARGS = -52, CL_INVALID_WORK_GROUP_SIZE = -54, CL_INVALID_BUFFER_SIZE = -61,
   CL_PLATFORM_NOT_FOUND_KHR = -1001
@@ -50,7 +51,7 @@ enum {
   CL_BUFFER_CREATE_TYPE_REGION = 0x1220, CL_PROGRAM_BINARY_SIZES = 0x1165,
   CL_PROGRAM_BINARIES = 0x1166, CL_PROGRAM_BUILD_LOG = 0x1183, CL_QUEUE_PROFILING_ENABLE = 1 << 1,
   CL_KERNEL_WORK_GROUP_SIZE = 0x11B0, CL_MEM_OBJECT_IMAGE2D = 0x10F1, CL_RGBA = 0x10B5, CL_HALF_FLOAT = 0x10DD,
-  CL_FLOAT = 0x10DE, CL_PROFILING_COMMAND_START = 0x1282, CL_PROFILING_COMMAND_END = 0x1283
+  CL_FLOAT = 0x10DE, CL_EVENT_COMMAND_EXECUTION_STATUS = 0x11D3, CL_PROFILING_COMMAND_START = 0x1282, CL_PROFILING_COMMAND_END = 0x1283
 };
 #define CL_DEVICE_TYPE_ALL ((cl_bitfield)0xFFFFFFFF)
 
@@ -103,6 +104,8 @@ enum {
   X(void *, clEnqueueMapBuffer, (cl_command_queue, cl_mem, cl_bool, cl_bitfield, size_t, size_t, cl_uint, const cl_event *, \
                                  cl_event *, cl_int *)) \
   X(cl_int, clEnqueueUnmapMemObject, (cl_command_queue, cl_mem, void *, cl_uint, const cl_event *, cl_event *)) \
+  X(cl_int, clEnqueueMarkerWithWaitList, (cl_command_queue, cl_uint, const cl_event *, cl_event *)) \
+  X(cl_int, clGetEventInfo, (cl_event, cl_uint, size_t, void *, size_t *)) \
   X(cl_int, clGetEventProfilingInfo, (cl_event, cl_uint, size_t, void *, size_t *)) \
   X(cl_int, clReleaseEvent, (cl_event)) \
   X(cl_int, clFlush, (cl_command_queue)) \
@@ -126,6 +129,10 @@ typedef struct {
   int32_t num_parts, room;
 } arm_cl_buffer;
 
+#define ARM_CL_NAME 128
+#define ARM_CL_NOTES 256 /* launches that are remembered where each is noted */
+typedef struct { cl_event event; char name[ARM_CL_NAME]; } arm_cl_launched;
+
 /* A device in use: one context and one in-order queue. `buffers` are in order of their addresses, which only grow. */
 typedef struct {
   cl_platform_id platform;
@@ -137,7 +144,12 @@ typedef struct {
   pthread_mutex_t lock;
   arm_cl_buffer **buffers;
   int32_t num_buffers, room;
-  char last[128]; /* the kernel that was launched last */
+  char last[ARM_CL_NAME]; /* the kernel that was launched last */
+  int32_t launched;       /* kernels since the last wait */
+  arm_cl_launched noted[ARM_CL_NOTES];
+  int32_t num_noted;
+  cl_event late; /* of what did not end in time; NULL: all did */
+  char late_name[ARM_CL_NAME];
   cl_command_queue watched; /* notes when each kernel ran; NULL: nobody asked */
   int32_t is_watched;
   cl_event *events;    /* of kernels launched since they were asked for last */
@@ -168,7 +180,15 @@ int arm_cl_copy_image(arm_cl_state *s, const arm_cl_buffer *to, size_t to_offset
 /* arm_opencl_events.c: how long kernels take. */
 int arm_cl_watch(int32_t id, int on, arm_error *error);
 int arm_cl_elapsed(int32_t id, double *seconds, arm_error *error);
-cl_int arm_cl_enqueue_watched(arm_cl_state *s, cl_kernel kernel, const size_t *all, const size_t *items);
+int arm_cl_launch_watched(arm_cl_state *s, cl_kernel kernel, const char *name, const size_t *all, const size_t *items,
+                          arm_error *error);
+
+/* arm_opencl_wait.c: waiting, for so long as the limit allows. */
+int arm_cl_is_free(arm_cl_state *s, arm_error *error); /* -1 while a kernel runs that did not end in time */
+int arm_cl_wait(arm_cl_state *s, const char *what, arm_error *error);
+int arm_cl_wait_event(arm_cl_state *s, cl_event event, const char *what, arm_error *error);
+int arm_cl_notes_launches(void);
+void arm_cl_note(arm_cl_state *s, const char *name, cl_event event); /* a launch; NULL: without its event */
 
 /* arm_opencl_program.c */
 int arm_cl_build(int32_t id, const char *source, void **program, arm_error *error);

@@ -4,6 +4,7 @@
  * watched no times are noted, which costs a little on some drivers; a kernel that is watched runs alone, in a queue of its
  * own, after all that was asked for before it, and is waited for.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "arm_opencl.h"
@@ -41,14 +42,23 @@ static void note(arm_cl_state *s, cl_event event) {
   s->events[s->num_events++] = event;
 }
 
-cl_int arm_cl_enqueue_watched(arm_cl_state *s, cl_kernel kernel, const size_t *all, const size_t *items) {
-  cl_event event;
+int arm_cl_launch_watched(arm_cl_state *s, cl_kernel kernel, const char *name, const size_t *all, const size_t *items,
+                          arm_error *error) {
+  cl_event event = NULL;
+  char what[160];
+  snprintf(what, sizeof what, "launching kernel %.100s", name);
+  if (arm_cl_wait(s, what, error) != 0) return -1;
   cl_int code = arm_cl()->clFinish(s->queue);
   if (code == CL_SUCCESS)
     code = arm_cl()->clEnqueueNDRangeKernel(s->watched, kernel, 3, NULL, all, items, 0, NULL, &event);
-  if (code != CL_SUCCESS) return code;
+  if (code == CL_SUCCESS) code = arm_cl()->clFlush(s->watched);
+  if (code != CL_SUCCESS) return arm_cl_check(code, what, error);
+  arm_cl_note(s, name, NULL);
+  int status = arm_cl_wait_event(s, event, "running it alone", error);
+  s->launched = 0;
+  if (s->late != NULL) return status; /* which keeps the event */
   note(s, event);
-  return arm_cl()->clFinish(s->watched);
+  return status;
 }
 
 int arm_cl_elapsed(int32_t id, double *seconds, arm_error *error) {

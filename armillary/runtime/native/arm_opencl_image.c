@@ -5,6 +5,7 @@
  * in it, so a tensor is the first whole rows; reading beside a row gives zeros, which kernels rely on. Sizes that the device
  * has not are refused with what it has.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "arm_opencl.h"
@@ -34,7 +35,10 @@ void *arm_cl_allocate_image(int32_t id, int64_t width, int64_t height, int32_t b
   made->pixel = 4 * (size_t)bits / 8;
   made->bytes = made->width * (size_t)height * made->pixel;
   made->mem = arm_cl()->clCreateImage(s->context, CL_MEM_READ_WRITE, &format, &desc, NULL, &code);
-  if (arm_cl_check(code, "making an image", error) != 0) {
+  if (code != CL_SUCCESS) {
+    char text[128];
+    snprintf(text, sizeof text, "%.60s: no image of %zu x %lld pixels", s->name, made->width, (long long)height);
+    arm_cl_check(code, text, error);
     free(made);
     return NULL;
   }
@@ -58,14 +62,14 @@ static int rows_of(const arm_cl_buffer *image, size_t offset, size_t bytes, size
 
 int arm_cl_write_image(arm_cl_state *s, const arm_cl_buffer *to, const void *from, size_t bytes, arm_error *error) {
   size_t origin[3], region[3];
-  if (rows_of(to, 0, bytes, origin, region, error) != 0) return -1;
+  if (rows_of(to, 0, bytes, origin, region, error) != 0 || arm_cl_wait(s, "copying to an image", error) != 0) return -1;
   return arm_cl_check(arm_cl()->clEnqueueWriteImage(s->queue, to->mem, 1, origin, region, 0, 0, from, 0, NULL, NULL),
                       "copying to an image", error);
 }
 
 int arm_cl_read_image(arm_cl_state *s, const arm_cl_buffer *from, void *to, size_t bytes, arm_error *error) {
   size_t origin[3], region[3];
-  if (rows_of(from, 0, bytes, origin, region, error) != 0) return -1;
+  if (rows_of(from, 0, bytes, origin, region, error) != 0 || arm_cl_wait(s, "copying from an image", error) != 0) return -1;
   return arm_cl_check_wait(s, arm_cl()->clEnqueueReadImage(s->queue, from->mem, 1, origin, region, 0, 0, to, 0, NULL, NULL),
                            "copying from an image", error);
 }

@@ -84,13 +84,38 @@ static cl_program load_binary(const arm_cl_state *s, const char *path) {
 
 /* ---- building ---- */
 
-static int build_failed(const arm_cl_state *s, cl_program program, cl_int code, arm_error *error) {
+/* The kernel that a line of the source belongs to: "" where it stands before the first one. */
+static void kernel_at(const char *source, long line, char name[ARM_CL_NAME]) {
+  const char *begin = NULL;
+  name[0] = 0;
+  for (const char *at = source; line-- > 0 && at != NULL; at = strchr(at, '\n')) {
+    at += *at == '\n';
+    if (strncmp(at, "__kernel", 8) == 0) begin = at;
+  }
+  const char *bracket = begin == NULL ? NULL : strstr(begin, " void ");
+  if (bracket != NULL) snprintf(name, ARM_CL_NAME, "%.*s", (int)strcspn(bracket + 6, "("), bracket + 6);
+}
+
+/* The first ":<line>:<column>" of a compiler's words; 0: it has none. */
+static long line_of(const char *log) {
+  for (; log != NULL && (log = strchr(log, ':')) != NULL; log++) {
+    char *end;
+    long line = strtol(log + 1, &end, 10);
+    if (end > log + 1 && *end == ':' && end[1] >= '0' && end[1] <= '9') return line;
+  }
+  return 0;
+}
+
+static int build_failed(const arm_cl_state *s, cl_program program, const char *source, cl_int code, arm_error *error) {
+  char name[ARM_CL_NAME];
   size_t size = 0;
   char *log = NULL;
   if (arm_cl()->clGetProgramBuildInfo(program, s->device, CL_PROGRAM_BUILD_LOG, 0, NULL, &size) == CL_SUCCESS)
     log = arm_zalloc(size + 1, 1);
   if (log != NULL) (void)arm_cl()->clGetProgramBuildInfo(program, s->device, CL_PROGRAM_BUILD_LOG, size, log, NULL);
-  arm_fail(error, "OpenCL: %s does not build the kernels (error %d):\n%.800s", s->name, code, log ? log : "");
+  kernel_at(source, line_of(log), name);
+  arm_fail(error, "OpenCL: %s does not build %s%s (error %d):\n%.800s", s->name, *name ? "kernel " : "the kernels", name, code,
+           log ? log : "");
   free(log);
   return -1;
 }
@@ -101,7 +126,7 @@ static cl_program build_source(const arm_cl_state *s, const char *source, arm_er
   if (arm_cl_check(code, "making a program", error) != 0) return NULL;
   code = arm_cl()->clBuildProgram(made, 1, &s->device, OPTIONS, NULL, NULL);
   if (code == CL_SUCCESS) return made;
-  build_failed(s, made, code, error);
+  build_failed(s, made, source, code, error);
   (void)arm_cl()->clReleaseProgram(made);
   return NULL;
 }
@@ -150,7 +175,7 @@ typedef struct {
   arm_cl_state *state;
   const arm_launch *launch;
   cl_kernel kernel;
-  char name[128];
+  char name[ARM_CL_NAME];
   const void *set[]; /* the memory that each argument was last set to */
 } prepared_launch;
 
@@ -222,11 +247,14 @@ int arm_cl_launch(void *prepared, void *const *data, const int64_t *bytes, const
   }
   for (int32_t k = 0; k < p->launch->num_args; k++)
     if (set_argument(p, k, data, bytes, vars, error) != 0) return -1;
-  memcpy(p->state->last, p->name, sizeof p->name);
-  cl_int code = p->state->is_watched
-                    ? arm_cl_enqueue_watched(p->state, p->kernel, all, items)
-                    : arm_cl()->clEnqueueNDRangeKernel(p->state->queue, p->kernel, 3, NULL, all, items, 0, NULL, NULL);
-  return code == CL_SUCCESS ? 0 : failed(p, "launching", code, error);
+  if (p->state->is_watched) return arm_cl_launch_watched(p->state, p->kernel, p->name, all, items, error);
+  if (arm_cl_is_free(p->state, error) != 0) return -1;
+  cl_event event = NULL;
+  cl_int code = arm_cl()->clEnqueueNDRangeKernel(p->state->queue, p->kernel, 3, NULL, all, items, 0, NULL,
+                                                 arm_cl_notes_launches() ? &event : NULL);
+  if (code != CL_SUCCESS) return failed(p, "launching", code, error);
+  arm_cl_note(p->state, p->name, event);
+  return 0;
 }
 
 void arm_cl_forget(void *prepared) {

@@ -62,6 +62,7 @@ ARM_API void *arm_device_allocate(arm_device device, size_t bytes, char *err, si
 ARM_API void arm_device_release(arm_device device, void *memory);
 ARM_API int arm_device_synchronize(arm_device device, char *err, size_t err_size);
 ARM_API int arm_opencl_keep_programs(const char *folder); /* where built programs are kept; "": nowhere */
+ARM_API void arm_opencl_limit_time(double seconds); /* for kernels between two waits; 0: none, below 0: the usual one */
 ARM_API double arm_opencl_program_seconds(void); /* what building programs, or loading those that were kept, took so far */
 
 /* Modules are reference counted; graphs and calls retain theirs. */
