@@ -82,6 +82,7 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("arm_pool_threads", c_int, (c_void_p,)),
     ("arm_pool_destroy", None, (c_void_p,)),
     ("arm_pool_run", c_int32, (c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_int)),
+    ("arm_pool_run_steps", c_int32, (c_void_p, c_void_p, c_int, c_int, c_void_p)),
     ("arm_module_open", c_int, (c_char_p, _OUT, *_ERR)),
     ("arm_module_create", c_int, (c_char_p, c_size_t, Resolver, c_void_p, _OUT, *_ERR)),
     ("arm_module_release", None, (c_void_p,)),

@@ -207,7 +207,7 @@ def _function(program: Program) -> PrimFunc:
         return _pixel(program, buffers, index, plane(index), at_y, at_x)
 
     stores = []
-    for k, value in enumerate(formula.pixel(read, y, x, program.options)):
+    for k, value in enumerate(formula.pixel(read, y, x, formula.constants(program.options))):
         n = len(formula.inputs) + k
         top, left = geometry.origins[n]
         stores.append(BufferStore(buffers[n], value, (plane(n), T.add(y, top), T.add(x, left))))

@@ -7,12 +7,10 @@ which each takes formula, options and refusals; the bytes are the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from armillary.compute.cl.kernels import CLFormulaKernel
 from armillary.compute.cl.scheduler import CLScheduler
-from armillary.compute.cl.tensor import CLTensor
-from armillary.compute.core.compiled import Formula
+from armillary.compute.core.compiled import Formula, Numbers
 from armillary.compute.core.tensor_info import BorderMode
 from armillary.compute.functions.vision import arithmetic, base, filters, geometry
 from armillary.compute.runtime.tensor import Tensor
@@ -32,12 +30,11 @@ class _OnDevice(base.VisionFunction):
         outputs: Sequence[Tensor],
         border: BorderMode = BorderMode.UNDEFINED,
         constant: int = 0,
-        options: tuple[Any, ...] = (),
+        numbers: Numbers = (),
         formula: Formula | None = None,
     ) -> None:
         kernel = CLFormulaKernel(formula or self.formula)
-        given = [_parameters(t) for t in inputs]
-        kernel.configure(given, outputs, options, border, constant)  # type: ignore[arg-type]  # it checks them
+        kernel.configure(inputs, outputs, numbers, border, constant)  # type: ignore[arg-type]  # it checks them
         self._device_kernel = kernel
 
     def kernel(self) -> CLFormulaKernel:
@@ -49,19 +46,6 @@ class _OnDevice(base.VisionFunction):
     def run(self) -> None:
         """Enqueue the kernel."""
         self.kernel().enqueue(CLScheduler.get().queue())
-
-
-def _parameters(tensor: Tensor) -> Tensor:
-    """A row of numbers that a function has made for its kernel, on the device; other tensors as they are."""
-    if isinstance(tensor, CLTensor) or not tensor.is_constant():
-        return tensor
-    made = CLTensor()
-    made.allocator().init(tensor.info())
-    made.allocator().allocate()
-    made.map()
-    made.array()[...] = tensor.array()
-    made.unmap()
-    return made
 
 
 class CLGaussian3x3(_OnDevice, filters.NEGaussian3x3):

@@ -1,13 +1,14 @@
 """Kernels that our own compiler makes from a formula for one pixel.
 
-In: a `Formula` (types of inputs and outputs, how far it reads, the expression of a pixel) and its options. Out: a
-function over windows of padded planes, compiled once for all sizes, and `FormulaKernel`, which runs it. Invariant: a
-step covers LANES pixels of a row as one vector; what lies in the padding behind a row may be written, nothing else.
-The formulas: `functions/formulas.py`. Loops: `tir/`.
+In: a `Formula` (types of inputs, outputs and numbers, how far it reads, the expression of a pixel). Out: loops over
+the rows of padded planes, compiled once for all sizes and numbers, and `FormulaKernel`, which binds them to tensors.
+Invariant: a window steps by STEP pixels of a row; what lies in the padding behind a row may be written, nothing else.
+The formulas: `functions/formulas/`. Borders: `core/borders.py`. Loops: `tir/`.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Protocol
@@ -18,22 +19,34 @@ import numpy.typing as npt
 from armillary import tir
 from armillary.base.record import record
 from armillary.compute.core.kernel import IKernel, Status, ThreadInfo
+from armillary.compute.core.loop_kernel import CompiledLoops, NativeLoop
 from armillary.compute.core.tensor_info import BorderSize, DataType, PaddingSize, TensorInfo, ValidRegion
 from armillary.compute.core.window import Coordinates, Dimension, Window
 from armillary.driver.te_build import build
-from armillary.errors import ExecutionError, TypeMismatch
-from armillary.runtime.ndarray import NDArray
+from armillary.errors import TypeMismatch
 from armillary.tir import build as T
 from armillary.tir.expr import BufferLoad, Expr, Var
+from armillary.tir.ir_builder import IRBuilder
 from armillary.tir.stmt import Buffer, BufferStore, PrimFunc
 
-LANES = 16
+STEP = 16  # pixels that a window steps by
+WIDE = 64  # pixels at once of formulas in 8 and 16 bits
 Read = Callable[[int, Any, Any], Expr]  # Any: the row and column of an input's pixel, as expressions
-Pixel = Callable[[Read, Expr, Expr, tuple[Any, ...]], Sequence[Expr]]  # Any: options
+Numbers = tuple[Any, ...]  # Any: expressions, or what they are given: int and float
+Pixel = Callable[[Read, Expr, Expr, Numbers], Sequence[Expr]]
 
 
-# A compiled function, the planes of each tensor, where their origins are.
-_Bound = tuple[Callable[..., object], list[list[NDArray]], tuple[int, ...]]
+class RowPlanes(Protocol):
+    """The planes of a function, as what emits a row sees them; inputs come first."""
+
+    def read(self, index: int, y: Any, x: Any) -> Expr:  # Any: expressions or numbers
+        """A pixel."""
+
+    def write(self, builder: IRBuilder, index: int, y: Any, x: Any, value: Expr) -> None:  # Any: as for `read`
+        """Write a value of a plane."""
+
+
+EmitRow = Callable[[IRBuilder, RowPlanes, Expr, Expr, Expr, Numbers], None]  # row, first column, steps, numbers
 
 
 class PlaneTensor(Protocol):
@@ -41,6 +54,9 @@ class PlaneTensor(Protocol):
 
     def buffer(self) -> npt.NDArray[np.uint8]:
         """All bytes."""
+
+    def address(self) -> int:
+        """Where they begin."""
 
     def info(self) -> TensorInfo:
         """Shape, padding, type."""
@@ -54,7 +70,9 @@ class Formula:
     """One pixel of each output, from pixels of the inputs. `reach`, `reach_y`: pixels that are read on each side.
 
     An output of several `channels` gets as many values in a row; what is read of an input with channels is numbered
-    by them: 3 * x + 1 is the second of three.
+    by them: 3 * x + 1 is the second of three. `numbers`: types of what is given when configured, without a compilation.
+    `lanes`: pixels that are computed at once, where a row has as many. `row`, if there is one, emits steps of a whole
+    row instead of `pixel`.
     """
 
     name: str
@@ -65,41 +83,103 @@ class Formula:
     reach_y: int = -1
     same_size: bool = True
     channels: tuple[int, ...] = ()
+    numbers: tuple[str, ...] = ()
+    lanes: int = STEP
+    row: EmitRow | None = None
 
     def border(self) -> BorderSize:
         """What is read beside a pixel."""
         rows = self.reach if self.reach_y < 0 else self.reach_y
         return BorderSize(rows, self.reach, rows, self.reach)
 
+    def constants(self, values: Numbers) -> Numbers:
+        """Numbers as expressions, for code that is made for them alone."""
+        return tuple(T.const(v, kind) for v, kind in zip(values, self.numbers, strict=True))
+
+
+class _Planes:
+    """The parameters of a function over planes: buffers with the places of their origins, and numbers."""
+
+    def __init__(self, formula: Formula) -> None:
+        kinds = [*((f"in{k}", d) for k, d in enumerate(formula.inputs))]
+        kinds += [(f"out{k}", d) for k, d in enumerate(formula.outputs)]
+        self.formula = formula
+        self.buffers: list[Buffer] = [_plane(name, kind) for name, kind in kinds]
+        self.tops = [T.var(f"top_{name}") for name, _ in kinds]
+        self.lefts = [T.var(f"left_{name}") for name, _ in kinds]
+        self.numbers: list[Var] = [T.var(f"number{k}", dtype) for k, dtype in enumerate(formula.numbers)]
+
+    def read(self, index: int, y: Any, x: Any) -> Expr:  # Any: see `Read`
+        """A pixel."""
+        return BufferLoad(self.buffers[index], (y + self.tops[index], x + self.lefts[index]))
+
+    def write(self, builder: IRBuilder, index: int, y: Any, x: Any, value: Expr) -> None:  # Any: see `Read`
+        """Write a value of a plane."""
+        builder.emit(BufferStore(self.buffers[index], value, (y + self.tops[index], x + self.lefts[index])))
+
+    def store(self, builder: IRBuilder, y: Expr, x: Expr) -> None:
+        """Compute one pixel and write it."""
+        values, inputs = iter(self.formula.pixel(self.read, y, x, tuple(self.numbers))), len(self.formula.inputs)
+        for n, channels in enumerate(self.formula.channels or (1,) * len(self.formula.outputs), inputs):
+            for channel in range(channels):
+                self.write(builder, n, y, x if channels == 1 else x * channels + channel, next(values))
+
+    def rows(self, builder: IRBuilder, y: Expr, x0: Expr, steps: Expr) -> None:
+        """Compute steps of a row: as many as the wide vectors take, then the rest."""
+        formula, first, left = self.formula, x0, steps
+        if formula.row is not None:
+            formula.row(builder, self, y, x0, steps, tuple(self.numbers))
+            return
+        if formula.lanes > STEP:
+            ratio = T.const(formula.lanes // STEP)
+            with (
+                builder.for_range(0, T.floordiv(steps, ratio), name="wide") as step,
+                builder.for_range(0, formula.lanes, name="lane", kind="vectorize") as lane,
+            ):
+                self.store(builder, y, x0 + step * formula.lanes + lane)
+            first = T.add(x0, T.mul(T.floordiv(steps, ratio), T.const(formula.lanes)))
+            left = T.floormod(steps, ratio)
+        with (
+            builder.for_range(0, left, name="step") as step,
+            builder.for_range(0, STEP, name="lane", kind="vectorize") as lane,
+        ):
+            self.store(builder, y, first + step * STEP + lane)
+
 
 @cache
-def compiled(formula: Formula, options: tuple[Any, ...]) -> Any:  # Any: a runtime Function
-    """The function (inputs, outputs, first row, rows, first column, steps, offsets of each plane's origin)."""
-    buffers = [_plane(f"in{k}", kind) for k, kind in enumerate(formula.inputs)]
-    results = [_plane(f"out{k}", kind) for k, kind in enumerate(formula.outputs)]
+def compiled(formula: Formula) -> CompiledLoops:
+    """One loop over rows; scalars: y0, rows, x0, steps, the numbers, sizes and origins of the planes."""
+    planes, builder = _Planes(formula), tir.ir_builder.create()
     y0, rows, x0, steps = T.var("y0"), T.var("rows"), T.var("x0"), T.var("steps")
-    tops = [T.var(f"top{k}") for k in range(len(buffers) + len(results))]
-    lefts = [T.var(f"left{k}") for k in range(len(buffers) + len(results))]
-    builder = tir.ir_builder.create()
-    with (
-        builder.for_range(0, rows, name="row") as row,
-        builder.for_range(0, steps, name="step") as step,
-        builder.for_range(0, LANES, name="lane", kind="vectorize") as lane,
-    ):
-        y, x = y0 + row, x0 + step * LANES + lane
+    with builder.for_range(0, rows, name="row", kind="parallel") as row:
+        planes.rows(builder, T.add(y0, row), x0, steps)
+    scalars = (y0, rows, x0, steps, *planes.numbers, *planes.tops, *planes.lefts)
+    function = PrimFunc((*planes.buffers, *scalars), builder.get(), (("global_symbol", formula.name),))
+    return CompiledLoops.of(build(function, target="llvm"))[formula.name]
 
-        def read(index: int, at_y: Any, at_x: Any) -> Expr:
-            return BufferLoad(buffers[index], (at_y + tops[index], at_x + lefts[index]))
 
-        values = iter(formula.pixel(read, y, x, options))
-        for k, channels in enumerate(formula.channels or (1,) * len(results)):
-            n = len(buffers) + k
-            for channel in range(channels):
-                place = x + lefts[n] if channels == 1 else x * channels + channel + lefts[n]
-                builder.emit(BufferStore(results[k], next(values), (y + tops[n], place)))
-    params: tuple[Buffer | Var, ...] = (*buffers, *results, y0, rows, x0, steps, *tops, *lefts)
-    function = PrimFunc(params, builder.get(), (("global_symbol", formula.name),))
-    return build(function, target="llvm")[formula.name]
+def bits_of(value: float, dtype: str) -> int:
+    """A number as kernels take it: reals as the bits of a double."""
+    if "float" in dtype:
+        found: int = struct.unpack("<q", struct.pack("<d", float(value)))[0]
+        return found
+    return int(value)
+
+
+def plane_values(names: Sequence[str], tensors: Sequence[PlaneTensor]) -> dict[str, int]:
+    """Sizes and origins of planes, as loops take them; of tensors with channels, in values."""
+    made: dict[str, int] = {}
+    for name, tensor in zip(names, tensors, strict=True):
+        info, channels = tensor.info(), tensor.info().num_channels()
+        width, height = info.padded()
+        made |= {f"{name}_rows": height, f"{name}_columns": width * channels}
+        made |= {f"top_{name}": info.padding.top, f"left_{name}": info.padding.left * channels}
+    return made
+
+
+def plane_addresses(tensors: Sequence[PlaneTensor], z: int) -> list[int]:
+    """Where plane z of each tensor begins; a tensor of one plane has it for all."""
+    return [t.address() + (z * t.info().plane_bytes() if t.info().num_planes() > 1 else 0) for t in tensors]
 
 
 def _plane(name: str, kind: DataType) -> Buffer:
@@ -131,8 +211,7 @@ class FormulaKernel(IKernel):
         self.formula = formula
         self._inputs: tuple[PlaneTensor, ...] = ()
         self._outputs: tuple[PlaneTensor, ...] = ()
-        self._options: tuple[Any, ...] = ()
-        self._last: tuple[tuple[int, ...], _Bound] | None = None
+        self._numbers: Numbers = ()
 
     def border_size(self) -> BorderSize:
         """What is read beside the window."""
@@ -146,31 +225,31 @@ class FormulaKernel(IKernel):
         self,
         inputs: Sequence[PlaneTensor],
         outputs: Sequence[PlaneTensor],
-        options: tuple[Any, ...] = (),
+        numbers: Numbers = (),
         is_border_undefined: bool = False,
     ) -> None:
         """Check tensors, ask for their padding, set the window and the outputs' valid region."""
         status = self.validate([t.info() for t in inputs], [t.info() for t in outputs])
         if not status:
             raise TypeMismatch(status.error_description)
-        self._inputs, self._outputs, self._options = tuple(inputs), tuple(outputs), options
+        self._inputs, self._outputs, self._numbers = tuple(inputs), tuple(outputs), numbers
         output, around = outputs[0].info(), self.formula.border()
         width, height = output.dimension(0), output.dimension(1)
         side, above = (around.left, around.top) if is_border_undefined else (0, 0)
         room = self._ask_for_room(inputs, outputs, width, side)
-        steps = (width - 2 * side + (LANES - 1 if room else 0)) // LANES
+        steps = (width - 2 * side + (STEP - 1 if room else 0)) // STEP
         if not room and not is_border_undefined:
             side = max(0, *(around.left - t.info().padding.left for t in inputs))
             above = max(0, *(around.top - t.info().padding.top for t in inputs))
-            steps = (width - 2 * side) // LANES
+            steps = (width - 2 * side) // STEP
         if steps <= 0 or height <= 2 * above:
             raise TypeMismatch(f"{self.formula.name}: {width}x{height} pixels without padding leave no window")
         window = Window()
-        window.set(Window.DimX, Dimension(side, side + steps * LANES, LANES))
+        window.set(Window.DimX, Dimension(side, side + steps * STEP, STEP))
         window.set(Window.DimY, Dimension(above, height - above))
         window.set(Window.DimZ, Dimension(0, int(np.prod(output.shape[2:], dtype=np.int64))))
         self._window = window
-        covered = min(steps * LANES, width - 2 * side)
+        covered = min(steps * STEP, width - 2 * side)
         region = ValidRegion(Coordinates(side, above), (covered, height - 2 * above, *output.shape[2:]))
         for tensor in outputs:
             tensor.info().set_valid_region(region)
@@ -180,42 +259,31 @@ class FormulaKernel(IKernel):
     ) -> bool:
         """Ask for the padding that whole vectors need; whether all of it is there."""
         around = self.formula.border()
-        right = max(0, -(-(width - 2 * side) // LANES) * LANES + side - width)
+        right = max(0, -(-(width - 2 * side) // STEP) * STEP + side - width)
         wanted = PaddingSize(around.top, around.right + right, around.bottom, around.left)
         room = [t.info().extend_padding(wanted if self.formula.same_size else PaddingSize()) for t in inputs]
         return all([*room, *(t.info().extend_padding(PaddingSize(0, right, 0, 0)) for t in outputs)])
 
+    def tensors(self) -> tuple[PlaneTensor, ...]:
+        """What is read and written."""
+        return (*self._inputs, *self._outputs)
+
+    def native_loops(self) -> tuple[NativeLoop, ...]:
+        """All of the window: a loop over the rows of each plane."""
+        return tuple(self._loop(self.window(), z) for z in range(self.window().z().start(), self.window().z().end()))
+
+    def _loop(self, window: Window, z: int) -> NativeLoop:
+        """The rows of one plane, between the columns of a window."""
+        formula, x, y = self.formula, window.x(), self.window().y()
+        names = [*(f"in{k}" for k in range(len(formula.inputs))), *(f"out{k}" for k in range(len(formula.outputs)))]
+        values = plane_values(names, self.tensors())
+        numbers = zip(self._numbers, formula.numbers, strict=True)
+        values |= {f"number{k}": bits_of(v, dtype) for k, (v, dtype) in enumerate(numbers)}
+        rows = y.end() - y.start()
+        values |= {"y0": y.start(), "rows": rows, "x0": x.start(), "steps": window.num_iterations(Window.DimX)}
+        return compiled(formula).bind_values(plane_addresses(self.tensors(), z), values, rows)
+
     def _run(self, window: Window, info: ThreadInfo) -> None:
-        del info
-        function, arrays, offsets = self._bound()
-        x, y = window.x(), window.y()
-        place = (y.start(), y.end() - y.start(), x.start(), window.num_iterations(Window.DimX))
+        first, y = self.window().y().start(), window.y()
         for z in range(window.z().start(), window.z().end()):
-            function(*(planes[z if len(planes) > 1 else 0] for planes in arrays), *place, *offsets)
-
-    def _bound(self) -> _Bound:
-        """The function with the planes of the tensors where they are now, and the places of their origins."""
-        tensors = (*self._inputs, *self._outputs)
-        addresses = tuple(t.buffer().ctypes.data for t in tensors)
-        if self._last is None or self._last[0] != addresses:
-            pads = [t.info().padding for t in tensors]
-            lefts = (p.left * t.info().num_channels() for p, t in zip(pads, tensors, strict=True))
-            arrays = [[NDArray(plane) for plane in t.planes()] for t in tensors]
-            bound = (compiled(self.formula, self._options), arrays, (*(p.top for p in pads), *lefts))
-            self._last = (addresses, bound)
-        return self._last[1]
-
-
-def fill_border(tensor: PlaneTensor, border: BorderSize, value: int | float | None) -> None:
-    """Fill the padding that a kernel reads: with a constant, or (None) with the nearest pixel."""
-    info, pad, planes = tensor.info(), tensor.info().padding, tensor.planes()
-    top, left = pad.top, pad.left
-    bottom, right = top + info.dimension(1), left + info.dimension(0)
-    if pad.top < border.top or pad.left < border.left or pad.right < border.right or pad.bottom < border.bottom:
-        raise ExecutionError(f"the padding {pad} is smaller than the border {border}")
-    inside = planes[:, top:bottom]
-    inside[:, :, left - border.left : left] = inside[:, :, left : left + 1] if value is None else value
-    inside[:, :, right : right + border.right] = inside[:, :, right - 1 : right] if value is None else value
-    span = slice(left - border.left, right + border.right)
-    planes[:, top - border.top : top, span] = planes[:, top : top + 1, span] if value is None else value
-    planes[:, bottom : bottom + border.bottom, span] = planes[:, bottom - 1 : bottom, span] if value is None else value
+            self._loop(window, z).run(y.start() - first, y.end() - first, info.thread_id)

@@ -1,15 +1,15 @@
 """Compiled loops as kernels: a window over one native loop.
 
 In: compiled objects and the rows that describe their functions. Out: `NativeLoop`, a function pointer with its
-arguments, and `LoopKernel`, an `IKernel` over [0, extent) whose parts any scheduler may run. Invariant: a loop's
-arguments are bound in the thread that schedules it; the function writes what [begin, end) covers and, of its scratch
-memory, the part of its thread. Kernel ABI: docs/notes/003.
+arguments, `Program`, such loops in a row that one call runs, and `LoopKernel`, an `IKernel` over [0, extent) whose
+parts any scheduler may run. Invariant: a loop's arguments are bound in the thread that schedules it; the function
+writes what [begin, end) covers and, of its scratch memory, the part of its thread. Kernel ABI: docs/notes/003.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import c_int32, c_int64, c_void_p
 
 from armillary.artifact import FunctionRow
@@ -17,7 +17,7 @@ from armillary.codegen.object.jit import LoadedObjects
 from armillary.compute.core.kernel import IKernel, ThreadInfo
 from armillary.compute.core.window import Dimension, Window
 from armillary.driver.library import FunctionLibrary
-from armillary.errors import ExecutionError
+from armillary.errors import ExecutionError, InternalError
 
 _Phase = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_int64, c_int64, c_int64)
 _Extent = ctypes.CFUNCTYPE(c_int64, c_void_p)
@@ -41,6 +41,31 @@ class NativeLoop:
             raise ExecutionError(f"a compiled kernel failed with code {code}")
 
 
+class _Step(ctypes.Structure):
+    """`arm_loop` of the runtime."""
+
+    _fields_ = (("run", c_void_p), ("data", c_void_p), ("vars", c_void_p), ("extent", c_int64))
+
+
+class Program:
+    """Loops that run one after another, as the runtime takes them: `steps` for `arm_pool_run_steps`."""
+
+    __slots__ = ("_failed", "_loops", "count", "failed", "steps")
+
+    def __init__(self, loops: Sequence[NativeLoop]) -> None:
+        self._loops = tuple(loops)  # whose arguments `steps` points to
+        self.count = len(self._loops)
+        rows = [_Step(n.address, ctypes.addressof(n.data), ctypes.addressof(n.values), n.extent) for n in self._loops]
+        self.steps = (_Step * max(1, self.count))(*rows)
+        self._failed = ctypes.c_int(0)
+        self.failed = ctypes.addressof(self._failed)
+
+    def check(self, code: int) -> None:
+        """Raise what a code other than 0 means."""
+        if code:
+            raise ExecutionError(f"a compiled kernel failed with code {code}")
+
+
 class CompiledLoops:
     """The loops of one compiled function."""
 
@@ -53,6 +78,13 @@ class CompiledLoops:
         """The functions of a library by name."""
         loaded = library.loaded()
         return {name: CompiledLoops(loaded, row) for name, row in library.descriptor.functions.items()}
+
+    def bind_values(self, data: Sequence[int], values: Mapping[str, int], extent: int) -> NativeLoop:
+        """The only loop of a function, with scalars by name; it uses no scratch memory."""
+        row = self.row
+        if len(row.phases) != 1 or row.workspace or row.thread_workspace:
+            raise InternalError(f"{row.name}: {len(row.phases)} loops, {row.workspace} bytes; wanted one loop alone")
+        return NativeLoop(self._addresses[0], [*data, 0, 0], [values[var.name] for var in row.vars], extent)
 
     def bind(self, phase: int, data: Sequence[int], values: Sequence[int]) -> NativeLoop:
         """One loop with arguments; its extent follows from them."""
@@ -71,10 +103,9 @@ class LoopKernel(IKernel):
         self.name, self._loop = name, loop
         self._window = Window(Dimension(0, loop.extent))
 
-    def native_loop(self, window: Window) -> NativeLoop:
-        """All of a window as one loop."""
-        del window
-        return self._loop
+    def native_loops(self) -> tuple[NativeLoop, ...]:
+        """All of the window."""
+        return (self._loop,)
 
     def _run(self, window: Window, info: ThreadInfo) -> None:
         self._loop.run(window.x().start(), window.x().end(), info.thread_id)

@@ -1,27 +1,32 @@
 """Kernels over rows whose results are not one pixel each: sums, counts, extremes, running sums.
 
 In: `Loops`: what is read and written, numbers, and a function that emits the loops for rows [y0, y0 + rows). Out:
-`LoopsKernel`, a kernel over the rows of an image. Invariant: every thread has a row of partial results of its own (the
-text's `memory_needed_per_thread * num_threads`), which the function joins after the kernel has run.
+`LoopsKernel`, a kernel over bands of rows. Invariant: a band has a row of partial results of its own, which the
+function joins after the kernel has run, so that any split over any threads gives the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from armillary import tir
 from armillary.base.record import record
-from armillary.compute.core.compiled import PlaneTensor
+from armillary.compute.core.compiled import PlaneTensor, plane_addresses, plane_values
 from armillary.compute.core.kernel import IKernel, ThreadInfo
+from armillary.compute.core.loop_kernel import CompiledLoops, NativeLoop
 from armillary.compute.core.window import Dimension, Window
 from armillary.driver.te_build import build
-from armillary.runtime.ndarray import NDArray
 from armillary.tir import build as T
 from armillary.tir.expr import BufferLoad, Expr, Var
 from armillary.tir.ir_builder import IRBuilder
 from armillary.tir.stmt import Buffer, BufferStore, PrimFunc
+
+BANDS = 4
+Partial = npt.NDArray[np.generic]
 
 
 class Plane:
@@ -38,67 +43,78 @@ class Plane:
         self._builder.emit(BufferStore(self._buffer, value, place))
 
 
-Emit = Callable[[IRBuilder, Sequence[Plane], Expr, Expr, Expr, tuple[int, ...]], None]
+Emit = Callable[[IRBuilder, Sequence[Plane], Expr, Expr, Expr], None]
 
 
 @record(slots=True)
 class Loops:
-    """`emit(builder, planes, first row, rows, columns, options)`; `kinds`: the types of the planes."""
+    """`emit(builder, planes, first row, rows, columns)`; `kinds`: the types of the planes.
+
+    `partial`: the type of a band's own row, which is the last plane; "" for none.
+    """
 
     name: str
     kinds: tuple[str, ...]
     emit: Emit
+    partial: str = ""
 
 
 @cache
-def compiled_loops(loops: Loops, options: tuple[int, ...]) -> Any:  # Any: a runtime Function
-    """The function (planes, first row, rows, columns, offsets of each plane's origin)."""
-    buffers = []
-    for n, kind in enumerate(loops.kinds):
-        buffers.append(tir.decl_buffer((T.var(f"rows{n}"), T.var(f"columns{n}")), kind, name=f"plane{n}"))
-    y0, rows, columns = T.var("y0"), T.var("rows"), T.var("columns")
-    tops = [T.var(f"top{n}") for n in range(len(buffers))]
-    lefts = [T.var(f"left{n}") for n in range(len(buffers))]
-    builder = tir.ir_builder.create()
-    planes = [Plane(builder, *given) for given in zip(buffers, tops, lefts, strict=True)]
-    loops.emit(builder, planes, y0, rows, columns, options)
-    params: tuple[Buffer | Var, ...] = (*buffers, y0, rows, columns, *tops, *lefts)
-    function = PrimFunc(params, builder.get(), (("global_symbol", loops.name),))
-    return build(function, target="llvm")[loops.name]
+def compiled_loops(loops: Loops) -> CompiledLoops:
+    """One loop over bands; scalars: height, columns, bands, sizes and origins of the planes."""
+    names = [f"plane{n}" for n in range(len(loops.kinds))]
+    buffers: list[Buffer] = [
+        tir.decl_buffer((T.var(f"{name}_rows"), T.var(f"{name}_columns")), kind, name=name)
+        for name, kind in zip(names, loops.kinds, strict=True)
+    ]
+    height, columns, bands = T.var("height"), T.var("columns"), T.var("bands")
+    tops, lefts = [T.var(f"top_{name}") for name in names], [T.var(f"left_{name}") for name in names]
+    ib = tir.ir_builder.create()
+    planes = [Plane(ib, *given) for given in zip(buffers, tops, lefts, strict=True)]
+    with ib.for_range(0, bands, name="band", kind="parallel") as band:
+        first, end = (T.floordiv(T.mul(T.add(band, T.const(n)), height), bands) for n in (0, 1))
+        if loops.partial:
+            buffers.append(tir.decl_buffer((T.var("partial_rows"), T.var("partial_columns")), loops.partial, "partial"))
+            planes.append(Plane(ib, buffers[-1], band, T.const(0)))
+        loops.emit(ib, planes, ib.let("first", first), ib.let("count", T.sub(end, first)), columns)
+    params: tuple[Buffer | Var, ...] = (*buffers, height, columns, bands, *tops, *lefts)
+    function = PrimFunc(params, ib.get(), (("global_symbol", loops.name),))
+    return CompiledLoops.of(build(function, target="llvm"))[loops.name]
 
 
 class LoopsKernel(IKernel):
-    """Loops over the rows of the first tensor; the last plane is the thread's own row of `partial`, if there is one."""
+    """Loops over the rows of the first tensor, in bands."""
 
     def __init__(self, loops: Loops, is_parallel: bool = True) -> None:
         super().__init__()
-        self._loops, self._is_parallel = loops, is_parallel
+        self._loops, self._bands = loops, BANDS if is_parallel else 1
         self._tensors: tuple[PlaneTensor, ...] = ()
-        self._options: tuple[int, ...] = ()
-        self._partial: Any = None  # Any: an array, a row for each thread
+        self._partial: Partial | None = None
 
-    def configure(self, tensors: Sequence[PlaneTensor], options: tuple[int, ...] = ()) -> None:
-        """Set the tensors and the window."""
-        self._tensors, self._options = tuple(tensors), options
-        info = tensors[0].info()
-        self.configure_window(Window(Dimension(0, 1), Dimension(0, info.dimension(1))))
-
-    def set_partial(self, partial: Any) -> None:  # Any: an array of (threads, values)
-        """Where threads put what they find."""
-        self._partial = partial
+    def configure(self, tensors: Sequence[PlaneTensor], partial: Partial | None = None) -> None:
+        """Set the tensors, the window, and where bands put what they find: an array of (BANDS, values)."""
+        self._tensors, self._partial = tuple(tensors), partial
+        self.configure_window(Window(Dimension(0, 1), Dimension(0, self._bands)))
 
     def is_parallelisable(self) -> bool:
         """Whether rows depend on no other rows."""
-        return self._is_parallel
+        return self._bands > 1
+
+    def tensors(self) -> tuple[PlaneTensor, ...]:
+        """What is read and written."""
+        return self._tensors
+
+    def native_loops(self) -> tuple[NativeLoop, ...]:
+        """One loop over the bands."""
+        names = [f"plane{n}" for n in range(len(self._tensors))]
+        info, addresses = self._tensors[0].info(), plane_addresses(self._tensors, 0)
+        values = plane_values(names, self._tensors)
+        values |= {"height": info.dimension(1), "columns": info.dimension(0), "bands": self._bands}
+        if self._partial is not None:
+            rows, columns = self._partial.shape
+            values |= {"partial_rows": rows, "partial_columns": columns}
+            addresses.append(self._partial.ctypes.data)
+        return (compiled_loops(self._loops).bind_values(addresses, values, self._bands),)
 
     def _run(self, window: Window, info: ThreadInfo) -> None:
-        function = compiled_loops(self._loops, self._options)
-        pads = [t.info().padding for t in self._tensors]
-        planes = [NDArray(t.planes()[0]) for t in self._tensors]
-        tops, lefts = [p.top for p in pads], [p.left for p in pads]
-        if self._partial is not None:
-            planes.append(NDArray(self._partial[info.thread_id : info.thread_id + 1]))
-            tops.append(0)
-            lefts.append(0)
-        y = window.y()
-        function(*planes, y.start(), y.end() - y.start(), self._tensors[0].info().dimension(0), *tops, *lefts)
+        self.native_loops()[0].run(window.y().start(), window.y().end(), info.thread_id)

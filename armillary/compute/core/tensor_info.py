@@ -7,6 +7,7 @@ elements around a plane and 32 more at the end of each row. Source: the architec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NoReturn
@@ -215,6 +216,14 @@ class TensorInfo:
     def set_valid_region(self, region: ValidRegion) -> None:
         """Kernels say where their output is valid."""
         self.valid_region_value = region
+
+    def num_planes(self) -> int:
+        """How many planes of rows there are."""
+        return math.prod(self.shape[2:])
+
+    def plane_bytes(self) -> int:
+        """Bytes of a plane, padding included."""
+        return math.prod(self.padded()) * self.element_size()
 
     def padded(self) -> tuple[int, int]:
         """Elements of a row and rows of a plane, padding included."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import ctypes
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from ctypes.util import find_library
 from enum import Enum
@@ -17,7 +18,7 @@ from functools import cache
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from armillary.compute.core.kernel import CPUInfo, IKernel, ThreadInfo
-from armillary.compute.core.loop_kernel import NativeLoop
+from armillary.compute.core.loop_kernel import NativeLoop, Program
 from armillary.compute.core.window import Window
 from armillary.errors import ConfigError, ExecutionError
 from armillary.runtime.native_library import ErrorText, Handle, native
@@ -51,10 +52,10 @@ class IScheduler(Protocol):
 
 @runtime_checkable
 class CompiledKernel(Protocol):
-    """A kernel whose work is one native loop."""
+    """A kernel whose work is native loops."""
 
-    def native_loop(self, window: Window) -> NativeLoop:
-        """All of a window as one loop."""
+    def native_loops(self) -> tuple[NativeLoop, ...]:
+        """All of the window, as loops that follow one another."""
 
 
 class _Singleton:
@@ -78,6 +79,10 @@ class SingleThreadScheduler(_Singleton):
         del split_dimension
         if kernel.window().num_iterations_total() > 0:
             kernel.run(kernel.window(), ThreadInfo(cpu_info=cpu_info()))
+
+    def run_program(self, program: Program) -> None:
+        """Run loops one after another, by one call."""
+        program.check(native().arm_pool_run_steps(None, program.steps, program.count, 1, program.failed))
 
     def set_num_threads(self, num_threads: int) -> None:
         """One thread is all there is."""
@@ -142,15 +147,14 @@ class CPPScheduler(_Threads):
 
     def _split(self, kernel: IKernel, window: Window, split_dimension: int, threads: int) -> None:
         if isinstance(kernel, CompiledKernel):
-            self._run_native(kernel.native_loop(window))
+            self.run_program(Program(kernel.native_loops()))
         else:
             self._run_parts([window.split_window(split_dimension, t, threads) for t in range(threads)], kernel)
 
-    def _run_native(self, loop: NativeLoop) -> None:
-        data, values = ctypes.addressof(loop.data), ctypes.addressof(loop.values)
-        code = native().arm_pool_run(self._pool_of_threads(), loop.address, data, values, loop.extent, self._threads)
-        if code:
-            raise ExecutionError(f"a compiled kernel failed with code {code}")
+    def run_program(self, program: Program) -> None:
+        """Run loops one after another, each split over the pool, by one call."""
+        pool, threads = None if self._threads == 1 else self._pool_of_threads(), self._threads
+        program.check(native().arm_pool_run_steps(pool, program.steps, program.count, threads, program.failed))
 
     def _pool_of_threads(self) -> int:
         if self._native is None:
@@ -249,6 +253,14 @@ class Scheduler:
             raise ConfigError(f"there is no scheduler {str(scheduler)!r}", hint=f"known: {known}")
         made: IScheduler = cls._KINDS[cls.Type(scheduler)].get()
         return made
+
+    @classmethod
+    def runner(cls) -> Callable[[Program], None] | None:
+        """What runs whole programs by one call, unless the scheduler in place is OpenMP's or one of the user's own."""
+        present = cls._present
+        if type(present) is CPPScheduler or type(present) is SingleThreadScheduler:
+            return present.run_program
+        return None
 
     @classmethod
     def get_type(cls) -> Scheduler.Type:

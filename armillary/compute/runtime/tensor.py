@@ -47,6 +47,7 @@ class Tensor:
     def __init__(self) -> None:
         self._info = TensorInfo()
         self._memory: Bytes | None = None
+        self._address = 0  # of memory of its own
         self._group: MemoryGroup | None = None
         self._is_allocated = False
         self._is_constant = False
@@ -104,12 +105,13 @@ class Tensor:
             self._group.finalize_memory(self, size)
         else:
             self._memory = aligned(np.zeros(size, np.uint8))
+            self._address = self._memory.ctypes.data
 
     def free(self) -> None:
         """As `allocator().free`."""
         if self._group is not None:
             raise ExecutionError(f"{self.describe()} has no memory of its own", hint="its memory group frees it")
-        self._memory, self._is_allocated = None, False
+        self._memory, self._is_allocated, self._address = None, False, 0
         self.info().is_resizable = True
 
     def buffer(self) -> Bytes:
@@ -119,6 +121,10 @@ class Tensor:
         if self._memory is None:
             raise ExecutionError("the tensor has no memory", hint="call allocator().allocate() first")
         return self._memory
+
+    def address(self) -> int:
+        """Where the first byte of the buffer is."""
+        return self._address or self.buffer().ctypes.data
 
     def planes(self) -> Array:
         """The buffer as (planes, padded rows, padded columns)."""

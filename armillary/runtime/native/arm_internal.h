@@ -55,7 +55,6 @@ int arm_json_int(const arm_json *json, int32_t value, int64_t low, int64_t high,
 
 /* Loops of a job: none depends on another. `failed`: the first that gave a code other than 0, which is the result. */
 #define ARM_MAX_LOOPS 8
-typedef struct { arm_phase_fn run; void *const *data; const int64_t *vars; int64_t extent; } arm_loop;
 int32_t arm_pool_run_loops(arm_pool *pool, const arm_loop *loops, int count, int max_threads, int *failed);
 
 /* Functions */

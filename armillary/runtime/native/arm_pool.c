@@ -352,6 +352,17 @@ int32_t arm_pool_run(arm_pool *pool, arm_phase_fn fn, void *const *data, const i
   return arm_pool_run_loops(pool, &loop, 1, max_threads, &failed);
 }
 
+int32_t arm_pool_run_steps(arm_pool *pool, const arm_loop *steps, int count, int max_threads, int *failed) {
+  for (int k = 0; k < count; k++) {
+    int loop = 0;
+    int32_t code = arm_pool_run_loops(pool, &steps[k], 1, max_threads, &loop);
+    if (code == 0) continue;
+    *failed = k;
+    return code;
+  }
+  return 0;
+}
+
 /* fork(): the child has only the forking thread, so each pool forgets its workers and starts new ones when used. */
 static void before_fork(void) { pthread_mutex_lock(&pools_lock); }
 static void after_fork_parent(void) { pthread_mutex_unlock(&pools_lock); }

@@ -54,6 +54,10 @@ ARM_API void arm_pool_destroy(arm_pool *pool);
 /* Run fn over [0, extent) on at most max_threads threads; returns the first non-zero code. Inline if the pool is busy. */
 ARM_API int32_t arm_pool_run(arm_pool *pool, arm_phase_fn fn, void *const *data, const int64_t *vars, int64_t extent,
                              int max_threads);
+/* Run loops one after another, each as arm_pool_run does (without a pool: in this thread), up to the first that gives a
+ * code other than 0: that is the result, and `failed` its number. */
+typedef struct { arm_phase_fn run; void *const *data; const int64_t *vars; int64_t extent; } arm_loop;
+ARM_API int32_t arm_pool_run_steps(arm_pool *pool, const arm_loop *steps, int count, int max_threads, int *failed);
 
 /* Devices other than the CPU, by DLPack number (4: OpenCL). 0: it can be used. Descriptions are lines of name and value. */
 ARM_API int arm_device_open(arm_device device, char *err, size_t err_size);

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from armillary.compute.core.compiled import Formula, Read
+from armillary.compute.core.compiled import WIDE, Formula, Read
 from armillary.compute.core.tensor_info import DataType
 from armillary.compute.functions.formulas.expressions import (
     Options,
@@ -38,41 +38,46 @@ def _wide_difference(a: Expr, b: Expr) -> Expr:
     return saturated(_difference(*wide), "int16")
 
 
-def _threshold(pixel: Expr, limit: int, below: int, above: int) -> Expr:
-    return T.select(T.greater(pixel, T.const(limit, "uint8")), T.const(above, "uint8"), T.const(below, "uint8"))
+def _byte(number: Expr) -> Expr:
+    return T.cast(number, "uint8")
 
 
-def _range(pixel: Expr, lower: int, upper: int, outside: int, inside: int) -> Expr:
-    fits = T.all_of(T.greater_equal(pixel, T.const(lower, "uint8")), T.less_equal(pixel, T.const(upper, "uint8")))
-    return T.select(fits, T.const(inside, "uint8"), T.const(outside, "uint8"))
+def _threshold(pixel: Expr, limit: Expr, below: Expr, above: Expr) -> Expr:
+    return T.select(T.greater(pixel, _byte(limit)), _byte(above), _byte(below))
+
+
+def _range(pixel: Expr, lower: Expr, upper: Expr, outside: Expr, inside: Expr) -> Expr:
+    fits = T.all_of(T.greater_equal(pixel, _byte(lower)), T.less_equal(pixel, _byte(upper)))
+    return T.select(fits, _byte(inside), _byte(outside))
 
 
 def _accumulate(pixel: Expr, total: Expr) -> Expr:
     return saturated(T.add(T.cast(total, "int32"), T.cast(pixel, "int32")), "int16")
 
 
-def _accumulate_squared(pixel: Expr, total: Expr, shift: int) -> Expr:
+def _accumulate_squared(pixel: Expr, total: Expr, shift: Expr) -> Expr:
     wide = T.cast(pixel, "int32")
-    return saturated(T.add(T.cast(total, "int32"), T.shift_right(T.mul(wide, wide), T.const(shift, "int32"))), "int16")
+    return saturated(T.add(T.cast(total, "int32"), T.shift_right(T.mul(wide, wide), shift)), "int16")
 
 
-def _accumulate_weighted(pixel: Expr, total: Expr, alpha: float) -> Expr:
-    kept = T.mul(f32(total), T.sub(f32(1.0), f32(alpha)))
-    return truncated(T.add(kept, T.mul(f32(pixel), f32(alpha))), "uint8")
+def _accumulate_weighted(pixel: Expr, total: Expr, alpha: Expr) -> Expr:
+    kept = T.mul(f32(total), T.sub(f32(1.0), alpha))
+    return truncated(T.add(kept, T.mul(f32(pixel), alpha)), "uint8")
 
 
 ONE, TWO = (U8,), (U8, U8)
-ABSOLUTE_DIFFERENCE = Formula("absolute_difference", TWO, ONE, _pair(_difference))
+INT, REAL = "int32", "float32"
+ABSOLUTE_DIFFERENCE = Formula("absolute_difference", TWO, ONE, _pair(_difference), lanes=WIDE)
 ABSOLUTE_DIFFERENCE_S16 = Formula("absolute_difference_s16", (S16, S16), (S16,), _pair(_wide_difference))
-BITWISE_AND = Formula("bitwise_and", TWO, ONE, _pair(T.bitwise_and))
-BITWISE_OR = Formula("bitwise_or", TWO, ONE, _pair(T.bitwise_or))
-BITWISE_XOR = Formula("bitwise_xor", TWO, ONE, _pair(T.bitwise_xor))
-BITWISE_NOT = Formula("bitwise_not", ONE, ONE, plain(T.bitwise_not))
-THRESHOLD = Formula("threshold", ONE, ONE, plain(_threshold))
-THRESHOLD_RANGE = Formula("threshold_range", ONE, ONE, plain(_range))
+BITWISE_AND = Formula("bitwise_and", TWO, ONE, _pair(T.bitwise_and), lanes=WIDE)
+BITWISE_OR = Formula("bitwise_or", TWO, ONE, _pair(T.bitwise_or), lanes=WIDE)
+BITWISE_XOR = Formula("bitwise_xor", TWO, ONE, _pair(T.bitwise_xor), lanes=WIDE)
+BITWISE_NOT = Formula("bitwise_not", ONE, ONE, plain(T.bitwise_not), lanes=WIDE)
+THRESHOLD = Formula("threshold", ONE, ONE, plain(_threshold), numbers=(INT,) * 3, lanes=WIDE)
+THRESHOLD_RANGE = Formula("threshold_range", ONE, ONE, plain(_range), numbers=(INT,) * 4, lanes=WIDE)
 ACCUMULATE = Formula("accumulate", (U8, S16), (S16,), plain(_accumulate, 2))
-ACCUMULATE_SQUARED = Formula("accumulate_squared", (U8, S16), (S16,), plain(_accumulate_squared, 2))
-ACCUMULATE_WEIGHTED = Formula("accumulate_weighted", TWO, ONE, plain(_accumulate_weighted, 2))
+ACCUMULATE_SQUARED = Formula("accumulate_squared", (U8, S16), (S16,), plain(_accumulate_squared, 2), numbers=(INT,))
+ACCUMULATE_WEIGHTED = Formula("accumulate_weighted", TWO, ONE, plain(_accumulate_weighted, 2), numbers=(REAL,))
 
 
 def _sum(sign: int, saturates: bool, kind: DataType) -> Pixel:
@@ -93,35 +98,28 @@ def arithmetic(sign: int, kinds: tuple[DataType, DataType], kind: DataType, satu
     return Formula(name, kinds, (kind,), _sum(sign, saturates, kind))
 
 
-def _product(kind: DataType, saturates: bool) -> Pixel:
-    """A product times 1/2^n (whole, towards zero) or 1/255 (float, to nearest)."""
+def _product(kind: DataType, saturates: bool, is_real: bool) -> Pixel:
+    """A product times 1/2^n (whole, towards zero) or 1/255 (float, to nearest); numbers: n, 2^n - 1, the scale."""
 
-    def whole(product: Expr, shift: int) -> Expr:
-        if not shift:
-            return product
-        bias = T.select(T.less(product, T.const(0, "int32")), T.const((1 << shift) - 1, "int32"), T.const(0, "int32"))
-        return T.shift_right(T.add(product, bias), T.const(shift, "int32"))
-
-    def rule(a: Expr, b: Expr, shift: int) -> Expr:
+    def rule(a: Expr, b: Expr, shift: Expr, bias: Expr, scale: Expr) -> Expr:
         if kind is F32:
-            scale = T.const(2.0**-shift if shift >= 0 else 1 / 255.0, "float32")
             return T.mul(T.mul(a, b), scale)
         product = T.mul(T.cast(a, "int32"), T.cast(b, "int32"))
-        if shift < 0:
-            scaled = T.mul(T.cast(product, "float32"), T.const(1 / 255.0, "float32"))
-            found = T.cast(T.call("nearbyint", scaled), "int32")
+        if is_real:
+            found = T.cast(T.call("nearbyint", T.mul(T.cast(product, "float32"), scale)), "int32")
         else:
-            found = whole(product, shift)
+            up = T.select(T.less(product, T.const(0, "int32")), bias, T.const(0, "int32"))
+            found = T.shift_right(T.add(product, up), shift)
         return saturated(found, kind.dtype) if saturates else T.cast(found, kind.dtype)
 
     return plain(rule, 2)
 
 
 @cache
-def multiplication(kinds: tuple[DataType, DataType], kind: DataType, saturates: bool) -> Formula:
+def multiplication(kinds: tuple[DataType, DataType], kind: DataType, saturates: bool, is_real: bool) -> Formula:
     """The product of two pixels, scaled."""
-    name = f"multiply_{'_'.join(k.name for k in (*kinds, kind))}_{saturates}"
-    return Formula(name, kinds, (kind,), _product(kind, saturates))
+    name = f"multiply_{'_'.join(k.name for k in (*kinds, kind))}_{saturates}_{is_real}"
+    return Formula(name, kinds, (kind,), _product(kind, saturates, is_real), numbers=(INT, INT, REAL))
 
 
 def _length(norm: str) -> Pixel:

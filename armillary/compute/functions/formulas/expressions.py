@@ -14,7 +14,7 @@ from armillary.tir import build as T
 from armillary.tir.expr import Expr
 
 Matrix = Sequence[Sequence[int]]
-Options = tuple[Any, ...]  # Any: numbers, tuples of numbers
+Options = tuple[Any, ...]  # Any: expressions of numbers
 Pixel = Callable[[Read, Expr, Expr, Options], Sequence[Expr]]
 LIMITS = {"uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535), "int32": (-(1 << 31), (1 << 31) - 1)}
 
@@ -45,13 +45,14 @@ def truncated(value: Expr, dtype: str) -> Expr:
     return T.cast(T.cast(near, "int32"), dtype)
 
 
-def divided(total: Expr, divisor: int) -> Expr:
-    """A quotient towards zero."""
-    dtype = str(total.dtype)
-    if divisor == 1:
-        return total
-    size = T.floordiv(T.maximum(total, T.neg(total)), T.const(divisor, dtype))
-    return T.select(T.less(total, T.const(0, dtype)), T.neg(size), size)
+def divided(total: Expr, reciprocal: Expr) -> Expr:
+    """A quotient of whole numbers towards zero, by the float64 reciprocal of the divisor.
+
+    (|total| + 1/2) / divisor is at least 1/2 divisor from the next whole number, float64's error is far below that.
+    """
+    size = T.cast(T.maximum(total, T.neg(total)), "float64")
+    whole = T.cast(T.mul(T.add(size, T.const(0.5, "float64")), reciprocal), "int32")
+    return T.select(T.less(total, T.const(0, "int32")), T.neg(whole), whole)
 
 
 def f32(value: Expr | float) -> Expr:

@@ -44,11 +44,11 @@ def _fast(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
     around = [T.sub(T.cast(read(0, y + dy, x + dx), "int16"), centre) for dy, dx in CIRCLE]
     best = T.maximum(_arc(around), _arc([T.neg(v) for v in around]))
     score = T.maximum(T.sub(best, T.const(1, "int16")), T.const(0, "int16"))
-    is_corner = T.greater(best, T.const(threshold, "int16"))
+    is_corner = T.greater(best, T.cast(threshold, "int16"))
     return [T.cast(T.select(is_corner, score, T.const(0, "int16")), "uint8")]
 
 
-FAST = Formula("fast_corners", (U8,), (U8,), _fast, 3)
+FAST = Formula("fast_corners", (U8,), (U8,), _fast, 3, numbers=("int32",), lanes=32)
 
 
 def _harris(block: int) -> Pixel:
@@ -62,10 +62,10 @@ def _harris(block: int) -> Pixel:
                 gx, gy = (f32(read(n, y + dy, x + dx)) for n in (0, 1))
                 for n, product in enumerate((T.mul(gx, gx), T.mul(gx, gy), T.mul(gy, gy))):
                     sums[n] = T.add(sums[n], product)
-        xx, xy, yy = (T.mul(v, T.const(factor, "float32")) for v in sums)
+        xx, xy, yy = (T.mul(v, factor) for v in sums)
         trace = T.add(xx, yy)
-        strength = T.sub(T.sub(T.mul(xx, yy), T.mul(xy, xy)), T.mul(f32(sensitivity), T.mul(trace, trace)))
-        return [T.select(T.greater(strength, T.const(threshold, "float32")), strength, f32(0.0))]
+        strength = T.sub(T.sub(T.mul(xx, yy), T.mul(xy, xy)), T.mul(sensitivity, T.mul(trace, trace)))
+        return [T.select(T.greater(strength, threshold), strength, f32(0.0))]
 
     return pixel
 
@@ -73,7 +73,8 @@ def _harris(block: int) -> Pixel:
 @cache
 def harris(block: int, kind: DataType) -> Formula:
     """The corner response over a block of gradients, 0 up to the threshold."""
-    return Formula(f"harris_{block}_{kind.name}", (kind, kind), (F32,), _harris(block), block // 2)
+    numbers = ("float32",) * 3  # factor, sensitivity, threshold
+    return Formula(f"harris_{block}_{kind.name}", (kind, kind), (F32,), _harris(block), block // 2, numbers=numbers)
 
 
 def _length(is_sum: bool) -> Pixel:
@@ -110,9 +111,9 @@ def _crest(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
         return T.select(is_level, at(0, 1), T.select(is_steep, at(1, 0), slanted))
 
     is_crest = T.all_of(T.greater(here, beside(1)), T.greater_equal(here, beside(-1)))
-    strong = T.select(T.greater(here, T.const(upper)), T.const(STRONG), T.const(WEAK))
-    found = T.select(T.all_of(is_crest, T.greater(here, T.const(lower))), strong, T.const(0))
+    strong = T.select(T.greater(here, upper), T.const(STRONG), T.const(WEAK))
+    found = T.select(T.all_of(is_crest, T.greater(here, lower)), strong, T.const(0))
     return [T.cast(found, "uint8")]
 
 
-CREST = Formula("edge_crest", (S16, S16, S32), (U8,), _crest, 1)
+CREST = Formula("edge_crest", (S16, S16, S32), (U8,), _crest, 1, numbers=("int32", "int32"))

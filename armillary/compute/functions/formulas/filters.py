@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from armillary.compute.core.compiled import Formula, Read
+from armillary.compute.core.compiled import STEP, WIDE, Formula, Read
 from armillary.compute.core.tensor_info import DataType
 from armillary.compute.functions.formulas.expressions import Matrix, Options, Pixel, divided, saturated, weighted
 from armillary.tir import build as T
@@ -48,7 +48,10 @@ _MEDIAN_9 = (
 )
 
 
-def _smoothed(matrix: Matrix, divisor: int, dtype: str) -> Callable[..., Sequence[Expr]]:
+def _smoothed(matrix: Matrix, divisor: int) -> Pixel:
+    """A mean by weights, which add up to no more than 256: the sum fits 16 bits."""
+    dtype = "uint16"
+
     def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
         del options
         return [T.cast(T.floordiv(weighted(read, y, x, matrix, dtype), T.const(divisor, dtype)), "uint8")]
@@ -60,7 +63,7 @@ def _neighbours(read: Read, y: Expr, x: Expr) -> list[Expr]:
     return [read(0, y + dy, x + dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
 
 
-def _extreme(pick: Callable[[Any, Any], Expr]) -> Callable[..., Sequence[Expr]]:
+def _extreme(pick: Callable[[Any, Any], Expr]) -> Pixel:
     def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
         del options
         first, *rest = _neighbours(read, y, x)
@@ -92,9 +95,18 @@ def _product(column: Sequence[int], row: Sequence[int]) -> Matrix:
     return tuple(tuple(a * b for b in row) for a in column)
 
 
-def _convolution(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
-    matrix, scale, dtype = options
-    return [saturated(divided(weighted(read, y, x, matrix, "int32"), scale), dtype)]
+def _convolution(columns: int, rows: int, dtype: str) -> Pixel:
+    """Numbers: the matrix by rows, the reciprocal of the scale."""
+
+    def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
+        *weights, reciprocal = options
+        total: Expr = T.const(0)
+        for n, weight in enumerate(weights):
+            at_y, at_x = y + (n // columns - rows // 2), x + (n % columns - columns // 2)
+            total = T.add(total, T.mul(T.cast(read(0, at_y, at_x), "int32"), weight))
+        return [saturated(divided(total, reciprocal), dtype)]
+
+    return pixel
 
 
 def _rank(which: str, offsets: Sequence[tuple[int, int]]) -> Pixel:
@@ -142,42 +154,46 @@ def _is_largest(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr
 
 
 ONE = (U8,)
-GAUSSIAN_3X3 = Formula("gaussian3x3", ONE, ONE, _smoothed(_GAUSSIAN_3, 16, "int16"), 1)
-GAUSSIAN_5X5 = Formula("gaussian5x5", ONE, ONE, _smoothed(_GAUSSIAN_5, 256, "uint16"), 2)  # 255 * 256 fits
-BOX_3X3 = Formula("box3x3", ONE, ONE, _smoothed(((1, 1, 1),) * 3, 9, "int16"), 1)
-MEDIAN_3X3 = Formula("median3x3", ONE, ONE, _median, 1)
-ERODE = Formula("erode", ONE, ONE, _extreme(T.minimum), 1)
-DILATE = Formula("dilate", ONE, ONE, _extreme(T.maximum), 1)
+
+
+def _filter(name: str, pixel: Pixel, reach: int, *outputs: DataType) -> Formula:
+    """U8 in, U8 out unless another type is named; arithmetic of 16 bits takes wide vectors."""
+    return Formula(name, ONE, outputs or ONE, pixel, reach, lanes=STEP if S32 in outputs else WIDE)
+
+
 SMOOTH_5, SMOOTH_7 = _ROW_5, (1, 6, 15, 20, 15, 6, 1)
 SLOPE_5, SLOPE_7 = (-1, -2, 0, 2, 1), (-1, -4, -5, 0, 5, 4, 1)
-SOBEL_3X3 = Formula("sobel3x3", ONE, (S16, S16), _gradients(_SOBEL_X, _SOBEL_Y), 1)
-SOBEL_5X5 = Formula(
-    "sobel5x5", ONE, (S16, S16), _gradients(_product(SMOOTH_5, SLOPE_5), _product(SLOPE_5, SMOOTH_5)), 2
-)
-SOBEL_7X7 = Formula(
-    "sobel7x7",
-    ONE,
-    (S32, S32),
-    _gradients(_product(SMOOTH_7, SLOPE_7), _product(SLOPE_7, SMOOTH_7), dtype="int32"),
-    3,
-)
-DERIVATIVE = Formula("derivative", ONE, (S16, S16), _gradients(((-1, 0, 1),), ((-1,), (0,), (1,))), 1)
+_SOBEL_5 = (_product(SMOOTH_5, SLOPE_5), _product(SLOPE_5, SMOOTH_5))
+_SOBEL_7 = (_product(SMOOTH_7, SLOPE_7), _product(SLOPE_7, SMOOTH_7))
+GAUSSIAN_3X3 = _filter("gaussian3x3", _smoothed(_GAUSSIAN_3, 16), 1)
+GAUSSIAN_5X5 = _filter("gaussian5x5", _smoothed(_GAUSSIAN_5, 256), 2)
+BOX_3X3 = _filter("box3x3", _smoothed(((1, 1, 1),) * 3, 9), 1)
+MEDIAN_3X3 = _filter("median3x3", _median, 1)
+ERODE = _filter("erode", _extreme(T.minimum), 1)
+DILATE = _filter("dilate", _extreme(T.maximum), 1)
+SOBEL_3X3 = _filter("sobel3x3", _gradients(_SOBEL_X, _SOBEL_Y), 1, S16, S16)
+SOBEL_5X5 = _filter("sobel5x5", _gradients(*_SOBEL_5), 2, S16, S16)
+SOBEL_7X7 = _filter("sobel7x7", _gradients(*_SOBEL_7, dtype="int32"), 3, S32, S32)
+DERIVATIVE = _filter("derivative", _gradients(((-1, 0, 1),), ((-1,), (0,), (1,))), 1, S16, S16)
 
 
 @cache
 def convolution(columns: int, rows: int, kind: DataType) -> Formula:
-    """A matrix over the pixels around, to U8 or S16."""
-    return Formula(f"convolution{columns}x{rows}_{kind.name}", ONE, (kind,), _convolution, columns // 2, rows // 2)
+    """A matrix over the pixels around, to U8 or S16; numbers: the matrix, then the reciprocal of the scale."""
+    pixel, numbers = _convolution(columns, rows, kind.dtype), ("int32",) * (columns * rows) + ("float64",)
+    name = f"convolution{columns}x{rows}_{kind.name}"
+    return Formula(name, ONE, (kind,), pixel, columns // 2, rows // 2, numbers=numbers)
 
 
 @cache
 def non_linear(which: str, offsets: tuple[tuple[int, int], ...]) -> Formula:
     """The least, greatest or middle one of the pixels at offsets."""
     reach = max((abs(n) for pair in offsets for n in pair), default=0)
-    return Formula(f"non_linear_{which}_{len(offsets)}", ONE, ONE, _rank(which, offsets), reach)
+    return _filter(f"non_linear_{which}_{len(offsets)}", _rank(which, offsets), reach)
 
 
 @cache
 def non_maxima_suppression(kind: DataType) -> Formula:
     """Pixels that no neighbour exceeds."""
-    return Formula(f"non_maxima_{kind.name}", (kind,), (kind,), _is_largest, 1)
+    lanes = WIDE if kind is U8 else STEP
+    return Formula(f"non_maxima_{kind.name}", (kind,), (kind,), _is_largest, 1, lanes=lanes)

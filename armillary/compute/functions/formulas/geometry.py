@@ -1,8 +1,8 @@
 """Other sizes and places: scaling, remapping, affine and perspective warps.
 
-In: an image, and a row of real numbers (ratios, a matrix) or two maps of places. Out: the pixel there: the nearest one,
-between four, or the mean of a box. Invariant: no pixel beside the image is read: what lies there is a constant or the
-nearest pixel, by the options (kind of border, constant).
+In: an image, and numbers (a constant, the size, ratios or a matrix) or two maps of places. Out: the pixel there: the
+nearest one, between four, or the mean of a box. Invariant: no pixel beside the image is read: what lies there is the
+constant or, where the border is not "constant", the nearest pixel.
 """
 
 from __future__ import annotations
@@ -10,21 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from armillary.compute.core.compiled import Formula, Read
+from armillary.compute.core.compiled import WIDE, Formula, Read
 from armillary.compute.core.tensor_info import DataType
 from armillary.compute.functions.formulas.expressions import Options, Pixel, f32, truncated
 from armillary.tir import build as T
 from armillary.tir.expr import Expr
 
 U8, S16, F32 = DataType.U8, DataType.S16, DataType.F32
-Place = Callable[[Read, Expr, Expr], tuple[Expr, Expr]]  # (read, y, x) to the place in the input: x, y
+Place = Callable[[Read, Expr, Expr, Options], tuple[Expr, Expr]]  # to the place in the input: x, y
 MOST_BOX = 9  # rows or columns that a mean of AREA adds up
-# The row of numbers: width and height of the input first
-WIDTH, HEIGHT, FIRST = 0, 1, 2
-
-
-def _number(read: Read, at: int) -> Expr:
-    return read(1, T.const(0), T.const(at))
+# The numbers: the constant beside the image, its width and height, then those of a place
+_CONSTANT, _WIDTH, _HEIGHT, _FIRST = 0, 1, 2, 3
 
 
 def _floor(value: Expr) -> Expr:
@@ -39,9 +35,9 @@ def _whole(value: Expr) -> Expr:
 class _Image:
     """The input, with what lies beside it."""
 
-    def __init__(self, read: Read, options: Options) -> None:
-        self._read, (self._border, self._constant) = read, options
-        self.width, self.height = (_number(read, at) for at in (WIDTH, HEIGHT))
+    def __init__(self, read: Read, border: str, options: Options) -> None:
+        self._read, self._border, self._constant = read, border, options[_CONSTANT]
+        self.width, self.height = options[_WIDTH], options[_HEIGHT]
         self._last_x, self._last_y = (T.sub(T.cast(n, "int32"), T.const(1)) for n in (self.width, self.height))
 
     def at(self, x: Expr, y: Expr) -> Expr:
@@ -57,7 +53,7 @@ class _Image:
             T.greater_equal(y, T.const(0)),
             T.less_equal(y, self._last_y),
         )
-        return T.select(inside, found, T.const(self._constant, str(found.dtype)))
+        return T.select(inside, found, T.cast(self._constant, str(found.dtype)))
 
     def between(self, x: Expr, y: Expr) -> Expr:
         """The mean of four pixels, by nearness; a place beside the image counts as one beside its edge."""
@@ -80,26 +76,31 @@ class _Image:
 
 
 def _scaled(offset: float) -> Place:
-    def place(read: Read, y: Expr, x: Expr) -> tuple[Expr, Expr]:
-        def along(at: Expr, number: int) -> Expr:
-            return T.sub(T.mul(T.add(f32(at), f32(0.5)), _number(read, number)), f32(offset))
+    def place(read: Read, y: Expr, x: Expr, options: Options) -> tuple[Expr, Expr]:
+        del read
 
-        return along(x, FIRST), along(y, FIRST + 1)
+        def along(at: Expr, number: int) -> Expr:
+            return T.sub(T.mul(T.add(f32(at), f32(0.5)), options[number]), f32(offset))
+
+        return along(x, _FIRST), along(y, _FIRST + 1)
 
     return place
 
 
-def _mapped(read: Read, y: Expr, x: Expr) -> tuple[Expr, Expr]:
-    return read(2, y, x), read(3, y, x)
+def _mapped(read: Read, y: Expr, x: Expr, options: Options) -> tuple[Expr, Expr]:
+    del options
+    return read(1, y, x), read(2, y, x)
 
 
 def _moved(is_perspective: bool) -> Place:
     """By a matrix of three rows, given by columns, as OpenVX has it: x, y (and a divisor) of a column's factors."""
     rows = 3 if is_perspective else 2
 
-    def place(read: Read, y: Expr, x: Expr) -> tuple[Expr, Expr]:
+    def place(read: Read, y: Expr, x: Expr, options: Options) -> tuple[Expr, Expr]:
+        del read
+
         def row(at: int) -> Expr:
-            factors = [_number(read, FIRST + at + rows * n) for n in range(3)]
+            factors = [options[_FIRST + at + rows * n] for n in range(3)]
             return T.add(T.add(T.mul(factors[0], f32(x)), T.mul(factors[1], f32(y))), factors[2])
 
         if not is_perspective:
@@ -110,18 +111,18 @@ def _moved(is_perspective: bool) -> Place:
     return place
 
 
-def _nearest(place: Place, whole: Callable[[Expr], Expr] = _floor) -> Pixel:
+def _nearest(place: Place, border: str, whole: Callable[[Expr], Expr] = _floor) -> Pixel:
     def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
-        image = _Image(read, options)
-        at_x, at_y = place(read, y, x)
+        image = _Image(read, border, options)
+        at_x, at_y = place(read, y, x, options)
         return [image.at(whole(at_x), whole(at_y))]
 
     return pixel
 
 
-def _bilinear(place: Place, kind: DataType) -> Pixel:
+def _bilinear(place: Place, border: str, kind: DataType) -> Pixel:
     def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
-        value = _Image(read, options).between(*place(read, y, x))
+        value = _Image(read, border, options).between(*place(read, y, x, options))
         return [value if kind is F32 else truncated(value, kind.dtype)]
 
     return pixel
@@ -138,12 +139,12 @@ def _kept(box: tuple[int, int], at: Expr, size: Expr) -> tuple[list[tuple[int, E
     return places, T.maximum(T.add(T.sub(end, begin), T.const(1)), T.const(1))
 
 
-def _area(columns: tuple[int, int], rows: tuple[int, int]) -> Pixel:
+def _area(columns: tuple[int, int], rows: tuple[int, int], border: str) -> Pixel:
     """The mean of the pixels from floor(-ratio / 2) to ceil(ratio / 2) around the place, towards zero."""
 
     def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
-        image = _Image(read, options)
-        at_x, at_y = _scaled(0.5)(read, y, x)
+        image = _Image(read, border, options)
+        at_x, at_y = _scaled(0.5)(read, y, x, options)
         left, top = _floor(at_x), _floor(at_y)
         along, wide = _kept(columns, at_x, image.width)
         down, high = _kept(rows, at_y, image.height)
@@ -157,34 +158,52 @@ def _area(columns: tuple[int, int], rows: tuple[int, int]) -> Pixel:
     return pixel
 
 
-def _formula(name: str, kind: DataType, pixel: Pixel, maps: int = 0) -> Formula:
-    inputs = (kind, F32, *((F32,) * maps))
-    return Formula(f"{name}_{kind.name}", inputs, (kind,), pixel, same_size=False)
+def _formula(name: str, kind: DataType, pixel: Pixel, more: int, maps: int = 0) -> Formula:
+    """`more`: numbers behind the constant, the width and the height."""
+    inputs, numbers = (kind, *((F32,) * maps)), ("int32", *(("float32",) * (2 + more)))
+    return Formula(f"{name}_{kind.name}", inputs, (kind,), pixel, same_size=False, numbers=numbers)
 
 
 @cache
-def scale(policy: str, kind: DataType) -> Formula:
-    """The nearest pixel, or between four."""
-    pixel = _nearest(_scaled(0.0)) if policy == "nearest" else _bilinear(_scaled(0.5), kind)
-    return _formula(f"scale_{policy}", kind, pixel)
+def scale(policy: str, kind: DataType, border: str) -> Formula:
+    """The nearest pixel, or between four; numbers: the ratios."""
+    is_nearest = policy == "nearest"
+    pixel = _nearest(_scaled(0.0), border) if is_nearest else _bilinear(_scaled(0.5), border, kind)
+    return _formula(f"scale_{policy}_{border}", kind, pixel, 2)
 
 
 @cache
-def scale_area(columns: tuple[int, int], rows: tuple[int, int]) -> Formula:
-    """The mean of a box of U8."""
-    return _formula("scale_area", U8, _area(columns, rows))
+def scale_area(columns: tuple[int, int], rows: tuple[int, int], border: str) -> Formula:
+    """The mean of a box of U8; numbers: the ratios."""
+    return _formula(f"scale_area_{border}", U8, _area(columns, rows, border), 2)
 
 
 @cache
-def remap(policy: str) -> Formula:
+def halved(policy: str) -> Formula:
+    """Every second pixel (odd ones), or the mean of four, towards zero: what scaling an even size by half gives."""
+
+    def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
+        del options
+        places = [(T.add(T.mul(y, T.const(2)), dy), T.add(T.mul(x, T.const(2)), dx)) for dy in (0, 1) for dx in (0, 1)]
+        if policy == "nearest":
+            return [read(0, *places[3])]
+        a, b, c, d = (T.cast(read(0, *place), "uint16") for place in places)
+        return [T.cast(T.shift_right(T.add(T.add(a, b), T.add(c, d)), T.const(2, "uint16")), "uint8")]
+
+    return Formula(f"halved_{policy}", (U8,), (U8,), pixel, same_size=False, lanes=WIDE)
+
+
+@cache
+def remap(policy: str, border: str) -> Formula:
     """Places from two maps."""
-    pixel = _nearest(_mapped, _whole) if policy == "nearest" else _bilinear(_mapped, U8)
-    return _formula(f"remap_{policy}", U8, pixel, 2)
+    is_nearest = policy == "nearest"
+    pixel = _nearest(_mapped, border, _whole) if is_nearest else _bilinear(_mapped, border, U8)
+    return _formula(f"remap_{policy}_{border}", U8, pixel, 0, 2)
 
 
 @cache
-def warp(policy: str, is_perspective: bool) -> Formula:
-    """Places by a matrix."""
-    place = _moved(is_perspective)
-    pixel = _nearest(place) if policy == "nearest" else _bilinear(place, U8)
-    return _formula(f"warp_{policy}_{'perspective' if is_perspective else 'affine'}", U8, pixel)
+def warp(policy: str, is_perspective: bool, border: str) -> Formula:
+    """Places by a matrix, whose numbers it takes."""
+    place, name = _moved(is_perspective), "perspective" if is_perspective else "affine"
+    pixel = _nearest(place, border) if policy == "nearest" else _bilinear(place, border, U8)
+    return _formula(f"warp_{policy}_{name}_{border}", U8, pixel, 9 if is_perspective else 6)

@@ -118,10 +118,10 @@ class NEThreshold(VisionFunction):
         if any(not 0 <= v <= 255 for v in values):
             raise TypeMismatch(f"NEThreshold: threshold and values are 0 to 255, got {values}")
         if type is ThresholdType.BINARY:
-            self._configure([input], [output], options=values[:3])
+            self._configure([input], [output], numbers=values[:3])
         else:
-            options = (threshold, upper, false_value, true_value)
-            self._configure([input], [output], options=options, formula=formulas.THRESHOLD_RANGE)
+            numbers = (threshold, upper, false_value, true_value)
+            self._configure([input], [output], numbers=numbers, formula=formulas.THRESHOLD_RANGE)
 
 
 class _Accumulating(VisionFunction):
@@ -152,7 +152,7 @@ class NEAccumulateSquared(_Accumulating):
         """Set the images and the shift, 0 to 15."""
         if not 0 <= shift <= 15:
             raise TypeMismatch(f"NEAccumulateSquared: the shift is {shift}, wanted 0 to 15")
-        self._configure([input, accum], [accum], options=(shift,))
+        self._configure([input, accum], [accum], numbers=(shift,))
 
 
 class NEAccumulateWeighted(_Accumulating):
@@ -165,7 +165,7 @@ class NEAccumulateWeighted(_Accumulating):
         del use_fp16
         if not 0.0 <= alpha <= 1.0:
             raise TypeMismatch(f"NEAccumulateWeighted: alpha is {alpha}, wanted 0 to 1")
-        self._configure([input, accum], [accum], options=(alpha,))
+        self._configure([input, accum], [accum], numbers=(alpha,))
 
 
 _TYPES = {(U8, U8): (U8, S16), (U8, S16): (S16,), (S16, U8): (S16,), (S16, S16): (S16,), (F32, F32): (F32,)}
@@ -264,8 +264,11 @@ class NEPixelWiseMultiplication(VisionFunction):
         refuse(self.validate(*infos, scale, overflow_policy, rounding_policy))
         kinds = (infos[0].data_type, infos[1].data_type)
         saturates = overflow_policy is ConvertPolicy.SATURATE
-        formula = formulas.multiplication(kinds, infos[2].data_type, saturates)
-        self._configure([input1, input2], [output], options=(_shift(scale),), formula=formula)
+        shift = _shift(scale)
+        assert shift is not None, "validate refuses other scales"
+        formula = formulas.multiplication(kinds, infos[2].data_type, saturates, shift < 0)
+        numbers = (max(0, shift), (1 << max(0, shift)) - 1, 1 / 255 if shift < 0 else 2.0**-shift)
+        self._configure([input1, input2], [output], numbers=numbers, formula=formula)
 
 
 def _shift(scale: float) -> int | None:

@@ -2,24 +2,26 @@
 
 In: images with information, before or after they are allocated. Out: images. Invariant: `configure` refuses what
 `validate` refuses, with the same text; borders are filled before each run as their mode says; the scheduler in place
-does the work.
+does the work, by one call from Python where it is one of ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
-from armillary.compute.core.compiled import Formula, FormulaKernel, fill_border
+from armillary.compute.core.borders import BorderKernel
+from armillary.compute.core.compiled import Formula, FormulaKernel, Numbers, PlaneTensor
 from armillary.compute.core.kernel import IKernel, Status
+from armillary.compute.core.loop_kernel import NativeLoop, Program
 from armillary.compute.core.tensor_info import BorderMode, BorderSize, DataType, Format, TensorInfo
 from armillary.compute.core.window import Window
 from armillary.compute.runtime.scheduler import Scheduler
 from armillary.compute.runtime.tensor import Tensor
 from armillary.errors import ExecutionError, TypeMismatch
 
-Options = tuple[Any, ...]  # Any: numbers, tuples of numbers
+_MOST_PROGRAMS = 64  # sets of addresses whose loops are kept
 
 
 class InterpolationPolicy(Enum):
@@ -40,57 +42,59 @@ class RoundingPolicy(Enum):
     TO_ZERO, TO_NEAREST_UP, TO_NEAREST_EVEN = "to_zero", "to_nearest_up", "to_nearest_even"
 
 
-class IFunction(Protocol):
-    """What users run."""
+class NativeKernel(Protocol):
+    """A kernel of native loops over tensors."""
+
+    def tensors(self) -> tuple[PlaneTensor, ...]:
+        """What it reads and writes."""
+
+    def native_loops(self) -> tuple[NativeLoop, ...]:
+        """All of its window, over the tensors where they are now."""
+
+
+class Work:
+    """Kernels that run one after another: by one call, or one by one by a scheduler of the user's own."""
+
+    def __init__(self, kernels: Sequence[IKernel]) -> None:
+        self._kernels = tuple(kernels)
+        self._native: tuple[NativeKernel, ...] = tuple(kernels)  # type: ignore[arg-type]  # all of them are
+        self._tensors = tuple({id(t): t for k in self._native for t in k.tensors()}.values())
+        self._programs: dict[tuple[int, ...], Program] = {}
+
+    def kernels(self) -> tuple[IKernel, ...]:
+        """All of them."""
+        return self._kernels
 
     def run(self) -> None:
-        """Compute the outputs."""
+        """Run them on the scheduler in place."""
+        run = Scheduler.runner()
+        if run is not None:
+            run(self._program())
+            return
+        for kernel in self._kernels:
+            if kernel.is_parallelisable():
+                Scheduler.get().schedule(kernel, Window.DimY)
+            else:
+                kernel.run(kernel.window())
 
-
-class Step:
-    """One formula over images: a kernel, with the borders of its inputs."""
-
-    def __init__(self, formula: Formula) -> None:
-        self._kernel = FormulaKernel(formula)
-        self._inputs: Sequence[Tensor] = ()
-        self._border, self._constant = BorderMode.UNDEFINED, 0
-        self._is_configured = False
-
-    def configure(
-        self,
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        border: BorderMode = BorderMode.UNDEFINED,
-        constant: int = 0,
-        options: Options = (),
-    ) -> None:
-        """Set the images and what lies beside the inputs."""
-        has_border = self._kernel.border_size() != BorderSize()
-        self._kernel.configure(inputs, outputs, options, border is BorderMode.UNDEFINED and has_border)
-        self._inputs, self._border, self._constant = inputs, border, constant
-        self._is_configured = True
-
-    def kernel(self) -> IKernel:
-        """The kernel."""
-        return self._kernel
-
-    def run(self) -> None:
-        """Fill the borders and schedule the kernel."""
-        size = self._kernel.border_size()
-        if self._border is not BorderMode.UNDEFINED and size != BorderSize():
-            value = self._constant if self._border is BorderMode.CONSTANT else None
-            for tensor in self._inputs:
-                fill_border(tensor, size, value)
-        Scheduler.get().schedule(self._kernel, Window.DimY)
+    def _program(self) -> Program:
+        """The loops over the tensors where they are now: a memory group may have moved them."""
+        key = tuple([t.address() for t in self._tensors])
+        found = self._programs.get(key)
+        if found is None:
+            if len(self._programs) >= _MOST_PROGRAMS:
+                self._programs.clear()
+            found = self._programs[key] = Program([loop for k in self._native for loop in k.native_loops()])
+        return found
 
 
 class VisionFunction:
-    """One formula over images."""
+    """Steps of a function; most have one, over `formula`."""
 
     formula: Formula
 
     def __init__(self) -> None:
-        self._step: Step | None = None
+        self._works: list[Work] = []
 
     @classmethod
     def validate(cls, *infos: TensorInfo) -> Status:
@@ -104,39 +108,42 @@ class VisionFunction:
         outputs: Sequence[Tensor],
         border: BorderMode = BorderMode.UNDEFINED,
         constant: int = 0,
-        options: Options = (),
+        numbers: Numbers = (),
         formula: Formula | None = None,
     ) -> None:
-        step = Step(formula or self.formula)
-        step.configure(inputs, outputs, border, constant, options)
-        self._step = step
+        self._set_kernels(step(formula or self.formula, inputs, outputs, border, constant, numbers))
+
+    def _set_kernels(self, kernels: Sequence[IKernel]) -> None:
+        self._works = [Work(kernels)]
 
     def kernels(self) -> tuple[IKernel, ...]:
-        """The kernel."""
-        return (self._configured().kernel(),)
-
-    def _configured(self) -> Step:
-        if self._step is None:
+        """The kernels of a run, in order."""
+        if not self._works:
             raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
-        return self._step
+        return tuple(kernel for work in self._works for kernel in work.kernels())
 
     def run(self) -> None:
         """Compute the outputs."""
-        self._configured().run()
-
-
-class Pipeline:
-    """A function of several steps; a subclass configures them."""
-
-    def __init__(self) -> None:
-        self._steps: list[IFunction] = []
-
-    def run(self) -> None:
-        """Run every step."""
-        if not self._steps:
+        if not self._works:
             raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
-        for step in self._steps:
-            step.run()
+        for work in self._works:
+            work.run()
+
+
+def step(
+    formula: Formula,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    border: BorderMode = BorderMode.UNDEFINED,
+    constant: float = 0,
+    numbers: Numbers = (),
+) -> list[IKernel]:
+    """The kernels of one formula over images: those that fill the inputs' borders, then its own."""
+    kernel, size = FormulaKernel(formula), formula.border()
+    is_undefined = border is BorderMode.UNDEFINED
+    kernel.configure(inputs, outputs, numbers, is_undefined and size != BorderSize())
+    fills = [] if is_undefined or size == BorderSize() else [BorderKernel(t, size, border, constant) for t in inputs]
+    return [*fills, kernel]
 
 
 def refuse(status: Status) -> None:
@@ -172,13 +179,4 @@ def image(width: int, height: int, kind: Format | DataType) -> Tensor:
     """A tensor of two dimensions, whose memory is to come."""
     made = Tensor()
     made.allocator().init(TensorInfo(width, height, kind))
-    return made
-
-
-def row_of(values: Sequence[float]) -> Tensor:
-    """An allocated row of float32 values, which kernels read as parameters."""
-    made = image(len(values), 1, DataType.F32)
-    made.allocator().allocate()
-    made.array()[...] = values
-    made.mark_as_constant()
     return made

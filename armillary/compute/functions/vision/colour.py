@@ -15,7 +15,7 @@ from armillary.compute.core.compiled import Formula, Read
 from armillary.compute.core.tensor_info import DataType, Format
 from armillary.compute.functions.formulas import colour
 from armillary.compute.functions.formulas.expressions import Options, truncated
-from armillary.compute.functions.vision.base import Pipeline, Step
+from armillary.compute.functions.vision.base import VisionFunction, step
 from armillary.compute.runtime.tensor import MultiImage, Tensor
 from armillary.errors import TypeMismatch, UnsupportedError
 from armillary.tir import build as T
@@ -137,7 +137,7 @@ def _conversion(source: Format, target: Format) -> tuple[tuple[Formula, tuple[in
     return ((_formula(name, inputs, (target.num_channels,), full), (0,)),)
 
 
-class NEColorConvert(Pipeline):
+class NEColorConvert(VisionFunction):
     """The same image in another format."""
 
     def configure(self, input: Picture, output: Picture) -> None:
@@ -151,10 +151,8 @@ class NEColorConvert(Pipeline):
         if _size(input) != _size(output):
             raise TypeMismatch(f"NEColorConvert: the images are {_size(input)} and {_size(output)}")
         planes = _planes(output)
-        steps = [(Step(formula), [planes[n] for n in places]) for formula, places in _conversion(source, target)]
-        for step, outputs in steps:
-            step.configure(_planes(input), outputs)
-        self._steps = [step for step, _ in steps]
+        work = [(formula, [planes[n] for n in places]) for formula, places in _conversion(source, target)]
+        self._set_kernels([kernel for formula, outputs in work for kernel in step(formula, _planes(input), outputs)])
 
 
 # Where channels are: plane, place in a pixel; of Y, U and V in the formats that have them.
@@ -178,7 +176,7 @@ def _extraction(stride: int, at: int) -> Formula:
     return _formula(f"extract_{stride}_{at}", 1, (1,), values)
 
 
-class NEChannelExtract(Pipeline):
+class NEChannelExtract(VisionFunction):
     """One channel of an image, as U8; chroma of half size stays so."""
 
     def configure(self, input: Picture, channel: Channel, output: Tensor) -> None:
@@ -193,9 +191,7 @@ class NEChannelExtract(Pipeline):
         size = (given.info().dimension(0) // spread, given.info().dimension(1))
         if _size(output) != size or output.info().data_type is not U8 or output.info().num_channels() != 1:
             raise TypeMismatch(f"NEChannelExtract: the output is {output.info()!r}, wanted {size[0]}x{size[1]} U8")
-        step = Step(_extraction(given.info().num_channels() * spread, at))
-        step.configure([given], [output])
-        self._steps = [step]
+        self._configure([given], [output], formula=_extraction(given.info().num_channels() * spread, at))
 
 
 @cache
@@ -223,7 +219,7 @@ def _copy(inputs: int) -> Formula:
     return _formula(f"combine_{inputs}", inputs, (inputs,), values)
 
 
-class NEChannelCombine(Pipeline):
+class NEChannelCombine(VisionFunction):
     """Planes of one channel as one image; the fourth plane is None but for RGBA8888."""
 
     def configure(self, plane0: Tensor, plane1: Tensor, plane2: Tensor, plane3: Tensor | None, output: Picture) -> None:
@@ -243,11 +239,7 @@ class NEChannelCombine(Pipeline):
             work = [(_copy(1), [a], [b]) for a, b in zip(given, planes, strict=True)]
         else:
             work = [(_combination(target), given, planes)]
-        steps = []
-        for formula, inputs, outputs in work:
-            steps.append(Step(formula))
-            steps[-1].configure(inputs, outputs)
-        self._steps = list(steps)
+        self._set_kernels([kernel for formula, inputs, outputs in work for kernel in step(formula, inputs, outputs)])
 
     def _check_sizes(self, given: Sequence[Tensor], output: Picture, target: Format) -> None:
         width, height = _size(output)

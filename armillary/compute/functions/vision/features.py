@@ -12,22 +12,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from armillary.base.record import record
+from armillary.compute.core.kernel import Status
 from armillary.compute.core.loops import Loops, LoopsKernel, Plane
-from armillary.compute.core.tensor_info import BorderMode, DataType
-from armillary.compute.core.window import Window
+from armillary.compute.core.tensor_info import BorderMode, DataType, PaddingSize, TensorInfo, ValidRegion
+from armillary.compute.core.window import Coordinates
 from armillary.compute.functions.formulas import features as formulas
 from armillary.compute.functions.vision.base import (
-    Pipeline,
-    Step,
+    VisionFunction,
+    Work,
     image,
     objection,
     refuse,
     size_of,
+    step,
     wrong_size,
     wrong_type,
 )
 from armillary.compute.functions.vision.filters import NENonMaximaSuppression3x3, NESobel3x3, NESobel5x5, NESobel7x7
-from armillary.compute.runtime.scheduler import Scheduler
 from armillary.compute.runtime.tensor import Array, Tensor
 from armillary.tir import build as T
 from armillary.tir.expr import Expr
@@ -61,8 +62,14 @@ def _points(tensor: Tensor) -> list[KeyPoint]:
     return [KeyPoint(x + column, y + row, strength) for column, row, strength in found]
 
 
-class NEFastCorners(Pipeline):
+class NEFastCorners(VisionFunction):
     """Corners by 9 of 16 pixels on a circle that are all brighter or all darker than the middle by a threshold."""
+
+    @classmethod
+    def validate(cls, input: TensorInfo, threshold: float) -> Status:  # type: ignore[override]  # named
+        """Whether an image of this information and a threshold can be configured."""
+        wrong = "" if 1 <= threshold < 255 else f"the threshold is {threshold}, wanted 1 to 254"
+        return objection(cls.__name__, wrong_type("tensor 0", input, U8), wrong)
 
     def configure(
         self,
@@ -73,32 +80,49 @@ class NEFastCorners(Pipeline):
         border_mode: BorderMode = BorderMode.UNDEFINED,
         constant_border_value: int = 0,
     ) -> None:
-        """Set the image, the threshold (1 to 254), and the list that gets the corners."""
-        wrong = "" if 1 <= threshold < 255 else f"the threshold is {threshold}, wanted 1 to 254"
-        refuse(objection("NEFastCorners", wrong_type("tensor 0", input.info(), U8), wrong))
-        scores, step = image(*size_of(input.info()), U8), Step(formulas.FAST)
-        step.configure([input], [scores], border_mode, constant_border_value, (int(threshold),))
-        self._steps, self._corners, self._result = [step], corners, scores
+        """Set the image, the threshold (1 to 254), and the list; strengths are 1 without suppression."""
+        refuse(self.validate(input.info(), threshold))
+        scores = image(*size_of(input.info()), U8)
+        kernels = step(formulas.FAST, [input], [scores], border_mode, constant_border_value, (int(threshold),))
+        self._corners, self._result, self._has_strengths = corners, scores, nonmax_suppression
         made = [scores]
         if nonmax_suppression:
             kept, suppression = image(*size_of(input.info()), U8), NENonMaximaSuppression3x3()
             suppression.configure(scores, kept, BorderMode.CONSTANT)
-            self._steps.append(suppression)
+            kernels += suppression.kernels()
+            edge = int(border_mode is BorderMode.UNDEFINED)  # whose neighbours are not all known
             region = scores.info().valid_region()
-            kept.info().set_valid_region(region)
+            start, shape = (region.start(0) + edge, region.start(1) + edge), region.shape
+            inside = (max(0, shape[0] - 2 * edge), max(0, shape[1] - 2 * edge))
+            kept.info().set_valid_region(ValidRegion(Coordinates(*start), inside))
             self._result = kept
             made.append(kept)
+        self._set_kernels(kernels)
         for tensor in made:
             tensor.allocator().allocate()
 
     def run(self) -> None:
         """Find the corners."""
         super().run()
-        self._corners[:] = _points(self._result)
+        found = _points(self._result)
+        self._corners[:] = found if self._has_strengths else [KeyPoint(point.x, point.y, 1.0) for point in found]
 
 
-class NEHarrisCorners(Pipeline):
+class NEHarrisCorners(VisionFunction):
     """Corners by the matrix of gradients in a block, the strongest first, at least a distance apart."""
+
+    @classmethod
+    def validate(  # type: ignore[override]  # named
+        cls, input: TensorInfo, threshold: float, min_dist: float, gradient_size: int, block_size: int
+    ) -> Status:
+        """Whether an image of this information and these numbers can be configured."""
+        sides = (3, 5, 7)
+        return objection(
+            cls.__name__,
+            wrong_type("tensor 0", input, U8),
+            *(f"a side is {n}, wanted 3, 5 or 7" for n in (gradient_size, block_size) if n not in sides),
+            "" if min_dist >= 0 and threshold >= 0 else "threshold and distance are at least 0",
+        )
 
     def configure(
         self,
@@ -113,25 +137,16 @@ class NEHarrisCorners(Pipeline):
         constant_border_value: int = 0,
     ) -> None:
         """Set the image, the numbers of OpenVX, and the list that gets the corners."""
-        sides = (3, 5, 7)
-        refuse(
-            objection(
-                "NEHarrisCorners",
-                wrong_type("tensor 0", input.info(), U8),
-                *(f"a side is {n}, wanted 3, 5 or 7" for n in (gradient_size, block_size) if n not in sides),
-                "" if min_dist >= 0 and threshold >= 0 else "threshold and distance are at least 0",
-            )
-        )
+        refuse(self.validate(input.info(), threshold, min_dist, gradient_size, block_size))
         kind, size = _SOBEL[gradient_size][1], size_of(input.info())
         gx, gy, strengths, kept = image(*size, kind), image(*size, kind), image(*size, F32), image(*size, F32)
-        sobel, score = _SOBEL[gradient_size][0](), Step(formulas.harris(block_size, kind))
+        sobel, formula = _SOBEL[gradient_size][0](), formulas.harris(block_size, kind)
         sobel.configure(input, gx, gy, border_mode, constant_border_value)
         norm = 1.0 / ((1 << (gradient_size - 1)) * block_size * 255.0)
-        options = (norm * norm, sensitivity, threshold)
-        score.configure([gx, gy], [strengths], border_mode, 0, options)
+        score = step(formula, [gx, gy], [strengths], border_mode, 0, (norm * norm, sensitivity, threshold))
         suppression = NENonMaximaSuppression3x3()
         suppression.configure(strengths, kept, BorderMode.CONSTANT)
-        self._steps = [sobel, score, suppression]
+        self._set_kernels([*sobel.kernels(), *score, *suppression.kernels()])
         for tensor in (gx, gy, strengths, kept):
             tensor.allocator().allocate()
         self._corners, self._kept, self._distance = corners, kept, min_dist
@@ -156,11 +171,8 @@ class NEHarrisCorners(Pipeline):
         self._corners[:] = found
 
 
-def _trace(
-    ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr, options: tuple[int, ...]
-) -> None:
+def _trace(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr) -> None:
     """Weak pixels beside strong ones become strong, through a queue of strong ones; its first number is its length."""
-    del options
     edges, queue = planes
     zero, one, width = T.const(0), T.const(1), T.add(columns, T.const(2))
     strong, weak = T.const(formulas.STRONG, "uint8"), T.const(formulas.WEAK, "uint8")
@@ -173,7 +185,9 @@ def _trace(
         y = T.add(y0, row)
         with ib.if_scope(T.equal(edges[y, column], strong)):
             push(y, column)
-    with ib.for_range(0, T.mul(rows, columns), "taken") as taken, ib.if_scope(T.less(taken, queue[zero, zero])):
+
+    def spread(taken: Expr) -> None:
+        """Take one from the queue."""
         place = ib.let("place", queue[zero, T.add(taken, one)])
         y = ib.let("y", T.sub(T.floordiv(place, width), one))
         x = ib.let("x", T.sub(T.floormod(place, width), one))
@@ -185,12 +199,48 @@ def _trace(
                         edges[at_y, at_x] = strong
                         push(at_y, at_x)
 
+    done = ib.allocate("int32", (1,), "done")
+    done[0] = zero
+    with ib.for_range(0, _LEVELS, "level"):  # those in the queue by now; what they add is the next level
+        begin, end = ib.let("begin", done[0]), ib.let("end", queue[zero, zero])
+        with ib.for_range(0, T.sub(end, begin), "taken") as taken:
+            spread(T.add(begin, taken))
+        done[0] = end
+    with ib.if_scope(T.less(done[0], queue[zero, zero])):
+        first = ib.let("first", done[0])
+        with ib.for_range(0, T.sub(T.mul(rows, columns), first), "late") as late:
+            at = T.add(first, late)
+            with ib.if_scope(T.less(at, queue[zero, zero])):
+                spread(at)
 
-_TRACE = Loops("trace_edges", ("uint8", "int32"), _trace)
+
+_LEVELS = 256  # of weak pixels behind one another; longer chains pay for every pixel of the image
+_TRACE = Loops("trace_edges", ("uint8",), _trace, "int32")
 
 
-class NECannyEdge(Pipeline):
+class NECannyEdge(VisionFunction):
     """Edges: crests of the gradient above a threshold, and what hangs on to them above a lower one."""
+
+    @classmethod
+    def validate(  # type: ignore[override]  # named
+        cls,
+        input: TensorInfo,
+        output: TensorInfo,
+        upper_thr: int,
+        lower_thr: int,
+        gradient_size: int,
+        norm_type: int,
+    ) -> Status:
+        """Whether images of this information and these numbers can be configured."""
+        return objection(
+            cls.__name__,
+            wrong_type("tensor 0", input, U8),
+            wrong_type("tensor 1", output, U8),
+            wrong_size("tensor 1", output, *size_of(input)),
+            "" if gradient_size in (3, 5) else f"the gradient's side is {gradient_size}, wanted 3 or 5",
+            "" if norm_type in (1, 2) else f"the norm is {norm_type}, wanted 1 or 2",
+            "" if 0 <= lower_thr <= upper_thr < 1 << 15 else f"thresholds {lower_thr} and {upper_thr}",
+        )
 
     def configure(
         self,
@@ -205,34 +255,20 @@ class NECannyEdge(Pipeline):
     ) -> None:
         """Set the images, the thresholds, the side of the gradient (3 or 5) and the norm (1: L1, 2: L2)."""
         size = size_of(input.info())
-        refuse(
-            objection(
-                "NECannyEdge",
-                wrong_type("tensor 0", input.info(), U8),
-                wrong_type("tensor 1", output.info(), U8),
-                wrong_size("tensor 1", output.info(), *size),
-                "" if gradient_size in (3, 5) else f"the gradient's side is {gradient_size}, wanted 3 or 5",
-                "" if norm_type in (1, 2) else f"the norm is {norm_type}, wanted 1 or 2",
-                "" if 0 <= lower_thr <= upper_thr < 1 << 15 else f"thresholds {lower_thr} and {upper_thr}",
-            )
-        )
+        refuse(self.validate(input.info(), output.info(), upper_thr, lower_thr, gradient_size, norm_type))
         gx, gy, length, edges = image(*size, S16), image(*size, S16), image(*size, S32), image(*size, U8)
-        sobel, measure, crest = (
-            _SOBEL[gradient_size][0](),
-            Step(formulas.edge_length(norm_type == 1)),
-            Step(formulas.CREST),
-        )
+        sobel = _SOBEL[gradient_size][0]()
         sobel.configure(input, gx, gy, border_mode, constant_border_value)
-        measure.configure([gx, gy], [length])
+        measure = step(formulas.edge_length(norm_type == 1), [gx, gy], [length])
         limits = (lower_thr, upper_thr) if norm_type == 1 else (lower_thr**2, upper_thr**2)
-        crest.configure([gx, gy, length], [edges], BorderMode.CONSTANT, 0, limits)
+        crest = step(formulas.CREST, [gx, gy, length], [edges], BorderMode.CONSTANT, 0, limits)
         self._margin = gradient_size // 2 + 1 if border_mode is BorderMode.UNDEFINED else 0
         self._edges, self._output = edges, output
-        self._queue, self._trace = np.zeros((1, size[0] * size[1] + 1), np.int32), LoopsKernel(_TRACE, False)
-        edges.info().extend_padding(type(edges.info().padding)(1, 1, 1, 1))
-        self._trace.configure([edges])
-        self._trace.set_partial(self._queue)
-        self._steps = [sobel, measure, crest]
+        self._queue, trace = np.zeros((1, size[0] * size[1] + 1), np.int32), LoopsKernel(_TRACE, False)
+        edges.info().extend_padding(PaddingSize(1, 1, 1, 1))
+        trace.configure([edges], self._queue)
+        self._set_kernels([*sobel.kernels(), *measure, *crest])
+        self._trace = Work([trace])
         for tensor in (gx, gy, length, edges):
             tensor.allocator().allocate()
 
@@ -241,7 +277,7 @@ class NECannyEdge(Pipeline):
         super().run()
         self._clear_border(self._margin)
         self._queue[0, 0] = 0
-        Scheduler.get().schedule(self._trace, Window.DimY)
+        self._trace.run()
         edges = self._edges.array()
         self._output.array()[...] = np.where(edges == formulas.STRONG, edges, 0)
 

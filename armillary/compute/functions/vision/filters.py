@@ -177,11 +177,10 @@ class _Matrix(VisionFunction):
         constant: int,
     ) -> None:
         refuse(self._objections(input.info(), output.info(), conv, columns, rows, scale))
-        matrix = tuple(tuple(int(v) for v in conv[i * columns : (i + 1) * columns]) for i in range(rows))
-        divisor = scale or abs(sum(int(v) for v in conv)) or 1
-        kind = output.info().data_type
-        formula = formulas.convolution(columns, rows, kind)
-        self._configure([input], [output], border_mode, constant, (matrix, divisor, kind.dtype), formula)
+        matrix = tuple(int(v) for v in conv)
+        divisor = scale or abs(sum(matrix)) or 1
+        formula = formulas.convolution(columns, rows, output.info().data_type)
+        self._configure([input], [output], border_mode, constant, (*matrix, 1 / divisor), formula)
 
 
 class _Square(_Matrix):

@@ -10,16 +10,15 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from armillary.compute.core.compiled import Formula
+from armillary.compute.core.compiled import STEP
 from armillary.compute.core.kernel import Status
-from armillary.compute.core.tensor_info import BorderMode, DataType, TensorInfo
+from armillary.compute.core.tensor_info import BorderMode, DataType, PaddingSize, TensorInfo
 from armillary.compute.functions.formulas import geometry as formulas
 from armillary.compute.functions.vision.base import (
     InterpolationPolicy,
     VisionFunction,
     objection,
     refuse,
-    row_of,
     size_of,
     wrong_size,
     wrong_type,
@@ -30,8 +29,8 @@ U8, S16, F32 = DataType.U8, DataType.S16, DataType.F32
 _SCALED = {InterpolationPolicy.AREA: (U8,)}
 
 
-def _beside(border: BorderMode, constant: int) -> tuple[str, int]:
-    return border.value, constant if border is BorderMode.CONSTANT else 0
+def _beside(border: BorderMode) -> str:
+    return "constant" if border is BorderMode.CONSTANT else "replicate"
 
 
 class NEScale(VisionFunction):
@@ -67,16 +66,19 @@ class NEScale(VisionFunction):
         """Set the images; AREA to a larger size is NEAREST_NEIGHBOR."""
         refuse(self.validate(input.info(), output.info(), policy, border_mode))
         ratios = _ratios(input.info(), output.info())
-        kind, formula = input.info().data_type, None
-        if policy is InterpolationPolicy.AREA and max(ratios) > 1:
+        kind, border, is_area = input.info().data_type, _beside(border_mode), policy is InterpolationPolicy.AREA
+        name = "bilinear" if policy is InterpolationPolicy.BILINEAR else "nearest"
+        is_half = ratios == (2, 2) and kind is U8 and not is_area
+        if is_half and input.info().extend_padding(PaddingSize(0, 2 * STEP, 0, 0)):  # whole vectors read it
+            self._configure([input], [output], formula=formulas.halved(name))
+            return
+        if is_area and max(ratios) > 1:
             boxes = [(math.floor(-ratio / 2), math.ceil(ratio / 2)) for ratio in ratios]
-            formula = formulas.scale_area(boxes[0], boxes[1])
-        elif policy is InterpolationPolicy.BILINEAR:
-            formula = formulas.scale("bilinear", kind)
-        numbers = row_of((*size_of(input.info()), *ratios))
-        options = _beside(border_mode, constant_border_value)
-        chosen = formula or formulas.scale("nearest", kind)
-        self._configure([input, numbers], [output], options=options, formula=chosen)
+            formula = formulas.scale_area(boxes[0], boxes[1], border)
+        else:
+            formula = formulas.scale(name, kind, border)
+        numbers = (constant_border_value, *size_of(input.info()), *ratios)
+        self._configure([input], [output], numbers=numbers, formula=formula)
 
 
 def _ratios(input: TensorInfo, output: TensorInfo) -> tuple[float, float]:
@@ -124,9 +126,8 @@ class NERemap(VisionFunction):
     ) -> None:
         """Set the images and the maps."""
         refuse(self.validate(input.info(), map_x.info(), map_y.info(), output.info(), policy))
-        inputs = [input, row_of(size_of(input.info())), map_x, map_y]
-        options = _beside(border_mode, constant_border_value)
-        self._configure(inputs, [output], options=options, formula=formulas.remap(policy.value))
+        formula, numbers = formulas.remap(policy.value, _beside(border_mode)), size_of(input.info())
+        self._configure([input, map_x, map_y], [output], numbers=(constant_border_value, *numbers), formula=formula)
 
 
 class _Warp(VisionFunction):
@@ -161,10 +162,9 @@ class _Warp(VisionFunction):
     ) -> None:
         """Set the images and the matrix, by columns as in OpenVX: from places of the output to those of the input."""
         refuse(self.validate(input.info(), output.info(), matrix, policy))
-        numbers = row_of((*size_of(input.info()), *matrix[: self._count]))
-        formula: Formula = formulas.warp(policy.value, self._count == 9)
-        options = _beside(border_mode, constant_border_value)
-        self._configure([input, numbers], [output], options=options, formula=formula)
+        numbers = (constant_border_value, *size_of(input.info()), *matrix[: self._count])
+        formula = formulas.warp(policy.value, self._count == 9, _beside(border_mode))
+        self._configure([input], [output], numbers=numbers, formula=formula)
 
 
 class NEWarpAffine(_Warp):

@@ -1,28 +1,30 @@
 """Pyramids: an image in smaller and smaller sizes, smoothed; what smoothing takes away; and the way back.
 
 In: an image of U8. Out: a `Pyramid`, level 0 as large as the image. Invariant: a level is half the one before (or
-0.8409 of it, ORB), rounded up; halves are the Gaussian of 5x5 at every second pixel.
+0.8409 of it, ORB), rounded up; halves are the Gaussian of 5x5 at every second pixel: the odd ones of an even size, else
+the even ones, as in the library. The arithmetic: `functions/formulas/pyramid.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import cache
 
-from armillary.compute.core.compiled import Formula, Read
-from armillary.compute.core.tensor_info import BorderMode, DataType, Format
-from armillary.compute.functions.formulas.expressions import Options, saturated
+from armillary.compute.core.borders import BorderKernel
+from armillary.compute.core.compiled import STEP, FormulaKernel
+from armillary.compute.core.kernel import IKernel, Status
+from armillary.compute.core.tensor_info import BorderMode, DataType, Format, PaddingSize, TensorInfo, ValidRegion
+from armillary.compute.core.window import Coordinates
+from armillary.compute.functions.formulas import pyramid as formulas
 from armillary.compute.functions.vision.arithmetic import NEArithmeticAddition, NEArithmeticSubtraction
 from armillary.compute.functions.vision.base import (
     ConvertPolicy,
     InterpolationPolicy,
-    Pipeline,
-    Step,
+    VisionFunction,
     image,
     objection,
     refuse,
     size_of,
+    step,
     wrong_size,
     wrong_type,
 )
@@ -30,8 +32,6 @@ from armillary.compute.functions.vision.filters import NEGaussian5x5
 from armillary.compute.functions.vision.geometry import NEScale
 from armillary.compute.runtime.tensor import Tensor
 from armillary.errors import ExecutionError, TypeMismatch
-from armillary.tir import build as T
-from armillary.tir.expr import Expr
 
 SCALE_PYRAMID_HALF, SCALE_PYRAMID_ORB = 0.5, 0.8408964
 U8, S16 = DataType.U8, DataType.S16
@@ -70,40 +70,22 @@ class Pyramid:
             level.allocator().allocate()
 
 
-@cache
-def _every(step: int) -> Formula:
-    """Every first or second pixel; options: the input's size."""
+class _Gaussian(VisionFunction):
+    """Levels that are each made of the one before."""
 
-    def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
-        width, height = options
-        at_y = T.minimum(T.mul(y, T.const(step)), T.const(height - 1))
-        return [read(0, at_y, T.minimum(T.mul(x, T.const(step)), T.const(width - 1)))]
-
-    return Formula(f"every_{step}", (U8,), (U8,), pixel, same_size=False)
-
-
-@cache
-def _converted(source: DataType, target: DataType) -> Formula:
-    def pixel(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
-        del options
-        return [saturated(T.cast(read(0, y, x), "int32"), target.dtype)]
-
-    return Formula(f"convert_{source.name}_{target.name}", (source,), (target,), pixel)
-
-
-def _plain(formula: Formula, source: Tensor, target: Tensor, options: Options = ()) -> Step:
-    step = Step(formula)
-    step.configure([source], [target], options=options)
-    return step
-
-
-def _like(like: Tensor) -> Tensor:
-    """A tensor of the same size for what lies between two steps, to be allocated once both are configured."""
-    return image(*size_of(like.info()), U8)
-
-
-class _Gaussian(Pipeline):
     _scale: float
+
+    @classmethod
+    def validate(cls, input: TensorInfo, pyramid: Pyramid) -> Status:  # type: ignore[override]  # named
+        """Whether an image of this information and a pyramid can be configured."""
+        first = pyramid.get_pyramid_level(0).info()
+        return objection(
+            cls.__name__,
+            wrong_type("the image", input, U8),
+            wrong_type("the pyramid", first, U8),
+            wrong_size("level 0", first, *size_of(input)),
+            "" if pyramid.scale == cls._scale else f"the pyramid's scale is {pyramid.scale}, wanted {cls._scale}",
+        )
 
     def configure(
         self,
@@ -113,26 +95,15 @@ class _Gaussian(Pipeline):
         constant_border_value: int = 0,
     ) -> None:
         """Set the image and the pyramid, whose level 0 becomes a copy of it."""
-        first = pyramid.get_pyramid_level(0).info()
-        refuse(
-            objection(
-                type(self).__name__,
-                wrong_type("the image", input.info(), U8),
-                wrong_type("the pyramid", first, U8),
-                wrong_size("level 0", first, *size_of(input.info())),
-                "" if pyramid.scale == self._scale else f"the pyramid's scale is {pyramid.scale}, wanted {self._scale}",
-            )
-        )
-        self._steps = [_plain(_every(1), input, pyramid.get_pyramid_level(0), size_of(input.info()))]
+        refuse(self.validate(input.info(), pyramid))
+        kernels = step(formulas.COPY, [input], [pyramid.get_pyramid_level(0)])
         for n in range(1, pyramid.num_levels()):
             above, below = pyramid.get_pyramid_level(n - 1), pyramid.get_pyramid_level(n)
-            smooth, between = NEGaussian5x5(), _like(above)
-            smooth.configure(above, between, border_mode, constant_border_value)
-            self._steps += [smooth, self._reduced(between, below)]
-            between.allocator().allocate()
+            kernels += self._reduced(above, below, border_mode, constant_border_value)
+        self._set_kernels(kernels)
 
-    def _reduced(self, source: Tensor, target: Tensor) -> Step | NEScale:
-        return _plain(_every(2), source, target, size_of(source.info()))
+    def _reduced(self, above: Tensor, below: Tensor, border: BorderMode, constant: int) -> list[IKernel]:
+        raise NotImplementedError
 
 
 class NEGaussianPyramidHalf(_Gaussian):
@@ -140,20 +111,52 @@ class NEGaussianPyramidHalf(_Gaussian):
 
     _scale = SCALE_PYRAMID_HALF
 
+    def _reduced(self, above: Tensor, below: Tensor, border: BorderMode, constant: int) -> list[IKernel]:
+        (width, height), columns = size_of(above.info()), below.info().dimension(0)
+        behind = 2 * -(-columns // STEP) * STEP + formulas.OVERSHOOT - width
+        kernels: list[IKernel] = []
+        if not above.info().extend_padding(PaddingSize(2, behind, 2, 2)):  # allocated: a copy has the padding
+            source, above = above, image(width, height, U8)
+            kernels += step(formulas.COPY, [source], [above])
+            above.info().extend_padding(PaddingSize(2, behind, 2, 2))
+            above.allocator().allocate()
+        kernel = FormulaKernel(formulas.HALVED)
+        kernel.configure([above], [below], (1 - width % 2, 1 - height % 2))
+        if border is not BorderMode.UNDEFINED:
+            return [*kernels, BorderKernel(above, kernel.border_size(), border, constant), kernel]
+        inside = tuple(max(0, n - 2) for n in size_of(below.info()))
+        below.info().set_valid_region(ValidRegion(Coordinates(1, 1), inside))
+        return [*kernels, kernel]
+
 
 class NEGaussianPyramidOrb(_Gaussian):
     """Each level 0.8409 of the one before."""
 
     _scale = SCALE_PYRAMID_ORB
 
-    def _reduced(self, source: Tensor, target: Tensor) -> Step | NEScale:
-        scale = NEScale()
-        scale.configure(source, target, InterpolationPolicy.NEAREST_NEIGHBOR)
-        return scale
+    def _reduced(self, above: Tensor, below: Tensor, border: BorderMode, constant: int) -> list[IKernel]:
+        smooth, between, scale = NEGaussian5x5(), image(*size_of(above.info()), U8), NEScale()
+        smooth.configure(above, between, border, constant)
+        scale.configure(between, below, InterpolationPolicy.NEAREST_NEIGHBOR)
+        between.allocator().allocate()
+        return [*smooth.kernels(), *scale.kernels()]
 
 
-class NELaplacianPyramid(Pipeline):
+class NELaplacianPyramid(VisionFunction):
     """What smoothing takes away at each level, as S16; the output is the smoothed last level."""
+
+    @classmethod
+    def validate(cls, input: TensorInfo, pyramid: Pyramid, output: TensorInfo) -> Status:  # type: ignore[override]  # named
+        """Whether images of this information and a pyramid can be configured."""
+        last = pyramid.get_pyramid_level(pyramid.num_levels() - 1).info()
+        return objection(
+            cls.__name__,
+            wrong_type("the image", input, U8),
+            wrong_type("the pyramid", last, S16),
+            wrong_type("the output", output, S16),
+            wrong_size("the output", output, *size_of(last)),
+            wrong_size("level 0", pyramid.get_pyramid_level(0).info(), *size_of(input)),
+        )
 
     def configure(
         self,
@@ -164,65 +167,60 @@ class NELaplacianPyramid(Pipeline):
         constant_border_value: int = 0,
     ) -> None:
         """Set the image, the pyramid of S16, and the image of S16 that is left."""
-        last = pyramid.get_pyramid_level(pyramid.num_levels() - 1).info()
-        refuse(
-            objection(
-                "NELaplacianPyramid",
-                wrong_type("the image", input.info(), U8),
-                wrong_type("the pyramid", last, S16),
-                wrong_type("the output", output.info(), S16),
-                wrong_size("the output", output.info(), *size_of(last)),
-                wrong_size("level 0", pyramid.get_pyramid_level(0).info(), *size_of(input.info())),
-            )
-        )
+        refuse(self.validate(input.info(), pyramid, output.info()))
         levels = Pyramid()
         levels.init(pyramid.num_levels(), SCALE_PYRAMID_HALF, *size_of(input.info()))
         gauss = NEGaussianPyramidHalf()
         gauss.configure(input, levels, border_mode, constant_border_value)
-        self._steps = [gauss]
+        kernels = [*gauss.kernels()]
         for n in range(pyramid.num_levels()):
             level = levels.get_pyramid_level(n)
-            smooth, between, difference = NEGaussian5x5(), _like(level), NEArithmeticSubtraction()
+            smooth, between, difference = NEGaussian5x5(), image(*size_of(level.info()), U8), NEArithmeticSubtraction()
             smooth.configure(level, between, border_mode, constant_border_value)
             difference.configure(level, between, pyramid.get_pyramid_level(n), ConvertPolicy.WRAP)
-            self._steps += [smooth, difference]
+            kernels += [*smooth.kernels(), *difference.kernels()]
             if n == pyramid.num_levels() - 1:
-                self._steps.append(_plain(_converted(U8, S16), between, output))
+                kernels += step(formulas.converted(U8, S16), [between], [output])
             between.allocator().allocate()
+        self._set_kernels(kernels)
         levels.allocate()
 
 
-class NELaplacianReconstruct(Pipeline):
+class NELaplacianReconstruct(VisionFunction):
     """The image of a Laplacian pyramid: what is left, enlarged, plus each level."""
+
+    @classmethod
+    def validate(cls, pyramid: Pyramid, input: TensorInfo, output: TensorInfo) -> Status:  # type: ignore[override]  # named
+        """Whether a pyramid and images of this information can be configured."""
+        count = pyramid.num_levels()
+        last, first = pyramid.get_pyramid_level(count - 1).info(), pyramid.get_pyramid_level(0).info()
+        return objection(
+            cls.__name__,
+            wrong_type("the pyramid", last, S16),
+            wrong_type("the input", input, S16),
+            wrong_type("the output", output, U8),
+            wrong_size("the input", input, *size_of(last)),
+            wrong_size("the output", output, *size_of(first)),
+        )
 
     def configure(self, pyramid: Pyramid, input: Tensor, output: Tensor) -> None:
         """Set the pyramid of S16, the smallest image of S16, and the image of U8."""
-        count = pyramid.num_levels()
-        last, first = pyramid.get_pyramid_level(count - 1).info(), pyramid.get_pyramid_level(0).info()
-        refuse(
-            objection(
-                "NELaplacianReconstruct",
-                wrong_type("the pyramid", last, S16),
-                wrong_type("the input", input.info(), S16),
-                wrong_type("the output", output.info(), U8),
-                wrong_size("the input", input.info(), *size_of(last)),
-                wrong_size("the output", output.info(), *size_of(first)),
-            )
-        )
+        refuse(self.validate(pyramid, input.info(), output.info()))
+        kernels: list[IKernel] = []
         below, made = input, []
-        for n in reversed(range(count)):
+        for n in reversed(range(pyramid.num_levels())):
             level = pyramid.get_pyramid_level(n)
             total, add = image(*size_of(level.info()), S16), NEArithmeticAddition()
             if size_of(below.info()) != size_of(level.info()):
                 wide, scale = image(*size_of(level.info()), S16), NEScale()
                 scale.configure(below, wide, InterpolationPolicy.NEAREST_NEIGHBOR)
-                self._steps.append(scale)
+                kernels += scale.kernels()
                 made.append(wide)
                 below = wide
             add.configure(below, level, total, ConvertPolicy.WRAP)
-            self._steps.append(add)
+            kernels += add.kernels()
             made.append(total)
             below = total
-        self._steps.append(_plain(_converted(S16, U8), below, output))
+        self._set_kernels([*kernels, *step(formulas.converted(S16, U8), [below], [output])])
         for tensor in made:
             tensor.allocator().allocate()

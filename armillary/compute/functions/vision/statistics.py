@@ -11,12 +11,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from armillary.compute.core.loops import Loops, LoopsKernel, Plane
-from armillary.compute.core.tensor_info import DataType
-from armillary.compute.core.window import Window
+from armillary.compute.core.kernel import Status
+from armillary.compute.core.loops import BANDS, Loops, LoopsKernel, Plane
+from armillary.compute.core.tensor_info import DataType, TensorInfo
 from armillary.compute.functions.vision.arithmetic import Lut, NETableLookup
-from armillary.compute.functions.vision.base import objection, refuse, size_of, wrong_size, wrong_type
-from armillary.compute.runtime.scheduler import Scheduler
+from armillary.compute.functions.vision.base import (
+    VisionFunction,
+    Work,
+    objection,
+    refuse,
+    size_of,
+    wrong_size,
+    wrong_type,
+)
 from armillary.compute.runtime.tensor import Array, Tensor
 from armillary.errors import ExecutionError, TypeMismatch
 from armillary.tir import build as T
@@ -28,7 +35,7 @@ _ZERO = T.const(0)
 _COPIES = 4  # counters for each value: neighbours of the same value do not wait for one another
 
 
-def _count(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr, _: tuple[int, ...]) -> None:
+def _count(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr) -> None:
     image, counts = planes
     with ib.for_range(0, rows, "row") as row:
         with ib.for_range(0, T.floordiv(columns, T.const(_COPIES)), "step") as step:
@@ -43,7 +50,7 @@ def _count(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns
             counts[_ZERO, place] = T.add(counts[_ZERO, place], T.const(1, "int32"))
 
 
-def _add_up(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr, _: tuple[int, ...]) -> None:
+def _add_up(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr) -> None:
     image, sums = planes
     with ib.for_range(0, rows, "row") as row, ib.for_range(0, columns, "x") as x:
         value = ib.let("value", T.cast(image[T.add(y0, row), x], "int64"))
@@ -51,7 +58,7 @@ def _add_up(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, column
         sums[_ZERO, T.const(1)] = T.add(sums[_ZERO, T.const(1)], T.mul(value, value))
 
 
-def _extremes(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr, _: tuple[int, ...]) -> None:
+def _extremes(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr) -> None:
     image, found = planes
     with ib.for_range(0, rows, "row") as row, ib.for_range(0, columns, "x") as x:
         value = ib.let("value", image[T.add(y0, row), x])
@@ -59,7 +66,7 @@ def _extremes(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, colu
         found[_ZERO, T.const(1)] = T.maximum(found[_ZERO, T.const(1)], value)
 
 
-def _integrate(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr, _: tuple[int, ...]) -> None:
+def _integrate(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, columns: Expr) -> None:
     image, total = planes
     running = ib.allocate("int32", (1,), "running")
     with ib.for_range(0, rows, "row") as row:
@@ -72,33 +79,33 @@ def _integrate(ib: IRBuilder, planes: Sequence[Plane], y0: Expr, rows: Expr, col
             total[y, x] = T.cast(T.add(running[0], here), "uint32")
 
 
-_COUNTS = Loops("count_values", ("uint8", "int32"), _count)
-_SUMS = Loops("add_up", ("uint8", "int64"), _add_up)
+_COUNTS = Loops("count_values", ("uint8",), _count, "int32")
+_SUMS = Loops("add_up", ("uint8",), _add_up, "int64")
 _INTEGRAL = Loops("integral_image", ("uint8", "uint32"), _integrate)
-_EXTREMES = {k: Loops(f"extremes_{k.name}", (k.dtype, k.dtype), _extremes) for k in (U8, S16, F32)}
+_EXTREMES = {k: Loops(f"extremes_{k.name}", (k.dtype,), _extremes, k.dtype) for k in (U8, S16, F32)}
 
 
 class _Counting:
-    """A kernel with a row of partial results for each thread."""
+    """A kernel with a row of partial results for each band."""
 
     def __init__(self) -> None:
-        self._kernel: LoopsKernel | None = None
+        self._work: Work | None = None
         self._input: Tensor | None = None
 
-    def _set(self, loops: Loops, input: Tensor, *kinds: DataType) -> None:
+    def _set(self, loops: Loops, input: Tensor, values: int, *kinds: DataType) -> None:
         refuse(objection(type(self).__name__, wrong_type("tensor 0", input.info(), *kinds)))
-        self._kernel, self._input = LoopsKernel(loops), input
-        self._kernel.configure([input])
+        kernel, self._input = LoopsKernel(loops), input
+        self._counts = np.zeros((BANDS, values), loops.partial)
+        kernel.configure([input], self._counts)
+        self._work = Work([kernel])
 
-    def _partial(self, shape: int, dtype: str, start: Sequence[float] = (0,)) -> Array:
-        """What each thread has found."""
-        if self._kernel is None:
+    def _partial(self, start: Sequence[float] | int = 0) -> Array:
+        """What each band has found."""
+        if self._work is None:
             raise ExecutionError(f"{type(self).__name__} is not configured", hint="call configure first")
-        partial = np.empty((Scheduler.get().num_threads(), shape), dtype)
-        partial[...] = np.resize(np.asarray(start, dtype), shape)
-        self._kernel.set_partial(partial)
-        Scheduler.get().schedule(self._kernel, Window.DimY)
-        return partial
+        self._counts[...] = start
+        self._work.run()
+        return self._counts
 
     def _values(self) -> Array:
         assert self._input is not None, "configure sets it"
@@ -138,7 +145,7 @@ class Distribution1D:
 
 def _histogram(counting: _Counting) -> Array:
     """How often each value of a byte is there."""
-    counts: Array = counting._partial(256 * _COPIES, "int32").reshape(-1, 256).sum(0)
+    counts: Array = counting._partial().reshape(-1, 256).sum(0)
     return counts
 
 
@@ -147,15 +154,16 @@ class NEHistogram(_Counting):
 
     def configure(self, input: Tensor, output: Distribution1D) -> None:
         """Set the image and where the counts go."""
-        self._set(_COUNTS, input, U8)
+        self._set(_COUNTS, input, 256 * _COPIES, U8)
         self._output = output
 
     def run(self) -> None:
         """Count."""
         values = _histogram(self)
-        first, bins = self._output.offset(), self._output.bin_of()
-        counted = np.bincount(bins, values[first : first + self._output.range()], self._output.num_bins())
-        self._output.buffer()[...] = counted
+        first, output = self._output.offset(), self._output
+        counted = values[first : first + output.range()]
+        is_whole = output.num_bins() == output.range()
+        output.buffer()[...] = counted if is_whole else np.bincount(output.bin_of(), counted, output.num_bins())
 
 
 class NEEqualizeHistogram(_Counting):
@@ -163,7 +171,7 @@ class NEEqualizeHistogram(_Counting):
 
     def configure(self, input: Tensor, output: Tensor) -> None:
         """Set the images."""
-        self._set(_COUNTS, input, U8)
+        self._set(_COUNTS, input, 256 * _COPIES, U8)
         self._table = Lut(256, U8)
         self._lookup = NETableLookup()
         self._lookup.configure(input, self._table, output)
@@ -193,12 +201,12 @@ class NEMeanStdDev(_Counting):
 
     def configure(self, input: Tensor, mean: Scalar, stddev: Scalar | None = None) -> None:
         """Set the image and where the numbers go."""
-        self._set(_SUMS, input, U8)
+        self._set(_SUMS, input, 2, U8)
         self._mean, self._deviation = mean, stddev
 
     def run(self) -> None:
         """Add up."""
-        total, squares = (int(v) for v in self._partial(2, "int64").sum(0))
+        total, squares = (int(v) for v in self._partial().sum(0))
         count = self._values().size
         mean = total / count
         self._mean.value = mean
@@ -221,14 +229,14 @@ class NEMinMaxLocation(_Counting):
     ) -> None:
         """Set the image, and where values, places (x, y) and counts go."""
         kind = input.info().data_type
-        self._set(_EXTREMES.get(kind, _EXTREMES[U8]), input, U8, S16, F32)
+        self._set(_EXTREMES.get(kind, _EXTREMES[U8]), input, 2, U8, S16, F32)
         self._found = ((min, min_loc, min_count), (max, max_loc, max_count))
 
     def run(self) -> None:
         """Search."""
         values = self._values()
         first = values.flat[0]
-        partial = self._partial(2, str(values.dtype), [first, first])
+        partial = self._partial([first, first])
         ends = (partial[:, 0].min(), partial[:, 1].max())
         for end, (scalar, places, count) in zip(ends, self._found, strict=True):
             scalar.value = end.item()
@@ -240,27 +248,22 @@ class NEMinMaxLocation(_Counting):
                     places[:] = list(zip(columns.tolist(), rows.tolist(), strict=True))
 
 
-class NEIntegralImage:
+class NEIntegralImage(VisionFunction):
     """The sum of all pixels above and to the left, a pixel's own included, as U32."""
 
-    def __init__(self) -> None:
-        self._kernel: LoopsKernel | None = None
+    @classmethod
+    def validate(cls, input: TensorInfo, output: TensorInfo) -> Status:  # type: ignore[override]  # named
+        """Whether tensors of this information can be configured."""
+        return objection(
+            "NEIntegralImage",
+            wrong_type("tensor 0", input, U8),
+            wrong_type("tensor 1", output, U32),
+            wrong_size("tensor 1", output, *size_of(input)),
+        )
 
     def configure(self, input: Tensor, output: Tensor) -> None:
         """Set the images."""
-        refuse(
-            objection(
-                "NEIntegralImage",
-                wrong_type("tensor 0", input.info(), U8),
-                wrong_type("tensor 1", output.info(), U32),
-                wrong_size("tensor 1", output.info(), *size_of(input.info())),
-            )
-        )
-        self._kernel = LoopsKernel(_INTEGRAL, is_parallel=False)
-        self._kernel.configure([input, output])
-
-    def run(self) -> None:
-        """Add up, row by row."""
-        if self._kernel is None:
-            raise ExecutionError("NEIntegralImage is not configured", hint="call configure first")
-        Scheduler.get().schedule(self._kernel, Window.DimY)
+        refuse(self.validate(input.info(), output.info()))
+        kernel = LoopsKernel(_INTEGRAL, is_parallel=False)
+        kernel.configure([input, output])
+        self._set_kernels([kernel])

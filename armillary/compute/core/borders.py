@@ -1,0 +1,100 @@
+"""Borders: the padding that a kernel reads, filled with a constant or with the nearest pixel.
+
+In: a tensor, how much is read beside it, a border mode. Out: `BorderKernel`, one native loop for each plane. Invariant:
+only padding is written; the corners get what lies in their row.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from armillary import tir
+from armillary.compute.core.compiled import PlaneTensor, bits_of, plane_addresses, plane_values
+from armillary.compute.core.kernel import IKernel, ThreadInfo
+from armillary.compute.core.loop_kernel import CompiledLoops, NativeLoop
+from armillary.compute.core.tensor_info import BorderMode, BorderSize
+from armillary.compute.core.window import Window
+from armillary.driver.te_build import build
+from armillary.errors import ExecutionError
+from armillary.tir import build as T
+from armillary.tir.expr import BufferLoad, Expr
+from armillary.tir.ir_builder import IRBuilder
+from armillary.tir.stmt import Buffer, BufferStore, PrimFunc
+
+_SCALARS = ("width", "height", "top", "right", "bottom", "left", "is_constant")
+
+
+class _Fill:
+    """What emits the loops: a plane, and a pixel from which its neighbours in the padding are made."""
+
+    def __init__(self, builder: IRBuilder, plane: Buffer, is_constant: Expr, value: Expr) -> None:
+        self._builder, self._plane, self._is_constant, self._value = builder, plane, is_constant, value
+
+    def pixel(self, y: Expr, x: Expr, near_y: Expr, near_x: Expr) -> None:
+        """Write one pixel of the padding."""
+        near = BufferLoad(self._plane, (near_y, near_x))
+        self._builder.emit(BufferStore(self._plane, T.select(self._is_constant, self._value, near), (y, x)))
+
+
+@cache
+def _compiled(dtype: str) -> CompiledLoops:
+    """The function over a plane: sizes, the border, whether it is constant, the constant."""
+    plane: Buffer = tir.decl_buffer((T.var("plane_rows"), T.var("plane_columns")), dtype, name="plane")
+    top_y, left_x, value = T.var("top_plane"), T.var("left_plane"), T.var("value", dtype)
+    scalars = {name: T.var(name) for name in _SCALARS}
+    width, height, above, right, below, left, is_constant = scalars.values()
+    ib, one = tir.ir_builder.create(), T.const(1)
+    fill = _Fill(ib, plane, T.not_equal(is_constant, T.const(0)), value)
+    last_x, last_y = T.sub(T.add(left_x, width), one), T.sub(T.add(top_y, height), one)
+    with ib.for_range(0, 1, name="whole", kind="parallel"):
+        with ib.for_range(0, height, name="row") as row:
+            y = T.add(top_y, row)
+            with ib.for_range(0, left, name="before") as k:
+                fill.pixel(y, T.sub(T.sub(left_x, one), k), y, left_x)
+            with ib.for_range(0, right, name="behind") as k:
+                fill.pixel(y, T.add(T.add(last_x, one), k), y, last_x)
+        columns = T.add(width, T.add(left, right))
+        for count, edge, sign in ((above, top_y, -1), (below, last_y, 1)):
+            with ib.for_range(0, count, name="line") as k, ib.for_range(0, columns, name="column") as column:
+                y = T.add(edge, T.mul(T.add(k, one), T.const(sign)))
+                x = T.add(T.sub(left_x, left), column)
+                fill.pixel(y, x, edge, x)
+    name = f"fill_border_{dtype}"
+    function = PrimFunc((plane, top_y, left_x, *scalars.values(), value), ib.get(), (("global_symbol", name),))
+    return CompiledLoops.of(build(function, target="llvm"))[name]
+
+
+class BorderKernel(IKernel):
+    """Fills the padding of one tensor."""
+
+    def __init__(self, tensor: PlaneTensor, size: BorderSize, mode: BorderMode, constant: float) -> None:
+        super().__init__()
+        self._tensor, self._size, self._mode, self._constant = tensor, size, mode, constant
+        self.configure_window(Window())
+
+    def is_parallelisable(self) -> bool:
+        """One thread does it."""
+        return False
+
+    def tensors(self) -> tuple[PlaneTensor, ...]:
+        """What is written."""
+        return (self._tensor,)
+
+    def native_loops(self) -> tuple[NativeLoop, ...]:
+        """A loop of one iteration for each plane."""
+        info, size, pad = self._tensor.info(), self._size, self._tensor.info().padding
+        if pad.top < size.top or pad.left < size.left or pad.right < size.right or pad.bottom < size.bottom:
+            raise ExecutionError(f"the padding {pad} is smaller than the border {size}")
+        values = plane_values(["plane"], [self._tensor])
+        is_constant = int(self._mode is BorderMode.CONSTANT)
+        sizes = (info.dimension(0), info.dimension(1), size.top, size.right, size.bottom, size.left, is_constant)
+        values |= dict(zip(_SCALARS, sizes, strict=True))
+        dtype = info.data_type.dtype
+        values["value"] = bits_of(self._constant, dtype)
+        loops, tensors = _compiled(dtype), self.tensors()
+        return tuple(loops.bind_values(plane_addresses(tensors, z), values, 1) for z in range(info.num_planes()))
+
+    def _run(self, window: Window, info: ThreadInfo) -> None:
+        del window
+        for loop in self.native_loops():
+            loop.run(0, 1, info.thread_id)
