@@ -31,6 +31,13 @@ def weighted(read: Read, y: Expr, x: Expr, matrix: Matrix, dtype: str, index: in
     return total
 
 
+def five(values: Sequence[Expr]) -> Expr:
+    """1 4 6 4 1 over values of uint16."""
+    a, b, c, d, e = values
+    four, six = T.const(4, "uint16"), T.const(6, "uint16")
+    return T.add(T.add(T.add(a, e), T.mul(T.add(b, d), four)), T.mul(c, six))
+
+
 def saturated(value: Expr, dtype: str) -> Expr:
     """A whole number in a narrower type: the nearest that it has."""
     low, high = LIMITS[dtype]

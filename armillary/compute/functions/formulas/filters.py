@@ -11,14 +11,16 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from armillary.compute.core.compiled import STEP, WIDE, Formula, Read
+from armillary.compute.core.compiled import STEP, WIDE, Formula, Numbers, Read, RowPlanes
 from armillary.compute.core.tensor_info import DataType
-from armillary.compute.functions.formulas.expressions import Matrix, Options, Pixel, divided, saturated, weighted
+from armillary.compute.functions.formulas.expressions import Matrix, Options, Pixel, divided, five, saturated, weighted
 from armillary.tir import build as T
 from armillary.tir.expr import Expr
+from armillary.tir.ir_builder import IRBuilder
 
 U8, S16, S32, F32 = DataType.U8, DataType.S16, DataType.S32, DataType.F32
 
+_STEPS = 16  # of a row whose sums over rows are kept together
 _GAUSSIAN_3 = ((1, 2, 1), (2, 4, 2), (1, 2, 1))
 _ROW_5 = (1, 4, 6, 4, 1)
 _GAUSSIAN_5 = tuple(tuple(a * b for b in _ROW_5) for a in _ROW_5)
@@ -57,6 +59,38 @@ def _smoothed(matrix: Matrix, divisor: int) -> Pixel:
         return [T.cast(T.floordiv(weighted(read, y, x, matrix, dtype), T.const(divisor, dtype)), "uint8")]
 
     return pixel
+
+
+def _rows_then_columns(ib: IRBuilder, planes: RowPlanes, y: Expr, x0: Expr, steps: Expr, numbers: Numbers) -> None:
+    """1 4 6 4 1 over rows, kept for some steps of a row, then over columns; the last vector overlaps the one before."""
+    del numbers
+    reach, wide = 2, 2 * STEP
+    sums = ib.allocate("uint16", (_STEPS * STEP + 2 * reach,), "sums", scope="local")
+
+    def add_rows(at: Expr, lanes: int) -> None:
+        with ib.for_range(0, lanes, kind="vectorize") as lane:
+            x = T.add(at, lane)
+            rows = [planes.read(0, T.add(y, T.const(n)), T.add(left, x)) for n in range(-reach, reach + 1)]
+            sums[x] = five([T.cast(v, "uint16") for v in rows])
+
+    def add_columns(at: Expr, lanes: int) -> None:
+        with ib.for_range(0, lanes, kind="vectorize") as lane:
+            x = T.add(at, lane)
+            total = five([sums[T.add(x, T.const(n))] for n in range(2 * reach + 1)])
+            planes.write(ib, 1, y, T.add(first, x), T.cast(T.shift_right(total, T.const(8, "uint16")), "uint8"))
+
+    with ib.for_range(0, T.floordiv(T.add(steps, T.const(_STEPS - 1)), T.const(_STEPS)), "tile") as tile:
+        count = ib.let("count", T.minimum(T.const(_STEPS), T.sub(steps, T.mul(tile, T.const(_STEPS)))))
+        first = ib.let("first", T.add(x0, T.mul(tile, T.const(_STEPS * STEP))))
+        left = ib.let("left", T.sub(first, T.const(reach)))
+        pairs, odd = T.floordiv(count, T.const(2)), T.floormod(count, T.const(2))
+        for add in (add_rows, add_columns):
+            with ib.for_range(0, pairs, "pair") as pair:
+                add(T.mul(pair, T.const(wide)), wide)
+            with ib.for_range(0, odd, "odd") as k:
+                add(T.mul(T.add(pairs, k), T.const(wide)), STEP)
+            if add is add_rows:
+                add(T.add(T.mul(count, T.const(STEP)), T.const(2 * reach - STEP)), STEP)
 
 
 def _neighbours(read: Read, y: Expr, x: Expr) -> list[Expr]:
@@ -166,7 +200,7 @@ SLOPE_5, SLOPE_7 = (-1, -2, 0, 2, 1), (-1, -4, -5, 0, 5, 4, 1)
 _SOBEL_5 = (_product(SMOOTH_5, SLOPE_5), _product(SLOPE_5, SMOOTH_5))
 _SOBEL_7 = (_product(SMOOTH_7, SLOPE_7), _product(SLOPE_7, SMOOTH_7))
 GAUSSIAN_3X3 = _filter("gaussian3x3", _smoothed(_GAUSSIAN_3, 16), 1)
-GAUSSIAN_5X5 = _filter("gaussian5x5", _smoothed(_GAUSSIAN_5, 256), 2)
+GAUSSIAN_5X5 = Formula("gaussian5x5", ONE, ONE, _smoothed(_GAUSSIAN_5, 256), 2, row=_rows_then_columns)
 BOX_3X3 = _filter("box3x3", _smoothed(((1, 1, 1),) * 3, 9), 1)
 MEDIAN_3X3 = _filter("median3x3", _median, 1)
 ERODE = _filter("erode", _extreme(T.minimum), 1)

@@ -12,7 +12,7 @@ from functools import cache
 
 from armillary.compute.core.compiled import STEP, WIDE, Formula, Numbers, Read, RowPlanes
 from armillary.compute.core.tensor_info import DataType
-from armillary.compute.functions.formulas.expressions import Options, saturated
+from armillary.compute.functions.formulas.expressions import Options, five, saturated
 from armillary.tir import build as T
 from armillary.tir.expr import Expr
 from armillary.tir.ir_builder import IRBuilder
@@ -25,13 +25,6 @@ OVERSHOOT = _LANES  # columns behind the last one that are read with it
 def _copied(read: Read, y: Expr, x: Expr, options: Options) -> Sequence[Expr]:
     del options
     return [read(0, y, x)]
-
-
-def _five(values: Sequence[Expr]) -> Expr:
-    """1 4 6 4 1."""
-    a, b, c, d, e = values
-    four, six = T.const(4, "uint16"), T.const(6, "uint16")
-    return T.add(T.add(T.add(a, e), T.mul(T.add(b, d), four)), T.mul(c, six))
 
 
 def _halved(ib: IRBuilder, planes: RowPlanes, y: Expr, x0: Expr, steps: Expr, numbers: Numbers) -> None:
@@ -49,10 +42,10 @@ def _halved(ib: IRBuilder, planes: RowPlanes, y: Expr, x0: Expr, steps: Expr, nu
         ):
             at = T.add(T.mul(part, T.const(_LANES)), lane)
             rows = [planes.read(0, T.add(middle, T.const(n)), T.add(left, at)) for n in range(-2, 3)]
-            sums[at] = _five([T.cast(v, "uint16") for v in rows])
+            sums[at] = five([T.cast(v, "uint16") for v in rows])
         with ib.for_range(0, count, "step") as step, ib.for_range(0, STEP, kind="vectorize") as lane:
             x = T.add(T.mul(step, T.const(STEP)), lane)
-            total = _five([sums[T.add(T.mul(x, T.const(2)), T.const(n))] for n in range(5)])
+            total = five([sums[T.add(T.mul(x, T.const(2)), T.const(n))] for n in range(5)])
             value = T.cast(T.shift_right(total, T.const(8, "uint16")), "uint8")
             planes.write(ib, 1, y, T.add(first, x), value)
 
