@@ -1,6 +1,6 @@
 """Writes `outputs.json.xz`: what Arm Compute Library 20.08 gives for the random cases, by function.
 
-Run: `PYTHONPATH=.:tests python -m tests.compute.acl_oracle.record`, with the cross compiler, qemu and the library. Of
+Run: `PYTHONPATH=.:tests python -m tests.compute.acl_oracle.record [names]`, with cross compiler, qemu and library. Of
 functions that agree to the bit it keeps a digest of each output inside the valid region, of others the outputs.
 """
 
@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import lzma
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -51,11 +52,12 @@ def kept(case: Case, result: Result) -> list[Any]:
 
 
 def main() -> None:
-    """Run every case and write the file."""
-    stored = {}
+    """Run the cases of functions that are named, or else not stored yet, and write the file."""
+    stored = json.loads(lzma.decompress(FILE.read_bytes())) if FILE.exists() else {}
+    wanted = sys.argv[1:] or [name for name in BUILDERS if name not in stored]
     with tempfile.TemporaryDirectory() as folder:
         program = build(Path(folder))
-        for name in BUILDERS:
+        for name in wanted:
             is_exact = all(case_of(name, n).step == 0 for n in range(NEAR))
             cases = [case_of(name, n) for n in range(EXACT if is_exact else NEAR)]
             stored[name] = [kept(c, r) for c, r in zip(cases, run(program, cases), strict=True)]

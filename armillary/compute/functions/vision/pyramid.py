@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from armillary.compute.core.borders import BorderKernel
 from armillary.compute.core.compiled import STEP, FormulaKernel
 from armillary.compute.core.kernel import IKernel, Status
@@ -31,7 +33,7 @@ from armillary.compute.functions.vision.base import (
 from armillary.compute.functions.vision.filters import NEGaussian5x5
 from armillary.compute.functions.vision.geometry import NEScale
 from armillary.compute.runtime.tensor import Tensor
-from armillary.errors import ExecutionError, TypeMismatch
+from armillary.errors import ExecutionError, InternalError, TypeMismatch
 
 SCALE_PYRAMID_HALF, SCALE_PYRAMID_ORB = 0.5, 0.8408964
 U8, S16 = DataType.U8, DataType.S16
@@ -48,11 +50,9 @@ class Pyramid:
         """Set the levels' sizes."""
         if num_levels < 1 or not 0 < scale < 1:
             raise TypeMismatch(f"a pyramid of {num_levels} levels by {scale}, wanted at least 1, between 0 and 1")
-        levels, self.scale = [], scale
-        for _ in range(num_levels):
-            levels.append(image(width, height, format))
-            width, height = math.ceil(width * scale), math.ceil(height * scale)
-        self._levels = tuple(levels)
+        self.scale = scale
+        sides = zip(_sides(width, num_levels, scale), _sides(height, num_levels, scale), strict=True)
+        self._levels = tuple(image(wide, high, format) for wide, high in sides)
 
     def num_levels(self) -> int:
         """How many there are."""
@@ -68,6 +68,22 @@ class Pyramid:
         """Give all levels their memory."""
         for level in self._levels:
             level.allocator().allocate()
+
+
+def _sides(side: int, levels: int, scale: float) -> list[int]:
+    """A side of each level, rounded up; ORB's are parts of every fourth level, which is half of the one before."""
+    if not math.isclose(scale, SCALE_PYRAMID_ORB, rel_tol=1e-6):
+        made = [side]
+        while len(made) < levels:
+            made.append(math.ceil(made[-1] * scale))
+        return made
+    factor = np.float32(scale)
+    factors = [np.float32(1), factor, factor * factor, factor * factor * factor]
+    made = []
+    for n in range(levels):
+        side = math.ceil(side / 2) if n and n % 4 == 0 else side
+        made.append(math.ceil(np.float32(side) * factors[n % 4]))
+    return made
 
 
 class _Gaussian(VisionFunction):
@@ -103,7 +119,7 @@ class _Gaussian(VisionFunction):
         self._set_kernels(kernels)
 
     def _reduced(self, above: Tensor, below: Tensor, border: BorderMode, constant: int) -> list[IKernel]:
-        raise NotImplementedError
+        raise InternalError(f"{type(self).__name__} reduces nothing")
 
 
 class NEGaussianPyramidHalf(_Gaussian):
