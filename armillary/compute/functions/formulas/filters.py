@@ -79,7 +79,7 @@ def _rows_then_columns(ib: IRBuilder, planes: RowPlanes, y: Expr, x0: Expr, step
             total = five([sums[T.add(x, T.const(n))] for n in range(2 * reach + 1)])
             planes.write(ib, 1, y, T.add(first, x), T.cast(T.shift_right(total, T.const(8, "uint16")), "uint8"))
 
-    with ib.for_range(0, T.floordiv(T.add(steps, T.const(_STEPS - 1)), T.const(_STEPS)), "tile") as tile:
+    with ib.for_range(0, T.floordiv(T.add(steps, T.const(_STEPS - 1)), T.const(_STEPS)), "part_of_row") as tile:
         count = ib.let("count", T.minimum(T.const(_STEPS), T.sub(steps, T.mul(tile, T.const(_STEPS)))))
         first = ib.let("first", T.add(x0, T.mul(tile, T.const(_STEPS * STEP))))
         left = ib.let("left", T.sub(first, T.const(reach)))

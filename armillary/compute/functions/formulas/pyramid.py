@@ -32,7 +32,7 @@ def _halved(ib: IRBuilder, planes: RowPlanes, y: Expr, x0: Expr, steps: Expr, nu
     odd_x, odd_y = numbers
     sums = ib.allocate("uint16", (2 * _STEPS * STEP + _LANES,), "sums", scope="local")
     middle = T.add(T.mul(y, T.const(2)), odd_y)
-    with ib.for_range(0, T.floordiv(T.add(steps, T.const(_STEPS - 1)), T.const(_STEPS)), "tile") as tile:
+    with ib.for_range(0, T.floordiv(T.add(steps, T.const(_STEPS - 1)), T.const(_STEPS)), "part_of_row") as tile:
         count = ib.let("count", T.minimum(T.const(_STEPS), T.sub(steps, T.mul(tile, T.const(_STEPS)))))
         first = ib.let("first", T.add(x0, T.mul(tile, T.const(_STEPS * STEP))))
         left = ib.let("left", T.add(T.mul(first, T.const(2)), T.sub(odd_x, T.const(2))))
