@@ -136,7 +136,8 @@ class Expr(Node):
 
 def has_untyped(expr: Expr) -> bool:
     """Whether an expression has a variable without a type: what it computes is not known yet."""
-    return any(isinstance(e, Var) and not hasattr(e, "_type") and e.type_annotation is None for e in post_order(expr))
+    unknown = (e for e in post_order(expr, lambda e: not hasattr(e, "_type")) if not hasattr(e, "_type"))
+    return any(isinstance(e, Var) and e.type_annotation is None for e in unknown)
 
 
 class TupleWrapper:

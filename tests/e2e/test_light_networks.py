@@ -32,7 +32,9 @@ def test_stored_output_on_llvm(name: str) -> None:
     np.testing.assert_allclose(got, models.stored_output(name), rtol=1e-3, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["resnet50", "shufflenet", "squeezenet"])
+@pytest.mark.parametrize(
+    "name", ["squeezenet", *(pytest.param(n, marks=pytest.mark.slow) for n in ("resnet50", "shufflenet"))]
+)
 def test_stored_output_on_c(name: str) -> None:
     model = models.light_model(name)
     got = models.run(models.compile_light(model, "c"), models.light_inputs(model))

@@ -59,28 +59,40 @@ def kernels(function: Function, target: Target = ZEN4, rows: int = 2) -> list[li
     return [contractions(kernel) for kernel in made_kernels(function, target, {"cpu.pooled.rows": rows})]
 
 
-@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3", "c"])
-@pytest.mark.parametrize(
-    ("rows", "options"),
-    [
-        (5, {"shape": (1, 3, 63, 41)}),
-        (4, {"pads": (1, 1, 1, 1), "kernel": 7}),
-        (8, {"window": 2, "outputs": 48, "has_tail": True}),
-        (3, {"shape": (2, 16, 36, 27), "pads": (1, 1, 1, 1), "step": 1, "stride": 2, "outputs": 16}),
-        (4, {"is_mean": True, "pads": (1, 0, 2, 1), "count_include_pad": False}),
-        (2, {"is_mean": True, "pads": (1, 1, 1, 1), "count_include_pad": True, "has_tail": True}),
-        (1, {"ceil_mode": True, "outputs": 40, "pads": (0, 1, 0, 1)}),
-        (7, {"dilation": 2, "step": 1}),
-        (1, {"step": 3, "window": 2}),
-    ],
-)
-def test_values_stay(rows: int, options: dict[str, Any], target: str) -> None:
-    """Windows that overlap, touch or leave rows out, padding, means, blocks that are not full; 1 to 3 threads."""
+CASES: list[tuple[int, dict[str, Any]]] = [
+    (5, {"shape": (1, 3, 63, 41)}),
+    (4, {"pads": (1, 1, 1, 1), "kernel": 7}),
+    (8, {"window": 2, "outputs": 48, "has_tail": True}),
+    (3, {"shape": (2, 16, 36, 27), "pads": (1, 1, 1, 1), "step": 1, "stride": 2, "outputs": 16}),
+    (4, {"is_mean": True, "pads": (1, 0, 2, 1), "count_include_pad": False}),
+    (2, {"is_mean": True, "pads": (1, 1, 1, 1), "count_include_pad": True, "has_tail": True}),
+    (1, {"ceil_mode": True, "outputs": 40, "pads": (0, 1, 0, 1)}),
+    (7, {"dilation": 2, "step": 1}),
+    (1, {"step": 3, "window": 2}),
+]
+
+
+def check_values(rows: int, options: dict[str, Any], target: str) -> None:
     function, image = stem(**options)
     expected = np.asarray(evaluate(function, [image]))
     rows = next(n for n in range(rows, 0, -1) if expected.shape[2] % n == 0)
     assert [CONV, AVG if options.get("is_mean") else MAX] in kernels(function, Target(target), rows)
     check_on_threads(function, image, expected, target, {"cpu.pooled.rows": rows})
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64-v3"])
+@pytest.mark.parametrize(("rows", "options"), CASES)
+def test_values_stay(rows: int, options: dict[str, Any], target: str) -> None:
+    """Windows that overlap, touch or leave rows out, padding, means, blocks that are not full; 1 to 3 threads."""
+    check_values(rows, options, target)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options"), [*CASES[6:], *(pytest.param(*c, marks=pytest.mark.slow) for c in CASES[:6])]
+)
+def test_values_stay_on_c(rows: int, options: dict[str, Any]) -> None:
+    """The same loops, for which gcc takes seconds each."""
+    check_values(rows, options, "c")
 
 
 def test_a_result_that_others_read_stays_a_kernel() -> None:
