@@ -68,7 +68,7 @@ class ScheduleError(ArmillaryError):
     """A schedule directive is illegal at the point where it was written."""
 
 
-class TargetError(ArmillaryError):
+class TargetError(ArmillaryError, ValueError):
     """A target string, tool-chain or device is unknown or unusable."""
 
 

@@ -31,7 +31,7 @@ NOTES: tuple[tuple[tuple[str, ...], str], ...] = (
         ("relay.create_executor",),
         '`"vm"` compiles once for each set of input shapes.',
     ),
-    (("relay.testing.run_infer_type",), "Infers and returns the same expression; `ret_type` stays as it was written."),
+    (("relay.testing.run_infer_type",), "Infers and returns the same expression; a function with `ret_type`."),
     (
         ("ir.structural_equal", "ir.assert_structural_equal"),
         "A type that is written equals one that is inferred; what the weight's type says (`channels`, `units`, "
@@ -46,6 +46,10 @@ NOTES: tuple[tuple[tuple[str, ...], str], ...] = (
         "Rewriting begins at inputs; values that others read may be part of a match.",
     ),
     (("relay.nn.deformable_conv2d",), "As in Relay: 0 above and left of the image; ONNX's rule interpolates there."),
+    (
+        ("relay.random.threefry_key",),
+        "The numbers are those of the published cipher, which ends with the key; Relay left that last step out.",
+    ),
     (("topi.argsort",), "`valid_count` is refused."),
     (("relay.op.register_gradient",), "The rule gets the call and the gradient of its result."),
     (("target.cuda", "target.rocm", "cuda", "rocm", "metal"), "Can be named; a build for them is refused."),

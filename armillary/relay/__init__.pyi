@@ -995,6 +995,36 @@ class _Qnn:
 
 qnn: _Qnn
 
+class _Random:
+    """Operators `random.*`."""
+
+    @staticmethod
+    def multinomial(key: _Expr, probs: _Expr, num_samples: int) -> TupleWrapper:
+        """The next key, and positions drawn by weights along the last axis; weights below zero count as zero."""
+
+    @staticmethod
+    def normal(key: _Expr, shape: Sequence[int], dtype: str = 'float32', mean: _Expr | float = 0.0, scale: _Expr | float = 1.0) -> TupleWrapper:
+        """The next key, and normally distributed numbers, by the transform of Box and Muller."""
+
+    @staticmethod
+    def threefry_generate(key: _Operand, out_shape: _Numbers) -> _Call:
+        """The next key, and random 64-bit numbers."""
+
+    @staticmethod
+    def threefry_key(seed: int) -> Constant:
+        """The key of a seed, as a constant."""
+
+    @staticmethod
+    def threefry_split(key: _Operand) -> _Call:
+        """Two keys of one, with different numbers."""
+
+    @staticmethod
+    def uniform(key: _Expr, shape: Sequence[int], dtype: str = 'float32', low: _Expr | float = 0.0, high: _Expr | float = 1.0) -> TupleWrapper:
+        """The next key, and numbers evenly spread over [low, high)."""
+
+
+random: _Random
+
 class _Vision:
     """Operators `vision.*`."""
 

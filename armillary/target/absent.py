@@ -10,6 +10,7 @@ from armillary.target.kind import TargetKind
 
 _GPU = {
     "arch": str,
+    "l2_cache_size_bytes": int,
     "max_num_threads": int,
     "max_shared_memory_per_block": int,
     "max_threads_per_block": int,
@@ -19,6 +20,24 @@ _GPU = {
     "system-lib": bool,
     "thread_warp_size": int,
     "mattr": tuple,
+}
+_VULKAN: dict[str, type] = {
+    "device_name": str,
+    "device_type": str,
+    "driver_name": str,
+    "driver_version": int,
+    "max_push_constants_size": int,
+    "max_spirv_version": int,
+    "max_storage_buffer_range": int,
+    "vulkan_api_version": int,
+    **{
+        f"supports_{what}": bool
+        for what in (
+            *("float16", "float32", "float64", "int8", "int16", "int32", "int64"),
+            *("8bit_buffer", "16bit_buffer", "storage_buffer_storage_class", "push_descriptor", "dedicated_allocation"),
+            *("integer_dot_product", "cooperative_matrix"),
+        )
+    },
 }
 _ROWS: tuple[tuple[str, int, tuple[str, ...], dict[str, int]], ...] = (
     ("cuda", 2, ("cuda", "gpu"), {"max_num_threads": 1024, "thread_warp_size": 32}),
@@ -32,7 +51,8 @@ _ROWS: tuple[tuple[str, int, tuple[str, ...], dict[str, int]], ...] = (
 
 ABSENT: dict[str, TargetKind] = {
     name: TargetKind(
-        name=name, device_type=number, codegen="", family=name, default_keys=keys, attributes=_GPU, defaults=facts
+        name=name, device_type=number, codegen="", family=name, default_keys=keys, attributes=attributes, defaults=facts
     )
     for name, number, keys, facts in _ROWS
+    for attributes in ({**_GPU, **_VULKAN} if name == "vulkan" else _GPU,)
 }

@@ -18,6 +18,7 @@ from armillary.target.absent import ABSENT
 from armillary.target.boards import board_options
 from armillary.target.kind import Attribute, TargetKind
 from armillary.target.kinds import KINDS
+from armillary.target.tags import tagged
 
 Parsed = tuple[TargetKind, tuple[str, ...], dict[str, Attribute]]
 _ARM = ("aarch64", "arm", "thumb")  # how the triples of Arm begin
@@ -51,7 +52,12 @@ def parse_text(text: str) -> dict[str, Any]:  # Any: values are raw strings, lis
     index = 1
     while index < len(tokens):
         index = _option(text, tokens, index, raw)
-    return raw
+    chip = tagged(tokens[0])
+    return (
+        raw
+        if chip is None
+        else {**raw, **{key: raw.get(key, value) for key, value in chip.items() if key != "kind"}, "kind": chip["kind"]}
+    )
 
 
 def _option(text: str, tokens: list[str], index: int, raw: dict[str, Any]) -> int:

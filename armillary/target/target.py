@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextvars
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from armillary.errors import TargetError, UnsupportedError
 from armillary.target import grammar
@@ -18,6 +18,7 @@ from armillary.target.features import TargetFeatures
 from armillary.target.kind import REFUSED, Attribute, TargetKind
 from armillary.target.kinds import KINDS
 
+T = TypeVar("T")
 _STACK: contextvars.ContextVar[tuple[Target, ...]] = contextvars.ContextVar("target", default=())
 
 
@@ -135,8 +136,8 @@ class Target:
         return str(self._attr("device", ""))
 
     @property
-    def libs(self) -> tuple[str, ...]:
-        return tuple(self._attr("libs", ()))
+    def libs(self) -> list[str]:
+        return list(self._attr("libs", ()))
 
     @property
     def tag(self) -> str:
@@ -155,8 +156,42 @@ class Target:
         return int(self._attr("max_shared_memory_per_block", 0))
 
     @property
+    def l2_cache_size_bytes(self) -> int:
+        return int(self._attr("l2_cache_size_bytes", 0))
+
+    @property
     def max_function_args(self) -> int:
         return int(self._attr("max_function_args", 0))
+
+    @staticmethod
+    def canon_target_and_host(
+        target: object,
+        target_host: object = None,
+    ) -> tuple[Target | None, Target | None]:
+        """A target with its host, and the host; nothing of nothing."""
+        if target is None:
+            assert target_host is None, "Target host is not empty when target is empty."
+            return None, None
+        made = Target(target, target_host)
+        return made, made.host
+
+    @staticmethod
+    def canon_multi_target_and_host(target: object, target_host: object = None) -> list[Target]:
+        """One target, a list of them, or a dictionary by device, as a list; each has the host."""
+        assert target is not None, "wanted a target, a list of them, or a dictionary of them by device"
+        if isinstance(target, Mapping) and "kind" not in target:
+            given = list(target.values())
+        else:
+            given = list(target) if isinstance(target, list | tuple) else [target]
+        return [Target(item, target_host) for item in given]
+
+    @staticmethod
+    def canon_target_map_and_host(
+        target_map: Mapping[object, T], target_host: object = None
+    ) -> tuple[dict[Target, T], Target | None]:
+        """What is kept for each target, by targets that have the host."""
+        made = {Target(key, target_host): value for key, value in target_map.items()}
+        return made, next((key.host for key in made), None)
 
     def get_target_device_type(self) -> int:
         """The DLPack number of the device this target runs on."""

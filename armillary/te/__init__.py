@@ -7,6 +7,7 @@ bounds, lower.
 
 from __future__ import annotations
 
+from armillary.base.lazy import lazy_names
 from armillary.te import schedule, tensor
 from armillary.te.api import (
     compute,
@@ -90,3 +91,4 @@ __all__ = [
     "var",
 ]
 __all__ += _functions
+__getattr__, __dir__ = lazy_names(__name__, {"hybrid": "armillary.te.hybrid"})

@@ -125,7 +125,7 @@ class Lowering:
         for tensor in stage.op.outputs:
             if tensor in self.buffers:
                 continue
-            if self.schedule.is_output(stage):
+            if self.schedule.is_output(stage) and not self.schedule.readers(stage):
                 raise TypeMismatch(f"lower: output {tensor.name} is not among the arguments")
             shape = buffer_shape(plan, tensor)
             scope = stage.scope or "global"

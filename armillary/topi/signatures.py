@@ -16,6 +16,8 @@ from armillary.tir import build as T
 from armillary.topi.arrangements import FUNCTIONS as ARRANGEMENTS
 from armillary.topi.convolutions import FUNCTIONS as CONVOLUTIONS
 from armillary.topi.expression import of_function
+from armillary.topi.indexing import FUNCTIONS as INDEXING
+from armillary.topi.keys import FUNCTIONS as KEYS
 from armillary.topi.operators import compute
 from armillary.topi.utils import get_const_tuple
 
@@ -297,6 +299,8 @@ def _with_known(operator: str, tensors: Sequence[Any], named: dict[str, Any]) ->
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **ARRANGEMENTS,
     **CONVOLUTIONS,
+    **INDEXING,
+    **KEYS,
     "elemwise_sum": elemwise_sum,
     "full": full,
     "full_like": full_like,

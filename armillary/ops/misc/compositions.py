@@ -71,14 +71,16 @@ def reverse_reshape(data: Expr, newshape: Sequence[int]) -> Expr:
     """`reshape` with its special sizes counted from the last axis on: 0 keeps the axis at that place from the end."""
     shape = tensor(data).static
     given = [int(size) for size in newshape]
-    if any(size < -1 for size in given):
-        raise TypeMismatch(f"reverse_reshape: newshape {tuple(given)}, wanted sizes, 0 and -1")
-    sizes = list(given)
-    for back, size in enumerate(reversed(given)):
-        if size == 0:
-            if back >= len(shape):
-                raise TypeMismatch(f"reverse_reshape: 0 at place {-1 - back} of {tuple(given)}, but data has {shape}")
-            sizes[-1 - back] = shape[-1 - back]
+    if any(size < -3 for size in given):
+        raise TypeMismatch(f"reverse_reshape: newshape {tuple(given)}, wanted sizes, 0, -1, -2 and -3")
+    left, sizes = list(shape), list[int]()  # what is not used yet, its end first; the new sizes, the last first
+    for size in reversed(given):
+        used = {0: 1, -1: 1, -2: len(left), -3: 2}.get(size, 1)
+        if used > len(left) and size in (0, -3):
+            raise TypeMismatch(f"reverse_reshape: {size} of {tuple(given)} finds no axis: data has {shape}")
+        taken = [left.pop() for _ in range(min(used, len(left)))]
+        sizes += {0: taken, -2: taken, -3: [math.prod(taken)]}.get(size, [size])
+    sizes.reverse()
     if -1 in sizes:
         known = math.prod(size for size in sizes if size != -1)
         sizes[sizes.index(-1)] = math.prod(shape) // known if known else 0

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from armillary import transform
+from armillary.base.node import replace
 from armillary.ir import IRModule
 from armillary.relay.expr import Expr, Function
 from armillary.relay.infer import infer_type
+from armillary.relay.types import FuncType
 from armillary.runtime.ndarray import NDArray
 
 
@@ -29,9 +31,13 @@ def run_opt_pass(expr: Expr, opt_pass: Any, import_prelude: bool = False) -> Exp
 
 
 def run_infer_type(expr: Expr) -> Expr:
-    """The expression itself, after its types were inferred; raises TypeMismatch where it is ill-typed."""
-    infer_type(expr)
-    return expr
+    """The expression after its types were inferred, a function with its result's; TypeMismatch where ill-typed."""
+    found = infer_type(expr)
+    if not isinstance(expr, Function) or expr.ret_type is not None or not isinstance(found, FuncType):
+        return expr
+    typed = replace(expr, ret_type=found.ret_type)
+    infer_type(typed)
+    return typed
 
 
 def rand(dtype: str = "float32", *shape: int) -> NDArray:

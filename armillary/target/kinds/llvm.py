@@ -21,6 +21,7 @@ KIND = TargetKind(
         "mtriple": str,
         "mfloat-abi": str,
         "mabi": str,
+        "jit": str,  # which of LLVM's loaders a script prefers: a label, as ours loads objects itself
         "num-cores": int,
         "opt-level": int,
         "cl-opt": tuple,
